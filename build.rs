@@ -11,10 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     compiler
         .include_imports(true)
         .include_source_info(true)
-        .open_files([
-            "diskvitals/v1/diskvitals.proto",
-            "diskvitals/v1/volumes.proto",
-        ])?;
+        .open_files(["diskvitals/v1/diskvitals.proto", "diskvitals/v1/volumes.proto"])?;
     let mut descriptors = compiler.file_descriptor_set();
     tonic_prost_build::configure().compile_fds(descriptors.clone())?;
     // For reflection and canonical JSON. Of the source information only our comments are kept: the
@@ -40,9 +37,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     tonic_prost_build::configure().compile_fds(foreign.file_descriptor_set())?;
     // For the test that holds names and numbers against the published ones.
     foreign.include_source_info(false);
-    std::fs::write(
-        out.join("foreign.bin"),
-        foreign.encode_file_descriptor_set(),
-    )?;
+    std::fs::write(out.join("foreign.bin"), foreign.encode_file_descriptor_set())?;
     Ok(())
 }

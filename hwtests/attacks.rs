@@ -139,12 +139,7 @@ impl Scene {
         let fence = on_a_server(&testbed, &image);
         mount_device(&fence.1.device, "ext4", &testbed.path("mnt/fence"), "");
         let daemon = Daemon::start(&testbed).await;
-        Scene {
-            testbed,
-            disk,
-            fence,
-            daemon,
-        }
+        Scene { testbed, disk, fence, daemon }
     }
 
     /// Nothing is known against the disk after all records so far.
@@ -167,10 +162,7 @@ impl Scene {
 /// The kernel prints the name of the process and of the mapped file.
 #[cfg(target_arch = "x86_64")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the attack is an unprivileged program that crashes"
-)]
+#[expect(clippy::disallowed_methods, reason = "the attack is an unprivileged program that crashes")]
 async fn a_crash_of_a_program_with_a_hostile_name_proves_nothing() {
     use std::os::unix::process::{CommandExt, ExitStatusExt};
 
@@ -202,19 +194,16 @@ async fn a_crash_of_a_program_with_a_hostile_name_proves_nothing() {
 
 /// A user may mount tmpfs in a user namespace, and the kernel prints options that it does not know.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the attack is an unprivileged program that mounts"
-)]
+#[expect(clippy::disallowed_methods, reason = "the attack is an unprivileged program that mounts")]
 async fn a_mount_option_in_a_user_namespace_proves_nothing() {
     use std::os::unix::process::CommandExt;
 
     let scene = Scene::start().await;
     let messages = messages(&scene.disk);
-    for message in messages.iter().chain([&format!(
-        "Buffer I/O error on dev {}, logical block 1",
-        scene.disk.name()
-    )]) {
+    for message in messages
+        .iter()
+        .chain([&format!("Buffer I/O error on dev {}, logical block 1", scene.disk.name())])
+    {
         // Commas separate options, and the kernel prints the first unknown one.
         let option = message.split([',', '=']).next().expect("a text");
         eventually("the option is in the kernel log", SOON, async || {
@@ -262,13 +251,8 @@ async fn a_message_of_the_audit_system_proves_nothing() {
         let mut log = KernelLog::from_now();
         // The kernel prints ten of them in five seconds (printk_ratelimit()).
         eventually("it is in the kernel log", SOON, async || {
-            sendto(
-                netlink.as_raw_fd(),
-                &packet,
-                &NetlinkAddr::new(0, 0),
-                MsgFlags::empty(),
-            )
-            .expect("root may send it");
+            sendto(netlink.as_raw_fd(), &packet, &NetlinkAddr::new(0, 0), MsgFlags::empty())
+                .expect("root may send it");
             log.has("type=1107", &printed).then_some(())
         })
         .await;
@@ -284,19 +268,14 @@ async fn a_write_to_dev_kmsg_proves_nothing() {
     for message in messages(&scene.disk) {
         for priority in ["", "<0>", "<3>"] {
             let mut log = KernelLog::from_now();
-            let mut kmsg = std::fs::File::options()
-                .write(true)
-                .open("/dev/kmsg")
-                .expect("/dev/kmsg");
+            let mut kmsg =
+                std::fs::File::options().write(true).open("/dev/kmsg").expect("/dev/kmsg");
             // Without the line break another write could continue the record.
-            kmsg.write_all(format!("{priority}{message}\n").as_bytes())
-                .expect("root may write it");
+            kmsg.write_all(format!("{priority}{message}\n").as_bytes()).expect("root may write it");
             let printed = message.replace('\n', "\\x0a");
-            eventually(
-                "it is in the kernel log",
-                Duration::from_secs(10),
-                async || log.has(&printed, "").then_some(()),
-            )
+            eventually("it is in the kernel log", Duration::from_secs(10), async || {
+                log.has(&printed, "").then_some(())
+            })
             .await;
         }
     }
@@ -318,12 +297,7 @@ async fn sixty_hanging_volumes_of_one_pod_do_not_blind_the_node() {
         FuseServer::mount(&at, &content)
     };
     let hostile: Vec<FuseServer> = (0..HANGING)
-        .map(|number| {
-            serve(
-                &format!("h{number}"),
-                "00000000-0000-4000-8000-000000000001",
-            )
-        })
+        .map(|number| serve(&format!("h{number}"), "00000000-0000-4000-8000-000000000001"))
         .collect();
     // Another pod with the same driver, and a disk.
     let _good = serve("good", "4e000000-0000-4000-8000-000000000002");
@@ -352,10 +326,7 @@ async fn sixty_hanging_volumes_of_one_pod_do_not_blind_the_node() {
     let bad = |volume: &&Volume| is_hostile(volume) && volume.health() == Health::Bad;
     assert_eq!(volumes.iter().filter(bad).count(), PER_POD);
     assert_eq!(client.node().await.stuck_probes as usize, PER_POD);
-    let others = [
-        format!("csi:{DRIVER}/good"),
-        "csi:disk.csi.example.com/v".to_owned(),
-    ];
+    let others = [format!("csi:{DRIVER}/good"), "csi:disk.csi.example.com/v".to_owned()];
     let others = [others[0].as_str(), others[1].as_str()];
     client.probed_anew(&others).await;
     for id in others {
@@ -383,10 +354,8 @@ async fn a_lock_on_the_directory_of_a_socket_prevents_no_start() {
     use std::os::unix::process::CommandExt;
 
     let testbed = Testbed::new();
-    let arguments = Arguments {
-        agent_socket: testbed.path("run/csi/agent"),
-        ..Arguments::of(&testbed)
-    };
+    let arguments =
+        Arguments { agent_socket: testbed.path("run/csi/agent"), ..Arguments::of(&testbed) };
     let main = testbed.path("run");
     let agent = testbed.path("run/csi");
     std::fs::create_dir(&agent).expect("a folder");
@@ -403,9 +372,8 @@ async fn a_lock_on_the_directory_of_a_socket_prevents_no_start() {
         command
     };
 
-    let mut user = as_a_user(&[&"--no-fork", &main, &"/usr/bin/sleep", &"120"])
-        .spawn()
-        .expect("flock starts");
+    let mut user =
+        as_a_user(&[&"--no-fork", &main, &"/usr/bin/sleep", &"120"]).spawn().expect("flock starts");
     let _interposer = lock(&agent).expect("nobody else has it");
     eventually("the user has the lock", SOON, async || {
         matches!(lock(&main), Err(Errno::EWOULDBLOCK)).then_some(())
@@ -424,9 +392,8 @@ async fn a_lock_on_the_directory_of_a_socket_prevents_no_start() {
     let locks = main.join(".diskvitals.lock-0/bind");
     for path in [&locks, &arguments.state_dir.join("lock")] {
         assert!(path.exists(), "{}", path.display());
-        let attempt = as_a_user(&[&"--nonblock", path, &"/usr/bin/true"])
-            .output()
-            .expect("flock starts");
+        let attempt =
+            as_a_user(&[&"--nonblock", path, &"/usr/bin/true"]).output().expect("flock starts");
         let text = String::from_utf8_lossy(&attempt.stderr);
         assert!(
             !attempt.status.success() && text.contains("Permission denied"),

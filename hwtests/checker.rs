@@ -22,9 +22,7 @@ fn the_sick_inodes_that_the_kernel_reports_of_an_xfs_are_passed_on() {
     fill(&mount, 3000);
     let path = HostPath::from(mount.as_path());
     let sick = || {
-        diskvitals::host::xfs::sick_inodes(&path, &mut || true)
-            .expect("an answer")
-            .expect("an XFS")
+        diskvitals::host::xfs::sick_inodes(&path, &mut || true).expect("an answer").expect("an XFS")
     };
     assert_eq!(sick(), diskvitals::host::xfs::Sick::default());
     // An inode in the first group, where an inode number is a position (512 bytes each).
@@ -32,15 +30,10 @@ fn the_sick_inodes_that_the_kernel_reports_of_an_xfs_are_passed_on() {
         .expect("directories")
         .flatten()
         .map(|directory| directory.metadata().expect("a directory").ino());
-    let inode = directories
-        .filter(|inode| *inode < 1 << 17)
-        .max()
-        .expect("a folder in the first group");
+    let inode =
+        directories.filter(|inode| *inode < 1 << 17).max().expect("a folder in the first group");
     umount(&mount);
-    let device = std::fs::File::options()
-        .write(true)
-        .open(&disk.device)
-        .expect("the device");
+    let device = std::fs::File::options().write(true).open(&disk.device).expect("the device");
     device
         .write_all_at(&[0xa5; 16], inode * 512)
         .and_then(|()| device.sync_all())

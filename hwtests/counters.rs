@@ -28,11 +28,7 @@ fn workers(place: WorkerRole) -> JobWorkers {
 
 async fn read(place: WorkerRole, part: CounterGroup) -> Vec<CounterReading> {
     match workers(place)
-        .run(
-            "counters",
-            Job::Counters { group: part },
-            Duration::from_secs(10),
-        )
+        .run("counters", Job::Counters { group: part }, Duration::from_secs(10))
         .await
     {
         WorkerOutcome::Completed(JobResult::Counters(counters)) => {
@@ -73,35 +69,20 @@ async fn errors_of_a_damaged_ext4_grow_its_counter_and_carry_the_first_and_last_
     assert_eq!(healthy.values["errors_count"], 0);
     assert_eq!(memory.update(&healthy, now()), []);
     // ext4 skips invalid entries and gives its reader no error (ext4_readdir()).
-    std::fs::read_dir(mnt.join("folder"))
-        .expect("opens")
-        .for_each(drop);
+    std::fs::read_dir(mnt.join("folder")).expect("opens").for_each(drop);
     // A work item of ext4 updates the superblock's fields.
     let damaged = eventually("the error is counted", SOON, async || {
-        reading(&disk, "ext4")
-            .await
-            .filter(|reading| reading.values["errors_count"] > 0)
+        reading(&disk, "ext4").await.filter(|reading| reading.values["errors_count"] > 0)
     })
     .await;
     let growths = memory.update(&damaged, now());
-    let growth = growths
-        .iter()
-        .find(|growth| growth.name == "errors_count")
-        .expect("growth");
-    assert_eq!(
-        (growth.from, growth.to),
-        (0, damaged.values["errors_count"])
-    );
+    let growth = growths.iter().find(|growth| growth.name == "errors_count").expect("growth");
+    assert_eq!((growth.from, growth.to), (0, damaged.values["errors_count"]));
     assert_eq!(damaged.file, format!("/sys/fs/ext4/{}", disk.name()));
     assert_eq!(damaged.details["first_error_ino"], inode.to_string());
+    assert!(damaged.details["last_error_func"].contains("dir"), "{damaged:#?}");
     assert!(
-        damaged.details["last_error_func"].contains("dir"),
-        "{damaged:#?}"
-    );
-    assert!(
-        damaged.details["first_error_time"]
-            .parse::<u64>()
-            .is_ok_and(|time| time > 1_600_000_000),
+        damaged.details["first_error_time"].parse::<u64>().is_ok_and(|time| time > 1_600_000_000),
         "{damaged:#?}"
     );
 }
@@ -129,18 +110,13 @@ async fn corruption_on_a_btrfs_grows_the_counter_of_its_device() {
     assert_eq!(healthy.values.values().sum::<u64>(), 0, "{healthy:#?}");
     memory.update(&healthy, now());
     assert_eq!(
-        std::fs::read(mnt.join("file"))
-            .expect_err("the checksum is wrong")
-            .raw_os_error(),
+        std::fs::read(mnt.join("file")).expect_err("the checksum is wrong").raw_os_error(),
         Some(nix::libc::EIO)
     );
     let damaged = reading(&disk, "btrfs").await.expect("counted");
     let growths = memory.update(&damaged, now());
     assert_eq!(
-        growths
-            .iter()
-            .map(|growth| growth.name.as_str())
-            .collect::<Vec<_>>(),
+        growths.iter().map(|growth| growth.name.as_str()).collect::<Vec<_>>(),
         ["corruption_errs"],
         "{damaged:#?}"
     );
@@ -157,23 +133,16 @@ async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_dev
     ];
     run(
         "/usr/sbin/mkfs.btrfs",
-        &[
-            &"-q", &"-d", &"single", &"-m", &"raid1", &images[0], &images[1], &images[2],
-        ],
+        &[&"-q", &"-d", &"single", &"-m", &"raid1", &images[0], &images[1], &images[2]],
     );
     let disks = images.each_ref().map(|image| testbed.attach(image));
-    let options = disks
-        .each_ref()
-        .map(|disk| format!("device={}", disk.device.display()))
-        .join(",");
+    let options =
+        disks.each_ref().map(|disk| format!("device={}", disk.device.display())).join(",");
     let mnt = testbed.path("mnt/b");
     let mount = || mount_device(&disks[0].device, "btrfs", &mnt, &options);
     mount();
     // The ids have a gap and are not in the order of the names.
-    run(
-        "/usr/bin/btrfs",
-        &[&"device", &"remove", &disks[0].device, &mnt],
-    );
+    run("/usr/bin/btrfs", &[&"device", &"remove", &disks[0].device, &mnt]);
     let block: Vec<u8> = PATTERN.iter().copied().cycle().take(4096).collect();
     std::fs::write(mnt.join("file"), block.repeat(64)).expect("the file");
     umount(&mnt);
@@ -191,35 +160,17 @@ async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_dev
             .collect::<Vec<_>>()
             .join(","),
     );
-    assert!(
-        std::fs::read(mnt.join("file")).is_err(),
-        "the checksum is wrong"
-    );
+    assert!(std::fs::read(mnt.join("file")).is_err(), "the checksum is wrong");
 
-    let readings = read(
-        WorkerRole::HostMounts,
-        CounterGroup::Btrfs {
-            path: mnt.as_path().into(),
-        },
-    )
-    .await;
+    let readings =
+        read(WorkerRole::HostMounts, CounterGroup::Btrfs { path: mnt.as_path().into() }).await;
     let seen: Vec<_> = readings
         .iter()
-        .map(|reading| {
-            (
-                reading.device.clone(),
-                reading.values["corruption_errs"] > 0,
-            )
-        })
+        .map(|reading| (reading.device.clone(), reading.values["corruption_errs"] > 0))
         .collect();
     let expected: Vec<_> = disks[1..]
         .iter()
-        .map(|disk| {
-            (
-                CounterDevice::Block(disk.name().to_owned()),
-                disk.name() == damaged.name(),
-            )
-        })
+        .map(|disk| (CounterDevice::Block(disk.name().to_owned()), disk.name() == damaged.name()))
         .collect();
     assert_eq!(seen, expected, "{readings:#?}");
     // sysfs does not show which device is which, so no counter is attributed to one.
@@ -230,14 +181,9 @@ async fn corruption_on_a_multi_device_btrfs_grows_the_counter_of_the_corrupt_dev
 async fn plain_btrfs(disks: &[Disk]) -> Vec<CounterReading> {
     let readings = read(WorkerRole::OwnMounts, CounterGroup::Plain).await;
     let of = |reading: &CounterReading| {
-        disks
-            .iter()
-            .any(|disk| reading.device == CounterDevice::Block(disk.name().to_owned()))
+        disks.iter().any(|disk| reading.device == CounterDevice::Block(disk.name().to_owned()))
     };
-    readings
-        .into_iter()
-        .filter(|reading| reading.source == "btrfs" && of(reading))
-        .collect()
+    readings.into_iter().filter(|reading| reading.source == "btrfs" && of(reading)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -248,24 +194,15 @@ async fn the_health_of_an_xfs_is_read_and_good() {
     mount_device(&disk.device, "xfs", &mnt, "");
     let read = read(
         WorkerRole::HostMounts,
-        CounterGroup::Xfs {
-            path: mnt.as_path().into(),
-            dev: dev(&disk.device),
-        },
+        CounterGroup::Xfs { path: mnt.as_path().into(), dev: dev(&disk.device) },
     )
     .await;
-    let [health] = read.as_slice() else {
-        panic!("one reading: {read:#?}")
-    };
+    let [health] = read.as_slice() else { panic!("one reading: {read:#?}") };
     assert_eq!(
         (&health.device, health.source.as_str()),
         (&CounterDevice::Block(disk.name().to_owned()), "xfs")
     );
-    assert_eq!(
-        (health.values.len(), health.values.values().sum::<u64>()),
-        (10, 0),
-        "{health:#?}"
-    );
+    assert_eq!((health.values.len(), health.values.values().sum::<u64>()), (10, 0), "{health:#?}");
     // The kernel verifies the summary counters at each mount: the fields are where we read them.
     assert!(health.details.contains_key("checked"));
     umount(&mnt);
@@ -296,8 +233,5 @@ fn dev(device: &Path) -> DevNo {
     use std::os::unix::fs::MetadataExt;
     let number = std::fs::metadata(device).expect("the device").rdev();
     let part = |number: u64| u32::try_from(number).expect("a device number");
-    DevNo::new(
-        part(nix::sys::stat::major(number)),
-        part(nix::sys::stat::minor(number)),
-    )
+    DevNo::new(part(nix::sys::stat::major(number)), part(nix::sys::stat::minor(number)))
 }

@@ -28,10 +28,7 @@ fn second(testbed: &Testbed) -> Arguments {
 
 #[track_caller]
 fn assert_contains(text: &str, texts: &[&str]) {
-    assert!(
-        texts.iter().all(|part| text.contains(part)),
-        "should contain {texts:?}:\n{text}"
-    );
+    assert!(texts.iter().all(|part| text.contains(part)), "should contain {texts:?}:\n{text}");
     assert!(!text.contains("panicked"), "{text}");
 }
 
@@ -41,14 +38,8 @@ async fn a_second_daemon_on_a_live_socket_is_refused() {
     let first = Arguments::of(&testbed);
     let mut daemon = Daemon::start(&testbed).await;
     for arguments in [
-        Arguments {
-            socket: first.socket.clone(),
-            ..second(&testbed)
-        },
-        Arguments {
-            agent_socket: first.agent_socket.clone(),
-            ..second(&testbed)
-        },
+        Arguments { socket: first.socket.clone(), ..second(&testbed) },
+        Arguments { agent_socket: first.agent_socket.clone(), ..second(&testbed) },
     ] {
         let (code, text) = arguments.refused().await;
         assert_eq!(code, 1, "{text}");
@@ -60,10 +51,7 @@ async fn a_second_daemon_on_a_live_socket_is_refused() {
         assert_contains(&text, &[shared.to_str().expect("text")]);
     }
     daemon.must_run();
-    assert!(
-        daemon.client.node().await.settled,
-        "the first one continues"
-    );
+    assert!(daemon.client.node().await.settled, "the first one continues");
     daemon.stop().await;
 }
 
@@ -71,10 +59,7 @@ async fn a_second_daemon_on_a_live_socket_is_refused() {
 async fn a_second_daemon_on_one_state_directory_is_refused() {
     let testbed = Testbed::new();
     let daemon = Daemon::start(&testbed).await;
-    let arguments = Arguments {
-        state_dir: Arguments::of(&testbed).state_dir,
-        ..second(&testbed)
-    };
+    let arguments = Arguments { state_dir: Arguments::of(&testbed).state_dir, ..second(&testbed) };
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 1, "{text}");
     assert_contains(&text, &[arguments.state_dir.to_str().expect("text")]);
@@ -97,31 +82,23 @@ async fn a_stale_socket_is_replaced_and_a_regular_file_is_not() {
             .is_socket()
     );
     let daemon = Daemon::start(&testbed).await;
-    let mode = std::fs::metadata(&arguments.socket)
-        .expect("the socket")
-        .permissions()
-        .mode()
-        & 0o777;
+    let mode =
+        std::fs::metadata(&arguments.socket).expect("the socket").permissions().mode() & 0o777;
     assert_eq!(mode & 0o007, 0, "others may not connect: {mode:o}");
     daemon.stop().await;
 
     std::fs::remove_file(&arguments.socket)
-        .or_else(|error| {
-            if error.kind() == std::io::ErrorKind::NotFound {
-                Ok(())
-            } else {
-                Err(error)
-            }
-        })
+        .or_else(
+            |error| {
+                if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+            },
+        )
         .expect("removes");
     std::fs::write(&arguments.socket, b"another file").expect("writes");
     let (code, text) = arguments.refused().await;
     assert_eq!(code, 1, "{text}");
     assert_contains(&text, &[arguments.socket.to_str().expect("text")]);
-    assert_eq!(
-        std::fs::read(&arguments.socket).expect("still there"),
-        b"another file"
-    );
+    assert_eq!(std::fs::read(&arguments.socket).expect("still there"), b"another file");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,10 +120,7 @@ async fn on_a_read_only_state_directory_history_is_in_memory() {
     .await;
     assert_contains(
         &node.store,
-        &[
-            arguments.state_dir.to_str().expect("text"),
-            "Read-only file system",
-        ],
+        &[arguments.state_dir.to_str().expect("text"), "Read-only file system"],
     );
     assert!(node.settled && node.drives > 0);
     daemon.stop().await;
@@ -186,10 +160,7 @@ async fn a_socket_path_that_is_too_long_is_a_clear_error() {
     let testbed = Testbed::new();
     let folder = testbed.path("long").join("x".repeat(100));
     std::fs::create_dir_all(&folder).expect("a folder");
-    let arguments = Arguments {
-        socket: folder.join("s"),
-        ..Arguments::of(&testbed)
-    };
+    let arguments = Arguments { socket: folder.join("s"), ..Arguments::of(&testbed) };
     let (code, text) = arguments.refused().await;
     assert!(code == 1 || code == 2, "{code}: {text}");
     assert_contains(&text, &["107", folder.to_str().expect("text")]);
@@ -220,10 +191,8 @@ async fn mount_points_with_spaces_newlines_and_bytes_that_are_no_text_are_listed
     let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
-    let wanted = [
-        format!("{}/a b\\012c\\377\\134d\\011e", base.display()),
-        spaced.display().to_string(),
-    ];
+    let wanted =
+        [format!("{}/a b\\012c\\377\\134d\\011e", base.display()), spaced.display().to_string()];
     let volume = eventually("a volume with both mounts", SOON, async || {
         client
             .volumes()
@@ -232,23 +201,13 @@ async fn mount_points_with_spaces_newlines_and_bytes_that_are_no_text_are_listed
             .find(|volume| volume.mounts.iter().any(|mount| mount.path == wanted[0]))
     })
     .await;
-    let mut paths: Vec<_> = volume
-        .mounts
-        .iter()
-        .map(|mount| mount.path.clone())
-        .collect();
+    let mut paths: Vec<_> = volume.mounts.iter().map(|mount| mount.path.clone()).collect();
     paths.sort();
     assert_eq!(paths, wanted);
     let volume = client.normal(&volume.id).await;
+    assert!(volume.usage.is_some(), "it is probed as any other: {volume:#?}");
     assert!(
-        volume.usage.is_some(),
-        "it is probed as any other: {volume:#?}"
-    );
-    assert!(
-        volume
-            .id
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte)),
+        volume.id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte)),
         "{}",
         volume.id
     );
@@ -281,19 +240,10 @@ async fn a_damaged_record_of_the_kubelet_is_a_warning() {
     daemon.client.normal("csi:d.csi.example.com/good").await;
     let warnings = daemon.client.node().await.warnings;
     assert!(
-        warnings
-            .iter()
-            .any(|warning| warning.contains(record.to_str().expect("text"))),
+        warnings.iter().any(|warning| warning.contains(record.to_str().expect("text"))),
         "{warnings:?}"
     );
-    assert!(
-        daemon
-            .client
-            .volumes()
-            .await
-            .iter()
-            .all(|volume| volume.handle != "bad")
-    );
+    assert!(daemon.client.volumes().await.iter().all(|volume| volume.handle != "bad"));
     daemon.stop().await;
 }
 
@@ -307,11 +257,8 @@ async fn a_changed_configuration_comes_into_force_and_a_bad_one_does_not() {
     let arguments = Arguments::of(&testbed);
     let mut daemon = Daemon::start(&testbed).await;
     let id = daemon.client.drive_named(disk.name()).await.id;
-    std::fs::write(
-        &arguments.config,
-        "[drives]\nadmit = [\"loop*\"]\nadmitt = []\n",
-    )
-    .expect("writes");
+    std::fs::write(&arguments.config, "[drives]\nadmit = [\"loop*\"]\nadmitt = []\n")
+        .expect("writes");
     nix::sys::signal::kill(daemon.pid(), nix::sys::signal::Signal::SIGHUP).expect("SIGHUP");
     eventually("the refusal is logged", SOON, async || {
         daemon.log().contains("admitt").then_some(())
@@ -319,31 +266,19 @@ async fn a_changed_configuration_comes_into_force_and_a_bad_one_does_not() {
     .await;
     daemon.must_run();
     assert_eq!(
-        daemon
-            .client
-            .drive(&id)
-            .await
-            .expect("still a drive")
-            .presence(),
+        daemon.client.drive(&id).await.expect("still a drive").presence(),
         Presence::Present
     );
 
     let maintained = format!(
         "{}\n",
-        support::daemon::config().replace(
-            "[drives]",
-            &format!("[drives]\nmaintenance = [\"{}\"]", disk.name())
-        )
+        support::daemon::config()
+            .replace("[drives]", &format!("[drives]\nmaintenance = [\"{}\"]", disk.name()))
     );
     std::fs::write(&arguments.config, maintained).expect("writes");
     nix::sys::signal::kill(daemon.pid(), nix::sys::signal::Signal::SIGHUP).expect("SIGHUP");
     eventually("the drive is under maintenance", SOON, async || {
-        daemon
-            .client
-            .drive(&id)
-            .await
-            .is_some_and(|drive| drive.maintenance)
-            .then_some(())
+        daemon.client.drive(&id).await.is_some_and(|drive| drive.maintenance).then_some(())
     })
     .await;
     daemon.stop().await;

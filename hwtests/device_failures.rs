@@ -61,10 +61,7 @@ pub(crate) async fn until_options_are_read_only(pod: &Path) {
         let table =
             String::from_utf8_lossy(&std::fs::read("/proc/self/mountinfo").expect("readable"))
                 .into_owned();
-        table
-            .lines()
-            .any(|line| line.contains(&at) && line.contains("emergency_ro"))
-            .then_some(())
+        table.lines().any(|line| line.contains(&at) && line.contains("emergency_ro")).then_some(())
     })
     .await;
 }
@@ -98,10 +95,7 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_recognized_on_
     let finding = client.read_only(ID).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     let volume = client.volume(ID).await;
-    assert!(
-        volume.condition.as_ref().expect("a condition").abnormal,
-        "{volume:#?}"
-    );
+    assert!(volume.condition.as_ref().expect("a condition").abnormal, "{volume:#?}");
     assert_eq!(
         client.drive(&drive_ids[0]).await.expect("known").presence(),
         Presence::Present,
@@ -110,12 +104,7 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_recognized_on_
 
     no_longer_there(served, &testbed, &disk, [&pod, &staging]);
     eventually("the drive is missing", SOON, async || {
-        (client
-            .drive(&drive_ids[0])
-            .await
-            .expect("still known")
-            .presence()
-            == Presence::Missing)
+        (client.drive(&drive_ids[0]).await.expect("still known").presence() == Presence::Missing)
             .then_some(())
     })
     .await;
@@ -129,16 +118,9 @@ async fn an_ext4_whose_device_fails_is_read_only_and_its_drive_is_recognized_on_
     bind(&staging, &pod);
     client.cleared(&finding.id, SOON).await;
     let volume = client.normal(ID).await;
-    assert_eq!(
-        (volume.drive_ids, volume.device.as_str()),
-        (drive_ids.clone(), back.name())
-    );
+    assert_eq!((volume.drive_ids, volume.device.as_str()), (drive_ids.clone(), back.name()));
     let drive = client.drive(&drive_ids[0]).await.expect("known");
-    assert_eq!(
-        (drive.presence(), drive.findings.len()),
-        (Presence::Present, 0),
-        "{drive:#?}"
-    );
+    assert_eq!((drive.presence(), drive.findings.len()), (Presence::Present, 0), "{drive:#?}");
     monitor.finish().await;
     daemon.stop().await;
 }
@@ -251,19 +233,10 @@ async fn a_removed_drive_with_a_published_volume_is_adverse() {
     let missing = client.raised(&drive_id, "DriveMissing", SOON).await;
     assert_finding(&missing, Severity::Bad, FindingStatus::Inaccessible);
     eventually("the volume is abnormal", SOON, async || {
-        client
-            .volume(ID)
-            .await
-            .condition
-            .expect("a condition")
-            .abnormal
-            .then_some(())
+        client.volume(ID).await.condition.expect("a condition").abnormal.then_some(())
     })
     .await;
-    assert_eq!(
-        client.drive(&drive_id).await.expect("known").volume_ids,
-        [ID]
-    );
+    assert_eq!(client.drive(&drive_id).await.expect("known").volume_ids, [ID]);
 
     let back = testbed.attach(&disk.image);
     mount_device(&back.device, "ext4", &staging, "");
@@ -295,10 +268,7 @@ async fn a_device_with_hung_io_is_stalled_until_the_io_returns() {
     assert!(!writer.is_finished());
 
     served.set(Mode::Pass);
-    writer
-        .await
-        .expect("the writer")
-        .expect("late, but written");
+    writer.await.expect("the writer").expect("late, but written");
     client.cleared(&finding.id, SOON).await;
     client.normal(ID).await;
     monitor.finish().await;
@@ -309,20 +279,15 @@ async fn a_device_with_hung_io_is_stalled_until_the_io_returns() {
 async fn a_volume_whose_server_has_died_is_not_accessible() {
     let testbed = Testbed::new();
     let image = testbed.image("content", 4096);
-    let pod = testbed
-        .kubelet
-        .publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
+    let pod = testbed.kubelet.publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
     let served = FuseServer::mount(&pod, &image);
     let daemon = Daemon::start(&testbed).await;
     let monitor = daemon.monitor();
     let client = &daemon.client;
     client.normal(ID).await;
 
-    let in_use = std::fs::File::options()
-        .read(true)
-        .custom_flags(libc::O_PATH)
-        .open(&pod)
-        .expect("O_PATH");
+    let in_use =
+        std::fs::File::options().read(true).custom_flags(libc::O_PATH).open(&pod).expect("O_PATH");
     served.die();
     drop(in_use);
     let finding = client.raised(ID, "NotAccessible", SOON).await;
@@ -340,9 +305,7 @@ async fn a_volume_whose_server_has_died_is_not_accessible() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_mount_times_out_alone_and_survives_a_restart_of_the_daemon() {
     let testbed = Testbed::new();
-    let pod = testbed
-        .kubelet
-        .publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
+    let pod = testbed.kubelet.publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
     let served = FuseServer::mount(&pod, &testbed.image("content", 4096));
     let others = five_others(&testbed);
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
@@ -359,14 +322,7 @@ async fn a_hung_mount_times_out_alone_and_survives_a_restart_of_the_daemon() {
     assert!(took < Duration::from_secs(10), "after {took:?}");
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&finding, pod.to_str().expect("text"), "pending since");
-    assert!(
-        client
-            .volume(ID)
-            .await
-            .condition
-            .expect("a condition")
-            .abnormal
-    );
+    assert!(client.volume(ID).await.condition.expect("a condition").abnormal);
     for _ in 0..2 {
         client.probed_anew(&others).await;
     }

@@ -33,10 +33,7 @@ fn long_intervals(testbed: &Testbed, timeout: &str) -> Arguments {
             "interval = \"1s\"\nstalled_after = \"3s\"",
             "interval = \"10s\"\nstalled_after = \"60s\"",
         );
-    assert!(
-        config.contains("600s") && config.contains("60s"),
-        "{config}"
-    );
+    assert!(config.contains("600s") && config.contains("60s"), "{config}");
     std::fs::write(&arguments.config, config).expect("the configuration");
     arguments
 }
@@ -54,9 +51,7 @@ async fn recovers(daemon: &Daemon, finding: &Finding, recovered: Instant) {
 async fn a_mount_that_hangs_from_the_first_probe_is_unknown_and_never_good() {
     let testbed = Testbed::new();
     let content = testbed.image("content", 4096);
-    let pod = testbed
-        .kubelet
-        .publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
+    let pod = testbed.kubelet.publish(VOLUME.driver, VOLUME.handle, VOLUME.pv, VOLUME.pod);
     let of_pod = FuseServer::mount(&pod, &content);
     let at = testbed.path("mnt/device");
     let of_host = FuseServer::mount_from("/dev/dvhw-source", &at, &content);
@@ -131,10 +126,7 @@ async fn a_path_that_is_not_mounted_in_a_private_namespace_is_not_measured() {
     mount_device(&after.device, "ext4", &at, "");
     let file = at.join("full");
     let mut zeros = std::io::repeat(0);
-    let full = std::io::copy(
-        &mut zeros,
-        &mut std::fs::File::create(file).expect("a file"),
-    );
+    let full = std::io::copy(&mut zeros, &mut std::fs::File::create(file).expect("a file"));
     full.expect_err("the filesystem is full");
     let id = format!("mnt:{}", at.display());
     let volume = eventually("its probe is refused", SOON, async || {
@@ -144,9 +136,7 @@ async fn a_path_that_is_not_mounted_in_a_private_namespace_is_not_measured() {
     })
     .await;
     assert!(
-        volume
-            .health_unknown_why
-            .contains("is not mounted where volumes are probed"),
+        volume.health_unknown_why.contains("is not mounted where volumes are probed"),
         "{volume:#?}"
     );
     assert_eq!((volume.usage, volume.capacity), (None, None));
@@ -171,16 +161,12 @@ async fn a_mount_whose_device_stops_is_found_within_thirty_seconds() {
     let stopped = Instant::now();
     let device = disk.device.clone();
     let reader = tokio::task::spawn_blocking(move || {
-        let mut file = std::fs::File::options()
-            .read(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(device)?;
+        let mut file =
+            std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(device)?;
         let mut block = AlignedBlock([0; 4096]);
         file.read_exact(&mut block.0)
     });
-    let finding = client
-        .raised(ID, "ProbeTimeout", Duration::from_secs(30))
-        .await;
+    let finding = client.raised(ID, "ProbeTimeout", Duration::from_secs(30)).await;
     let took = stopped.elapsed();
     eprintln!("found after {took:?}");
     assert!(!reader.is_finished());

@@ -30,15 +30,8 @@ async fn writers_wait_and_continue(fixture: &Fixture, volume: &Volume) {
     let thawed = frozen.thaw().await;
     writer.continues(THAW_LIMIT).await;
     assert_eq!(thawed.early_reason, None);
-    assert!(
-        thawed.held >= thawed.freeze_duration + Duration::from_millis(200),
-        "{thawed:?}"
-    );
-    println!(
-        "{}: freezing took {:?}",
-        volume.path.display(),
-        thawed.freeze_duration
-    );
+    assert!(thawed.held >= thawed.freeze_duration + Duration::from_millis(200), "{thawed:?}");
+    println!("{}: freezing took {:?}", volume.path.display(), thawed.freeze_duration);
     fixture.is_clean();
 }
 
@@ -76,21 +69,15 @@ async fn cancelling_a_freeze_that_is_in_progress_thaws_the_filesystem() {
     let fixture = Fixture::new();
     let volume = fixture.ext4();
     for after in [0, 5, 20, 50, 100, 200] {
-        let _ = timeout(
-            Duration::from_millis(after),
-            fixture.freezer().freeze(order(&volume, LONG)),
-        )
-        .await;
+        let _ =
+            timeout(Duration::from_millis(after), fixture.freezer().freeze(order(&volume, LONG)))
+                .await;
         // The note is removed after the thaw. Before the note exists nothing is frozen, but may
         // still become so.
-        eventually(
-            "it is thawed, and nothing is left of it",
-            SOON,
-            async || {
-                let helpers = diskvitals::host::intents::find(&fixture.intents).expect("readable");
-                (helpers.is_empty() && !volume.is_frozen()).then_some(())
-            },
-        )
+        eventually("it is thawed, and nothing is left of it", SOON, async || {
+            let helpers = diskvitals::host::intents::find(&fixture.intents).expect("readable");
+            (helpers.is_empty() && !volume.is_frozen()).then_some(())
+        })
         .await;
     }
 }
@@ -102,9 +89,7 @@ async fn the_time_limit_thaws_the_filesystem_and_the_run_is_discarded() {
     let writer = Writer::start(&volume);
     let mut frozen = freeze(&fixture, &volume, Duration::from_secs(1)).await;
     writer.is_held().await;
-    let why = timeout(SOON, frozen.wait_thawed_early())
-        .await
-        .expect("thawed");
+    let why = timeout(SOON, frozen.wait_thawed_early()).await.expect("thawed");
     assert!(why.contains("longer than 1.0s"), "{why}");
     writer.continues(THAW_LIMIT).await;
     let thawed = frozen.thaw().await;
@@ -121,18 +106,11 @@ async fn a_termination_signal_thaws_the_filesystem() {
     let fixture = Fixture::new();
     let volume = fixture.ext4();
     let writer = Writer::start(&volume);
-    for signal in [
-        Signal::SIGTERM,
-        Signal::SIGINT,
-        Signal::SIGHUP,
-        Signal::SIGUSR1,
-    ] {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGUSR1] {
         let mut frozen = freeze(&fixture, &volume, LONG).await;
         writer.is_held().await;
         kill(fixture.freezer_process(), signal).expect("sent");
-        let why = timeout(SOON, frozen.wait_thawed_early())
-            .await
-            .expect("thawed");
+        let why = timeout(SOON, frozen.wait_thawed_early()).await.expect("thawed");
         assert!(why.contains(&format!("signal {}", signal as i32)), "{why}");
         writer.continues(THAW_LIMIT).await;
         fixture.is_clean();
@@ -150,10 +128,7 @@ async fn a_filesystem_frozen_by_another_program_is_never_thawed() {
             FreezeError::AlreadyFrozen
         );
         fixture.is_clean();
-        assert_eq!(
-            fixture.freezer().thaw_leftovers().await,
-            Vec::<String>::new()
-        );
+        assert_eq!(fixture.freezer().thaw_leftovers().await, Vec::<String>::new());
         writer.is_held().await;
         run("/usr/sbin/fsfreeze", &[&"-u", &volume.path]);
         writer.continues(THAW_LIMIT).await;
@@ -167,10 +142,7 @@ async fn a_thaw_by_another_program_is_reported() {
     let frozen = freeze(&fixture, &volume, LONG).await;
     run("/usr/sbin/fsfreeze", &[&"-u", &volume.path]);
     let thawed = frozen.thaw().await;
-    assert_eq!(
-        thawed.early_reason.as_deref(),
-        Some("somebody else thawed it")
-    );
+    assert_eq!(thawed.early_reason.as_deref(), Some("somebody else thawed it"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,24 +156,12 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
     // The root filesystem: never frozen, because a mistake here would hang the machine. The request
     // names the wrong device number, which is refused before anything is opened.
     let root = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
-    let line = root
-        .lines()
-        .find(|line| line.split(' ').nth(4) == Some("/"))
-        .expect("a root");
-    let dev = line
-        .split(' ')
-        .nth(2)
-        .expect("a number")
-        .parse()
-        .expect("a number");
+    let line = root.lines().find(|line| line.split(' ').nth(4) == Some("/")).expect("a root");
+    let dev = line.split(' ').nth(2).expect("a number").parse().expect("a number");
     let why = said(
         refused(
             fixture.freezer(),
-            FreezeRequest {
-                mount: volume.path.as_path().into(),
-                dev,
-                ..order(&volume, LONG)
-            },
+            FreezeRequest { mount: volume.path.as_path().into(), dev, ..order(&volume, LONG) },
         )
         .await,
     );
@@ -210,21 +170,13 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
     let state = volume.path.join("state");
     std::fs::create_dir(&state).expect("a folder");
     let why = said(refused(fixture.freezer_that_needs(&[&state]), order(&volume, LONG)).await);
-    assert!(
-        why.contains("what diskvitals or the kubelet needs"),
-        "{why}"
-    );
+    assert!(why.contains("what diskvitals or the kubelet needs"), "{why}");
 
     let image = volume.path.join("inner.img");
-    File::create(&image)
-        .and_then(|file| file.set_len(1 << 20))
-        .expect("an image");
+    File::create(&image).and_then(|file| file.set_len(1 << 20)).expect("an image");
     let inner = fixture.testbed.attach(&image);
     let why = said(refused(fixture.freezer(), order(&volume, LONG)).await);
-    assert!(
-        why.contains(&format!("{} is made of {}", inner.name(), image.display())),
-        "{why}"
-    );
+    assert!(why.contains(&format!("{} is made of {}", inner.name(), image.display())), "{why}");
     inner.detach();
 
     run(
@@ -246,31 +198,18 @@ async fn filesystems_that_thawing_depends_on_are_not_frozen() {
         assert!(said(refusal).contains("swaps to"));
     }
 
-    let on_disk = Freezer {
-        intents: fixture.testbed.path("notes"),
-        ..fixture.freezer()
-    };
+    let on_disk = Freezer { intents: fixture.testbed.path("notes"), ..fixture.freezer() };
     let why = said(refused(on_disk, order(&volume, LONG)).await);
     assert!(why.contains("is not in memory"), "{why}");
     // After all that, it can be frozen.
-    assert_eq!(
-        freeze(&fixture, &volume, LONG)
-            .await
-            .thaw()
-            .await
-            .early_reason,
-        None
-    );
+    assert_eq!(freeze(&fixture, &volume, LONG).await.thaw().await.early_reason, None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_path_with_another_filesystem_or_none_is_not_frozen() {
     let fixture = Fixture::new();
     let volume = fixture.ext4();
-    let wrong = FreezeRequest {
-        dev: DevNo::new(259, 77),
-        ..order(&volume, LONG)
-    };
+    let wrong = FreezeRequest { dev: DevNo::new(259, 77), ..order(&volume, LONG) };
     let error = refused(fixture.freezer(), wrong).await;
     assert!(
         matches!(&error, FreezeError::Failed(why) if why.contains("another filesystem")),
@@ -281,10 +220,7 @@ async fn a_path_with_another_filesystem_or_none_is_not_frozen() {
         ..order(&volume, LONG)
     };
     let error = refused(fixture.freezer(), gone).await;
-    assert!(
-        matches!(&error, FreezeError::Failed(why) if why.contains("opening")),
-        "{error}"
-    );
+    assert!(matches!(&error, FreezeError::Failed(why) if why.contains("opening")), "{error}");
     let memory = Volume::at(fixture.testbed.path("memory"));
     let error = refused(fixture.freezer(), order(&memory, LONG)).await;
     assert!(
@@ -301,10 +237,7 @@ async fn a_bind_mount_freezes_and_thaws_its_filesystem_after_the_first_mount_is_
     let volume = fixture.ext4();
     let bound = fixture.testbed.path("mnt/bound");
     bind(&volume.path, &bound);
-    let order = FreezeRequest {
-        mount: bound.as_path().into(),
-        ..order(&volume, LONG)
-    };
+    let order = FreezeRequest { mount: bound.as_path().into(), ..order(&volume, LONG) };
     let writer = Writer::start(&volume);
     let frozen = fixture.freezer().freeze(order).await.expect("frozen");
     writer.is_held().await;
@@ -312,11 +245,7 @@ async fn a_bind_mount_freezes_and_thaws_its_filesystem_after_the_first_mount_is_
     umount2(&bound, MntFlags::MNT_DETACH).expect("unmounted");
     kill(fixture.freezer_process(), Signal::SIGKILL).expect("sent");
     writer.continues(THAW_LIMIT).await;
-    let why = frozen
-        .thaw()
-        .await
-        .early_reason
-        .expect("it was not asked for");
+    let why = frozen.thaw().await.early_reason.expect("it was not asked for");
     assert!(why.contains("is thawed"), "{why}");
     fixture.is_clean();
 }
@@ -353,15 +282,9 @@ async fn a_frozen_filesystem_without_a_mount_is_reported_with_its_remedy() {
 /// Several threads that create, fill, rename and remove files.
 fn load(volume: &Volume) -> Vec<Writer> {
     let busy = |number: usize| {
-        let writer = Writer {
-            writes: Arc::default(),
-            stop: Arc::default(),
-        };
-        let (writes, stop, path) = (
-            writer.writes.clone(),
-            writer.stop.clone(),
-            volume.path.clone(),
-        );
+        let writer = Writer { writes: Arc::default(), stop: Arc::default() };
+        let (writes, stop, path) =
+            (writer.writes.clone(), writer.stop.clone(), volume.path.clone());
         std::thread::spawn(move || {
             let content = vec![1; 16 << 10];
             while !stop.load(Ordering::Relaxed) {
@@ -387,11 +310,9 @@ fn load(volume: &Volume) -> Vec<Writer> {
 #[ignore = "measures"]
 async fn how_long_freezing_takes_idle_and_loaded() {
     let fixture = Fixture::new();
-    for (name, volume) in [
-        ("ext4", fixture.ext4()),
-        ("xfs", fixture.xfs()),
-        ("btrfs", fixture.btrfs()),
-    ] {
+    for (name, volume) in
+        [("ext4", fixture.ext4()), ("xfs", fixture.xfs()), ("btrfs", fixture.btrfs())]
+    {
         for loaded in [false, true] {
             let writers = loaded.then(|| load(&volume));
             let (mut freezing, mut overhead, mut total) = (Vec::new(), Vec::new(), Vec::new());
@@ -407,11 +328,7 @@ async fn how_long_freezing_takes_idle_and_loaded() {
             drop(writers);
             let p = |mut times: Vec<Duration>| {
                 times.sort();
-                format!(
-                    "{:.1?}/{:.1?}",
-                    times[times.len() / 2],
-                    times[times.len() - 1]
-                )
+                format!("{:.1?}/{:.1?}", times[times.len() / 2], times[times.len() - 1])
             };
             println!(
                 "{name} loaded={loaded}: FIFREEZE p50/max {}, held beyond {}, whole {}",

@@ -25,20 +25,12 @@ async fn helper() -> Helper {
         args: arguments(WorkerRole::FsErrors, &HostRoot::new("/")),
     };
     let mut helper = Helper::start(&program).await.expect("starts");
-    assert_eq!(
-        hear(&mut helper).await,
-        HelperMessage::Hello {
-            limitations: Vec::new()
-        }
-    );
+    assert_eq!(hear(&mut helper).await, HelperMessage::Hello { limitations: Vec::new() });
     helper
 }
 
 async fn hear(helper: &mut Helper) -> HelperMessage {
-    timeout(SOON, helper.recv())
-        .await
-        .expect("something is said")
-        .expect("it lives")
+    timeout(SOON, helper.recv()).await.expect("something is said").expect("it lives")
 }
 
 async fn want(helper: &mut Helper, wanted: &[(DevNo, &Path)]) {
@@ -48,9 +40,7 @@ async fn want(helper: &mut Helper, wanted: &[(DevNo, &Path)]) {
         paths: vec![(*path).into()],
     };
     helper
-        .send(&MarkRequest {
-            filesystems: wanted.iter().map(filesystem).collect(),
-        })
+        .send(&MarkRequest { filesystems: wanted.iter().map(filesystem).collect() })
         .await
         .expect("it listens");
 }
@@ -65,25 +55,15 @@ async fn error(helper: &mut Helper) -> FsErrorNotice {
 fn dev(path: &Path) -> DevNo {
     use std::os::unix::fs::MetadataExt;
     let data = std::fs::metadata(path).expect("there");
-    let number = if path.is_dir() {
-        data.dev()
-    } else {
-        data.rdev()
-    };
+    let number = if path.is_dir() { data.dev() } else { data.rdev() };
     let part = |number: u64| u32::try_from(number).expect("a device number");
-    DevNo::new(
-        part(nix::sys::stat::major(number)),
-        part(nix::sys::stat::minor(number)),
-    )
+    DevNo::new(part(nix::sys::stat::major(number)), part(nix::sys::stat::minor(number)))
 }
 
 /// ext4 has an error, triggered as its own tests do.
 fn trigger(disk: &Disk) {
-    std::fs::write(
-        format!("/sys/fs/ext4/{}/trigger_fs_error", disk.name()),
-        "by a test",
-    )
-    .expect("ext4 has an error");
+    std::fs::write(format!("/sys/fs/ext4/{}/trigger_fs_error", disk.name()), "by a test")
+        .expect("ext4 has an error");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,16 +80,8 @@ async fn reading_a_damaged_ext4_folder_reports_its_inode() {
 
     let mut helper = helper().await;
     want(&mut helper, &[(dev, &mnt)]).await;
-    assert_eq!(
-        hear(&mut helper).await,
-        HelperMessage::Mark {
-            dev,
-            mark: MarkResult::Set
-        }
-    );
-    std::fs::read_dir(mnt.join("folder"))
-        .expect("opens")
-        .for_each(drop);
+    assert_eq!(hear(&mut helper).await, HelperMessage::Mark { dev, mark: MarkResult::Set });
+    std::fs::read_dir(mnt.join("folder")).expect("opens").for_each(drop);
     let error = error(&mut helper).await;
     assert_eq!(
         (error.dev, error.errno, error.inode),
@@ -132,21 +104,12 @@ async fn copies_of_a_filesystem_are_distinguished_and_a_new_mount_is_marked_agai
     let (a, b) = (testbed.path("mnt/a"), testbed.path("mnt/b"));
     mount_device(&first.device, "ext4", &a, "errors=continue");
     mount_device(&second.device, "ext4", &b, "errors=continue");
-    let wanted = [
-        (dev(&first.device), a.as_path()),
-        (dev(&second.device), b.as_path()),
-    ];
+    let wanted = [(dev(&first.device), a.as_path()), (dev(&second.device), b.as_path())];
 
     let mut helper = helper().await;
     want(&mut helper, &wanted).await;
     for (dev, _) in wanted {
-        assert_eq!(
-            hear(&mut helper).await,
-            HelperMessage::Mark {
-                dev,
-                mark: MarkResult::Set
-            }
-        );
+        assert_eq!(hear(&mut helper).await, HelperMessage::Mark { dev, mark: MarkResult::Set });
     }
     for (disk, (dev, path)) in [(&second, wanted[1]), (&first, wanted[0])] {
         trigger(disk);
@@ -178,15 +141,8 @@ async fn copies_of_a_filesystem_are_distinguished_and_a_new_mount_is_marked_agai
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hung_mount_delays_neither_marks_nor_events_of_others() {
     let testbed = Testbed::new();
-    let (before, after) = (
-        testbed.ext4("a.img", 32, &[]),
-        testbed.ext4("b.img", 32, &[]),
-    );
-    let (a, b, dead) = (
-        testbed.path("mnt/a"),
-        testbed.path("mnt/b"),
-        testbed.path("mnt/dead"),
-    );
+    let (before, after) = (testbed.ext4("a.img", 32, &[]), testbed.ext4("b.img", 32, &[]));
+    let (a, b, dead) = (testbed.path("mnt/a"), testbed.path("mnt/b"), testbed.path("mnt/dead"));
     mount_device(&before.device, "ext4", &a, "errors=continue");
     mount_device(&after.device, "ext4", &b, "errors=continue");
     let served = FuseServer::mount(&dead, &testbed.image("f.img", 1 << 20));
@@ -194,37 +150,21 @@ async fn a_hung_mount_delays_neither_marks_nor_events_of_others() {
     served.set(Mode::Hang);
 
     let mut helper = helper().await;
-    want(
-        &mut helper,
-        &[
-            (dev(&before.device), &a),
-            (nobody, &dead),
-            (dev(&after.device), &b),
-        ],
-    )
-    .await;
+    want(&mut helper, &[(dev(&before.device), &a), (nobody, &dead), (dev(&after.device), &b)])
+        .await;
     assert_eq!(
         hear(&mut helper).await,
-        HelperMessage::Mark {
-            dev: dev(&before.device),
-            mark: MarkResult::Set
-        }
+        HelperMessage::Mark { dev: dev(&before.device), mark: MarkResult::Set }
     );
     trigger(&before);
     assert_eq!(error(&mut helper).await.dev, dev(&before.device));
     assert_eq!(
         hear(&mut helper).await,
-        HelperMessage::Mark {
-            dev: nobody,
-            mark: MarkResult::Stuck
-        }
+        HelperMessage::Mark { dev: nobody, mark: MarkResult::Stuck }
     );
     assert_eq!(
         hear(&mut helper).await,
-        HelperMessage::Mark {
-            dev: dev(&after.device),
-            mark: MarkResult::Set
-        }
+        HelperMessage::Mark { dev: dev(&after.device), mark: MarkResult::Set }
     );
     trigger(&after);
     assert_eq!(error(&mut helper).await.dev, dev(&after.device));
@@ -242,13 +182,7 @@ async fn a_filesystem_that_cannot_be_marked_is_reported_with_the_reason() {
     assert!(
         matches!(
             &said,
-            HelperMessage::Mark {
-                mark: MarkResult::Refused {
-                    errno: nix::libc::ESTALE,
-                    ..
-                },
-                ..
-            }
+            HelperMessage::Mark { mark: MarkResult::Refused { errno: nix::libc::ESTALE, .. }, .. }
         ),
         "{said:?}"
     );
@@ -266,13 +200,9 @@ fn helper_of(daemon: nix::unistd::Pid) -> i32 {
     });
     let is_helper = |pid: &String| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        line.split(|byte| *byte == 0)
-            .any(|word| word == b"fs-errors")
+        line.split(|byte| *byte == 0).any(|word| word == b"fs-errors")
     };
-    children
-        .filter(is_helper)
-        .find_map(|pid| pid.parse().ok())
-        .expect("a helper")
+    children.filter(is_helper).find_map(|pid| pid.parse().ok()).expect("a helper")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

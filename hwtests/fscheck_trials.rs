@@ -108,11 +108,7 @@ fn main() -> ExitCode {
             .expect("a runtime");
         runtime.block_on(trials(&options, &filesystems))
     };
-    if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Returns whether every goal is met.
@@ -199,12 +195,8 @@ async fn begin(
 ) -> Result<Option<Outcome>, String> {
     match trial {
         Trial::Healthy(filesystem, number) => {
-            let _loading = context
-                .loading
-                .clone()
-                .acquire_owned()
-                .await
-                .map_err(|error| error.to_string())?;
+            let _loading =
+                context.loading.clone().acquire_owned().await.map_err(|error| error.to_string())?;
             if Instant::now() > last_begin {
                 return Ok(None);
             }
@@ -214,21 +206,11 @@ async fn begin(
             // Writers of many filesystems would leave the checkers no processor time. A trial that
             // waits for this limit occupies no other slot.
             let turn = async |of: &Arc<Semaphore>| {
-                of.clone()
-                    .acquire_owned()
-                    .await
-                    .map_err(|error| error.to_string())
+                of.clone().acquire_owned().await.map_err(|error| error.to_string())
             };
-            let _loading = if loaded {
-                Some(turn(&context.loading_damaged).await?)
-            } else {
-                None
-            };
+            let _loading = if loaded { Some(turn(&context.loading_damaged).await?) } else { None };
             let _place = turn(&context.at_once).await?;
-            let pristine = pristine
-                .get(filesystem.name())
-                .ok_or("no pristine one")?
-                .clone();
+            let pristine = pristine.get(filesystem.name()).ok_or("no pristine one")?.clone();
             trial::damaged(context, filesystem, kind, pristine, loaded, last_begin).await
         }
     }

@@ -33,10 +33,7 @@ pub(crate) fn on_a_server(testbed: &Testbed, image: &Path) -> (FuseServer, Disk)
 
 /// Bypasses the page cache.
 fn read_sector(device: &Path, offset: u64) -> std::io::Result<()> {
-    let mut file = std::fs::File::options()
-        .read(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(device)?;
+    let mut file = std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(device)?;
     file.seek(SeekFrom::Start(offset))?;
     // O_DIRECT needs memory that is aligned to the device's blocks.
     let mut buffer = vec![0_u8; 8192];
@@ -89,11 +86,7 @@ pub(crate) async fn assert_no_finding(daemon: &Daemon, disk: &Disk) {
     let is_flooded =
         drive.health() == Health::Unknown && drive.health_unknown_why.contains("has lost records");
     assert!(drive.health() == Health::Good || is_flooded, "{drive:#?}");
-    assert_eq!(
-        (drive.findings.len(), drive.errors.len()),
-        (0, 0),
-        "{drive:#?}"
-    );
+    assert_eq!((drive.findings.len(), drive.errors.len()), (0, 0), "{drive:#?}");
 }
 
 /// One sector is SUSPECT, three are BAD; a quiet period ends both.
@@ -111,20 +104,14 @@ async fn read_errors_are_attributed_to_the_drive_and_its_volume_only() {
     let mut watcher = client.watch().await;
 
     served.fault(vec![Fault::reads(40 * MIB..48 * MIB)]);
-    fail_until(&disk.device, &[40], async || {
-        client.finding(&drive_id, "IoErrors").await
-    })
-    .await;
+    fail_until(&disk.device, &[40], async || client.finding(&drive_id, "IoErrors").await).await;
     let drive = watcher
         .drive(SOON, "the drive's errors", |drive, _| {
             drive.id == drive_id && !drive.errors.is_empty()
         })
         .await;
     assert_eq!(
-        (
-            drive.errors[0].class.as_str(),
-            drive.errors[0].sectors[0].sector
-        ),
+        (drive.errors[0].class.as_str(), drive.errors[0].sectors[0].sector),
         ("io", 40 * MIB / 512)
     );
     let finding = client.raised(&drive_id, "IoErrors", SOON).await;
@@ -176,34 +163,15 @@ async fn a_slow_device_is_reported_only_when_it_fails() {
         effect: Effect::Slow(Duration::from_millis(300)),
         ..Fault::reads(50 * MIB..51 * MIB)
     };
-    served.fault(vec![
-        slow,
-        Fault {
-            after: 2,
-            ..Fault::reads(40 * MIB..48 * MIB)
-        },
-    ]);
+    served.fault(vec![slow, Fault { after: 2, ..Fault::reads(40 * MIB..48 * MIB) }]);
     for at in [50, 40, 41] {
         read_sector(&disk.device, at * MIB).expect("still works");
     }
     client.probed_anew(&[ID]).await;
-    assert!(
-        client
-            .drive(&drive_id)
-            .await
-            .expect("known")
-            .errors
-            .is_empty()
-    );
-    let finding = fail_until(&disk.device, &[42], async || {
-        client.finding(&drive_id, "IoErrors").await
-    })
-    .await;
-    assert_evidence(
-        &finding,
-        "kernel log",
-        &format!("sector {}", 42 * MIB / 512),
-    );
+    assert!(client.drive(&drive_id).await.expect("known").errors.is_empty());
+    let finding =
+        fail_until(&disk.device, &[42], async || client.finding(&drive_id, "IoErrors").await).await;
+    assert_evidence(&finding, "kernel log", &format!("sector {}", 42 * MIB / 512));
     served.fault(Vec::new());
     client.cleared(&finding.id, SOON).await;
     daemon.stop().await;
@@ -351,11 +319,7 @@ async fn damage_that_ext4_finds_is_attributed_to_the_volume_and_not_the_drive() 
     })
     .await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
-    assert_evidence(
-        &finding,
-        "kernel log",
-        &format!("EXT4-fs error (device {})", disk.name()),
-    );
+    assert_evidence(&finding, "kernel log", &format!("EXT4-fs error (device {})", disk.name()));
     assert_no_finding(&daemon, &disk).await;
     daemon.stop().await;
 }

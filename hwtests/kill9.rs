@@ -56,39 +56,20 @@ async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigki
     umount(pod);
     let finding = client.raised(&id("a"), "NotMounted", SOON).await;
     for (finding, note) in [("no-such-finding", "x"), ("", "x")] {
-        let status = client
-            .acknowledge(finding, note)
-            .await
-            .expect_err("refused");
-        assert!(
-            matches!(status.code(), Code::NotFound | Code::InvalidArgument),
-            "{status}"
-        );
+        let status = client.acknowledge(finding, note).await.expect_err("refused");
+        assert!(matches!(status.code(), Code::NotFound | Code::InvalidArgument), "{status}");
     }
     assert_eq!(
-        client
-            .acknowledge(&finding.id, "")
-            .await
-            .expect_err("a note is needed")
-            .code(),
+        client.acknowledge(&finding.id, "").await.expect_err("a note is needed").code(),
         Code::InvalidArgument
     );
     assert_eq!(
-        client
-            .unacknowledge(&finding.id)
-            .await
-            .expect_err("not acknowledged")
-            .code(),
+        client.unacknowledge(&finding.id).await.expect_err("not acknowledged").code(),
         Code::FailedPrecondition
     );
-    let answer = client
-        .acknowledge(&finding.id, "the pod is being moved")
-        .await
-        .expect("acknowledged");
-    assert_eq!(
-        answer.acknowledged.as_ref().expect("now").note,
-        "the pod is being moved"
-    );
+    let answer =
+        client.acknowledge(&finding.id, "the pod is being moved").await.expect("acknowledged");
+    assert_eq!(answer.acknowledged.as_ref().expect("now").note, "the pod is being moved");
     assert!(
         answer.acknowledged.as_ref().expect("now").by.contains('0'),
         "uid 0 has done it: {answer:#?}"
@@ -97,27 +78,17 @@ async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigki
 
     let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
-    let kept = client
-        .finding(&id("a"), "NotMounted")
-        .await
-        .expect("still so");
+    let kept = client.finding(&id("a"), "NotMounted").await.expect("still so");
     assert_eq!(
         (&kept.id, kept.since, &kept.acknowledged),
         (&finding.id, finding.since, &answer.acknowledged)
     );
-    eventually(
-        "the health of the node does not count it",
-        SOON,
-        async || (client.node().await.health() != Health::Bad).then_some(()),
-    )
+    eventually("the health of the node does not count it", SOON, async || {
+        (client.node().await.health() != Health::Bad).then_some(())
+    })
     .await;
     assert!(
-        client
-            .volume(&id("a"))
-            .await
-            .condition
-            .expect("a condition")
-            .abnormal,
+        client.volume(&id("a")).await.condition.expect("a condition").abnormal,
         "acknowledged is not cured"
     );
 
@@ -127,10 +98,7 @@ async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigki
         (client.node().await.health() == Health::Bad).then_some(())
     })
     .await;
-    client
-        .acknowledge(&finding.id, "moved tonight")
-        .await
-        .expect("acknowledged");
+    client.acknowledge(&finding.id, "moved tonight").await.expect("acknowledged");
     bind(source, pod);
     let cleared = client.cleared(&finding.id, SOON).await;
     assert!(cleared.cleared.is_some());
@@ -140,10 +108,7 @@ async fn an_acknowledged_finding_stays_visible_stops_counting_and_outlives_sigki
     umount(pod);
     let again = client.raised(&id("a"), "NotMounted", SOON).await;
     assert_ne!(again.id, finding.id);
-    assert_eq!(
-        again.acknowledged, None,
-        "an acknowledgement ends with its finding"
-    );
+    assert_eq!(again.acknowledged, None, "an acknowledgement ends with its finding");
     bind(source, pod);
     client.cleared(&again.id, SOON).await;
     eventually("as many findings as at first", SOON, async || {
@@ -181,25 +146,15 @@ async fn an_acknowledgement_ends_when_the_finding_becomes_worse() {
     fill(1 << 20);
     let finding = client.raised(&id("a"), "OutOfSpace", SOON).await;
     assert_eq!(finding.severity(), Severity::Suspect, "{finding:#?}");
-    client
-        .acknowledge(&finding.id, "grows tomorrow")
-        .await
-        .expect("acknowledged");
+    client.acknowledge(&finding.id, "grows tomorrow").await.expect("acknowledged");
     fill(-(1 << 20));
     eventually("worse and open again", SOON, async || {
-        let finding = client
-            .finding(&id("a"), "OutOfSpace")
-            .await
-            .expect("still so");
+        let finding = client.finding(&id("a"), "OutOfSpace").await.expect("still so");
         (finding.severity() == Severity::Bad && finding.acknowledged.is_none()).then_some(())
     })
     .await;
     assert_eq!(
-        client
-            .finding(&id("a"), "OutOfSpace")
-            .await
-            .expect("still so")
-            .id,
+        client.finding(&id("a"), "OutOfSpace").await.expect("still so").id,
         finding.id,
         "the same finding"
     );
@@ -267,14 +222,8 @@ async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
     // The daemon may be killed before a visible finding is on disk; an acknowledged one is on disk.
     let mut ledger = Ledger::default();
     for finding in &lasting {
-        daemon
-            .client
-            .acknowledge(&finding.id, "at first")
-            .await
-            .expect("acknowledged");
-        ledger
-            .notes
-            .insert(finding.id.clone(), "at first".to_owned());
+        daemon.client.acknowledge(&finding.id, "at first").await.expect("acknowledged");
+        ledger.notes.insert(finding.id.clone(), "at first".to_owned());
     }
     daemon.kill().await;
 
@@ -284,25 +233,14 @@ async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
         let mut daemon = Daemon::launch(&arguments);
         eventually("the daemon answers", SOON, async || {
             daemon.must_run();
-            daemon
-                .client
-                .try_node()
-                .await
-                .ok()
-                .filter(|node| round % 2 == 0 || node.settled)
+            daemon.client.try_node().await.ok().filter(|node| round % 2 == 0 || node.settled)
         })
         .await;
         let findings = daemon.client.findings(true).await;
         ledger.check(&findings);
         for finding in &lasting {
-            let kept = findings
-                .iter()
-                .find(|kept| kept.id == finding.id)
-                .expect("kept");
-            assert!(
-                kept.cleared.is_none() && kept.since == finding.since,
-                "{kept:#?}"
-            );
+            let kept = findings.iter().find(|kept| kept.id == finding.id).expect("kept");
+            assert!(kept.cleared.is_none() && kept.since == finding.since, "{kept:#?}");
         }
         if round % 3 != 2 {
             if mounted {
@@ -327,11 +265,7 @@ async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
                 Err(_) => ledger.in_flight = Some((target.clone(), note)),
             }
         } else {
-            daemon
-                .client
-                .acknowledge(target, &note)
-                .await
-                .expect("acknowledged");
+            daemon.client.acknowledge(target, &note).await.expect("acknowledged");
             ledger.notes.insert(target.clone(), note);
         }
         daemon.kill().await;
@@ -343,16 +277,11 @@ async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
         rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY,
     )
     .expect("opens");
-    let verdict: String = database
-        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
-        .expect("answers");
+    let verdict: String =
+        database.query_row("PRAGMA integrity_check", [], |row| row.get(0)).expect("answers");
     assert_eq!(verdict, "ok");
     drop(database);
-    assert_eq!(
-        set_aside(&arguments.state_dir),
-        Vec::<String>::new(),
-        "no database was given up"
-    );
+    assert_eq!(set_aside(&arguments.state_dir), Vec::<String>::new(), "no database was given up");
 
     let daemon = Daemon::start(&testbed).await;
     if !mounted {
@@ -364,16 +293,10 @@ async fn a_hundred_sigkills_lose_and_duplicate_no_finding() {
     let of_changes = findings
         .iter()
         .filter(|finding| {
-            finding
-                .subject
-                .as_ref()
-                .is_some_and(|subject| subject.id == id("changes"))
+            finding.subject.as_ref().is_some_and(|subject| subject.id == id("changes"))
         })
         .count();
-    assert!(
-        of_changes <= changes / 2 + 1,
-        "{of_changes} findings of {changes} changes"
-    );
+    assert!(of_changes <= changes / 2 + 1, "{of_changes} findings of {changes} changes");
     eventually("history is on disk", SOON, async || {
         (daemon.client.node().await.store == "ok").then_some(())
     })

@@ -11,10 +11,7 @@ use lab::drives;
 use lab::scenario::Scenario;
 
 #[path = "support/csi_calls.rs"]
-#[allow(
-    dead_code,
-    reason = "the tests on this machine's kernel use the rest of it"
-)]
+#[allow(dead_code, reason = "the tests on this machine's kernel use the rest of it")]
 mod csi_calls;
 #[path = "support/receiver.rs"]
 mod receiver;
@@ -245,12 +242,7 @@ const LONG: &[Scenario] = &[
     },
     Scenario {
         name: "smart_a_smartctl_that_hangs_floods_tears_or_dies_harms_nobody",
-        breaks: &[
-            drives::NVME_HANGS,
-            drives::NVME_FLOODS,
-            drives::NVME_HALF,
-            drives::NVME_DIES,
-        ],
+        breaks: &[drives::NVME_HANGS, drives::NVME_FLOODS, drives::NVME_HALF, drives::NVME_DIES],
         limit: Duration::from_secs(300),
         run: lab::smart::a_broken_smartctl,
     },
@@ -312,9 +304,7 @@ const LONG: &[Scenario] = &[
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let of_guest = arguments
-        .split_first()
-        .map(|(first, rest)| (first.as_str(), rest));
+    let of_guest = arguments.split_first().map(|(first, rest)| (first.as_str(), rest));
     match of_guest {
         Some(("csi-client", call)) => return lab::csi_client::main(call),
         Some(("receiver", rest)) => return receiver::main(rest),

@@ -26,12 +26,7 @@ fn two_hundred(testbed: &Testbed) -> FuseServer {
             &["-E", "lazy_itable_init=0", "-O", "^has_journal"],
         );
         let (handle, pv, pod) = names(disk * PER_DISK);
-        let claim = Claim {
-            driver: DRIVER,
-            handle: &handle,
-            pv: &pv,
-            pod: &pod,
-        };
+        let claim = Claim { driver: DRIVER, handle: &handle, pv: &pv, pod: &pod };
         let (staging, _) = testbed.stage_and_publish(&device, "ext4", "", &claim);
         for number in disk * PER_DISK + 1..(disk + 1) * PER_DISK {
             let (handle, pv, pod) = names(number);
@@ -82,31 +77,20 @@ async fn one_hung_volume_of_two_hundred_delays_no_other() {
     let hung = id(TOGETHER - 1);
     let finding = client.raised(&hung, "ProbeTimeout", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
-    let volumes = eventually(
-        "every other volume is measured and good",
-        SOON,
-        async || {
-            let volumes: Vec<Volume> = client
-                .volumes()
-                .await
-                .into_iter()
-                .filter(|volume| volume.driver == DRIVER)
-                .collect();
-            let good = volumes
-                .iter()
-                .filter(|volume| volume.usage.is_some() && volume.health() == Health::Good)
-                .count();
-            (good == TOGETHER - 1).then_some(volumes)
-        },
-    )
+    let volumes = eventually("every other volume is measured and good", SOON, async || {
+        let volumes: Vec<Volume> =
+            client.volumes().await.into_iter().filter(|volume| volume.driver == DRIVER).collect();
+        let good = volumes
+            .iter()
+            .filter(|volume| volume.usage.is_some() && volume.health() == Health::Good)
+            .count();
+        (good == TOGETHER - 1).then_some(volumes)
+    })
     .await;
     eprintln!("all measured {:?} after the start", started.elapsed());
     let listed: BTreeSet<String> = volumes.iter().map(|volume| volume.id.clone()).collect();
     assert_eq!(listed, (0..TOGETHER).map(id).collect());
-    let drives: BTreeSet<&String> = volumes
-        .iter()
-        .flat_map(|volume| &volume.drive_ids)
-        .collect();
+    let drives: BTreeSet<&String> = volumes.iter().flat_map(|volume| &volume.drive_ids).collect();
     assert_eq!(drives.len(), DISKS);
     assert_eq!(
         client
@@ -123,20 +107,14 @@ async fn one_hung_volume_of_two_hundred_delays_no_other() {
 
     // A whole probe round of all the others, while one hangs.
     let others: Vec<String> = (0..TOGETHER - 1).map(id).collect();
-    client
-        .probed_anew(&others.iter().map(String::as_str).collect::<Vec<_>>())
-        .await;
+    client.probed_anew(&others.iter().map(String::as_str).collect::<Vec<_>>()).await;
     assert_eq!(client.node().await.stuck_probes, 1);
     let latency = monitor.finish().await;
     eprintln!(
         "{} answers meanwhile: median {:?}, p99 {:?}, worst {:?}",
         latency.calls, latency.median, latency.p99, latency.worst
     );
-    assert!(
-        latency.p99 < Duration::from_secs(1),
-        "p99 {:?}",
-        latency.p99
-    );
+    assert!(latency.p99 < Duration::from_secs(1), "p99 {:?}", latency.p99);
 
     served.set(Mode::Pass);
     client.cleared(&finding.id, SOON).await;

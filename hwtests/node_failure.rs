@@ -55,15 +55,9 @@ fn runtime_on_a_server(testbed: &Testbed) -> (FuseServer, Disk, PathBuf) {
     mount_device(&disk.device, "ext4", &runtime, "");
     let below = runtime.join("containerd");
     std::fs::create_dir(&below).expect("the runtime's folder");
-    let line = format!(
-        "[volumes]\nruntime_directories = [\"{}\"]\n",
-        below.display()
-    );
-    std::fs::write(
-        testbed.path("diskvitals.toml"),
-        config().replace("[volumes]\n", &line),
-    )
-    .expect("the configuration");
+    let line = format!("[volumes]\nruntime_directories = [\"{}\"]\n", below.display());
+    std::fs::write(testbed.path("diskvitals.toml"), config().replace("[volumes]\n", &line))
+        .expect("the configuration");
     (served, disk, runtime)
 }
 
@@ -73,11 +67,9 @@ async fn a_filesystem_of_the_container_runtime_that_hangs_or_becomes_read_only_f
     let (served, disk, runtime) = runtime_on_a_server(&testbed);
     let below = runtime.join("containerd");
     let daemon = Daemon::start_with(&Arguments::of(&testbed)).await;
-    until(
-        &daemon,
-        "the node is fit, and all of it is known",
-        |found| found.failures.is_empty() && found.unknown.is_empty(),
-    )
+    until(&daemon, "the node is fit, and all of it is known", |found| {
+        found.failures.is_empty() && found.unknown.is_empty()
+    })
     .await;
 
     served.set(Mode::Hang);
@@ -86,10 +78,7 @@ async fn a_filesystem_of_the_container_runtime_that_hangs_or_becomes_read_only_f
     let hung = until(&daemon, "it hangs", |found| !found.failures.is_empty()).await;
     assert_eq!(reasons(&hung), ["SystemFilesystemHung"], "{hung:#?}");
     let message = &hung.failures[0].message;
-    assert!(
-        message.starts_with(&format!("{}: ", below.display())),
-        "{message}"
-    );
+    assert!(message.starts_with(&format!("{}: ", below.display())), "{message}");
     served.set(Mode::Pass);
     writer.await.expect("it ends").expect("it is written");
     until(&daemon, "it answers again", |found| {
@@ -105,9 +94,7 @@ async fn a_filesystem_of_the_container_runtime_that_hangs_or_becomes_read_only_f
     let read_only = eventually("it is read-only", SOON, async || {
         fail_a_write();
         let found = daemon.client.node().await.node_failures?;
-        reasons(&found)
-            .contains(&"SystemFilesystemReadOnly")
-            .then_some(found)
+        reasons(&found).contains(&"SystemFilesystemReadOnly").then_some(found)
     })
     .await;
     assert_eq!(read_only.failures.len(), 1, "{read_only:#?}");
@@ -139,10 +126,7 @@ async fn a_filesystem_that_was_repaired_before_the_daemon_read_of_it_is_fit() {
     let live = || daemon.log().matches("history=false").count();
     let before = live();
     let other = testbed.ext4("other.img", 16, &[]);
-    eventually("the record is read", SOON, async || {
-        (live() > before).then_some(())
-    })
-    .await;
+    eventually("the record is read", SOON, async || (live() > before).then_some(())).await;
     kill(daemon.pid(), Signal::SIGSTOP).expect("it is stopped");
     served.fault(vec![Fault::writes(0..BYTES)]);
     until_options_are_read_only(&runtime).await;
@@ -161,9 +145,7 @@ async fn a_filesystem_that_was_repaired_before_the_daemon_read_of_it_is_fit() {
 
     let failed = eventually("the failed writes are reported", SOON, async || {
         let findings = daemon.client.findings(false).await.into_iter();
-        findings
-            .into_iter()
-            .find(|finding| finding.reason == "IoErrors")
+        findings.into_iter().find(|finding| finding.reason == "IoErrors")
     })
     .await;
     let subject = failed.subject.expect("a subject").id;

@@ -54,10 +54,7 @@ async fn probes_do_not_touch_access_times() {
         folders
             .iter()
             .map(|(source, _)| {
-                source
-                    .metadata()
-                    .map(|data| (data.atime(), data.atime_nsec()))
-                    .expect("stat")
+                source.metadata().map(|data| (data.atime(), data.atime_nsec())).expect("stat")
             })
             .collect()
     };
@@ -68,9 +65,7 @@ async fn probes_do_not_touch_access_times() {
     }
     assert_eq!(times(), before, "a probe has moved an access time");
     // An access would have been visible: strictatime is in force.
-    std::fs::read_dir(&folders[0].0)
-        .expect("reads")
-        .for_each(drop);
+    std::fs::read_dir(&folders[0].0).expect("reads").for_each(drop);
     assert_ne!(times(), before);
     daemon.stop().await;
 }
@@ -116,10 +111,8 @@ async fn no_unmount_is_ever_refused_because_of_a_probe() {
 /// A process of the daemon that has a file below one of `places` open, and that file.
 fn holder(daemon: i32, places: &[PathBuf]) -> Option<(i32, PathBuf)> {
     processes_below(daemon).into_iter().find_map(|process| {
-        let descriptors = std::fs::read_dir(format!("/proc/{process}/fd"))
-            .into_iter()
-            .flatten()
-            .flatten();
+        let descriptors =
+            std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
         let mut links = descriptors.filter_map(|entry| std::fs::read_link(entry.path()).ok());
         let held = links.find(|link| places.iter().any(|place| link.starts_with(place)))?;
         Some((process, held))
@@ -130,18 +123,12 @@ fn processes_below(pid: i32) -> Vec<i32> {
     let mut all = vec![pid];
     let mut at = 0;
     while let Some(parent) = all.get(at).copied() {
-        let tasks = std::fs::read_dir(format!("/proc/{parent}/task"))
-            .into_iter()
-            .flatten()
-            .flatten();
+        let tasks =
+            std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
         for task in tasks {
             let children =
                 std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
-            all.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|child| child.parse::<i32>().ok()),
-            );
+            all.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
         }
         at += 1;
     }

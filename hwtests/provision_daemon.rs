@@ -25,18 +25,11 @@ async fn connect(socket: &Path) -> VolumesClient<Channel> {
     let socket = socket.to_owned();
     let connector = tower::service_fn(move |_: Uri| {
         let socket = socket.clone();
-        async move {
-            tokio::net::UnixStream::connect(socket)
-                .await
-                .map(hyper_util::rt::TokioIo::new)
-        }
+        async move { tokio::net::UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
     });
     let endpoint = Endpoint::from_static("http://localhost").timeout(Duration::from_secs(90));
     VolumesClient::new(
-        endpoint
-            .connect_with_connector(connector)
-            .await
-            .expect("the agent's socket"),
+        endpoint.connect_with_connector(connector).await.expect("the agent's socket"),
     )
 }
 
@@ -45,11 +38,7 @@ impl Node {
         let arguments = Arguments::of(&testbed);
         let daemon = Daemon::start_with(&arguments).await;
         let volumes = connect(&arguments.agent_socket).await;
-        let mut node = Node {
-            testbed,
-            daemon,
-            volumes,
-        };
+        let mut node = Node { testbed, daemon, volumes };
         node.ready().await;
         node
     }
@@ -64,10 +53,7 @@ impl Node {
                 .await
                 .ok()?
                 .into_inner();
-            list.volumes
-                .iter()
-                .all(|volume| volume.busy.is_empty())
-                .then_some(())
+            list.volumes.iter().all(|volume| volume.busy.is_empty()).then_some(())
         })
         .await;
     }
@@ -108,10 +94,7 @@ impl Node {
             accesses: vec![access],
             ..Default::default()
         };
-        self.volumes
-            .create(request)
-            .await
-            .map(tonic::Response::into_inner)
+        self.volumes.create(request).await.map(tonic::Response::into_inner)
     }
 
     async fn stage(&mut self, handle: &str, access: Access) -> Result<(), Status> {
@@ -148,100 +131,59 @@ impl Node {
     }
 
     async fn unpublish(&mut self, handle: &str, pod: &str) -> Result<(), Status> {
-        let request = UnpublishRequest {
-            handle: handle.into(),
-            target_path: self.at(pod),
-        };
+        let request = UnpublishRequest { handle: handle.into(), target_path: self.at(pod) };
         self.volumes.unpublish(request).await.map(drop)
     }
 
     async fn unstage(&mut self, handle: &str, block: bool) -> Result<(), Status> {
-        let request = UnstageRequest {
-            handle: handle.into(),
-            staging_path: self.staging(block),
-        };
+        let request = UnstageRequest { handle: handle.into(), staging_path: self.staging(block) };
         self.volumes.unstage(request).await.map(drop)
     }
 
     async fn delete(&mut self, handle: &str) -> Result<(), Status> {
-        self.volumes
-            .delete(DeleteRequest {
-                handle: handle.into(),
-            })
-            .await
-            .map(drop)
+        self.volumes.delete(DeleteRequest { handle: handle.into() }).await.map(drop)
     }
 
     fn files(&self) -> Vec<String> {
         let folders = ["volumes", "images", "intents", "attachments", "formats"]
             .map(|folder| self.testbed.path("state/pool").join(folder));
-        let entries = folders
-            .iter()
-            .filter_map(|folder| std::fs::read_dir(folder).ok())
-            .flatten()
-            .flatten();
-        entries
-            .map(|entry| entry.path().display().to_string())
-            .collect()
+        let entries =
+            folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+        entries.map(|entry| entry.path().display().to_string()).collect()
     }
 }
 
 fn writer() -> Access {
-    Access {
-        mode: AccessMode::SingleNodeWriter.into(),
-        ..Default::default()
-    }
+    Access { mode: AccessMode::SingleNodeWriter.into(), ..Default::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_volume_lives_through_kills_of_the_daemon_and_leaves_nothing_behind() {
     let mut node = Node::start(Testbed::new()).await;
-    let volume = node
-        .create("pvc-1", 64 * MIB, writer())
-        .await
-        .expect("made");
+    let volume = node.create("pvc-1", 64 * MIB, writer()).await.expect("made");
     let handle = volume.handle;
-    assert_eq!(
-        (volume.size_bytes, volume.name.as_str()),
-        (64 * MIB, "pvc-1")
-    );
+    assert_eq!((volume.size_bytes, volume.name.as_str()), (64 * MIB, "pvc-1"));
     node = node.again().await;
-    assert_eq!(
-        node.create("pvc-1", 64 * MIB, writer())
-            .await
-            .expect("there")
-            .handle,
-        handle
-    );
+    assert_eq!(node.create("pvc-1", 64 * MIB, writer()).await.expect("there").handle, handle);
     for _ in 0..2 {
         node.stage(&handle, writer()).await.expect("staged");
     }
     node = node.again().await;
     for _ in 0..2 {
-        node.publish(&handle, "a", writer())
-            .await
-            .expect("published");
+        node.publish(&handle, "a", writer()).await.expect("published");
     }
     std::fs::write(format!("{}/file", node.at("a")), "kept").expect("the pod writes");
     node = node.again().await;
-    let refused = node
-        .publish(&handle, "b", writer())
-        .await
-        .expect_err("one writer");
+    let refused = node.publish(&handle, "b", writer()).await.expect_err("one writer");
     assert!(
         refused.code() == Code::FailedPrecondition && refused.message().contains("shop/a"),
         "{refused:?}"
     );
-    assert_eq!(
-        node.delete(&handle).await.expect_err("attached").code(),
-        Code::FailedPrecondition
-    );
+    assert_eq!(node.delete(&handle).await.expect_err("attached").code(), Code::FailedPrecondition);
     node.unpublish(&handle, "a").await.expect("unpublished");
     node.unstage(&handle, false).await.expect("unstaged");
     node.stage(&handle, writer()).await.expect("staged again");
-    node.publish(&handle, "b", writer())
-        .await
-        .expect("published again");
+    node.publish(&handle, "b", writer()).await.expect("published again");
     assert_eq!(
         std::fs::read_to_string(format!("{}/file", node.at("b"))).expect("the next pod reads"),
         "kept"
@@ -263,41 +205,19 @@ async fn a_volume_lives_through_kills_of_the_daemon_and_leaves_nothing_behind() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_block_volume_is_grown_while_it_is_published() {
     let mut node = Node::start(Testbed::new()).await;
-    let block = Access {
-        block: true,
-        ..writer()
-    };
-    let handle = node
-        .create("b", MIB, block.clone())
-        .await
-        .expect("made")
-        .handle;
+    let block = Access { block: true, ..writer() };
+    let handle = node.create("b", MIB, block.clone()).await.expect("made").handle;
     node.stage(&handle, block.clone()).await.expect("staged");
-    node.publish(&handle, "dev", block)
-        .await
-        .expect("published");
-    assert!(
-        std::fs::metadata(node.at("dev"))
-            .expect("there")
-            .file_type()
-            .is_block_device()
-    );
+    node.publish(&handle, "dev", block).await.expect("published");
+    assert!(std::fs::metadata(node.at("dev")).expect("there").file_type().is_block_device());
     let request = ExpandRequest {
         handle: handle.clone(),
         required_bytes: 2 * MIB,
         volume_path: node.at("dev"),
         ..Default::default()
     };
-    let grown = node
-        .volumes
-        .expand(request)
-        .await
-        .expect("grown")
-        .into_inner();
-    assert_eq!(
-        (grown.size_bytes, grown.node_expansion_required),
-        (2 * MIB, false)
-    );
+    let grown = node.volumes.expand(request).await.expect("grown").into_inner();
+    assert_eq!((grown.size_bytes, grown.node_expansion_required), (2 * MIB, false));
     node.unpublish(&handle, "dev").await.expect("unpublished");
     node.unstage(&handle, true).await.expect("unstaged");
     node.delete(&handle).await.expect("deleted");
@@ -308,11 +228,7 @@ async fn a_small_block_volume_is_grown_while_it_is_published() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_paths_mount_nothing_and_leave_nothing() {
     let mut node = Node::start(Testbed::new()).await;
-    let handle = node
-        .create("pvc", MIB, writer())
-        .await
-        .expect("made")
-        .handle;
+    let handle = node.create("pvc", MIB, writer()).await.expect("made").handle;
     node.stage(&handle, writer()).await.expect("staged");
     let outside = node.testbed.path("outside");
     std::fs::create_dir(&outside).expect("a folder");
@@ -373,37 +289,26 @@ async fn a_byte_between_the_samples_prevents_formatting_until_root_permits_it_on
     assert!(
         refused.code() == Code::FailedPrecondition
             && refused.message().contains("at byte 209715200")
-            && refused
-                .message()
-                .contains("diskvitals format-authorize disk-1"),
+            && refused.message().contains("diskvitals format-authorize disk-1"),
         "{refused:?}"
     );
     assert!(std::fs::read(&image).expect("read") == before);
     let authorize = async |node: &Node, revoke| {
         let mut admin = node.daemon.client.admin();
-        let request = AuthorizeFormatRequest {
-            handle: "disk-1".into(),
-            revoke,
-        };
+        let request = AuthorizeFormatRequest { handle: "disk-1".into(), revoke };
         let answer = admin.authorize_format(request).await.expect("root may");
         let listed = admin
             .list_format_authorizations(ListFormatAuthorizationsRequest {})
             .await
             .expect("root may");
-        assert_eq!(
-            listed.into_inner().authorizations.len(),
-            usize::from(!revoke)
-        );
+        assert_eq!(listed.into_inner().authorizations.len(), usize::from(!revoke));
         answer.into_inner()
     };
     authorize(&node, false).await;
     assert_eq!(authorize(&node, true).await.device, "");
     assert!(node.stage("disk-1", writer()).await.is_err(), "revoked");
     let permitted = authorize(&node, false).await;
-    assert!(
-        permitted.device.contains("268435456 bytes"),
-        "{permitted:?}"
-    );
+    assert!(permitted.device.contains("268435456 bytes"), "{permitted:?}");
     node = node.again().await;
     node.stage("disk-1", writer()).await.expect("permitted");
     node.unstage("disk-1", false).await.expect("unstaged");
@@ -411,9 +316,6 @@ async fn a_byte_between_the_samples_prevents_formatting_until_root_permits_it_on
     crate::support::tools::run("/usr/sbin/wipefs", &[&"-q", &"-a", &disk.device]);
     write(b"x");
     let refused = node.stage_refused("disk-1").await;
-    assert!(
-        refused.message().contains("format-authorize"),
-        "{refused:?}"
-    );
+    assert!(refused.message().contains("format-authorize"), "{refused:?}");
     node.daemon.stop().await;
 }

@@ -32,9 +32,7 @@ fn record_errors(disk: &Disk) {
 
 async fn found(daemon: &Daemon) -> Option<Finding> {
     let findings = daemon.client.findings(false).await;
-    findings
-        .into_iter()
-        .find(|finding| finding.reason == REASON)
+    findings.into_iter().find(|finding| finding.reason == REASON)
 }
 
 async fn raised(daemon: &Daemon, words: &str) -> Finding {
@@ -46,10 +44,7 @@ async fn raised(daemon: &Daemon, words: &str) -> Finding {
 }
 
 async fn cleared(daemon: &Daemon) {
-    eventually("it is cleared", SOON, async || {
-        found(daemon).await.is_none().then_some(())
-    })
-    .await;
+    eventually("it is cleared", SOON, async || found(daemon).await.is_none().then_some(())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -62,12 +57,7 @@ async fn an_ext4_with_errors_of_2019_is_suspect_until_it_is_repaired_and_mounted
     let daemon = Daemon::start(&testbed).await;
     let finding = raised(&daemon, "3 errors (the first at 2019-03-01T12:00:00Z").await;
     assert_eq!(finding.severity(), Severity::Suspect, "{finding:#?}");
-    assert!(
-        finding
-            .message
-            .contains("from before diskvitals first saw it"),
-        "{finding:#?}"
-    );
+    assert!(finding.message.contains("from before diskvitals first saw it"), "{finding:#?}");
     let is_superblock = |text: &str| text.contains("clean with errors; error count: 3");
     let mut evidence = finding.evidence.iter();
     assert!(evidence.any(|one| is_superblock(&one.text)), "{finding:#?}");
@@ -129,16 +119,8 @@ async fn a_btrfs_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     let images = ["b1.img", "b2.img"].map(|name| testbed.image(name, 256 << 20));
     let [first, away] = images.each_ref().map(|image| testbed.attach(image));
     let btrfs = |arguments: &[&dyn AsRef<OsStr>]| run("/usr/bin/btrfs", arguments);
-    let raid1: [&dyn AsRef<OsStr>; 8] = [
-        &"-q",
-        &"-f",
-        &"-d",
-        &"raid1",
-        &"-m",
-        &"raid1",
-        &first.device,
-        &away.device,
-    ];
+    let raid1: [&dyn AsRef<OsStr>; 8] =
+        [&"-q", &"-f", &"-d", &"raid1", &"-m", &"raid1", &first.device, &away.device];
     run("/usr/sbin/mkfs.btrfs", &raid1);
     btrfs(&[&"device", &"scan", &"--forget", &away.device]);
     away.detach();
@@ -180,15 +162,7 @@ async fn a_btrfs_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     mount_device(&first.device, "btrfs", &mnt, "degraded");
     lost("1 of 2 devices").await;
     let other = testbed.attach(&testbed.image("b3.img", 256 << 20));
-    btrfs(&[
-        &"replace",
-        &"start",
-        &"-B",
-        &"-f",
-        &"2",
-        &other.device,
-        &mnt,
-    ]);
+    btrfs(&[&"replace", &"start", &"-B", &"-f", &"2", &other.device, &mnt]);
     lost("").await;
     umount(&mnt);
     mount_device(&first.device, "btrfs", &mnt, "");

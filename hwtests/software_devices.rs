@@ -31,9 +31,7 @@ async fn volume_at(daemon: &Daemon, at: &Path) -> String {
     eventually("the volume is found", SOON, async || {
         let volumes = daemon.client.volumes().await;
         let is_it = |mount: &diskvitals::api::wire::VolumeMount| mount.path == path;
-        let found = volumes
-            .into_iter()
-            .find(|volume| volume.mounts.iter().any(is_it));
+        let found = volumes.into_iter().find(|volume| volume.mounts.iter().any(is_it));
         found.map(|volume| volume.id)
     })
     .await
@@ -49,14 +47,7 @@ async fn read_errors_of_a_loop_that_is_no_drive_are_findings_of_its_volume() {
     mount_device(&disk.device, "ext4", &at, "");
     let daemon = start(&testbed).await;
     let id = volume_at(&daemon, &at).await;
-    assert!(
-        daemon
-            .client
-            .drives()
-            .await
-            .iter()
-            .all(|drive| drive.name != disk.name())
-    );
+    assert!(daemon.client.drives().await.iter().all(|drive| drive.name != disk.name()));
     served.fault(vec![Fault::reads(40 * MIB..48 * MIB)]);
     let finding = fail_until(&disk.device, &[40, 41, 42], async || {
         let finding = daemon.client.finding(&id, "IoErrors").await;
@@ -90,10 +81,7 @@ async fn without_udev_the_verdict_on_an_unmounted_device_holds_for_its_volume() 
     let daemon = start(&testbed).await;
     let found = check(&daemon.client, of_device(&disk, Filesystem::Ext4)).await;
     expect(&found, Verdict::Corrupted, Mode::Unmounted);
-    let on_device = daemon
-        .client
-        .raised(disk.name(), "FilesystemCorrupted", SOON)
-        .await;
+    let on_device = daemon.client.raised(disk.name(), "FilesystemCorrupted", SOON).await;
     assert_eq!(on_device.severity(), Severity::Bad, "{on_device:#?}");
 
     mount_device(&disk.device, "ext4", &at, "");
@@ -103,10 +91,7 @@ async fn without_udev_the_verdict_on_an_unmounted_device_holds_for_its_volume() 
     assert_eq!(on_volume.id, on_device.id, "one finding, mounted or not");
 
     umount(&at);
-    daemon
-        .client
-        .raised(disk.name(), "FilesystemCorrupted", SOON)
-        .await;
+    daemon.client.raised(disk.name(), "FilesystemCorrupted", SOON).await;
     run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &disk.device]);
     mount_device(&disk.device, "ext4", &at, "");
     let id = volume_at(&daemon, &at).await;

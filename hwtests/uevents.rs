@@ -22,10 +22,7 @@ fn a_loop_device() -> String {
     let names = std::fs::read_dir("/sys/block")
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names
-        .filter(|name| name.starts_with("loop"))
-        .min()
-        .expect("a kernel with loop devices")
+    names.filter(|name| name.starts_with("loop")).min().expect("a kernel with loop devices")
 }
 
 fn change(device: &str) {
@@ -33,11 +30,7 @@ fn change(device: &str) {
 }
 
 fn last_seqnum() -> u64 {
-    std::fs::read_to_string("/sys/kernel/uevent_seqnum")
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap()
+    std::fs::read_to_string("/sys/kernel/uevent_seqnum").unwrap().trim().parse().unwrap()
 }
 
 async fn next(events: &mut DeviceEvents) -> DeviceEvent {
@@ -86,16 +79,7 @@ fn burst_that_starves_the_listener(device: &str) {
         "i=0; while [ $i -lt 200 ]; do echo change > /sys/block/{device}/uevent; i=$((i+1)); done"
     );
     let done = Command::new("/usr/bin/taskset")
-        .args([
-            "-c",
-            "0",
-            "/usr/bin/chrt",
-            "-f",
-            "50",
-            "/bin/sh",
-            "-c",
-            &script,
-        ])
+        .args(["-c", "0", "/usr/bin/chrt", "-f", "50", "/bin/sh", "-c", &script])
         .status();
     assert!(done.expect("util-linux is there").success());
 }
@@ -148,9 +132,7 @@ async fn dropping_the_receiver_ends_the_thread() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(TIME_LIMIT, fewer)
-        .await
-        .expect("the threads end");
+    tokio::time::timeout(TIME_LIMIT, fewer).await.expect("the threads end");
 }
 
 /// As in a pod with a network namespace of its own. This process stands for the host's PID 1: its
@@ -180,10 +162,7 @@ fn events_are_received_from_another_network_namespace() {
     });
     let (status, mut events) = elsewhere.join().unwrap();
     assert!(!format!("{status:?}").contains("namespace"), "{status:?}");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         change(&a_loop_device());
         let last = last_seqnum();
@@ -203,11 +182,7 @@ impl LoopDevice {
             .unwrap();
         assert!(answer.status.success(), "{answer:?}");
         LoopDevice(
-            String::from_utf8(answer.stdout)
-                .unwrap()
-                .trim()
-                .trim_start_matches("/dev/")
-                .to_owned(),
+            String::from_utf8(answer.stdout).unwrap().trim().trim_start_matches("/dev/").to_owned(),
         )
     }
 }
@@ -226,44 +201,27 @@ impl Drop for LoopDevice {
 async fn a_loop_device_is_a_drive_only_when_admitted() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("image");
-    std::fs::File::create(&file)
-        .unwrap()
-        .set_len(8 << 20)
-        .unwrap();
+    std::fs::File::create(&file).unwrap().set_len(8 << 20).unwrap();
     let (_status, mut events) = events::start(&root());
     let device = LoopDevice::attach(&file);
     // Attaching is reported.
-    while !matches!(
-        next(&mut events).await,
-        DeviceEvent::Overrun | DeviceEvent::Changed { .. }
-    ) {}
+    while !matches!(next(&mut events).await, DeviceEvent::Overrun | DeviceEvent::Changed { .. }) {}
 
     let unasked = inventory::scan(&root(), &[], &[]).unwrap();
     assert!(unasked.drives.iter().all(|drive| drive.name != device.0));
     assert_eq!(unasked.devices[&device.0].size_bytes, 8 << 20);
 
     let admitted = inventory::scan(&root(), &["loop*".to_owned()], &[]).unwrap();
-    let drive = admitted
-        .drives
-        .iter()
-        .find(|drive| drive.name == device.0)
-        .expect("the loop drive");
+    let drive =
+        admitted.drives.iter().find(|drive| drive.name == device.0).expect("the loop drive");
     assert_eq!(
-        (
-            drive.kind,
-            drive.transport,
-            drive.size_bytes,
-            drive.id_stable
-        ),
+        (drive.kind, drive.transport, drive.size_bytes, drive.id_stable),
         (DriveKind::Virtual, Transport::Loop, 8 << 20, false)
     );
     assert_eq!(drive.id.as_str(), format!("loop:{}", file.display()));
     assert_eq!(admitted.devices[&device.0].drive.as_ref(), Some(&drive.id));
     assert!(
-        admitted
-            .drives
-            .iter()
-            .all(|drive| !drive.name.starts_with("loop") || drive.size_bytes > 0),
+        admitted.drives.iter().all(|drive| !drive.name.starts_with("loop") || drive.size_bytes > 0),
         "empty loops are none"
     );
 

@@ -40,9 +40,7 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
     let (ext4_staging, ext4_pod) = testbed.stage_and_publish(&ext4, "ext4", "", &EXT4);
     testbed.stage_and_publish(&xfs, "xfs", "", &XFS);
     let publish =
-        testbed
-            .kubelet
-            .publish_block("ext4.csi.example.com", "vol-raw", "pvc-raw", EXT4.pod);
+        testbed.kubelet.publish_block("ext4.csi.example.com", "vol-raw", "pvc-raw", EXT4.pod);
     bind(&raw.device, &publish);
     testbed.pod_logs("database-0", EXT4.pod);
     std::fs::write(ext4_pod.join("file"), vec![1; 3 << 20]).expect("some data");
@@ -54,11 +52,7 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
     let volume = client.normal(EXT4_ID).await;
     assert_eq!(client.volume_of(EXT4.driver, EXT4.handle).await.id, EXT4_ID);
     assert_eq!(
-        (
-            volume.driver.as_str(),
-            volume.handle.as_str(),
-            volume.pv.as_str()
-        ),
+        (volume.driver.as_str(), volume.handle.as_str(), volume.pv.as_str()),
         (EXT4.driver, EXT4.handle, EXT4.pv)
     );
     assert_eq!(
@@ -66,10 +60,7 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
         (CsiStatus::Published, UsageStatus::InUse)
     );
     assert_eq!(volume.device, ext4.name());
-    assert_eq!(
-        volume.filesystem.as_ref().expect("a filesystem").r#type,
-        "ext4"
-    );
+    assert_eq!(volume.filesystem.as_ref().expect("a filesystem").r#type, "ext4");
     assert!(volume.missing_mounts.is_empty(), "{volume:#?}");
     let mut mounts: Vec<_> = volume
         .mounts
@@ -80,21 +71,11 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
     assert_eq!(
         mounts,
         [
-            (
-                MountRole::Staging,
-                ext4_staging.display().to_string(),
-                String::new()
-            ),
-            (
-                MountRole::Pod,
-                ext4_pod.display().to_string(),
-                EXT4.pod.to_owned()
-            )
+            (MountRole::Staging, ext4_staging.display().to_string(), String::new()),
+            (MountRole::Pod, ext4_pod.display().to_string(), EXT4.pod.to_owned())
         ]
     );
-    let [pod] = volume.pods.as_slice() else {
-        panic!("one pod: {volume:#?}")
-    };
+    let [pod] = volume.pods.as_slice() else { panic!("one pod: {volume:#?}") };
     assert_eq!(
         (pod.namespace.as_str(), pod.name.as_str(), pod.uid.as_str()),
         ("dvhw", "database-0", EXT4.pod)
@@ -109,21 +90,12 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
     assert_eq!(drive.volume_ids, [EXT4_ID]);
 
     let stat = statvfs(&ext4_pod);
-    let (usage, capacity) = (
-        volume.usage.expect("usage"),
-        volume.capacity.expect("capacity"),
-    );
+    let (usage, capacity) = (volume.usage.expect("usage"), volume.capacity.expect("capacity"));
     let unit = stat.fragment_size();
-    assert_eq!(
-        (capacity.total_bytes, capacity.total_inodes),
-        (stat.blocks() * unit, stat.files())
-    );
+    assert_eq!((capacity.total_bytes, capacity.total_inodes), (stat.blocks() * unit, stat.files()));
     assert_eq!(
         (usage.used_bytes, usage.available_bytes),
-        (
-            (stat.blocks() - stat.blocks_free()) * unit,
-            stat.blocks_available() * unit
-        )
+        ((stat.blocks() - stat.blocks_free()) * unit, stat.blocks_available() * unit)
     );
     assert_eq!(
         (usage.used_inodes, usage.available_inodes),
@@ -150,10 +122,7 @@ async fn volumes_of_two_drivers_are_listed_with_mounts_usage_drives_and_pods() {
 
     let volume = client.normal("csi:ext4.csi.example.com/vol-raw").await;
     assert!(volume.block && volume.usage.is_none(), "{volume:#?}");
-    assert_eq!(
-        volume.capacity.as_ref().expect("capacity").total_bytes,
-        96 << 20
-    );
+    assert_eq!(volume.capacity.as_ref().expect("capacity").total_bytes, 96 << 20);
     assert_eq!(volume.drive_ids, [client.drive_named(raw.name()).await.id]);
     monitor.finish().await;
     daemon.stop().await;
@@ -174,40 +143,22 @@ async fn a_vanished_mount_is_not_mounted_until_it_is_back() {
     assert_finding(&not_mounted, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&not_mounted, "vol_data.json", pod.to_str().expect("text"));
     let volume = client.volume(EXT4_ID).await;
-    assert!(
-        volume.condition.as_ref().expect("a condition").abnormal,
-        "{volume:#?}"
-    );
+    assert!(volume.condition.as_ref().expect("a condition").abnormal, "{volume:#?}");
     assert_eq!(volume.missing_mounts[0].path, pod.to_str().expect("text"));
     assert_eq!(volume.health(), Health::Bad);
 
     umount(&staging);
     let not_staged = client.raised(EXT4_ID, "StagingNotMounted", SOON).await;
     assert_finding(&not_staged, Severity::Bad, FindingStatus::Inaccessible);
-    assert_evidence(
-        &not_staged,
-        "vol_data.json",
-        staging.to_str().expect("text"),
-    );
+    assert_evidence(&not_staged, "vol_data.json", staging.to_str().expect("text"));
     assert!(
-        client
-            .volume(EXT4_ID)
-            .await
-            .usage
-            .is_none_or(|usage| usage.stale_since.is_some()),
+        client.volume(EXT4_ID).await.usage.is_none_or(|usage| usage.stale_since.is_some()),
         "a folder of the root filesystem was measured"
     );
 
     mount_device(&disk.device, "ext4", &staging, "");
     assert!(client.cleared(&not_staged.id, SOON).await.cleared.is_some());
-    assert_eq!(
-        client
-            .finding(EXT4_ID, "NotMounted")
-            .await
-            .expect("still so")
-            .id,
-        not_mounted.id
-    );
+    assert_eq!(client.finding(EXT4_ID, "NotMounted").await.expect("still so").id, not_mounted.id);
     bind(&staging, &pod);
     client.cleared(&not_mounted.id, SOON).await;
     let volume = client.normal(EXT4_ID).await;
@@ -240,36 +191,20 @@ async fn a_read_only_remount_by_the_kernel_is_a_finding_and_one_by_the_admin_is_
     })
     .await;
     client.probed_anew(&[EXT4_ID]).await;
-    assert_eq!(
-        client.finding(EXT4_ID, "ReadOnly").await,
-        None,
-        "the admin has done this"
-    );
+    assert_eq!(client.finding(EXT4_ID, "ReadOnly").await, None, "the admin has done this");
     remount(&staging, MsFlags::empty());
     client.normal(EXT4_ID).await;
 
-    std::fs::write(
-        format!("/sys/fs/ext4/{}/trigger_fs_error", disk.name()),
-        "by a test",
-    )
-    .expect("ext4 has an error");
+    std::fs::write(format!("/sys/fs/ext4/{}/trigger_fs_error", disk.name()), "by a test")
+        .expect("ext4 has an error");
     assert_eq!(
-        std::fs::write(pod.join("x"), b"")
-            .expect_err("read-only")
-            .raw_os_error(),
+        std::fs::write(pod.join("x"), b"").expect_err("read-only").raw_os_error(),
         Some(nix::libc::EROFS)
     );
     let finding = client.read_only(EXT4_ID).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Degraded);
     assert_evidence(&finding, "mountinfo", disk.name());
-    assert!(
-        client
-            .volume(EXT4_ID)
-            .await
-            .condition
-            .expect("a condition")
-            .abnormal
-    );
+    assert!(client.volume(EXT4_ID).await.condition.expect("a condition").abnormal);
 
     // The remedy: unmount, check, mount again.
     umount(&pod);
@@ -297,14 +232,7 @@ async fn an_xfs_that_has_shut_down_is_not_accessible() {
     let finding = client.raised(XFS_ID, "NotAccessible", SOON).await;
     assert_finding(&finding, Severity::Bad, FindingStatus::Inaccessible);
     assert_evidence(&finding, "", "EIO");
-    assert!(
-        client
-            .volume(XFS_ID)
-            .await
-            .condition
-            .expect("a condition")
-            .abnormal
-    );
+    assert!(client.volume(XFS_ID).await.condition.expect("a condition").abnormal);
 
     umount(&pod);
     umount(&staging);
@@ -387,10 +315,7 @@ async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_und
     let monitor = daemon.monitor();
     let client = &daemon.client;
     let drive = client.drive_named(disk.name()).await;
-    assert_eq!(
-        (drive.presence(), drive.health()),
-        (Presence::Present, Health::Good)
-    );
+    assert_eq!((drive.presence(), drive.health()), (Presence::Present, Health::Good));
 
     disk.detach();
     let finding = client.raised(&drive.id, "DriveMissing", SOON).await;
@@ -398,11 +323,7 @@ async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_und
     let missing = client.drive(&drive.id).await.expect("still known");
     assert_eq!(missing.presence(), Presence::Missing);
     assert!(missing.missing_since.is_some());
-    assert_eq!(
-        missing.health(),
-        Health::Good,
-        "nothing stood on it: no loss"
-    );
+    assert_eq!(missing.health(), Health::Good, "nothing stood on it: no loss");
 
     // Takes the number that the drive had.
     let other = testbed.image("other.img", 16 << 20);
@@ -411,10 +332,7 @@ async fn a_removed_unused_drive_is_missing_with_severity_info_and_recognized_und
     assert_ne!(back.device, disk.device);
     client.cleared(&finding.id, SOON).await;
     let returned = client.drive(&drive.id).await.expect("known");
-    assert_eq!(
-        (returned.presence(), returned.name.as_str()),
-        (Presence::Present, back.name())
-    );
+    assert_eq!((returned.presence(), returned.name.as_str()), (Presence::Present, back.name()));
     assert_eq!(returned.first_seen, drive.first_seen);
     assert_ne!(client.drive_named(disk.name()).await.id, drive.id);
     monitor.finish().await;
@@ -472,16 +390,7 @@ async fn a_btrfs_mirror_of_a_small_and_a_large_device_is_full_when_the_small_one
     let large = testbed.attach(&testbed.image("large.img", 2 << 30));
     run(
         "/usr/sbin/mkfs.btrfs",
-        &[
-            &"-q",
-            &"-f",
-            &"-d",
-            &"raid1",
-            &"-m",
-            &"raid1",
-            &small.device,
-            &large.device,
-        ],
+        &[&"-q", &"-f", &"-d", &"raid1", &"-m", &"raid1", &small.device, &large.device],
     );
     let (_, at) = testbed.stage_and_publish(&small, "btrfs", "", &BTRFS);
     let daemon = Daemon::start(&testbed).await;

@@ -101,9 +101,8 @@ fn fail(status: u8, message: &str) -> ExitCode {
 }
 
 fn print_man_page() -> ExitCode {
-    let printed = DAEMON
-        .man(Options::command())
-        .and_then(|page| std::io::stdout().write_all(&page));
+    let printed =
+        DAEMON.man(Options::command()).and_then(|page| std::io::stdout().write_all(&page));
     match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(FAILED, &format!("writing the man page: {error}")),

@@ -45,11 +45,7 @@ pub(crate) fn arguments(filesystem: Filesystem, source: CheckerInput<'_>) -> Vec
         (Filesystem::Btrfs, false) => &["check", "--readonly", "--force"],
         (Filesystem::Btrfs, true) => &["check", "--readonly"],
     };
-    options
-        .iter()
-        .map(OsString::from)
-        .chain([path.as_os_str().to_owned()])
-        .collect()
+    options.iter().map(OsString::from).chain([path.as_os_str().to_owned()]).collect()
 }
 
 /// Whether the checker reports its progress on a descriptor of its own (e2fsck(8), -C).
@@ -83,14 +79,8 @@ pub(crate) fn command_line(command: &Path, args: &[OsString]) -> String {
 }
 
 /// The directories in which distributions install the checkers.
-const SEARCH_PATH: [&str; 6] = [
-    "/usr/sbin",
-    "/sbin",
-    "/usr/bin",
-    "/bin",
-    "/usr/local/sbin",
-    "/usr/local/bin",
-];
+const SEARCH_PATH: [&str; 6] =
+    ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 
 /// Why no program was found, and what to change.
 #[derive(Debug, thiserror::Error)]
@@ -98,10 +88,7 @@ pub enum ProgramError {
     #[error("{} is not there: `checks.tools.{name}` names it", path.display())]
     NotConfigured { path: PathBuf, name: &'static str },
     #[error("{name} is not installed: install the package {package}")]
-    NotInstalled {
-        name: &'static str,
-        package: &'static str,
-    },
+    NotInstalled { name: &'static str, package: &'static str },
 }
 
 /// The program that checks this filesystem: the configured one, else the first in `SEARCH_PATH`.
@@ -114,10 +101,7 @@ pub(crate) fn find_program(tools: &Tools, filesystem: Filesystem) -> Result<Path
     };
     match set {
         Some(path) if path.is_file() => Ok(path.clone()),
-        Some(path) => Err(ProgramError::NotConfigured {
-            path: path.clone(),
-            name,
-        }),
+        Some(path) => Err(ProgramError::NotConfigured { path: path.clone(), name }),
         None => SEARCH_PATH
             .iter()
             .map(|folder| Path::new(folder).join(name))
@@ -138,10 +122,7 @@ mod tests {
         };
         assert_eq!(told(Filesystem::Ext4, node), "x -fn /dev/sda1");
         assert_eq!(told(Filesystem::Xfs, node), "x -n -o bhash=256 /dev/sda1");
-        assert_eq!(
-            told(Filesystem::Btrfs, node),
-            "x check --readonly --force /dev/sda1"
-        );
+        assert_eq!(told(Filesystem::Btrfs, node), "x check --readonly --force /dev/sda1");
         assert_eq!(
             told(Filesystem::Xfs, CheckerInput::Image(Path::new("/a b"))),
             "x -n -f -o bhash=256 '/a b'"
@@ -150,14 +131,9 @@ mod tests {
 
     #[test]
     fn a_missing_program_says_what_to_install() {
-        let tools = Tools {
-            btrfs: Some("/nonexistent/btrfs".into()),
-            ..Tools::default()
-        };
+        let tools = Tools { btrfs: Some("/nonexistent/btrfs".into()), ..Tools::default() };
         assert_eq!(
-            find_program(&tools, Filesystem::Btrfs)
-                .unwrap_err()
-                .to_string(),
+            find_program(&tools, Filesystem::Btrfs).unwrap_err().to_string(),
             "/nonexistent/btrfs is not there: `checks.tools.btrfs` names it"
         );
     }

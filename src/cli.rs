@@ -45,9 +45,8 @@ pub fn main() -> ExitCode {
         let bytes = argument.as_encoded_bytes();
         bytes == b"--exit-code" || bytes.starts_with(b"--format")
     });
-    let parsed = manual::command()
-        .try_get_matches()
-        .and_then(|matches| Args::from_arg_matches(&matches));
+    let parsed =
+        manual::command().try_get_matches().and_then(|matches| Args::from_arg_matches(&matches));
     let args = match parsed {
         Ok(args) => args,
         Err(error) => {
@@ -60,10 +59,8 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::Runtime);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime);
     match runtime.and_then(|runtime| runtime.block_on(commands::run(args))) {
         Ok(code) => code,
         // The reader of the pipe has closed it (`| head`): this is not a failure.

@@ -202,9 +202,7 @@ pub(crate) struct CountersConfig {
 
 impl Default for CountersConfig {
     fn default() -> Self {
-        CountersConfig {
-            interval: Duration::from_secs(60),
-        }
+        CountersConfig { interval: Duration::from_secs(60) }
     }
 }
 
@@ -231,10 +229,7 @@ pub(crate) struct KernelLogConfig {
 
 impl Default for KernelLogConfig {
     fn default() -> Self {
-        KernelLogConfig {
-            enabled: true,
-            path: "/dev/kmsg".into(),
-        }
+        KernelLogConfig { enabled: true, path: "/dev/kmsg".into() }
     }
 }
 
@@ -292,10 +287,7 @@ pub(crate) struct HistoryConfig {
 
 impl Default for HistoryConfig {
     fn default() -> Self {
-        HistoryConfig {
-            keep: Duration::from_secs(90 * 24 * 3600),
-            max_findings: 5000,
-        }
+        HistoryConfig { keep: Duration::from_secs(90 * 24 * 3600), max_findings: 5000 }
     }
 }
 
@@ -310,10 +302,7 @@ pub(crate) struct NotifyConfig {
 
 impl Default for NotifyConfig {
     fn default() -> Self {
-        NotifyConfig {
-            exec: None,
-            timeout: Duration::from_secs(30),
-        }
+        NotifyConfig { exec: None, timeout: Duration::from_secs(30) }
     }
 }
 
@@ -341,17 +330,9 @@ pub(crate) enum ConfigError {
     },
     /// The text of toml's error contains the line, the column and the key.
     #[error("{}: {error}", path.display())]
-    Parse {
-        path: PathBuf,
-        line: Option<usize>,
-        error: Box<toml::de::Error>,
-    },
+    Parse { path: PathBuf, line: Option<usize>, error: Box<toml::de::Error> },
     #[error("{}: {error}", place(path, *line))]
-    Value {
-        path: PathBuf,
-        line: Option<usize>,
-        error: InvalidValue,
-    },
+    Value { path: PathBuf, line: Option<usize>, error: InvalidValue },
 }
 
 impl ConfigError {
@@ -404,10 +385,7 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
         Err(error) if optional && error.kind() == std::io::ErrorKind::NotFound => {
             Ok(Config::default())
         }
-        Err(source) => Err(ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        }),
+        Err(source) => Err(ConfigError::Read { path: path.to_owned(), source }),
     }
 }
 
@@ -419,9 +397,7 @@ pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
 /// The content of a file of at most `MAX_FILE_BYTES` that nobody else may change.
 pub(crate) fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    trusted_file::open(path)?
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut content)?;
+    trusted_file::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_FILE_BYTES {
         return Err(std::io::Error::other(
             "the file is larger than 1 MiB, so it is no configuration",
@@ -435,9 +411,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let config: Config = toml::from_str(text).map_err(|error| ConfigError::Parse {
         path: path.to_owned(),
         line: error.span().map(|span| {
-            text.as_bytes()[..span.start.min(text.len())]
-                .split(|b| *b == b'\n')
-                .count()
+            text.as_bytes()[..span.start.min(text.len())].split(|b| *b == b'\n').count()
         }),
         error: Box::new(error),
     })?;
@@ -448,11 +422,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
 }
 
 fn invalid(path: &Path, text: &str, error: InvalidValue) -> ConfigError {
-    ConfigError::Value {
-        path: path.to_owned(),
-        line: position::line_of(text, error.key),
-        error,
-    }
+    ConfigError::Value { path: path.to_owned(), line: position::line_of(text, error.key), error }
 }
 
 /// The programs that the configuration names, by key.

@@ -136,9 +136,7 @@ pub fn main(options: Options) -> ExitCode {
 }
 
 fn print_man_page() -> ExitCode {
-    let printed = SHIM
-        .man(Options::command())
-        .and_then(|page| std::io::stdout().write_all(&page));
+    let printed = SHIM.man(Options::command()).and_then(|page| std::io::stdout().write_all(&page));
     match printed {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -156,11 +154,8 @@ async fn run(options: Options) -> Result<(), RunError> {
             () = stop => Ok(()),
         };
     }
-    let reporter = if options.report.is_empty() {
-        None
-    } else {
-        Some(build_reporter(&options).await?)
-    };
+    let reporter =
+        if options.report.is_empty() { None } else { Some(build_reporter(&options).await?) };
     let reporting = async {
         match reporter {
             Some(reporter) => reporter.run().await,
@@ -189,14 +184,9 @@ async fn serve(options: &Options, stop: impl Future<Output = ()>) -> Result<(), 
             Ok(interposer_mode::run(options, endpoint, upstream.path().to_owned(), stop).await?)
         }
         (Some(mode @ Mode::Registrar), Some(endpoint)) => {
-            let folder = options
-                .registration_dir
-                .clone()
-                .ok_or(RunError::Flags(mode))?;
-            let kubelet_path = options
-                .kubelet_registration_path
-                .clone()
-                .ok_or(RunError::Flags(mode))?;
+            let folder = options.registration_dir.clone().ok_or(RunError::Flags(mode))?;
+            let kubelet_path =
+                options.kubelet_registration_path.clone().ok_or(RunError::Flags(mode))?;
             let registration = Registration {
                 driver: endpoint.path().to_owned(),
                 kubelet_path,
@@ -209,10 +199,7 @@ async fn serve(options: &Options, stop: impl Future<Output = ()>) -> Result<(), 
 }
 
 async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
-    let (node, timing) = (
-        node_id(options.node_id.as_deref())?,
-        ReportTiming::default(),
-    );
+    let (node, timing) = (node_id(options.node_id.as_deref())?, ReportTiming::default());
     let api = ApiServer::new(ApiServer::infer_config().await?, &node, &timing)?;
     let is_enabled = |kind| options.report.contains(&kind);
     let enabled = EnabledReports {

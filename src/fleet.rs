@@ -72,10 +72,7 @@ pub fn main(options: Options) -> ExitCode {
         return fail(USAGE, "--carry-out-in needs the duty release");
     }
     if options.unclean_taint == options.unreachable_taint {
-        return fail(
-            USAGE,
-            "--unclean-taint and --unreachable-taint are the same key",
-        );
+        return fail(USAGE, "--unclean-taint and --unreachable-taint are the same key");
     }
     if options.evict_unreachable && !options.duties.contains(&Duty::Unreachable) {
         return fail(USAGE, "--evict-unreachable needs the duty unreachable");
@@ -108,10 +105,7 @@ async fn run(options: Options, timing: Timing) -> Result<(), RunError> {
     let listener = http::bind(options.listen.as_ref()).await?;
     // In a pod by its service account, elsewhere by KUBECONFIG.
     let config = ApiServer::infer_config().await?;
-    let (server, namespace) = (
-        config.cluster_url.to_string(),
-        config.default_namespace.clone(),
-    );
+    let (server, namespace) = (config.cluster_url.to_string(), config.default_namespace.clone());
     let client = connect(config, timing.request_timeout)?;
     let identity = identity();
     tracing::info!(

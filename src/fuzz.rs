@@ -55,11 +55,7 @@ pub fn smartctl(bytes: &[u8]) {
 
 /// mountinfo and fstab: each line is a mount or a warning, whatever the others are.
 pub fn mountinfo(bytes: &[u8]) {
-    let lines = || {
-        bytes
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty())
-    };
+    let lines = || bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let (mounts, warnings) = mounts::parse(bytes);
     assert_eq!(mounts.len() + warnings.len(), lines().count());
     let alone: Vec<_> = lines().flat_map(|line| mounts::parse(line).0).collect();
@@ -134,15 +130,9 @@ pub fn grpc_messages(bytes: &[u8]) {
         let joined: Vec<u8> = fields.iter().flat_map(|field| field.raw).copied().collect();
         assert_eq!(joined, bytes);
     }
-    let condition = VolumeCondition {
-        abnormal: true,
-        message: "a sector cannot be read".to_owned(),
-    };
-    let ours = [HealthStatus::new(
-        HealthErrorType::Degraded,
-        "PendingSectors",
-        "8 sectors",
-    )];
+    let condition =
+        VolumeCondition { abnormal: true, message: "a sector cannot be read".to_owned() };
+    let ours = [HealthStatus::new(HealthErrorType::Degraded, "PendingSectors", "8 sectors")];
     let one = |handle: &str| [(handle.to_owned(), ours.to_vec())];
     let merged = [
         merge::add_capabilities(bytes, &[4, 7]),
@@ -214,12 +204,10 @@ pub fn lvm_reports(bytes: &[u8]) {
 /// The first bytes of a device.
 pub fn superblock(bytes: &[u8]) {
     let (start, btrfs) = bytes.split_at(bytes.len().min(4096));
-    for found in [
-        crate::model::superblock::parse(start, btrfs),
-        crate::model::superblock::parse(&[], start),
-    ]
-    .into_iter()
-    .flatten()
+    for found in
+        [crate::model::superblock::parse(start, btrfs), crate::model::superblock::parse(&[], start)]
+            .into_iter()
+            .flatten()
     {
         assert_eq!(found.uuid.len(), 36);
         assert_eq!(found.ext.is_some(), found.fs_type == "ext4");
@@ -289,11 +277,7 @@ mod tests {
                 run(&super::repeated(&seed));
                 let took = started.elapsed();
                 // Half a minute and more if each byte looks at all others; less than one second else.
-                assert!(
-                    took < Duration::from_secs(15),
-                    "{}: {took:?}",
-                    path.display()
-                );
+                assert!(took < Duration::from_secs(15), "{}: {took:?}", path.display());
             }
         }
     }

@@ -67,10 +67,6 @@ fn lacks_message(headers: &HeaderMap) -> bool {
 }
 
 fn not_served(path: &str) -> Status {
-    let method: String = path
-        .trim_start_matches('/')
-        .chars()
-        .take(MAX_PATH_CHARS)
-        .collect();
+    let method: String = path.trim_start_matches('/').chars().take(MAX_PATH_CHARS).collect();
     Status::unimplemented(format!("this socket does not serve `{method}`"))
 }

@@ -18,10 +18,7 @@
 // the compiler reports unused ones.
 #![warn(unreachable_pub)]
 // Without the daemon, much of what only it uses is left.
-#![cfg_attr(
-    not(feature = "daemon"),
-    allow(dead_code, unreachable_pub, unused_imports)
-)]
+#![cfg_attr(not(feature = "daemon"), allow(dead_code, unreachable_pub, unused_imports))]
 
 pub mod analyze;
 pub mod api;

@@ -129,18 +129,9 @@ pub(crate) fn init(format: LogFormat, level: LevelFilter) -> Result<Logging, Log
         .map_err(LogError::Thread)?;
     let (filter, handle) = reload::Layer::new(level);
     tracing_subscriber::registry()
-        .with(
-            QueueLayer {
-                queue: queue.clone(),
-                dropped,
-            }
-            .with_filter(filter),
-        )
+        .with(QueueLayer { queue: queue.clone(), dropped }.with_filter(filter))
         .try_init()?;
-    Ok(Logging {
-        queue,
-        levels: [handle, of_sink],
-    })
+    Ok(Logging { queue, levels: [handle, of_sink] })
 }
 
 fn sink(format: LogFormat, level: LevelFilter) -> Result<(Dispatch, LevelHandle), LogError> {
@@ -179,10 +170,7 @@ fn filtered(
     level: LevelFilter,
 ) -> (Dispatch, LevelHandle) {
     let (filter, handle) = reload::Layer::new(level);
-    (
-        Dispatch::new(Registry::default().with(layer.with_filter(filter))),
-        handle,
-    )
+    (Dispatch::new(Registry::default().with(layer.with_filter(filter))), handle)
 }
 
 /// systemd sets JOURNAL_STREAM to device:inode of the socket that it passed (systemd.exec(5)).
@@ -232,10 +220,7 @@ impl<S: Subscriber> Layer<S> for QueueLayer {
         }
         let mut values = FieldCollector(Vec::with_capacity(4));
         event.record(&mut values);
-        let record = EventRecord {
-            metadata,
-            values: values.0,
-        };
+        let record = EventRecord { metadata, values: values.0 };
         if self.queue.try_send(Message::Event(record)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -254,10 +239,7 @@ impl FieldCollector {
 
 impl Visit for FieldCollector {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.push(
-            field,
-            FieldValue::Debug(Shown::line(&format!("{value:?}"), MAX_FIELD_CHARS)),
-        );
+        self.push(field, FieldValue::Debug(Shown::line(&format!("{value:?}"), MAX_FIELD_CHARS)));
     }
     fn record_str(&mut self, field: &Field, value: &str) {
         self.push(field, FieldValue::Text(Shown::line(value, MAX_FIELD_CHARS)));
@@ -303,11 +285,8 @@ impl EventRecord {
     /// Emits the event again, on this thread's subscriber: its metadata is static, only the values
     /// were copied.
     fn dispatch(self) {
-        let shown: Vec<Box<dyn tracing::Value>> = self
-            .values
-            .iter()
-            .map(|(_, value)| value.as_value())
-            .collect();
+        let shown: Vec<Box<dyn tracing::Value>> =
+            self.values.iter().map(|(_, value)| value.as_value()).collect();
         let fields = self.metadata.fields();
         let Some(any) = fields.iter().next() else {
             return;
@@ -346,10 +325,7 @@ mod tests {
 
     impl io::Write for Buffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0
-                .lock()
-                .expect("no panic while writing")
-                .extend_from_slice(bytes);
+            self.0.lock().expect("no panic while writing").extend_from_slice(bytes);
             Ok(bytes.len())
         }
         fn flush(&mut self) -> io::Result<()> {
@@ -375,10 +351,8 @@ mod tests {
     fn an_event_reaches_the_sink_with_its_message_and_fields() {
         let (sink, buffer) = json_sink();
         let (queue, events) = sync_channel(8);
-        let front = Dispatch::new(Registry::default().with(QueueLayer {
-            queue,
-            dropped: Arc::default(),
-        }));
+        let front =
+            Dispatch::new(Registry::default().with(QueueLayer { queue, dropped: Arc::default() }));
         tracing::dispatcher::with_default(
             &front,
             || tracing::warn!(drive = "eui.1", count = 3_u64, ok = false, path = %"/a b", "a drive went"),
@@ -429,10 +403,7 @@ mod tests {
             assert!(text.contains("forged"), "{text}");
             assert_eq!(text.lines().count(), 1, "{text}");
             let line = text.trim_end_matches('\n');
-            assert!(
-                !line.chars().any(crate::model::echo::is_deceptive),
-                "{line}"
-            );
+            assert!(!line.chars().any(crate::model::echo::is_deceptive), "{line}");
             assert!(line.len() < 8 * 1024, "{}", line.len());
         }
     }
@@ -441,15 +412,11 @@ mod tests {
     fn flush_returns_only_when_the_sink_has_written() {
         let (sink, buffer) = json_sink();
         let (queue, events) = sync_channel(8);
-        let front = Dispatch::new(Registry::default().with(QueueLayer {
-            queue: queue.clone(),
-            dropped: Arc::default(),
-        }));
-        tracing::dispatcher::with_default(&front, || tracing::error!("a last word"));
-        assert!(
-            !LogQueue(queue.clone()).flush(Duration::ZERO),
-            "no thread writes yet"
+        let front = Dispatch::new(
+            Registry::default().with(QueueLayer { queue: queue.clone(), dropped: Arc::default() }),
         );
+        tracing::dispatcher::with_default(&front, || tracing::error!("a last word"));
+        assert!(!LogQueue(queue.clone()).flush(Duration::ZERO), "no thread writes yet");
         drop(front);
         std::thread::scope(|scope| {
             scope.spawn(move || write_all(&events, &sink, &AtomicU64::new(0)));
@@ -467,10 +434,7 @@ mod tests {
         let (sink, _) = json_sink();
         let (queue, events) = sync_channel(1);
         let (done, _never) = sync_channel(1);
-        queue
-            .try_send(Message::Flush(done))
-            .map_err(drop)
-            .expect("there is room for one");
+        queue.try_send(Message::Flush(done)).map_err(drop).expect("there is room for one");
         assert!(!LogQueue(queue.clone()).flush(RETRY_INTERVAL * 2));
         std::thread::scope(|scope| {
             let queued = LogQueue(queue);
@@ -483,10 +447,8 @@ mod tests {
     #[test]
     fn the_errors_of_each_attempt_to_reach_an_api_server_are_left_out() {
         let (queue, events) = sync_channel(8);
-        let front = Dispatch::new(Registry::default().with(QueueLayer {
-            queue,
-            dropped: Arc::default(),
-        }));
+        let front =
+            Dispatch::new(Registry::default().with(QueueLayer { queue, dropped: Arc::default() }));
         tracing::dispatcher::with_default(&front, || {
             tracing::error!(target: "kube_client::client::builder", "failed with error");
             tracing::error!(target: "diskvitals::fleet::api", "watching fails");
@@ -506,10 +468,8 @@ mod tests {
     fn a_full_queue_drops_and_counts_and_never_waits() {
         let (queue, events) = sync_channel(1);
         let dropped = Arc::new(AtomicU64::new(0));
-        let front = Dispatch::new(Registry::default().with(QueueLayer {
-            queue,
-            dropped: dropped.clone(),
-        }));
+        let front =
+            Dispatch::new(Registry::default().with(QueueLayer { queue, dropped: dropped.clone() }));
         tracing::dispatcher::with_default(&front, || {
             (0..5).for_each(|n| tracing::info!(n, "event"))
         });
@@ -518,9 +478,6 @@ mod tests {
         let (sink, buffer) = json_sink();
         write_all(&events, &sink, &dropped);
         let text = String::from_utf8(buffer.0.lock().expect("unpoisoned").clone()).expect("text");
-        assert!(
-            text.contains("log events were dropped") && text.contains("\"lost\":4"),
-            "{text}"
-        );
+        assert!(text.contains("log events were dropped") && text.contains("\"lost\":4"), "{text}");
     }
 }

@@ -22,19 +22,10 @@ pub(crate) struct Page {
 
 /// The files that all programs have in common.
 pub(crate) const FILES: &[(&str, &str)] = &[
-    (
-        "/etc/diskvitals/diskvitals.toml",
-        "configuration of the daemon: diskvitals.toml(5)",
-    ),
+    ("/etc/diskvitals/diskvitals.toml", "configuration of the daemon: diskvitals.toml(5)"),
     ("/run/diskvitals/diskvitals.sock", "the daemon's socket"),
-    (
-        "/run/diskvitals/csi/agent.sock",
-        "the daemon's socket for the CSI shim",
-    ),
-    (
-        "/var/lib/diskvitals",
-        "history: findings, acknowledgements, drives that were present",
-    ),
+    ("/run/diskvitals/csi/agent.sock", "the daemon's socket for the CSI shim"),
+    ("/var/lib/diskvitals", "history: findings, acknowledgements, drives that were present"),
 ];
 
 pub(crate) const DAEMON_EXIT: &[(u8, &str)] = &[
@@ -108,14 +99,8 @@ pub(crate) const NOTIFY: Page = Page {
     ],
     exit: NOTIFY_EXIT,
     files: &[
-        (
-            "/etc/diskvitals/notify.toml",
-            "configuration: where messages go, and when",
-        ),
-        (
-            "/var/lib/diskvitals-notify",
-            "the queue: messages that are not delivered yet",
-        ),
+        ("/etc/diskvitals/notify.toml", "configuration: where messages go, and when"),
+        ("/var/lib/diskvitals-notify", "the queue: messages that are not delivered yet"),
         ("/run/diskvitals/diskvitals.sock", "the daemon's socket"),
     ],
     see_also: &["diskvitalsd(8)", "diskvitals(1)"],
@@ -142,17 +127,11 @@ pub(crate) const PLUGIN: Page = Page {
             "kubectl diskvitals approve release-data-orders-db-0-00c0ffee00000001 -n shop",
             "Shows the evidence of an action, asks, and approves it for one hour",
         ),
-        (
-            "kubectl diskvitals --exit-code -o json",
-            "For a monitoring system",
-        ),
+        ("kubectl diskvitals --exit-code -o json", "For a monitoring system"),
     ],
     exit: &[
         (0, "done; with --exit-code: good"),
-        (
-            1,
-            "failed: no cluster, no permission, no such thing; with --exit-code: warning",
-        ),
+        (1, "failed: no cluster, no permission, no such thing; with --exit-code: warning"),
         (
             2,
             "wrong usage, also a question without a terminal and without --yes; with --exit-code: critical",
@@ -162,10 +141,7 @@ pub(crate) const PLUGIN: Page = Page {
             "with --exit-code: unknown, also without an answer of the API server and for wrong usage",
         ),
     ],
-    files: &[(
-        "~/.kube/config",
-        "the kubeconfig, unless KUBECONFIG or --kubeconfig names another",
-    )],
+    files: &[("~/.kube/config", "the kubeconfig, unless KUBECONFIG or --kubeconfig names another")],
     see_also: &["kubectl(1)", "diskvitals(1)", "diskvitals-csi(8)"],
 };
 
@@ -210,9 +186,8 @@ impl Page {
     pub(crate) fn man(&self, command: clap::Command) -> io::Result<Vec<u8>> {
         let name = command.get_name().to_owned();
         let title = command.get_display_name().unwrap_or(&name).to_owned();
-        let has_subcommands = command
-            .get_subcommands()
-            .any(|it| !it.is_hide_set() && it.get_name() != "help");
+        let has_subcommands =
+            command.get_subcommands().any(|it| !it.is_hide_set() && it.get_name() != "help");
         let version = command.get_version().unwrap_or(env!("CARGO_PKG_VERSION"));
         let source = format!("diskvitals {version}");
         let man = Man::new(command)
@@ -244,17 +219,11 @@ impl Page {
         let lists: [(&str, Vec<(String, &str)>); 2] = [
             (
                 "FILES",
-                self.files
-                    .iter()
-                    .map(|(path, meaning)| ((*path).to_owned(), *meaning))
-                    .collect(),
+                self.files.iter().map(|(path, meaning)| ((*path).to_owned(), *meaning)).collect(),
             ),
             (
                 "EXIT STATUS",
-                self.exit
-                    .iter()
-                    .map(|(code, meaning)| (code.to_string(), *meaning))
-                    .collect(),
+                self.exit.iter().map(|(code, meaning)| (code.to_string(), *meaning)).collect(),
             ),
         ];
         for (title, entries) in lists {
@@ -290,9 +259,7 @@ pub(crate) fn configuration_page(example: &str) -> io::Result<Vec<u8>> {
         }
     };
     for line in example.lines() {
-        let setting = line
-            .strip_prefix("#: ")
-            .or_else(|| line.strip_prefix("#     "));
+        let setting = line.strip_prefix("#: ").or_else(|| line.strip_prefix("#     "));
         if let Some(setting) = setting {
             literal(&mut roff, true);
             roff.text([bold(setting)]);
@@ -309,13 +276,7 @@ pub(crate) fn configuration_page(example: &str) -> io::Result<Vec<u8>> {
     }
     literal(&mut roff, false);
     roff.control("SH", ["EXAMPLES"]);
-    let examples = [
-        "[drives]",
-        "maintenance = [\"sda\"]",
-        "",
-        "[checks]",
-        "interval = \"30d\"",
-    ];
+    let examples = ["[drives]", "maintenance = [\"sda\"]", "", "[checks]", "interval = \"30d\""];
     roff.control("EX", []);
     for line in examples {
         roff.text([bold(line)]);

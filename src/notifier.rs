@@ -50,12 +50,7 @@ pub fn main(options: Options) -> ExitCode {
     }
     if let Some(Command::Completions { shell }) = &options.command {
         let mut script = Vec::new();
-        clap_complete::generate(
-            *shell,
-            &mut Options::command(),
-            "diskvitals-notify",
-            &mut script,
-        );
+        clap_complete::generate(*shell, &mut Options::command(), "diskvitals-notify", &mut script);
         return print(Ok(script));
     }
     let mut config = match config::load(&options.config) {
@@ -66,10 +61,8 @@ pub fn main(options: Options) -> ExitCode {
         config.socket.clone_from(socket);
     }
     // One thread is enough: nothing here blocks but the disk, which has threads of its own.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(4)
-        .build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return fail(FAILED, &format!("starting the runtime: {error}")),
@@ -77,17 +70,11 @@ pub fn main(options: Options) -> ExitCode {
     let status = match &options.command {
         Some(Command::Test(test)) => {
             let wanted = |name: &str| test.target.as_deref().is_none_or(|wanted| wanted == name);
-            let targets: Vec<_> = config
-                .targets
-                .iter()
-                .filter(|target| wanted(&target.name))
-                .collect();
+            let targets: Vec<_> =
+                config.targets.iter().filter(|target| wanted(&target.name)).collect();
             if targets.is_empty() {
-                let names: Vec<&str> = config
-                    .targets
-                    .iter()
-                    .map(|target| target.name.as_str())
-                    .collect();
+                let names: Vec<&str> =
+                    config.targets.iter().map(|target| target.name.as_str()).collect();
                 let why = format!(
                     "no such target in {}; there are {}",
                     options.config.display(),
@@ -133,10 +120,7 @@ fn host_name(config: &Config) -> String {
 }
 
 fn report(outcome: &commands::Outcome) -> ExitCode {
-    match (
-        print(Ok(outcome.text.clone().into_bytes())),
-        outcome.is_well,
-    ) {
+    match (print(Ok(outcome.text.clone().into_bytes())), outcome.is_well) {
         (printed, true) => printed,
         (_, false) => ExitCode::from(FAILED),
     }

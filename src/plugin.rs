@@ -71,10 +71,7 @@ pub(crate) enum Error {
 
 impl From<ApiError> for Error {
     fn from(error: ApiError) -> Error {
-        Error::Api {
-            why: gather::refusal(&error),
-            what: error.what,
-        }
+        Error::Api { why: gather::refusal(&error), what: error.what }
     }
 }
 
@@ -94,10 +91,8 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Error::Runtime);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime);
     match runtime.and_then(|runtime| runtime.block_on(run(&options))) {
         Ok(code) => code,
         // The reader of the pipe has closed it (`| head`): this is not a failure.
@@ -170,11 +165,7 @@ impl Out {
             policies: Option<&'a [PolicyRow]>,
             not_seen: &'a [Gap],
         }
-        let list = List {
-            items,
-            policies,
-            not_seen: gaps,
-        };
+        let list = List { items, policies, not_seen: gaps };
         self.show(&list, || {
             let mut text = match (items.is_empty(), gaps.is_empty()) {
                 (true, true) => format!("{none}\n"),
@@ -210,10 +201,7 @@ async fn run(options: &Options) -> Result<ExitCode, Error> {
         _ => {}
     }
     let api = Api::connect(&options.connection).await?;
-    let mut out = Out {
-        screen: stdout_screen(options.no_color),
-        output: options.output,
-    };
+    let mut out = Out { screen: stdout_screen(options.no_color), output: options.output };
     match &options.command {
         None => return overview(&api, options, &mut out).await,
         Some(Command::Drives(args)) => list_drives(&api, options, args, &mut out).await?,
@@ -246,9 +234,9 @@ async fn run(options: &Options) -> Result<ExitCode, Error> {
         Some(Command::Reject(args)) => {
             decide(&api, options, args, Decision::Reject, &mut out).await?;
         }
-        Some(Command::Breaker {
-            command: BreakerCommand::Reset(args),
-        }) => decide::reset_breaker(&api, options, args, &mut out).await?,
+        Some(Command::Breaker { command: BreakerCommand::Reset(args) }) => {
+            decide::reset_breaker(&api, options, args, &mut out).await?
+        }
         Some(Command::Attachments(args)) => attachments(&api, options, args, &mut out).await?,
         Some(Command::Explain(args)) => return explain::run(&api, options, args).await,
         // Answered above, without a cluster.
@@ -270,10 +258,7 @@ async fn read_base(
     storages?;
     out.screen.now = base.now;
     if let Some(node) = node {
-        let exists = base
-            .nodes
-            .as_ref()
-            .map_or(true, |nodes| nodes.contains_key(node));
+        let exists = base.nodes.as_ref().map_or(true, |nodes| nodes.contains_key(node));
         if !exists && base.storages.is_empty() {
             let node = crate::model::echo::echo(node);
             return Err(Error::Target(format!("there is no node `{node}`")));
@@ -289,10 +274,7 @@ fn gaps_of(base: &Base, nodes: &[NodeView<'_>]) -> Vec<Gap> {
         .filter(|node| node.report.mark() == "does not report")
         .map(|node| (node.name, &node.report))
         .collect();
-    render::silent_gap(&silent)
-        .into_iter()
-        .chain(base.gaps())
-        .collect()
+    render::silent_gap(&silent).into_iter().chain(base.gaps()).collect()
 }
 
 async fn overview(api: &Api, options: &Options, out: &mut Out) -> Result<ExitCode, Error> {
@@ -303,18 +285,8 @@ async fn overview(api: &Api, options: &Options, out: &mut Out) -> Result<ExitCod
         gather::remediation(api, None, base.now),
         gather::terminating(api, &nodes)
     );
-    let view = summarize(
-        &api.context,
-        &api.server,
-        &base,
-        &nodes,
-        &named,
-        &remediation,
-        &ending,
-    );
-    out.show(&view, || {
-        render::overview::screen(&view, out.is_wide(), &out.screen)
-    })?;
+    let view = summarize(&api.context, &api.server, &base, &nodes, &named, &remediation, &ending);
+    out.show(&view, || render::overview::screen(&view, out.is_wide(), &out.screen))?;
     Ok(match options.exit_code {
         true => ExitCode::from(view.verdict().exit_code()),
         false => ExitCode::SUCCESS,
@@ -339,9 +311,8 @@ fn summarize(
     remediation.mark(&mut rows);
     let rows = rows.into_iter().filter(|row| of_nodes(&row.report));
     let (claims, filesystems) = rows.partition(|row| row.is_of_kubernetes);
-    let silent = nodes
-        .iter()
-        .filter(|node| !matches!(node.report, Report::Current | Report::NodeDeleted));
+    let silent =
+        nodes.iter().filter(|node| !matches!(node.report, Report::Current | Report::NodeDeleted));
     let mut gaps = base.gaps();
     gaps.extend(named_gaps(named));
     gaps.extend(view::drives::gaps(nodes));
@@ -366,10 +337,7 @@ fn summarize(
         claims,
         filesystems,
         silent: silent
-            .map(|node| SilentRow {
-                node: node.name.to_owned(),
-                report: node.report.clone(),
-            })
+            .map(|node| SilentRow { node: node.name.to_owned(), report: node.report.clone() })
             .collect(),
         former_reports: nodes.iter().filter(|node| !of_nodes(&node.report)).count(),
         stale,
@@ -409,9 +377,7 @@ async fn list_drives(
     let is_wanted = |row: &DriveRow| {
         let model = model.as_deref();
         model.is_none_or(|model| row.model.to_lowercase().contains(model))
-            && args
-                .health
-                .is_none_or(|health| row.health == health.health() && row.is_counted())
+            && args.health.is_none_or(|health| row.health == health.health() && row.is_counted())
     };
     let mut rows = drives(&nodes, args.all);
     rows.retain(is_wanted);
@@ -423,9 +389,7 @@ async fn list_drives(
         true => "no such drives",
         false => "all drives are good",
     };
-    out.list(&rows, &gaps, none, |rows| {
-        render::drives(rows, wide, &out.screen)
-    })
+    out.list(&rows, &gaps, none, |rows| render::drives(rows, wide, &out.screen))
 }
 
 async fn list_claims(api: &Api, options: &Options, out: &mut Out) -> Result<(), Error> {
@@ -492,10 +456,7 @@ async fn list_actions(
         table + &render::actions::legend(rows, &out.screen)
     })?;
     match out.output != Output::Json && ended > 0 && !args.all {
-        true => out.text(&format!(
-            "{} that ended: --all\n",
-            counted(ended as u64, "action")
-        )),
+        true => out.text(&format!("{} that ended: --all\n", counted(ended as u64, "action"))),
         false => Ok(()),
     }
 }
@@ -503,10 +464,8 @@ async fn list_actions(
 async fn list_retained(api: &Api, options: &Options, out: &mut Out) -> Result<(), Error> {
     let base = read_base(api, options, None, out).await?;
     let nodes = nodes(&base);
-    let (volumes, remediation) = tokio::join!(
-        gather::released_volumes(api),
-        gather::remediation(api, None, base.now)
-    );
+    let (volumes, remediation) =
+        tokio::join!(gather::released_volumes(api), gather::remediation(api, None, base.now));
     let actions = remediation.actions.as_deref().unwrap_or_default();
     let mut rows = retained(&base, &nodes, &volumes?, actions);
     let namespace = options.connection.namespace.as_deref();
@@ -517,12 +476,9 @@ async fn list_retained(api: &Api, options: &Options, out: &mut Out) -> Result<()
             format!("{why}; volumes that an action kept are listed only if a node reports them");
         Gap::new("storageactions", why)
     }));
-    out.list(
-        &rows,
-        &gaps,
-        "no retained volumes of failed drives",
-        |rows| render::actions::retained(rows, out.is_wide(), &out.screen),
-    )
+    out.list(&rows, &gaps, "no retained volumes of failed drives", |rows| {
+        render::actions::retained(rows, out.is_wide(), &out.screen)
+    })
 }
 
 async fn attachments(
@@ -539,17 +495,10 @@ async fn attachments(
     let mut views = Vec::new();
     for (volume, claim) in volumes {
         let subject = gather::subject(api, &volume, claim, &storages).await;
-        views.push(view::attachments::view(
-            &base,
-            &nodes,
-            &subject,
-            &args.kubelet_root,
-        ));
+        views.push(view::attachments::view(&base, &nodes, &subject, &args.kubelet_root));
     }
     out.show(&views, || {
-        let texts = views
-            .iter()
-            .map(|it| render::attachments(it, out.is_wide(), &out.screen));
+        let texts = views.iter().map(|it| render::attachments(it, out.is_wide(), &out.screen));
         texts.collect::<Vec<_>>().join("\n")
     })
 }

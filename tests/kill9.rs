@@ -51,10 +51,7 @@ async fn victim() {
     let (owner, handles) = Owner::new(rules, store, events);
     tokio::spawn(owner.run(std::future::pending()));
     let mut snapshots = handles.handle.snapshots();
-    snapshots
-        .wait_for(|snapshot| snapshot.node.store == StoreStatus::Ok)
-        .await
-        .unwrap();
+    snapshots.wait_for(|snapshot| snapshot.node.store == StoreStatus::Ok).await.unwrap();
     let report = |device: String, degraded| {
         handles.reports.send(SourceUpdate::Layer {
             device,
@@ -73,11 +70,8 @@ async fn victim() {
                 .find(|finding| finding.subject == subject)
                 .map(|finding| finding.id.clone())
         };
-        let snapshot = snapshots
-            .wait_for(|snapshot| find(snapshot).is_some())
-            .await
-            .unwrap()
-            .clone();
+        let snapshot =
+            snapshots.wait_for(|snapshot| find(snapshot).is_some()).await.unwrap().clone();
         let id = find(&snapshot).unwrap();
         handles
             .handle
@@ -116,9 +110,7 @@ fn a_hundred_kills_lose_no_confirmed_write_and_duplicate_none() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(victim.stdout.take().unwrap())
-            .lines()
-            .map_while(Result::ok);
+        let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map_while(Result::ok);
         assert!(
             lines.by_ref().any(|line| line.ends_with("open")),
             "kill {kill}: the state could not be opened"
@@ -163,47 +155,29 @@ fn check(dir: &Path, acknowledged: &BTreeSet<String>, known: &BTreeSet<String>, 
         }
     }
     let connection = Connection::open(copy.path().join(DATABASE)).unwrap();
-    let integrity: String = connection
-        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
-        .unwrap();
+    let integrity: String =
+        connection.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
     assert_eq!(integrity, "ok", "kill {kill}");
     let mut statement =
         connection.prepare("SELECT id, subject_id, count, note FROM findings LEFT JOIN acknowledgements ON finding = id").unwrap();
     let rows: Vec<(String, String, i64, Option<String>)> = statement
-        .query_map([], |row| {
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
-        })
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .unwrap()
         .map(Result::unwrap)
         .collect();
     let mut subjects = BTreeMap::new();
     for (id, subject, count, _) in &rows {
         assert_eq!(*count, 1, "kill {kill}: {id} counted twice");
-        assert_eq!(
-            subjects.insert(subject, id),
-            None,
-            "kill {kill}: {subject} is there twice"
-        );
+        assert_eq!(subjects.insert(subject, id), None, "kill {kill}: {subject} is there twice");
     }
-    let kept: BTreeMap<&str, Option<&str>> = rows
-        .iter()
-        .map(|(id, _, _, note)| (id.as_str(), note.as_deref()))
-        .collect();
-    let foreign = std::fs::read_dir(dir).unwrap().filter(|entry| {
-        entry
-            .as_ref()
-            .unwrap()
-            .file_name()
-            .to_str()
-            .unwrap()
-            .contains("damaged")
-    });
+    let kept: BTreeMap<&str, Option<&str>> =
+        rows.iter().map(|(id, _, _, note)| (id.as_str(), note.as_deref())).collect();
+    let foreign = std::fs::read_dir(dir)
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_str().unwrap().contains("damaged"));
     assert_eq!(foreign.count(), 0, "kill {kill}");
     for id in known {
-        assert!(
-            kept.contains_key(id.as_str()),
-            "kill {kill}: finding {id} is lost"
-        );
+        assert!(kept.contains_key(id.as_str()), "kill {kill}: finding {id} is lost");
     }
     for id in acknowledged {
         assert!(

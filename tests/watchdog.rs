@@ -28,15 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn host(drives: usize, volumes: usize, hung: usize) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
-    tree::write(
-        dir.path(),
-        tree::Plan {
-            drives,
-            volumes,
-            hung,
-        },
-    )
-    .expect("is written");
+    tree::write(dir.path(), tree::Plan { drives, volumes, hung }).expect("is written");
     dir
 }
 
@@ -64,11 +56,7 @@ impl Held {
     fn seize(leader: Pid) -> Held {
         let tasks = std::fs::read_dir(format!("/proc/{leader}/task")).expect("its threads");
         let ids = tasks.map(|task| {
-            task.expect("a thread")
-                .file_name()
-                .to_string_lossy()
-                .parse()
-                .expect("a number")
+            task.expect("a thread").file_name().to_string_lossy().parse().expect("a number")
         });
         let name = |id: &i32| {
             std::fs::read_to_string(format!("/proc/{leader}/task/{id}/comm")).unwrap_or_default()
@@ -91,18 +79,12 @@ impl Held {
         let end = Instant::now() + PATIENCE;
         loop {
             self.threads.retain(|thread| stop(*thread));
-            let at_work: Vec<String> = self
-                .threads
-                .iter()
-                .filter_map(|thread| works(*thread))
-                .collect();
+            let at_work: Vec<String> =
+                self.threads.iter().filter_map(|thread| works(*thread)).collect();
             if at_work.is_empty() {
                 return;
             }
-            assert!(
-                Instant::now() < end,
-                "they never wait all together: {at_work:?}"
-            );
+            assert!(Instant::now() < end, "they never wait all together: {at_work:?}");
             for thread in &self.threads {
                 ptrace::cont(*thread, None).expect("goes on");
             }
@@ -183,11 +165,8 @@ fn works(thread: Pid) -> Option<String> {
         libc::SYS_clock_nanosleep,
         libc::SYS_restart_syscall,
     ];
-    let number: i64 = call
-        .split_whitespace()
-        .next()
-        .and_then(|number| number.parse().ok())
-        .expect("a number");
+    let number: i64 =
+        call.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number");
     (!waiting.contains(&number)).then_some(call)
 }
 
@@ -206,11 +185,7 @@ fn a_daemon_with_a_stalled_main_loop_ends_and_logs_the_reason() {
     assert_eq!(ended, WaitStatus::Signaled(leader, Signal::SIGABRT, false));
     assert!(began.elapsed() < WATCHDOG * 15, "{:?}", began.elapsed());
     let log = log.join().expect("is read");
-    assert!(
-        log.iter()
-            .any(|line| line.contains("the main loop has stalled")),
-        "{log:#?}"
-    );
+    assert!(log.iter().any(|line| line.contains("the main loop has stalled")), "{log:#?}");
 }
 
 #[test]
@@ -242,10 +217,7 @@ fn a_daemon_whose_drives_and_volumes_hang_stays_alive_and_answers() {
         let asked = Instant::now();
         scrape(address);
         assert!(asked.elapsed() < WATCHDOG, "{:?}", asked.elapsed());
-        assert!(
-            daemon.child.try_wait().expect("can be asked").is_none(),
-            "it ended"
-        );
+        assert!(daemon.child.try_wait().expect("can be asked").is_none(), "it ended");
         std::thread::sleep(Duration::from_millis(100));
     }
     daemon.stop();

@@ -84,8 +84,5 @@ where
     while let Some(done) = callers.join_next().await {
         samples.extend(done.context("calling")??);
     }
-    Ok(Calls {
-        samples,
-        took: started.elapsed(),
-    })
+    Ok(Calls { samples, took: started.elapsed() })
 }

@@ -76,10 +76,7 @@ fn start(program: &Program, rate: u64) -> anyhow::Result<CheckHost> {
         "[drives]\nadmit = [\"loop*\"]\nreconcile_interval = \"10s\"\n[io]\nstalled_after = \"60s\"\n[checks]\nfreeze = \"on-demand\"\nread_bytes_per_second = {rate}\n"
     );
     let daemon = program.start(Path::new("/"), &config, None)?;
-    Ok(CheckHost {
-        daemon,
-        client: program.path.with_file_name("diskvitals"),
-    })
+    Ok(CheckHost { daemon, client: program.path.with_file_name("diskvitals") })
 }
 
 async fn wait_settled(mut asked: CheckHost) -> anyhow::Result<CheckHost> {
@@ -121,10 +118,7 @@ impl CheckHost {
                         || !freeze && verdict == "VERDICT_INCONCLUSIVE" =>
                 {
                     let runs = check["runs"].as_array().into_iter().flatten();
-                    return Ok((
-                        took,
-                        runs.filter(|run| run["mode"] == "MODE_FROZEN").count(),
-                    ));
+                    return Ok((took, runs.filter(|run| run["mode"] == "MODE_FROZEN").count()));
                 }
                 Some(other) => bail!(
                     "{} is healthy, and the check says {other}: {}",
@@ -155,10 +149,7 @@ impl LoopMount {
     fn attached(image: &Path) -> anyhow::Result<LoopMount> {
         // Direct I/O bypasses the page cache, so reads cost as much as on the drive.
         let device = run("losetup", &["--find", "--show", "--direct-io=on"], image)?;
-        Ok(LoopMount {
-            device: device.trim().into(),
-            at: None,
-        })
+        Ok(LoopMount { device: device.trim().into(), at: None })
     }
 
     fn mounted(image: &Path, filesystem: &str) -> anyhow::Result<LoopMount> {
@@ -167,32 +158,20 @@ impl LoopMount {
             .prefix("diskvitals-checks-")
             .tempdir()
             .context("making a mount point")?;
-        mount(
-            Some(&stage.device),
-            at.path(),
-            Some(filesystem),
-            MsFlags::empty(),
-            None::<&str>,
-        )
-        .with_context(|| format!("mounting {}", image.display()))?;
+        mount(Some(&stage.device), at.path(), Some(filesystem), MsFlags::empty(), None::<&str>)
+            .with_context(|| format!("mounting {}", image.display()))?;
         stage.at = Some(at);
         Ok(stage)
     }
 
     fn at(&self) -> anyhow::Result<&Path> {
-        self.at
-            .as_ref()
-            .map(tempfile::TempDir::path)
-            .context("it is not mounted")
+        self.at.as_ref().map(tempfile::TempDir::path).context("it is not mounted")
     }
 
     /// Sectors read from the device since it was attached: /sys/block/NAME/stat, the third number.
     fn sectors_read(&self) -> anyhow::Result<u64> {
-        let name = self
-            .device
-            .file_name()
-            .and_then(|name| name.to_str())
-            .context("a kernel name")?;
+        let name =
+            self.device.file_name().and_then(|name| name.to_str()).context("a kernel name")?;
         let file = format!("/sys/block/{name}/stat");
         let text = fs::read_to_string(&file).with_context(|| format!("reading {file}"))?;
         text.split_whitespace()
@@ -223,16 +202,9 @@ impl Drop for LoopMount {
 }
 
 fn run(program: &str, arguments: &[&str], last: &Path) -> anyhow::Result<String> {
-    let output = process::output(
-        Command::new(program).args(arguments).arg(last),
-        TOOL_TIMEOUT,
-    )?;
+    let output = process::output(Command::new(program).args(arguments).arg(last), TOOL_TIMEOUT)?;
     if !output.status.success() {
-        bail!(
-            "{program} {}: {}",
-            last.display(),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        bail!("{program} {}: {}", last.display(), String::from_utf8_lossy(&output.stderr));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -258,14 +230,7 @@ async fn freezes(asked: &CheckHost, filesystem: &str, figures: &mut Figures) -> 
     populate::populate(stage.at()?, USUAL, 1).context("filling the filesystem")?;
     for (name, loaded) in [("idle", false), ("loaded", true)] {
         let load = loaded.then(|| {
-            Load::start(
-                stage
-                    .at
-                    .as_ref()
-                    .map_or(Path::new("/"), tempfile::TempDir::path),
-                2,
-                1,
-            )
+            Load::start(stage.at.as_ref().map_or(Path::new("/"), tempfile::TempDir::path), 2, 1)
         });
         let (mut windows, mut held) = (Samples::default(), 0);
         for _ in 0..FREEZE_ROUNDS {
@@ -327,22 +292,14 @@ fn big_image(folder: &Path, filesystem: &str, figures: &mut Figures) -> anyhow::
         fs::create_dir_all(&folder).context("making a folder")?;
         for file in 0..500 {
             // Every fifth file has data.
-            let data = if file % 5 == 0 {
-                random.bytes(2000)
-            } else {
-                Vec::new()
-            };
-            fs::write(
-                folder.join(format!("{file:03}-{:016x}", random.next())),
-                data,
-            )
-            .context("writing a file")?;
+            let data = if file % 5 == 0 { random.bytes(2000) } else { Vec::new() };
+            fs::write(folder.join(format!("{file:03}-{:016x}", random.next())), data)
+                .context("writing a file")?;
         }
     }
     let mut file = File::create(top.join("read")).context("making the file that is read")?;
     for _ in 0..READ_BYTES >> 20 {
-        file.write_all(&random.bytes(1 << 20))
-            .context("writing the file that is read")?;
+        file.write_all(&random.bytes(1 << 20)).context("writing the file that is read")?;
     }
     file.sync_all().context("writing the file that is read")?;
     drop(file);
@@ -382,28 +339,18 @@ async fn measure_check_cost(
     });
     let took = asked.check(&stage.device, filesystem, false);
     stop.store(true, Ordering::Relaxed);
-    let peak = peak
-        .join()
-        .map_err(|_| anyhow::anyhow!("watching memory"))?;
+    let peak = peak.join().map_err(|_| anyhow::anyhow!("watching memory"))?;
     let read = (stage.sectors_read()? - before) as f64 * 512.0 / MIB;
     // Twice the measured values for such filesystems, with a margin for a slower machine.
-    let (seconds, memory, bytes) = if filesystem == "ext4" {
-        (3.0, 64.0, 100.0)
-    } else {
-        (5.0, 256.0, 300.0)
-    };
+    let (seconds, memory, bytes) =
+        if filesystem == "ext4" { (3.0, 64.0, 100.0) } else { (5.0, 256.0, 300.0) };
     figures.add(
         &format!("check_{filesystem}_100k_time"),
         took?.0.as_secs_f64(),
         "s",
         Goal::AtMost(seconds),
     );
-    figures.add(
-        &format!("check_{filesystem}_100k_read"),
-        read,
-        "MiB",
-        Goal::AtMost(bytes),
-    );
+    figures.add(&format!("check_{filesystem}_100k_read"), read, "MiB", Goal::AtMost(bytes));
     figures.add(
         &format!("check_{filesystem}_100k_checker_rss"),
         peak as f64 / 1024.0,
@@ -424,11 +371,9 @@ async fn measure_other_users(
 ) -> anyhow::Result<()> {
     let stage = LoopMount::mounted(image, filesystem)?;
     let mut before = None;
-    for (name, asked) in [
-        ("no_check", None),
-        ("check", Some(free)),
-        ("check_held_back", Some(held_back)),
-    ] {
+    for (name, asked) in
+        [("no_check", None), ("check", Some(free)), ("check_held_back", Some(held_back))]
+    {
         if let Some(asked) = asked {
             // The check makes the target known before the measurement.
             asked.check(stage.at()?, filesystem, false)?;
@@ -518,9 +463,7 @@ fn appender(top: &Path) -> anyhow::Result<BackgroundLoad> {
         std::thread::sleep(Duration::from_millis(10));
         let text = random.bytes(400);
         let started = Instant::now();
-        file.write_all(&text)
-            .and_then(|()| file.sync_data())
-            .map(|()| started.elapsed())
+        file.write_all(&text).and_then(|()| file.sync_data()).map(|()| started.elapsed())
     }))
 }
 
@@ -543,10 +486,7 @@ impl BackgroundLoad {
             }
             Ok(samples)
         });
-        BackgroundLoad {
-            stop,
-            thread: Some(thread),
-        }
+        BackgroundLoad { stop, thread: Some(thread) }
     }
 
     fn end(&mut self) -> anyhow::Result<Samples> {

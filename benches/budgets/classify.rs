@@ -39,10 +39,7 @@ pub fn measure(figures: &mut Figures) -> anyhow::Result<()> {
     for dir in ["tests/kernel_log", "../shared/corpora/kmsg"] {
         collect(Path::new(dir), &mut errors).with_context(|| format!("reading {dir}"))?;
     }
-    ensure!(
-        !errors.is_empty(),
-        "no recorded records in tests/kernel_log"
-    );
+    ensure!(!errors.is_empty(), "no recorded records in tests/kernel_log");
     let records: Vec<Vec<u8>> = (0..RECORDS)
         .map(|at| {
             let text = if at % 100 == 0 {
@@ -72,12 +69,7 @@ pub fn measure(figures: &mut Figures) -> anyhow::Result<()> {
         errors.len(),
         NOISE.len()
     ));
-    figures.add(
-        "kernel_log_records_per_s",
-        rate,
-        "records/s",
-        Goal::AtLeast(500_000.0),
-    );
+    figures.add("kernel_log_records_per_s", rate, "records/s", Goal::AtLeast(500_000.0));
     Ok(())
 }
 
@@ -99,11 +91,7 @@ fn collect(dir: &Path, into: &mut Vec<String>) -> std::io::Result<()> {
                     .map_or(line, |(_, text)| text)
                     .to_owned()
             };
-            into.extend(
-                text.lines()
-                    .filter(|line| !line.starts_with([' ', '#']))
-                    .map(bare),
-            );
+            into.extend(text.lines().filter(|line| !line.starts_with([' ', '#'])).map(bare));
         }
     }
     Ok(())

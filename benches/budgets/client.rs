@@ -28,8 +28,6 @@ pub async fn channel(socket: &Path) -> anyhow::Result<Channel> {
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
     // The address is not used: the connector contains the socket.
-    let channel = Endpoint::from_static("http://localhost")
-        .connect_with_connector(connector)
-        .await;
+    let channel = Endpoint::from_static("http://localhost").connect_with_connector(connector).await;
     channel.with_context(|| format!("connecting to {}", socket.display()))
 }

@@ -55,9 +55,7 @@ pub async fn ready(running: &mut Running, socket: &Path) -> anyhow::Result<()> {
         loop {
             running.must_run()?;
             if let Ok(channel) = channel(socket).await
-                && let Ok(answer) = IdentityClient::new(channel)
-                    .probe(wire::ProbeRequest {})
-                    .await
+                && let Ok(answer) = IdentityClient::new(channel).probe(wire::ProbeRequest {}).await
                 && answer.into_inner().ready.unwrap_or(true)
             {
                 return Ok(());
@@ -76,21 +74,12 @@ pub fn start_shim(
     socket: &Path,
     more: &[&str],
 ) -> anyhow::Result<Running> {
-    let (endpoint, agent) = (
-        format!("unix://{}", socket.display()),
-        daemon.agent_socket().display().to_string(),
-    );
-    let arguments: Vec<&str> = [
-        "--endpoint",
-        &endpoint,
-        "--agent",
-        &agent,
-        "--node-id",
-        "node-1",
-    ]
-    .into_iter()
-    .chain(more.iter().copied())
-    .collect();
+    let (endpoint, agent) =
+        (format!("unix://{}", socket.display()), daemon.agent_socket().display().to_string());
+    let arguments: Vec<&str> = ["--endpoint", &endpoint, "--agent", &agent, "--node-id", "node-1"]
+        .into_iter()
+        .chain(more.iter().copied())
+        .collect();
     Running::start(Command::new(shim).args(arguments))
 }
 
@@ -101,11 +90,7 @@ async fn measure_shim(
     figures: &mut Figures,
     load: Duration,
 ) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan {
-        drives: 64,
-        volumes: 1000,
-        hung: 1,
-    })?;
+    let host = Host::recorded(Plan { drives: 64, volumes: 1000, hung: 1 })?;
     let mut daemon = program.start(host.root(), "[probes]\ntimeout = \"2s\"\n", None)?;
     let (_took, node) = daemon.wait_settled().await?;
     check_snapshot(&host, &node)?;
@@ -120,10 +105,7 @@ async fn measure_shim(
         "only {} volumes are mounted and measured",
         targets.len()
     );
-    figures.remark(&format!(
-        "{} volumes of one driver, another hangs",
-        targets.len()
-    ));
+    figures.remark(&format!("{} volumes of one driver, another hangs", targets.len()));
 
     let dir = tempfile::tempdir_in("/dev/shm").context("making a folder")?;
     let socket = dir.path().join("csi.sock");
@@ -131,23 +113,13 @@ async fn measure_shim(
     ready(&mut running, &socket).await?;
     let mut one = run(&socket, &targets, 1, load, Call::Health).await?;
     one.print_median(figures, "csi_health_1_connection");
-    figures.add(
-        "csi_health_1_connection_p99",
-        one.milliseconds(0.99),
-        "ms",
-        Goal::AtMost(2.0),
-    );
+    figures.add("csi_health_1_connection_p99", one.milliseconds(0.99), "ms", Goal::AtMost(2.0));
     figures.figure_without_goal("csi_health_1_connection_rate", one.rate(), "calls/s");
     let many = run(&socket, &targets, CONNECTIONS, load, Call::Health).await?;
     figures.figure_without_goal("csi_health_16_connections_rate", many.rate(), "calls/s");
     let ours = Stats::measure(&socket, &targets, running.pid(), load).await?;
     figures.figure_without_goal("csi_stats_1_connection_p50", ours.one.0, "ms");
-    figures.add(
-        "csi_stats_1_connection_p99",
-        ours.one.1,
-        "ms",
-        Goal::AtMost(2.0),
-    );
+    figures.add("csi_stats_1_connection_p99", ours.one.1, "ms", Goal::AtMost(2.0));
     figures.add(
         "csi_stats_16_connections_rate",
         ours.rates.1,
@@ -159,23 +131,14 @@ async fn measure_shim(
     // most visible.
     let through = dir.path().join("through.sock");
     let upstream = format!("unix://{}", socket.display());
-    let mut interposer = start_shim(
-        shim,
-        &daemon,
-        &through,
-        &["--mode", "interposer", "--upstream", &upstream],
-    )?;
+    let mut interposer =
+        start_shim(shim, &daemon, &through, &["--mode", "interposer", "--upstream", &upstream])?;
     ready(&mut interposer, &through).await?;
     let mut direct = run(&socket, &targets, 1, load, Call::Info).await?;
     let mut passed = run(&through, &targets, 1, load, Call::Info).await?;
     for (share, name, goal) in [(0.5, "p50", 0.3), (0.99, "p99", 1.0)] {
         let cost = passed.milliseconds(share) - direct.milliseconds(share);
-        figures.add(
-            &format!("csi_interposer_overhead_{name}"),
-            cost,
-            "ms",
-            Goal::AtMost(goal),
-        );
+        figures.add(&format!("csi_interposer_overhead_{name}"), cost, "ms", Goal::AtMost(goal));
     }
     figures.figure_without_goal("csi_daemon_memory", process::memory(daemon.pid())?, "MiB");
     if let Some(mock) = peers.find("csi-mock", figures) {
@@ -240,9 +203,7 @@ fn compare(ours: &Stats, theirs: &Stats, figures: &mut Figures) {
     }
     figures
         .remark("no goal: csi-mock answers with constants, ours asks the daemon for each volume");
-    figures.compare(comparison("memory", "MiB", Better::Less, |stats| {
-        stats.memory
-    }));
+    figures.compare(comparison("memory", "MiB", Better::Less, |stats| stats.memory));
 }
 
 /// csi-mock answers from memory and examines nothing, for one volume that it considers published.
@@ -260,9 +221,7 @@ async fn measure_mock(program: &Path, dir: &TempDir, load: Duration) -> anyhow::
 
 async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<VolumeTarget> {
     let capability = wire::VolumeCapability {
-        access_mode: Some(AccessMode {
-            mode: Mode::SingleNodeWriter.into(),
-        }),
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
         access_type: Some(AccessType::Mount(MountVolume::default())),
     };
     let request = wire::CreateVolumeRequest {
@@ -270,10 +229,8 @@ async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<Volum
         volume_capabilities: vec![capability.clone()],
         ..Default::default()
     };
-    let created = ControllerClient::new(channel(socket).await?)
-        .create_volume(request)
-        .await?
-        .into_inner();
+    let created =
+        ControllerClient::new(channel(socket).await?).create_volume(request).await?.into_inner();
     let target = VolumeTarget {
         handle: created.volume.context("a volume")?.volume_id,
         path: target.display().to_string(),
@@ -284,9 +241,7 @@ async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<Volum
         volume_capability: Some(capability),
         ..Default::default()
     };
-    NodeClient::new(channel(socket).await?)
-        .node_publish_volume(request)
-        .await?;
+    NodeClient::new(channel(socket).await?).node_publish_volume(request).await?;
     Ok(target)
 }
 
@@ -302,24 +257,15 @@ pub async fn volumes(daemon: &Daemon, driver: &str) -> anyhow::Result<Vec<Volume
     let mut inventory = daemon.connect().await?;
     let (mut all, mut page_token) = (Vec::new(), String::new());
     loop {
-        let request = api::ListVolumesRequest {
-            page_size: 1000,
-            page_token,
-        };
-        let page = inventory
-            .list_volumes(request)
-            .await
-            .context("asking ListVolumes")?
-            .into_inner();
+        let request = api::ListVolumesRequest { page_size: 1000, page_token };
+        let page =
+            inventory.list_volumes(request).await.context("asking ListVolumes")?.into_inner();
         for volume in page
             .volumes
             .into_iter()
             .filter(|volume| volume.driver == driver && volume.usage.is_some())
         {
-            let mount = volume
-                .mounts
-                .iter()
-                .find(|mount| mount.role() == api::MountRole::Pod);
+            let mount = volume.mounts.iter().find(|mount| mount.role() == api::MountRole::Pod);
             all.extend(mount.map(|mount| VolumeTarget {
                 handle: volume.handle.clone(),
                 path: mount.path.clone(),
@@ -363,10 +309,7 @@ impl Call {
                 };
                 node.node_get_volume_stats(request).await.map(drop)
             }
-            Call::Info => node
-                .node_get_info(wire::NodeGetInfoRequest {})
-                .await
-                .map(drop),
+            Call::Info => node.node_get_info(wire::NodeGetInfoRequest {}).await.map(drop),
         }
     }
 }
@@ -422,14 +365,9 @@ async fn measure_provisioning(
     ready(&mut running, &socket).await?;
     let mut controller = ControllerClient::new(channel(&socket).await?);
     let mut node = NodeClient::new(channel(&socket).await?);
-    let mount = MountVolume {
-        fs_type: "ext4".into(),
-        ..Default::default()
-    };
+    let mount = MountVolume { fs_type: "ext4".into(), ..Default::default() };
     let capability = wire::VolumeCapability {
-        access_mode: Some(AccessMode {
-            mode: Mode::SingleNodeWriter.into(),
-        }),
+        access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
         access_type: Some(AccessType::Mount(mount)),
     };
     let mut up = Vec::new();
@@ -439,10 +377,7 @@ async fn measure_provisioning(
         let begun = Instant::now();
         let request = wire::CreateVolumeRequest {
             name: format!("pvc-{number}"),
-            capacity_range: Some(wire::CapacityRange {
-                required_bytes: 8 * MIB,
-                limit_bytes: 0,
-            }),
+            capacity_range: Some(wire::CapacityRange { required_bytes: 8 * MIB, limit_bytes: 0 }),
             volume_capabilities: vec![capability.clone()],
             ..Default::default()
         };
@@ -470,9 +405,7 @@ async fn measure_provisioning(
             volume_capability: Some(capability.clone()),
             ..Default::default()
         };
-        node.node_stage_volume(request)
-            .await
-            .context("NodeStageVolume")?;
+        node.node_stage_volume(request).await.context("NodeStageVolume")?;
         let request = wire::NodePublishVolumeRequest {
             volume_id: handle.clone(),
             staging_target_path: staging.clone(),
@@ -480,9 +413,7 @@ async fn measure_provisioning(
             volume_capability: Some(capability.clone()),
             ..Default::default()
         };
-        node.node_publish_volume(request)
-            .await
-            .context("NodePublishVolume")?;
+        node.node_publish_volume(request).await.context("NodePublishVolume")?;
         samples.push(begun.elapsed());
         up.push((handle, staging, target));
     }
@@ -503,25 +434,14 @@ async fn measure_provisioning(
         "volumes/s",
     );
     for (volume_id, staging_target_path, target_path) in up {
-        let request = wire::NodeUnpublishVolumeRequest {
-            volume_id: volume_id.clone(),
-            target_path,
-        };
-        node.node_unpublish_volume(request)
-            .await
-            .context("NodeUnpublishVolume")?;
-        let request = wire::NodeUnstageVolumeRequest {
-            volume_id: volume_id.clone(),
-            staging_target_path,
-        };
-        node.node_unstage_volume(request)
-            .await
-            .context("NodeUnstageVolume")?;
+        let request =
+            wire::NodeUnpublishVolumeRequest { volume_id: volume_id.clone(), target_path };
+        node.node_unpublish_volume(request).await.context("NodeUnpublishVolume")?;
+        let request =
+            wire::NodeUnstageVolumeRequest { volume_id: volume_id.clone(), staging_target_path };
+        node.node_unstage_volume(request).await.context("NodeUnstageVolume")?;
         controller
-            .delete_volume(wire::DeleteVolumeRequest {
-                volume_id,
-                ..Default::default()
-            })
+            .delete_volume(wire::DeleteVolumeRequest { volume_id, ..Default::default() })
             .await
             .context("DeleteVolume")?;
     }

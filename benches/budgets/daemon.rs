@@ -65,11 +65,8 @@ impl Host {
         }
         // The file is replaced atomically: a worker reads it at any moment.
         let new = file.with_extension("new");
-        std::fs::write(
-            &new,
-            serde_json::to_vec(&answers).context("writing the answers")?,
-        )
-        .with_context(|| format!("writing {}", new.display()))?;
+        std::fs::write(&new, serde_json::to_vec(&answers).context("writing the answers")?)
+            .with_context(|| format!("writing {}", new.display()))?;
         std::fs::rename(&new, &file).with_context(|| format!("replacing {}", file.display()))
     }
 }
@@ -127,14 +124,8 @@ impl Program {
             command.stderr(Stdio::null());
         }
         let started = Instant::now();
-        let child = command
-            .spawn()
-            .with_context(|| format!("starting {}", self.path.display()))?;
-        Ok(Daemon {
-            child,
-            dir,
-            started,
-        })
+        let child = command.spawn().with_context(|| format!("starting {}", self.path.display()))?;
+        Ok(Daemon { child, dir, started })
     }
 }
 
@@ -270,10 +261,8 @@ impl Drop for Daemon {
 /// Fails if the daemon did not read the recorded host completely: the figures would then be wrong.
 pub fn check_snapshot(host: &Host, node: &wire::Node) -> anyhow::Result<()> {
     if (node.drives as usize) != host.plan.drives || (node.volumes as usize) < host.plan.volumes {
-        let wanted = format!(
-            "{} drives and at least {} volumes",
-            host.plan.drives, host.plan.volumes
-        );
+        let wanted =
+            format!("{} drives and at least {} volumes", host.plan.drives, host.plan.volumes);
         bail!(
             "the daemon sees {} drives and {} volumes where there are {wanted}; warnings: {:?}",
             node.drives,
@@ -307,9 +296,7 @@ fn cpus(core: Option<usize>) -> anyhow::Result<CpuSet> {
     match core {
         Some(core) => set.set(core).context("naming a core")?,
         None => {
-            for core in 0..std::thread::available_parallelism()
-                .map_or(1, usize::from)
-                .max(cores())
+            for core in 0..std::thread::available_parallelism().map_or(1, usize::from).max(cores())
             {
                 set.set(core).context("naming a core")?;
             }
@@ -321,8 +308,5 @@ fn cpus(core: Option<usize>) -> anyhow::Result<CpuSet> {
 /// Number of the machine's cores, even if this thread is pinned.
 pub fn cores() -> usize {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    text.lines()
-        .filter(|line| line.starts_with("processor"))
-        .count()
-        .max(1)
+    text.lines().filter(|line| line.starts_with("processor")).count().max(1)
 }

@@ -70,19 +70,10 @@ async fn mounts(
         let (from, to) = (device.to_owned(), point.to_owned());
         // The mount runs on another thread, so that it does not delay the reader of events.
         let mounted = tokio::task::spawn_blocking(move || {
-            mount(
-                Some(&from),
-                &to,
-                Some("ext4"),
-                MsFlags::empty(),
-                None::<&str>,
-            )
-            .map(|()| Instant::now())
+            mount(Some(&from), &to, Some("ext4"), MsFlags::empty(), None::<&str>)
+                .map(|()| Instant::now())
         });
-        let mounted = mounted
-            .await
-            .context("mounting")?
-            .context("mounting the image")?;
+        let mounted = mounted.await.context("mounting")?.context("mounting the image")?;
         let unmount = Unmount(point);
         let (arrived, id) = next(events, "a mount", shows).await?;
         seen.push(arrived.saturating_duration_since(mounted));
@@ -98,28 +89,14 @@ async fn mounts(
         gone.push(arrived.saturating_duration_since(unmounted));
     }
     figures.figure_without_goal("mount_on_watch_p50", milliseconds(seen.quantile(0.5)), "ms");
-    figures.add(
-        "mount_on_watch_max",
-        milliseconds(seen.max()),
-        "ms",
-        Goal::AtMost(100.0),
-    );
+    figures.add("mount_on_watch_max", milliseconds(seen.max()), "ms", Goal::AtMost(100.0));
     if busy > 0 {
         figures.remark(&format!(
             "umount2 was refused {busy} times with EBUSY, while a probe had the folder open"
         ));
     }
-    figures.figure_without_goal(
-        "unmount_on_watch_p50",
-        milliseconds(gone.quantile(0.5)),
-        "ms",
-    );
-    figures.add(
-        "unmount_on_watch_max",
-        milliseconds(gone.max()),
-        "ms",
-        Goal::AtMost(100.0),
-    );
+    figures.figure_without_goal("unmount_on_watch_p50", milliseconds(gone.quantile(0.5)), "ms");
+    figures.add("unmount_on_watch_max", milliseconds(gone.max()), "ms", Goal::AtMost(100.0));
     Ok(())
 }
 
@@ -145,15 +122,12 @@ async fn drives(image: &Path, events: &mut Events, figures: &mut Figures) -> any
             ),
             _ => None,
         };
-        let (arrived, ()) = next(events, "a drive that came", |event| {
-            here(event).filter(|here| *here).map(drop)
-        })
-        .await?;
+        let (arrived, ()) =
+            next(events, "a drive that came", |event| here(event).filter(|here| *here).map(drop))
+                .await?;
         came.push(arrived.saturating_duration_since(started));
         let started = Instant::now();
-        tokio::task::spawn_blocking(move || drop(device))
-            .await
-            .context("detaching")?;
+        tokio::task::spawn_blocking(move || drop(device)).await.context("detaching")?;
         let left = |event: &wire::WatchEvent| match &event.item {
             Some(Item::Drive(drive)) => {
                 drive.name == name
@@ -162,30 +136,14 @@ async fn drives(image: &Path, events: &mut Events, figures: &mut Figures) -> any
             }
             _ => false,
         };
-        let (arrived, ()) = next(events, "a drive that went", |event| {
-            left(event).then_some(())
-        })
-        .await?;
+        let (arrived, ()) =
+            next(events, "a drive that went", |event| left(event).then_some(())).await?;
         went.push(arrived.saturating_duration_since(started));
     }
     figures.figure_without_goal("plug_on_watch_p50", milliseconds(came.quantile(0.5)), "ms");
-    figures.add(
-        "plug_on_watch_max",
-        milliseconds(came.max()),
-        "ms",
-        Goal::AtMost(100.0),
-    );
-    figures.figure_without_goal(
-        "unplug_on_watch_p50",
-        milliseconds(went.quantile(0.5)),
-        "ms",
-    );
-    figures.add(
-        "unplug_on_watch_max",
-        milliseconds(went.max()),
-        "ms",
-        Goal::AtMost(100.0),
-    );
+    figures.add("plug_on_watch_max", milliseconds(came.max()), "ms", Goal::AtMost(100.0));
+    figures.figure_without_goal("unplug_on_watch_p50", milliseconds(went.quantile(0.5)), "ms");
+    figures.add("unplug_on_watch_max", milliseconds(went.max()), "ms", Goal::AtMost(100.0));
     Ok(())
 }
 
@@ -199,11 +157,7 @@ pub async fn watch(daemon: &Daemon) -> anyhow::Result<Events> {
         .context("asking Watch")?
         .into_inner();
     loop {
-        match stream
-            .message()
-            .await
-            .context("reading the first snapshot")?
-        {
+        match stream.message().await.context("reading the first snapshot")? {
             Some(event) if event.change() == Change::SnapshotEnd => break,
             Some(_) => {}
             None => bail!("Watch ended within its first snapshot"),
@@ -233,9 +187,7 @@ pub async fn next<T>(
         }
         bail!("Watch ended while waiting for {what}")
     });
-    found
-        .await
-        .with_context(|| format!("{what} was not seen on Watch within {TIMEOUT:?}"))?
+    found.await.with_context(|| format!("{what} was not seen on Watch within {TIMEOUT:?}"))?
 }
 
 pub struct Loop {
@@ -244,13 +196,8 @@ pub struct Loop {
 
 impl Loop {
     pub fn attach(image: &Path) -> anyhow::Result<Loop> {
-        let name = run(
-            LOSETUP,
-            &["--find".as_ref(), "--show".as_ref(), image.as_ref()],
-        )?;
-        Ok(Loop {
-            path: PathBuf::from(name.trim()),
-        })
+        let name = run(LOSETUP, &["--find".as_ref(), "--show".as_ref(), image.as_ref()])?;
+        Ok(Loop { path: PathBuf::from(name.trim()) })
     }
 }
 
@@ -298,11 +245,7 @@ impl Drop for Unmount<'_> {
 pub fn run(program: &str, arguments: &[&std::ffi::OsStr]) -> anyhow::Result<String> {
     let output = process::output(Command::new(program).args(arguments), TOOL_TIMEOUT)?;
     if !output.status.success() {
-        bail!(
-            "{program}: {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("{program}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

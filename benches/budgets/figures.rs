@@ -160,10 +160,7 @@ mod tests {
             theirs: 5.0,
         };
         assert_eq!(latency.ratio(), 2.5);
-        let rate = Comparison {
-            better: Better::More,
-            ..latency
-        };
+        let rate = Comparison { better: Better::More, ..latency };
         assert_eq!(rate.ratio(), 0.4);
         let mut figures = Figures::default();
         figures.compare(latency);

@@ -83,10 +83,7 @@ pub async fn measure(
         "{VOLUMES} volumes, {} scrapes one after the other",
         of_ours.samples.len()
     ));
-    let (begun, uevents) = (
-        (ours.run_time()?, theirs.as_ref().map(Scraped::run_time)),
-        uevents()?,
-    );
+    let (begun, uevents) = ((ours.run_time()?, theirs.as_ref().map(Scraped::run_time)), uevents()?);
     for _scrape in 0..QUIET_SCRAPES {
         tokio::time::sleep(SCRAPE_INTERVAL).await;
         ours.scrape(TIMEOUT).await?;
@@ -125,27 +122,14 @@ fn compare(ours: &mut Cost, theirs: &mut Cost, figures: &mut Figures) {
     let mut both = |what, unit, of: fn(&mut Cost) -> f64| {
         figures.compare(comparison(what, unit, of(ours), of(theirs)));
     };
-    both("scrape_p50", "ms", |cost| {
-        milliseconds(cost.samples.quantile(0.5))
-    });
-    both("scrape_p99", "ms", |cost| {
-        milliseconds(cost.samples.quantile(0.99))
-    });
-    both("scrape_cpu", "ms", |cost| {
-        milliseconds(cost.spent) / cost.samples.len() as f64
-    });
+    both("scrape_p50", "ms", |cost| milliseconds(cost.samples.quantile(0.5)));
+    both("scrape_p99", "ms", |cost| milliseconds(cost.samples.quantile(0.99)));
+    both("scrape_cpu", "ms", |cost| milliseconds(cost.spent) / cost.samples.len() as f64);
     both("memory", "MiB", |cost| cost.memory);
 }
 
 fn comparison(what: &'static str, unit: &'static str, ours: f64, theirs: f64) -> Comparison {
-    Comparison {
-        peer: "node_exporter",
-        what,
-        unit,
-        better: Better::Less,
-        ours,
-        theirs,
-    }
+    Comparison { peer: "node_exporter", what, unit, better: Better::Less, ours, theirs }
 }
 
 /// How many the kernel has sent since the boot: another program that attaches devices makes the
@@ -300,21 +284,12 @@ impl Volumes {
         let last = publish(&kubelet, VOLUMES)?;
         let content = dir.join("content");
         std::fs::write(&content, [0; 4096]).context("writing a file")?;
-        let mut volumes = Volumes {
-            hung: FuseServer::mount(&last, &content),
-            kubelet,
-            paths: vec![last],
-        };
+        let mut volumes =
+            Volumes { hung: FuseServer::mount(&last, &content), kubelet, paths: vec![last] };
         for number in 0..VOLUMES {
             let path = publish(&volumes.kubelet, number)?;
-            mount(
-                Some("tmpfs"),
-                &path,
-                Some("tmpfs"),
-                MsFlags::empty(),
-                Some("size=1m"),
-            )
-            .with_context(|| format!("mounting {}", path.display()))?;
+            mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some("size=1m"))
+                .with_context(|| format!("mounting {}", path.display()))?;
             volumes.paths.push(path);
         }
         Ok(volumes)

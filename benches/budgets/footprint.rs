@@ -27,11 +27,7 @@ pub async fn measure(
     figures: &mut Figures,
     idle: Duration,
 ) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan {
-        drives: 64,
-        volumes: 500,
-        hung: 0,
-    })?;
+    let host = Host::recorded(Plan { drives: 64, volumes: 500, hung: 0 })?;
     let daemon = measure_idle(program, &host, figures, idle).await?;
     measure_shim(program, &host, &daemon, figures, idle).await?;
     drop(daemon);
@@ -66,12 +62,7 @@ async fn measure_idle(
 
     let status = status(pid)?;
     figures.add("rss", mib(status.vmrss), "MiB", Goal::AtMost(30.0));
-    figures.add(
-        "rss_anonymous",
-        mib(status.rssanon),
-        "MiB",
-        Goal::AtMost(14.0),
-    );
+    figures.add("rss_anonymous", mib(status.rssanon), "MiB", Goal::AtMost(14.0));
     figures.remark(&format!(
         "daemon: locked {:.1} MiB, file {:.1} MiB, threads {}",
         mib(status.vmlck),
@@ -86,12 +77,7 @@ async fn measure_idle(
         pss += p;
     }
     // Shared pages are counted once: the workers run the daemon's own program.
-    figures.add(
-        "memory_with_workers",
-        pss as f64 / MIB,
-        "MiB",
-        Goal::AtMost(40.0),
-    );
+    figures.add("memory_with_workers", pss as f64 / MIB, "MiB", Goal::AtMost(40.0));
     figures.figure_without_goal("memory_with_workers_rss_summed", rss as f64 / MIB, "MiB");
     figures.remark(&format!("{} workers", family.len() - 1));
     Ok(daemon)
@@ -117,13 +103,7 @@ async fn measure_shim(
     let client = csi::client(channel(&socket).await?);
     let (started, before) = (Instant::now(), cpu_time(pid)?);
     let interval = STATS_INTERVAL / u32::try_from(targets.len())?;
-    let asked = calls::run(
-        vec![client],
-        &targets,
-        time,
-        Some(interval),
-        csi::caller(Call::Stats),
-    );
+    let asked = calls::run(vec![client], &targets, time, Some(interval), csi::caller(Call::Stats));
     let asked = asked.await?;
     let spent = cpu_time(pid)?.saturating_sub(before);
     let share = spent.as_secs_f64() / started.elapsed().as_secs_f64() * 100.0;
@@ -136,11 +116,7 @@ async fn measure_shim(
 
 /// A storage node: many drives and volumes.
 async fn measure_large(program: &Program, figures: &mut Figures) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan {
-        drives: 256,
-        volumes: 1000,
-        hung: 0,
-    })?;
+    let host = Host::recorded(Plan { drives: 256, volumes: 1000, hung: 0 })?;
     let mut daemon = program.start(host.root(), "[probes]\ninterval = \"60s\"\n", None)?;
     let (_took, node) = daemon.wait_settled().await?;
     check_snapshot(&host, &node)?;
@@ -191,11 +167,7 @@ pub fn memory(process: &Process) -> anyhow::Result<(u64, u64)> {
     let rollup = process
         .smaps_rollup()
         .with_context(|| format!("reading smaps_rollup of {}", process.pid))?;
-    let map = rollup
-        .memory_map_rollup
-        .iter()
-        .next()
-        .context("an empty smaps_rollup")?;
+    let map = rollup.memory_map_rollup.iter().next().context("an empty smaps_rollup")?;
     let of = |key: &str| map.extension.map.get(key).copied().unwrap_or_default();
     Ok((of("Rss"), of("Pss")))
 }
@@ -211,7 +183,5 @@ pub fn cpu_time(pid: i32) -> anyhow::Result<Duration> {
                 + u64::try_from(stat.cutime + stat.cstime).unwrap_or_default();
         }
     }
-    Ok(Duration::from_secs_f64(
-        ticks as f64 / procfs::ticks_per_second() as f64,
-    ))
+    Ok(Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64))
 }

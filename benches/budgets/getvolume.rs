@@ -20,11 +20,7 @@ pub async fn measure(
     figures: &mut Figures,
     load: Duration,
 ) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan {
-        drives: 64,
-        volumes: 1000,
-        hung: 1,
-    })?;
+    let host = Host::recorded(Plan { drives: 64, volumes: 1000, hung: 1 })?;
     // The daemon runs on one core, the clients on another: they do as much work as the daemon.
     let pinned = cores() > 1;
     pin(pinned.then_some(0))?;
@@ -44,12 +40,7 @@ pub async fn measure(
     let requests = requests(&host);
     let mut one = closed_loop(&daemon, &requests, 1, load).await?;
     one.print_median(figures, "getvolume_1_connection");
-    figures.add(
-        "getvolume_1_connection_p99",
-        one.milliseconds(0.99),
-        "ms",
-        Goal::AtMost(1.0),
-    );
+    figures.add("getvolume_1_connection_p99", one.milliseconds(0.99), "ms", Goal::AtMost(1.0));
     figures.figure_without_goal("getvolume_1_connection_rate", one.rate(), "calls/s");
 
     let mut many = closed_loop(&daemon, &requests, CONNECTIONS, load).await?;
@@ -69,30 +60,18 @@ pub async fn measure(
     let mut paced = paced(&daemon, &requests, load).await?;
     figures.figure_without_goal("getvolume_at_5000_per_s_rate", paced.rate(), "calls/s");
     paced.print_median(figures, "getvolume_at_5000_per_s");
-    figures.add(
-        "getvolume_at_5000_per_s_p99",
-        paced.milliseconds(0.99),
-        "ms",
-        Goal::AtMost(1.0),
-    );
+    figures.add("getvolume_at_5000_per_s_p99", paced.milliseconds(0.99), "ms", Goal::AtMost(1.0));
 
     pin(None)?;
     daemon.unpin()?;
     let free = closed_loop(&daemon, &requests, CONNECTIONS, load).await?;
-    figures.figure_without_goal(
-        "getvolume_16_connections_rate_not_pinned",
-        free.rate(),
-        "calls/s",
-    );
+    figures.figure_without_goal("getvolume_16_connections_rate_not_pinned", free.rate(), "calls/s");
     Ok(())
 }
 
 /// Each volume by its id and by driver and handle, in a scattered order.
 fn requests(host: &Host) -> Vec<wire::GetVolumeRequest> {
-    let by_id = |id: String| wire::GetVolumeRequest {
-        id,
-        ..Default::default()
-    };
+    let by_id = |id: String| wire::GetVolumeRequest { id, ..Default::default() };
     let count = host.volumes.len();
     // 7 shares no factor with the number of volumes, so that all of them are requested.
     (0..2 * count)

@@ -32,12 +32,7 @@ struct Point {
 impl Point {
     fn measure(daemon: &Daemon, size: usize, time: f64) -> anyhow::Result<Point> {
         let (resident_mib, anonymous_mib) = process::resident(daemon.pid())?;
-        Ok(Point {
-            size,
-            resident_mib,
-            anonymous_mib,
-            time,
-        })
+        Ok(Point { size, resident_mib, anonymous_mib, time })
     }
 }
 
@@ -67,12 +62,8 @@ const VOLUMES: Subject = Subject {
     time: "processor time of a probe round",
     limit: 32.0,
 };
-const FINDINGS: Subject = Subject {
-    name: "cleared findings",
-    one: "finding",
-    time: "start until settled",
-    limit: 2.0,
-};
+const FINDINGS: Subject =
+    Subject { name: "cleared findings", one: "finding", time: "start until settled", limit: 2.0 };
 const WATCHERS: Subject = Subject {
     name: "watchers",
     one: "watcher",
@@ -174,11 +165,7 @@ impl Subject {
             name: name.to_owned(),
             points: curve(points, of),
         };
-        let panel = |title: String, lines| Panel {
-            title,
-            across: self.name.to_owned(),
-            lines,
-        };
+        let panel = |title: String, lines| Panel { title, across: self.name.to_owned(), lines };
         [
             panel(
                 "memory, MiB".to_owned(),
@@ -187,10 +174,7 @@ impl Subject {
                     line("anonymous", |point| point.anonymous_mib),
                 ],
             ),
-            panel(
-                format!("{}, ms", self.time),
-                vec![line("time", |point| point.time)],
-            ),
+            panel(format!("{}, ms", self.time), vec![line("time", |point| point.time)]),
         ]
     }
 }

@@ -75,25 +75,14 @@ pub async fn measure(
     figures: &mut Figures,
     time: Duration,
 ) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan {
-        drives: 8,
-        volumes: 20,
-        hung: 0,
-    })?;
+    let host = Host::recorded(Plan { drives: 8, volumes: 20, hung: 0 })?;
     let pipe = Pipe::make(&host.root().join(PATH.trim_start_matches('/')))?;
-    let mut daemon = program.start(
-        host.root(),
-        &format!("[kernel_log]\npath = \"{PATH}\"\n"),
-        None,
-    )?;
+    let mut daemon =
+        program.start(host.root(), &format!("[kernel_log]\npath = \"{PATH}\"\n"), None)?;
     daemon.wait_settled().await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let next = measure_latency(&daemon, &pipe, figures).await?;
-    let mut reader = Reader {
-        pid: daemon.pid(),
-        pipe,
-        next,
-    };
+    let mut reader = Reader { pid: daemon.pid(), pipe, next };
     let share = reader.cpu_share(RATE, time).await?;
     let share = share.with_context(|| {
         format!("this machine is too busy, or the reader too slow, for {RATE} records/s")
@@ -137,10 +126,8 @@ async fn measure_latency(
 ) -> anyhow::Result<u64> {
     let mut events = watch(daemon).await?;
     let mut next = 0;
-    for (name, flood) in [
-        ("kernel_log_on_watch", false),
-        ("kernel_log_on_watch_in_a_flood", true),
-    ] {
+    for (name, flood) in [("kernel_log_on_watch", false), ("kernel_log_on_watch_in_a_flood", true)]
+    {
         let mut samples = Samples::default();
         for turn in 0..ROUNDS {
             if flood {
@@ -202,14 +189,9 @@ impl Reader {
     /// The share of one core while records arrive at `rate`; `None`: the reader does not keep up.
     async fn cpu_share(&mut self, rate: u64, time: Duration) -> anyhow::Result<Option<f64>> {
         let (started, before) = (Instant::now(), cpu_time(self.pid)?);
-        let fed = self
-            .feed((rate as f64 * time.as_secs_f64()) as u64, Some(rate))
-            .await?;
+        let fed = self.feed((rate as f64 * time.as_secs_f64()) as u64, Some(rate)).await?;
         self.pipe.wait_drained().await?;
-        let (spent, took) = (
-            cpu_time(self.pid)?.saturating_sub(before),
-            started.elapsed(),
-        );
+        let (spent, took) = (cpu_time(self.pid)?.saturating_sub(before), started.elapsed());
         let share = spent.as_secs_f64() / took.as_secs_f64();
         Ok((fed <= time.mul_f64(1.05)).then_some(share))
     }
@@ -245,28 +227,12 @@ async fn measure_peer(
     let pipe = Pipe::make(&path)?;
     let script = r#"mount --bind "$1" /dev/kmsg && exec "$2" --enable-k8s-exporter=false --port=0 --config.system-log-monitor="$3" --prometheus-port="$4""#;
     let mut command = Command::new("/usr/bin/unshare");
-    command.args([
-        "--mount",
-        "--propagation",
-        "private",
-        "/bin/sh",
-        "-c",
-        script,
-        "sh",
-    ]);
+    command.args(["--mount", "--propagation", "private", "/bin/sh", "-c", script, "sh"]);
     // It does not run without an exporter.
     let port = peers::free_address()?.port().to_string();
-    command
-        .arg(&path)
-        .arg(&peer.program)
-        .arg(&peer.rules)
-        .arg(port);
+    command.arg(&path).arg(&peer.program).arg(&peer.rules).arg(port);
     let mut running = Running::start(&mut command)?;
-    let mut theirs = Reader {
-        pid: running.pid(),
-        pipe,
-        next: 0,
-    };
+    let mut theirs = Reader { pid: running.pid(), pipe, next: 0 };
     tokio::time::sleep(Duration::from_secs(5)).await;
     let compared = compare(ours, &mut theirs, time, figures).await;
     // Its end explains why nobody read the pipe.
@@ -343,22 +309,12 @@ pub struct Pipe(Arc<File>);
 
 impl Pipe {
     pub fn make(path: &Path) -> anyhow::Result<Pipe> {
-        nix::unistd::mkfifo(
-            path,
-            nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR,
-        )
-        .context("making a named pipe")?;
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR)
+            .context("making a named pipe")?;
         // Opened for both directions, so that neither open waits for the other.
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(path)
-            .context("opening the pipe")?;
-        fcntl(
-            &file,
-            FcntlArg::F_SETFL(OFlag::O_DIRECT | OFlag::O_NONBLOCK),
-        )
-        .context("setting the pipe's packet mode")?;
+        let file = File::options().read(true).write(true).open(path).context("opening the pipe")?;
+        fcntl(&file, FcntlArg::F_SETFL(OFlag::O_DIRECT | OFlag::O_NONBLOCK))
+            .context("setting the pipe's packet mode")?;
         fcntl(&file, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES)).context("making the pipe larger")?;
         Ok(Pipe(Arc::new(file)))
     }
@@ -455,11 +411,7 @@ fn write_record(seq: u64, record: &mut String) {
             ['a', 'b', 'c'][(seq / 100 % 3) as usize],
             seq / 100 % 5000 * 8
         ),
-        kind => writeln!(
-            record,
-            "6,{seq},{time},-;{}",
-            NOISE[kind as usize % NOISE.len()]
-        ),
+        kind => writeln!(record, "6,{seq},{time},-;{}", NOISE[kind as usize % NOISE.len()]),
     };
 }
 
@@ -493,18 +445,11 @@ mod tests {
         std::fs::write(&program, script).expect("a script");
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))
             .expect("its mode");
-        let peer = Peer {
-            program,
-            rules: dir.path().join("rules"),
-        };
+        let peer = Peer { program, rules: dir.path().join("rules") };
         let pipe = Pipe::make(&dir.path().join("pipe")).expect("a pipe");
         let mut command = Command::new("cat");
         let reader = Running::start(command.arg(dir.path().join("pipe"))).expect("a reader");
-        let mut ours = Reader {
-            pid: reader.pid(),
-            pipe,
-            next: 0,
-        };
+        let mut ours = Reader { pid: reader.pid(), pipe, next: 0 };
         let mut figures = Figures::default();
         let time = Duration::from_secs(3);
         let limit = Duration::from_secs(60);

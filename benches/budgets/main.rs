@@ -113,10 +113,7 @@ enum Mode {
 
 impl Arguments {
     fn program(&self) -> daemon::Program {
-        daemon::Program {
-            path: self.daemon.clone(),
-            verbose: self.verbose,
-        }
+        daemon::Program { path: self.daemon.clone(), verbose: self.verbose }
     }
 }
 
@@ -155,9 +152,7 @@ const GROUPS: [Group; 13] = [
 
 impl Group {
     fn name(self) -> String {
-        self.to_possible_value()
-            .map(|value| value.get_name().to_owned())
-            .unwrap_or_default()
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 }
 
@@ -169,9 +164,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 // One thread: the load comes from one core, so the daemon can use the other.
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.context("starting the runtime") {
         Ok(runtime) => {
             let code = runtime.block_on(run(arguments));
@@ -188,14 +181,7 @@ fn main() -> ExitCode {
 
 async fn run(arguments: Arguments) -> ExitCode {
     if let Some(dir) = &arguments.write_host {
-        return match tree::write(
-            dir,
-            tree::Plan {
-                drives: 64,
-                volumes: 500,
-                hung: 0,
-            },
-        ) {
+        return match tree::write(dir, tree::Plan { drives: 64, volumes: 500, hung: 0 }) {
             Ok(_volumes) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: writing {}: {error}", dir.display());
@@ -227,9 +213,7 @@ async fn run(arguments: Arguments) -> ExitCode {
         }
         figures.remark(&format!("load average {}", load_average()));
         let measured = tokio::time::timeout(limit, measure(group, &arguments, &mut figures)).await;
-        let measured = measured
-            .with_context(|| format!("not within {limit:?}"))
-            .flatten();
+        let measured = measured.with_context(|| format!("not within {limit:?}")).flatten();
         if let Err(error) = measured {
             figures.not_measured(&format!("the rest of {}", group.name()), &error);
         }

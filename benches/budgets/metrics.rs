@@ -20,11 +20,7 @@ const SNAPSHOTS: usize = 200;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan {
-        drives: smart::DRIVES,
-        volumes: 500,
-        hung: 0,
-    })?;
+    let host = Host::recorded(Plan { drives: smart::DRIVES, volumes: 500, hung: 0 })?;
     let tools = tempfile::tempdir().context("making a folder for smartctl")?;
     let smartctl = smart::with_one_sick_drive(tools.path())?;
     let dir = tempfile::tempdir_in("/dev/shm").context("making a folder for the daemon")?;
@@ -43,10 +39,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
         .count()
         < smart::DRIVES
     {
-        ensure!(
-            Instant::now() < deadline,
-            "not every drive has told of itself"
-        );
+        ensure!(Instant::now() < deadline, "not every drive has told of itself");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     for (name, headers) in FORMATS {
@@ -67,9 +60,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
             "ms",
             Goal::AtMost(10.0),
         );
-        figures.remark(&format!(
-            "{size} bytes, {SCRAPES} scrapes one after the other"
-        ));
+        figures.remark(&format!("{size} bytes, {SCRAPES} scrapes one after the other"));
     }
     let text = scrape(&socket, PLAIN).await?.0;
     figures.remark(&format!(
@@ -118,14 +109,8 @@ pub const PLAIN: &str = "Accept: text/plain\r\n";
 const FORMATS: [(&str, &str); 4] = [
     ("openmetrics", "Accept: application/openmetrics-text\r\n"),
     ("text", PLAIN),
-    (
-        "openmetrics_gzip",
-        "Accept: application/openmetrics-text\r\nAccept-Encoding: gzip\r\n",
-    ),
-    (
-        "text_gzip",
-        "Accept: text/plain\r\nAccept-Encoding: gzip\r\n",
-    ),
+    ("openmetrics_gzip", "Accept: application/openmetrics-text\r\nAccept-Encoding: gzip\r\n"),
+    ("text_gzip", "Accept: text/plain\r\nAccept-Encoding: gzip\r\n"),
 ];
 
 pub async fn scrape(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Duration)> {
@@ -136,24 +121,14 @@ pub async fn scrape(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Du
 
 async fn scrape_without_limit(socket: &Path, headers: &str) -> anyhow::Result<(Vec<u8>, Duration)> {
     let began = Instant::now();
-    let mut stream = UnixStream::connect(socket)
-        .await
-        .context("connecting to the metrics' socket")?;
+    let mut stream =
+        UnixStream::connect(socket).await.context("connecting to the metrics' socket")?;
     let request = format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
-    stream
-        .write_all(request.as_bytes())
-        .await
-        .context("asking for the metrics")?;
+    stream.write_all(request.as_bytes()).await.context("asking for the metrics")?;
     let mut answer = Vec::new();
-    stream
-        .read_to_end(&mut answer)
-        .await
-        .context("reading the metrics")?;
+    stream.read_to_end(&mut answer).await.context("reading the metrics")?;
     let took = began.elapsed();
-    let head: &[u8] = answer
-        .split(|byte| *byte == b'\r')
-        .next()
-        .unwrap_or_default();
+    let head: &[u8] = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
     ensure!(
         head.starts_with(b"HTTP/1.1 200 "),
         "the daemon answers: {}",

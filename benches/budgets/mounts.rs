@@ -32,14 +32,8 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     let image = ext4_image(dir.path())?;
     let device = Loop::attach(&image)?;
     let points = Points::new(dir.path())?;
-    mount(
-        Some(&device.path),
-        &points.base,
-        Some("ext4"),
-        MsFlags::empty(),
-        None::<&str>,
-    )
-    .context("mounting the image")?;
+    mount(Some(&device.path), &points.base, Some("ext4"), MsFlags::empty(), None::<&str>)
+        .context("mounting the image")?;
     let config = "[drives]\nadmit = [\"loop*\"]\n";
     let mut daemon = program.start(Path::new("/"), config, None)?;
     daemon.wait_settled().await?;
@@ -59,10 +53,7 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
         unmount(point).await?;
     }
     mounts_reach(&mut events, &points.base, |count| count == 1).await?;
-    figures.remark(&format!(
-        "{MOUNTS} bind mounts came and went in {:?}",
-        began.elapsed()
-    ));
+    figures.remark(&format!("{MOUNTS} bind mounts came and went in {:?}", began.elapsed()));
     let after = cycle(&daemon, &points, &mut events).await?;
     figures.figure_without_goal("mount_cycle_after_mounts", milliseconds(after), "ms_cpu");
     let ratio = |after: Duration| after.as_secs_f64() / before.as_secs_f64();
@@ -72,33 +63,17 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
     for (number, point) in points.many.iter().take(LOOPS).enumerate() {
         let copy = copy.with_extension(number.to_string());
         std::fs::copy(&image, &copy).context("copying the image")?;
-        let words = [
-            "-o".as_ref(),
-            "loop".as_ref(),
-            copy.as_ref(),
-            point.as_ref(),
-        ];
+        let words = ["-o".as_ref(), "loop".as_ref(), copy.as_ref(), point.as_ref()];
         run("/bin/mount", &words)?;
         shown(&mut events, point, true).await?;
         unmount(point).await?;
     }
     let after = cycle(&daemon, &points, &mut events).await?;
-    figures.add(
-        "mount_cycle_growth_loops",
-        ratio(after),
-        "x",
-        Goal::AtMost(1.5),
-    );
+    figures.add("mount_cycle_growth_loops", ratio(after), "x", Goal::AtMost(1.5));
     let mut inventory = daemon.connect().await?;
-    let node = inventory
-        .get_node(wire::GetNodeRequest {})
-        .await
-        .context("asking GetNode")?
-        .into_inner();
-    figures.remark(&format!(
-        "{} drives, {} volumes known",
-        node.drives, node.volumes
-    ));
+    let node =
+        inventory.get_node(wire::GetNodeRequest {}).await.context("asking GetNode")?.into_inner();
+    figures.remark(&format!("{} drives, {} volumes known", node.drives, node.volumes));
     Ok(())
 }
 
@@ -115,9 +90,7 @@ impl Points {
             base: dir.join(BASE),
             // Longer than the base, which stays the mount that names the volume.
             one: dir.join("another"),
-            many: (0..MOUNTS)
-                .map(|number| dir.join(format!("many/{number}")))
-                .collect(),
+            many: (0..MOUNTS).map(|number| dir.join(format!("many/{number}"))).collect(),
         };
         for point in points.all() {
             std::fs::create_dir_all(point)
@@ -177,10 +150,7 @@ async fn unmount(point: &Path) -> anyhow::Result<()> {
 async fn shown(events: &mut Events, point: &Path, mounted: bool) -> anyhow::Result<()> {
     let what = if mounted { "a mount" } else { "an unmount" };
     let shows = |volume: &wire::Volume, point: &Path| {
-        volume
-            .mounts
-            .iter()
-            .any(|mount| Path::new(&mount.path) == point)
+        volume.mounts.iter().any(|mount| Path::new(&mount.path) == point)
     };
     let base = point.with_file_name(BASE);
     let wanted = |event: &wire::WatchEvent| match &event.item {

@@ -49,11 +49,7 @@ impl Exporter {
     pub async fn start(name: &'static str, mut command: Command) -> anyhow::Result<Exporter> {
         let address = free_address()?;
         command.arg(format!("--web.listen-address={address}"));
-        let mut exporter = Exporter {
-            name,
-            running: Running::start(&mut command)?,
-            address,
-        };
+        let mut exporter = Exporter { name, running: Running::start(&mut command)?, address };
         let deadline = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(address).await.is_err() {
             exporter.must_run()?;
@@ -95,16 +91,9 @@ pub async fn scrape(
             .await
             .context("writing the request")?;
         let mut text = String::new();
-        stream
-            .read_to_string(&mut text)
-            .await
-            .context("reading the answer")?;
+        stream.read_to_string(&mut text).await.context("reading the answer")?;
         let took = began.elapsed();
-        ensure!(
-            text.split(' ').nth(1) == Some("200"),
-            "the answer is {:?}",
-            text.lines().next()
-        );
+        ensure!(text.split(' ').nth(1) == Some("200"), "the answer is {:?}", text.lines().next());
         Ok((text, took))
     };
     tokio::time::timeout(limit, scraped).await.ok().transpose()
@@ -128,9 +117,7 @@ mod tests {
                 let mut stream = stream;
                 let mut request = [0; 1024];
                 let _read = stream.read(&mut request).expect("a request");
-                stream
-                    .write_all(b"HTTP/1.1 500 Oops\r\n\r\n")
-                    .expect("a reader");
+                stream.write_all(b"HTTP/1.1 500 Oops\r\n\r\n").expect("a reader");
             }
         });
         let error = scrape(address, START_TIMEOUT).await.unwrap_err();

@@ -56,10 +56,7 @@ fn draw(panels: &[Panel], columns: usize) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {whole}\" width=\"{WIDTH}\" height=\"{whole}\" font-family=\"sans-serif\" font-size=\"12\">\n{STYLE}\n<rect class=\"page\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n"
     );
     for (at, panel) in panels.iter().enumerate() {
-        let (left, top) = (
-            width * (at % columns) as f64,
-            MARGIN + height * (at / columns) as f64,
-        );
+        let (left, top) = (width * (at % columns) as f64, MARGIN + height * (at / columns) as f64);
         // Writing into a string does not fail.
         let _ = writeln!(svg, "<g transform=\"translate({left} {top})\">");
         draw_panel(&mut svg, panel, width);
@@ -72,22 +69,12 @@ fn draw(panels: &[Panel], columns: usize) -> String {
 /// At the origin.
 fn draw_panel(svg: &mut String, panel: &Panel, width: f64) {
     let points = || panel.lines.iter().flat_map(|line| &line.points);
-    let most_across = points()
-        .map(|point| point.0)
-        .fold(f64::MIN_POSITIVE, f64::max);
-    let most = round_up(
-        points()
-            .map(|point| point.1)
-            .fold(f64::MIN_POSITIVE, f64::max),
-    );
+    let most_across = points().map(|point| point.0).fold(f64::MIN_POSITIVE, f64::max);
+    let most = round_up(points().map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max));
     let (left, right) = (AXIS, width - MARGIN);
     let (top, bottom) = (TITLE, TITLE + PLOT);
-    let place = |(x, y): (f64, f64)| {
-        (
-            left + (right - left) * x / most_across,
-            bottom - PLOT * y / most,
-        )
-    };
+    let place =
+        |(x, y): (f64, f64)| (left + (right - left) * x / most_across, bottom - PLOT * y / most);
     let _ = writeln!(
         svg,
         "<text x=\"{left}\" y=\"14\" font-weight=\"bold\">{}</text>",
@@ -136,15 +123,8 @@ fn draw_panel(svg: &mut String, panel: &Panel, width: f64) {
             end -= CHARACTER * line.name.chars().count() as f64 + MARGIN;
         }
         let places: Vec<(f64, f64)> = line.points.iter().copied().map(place).collect();
-        let path: Vec<String> = places
-            .iter()
-            .map(|(x, y)| format!("{x:.1},{y:.1}"))
-            .collect();
-        let _ = writeln!(
-            svg,
-            "<polyline class=\"line {color}\" points=\"{}\"/>",
-            path.join(" ")
-        );
+        let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(svg, "<polyline class=\"line {color}\" points=\"{}\"/>", path.join(" "));
         for (x, y) in places.iter().filter(|_| places.len() < DOTS) {
             let _ = writeln!(
                 svg,
@@ -186,19 +166,14 @@ mod tests {
 
     #[test]
     fn each_point_is_within_the_frame_of_its_panel() {
-        let line = PlotLine {
-            name: "a < b".into(),
-            points: vec![(0.0, 0.0), (5.0, 3.0), (10.0, 10.0)],
-        };
+        let line =
+            PlotLine { name: "a < b".into(), points: vec![(0.0, 0.0), (5.0, 3.0), (10.0, 10.0)] };
         let panel = Panel {
             title: "t".into(),
             across: "x".into(),
             lines: vec![
                 line,
-                PlotLine {
-                    name: "flat".into(),
-                    points: vec![(0.0, 1.0), (10.0, 1.0)],
-                },
+                PlotLine { name: "flat".into(), points: vec![(0.0, 1.0), (10.0, 1.0)] },
             ],
         };
         let svg = draw(&[panel], 1);

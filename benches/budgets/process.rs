@@ -139,9 +139,8 @@ pub fn memory(pid: i32) -> anyhow::Result<f64> {
 
 /// In MiB: what is resident of the process itself, and the anonymous part of it.
 pub fn resident(pid: i32) -> anyhow::Result<(f64, f64)> {
-    let status = Process::new(pid)
-        .and_then(|process| process.status())
-        .context("reading a /proc entry")?;
+    let status =
+        Process::new(pid).and_then(|process| process.status()).context("reading a /proc entry")?;
     let mib = |kib: Option<u64>| kib.unwrap_or_default() as f64 / 1024.0;
     Ok((mib(status.vmrss), mib(status.rssanon)))
 }

@@ -35,11 +35,7 @@ pub async fn measure(
     peers: &Peers,
     figures: &mut Figures,
 ) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan {
-        drives: DRIVES,
-        volumes: DRIVES,
-        hung: 0,
-    })?;
+    let host = Host::recorded(Plan { drives: DRIVES, volumes: DRIVES, hung: 0 })?;
     let dir = tempfile::tempdir().context("making a folder for smartctl")?;
     let smartctl = Smartctl::new(dir.path()).context("writing smartctl")?;
     let devices = set_responses(&smartctl, DRIVES).context("writing the answers")?;
@@ -79,12 +75,7 @@ pub async fn measure(
     figures.add("smart_round_wall", ours.wall, "s", Goal::AtMost(10.0));
     figures.figure_without_goal("smart_round_cpu_with_smartctl", ours.cpu_with_smartctl, "s");
     figures.add("smart_round_cpu_own", ours.cpu_own, "s", Goal::AtMost(0.5));
-    figures.add(
-        "smart_round_peak_rss",
-        ours.peak_rss,
-        "MiB",
-        Goal::AtMost(40.0),
-    );
+    figures.add("smart_round_peak_rss", ours.peak_rss, "MiB", Goal::AtMost(40.0));
     figures.remark(&format!(
         "{DRIVES} drives, {ROUNDS} rounds, two questions at a time; the time of smartctl (a shell script here) is in the second figure"
     ));
@@ -92,18 +83,11 @@ pub async fn measure(
     // The first drive hangs, and blocks one of the two concurrent queries.
     tokio::time::sleep(ROUND_PAUSE).await;
     let hung = devices.first().context("a drive")?;
-    smartctl
-        .set_behavior(hung, "hang")
-        .context("letting a drive hang")?;
+    smartctl.set_behavior(hung, "hang").context("letting a drive hang")?;
     let before = answer_times(&mut inventory).await?;
     let took = measure_round(&daemon, &mut inventory, &before, DRIVES - 1).await?;
     ours.wall_one_hung = took.as_secs_f64();
-    figures.add(
-        "smart_round_wall_one_hung",
-        ours.wall_one_hung,
-        "s",
-        Goal::AtMost(15.0),
-    );
+    figures.add("smart_round_wall_one_hung", ours.wall_one_hung, "s", Goal::AtMost(15.0));
     figures.remark("of the other 63, all answered, while one does not");
     drop(daemon);
     smartctl.reset_behavior(hung).context("letting it answer")?;
@@ -153,13 +137,8 @@ fn compare(ours: &Round, theirs: &Round, figures: &mut Figures) {
 pub fn with_one_sick_drive(dir: &Path) -> anyhow::Result<Smartctl> {
     let smartctl = Smartctl::new(dir).context("writing smartctl")?;
     set_responses(&smartctl, DRIVES).context("writing the answers")?;
-    let sick = Ata {
-        pending: 8,
-        ..Ata::new("ZL200000", 0xa000_0000)
-    };
-    smartctl
-        .set_response("/dev/sda", &sick.response())
-        .context("writing an answer")?;
+    let sick = Ata { pending: 8, ..Ata::new("ZL200000", 0xa000_0000) };
+    smartctl.set_response("/dev/sda", &sick.response()).context("writing an answer")?;
     Ok(smartctl)
 }
 
@@ -187,10 +166,7 @@ pub async fn set_acknowledged(
             note: "measured".into(),
             ..Default::default()
         };
-        admin
-            .acknowledge_finding(request)
-            .await
-            .context("acknowledging")?;
+        admin.acknowledge_finding(request).await.context("acknowledging")?;
     } else {
         admin
             .unacknowledge_finding(wire::UnacknowledgeFindingRequest { finding_id })
@@ -208,18 +184,16 @@ pub fn set_responses(smartctl: &Smartctl, drives: usize) -> std::io::Result<Vec<
         let naa = 0xa000_0000_u64 + at as u64;
         let serial = format!("ZL2{at:05}");
         let (device, answer) = match at % 3 {
-            2 => (
-                format!("/dev/nvme{}", at / 3),
-                Nvme::new(&format!("S6ESNX0R{at:06}")).response(),
-            ),
+            2 => {
+                (format!("/dev/nvme{}", at / 3), Nvme::new(&format!("S6ESNX0R{at:06}")).response())
+            }
             1 => (
                 format!("/dev/sd{}", crate::tree::letters(at)),
                 Scsi::new(&serial, 0x5000_c500_0000_0000 | naa).response(),
             ),
-            _ => (
-                format!("/dev/sd{}", crate::tree::letters(at)),
-                Ata::new(&serial, naa).response(),
-            ),
+            _ => {
+                (format!("/dev/sd{}", crate::tree::letters(at)), Ata::new(&serial, naa).response())
+            }
         };
         smartctl.set_response(&device, &answer)?;
         devices.push(device);
@@ -233,15 +207,8 @@ pub type AnswerTime = (i64, i32);
 pub async fn answer_times(
     inventory: &mut Inventory,
 ) -> anyhow::Result<BTreeMap<String, AnswerTime>> {
-    let request = wire::ListDrivesRequest {
-        page_size: 1000,
-        page_token: String::new(),
-    };
-    let answer = inventory
-        .list_drives(request)
-        .await
-        .context("asking ListDrives")?
-        .into_inner();
+    let request = wire::ListDrivesRequest { page_size: 1000, page_token: String::new() };
+    let answer = inventory.list_drives(request).await.context("asking ListDrives")?.into_inner();
     let moment = |drive: wire::Drive| {
         let answered = drive.smart?.answered?;
         Some((drive.id, (answered.seconds, answered.nanos)))
@@ -261,10 +228,7 @@ pub async fn wait(
             return Ok(());
         }
         if Instant::now() > deadline {
-            bail!(
-                "not so within {TIMEOUT:?}: {what}; {} drives have answered",
-                now.len()
-            );
+            bail!("not so within {TIMEOUT:?}: {what}; {} drives have answered", now.len());
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
@@ -279,22 +243,11 @@ pub async fn measure_round(
 ) -> anyhow::Result<Duration> {
     let mut admin = daemon.admin().await?;
     let started = Instant::now();
-    admin
-        .refresh(wire::RefreshRequest::default())
-        .await
-        .context("asking Refresh")?;
+    admin.refresh(wire::RefreshRequest::default()).await.context("asking Refresh")?;
     let anew = |now: &BTreeMap<String, AnswerTime>| {
-        now.iter()
-            .filter(|(id, moment)| before.get(*id) != Some(*moment))
-            .count()
-            >= enough
+        now.iter().filter(|(id, moment)| before.get(*id) != Some(*moment)).count() >= enough
     };
-    wait(
-        inventory,
-        &format!("{enough} drives have answered anew"),
-        anew,
-    )
-    .await?;
+    wait(inventory, &format!("{enough} drives have answered anew"), anew).await?;
     Ok(started.elapsed())
 }
 
@@ -310,15 +263,12 @@ pub fn cpu_time_of(pid: i32) -> anyhow::Result<Duration> {
             ticks += stat.utime + stat.stime;
         }
     }
-    Ok(Duration::from_secs_f64(
-        ticks as f64 / procfs::ticks_per_second() as f64,
-    ))
+    Ok(Duration::from_secs_f64(ticks as f64 / procfs::ticks_per_second() as f64))
 }
 
 fn peak_rss(pid: i32) -> anyhow::Result<f64> {
-    let status = Process::new(pid)
-        .and_then(|process| process.status())
-        .context("reading a /proc entry")?;
+    let status =
+        Process::new(pid).and_then(|process| process.status()).context("reading a /proc entry")?;
     Ok(status.vmhwm.unwrap_or_default() as f64 / 1024.0)
 }
 
@@ -331,11 +281,7 @@ async fn measure_exporter(
     command
         .arg(format!("--smartctl.path={}", smartctl.program().display()))
         .arg("--smartctl.interval=1s");
-    command.args(
-        devices
-            .iter()
-            .map(|device| format!("--smartctl.device={device}")),
-    );
+    command.args(devices.iter().map(|device| format!("--smartctl.device={device}")));
     let mut exporter = Exporter::start("smartctl_exporter", command).await?;
     let pid = exporter.pid();
     let mut wall = Duration::ZERO;
@@ -345,15 +291,10 @@ async fn measure_exporter(
         let scraped = exporter.scrape(TIMEOUT).await?;
         let (text, took) = scraped.with_context(|| format!("no scrape within {TIMEOUT:?}"))?;
         wall += took;
-        let answered = text
-            .lines()
-            .filter(|line| line.starts_with("smartctl_device_smart_status{"))
-            .count();
+        let answered =
+            text.lines().filter(|line| line.starts_with("smartctl_device_smart_status{")).count();
         if answered != devices.len() {
-            bail!(
-                "smartctl_exporter tells of {answered} drives where there are {}",
-                devices.len()
-            );
+            bail!("smartctl_exporter tells of {answered} drives where there are {}", devices.len());
         }
     }
     let per_round = |after: Duration, before| (after.saturating_sub(before) / ROUNDS).as_secs_f64();
@@ -366,15 +307,11 @@ async fn measure_exporter(
         wall_one_hung: HUNG_DRIVE_TIMEOUT.as_secs_f64(),
     };
     let most = max_concurrent_calls(smartctl);
-    figures.remark(&format!(
-        "smartctl_exporter: up to {most} questions at a time"
-    ));
+    figures.remark(&format!("smartctl_exporter: up to {most} questions at a time"));
 
     tokio::time::sleep(ROUND_PAUSE).await;
     let hung = devices.first().context("a drive")?;
-    smartctl
-        .set_behavior(hung, "hang")
-        .context("letting a drive hang")?;
+    smartctl.set_behavior(hung, "hang").context("letting a drive hang")?;
     match exporter.scrape(HUNG_DRIVE_TIMEOUT).await? {
         Some((_text, took)) => round.wall_one_hung = took.as_secs_f64(),
         None => figures.remark(&format!(

@@ -95,18 +95,11 @@ impl Subject {
             format!("{config}[probes]\ninterval = \"6s\"\ntimeout = \"2s\"\n"),
         ];
         let daemon = program.start(root, &configs[0], Some(dir))?;
-        Ok(Subject {
-            name,
-            daemon,
-            metrics,
-            configs,
-        })
+        Ok(Subject { name, daemon, metrics, configs })
     }
 
     async fn sample(&mut self, started: Instant) -> anyhow::Result<Sample> {
-        self.daemon
-            .must_run()
-            .with_context(|| format!("the daemon of {}", self.name))?;
+        self.daemon.must_run().with_context(|| format!("the daemon of {}", self.name))?;
         let process = procfs::process::Process::new(self.daemon.pid()).context("reading /proc")?;
         let status = process.status().context("reading its status")?;
         let mib = |kib: Option<u64>| kib.unwrap_or_default() as f64 / 1024.0;
@@ -132,19 +125,13 @@ impl Subject {
     /// Of the first volume in the list, over a new connection.
     async fn get_volume(&self) -> anyhow::Result<()> {
         let mut inventory = self.daemon.connect().await?;
-        let request = wire::ListVolumesRequest {
-            page_size: 1,
-            page_token: String::new(),
-        };
+        let request = wire::ListVolumesRequest { page_size: 1, page_token: String::new() };
         let page = inventory.list_volumes(request).await;
         let page = page.context("asking ListVolumes")?.into_inner();
         let Some(volume) = page.volumes.into_iter().next() else {
             return Ok(());
         };
-        let request = wire::GetVolumeRequest {
-            id: volume.id,
-            ..Default::default()
-        };
+        let request = wire::GetVolumeRequest { id: volume.id, ..Default::default() };
         match inventory.get_volume(request).await {
             Ok(_volume) => Ok(()),
             // It has gone since it was listed.
@@ -169,18 +156,11 @@ pub async fn measure(
     duration: Duration,
     folder: &Path,
 ) -> anyhow::Result<()> {
-    ensure!(
-        nix::unistd::geteuid().is_root(),
-        "loop devices and mounts need root"
-    );
+    ensure!(nix::unistd::geteuid().is_root(), "loop devices and mounts need root");
     std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     let dir = tempfile::tempdir().context("making a folder")?;
     let image = ext4_image(dir.path())?;
-    let host = Host::recorded(Plan {
-        drives: smart::DRIVES,
-        volumes: 200,
-        hung: 1,
-    })?;
+    let host = Host::recorded(Plan { drives: smart::DRIVES, volumes: 200, hung: 1 })?;
     let smartctl = Smartctl::new(&dir.path().join("smartctl")).context("writing smartctl")?;
     let drives = smart::set_responses(&smartctl, smart::DRIVES).context("writing the answers")?;
     let recorded = Recorded::new(host, smartctl, drives)?;

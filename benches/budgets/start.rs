@@ -7,11 +7,7 @@ use crate::tree::Plan;
 const RUNS: usize = 5;
 
 pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan {
-        drives: 64,
-        volumes: 500,
-        hung: 0,
-    })?;
+    let host = Host::recorded(Plan { drives: 64, volumes: 500, hung: 0 })?;
     let mut samples = Samples::default();
     // The first run creates the database; later runs find it.
     let mut dir = None;
@@ -27,11 +23,6 @@ pub async fn measure(program: &Program, figures: &mut Figures) -> anyhow::Result
         samples.quantile(0.5).as_secs_f64(),
         "s",
     );
-    figures.add(
-        "start_to_full_answer_max",
-        samples.max().as_secs_f64(),
-        "s",
-        Goal::AtMost(2.0),
-    );
+    figures.add("start_to_full_answer_max", samples.max().as_secs_f64(), "s", Goal::AtMost(2.0));
     Ok(())
 }

@@ -37,11 +37,7 @@ pub async fn measure(
     figures: &mut Figures,
     idle: Duration,
 ) -> anyhow::Result<()> {
-    let host = Host::recorded(Plan {
-        drives: smart::DRIVES,
-        volumes: 500,
-        hung: 0,
-    })?;
+    let host = Host::recorded(Plan { drives: smart::DRIVES, volumes: 500, hung: 0 })?;
     // In memory: the kernel counts what smartctl writes as the daemon's, its parent's.
     let tools = tempfile::tempdir_in("/dev/shm").context("making a folder for smartctl")?;
     let smartctl = Smartctl::new(tools.path()).context("writing smartctl")?;
@@ -97,12 +93,7 @@ pub async fn measure(
             + (ROUNDS_PER_DAY - rounds) * steady
             + WAITING_WRITES_PER_DAY * waiting
     };
-    figures.add(
-        "written_in_an_idle_day",
-        day(0.0) / MB,
-        "MB",
-        Goal::AtMost(5.0),
-    );
+    figures.add("written_in_an_idle_day", day(0.0) / MB, "MB", Goal::AtMost(5.0));
     figures.figure_without_goal(
         "written_in_a_day_of_ageing_drives",
         day(AGEING_ROUNDS_PER_DAY) / MB,
@@ -145,10 +136,8 @@ fn set_answers(smartctl: &Smartctl, round: u32, ageing: bool) -> std::io::Result
             drive.reallocated = u64::from(round) * 8;
             drive.pending = u64::from(round);
         }
-        smartctl.set_response(
-            &format!("/dev/sd{}", crate::tree::letters(at)),
-            &drive.response(),
-        )?;
+        smartctl
+            .set_response(&format!("/dev/sd{}", crate::tree::letters(at)), &drive.response())?;
     }
     Ok(())
 }

@@ -22,10 +22,7 @@ struct InNamespaces(Child);
 
 impl InNamespaces {
     /// Returns when the commands have been carried out.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the attack is a program that mounts"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the attack is a program that mounts")]
     fn start(uid: u32, group: Option<&Path>, commands: &str) -> InNamespaces {
         let enter = group.map(|group| format!("echo 0 >'{}/cgroup.procs'; ", group.display()));
         let script = format!(
@@ -122,10 +119,8 @@ struct Group(Vec<PathBuf>);
 impl Group {
     fn new(below: &str) -> Group {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
-        let line = mounts
-            .lines()
-            .find(|line| line.contains(" - cgroup2 "))
-            .expect("a unified hierarchy");
+        let line =
+            mounts.lines().find(|line| line.contains(" - cgroup2 ")).expect("a unified hierarchy");
         let mut path = Path::new(line.split(' ').nth(4).expect("a path"))
             .join(format!("dvhw-{}", std::process::id()));
         let mut created = Vec::new();
@@ -184,11 +179,7 @@ async fn what_users_mount_and_name_in_namespaces_of_their_own_holds_no_pod() {
     for attack in &attacks {
         let user = InNamespaces::start(USER, None, attack);
         user.assert_has(&volume);
-        assert_eq!(
-            state(&testbed).await,
-            (State::Absent, String::new()),
-            "{attack}"
-        );
+        assert_eq!(state(&testbed).await, (State::Absent, String::new()), "{attack}");
     }
 
     // The service manager of a user may create control groups with any name.
@@ -216,9 +207,8 @@ async fn a_flood_of_mounts_in_namespaces_of_users_neither_prevents_the_answer_no
          for n in $(seq 15); do mkdir $n; done; for n in $(seq 15); do mount --rbind . $n; done",
         folder.path().display()
     );
-    let floods: Vec<InNamespaces> = (0..4)
-        .map(|_| InNamespaces::start(USER, None, &commands))
-        .collect();
+    let floods: Vec<InNamespaces> =
+        (0..4).map(|_| InNamespaces::start(USER, None, &commands)).collect();
     for flood in &floods {
         let mounts = flood.mounts();
         assert!(mounts.lines().count() > 30_000 && mounts.len() > 90 << 20);

@@ -48,34 +48,16 @@ fn attacks(port: u16, abstract_name: &str) -> Vec<(&'static str, String)> {
         NEW_USER | libc::SIGCHLD
     );
     vec![
-        (
-            "a user namespace",
-            call(libc::SYS_unshare, &NEW_USER.to_string()),
-        ),
+        ("a user namespace", call(libc::SYS_unshare, &NEW_USER.to_string())),
         ("a clone in a user namespace", clone),
-        (
-            "TCP",
-            format!("connects(2, pack('S n C4 x8', 2, {port}, 127, 0, 0, 1))"),
-        ),
-        (
-            "an abstract socket",
-            format!("connects(1, pack('S x a*', 1, '{abstract_name}'))"),
-        ),
+        ("TCP", format!("connects(2, pack('S n C4 x8', 2, {port}, 127, 0, 0, 1))")),
+        ("an abstract socket", format!("connects(1, pack('S x a*', 1, '{abstract_name}'))")),
         ("netlink", "socket(my $socket, 16, 3, 0)".to_owned()),
         ("a raw socket", "socket(my $socket, 2, 3, 1)".to_owned()),
         // An array of one element: key, value and number of entries.
-        (
-            "bpf",
-            call(
-                libc::SYS_bpf,
-                "0, (my $map = pack('L5 x64', 2, 4, 8, 1, 0)), 84",
-            ),
-        ),
+        ("bpf", call(libc::SYS_bpf, "0, (my $map = pack('L5 x64', 2, 4, 8, 1, 0)), 84")),
         // KEYCTL_GET_KEYRING_ID of the process keyring, created if needed.
-        (
-            "keyctl",
-            format!("syscall({}, 0, -2, 1) > 0", libc::SYS_keyctl),
-        ),
+        ("keyctl", format!("syscall({}, 0, -2, 1) > 0", libc::SYS_keyctl)),
         (
             "a key",
             format!(
@@ -83,10 +65,7 @@ fn attacks(port: u16, abstract_name: &str) -> Vec<(&'static str, String)> {
                 libc::SYS_add_key
             ),
         ),
-        (
-            "io_uring",
-            call(libc::SYS_io_uring_setup, "4, (my $ring = pack('x120'))"),
-        ),
+        ("io_uring", call(libc::SYS_io_uring_setup, "4, (my $ring = pack('x120'))")),
         ("ptrace", call(libc::SYS_ptrace, "0, 0, 0, 0")),
         (
             "a mount",
@@ -137,17 +116,12 @@ async fn a_hostile_checker_reaches_nothing_outside_its_jail_and_its_run_is_faile
     for (what, attack) in attacks(port, &name) {
         let (output, run) = check(&testbed, &disk, &attack).await;
         let first = output.split('\r').next().unwrap_or_default();
-        let is_named = run
-            .failure_reason
-            .contains("a system call that its jail refuses");
+        let is_named = run.failure_reason.contains("a system call that its jail refuses");
         if first != "refused: Function not implemented"
             || run.result != RunResult::Failed
             || !is_named
         {
-            wrong.push(format!(
-                "{what}: {first}, {:?} {}",
-                run.result, run.failure_reason
-            ));
+            wrong.push(format!("{what}: {first}, {:?} {}", run.result, run.failure_reason));
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");

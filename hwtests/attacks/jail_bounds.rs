@@ -128,11 +128,7 @@ async fn a_single_process_may_use_all_its_memory_and_read_more_than_that() {
     // Perl ends itself where malloc fails; the kernel killed nothing.
     assert_eq!(run.termination, Termination::Exited(1), "{output}");
     assert!(output.contains("Out of memory"), "{output}");
-    assert!(
-        !run.failure_reason.contains("killed"),
-        "{}",
-        run.failure_reason
-    );
+    assert!(!run.failure_reason.contains("killed"), "{}", run.failure_reason);
     assert!(run.peak_memory > Some(72 << 20), "{:?}", run.peak_memory);
 }
 
@@ -147,23 +143,17 @@ async fn a_killed_daemon_leaves_a_run_that_the_next_start_clears() {
         ..order(&disk, Filesystem::Ext4, Mode::Unmounted)
     };
     let orphans = OrphanedRuns::default();
-    let prepared = runner::prepare(&program(), &orphans, request)
-        .await
-        .expect("a prepared run");
-    let running = tokio::spawn(async move {
-        prepared
-            .run(&watch::Sender::new(RunActivity::default()))
-            .await
-    });
+    let prepared = runner::prepare(&program(), &orphans, request).await.expect("a prepared run");
+    let running =
+        tokio::spawn(
+            async move { prepared.run(&watch::Sender::new(RunActivity::default())).await },
+        );
     until("both processes run", || left("left-over-attack").len() == 2).await;
     let attacker = left("left-over-attack")[0];
     let text = std::fs::read_to_string(format!("/proc/{attacker}/cgroup")).expect("its group");
     let groups = groups(&text);
     for group in &groups {
-        let mode = std::fs::metadata(group)
-            .expect("the group")
-            .permissions()
-            .mode();
+        let mode = std::fs::metadata(group).expect("the group").permissions().mode();
         assert_eq!(mode & 0o7777, 0o700, "{}", group.display());
         // Nobody else can make groups in it, or hold the lock that says that it is supervised.
         let lock = format!(
@@ -186,10 +176,7 @@ async fn a_killed_daemon_leaves_a_run_that_the_next_start_clears() {
     // The supervisor is the parent of the first; with it, only the first ends.
     kill(Pid::from_raw(group), Signal::SIGKILL).expect("the supervisor");
     running.await.expect("a run");
-    until("the child alone is left", || {
-        left("left-over-attack").len() == 1
-    })
-    .await;
+    until("the child alone is left", || left("left-over-attack").len() == 1).await;
     assert!(groups.iter().all(|group| group.exists()), "{groups:?}");
 
     // Of a daemon that was in another group.
@@ -244,9 +231,7 @@ async fn where_no_control_group_can_be_made_a_wrapper_works_and_a_fork_bomb_meet
         let testbed = Testbed::new();
         let disk = make(&testbed, Filesystem::Ext4);
         let lines = runner::detach_leftover_loops(&program).await;
-        let is_weaker = lines
-            .iter()
-            .any(|line| line.starts_with("no control group bounds the "));
+        let is_weaker = lines.iter().any(|line| line.starts_with("no control group bounds the "));
         // Where this test is in no hierarchy's root, a group is made without that capability.
         assert!(is_weaker || !is_hidden, "{lines:?}");
         let request = RunRequest {
@@ -274,9 +259,8 @@ async fn where_no_control_group_can_be_made_a_wrapper_works_and_a_fork_bomb_meet
         let run = run_by(&program, request).await;
         let output = text(&run);
         assert_eq!(run.result, RunResult::Failed, "{output}");
-        let forked = output
-            .lines()
-            .find_map(|line| line.strip_prefix("forked ")?.parse::<u32>().ok());
+        let forked =
+            output.lines().find_map(|line| line.strip_prefix("forked ")?.parse::<u32>().ok());
         // 96 and what is beyond the group's own limit.
         assert!(
             forked.is_none_or(|forked| (90..160).contains(&forked))

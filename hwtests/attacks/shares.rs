@@ -76,16 +76,11 @@ elif what == "witness":
 #[derive(Clone, Copy)]
 struct Identity(u32, u32, &'static str);
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "hostile and honest clients of other users"
-)]
+#[expect(clippy::disallowed_methods, reason = "hostile and honest clients of other users")]
 fn client(who: Identity, words: &[&dyn AsRef<std::ffi::OsStr>]) -> Command {
     let Identity(uid, gid, groups) = who;
     let mut command = Command::new("/usr/bin/setpriv");
-    command
-        .arg(format!("--reuid={uid}"))
-        .arg(format!("--regid={gid}"));
+    command.arg(format!("--reuid={uid}")).arg(format!("--regid={gid}"));
     match groups {
         "" => command.arg("--clear-groups"),
         groups => command.arg(format!("--groups={groups}")),
@@ -117,10 +112,7 @@ impl Holder {
             output.read_line(&mut line).expect("a line");
             assert_eq!(line, "held\n");
         }
-        Holder {
-            child,
-            _output: output,
-        }
+        Holder { child, _output: output }
     }
 }
 
@@ -163,11 +155,7 @@ struct ControlGroup(std::path::PathBuf);
 
 impl ControlGroup {
     fn new() -> ControlGroup {
-        let roots = [
-            "/sys/fs/cgroup",
-            "/sys/fs/cgroup/unified",
-            "/sys/fs/cgroup/pids",
-        ];
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"];
         let root = roots
             .iter()
             .find(|root| Path::new(root).join("cgroup.procs").exists())
@@ -237,9 +225,8 @@ async fn members_of_the_group_lock_each_other_out_of_nothing() {
     };
     let groups: &'static str = group.to_string().leak();
     let member = |uid| Identity(uid, uid, groups);
-    let _held: Vec<Holder> = (4001..4004)
-        .map(|uid| Holder::start(member(uid), main, "watch", 4, 10))
-        .collect();
+    let _held: Vec<Holder> =
+        (4001..4004).map(|uid| Holder::start(member(uid), main, "watch", 4, 10)).collect();
     for round in 0..3 {
         for method in [GET_NODE, WATCH] {
             let answer = call(member(4004), main, Path::new(""), method);
@@ -276,19 +263,13 @@ async fn a_reader_writes_no_warning() {
     assert!(!daemon.log().contains("evil"), "{}", daemon.log());
     // The same from a caller that may do everything: readers do not take it back.
     witness(Identity(0, 0, ""), Call::Bypassed, "answered");
-    eventually("they are shown", SOON, async || {
-        (warnings().await == 16).then_some(())
-    })
-    .await;
+    eventually("they are shown", SOON, async || (warnings().await == 16).then_some(())).await;
     for reader in readers {
         witness(reader, Call::Staged, "answered");
     }
     assert_eq!(warnings().await, 16);
     witness(Identity(0, 0, ""), Call::Staged, "answered");
-    eventually("they are over", SOON, async || {
-        (warnings().await == 0).then_some(())
-    })
-    .await;
+    eventually("they are over", SOON, async || (warnings().await == 0).then_some(())).await;
     daemon.stop().await;
 }
 
@@ -317,12 +298,8 @@ async fn slow_clients_starve_no_scrape() {
     }
     for _ in 0..5 {
         let mut scrape = std::net::TcpStream::connect(address).expect("it connects");
-        scrape
-            .set_read_timeout(Some(Duration::from_secs(2)))
-            .expect("a time-out");
-        scrape
-            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-            .expect("it is sent");
+        scrape.set_read_timeout(Some(Duration::from_secs(2))).expect("a time-out");
+        scrape.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("it is sent");
         let mut answer = String::new();
         scrape.read_to_string(&mut answer).expect("it is answered");
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
@@ -384,10 +361,7 @@ async fn problems_that_users_make_push_no_other_out_of_the_history() {
     }
     let all = eventually("the history is full", SOON, async || {
         let findings = client.findings(true).await;
-        let past: Vec<_> = findings
-            .into_iter()
-            .filter(|it| it.cleared.is_some())
-            .collect();
+        let past: Vec<_> = findings.into_iter().filter(|it| it.cleared.is_some()).collect();
         (past.len() == 8).then_some(past)
     })
     .await;

@@ -34,11 +34,7 @@ async fn hanging_mounts_of_a_user_are_listed_as_the_users_and_never_probed_or_ju
 
     let daemon = Daemon::start(&testbed).await;
     let client = &daemon.client;
-    let expected = UserMounts {
-        uid: USER,
-        listed: HANGING,
-        not_listed: 0,
-    };
+    let expected = UserMounts { uid: USER, listed: HANGING, not_listed: 0 };
     eventually("they are in the list as the user's", SOON, async || {
         let listed = client.node().await.user_mounts;
         listed.contains(&expected).then_some(())
@@ -62,9 +58,7 @@ async fn hanging_mounts_of_a_user_are_listed_as_the_users_and_never_probed_or_ju
     assert_eq!(client.node().await.stuck_probes, 0);
     let folder = testbed.path("u").display().to_string();
     let findings = client.findings(true).await;
-    let of_user = findings
-        .iter()
-        .find(|it| format!("{it:?}").contains(&folder));
+    let of_user = findings.iter().find(|it| format!("{it:?}").contains(&folder));
     assert!(of_user.is_none(), "{of_user:#?}");
     let volumes = client.volumes().await;
     let of_user = volumes.iter().find(|it| it.id.contains(&folder));
@@ -100,18 +94,13 @@ async fn a_volume_that_a_mount_of_a_user_hides_is_unknown_until_it_is_gone() {
             (volume.health() == Health::Unknown).then_some(volume)
         })
         .await;
-        let why = format!(
-            "uid {USER} has mounted a FUSE filesystem over it, at {}",
-            over.display()
-        );
+        let why =
+            format!("uid {USER} has mounted a FUSE filesystem over it, at {}", over.display());
         assert!(volume.health_unknown_why.contains(&why), "{volume:#?}");
         assert!(volume.findings.is_empty(), "{volume:#?}");
         drop(server);
         // A lookup of the daemon may still wait in it.
-        eventually("it is unmounted", SOON, async || {
-            nix::mount::umount(over).ok()
-        })
-        .await;
+        eventually("it is unmounted", SOON, async || nix::mount::umount(over).ok()).await;
         client.normal(&id).await;
     }
     daemon.stop().await;

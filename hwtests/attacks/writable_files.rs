@@ -24,10 +24,7 @@ fn check(config: &Path) -> (bool, String) {
         .output()
         .expect("diskvitalsd starts");
     let text = [output.stdout, output.stderr].concat();
-    (
-        output.status.success(),
-        String::from_utf8_lossy(&text).into_owned(),
-    )
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,10 +67,7 @@ async fn what_a_user_writes_into_the_configuration_is_refused_and_nothing_of_it_
     )
     .expect("written");
     let (is_accepted, text) = check(&arguments.config);
-    assert!(
-        !is_accepted && text.contains("/program belongs to uid 4001"),
-        "{text}"
-    );
+    assert!(!is_accepted && text.contains("/program belongs to uid 4001"), "{text}");
     chown(&root_owned, Some(0), Some(0)).expect("its owner");
     let (is_accepted, text) = check(&arguments.config);
     assert!(is_accepted, "{text}");

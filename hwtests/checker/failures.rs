@@ -27,22 +27,15 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
         "hangs",
         &format!("echo begun; trap '' TERM; sleep {marker} & sleep {marker}"),
     );
-    let ran1 = ran(RunRequest {
-        command,
-        timeout: Duration::from_secs(3),
-        ..base.clone()
-    })
-    .await;
+    let ran1 = ran(RunRequest { command, timeout: Duration::from_secs(3), ..base.clone() }).await;
     assert_eq!(
         (&ran1.run.termination, text(&ran1.run).as_str()),
         (&Termination::TimedOut, "begun\n"),
         "{:?}",
         ran1.run
     );
-    eventually("its children are gone", SOON, async || {
-        processes(marker).is_empty().then_some(())
-    })
-    .await;
+    eventually("its children are gone", SOON, async || processes(marker).is_empty().then_some(()))
+        .await;
     // The checker floods its output: a bounded part is kept, all of it is counted, and memory use
     // does not grow.
     let command = script(
@@ -50,55 +43,25 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
         "floods",
         "head -c 10000000 /dev/zero | tr '\\0' 'x'; echo; yes | head -n 200000; exit 4",
     );
-    let ran2 = ran(RunRequest {
-        command,
-        ..base.clone()
-    })
-    .await;
+    let ran2 = ran(RunRequest { command, ..base.clone() }).await;
     assert_eq!(
-        (
-            &ran2.run.termination,
-            ran2.run.output.written,
-            ran2.run.output.kept
-        ),
+        (&ran2.run.termination, ran2.run.output.written, ran2.run.output.kept),
         (&Termination::Exited(4), 10_400_001, 65536)
     );
     // The checker crashes.
     let command = script(&testbed, "crashes", "kill -SEGV $$");
-    let ran3 = ran(RunRequest {
-        command,
-        ..base.clone()
-    })
-    .await;
+    let ran3 = ran(RunRequest { command, ..base.clone() }).await;
     assert_eq!(
         (&ran3.run.termination, ran3.run.result),
         (&Termination::Signal(11), RunResult::Failed)
     );
     // The checker allocates without end: its memory limit refuses that.
-    let command = script(
-        &testbed,
-        "eats",
-        "exec dd if=/dev/zero of=/dev/null bs=600M count=1",
-    );
-    let ran4 = ran(RunRequest {
-        command,
-        memory: 256 << 20,
-        ..base.clone()
-    })
-    .await;
-    assert_eq!(
-        ran4.run.termination,
-        Termination::Exited(1),
-        "{}",
-        text(&ran4.run)
-    );
+    let command = script(&testbed, "eats", "exec dd if=/dev/zero of=/dev/null bs=600M count=1");
+    let ran4 = ran(RunRequest { command, memory: 256 << 20, ..base.clone() }).await;
+    assert_eq!(ran4.run.termination, Termination::Exited(1), "{}", text(&ran4.run));
     assert!(text(&ran4.run).contains("memory"), "{}", text(&ran4.run));
     // The checker does not exist, or is not executable.
-    let ran5 = ran(RunRequest {
-        command: "/nonexistent/e2fsck".into(),
-        ..base.clone()
-    })
-    .await;
+    let ran5 = ran(RunRequest { command: "/nonexistent/e2fsck".into(), ..base.clone() }).await;
     assert!(
         matches!(&ran5.run.termination, Termination::NotStarted(why) if why.contains("install the package e2fsprogs")),
         "{:?}",
@@ -112,10 +75,7 @@ async fn a_checker_that_hangs_floods_crashes_or_eats_memory_fails_and_nothing_is
         "{:?}",
         ran6.run.termination
     );
-    assert_eq!(
-        (ran5.run.result, ran6.run.result),
-        (RunResult::Failed, RunResult::Failed)
-    );
+    assert_eq!((ran5.run.result, ran6.run.result), (RunResult::Failed, RunResult::Failed));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -128,20 +88,15 @@ async fn a_run_that_is_dropped_or_whose_helper_is_killed_leaves_no_process_and_n
         let prepared = runner::prepare(
             &program(),
             &OrphanedRuns::default(),
-            RunRequest {
-                command,
-                ..order(&disk, Filesystem::Xfs, Mode::Unmounted)
-            },
+            RunRequest { command, ..order(&disk, Filesystem::Xfs, Mode::Unmounted) },
         )
         .await
         .expect("prepared");
         assert_eq!(loops_over(&testbed).len(), 1);
         let phase = watch::Sender::new(RunActivity::default());
         let run = tokio::spawn(async move { prepared.run(&phase).await });
-        let checker = eventually("the checker runs", SOON, async || {
-            processes(marker).first().copied()
-        })
-        .await;
+        let checker =
+            eventually("the checker runs", SOON, async || processes(marker).first().copied()).await;
         if kill_helper {
             let stat =
                 std::fs::read_to_string(format!("/proc/{checker}/stat")).expect("its parent");
@@ -162,11 +117,7 @@ async fn a_run_that_is_dropped_or_whose_helper_is_killed_leaves_no_process_and_n
                 "{:?}",
                 ran.run
             );
-            assert!(
-                ran.run.failure_reason.contains("lost"),
-                "{}",
-                ran.run.failure_reason
-            );
+            assert!(ran.run.failure_reason.contains("lost"), "{}", ran.run.failure_reason);
         } else {
             run.abort();
         }
@@ -216,26 +167,17 @@ async fn a_device_in_use_is_not_checked_as_unmounted() {
         let prepared = runner::prepare(
             &program(),
             &OrphanedRuns::default(),
-            RunRequest {
-                command,
-                ..order(&disk, filesystem, Mode::Unmounted)
-            },
+            RunRequest { command, ..order(&disk, filesystem, Mode::Unmounted) },
         )
         .await
         .expect("prepared");
         mount_device(&disk.device, filesystem.name(), &mount, "");
         std::fs::write(&go, b"").expect("go");
-        let ran2 = prepared
-            .run(&watch::Sender::new(RunActivity::default()))
-            .await;
+        let ran2 = prepared.run(&watch::Sender::new(RunActivity::default())).await;
         umount(&mount);
         std::fs::remove_file(&go).expect("go");
         assert_eq!(
-            (
-                &ran2.run.termination,
-                ran2.run.result,
-                text(&ran2.run).as_str()
-            ),
+            (&ran2.run.termination, ran2.run.result, text(&ran2.run).as_str()),
             (&Termination::Exited(0), RunResult::Failed, "Pass 1\ndone\n")
         );
         assert!(
@@ -276,27 +218,16 @@ async fn loops_that_were_left_over_are_detached() {
     assert_eq!(loops_over(&testbed), [name]);
     // Other processes may have checks of their own.
     let of_ours = |lines: Vec<String>| {
-        lines
-            .into_iter()
-            .filter(|line| line.starts_with(&format!("{name},")))
-            .collect::<Vec<_>>()
+        lines.into_iter().filter(|line| line.starts_with(&format!("{name},"))).collect::<Vec<_>>()
     };
     let warnings = of_ours(runner::detach_leftover_loops(&program()).await);
-    assert_eq!(
-        warnings,
-        [format!(
-            "{name}, left over from a filesystem check, was detached"
-        )]
-    );
+    assert_eq!(warnings, [format!("{name}, left over from a filesystem check, was detached")]);
     no_loops_over(&testbed).await;
     assert!(
         Path::new(&format!("/sys/block/{}/loop/backing_file", disk.name())).exists(),
         "others' loops stay"
     );
-    assert_eq!(
-        of_ours(runner::detach_leftover_loops(&program()).await),
-        Vec::<String>::new()
-    );
+    assert_eq!(of_ours(runner::detach_leftover_loops(&program()).await), Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -310,19 +241,13 @@ async fn an_unmount_during_a_run_is_complete_at_once() {
     let prepared = runner::prepare(
         &program(),
         &OrphanedRuns::default(),
-        RunRequest {
-            command,
-            ..order(&disk, Filesystem::Ext4, Mode::Live)
-        },
+        RunRequest { command, ..order(&disk, Filesystem::Ext4, Mode::Live) },
     )
     .await
     .expect("prepared");
     let phase = watch::Sender::new(RunActivity::default());
     let run = tokio::spawn(async move { prepared.run(&phase).await });
-    eventually("the checker runs", SOON, async || {
-        processes(marker).first().copied()
-    })
-    .await;
+    eventually("the checker runs", SOON, async || processes(marker).first().copied()).await;
     umount(&mount);
     // No mount uses it anymore: it can be claimed (open(2), O_EXCL).
     std::os::unix::fs::OpenOptionsExt::custom_flags(
@@ -345,12 +270,7 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         // Reads fail.
         served.fault(vec![Fault::reads(0..1 << 40)]);
         let failed = ran(order(&disk, filesystem, Mode::Unmounted)).await.run;
-        println!(
-            "{} on EIO: {:?} {}",
-            filesystem.name(),
-            failed.termination,
-            text(&failed)
-        );
+        println!("{} on EIO: {:?} {}", filesystem.name(), failed.termination, text(&failed));
         assert!(
             failed.result == RunResult::Failed && failed.termination != Termination::Exited(0),
             "{failed:?}"
@@ -369,16 +289,9 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         )
         .await;
         let prepared = prepared.expect("prepared");
-        served.fault(vec![Fault {
-            effect: Effect::Hang,
-            ..Fault::reads(0..1 << 40)
-        }]);
+        served.fault(vec![Fault { effect: Effect::Hang, ..Fault::reads(0..1 << 40) }]);
         let started = Instant::now();
-        let hung = prepared
-            .run(&watch::Sender::new(RunActivity::default()))
-            .await
-            .reap()
-            .await;
+        let hung = prepared.run(&watch::Sender::new(RunActivity::default())).await.reap().await;
         println!(
             "{} on a hung device after {:?}: {:?} {}",
             filesystem.name(),
@@ -387,17 +300,12 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
             hung.run.failure_reason
         );
         assert!(
-            matches!(
-                hung.run.termination,
-                Termination::Stuck(_) | Termination::TimedOut
-            ) && hung.run.result == RunResult::Failed,
+            matches!(hung.run.termination, Termination::Stuck(_) | Termination::TimedOut)
+                && hung.run.result == RunResult::Failed,
             "{:?}",
             hung.run
         );
-        assert!(
-            started.elapsed() < Duration::from_secs(10),
-            "the run does not wait for it"
-        );
+        assert!(started.elapsed() < Duration::from_secs(10), "the run does not wait for it");
         // What waited in an interruptible state (for a page of the cache) ended with the kill.
         assert!(
             hung.unkillable.is_some() || hung.run.termination == Termination::TimedOut,
@@ -423,19 +331,13 @@ async fn a_run_fails_when_its_device_fails_disappears_or_hangs() {
         let prepared = runner::prepare(
             &program(),
             &OrphanedRuns::default(),
-            RunRequest {
-                command,
-                ..order(&disk, filesystem, Mode::ReadOnly)
-            },
+            RunRequest { command, ..order(&disk, filesystem, Mode::ReadOnly) },
         )
         .await
         .expect("prepared");
         served.set(Server::Fail);
         std::fs::write(testbed.path("go"), b"").expect("go");
-        let gone = prepared
-            .run(&watch::Sender::new(RunActivity::default()))
-            .await
-            .run;
+        let gone = prepared.run(&watch::Sender::new(RunActivity::default())).await.run;
         assert_eq!(gone.result, RunResult::Failed, "{gone:?}");
         no_loops_over(&testbed).await;
     }

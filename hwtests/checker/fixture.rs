@@ -37,10 +37,7 @@ pub const WITHOUT_CONTROL_GROUPS: [&str; 10] = [
 pub fn device(disk: &Disk) -> Device {
     let dev =
         std::fs::read_to_string(format!("/sys/block/{}/dev", disk.name())).expect("its number");
-    Device {
-        name: disk.name().to_owned(),
-        dev: dev.parse().expect("a number"),
-    }
+    Device { name: disk.name().to_owned(), dev: dev.parse().expect("a number") }
 }
 
 pub fn order(disk: &Disk, filesystem: Filesystem, mode: Mode) -> RunRequest {
@@ -65,11 +62,7 @@ pub fn order(disk: &Disk, filesystem: Filesystem, mode: Mode) -> RunRequest {
 pub async fn ran(order: RunRequest) -> ReapedRun {
     match runner::prepare(&program(), &OrphanedRuns::default(), order).await {
         Ok(prepared) => {
-            prepared
-                .run(&watch::Sender::new(RunActivity::default()))
-                .await
-                .reap()
-                .await
+            prepared.run(&watch::Sender::new(RunActivity::default())).await.reap().await
         }
         Err(ran) => *ran,
     }
@@ -104,10 +97,7 @@ pub fn digest(path: &Path) -> String {
 /// Sectors written, from /sys/block/NAME/stat.
 pub fn written(name: &str) -> u64 {
     let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).expect("its counters");
-    stat.split_whitespace()
-        .nth(6)
-        .and_then(|sectors| sectors.parse().ok())
-        .expect("a number")
+    stat.split_whitespace().nth(6).and_then(|sectors| sectors.parse().ok()).expect("a number")
 }
 
 pub fn btrfs(testbed: &Testbed, name: &str) -> Disk {

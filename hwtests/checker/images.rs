@@ -31,20 +31,11 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
             .expect("its mode");
         let before = (
             digest(&disk.image),
-            disk.image
-                .metadata()
-                .and_then(|data| data.modified())
-                .expect("its time"),
+            disk.image.metadata().and_then(|data| data.modified()).expect("its time"),
         );
         let check = |policy: &CheckPolicy| {
-            check_image_in(
-                &jail_of_the_command_line(),
-                &disk.image,
-                None,
-                policy,
-                &mut |_| (),
-            )
-            .expect("a check")
+            check_image_in(&jail_of_the_command_line(), &disk.image, None, policy, &mut |_| ())
+                .expect("a check")
         };
         let usual = check(&CheckPolicy::default());
         // What `steps` derives from runs is tested elsewhere: the run itself is examined if there
@@ -56,11 +47,7 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
                 "{}",
                 text(run)
             );
-            assert!(
-                run.command.ends_with(&disk.image.display().to_string()),
-                "{}",
-                run.command
-            );
+            assert!(run.command.ends_with(&disk.image.display().to_string()), "{}", run.command);
         }
         assert_eq!(
             (usual.target.filesystem, usual.target.name.as_str()),
@@ -81,20 +68,14 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
         "#;
         let mut policy = CheckPolicy::default();
         let command = script(&testbed, "tries", body);
-        (
-            policy.tools.e2fsck,
-            policy.tools.xfs_repair,
-            policy.tools.btrfs,
-        ) = (Some(command.clone()), Some(command.clone()), Some(command));
+        (policy.tools.e2fsck, policy.tools.xfs_repair, policy.tools.btrfs) =
+            (Some(command.clone()), Some(command.clone()), Some(command));
         for run in &check(&policy).runs {
             assert_eq!(text(run), "read\nCapEff:\t0000000000000000\n");
         }
         let after = (
             digest(&disk.image),
-            disk.image
-                .metadata()
-                .and_then(|data| data.modified())
-                .expect("its time"),
+            disk.image.metadata().and_then(|data| data.modified()).expect("its time"),
         );
         assert_eq!(before, after);
     }
@@ -103,10 +84,7 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
 /// `nobody`: neither root nor the owner of the image.
 const NOBODY_UID: u32 = 65534;
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the program under test, as another user"
-)]
+#[expect(clippy::disallowed_methods, reason = "the program under test, as another user")]
 fn check_as_nobody(program: &Path, image: &Path) -> Output {
     let user = [
         format!("--reuid={NOBODY_UID}"),
@@ -114,11 +92,7 @@ fn check_as_nobody(program: &Path, image: &Path) -> Output {
         "--clear-groups".to_owned(),
     ];
     let mut command = std::process::Command::new("/usr/bin/setpriv");
-    command
-        .args(user)
-        .arg(program)
-        .args(["--output", "json", "check", "--image"])
-        .arg(image);
+    command.args(user).arg(program).args(["--output", "json", "check", "--image"]).arg(image);
     command.output().expect("setpriv starts")
 }
 
@@ -143,10 +117,7 @@ fn images_are_checked_for_users_who_may_read_them_and_others_get_an_error() {
                 .into_owned();
             let check: serde_json::Value = serde_json::from_slice(&output.stdout)
                 .unwrap_or_else(|error| panic!("{error}: {text}"));
-            (
-                output.status.code(),
-                check["verdict"].as_str().unwrap_or(&text).to_owned(),
-            )
+            (output.status.code(), check["verdict"].as_str().unwrap_or(&text).to_owned())
         };
         assert_eq!(
             verdict(&check_as_nobody(&program, &disk.image)),
@@ -158,10 +129,7 @@ fn images_are_checked_for_users_who_may_read_them_and_others_get_an_error() {
 
         // The problems are reported as well: lost+found is missing.
         if filesystem == Filesystem::Ext4 {
-            run(
-                "/usr/sbin/debugfs",
-                &[&"-w", &"-R", &"clri <11>", &disk.image],
-            );
+            run("/usr/sbin/debugfs", &[&"-w", &"-R", &"clri <11>", &disk.image]);
             let (status, verdict) = verdict(&check_as_nobody(&program, &disk.image));
             assert_eq!((status, verdict.as_str()), (Some(1), "VERDICT_CORRUPTED"));
         }
@@ -170,16 +138,9 @@ fn images_are_checked_for_users_who_may_read_them_and_others_get_an_error() {
             .expect("its mode");
         let refused = check_as_nobody(&program, &disk.image);
         let text = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert_eq!(
-            (refused.status.code(), refused.stdout.len()),
-            (Some(3), 0),
-            "{text}"
-        );
+        assert_eq!((refused.status.code(), refused.stdout.len()), (Some(3), 0), "{text}");
         assert!(
-            text.contains(&format!(
-                "opening {}: Permission denied",
-                disk.image.display()
-            )),
+            text.contains(&format!("opening {}: Permission denied", disk.image.display())),
             "{text}"
         );
     }
@@ -209,12 +170,7 @@ fn a_wrapper_of_the_checker_works_without_a_control_group_unless_it_would_run_as
     for (before, mode, verdict, reason) in [
         (&nobody[..], 0o644, "VERDICT_CLEAN", ""),
         (&root, 0o644, "VERDICT_CLEAN", ""),
-        (
-            &root,
-            0o600,
-            "VERDICT_FAILED",
-            "Let other users read the image",
-        ),
+        (&root, 0o600, "VERDICT_FAILED", "Let other users read the image"),
     ] {
         std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(mode))
             .expect("its mode");

@@ -59,12 +59,8 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
                 } else {
                     0..=0
                 };
-            let expected = format!(
-                "{} {}: {:?}\n{text}",
-                filesystem.name(),
-                mode.name(),
-                ran.run.termination
-            );
+            let expected =
+                format!("{} {}: {:?}\n{text}", filesystem.name(), mode.name(), ran.run.termination);
             assert!(
                 matches!(ran.run.termination, Termination::Exited(code) if usual.contains(&code)),
                 "{expected}"
@@ -78,11 +74,7 @@ async fn every_filesystem_is_read_in_every_mode_and_nothing_is_written() {
                 ran.run
             );
             // A buffered reader may find everything in the cache.
-            assert!(
-                filesystem == Filesystem::Ext4 || ran.run.bytes_read > 0,
-                "{:?}",
-                ran.run
-            );
+            assert!(filesystem == Filesystem::Ext4 || ran.run.bytes_read > 0, "{:?}", ran.run);
             if still {
                 assert_eq!(
                     (before, sectors),
@@ -167,11 +159,7 @@ async fn a_flood_of_progress_delays_neither_the_output_nor_the_end() {
     let began = std::time::Instant::now();
     let (run, activity) = followed(&testbed, &disk, body).await;
     assert_eq!(run.termination, Termination::Exited(0), "{run:?}");
-    assert!(
-        began.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     assert_eq!(activity.permille, Some(800));
     assert!(run.output.written < 1000, "{}", text(&run));
 }
@@ -194,9 +182,7 @@ async fn an_xfs_with_many_allocation_groups_is_read_in_its_address_space() {
 /// A line of /proc/PID/status with one user id of the reserved range, four times.
 fn is_own_id(line: &str) -> bool {
     let ids = line.strip_prefix("Uid:").map(|ids| {
-        ids.split_whitespace()
-            .filter_map(|id| id.parse::<u32>().ok())
-            .collect::<Vec<_>>()
+        ids.split_whitespace().filter_map(|id| id.parse::<u32>().ok()).collect::<Vec<_>>()
     });
     ids.is_some_and(|ids| ids[0] >= 2_130_706_432 && ids == [ids[0]; 4])
 }
@@ -247,40 +233,20 @@ async fn a_jailed_program_cannot_write_or_regain_privileges() {
         );
         let (lines, run) = jailed(&testbed, &disk, filesystem, &body).await;
         let text = lines.join("\n");
-        assert_eq!(
-            run.termination,
-            Termination::Exited(0),
-            "{text} {}",
-            run.failure_reason
-        );
-        let possible: Vec<&String> = lines
-            .iter()
-            .filter(|line| line.contains("POSSIBLE"))
-            .collect();
+        assert_eq!(run.termination, Termination::Exited(0), "{text} {}", run.failure_reason);
+        let possible: Vec<&String> =
+            lines.iter().filter(|line| line.contains("POSSIBLE")).collect();
         assert_eq!(possible, ["read the node: POSSIBLE"], "{text}");
-        assert_eq!(
-            lines
-                .iter()
-                .filter(|line| line.ends_with(": refused"))
-                .count(),
-            19,
-            "{text}"
-        );
+        assert_eq!(lines.iter().filter(|line| line.ends_with(": refused")).count(), 19, "{text}");
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-            assert!(
-                lines.contains(&format!("{set}:\t0000000000000000")),
-                "{text}"
-            );
+            assert!(lines.contains(&format!("{set}:\t0000000000000000")), "{text}");
         }
         assert!(
             lines.contains(&"NoNewPrivs:\t1".to_owned())
                 && lines.iter().any(|line| is_own_id(line)),
             "{text}"
         );
-        assert!(
-            lines.iter().any(|line| line.trim_end() == "Groups:"),
-            "{text}"
-        );
+        assert!(lines.iter().any(|line| line.trim_end() == "Groups:"), "{text}");
         assert!(
             lines.contains(&"1000".to_owned()) && lines.contains(&"/dev/null".to_owned()),
             "{text}"
@@ -347,12 +313,7 @@ async fn a_live_run_is_held_back_and_a_frozen_one_is_not() {
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
         let live = ran(order.clone()).await.run;
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
-        let frozen = ran(RunRequest {
-            mode: Mode::Frozen,
-            ..order
-        })
-        .await
-        .run;
+        let frozen = ran(RunRequest { mode: Mode::Frozen, ..order }).await.run;
         println!(
             "{}: live {:?} (active {:?}, {} KiB), frozen {:?} ({} KiB)",
             filesystem.name(),
@@ -372,13 +333,7 @@ async fn a_live_run_is_held_back_and_a_frozen_one_is_not() {
         );
         assert!(live.duration > Duration::from_millis(1700), "{live:?}");
         // Time in which it was paused or waited for a processor is not its own.
-        assert!(
-            live.active + Duration::from_millis(300) < live.duration,
-            "{live:?}"
-        );
-        assert!(
-            frozen.active == frozen.duration && frozen.duration < live.duration,
-            "{frozen:?}"
-        );
+        assert!(live.active + Duration::from_millis(300) < live.duration, "{live:?}");
+        assert!(frozen.active == frozen.duration && frozen.duration < live.duration, "{frozen:?}");
     }
 }

@@ -26,43 +26,23 @@ const BEFORE_MOUNTED: usize = 3;
 
 /// So many reads are answered; all later reads hang.
 fn hang_after(served: &FuseServer, reads: usize) {
-    served.fault(vec![Fault {
-        effect: Effect::Hang,
-        after: reads,
-        ..Fault::reads(0..1 << 40)
-    }]);
+    served.fault(vec![Fault { effect: Effect::Hang, after: reads, ..Fault::reads(0..1 << 40) }]);
 }
 
 async fn hangs(served: &FuseServer) {
-    eventually(
-        "a read waits in the middle of the run",
-        CHECK_LIMIT,
-        async || (served.held() > 0).then_some(()),
-    )
+    eventually("a read waits in the middle of the run", CHECK_LIMIT, async || {
+        (served.held() > 0).then_some(())
+    })
     .await;
 }
 
 #[track_caller]
 fn is_inconclusive(check: &Check) {
-    println!(
-        "{}: {:?}: {}",
-        check.filesystem,
-        check.verdict(),
-        check.reason
-    );
-    assert!(
-        matches!(check.verdict(), Verdict::Failed | Verdict::Inconclusive),
-        "{check:#?}"
-    );
+    println!("{}: {:?}: {}", check.filesystem, check.verdict(), check.reason);
+    assert!(matches!(check.verdict(), Verdict::Failed | Verdict::Inconclusive), "{check:#?}");
     assert!(!check.reason.is_empty(), "{check:#?}");
     // Also where the kernel log cannot be read, which would otherwise decide.
-    assert!(
-        check
-            .runs
-            .iter()
-            .all(|run| run.ballot() != Ballot::Findings),
-        "{check:#?}"
-    );
+    assert!(check.runs.iter().all(|run| run.ballot() != Ballot::Findings), "{check:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,28 +51,17 @@ async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
         let testbed = Testbed::new();
         let (served, disk) = on_a_server(&testbed, filesystem);
         let other = Volume::mount(&testbed, testbed.ext4("other.img", 64, &[]), "ext4", "");
-        let daemon = start(
-            &testbed,
-            &format!("{ON_DEMAND}at_once = 2\ntimeout = \"10s\"\n"),
-        )
-        .await;
+        let daemon = start(&testbed, &format!("{ON_DEMAND}at_once = 2\ntimeout = \"10s\"\n")).await;
         hang_after(&served, BEFORE);
         // Forced: otherwise the check would be stopped as soon as the device counts as stalled.
         let begun = begin(
             &daemon.client,
-            StartCheckRequest {
-                force: true,
-                ..of_device(&disk, filesystem)
-            },
+            StartCheckRequest { force: true, ..of_device(&disk, filesystem) },
         )
         .await;
         hangs(&served).await;
         let since = Instant::now();
-        expect(
-            &check(&daemon.client, of(&other.at)).await,
-            Verdict::Clean,
-            Mode::Live,
-        );
+        expect(&check(&daemon.client, of(&other.at)).await, Verdict::Clean, Mode::Live);
         let failed = loop {
             let started = Instant::now();
             daemon.client.node().await;
@@ -102,22 +71,14 @@ async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
                 "an answer took {:?}",
                 started.elapsed()
             );
-            assert!(
-                matches!(now.verdict(), Verdict::Unspecified | Verdict::Failed),
-                "{now:#?}"
-            );
+            assert!(matches!(now.verdict(), Verdict::Unspecified | Verdict::Failed), "{now:#?}");
             if now.state() == State::Ended {
                 break now;
             }
             assert!(since.elapsed() < CHECK_LIMIT, "it does not end: {now:#?}");
             pause(Duration::from_millis(100)).await;
         };
-        println!(
-            "{}: after {:?}: {}",
-            filesystem.name(),
-            since.elapsed(),
-            failed.reason
-        );
+        println!("{}: after {:?}: {}", filesystem.name(), since.elapsed(), failed.reason);
         expect(&failed, Verdict::Failed, Mode::Unmounted);
         assert!(!failed.cancelled && !failed.runs.is_empty(), "{failed:#?}");
         assert!(
@@ -130,28 +91,18 @@ async fn a_device_that_hangs_during_a_run_times_out_and_delays_nothing_else() {
         // The verdict alone proves nothing: the check must have started and reached its own
         // time-out.
         assert!(
-            failed
-                .runs
-                .iter()
-                .any(|run| run.output_bytes > 0 || run.bytes_read > 0),
+            failed.runs.iter().any(|run| run.output_bytes > 0 || run.bytes_read > 0),
             "{failed:#?}"
         );
         // Other checks still run while it hangs without a check that waits for it.
-        expect(
-            &check(&daemon.client, of(&other.at)).await,
-            Verdict::Clean,
-            Mode::Live,
-        );
+        expect(&check(&daemon.client, of(&other.at)).await, Verdict::Clean, Mode::Live);
 
         served.fault(Vec::new());
         nothing_is_left(&testbed, Some(&other)).await;
         eventually("another check of the device", CHECK_LIMIT, async || {
             let again = check(
                 &daemon.client,
-                StartCheckRequest {
-                    force: true,
-                    ..of_device(&disk, filesystem)
-                },
+                StartCheckRequest { force: true, ..of_device(&disk, filesystem) },
             )
             .await;
             if again.verdict() == Verdict::Failed {

@@ -19,10 +19,7 @@ use crate::support::{FuseServer, Mode as Server, SOON, Testbed, eventually};
 
 #[track_caller]
 fn is_inconclusive(check: &diskvitals::api::wire::Check) {
-    assert!(
-        matches!(check.verdict(), Verdict::Failed | Verdict::Inconclusive),
-        "{check:#?}"
-    );
+    assert!(matches!(check.verdict(), Verdict::Failed | Verdict::Inconclusive), "{check:#?}");
     assert!(!check.reason.is_empty(), "{check:#?}");
 }
 
@@ -41,10 +38,7 @@ async fn a_check_whose_device_fails_or_hangs_is_inconclusive() {
 
         // The check is not answered, but the daemon answers and ends in time.
         run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
-        served.fault(vec![Fault {
-            effect: Effect::Hang,
-            ..Fault::reads(0..1 << 40)
-        }]);
+        served.fault(vec![Fault { effect: Effect::Hang, ..Fault::reads(0..1 << 40) }]);
         let begun = begin(
             &daemon.client,
             diskvitals::api::wire::StartCheckRequest {
@@ -56,11 +50,7 @@ async fn a_check_whose_device_fails_or_hangs_is_inconclusive() {
         for _ in 0..20 {
             let started = Instant::now();
             daemon.client.node().await;
-            assert!(
-                started.elapsed() < Duration::from_secs(3),
-                "{:?}",
-                started.elapsed()
-            );
+            assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
             crate::support::pause(Duration::from_millis(50)).await;
         }
         cancel(&daemon.client, &begun.id).await;
@@ -80,10 +70,7 @@ async fn a_daemon_with_a_check_that_hangs_ends_in_time() {
     let disk = testbed.attach(&served.file());
     let daemon = start(&testbed, ON_DEMAND).await;
     run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
-    served.fault(vec![Fault {
-        effect: Effect::Hang,
-        ..Fault::reads(0..1 << 40)
-    }]);
+    served.fault(vec![Fault { effect: Effect::Hang, ..Fault::reads(0..1 << 40) }]);
     let begun = begin(&daemon.client, of_device(&disk, Filesystem::Ext4)).await;
     phase(&daemon.client, &begun.id, "run").await;
     assert!(daemon.stop().await < Duration::from_secs(10));
@@ -97,17 +84,11 @@ async fn a_check_whose_device_fails_during_a_run_is_inconclusive() {
         let testbed = Testbed::new();
         let (served, disk) = on_a_server(&testbed, filesystem);
         let daemon = start(&testbed, ON_DEMAND).await;
-        served.fault(vec![Fault {
-            after: 12,
-            ..Fault::reads(0..1 << 40)
-        }]);
+        served.fault(vec![Fault { after: 12, ..Fault::reads(0..1 << 40) }]);
         let check = check(&daemon.client, of_device(&disk, filesystem)).await;
         is_inconclusive(&check);
         // The kernel's records about the drive may stop the check before its checker has ended.
-        assert!(
-            !check.runs.is_empty() || check.reason.contains("IoErrors"),
-            "{check:#?}"
-        );
+        assert!(!check.runs.is_empty() || check.reason.contains("IoErrors"), "{check:#?}");
         served.set(Server::Fail);
         nothing_is_left(&testbed, None).await;
         daemon.stop().await;
@@ -116,19 +97,15 @@ async fn a_check_whose_device_fails_during_a_run_is_inconclusive() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_check_whose_checker_is_killed_crashes_or_lacks_memory_is_inconclusive() {
-    for body in [
-        "kill -KILL $$",
-        "kill -SEGV $$",
-        "exec dd if=/dev/zero of=/dev/null bs=600M count=1",
-    ] {
+    for body in
+        ["kill -KILL $$", "kill -SEGV $$", "exec dd if=/dev/zero of=/dev/null bs=600M count=1"]
+    {
         let testbed = Testbed::new();
         let script = Script::new(&testbed, body);
         let disk = make(&testbed, Filesystem::Ext4);
-        let daemon = start(
-            &testbed,
-            &format!("{ON_DEMAND}memory_bytes = 268435456\n{}", script.tools()),
-        )
-        .await;
+        let daemon =
+            start(&testbed, &format!("{ON_DEMAND}memory_bytes = 268435456\n{}", script.tools()))
+                .await;
         let unmounted = check(&daemon.client, of_device(&disk, Filesystem::Ext4)).await;
         assert_eq!(unmounted.verdict(), Verdict::Failed, "{unmounted:#?}");
         let volume = Volume::mount(&testbed, disk, "ext4", "");
@@ -179,14 +156,9 @@ async fn a_filesystem_has_one_check_at_a_time_and_others_wait_in_the_queue() {
     let other = Volume::mount(&testbed, testbed.ext4("f.img", 64, &[]), "ext4", "");
     let first = begin(&daemon.client, of(&one.at)).await;
     phase(&daemon.client, &first.id, "live run").await;
-    let again = try_begin(&daemon.client, &of(&one.at))
-        .await
-        .expect_err("one at a time");
+    let again = try_begin(&daemon.client, &of(&one.at)).await.expect_err("one at a time");
     assert!(
-        matches!(
-            again.code(),
-            tonic::Code::FailedPrecondition | tonic::Code::AlreadyExists
-        ),
+        matches!(again.code(), tonic::Code::FailedPrecondition | tonic::Code::AlreadyExists),
         "{again}"
     );
     let second = begin(&daemon.client, of(&other.at)).await;
@@ -209,19 +181,11 @@ async fn a_filesystem_has_one_check_at_a_time_and_others_wait_in_the_queue() {
 async fn checks_that_are_queued_run_one_after_the_other_to_their_ends() {
     let testbed = Testbed::new();
     let script = Script::by_turns(&testbed);
-    let daemon = start(
-        &testbed,
-        &format!("{ON_DEMAND}at_once = 1\n{}", script.tools()),
-    )
-    .await;
+    let daemon = start(&testbed, &format!("{ON_DEMAND}at_once = 1\n{}", script.tools())).await;
     let disks = [1, 2, 3].map(|number| testbed.ext4(&format!("{number}.img"), 64, &[]));
     let mut ids = Vec::new();
     for disk in &disks {
-        ids.push(
-            begin(&daemon.client, of_device(disk, Filesystem::Ext4))
-                .await
-                .id,
-        );
+        ids.push(begin(&daemon.client, of_device(disk, Filesystem::Ext4)).await.id);
     }
     let path = script.path.display().to_string();
     for (at, id) in ids.iter().enumerate() {
@@ -249,11 +213,7 @@ async fn checks_that_are_queued_run_one_after_the_other_to_their_ends() {
         })
         .await;
         // A check as strong as the script's that raised the finding.
-        assert_eq!(
-            (over.verdict(), over.runs.len()),
-            (Verdict::Corrupted, 1),
-            "{over:#?}"
-        );
+        assert_eq!((over.verdict(), over.runs.len()), (Verdict::Corrupted, 1), "{over:#?}");
     }
     let ends: Vec<_> = begin_and_end(&daemon.client, &ids).await;
     let in_order = |pair: &[(Moment, Moment)]| pair[0].1 <= pair[1].0;

@@ -33,11 +33,8 @@ pub const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem:
 pub const ON_DEMAND: &str = "[checks]\nfreeze = \"on-demand\"\n";
 
 pub fn configure(testbed: &Testbed, checks: &str) {
-    std::fs::write(
-        testbed.path("diskvitals.toml"),
-        format!("{}{checks}", config()),
-    )
-    .expect("the configuration");
+    std::fs::write(testbed.path("diskvitals.toml"), format!("{}{checks}", config()))
+        .expect("the configuration");
 }
 
 pub async fn start(testbed: &Testbed, checks: &str) -> Daemon {
@@ -57,11 +54,7 @@ impl Volume {
         let at = testbed.path(format!("mnt/{}", disk.name()));
         mount_device(&disk.device, fs_type, &at, options);
         let kept = OpenMount::open(&HostPath::from(at.as_path())).expect("opens");
-        Volume {
-            disk,
-            at,
-            kept: Some(kept),
-        }
+        Volume { disk, at, kept: Some(kept) }
     }
 
     /// With some files.
@@ -93,10 +86,9 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         match self.kept.as_ref().map(OpenMount::thaw) {
-            Some(Ok(())) => eprintln!(
-                "{} was left frozen, and is thawed by the test",
-                self.at.display()
-            ),
+            Some(Ok(())) => {
+                eprintln!("{} was left frozen, and is thawed by the test", self.at.display())
+            }
             None | Some(Err(Errno::EINVAL)) => {}
             Some(Err(errno)) => eprintln!("thawing {}: {errno}", self.at.display()),
         }
@@ -130,10 +122,7 @@ pub fn on_a_server(testbed: &Testbed, filesystem: Filesystem) -> (FuseServer, Di
     let disk = filled(testbed, filesystem, 1000);
     disk.detach();
     let served = FuseServer::mount(&testbed.path("fuse"), &disk.image);
-    let disk = Disk {
-        image: disk.image,
-        ..testbed.attach(&served.file())
-    };
+    let disk = Disk { image: disk.image, ..testbed.attach(&served.file()) };
     run("/usr/sbin/blockdev", &[&"--flushbufs", &disk.device]);
     (served, disk)
 }
@@ -150,46 +139,30 @@ pub fn fill(at: &Path, files: usize) {
 // --- requests
 
 pub fn of(target: &Path) -> StartCheckRequest {
-    StartCheckRequest {
-        target: target.display().to_string(),
-        ..Default::default()
-    }
+    StartCheckRequest { target: target.display().to_string(), ..Default::default() }
 }
 
 /// Without udev the node does not know the content of a device that is not mounted.
 pub fn of_device(disk: &Disk, filesystem: Filesystem) -> StartCheckRequest {
-    StartCheckRequest {
-        filesystem: filesystem.name().to_owned(),
-        ..of(&disk.device)
-    }
+    StartCheckRequest { filesystem: filesystem.name().to_owned(), ..of(&disk.device) }
 }
 
 pub fn frozen(request: StartCheckRequest) -> StartCheckRequest {
-    StartCheckRequest {
-        freeze: true,
-        ..request
-    }
+    StartCheckRequest { freeze: true, ..request }
 }
 
 pub async fn try_begin(client: &Client, request: &StartCheckRequest) -> Result<Check, Status> {
-    client
-        .checks()
-        .start_check(request.clone())
-        .await
-        .map(tonic::Response::into_inner)
+    client.checks().start_check(request.clone()).await.map(tonic::Response::into_inner)
 }
 
 /// As soon as the target is known: it was created a moment ago.
 pub async fn begin(client: &Client, request: StartCheckRequest) -> Check {
-    eventually(
-        &format!("{} can be checked", request.target),
-        SOON,
-        async || match try_begin(client, &request).await {
+    eventually(&format!("{} can be checked", request.target), SOON, async || {
+        match try_begin(client, &request).await {
             Ok(check) => Some(check),
             Err(status) => {
-                let unknown = status
-                    .message()
-                    .contains("no block device of this node is beneath it");
+                let unknown =
+                    status.message().contains("no block device of this node is beneath it");
                 assert!(
                     unknown
                         || matches!(
@@ -200,16 +173,13 @@ pub async fn begin(client: &Client, request: StartCheckRequest) -> Check {
                 );
                 None
             }
-        },
-    )
+        }
+    })
     .await
 }
 
 pub async fn get(client: &Client, id: &str) -> Check {
-    let request = GetCheckRequest {
-        id: id.to_owned(),
-        without_output: false,
-    };
+    let request = GetCheckRequest { id: id.to_owned(), without_output: false };
     client
         .checks()
         .get_check(request)
@@ -247,10 +217,7 @@ pub async fn phase(client: &Client, id: &str, text: &str) -> Check {
             if check.phase.contains(text) {
                 return check;
             }
-            assert!(
-                check.state() != State::Ended,
-                "it has ended before `{text}`: {check:#?}"
-            );
+            assert!(check.state() != State::Ended, "it has ended before `{text}`: {check:#?}");
             last = Some(check);
             crate::support::pause(Duration::from_millis(20)).await;
         }
@@ -274,32 +241,24 @@ pub async fn check(client: &Client, request: StartCheckRequest) -> Check {
 /// Repeats until the daemon knows how the filesystem is mounted: a check that started before is
 /// inconclusive and says why.
 pub async fn check_as(client: &Client, request: StartCheckRequest, mode: Mode) -> Check {
-    eventually(
-        "it is known to be mounted so",
-        SOON + CHECK_LIMIT,
-        async || {
-            let check = check(client, request.clone()).await;
-            if check.mode() != mode || check.reason.contains("while it was checked") {
-                // A filesystem that was live at first and is read-only now gives a weaker verdict,
-                // never a wrong one.
-                let weaker = check.mode() == Mode::Live && check.verdict() == Verdict::Clean;
-                let nothing = matches!(check.verdict(), Verdict::Inconclusive | Verdict::Failed);
-                assert!(weaker || nothing, "of another mode than it was: {check:#?}");
-                return None;
-            }
-            Some(check)
-        },
-    )
+    eventually("it is known to be mounted so", SOON + CHECK_LIMIT, async || {
+        let check = check(client, request.clone()).await;
+        if check.mode() != mode || check.reason.contains("while it was checked") {
+            // A filesystem that was live at first and is read-only now gives a weaker verdict,
+            // never a wrong one.
+            let weaker = check.mode() == Mode::Live && check.verdict() == Verdict::Clean;
+            let nothing = matches!(check.verdict(), Verdict::Inconclusive | Verdict::Failed);
+            assert!(weaker || nothing, "of another mode than it was: {check:#?}");
+            return None;
+        }
+        Some(check)
+    })
     .await
 }
 
 #[track_caller]
 pub fn expect(check: &Check, verdict: Verdict, mode: Mode) {
-    assert_eq!(
-        (check.verdict(), check.mode()),
-        (verdict, mode),
-        "{check:#?}"
-    );
+    assert_eq!((check.verdict(), check.mode()), (verdict, mode), "{check:#?}");
     assert!(!check.reason.is_empty(), "{check:#?}");
 }
 
@@ -332,8 +291,7 @@ pub async fn freezer(testbed: &Testbed) -> i32 {
         let found = diskvitals::host::intents::find(&testbed.path("run/freeze")).ok()?;
         let intent = found.first()?.intent.clone()?;
         let text = std::fs::read_to_string(notes(testbed).first()?).ok()?;
-        text.contains("frozen")
-            .then_some(i32::try_from(intent.pid).expect("a process"))
+        text.contains("frozen").then_some(i32::try_from(intent.pid).expect("a process"))
     })
     .await
 }
@@ -344,16 +302,12 @@ pub async fn nothing_is_left(testbed: &Testbed, volume: Option<&Volume>) {
         volume.is_writable(SOON).await;
     }
     let script = testbed.path("checker").display().to_string();
-    eventually(
-        "neither note nor checker nor loop is left",
-        SOON,
-        async || {
-            let nothing = notes(testbed).is_empty()
-                && processes(&script).is_empty()
-                && loops_over(testbed).is_empty();
-            nothing.then_some(())
-        },
-    )
+    eventually("neither note nor checker nor loop is left", SOON, async || {
+        let nothing = notes(testbed).is_empty()
+            && processes(&script).is_empty()
+            && loops_over(testbed).is_empty();
+        nothing.then_some(())
+    })
     .await;
 }
 
@@ -394,10 +348,7 @@ impl Script {
     }
 
     pub fn new(testbed: &Testbed, body: &str) -> Script {
-        let script = Script {
-            turn: testbed.path("turn"),
-            path: testbed.path("checker"),
-        };
+        let script = Script { turn: testbed.path("turn"), path: testbed.path("checker") };
         script.turn_to(0);
         let version =
             "case \"$*\" in -V|--version) echo 'e2fsck 1.47.0 (5-Feb-2023)' >&2; exit 0;; esac";

@@ -38,24 +38,12 @@ async fn a_healthy_filesystem_is_clean_in_every_mode_and_nothing_is_written() {
         let mut volume = Volume::mount(&testbed, disk, filesystem.name(), "");
         volume.umount();
         nix::unistd::sync();
-        mount_with(
-            &volume.disk.device,
-            filesystem.name(),
-            &volume.at,
-            MsFlags::MS_RDONLY,
-            "",
-        );
-        let before = (
-            digest(&volume.disk.image, &[]),
-            sectors_written(volume.disk.name()),
-        );
+        mount_with(&volume.disk.device, filesystem.name(), &volume.at, MsFlags::MS_RDONLY, "");
+        let before = (digest(&volume.disk.image, &[]), sectors_written(volume.disk.name()));
         let read_only = check_as(&daemon.client, of(&volume.at), Mode::ReadOnly).await;
         expect(&read_only, Verdict::Clean, Mode::ReadOnly);
         assert_eq!(
-            (
-                digest(&volume.disk.image, &[]),
-                sectors_written(volume.disk.name())
-            ),
+            (digest(&volume.disk.image, &[]), sectors_written(volume.disk.name())),
             before,
             "{}",
             filesystem.name()
@@ -81,9 +69,8 @@ async fn under_load_a_frozen_run_is_clean_and_a_live_run_reports_no_damage() {
         let live = check(&daemon.client, of(&volume.at)).await;
         assert_ne!(live.verdict(), Verdict::Corrupted, "{live:#?}");
         let frozen = check(&daemon.client, frozen(of(&volume.at))).await;
-        let written = tokio::task::spawn_blocking(move || load.stop())
-            .await
-            .expect("it does not panic");
+        let written =
+            tokio::task::spawn_blocking(move || load.stop()).await.expect("it does not panic");
         assert_eq!(frozen.verdict(), Verdict::Clean, "{frozen:#?}");
         assert!(
             frozen
@@ -93,10 +80,7 @@ async fn under_load_a_frozen_run_is_clean_and_a_live_run_reports_no_damage() {
                 .all(|run| run.held.is_some()),
             "{frozen:#?}"
         );
-        assert!(
-            written.stuck == 0 && written.longest < Duration::from_secs(8),
-            "{written:?}"
-        );
+        assert!(written.stuck == 0 && written.longest < Duration::from_secs(8), "{written:?}");
         nothing_is_left(&testbed, Some(&volume)).await;
         daemon.stop().await;
     }
@@ -107,20 +91,12 @@ const DRIVER: &str = "c.csi.example.com";
 /// Damage that the kernel does not read: the filesystem is mounted read-only.
 fn damage(filesystem: Filesystem, device: &std::path::Path, inode: u64) {
     match filesystem {
-        Filesystem::Ext4 => drop(run(
-            "/usr/sbin/debugfs",
-            &[&"-w", &"-R", &format!("clri <{inode}>"), &device],
-        )),
+        Filesystem::Ext4 => {
+            drop(run("/usr/sbin/debugfs", &[&"-w", &"-R", &format!("clri <{inode}>"), &device]))
+        }
         _ => drop(run(
             "/usr/sbin/xfs_db",
-            &[
-                &"-x",
-                &"-c",
-                &format!("inode {inode}"),
-                &"-c",
-                &"write -d core.nblocks 77",
-                &device,
-            ],
+            &[&"-x", &"-c", &format!("inode {inode}"), &"-c", &"write -d core.nblocks 77", &device],
         )),
     }
 }
@@ -128,10 +104,9 @@ fn damage(filesystem: Filesystem, device: &std::path::Path, inode: u64) {
 fn repair(filesystem: Filesystem, device: &std::path::Path) {
     match filesystem {
         // 1: errors were corrected.
-        Filesystem::Ext4 => drop(run(
-            "/bin/sh",
-            &[&"-c", &"e2fsck -fy \"$0\"; [ $? -le 1 ]", &device],
-        )),
+        Filesystem::Ext4 => {
+            drop(run("/bin/sh", &[&"-c", &"e2fsck -fy \"$0\"; [ $? -le 1 ]", &device]))
+        }
         _ => drop(run("/usr/sbin/xfs_repair", &[&device])),
     }
 }
@@ -161,17 +136,12 @@ async fn proven_damage_is_a_finding_until_a_check_as_strong_is_clean_or_ext4_rec
         let id = format!("csi:{DRIVER}/v");
         let found = check_as(&daemon.client, of(&staging), Mode::ReadOnly).await;
         expect(&found, Verdict::Corrupted, Mode::ReadOnly);
-        assert!(
-            found.runs.iter().any(|run| !run.findings.is_empty()),
-            "{found:#?}"
-        );
+        assert!(found.runs.iter().any(|run| !run.findings.is_empty()), "{found:#?}");
         let raised = daemon.client.raised(&id, "FilesystemCorrupted", SOON).await;
         assert_eq!(raised.severity(), Severity::Bad, "{raised:#?}");
         assert!(
-            matches!(
-                raised.status(),
-                FindingStatus::DataLoss | FindingStatus::Degraded
-            ) && !raised.evidence.is_empty(),
+            matches!(raised.status(), FindingStatus::DataLoss | FindingStatus::Degraded)
+                && !raised.evidence.is_empty(),
             "{raised:#?}"
         );
 
@@ -184,12 +154,7 @@ async fn proven_damage_is_a_finding_until_a_check_as_strong_is_clean_or_ext4_rec
             (Verdict::Corrupted, found.runs.len()),
             "{remembered:#?}"
         );
-        assert!(
-            history(&daemon.client)
-                .await
-                .iter()
-                .any(|check| check.id == found.id)
-        );
+        assert!(history(&daemon.client).await.iter().any(|check| check.id == found.id));
         daemon.client.raised(&id, "FilesystemCorrupted", SOON).await;
 
         let unmount = || {
@@ -241,34 +206,18 @@ async fn damage_on_a_mounted_ext4_is_confirmed_by_two_frozen_runs_a_minute_apart
     let volume = Volume::mount(&testbed, volume.disk.clone(), "ext4", "");
     let started = tokio::time::Instant::now();
     let begun = begin(&daemon.client, frozen(of(&volume.at))).await;
-    let waiting = eventually(
-        "it waits between its frozen runs",
-        CHECK_LIMIT,
-        async || {
-            Some(get(&daemon.client, &begun.id).await)
-                .filter(|check| check.state() == State::Waiting && !check.runs.is_empty())
-        },
-    )
+    let waiting = eventually("it waits between its frozen runs", CHECK_LIMIT, async || {
+        Some(get(&daemon.client, &begun.id).await)
+            .filter(|check| check.state() == State::Waiting && !check.runs.is_empty())
+    })
     .await;
     assert_eq!(waiting.mode(), Mode::Frozen, "{waiting:#?}");
     // No writer is held between the runs.
     volume.is_writable(SOON).await;
-    let found = ended(
-        &daemon.client,
-        &begun.id,
-        CHECK_LIMIT + Duration::from_secs(90),
-    )
-    .await;
+    let found = ended(&daemon.client, &begun.id, CHECK_LIMIT + Duration::from_secs(90)).await;
     expect(&found, Verdict::Corrupted, Mode::Frozen);
     assert!(started.elapsed() >= Duration::from_secs(60));
-    assert_eq!(
-        found
-            .runs
-            .iter()
-            .filter(|run| run.mode() == Mode::Frozen)
-            .count(),
-        2
-    );
+    assert_eq!(found.runs.iter().filter(|run| run.mode() == Mode::Frozen).count(), 2);
     nothing_is_left(&testbed, Some(&volume)).await;
     daemon.stop().await;
 }
@@ -280,24 +229,18 @@ async fn a_policy_of_never_freezing_overrides_a_request_to_freeze() {
     let daemon = Daemon::start_with(&Arguments::of(&testbed)).await;
     let volume = Volume::filled(&testbed, Filesystem::Xfs);
     let request = frozen(of(&volume.at));
-    let refused = eventually("an answer", SOON, async || match super::fixture::try_begin(
-        &daemon.client,
-        &request,
-    )
-    .await
-    {
-        Err(status) if status.code() == tonic::Code::NotFound => None,
-        answer => Some(answer),
+    let refused = eventually("an answer", SOON, async || {
+        match super::fixture::try_begin(&daemon.client, &request).await {
+            Err(status) if status.code() == tonic::Code::NotFound => None,
+            answer => Some(answer),
+        }
     })
     .await;
     match refused {
         Err(status) => assert!(status.message().contains("freeze"), "{status}"),
         Ok(check) => {
             let check = ended(&daemon.client, &check.id, CHECK_LIMIT).await;
-            assert!(
-                check.runs.iter().all(|run| run.mode() == Mode::Live),
-                "{check:#?}"
-            );
+            assert!(check.runs.iter().all(|run| run.mode() == Mode::Live), "{check:#?}");
         }
     }
     daemon.stop().await;

@@ -34,11 +34,7 @@ impl Node {
     async fn start(more: &str) -> Node {
         let testbed = Testbed::new();
         let (daemon, shim) = both(&testbed, more).await;
-        Node {
-            testbed,
-            daemon,
-            _shim: shim,
-        }
+        Node { testbed, daemon, _shim: shim }
     }
 
     async fn volume(&self, name: &str) -> Volume {
@@ -91,10 +87,7 @@ pub(crate) async fn order(agent: &Path, id: &str, uids: &[&str]) -> StaleCleanin
 
 fn uid(target: &Path) -> String {
     let parts: Vec<_> = target.iter().map(|part| part.to_string_lossy()).collect();
-    let at = parts
-        .iter()
-        .position(|part| part == "pods")
-        .expect("a pod's path");
+    let at = parts.iter().position(|part| part == "pods").expect("a pod's path");
     parts[at + 1].to_string()
 }
 
@@ -112,11 +105,7 @@ async fn what_is_left_of_a_listed_pod_is_unmounted_and_the_volume_keeps_its_data
     let volume = node.volume("a").await;
     let uid = uid(&volume.target);
     std::fs::write(volume.target.join("file"), "data").expect("written");
-    assert_eq!(
-        node.state(&uid).await.0,
-        State::InUse,
-        "its record is there"
-    );
+    assert_eq!(node.state(&uid).await.0, State::InUse, "its record is there");
     forget(&volume);
     node.until(&uid, State::Cleaned).await;
     assert_eq!(mounts_below(node.testbed.kubelet.root()), [""; 0]);
@@ -137,10 +126,7 @@ async fn without_permission_nothing_is_unmounted() {
     let volume = node.volume("a").await;
     forget(&volume);
     let (state, path) = node.state(&uid(&volume.target)).await;
-    assert_eq!(
-        (state, path),
-        (State::OrdersOff, volume.target.display().to_string())
-    );
+    assert_eq!((state, path), (State::OrdersOff, volume.target.display().to_string()));
     assert_eq!(mounts_below(node.testbed.kubelet.root()).len(), 2);
 }
 
@@ -153,10 +139,7 @@ async fn a_process_that_holds_the_mount_is_named_and_its_end_frees_it() {
     let file = std::fs::File::create(&path).expect("a file");
     forget(&volume);
     let detail = node.until(&uid, State::Held).await;
-    assert!(
-        detail.contains(&format!("{} (", std::process::id())),
-        "{detail}"
-    );
+    assert!(detail.contains(&format!("{} (", std::process::id())), "{detail}");
     assert!(detail.contains(&path.display().to_string()), "{detail}");
     assert_eq!(mounts_below(node.testbed.kubelet.root()).len(), 2);
     drop(file);
@@ -175,10 +158,7 @@ async fn a_pod_that_is_not_listed_and_one_that_exists_again_keep_their_mounts() 
         let pod = answer.pods.iter().find(|pod| pod.pod_uid == uid);
         pod.expect("one").state()
     };
-    assert_eq!(
-        (of(&others), of("no-such-pod")),
-        (State::InUse, State::Absent)
-    );
+    assert_eq!((of(&others), of("no-such-pod")), (State::InUse, State::Absent));
     node.until(&uid, State::Cleaned).await;
     let left = mounts_below(node.testbed.kubelet.root());
     let expected = [&other.staging, &other.target].map(|path| path.display().to_string());
@@ -193,18 +173,12 @@ impl Container {
     #[expect(clippy::disallowed_methods, reason = "it plays a container")]
     async fn start(testbed: &Testbed, commands: &str) -> Container {
         let ready = testbed.path("container-is-ready");
-        let script = format!(
-            "{commands} && touch '{}' && exec sleep 1000",
-            ready.display()
-        );
+        let script = format!("{commands} && touch '{}' && exec sleep 1000", ready.display());
         let mut command = std::process::Command::new("/usr/bin/unshare");
         command.args(["--mount", "--propagation", "slave", "sh", "-ec", &script]);
         let child = command.current_dir("/").spawn().expect("unshare starts");
         let container = Container(child);
-        eventually("its mounts are there", SOON, async || {
-            ready.exists().then_some(())
-        })
-        .await;
+        eventually("its mounts are there", SOON, async || ready.exists().then_some(())).await;
         std::fs::remove_file(&ready).expect("the file");
         container
     }
@@ -230,19 +204,13 @@ async fn a_container_keeps_a_directory_that_it_mounts_and_no_other_of_the_filesy
     for name in ["mine", "other"] {
         let directory = roots.join(name);
         std::fs::create_dir_all(&directory).expect("a folder");
-        more += &format!(
-            "[[static]]\nname = \"{name}\"\ndirectory = \"{}\"\n",
-            directory.display()
-        );
+        more +=
+            &format!("[[static]]\nname = \"{name}\"\ndirectory = \"{}\"\n", directory.display());
     }
     let (daemon, shim) = both(&testbed, &more).await;
     let volume = claim(&testbed, "mine", "mine", ext4());
     volume.up(&shim.csi).await;
-    let node = Node {
-        testbed,
-        daemon,
-        _shim: shim,
-    };
+    let node = Node { testbed, daemon, _shim: shim };
     let uid = uid(&volume.target);
 
     // As the daemon's own container: the whole host again, and other directories.
@@ -258,10 +226,8 @@ async fn a_container_keeps_a_directory_that_it_mounts_and_no_other_of_the_filesy
     let holder = Container::start(&node.testbed, &commands).await;
     forget(&volume);
     let detail = node.until(&uid, State::Held).await;
-    let named = format!(
-        "{} (sleep) has it mounted at /mnt in a namespace of its own",
-        holder.pid()
-    );
+    let named =
+        format!("{} (sleep) has it mounted at /mnt in a namespace of its own", holder.pid());
     assert!(detail.contains(&named), "{detail}");
     drop(holder);
     node.until(&uid, State::Cleaned).await;

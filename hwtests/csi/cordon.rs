@@ -28,10 +28,8 @@ async fn a_failing_drive_below_the_pool_takes_no_new_volumes_until_its_errors_ar
     let (daemon, shim) = both(&testbed, "").await;
     let (csi, client) = (&shim.csi, &daemon.client);
     let drive = client.drive_named(disk.name()).await.id;
-    eventually("the pool has room", SOON, async || {
-        capacity(csi).await.filter(|bytes| *bytes > 0)
-    })
-    .await;
+    eventually("the pool has room", SOON, async || capacity(csi).await.filter(|bytes| *bytes > 0))
+        .await;
     let old = csi.create("pvc-old", 4 * MIB, ext4()).await.expect("made");
 
     // Sectors at the end, where the filesystem has nothing yet.
@@ -42,10 +40,7 @@ async fn a_failing_drive_below_the_pool_takes_no_new_volumes_until_its_errors_ar
     };
     let bad = fail_until(&disk.device, &[241, 243, 245], bad).await;
     assert_eq!(capacity(csi).await, Some(0));
-    let refused = csi
-        .create("pvc-new", 4 * MIB, ext4())
-        .await
-        .expect_err("the pool is cordoned");
+    let refused = csi.create("pvc-new", 4 * MIB, ext4()).await.expect_err("the pool is cordoned");
     assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
     for part in [disk.name(), "IoErrors since", "has no redundancy"] {
         assert!(refused.message().contains(part), "{refused:?}");
@@ -53,15 +48,8 @@ async fn a_failing_drive_below_the_pool_takes_no_new_volumes_until_its_errors_ar
     let node = client.node().await;
     assert_eq!(node.pool_cordons[0].drive_id, drive, "{node:#?}");
 
-    client
-        .acknowledge(&bad.id, "ordered")
-        .await
-        .expect("acknowledged");
-    assert_eq!(
-        capacity(csi).await,
-        Some(0),
-        "an acknowledgement does not lift it"
-    );
+    client.acknowledge(&bad.id, "ordered").await.expect("acknowledged");
+    assert_eq!(capacity(csi).await, Some(0), "an acknowledgement does not lift it");
     // The old volume is used as before.
     let old = claim(&testbed, &old, "pvc-old", ext4());
     old.up(csi).await;

@@ -26,14 +26,8 @@ enum Call {
     Delete,
 }
 
-const CALLS: [Call; 6] = [
-    Call::Create,
-    Call::Stage,
-    Call::Publish,
-    Call::Unpublish,
-    Call::Unstage,
-    Call::Delete,
-];
+const CALLS: [Call; 6] =
+    [Call::Create, Call::Stage, Call::Publish, Call::Unpublish, Call::Unstage, Call::Delete];
 
 /// A volume in the middle of its life.
 struct Lifecycle<'a> {
@@ -46,12 +40,7 @@ impl Lifecycle<'_> {
     async fn send(&mut self, csi: &Csi, call: Call) -> Result<(), Status> {
         if call == Call::Create {
             let handle = csi.create("pvc-a", SIZE, self.capability.clone()).await?;
-            self.volume = Some(claim(
-                self.testbed,
-                &handle,
-                "pvc-a",
-                self.capability.clone(),
-            ));
+            self.volume = Some(claim(self.testbed, &handle, "pvc-a", self.capability.clone()));
             return Ok(());
         }
         let volume = self.volume.as_ref().expect("it was created");
@@ -113,11 +102,7 @@ async fn run_lifecycle(
         shim: Shim::start(&testbed, &[]).await,
         arguments,
     };
-    let mut lifecycle = Lifecycle {
-        testbed: &testbed,
-        capability,
-        volume: None,
-    };
+    let mut lifecycle = Lifecycle { testbed: &testbed, capability, volume: None };
     for call in CALLS {
         processes = kill(&mut lifecycle, call, processes).await;
         lifecycle.retry(&processes.shim.csi, call).await;
@@ -138,28 +123,19 @@ struct Processes {
 impl Processes {
     async fn daemon_killed(self) -> Processes {
         self.daemon.kill().await;
-        Processes {
-            daemon: Daemon::start_with(&self.arguments).await,
-            ..self
-        }
+        Processes { daemon: Daemon::start_with(&self.arguments).await, ..self }
     }
 
     async fn shim_killed(self, testbed: &Testbed) -> Processes {
         self.shim.kill().await;
-        Processes {
-            shim: Shim::start(testbed, &[]).await,
-            ..self
-        }
+        Processes { shim: Shim::start(testbed, &[]).await, ..self }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_daemon_killed_between_any_two_calls_continues_after_its_restart() {
     for capability in [ext4(), raw()] {
-        run_lifecycle(capability, async |_, _, processes| {
-            processes.daemon_killed().await
-        })
-        .await;
+        run_lifecycle(capability, async |_, _, processes| processes.daemon_killed().await).await;
     }
 }
 
@@ -205,10 +181,7 @@ async fn a_daemon_killed_during_staging_leaves_no_volume_half_staged() {
     let csi = shim.csi.clone();
     let mut volumes = Vec::new();
     for number in 0..8 {
-        let handle = csi
-            .create(&format!("pvc-{number}"), SIZE, ext4())
-            .await
-            .expect("made");
+        let handle = csi.create(&format!("pvc-{number}"), SIZE, ext4()).await.expect("made");
         volumes.push(claim(&testbed, &handle, &format!("pvc-{number}"), ext4()));
     }
     let mut coming = tokio::task::JoinSet::new();
@@ -224,10 +197,7 @@ async fn a_daemon_killed_during_staging_leaves_no_volume_half_staged() {
     let daemon = Daemon::start_with(&arguments).await;
     for volume in &volumes {
         eventually("it comes up", SOON, async || volume.stage(&csi).await.ok()).await;
-        eventually("it is published", SOON, async || {
-            volume.publish(&csi).await.ok()
-        })
-        .await;
+        eventually("it is published", SOON, async || volume.publish(&csi).await.ok()).await;
         std::fs::write(volume.target.join("file"), b"x").expect("written");
         volume.down(&csi).await;
     }

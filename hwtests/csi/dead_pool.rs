@@ -37,10 +37,7 @@ impl Pool {
         let testbed = Testbed::new();
         let image = testbed.image("drive.img", 400 << 20);
         let force = if fs_type == "xfs" { "-f" } else { "-F" };
-        run(
-            &format!("/usr/sbin/mkfs.{fs_type}"),
-            &[&"-q", &force, &image],
-        );
+        run(&format!("/usr/sbin/mkfs.{fs_type}"), &[&"-q", &force, &image]);
         let served = FuseServer::mount(&testbed.path("fuse"), &image);
         let disk = testbed.attach(&served.file());
         mount_device(&disk.device, fs_type, &testbed.path("pool"), "");
@@ -65,10 +62,8 @@ impl Pool {
     }
 
     async fn published(&self, capability: VolumeCapability) -> Volume {
-        let handle = done("create", || {
-            self.csi().create("pvc-a", 16 * MIB, capability.clone())
-        })
-        .await;
+        let handle =
+            done("create", || self.csi().create("pvc-a", 16 * MIB, capability.clone())).await;
         let volume = claim(&self.testbed, &handle, "pvc-a", capability);
         volume.up(self.csi()).await;
         volume
@@ -89,10 +84,7 @@ impl Pool {
 
     async fn restarted(self) -> Pool {
         self.daemon.kill().await;
-        Pool {
-            daemon: Daemon::start_with(&self.arguments).await,
-            ..self
-        }
+        Pool { daemon: Daemon::start_with(&self.arguments).await, ..self }
     }
 
     /// The drive works again, and the pool is mounted again.
@@ -102,17 +94,11 @@ impl Pool {
         self.served.set(Mode::Pass);
         umount(&folder);
         mount_device(&self.disk.device, self.fs_type, &folder, "");
-        Pool {
-            daemon: Daemon::start_with(&self.arguments).await,
-            ..self
-        }
+        Pool { daemon: Daemon::start_with(&self.arguments).await, ..self }
     }
 
     fn nothing_is_attached(&self) {
-        assert_eq!(
-            mounts_below(self.testbed.kubelet.root()),
-            Vec::<String>::new()
-        );
+        assert_eq!(mounts_below(self.testbed.kubelet.root()), Vec::<String>::new());
         assert_eq!(loops_below(&self.folder()), Vec::<String>::new());
     }
 
@@ -123,22 +109,15 @@ impl Pool {
             csi.health(&volume.handle).await.ok()
         })
         .await;
-        eventually(
-            "the record of the attachments is corrected",
-            SOON,
-            async || {
-                let mut left = std::fs::read_dir(self.folder().join("attachments")).ok()?;
-                left.next().is_none().then_some(())
-            },
-        )
+        eventually("the record of the attachments is corrected", SOON, async || {
+            let mut left = std::fs::read_dir(self.folder().join("attachments")).ok()?;
+            left.next().is_none().then_some(())
+        })
         .await;
         assert_eq!(images(&self.testbed).len(), 1);
         let volume = claim(&self.testbed, &volume.handle, "pvc-bb", volume.capability);
         volume.up(csi).await;
-        assert_eq!(
-            std::fs::read(volume.target.join("file")).expect("read"),
-            content
-        );
+        assert_eq!(std::fs::read(volume.target.join("file")).expect("read"), content);
         volume.down(csi).await;
         nothing_is_left(&self.testbed, csi).await;
         self.daemon.stop().await;
@@ -147,8 +126,7 @@ impl Pool {
 
 async fn within_limit<F: Future<Output = Result<(), Status>>>(what: &str, call: F) {
     let begun = Instant::now();
-    call.await
-        .unwrap_or_else(|status| panic!("{what}: {status}"));
+    call.await.unwrap_or_else(|status| panic!("{what}: {status}"));
     let took = begun.elapsed();
     println!("{what}: {took:?}");
     assert!(took < CALL_LIMIT / 2, "{what}: {took:?}");
@@ -156,19 +134,11 @@ async fn within_limit<F: Future<Output = Result<(), Status>>>(what: &str, call: 
 
 async fn ends(csi: &Csi, volume: &Volume) {
     for repeated in [false, true] {
-        within_limit(
-            &format!("unpublish, repeated {repeated}"),
-            volume.unpublish(csi),
-        )
-        .await;
+        within_limit(&format!("unpublish, repeated {repeated}"), volume.unpublish(csi)).await;
         assert!(!volume.target.exists(), "{}", volume.target.display());
     }
     for repeated in [false, true] {
-        within_limit(
-            &format!("unstage, repeated {repeated}"),
-            volume.unstage(csi),
-        )
-        .await;
+        within_limit(&format!("unstage, repeated {repeated}"), volume.unstage(csi)).await;
     }
 }
 
@@ -181,12 +151,7 @@ fn write_and_sync(file: &Path, content: &[u8]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_on_a_pool_whose_drive_dies_ends_and_its_volume_survives_the_return() {
-    for (fs_type, restart) in [
-        ("ext4", false),
-        ("ext4", true),
-        ("xfs", false),
-        ("xfs", true),
-    ] {
+    for (fs_type, restart) in [("ext4", false), ("ext4", true), ("xfs", false), ("xfs", true)] {
         println!("{fs_type}, the daemon restarted: {restart}");
         let mut pool = Pool::on(fs_type).await;
         let volume = pool.published(ext4()).await;
@@ -198,10 +163,7 @@ async fn a_pod_on_a_pool_whose_drive_dies_ends_and_its_volume_survives_the_retur
         let csi = pool.csi();
         ends(csi, &volume).await;
         pool.nothing_is_attached();
-        let refused = csi
-            .delete(&volume.handle)
-            .await
-            .expect_err("its disk is dead");
+        let refused = csi.delete(&volume.handle).await.expect_err("its disk is dead");
         assert!(
             ["Input/output error", "Read-only file system"]
                 .iter()
@@ -210,10 +172,7 @@ async fn a_pod_on_a_pool_whose_drive_dies_ends_and_its_volume_survives_the_retur
         );
         let refused = csi.create("pvc-c", 16 * MIB, ext4()).await;
         assert!(refused.is_err(), "{refused:?}");
-        pool.returns()
-            .await
-            .verify_unchanged(volume, b"a pod's")
-            .await;
+        pool.returns().await.verify_unchanged(volume, b"a pod's").await;
     }
 }
 
@@ -221,10 +180,7 @@ async fn a_pod_on_a_pool_whose_drive_dies_ends_and_its_volume_survives_the_retur
 async fn a_raw_block_volume_of_a_pool_that_is_shut_down_ends() {
     let pool = Pool::on("xfs").await;
     let volume = pool.published(raw()).await;
-    run(
-        "/usr/sbin/xfs_io",
-        &[&"-x", &"-c", &"shutdown", &pool.folder()],
-    );
+    run("/usr/sbin/xfs_io", &[&"-x", &"-c", &"shutdown", &pool.folder()]);
     ends(pool.csi(), &volume).await;
     pool.nothing_is_attached();
     pool.daemon.stop().await;
@@ -272,10 +228,7 @@ async fn a_pod_on_a_pool_that_hangs_ends_and_the_volume_is_unstaged_once_the_dri
     within_limit("unpublish again", volume.unpublish(csi)).await;
     assert!(!volume.target.exists());
     let begun = Instant::now();
-    let refused = volume
-        .unstage(csi)
-        .await
-        .expect_err("its filesystem is not written");
+    let refused = volume.unstage(csi).await.expect_err("its filesystem is not written");
     assert!(begun.elapsed() < CALL_LIMIT, "{:?}", begun.elapsed());
     assert!(
         refused.code() == Code::DeadlineExceeded && refused.message().contains("unmounting"),
@@ -283,15 +236,9 @@ async fn a_pod_on_a_pool_that_hangs_ends_and_the_volume_is_unstaged_once_the_dri
     );
     assert_eq!(loops_below(&pool.folder()).len(), 1);
     pool.served.set(Mode::Fail);
-    eventually("the volume is unstaged", CALL_LIMIT, async || {
-        volume.unstage(csi).await.ok()
-    })
-    .await;
+    eventually("the volume is unstaged", CALL_LIMIT, async || volume.unstage(csi).await.ok()).await;
     pool.nothing_is_attached();
-    pool.returns()
-        .await
-        .verify_unchanged(volume, b"a pod's")
-        .await;
+    pool.returns().await.verify_unchanged(volume, b"a pod's").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

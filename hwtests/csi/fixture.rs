@@ -17,11 +17,8 @@ pub const POD: &str = "7a000000-0000-4000-8000-00000000000";
 
 /// With a pool. More configuration can be appended.
 pub fn configure(testbed: &Testbed, more: &str) -> Arguments {
-    std::fs::write(
-        testbed.path("diskvitals.toml"),
-        format!("{}{}{more}", config(), pool(testbed)),
-    )
-    .expect("the configuration");
+    std::fs::write(testbed.path("diskvitals.toml"), format!("{}{}{more}", config(), pool(testbed)))
+        .expect("the configuration");
     Arguments::of(testbed)
 }
 
@@ -51,9 +48,7 @@ pub fn raw() -> VolumeCapability {
 fn is_block(capability: &VolumeCapability) -> bool {
     matches!(
         capability.access_type,
-        Some(diskvitals::csi::wire::volume_capability::AccessType::Block(
-            _
-        ))
+        Some(diskvitals::csi::wire::volume_capability::AccessType::Block(_))
     )
 }
 
@@ -62,45 +57,24 @@ pub fn claim(testbed: &Testbed, handle: &str, pv: &str, capability: VolumeCapabi
     let pod = format!("{POD}{}", pv.len() % 10);
     if is_block(&capability) {
         let target = testbed.kubelet.publish_block(DRIVER, handle, pv, &pod);
-        let staging = testbed
-            .kubelet
-            .root()
-            .join("plugins/kubernetes.io/csi/volumeDevices/staging")
-            .join(pv);
-        return Volume {
-            handle: handle.to_owned(),
-            staging,
-            target,
-            capability,
-        };
+        let staging =
+            testbed.kubelet.root().join("plugins/kubernetes.io/csi/volumeDevices/staging").join(pv);
+        return Volume { handle: handle.to_owned(), staging, target, capability };
     }
     let staging = testbed.kubelet.stage(DRIVER, handle);
     let target = testbed.kubelet.publish(DRIVER, handle, pv, &pod);
     // The kubelet creates only the parent directory.
     std::fs::remove_dir(&target).expect("the target");
-    Volume {
-        handle: handle.to_owned(),
-        staging,
-        target,
-        capability,
-    }
+    Volume { handle: handle.to_owned(), staging, target, capability }
 }
 
 impl Volume {
     pub async fn stage(&self, csi: &Csi) -> Result<(), Status> {
-        csi.stage(&self.handle, &self.staging, self.capability.clone())
-            .await
+        csi.stage(&self.handle, &self.staging, self.capability.clone()).await
     }
 
     pub async fn publish(&self, csi: &Csi) -> Result<(), Status> {
-        csi.publish(
-            &self.handle,
-            &self.staging,
-            &self.target,
-            self.capability.clone(),
-            false,
-        )
-        .await
+        csi.publish(&self.handle, &self.staging, &self.target, self.capability.clone(), false).await
     }
 
     pub async fn unpublish(&self, csi: &Csi) -> Result<(), Status> {
@@ -118,15 +92,9 @@ impl Volume {
 
     /// Takes the volume down and deletes it.
     pub async fn down(&self, csi: &Csi) {
-        done(&format!("unpublish {}", self.handle), || {
-            self.unpublish(csi)
-        })
-        .await;
+        done(&format!("unpublish {}", self.handle), || self.unpublish(csi)).await;
         done(&format!("unstage {}", self.handle), || self.unstage(csi)).await;
-        done(&format!("delete {}", self.handle), || {
-            csi.delete(&self.handle)
-        })
-        .await;
+        done(&format!("delete {}", self.handle), || csi.delete(&self.handle)).await;
         assert!(!self.target.exists(), "{} is left", self.target.display());
     }
 }
@@ -159,9 +127,7 @@ pub fn mounts_below(at: &Path) -> Vec<String> {
 
 /// Loop devices over files below `at`.
 pub fn loops_below(at: &Path) -> Vec<String> {
-    let devices = std::fs::read_dir("/sys/block")
-        .expect("/sys/block")
-        .flatten();
+    let devices = std::fs::read_dir("/sys/block").expect("/sys/block").flatten();
     let backing = |name: &str| {
         std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap_or_default()
     };
@@ -172,27 +138,20 @@ pub fn loops_below(at: &Path) -> Vec<String> {
 }
 
 pub fn images(testbed: &Testbed) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(testbed.path("pool/images"))
-        .into_iter()
-        .flatten()
-        .flatten();
+    let entries = std::fs::read_dir(testbed.path("pool/images")).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
 }
 
 /// No mount, no loop device, no image, no volume, no note.
 pub async fn nothing_is_left(testbed: &Testbed, csi: &Csi) {
-    eventually("all volumes are gone", SOON, async || {
-        csi.list().await.is_empty().then_some(())
-    })
-    .await;
+    eventually("all volumes are gone", SOON, async || csi.list().await.is_empty().then_some(()))
+        .await;
     assert_eq!(mounts_below(testbed.kubelet.root()), Vec::<String>::new());
     assert_eq!(loops_below(&testbed.path("pool")), Vec::<String>::new());
     assert_eq!(images(testbed), Vec::<PathBuf>::new());
     for folder in ["volumes", "intents", "attachments", "formats"] {
-        let entries = std::fs::read_dir(testbed.path("pool").join(folder))
-            .into_iter()
-            .flatten()
-            .flatten();
+        let entries =
+            std::fs::read_dir(testbed.path("pool").join(folder)).into_iter().flatten().flatten();
         assert_eq!(
             entries.map(|entry| entry.path()).collect::<Vec<_>>(),
             Vec::<PathBuf>::new(),

@@ -29,10 +29,8 @@ async fn round(csi: &Csi, handles: &[String]) -> Duration {
             .node_get_capabilities(NodeGetCapabilitiesRequest {})
             .await
             .expect("capabilities");
-        let request = NodeGetVolumeHealthRequest {
-            volume_id: handle.clone(),
-            ..Default::default()
-        };
+        let request =
+            NodeGetVolumeHealthRequest { volume_id: handle.clone(), ..Default::default() };
         csi.node()
             .node_get_volume_health(request)
             .await
@@ -48,13 +46,8 @@ async fn a_hung_volume_delays_no_other_and_is_reported() {
     let csi = &shim.csi;
     let mut handles = Vec::new();
     for number in 0..10 {
-        let handle = csi
-            .create(&format!("pvc-{number}"), 4 * MIB, ext4())
-            .await
-            .expect("made");
-        claim(&testbed, &handle, &format!("pvc-{number}"), ext4())
-            .up(csi)
-            .await;
+        let handle = csi.create(&format!("pvc-{number}"), 4 * MIB, ext4()).await.expect("made");
+        claim(&testbed, &handle, &format!("pvc-{number}"), ext4()).up(csi).await;
         handles.push(handle);
     }
     // A mount of this driver that does not answer. The daemon knows it by its record and its mount
@@ -69,45 +62,28 @@ async fn a_hung_volume_delays_no_other_and_is_reported() {
     };
     let staging = testbed.kubelet.stage(volume.driver, volume.handle);
     bind(&testbed.path("fuse"), &staging);
-    let target = testbed
-        .kubelet
-        .publish(volume.driver, volume.handle, volume.pv, volume.pod);
+    let target = testbed.kubelet.publish(volume.driver, volume.handle, volume.pv, volume.pod);
     bind(&staging, &target);
-    eventually("the volume is known", SOON, async || {
-        csi.health("hung").await.ok()
-    })
-    .await;
+    eventually("the volume is known", SOON, async || csi.health("hung").await.ok()).await;
     served.set(Mode::Hang);
     let entries = eventually("the hang is reported", SOON, async || {
         let entries = csi.health("hung").await.ok()?;
-        entries
-            .iter()
-            .any(|entry| entry.reason == "ProbeTimeout")
-            .then_some(entries)
+        entries.iter().any(|entry| entry.reason == "ProbeTimeout").then_some(entries)
     })
     .await;
     assert!(
-        entries
-            .iter()
-            .any(|entry| entry.status() == VolumeHealthErrorType::Inaccessible),
+        entries.iter().any(|entry| entry.status() == VolumeHealthErrorType::Inaccessible),
         "{entries:?}"
     );
     handles.push("hung".into());
     for _ in 0..20 {
         let took = round(csi, &handles).await;
-        assert!(
-            took < Duration::from_secs(5),
-            "a round of eleven volumes took {took:?}"
-        );
+        assert!(took < Duration::from_secs(5), "a round of eleven volumes took {took:?}");
     }
     // Its statistics are the last known ones or an error, without delay.
     let started = Instant::now();
     let _ = csi.stats("hung", &target).await;
-    assert!(
-        started.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     served.set(Mode::Pass);
     eventually("the errors are over", SOON, async || {
         csi.health("hung").await.ok().filter(Vec::is_empty)
@@ -121,10 +97,7 @@ async fn io_that_the_kernel_does_not_count_is_an_error_and_not_the_absence_of_io
     let testbed = Testbed::new();
     let (daemon, shim) = both(&testbed, "").await;
     let csi = &shim.csi;
-    let handle = csi
-        .create("pvc-1", 16 * MIB, ext4())
-        .await
-        .expect("created");
+    let handle = csi.create("pvc-1", 16 * MIB, ext4()).await.expect("created");
     let volume = claim(&testbed, &handle, "pvc-1", ext4());
     volume.up(csi).await;
     let quiet = eventually("no I/O is left", SOON, async || {
@@ -152,10 +125,8 @@ async fn device_errors_below_a_volume_are_reported_until_they_end() {
     crate::support::tools::run("/usr/sbin/mkfs.ext4", &[&"-q", &"-F", &image]);
     let served = FuseServer::mount(&testbed.path("fuse"), &image);
     let disk = testbed.attach(&served.file());
-    let entries = format!(
-        "[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
-        disk.device.display()
-    );
+    let entries =
+        format!("[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n", disk.device.display());
     let (daemon, shim) = both(&testbed, &entries).await;
     let csi = &shim.csi;
     let volume = claim(&testbed, "disk-1", "disk-1", ext4());
@@ -169,21 +140,14 @@ async fn device_errors_below_a_volume_are_reported_until_they_end() {
     nix::unistd::sync();
     served.fault(vec![Fault::reads(0..1 << 40)]);
     std::fs::write("/proc/sys/vm/drop_caches", "3").expect("nothing is cached");
-    let read = tokio::task::spawn_blocking(move || std::fs::read(&file))
-        .await
-        .expect("no panic");
+    let read = tokio::task::spawn_blocking(move || std::fs::read(&file)).await.expect("no panic");
     assert!(read.is_err(), "the read should have failed");
     let entries = eventually("the errors are in the volume health", SOON, async || {
-        csi.health("disk-1")
-            .await
-            .ok()
-            .filter(|entries| !entries.is_empty())
+        csi.health("disk-1").await.ok().filter(|entries| !entries.is_empty())
     })
     .await;
     assert!(
-        entries
-            .iter()
-            .any(|entry| ["IoErrors", "DriveFailing"].contains(&entry.reason.as_str())),
+        entries.iter().any(|entry| ["IoErrors", "DriveFailing"].contains(&entry.reason.as_str())),
         "{entries:?}"
     );
     let condition = csi
@@ -219,11 +183,7 @@ async fn health_is_an_error_at_once_while_the_daemon_is_down_and_recovers() {
         let started = Instant::now();
         let away = csi.health(&handle).await.expect_err("an error");
         assert_eq!(away.code(), Code::Unavailable, "{away}");
-        assert!(
-            started.elapsed() < Duration::from_secs(3),
-            "{:?}",
-            started.elapsed()
-        );
+        assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
         let storage = csi
             .node()
             .node_get_storage_health(NodeGetStorageHealthRequest::default())
@@ -233,12 +193,7 @@ async fn health_is_an_error_at_once_while_the_daemon_is_down_and_recovers() {
     }
     // A liveness probe must not restart the shim for this.
     assert_eq!(
-        csi.identity()
-            .probe(ProbeRequest {})
-            .await
-            .expect("an answer")
-            .into_inner()
-            .ready,
+        csi.identity().probe(ProbeRequest {}).await.expect("an answer").into_inner().ready,
         Some(true)
     );
     let daemon = Daemon::start_with(&arguments).await;
@@ -269,11 +224,7 @@ async fn unknown_volumes_and_those_of_other_drivers_are_not_found() {
         assert_eq!(status.code(), Code::NotFound, "{handle}: {status}");
     }
     assert_eq!(
-        shim.csi
-            .health("")
-            .await
-            .expect_err("nothing is named")
-            .code(),
+        shim.csi.health("").await.expect_err("nothing is named").code(),
         Code::InvalidArgument
     );
     assert_eq!(shim.csi.list().await, Vec::<String>::new());

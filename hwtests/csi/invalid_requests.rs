@@ -15,18 +15,12 @@ use crate::support::shim::{Csi, block, mount};
 async fn create(csi: &Csi, change: impl FnOnce(&mut CreateVolumeRequest)) -> Status {
     let mut request = CreateVolumeRequest {
         name: "pvc-wrong".to_owned(),
-        capacity_range: Some(CapacityRange {
-            required_bytes: 8 * MIB,
-            limit_bytes: 0,
-        }),
+        capacity_range: Some(CapacityRange { required_bytes: 8 * MIB, limit_bytes: 0 }),
         volume_capabilities: vec![ext4()],
         ..Default::default()
     };
     change(&mut request);
-    csi.controller()
-        .create_volume(request.clone())
-        .await
-        .expect_err(&format!("{request:?}"))
+    csi.controller().create_volume(request.clone()).await.expect_err(&format!("{request:?}"))
 }
 
 fn parameter(key: &str, value: &str) -> impl FnOnce(&mut CreateVolumeRequest) {
@@ -37,12 +31,7 @@ fn parameter(key: &str, value: &str) -> impl FnOnce(&mut CreateVolumeRequest) {
 }
 
 fn capacity(required_bytes: i64, limit_bytes: i64) -> impl FnOnce(&mut CreateVolumeRequest) {
-    move |request| {
-        request.capacity_range = Some(CapacityRange {
-            required_bytes,
-            limit_bytes,
-        })
-    }
+    move |request| request.capacity_range = Some(CapacityRange { required_bytes, limit_bytes })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,44 +41,23 @@ async fn impossible_volumes_are_refused_and_nothing_is_created() {
     let csi = &shim.csi;
     let is = |status: &Status, code: Code, names: &str| {
         assert_eq!(status.code(), code, "{status}");
-        assert!(
-            status.message().contains(names),
-            "no `{names}` in: {status}"
-        );
+        assert!(status.message().contains(names), "no `{names}` in: {status}");
     };
-    is(
-        &create(csi, |request| request.name.clear()).await,
-        Code::InvalidArgument,
-        "name",
-    );
+    is(&create(csi, |request| request.name.clear()).await, Code::InvalidArgument, "name");
     is(
         &create(csi, |request| request.volume_capabilities.clear()).await,
         Code::InvalidArgument,
         "volume_capabilities",
     );
     is(
-        &create(csi, |request| {
-            request.volume_capabilities = vec![VolumeCapability::default()]
-        })
-        .await,
+        &create(csi, |request| request.volume_capabilities = vec![VolumeCapability::default()])
+            .await,
         Code::InvalidArgument,
         "volume_capabilities",
     );
-    is(
-        &create(csi, capacity(-1, 0)).await,
-        Code::OutOfRange,
-        "required_bytes",
-    );
-    is(
-        &create(csi, capacity(i64::MAX, 0)).await,
-        Code::OutOfRange,
-        "",
-    );
-    is(
-        &create(csi, capacity(8 * MIB, 4 * MIB)).await,
-        Code::OutOfRange,
-        "limit_bytes",
-    );
+    is(&create(csi, capacity(-1, 0)).await, Code::OutOfRange, "required_bytes");
+    is(&create(csi, capacity(i64::MAX, 0)).await, Code::OutOfRange, "");
+    is(&create(csi, capacity(8 * MIB, 4 * MIB)).await, Code::OutOfRange, "limit_bytes");
     is(
         &create(csi, parameter("diskvitals.io/kind", "floppy")).await,
         Code::InvalidArgument,
@@ -100,15 +68,9 @@ async fn impossible_volumes_are_refused_and_nothing_is_created() {
         Code::InvalidArgument,
         "no-such-parameter",
     );
-    for options in [
-        "-n",
-        "-F",
-        "-J device=/dev/sda",
-        "-E -x",
-        "/dev/sda",
-        "-d /etc/passwd",
-        "--help",
-    ] {
+    for options in
+        ["-n", "-F", "-J device=/dev/sda", "-E -x", "/dev/sda", "-d /etc/passwd", "--help"]
+    {
         is(
             &create(csi, parameter("diskvitals.io/mkfs-options", options)).await,
             Code::InvalidArgument,
@@ -134,10 +96,7 @@ async fn impossible_volumes_are_refused_and_nothing_is_created() {
     // A name of ten megabytes: refused, and the next call is answered.
     let large = create(csi, |request| request.name = "x".repeat(10 << 20)).await;
     assert!(
-        matches!(
-            large.code(),
-            Code::InvalidArgument | Code::ResourceExhausted | Code::OutOfRange
-        ),
+        matches!(large.code(), Code::InvalidArgument | Code::ResourceExhausted | Code::OutOfRange),
         "{}",
         large.code()
     );
@@ -167,16 +126,8 @@ async fn paths_outside_the_kubelets_folder_are_refused_and_nothing_is_mounted() 
         root.join("with\u{7}bell/../x"),
     ];
     for path in &wrong {
-        let staged = csi
-            .stage(&handle, path, ext4())
-            .await
-            .expect_err(&path.display().to_string());
-        assert_eq!(
-            staged.code(),
-            Code::InvalidArgument,
-            "{}: {staged}",
-            path.display()
-        );
+        let staged = csi.stage(&handle, path, ext4()).await.expect_err(&path.display().to_string());
+        assert_eq!(staged.code(), Code::InvalidArgument, "{}: {staged}", path.display());
         assert!(staged.message().contains("staging_target_path"), "{staged}");
     }
     volume.stage(csi).await.expect("staged");
@@ -185,22 +136,14 @@ async fn paths_outside_the_kubelets_folder_are_refused_and_nothing_is_mounted() 
             .publish(&handle, &volume.staging, path, ext4(), false)
             .await
             .expect_err(&path.display().to_string());
-        assert_eq!(
-            published.code(),
-            Code::InvalidArgument,
-            "{}: {published}",
-            path.display()
-        );
+        assert_eq!(published.code(), Code::InvalidArgument, "{}: {published}", path.display());
         assert!(published.message().contains("target_path"), "{published}");
     }
     // A link where the target should be.
     symlink(&outside, &volume.target).expect("a link");
     let published = volume.publish(csi).await.expect_err("a link");
     assert!(
-        matches!(
-            published.code(),
-            Code::InvalidArgument | Code::FailedPrecondition
-        ),
+        matches!(published.code(), Code::InvalidArgument | Code::FailedPrecondition),
         "{published}"
     );
     std::fs::remove_file(&volume.target).expect("removed");
@@ -235,17 +178,11 @@ async fn handles_are_looked_up_and_are_never_part_of_a_path() {
         });
     }
     assert_eq!(
-        csi.stage("", &staging, ext4())
-            .await
-            .expect_err("no handle")
-            .code(),
+        csi.stage("", &staging, ext4()).await.expect_err("no handle").code(),
         Code::InvalidArgument
     );
     assert_eq!(
-        csi.stage("x", Path::new(""), ext4())
-            .await
-            .expect_err("no path")
-            .code(),
+        csi.stage("x", Path::new(""), ext4()).await.expect_err("no path").code(),
         Code::InvalidArgument
     );
     nothing_is_left(&testbed, csi).await;
@@ -259,10 +196,7 @@ async fn a_volume_is_refused_with_another_size_or_capability() {
     let csi = &shim.csi;
     let handle = csi.create("pvc-a", 8 * MIB, ext4()).await.expect("made");
     let volume = claim(&testbed, &handle, "pvc-a", ext4());
-    let same_name = csi
-        .create("pvc-a", 64 * MIB, ext4())
-        .await
-        .expect_err("another size");
+    let same_name = csi.create("pvc-a", 64 * MIB, ext4()).await.expect_err("another size");
     assert_eq!(same_name.code(), Code::AlreadyExists, "{same_name}");
     volume.stage(csi).await.expect("staged");
     let other = csi

@@ -21,16 +21,8 @@ async fn every_call_in_the_life_of_a_volume_is_idempotent() {
         let (daemon, shim) = both(&testbed, "").await;
         let csi = &shim.csi;
         let capability = mount(Mode::SingleNodeWriter, fs_type);
-        let handle = csi
-            .create("pvc-a", size, capability.clone())
-            .await
-            .expect("made");
-        assert_eq!(
-            csi.create("pvc-a", size, capability.clone())
-                .await
-                .expect("the same"),
-            handle
-        );
+        let handle = csi.create("pvc-a", size, capability.clone()).await.expect("made");
+        assert_eq!(csi.create("pvc-a", size, capability.clone()).await.expect("the same"), handle);
         let volume = claim(&testbed, &handle, "pvc-a", capability);
         volume.stage(csi).await.expect("staged");
         volume.stage(csi).await.expect("staged already");
@@ -38,19 +30,9 @@ async fn every_call_in_the_life_of_a_volume_is_idempotent() {
         volume.publish(csi).await.expect("published already");
         std::fs::write(volume.target.join("file"), b"what a pod wrote").expect("written");
 
-        let stats = csi
-            .stats(&handle, &volume.target)
-            .await
-            .expect("statistics");
+        let stats = csi.stats(&handle, &volume.target).await.expect("statistics");
         assert!(stats.usage.iter().any(|usage| usage.total > 0), "{stats:?}");
-        assert!(
-            !stats
-                .volume_condition
-                .clone()
-                .expect("a condition")
-                .abnormal,
-            "{stats:?}"
-        );
+        assert!(!stats.volume_condition.clone().expect("a condition").abnormal, "{stats:?}");
         assert_eq!(csi.health(&handle).await.expect("its health"), []);
 
         let staged_too = csi.delete(&handle).await.expect_err("it is in use");
@@ -62,10 +44,7 @@ async fn every_call_in_the_life_of_a_volume_is_idempotent() {
         // The data is there after the volume is staged again.
         let volume = claim(&testbed, &handle, "pvc-b", volume.capability);
         volume.up(csi).await;
-        assert_eq!(
-            std::fs::read(volume.target.join("file")).expect("read"),
-            b"what a pod wrote"
-        );
+        assert_eq!(std::fs::read(volume.target.join("file")).expect("read"), b"what a pod wrote");
         volume.down(csi).await;
         csi.delete(&handle).await.expect("deleted already");
         nothing_is_left(&testbed, csi).await;
@@ -82,34 +61,19 @@ async fn a_raw_block_volume_is_a_device_of_its_size_and_grows() {
     let handle = csi.create("pvc-raw", 8 * MIB, raw()).await.expect("made");
     let volume = claim(&testbed, &handle, "pvc-raw", raw());
     volume.up(csi).await;
-    let mut device = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(&volume.target)
-        .expect("a device");
+    let mut device =
+        std::fs::File::options().read(true).write(true).open(&volume.target).expect("a device");
     assert_eq!(device.seek(SeekFrom::End(0)).expect("its size"), 8 << 20);
     device.seek(SeekFrom::Start(4096)).expect("there");
     device.write_all(b"a record").expect("written");
     device.sync_all().expect("on the medium");
-    let stats = csi
-        .stats(&handle, &volume.target)
-        .await
-        .expect("statistics");
+    let stats = csi.stats(&handle, &volume.target).await.expect("statistics");
     assert_eq!(
-        stats
-            .usage
-            .iter()
-            .map(|usage| usage.total)
-            .collect::<Vec<_>>(),
+        stats.usage.iter().map(|usage| usage.total).collect::<Vec<_>>(),
         [8 * MIB],
         "{stats:?}"
     );
-    assert_eq!(
-        csi.expand(&handle, &volume.target, 16 * MIB)
-            .await
-            .expect("grown"),
-        16 * MIB
-    );
+    assert_eq!(csi.expand(&handle, &volume.target, 16 * MIB).await.expect("grown"), 16 * MIB);
     assert_eq!(device.seek(SeekFrom::End(0)).expect("its size"), 16 << 20);
     let mut record = [0; 8];
     device.seek(SeekFrom::Start(4096)).expect("there");
@@ -127,24 +91,12 @@ async fn an_xfs_grows_while_it_is_used() {
     let (daemon, shim) = both(&testbed, "").await;
     let csi = &shim.csi;
     let xfs = mount(Mode::SingleNodeWriter, "xfs");
-    let handle = csi
-        .create("pvc-x", 320 * MIB, xfs.clone())
-        .await
-        .expect("made");
+    let handle = csi.create("pvc-x", 320 * MIB, xfs.clone()).await.expect("made");
     let volume = claim(&testbed, &handle, "pvc-x", xfs);
     volume.up(csi).await;
-    let before = nix::sys::statvfs::statvfs(&volume.target)
-        .expect("its size")
-        .blocks();
-    assert_eq!(
-        csi.expand(&handle, &volume.target, 400 * MIB)
-            .await
-            .expect("grown"),
-        400 * MIB
-    );
-    let after = nix::sys::statvfs::statvfs(&volume.target)
-        .expect("its size")
-        .blocks();
+    let before = nix::sys::statvfs::statvfs(&volume.target).expect("its size").blocks();
+    assert_eq!(csi.expand(&handle, &volume.target, 400 * MIB).await.expect("grown"), 400 * MIB);
+    let after = nix::sys::statvfs::statvfs(&volume.target).expect("its size").blocks();
     assert!(after > before, "{before} blocks, then {after}");
     volume.down(csi).await;
     nothing_is_left(&testbed, csi).await;
@@ -175,9 +127,7 @@ async fn a_hundred_volumes_are_staged_and_published_at_once() {
         let csi = csi.clone();
         bringing.spawn(async move { volume.up(&csi).await });
     }
-    tokio::time::timeout(Duration::from_secs(600), bringing.join_all())
-        .await
-        .expect("all are up");
+    tokio::time::timeout(Duration::from_secs(600), bringing.join_all()).await.expect("all are up");
     assert_eq!(mounts_below(testbed.kubelet.root()).len(), 200);
     for volume in &volumes {
         std::fs::write(volume.target.join("mine"), &volume.handle).expect("written");
@@ -194,9 +144,7 @@ async fn a_hundred_volumes_are_staged_and_published_at_once() {
         let csi = csi.clone();
         taking.spawn(async move { volume.down(&csi).await });
     }
-    tokio::time::timeout(Duration::from_secs(600), taking.join_all())
-        .await
-        .expect("all are down");
+    tokio::time::timeout(Duration::from_secs(600), taking.join_all()).await.expect("all are down");
     nothing_is_left(&testbed, &csi).await;
     daemon.stop().await;
 }
@@ -224,19 +172,13 @@ async fn static_volumes_come_from_the_configuration_and_keep_their_data() {
         volume.up(csi).await;
         std::fs::write(volume.target.join("new"), handle).expect("written");
         assert_eq!(csi.health(handle).await.expect("its health"), []);
-        let refused = csi
-            .delete(handle)
-            .await
-            .expect_err("it is not ours to delete");
+        let refused = csi.delete(handle).await.expect_err("it is not ours to delete");
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
         volume.unpublish(csi).await.expect("unpublished");
         volume.unstage(csi).await.expect("unstaged");
     }
     assert_eq!(std::fs::read(folder.join("old")).expect("read"), b"kept");
-    assert_eq!(
-        std::fs::read(folder.join("new")).expect("read"),
-        b"folder-1"
-    );
+    assert_eq!(std::fs::read(folder.join("new")).expect("read"), b"folder-1");
     assert_eq!(mounts_below(testbed.kubelet.root()), Vec::<String>::new());
     assert_eq!(loops_below(&testbed.path("pool")), Vec::<String>::new());
     daemon.stop().await;
@@ -257,10 +199,7 @@ async fn a_device_with_a_signature_is_never_formatted() {
     );
     let (daemon, shim) = both(&testbed, &entries).await;
     let volume = claim(&testbed, "swap", "swap", ext4());
-    let refused = volume
-        .stage(&shim.csi)
-        .await
-        .expect_err("there is something on it");
+    let refused = volume.stage(&shim.csi).await.expect_err("there is something on it");
     assert!(refused.message().contains("swap"), "{refused}");
     // The device has another filesystem than the requested one.
     let volume = claim(&testbed, "xfs", "xfs", ext4());
@@ -278,21 +217,14 @@ async fn a_second_writer_is_refused_and_the_first_is_named() {
     let csi = &shim.csi;
     for mode in [Mode::SingleNodeWriter, Mode::SingleNodeSingleWriter] {
         let capability = mount(mode, "ext4");
-        let handle = csi
-            .create(&format!("pvc-{mode:?}"), 8 * MIB, capability.clone())
-            .await
-            .expect("made");
+        let handle =
+            csi.create(&format!("pvc-{mode:?}"), 8 * MIB, capability.clone()).await.expect("made");
         let volume = claim(&testbed, &handle, "first", capability.clone());
         volume.up(csi).await;
         let other = claim(&testbed, &handle, "second", capability.clone());
         let refused = other.publish(csi).await.expect_err("one path only");
         assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
-        assert!(
-            refused
-                .message()
-                .contains(&volume.target.display().to_string()),
-            "{refused}"
-        );
+        assert!(refused.message().contains(&volume.target.display().to_string()), "{refused}");
         let read_only = csi
             .publish(&handle, &volume.staging, &volume.target, capability, true)
             .await
@@ -301,10 +233,7 @@ async fn a_second_writer_is_refused_and_the_first_is_named() {
         volume.down(csi).await;
     }
     let many = mount(Mode::SingleNodeMultiWriter, "ext4");
-    let handle = csi
-        .create("pvc-many", 8 * MIB, many.clone())
-        .await
-        .expect("made");
+    let handle = csi.create("pvc-many", 8 * MIB, many.clone()).await.expect("made");
     let volume = claim(&testbed, &handle, "first", many.clone());
     volume.up(csi).await;
     let other = claim(&testbed, &handle, "second", many);
@@ -325,9 +254,7 @@ async fn a_read_only_publish_cannot_be_written() {
     let handle = csi.create("pvc-ro", 8 * MIB, ext4()).await.expect("made");
     let volume = claim(&testbed, &handle, "pvc-ro", ext4());
     volume.stage(csi).await.expect("staged");
-    csi.publish(&handle, &volume.staging, &volume.target, ext4(), true)
-        .await
-        .expect("published");
+    csi.publish(&handle, &volume.staging, &volume.target, ext4(), true).await.expect("published");
     let error = std::fs::write(volume.target.join("file"), b"x").expect_err("it is read-only");
     assert_eq!(error.raw_os_error(), Some(nix::libc::EROFS));
     volume.down(csi).await;
@@ -353,16 +280,10 @@ async fn unpublish_leaves_foreign_mounts_alone() {
     bind(&folder, &theirs);
     // The caller claims that the mount is ours, the mount table shows that it is not: the call must
     // not report that it was removed.
-    let refused = csi
-        .unpublish(&handle, &theirs)
-        .await
-        .expect_err("another's is there");
+    let refused = csi.unpublish(&handle, &theirs).await.expect_err("another's is there");
     assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
     assert_eq!(mounts_below(&theirs).len(), 1, "it was another's");
-    let status = csi
-        .stats(&handle, &theirs)
-        .await
-        .expect_err("it is not there");
+    let status = csi.stats(&handle, &theirs).await.expect_err("it is not there");
     assert_eq!(status.code(), Code::NotFound, "{status}");
     csi.delete(&handle).await.expect("deleted");
     daemon.stop().await;

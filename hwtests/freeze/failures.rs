@@ -25,10 +25,7 @@ async fn a_filesystem_is_thawed_at_once_when_its_freezer_is_killed() {
         let frozen = freeze(&fixture, &volume, LONG).await;
         writer.is_held().await;
         kill(fixture.freezer_process(), Signal::SIGKILL).expect("sent");
-        println!(
-            "writable {:?} after the freezer was killed",
-            writer.continues(THAW_LIMIT).await
-        );
+        println!("writable {:?} after the freezer was killed", writer.continues(THAW_LIMIT).await);
         let thawed = timeout(SOON, frozen.thaw()).await.expect("an answer");
         let why = thawed.early_reason.expect("it was not asked for");
         assert!(
@@ -57,11 +54,7 @@ async fn writers_continue_whenever_a_freezer_is_killed() {
         let pid = fixture.freezer_process();
         pause(after).await;
         kill(pid, Signal::SIGKILL).expect("sent");
-        match timeout(SOON, freezing)
-            .await
-            .expect("an answer")
-            .expect("no panic")
-        {
+        match timeout(SOON, freezing).await.expect("an answer").expect("no panic") {
             Ok(frozen) => {
                 while_frozen += 1;
                 assert!(frozen.thaw().await.early_reason.is_some());
@@ -84,9 +77,7 @@ async fn a_stopped_freezer_is_killed_after_the_limit_and_its_filesystem_thawed()
     let mut frozen = freeze(&fixture, &volume, Duration::from_secs(1)).await;
     kill(fixture.freezer_process(), Signal::SIGSTOP).expect("sent");
     writer.is_held().await;
-    let why = timeout(SOON, frozen.wait_thawed_early())
-        .await
-        .expect("thawed");
+    let why = timeout(SOON, frozen.wait_thawed_early()).await.expect("thawed");
     assert!(why.contains("did not thaw when it should have"), "{why}");
     writer.continues(THAW_LIMIT).await;
     fixture.is_clean();
@@ -107,18 +98,11 @@ fn lone_freezer(fixture: &Fixture, volume: &Volume) -> LoneFreezer {
         .stdout(Stdio::piped())
         .spawn()
         .expect("starts");
-    let mut request = serde_json::to_vec(&FreezerRequest::Freeze {
-        order: order(volume, LONG),
-        intents,
-    })
-    .expect("encodes");
+    let mut request =
+        serde_json::to_vec(&FreezerRequest::Freeze { order: order(volume, LONG), intents })
+            .expect("encodes");
     request.push(b'\n');
-    child
-        .stdin
-        .as_mut()
-        .expect("a pipe")
-        .write_all(&request)
-        .expect("sent");
+    child.stdin.as_mut().expect("a pipe").write_all(&request).expect("sent");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
     let mut lone = LoneFreezer { child, output };
     assert_eq!(lone.next_event(), FreezerEvent::AboutToFreeze);
@@ -163,11 +147,9 @@ async fn the_death_of_the_daemon_thaws_even_when_another_process_holds_the_pipe(
     let volume = fixture.ext4();
     let writer = Writer::start(&volume);
     let Freezer { program, intents } = fixture.freezer();
-    let mut request = serde_json::to_vec(&FreezerRequest::Freeze {
-        order: order(&volume, LONG),
-        intents,
-    })
-    .expect("encodes");
+    let mut request =
+        serde_json::to_vec(&FreezerRequest::Freeze { order: order(&volume, LONG), intents })
+            .expect("encodes");
     request.push(b'\n');
     #[expect(
         clippy::disallowed_methods,
@@ -181,12 +163,7 @@ async fn the_death_of_the_daemon_thaws_even_when_another_process_holds_the_pipe(
         .stdout(Stdio::piped())
         .spawn()
         .expect("starts");
-    child
-        .stdin
-        .as_mut()
-        .expect("a pipe")
-        .write_all(&request)
-        .expect("sent");
+    child.stdin.as_mut().expect("a pipe").write_all(&request).expect("sent");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
     let pipe = child.stdin.take();
     let mut daemon = LoneFreezer { child, output };
@@ -194,10 +171,7 @@ async fn the_death_of_the_daemon_thaws_even_when_another_process_holds_the_pipe(
     assert!(matches!(daemon.next_event(), FreezerEvent::Frozen { .. }));
     writer.is_held().await;
     daemon.child.kill().expect("sent");
-    println!(
-        "writable {:?} after the daemon was killed",
-        writer.continues(THAW_LIMIT).await
-    );
+    println!("writable {:?} after the daemon was killed", writer.continues(THAW_LIMIT).await);
     drop(pipe);
     fixture.is_clean();
 }
@@ -234,11 +208,7 @@ async fn a_freeze_that_exceeds_the_limit_is_abandoned_and_thawed_when_it_complet
     let fixture = Fixture::new();
     let slow = FuseVolume::new(&fixture);
     slow.hang_with_something_to_write();
-    let error = refused(
-        fixture.freezer(),
-        order(&slow.volume, Duration::from_secs(1)),
-    )
-    .await;
+    let error = refused(fixture.freezer(), order(&slow.volume, Duration::from_secs(1))).await;
     assert!(
         matches!(&error, FreezeError::TimedOut(why) if why.contains("was not frozen within")),
         "{error}"
@@ -246,10 +216,7 @@ async fn a_freeze_that_exceeds_the_limit_is_abandoned_and_thawed_when_it_complet
     // The freeze is not retried in the meantime.
     let error = refused(
         fixture.freezer(),
-        FreezeRequest {
-            check: CheckId::known("another"),
-            ..order(&slow.volume, LONG)
-        },
+        FreezeRequest { check: CheckId::known("another"), ..order(&slow.volume, LONG) },
     )
     .await;
     assert!(
@@ -268,12 +235,7 @@ async fn a_frozen_filesystem_on_a_hung_device_delays_no_other_and_is_thawed_when
     let thawed = timeout(SOON, frozen.thaw()).await.expect("an answer");
     println!("{thawed:?}");
     let answered = thawed.early_reason.is_none();
-    assert!(
-        answered
-            || thawed
-                .early_reason
-                .is_some_and(|why| why.contains("waits in the kernel"))
-    );
+    assert!(answered || thawed.early_reason.is_some_and(|why| why.contains("waits in the kernel")));
     slow.answers_and_is_thawed(&fixture).await;
 }
 
@@ -287,10 +249,7 @@ async fn a_failing_test_with_a_hung_device_cleans_up() {
     waits_in_the_kernel(&fixture).await;
     // As at the end of any test, also of a failed one.
     let dropped = tokio::task::spawn_blocking(move || drop(slow));
-    timeout(SOON, dropped)
-        .await
-        .expect("nothing waits for the device")
-        .expect("no panic");
+    timeout(SOON, dropped).await.expect("nothing waits for the device").expect("no panic");
     // Data that the device did not accept may prevent a freeze.
     drop(timeout(SOON, freezing).await.expect("an answer"));
 }
@@ -310,20 +269,16 @@ fn thaw_as_the_unit_does(fixture: &Fixture) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_unit_and_the_next_start_thaw_abandoned_filesystems() {
     let fixture = Fixture::new();
-    for (volume, by_unit) in [
-        (fixture.ext4(), true),
-        (fixture.xfs(), false),
-        (fixture.btrfs(), true),
-    ] {
+    for (volume, by_unit) in
+        [(fixture.ext4(), true), (fixture.xfs(), false), (fixture.btrfs(), true)]
+    {
         let writer = Writer::start(&volume);
         let mut lone = lone_freezer(&fixture, &volume);
         writer.is_held().await;
         lone.child.kill().expect("sent");
         // Not reaped yet: a zombie counts as ended.
         let mut rest = Vec::new();
-        lone.output
-            .read_to_end(&mut rest)
-            .expect("the end of the pipe");
+        lone.output.read_to_end(&mut rest).expect("the end of the pipe");
         writer.is_held().await;
         let since = Instant::now();
         let output = if by_unit {
@@ -345,10 +300,7 @@ async fn the_unit_and_the_next_start_thaw_abandoned_filesystems() {
         fixture.is_clean();
     }
     assert_eq!(thaw_as_the_unit_does(&fixture), "");
-    assert_eq!(
-        fixture.freezer().thaw_leftovers().await,
-        Vec::<String>::new()
-    );
+    assert_eq!(fixture.freezer().thaw_leftovers().await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

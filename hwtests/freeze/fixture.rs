@@ -39,11 +39,7 @@ impl Volume {
     pub fn at(path: PathBuf) -> Volume {
         let kept = OpenMount::open(&HostPath::from(path.as_path())).expect("opens");
         // The last one is mountinfo's, which is correct for btrfs as well.
-        Volume {
-            dev: *kept.devs.last().expect("a number"),
-            path,
-            kept,
-        }
+        Volume { dev: *kept.devs.last().expect("a number"), path, kept }
     }
 
     pub fn is_frozen(&self) -> bool {
@@ -64,10 +60,9 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         match self.kept.thaw() {
-            Ok(()) => eprintln!(
-                "{} was left frozen, and is thawed by the test",
-                self.path.display()
-            ),
+            Ok(()) => {
+                eprintln!("{} was left frozen, and is thawed by the test", self.path.display())
+            }
             Err(Errno::EINVAL) => {}
             Err(errno) => eprintln!("thawing {}: {errno}", self.path.display()),
         }
@@ -82,21 +77,14 @@ pub struct Writer {
 
 impl Writer {
     pub fn start(volume: &Volume) -> Writer {
-        let writer = Writer {
-            writes: Arc::default(),
-            stop: Arc::default(),
-        };
-        let (writes, stop, path) = (
-            writer.writes.clone(),
-            writer.stop.clone(),
-            volume.path.join("written"),
-        );
+        let writer = Writer { writes: Arc::default(), stop: Arc::default() };
+        let (writes, stop, path) =
+            (writer.writes.clone(), writer.stop.clone(), volume.path.join("written"));
         std::thread::spawn(move || {
             let file = File::create(path).expect("a file");
             while !stop.load(Ordering::Relaxed) {
                 let count = writes.load(Ordering::Relaxed);
-                file.write_all_at(&count.to_le_bytes(), (count % 512) * 8)
-                    .expect("written");
+                file.write_all_at(&count.to_le_bytes(), (count % 512) * 8).expect("written");
                 writes.fetch_add(1, Ordering::Relaxed);
                 std::thread::yield_now();
             }
@@ -113,11 +101,7 @@ impl Writer {
         pause(Duration::from_millis(20)).await;
         let before = self.count();
         pause(Duration::from_millis(200)).await;
-        assert_eq!(
-            self.count(),
-            before,
-            "something was written while writers were held"
-        );
+        assert_eq!(self.count(), before, "something was written while writers were held");
     }
 
     pub async fn continues(&self, within: Duration) -> Duration {
@@ -146,17 +130,8 @@ impl Fixture {
     pub fn new() -> Fixture {
         let testbed = Testbed::new();
         let memory = testbed.path("memory");
-        mount_with(
-            Path::new("none"),
-            "tmpfs",
-            &memory,
-            nix::mount::MsFlags::empty(),
-            "size=1m",
-        );
-        Fixture {
-            intents: memory.join("freeze"),
-            testbed,
-        }
+        mount_with(Path::new("none"), "tmpfs", &memory, nix::mount::MsFlags::empty(), "size=1m");
+        Fixture { intents: memory.join("freeze"), testbed }
     }
 
     pub fn freezer(&self) -> Freezer {
@@ -166,10 +141,7 @@ impl Fixture {
     pub fn freezer_that_needs(&self, needed: &[&Path]) -> Freezer {
         let args = freezer_arguments(&HostRoot::new("/"), needed.iter().copied());
         Freezer {
-            program: Program {
-                program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
-                args,
-            },
+            program: Program { program: env!("CARGO_BIN_EXE_diskvitalsd").into(), args },
             intents: self.intents.clone(),
         }
     }
@@ -208,11 +180,7 @@ impl Fixture {
     /// The process that the only note names.
     pub fn freezer_process(&self) -> Pid {
         let found = diskvitals::host::intents::find(&self.intents).expect("readable");
-        let pid = found
-            .first()
-            .and_then(|found| found.intent.as_ref())
-            .expect("a note")
-            .pid;
+        let pid = found.first().and_then(|found| found.intent.as_ref()).expect("a note").pid;
         Pid::from_raw(i32::try_from(pid).expect("a process"))
     }
 }
@@ -234,10 +202,7 @@ pub async fn freeze(fixture: &Fixture, volume: &Volume, limit: Duration) -> Free
 }
 
 pub async fn refused(freezer: Freezer, order: FreezeRequest) -> FreezeError {
-    timeout(SOON, freezer.freeze(order))
-        .await
-        .expect("an answer")
-        .expect_err("not frozen")
+    timeout(SOON, freezer.freeze(order)).await.expect("an answer").expect_err("not frozen")
 }
 
 /// An ext4 on a device that answers no write until the test allows it.
@@ -263,11 +228,7 @@ impl FuseVolume {
     pub async fn answers_and_is_thawed(&self, fixture: &Fixture) {
         self.served.set(Mode::Pass);
         eventually("it is thawed", SOON, async || {
-            std::fs::read_dir(&fixture.intents)
-                .expect("there")
-                .next()
-                .is_none()
-                .then_some(())
+            std::fs::read_dir(&fixture.intents).expect("there").next().is_none().then_some(())
         })
         .await;
         assert!(!self.volume.is_frozen());
@@ -286,10 +247,7 @@ pub async fn waits_in_the_kernel(fixture: &Fixture) {
         let found = diskvitals::host::intents::find(&fixture.intents).expect("readable");
         let pid = found.first()?.intent.as_ref()?.pid;
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        state
-            .rsplit_once(") ")
-            .is_some_and(|(_, rest)| rest.starts_with('D'))
-            .then_some(())
+        state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D')).then_some(())
     })
     .await;
 }

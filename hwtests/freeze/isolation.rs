@@ -22,32 +22,20 @@ fn through(freezer: Freezer, program: &str, arguments: &[&str]) -> Freezer {
         .map(std::ffi::OsString::from)
         .chain([freezer.program.program.into_os_string()]);
     let args = before.chain(freezer.program.args).collect();
-    Freezer {
-        program: Program {
-            program: program.into(),
-            args,
-        },
-        ..freezer
-    }
+    Freezer { program: Program { program: program.into(), args }, ..freezer }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_freezer_in_a_pid_namespace_of_its_own_refuses() {
     let fixture = Fixture::new();
     let volume = fixture.ext4();
-    for arguments in [
-        &["--pid", "--fork"][..],
-        &["--pid", "--fork", "--mount-proc"],
-    ] {
+    for arguments in [&["--pid", "--fork"][..], &["--pid", "--fork", "--mount-proc"]] {
         let error = refused(
             through(fixture.freezer(), "/usr/bin/unshare", arguments),
             order(&volume, LONG),
         )
         .await;
-        assert!(
-            matches!(&error, FreezeError::Refused(why) if why.contains("hostPID")),
-            "{error}"
-        );
+        assert!(matches!(&error, FreezeError::Refused(why) if why.contains("hostPID")), "{error}");
     }
     assert!(!volume.is_frozen());
 }
@@ -58,10 +46,8 @@ struct Group(PathBuf);
 impl Group {
     fn new() -> Group {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("readable");
-        let line = mounts
-            .lines()
-            .find(|line| line.contains(" - cgroup2 "))
-            .expect("a unified hierarchy");
+        let line =
+            mounts.lines().find(|line| line.contains(" - cgroup2 ")).expect("a unified hierarchy");
         let path = Path::new(line.split(' ').nth(4).expect("a path"))
             .join(format!("dvhw-{}", std::process::id()));
         std::fs::create_dir(&path).expect("a group");
@@ -70,10 +56,7 @@ impl Group {
 
     /// A shell that enters the group, then does `what` with the program it is given.
     fn shell(&self, what: &str) -> [String; 2] {
-        [
-            "-c".into(),
-            format!("echo 0 >{}/cgroup.procs && {what}", self.0.display()),
-        ]
+        ["-c".into(), format!("echo 0 >{}/cgroup.procs && {what}", self.0.display())]
     }
 }
 
@@ -98,10 +81,7 @@ async fn a_freezer_in_a_cgroup_namespace_that_it_cannot_leave_refuses() {
     let group = Group::new();
     let [flag, command] = group.shell(r#"exec unshare --cgroup "$0" "$@""#);
     let freezer = through(fixture.freezer(), "/bin/sh", &[&flag, &command]);
-    match timeout(SOON, freezer.freeze(order(&volume, LONG)))
-        .await
-        .expect("an answer")
-    {
+    match timeout(SOON, freezer.freeze(order(&volume, LONG))).await.expect("an answer") {
         Err(FreezeError::Refused(why)) => assert!(why.contains("cgroup namespace"), "{why}"),
         Err(error) => panic!("{error}"),
         // Where it may enter the namespace of PID 1, it leaves its own.
@@ -128,9 +108,7 @@ async fn the_freezer_survives_the_kill_of_the_daemons_control_group_and_thaws() 
     // Like an OOM kill with memory.oom.group.
     std::fs::write(group.0.join("cgroup.kill"), "1").expect("killed");
     writer.continues(THAW_LIMIT).await;
-    let why = timeout(SOON, frozen.wait_thawed_early())
-        .await
-        .expect("thawed");
+    let why = timeout(SOON, frozen.wait_thawed_early()).await.expect("thawed");
     assert!(why.contains("the daemon has gone"), "{why}");
     fixture.is_clean();
 }
@@ -147,10 +125,7 @@ async fn a_worker_syncs_the_filesystem_and_waits_as_long_as_the_device() {
         max_stuck: 4,
     };
     let workers: WorkerPool<Job, JobResult> = WorkerPool::start(spawn);
-    let sync = |dev| Job::SyncFs {
-        path: slow.volume.path.as_path().into(),
-        dev,
-    };
+    let sync = |dev| Job::SyncFs { path: slow.volume.path.as_path().into(), dev };
     let (dev, limit) = (slow.volume.dev, Duration::from_secs(5));
     let answer = workers.run("a", sync(dev), limit).await;
     assert!(
@@ -163,9 +138,7 @@ async fn a_worker_syncs_the_filesystem_and_waits_as_long_as_the_device() {
         "{answer:?}"
     );
     slow.hang_with_something_to_write();
-    let answer = workers
-        .run("c", sync(dev), Duration::from_millis(500))
-        .await;
+    let answer = workers.run("c", sync(dev), Duration::from_millis(500)).await;
     assert!(matches!(answer, WorkerOutcome::Stuck { .. }), "{answer:?}");
     slow.served.set(Mode::Pass);
 }
@@ -177,29 +150,17 @@ async fn the_freezer_has_a_control_group_of_its_own() {
     let frozen = freeze(&fixture, &volume, LONG).await;
     let pid = fixture.freezer_process();
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("readable");
-    for line in groups
-        .lines()
-        .filter(|line| line.starts_with("0::") || line.contains(":memory:"))
-    {
-        assert!(
-            line.ends_with(":/") || line.ends_with(":/diskvitals-freeze"),
-            "{groups}"
-        );
+    for line in groups.lines().filter(|line| line.starts_with("0::") || line.contains(":memory:")) {
+        assert!(line.ends_with(":/") || line.ends_with(":/diskvitals-freeze"), "{groups}");
     }
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("readable");
     // CAP_SYS_ADMIN is bit 21 (linux/capability.h).
     assert!(
-        status
-            .lines()
-            .any(|line| line.split_whitespace().eq(["CapPrm:", "0000000000200000"])),
+        status.lines().any(|line| line.split_whitespace().eq(["CapPrm:", "0000000000200000"])),
         "{status}"
     );
     let locked = status.lines().find_map(|line| {
-        line.strip_prefix("VmLck:")?
-            .split_whitespace()
-            .next()?
-            .parse::<u64>()
-            .ok()
+        line.strip_prefix("VmLck:")?.split_whitespace().next()?.parse::<u64>().ok()
     });
     assert!(locked.expect("a figure") > 1000, "{status}");
     let own: Vec<PathBuf> = std::fs::read_dir(format!("/proc/{pid}/fd"))

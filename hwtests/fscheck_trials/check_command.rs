@@ -47,13 +47,7 @@ pub struct Answer {
 
 impl Answer {
     fn none(why: String, took: Duration) -> Answer {
-        Answer {
-            verdict: Verdict::Nothing,
-            mode: String::new(),
-            runs: 0,
-            reason: why,
-            took,
-        }
+        Answer { verdict: Verdict::Nothing, mode: String::new(), runs: 0, reason: why, took }
     }
 }
 
@@ -65,10 +59,7 @@ pub async fn ask(socket: &Path, filesystem: Filesystem, target: &Path, freeze: b
         {
             Ok(answer) => answer,
             Err(_) => {
-                return Answer::none(
-                    format!("no answer within {TIME_LIMIT:?}"),
-                    started.elapsed(),
-                );
+                return Answer::none(format!("no answer within {TIME_LIMIT:?}"), started.elapsed());
             }
         };
         if let Some(check) = json {
@@ -103,12 +94,8 @@ async fn run(
     if freeze {
         command.arg("--freeze");
     }
-    let output = command
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .expect("diskvitals starts");
+    let output =
+        command.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("diskvitals starts");
     let json = serde_json::from_slice::<serde_json::Value>(&output.stdout)
         .ok()
         .filter(|value| value.is_object());
@@ -127,11 +114,7 @@ fn read(answer: &serde_json::Value, took: Duration) -> Answer {
         "FAILED" => Verdict::Failed,
         _ => Verdict::Nothing,
     };
-    let mode = text("mode")
-        .rsplit("MODE_")
-        .next()
-        .unwrap_or_default()
-        .to_owned();
+    let mode = text("mode").rsplit("MODE_").next().unwrap_or_default().to_owned();
     Answer {
         verdict,
         mode,

@@ -40,10 +40,9 @@ pub fn pristine(testbed: &Testbed, filesystem: Filesystem, name: &str, seed: u64
             ],
         ),
         Filesystem::Xfs => run("/usr/sbin/mkfs.xfs", &[&"-q", &image]),
-        Filesystem::Btrfs => run(
-            "/usr/sbin/mkfs.btrfs",
-            &[&"-q", &"-m", &"dup", &"-d", &"single", &image],
-        ),
+        Filesystem::Btrfs => {
+            run("/usr/sbin/mkfs.btrfs", &[&"-q", &"-m", &"dup", &"-d", &"single", &image])
+        }
     };
     let mounted = MountedImage::new(testbed, filesystem, &image, name)
         .unwrap_or_else(|error| panic!("mounting {name}: {error}"));
@@ -112,13 +111,7 @@ impl MountedImage {
         let disk = testbed.attach(image);
         let at = testbed.path("mnt").join(name);
         std::fs::create_dir_all(&at).expect("the mount point");
-        match mount(
-            Some(&disk.device),
-            &at,
-            Some(filesystem.name()),
-            flags,
-            None::<&str>,
-        ) {
+        match mount(Some(&disk.device), &at, Some(filesystem.name()), flags, None::<&str>) {
             Ok(()) => Ok(MountedImage { disk, at }),
             Err(error) => {
                 disk.detach();
@@ -182,13 +175,7 @@ pub fn damaged(
                     Some(why) => Mountable::No(why.to_owned()),
                     None => mountable(testbed, filesystem, &image, &name),
                 };
-                return Ok(DamagedImage {
-                    kind,
-                    image,
-                    what,
-                    truth,
-                    mount,
-                });
+                return Ok(DamagedImage { kind, image, what, truth, mount });
             }
             other => last = format!("{what}: the offline checker reports {other:?}"),
         }

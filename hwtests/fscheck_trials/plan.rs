@@ -26,15 +26,10 @@ const LONGEST_CHECK: Duration = Duration::from_secs(110);
 
 impl Plan {
     pub fn full(filesystems: &[Filesystem], seed: u64) -> Plan {
-        Plan::of(
-            filesystems,
-            seed,
-            Duration::from_secs(24 * 3600),
-            |filesystem| match filesystem {
-                Filesystem::Ext4 | Filesystem::Xfs => (30, usize::MAX),
-                Filesystem::Btrfs => (10, usize::MAX),
-            },
-        )
+        Plan::of(filesystems, seed, Duration::from_secs(24 * 3600), |filesystem| match filesystem {
+            Filesystem::Ext4 | Filesystem::Xfs => (30, usize::MAX),
+            Filesystem::Btrfs => (10, usize::MAX),
+        })
     }
 
     pub fn sample(filesystems: &[Filesystem], seed: u64, minutes: u64) -> Plan {

@@ -48,15 +48,11 @@ impl Score {
             );
             row(
                 &format!("{name}, damaged: frozen"),
-                of(true)
-                    .filter(|outcome| outcome.live.is_some())
-                    .map(|outcome| &outcome.frozen),
+                of(true).filter(|outcome| outcome.live.is_some()).map(|outcome| &outcome.frozen),
             );
             row(
                 &format!("{name}, damaged: unmounted"),
-                of(true)
-                    .filter(|outcome| outcome.live.is_none())
-                    .map(|outcome| &outcome.frozen),
+                of(true).filter(|outcome| outcome.live.is_none()).map(|outcome| &outcome.frozen),
             );
         }
         println!();
@@ -64,17 +60,9 @@ impl Score {
         for filesystem in filesystems {
             good &= self.goals(*filesystem, sample);
         }
-        let touched = self
-            .write_traces
-            .iter()
-            .filter(|trace| !trace.is_untouched())
-            .count();
-        good &= at_most(
-            "modes_in_which_something_was_written",
-            touched,
-            self.write_traces.len(),
-            0,
-        );
+        let touched = self.write_traces.iter().filter(|trace| !trace.is_untouched()).count();
+        good &=
+            at_most("modes_in_which_something_was_written", touched, self.write_traces.len(), 0);
         good &= at_most(
             "trials_that_could_not_be_made",
             self.broken.len(),
@@ -91,18 +79,14 @@ impl Score {
         let name = filesystem.name();
         let healthy: Vec<&Outcome> = self.of(filesystem, |outcome| outcome.damage.is_none());
         let damaged: Vec<&Outcome> = self.of(filesystem, Outcome::is_damaged);
-        let healed = self.of(filesystem, |outcome| {
-            outcome.damage.is_some() && !outcome.is_damaged()
-        });
+        let healed =
+            self.of(filesystem, |outcome| outcome.damage.is_some() && !outcome.is_damaged());
         let mut good = true;
         if !healthy.is_empty() {
             let frozen = healthy
                 .iter()
                 .filter(|outcome| {
-                    matches!(
-                        outcome.frozen.verdict,
-                        Verdict::Suspected | Verdict::Corrupted
-                    )
+                    matches!(outcome.frozen.verdict, Verdict::Suspected | Verdict::Corrupted)
                 })
                 .count();
             good &= at_most(
@@ -114,39 +98,18 @@ impl Score {
             let live = healthy
                 .iter()
                 .filter(|outcome| {
-                    outcome
-                        .live
-                        .as_ref()
-                        .is_some_and(|live| live.verdict == Verdict::Corrupted)
+                    outcome.live.as_ref().is_some_and(|live| live.verdict == Verdict::Corrupted)
                 })
                 .count();
-            good &= at_most(
-                &format!("{name}_healthy_live_corrupted"),
-                live,
-                healthy.len(),
-                0,
-            );
+            good &= at_most(&format!("{name}_healthy_live_corrupted"), live, healthy.len(), 0);
             // Otherwise a checker that never runs would score well.
-            let clean = healthy
-                .iter()
-                .filter(|outcome| outcome.frozen.verdict == Verdict::Clean)
-                .count();
-            good &= at_least(
-                &format!("{name}_healthy_frozen_clean"),
-                clean,
-                healthy.len(),
-                90.0,
-            ) || sample;
-            let sick = healthy
-                .iter()
-                .filter(|outcome| outcome.after != OfflineResult::Clean)
-                .count();
-            good &= at_most(
-                &format!("{name}_healthy_not_clean_offline"),
-                sick,
-                healthy.len(),
-                0,
-            );
+            let clean =
+                healthy.iter().filter(|outcome| outcome.frozen.verdict == Verdict::Clean).count();
+            good &= at_least(&format!("{name}_healthy_frozen_clean"), clean, healthy.len(), 90.0)
+                || sample;
+            let sick =
+                healthy.iter().filter(|outcome| outcome.after != OfflineResult::Clean).count();
+            good &= at_most(&format!("{name}_healthy_not_clean_offline"), sick, healthy.len(), 0);
         }
         if !damaged.is_empty() {
             let detected = damaged
@@ -159,18 +122,15 @@ impl Score {
                 damaged.len(),
                 DETECTED_PERCENT,
             ) || sample;
-            let missed = damaged
-                .iter()
-                .filter(|outcome| outcome.frozen.verdict == Verdict::Clean)
-                .count();
+            let missed =
+                damaged.iter().filter(|outcome| outcome.frozen.verdict == Verdict::Clean).count();
             println!(
                 "# {name}: CLEAN of {missed} damaged ones; {} were healed by being mounted, written to or unmounted",
                 healed.len()
             );
         }
-        let wrong = self.of(filesystem, |outcome| {
-            outcome.damage.is_none() && outcome.has(Verdict::Corrupted)
-        });
+        let wrong = self
+            .of(filesystem, |outcome| outcome.damage.is_none() && outcome.has(Verdict::Corrupted));
         good &= at_most(
             &format!("{name}_wrong_corrupted"),
             wrong.len(),
@@ -193,12 +153,8 @@ fn row<'a>(name: &str, answers: impl Iterator<Item = &'a Answer>) {
     if answers.is_empty() {
         return;
     }
-    let count = |verdict: Verdict| {
-        answers
-            .iter()
-            .filter(|answer| answer.verdict == verdict)
-            .count()
-    };
+    let count =
+        |verdict: Verdict| answers.iter().filter(|answer| answer.verdict == verdict).count();
     let [clean, suspected, corrupted, inconclusive, failed, nothing] = VERDICTS.map(count);
     println!(
         "{name:<44} {clean:>6} {suspected:>9} {corrupted:>9} {inconclusive:>12} {failed:>6} {nothing:>7}"
@@ -214,10 +170,7 @@ fn at_most(name: &str, count: usize, of: usize, most: usize) -> bool {
 fn at_least(name: &str, count: usize, of: usize, percent: f64) -> bool {
     let share = 100.0 * count as f64 / of as f64;
     let good = share >= percent;
-    println!(
-        "{name} {share:.1} % >={percent} {} ({count} of {of})",
-        pass_mark(good)
-    );
+    println!("{name} {share:.1} % >={percent} {} ({count} of {of})", pass_mark(good));
     good
 }
 
@@ -230,14 +183,8 @@ pub fn print_outcome(outcome: &Outcome) {
     let what = outcome
         .damage
         .as_ref()
-        .map_or("healthy".to_owned(), |damage| {
-            format!("{}: {}", damage.kind, damage.what)
-        });
-    println!(
-        "{} {} {what}",
-        outcome.filesystem.name(),
-        outcome.state.name()
-    );
+        .map_or("healthy".to_owned(), |damage| format!("{}: {}", damage.kind, damage.what));
+    println!("{} {} {what}", outcome.filesystem.name(), outcome.state.name());
     for (name, answer) in outcome
         .live
         .iter()
@@ -253,11 +200,7 @@ pub fn print_outcome(outcome: &Outcome) {
             answer.reason
         );
     }
-    if let Some(why) = outcome
-        .damage
-        .as_ref()
-        .and_then(|damage| damage.unmounted.as_ref())
-    {
+    if let Some(why) = outcome.damage.as_ref().and_then(|damage| damage.unmounted.as_ref()) {
         println!("    not mounted: {why}");
     }
     let written = &outcome.written;
@@ -286,9 +229,8 @@ pub fn print_writes(trace: &WriteTrace) {
         Some(true) => "CHANGED",
         Some(false) => "the same",
     };
-    let device = trace
-        .device_sectors
-        .map_or("not compared".to_owned(), |sectors| sectors.to_string());
+    let device =
+        trace.device_sectors.map_or("not compared".to_owned(), |sectors| sectors.to_string());
     println!(
         "{} {}: {:?} {}; digest {changed}, sectors written to the device {device}, to {} devices of the checker {}",
         trace.filesystem.name(),

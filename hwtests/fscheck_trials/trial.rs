@@ -128,24 +128,14 @@ pub async fn damaged(
     let Some(damaged) = made.await.transpose()? else {
         return Ok(None);
     };
-    let DamagedImage {
-        kind,
-        image,
-        what,
-        mount,
-        ..
-    } = damaged;
+    let DamagedImage { kind, image, what, mount, .. } = damaged;
     match mount {
         Mountable::No(why) => {
             let disk = context.testbed.attach(&image);
             let frozen = check_command::ask(&context.socket, filesystem, &disk.device, true).await;
             disk.detach();
             let after = blocking(move || ended(filesystem, &image)).await;
-            let damage = Some(Damage {
-                kind,
-                what,
-                unmounted: Some(why),
-            });
+            let damage = Some(Damage { kind, what, unmounted: Some(why) });
             Ok(Some(Outcome {
                 filesystem,
                 damage,
@@ -174,11 +164,7 @@ pub async fn damaged(
             };
             let after = finish(mounted, filesystem, image).await;
             let state = if loaded { State::Loaded } else { State::Idle };
-            let damage = Some(Damage {
-                kind,
-                what,
-                unmounted: None,
-            });
+            let damage = Some(Damage { kind, what, unmounted: None });
             Ok(Some(Outcome {
                 filesystem,
                 damage,
@@ -220,9 +206,7 @@ async fn make<T: Send + 'static>(
 }
 
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    tokio::task::spawn_blocking(work)
-        .await
-        .expect("it does not panic")
+    tokio::task::spawn_blocking(work).await.expect("it does not panic")
 }
 
 async fn finish(mounted: MountedImage, filesystem: Filesystem, image: PathBuf) -> OfflineResult {

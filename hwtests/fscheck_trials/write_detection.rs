@@ -111,10 +111,7 @@ async fn one(
     (image, device, target): (&Path, &Path, &Path),
     (freeze, except): (bool, Option<&[Range]>),
 ) -> WriteTrace {
-    let name = device
-        .file_name()
-        .and_then(|name| name.to_str())
-        .expect("a kernel name");
+    let name = device.file_name().and_then(|name| name.to_str()).expect("a kernel name");
     // The mount's dirty data is on the device.
     nix::unistd::sync();
     let before = except.map(|except| digest(image, except));
@@ -125,18 +122,8 @@ async fn one(
     // A frozen mount writes to its superblock and its log.
     let device_sectors = (except.is_some() && !freeze)
         .then(|| sectors_written(name).expect("its counters") - sectors);
-    let changed = before
-        .zip(except)
-        .map(|(before, except)| digest(image, except) != before);
-    WriteTrace {
-        filesystem,
-        mode,
-        answer,
-        changed,
-        device_sectors,
-        own_loops,
-        own_sectors,
-    }
+    let changed = before.zip(except).map(|(before, except)| digest(image, except) != before);
+    WriteTrace { filesystem, mode, answer, changed, device_sectors, own_loops, own_sectors }
 }
 
 /// Watches the loop devices of checkers without pause.

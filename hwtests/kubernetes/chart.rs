@@ -24,15 +24,7 @@ fn every_set_of_values_is_accepted_by_the_api_server() {
             .filter(|part| !part.contains("apiVersion: monitoring.coreos.com/"))
             .collect();
         let taken = cluster::try_kubectl(
-            &[
-                "-n",
-                NAMESPACE,
-                "apply",
-                "--dry-run=server",
-                "--validate=strict",
-                "-f",
-                "-",
-            ],
+            &["-n", NAMESPACE, "apply", "--dry-run=server", "--validate=strict", "-f", "-"],
             &parts.join("\n---\n"),
         );
         let taken = taken.unwrap_or_else(|error| panic!("{}: {error}", set.display()));
@@ -43,10 +35,8 @@ fn every_set_of_values_is_accepted_by_the_api_server() {
         );
     }
     let wrong = "apiVersion: storage.k8s.io/v1\nkind: CSIDriver\nmetadata: {name: a.example.com}\nspec: {attachRequire: false}\n";
-    let refused = cluster::try_kubectl(
-        &["apply", "--dry-run=server", "--validate=strict", "-f", "-"],
-        wrong,
-    )
-    .expect_err("a wrong field must be rejected");
+    let refused =
+        cluster::try_kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], wrong)
+            .expect_err("a wrong field must be rejected");
     assert!(refused.contains("unknown field"), "{refused}");
 }

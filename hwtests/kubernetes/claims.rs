@@ -50,9 +50,7 @@ pub fn given(name: &str, driver: &str, handle: &str, mode: As) -> Vec<Value> {
 
 /// A pod that writes `hello` into each of its volumes (`data-0`, `data-1`, … at /data/N) and stays.
 pub fn pod(name: &str, claims: &[&str], mode: As) -> Value {
-    let names: Vec<String> = (0..claims.len())
-        .map(|number| format!("data-{number}"))
-        .collect();
+    let names: Vec<String> = (0..claims.len()).map(|number| format!("data-{number}")).collect();
     let volumes: Vec<Value> = names
         .iter()
         .zip(claims)
@@ -76,11 +74,8 @@ pub fn pod(name: &str, claims: &[&str], mode: As) -> Value {
         "name": "box", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/usr/bin/busybox", "sh", "-c", script],
         "securityContext": {"runAsUser": 0, "runAsGroup": 0}
     });
-    container[if mode == As::Block {
-        "volumeDevices"
-    } else {
-        "volumeMounts"
-    }] = json!(volume_mounts);
+    container[if mode == As::Block { "volumeDevices" } else { "volumeMounts" }] =
+        json!(volume_mounts);
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
         "spec": {"hostNetwork": true, "terminationGracePeriodSeconds": 1, "automountServiceAccountToken": false, "containers": [container], "volumes": volumes}
@@ -155,9 +150,7 @@ pub fn volume_health(pod: &str, number: usize) -> Option<Vec<Condition>> {
 /// Of a driver on this node. Empty: healthy.
 pub fn storage_health(driver: &str) -> Vec<Condition> {
     let node = get(&format!("csinode/{NODE}")).unwrap_or_default();
-    named(&node["status"]["storageHealth"], driver)
-        .map(conditions)
-        .unwrap_or_default()
+    named(&node["status"]["storageHealth"], driver).map(conditions).unwrap_or_default()
 }
 
 pub fn is_registered(driver: &str) -> bool {
@@ -181,9 +174,6 @@ pub fn restarts(pod: &str) -> Option<u64> {
 pub fn calls(driver: &str, method: &str) -> Option<f64> {
     metric(
         "csi_operations_seconds_count",
-        &[
-            &format!("driver_name=\"{driver}\""),
-            &format!("/csi.v1.Node/{method}\""),
-        ],
+        &[&format!("driver_name=\"{driver}\""), &format!("/csi.v1.Node/{method}\"")],
     )
 }

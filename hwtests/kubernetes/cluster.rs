@@ -38,23 +38,15 @@ pub fn tool(name: &str) -> PathBuf {
     variable("DISKVITALS_LAB_TOOLS").join(name)
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "tests use the cluster's own tools"
-)]
+#[expect(clippy::disallowed_methods, reason = "tests use the cluster's own tools")]
 pub fn command(program: impl AsRef<Path>) -> Command {
     Command::new(program.as_ref())
 }
 
 /// Output of a program that gets `input`, whatever its exit status.
 pub fn output(mut command: Command, input: &str) -> Output {
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdin = child.stdin.take().expect("its input");
     // It may end before it has read everything: then its status gives the reason.
     let _ = stdin.write_all(input.as_bytes());
@@ -75,10 +67,7 @@ pub fn try_kubectl(arguments: &[&str], input: &str) -> Result<String, String> {
     if output.status.success() {
         Ok(output_text)
     } else {
-        Err(format!(
-            "{output_text}{}",
-            String::from_utf8_lossy(&output.stderr)
-        ))
+        Err(format!("{output_text}{}", String::from_utf8_lossy(&output.stderr)))
     }
 }
 
@@ -108,13 +97,7 @@ pub fn get_in(namespace: &str, what: &str) -> Option<Value> {
 /// The kubelet's own metrics, as text; from the kubelet itself, because the API server does not
 /// proxy to a loopback address.
 pub fn kubelet_metrics() -> String {
-    kubectl(&[
-        "--server",
-        "https://127.0.0.1:20250",
-        "get",
-        "--raw",
-        "/metrics",
-    ])
+    kubectl(&["--server", "https://127.0.0.1:20250", "get", "--raw", "/metrics"])
 }
 
 /// The sum over all series of a metric whose labels contain each of `labels`; None where there is
@@ -156,10 +139,7 @@ pub fn until<T>(what: &str, within: Duration, mut condition: impl FnMut() -> Opt
 }
 
 /// For an assertion that something does NOT happen, and between two polls.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "what waits long waits for a condition"
-)]
+#[expect(clippy::disallowed_methods, reason = "what waits long waits for a condition")]
 pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
@@ -198,15 +178,9 @@ impl HostProgram {
             .append(true)
             .open(run().join("log").join(format!("{name}.log")))
             .expect("its log");
-        let program = program
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("its log"))
-            .stderr(log);
-        HostProgram(
-            program
-                .spawn()
-                .unwrap_or_else(|error| panic!("{name}: {error}")),
-        )
+        let program =
+            program.stdin(Stdio::null()).stdout(log.try_clone().expect("its log")).stderr(log);
+        HostProgram(program.spawn().unwrap_or_else(|error| panic!("{name}: {error}")))
     }
 
     pub fn kill(&self) {

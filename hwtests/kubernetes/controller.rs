@@ -19,14 +19,7 @@ pub fn start(fixture: &Fixture, timing: &str, arguments: &[&str]) -> HostProgram
 
 /// As its account in the chart. `timing`: DISKVITALS_FLEET_TIMING.
 pub fn program(fixture: &Fixture, timing: &str, arguments: &[&str]) -> Command {
-    let token = kubectl(&[
-        "-n",
-        NAMESPACE,
-        "create",
-        "token",
-        "diskvitals-fleet",
-        "--duration=4h",
-    ]);
+    let token = kubectl(&["-n", NAMESPACE, "create", "token", "diskvitals-fleet", "--duration=4h"]);
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "lab",
         "clusters": [{"name": "lab", "cluster": {"server": "https://127.0.0.1:26443", "certificate-authority": cluster::run().join("pki/ca.crt")}}],

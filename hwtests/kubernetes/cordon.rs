@@ -26,14 +26,7 @@ fn cordon(fixture: &Fixture) -> Option<Value> {
 /// The messages of the events of a claim.
 fn events(claim: &str) -> String {
     let of = format!("involvedObject.kind=PersistentVolumeClaim,involvedObject.name={claim}");
-    kubectl(&[
-        "get",
-        "events",
-        "--field-selector",
-        &of,
-        "-o",
-        "jsonpath={.items[*].message}",
-    ])
+    kubectl(&["get", "events", "--field-selector", &of, "-o", "jsonpath={.items[*].message}"])
 }
 
 #[test]
@@ -48,13 +41,8 @@ fn the_scheduler_places_no_claim_on_a_failing_pool_until_the_finding_ends() {
     fixture.fails(&drive, true);
     let cordon_now = until("the pool is cordoned", SOON, || cordon(&fixture));
     let message = cordon_now["message"].as_str().expect("text");
-    assert!(
-        message.contains("WX000000") && message.contains("SmartFailing since"),
-        "{message}"
-    );
-    until_capacity("the scheduler is told that there is no room", |now| {
-        now == "0"
-    });
+    assert!(message.contains("WX000000") && message.contains("SmartFailing since"), "{message}");
+    until_capacity("the scheduler is told that there is no room", |now| now == "0");
     let findings = fixture.ask(&["findings"]).expect("an answer");
     let of_drive = |it: &&Value| it["reason"] == "SmartFailing";
     let finding = findings["findings"]
@@ -62,14 +50,9 @@ fn the_scheduler_places_no_claim_on_a_failing_pool_until_the_finding_ends() {
         .and_then(|all| all.iter().find(of_drive))
         .expect("the drive's finding");
     let id = finding["id"].as_str().expect("its id");
-    fixture
-        .ask(&["ack", id, "--note", "a new drive is ordered"])
-        .expect("acknowledged");
+    fixture.ask(&["ack", id, "--note", "a new drive is ordered"]).expect("acknowledged");
 
-    apply(&[
-        claim("a", CLASS, "64Mi", As::Filesystem),
-        pod("a", &["a"], As::Filesystem),
-    ]);
+    apply(&[claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
     until("the scheduler finds no node", SOON, || {
         let conditions = get("pod/a")?["status"]["conditions"].clone();
         let unschedulable = |it: &Value| {
@@ -78,11 +61,7 @@ fn the_scheduler_places_no_claim_on_a_failing_pool_until_the_finding_ends() {
                     .as_str()
                     .is_some_and(|why| why.contains("did not have enough free storage"))
         };
-        conditions
-            .as_array()?
-            .iter()
-            .any(unschedulable)
-            .then_some(())
+        conditions.as_array()?.iter().any(unschedulable).then_some(())
     });
     // A claim that is bound to this node all the same, as a scheduler with old capacities would.
     let mut placed = claim("b", CLASS, "64Mi", As::Filesystem);
@@ -97,11 +76,7 @@ fn the_scheduler_places_no_claim_on_a_failing_pool_until_the_finding_ends() {
         let claim = get(&format!("pvc/{name}")).expect("the claim");
         assert_eq!(claim["status"]["phase"], "Pending", "{claim:#}");
     }
-    assert_eq!(
-        capacity().as_deref(),
-        Some("0"),
-        "an acknowledgement does not lift it"
-    );
+    assert_eq!(capacity().as_deref(), Some("0"), "an acknowledgement does not lift it");
 
     fixture.fails(&drive, false);
     until_capacity("there is room again", |now| now != "0");

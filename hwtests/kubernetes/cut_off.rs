@@ -54,34 +54,19 @@ fn taint(node: &str) -> Option<String> {
     let node = get(&format!("node/{node}"))?;
     let taints = node["spec"]["taints"].as_array()?;
     let found = taints.iter().find(|it| it["key"] == TAINT)?;
-    Some(format!(
-        "{}:{}",
-        found["value"].as_str()?,
-        found["effect"].as_str()?
-    ))
+    Some(format!("{}:{}", found["value"].as_str()?, found["effect"].as_str()?))
 }
 
 /// What the node says about the driver.
 fn says_unreachable(node: &str) -> bool {
     let report = get(&format!("nodestorage/{node}")).unwrap_or_default();
     let drivers = report["status"]["unreachableDrivers"].as_array();
-    drivers.is_some_and(|all| {
-        all.iter()
-            .any(|it| it["driver"] == DRIVER && it["unknown"] != true)
-    })
+    drivers.is_some_and(|all| all.iter().any(|it| it["driver"] == DRIVER && it["unknown"] != true))
 }
 
 fn events(reason: &str) -> usize {
     let field = format!("reason={reason}");
-    let list = kubectl(&[
-        "get",
-        "events",
-        "-A",
-        "--field-selector",
-        &field,
-        "-o",
-        "name",
-    ]);
+    let list = kubectl(&["get", "events", "-A", "--field-selector", &field, "-o", "name"]);
     list.lines().count()
 }
 
@@ -102,10 +87,8 @@ fn a_node_cut_off_from_its_storage_loses_one_pod_and_all_nodes_cut_off_lose_none
         served.push(FuseServer::mount(&here, &image));
         node.lend_mount(&here, &share);
     }
-    fixture.configure(&format!(
-        "[[static]]\nname = \"share\"\ndirectory = \"{}\"\n",
-        share.display()
-    ));
+    fixture
+        .configure(&format!("[[static]]\nname = \"share\"\ndirectory = \"{}\"\n", share.display()));
     let mut fleet = controller::values(&["unreachable"]);
     fleet["evictUnreachable"] = json!(true);
     fixture.install(
@@ -114,43 +97,26 @@ fn a_node_cut_off_from_its_storage_loses_one_pod_and_all_nodes_cut_off_lose_none
     for number in 0..PODS {
         apply(&volume(number));
     }
-    apply(&[stateful_set(
-        APP,
-        ("app", APP),
-        PODS,
-        "given",
-        "while :; do busybox sleep 1; done",
-    )]);
+    apply(&[stateful_set(APP, ("app", APP), PODS, "given", "while :; do busybox sleep 1; done")]);
     let before = until("the pods run, one on each node", TIME_LIMIT, || {
         let pods = all_ready()?;
         let nodes: std::collections::BTreeSet<&String> = pods.iter().map(|pod| &pod.0).collect();
         (nodes.len() == PODS).then(|| pods.clone())
     });
-    let controller = controller::start(
-        &fixture,
-        TIMING,
-        &["--duties", "unreachable", "--evict-unreachable"],
-    );
+    let controller =
+        controller::start(&fixture, TIMING, &["--duties", "unreachable", "--evict-unreachable"]);
     let node = second.name();
     let mut transcript = Transcript::new();
     transcript.note("Three pods on three nodes, with volumes of one storage on the network.");
     transcript.run("kubectl get pods -o wide");
 
     served[1].set(Mode::Hang);
-    until("the node says so", TIME_LIMIT, || {
-        says_unreachable(&node).then_some(())
-    });
+    until("the node says so", TIME_LIMIT, || says_unreachable(&node).then_some(()));
     until("it gets no new pods", SOON, || taint(&node));
-    assert_eq!(
-        taint(&node).as_deref(),
-        Some(&*format!("{DRIVER}:NoSchedule"))
-    );
+    assert_eq!(taint(&node).as_deref(), Some(&*format!("{DRIVER}:NoSchedule")));
     transcript.note("node-2 loses its way to the storage.");
     transcript.run("kubectl diskvitals");
-    let moved = before
-        .iter()
-        .find(|pod| pod.0 == node)
-        .expect("a pod there");
+    let moved = before.iter().find(|pod| pod.0 == node).expect("a pod there");
     until("its pod is evicted", SOON, || {
         let pod = get(&format!("pod/{}", moved.1));
         pod.is_none_or(|pod| {
@@ -175,9 +141,7 @@ fn a_node_cut_off_from_its_storage_loses_one_pod_and_all_nodes_cut_off_lose_none
 
     served[1].set(Mode::Pass);
     transcript.note("It is back: the pod ends, its successor runs elsewhere, and the taint goes.");
-    until("the taint goes", TIME_LIMIT, || {
-        taint(&node).is_none().then_some(())
-    });
+    until("the taint goes", TIME_LIMIT, || taint(&node).is_none().then_some(()));
     let after = until("all pods run", TIME_LIMIT, all_ready);
     stays(&others);
     assert!(after.iter().all(|pod| pod.2 != moved.2));

@@ -30,9 +30,7 @@ pub struct FakeDisks {
 
 /// The directory of its attributes; a path like that of an AHCI controller's port.
 fn folder(port: usize) -> PathBuf {
-    Path::new(COVERED).join(format!(
-        "ata{port}/host{port}/target{port}:0:0/{port}:0:0:0"
-    ))
+    Path::new(COVERED).join(format!("ata{port}/host{port}/target{port}:0:0/{port}:0:0:0"))
 }
 
 fn put(at: &Path, text: &str) {
@@ -44,11 +42,7 @@ fn put(at: &Path, text: &str) {
 /// All disks at once, before the daemon starts.
 pub fn create(disks: Vec<Disk>) -> Vec<FakeDisks> {
     cover_sysfs(&disks);
-    disks
-        .into_iter()
-        .enumerate()
-        .map(|(at, disk)| show(at, disk))
-        .collect()
+    disks.into_iter().enumerate().map(|(at, disk)| show(at, disk)).collect()
 }
 
 /// A RAID 0 array on the disks, as sysfs shows it (without redundancy, a failure of one disk
@@ -56,11 +50,8 @@ pub fn create(disks: Vec<Disk>) -> Vec<FakeDisks> {
 pub fn create_striped(array: Disk, disks: Vec<Disk>) -> (Disk, Vec<FakeDisks>) {
     let all: Vec<Disk> = disks.iter().cloned().chain([array.clone()]).collect();
     cover_sysfs(&all);
-    let disks_on_sysfs: Vec<FakeDisks> = disks
-        .into_iter()
-        .enumerate()
-        .map(|(at, disk)| show(at, disk))
-        .collect();
+    let disks_on_sysfs: Vec<FakeDisks> =
+        disks.into_iter().enumerate().map(|(at, disk)| show(at, disk)).collect();
     let block = Path::new(COVERED).join("virtual/block").join(ARRAY);
     as_block(&block, &array);
     for (file, text) in [
@@ -75,11 +66,7 @@ pub fn create_striped(array: Disk, disks: Vec<Disk>) -> (Disk, Vec<FakeDisks>) {
         let name = below.name.trim_start_matches("/dev/");
         let of_disk = Path::new(CLASS).join(name);
         let member = block.join("md").join(format!("dev-{name}"));
-        for (file, text) in [
-            ("state", "in_sync"),
-            ("slot", &slot.to_string()),
-            ("errors", "0"),
-        ] {
+        for (file, text) in [("state", "in_sync"), ("slot", &slot.to_string()), ("errors", "0")] {
             put(&member.join(file), text);
         }
         let directory = of_disk.canonicalize().expect("its folder");
@@ -105,14 +92,8 @@ fn cover_sysfs(disks: &[Disk]) {
         })
         .collect();
     let cover = |at: &str| {
-        mount(
-            Some("lab"),
-            at,
-            Some("tmpfs"),
-            MsFlags::empty(),
-            Some("size=16m,mode=0755"),
-        )
-        .expect("a tmpfs")
+        mount(Some("lab"), at, Some("tmpfs"), MsFlags::empty(), Some("size=16m,mode=0755"))
+            .expect("a tmpfs")
     };
     cover(CLASS);
     cover(COVERED);
@@ -127,10 +108,7 @@ fn cover_sysfs(disks: &[Disk]) {
     }
     for number in 0..LOOPS {
         let name = format!("loop{number}");
-        link(
-            &name,
-            Path::new(&format!("../../devices/virtual/block/{name}")),
-        );
+        link(&name, Path::new(&format!("../../devices/virtual/block/{name}")));
     }
 }
 
@@ -152,12 +130,7 @@ fn show(at: usize, disk: Disk) -> FakeDisks {
     ] {
         put(&device.join(file), text);
     }
-    let mut page = vec![
-        0,
-        0x80,
-        0,
-        u8::try_from(serial.len()).expect("a short number"),
-    ];
+    let mut page = vec![0, 0x80, 0, u8::try_from(serial.len()).expect("a short number")];
     page.extend_from_slice(serial.as_bytes());
     std::fs::write(device.join("vpd_pg80"), page).expect("its serial number");
     in_enclosure(&device, &slot(at));
@@ -165,11 +138,7 @@ fn show(at: usize, disk: Disk) -> FakeDisks {
     as_block(&block, &disk);
     symlink("../..", block.join("device")).expect("a link");
     in_class(&name, &block);
-    FakeDisks {
-        disk,
-        name: format!("/dev/{name}"),
-        ata,
-    }
+    FakeDisks { disk, name: format!("/dev/{name}"), ata }
 }
 
 /// The name of the slot of this disk.
@@ -181,10 +150,7 @@ pub fn slot(at: usize) -> String {
 fn in_enclosure(device: &Path, slot: &str) {
     let component = Path::new(COVERED).join("enclosure/lab").join(slot);
     std::fs::create_dir_all(&component).expect("a folder");
-    put(
-        &component.parent().expect("the enclosure").join("id"),
-        "0x5000ccab02000f7f",
-    );
+    put(&component.parent().expect("the enclosure").join("id"), "0x5000ccab02000f7f");
     let target = Path::new("../../../../enclosure/lab").join(slot);
     symlink(target, device.join(format!("enclosure_device:{slot}"))).expect("a link");
 }
@@ -212,9 +178,7 @@ fn as_block(block: &Path, disk: &Disk) {
     ] {
         put(
             &block.join(file),
-            std::fs::read_to_string(loops.join(file))
-                .expect("the loop's own")
-                .trim_end(),
+            std::fs::read_to_string(loops.join(file)).expect("the loop's own").trim_end(),
         );
     }
     for (file, text) in [
@@ -232,11 +196,7 @@ fn as_block(block: &Path, disk: &Disk) {
 
 fn in_class(name: &str, block: &Path) {
     let below = block.strip_prefix("/sys/devices").expect("below");
-    symlink(
-        Path::new("../../devices").join(below),
-        Path::new(CLASS).join(name),
-    )
-    .expect("a link");
+    symlink(Path::new("../../devices").join(below), Path::new(CLASS).join(name)).expect("a link");
 }
 
 /// Restores sysfs.

@@ -161,10 +161,7 @@ impl Fixture {
     /// SATA disks that answer smartctl, healthy at first; once per test.
     pub fn sata(&self, count: usize, mib: u64) -> Vec<FakeDisks> {
         let disks = (0..count)
-            .map(|at| {
-                self.testbed
-                    .attach(&self.formatted(&format!("sata-{at}"), mib))
-            })
+            .map(|at| self.testbed.attach(&self.formatted(&format!("sata-{at}"), mib)))
             .collect();
         let fakes = fake_disks::create(disks);
         fakes.iter().for_each(|disk| self.fails(disk, false));
@@ -175,10 +172,7 @@ impl Fixture {
     pub fn striped(&self, count: usize, mib: u64) -> (Disk, Vec<FakeDisks>) {
         let array = self.testbed.attach(&self.formatted("array", mib));
         let disks = (0..count)
-            .map(|at| {
-                self.testbed
-                    .attach(&self.testbed.image(&format!("member-{at}"), 1 << 20))
-            })
+            .map(|at| self.testbed.attach(&self.testbed.image(&format!("member-{at}"), 1 << 20)))
             .collect();
         let (array, fakes) = fake_disks::create_striped(array, disks);
         fakes.iter().for_each(|disk| self.fails(disk, false));
@@ -189,9 +183,7 @@ impl Fixture {
     pub fn fails(&self, drive: &FakeDisks, fails: bool) {
         let mut ata = drive.ata.clone();
         ata.passed = !fails;
-        self.smartctl
-            .set_response(&drive.name, &ata.response())
-            .expect("an answer");
+        self.smartctl.set_response(&drive.name, &ata.response()).expect("an answer");
     }
 
     /// Puts the pool on this disk.
@@ -296,9 +288,7 @@ impl Fixture {
             }
         }
         if cluster::get_in(NAMESPACE, "daemonset/diskvitals-shim").is_some() {
-            until("the driver is registered", SOON, || {
-                is_registered(DRIVER).then_some(())
-            });
+            until("the driver is registered", SOON, || is_registered(DRIVER).then_some(()));
         }
     }
 
@@ -333,10 +323,7 @@ impl Fixture {
             "/run/diskvitals".into(),
         ];
         assert_eq!(
-            sockets
-                .iter()
-                .flat_map(|folder| sockets_below(folder))
-                .collect::<Vec<_>>(),
+            sockets.iter().flat_map(|folder| sockets_below(folder)).collect::<Vec<_>>(),
             Vec::<PathBuf>::new(),
             "sockets are left"
         );
@@ -361,17 +348,12 @@ impl Fixture {
         }
         wrong.extend(self.try_remove_chart().err());
         fake_disks::end();
-        if wrong.is_empty() {
-            Ok(())
-        } else {
-            Err(wrong.join("\n"))
-        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 
     /// Uninstalls the chart, whatever uses its volumes.
     pub fn remove_chart(&mut self) {
-        self.try_remove_chart()
-            .unwrap_or_else(|why| panic!("{why}"));
+        self.try_remove_chart().unwrap_or_else(|why| panic!("{why}"));
     }
 
     fn try_remove_chart(&mut self) -> Result<(), String> {
@@ -380,24 +362,14 @@ impl Fixture {
         };
         let time = format!("--timeout={}s", TIME_LIMIT.as_secs());
         let deleted = try_kubectl(
-            &[
-                &self.kubeconfig(),
-                "delete",
-                "--ignore-not-found",
-                "--wait=true",
-                &time,
-                "-f",
-                "-",
-            ],
+            &[&self.kubeconfig(), "delete", "--ignore-not-found", "--wait=true", &time, "-f", "-"],
             &manifest,
         );
         let gone = || {
             try_kubectl(&["-n", NAMESPACE, "get", "pods", "-o", "name"], "")
                 .is_ok_and(|pods| pods.trim().is_empty())
         };
-        until("the chart's pods are gone", TIME_LIMIT, || {
-            gone().then_some(())
-        });
+        until("the chart's pods are gone", TIME_LIMIT, || gone().then_some(()));
         deleted.map(|_| ())
     }
 
@@ -409,13 +381,7 @@ impl Fixture {
             &["describe", "pods", "-A"],
             // Not every scenario has these kinds.
             &["get", "stp,sta,nst", "-A", "-o", "yaml"],
-            &[
-                "-n",
-                NAMESPACE,
-                "logs",
-                "daemonset/diskvitals-daemon",
-                "--tail=60",
-            ],
+            &["-n", NAMESPACE, "logs", "daemonset/diskvitals-daemon", "--tail=60"],
             &[
                 "-n",
                 NAMESPACE,
@@ -433,19 +399,15 @@ impl Fixture {
                 lines[lines.len().saturating_sub(120)..].join("\n")
             );
         }
-        for (command, answer) in [
-            ("volumes", self.ask(&["volumes"])),
-            ("findings", self.ask(&["findings"])),
-        ] {
+        for (command, answer) in
+            [("volumes", self.ask(&["volumes"])), ("findings", self.ask(&["findings"]))]
+        {
             eprintln!(
                 "--- diskvitals {command}\n{}",
                 answer.map_or_else(|error| error, |answer| format!("{answer:#}"))
             );
         }
-        eprintln!(
-            "--- the kubelet's log: {}",
-            cluster::run().join("log/kubelet.log").display()
-        );
+        eprintln!("--- the kubelet's log: {}", cluster::run().join("log/kubelet.log").display());
     }
 }
 

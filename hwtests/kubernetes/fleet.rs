@@ -132,9 +132,7 @@ fn status(number: usize, uid: &str, is_failing: bool, now: &Time) -> NodeStorage
             volumes: u32::try_from(VOLUMES_OF_A_NODE).expect("few"),
             ..Counts::default()
         },
-        drive_ids: (0..DRIVES_OF_A_NODE)
-            .map(|drive| drive_id(number, drive))
-            .collect(),
+        drive_ids: (0..DRIVES_OF_A_NODE).map(|drive| drive_id(number, drive)).collect(),
         models: vec![ModelCount {
             model: "ST16000NM001G".into(),
             firmware: format!("SN0{}", number % 4),
@@ -183,10 +181,7 @@ fn status(number: usize, uid: &str, is_failing: bool, now: &Time) -> NodeStorage
     status
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the reporters that this test plays have a clock"
-)]
+#[expect(clippy::disallowed_methods, reason = "the reporters that this test plays have a clock")]
 fn current_time() -> Time {
     Time(k8s_openapi::jiff::Timestamp::now())
 }
@@ -197,9 +192,7 @@ async fn report(
     status: NodeStorageStatus,
 ) -> kube::Result<()> {
     let patch = Patch::Merge(json!({"status": status}));
-    api.patch_status(&name, &PatchParams::default(), &patch)
-        .await
-        .map(drop)
+    api.patch_status(&name, &PatchParams::default(), &patch).await.map(drop)
 }
 
 /// The program's metrics; None while it does not answer.
@@ -254,11 +247,9 @@ async fn large_cluster() {
     );
     let definitions = String::from_utf8(definitions.stdout).expect("text");
     try_kubectl(&["apply", "-f", "-"], &definitions).expect("the definitions are accepted");
-    until(
-        "the API server serves NodeStorage",
-        Duration::from_secs(30),
-        || try_kubectl(&["get", "nodestorages"], "").ok(),
-    );
+    until("the API server serves NodeStorage", Duration::from_secs(30), || {
+        try_kubectl(&["get", "nodestorages"], "").ok()
+    });
 
     let client = Client::try_default().await.expect("a client");
     let kwok = HostProgram::start(
@@ -278,22 +269,13 @@ async fn large_cluster() {
     let all_nodes: Api<Node> = Api::all(client.clone());
     each(0..nodes, |number| {
         let api = all_nodes.clone();
-        async move {
-            api.create(&PostParams::default(), &node(number))
-                .await
-                .map(drop)
-        }
+        async move { api.create(&PostParams::default(), &node(number)).await.map(drop) }
     })
     .await;
-    until(
-        "kwok makes its nodes Ready",
-        Duration::from_secs(300),
-        || {
-            let text =
-                try_kubectl(&["get", "nodes", "-l", "type=kwok", "--no-headers"], "").ok()?;
-            (text.lines().filter(|line| line.contains(" Ready ")).count() == nodes).then_some(())
-        },
-    );
+    until("kwok makes its nodes Ready", Duration::from_secs(300), || {
+        let text = try_kubectl(&["get", "nodes", "-l", "type=kwok", "--no-headers"], "").ok()?;
+        (text.lines().filter(|line| line.contains(" Ready ")).count() == nodes).then_some(())
+    });
     println!("{nodes} nodes Ready after {:.1?}", begun.elapsed());
 
     let begun = Instant::now();
@@ -317,17 +299,11 @@ async fn large_cluster() {
         }
     })
     .await;
-    println!(
-        "{} volumes after {:.1?}",
-        nodes * VOLUMES_OF_A_NODE,
-        begun.elapsed()
-    );
+    println!("{} volumes after {:.1?}", nodes * VOLUMES_OF_A_NODE, begun.elapsed());
 
     let begun = Instant::now();
     let uids: Vec<String> = {
-        let list = all_nodes
-            .list(&ListParams::default().labels("type=kwok"))
-            .await;
+        let list = all_nodes.list(&ListParams::default().labels("type=kwok")).await;
         let mut uids = vec![String::new(); nodes];
         for node in list.expect("the nodes") {
             let name = node.metadata.name.expect("a name");
@@ -368,38 +344,23 @@ async fn large_cluster() {
     until("it has seen all nodes", FIRST_VIEW, || {
         (sum(&["diskvitals_fleet_nodes{", "\"good\""])? >= nodes as f64).then_some(())
     });
-    println!(
-        "first view after {:.1?}, {} MiB",
-        begun.elapsed(),
-        rss_mib(&fleet)
-    );
+    println!("first view after {:.1?}, {} MiB", begun.elapsed(), rss_mib(&fleet));
 
     let begun = Instant::now();
     let now = current_time();
     each(0..FAILING, |number| {
-        report(
-            storages.clone(),
-            node_name(number),
-            status(number, &uids[number], true, &now),
-        )
+        report(storages.clone(), node_name(number), status(number, &uids[number], true, &now))
     })
     .await;
-    until(
-        "every claim on a failing drive is Inaccessible",
-        FAILURES_SHOWN,
-        || {
-            let text = try_kubectl(&["get", "pvc", "-l", "type=kwok", "-o", "json"], "").ok()?;
-            let list: Value = serde_json::from_str(&text).ok()?;
-            let shown = list["items"].as_array()?.iter().filter(|claim| {
-                claim["status"]["healthStatus"]["healthConditions"][0]["status"] == "Inaccessible"
-            });
-            (shown.count() == FAILING).then_some(())
-        },
-    );
-    println!(
-        "{FAILING} failing drives shown on their claims after {:.1?}",
-        begun.elapsed()
-    );
+    until("every claim on a failing drive is Inaccessible", FAILURES_SHOWN, || {
+        let text = try_kubectl(&["get", "pvc", "-l", "type=kwok", "-o", "json"], "").ok()?;
+        let list: Value = serde_json::from_str(&text).ok()?;
+        let shown = list["items"].as_array()?.iter().filter(|claim| {
+            claim["status"]["healthStatus"]["healthConditions"][0]["status"] == "Inaccessible"
+        });
+        (shown.count() == FAILING).then_some(())
+    });
+    println!("{FAILING} failing drives shown on their claims after {:.1?}", begun.elapsed());
 
     let writes = || sum(&["diskvitals_fleet_writes_total"]).expect("its metrics");
     let before = writes();

@@ -25,9 +25,7 @@ fn daemon(fixture: &Fixture, config: &str) -> HostProgram {
         .arg(cluster::kubelet_root())
         .arg("--state-dir")
         .arg(fixture.path("state"));
-    daemon
-        .args(["--log-format", "text"])
-        .env_remove("NOTIFY_SOCKET");
+    daemon.args(["--log-format", "text"]).env_remove("NOTIFY_SOCKET");
     HostProgram::start("diskvitalsd", &mut daemon)
 }
 
@@ -42,11 +40,8 @@ fn a_shim_pod_with_a_host_daemon_mounts_volumes_and_reports_their_health() {
         .expect("the program")
         .replacen("#!/usr/bin/busybox sh\nPATH=/smart/bin\n", "#!/bin/sh\n", 1);
     std::fs::write(&smartctl, on_host).expect("the program");
-    std::fs::set_permissions(
-        &smartctl,
-        std::os::unix::fs::PermissionsExt::from_mode(0o755),
-    )
-    .expect("a program");
+    std::fs::set_permissions(&smartctl, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("a program");
     let config = format!(
         "{}[csi]\nallow_uids = [{SHIM}]\nread_uids = [{READER}]\nread_gids = [{READER}]\n[[static]]\nname = \"disk-1\"\ndevice = \"{}\"\n",
         crate::fixture::CONFIG.replace("/smart/smartctl", &smartctl.display().to_string()),
@@ -66,9 +61,7 @@ fn a_shim_pod_with_a_host_daemon_mounts_volumes_and_reports_their_health() {
         volume_health("a", 0).filter(|conditions| !conditions.is_empty())
     });
     fixture.fails(&drive, false);
-    until("the findings are cleared", SOON, || {
-        volume_health("a", 0).filter(Vec::is_empty)
-    });
+    until("the findings are cleared", SOON, || volume_health("a", 0).filter(Vec::is_empty));
     // Its sockets disappear with it: it is not part of the chart.
     fixture.end_with(|| drop(daemon));
 }

@@ -35,20 +35,10 @@ fn assert_no_status_refused() {
 /// Every problem that a disk can report, at once.
 fn failing_response(disk: &FakeDisks) -> SmartctlResponse {
     let mut ata = disk.ata.clone();
-    (
-        ata.passed,
-        ata.reallocated,
-        ata.pending,
-        ata.uncorrectable,
-        ata.reported,
-        ata.temperature,
-    ) = (false, 1500, 300, 200, 150, 90);
-    ata.self_tests = vec![SelfTest {
-        extended: true,
-        passed: false,
-        hours: 19_990,
-        lba: Some(123_456),
-    }];
+    (ata.passed, ata.reallocated, ata.pending, ata.uncorrectable, ata.reported, ata.temperature) =
+        (false, 1500, 300, 200, 150, 90);
+    ata.self_tests =
+        vec![SelfTest { extended: true, passed: false, hours: 19_990, lba: Some(123_456) }];
     ata.response()
 }
 
@@ -63,10 +53,7 @@ fn a_pod_whose_drive_has_hostile_text_starts_restarts_and_is_deleted() {
         "ä∀".repeat(100)
     );
     append_text(&mut answer.body, &text);
-    fixture
-        .smartctl
-        .set_response(&disk.name, &answer)
-        .expect("an answer");
+    fixture.smartctl.set_response(&disk.name, &answer).expect("an answer");
     fixture.configure(&format!(
         "[[static]]\nname = \"hostile\"\ndevice = \"{}\"\n",
         disk.disk.device.display()
@@ -96,10 +83,7 @@ fn a_pod_with_twenty_findings_on_one_volume_starts_restarts_and_is_deleted() {
     let mut fixture = Fixture::new();
     let (array, disks) = fixture.striped(10, 64);
     for disk in &disks {
-        fixture
-            .smartctl
-            .set_response(&disk.name, &failing_response(disk))
-            .expect("an answer");
+        fixture.smartctl.set_response(&disk.name, &failing_response(disk)).expect("an answer");
     }
     fixture.configure(&format!(
         "[[static]]\nname = \"many\"\ndevice = \"{}\"\n",
@@ -110,35 +94,22 @@ fn a_pod_with_twenty_findings_on_one_volume_starts_restarts_and_is_deleted() {
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
     until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
-    let findings = || {
-        fixture.ask(&["findings"]).ok()?["findings"]
-            .as_array()
-            .map(Vec::len)
-    };
-    let found = until("twenty findings", SOON, || {
-        findings().filter(|found| *found >= 20)
-    });
+    let findings = || fixture.ask(&["findings"]).ok()?["findings"].as_array().map(Vec::len);
+    let found = until("twenty findings", SOON, || findings().filter(|found| *found >= 20));
     // All findings concern the volume: its array has no redundancy.
     let conditions = until("the volume health names its drives", SOON, || {
         volume_health("a", 0).filter(|conditions| !conditions.is_empty())
     });
     println!("{found} findings, {} conditions", conditions.len());
-    let mut of_a_kind: Vec<_> = conditions
-        .iter()
-        .map(|condition| (&condition.status, &condition.reason))
-        .collect();
+    let mut of_a_kind: Vec<_> =
+        conditions.iter().map(|condition| (&condition.status, &condition.reason)).collect();
     of_a_kind.sort_unstable();
     of_a_kind.dedup();
-    assert!(
-        of_a_kind.len() == conditions.len() && conditions.len() <= 16,
-        "{conditions:?}"
-    );
+    assert!(of_a_kind.len() == conditions.len() && conditions.len() <= 16, "{conditions:?}");
     let named = |disk: &FakeDisks| {
-        conditions.iter().any(|condition| {
-            condition
-                .message
-                .contains(disk.name.trim_start_matches("/dev/"))
-        })
+        conditions
+            .iter()
+            .any(|condition| condition.message.contains(disk.name.trim_start_matches("/dev/")))
     };
     assert!(disks.iter().any(named), "{conditions:?}");
     restart_and_delete("a");
@@ -157,9 +128,7 @@ fn append_text(value: &mut Value, suffix: &str) {
                 }
             }
         }
-        Value::Array(entries) => entries
-            .iter_mut()
-            .for_each(|entry| append_text(entry, suffix)),
+        Value::Array(entries) => entries.iter_mut().for_each(|entry| append_text(entry, suffix)),
         Value::String(text) => text.push_str(suffix),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }

@@ -24,17 +24,11 @@ fn rounds() -> (f64, f64) {
     let of = |what: &str, method: &str| {
         metric(
             &format!("csi_operations_seconds_{what}"),
-            &[
-                &format!("driver_name=\"{DRIVER}\""),
-                &format!("/csi.v1.Node/{method}\""),
-            ],
+            &[&format!("driver_name=\"{DRIVER}\""), &format!("/csi.v1.Node/{method}\"")],
         )
         .unwrap_or(0.0)
     };
-    (
-        ROUND.iter().map(|method| of("sum", method)).sum(),
-        of("count", "NodeGetVolumeHealth"),
-    )
+    (ROUND.iter().map(|method| of("sum", method)).sum(), of("count", "NodeGetVolumeHealth"))
 }
 
 /// Sums over all processes in a container.
@@ -103,48 +97,30 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
     fixture.install(&json!({"metrics": {"enabled": true, "address": "127.0.0.1"}}));
     let verdict = || {
         let drives = fixture.ask(&["drives"]).ok()?;
-        drives["drives"]
-            .as_array()?
-            .iter()
-            .find(|drive| drive["health"] == "HEALTH_GOOD")
-            .map(drop)
+        drives["drives"].as_array()?.iter().find(|drive| drive["health"] == "HEALTH_GOOD").map(drop)
     };
     until("a drive has its first verdict", SOON, verdict);
-    println!(
-        "first health {:.1?} after the installation began",
-        begun.elapsed()
-    );
+    println!("first health {:.1?} after the installation began", begun.elapsed());
 
     let names: Vec<String> = (0..VOLUMES).map(name).collect();
     let mut objects = Vec::new();
     for (number, claims) in names.chunks(OF_EACH).enumerate() {
-        objects.extend(
-            claims
-                .iter()
-                .flat_map(|claim| given(claim, DRIVER, claim, As::Filesystem)),
-        );
+        objects.extend(claims.iter().flat_map(|claim| given(claim, DRIVER, claim, As::Filesystem)));
         let claims: Vec<&str> = claims.iter().map(String::as_str).collect();
         objects.push(pod(&format!("p-{number}"), &claims, As::Filesystem));
     }
     let begun = Instant::now();
     apply(&objects);
     for number in 0..PODS {
-        until("all pods run", TIME_LIMIT * 2, || {
-            is_running(&format!("p-{number}")).then_some(())
-        });
+        until("all pods run", TIME_LIMIT * 2, || is_running(&format!("p-{number}")).then_some(()));
     }
-    println!(
-        "{VOLUMES} volumes in {PODS} pods run after {:.1?}",
-        begun.elapsed()
-    );
+    println!("{VOLUMES} volumes in {PODS} pods run after {:.1?}", begun.elapsed());
     let shown = |text: String| {
         (0..PODS)
             .all(|number| text.contains(&format!("namespace=\"default\",pod=\"p-{number}\"")))
             .then_some(())
     };
-    until("the daemon's metrics name the pods", SOON, || {
-        shown(cluster::scrape().ok()?)
-    });
+    until("the daemon's metrics name the pods", SOON, || shown(cluster::scrape().ok()?));
     fixture.served(served).set(Mode::Hang);
     until("the hung volume is reported", TIME_LIMIT, || {
         volume_health("p-0", 0).filter(|conditions| !conditions.is_empty())
@@ -171,19 +147,14 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
         .count();
     assert_eq!(others, 0, "nothing is wrong with the others");
 
-    let minutes: f64 = std::env::var("DISKVITALS_MINUTES").map_or(0.5, |text| {
-        text.parse().expect("DISKVITALS_MINUTES is no number")
-    });
+    let minutes: f64 = std::env::var("DISKVITALS_MINUTES")
+        .map_or(0.5, |text| text.parse().expect("DISKVITALS_MINUTES is no number"));
     let time = Duration::from_secs_f64(minutes * 60.0);
     let all = || ["diskvitalsd", "diskvitals-csi"].map(costs).concat();
     let before = all();
     pause(time);
     let after = all();
-    assert_eq!(
-        before.len(),
-        after.len(),
-        "something was restarted: {after:?}"
-    );
+    assert_eq!(before.len(), after.len(), "something was restarted: {after:?}");
     for (before, after) in before.iter().zip(&after) {
         let share =
             (after.cpu.saturating_sub(before.cpu)).as_secs_f64() / time.as_secs_f64() * 100.0;
@@ -194,8 +165,6 @@ fn a_round_of_the_kubelet_over_a_hundred_volumes_waits_for_none_that_hangs() {
         );
     }
     fixture.served(served).set(Mode::Pass);
-    until("the findings are cleared", TIME_LIMIT, || {
-        volume_health("p-0", 0).filter(Vec::is_empty)
-    });
+    until("the findings are cleared", TIME_LIMIT, || volume_health("p-0", 0).filter(Vec::is_empty));
     fixture.end();
 }

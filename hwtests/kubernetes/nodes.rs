@@ -19,9 +19,7 @@ pub struct OtherNode {
 impl OtherNode {
     /// The node with this number, from 2, which does not run yet.
     pub fn new(number: u8) -> OtherNode {
-        let node = OtherNode {
-            number: number.to_string(),
-        };
+        let node = OtherNode { number: number.to_string() };
         // What a scenario left behind that was killed.
         node.lab("remove", &[]);
         std::fs::create_dir_all(node.folder().join("tmp")).expect("its folder");
@@ -109,13 +107,8 @@ impl OtherNode {
             .append(true)
             .open(self.folder().join("fstab"))
             .expect("its fstab");
-        writeln!(
-            fstab,
-            "{} {} ext4 defaults 0 0",
-            device.display(),
-            at.display()
-        )
-        .expect("its fstab");
+        writeln!(fstab, "{} {} ext4 defaults 0 0", device.display(), at.display())
+            .expect("its fstab");
     }
 
     /// The node's condition `Ready`: `True`, `False` or `Unknown`.
@@ -129,16 +122,12 @@ impl OtherNode {
     }
 
     pub fn until_ready(&self) {
-        until("the node is Ready", SOON, || {
-            (self.ready()? == "True").then_some(())
-        });
+        until("the node is Ready", SOON, || (self.ready()? == "True").then_some(()));
     }
 
     /// 50 seconds after its last sign of life (--node-monitor-grace-period).
     pub fn until_not_ready(&self) {
-        until("the node is not Ready", TIME_LIMIT, || {
-            (self.ready()? != "True").then_some(())
-        });
+        until("the node is not Ready", TIME_LIMIT, || (self.ready()? != "True").then_some(()));
     }
 
     /// Mounts of volumes that are left on it.

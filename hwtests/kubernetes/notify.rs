@@ -84,23 +84,16 @@ fn a_failing_drive_reaches_a_webhook_from_a_pod_without_privileges_and_its_end_d
 
     fixture.fails(&drive, true);
     let name = drive.name.trim_start_matches("/dev/");
-    until("the webhook", SOON, || {
-        (transitions(&directory, name, "raised") == 1).then_some(())
-    });
+    until("the webhook", SOON, || (transitions(&directory, name, "raised") == 1).then_some(()));
     for (notification, login) in requests(&directory) {
         assert_eq!(login, "Bearer correct horse");
         assert_eq!(notification["schema"], "diskvitals.notification/v1");
     }
     fixture.fails(&drive, false);
-    until("its end", SOON, || {
-        (transitions(&directory, name, "cleared") == 1).then_some(())
-    });
+    until("its end", SOON, || (transitions(&directory, name, "cleared") == 1).then_some(()));
     assert_eq!(transitions(&directory, name, "raised"), 1);
     let set = get_in(NAMESPACE, "daemonset/diskvitals-notify").expect("its pods");
-    assert_eq!(
-        set["spec"]["template"]["spec"]["automountServiceAccountToken"],
-        false
-    );
+    assert_eq!(set["spec"]["template"]["spec"]["automountServiceAccountToken"], false);
     kubectl(&["-n", NAMESPACE, "delete", "secret/notify"]);
     fixture.end();
 }

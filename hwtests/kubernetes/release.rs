@@ -50,10 +50,8 @@ fn members() -> Vec<Value> {
 
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
-    conditions.is_some_and(|all| {
-        all.iter()
-            .any(|it| it["type"] == "Ready" && it["status"] == "True")
-    })
+    conditions
+        .is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"))
 }
 
 fn all_ready() -> Option<Vec<Value>> {
@@ -88,16 +86,8 @@ fn a_release_moves_a_member_from_a_dead_drive_after_a_persons_approval() {
     let (second_disk, served) = fixture.failing_disk("second", 1024);
     let third_disk = fixture.plain_disk("third", 1024);
     fixture.pool_on(&first_disk);
-    fixture.pool_of(
-        &second,
-        &second_disk,
-        &[first_disk.name(), third_disk.name()],
-    );
-    fixture.pool_of(
-        &third,
-        &third_disk,
-        &[first_disk.name(), second_disk.name()],
-    );
+    fixture.pool_of(&second, &second_disk, &[first_disk.name(), third_disk.name()]);
+    fixture.pool_of(&third, &third_disk, &[first_disk.name(), second_disk.name()]);
     for node in [&second, &third] {
         node.start();
     }
@@ -139,9 +129,7 @@ fn a_release_moves_a_member_from_a_dead_drive_after_a_persons_approval() {
     until("the node reports drive and volume", SOON, || {
         let status = get(&format!("nodestorage/{dying}"))?["status"].clone();
         let lists = |list: &str, is_it: &dyn Fn(&Value) -> bool| {
-            status[list]
-                .as_array()
-                .is_some_and(|all| all.iter().any(is_it))
+            status[list].as_array().is_some_and(|all| all.iter().any(is_it))
         };
         let is_lost = |it: &Value| {
             let conditions = it["healthConditions"].as_array();
@@ -178,42 +166,23 @@ fn a_release_moves_a_member_from_a_dead_drive_after_a_persons_approval() {
     until("the member is replaced", TIME_LIMIT, || {
         let action = action()?;
         for end in ["Stuck", "Aborted"] {
-            assert_ne!(
-                condition(&action, end).as_deref(),
-                Some("True"),
-                "{action:#}"
-            );
+            assert_ne!(condition(&action, end).as_deref(), Some("True"), "{action:#}");
         }
         (condition(&action, "Replaced")? == "True").then_some(())
     });
     let finished = action().expect("the action");
-    for step in [
-        "Confirmed",
-        "Prepared",
-        "ClaimDeleted",
-        "PodEvicted",
-        "Replaced",
-    ] {
-        assert_eq!(
-            condition(&finished, step).as_deref(),
-            Some("True"),
-            "{step}: {finished:#}"
-        );
+    for step in ["Confirmed", "Prepared", "ClaimDeleted", "PodEvicted", "Replaced"] {
+        assert_eq!(condition(&finished, step).as_deref(), Some("True"), "{step}: {finished:#}");
     }
     let after = until("all members are Ready", TIME_LIMIT, all_ready);
-    let replaced = after
-        .iter()
-        .find(|pod| text(pod, "/metadata/name") == name)
-        .expect("the member");
+    let replaced =
+        after.iter().find(|pod| text(pod, "/metadata/name") == name).expect("the member");
     assert_ne!(text(replaced, "/spec/nodeName"), dying);
     let claim = get(&format!("pvc/{claim_name}")).expect("its claim");
     assert_ne!(claim["metadata"]["uid"], old_claim["metadata"]["uid"]);
     assert_ne!(text(&claim, "/spec/volumeName"), old_volume);
     // The others were not touched.
-    for pod in before
-        .iter()
-        .filter(|pod| text(pod, "/metadata/name") != name)
-    {
+    for pod in before.iter().filter(|pod| text(pod, "/metadata/name") != name) {
         let now = get(&format!("pod/{}", text(pod, "/metadata/name"))).expect("the pod");
         assert_eq!(now["metadata"]["uid"], pod["metadata"]["uid"]);
         assert_eq!(now["status"]["containerStatuses"][0]["restartCount"], 0);

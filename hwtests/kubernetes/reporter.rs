@@ -20,10 +20,7 @@ fn condition_of(name: &str) -> Option<(String, String)> {
         .iter()
         .find(|condition| condition["type"] == name)?
         .clone();
-    Some((
-        of_ours["status"].as_str()?.to_owned(),
-        of_ours["reason"].as_str()?.to_owned(),
-    ))
+    Some((of_ours["status"].as_str()?.to_owned(), of_ours["reason"].as_str()?.to_owned()))
 }
 
 /// How many of our events with this reason exist for the object.
@@ -43,12 +40,7 @@ pub fn events(kind: &str, name: &str, reason: &str) -> usize {
             && event["involvedObject"]["kind"] == kind
             && event["involvedObject"]["name"] == name
     };
-    list["items"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter(about)
-        .count()
+    list["items"].as_array().expect("a list").iter().filter(about).count()
 }
 
 /// Events stay for an hour, also those of other scenarios.
@@ -95,21 +87,16 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
     objects.extend(local("b", &folder));
     apply(&objects);
     for name in ["a", "b"] {
-        until("the pods run", TIME_LIMIT, || {
-            is_running(name).then_some(())
-        });
+        until("the pods run", TIME_LIMIT, || is_running(name).then_some(()));
     }
-    let well = until(
-        "the node has the condition, and nothing is wrong",
-        SOON,
-        || condition().filter(|(status, _)| status == "True"),
-    );
+    let well = until("the node has the condition, and nothing is wrong", SOON, || {
+        condition().filter(|(status, _)| status == "True")
+    });
     println!("{well:?}");
 
     fixture.fails(&first, true);
-    let (_, reason) = until("the node condition", SOON, || {
-        condition().filter(|(status, _)| status == "False")
-    });
+    let (_, reason) =
+        until("the node condition", SOON, || condition().filter(|(status, _)| status == "False"));
     assert!(
         reason.starts_with("Smart"),
         "{reason}: the drive's own, before what it means for volumes"
@@ -125,10 +112,7 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
         });
     }
     assert_eq!(
-        [
-            events("Pod", "b", "DriveFailing"),
-            events("PersistentVolumeClaim", "b", "DriveFailing")
-        ],
+        [events("Pod", "b", "DriveFailing"), events("PersistentVolumeClaim", "b", "DriveFailing")],
         [0, 0],
         "another drive's"
     );
@@ -139,11 +123,7 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
             Some(events(kind, name, "DriveFailing")).filter(|count| *count > 0)
         });
     }
-    assert_eq!(
-        volume_health("b", 0),
-        None,
-        "the kubelet itself publishes nothing about it"
-    );
+    assert_eq!(volume_health("b", 0), None, "the kubelet itself publishes nothing about it");
 
     // A restarted reporter does not repeat published events.
     let published = |name: &str| events("Pod", name, "DriveFailing");
@@ -155,19 +135,14 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
     until("the findings are cleared", SOON, || {
         Some(events("Node", NODE, "SmartFailingCleared")).filter(|count| *count > 0)
     });
-    for (kind, name) in [
-        ("Pod", "a"),
-        ("PersistentVolumeClaim", "a"),
-        ("Pod", "b"),
-        ("PersistentVolumeClaim", "b"),
-    ] {
+    for (kind, name) in
+        [("Pod", "a"), ("PersistentVolumeClaim", "a"), ("Pod", "b"), ("PersistentVolumeClaim", "b")]
+    {
         until("the findings are cleared", SOON, || {
             Some(events(kind, name, "DriveFailingCleared")).filter(|count| *count > 0)
         });
     }
-    until("also for the node", SOON, || {
-        condition().filter(|count| *count == well)
-    });
+    until("also for the node", SOON, || condition().filter(|count| *count == well));
     assert_eq!((published("a"), published("b")), before);
     fixture.end();
 }
@@ -188,10 +163,7 @@ fn events_follow_volumes_that_come_and_go_while_their_drive_fails() {
     about("PersistentVolumeClaim", "a", "DriveFailing");
 
     // A new volume on the failing drive.
-    apply(&[
-        claim("b", CLASS, "64Mi", As::Filesystem),
-        pod("b", &["b"], As::Filesystem),
-    ]);
+    apply(&[claim("b", CLASS, "64Mi", As::Filesystem), pod("b", &["b"], As::Filesystem)]);
     until("the pod runs", TIME_LIMIT, || is_running("b").then_some(()));
     about("Pod", "b", "DriveFailing");
     about("PersistentVolumeClaim", "b", "DriveFailing");
@@ -215,14 +187,9 @@ fn events_follow_volumes_that_come_and_go_while_their_drive_fails() {
     let field = "involvedObject.kind=Node,reason=DriveFailingCleared";
     let messages = ["-o", "jsonpath={.items[*].message}"];
     let on_node = kubectl(&[&["get", "events", "--field-selector", field], &messages[..]].concat());
-    assert!(
-        !on_node.contains(DRIVER),
-        "of the deleted volume: {on_node}"
-    );
+    assert!(!on_node.contains(DRIVER), "of the deleted volume: {on_node}");
     apply(&[pod("a", &["a"], As::Filesystem)]);
-    until("the pod runs again", TIME_LIMIT, || {
-        is_running("a").then_some(())
-    });
+    until("the pod runs again", TIME_LIMIT, || is_running("a").then_some(()));
     fixture.install(&json!({}));
     fixture.end();
 }
@@ -234,30 +201,20 @@ fn a_failing_drive_is_in_the_nodes_storage_with_its_serial_and_volume_until_it_i
     let drive = fixture.sata(1, 2048).remove(0);
     fixture.pool_on(&drive.disk);
     fixture.install(&json!({"report": {"storage": true}}));
-    apply(&[
-        claim("a", CLASS, "64Mi", As::Filesystem),
-        pod("a", &["a"], As::Filesystem),
-    ]);
+    apply(&[claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
     until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
     let status = |is_so: fn(&Value) -> bool| {
         let status = get(&format!("nodestorage/{NODE}"))?["status"].clone();
         Some(status).filter(is_so)
     };
-    until("the node is good", SOON, || {
-        status(|it| it["health"] == "Good")
-    });
+    until("the node is good", SOON, || status(|it| it["health"] == "Good"));
 
     fixture.fails(&drive, true);
     let bad = until("drive and volume are listed", SOON, || {
         status(|it| it["counts"]["bad"] == 1 && it["volumes"][0].is_object())
     });
     let listed = &bad["drives"][0];
-    assert!(
-        listed["serial"]
-            .as_str()
-            .is_some_and(|serial| !serial.is_empty()),
-        "{bad:#}"
-    );
+    assert!(listed["serial"].as_str().is_some_and(|serial| !serial.is_empty()), "{bad:#}");
     let volumes = bad["volumes"].as_array().expect("a list").iter();
     let ours = volumes
         .clone()
@@ -294,19 +251,13 @@ fn a_node_has_storage_failed_while_the_drives_of_its_volumes_are_offline_and_nam
     objects.extend(local("b", &folder));
     apply(&objects);
     for name in ["a", "b"] {
-        until("the pods run", TIME_LIMIT, || {
-            is_running(name).then_some(())
-        });
+        until("the pods run", TIME_LIMIT, || is_running(name).then_some(()));
     }
     let failed = |expected: (&str, &str)| {
-        until(
-            &format!("StorageFailed is {expected:?}"),
-            TIME_LIMIT,
-            || {
-                let (status, reason) = condition_of("StorageFailed")?;
-                ((status.as_str(), reason.as_str()) == expected).then_some(())
-            },
-        );
+        until(&format!("StorageFailed is {expected:?}"), TIME_LIMIT, || {
+            let (status, reason) = condition_of("StorageFailed")?;
+            ((status.as_str(), reason.as_str()) == expected).then_some(())
+        });
     };
     failed(("False", "StorageUsable"));
 

@@ -77,20 +77,14 @@ pub fn quarantine(node: &str) -> Option<Value> {
 pub fn word(node: &str) -> Option<(String, String, String)> {
     let report = get(&format!("nodestorage/{node}"))?;
     let conditions = report["status"]["conditions"].as_array()?;
-    let clean = conditions
-        .iter()
-        .find(|it| it["type"] == "AttachmentsClean")?;
+    let clean = conditions.iter().find(|it| it["type"] == "AttachmentsClean")?;
     let text = |name: &str| clean[name].as_str().unwrap_or_default().to_owned();
     Some((text("status"), text("reason"), text("message")))
 }
 
 /// The daemon's own program, on that node.
 fn on_node(node: &OtherNode, arguments: &[&str]) -> String {
-    let program = [
-        env!("CARGO_BIN_EXE_diskvitals"),
-        "--socket",
-        "/run/diskvitals/diskvitals.sock",
-    ];
+    let program = [env!("CARGO_BIN_EXE_diskvitals"), "--socket", "/run/diskvitals/diskvitals.sock"];
     node.enter(&[&program[..], arguments].concat())
 }
 
@@ -105,10 +99,7 @@ fn stale_lists(node: &OtherNode) -> (BTreeSet<String>, BTreeSet<String>) {
     };
     let there = on_node(node, &["volumes", "--stale", "-o", "json"]);
     let in_cluster = transcript::shell("kubectl diskvitals stale -o json").1;
-    (
-        paths(&there, "attachments", "path"),
-        paths(&in_cluster, "items", "path"),
-    )
+    (paths(&there, "attachments", "path"), paths(&in_cluster, "items", "path"))
 }
 
 #[test]
@@ -163,23 +154,15 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
     second.cut_network();
     second.until_not_ready();
     let listed = until("the pods are listed", SOON, || quarantine(&node));
-    let uids: BTreeSet<&str> = listed["podUIDs"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter_map(Value::as_str)
-        .collect();
+    let uids: BTreeSet<&str> =
+        listed["podUIDs"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     assert_eq!(uids, old.iter().map(String::as_str).collect());
     let tainted = until("the node has the taint", SOON, || taint(&node));
-    assert_eq!(
-        (&tainted["value"], &tainted["effect"]),
-        (&listed["id"], &json!("NoSchedule"))
-    );
+    assert_eq!((&tainted["value"], &tainted["effect"]), (&listed["id"], &json!("NoSchedule")));
     transcript.note("Its cable is pulled. The node is listed and tainted while it is away.");
     transcript.run("kubectl get nodes");
-    transcript.run(&format!(
-        "kubectl get nst {node} -o jsonpath='{{.spec.quarantine}}{{\"\\n\"}}'"
-    ));
+    transcript
+        .run(&format!("kubectl get nst {node} -o jsonpath='{{.spec.quarantine}}{{\"\\n\"}}'"));
     transcript.note("A person deletes its pods by force; the disk of one volume stops answering.");
     transcript.run("kubectl delete pod --force --grace-period=0 -l app=shop");
     fixture.served(served).set(Mode::Hang);
@@ -189,10 +172,7 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
 
     second.join_network();
     second.until_ready();
-    assert!(
-        taint(&node).is_some(),
-        "the taint is there before the first new pod can be"
-    );
+    assert!(taint(&node).is_some(), "the taint is there before the first new pod can be");
     transcript.note("The cable is put back.");
     until("the clean volume is unmounted", TIME_LIMIT, || {
         mounts_of(&old[0]).is_empty().then_some(())
@@ -202,17 +182,12 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
         let is_hung = word.2.contains("does not respond");
         word.0 == "False" && !names(&old[0]) && names(&old[1]) && names(&old[2]) && is_hung
     };
-    let said = until("the node says what holds it", TIME_LIMIT, || {
-        word(&node).filter(is_named)
-    });
+    let said = until("the node says what holds it", TIME_LIMIT, || word(&node).filter(is_named));
     assert!(taint(&node).is_some());
     for number in 0..VOLUMES.len() {
         let new = pod(number).expect("the StatefulSet creates it anew");
         assert!(!old.contains(&uid(&new)));
-        assert_eq!(
-            new["status"]["phase"], "Pending",
-            "no new pod starts: {new:#}"
-        );
+        assert_eq!(new["status"]["phase"], "Pending", "no new pod starts: {new:#}");
     }
     println!("{said:?}");
     transcript.note("Nothing held the first volume: the kubelet has removed it. The others are named, and no new pod starts.");
@@ -257,20 +232,12 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
         mounts_of(&old[1]).is_empty().then_some(())
     });
     pause(Duration::from_secs(40));
-    assert!(
-        taint(&node).is_some(),
-        "one mount is left: {:?}",
-        second.volume_mounts()
-    );
+    assert!(taint(&node).is_some(), "one mount is left: {:?}", second.volume_mounts());
     transcript.run(&format!("kubectl get nst {node} -o jsonpath='{{.status.conditions[?(@.type==\"AttachmentsClean\")].message}}{{\"\\n\"}}'"));
 
     fixture.served(served).set(Mode::Pass);
-    until("the node is proven clean and free", TIME_LIMIT, || {
-        taint(&node).is_none().then_some(())
-    });
-    until("its quarantine goes", SOON, || {
-        quarantine(&node).is_none().then_some(())
-    });
+    until("the node is proven clean and free", TIME_LIMIT, || taint(&node).is_none().then_some(()));
+    until("its quarantine goes", SOON, || quarantine(&node).is_none().then_some(()));
     assert_eq!(stale_lists(&second), (BTreeSet::new(), BTreeSet::new()));
     let new = until("the new pods run", TIME_LIMIT, running);
     assert!(new.iter().all(|uid| !old.contains(uid)));
@@ -286,26 +253,17 @@ fn a_returned_node_gets_no_new_pod_until_it_is_proven_clean() {
     // A mount for no pod: the kubelet has neither a record nor a folder of it.
     // The kubelet's directory is mounted twice.
     let root = cluster::kubelet_root();
-    let mounted = mounts_of(&new[0])
-        .into_iter()
-        .find(|at| Path::new(at).starts_with(&root));
-    let orphan = mounted
-        .expect("the mount")
-        .replace(&new[0], "0f5a3c1e-6a53-4d3c-9f07-3f1c8a2b7d10");
+    let mounted = mounts_of(&new[0]).into_iter().find(|at| Path::new(at).starts_with(&root));
+    let orphan =
+        mounted.expect("the mount").replace(&new[0], "0f5a3c1e-6a53-4d3c-9f07-3f1c8a2b7d10");
     let folder = fixture.path("static/clean");
     second.enter(&[
         "sh",
         "-c",
-        &format!(
-            "mkdir -p '{orphan}' && mount --bind '{}' '{orphan}'",
-            folder.display()
-        ),
+        &format!("mkdir -p '{orphan}' && mount --bind '{}' '{orphan}'", folder.display()),
     ]);
     transcript.note("A mount for a pod that the kubelet does not know, two minutes later:");
-    let both = (
-        BTreeSet::from([orphan.clone()]),
-        BTreeSet::from([orphan.clone()]),
-    );
+    let both = (BTreeSet::from([orphan.clone()]), BTreeSet::from([orphan.clone()]));
     let mut before = Default::default();
     until("node and cluster list it", TIME_LIMIT, || {
         let lists = stale_lists(&second);

@@ -45,19 +45,12 @@ impl Transcript {
 /// Whether a command line with kubectl and its plugin succeeded, its output, and its error output.
 pub fn shell(line: &str) -> (bool, String) {
     let mut shell = command("/bin/sh");
-    let programs = [
-        kubectl_program(),
-        env!("CARGO_BIN_EXE_kubectl-diskvitals").into(),
-    ];
-    let mut path: Vec<_> = programs
-        .iter()
-        .filter_map(|program| program.parent().map(Path::to_owned))
-        .collect();
+    let programs = [kubectl_program(), env!("CARGO_BIN_EXE_kubectl-diskvitals").into()];
+    let mut path: Vec<_> =
+        programs.iter().filter_map(|program| program.parent().map(Path::to_owned)).collect();
     path.push("/usr/bin".into());
     path.push("/bin".into());
-    shell
-        .args(["-c", line])
-        .env("PATH", std::env::join_paths(path).expect("a search path"));
+    shell.args(["-c", line]).env("PATH", std::env::join_paths(path).expect("a search path"));
     let output = output(shell, "");
     let text = format!(
         "{}{}",

@@ -30,18 +30,14 @@ fn is_registered(node: &str) -> Option<()> {
 fn two_nodes_run_pods_with_volumes_of_their_own_pools_and_one_goes_away_and_returns() {
     let second = OtherNode::new(2);
     let mut fixture = Fixture::new();
-    let (first_disk, second_disk) = (
-        fixture.plain_disk("first", 1024),
-        fixture.plain_disk("second", 1024),
-    );
+    let (first_disk, second_disk) =
+        (fixture.plain_disk("first", 1024), fixture.plain_disk("second", 1024));
     fixture.pool_on(&first_disk);
     fixture.pool_of(&second, &second_disk, &[first_disk.name()]);
     second.start();
     fixture.install(&json!({"apiServer": {"host": API_ADDRESS}, "report": {"storage": true, "answerChallenges": true}}));
     let name = second.name();
-    until("the driver is registered on the second node", SOON, || {
-        is_registered(&name)
-    });
+    until("the driver is registered on the second node", SOON, || is_registered(&name));
 
     apply(&[
         claim("a", CLASS, "64Mi", As::Filesystem),
@@ -58,11 +54,7 @@ fn two_nodes_run_pods_with_volumes_of_their_own_pools_and_one_goes_away_and_retu
 
     // Each daemon sees its own machine and its own drive.
     let both = |field: &str| {
-        let of = |node: &str| {
-            until(&format!("{field} of {node}"), SOON, || {
-                reported(node, field)
-            })
-        };
+        let of = |node: &str| until(&format!("{field} of {node}"), SOON, || reported(node, field));
         (of(NODE), of(&name))
     };
     for field in ["machineID", "bootID", "nodeUID"] {
@@ -83,9 +75,7 @@ fn two_nodes_run_pods_with_volumes_of_their_own_pools_and_one_goes_away_and_retu
     assert!(is_running("a"));
     second.join_network();
     second.until_ready();
-    until("the pod runs on the node that is back", TIME_LIMIT, || {
-        is_running("b").then_some(())
-    });
+    until("the pod runs on the node that is back", TIME_LIMIT, || is_running("b").then_some(()));
 
     for (how, go_away) in [
         ("shut down", OtherNode::shut_down as fn(&OtherNode)),
@@ -96,16 +86,12 @@ fn two_nodes_run_pods_with_volumes_of_their_own_pools_and_one_goes_away_and_retu
         go_away(&second);
         second.start();
         second.until_ready();
-        until(
-            &format!("{how}: the new boot is reported"),
-            TIME_LIMIT,
-            || (reported(&name, "bootID") != boot).then_some(()),
-        );
-        until(
-            &format!("{how}: the pod is started again"),
-            TIME_LIMIT,
-            || (is_running("b") && crate::claims::restarts("b") > restarts).then_some(()),
-        );
+        until(&format!("{how}: the new boot is reported"), TIME_LIMIT, || {
+            (reported(&name, "bootID") != boot).then_some(())
+        });
+        until(&format!("{how}: the pod is started again"), TIME_LIMIT, || {
+            (is_running("b") && crate::claims::restarts("b") > restarts).then_some(())
+        });
     }
     kubectl(&["delete", "pod", "--all", "--wait=true"]);
     until("no mount is left on the second node", SOON, || {

@@ -26,13 +26,7 @@ fn running() -> Option<String> {
 }
 
 fn delete_pod_by_force() {
-    kubectl(&[
-        "delete",
-        "pod",
-        "--force",
-        "--grace-period=0",
-        &format!("{SET}-0"),
-    ]);
+    kubectl(&["delete", "pod", "--force", "--grace-period=0", &format!("{SET}-0")]);
 }
 
 /// The node keeps its taint, and says why: in its report, and in an event.
@@ -54,34 +48,19 @@ fn until_kept_by(node: &str, reason: &str, named: &str) {
 }
 
 fn until_free(node: &str) {
-    until("the node is proven clean", TIME_LIMIT, || {
-        word(node).filter(|word| word.0 == "True")
-    });
-    assert!(
-        is_tainted(node),
-        "it is let go at once, not 30 seconds after the proof"
-    );
-    until("the taint is removed", TIME_LIMIT, || {
-        (!is_tainted(node)).then_some(())
-    });
-    until("its quarantine goes", SOON, || {
-        quarantine(node).is_none().then_some(())
-    });
+    until("the node is proven clean", TIME_LIMIT, || word(node).filter(|word| word.0 == "True"));
+    assert!(is_tainted(node), "it is let go at once, not 30 seconds after the proof");
+    until("the taint is removed", TIME_LIMIT, || (!is_tainted(node)).then_some(()));
+    until("its quarantine goes", SOON, || quarantine(node).is_none().then_some(()));
 }
 
 /// As far ahead as a clock can be that nobody has set.
 fn two_hours_ahead(fixture: &Fixture, arguments: &[&str]) -> HostProgram {
     let library = fixture.path("skew.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("hwtests/kubernetes/skew.c");
-    tools::run(
-        "/usr/bin/gcc",
-        &[&"-shared", &"-fPIC", &"-O1", &"-o", &library, &source],
-    );
+    tools::run("/usr/bin/gcc", &[&"-shared", &"-fPIC", &"-O1", &"-o", &library, &source]);
     let mut program = controller::program(fixture, "", arguments);
-    HostProgram::start(
-        "fleet",
-        program.env("LD_PRELOAD", &library).env("SKEW", "7200"),
-    )
+    HostProgram::start("fleet", program.env("LD_PRELOAD", &library).env("SKEW", "7200"))
 }
 
 #[test]
@@ -94,9 +73,7 @@ fn only_proof_frees_a_returned_node() {
     second.create_folders(&["pool", "static", "static/kept"].map(|name| fixture.path(name)));
     second.copy_folder(&fixture.path("smart"));
     let directory = kept.display();
-    fixture.configure(&format!(
-        "[[static]]\nname = \"kept\"\ndirectory = \"{directory}\"\n"
-    ));
+    fixture.configure(&format!("[[static]]\nname = \"kept\"\ndirectory = \"{directory}\"\n"));
     second.start();
     let with_orders = |is_allowed: bool| {
         json!({
@@ -135,13 +112,7 @@ fn only_proof_frees_a_returned_node() {
     });
     assert_eq!(mounts_of(&old), of_living, "the pod keeps its volume");
     assert_eq!(running(), Some(old.clone()));
-    kubectl(&[
-        "patch",
-        &of_node,
-        "--type=merge",
-        "-p",
-        r#"{"spec": {"quarantine": null}}"#,
-    ]);
+    kubectl(&["patch", &of_node, "--type=merge", "-p", r#"{"spec": {"quarantine": null}}"#]);
 
     // Nothing may be unmounted by order, as it is without configuration.
     fixture.install(&with_orders(false));
@@ -151,9 +122,7 @@ fn only_proof_frees_a_returned_node() {
     second.until_not_ready();
     let listed = until("the pod is listed", SOON, || quarantine(&node));
     assert_eq!(listed["podUIDs"], json!([&old]));
-    until("the node has the taint", SOON, || {
-        is_tainted(&node).then_some(())
-    });
+    until("the node has the taint", SOON, || is_tainted(&node).then_some(()));
     delete_pod_by_force();
     // A mount of another driver, and a record that cannot be read.
     let volumes = cluster::kubelet_root().join(format!("pods/{old}/volumes/kubernetes.io~csi"));
@@ -191,9 +160,7 @@ fn only_proof_frees_a_returned_node() {
     let another = controller::start(&fixture, "", &duties);
     second.cut_network();
     second.until_not_ready();
-    until("the node has the taint", SOON, || {
-        is_tainted(&node).then_some(())
-    });
+    until("the node has the taint", SOON, || is_tainted(&node).then_some(()));
     delete_pod_by_force();
     kubectl(&["delete", &of_node]);
     second.join_network();
@@ -204,9 +171,7 @@ fn only_proof_frees_a_returned_node() {
     second.power_off();
     kubectl(&["delete", "node", &node]);
     second.start();
-    until("the new Node has the taint", SOON, || {
-        is_tainted(&node).then_some(())
-    });
+    until("the new Node has the taint", SOON, || is_tainted(&node).then_some(()));
     until_free(&node);
     until("the pod runs again", TIME_LIMIT, running);
     drop(another);

@@ -19,11 +19,7 @@ fn image_of(part: &str) -> Option<String> {
         .as_array()?
         .iter()
         .find(|pod| pod["metadata"]["labels"]["app.kubernetes.io/component"] == part)?;
-    Some(
-        of_part["spec"]["containers"][0]["image"]
-            .as_str()?
-            .to_owned(),
-    )
+    Some(of_part["spec"]["containers"][0]["image"].as_str()?.to_owned())
 }
 
 #[test]
@@ -32,23 +28,17 @@ fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
     let (mut fixture, drive) = Fixture::with_a_pod(As::Filesystem);
     let next = IMAGE.replace(CURRENT, NEXT);
     let mut ctr = cluster::command("/usr/bin/ctr");
-    ctr.arg("--address")
-        .arg(cluster::run().join("containerd.sock"))
-        .args([
-            "--namespace",
-            "k8s.io",
-            "images",
-            "tag",
-            "--force",
-            IMAGE,
-            &next,
-        ]);
+    ctr.arg("--address").arg(cluster::run().join("containerd.sock")).args([
+        "--namespace",
+        "k8s.io",
+        "images",
+        "tag",
+        "--force",
+        IMAGE,
+        &next,
+    ]);
     let tagged = cluster::output(ctr, "");
-    assert!(
-        tagged.status.success(),
-        "{}",
-        String::from_utf8_lossy(&tagged.stderr)
-    );
+    assert!(tagged.status.success(), "{}", String::from_utf8_lossy(&tagged.stderr));
     fixture.fails(&drive, true);
     until("the volume health names its drive", SOON, || {
         volume_health("a", 0).filter(|conditions| !conditions.is_empty())
@@ -66,36 +56,14 @@ fn daemon_and_shim_are_upgraded_under_a_pod_that_runs_on() {
         "health flickered"
     );
     assert_eq!(
-        kubectl(&[
-            "exec",
-            "a",
-            "--",
-            "/usr/bin/busybox",
-            "cat",
-            "/data/0/hello"
-        ]),
+        kubectl(&["exec", "a", "--", "/usr/bin/busybox", "cat", "/data/0/hello"]),
         "hello\n"
     );
-    kubectl(&[
-        "exec",
-        "a",
-        "--",
-        "/usr/bin/busybox",
-        "sh",
-        "-c",
-        "echo more >/data/0/more",
-    ]);
-    apply(&[
-        claim("b", CLASS, "64Mi", As::Filesystem),
-        pod("b", &["b"], As::Filesystem),
-    ]);
-    until("the new programs mount new volumes", TIME_LIMIT, || {
-        is_running("b").then_some(())
-    });
+    kubectl(&["exec", "a", "--", "/usr/bin/busybox", "sh", "-c", "echo more >/data/0/more"]);
+    apply(&[claim("b", CLASS, "64Mi", As::Filesystem), pod("b", &["b"], As::Filesystem)]);
+    until("the new programs mount new volumes", TIME_LIMIT, || is_running("b").then_some(()));
     fixture.fails(&drive, false);
-    until("the findings are cleared", SOON, || {
-        volume_health("a", 0).filter(Vec::is_empty)
-    });
+    until("the findings are cleared", SOON, || volume_health("a", 0).filter(Vec::is_empty));
     fixture.end();
 }
 
@@ -119,25 +87,15 @@ fn without_the_feature_gate_the_kubelet_gets_statistics_and_asks_for_no_health()
     until("statistics were requested twice", SOON, || {
         calls("NodeGetVolumeStats").filter(|calls| *calls >= 2.0)
     });
-    let figure = metric(
-        "kubelet_volume_stats_capacity_bytes",
-        &["persistentvolumeclaim=\"a\""],
-    );
+    let figure = metric("kubelet_volume_stats_capacity_bytes", &["persistentvolumeclaim=\"a\""]);
     assert!(figure.is_some_and(|bytes| bytes > 0.0), "{figure:?}");
-    assert_eq!(
-        (calls("NodeGetVolumeHealth"), volume_health("a", 0)),
-        (None, None)
-    );
+    assert_eq!((calls("NodeGetVolumeHealth"), volume_health("a", 0)), (None, None));
     drop(as_it_was);
-    until(
-        "with the gate the volume health names its drive",
-        SOON,
-        || volume_health("a", 0).filter(|conditions| !conditions.is_empty()),
-    );
-    fixture.fails(&drive, false);
-    until("the findings are cleared", SOON, || {
-        volume_health("a", 0).filter(Vec::is_empty)
+    until("with the gate the volume health names its drive", SOON, || {
+        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
     });
+    fixture.fails(&drive, false);
+    until("the findings are cleared", SOON, || volume_health("a", 0).filter(Vec::is_empty));
     fixture.end();
 }
 
@@ -147,13 +105,8 @@ fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
     let (fixture, drive) = Fixture::with_a_pod(As::Filesystem);
     let as_it_was = RestoreKubelet;
     restart_kubelet(&["--release", OLDER]);
-    let version = get(&format!("node/{}", cluster::NODE)).and_then(|node| {
-        Some(
-            node["status"]["nodeInfo"]["kubeletVersion"]
-                .as_str()?
-                .to_owned(),
-        )
-    });
+    let version = get(&format!("node/{}", cluster::NODE))
+        .and_then(|node| Some(node["status"]["nodeInfo"]["kubeletVersion"].as_str()?.to_owned()));
     assert_eq!(version, Some(format!("v{OLDER}")));
     fixture.fails(&drive, true);
     let event = || {
@@ -168,23 +121,15 @@ fn an_older_kubelet_makes_a_pod_event_of_the_volume_condition() {
         Some(text).filter(|text| !text.is_empty())
     };
     let event = until("the pod event names the drive", SOON, event);
+    assert!(event.contains(&drive.ata.serial) || event.contains("DriveFailing"), "{event}");
     assert!(
-        event.contains(&drive.ata.serial) || event.contains("DriveFailing"),
-        "{event}"
-    );
-    assert!(
-        metric(
-            "kubelet_volume_stats_capacity_bytes",
-            &["persistentvolumeclaim=\"a\""]
-        )
-        .is_some_and(|bytes| bytes > 0.0)
+        metric("kubelet_volume_stats_capacity_bytes", &["persistentvolumeclaim=\"a\""])
+            .is_some_and(|bytes| bytes > 0.0)
     );
     fixture.fails(&drive, false);
     drop(as_it_was);
     until("a kubelet of today finds nothing wrong", SOON, || {
-        volume_health("a", 0)
-            .is_none_or(|conditions| conditions.is_empty())
-            .then_some(())
+        volume_health("a", 0).is_none_or(|conditions| conditions.is_empty()).then_some(())
     });
     fixture.end();
 }

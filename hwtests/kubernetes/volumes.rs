@@ -13,9 +13,7 @@ use crate::support::Mode;
 use crate::support::fuse::Fault;
 
 fn has(conditions: &[Condition], status: &str, reason: &str) -> bool {
-    conditions
-        .iter()
-        .any(|condition| condition.status == status && condition.reason == reason)
+    conditions.iter().any(|condition| condition.status == status && condition.reason == reason)
 }
 
 /// A pod's volume that has recovered keeps its entry, without conditions.
@@ -28,14 +26,9 @@ fn is_healed(pod: &str) -> Option<()> {
 fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_until_it_is_over() {
     let (fixture, drive) = Fixture::with_a_pod(As::Filesystem);
     let of_claim = ["namespace=\"default\"", "persistentvolumeclaim=\"a\""];
-    for name in [
-        "capacity_bytes",
-        "available_bytes",
-        "used_bytes",
-        "inodes",
-        "inodes_free",
-        "inodes_used",
-    ] {
+    for name in
+        ["capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used"]
+    {
         let figure = until("the kubelet has the volume's figures", SOON, || {
             metric(&format!("kubelet_volume_stats_{name}"), &of_claim)
         });
@@ -56,35 +49,21 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
     );
 
     fixture.fails(&drive, true);
-    let conditions = until(
-        "the volume health of the pod shows the drive failure",
-        SOON,
-        || volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing")),
-    );
-    assert!(
-        conditions
-            .iter()
-            .all(|condition| !condition.message.is_empty()),
-        "{conditions:?}"
-    );
+    let conditions = until("the volume health of the pod shows the drive failure", SOON, || {
+        volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
+    });
+    assert!(conditions.iter().all(|condition| !condition.message.is_empty()), "{conditions:?}");
     until("the storage health of the node shows it", SOON, || {
         Some(storage_health(DRIVER)).filter(|conditions| !conditions.is_empty())
     });
-    let shown = [
-        "driver_name=\"csi.diskvitals.io\"",
-        "status=\"StorageDegraded\"",
-    ];
-    until(
-        "the storage health is in the metrics of the kubelet",
-        SOON,
-        || metric("csi_node_storage_health_status", &shown),
-    );
+    let shown = ["driver_name=\"csi.diskvitals.io\"", "status=\"StorageDegraded\""];
+    until("the storage health is in the metrics of the kubelet", SOON, || {
+        metric("csi_node_storage_health_status", &shown)
+    });
 
     fixture.fails(&drive, false);
     until("the findings are cleared", SOON, || is_healed("a"));
-    until("also of the node's storage", SOON, || {
-        storage_health(DRIVER).is_empty().then_some(())
-    });
+    until("also of the node's storage", SOON, || storage_health(DRIVER).is_empty().then_some(()));
     assert_eq!(restarts("a"), Some(0));
     the_provisioner_cannot_create_volumes_of_other_drivers();
     fixture.end();
@@ -93,10 +72,7 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
 /// Without the chart's policy the provisioner's token could create a volume from any directory of
 /// any node.
 fn the_provisioner_cannot_create_volumes_of_other_drivers() {
-    let account = format!(
-        "system:serviceaccount:{}:diskvitals-shim",
-        crate::fixture::NAMESPACE
-    );
+    let account = format!("system:serviceaccount:{}:diskvitals-shim", crate::fixture::NAMESPACE);
     let volume = |source: serde_json::Value| {
         let mut volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "theirs"},
             "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}});
@@ -112,10 +88,7 @@ fn the_provisioner_cannot_create_volumes_of_other_drivers() {
         json!({"csi": {"driver": "another.example.com", "volumeHandle": "1"}}),
     ] {
         let refused = volume(source).expect_err("it is refused");
-        assert!(
-            refused.contains("volumes of csi.diskvitals.io alone"),
-            "{refused}"
-        );
+        assert!(refused.contains("volumes of csi.diskvitals.io alone"), "{refused}");
     }
     volume(json!({"csi": {"driver": DRIVER, "volumeHandle": "1"}})).expect("its own it may make");
 }
@@ -153,20 +126,13 @@ fn device_errors_below_a_static_volume_are_shown_in_its_pod_and_clear() {
     ]);
     fixture.served(served).fault(vec![Fault::reads(0..1 << 40)]);
     std::fs::write("/proc/sys/vm/drop_caches", "3").expect("nothing is cached");
-    cluster::try_kubectl(
-        &["exec", "a", "--", "/usr/bin/busybox", "cat", "/data/0/file"],
-        "",
-    )
-    .expect_err("it cannot be read");
-    let conditions = until(
-        "the volume health of the pod shows the errors",
-        SOON,
-        || volume_health("a", 0).filter(|conditions| !conditions.is_empty()),
-    );
+    cluster::try_kubectl(&["exec", "a", "--", "/usr/bin/busybox", "cat", "/data/0/file"], "")
+        .expect_err("it cannot be read");
+    let conditions = until("the volume health of the pod shows the errors", SOON, || {
+        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
+    });
     assert!(
-        ["IoErrors", "DriveFailing"]
-            .iter()
-            .any(|reason| has(&conditions, "Degraded", reason)),
+        ["IoErrors", "DriveFailing"].iter().any(|reason| has(&conditions, "Degraded", reason)),
         "{conditions:?}"
     );
     fixture.served(served).fault(Vec::new());
@@ -182,15 +148,10 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
     fixture.pool_on(&drive.disk);
     fixture.fails(&drive, true);
     fixture.install(&json!({}));
-    apply(&[
-        claim("a", CLASS, "64Mi", As::Filesystem),
-        pod("a", &["a"], As::Filesystem),
-    ]);
-    let before = until(
-        "the volume health of the pod shows the drive failure",
-        TIME_LIMIT,
-        || volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing")),
-    );
+    apply(&[claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
+    let before = until("the volume health of the pod shows the drive failure", TIME_LIMIT, || {
+        volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
+    });
     // No node matches: its pod is deleted and none is created.
     kubectl(&[
         "-n",
@@ -201,23 +162,14 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
         "-p",
         NOWHERE,
     ]);
-    until("the daemon is gone", TIME_LIMIT, || {
-        fixture.ask(&["status"]).is_err().then_some(())
-    });
+    until("the daemon is gone", TIME_LIMIT, || fixture.ask(&["status"]).is_err().then_some(()));
     let count_before = call_count("NodeGetVolumeHealth").expect("it was requested");
     // At least two rounds in which the driver does not know the health.
     until("health was requested again", SOON, || {
         call_count("NodeGetVolumeHealth").filter(|count| *count >= count_before + 2.0)
     });
-    assert_eq!(
-        volume_health("a", 0),
-        Some(before.clone()),
-        "what is not known clears nothing"
-    );
-    assert!(
-        !storage_health(DRIVER).is_empty(),
-        "nor of the node's storage"
-    );
+    assert_eq!(volume_health("a", 0), Some(before.clone()), "what is not known clears nothing");
+    assert!(!storage_health(DRIVER).is_empty(), "nor of the node's storage");
     assert!(is_running("a"));
     kubectl(&[
         "-n",
@@ -229,9 +181,7 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
         ANYWHERE,
     ]);
     fixture.is_ready();
-    until("the daemon is back", TIME_LIMIT, || {
-        fixture.ask(&["status"]).ok()
-    });
+    until("the daemon is back", TIME_LIMIT, || fixture.ask(&["status"]).ok());
     assert_eq!(volume_health("a", 0), Some(before.clone()));
 
     // The same after a kill: its container is restarted.
@@ -245,9 +195,7 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
     let first = started().expect("its start time");
     let killed = cluster::output(pkill(), "");
     assert!(killed.status.success(), "{killed:?}");
-    until("another daemon answers", TIME_LIMIT, || {
-        started().filter(|time| *time != first)
-    });
+    until("another daemon answers", TIME_LIMIT, || started().filter(|time| *time != first));
     assert_eq!(volume_health("a", 0), Some(before));
     fixture.fails(&drive, false);
     until("the findings are cleared", SOON, || is_healed("a"));
@@ -268,11 +216,9 @@ const ANYWHERE: &str = r#"{"spec": {"template": {"spec": {"nodeSelector": {"nowh
 fn a_raw_block_volume_shows_its_drives_smart_failure_until_it_is_over() {
     let (fixture, drive) = Fixture::with_a_pod(As::Block);
     fixture.fails(&drive, true);
-    until(
-        "the volume health of the pod shows the drive failure",
-        SOON,
-        || volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing")),
-    );
+    until("the volume health of the pod shows the drive failure", SOON, || {
+        volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
+    });
     fixture.fails(&drive, false);
     until("the findings are cleared", SOON, || is_healed("a"));
     fixture.end();
@@ -293,17 +239,10 @@ fn a_volume_that_cannot_be_mounted_shows_its_cause_in_the_waiting_pod() {
     let mut objects = given("a", DRIVER, "disk-1", As::Filesystem);
     objects.push(pod("a", &["a"], As::Filesystem));
     apply(&objects);
-    let conditions = until(
-        "the volume health of the waiting pod shows the cause",
-        SOON,
-        || volume_health("a", 0).filter(|conditions| !conditions.is_empty()),
-    );
-    assert!(
-        conditions
-            .iter()
-            .all(|condition| !condition.message.is_empty()),
-        "{conditions:?}"
-    );
+    let conditions = until("the volume health of the waiting pod shows the cause", SOON, || {
+        volume_health("a", 0).filter(|conditions| !conditions.is_empty())
+    });
+    assert!(conditions.iter().all(|condition| !condition.message.is_empty()), "{conditions:?}");
     assert!(!is_running("a"));
     fixture.served(served).set(Mode::Pass);
     until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
@@ -323,10 +262,7 @@ fn a_claim_grows_under_its_running_pod() {
         "resizer": {"enabled": true, "image": "lab.local/csi-resizer:v2.3.0"},
         "storageClasses": [{"name": CLASS, "kind": "loop", "fsType": "xfs", "allowVolumeExpansion": true}]
     }));
-    apply(&[
-        claim("a", CLASS, "320Mi", As::Filesystem),
-        pod("a", &["a"], As::Filesystem),
-    ]);
+    apply(&[claim("a", CLASS, "320Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
     until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
     kubectl(&[
         "patch",

@@ -21,13 +21,8 @@ pub fn withdraw(daemonset: &str, socket: &str) {
 pub fn stays_empty(pod: &str, driver: &str, method: &str) {
     let calls = || calls(driver, method).unwrap_or_default();
     let before = calls();
-    until("two more rounds of the kubelet", SOON, || {
-        (calls() >= before + 2.0).then_some(())
-    });
-    assert_eq!(
-        (volume_health(pod, 0), storage_health(driver)),
-        (Some(Vec::new()), Vec::new())
-    );
+    until("two more rounds of the kubelet", SOON, || (calls() >= before + 2.0).then_some(()));
+    assert_eq!((volume_health(pod, 0), storage_health(driver)), (Some(Vec::new()), Vec::new()));
 }
 
 #[test]
@@ -55,14 +50,7 @@ fn withdrawn_health_leaves_nothing_behind_when_the_api_changes_or_the_chart_goes
     }
     assert_eq!(condition(), None);
     let said = until("the shim reports a complete round", TIME_LIMIT, || {
-        let log = kubectl(&[
-            "-n",
-            NAMESPACE,
-            "logs",
-            "daemonset/diskvitals-shim",
-            "-c",
-            "shim",
-        ]);
+        let log = kubectl(&["-n", NAMESPACE, "logs", "daemonset/diskvitals-shim", "-c", "shim"]);
         log.lines()
             .find(|line| line.contains("the kubelet has completed a round"))
             .map(str::to_owned)
@@ -82,10 +70,7 @@ fn withdrawn_health_leaves_nothing_behind_when_the_api_changes_or_the_chart_goes
     until("the driver is not registered", SOON, || {
         (!crate::claims::is_registered(DRIVER)).then_some(())
     });
-    assert_eq!(
-        (volume_health("a", 0), storage_health(DRIVER)),
-        (Some(Vec::new()), Vec::new())
-    );
+    assert_eq!((volume_health("a", 0), storage_health(DRIVER)), (Some(Vec::new()), Vec::new()));
 
     fixture.fails(&drive, false);
     fixture.install(&json!({}));

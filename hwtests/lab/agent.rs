@@ -50,12 +50,7 @@ impl Agent {
     pub fn connect(path: &Path) -> Result<Agent, String> {
         let socket = JsonSocket::connect(path, TIME_LIMIT)
             .map_err(|error| format!("connecting to the agent's port: {error}"))?;
-        Ok(Agent {
-            path: path.to_owned(),
-            socket,
-            synced: 0,
-            requests: 0,
-        })
+        Ok(Agent { path: path.to_owned(), socket, synced: 0, requests: 0 })
     }
 
     /// True when the agent answers within `within`. A request that is sent before it runs may be
@@ -63,16 +58,12 @@ impl Agent {
     pub fn answers(&mut self, within: Duration) -> bool {
         self.synced += 1;
         let number = self.synced;
-        let answer = self
-            .socket
-            .send(&json!({ "execute": "guest-sync", "arguments": { "id": number } }));
+        let answer =
+            self.socket.send(&json!({ "execute": "guest-sync", "arguments": { "id": number } }));
         let deadline = Instant::now() + within;
         if answer.is_ok() {
             loop {
-                match self
-                    .socket
-                    .receive(deadline.saturating_duration_since(Instant::now()))
-                {
+                match self.socket.receive(deadline.saturating_duration_since(Instant::now())) {
                     Ok(answer) if answer["return"] == number => return true,
                     Ok(_) => {}
                     Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return false,
@@ -91,9 +82,7 @@ impl Agent {
         self.requests += 1;
         let number = self.requests;
         let question = json!({ "execute": command, "arguments": arguments, "id": number });
-        self.socket
-            .send(&question)
-            .map_err(|error| format!("{command}: {error}"))?;
+        self.socket.send(&question).map_err(|error| format!("{command}: {error}"))?;
         let deadline = Instant::now() + TIME_LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -125,16 +114,10 @@ impl Agent {
                 let status = answer["exitcode"]
                     .as_i64()
                     .unwrap_or_else(|| 128 + answer["signal"].as_i64().unwrap_or_default());
-                return Ok(Output {
-                    status,
-                    stdout: text("out-data"),
-                    stderr: text("err-data"),
-                });
+                return Ok(Output { status, stdout: text("out-data"), stderr: text("err-data") });
             }
             if Instant::now() > deadline {
-                return Err(format!(
-                    "in the guest, not ended within {within:?}: {command}"
-                ));
+                return Err(format!("in the guest, not ended within {within:?}: {command}"));
             }
             pause(next);
             next = (next * 3 / 2).min(Duration::from_millis(300));
@@ -143,8 +126,7 @@ impl Agent {
 }
 
 fn decoded(text: &str) -> String {
-    let bytes = BASE64_STANDARD
-        .decode(text)
-        .unwrap_or_else(|error| panic!("the agent's output: {error}"));
+    let bytes =
+        BASE64_STANDARD.decode(text).unwrap_or_else(|error| panic!("the agent's output: {error}"));
     String::from_utf8_lossy(&bytes).into_owned()
 }

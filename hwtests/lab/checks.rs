@@ -24,22 +24,14 @@ fn allow(context: &mut Context) {
 /// The check, after its end.
 fn check(context: &mut Context, arguments: &str) -> Value {
     // Its exit status is the verdict's.
-    let output = context.try_sh(&format!(
-        "/usr/local/bin/diskvitals check {arguments} -o json"
-    ));
+    let output = context.try_sh(&format!("/usr/local/bin/diskvitals check {arguments} -o json"));
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| {
-        panic!(
-            "check {arguments}: {error}: {}{}",
-            output.stdout, output.stderr
-        )
+        panic!("check {arguments}: {error}: {}{}", output.stdout, output.stderr)
     })
 }
 
 fn expect(check: &Value, verdict: &str, mode: &str) {
-    assert!(
-        check["verdict"] == format!("VERDICT_{verdict}"),
-        "not {verdict}: {check:#}"
-    );
+    assert!(check["verdict"] == format!("VERDICT_{verdict}"), "not {verdict}: {check:#}");
     let modes: Vec<&str> = check["runs"]
         .as_array()
         .into_iter()
@@ -62,11 +54,7 @@ fn load(context: &mut Context, at: &str) {
 
 fn is_back(context: &mut Context) {
     context.until_within(SLOWLY, "the daemon is back", |context| {
-        context
-            .guest
-            .ask("status")
-            .ok()
-            .filter(|node| node["settled"] == true)
+        context.guest.ask("status").ok().filter(|node| node["settled"] == true)
     });
 }
 
@@ -79,14 +67,8 @@ fn is_known(context: &mut Context, mount: &str) {
 /// Writers continue: within two seconds on a real CPU; otherwise in less than the budget, after
 /// which a freezer thaws by itself.
 fn is_writable(context: &mut Context, at: &str) {
-    let within = if context.guest.accelerator == "kvm" {
-        2
-    } else {
-        30
-    };
-    context.sh(&format!(
-        "timeout {within} sh -c 'echo x > {at}/w; sync -f {at}'"
-    ));
+    let within = if context.guest.accelerator == "kvm" { 2 } else { 30 };
+    context.sh(&format!("timeout {within} sh -c 'echo x > {at}/w; sync -f {at}'"));
 }
 
 fn unload(context: &mut Context) {
@@ -104,9 +86,7 @@ fn no_snapshot_is_left(context: &mut Context) {
 fn group(context: &mut Context) {
     let (a, b) = (drives::CHECKED_A.link(), drives::CHECKED_B.link());
     context.try_sh("systemctl stop lab-load.service; umount /mnt/ck-xfs /mnt/ck-ext4; vgs labck && vgremove -q -f labck");
-    context.sh(&format!(
-        "pvcreate -q -y -ff {a} {b} && vgcreate -q labck {a} {b}"
-    ));
+    context.sh(&format!("pvcreate -q -y -ff {a} {b} && vgcreate -q labck {a} {b}"));
 }
 
 fn ungroup(context: &mut Context) {
@@ -191,9 +171,7 @@ pub fn frozen_under_the_shipped_unit(context: &mut Context) {
     context.mounted(&device, "ext4", "/mnt/ckf");
     context.sh("seq 1 50 | while read n; do echo $n > /mnt/ckf/f$n; done; sync");
     context.unmount("/mnt/ckf");
-    context.sh(&format!(
-        "debugfs -w -R 'clri /f7' {device}; mount {device} /mnt/ckf"
-    ));
+    context.sh(&format!("debugfs -w -R 'clri /f7' {device}; mount {device} /mnt/ckf"));
     is_known(context, "/mnt/ckf");
     let frozen = check(context, "/mnt/ckf --freeze");
     expect(&frozen, "CORRUPTED", "frozen");
@@ -288,8 +266,7 @@ fn suspend_and_kill(context: &mut Context, also: &str) {
     context.until_within(SLOWLY, "no check goes on", |context| {
         let checks = context.guest.ask("checks").ok()?;
         let mut all = checks["checks"].as_array().into_iter().flatten();
-        all.all(|check| check["state"] == "STATE_ENDED")
-            .then_some(())
+        all.all(|check| check["state"] == "STATE_ENDED").then_some(())
     });
     context.sh(&format!(
         "/usr/local/bin/diskvitals check /mnt/ck-ext4 --snapshot --no-wait > /dev/null; n=0; dm=$(basename $(readlink -f /dev/labck/ext4)); \
@@ -300,9 +277,6 @@ fn suspend_and_kill(context: &mut Context, also: &str) {
 
 fn no_note_is_left(context: &mut Context) {
     context.until_within(SLOWLY, "no note is left", |context| {
-        context
-            .sh("ls /run/diskvitals/freeze")
-            .is_empty()
-            .then_some(())
+        context.sh("ls /run/diskvitals/freeze").is_empty().then_some(())
     });
 }

@@ -17,9 +17,7 @@ pub fn stepped_forward_and_back(context: &mut Context) {
     let name = context.kernel_name(&drive);
     context.guest.fail_reads(&drive, Error::Medium, &[320_000]);
     assert!(!context.read_sector(&drive.link(), 320_000));
-    context.record(&[&format!(
-        "critical medium error, dev {name}, sector 320000 "
-    )]);
+    context.record(&[&format!("critical medium error, dev {name}, sector 320000 ")]);
     context.guest.heal(&drive);
     let since = since(context, drive.id);
 
@@ -47,9 +45,8 @@ pub fn stepped_forward_and_back(context: &mut Context) {
 
 /// The start of the drive's finding, in seconds.
 fn since(context: &mut Context, drive: &str) -> i64 {
-    let found = context.until("the finding is active", |context| {
-        context.active(drive, "MediaErrors")
-    });
+    let found =
+        context.until("the finding is active", |context| context.active(drive, "MediaErrors"));
     let since = found["since"].as_str().expect("a time").to_owned();
     let seconds = context.sh(&format!("date -d {since} +%s"));
     seconds.trim().parse().expect("seconds")

@@ -38,12 +38,7 @@ pub struct Context {
 impl Context {
     pub fn new(guest: Guest) -> Context {
         let now = Instant::now();
-        Context {
-            guest,
-            broken: BTreeSet::new(),
-            deadline: now + FIRST_SNAPSHOT,
-            mark: 0,
-        }
+        Context { guest, broken: BTreeSet::new(), deadline: now + FIRST_SNAPSHOT, mark: 0 }
     }
 
     /// A scenario starts: `breaks` are its drives, which must be healthy now.
@@ -51,8 +46,7 @@ impl Context {
         self.deadline = Instant::now() + limit * BUSY;
         self.mark = self.guest.kernel_log.count();
         self.others_are_good();
-        self.broken
-            .extend(breaks.iter().map(|drive| drive.id.to_owned()));
+        self.broken.extend(breaks.iter().map(|drive| drive.id.to_owned()));
     }
 
     /// A drive that QEMU does not emulate.
@@ -63,16 +57,11 @@ impl Context {
     // --- the guest
 
     pub fn try_sh(&mut self, command: &str) -> Output {
-        let left = self
-            .deadline
-            .saturating_duration_since(Instant::now())
-            .max(Duration::from_secs(1));
+        let left =
+            self.deadline.saturating_duration_since(Instant::now()).max(Duration::from_secs(1));
         let began = Instant::now();
-        let output = self
-            .guest
-            .agent
-            .shell(command, left)
-            .unwrap_or_else(|error| panic!("{error}"));
+        let output =
+            self.guest.agent.shell(command, left).unwrap_or_else(|error| panic!("{error}"));
         step(began, command);
         output
     }
@@ -198,10 +187,7 @@ impl Context {
                 return text;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(
-                !left.is_zero(),
-                "the kernel log has no record with any of {patterns:?}"
-            );
+            assert!(!left.is_zero(), "the kernel log has no record with any of {patterns:?}");
             self.guest.kernel_log.more_than(known, left);
         }
     }
@@ -221,10 +207,7 @@ impl Context {
         );
         text += &records[records.len().saturating_sub(150)..].join("\n");
         for (what, command) in [
-            (
-                "the daemon's journal",
-                "journalctl -u diskvitalsd -n 60 --no-pager -o short-precise",
-            ),
+            ("the daemon's journal", "journalctl -u diskvitalsd -n 60 --no-pager -o short-precise"),
             ("findings", "/usr/local/bin/diskvitals findings --all"),
             ("status", "/usr/local/bin/diskvitals status"),
             ("mounts", "grep /mnt/ /proc/1/mountinfo"),

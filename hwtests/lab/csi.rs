@@ -30,16 +30,12 @@ fn expect_ok(context: &mut Context, arguments: &str) -> Value {
 
 /// The volume's entries, each with its reason and message; `None` while the call fails.
 fn health(context: &mut Context, handle: &str) -> Option<Vec<Value>> {
-    ask(context, &format!("health {handle}"))["ok"]
-        .as_array()
-        .cloned()
+    ask(context, &format!("health {handle}"))["ok"].as_array().cloned()
 }
 
 fn health_with(context: &mut Context, handle: &str, reason: &str) -> Value {
     context.until(&format!("the volume health shows {reason}"), |context| {
-        health(context, handle)?
-            .into_iter()
-            .find(|entry| entry["reason"] == reason)
+        health(context, handle)?.into_iter().find(|entry| entry["reason"] == reason)
     })
 }
 
@@ -50,12 +46,8 @@ fn health_with(context: &mut Context, handle: &str, reason: &str) -> Value {
 pub(super) fn copy_client(context: &Context) {
     let own = std::env::current_exe().expect("this program");
     let copy = context.guest.share().join("lab-client");
-    let status = Command::new("/usr/bin/strip")
-        .arg("-o")
-        .arg(&copy)
-        .arg(&own)
-        .status()
-        .expect("strip");
+    let status =
+        Command::new("/usr/bin/strip").arg("-o").arg(&copy).arg(&own).status().expect("strip");
     assert!(status.success(), "strip: {status}");
 }
 
@@ -73,15 +65,10 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
         ),
     );
     copy_client(context);
-    context.sh(&format!(
-        "pvcreate -q -y -ff {0} && vgcreate -q {GROUP} {0}",
-        drive.link()
-    ));
+    context.sh(&format!("pvcreate -q -y -ff {0} && vgcreate -q {GROUP} {0}", drive.link()));
     // A disk for images, as an administrator sets it up.
     context.sh(&format!("lvcreate -q -y -n images -L 80M {GROUP} && mkfs.ext4 -q /dev/{GROUP}/images && mkdir -p {IMAGES}"));
-    context.sh(&format!(
-        "mount /dev/{GROUP}/images {IMAGES} && mkdir {IMAGES}/pool"
-    ));
+    context.sh(&format!("mount /dev/{GROUP}/images {IMAGES} && mkdir {IMAGES}/pool"));
     // The kubelet creates these directories.
     context.sh(&format!(
         "cp {CONFIG} {CONFIG}.before; mkdir -p {staging} {beside} $(dirname {target})"
@@ -99,23 +86,16 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
         let state = context.try_sh(&format!("test -S {SOCKET} || systemctl is-failed lab-csi"));
         (state.status == 0).then_some(())
     });
-    context.sh(&format!(
-        "test -S {SOCKET} || {{ journalctl -u lab-csi -o cat; exit 1; }}"
-    ));
+    context.sh(&format!("test -S {SOCKET} || {{ journalctl -u lab-csi -o cat; exit 1; }}"));
 
     let made = context.until("a volume of the group is made", |context| {
-        ask(context, &format!("create pvc-lab lvm {}", 64 << 20))
-            .get("ok")
-            .cloned()
+        ask(context, &format!("create pvc-lab lvm {}", 64 << 20)).get("ok").cloned()
     });
     let handle = made["handle"].as_str().expect("a handle").to_owned();
     expect_ok(context, &format!("stage {handle} {staging}"));
     expect_ok(context, &format!("publish {handle} {staging} {target}"));
     // Run from a process that the daemon did not start: the mount is in the host's own namespace.
-    assert_eq!(
-        context.sh(&format!("nsenter -t 1 -m findmnt -n -o FSTYPE {target}")),
-        "ext4"
-    );
+    assert_eq!(context.sh(&format!("nsenter -t 1 -m findmnt -n -o FSTYPE {target}")), "ext4");
     context.sh(&format!("echo kept > {target}/file && sync"));
     let healthy = context.until("its health is known", |context| health(context, &handle));
     assert_eq!(healthy, Vec::<Value>::new());
@@ -126,10 +106,7 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
         .expect("a handle")
         .to_owned();
     expect_ok(context, &format!("stage {image} {beside}"));
-    assert_eq!(
-        context.sh(&format!("nsenter -t 1 -m findmnt -n -o FSTYPE {beside}")),
-        "ext4"
-    );
+    assert_eq!(context.sh(&format!("nsenter -t 1 -m findmnt -n -o FSTYPE {beside}")), "ext4");
     expect_ok(context, &format!("unstage {image} {beside}"));
     expect_ok(context, &format!("delete {image}"));
     assert_eq!(context.sh("losetup --noheadings --list"), "");
@@ -138,9 +115,7 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
     context.guest.critical_warning(&drive, 4);
     let entry = health_with(context, &handle, "DriveFailing");
     assert!(
-        entry["message"]
-            .as_str()
-            .is_some_and(|message| message.contains(drive.serial)),
+        entry["message"].as_str().is_some_and(|message| message.contains(drive.serial)),
         "{entry:#}"
     );
     let node = expect_ok(context, "storage");
@@ -166,9 +141,7 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
         json!(96 << 20)
     );
     let bytes: u64 = context
-        .sh(&format!(
-            "stat -f -c '%b %S' {target} | awk '{{print $1 * $2}}'"
-        ))
+        .sh(&format!("stat -f -c '%b %S' {target} | awk '{{print $1 * $2}}'"))
         .parse()
         .expect("a size");
     assert!(bytes > 80 << 20, "{bytes}");
@@ -181,13 +154,8 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
         .last()
         .and_then(|word| word.parse().ok())
         .unwrap_or_else(|| panic!("{table}"));
-    context
-        .guest
-        .fail_reads(&drive, Error::Io, &[start + 100_000]);
-    assert!(
-        !context.read_sector(&device, 100_000),
-        "the sector can be read"
-    );
+    context.guest.fail_reads(&drive, Error::Io, &[start + 100_000]);
+    assert!(!context.read_sector(&device, 100_000), "the sector can be read");
     let entry = health_with(context, &handle, "IoErrors");
     assert_eq!(entry["status"], "DEGRADED", "{entry:#}");
     context.guest.heal(&drive);
@@ -195,17 +163,11 @@ pub fn a_pool_of_logical_volumes(context: &mut Context) {
     expect_ok(context, &format!("unpublish {handle} {target}"));
     expect_ok(context, &format!("unstage {handle} {staging}"));
     expect_ok(context, &format!("delete {handle}"));
-    assert_eq!(
-        context.sh(&format!("lvs --noheadings -o lv_name {GROUP}")),
-        "images"
-    );
+    assert_eq!(context.sh(&format!("lvs --noheadings -o lv_name {GROUP}")), "images");
     context.sh(&format!(
         "systemctl stop lab-csi; mv {CONFIG}.before {CONFIG} && systemctl restart diskvitalsd"
     ));
     context.unmount(IMAGES);
     context.sh(&format!("rmdir {IMAGES}"));
-    context.sh(&format!(
-        "vgremove -q -f {GROUP} && pvremove -q -y {}",
-        drive.link()
-    ));
+    context.sh(&format!("vgremove -q -f {GROUP} && pvremove -q -y {}", drive.link()));
 }

@@ -14,10 +14,8 @@ use tonic::Status;
 use crate::csi_calls::{Csi, mount};
 
 pub fn main(arguments: &[String]) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let answer = match runtime.block_on(call(arguments)) {
         Ok(value) => json!({ "ok": value }),
         Err(status) => {
@@ -37,36 +35,27 @@ async fn call(arguments: &[String]) -> Result<Value, Status> {
     match *parts {
         ["create", name, kind, bytes] => {
             let made = csi
-                .create_with(
-                    name,
-                    number(bytes)?,
-                    ext4(),
-                    &[("diskvitals.io/kind", kind)],
-                )
+                .create_with(name, number(bytes)?, ext4(), &[("diskvitals.io/kind", kind)])
                 .await;
             made.map(|handle| json!({ "handle": handle }))
         }
         ["delete", handle] => csi.delete(handle).await.map(Value::from),
-        ["stage", handle, staging] => csi
-            .stage(handle, Path::new(staging), ext4())
-            .await
-            .map(Value::from),
+        ["stage", handle, staging] => {
+            csi.stage(handle, Path::new(staging), ext4()).await.map(Value::from)
+        }
         ["publish", handle, staging, target] => csi
             .publish(handle, Path::new(staging), Path::new(target), ext4(), false)
             .await
             .map(Value::from),
-        ["expand", handle, target, bytes] => csi
-            .expand(handle, Path::new(target), number(bytes)?)
-            .await
-            .map(Value::from),
-        ["unpublish", handle, target] => csi
-            .unpublish(handle, Path::new(target))
-            .await
-            .map(Value::from),
-        ["unstage", handle, staging] => csi
-            .unstage(handle, Path::new(staging))
-            .await
-            .map(Value::from),
+        ["expand", handle, target, bytes] => {
+            csi.expand(handle, Path::new(target), number(bytes)?).await.map(Value::from)
+        }
+        ["unpublish", handle, target] => {
+            csi.unpublish(handle, Path::new(target)).await.map(Value::from)
+        }
+        ["unstage", handle, staging] => {
+            csi.unstage(handle, Path::new(staging)).await.map(Value::from)
+        }
         ["health", handle] => {
             let entries = csi.health(handle).await?;
             Ok(entries
@@ -94,8 +83,7 @@ fn entry_json(status: &str, reason: &str, message: &str) -> Value {
 }
 
 fn number(text: &str) -> Result<i64, Status> {
-    text.parse()
-        .map_err(|error| Status::invalid_argument(format!("{text}: {error}")))
+    text.parse().map_err(|error| Status::invalid_argument(format!("{text}: {error}")))
 }
 
 fn ext4() -> VolumeCapability {

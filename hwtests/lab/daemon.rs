@@ -35,14 +35,9 @@ const CONFIG_FILE: &str = "/etc/diskvitals/diskvitals.toml";
 pub fn install_into(share: &Path) {
     let root = share.join("root");
     let built = Path::new(env!("CARGO_BIN_EXE_diskvitalsd"));
-    let profile = built
-        .parent()
-        .and_then(Path::file_name)
-        .expect("target/PROFILE/diskvitalsd");
+    let profile = built.parent().and_then(Path::file_name).expect("target/PROFILE/diskvitalsd");
     let run = |command: &mut Command| {
-        let output = command
-            .output()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         assert!(
             output.status.success(),
             "{command:?}: {}\n{}",
@@ -51,9 +46,7 @@ pub fn install_into(share: &Path) {
         );
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/install");
-    run(Command::new(script)
-        .env("DESTDIR", &root)
-        .env("DISKVITALS_PROFILE", profile));
+    run(Command::new(script).env("DESTDIR", &root).env("DISKVITALS_PROFILE", profile));
     for program in ["sbin/diskvitalsd", "bin/diskvitals", "bin/diskvitals-csi"] {
         run(Command::new("/usr/bin/strip").arg(root.join("usr/local").join(program)));
     }
@@ -95,10 +88,7 @@ impl Guest {
     pub fn ask(&mut self, question: &str) -> Result<Value, String> {
         let output = self.shell(&format!("/usr/local/bin/diskvitals {question} -o json"));
         if output.status != 0 {
-            return Err(format!(
-                "diskvitals {question}: {}{}",
-                output.stdout, output.stderr
-            ));
+            return Err(format!("diskvitals {question}: {}{}", output.stdout, output.stderr));
         }
         serde_json::from_str(&output.stdout)
             .map_err(|error| format!("diskvitals {question}: {error}: {}", output.stdout))

@@ -18,10 +18,7 @@ fn replace_table(context: &mut Context, device: &str, table: &str) {
 pub fn ext4_goes_read_only(context: &mut Context) {
     let drive = drives::BENEATH_DM;
     let device = "/dev/mapper/lab-ext4";
-    context.sh(&format!(
-        "dmsetup create lab-ext4 --table '0 {SECTORS} linear {} 0'",
-        drive.link()
-    ));
+    context.sh(&format!("dmsetup create lab-ext4 --table '0 {SECTORS} linear {} 0'", drive.link()));
     let volume = context.mounted_with(device, "ext4", "/mnt/dm-ext4", "errors=remount-ro");
     replace_table(context, "lab-ext4", "error");
     context.until("ext4 goes read-only", |context| {
@@ -66,16 +63,9 @@ pub fn ext4_goes_read_only(context: &mut Context) {
 pub fn xfs_shuts_down(context: &mut Context) {
     let drive = drives::BENEATH_DM;
     let device = "/dev/mapper/lab-xfs";
-    context.sh(&format!(
-        "dmsetup create lab-xfs --table '0 {SECTORS} linear {} 0'",
-        drive.link()
-    ));
+    context.sh(&format!("dmsetup create lab-xfs --table '0 {SECTORS} linear {} 0'", drive.link()));
     let volume = context.mounted(device, "xfs", "/mnt/dm-xfs");
-    replace_table(
-        context,
-        "lab-xfs",
-        &format!("flakey {} 0 0 600 1 error_writes", drive.link()),
-    );
+    replace_table(context, "lab-xfs", &format!("flakey {} 0 0 600 1 error_writes", drive.link()));
     context
         .try_sh("dd if=/dev/zero of=/mnt/dm-xfs/w bs=64k count=4 conv=fsync; sync -f /mnt/dm-xfs");
     let record = ["Filesystem has been shut down due to log error"];

@@ -41,13 +41,7 @@ pub const NVME_PORTS: u8 = 12;
 pub const FREE_SCSI_TARGET: u8 = 20;
 
 const fn nvme(node: &'static str, port: u8, serial: &'static str, id: &'static str) -> Drive {
-    Drive {
-        node,
-        bus: Bus::Nvme(port),
-        serial,
-        wwn: 0,
-        id,
-    }
+    Drive { node, bus: Bus::Nvme(port), serial, wwn: 0, id }
 }
 
 const fn disk(
@@ -57,13 +51,7 @@ const fn disk(
     wwn: u8,
     id: &'static str,
 ) -> Drive {
-    Drive {
-        node,
-        bus,
-        serial,
-        wwn,
-        id,
-    }
+    Drive { node, bus, serial, wwn, id }
 }
 
 // A scenario's drives are its own: what one breaks, another must find GOOD.
@@ -80,149 +68,37 @@ pub const NVME_HALF: Drive = nvme("nv8", 8, "NVSER0009", "QEMU_NVMe_Ctrl_NVSER00
 pub const NVME_DIES: Drive = nvme("nv10", 10, "NVSER0010", "QEMU_NVMe_Ctrl_NVSER0010");
 /// A pool of volumes for pods.
 pub const NVME_POOL: Drive = nvme("nv11", 11, "NVSER0011", "QEMU_NVMe_Ctrl_NVSER0011");
-pub const SATA_MEDIUM: Drive = disk(
-    "sa0",
-    Bus::Sata(0),
-    "SATA0001",
-    0x01,
-    "naa.5000c50000000001",
-);
-pub const SATA_SLOW: Drive = disk(
-    "sa1",
-    Bus::Sata(1),
-    "SATA0002",
-    0x02,
-    "naa.5000c50000000002",
-);
-pub const SATA_PULLED: Drive = disk(
-    "sa2",
-    Bus::Sata(2),
-    "SATA0003",
-    0x03,
-    "naa.5000c50000000003",
-);
-pub const SATA_METADATA: Drive = disk(
-    "sa3",
-    Bus::Sata(3),
-    "SATA0004",
-    0x04,
-    "naa.5000c50000000004",
-);
-pub const SCSI_MEDIUM: Drive = disk(
-    "sc0",
-    Bus::Scsi(0),
-    "SCSI0001",
-    0x11,
-    "naa.5000c50000000011",
-);
-pub const SCSI_PULLED: Drive = disk(
-    "sc1",
-    Bus::Scsi(1),
-    "SCSI0002",
-    0x12,
-    "naa.5000c50000000012",
-);
-pub const RAID_LEG_A: Drive = disk(
-    "sc2",
-    Bus::Scsi(2),
-    "SCSI0003",
-    0x13,
-    "naa.5000c50000000013",
-);
-pub const RAID_LEG_B: Drive = disk(
-    "sc3",
-    Bus::Scsi(3),
-    "SCSI0004",
-    0x14,
-    "naa.5000c50000000014",
-);
-pub const BENEATH_DM: Drive = disk(
-    "sc4",
-    Bus::Scsi(4),
-    "SCSI0005",
-    0x15,
-    "naa.5000c50000000015",
-);
-pub const BENEATH_POOL: Drive = disk(
-    "sc5",
-    Bus::Scsi(5),
-    "SCSI0006",
-    0x16,
-    "naa.5000c50000000016",
-);
-pub const SCSI_RESTART: Drive = disk(
-    "sc6",
-    Bus::Scsi(6),
-    "SCSI0007",
-    0x17,
-    "naa.5000c50000000017",
-);
-pub const SCSI_FORGOTTEN: Drive = disk(
-    "sc8",
-    Bus::Scsi(8),
-    "SCSI0009",
-    0x19,
-    "naa.5000c50000000019",
-);
+pub const SATA_MEDIUM: Drive = disk("sa0", Bus::Sata(0), "SATA0001", 0x01, "naa.5000c50000000001");
+pub const SATA_SLOW: Drive = disk("sa1", Bus::Sata(1), "SATA0002", 0x02, "naa.5000c50000000002");
+pub const SATA_PULLED: Drive = disk("sa2", Bus::Sata(2), "SATA0003", 0x03, "naa.5000c50000000003");
+pub const SATA_METADATA: Drive =
+    disk("sa3", Bus::Sata(3), "SATA0004", 0x04, "naa.5000c50000000004");
+pub const SCSI_MEDIUM: Drive = disk("sc0", Bus::Scsi(0), "SCSI0001", 0x11, "naa.5000c50000000011");
+pub const SCSI_PULLED: Drive = disk("sc1", Bus::Scsi(1), "SCSI0002", 0x12, "naa.5000c50000000012");
+pub const RAID_LEG_A: Drive = disk("sc2", Bus::Scsi(2), "SCSI0003", 0x13, "naa.5000c50000000013");
+pub const RAID_LEG_B: Drive = disk("sc3", Bus::Scsi(3), "SCSI0004", 0x14, "naa.5000c50000000014");
+pub const BENEATH_DM: Drive = disk("sc4", Bus::Scsi(4), "SCSI0005", 0x15, "naa.5000c50000000015");
+pub const BENEATH_POOL: Drive = disk("sc5", Bus::Scsi(5), "SCSI0006", 0x16, "naa.5000c50000000016");
+pub const SCSI_RESTART: Drive = disk("sc6", Bus::Scsi(6), "SCSI0007", 0x17, "naa.5000c50000000017");
+pub const SCSI_FORGOTTEN: Drive =
+    disk("sc8", Bus::Scsi(8), "SCSI0009", 0x19, "naa.5000c50000000019");
 /// Filesystem checks: two for a volume group, and one alone.
-pub const CHECKED_A: Drive = disk(
-    "sc9",
-    Bus::Scsi(9),
-    "SCSI0010",
-    0x1a,
-    "naa.5000c5000000001a",
-);
-pub const CHECKED_B: Drive = disk(
-    "sc10",
-    Bus::Scsi(10),
-    "SCSI0011",
-    0x1b,
-    "naa.5000c5000000001b",
-);
-pub const CHECKED_DISK: Drive = disk(
-    "sc11",
-    Bus::Scsi(11),
-    "SCSI0012",
-    0x1c,
-    "naa.5000c5000000001c",
-);
-pub const CHECKED_FROZEN: Drive = disk(
-    "sc12",
-    Bus::Scsi(12),
-    "SCSI0013",
-    0x1d,
-    "naa.5000c5000000001d",
-);
+pub const CHECKED_A: Drive = disk("sc9", Bus::Scsi(9), "SCSI0010", 0x1a, "naa.5000c5000000001a");
+pub const CHECKED_B: Drive = disk("sc10", Bus::Scsi(10), "SCSI0011", 0x1b, "naa.5000c5000000001b");
+pub const CHECKED_DISK: Drive =
+    disk("sc11", Bus::Scsi(11), "SCSI0012", 0x1c, "naa.5000c5000000001c");
+pub const CHECKED_FROZEN: Drive =
+    disk("sc12", Bus::Scsi(12), "SCSI0013", 0x1d, "naa.5000c5000000001d");
 /// The halves of a btrfs that mirrors its data.
-pub const BTRFS_HALF_A: Drive = disk(
-    "sc13",
-    Bus::Scsi(13),
-    "SCSI0014",
-    0x1e,
-    "naa.5000c5000000001e",
-);
-pub const BTRFS_HALF_B: Drive = disk(
-    "sc14",
-    Bus::Scsi(14),
-    "SCSI0015",
-    0x1f,
-    "naa.5000c5000000001f",
-);
+pub const BTRFS_HALF_A: Drive =
+    disk("sc13", Bus::Scsi(13), "SCSI0014", 0x1e, "naa.5000c5000000001e");
+pub const BTRFS_HALF_B: Drive =
+    disk("sc14", Bus::Scsi(14), "SCSI0015", 0x1f, "naa.5000c5000000001f");
 /// Never broken: the control on the same adapter.
-pub const SCSI_INNOCENT: Drive = disk(
-    "sc7",
-    Bus::Scsi(7),
-    "SCSI0008",
-    0x18,
-    "naa.5000c50000000018",
-);
-pub const MEGARAID_MEDIUM: Drive = disk(
-    "mg0",
-    Bus::MegaRaid(0),
-    "MEGA0001",
-    0x21,
-    "naa.5000c50000000021",
-);
+pub const SCSI_INNOCENT: Drive =
+    disk("sc7", Bus::Scsi(7), "SCSI0008", 0x18, "naa.5000c50000000018");
+pub const MEGARAID_MEDIUM: Drive =
+    disk("mg0", Bus::MegaRaid(0), "MEGA0001", 0x21, "naa.5000c50000000021");
 pub const SAS_MEDIUM: Drive = disk("mp0", Bus::Sas(0), "MPTS0001", 0x31, "naa.5000c50000000031");
 pub const USB_PULLED: Drive = disk("us0", Bus::Usb(1), "USB0001", 0, "QEMU_HARDDISK_USB0001");
 pub const USB_MEDIUM: Drive = disk("us1", Bus::Usb(2), "USB0002", 0, "QEMU_HARDDISK_USB0002");

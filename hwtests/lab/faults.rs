@@ -39,9 +39,7 @@ impl Guest {
     pub fn heal(&mut self, drive: &Drive) {
         self.stand_on(drive, &drive.file_node());
         // There may have been none.
-        let _ = self
-            .qmp
-            .try_run("blockdev-del", json!({ "node-name": fault_node(drive) }));
+        let _ = self.qmp.try_run("blockdev-del", json!({ "node-name": fault_node(drive) }));
     }
 
     fn stand_on(&mut self, drive: &Drive, below: &str) {

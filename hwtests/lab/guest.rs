@@ -104,10 +104,7 @@ impl Guest {
         while !guest.agent.answers(Duration::from_secs(1)) {
             guest.qemu.must_run()?;
             if Instant::now() > deadline {
-                return Err(format!(
-                    "no agent in time; the console's end:\n{}",
-                    guest.console(30)
-                ));
+                return Err(format!("no agent in time; the console's end:\n{}", guest.console(30)));
             }
         }
         guest.booted_in = started.elapsed();
@@ -157,10 +154,7 @@ fn read(path: &Path) -> String {
     String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the machine that the daemon is tested in"
-)]
+#[expect(clippy::disallowed_methods, reason = "the machine that the daemon is tested in")]
 fn spawn(built: &Path, dir: &Path, accelerator: &str) -> Child {
     let at = |name: &str| dir.join(name).display().to_string();
     let guest = |name: &str| built.join(name).display().to_string();
@@ -178,68 +172,30 @@ fn spawn(built: &Path, dir: &Path, accelerator: &str) -> Child {
         "-cpu",
         "max",
     ]);
-    qemu.args([
-        "-smp",
-        "2",
-        "-m",
-        "1536",
-        "-nodefaults",
-        "-display",
-        "none",
-        "-no-reboot",
-    ]);
+    qemu.args(["-smp", "2", "-m", "1536", "-nodefaults", "-display", "none", "-no-reboot"]);
     qemu.args([
         "-serial",
         &format!("file:{}", at("console.log")),
         "-qmp",
         &format!("unix:{},server=on,wait=off", at("qmp")),
     ]);
-    qemu.args([
-        "-kernel",
-        &guest("vmlinuz"),
-        "-initrd",
-        &guest("initrd.cpio"),
-    ]);
-    qemu.args([
-        "-append",
-        "console=ttyS0 panic=-1 loglevel=4 log_buf_len=4M",
-    ]);
+    qemu.args(["-kernel", &guest("vmlinuz"), "-initrd", &guest("initrd.cpio")]);
+    qemu.args(["-append", "console=ttyS0 panic=-1 loglevel=4 log_buf_len=4M"]);
     qemu.args([
         "-drive",
-        &format!(
-            "if=none,id=root,file={},format=raw,snapshot=on",
-            guest("root.sqfs")
-        ),
+        &format!("if=none,id=root,file={},format=raw,snapshot=on", guest("root.sqfs")),
     ]);
-    qemu.args([
-        "-device",
-        "virtio-blk-pci,drive=root,serial=labroot",
-        "-device",
-        "virtio-rng-pci",
-    ]);
-    qemu.args([
-        "-fsdev",
-        &format!("local,id=lab,path={},security_model=none", at("share")),
-    ]);
-    qemu.args([
-        "-device",
-        "virtio-9p-pci,fsdev=lab,mount_tag=lab",
-        "-device",
-        "virtio-serial-pci",
-    ]);
-    for (socket, port) in [
-        ("agent", "org.qemu.guest_agent.0"),
-        ("kmsg", "lab.kmsg"),
-        ("watch", "lab.watch"),
-    ] {
+    qemu.args(["-device", "virtio-blk-pci,drive=root,serial=labroot", "-device", "virtio-rng-pci"]);
+    qemu.args(["-fsdev", &format!("local,id=lab,path={},security_model=none", at("share"))]);
+    qemu.args(["-device", "virtio-9p-pci,fsdev=lab,mount_tag=lab", "-device", "virtio-serial-pci"]);
+    for (socket, port) in
+        [("agent", "org.qemu.guest_agent.0"), ("kmsg", "lab.kmsg"), ("watch", "lab.watch")]
+    {
         qemu.args([
             "-chardev",
             &format!("socket,id={socket},path={},server=on,wait=off", at(socket)),
         ]);
-        qemu.args([
-            "-device",
-            &format!("virtserialport,chardev={socket},name={port}"),
-        ]);
+        qemu.args(["-device", &format!("virtserialport,chardev={socket},name={port}")]);
     }
     for port in 0..drives::NVME_PORTS {
         qemu.args([
@@ -247,18 +203,8 @@ fn spawn(built: &Path, dir: &Path, accelerator: &str) -> Child {
             &format!("pcie-root-port,id=rp{port},chassis={0},slot={0}", port + 1),
         ]);
     }
-    qemu.args([
-        "-device",
-        "virtio-scsi-pci,id=virtio-scsi",
-        "-device",
-        "megasas,id=megaraid",
-    ]);
-    qemu.args([
-        "-device",
-        "mptsas1068,id=sas",
-        "-device",
-        "qemu-xhci,id=usb",
-    ]);
+    qemu.args(["-device", "virtio-scsi-pci,id=virtio-scsi", "-device", "megasas,id=megaraid"]);
+    qemu.args(["-device", "mptsas1068,id=sas", "-device", "qemu-xhci,id=usb"]);
     for drive in drives::ALL {
         backing(&mut qemu, dir, drive);
         qemu.args(["-device", &drive.properties(drive.bus).to_string()]);
@@ -279,10 +225,5 @@ fn backing(qemu: &mut Command, dir: &Path, drive: &Drive) {
         .expect("room for a sparse image");
     let file: Value = json!({ "driver": "file", "node-name": drive.file_node(), "filename": image, "discard": "unmap" });
     let raw = json!({ "driver": "raw", "node-name": drive.node, "file": drive.file_node() });
-    qemu.args([
-        "-blockdev",
-        &file.to_string(),
-        "-blockdev",
-        &raw.to_string(),
-    ]);
+    qemu.args(["-blockdev", &file.to_string(), "-blockdev", &raw.to_string()]);
 }

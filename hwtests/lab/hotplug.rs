@@ -9,9 +9,7 @@ fn pulled_while_mounted(context: &mut Context, drive: &Drive, returns_at: Bus, a
     let volume = context.mounted(&drive.link(), "xfs", at);
     context.guest.unplug(drive);
     // A scan between the removal of an NVMe controller's namespaces and its own names the controller.
-    let last_name = name
-        .split_once("n1")
-        .map_or(name.as_str(), |(first, _)| first);
+    let last_name = name.split_once("n1").map_or(name.as_str(), |(first, _)| first);
     context.expect(&Expected {
         subject: drive.id,
         reason: "DriveMissing",
@@ -33,10 +31,8 @@ fn pulled_while_mounted(context: &mut Context, drive: &Drive, returns_at: Bus, a
     // Still mounted: its old name is in use, so it must get another.
     context.guest.plug(drive, returns_at);
     context.expect_cleared(drive.id, "DriveMissing");
-    let back = context
-        .guest
-        .ask(&format!("drive {}", drive.id))
-        .unwrap_or_else(|error| panic!("{error}"));
+    let back =
+        context.guest.ask(&format!("drive {}", drive.id)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(back["presence"], "PRESENCE_PRESENT");
     let now = context.kernel_name(drive);
     assert_ne!(now, name, "it came back under another name");
@@ -48,32 +44,21 @@ fn pulled_while_mounted(context: &mut Context, drive: &Drive, returns_at: Bus, a
     context.sh(&format!("mount {} {at}", drive.link()));
     // Filesystem errors or a shutdown stay for their clearing time; all other findings must be
     // over.
-    context.until(
-        "the volume is on the drive that returned, and works",
-        |context| {
-            let found = context.guest.ask(&format!("volume {volume}")).ok()?;
-            let still = |one: &serde_json::Value| {
-                matches!(
-                    one["reason"].as_str(),
-                    Some("FilesystemErrors" | "IoErrors")
-                )
-            };
-            let over = found["findings"].as_array()?.iter().all(still);
-            (over && found["health"] != "HEALTH_UNKNOWN" && found["driveIds"][0] == drive.id)
-                .then_some(())
-        },
-    );
+    context.until("the volume is on the drive that returned, and works", |context| {
+        let found = context.guest.ask(&format!("volume {volume}")).ok()?;
+        let still = |one: &serde_json::Value| {
+            matches!(one["reason"].as_str(), Some("FilesystemErrors" | "IoErrors"))
+        };
+        let over = found["findings"].as_array()?.iter().all(still);
+        (over && found["health"] != "HEALTH_UNKNOWN" && found["driveIds"][0] == drive.id)
+            .then_some(())
+    });
     context.unmount(at);
     context.never_raised(drive.id, &["MediaErrors", "IoErrors", "IoTimeouts"]);
 }
 
 pub fn nvme(context: &mut Context) {
-    pulled_while_mounted(
-        context,
-        &drives::NVME_PULLED,
-        Bus::Nvme(9),
-        "/mnt/pulled-nvme",
-    );
+    pulled_while_mounted(context, &drives::NVME_PULLED, Bus::Nvme(9), "/mnt/pulled-nvme");
 }
 
 pub fn scsi(context: &mut Context) {
@@ -100,9 +85,7 @@ pub fn sata(context: &mut Context) {
     let drive = drives::SATA_PULLED;
     let name = context.kernel_name(&drive);
     let volume = context.mounted(&drive.link(), "ext4", "/mnt/pulled-sata");
-    let host = context.sh(&format!(
-        "basename $(readlink -f /sys/block/{name}/device/../..)"
-    ));
+    let host = context.sh(&format!("basename $(readlink -f /sys/block/{name}/device/../..)"));
     context.sh(&format!("echo 1 > /sys/block/{name}/device/delete"));
     context.expect(&Expected {
         subject: drive.id,

@@ -22,10 +22,7 @@ impl JsonSocket {
         loop {
             match UnixStream::connect(path) {
                 Ok(stream) => {
-                    return Ok(JsonSocket {
-                        stream,
-                        pending: Vec::new(),
-                    });
+                    return Ok(JsonSocket { stream, pending: Vec::new() });
                 }
                 Err(error) if Instant::now() > deadline => return Err(error),
                 Err(_) => pause(Duration::from_millis(20)),

@@ -6,10 +6,7 @@ use crate::lab::line_stream::Lines;
 /// The texts of the records that came after `mark`, without those of user space. Line breaks within
 /// a record are `\n` here.
 pub fn texts(log: &Lines, mark: usize) -> Vec<String> {
-    log.since(mark)
-        .iter()
-        .filter_map(|line| text(line))
-        .collect()
+    log.since(mark).iter().filter_map(|line| text(line)).collect()
 }
 
 fn text(line: &str) -> Option<String> {

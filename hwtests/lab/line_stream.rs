@@ -22,15 +22,8 @@ impl Lines {
         std::thread::spawn(move || {
             let mut reader = BufReader::new(stream);
             let mut line = Vec::new();
-            while reader
-                .read_until(b'\n', &mut line)
-                .is_ok_and(|count| count > 0)
-            {
-                mine.held().push(
-                    String::from_utf8_lossy(&line)
-                        .trim_end_matches('\n')
-                        .to_owned(),
-                );
+            while reader.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                mine.held().push(String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned());
                 mine.shared.1.notify_all();
                 line.clear();
             }
@@ -59,12 +52,7 @@ impl Lines {
             if left.is_zero() {
                 return;
             }
-            held = self
-                .shared
-                .1
-                .wait_timeout(held, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            held = self.shared.1.wait_timeout(held, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

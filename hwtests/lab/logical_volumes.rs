@@ -34,18 +34,11 @@ fn twice(context: &mut Context, step: &Value) -> Value {
 
 fn refused(context: &mut Context, directory: &str, step: &Value) -> String {
     let answer = run(context, directory, step);
-    answer["Err"]["kind"]
-        .as_str()
-        .unwrap_or_else(|| panic!("{step}: {answer}"))
-        .to_owned()
+    answer["Err"]["kind"].as_str().unwrap_or_else(|| panic!("{step}: {answer}")).to_owned()
 }
 
 fn content(context: &mut Context, node: &str) -> String {
-    expect_done(
-        context,
-        "tools",
-        &json!({"step": "probe_content", "device": node}),
-    )["content"]
+    expect_done(context, "tools", &json!({"step": "probe_content", "device": node}))["content"]
         .as_str()
         .unwrap_or_default()
         .to_owned()
@@ -58,18 +51,12 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         "umount {STEPS}/plugins/kubernetes.io/csi/pv/a/globalmount; vgremove -q -f {GROUP}; vgremove -q -f labck; wipefs -q -a {a} {b}"
     ));
     // The content of the extents before the first volume uses them.
-    context.sh(&format!(
-        "yes diskvitals-old-bytes | head -c 150M > {a}; sync; wipefs -q -a {a} {b}"
-    ));
-    context.sh(&format!(
-        "pvcreate -q -y -ff {a} {b} && vgcreate -q {GROUP} {a} {b}"
-    ));
+    context
+        .sh(&format!("yes diskvitals-old-bytes | head -c 150M > {a}; sync; wipefs -q -a {a} {b}"));
+    context.sh(&format!("pvcreate -q -y -ff {a} {b} && vgcreate -q {GROUP} {a} {b}"));
 
-    let room = expect_done(
-        context,
-        "lvm",
-        &json!({"step": "volume_group_capacity", "group": GROUP}),
-    );
+    let room =
+        expect_done(context, "lvm", &json!({"step": "volume_group_capacity", "group": GROUP}));
     assert_eq!(
         (room["total"].clone(), room["unit"].clone()),
         (room["available"].clone(), json!(4 << 20)),
@@ -95,11 +82,7 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
     let activate = json!({"step": "activate_logical_volume", "group": GROUP, "name": NAME});
     let device = twice(context, &activate);
     let node = device["node"].as_str().expect("a node").to_owned();
-    assert_eq!(
-        content(context, &node),
-        "blank",
-        "though its extents were written to before"
-    );
+    assert_eq!(content(context, &node), "blank", "though its extents were written to before");
     expect_done(
         context,
         "tools",
@@ -109,9 +92,7 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
     // Mounts are made only at a path that the kubelet's record gives to the volume.
     let folder = format!("{STEPS}/plugins/kubernetes.io/csi/pv/a");
     let record = json!({"driverName": "lab.csi", "volumeHandle": "h"});
-    context.sh(&format!(
-        "mkdir -p {folder} && printf '%s' '{record}' >{folder}/vol_data.json"
-    ));
+    context.sh(&format!("mkdir -p {folder} && printf '%s' '{record}' >{folder}/vol_data.json"));
     let place = format!("{folder}/globalmount");
     let directory = json!({"root": STEPS, "path": place});
     let owner = json!({"driver": "lab.csi", "handle": "h", "role": "stage", "block": false});
@@ -121,9 +102,7 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         "host",
         &json!({"step": "mount", "device": node, "target": target, "fs_type": "ext4", "options": [], "read_only": false}),
     );
-    context.sh(&format!(
-        "yes diskvitals-secret | head -c 8M > {place}/secret; sync"
-    ));
+    context.sh(&format!("yes diskvitals-secret | head -c 8M > {place}/secret; sync"));
 
     let remove =
         json!({"step": "remove_logical_volume", "group": GROUP, "name": NAME, "wipe": "zero"});
@@ -139,9 +118,7 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         json!({"step": "grow_filesystem", "device": node, "at": directory, "fs_type": "ext4"});
     expect_done(context, "host", &grow);
     let blocks: u64 = context
-        .sh(&format!(
-            "stat -f -c '%b %S' {place} | awk '{{print $1 * $2}}'"
-        ))
+        .sh(&format!("stat -f -c '%b %S' {place} | awk '{{print $1 * $2}}'"))
         .parse()
         .expect("a size");
     assert!(blocks > 100 << 20, "{blocks}");
@@ -153,11 +130,7 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
         expect_done(context, "lvm", &list)["volumes"][0]["tags"],
         json!(["diskvitals.volume", "diskvitals.x=1"])
     );
-    expect_done(
-        context,
-        "host",
-        &json!({"step": "unmount", "target": directory, "lazy": false}),
-    );
+    expect_done(context, "host", &json!({"step": "unmount", "target": directory, "lazy": false}));
 
     // Its extents are the first of the first drive.
     let secrets = format!("head -c 200M {a} | LC_ALL=C grep -c -a -F diskvitals-secret || true");
@@ -165,13 +138,7 @@ pub fn steps_on_logical_volumes(context: &mut Context) {
     twice(context, &deactivate);
     twice(context, &remove);
     context.sh("sync; echo 3 > /proc/sys/vm/drop_caches");
-    assert_eq!(
-        context.sh(&secrets),
-        "0",
-        "what was in the volume is still on the drives"
-    );
+    assert_eq!(context.sh(&secrets), "0", "what was in the volume is still on the drives");
     assert_eq!(expect_done(context, "lvm", &list)["volumes"], json!([]));
-    context.sh(&format!(
-        "vgremove -q -f {GROUP} && pvremove -q -y {a} {b} && rm -r {STEPS}"
-    ));
+    context.sh(&format!("vgremove -q -f {GROUP} && pvremove -q -y {a} {b} && rm -r {STEPS}"));
 }

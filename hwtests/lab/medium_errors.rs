@@ -39,28 +39,18 @@ fn sectors_fail(context: &mut Context, failure: &Failure) {
     let record = |sector: u64| format!("{}, dev {name}, sector {sector} ", failure.record_text);
     // The evidence may quote the first record of an incident, or the decisive one.
     let (first, of_the_disk) = (record(SECTORS[0]), format!("[{name}] "));
-    let quoted = [
-        first.as_str(),
-        &of_the_disk,
-        "I/O Cmd(0x2)",
-        "exception Emask",
-        "failed command",
-    ];
+    let quoted =
+        [first.as_str(), &of_the_disk, "I/O Cmd(0x2)", "exception Emask", "failed command"];
 
-    assert!(
-        !context.read_sector(&drive.link(), SECTORS[0]),
-        "the sector can be read"
-    );
+    assert!(!context.read_sector(&drive.link(), SECTORS[0]), "the sector can be read");
     context.expect(&Expected {
         subject: drive.id,
         reason,
         severity: SUSPECT,
         evidence: Evidence::Record(&quoted),
     });
-    let found = context
-        .guest
-        .ask(&format!("drive {}", drive.id))
-        .unwrap_or_else(|error| panic!("{error}"));
+    let found =
+        context.guest.ask(&format!("drive {}", drive.id)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(found["health"], "HEALTH_SUSPECT", "{found:#}");
     context.expect(&Expected {
         subject: &volume,
@@ -117,10 +107,7 @@ fn sectors_fail(context: &mut Context, failure: &Failure) {
     assert_eq!(status, expected_status);
 
     // A drive that answers with an error was not slow, removed or reset.
-    context.never_raised(
-        drive.id,
-        &["DriveMissing", "DriveOffline", "IoTimeouts", "LinkErrors"],
-    );
+    context.never_raised(drive.id, &["DriveMissing", "DriveOffline", "IoTimeouts", "LinkErrors"]);
     // The filesystem is not affected: none of its metadata is there.
     context.never_raised(
         &volume,
@@ -228,9 +215,7 @@ pub fn metadata_of_ext4(context: &mut Context) {
     with_metadata(context, &drive, "/mnt/meta-ext4", "errors=continue");
     context.guest.fail_reads(&drive, Error::Io, &[]);
     assert_ne!(
-        context
-            .try_sh("stat /mnt/meta-ext4/d/a-file-with-a-name-100")
-            .status,
+        context.try_sh("stat /mnt/meta-ext4/d/a-file-with-a-name-100").status,
         0,
         "the folder can be read"
     );
@@ -244,9 +229,7 @@ pub fn metadata_of_ext4(context: &mut Context) {
     let record = format!("I/O error, dev {name}, sector ");
     context.record(&[&record]);
     // One sector or several: only the drive's name matters here.
-    context.until("the drive is named", |context| {
-        context.active(drive.id, "IoErrors")
-    });
+    context.until("the drive is named", |context| context.active(drive.id, "IoErrors"));
     context.guest.heal(&drive);
     context.try_sh("umount /mnt/meta-ext4 || umount -l /mnt/meta-ext4");
 }
@@ -258,11 +241,7 @@ pub fn metadata_of_xfs(context: &mut Context) {
     let volume = context.mounted(&drive.link(), "xfs", "/mnt/meta-xfs");
     with_metadata(context, &drive, "/mnt/meta-xfs", "defaults");
     context.guest.fail_reads(&drive, Error::Io, &[]);
-    assert_ne!(
-        context.try_sh("ls -l /mnt/meta-xfs/d").status,
-        0,
-        "the folder can be read"
-    );
+    assert_ne!(context.try_sh("ls -l /mnt/meta-xfs/d").status, 0, "the folder can be read");
     let record = format!("XFS ({name}): metadata I/O error");
     context.expect(&Expected {
         subject: &volume,
@@ -271,9 +250,7 @@ pub fn metadata_of_xfs(context: &mut Context) {
         evidence: Evidence::Record(&[&record]),
     });
     context.record(&[&format!("critical medium error, dev {name}, sector ")]);
-    context.until("the drive is named", |context| {
-        context.active(drive.id, "MediaErrors")
-    });
+    context.until("the drive is named", |context| context.active(drive.id, "MediaErrors"));
     context.guest.heal(&drive);
     context.try_sh("umount /mnt/meta-xfs || umount -l /mnt/meta-xfs");
 }

@@ -92,9 +92,7 @@ systemctl restart diskvitals-notify"#);
 /// The part of docs/notifications.md about it: the drop-in and the target.
 fn documented() -> [String; 2] {
     let page = include_str!("../../docs/notifications.md");
-    let (_, part) = page
-        .split_once("\n## sendmail with a setgid queue\n")
-        .expect("the part");
+    let (_, part) = page.split_once("\n## sendmail with a setgid queue\n").expect("the part");
     let (part, _) = part.split_once("\n## ").expect("another part");
     let mut blocks: Vec<String> = Vec::new();
     let mut in_block = false;
@@ -181,9 +179,7 @@ fn mount_small(context: &mut Context) {
 }
 
 fn fill(context: &mut Context) {
-    context.sh(&format!(
-        "fallocate -l $(($(stat -f -c '%a * %S' {FULL}) - 1048576)) {FULL}/file"
-    ));
+    context.sh(&format!("fallocate -l $(($(stat -f -c '%a * %S' {FULL}) - 1048576)) {FULL}/file"));
 }
 
 /// When the filesystem was found full, and its volume.
@@ -230,10 +226,7 @@ fn arrival(context: &mut Context, protocol: &str, transition: &str, nth: usize) 
 fn has_word(message: &Received, word: &str) -> bool {
     match message.protocol.as_str() {
         "smtp" => {
-            let subject = message
-                .text
-                .lines()
-                .find(|line| line.starts_with("Subject:"));
+            let subject = message.text.lines().find(|line| line.starts_with("Subject:"));
             subject.is_some_and(|subject| subject.to_uppercase().contains(word))
         }
         _ => message.text.contains(&format!("\"transition\":\"{word}\"")),

@@ -29,10 +29,7 @@ pub fn debian(context: &mut Context) {
     let id = acknowledge(context);
     let before = main_pid(context);
     context.sh("dpkg -i /lab/diskvitals-2.deb");
-    assert_eq!(
-        context.sh("dpkg-query -W -f '${Version}' diskvitals | sed 's/.*-//'"),
-        "2"
-    );
+    assert_eq!(context.sh("dpkg-query -W -f '${Version}' diskvitals | sed 's/.*-//'"), "2");
     assert_ne!(before, main_pid(context));
     acknowledged(context, &id);
     context.sh("grep -q '# mine' /etc/diskvitals/diskvitals.toml");
@@ -97,9 +94,7 @@ pub fn rpm(context: &mut Context) {
     removed(context);
     // rpm keeps a changed configuration under another name.
     context.sh("grep -q '# mine' /etc/diskvitals/diskvitals.toml.rpmsave");
-    context.sh(&format!(
-        "{RPM} -i /lab/diskvitals-2.rpm && systemctl start diskvitalsd"
-    ));
+    context.sh(&format!("{RPM} -i /lab/diskvitals-2.rpm && systemctl start diskvitalsd"));
     acknowledged(context, &id);
     context.sh("systemctl stop diskvitalsd && rpm -e --nodeps --force-debian diskvitals");
     context.sh("rm -rf /etc/diskvitals /var/lib/diskvitals");
@@ -178,10 +173,7 @@ fn build(context: &Context) {
 fn package(revision: &str, programs: &Path, share: &Path) {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut script = command(repository.join("scripts/package"));
-    script
-        .arg("x86_64")
-        .env("DISKVITALS_BIN", programs)
-        .env("DISKVITALS_REVISION", revision);
+    script.arg("x86_64").env("DISKVITALS_BIN", programs).env("DISKVITALS_REVISION", revision);
     run(&mut script);
     copy(&repository.join("target/package"), revision, share);
 }
@@ -192,21 +184,15 @@ fn copy(from: &Path, revision: &str, share: &Path) {
         (format!("diskvitals-{VERSION}-{revision}.x86_64.rpm"), "rpm"),
     ] {
         let package = from.join(name);
-        std::fs::copy(
-            &package,
-            share.join(format!("diskvitals-{revision}.{kind}")),
-        )
-        .unwrap_or_else(|error| panic!("copying {}: {error}", package.display()));
+        std::fs::copy(&package, share.join(format!("diskvitals-{revision}.{kind}")))
+            .unwrap_or_else(|error| panic!("copying {}: {error}", package.display()));
     }
 }
 
 /// The programs in the first package, in one folder.
 fn programs_of(share: &Path) -> PathBuf {
     let (unpacked, programs) = (share.join("unpacked"), share.join("programs"));
-    run(command("/usr/bin/dpkg-deb")
-        .arg("-x")
-        .arg(share.join("diskvitals-1.deb"))
-        .arg(&unpacked));
+    run(command("/usr/bin/dpkg-deb").arg("-x").arg(share.join("diskvitals-1.deb")).arg(&unpacked));
     std::fs::create_dir_all(&programs).expect("a folder");
     for folder in ["usr/sbin", "usr/bin"] {
         let files = std::fs::read_dir(unpacked.join(folder)).expect("programs");

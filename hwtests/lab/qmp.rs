@@ -21,20 +21,14 @@ impl Qmp {
     pub fn connect(path: &Path) -> Result<Qmp, String> {
         let mut socket = JsonSocket::connect(path, TIME_LIMIT)
             .map_err(|error| format!("connecting to QMP: {error}"))?;
-        socket
-            .receive(TIME_LIMIT)
-            .map_err(|error| format!("QMP's greeting: {error}"))?;
-        let mut qmp = Qmp {
-            socket,
-            events: Vec::new(),
-        };
+        socket.receive(TIME_LIMIT).map_err(|error| format!("QMP's greeting: {error}"))?;
+        let mut qmp = Qmp { socket, events: Vec::new() };
         qmp.try_run("qmp_capabilities", json!({}))?;
         Ok(qmp)
     }
 
     pub fn run(&mut self, command: &str, arguments: Value) -> Value {
-        self.try_run(command, arguments)
-            .unwrap_or_else(|error| panic!("QMP {command}: {error}"))
+        self.try_run(command, arguments).unwrap_or_else(|error| panic!("QMP {command}: {error}"))
     }
 
     pub fn try_run(&mut self, command: &str, arguments: Value) -> Result<Value, String> {
@@ -42,10 +36,7 @@ impl Qmp {
             .send(&json!({ "execute": command, "arguments": arguments }))
             .map_err(|error| error.to_string())?;
         loop {
-            let mut answer = self
-                .socket
-                .receive(TIME_LIMIT)
-                .map_err(|error| error.to_string())?;
+            let mut answer = self.socket.receive(TIME_LIMIT).map_err(|error| error.to_string())?;
             if let Some(value) = answer.get_mut("return") {
                 return Ok(value.take());
             }

@@ -11,22 +11,16 @@ use crate::lab::faults::Error;
 fn sigkill(context: &mut Context) {
     let restarts = context.sh("systemctl show -P NRestarts diskvitalsd");
     context.sh("systemctl kill -s KILL diskvitalsd");
-    context.until(
-        "systemd has restarted the daemon, and its snapshot is complete",
-        |context| {
-            let again = context.sh("systemctl show -P NRestarts diskvitalsd") != restarts;
-            let node = context.guest.ask("status").ok()?;
-            (again && node["settled"] == true).then_some(())
-        },
-    );
+    context.until("systemd has restarted the daemon, and its snapshot is complete", |context| {
+        let again = context.sh("systemctl show -P NRestarts diskvitalsd") != restarts;
+        let node = context.guest.ask("status").ok()?;
+        (again && node["settled"] == true).then_some(())
+    });
 }
 
 fn kept(before: &Value, after: &Value) {
     for field in ["id", "severity", "subject"] {
-        assert_eq!(
-            before[field], after[field],
-            "{field} of {before:#} is not kept in {after:#}"
-        );
+        assert_eq!(before[field], after[field], "{field} of {before:#} is not kept in {after:#}");
     }
     let since = |finding: &Value| -> Timestamp {
         let text = finding["since"].as_str().expect("a time");
@@ -66,31 +60,18 @@ pub fn killed_between_errors(context: &mut Context) {
         context.record(&[&format!("{record}{sector} ")]);
     }
     context.until("a complete snapshot after the restart", |context| {
-        context
-            .guest
-            .ask("status")
-            .ok()
-            .filter(|node| node["settled"] == true)
+        context.guest.ask("status").ok().filter(|node| node["settled"] == true)
     });
     // Each of these records ends an incident of its own.
-    let counted = context
-        .records()
-        .iter()
-        .filter(|text| text.contains(&record))
-        .count()
-        .to_string();
+    let counted =
+        context.records().iter().filter(|text| text.contains(&record)).count().to_string();
     context.until("every incident is counted, once", |context| {
         let found = context.guest.ask(&format!("drive {}", drive.id)).ok()?;
-        let media = found["errors"]
-            .as_array()?
-            .iter()
-            .find(|tally| tally["class"] == "medium")?
-            .clone();
+        let media =
+            found["errors"].as_array()?.iter().find(|tally| tally["class"] == "medium")?.clone();
         (media["incidents"] == counted).then_some(())
     });
-    let after = context
-        .active(drive.id, "MediaErrors")
-        .expect("the finding is kept");
+    let after = context.active(drive.id, "MediaErrors").expect("the finding is kept");
     kept(&before, &after);
     context.guest.heal(&drive);
 
@@ -131,10 +112,7 @@ pub fn a_volume_without_its_device(context: &mut Context) {
     sigkill(context);
     // By then mounts have been read and probed again.
     context.until("the mount was probed again", |context| {
-        context
-            .findings(false)
-            .into_iter()
-            .find(|one| one["reason"] == "NotAccessible")
+        context.findings(false).into_iter().find(|one| one["reason"] == "NotAccessible")
     });
     let after = context.expect(&missing);
     kept(&before, &after);

@@ -25,21 +25,16 @@ pub struct Scenario {
 /// adds the long scenarios, which otherwise run only when named.
 pub fn main(scenarios: &[Scenario], long: &[Scenario]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let filters: Vec<&String> = arguments
-        .iter()
-        .filter(|argument| !argument.starts_with('-'))
-        .collect();
+    let filters: Vec<&String> =
+        arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
     let named = |scenario: &&Scenario| filters.iter().any(|filter| scenario.name.contains(*filter));
     let all = filters.is_empty();
     let all_long = all && std::env::var_os("DISKVITALS_LAB_LONG").is_some();
     let short = scenarios.iter().filter(|scenario| all || named(scenario));
-    let chosen: Vec<&Scenario> = short
-        .chain(long.iter().filter(|scenario| all_long || named(scenario)))
-        .collect();
+    let chosen: Vec<&Scenario> =
+        short.chain(long.iter().filter(|scenario| all_long || named(scenario))).collect();
     if arguments.iter().any(|argument| argument == "--list") {
-        chosen
-            .iter()
-            .for_each(|scenario| println!("{}: test", scenario.name));
+        chosen.iter().for_each(|scenario| println!("{}: test", scenario.name));
         return ExitCode::SUCCESS;
     }
     let built = match prepare() {
@@ -59,36 +54,21 @@ pub fn main(scenarios: &[Scenario], long: &[Scenario]) -> ExitCode {
         .and_then(|text| text.parse().ok())
         .unwrap_or(1_u32);
     let failed = (0..rounds).map(|_| round(&built, &chosen)).sum::<usize>();
-    if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// One boot, all scenarios. Returns how many failed.
 fn round(built: &Path, chosen: &[&Scenario]) -> usize {
     let started = Instant::now();
     let mut guest = Guest::boot(built, &scratch());
-    println!(
-        "booted with {} in {:.1?}",
-        guest.accelerator, guest.booted_in
-    );
+    println!("booted with {} in {:.1?}", guest.accelerator, guest.booted_in);
     guest.start_daemon();
-    println!(
-        "diskvitalsd runs under systemd after {:.1?}",
-        started.elapsed()
-    );
+    println!("diskvitalsd runs under systemd after {:.1?}", started.elapsed());
     let mut context = Context::new(guest);
     // On a busy machine the first scan may take longer than the daemon waits for one.
     context.until_within(FIRST_SNAPSHOT, "the first complete snapshot", |context| {
-        let settled = context
-            .guest
-            .ask("status")
-            .is_ok_and(|node| node["settled"] == true);
-        let drives = context.guest.ask("drives").ok()?["drives"]
-            .as_array()?
-            .len();
+        let settled = context.guest.ask("status").is_ok_and(|node| node["settled"] == true);
+        let drives = context.guest.ask("drives").ok()?["drives"].as_array()?.len();
         (settled && drives >= drives::ALL.len()).then_some(())
     });
     let mut failed = Vec::new();
@@ -112,19 +92,13 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
             Err(_) => {
                 println!("test {} ... FAILED ({took:.1?})", scenario.name);
                 let diagnostics = catch_unwind(AssertUnwindSafe(|| context.diagnostics()));
-                println!(
-                    "{}",
-                    diagnostics.unwrap_or_else(|_| context.guest.console(60))
-                );
+                println!("{}", diagnostics.unwrap_or_else(|_| context.guest.console(60)));
                 failed.push(scenario.name);
             }
         }
     }
     if !failed.is_empty() {
-        println!(
-            "what is left of the guest: {}",
-            context.guest.keep().display()
-        );
+        println!("what is left of the guest: {}", context.guest.keep().display());
     }
     println!(
         "lab: {} passed, {} failed, in {:.0?}",
@@ -144,18 +118,11 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
 /// Built guests, and the directories of running ones.
 fn scratch() -> PathBuf {
     // target/PROFILE/diskvitalsd
-    Path::new(env!("CARGO_BIN_EXE_diskvitalsd"))
-        .ancestors()
-        .nth(2)
-        .expect("target")
-        .join("lab")
+    Path::new(env!("CARGO_BIN_EXE_diskvitalsd")).ancestors().nth(2).expect("target").join("lab")
 }
 
 /// The built guest, or why there is none.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the script that builds the guest"
-)]
+#[expect(clippy::disallowed_methods, reason = "the script that builds the guest")]
 fn prepare() -> Result<PathBuf, String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("not root".to_owned());

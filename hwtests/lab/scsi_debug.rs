@@ -23,17 +23,10 @@ fn load(context: &mut Context) -> Vec<Target> {
         let answer = context.guest.ask("drives").ok()?;
         // Its disks have the NAA that the driver generates (drivers/scsi/scsi_debug.c,
         // naa3_comp_a).
-        let mine = |drive: &&Value| {
-            drive["id"]
-                .as_str()
-                .is_some_and(|id| id.starts_with("naa.333333"))
-        };
-        let mut found: Vec<Target> = answer["drives"]
-            .as_array()?
-            .iter()
-            .filter(mine)
-            .filter_map(target)
-            .collect();
+        let mine =
+            |drive: &&Value| drive["id"].as_str().is_some_and(|id| id.starts_with("naa.333333"));
+        let mut found: Vec<Target> =
+            answer["drives"].as_array()?.iter().filter(mine).filter_map(target).collect();
         found.sort_by(|one, other| one.name.cmp(&other.name));
         (found.len() == 3).then_some(found)
     });
@@ -44,17 +37,12 @@ fn load(context: &mut Context) -> Vec<Target> {
 }
 
 fn target(drive: &Value) -> Option<Target> {
-    Some(Target {
-        id: drive["id"].as_str()?.to_owned(),
-        name: drive["name"].as_str()?.to_owned(),
-    })
+    Some(Target { id: drive["id"].as_str()?.to_owned(), name: drive["name"].as_str()?.to_owned() })
 }
 
 /// Every following command is answered in this manner, until `opts` is 0 again.
 fn set(context: &mut Context, opts: &str, every_nth: i32) {
-    context.sh(&format!(
-        "echo {opts} > {DRIVER}/opts; echo {every_nth} > {DRIVER}/every_nth"
-    ));
+    context.sh(&format!("echo {opts} > {DRIVER}/opts; echo {every_nth} > {DRIVER}/every_nth"));
 }
 
 fn read(context: &mut Context, name: &str, sector: u64) -> bool {
@@ -68,16 +56,11 @@ fn read(context: &mut Context, name: &str, sector: u64) -> bool {
 
 pub fn three_kinds_of_error(context: &mut Context) {
     let targets = load(context);
-    let [unreadable, corrupted, silent] = targets.as_slice() else {
-        panic!("three")
-    };
+    let [unreadable, corrupted, silent] = targets.as_slice() else { panic!("three") };
 
     set(context, "0x2", 0);
     assert!(!read(context, &unreadable.name, UNREADABLE));
-    let record = format!(
-        "critical medium error, dev {}, sector {UNREADABLE} ",
-        unreadable.name
-    );
+    let record = format!("critical medium error, dev {}, sector {UNREADABLE} ", unreadable.name);
     let evidence = Evidence::Record(&[&record, "FAILED Result", "Sense"]);
     context.expect(&Expected {
         subject: &unreadable.id,
@@ -130,15 +113,9 @@ pub fn three_kinds_of_error(context: &mut Context) {
         evidence: Evidence::Record(&record),
     });
     context.never_raised(&silent.id, &["MediaErrors"]);
-    context.sh(&format!(
-        "echo running > /sys/block/{}/device/state",
-        silent.name
-    ));
+    context.sh(&format!("echo running > /sys/block/{}/device/state", silent.name));
     // The kernel sends no event for a state that was set by hand: it is found at the next
     // reconciliation, or on request.
-    context
-        .guest
-        .ask("refresh")
-        .unwrap_or_else(|error| panic!("{error}"));
+    context.guest.ask("refresh").unwrap_or_else(|error| panic!("{error}"));
     context.expect_cleared(&silent.id, "DriveOffline");
 }

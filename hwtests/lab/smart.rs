@@ -30,17 +30,13 @@ pub fn under_the_shipped_unit(context: &mut Context) {
     let disk = answered(context, drives::SATA_PULLED.id);
     assert_eq!(disk["smart"]["passed"], true, "{disk:#}");
     assert!(
-        disk["smart"]["attributes"]
-            .as_array()
-            .is_some_and(|table| table.len() > 3),
+        disk["smart"]["attributes"].as_array().is_some_and(|table| table.len() > 3),
         "{disk:#}"
     );
     let nvme = answered(context, drives::NVME_WARNS.id);
     assert_eq!(nvme["smart"]["passed"], true, "{nvme:#}");
     assert!(
-        nvme["smart"]["temperatureCelsius"]
-            .as_i64()
-            .is_some_and(|celsius| celsius > 0),
+        nvme["smart"]["temperatureCelsius"].as_i64().is_some_and(|celsius| celsius > 0),
         "{nvme:#}"
     );
     // A disk without SMART data is no fault. MegaRAID shows its only disk as a logical one, which
@@ -58,10 +54,7 @@ pub fn under_the_shipped_unit(context: &mut Context) {
         );
     }
     // A disk that a controller shows, and that smartctl also reaches behind it, is one drive.
-    let all = context
-        .guest
-        .ask("drives")
-        .unwrap_or_else(|error| panic!("{error}"));
+    let all = context.guest.ask("drives").unwrap_or_else(|error| panic!("{error}"));
     let same: Vec<&Value> = all["drives"]
         .as_array()
         .into_iter()
@@ -83,23 +76,18 @@ pub fn critical_warnings(context: &mut Context) {
     let drive = drives::NVME_WARNS;
     answered(context, drive.id);
     let volume = context.mounted(&drive.link(), "ext4", "/mnt/warns");
-    for (bits, reason, severity) in [
-        (2, "Overheating", SUSPECT),
-        (1, "SpareLow", BAD),
-        (4, "SmartFailing", BAD),
-    ] {
+    for (bits, reason, severity) in
+        [(2, "Overheating", SUSPECT), (1, "SpareLow", BAD), (4, "SmartFailing", BAD)]
+    {
         let began = Instant::now();
         context.guest.critical_warning(&drive, bits);
-        let finding = context.until(
-            &format!("{reason} after critical_warning {bits:#x}"),
-            |context| context.active(drive.id, reason),
-        );
+        let finding = context
+            .until(&format!("{reason} after critical_warning {bits:#x}"), |context| {
+                context.active(drive.id, reason)
+            });
         let took = began.elapsed();
         println!("    critical_warning {bits:#x} became {reason} in {took:.1?}");
-        assert!(
-            took < AT_ONCE,
-            "{reason} came with the interval, not with the event: {took:?}"
-        );
+        assert!(took < AT_ONCE, "{reason} came with the interval, not with the event: {took:?}");
         assert_eq!(
             finding["severity"], severity,
             "heat is no failure, the others are: {finding:#}"
@@ -135,23 +123,16 @@ pub fn a_disk_that_predicts_its_failure(context: &mut Context) {
     let (id, name) = context.until("its disk is a drive", |context| {
         let all = context.guest.ask("drives").ok()?;
         let mine = |drive: &&Value| {
-            drive["id"]
-                .as_str()
-                .is_some_and(|id| id.starts_with("naa.333333"))
+            drive["id"].as_str().is_some_and(|id| id.starts_with("naa.333333"))
                 && drive["presence"] == "PRESENCE_PRESENT"
         };
         let drive = all["drives"].as_array()?.iter().find(mine)?.clone();
-        Some((
-            drive["id"].as_str()?.to_owned(),
-            drive["name"].as_str()?.to_owned(),
-        ))
+        Some((drive["id"].as_str()?.to_owned(), drive["name"].as_str()?.to_owned()))
     });
     context.breaks(&id);
     answered(context, &id);
     // DEXCPT off, TEST on, MRIE 6: reported on request.
-    context.sh(&format!(
-        "sg_wr_mode -p 1c -c 1c,0a,0c,06,0,0,0,0,0,0,0,1 /dev/{name}"
-    ));
+    context.sh(&format!("sg_wr_mode -p 1c -c 1c,0a,0c,06,0,0,0,0,0,0,0,1 /dev/{name}"));
     refresh(context, &id);
     context.expect(&Expected {
         subject: &id,
@@ -170,18 +151,13 @@ pub fn a_disk_that_predicts_its_failure(context: &mut Context) {
         evidence: Evidence::Says("asc=5d"),
     });
     smartctl_again(context);
-    context.sh(&format!(
-        "sg_wr_mode -p 1c -c 1c,0a,08,06,0,0,0,0,0,0,0,1 /dev/{name}"
-    ));
+    context.sh(&format!("sg_wr_mode -p 1c -c 1c,0a,08,06,0,0,0,0,0,0,0,1 /dev/{name}"));
     refresh(context, &id);
     context.expect_cleared(&id, "SmartFailing");
 }
 
 fn refresh(context: &mut Context, id: &str) {
-    context
-        .guest
-        .ask(&format!("refresh {id}"))
-        .unwrap_or_else(|error| panic!("{error}"));
+    context.guest.ask(&format!("refresh {id}")).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// Replaces smartctl: a program that misbehaves as configured for some drives and calls smartctl
@@ -206,8 +182,7 @@ fn smartctl_again(context: &mut Context) {
 /// `nvme6` of `nvme6n1`.
 fn controller(context: &mut Context, drive: &Drive) -> String {
     let name = context.kernel_name(drive);
-    name.rsplit_once('n')
-        .map_or(name.clone(), |(controller, _)| controller.to_owned())
+    name.rsplit_once('n').map_or(name.clone(), |(controller, _)| controller.to_owned())
 }
 
 pub fn a_broken_smartctl(context: &mut Context) {
@@ -235,39 +210,23 @@ pub fn a_broken_smartctl(context: &mut Context) {
             .filter(|drive| drive["smart"]["answered"] != before)
     });
     for (drive, what) in &odd {
-        context.until(
-            &format!("of what does `{what}` nothing is known"),
-            |context| {
-                let drive = shown_drive(context, drive.id)?;
-                let stuck = drive["findings"]
-                    .as_array()?
-                    .iter()
-                    .any(|finding| finding["reason"] == "ProbeTimeout");
-                (drive["health"] == "HEALTH_UNKNOWN" || stuck).then_some(())
-            },
-        );
+        context.until(&format!("of what does `{what}` nothing is known"), |context| {
+            let drive = shown_drive(context, drive.id)?;
+            let stuck = drive["findings"]
+                .as_array()?
+                .iter()
+                .any(|finding| finding["reason"] == "ProbeTimeout");
+            (drive["health"] == "HEALTH_UNKNOWN" || stuck).then_some(())
+        });
         context.never_raised(
             drive.id,
-            &[
-                "SmartFailing",
-                "SmartUnavailable",
-                "MediaErrors",
-                "IoErrors",
-                "DriveMissing",
-            ],
+            &["SmartFailing", "SmartUnavailable", "MediaErrors", "IoErrors", "DriveMissing"],
         );
     }
     let status = context.sh("cat /proc/$(systemctl show -P MainPID diskvitalsd)/status");
     let peak: u64 = status
         .lines()
-        .find_map(|line| {
-            line.strip_prefix("VmHWM:")?
-                .trim()
-                .split(' ')
-                .next()?
-                .parse()
-                .ok()
-        })
+        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().split(' ').next()?.parse().ok())
         .expect("a number");
     assert!(peak < 64 << 10, "the daemon has grown to {peak} KiB");
     assert_eq!(
@@ -294,16 +253,11 @@ pub fn unplugged_during_a_query(context: &mut Context) {
     context.sh(&format!("echo 5 > {DIRECTORY}/dev/{device}.sleep"));
     refresh(context, drive.id);
     context.until("the query runs", |context| {
-        (context
-            .try_sh(&format!("grep '^begin.*/dev/{device}$' {DIRECTORY}/calls"))
-            .status
-            == 0)
+        (context.try_sh(&format!("grep '^begin.*/dev/{device}$' {DIRECTORY}/calls")).status == 0)
             .then_some(())
     });
     context.guest.unplug(&drive);
-    context.until("the drive is missing", |context| {
-        context.active(drive.id, "DriveMissing")
-    });
+    context.until("the drive is missing", |context| context.active(drive.id, "DriveMissing"));
     context.sh(&format!("rm {DIRECTORY}/dev/{device}.sleep"));
     context.guest.plug(&drive, Bus::Nvme(5));
     context.expect_cleared(drive.id, "DriveMissing");

@@ -33,11 +33,7 @@ pub fn nvme(context: &mut Context) {
         severity: SUSPECT,
         evidence: Evidence::Record(&[&late]),
     });
-    let reset = [
-        "timeout, reset controller",
-        "timeout, aborting",
-        "Abort status",
-    ];
+    let reset = ["timeout, reset controller", "timeout, aborting", "Abort status"];
     context.expect(&Expected {
         subject: drive.id,
         reason: "ControllerResets",

@@ -33,10 +33,7 @@ impl Fixture {
             env!("CARGO_BIN_EXE_diskvitalsd").into(),
             longest,
         );
-        Fixture {
-            testbed: Testbed::new(),
-            steps,
-        }
+        Fixture { testbed: Testbed::new(), steps }
     }
 
     pub async fn run(&self, step: Step) -> Result<StepOutput, StepError> {
@@ -45,10 +42,8 @@ impl Fixture {
 
     /// The step succeeds, and its repetition succeeds as well.
     pub async fn twice(&self, step: Step) -> StepOutput {
-        let first = self
-            .run(step.clone())
-            .await
-            .unwrap_or_else(|error| panic!("{step:?}: {error:?}"));
+        let first =
+            self.run(step.clone()).await.unwrap_or_else(|error| panic!("{step:?}: {error:?}"));
         let second = self
             .run(step.clone())
             .await
@@ -71,18 +66,8 @@ impl Fixture {
     /// An image of this size on a loop device.
     pub async fn attached(&self, name: &str, size: u64) -> Device {
         let image = self.image(name);
-        self.twice(Step::CreateImage {
-            image: image.clone(),
-            size,
-        })
-        .await;
-        device(
-            self.twice(Step::AttachImage {
-                image,
-                read_only: false,
-            })
-            .await,
-        )
+        self.twice(Step::CreateImage { image: image.clone(), size }).await;
+        device(self.twice(Step::AttachImage { image, read_only: false }).await)
     }
 
     /// The kubelet's path for this name, whose folder exists: a staging path for `staged`, else a
@@ -90,10 +75,7 @@ impl Fixture {
     pub fn target(&self, name: &str) -> RootedPath {
         let at = self.at(name);
         std::fs::create_dir_all(at.parent().expect("a folder")).expect("the kubelet's folder");
-        RootedPath {
-            path: path(&at),
-            root: path(&self.testbed.path("mnt")),
-        }
+        RootedPath { path: path(&at), root: path(&self.testbed.path("mnt")) }
     }
 
     /// The same, as a path of the volume `v`.
@@ -105,10 +87,9 @@ impl Fixture {
     pub fn at(&self, below: &str) -> PathBuf {
         let (name, file) = below.split_once('/').unwrap_or((below, ""));
         let at = self.testbed.path("mnt").join(match name {
-            "staged" => format!(
-                "plugins/kubernetes.io/csi/{DRIVER}/{}/globalmount",
-                "0af1".repeat(16)
-            ),
+            "staged" => {
+                format!("plugins/kubernetes.io/csi/{DRIVER}/{}/globalmount", "0af1".repeat(16))
+            }
             "dev" => "plugins/kubernetes.io/csi/volumeDevices/publish/pv/pod".to_owned(),
             pod => format!("pods/{pod}/volumes/kubernetes.io~csi/pv/mount"),
         });
@@ -121,11 +102,7 @@ pub fn owned(place: RootedPath) -> OwnedPath {
     let owner = PathOwner {
         driver: DRIVER.to_owned(),
         handle: "v".to_owned(),
-        role: if is("/globalmount") {
-            PathRole::Stage
-        } else {
-            PathRole::Publish
-        },
+        role: if is("/globalmount") { PathRole::Stage } else { PathRole::Publish },
         block: Some(is("/volumeDevices/")),
     };
     OwnedPath { place, owner }

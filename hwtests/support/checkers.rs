@@ -13,11 +13,7 @@ use super::{SOON, Testbed, eventually};
 
 /// Loop devices that checkers use.
 pub fn loops_of_checkers() -> Vec<String> {
-    backed()
-        .into_iter()
-        .filter(|(_, backing)| is_ours(backing))
-        .map(|(name, _)| name)
-        .collect()
+    backed().into_iter().filter(|(_, backing)| is_ours(backing)).map(|(name, _)| name).collect()
 }
 
 /// Those used by checkers of this testbed's loop devices.
@@ -43,10 +39,7 @@ pub async fn no_loops_over(testbed: &Testbed) {
 
 /// Names and backing files of the loop devices that have one.
 fn backed() -> Vec<(String, String)> {
-    let entries = std::fs::read_dir("/sys/block")
-        .into_iter()
-        .flatten()
-        .flatten();
+    let entries = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let names = entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .filter(|name| name.starts_with("loop"));
@@ -58,11 +51,7 @@ fn backed() -> Vec<(String, String)> {
 }
 
 fn number(name: &str) -> Option<DevNo> {
-    std::fs::read_to_string(format!("/sys/block/{name}/dev"))
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
+    std::fs::read_to_string(format!("/sys/block/{name}/dev")).ok()?.trim().parse().ok()
 }
 
 /// The block device that is its backing file.
@@ -74,10 +63,7 @@ fn stands_on(name: &str) -> Option<DevNo> {
     unsafe { loop_get_status64(device.as_raw_fd(), &mut info) }.ok()?;
     // lo_device, lo_inode, lo_rdevice.
     let dev = info[2];
-    Some(DevNo::new(
-        u32::try_from(major(dev)).ok()?,
-        u32::try_from(minor(dev)).ok()?,
-    ))
+    Some(DevNo::new(u32::try_from(major(dev)).ok()?, u32::try_from(minor(dev)).ok()?))
 }
 
 nix::ioctl_read_bad! {

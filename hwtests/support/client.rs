@@ -50,10 +50,7 @@ impl Client {
     }
 
     pub async fn try_node(&self) -> Result<Node, Status> {
-        self.inventory()
-            .get_node(GetNodeRequest {})
-            .await
-            .map(tonic::Response::into_inner)
+        self.inventory().get_node(GetNodeRequest {}).await.map(tonic::Response::into_inner)
     }
 
     pub async fn node(&self) -> Node {
@@ -61,21 +58,13 @@ impl Client {
     }
 
     pub async fn try_volume(&self, id: &str) -> Result<Volume, Status> {
-        let request = GetVolumeRequest {
-            id: id.to_owned(),
-            ..Default::default()
-        };
-        self.inventory()
-            .get_volume(request)
-            .await
-            .map(tonic::Response::into_inner)
+        let request = GetVolumeRequest { id: id.to_owned(), ..Default::default() };
+        self.inventory().get_volume(request).await.map(tonic::Response::into_inner)
     }
 
     /// By id.
     pub async fn volume(&self, id: &str) -> Volume {
-        self.try_volume(id)
-            .await
-            .unwrap_or_else(|status| panic!("GetVolume {id}: {status}"))
+        self.try_volume(id).await.unwrap_or_else(|status| panic!("GetVolume {id}: {status}"))
     }
 
     /// A volume that was mounted a moment ago: the daemon may not have read the mount table since.
@@ -112,10 +101,7 @@ impl Client {
         loop {
             let page = self
                 .inventory()
-                .list_volumes(ListVolumesRequest {
-                    page_size: 0,
-                    page_token,
-                })
+                .list_volumes(ListVolumesRequest { page_size: 0, page_token })
                 .await
                 .expect("ListVolumes")
                 .into_inner();
@@ -133,10 +119,7 @@ impl Client {
         loop {
             let page = self
                 .inventory()
-                .list_drives(ListDrivesRequest {
-                    page_size: 0,
-                    page_token,
-                })
+                .list_drives(ListDrivesRequest { page_size: 0, page_token })
                 .await
                 .expect("ListDrives")
                 .into_inner();
@@ -149,11 +132,7 @@ impl Client {
     }
 
     pub async fn drive(&self, id: &str) -> Option<Drive> {
-        match self
-            .inventory()
-            .get_drive(GetDriveRequest { id: id.to_owned() })
-            .await
-        {
+        match self.inventory().get_drive(GetDriveRequest { id: id.to_owned() }).await {
             Ok(drive) => Some(drive.into_inner()),
             Err(status) if status.code() == Code::NotFound => None,
             Err(status) => panic!("GetDrive {id}: {status}"),
@@ -175,17 +154,9 @@ impl Client {
         let mut all = Vec::new();
         let mut page_token = String::new();
         loop {
-            let request = ListFindingsRequest {
-                page_size: 0,
-                page_token,
-                include_cleared,
-            };
-            let page = self
-                .inventory()
-                .list_findings(request)
-                .await
-                .expect("ListFindings")
-                .into_inner();
+            let request = ListFindingsRequest { page_size: 0, page_token, include_cleared };
+            let page =
+                self.inventory().list_findings(request).await.expect("ListFindings").into_inner();
             all.extend(page.findings);
             if page.next_page_token.is_empty() {
                 return all;
@@ -202,10 +173,7 @@ impl Client {
             .into_iter()
             .filter(|finding| is_about(finding, subject, reason))
             .collect();
-        assert!(
-            found.len() < 2,
-            "two active findings of one subject and reason: {found:#?}"
-        );
+        assert!(found.len() < 2, "two active findings of one subject and reason: {found:#?}");
         found.pop()
     }
 
@@ -214,9 +182,8 @@ impl Client {
         let deadline = Instant::now() + within;
         loop {
             let findings = self.findings(false).await;
-            if let Some(finding) = findings
-                .iter()
-                .find(|finding| is_about(finding, subject, reason))
+            if let Some(finding) =
+                findings.iter().find(|finding| is_about(finding, subject, reason))
             {
                 return finding.clone();
             }
@@ -235,15 +202,11 @@ impl Client {
         let says_so = |record: &Evidence| {
             record.source.contains("mountinfo") && record.text.contains("emergency_ro")
         };
-        eventually(
-            "it is read-only, by the mount table as well",
-            SOON,
-            async || {
-                self.finding(subject, "ReadOnly")
-                    .await
-                    .filter(|finding| finding.evidence.iter().any(says_so))
-            },
-        )
+        eventually("it is read-only, by the mount table as well", SOON, async || {
+            self.finding(subject, "ReadOnly")
+                .await
+                .filter(|finding| finding.evidence.iter().any(says_so))
+        })
         .await
     }
 
@@ -252,9 +215,8 @@ impl Client {
         let deadline = Instant::now() + within;
         loop {
             let findings = self.findings(true).await;
-            if let Some(finding) = findings
-                .iter()
-                .find(|finding| finding.id == id && finding.cleared.is_some())
+            if let Some(finding) =
+                findings.iter().find(|finding| finding.id == id && finding.cleared.is_some())
             {
                 return finding.clone();
             }
@@ -278,17 +240,11 @@ impl Client {
                 && volume.health() == Health::Good
                 && volume.operational_status() == OperationalStatus::Operative
                 && volume.findings.is_empty()
-                && (volume.block
-                    || volume
-                        .usage
-                        .is_some_and(|usage| usage.stale_since.is_none()))
+                && (volume.block || volume.usage.is_some_and(|usage| usage.stale_since.is_none()))
             {
                 return volume;
             }
-            assert!(
-                Instant::now() < deadline,
-                "not back to normal within {SOON:?}: {volume:#?}"
-            );
+            assert!(Instant::now() < deadline, "not back to normal within {SOON:?}: {volume:#?}");
             super::pause(Duration::from_millis(20)).await;
         }
     }
@@ -302,10 +258,7 @@ impl Client {
         }
         for (id, before) in before {
             while self.mounted_volume(id, deadline).await.last_probe == before {
-                assert!(
-                    Instant::now() < deadline,
-                    "{id} has not been probed within {SOON:?}"
-                );
+                assert!(Instant::now() < deadline, "{id} has not been probed within {SOON:?}");
                 super::pause(Duration::from_millis(5)).await;
             }
         }
@@ -317,17 +270,12 @@ impl Client {
             note: note.to_owned(),
             ..Default::default()
         };
-        self.admin()
-            .acknowledge_finding(request)
-            .await
-            .map(tonic::Response::into_inner)
+        self.admin().acknowledge_finding(request).await.map(tonic::Response::into_inner)
     }
 
     pub async fn unacknowledge(&self, finding: &str) -> Result<Finding, Status> {
         self.admin()
-            .unacknowledge_finding(UnacknowledgeFindingRequest {
-                finding_id: finding.to_owned(),
-            })
+            .unacknowledge_finding(UnacknowledgeFindingRequest { finding_id: finding.to_owned() })
             .await
             .map(tonic::Response::into_inner)
     }
@@ -335,9 +283,7 @@ impl Client {
     /// Requests a new reading from the sources. Empty: all of them.
     pub async fn refresh(&self, query: &str) {
         self.admin()
-            .refresh(RefreshRequest {
-                query: query.to_owned(),
-            })
+            .refresh(RefreshRequest { query: query.to_owned() })
             .await
             .unwrap_or_else(|status| panic!("Refresh {query}: {status}"));
     }
@@ -422,31 +368,16 @@ impl Watcher {
 }
 
 pub fn is_about(finding: &Finding, subject: &str, reason: &str) -> bool {
-    finding.reason == reason
-        && finding
-            .subject
-            .as_ref()
-            .is_some_and(|about| about.id == subject)
+    finding.reason == reason && finding.subject.as_ref().is_some_and(|about| about.id == subject)
 }
 
 fn titles(findings: &[Finding]) -> String {
     let subject = |finding: &Finding| {
-        finding
-            .subject
-            .as_ref()
-            .map(|subject| subject.id.clone())
-            .unwrap_or_default()
+        finding.subject.as_ref().map(|subject| subject.id.clone()).unwrap_or_default()
     };
     findings
         .iter()
-        .map(|finding| {
-            format!(
-                "\n  {} {}: {}",
-                subject(finding),
-                finding.reason,
-                finding.message
-            )
-        })
+        .map(|finding| format!("\n  {} {}: {}", subject(finding), finding.reason, finding.message))
         .collect()
 }
 
@@ -454,23 +385,13 @@ fn titles(findings: &[Finding]) -> String {
 /// empty.
 #[track_caller]
 pub fn assert_finding(finding: &Finding, severity: Severity, status: FindingStatus) {
-    assert_eq!(
-        (finding.severity(), finding.status()),
-        (severity, status),
-        "{finding:#?}"
-    );
-    assert!(
-        !finding.message.is_empty() && !finding.clears_when.is_empty(),
-        "{finding:#?}"
-    );
+    assert_eq!((finding.severity(), finding.status()), (severity, status), "{finding:#?}");
+    assert!(!finding.message.is_empty() && !finding.clears_when.is_empty(), "{finding:#?}");
     assert!(
         finding.since.is_some() && finding.cleared.is_none() && finding.count >= 1,
         "{finding:#?}"
     );
-    assert!(
-        !finding.evidence.is_empty(),
-        "without evidence: {finding:#?}"
-    );
+    assert!(!finding.evidence.is_empty(), "without evidence: {finding:#?}");
 }
 
 /// Some record of the evidence is from `source` and contains `text`.

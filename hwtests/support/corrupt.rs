@@ -30,11 +30,7 @@ pub struct Kind<L> {
 
 impl<L> Kind<L> {
     pub const fn new(name: &'static str, damage: fn(&L, &mut Random) -> Option<String>) -> Kind<L> {
-        Kind {
-            name,
-            damage,
-            unmounted_only: None,
-        }
+        Kind { name, damage, unmounted_only: None }
     }
 
     pub const fn unmounted(
@@ -42,21 +38,14 @@ impl<L> Kind<L> {
         damage: fn(&L, &mut Random) -> Option<String>,
         why: &'static str,
     ) -> Kind<L> {
-        Kind {
-            name,
-            damage,
-            unmounted_only: Some(why),
-        }
+        Kind { name, damage, unmounted_only: Some(why) }
     }
 }
 
 /// Name, and why it is not tried while mounted.
 pub fn kinds(filesystem: Filesystem) -> Vec<(&'static str, Option<&'static str>)> {
     fn listed<L>(kinds: &[Kind<L>]) -> Vec<(&'static str, Option<&'static str>)> {
-        kinds
-            .iter()
-            .map(|kind| (kind.name, kind.unmounted_only))
-            .collect()
+        kinds.iter().map(|kind| (kind.name, kind.unmounted_only)).collect()
     }
     match filesystem {
         Filesystem::Ext4 => listed(ext4_kinds::KINDS),
@@ -81,18 +70,10 @@ pub fn damage(filesystem: Filesystem, kind: &str, image: &Path, seed: u64) -> Op
     }
     let mut random = Random::of(seed, kind);
     match filesystem {
-        Filesystem::Ext4 => by_name(
-            ext4_kinds::KINDS,
-            kind,
-            &ext4::Ext4::open(image),
-            &mut random,
-        ),
+        Filesystem::Ext4 => by_name(ext4_kinds::KINDS, kind, &ext4::Ext4::open(image), &mut random),
         Filesystem::Xfs => by_name(xfs_kinds::KINDS, kind, &xfs::Xfs::open(image), &mut random),
-        Filesystem::Btrfs => by_name(
-            btrfs_kinds::KINDS,
-            kind,
-            &btrfs::Btrfs::open(image),
-            &mut random,
-        ),
+        Filesystem::Btrfs => {
+            by_name(btrfs_kinds::KINDS, kind, &btrfs::Btrfs::open(image), &mut random)
+        }
     }
 }

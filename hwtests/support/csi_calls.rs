@@ -89,10 +89,7 @@ impl Csi {
     ) -> Result<String, Status> {
         let request = CreateVolumeRequest {
             name: name.to_owned(),
-            capacity_range: Some(CapacityRange {
-                required_bytes: bytes,
-                limit_bytes: 0,
-            }),
+            capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
             volume_capabilities: vec![capability],
             parameters: parameters
                 .iter()
@@ -111,10 +108,7 @@ impl Csi {
     }
 
     pub async fn delete(&self, handle: &str) -> Result<(), Status> {
-        let request = DeleteVolumeRequest {
-            volume_id: handle.to_owned(),
-            ..Default::default()
-        };
+        let request = DeleteVolumeRequest { volume_id: handle.to_owned(), ..Default::default() };
         self.controller().delete_volume(request).await.map(drop)
     }
 
@@ -161,10 +155,8 @@ impl Csi {
     }
 
     pub async fn unpublish(&self, handle: &str, at: &Path) -> Result<(), Status> {
-        let request = NodeUnpublishVolumeRequest {
-            volume_id: handle.to_owned(),
-            target_path: text(at),
-        };
+        let request =
+            NodeUnpublishVolumeRequest { volume_id: handle.to_owned(), target_path: text(at) };
         self.node().node_unpublish_volume(request).await.map(drop)
     }
 
@@ -172,10 +164,7 @@ impl Csi {
         let request = NodeExpandVolumeRequest {
             volume_id: handle.to_owned(),
             volume_path: text(at),
-            capacity_range: Some(CapacityRange {
-                required_bytes: bytes,
-                limit_bytes: 0,
-            }),
+            capacity_range: Some(CapacityRange { required_bytes: bytes, limit_bytes: 0 }),
             ..Default::default()
         };
         self.node()
@@ -194,38 +183,24 @@ impl Csi {
             volume_path: text(at),
             ..Default::default()
         };
-        self.node()
-            .node_get_volume_stats(request)
-            .await
-            .map(Response::into_inner)
+        self.node().node_get_volume_stats(request).await.map(Response::into_inner)
     }
 
     pub async fn health(
         &self,
         handle: &str,
     ) -> Result<Vec<volume_health::VolumeHealthEntry>, Status> {
-        let request = NodeGetVolumeHealthRequest {
-            volume_id: handle.to_owned(),
-            ..Default::default()
-        };
-        let answer = self
-            .node()
-            .node_get_volume_health(request)
-            .await?
-            .into_inner();
-        Ok(answer
-            .volume_health
-            .expect("the volume's health")
-            .health_statuses)
+        let request =
+            NodeGetVolumeHealthRequest { volume_id: handle.to_owned(), ..Default::default() };
+        let answer = self.node().node_get_volume_health(request).await?.into_inner();
+        Ok(answer.volume_health.expect("the volume's health").health_statuses)
     }
 
     pub async fn storage(
         &self,
     ) -> Result<Vec<node_get_storage_health_response::StorageBackendHealth>, Status> {
-        let answer = self
-            .node()
-            .node_get_storage_health(NodeGetStorageHealthRequest::default())
-            .await?;
+        let answer =
+            self.node().node_get_storage_health(NodeGetStorageHealthRequest::default()).await?;
         Ok(answer.into_inner().backend_health)
     }
 
@@ -233,16 +208,9 @@ impl Csi {
     pub async fn list(&self) -> Vec<String> {
         let (mut all, mut starting_token) = (Vec::new(), String::new());
         loop {
-            let request = ListVolumesRequest {
-                max_entries: 0,
-                starting_token,
-            };
-            let page = self
-                .controller()
-                .list_volumes(request)
-                .await
-                .expect("ListVolumes")
-                .into_inner();
+            let request = ListVolumesRequest { max_entries: 0, starting_token };
+            let page =
+                self.controller().list_volumes(request).await.expect("ListVolumes").into_inner();
             all.extend(
                 page.entries
                     .into_iter()
@@ -262,10 +230,7 @@ fn text(path: &Path) -> String {
 }
 
 pub fn mount(mode: Mode, fs_type: &str) -> VolumeCapability {
-    let mount = MountVolume {
-        fs_type: fs_type.to_owned(),
-        ..Default::default()
-    };
+    let mount = MountVolume { fs_type: fs_type.to_owned(), ..Default::default() };
     VolumeCapability {
         access_mode: Some(AccessMode { mode: mode.into() }),
         access_type: Some(AccessType::Mount(mount)),

@@ -93,11 +93,8 @@ impl Arguments {
 
     #[expect(clippy::disallowed_methods, reason = "the program under test")]
     pub fn spawn(&self) -> Child {
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(&self.log)
-            .expect("the log");
+        let log =
+            std::fs::File::options().create(true).append(true).open(&self.log).expect("the log");
         let mut words = self.through.iter().map(String::as_str);
         let mut words = words.by_ref().chain([env!("CARGO_BIN_EXE_diskvitalsd")]);
         Command::new(words.next().expect("a program"))
@@ -157,10 +154,7 @@ impl Daemon {
                 return daemon;
             }
             daemon.must_run();
-            assert!(
-                started.elapsed() < START_LIMIT,
-                "no complete snapshot within {START_LIMIT:?}"
-            );
+            assert!(started.elapsed() < START_LIMIT, "no complete snapshot within {START_LIMIT:?}");
             super::pause(Duration::from_millis(10)).await;
         }
     }

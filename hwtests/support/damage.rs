@@ -30,10 +30,8 @@ pub fn ext4_folder(disk: &Disk, folder: &str) -> u64 {
 /// how many there were.
 pub fn each_block_that_begins_with(disk: &Disk, pattern: &[u8]) -> usize {
     let device = std::fs::read(&disk.device).expect("the device");
-    let hits: Vec<usize> = (0..device.len())
-        .step_by(4096)
-        .filter(|at| device[*at..].starts_with(pattern))
-        .collect();
+    let hits: Vec<usize> =
+        (0..device.len()).step_by(4096).filter(|at| device[*at..].starts_with(pattern)).collect();
     for at in &hits {
         write(&disk.device, *at as u64, &[pattern[0] ^ 0xff]);
     }
@@ -41,11 +39,6 @@ pub fn each_block_that_begins_with(disk: &Disk, pattern: &[u8]) -> usize {
 }
 
 fn write(device: &Path, at: u64, bytes: &[u8]) {
-    let file = std::fs::File::options()
-        .write(true)
-        .open(device)
-        .expect("the device");
-    file.write_all_at(bytes, at)
-        .and_then(|()| file.sync_all())
-        .expect("the damage");
+    let file = std::fs::File::options().write(true).open(device).expect("the device");
+    file.write_all_at(bytes, at).and_then(|()| file.sync_all()).expect("the damage");
 }

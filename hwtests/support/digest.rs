@@ -36,9 +36,7 @@ pub fn digest(path: &Path, except: &[Range]) -> u64 {
             at += read as u64;
             continue;
         }
-        sum = (sum ^ at)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            .rotate_left(29);
+        sum = (sum ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
         for word in block[..read].chunks(8) {
             let mut bytes = [0; 8];
             bytes[..word.len()].copy_from_slice(word);
@@ -59,14 +57,9 @@ pub fn sectors_written(name: &str) -> Option<u64> {
 
 /// Loop devices, in use or not, and the sectors written to each.
 pub fn all_loops() -> BTreeMap<String, u64> {
-    let entries = std::fs::read_dir("/sys/block")
-        .into_iter()
-        .flatten()
-        .flatten();
+    let entries = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let names = entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .filter(|name| name.starts_with("loop"));
-    names
-        .filter_map(|name| sectors_written(&name).map(|sectors| (name, sectors)))
-        .collect()
+    names.filter_map(|name| sectors_written(&name).map(|sectors| (name, sectors))).collect()
 }

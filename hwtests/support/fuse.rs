@@ -60,33 +60,15 @@ pub enum Effect {
 impl Fault {
     /// Reads of this range fail.
     pub fn reads(range: Range<u64>) -> Fault {
-        Fault {
-            range,
-            reads: true,
-            writes: false,
-            after: 0,
-            effect: Effect::Fail,
-        }
+        Fault { range, reads: true, writes: false, after: 0, effect: Effect::Fail }
     }
 
     pub fn writes(range: Range<u64>) -> Fault {
-        Fault {
-            range,
-            reads: false,
-            writes: true,
-            after: 0,
-            effect: Effect::Fail,
-        }
+        Fault { range, reads: false, writes: true, after: 0, effect: Effect::Fail }
     }
 
     pub fn both(range: Range<u64>) -> Fault {
-        Fault {
-            range,
-            reads: true,
-            writes: true,
-            after: 0,
-            effect: Effect::Fail,
-        }
+        Fault { range, reads: true, writes: true, after: 0, effect: Effect::Fail }
     }
 }
 
@@ -108,9 +90,7 @@ impl Switch {
         self.received.fetch_add(1, Ordering::Relaxed);
         let mode = self
             .changed
-            .wait_while(self.mode.lock().expect("the mode"), |mode| {
-                *mode == Mode::Hang
-            })
+            .wait_while(self.mode.lock().expect("the mode"), |mode| *mode == Mode::Hang)
             .expect("the mode");
         match *mode {
             Mode::Fail => Err(Errno::EIO),
@@ -145,11 +125,7 @@ impl Switch {
                 let hung = |faults: &mut Vec<Fault>| {
                     faults.iter().any(|fault| fault.effect == Effect::Hang)
                 };
-                drop(
-                    self.faults_changed
-                        .wait_while(faults, hung)
-                        .expect("the faults"),
-                );
+                drop(self.faults_changed.wait_while(faults, hung).expect("the faults"));
                 self.pass()
             }
         }
@@ -186,17 +162,10 @@ impl FuseServer {
 
     fn mount_typed(source: &str, subtype: &str, uid: u32, at: &Path, backing: &Path) -> FuseServer {
         std::fs::create_dir_all(at).expect("the mount point");
-        let content = File::options()
-            .read(true)
-            .write(true)
-            .open(backing)
-            .expect("the backing file");
+        let content =
+            File::options().read(true).write(true).open(backing).expect("the backing file");
         // Opened with O_CLOEXEC: a child that held it would keep the connection alive.
-        let device = File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/fuse")
-            .expect("/dev/fuse");
+        let device = File::options().read(true).write(true).open("/dev/fuse").expect("/dev/fuse");
         let options = format!(
             "fd={},rootmode=40000,user_id={uid},group_id={uid},allow_other",
             device.as_raw_fd()
@@ -217,20 +186,14 @@ impl FuseServer {
             held: AtomicUsize::new(0),
             received: AtomicUsize::new(0),
         });
-        let filesystem = OneFile {
-            content,
-            switch: switch.clone(),
-        };
+        let filesystem = OneFile { content, switch: switch.clone() };
         let mut config = Config::default();
         config.acl = SessionACL::All;
         let session = Session::from_fd(filesystem, OwnedFd::from(device), SessionACL::All, config)
             .expect("FUSE's handshake");
         // Ends with the connection and is not joined.
         std::thread::spawn(move || session.run());
-        FuseServer {
-            at: at.to_owned(),
-            switch,
-        }
+        FuseServer { at: at.to_owned(), switch }
     }
 
     pub fn file(&self) -> PathBuf {
@@ -288,10 +251,7 @@ struct OneFile {
 impl OneFile {
     fn attributes(&self, ino: u64) -> FileAttr {
         let size = if ino == FILE_INO {
-            self.content
-                .metadata()
-                .map(|metadata| metadata.len())
-                .unwrap_or(0)
+            self.content.metadata().map(|metadata| metadata.len()).unwrap_or(0)
         } else {
             0
         };
@@ -303,11 +263,7 @@ impl OneFile {
             mtime: UNIX_EPOCH,
             ctime: UNIX_EPOCH,
             crtime: UNIX_EPOCH,
-            kind: if ino == FILE_INO {
-                FileType::RegularFile
-            } else {
-                FileType::Directory
-            },
+            kind: if ino == FILE_INO { FileType::RegularFile } else { FileType::Directory },
             perm: if ino == FILE_INO { 0o600 } else { 0o755 },
             nlink: 1,
             uid: 0,
@@ -365,11 +321,8 @@ impl Filesystem for OneFile {
     ) {
         let mut buffer = vec![0; size as usize];
         let touched = self.switch.touch(offset, u64::from(size), false);
-        match touched.and_then(|()| {
-            self.content
-                .read_at(&mut buffer, offset)
-                .map_err(Errno::from)
-        }) {
+        match touched.and_then(|()| self.content.read_at(&mut buffer, offset).map_err(Errno::from))
+        {
             Err(error) => reply.error(error),
             Ok(length) => reply.data(&buffer[..length]),
         }
@@ -444,9 +397,8 @@ impl Filesystem for OneFile {
             (1, FileType::Directory, ".."),
             (FILE_INO, FileType::RegularFile, FILE),
         ];
-        for (at, (ino, kind, name)) in (1..)
-            .zip(entries)
-            .skip(usize::try_from(offset).unwrap_or(usize::MAX))
+        for (at, (ino, kind, name)) in
+            (1..).zip(entries).skip(usize::try_from(offset).unwrap_or(usize::MAX))
         {
             if reply.add(INodeNo(ino), at, kind, name) {
                 break;

@@ -25,11 +25,7 @@ impl Kubelet {
     /// MountDevice: the record of a staged volume. Returns the staging path, which exists and is
     /// empty.
     pub fn stage(&self, driver: &str, handle: &str) -> PathBuf {
-        let folder = self
-            .root
-            .join("plugins/kubernetes.io/csi")
-            .join(driver)
-            .join(sha256(handle));
+        let folder = self.root.join("plugins/kubernetes.io/csi").join(driver).join(sha256(handle));
         let mount = folder.join("globalmount");
         std::fs::create_dir_all(&mount).expect("the staging path");
         write_json(&folder, &[("driverName", driver), ("volumeHandle", handle)]);
@@ -39,12 +35,8 @@ impl Kubelet {
     /// SetUpAt: the record of a volume published to a pod. Returns the pod's path, which exists and
     /// is empty.
     pub fn publish(&self, driver: &str, handle: &str, pv: &str, pod_uid: &str) -> PathBuf {
-        let folder = self
-            .root
-            .join("pods")
-            .join(pod_uid)
-            .join("volumes/kubernetes.io~csi")
-            .join(pv);
+        let folder =
+            self.root.join("pods").join(pod_uid).join("volumes/kubernetes.io~csi").join(pv);
         let mount = folder.join("mount");
         std::fs::create_dir_all(&mount).expect("the pod's path");
         write_json(&folder, &published(driver, handle, pv));
@@ -54,11 +46,7 @@ impl Kubelet {
     /// TearDownAt, after the unmount.
     pub fn unpublish(&self, pv: &str, pod_uid: &str) {
         std::fs::remove_dir_all(
-            self.root
-                .join("pods")
-                .join(pod_uid)
-                .join("volumes/kubernetes.io~csi")
-                .join(pv),
+            self.root.join("pods").join(pod_uid).join("volumes/kubernetes.io~csi").join(pv),
         )
         .expect("the pod's folder");
     }
@@ -79,10 +67,7 @@ impl Kubelet {
 
 fn published<'a>(driver: &'a str, handle: &'a str, pv: &'a str) -> [(&'a str, &'a str); 6] {
     [
-        (
-            "attachmentID",
-            "csi-5ab76ec2ffe3f4a9e4dd6c8b1c7c6c4b7c5d5ee4a4e8a4f9d5d7b5e6f7a8b9c0",
-        ),
+        ("attachmentID", "csi-5ab76ec2ffe3f4a9e4dd6c8b1c7c6c4b7c5d5ee4a4e8a4f9d5d7b5e6f7a8b9c0"),
         ("driverName", driver),
         ("nodeName", "node-1"),
         ("specVolID", pv),
@@ -92,15 +77,10 @@ fn published<'a>(driver: &'a str, handle: &'a str, pv: &'a str) -> [(&'a str, &'
 }
 
 fn write_json(folder: &Path, fields: &[(&str, &str)]) {
-    let object: serde_json::Map<_, _> = fields
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).into()))
-        .collect();
-    std::fs::write(
-        folder.join("vol_data.json"),
-        serde_json::to_vec(&object).expect("JSON"),
-    )
-    .expect("vol_data.json");
+    let object: serde_json::Map<_, _> =
+        fields.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
+    std::fs::write(folder.join("vol_data.json"), serde_json::to_vec(&object).expect("JSON"))
+        .expect("vol_data.json");
 }
 
 /// The kubelet names the staging folder by the handle's SHA-256 (csi_attacher.go,

@@ -16,20 +16,11 @@ pub struct Lane {
 impl Lane {
     pub fn of_this_process() -> Lane {
         let Ok(text) = std::env::var(VARIABLE) else {
-            return Lane {
-                number: None,
-                on_the_host: true,
-            };
+            return Lane { number: None, on_the_host: true };
         };
         let number = text.trim_end_matches("+host").parse().ok();
-        assert!(
-            number.is_some_and(|number| (1..10).contains(&number)),
-            "{VARIABLE}={text}"
-        );
-        Lane {
-            number,
-            on_the_host: text.ends_with("+host"),
-        }
+        assert!(number.is_some_and(|number| (1..10).contains(&number)), "{VARIABLE}={text}");
+        Lane { number, on_the_host: text.ends_with("+host") }
     }
 
     /// What the names of the testbeds' folders begin with.

@@ -48,31 +48,18 @@ impl Load {
         let operations = Arc::new(AtomicU64::new(0));
         let (tell, ended) = channel();
         for at in 0..writers {
-            let (stop, operations, tell, dir) = (
-                stop.clone(),
-                operations.clone(),
-                tell.clone(),
-                dir.join(format!("load-{at}")),
-            );
+            let (stop, operations, tell, dir) =
+                (stop.clone(), operations.clone(), tell.clone(), dir.join(format!("load-{at}")));
             let random = Random::of(seed, &format!("writer {at}"));
             std::thread::spawn(move || {
-                let mut writer = Writer {
-                    dir,
-                    random,
-                    open: Vec::new(),
-                    written: Written::default(),
-                };
+                let mut writer =
+                    Writer { dir, random, open: Vec::new(), written: Written::default() };
                 writer.write_until(&stop, &operations);
                 // The receiver is gone when it took too long.
                 let _ = tell.send(writer.written);
             });
         }
-        Load {
-            stop,
-            operations,
-            ended,
-            writers,
-        }
+        Load { stop, operations, ended, writers }
     }
 
     /// Operations so far.
@@ -85,10 +72,7 @@ impl Load {
         let deadline = Instant::now() + TIME_LIMIT;
         let mut all = Written::default();
         for ended in 0..self.writers {
-            match self
-                .ended
-                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
-            {
+            match self.ended.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(written) => {
                     all.operations += written.operations;
                     all.errors += written.errors;
@@ -149,8 +133,7 @@ impl Writer {
     }
 
     fn name(&mut self, kind: &str) -> PathBuf {
-        self.dir
-            .join(format!("{kind}-{}", self.random.below(FILES)))
+        self.dir.join(format!("{kind}-{}", self.random.below(FILES)))
     }
 
     fn step(&mut self) -> io::Result<()> {
@@ -167,16 +150,9 @@ impl Writer {
                 }
                 let mut open = open;
                 open.write_all(&self.random.bytes(3000))?;
-                if self.random.one_in(4) {
-                    open.sync_all()
-                } else {
-                    Ok(())
-                }
+                if self.random.one_in(4) { open.sync_all() } else { Ok(()) }
             }
-            8 => File::options()
-                .write(true)
-                .open(&file)?
-                .set_len(self.random.below(SIZE)),
+            8 => File::options().write(true).open(&file)?.set_len(self.random.below(SIZE)),
             9 => File::options()
                 .write(true)
                 .create(true)

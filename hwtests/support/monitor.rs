@@ -34,10 +34,7 @@ impl Monitor {
         let task = tokio::spawn(async move {
             tokio::pin!(stopped);
             let mut took = Vec::new();
-            while tokio::time::timeout(Duration::ZERO, &mut stopped)
-                .await
-                .is_err()
-            {
+            while tokio::time::timeout(Duration::ZERO, &mut stopped).await.is_err() {
                 ask(&client, &mut took).await;
                 pause(Duration::from_millis(5)).await;
             }
@@ -82,12 +79,8 @@ async fn ask(client: &Client, took: &mut Vec<Duration>) {
     took.push(started.elapsed());
     for volume in page.volumes {
         let started = Instant::now();
-        let answer = inventory
-            .get_volume(GetVolumeRequest {
-                id: volume.id,
-                ..Default::default()
-            })
-            .await;
+        let answer =
+            inventory.get_volume(GetVolumeRequest { id: volume.id, ..Default::default() }).await;
         took.push(started.elapsed());
         if let Err(status) = answer {
             // It may have disappeared since it was listed.

@@ -18,10 +18,7 @@ pub enum OfflineResult {
 const SHOWN: usize = 3;
 
 /// Of an image (or a device) that is not mounted.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test runs the checkers of the system"
-)]
+#[expect(clippy::disallowed_methods, reason = "a test runs the checkers of the system")]
 pub fn check(filesystem: Filesystem, image: &Path) -> OfflineResult {
     let (program, arguments): (&str, &[&str]) = match filesystem {
         Filesystem::Ext4 => ("/usr/sbin/e2fsck", &["-fn"]),
@@ -34,18 +31,12 @@ pub fn check(filesystem: Filesystem, image: &Path) -> OfflineResult {
         .filter(|argument| **argument != "-f" || image.is_file())
         .copied()
         .collect();
-    let output = std::process::Command::new(program)
-        .args(&arguments)
-        .arg(image)
-        .output();
+    let output = std::process::Command::new(program).args(&arguments).arg(image).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
-    let found: Vec<String> = text
-        .lines()
-        .filter(|line| !is_boilerplate(filesystem, line))
-        .map(str::to_owned)
-        .collect();
+    let found: Vec<String> =
+        text.lines().filter(|line| !is_boilerplate(filesystem, line)).map(str::to_owned).collect();
     let shown = || found.iter().take(SHOWN).cloned().collect::<Vec<_>>();
     let Some(code) = output.status.code() else {
         return OfflineResult::Unknown(format!("{program}: {}", output.status));

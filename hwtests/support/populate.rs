@@ -26,12 +26,7 @@ pub struct Plan {
 }
 
 /// 3,100 inodes, 25 MiB.
-pub const USUAL: Plan = Plan {
-    wide: 1500,
-    folders: 40,
-    small: 6000,
-    fragmented: 6,
-};
+pub const USUAL: Plan = Plan { wide: 1500, folders: 40, small: 6000, fragmented: 6 };
 
 pub fn populate(top: &Path, plan: Plan, seed: u64) -> io::Result<()> {
     let mut random = Random::of(seed, "populate");
@@ -53,11 +48,7 @@ fn wide(dir: &Path, plan: Plan, random: &mut Random) -> io::Result<()> {
             "n".repeat(random.between(1, 24) as usize)
         );
         // Most of them are empty: the directory is what matters.
-        let size = if at % 8 == 0 {
-            random.below(plan.small)
-        } else {
-            0
-        };
+        let size = if at % 8 == 0 { random.below(plan.small) } else { 0 };
         file(&dir.join(name), size, random)?;
     }
     // Holes among the entries.
@@ -96,16 +87,10 @@ fn deep(dir: &Path, random: &mut Random) -> io::Result<()> {
 fn links(dir: &Path, random: &mut Random) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     for at in 0..60 {
-        symlink(
-            format!("../many/folder-{at:03}"),
-            dir.join(format!("short-{at}")),
-        )?;
+        symlink(format!("../many/folder-{at:03}"), dir.join(format!("short-{at}")))?;
         // Longer than any inode; XFS takes 1024 bytes at most.
         let length = random.between(500, 1000) as usize;
-        symlink(
-            "very/long/target/".repeat(length / 17),
-            dir.join(format!("long-{at}")),
-        )?;
+        symlink("very/long/target/".repeat(length / 17), dir.join(format!("long-{at}")))?;
         let first = dir.join(format!("hard-{at}-0"));
         file(&first, random.below(9000), random)?;
         for other in 1..random.between(2, 5) {
@@ -161,12 +146,7 @@ fn specials(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     for at in 0..8_u64 {
         let node = |kind: SFlag, name: String, device: u64| {
-            mknod(
-                &dir.join(name),
-                kind,
-                Mode::from_bits_truncate(0o600),
-                device,
-            )
+            mknod(&dir.join(name), kind, Mode::from_bits_truncate(0o600), device)
         };
         node(SFlag::S_IFIFO, format!("fifo-{at}"), 0)?;
         // The null device: opened by mistake, it does no harm.
@@ -191,15 +171,7 @@ pub fn set_attribute(path: &Path, name: &str, value: &[u8]) -> io::Result<()> {
     let name = text(name.as_bytes())?;
     // SAFETY: two C strings and a buffer with its length.
     let done = unsafe {
-        nix::libc::setxattr(
-            path.as_ptr(),
-            name.as_ptr(),
-            value.as_ptr().cast(),
-            value.len(),
-            0,
-        )
+        nix::libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
     };
-    nix::errno::Errno::result(done)
-        .map(drop)
-        .map_err(io::Error::from)
+    nix::errno::Errno::result(done).map(drop).map_err(io::Error::from)
 }

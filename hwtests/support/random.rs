@@ -40,18 +40,11 @@ impl Random {
     }
 
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() {
-            None
-        } else {
-            from.get(self.below(from.len() as u64) as usize)
-        }
+        if from.is_empty() { None } else { from.get(self.below(from.len() as u64) as usize) }
     }
 
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count.div_ceil(8))
-            .flat_map(|_| self.next().to_le_bytes())
-            .take(count)
-            .collect()
+        (0..count.div_ceil(8)).flat_map(|_| self.next().to_le_bytes()).take(count).collect()
     }
 
     pub fn shuffle<T>(&mut self, things: &mut [T]) {

@@ -61,9 +61,7 @@ fn mail(stream: &TcpStream, directory: &Path) -> io::Result<()> {
                     text.push_str(&line);
                     text.push('\n');
                 }
-                let id = text
-                    .lines()
-                    .find_map(|line| line.strip_prefix("Message-ID:"));
+                let id = text.lines().find_map(|line| line.strip_prefix("Message-ID:"));
                 keep(directory, "smtp", id.unwrap_or_default().trim(), "", &text)?;
                 while directory.join("hold").exists() {
                     pause();
@@ -108,24 +106,15 @@ fn webhook(stream: &TcpStream, directory: &Path) -> io::Result<()> {
     out.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a server beside the daemon, with the guest's clock"
-)]
+#[expect(clippy::disallowed_methods, reason = "a server beside the daemon, with the guest's clock")]
 fn keep(directory: &Path, protocol: &str, id: &str, login: &str, text: &str) -> io::Result<()> {
     let at = Timestamp::now().to_string();
     let line = json!({"protocol": protocol, "id": id, "login": login, "at": at, "text": text});
-    let mut file = File::options()
-        .create(true)
-        .append(true)
-        .open(directory.join("received"))?;
+    let mut file = File::options().create(true).append(true).open(directory.join("received"))?;
     file.write_all(format!("{line}\n").as_bytes())
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "nothing announces that a file is gone"
-)]
+#[expect(clippy::disallowed_methods, reason = "nothing announces that a file is gone")]
 fn pause() {
     std::thread::sleep(Duration::from_millis(50));
 }

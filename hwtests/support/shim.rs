@@ -18,10 +18,7 @@ pub const NODE: &str = "node-1";
 /// In addition to the tests' own settings: volumes are created below the testbed.
 pub fn pool(testbed: &Testbed) -> String {
     std::fs::create_dir_all(testbed.path("pool")).expect("the pool's folder");
-    format!(
-        "[pool]\ndirectory = \"{}\"\n",
-        testbed.path("pool").display()
-    )
+    format!("[pool]\ndirectory = \"{}\"\n", testbed.path("pool").display())
 }
 
 pub struct Shim {
@@ -57,11 +54,7 @@ impl Shim {
             .spawn()
             .expect("diskvitals-csi starts");
         let csi = Csi::new(endpoint);
-        let shim = Shim {
-            child,
-            endpoint: endpoint.to_owned(),
-            csi,
-        };
+        let shim = Shim { child, endpoint: endpoint.to_owned(), csi };
         eventually("the shim has spoken with the daemon", SOON, async || {
             let answer = shim.csi.identity().probe(ProbeRequest {}).await.ok()?;
             answer.into_inner().ready.unwrap_or(true).then_some(())

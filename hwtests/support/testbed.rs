@@ -35,10 +35,7 @@ pub struct Disk {
 impl Disk {
     /// `loopN`
     pub fn name(&self) -> &str {
-        self.device
-            .file_name()
-            .and_then(|name| name.to_str())
-            .expect("a kernel name")
+        self.device.file_name().and_then(|name| name.to_str()).expect("a kernel name")
     }
 
     /// `losetup -d`: at once when it is not in use, else with its last user.
@@ -61,21 +58,10 @@ impl Testbed {
         }
         // Like /run on every host: the notes of frozen filesystems must not survive a boot.
         let run = dir.path().join("run");
-        mount(
-            Some("dvhw"),
-            &run,
-            Some("tmpfs"),
-            MsFlags::empty(),
-            Some("size=16m,mode=0755"),
-        )
-        .expect("a tmpfs");
+        mount(Some("dvhw"), &run, Some("tmpfs"), MsFlags::empty(), Some("size=16m,mode=0755"))
+            .expect("a tmpfs");
         let kubelet = Kubelet::new(dir.path().join("kubelet"));
-        Testbed {
-            dir,
-            lane,
-            loops: loops(),
-            kubelet,
-        }
+        Testbed { dir, lane, loops: loops(), kubelet }
     }
 
     pub fn path(&self, below: impl AsRef<Path>) -> PathBuf {
@@ -85,9 +71,7 @@ impl Testbed {
     /// An empty (sparse) image.
     pub fn image(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.path("images").join(name);
-        std::fs::File::create(&path)
-            .and_then(|file| file.set_len(bytes))
-            .expect("the image");
+        std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("the image");
         path
     }
 
@@ -106,10 +90,7 @@ impl Testbed {
             .map(|name| format!("/dev/{name}"))
             .find(|device| succeeds("/usr/sbin/losetup", &[device, &image]))
             .expect("a free loop device");
-        Disk {
-            image: image.to_owned(),
-            device: device.into(),
-        }
+        Disk { image: image.to_owned(), device: device.into() }
     }
 
     pub fn ext4(&self, name: &str, mib: u64, options: &[&str]) -> Disk {
@@ -138,9 +119,7 @@ impl Testbed {
     ) -> (PathBuf, PathBuf) {
         let staging = self.kubelet.stage(volume.driver, volume.handle);
         tools::mount_device(&disk.device, fs_type, &staging, options);
-        let pod = self
-            .kubelet
-            .publish(volume.driver, volume.handle, volume.pv, volume.pod);
+        let pod = self.kubelet.publish(volume.driver, volume.handle, volume.pv, volume.pod);
         tools::bind(&staging, &pod);
         (staging, pod)
     }
@@ -165,10 +144,7 @@ pub struct Claim<'a> {
 impl Drop for Testbed {
     fn drop(&mut self) {
         take_down(self.dir.path());
-        let Ok(control) = std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/loop-control")
+        let Ok(control) = std::fs::File::options().read(true).write(true).open("/dev/loop-control")
         else {
             return;
         };
@@ -210,11 +186,7 @@ fn sweep(lane: &Lane) {
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(pid) = name.to_str().and_then(|name| {
-            name.strip_prefix(&lane.folders())?
-                .split('-')
-                .next()?
-                .parse::<i32>()
-                .ok()
+            name.strip_prefix(&lane.folders())?.split('-').next()?.parse::<i32>().ok()
         }) else {
             continue;
         };
@@ -289,11 +261,7 @@ fn detach_loops(dir: &Path) {
 
 #[expect(clippy::disallowed_methods, reason = "taking down must not panic")]
 fn detach(device: &Path) {
-    match std::process::Command::new("/usr/sbin/losetup")
-        .arg("-d")
-        .arg(device)
-        .status()
-    {
+    match std::process::Command::new("/usr/sbin/losetup").arg("-d").arg(device).status() {
         Ok(status) if status.success() => {}
         other => eprintln!("detaching {}: {other:?}", device.display()),
     }
@@ -309,9 +277,8 @@ fn loops_with_former_errors() -> BTreeSet<String> {
         };
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         let name = format!("loop{digits}");
-        let is_error = ["error", "I/O", "orrupt", "hutdown", "emount"]
-            .iter()
-            .any(|word| line.contains(word));
+        let is_error =
+            ["error", "I/O", "orrupt", "hutdown", "emount"].iter().any(|word| line.contains(word));
         if line.contains(&format!("{name}: detected capacity change from 0 to")) {
             former.remove(&name);
         } else if is_error && !digits.is_empty() {

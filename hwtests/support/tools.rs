@@ -43,11 +43,7 @@ pub fn mount_device(device: &Path, fs_type: &str, at: &Path, options: &str) {
 pub fn mount_with(source: &Path, fs_type: &str, at: &Path, flags: MsFlags, options: &str) {
     std::fs::create_dir_all(at).expect("the mount point");
     mount(Some(source), at, Some(fs_type), flags, Some(options)).unwrap_or_else(|error| {
-        panic!(
-            "mounting {} ({fs_type}, {options}) at {}: {error}",
-            source.display(),
-            at.display()
-        )
+        panic!("mounting {} ({fs_type}, {options}) at {}: {error}", source.display(), at.display())
     });
 }
 
@@ -66,26 +62,15 @@ pub fn bind(source: &Path, at: &Path) {
 
 /// Bind-mounts over `at` without a stat of it: for a mount whose server may hang.
 pub fn bind_over(source: &Path, at: &Path) {
-    mount(
-        Some(source),
-        at,
-        None::<&str>,
-        MsFlags::MS_BIND,
-        None::<&str>,
-    )
-    .unwrap_or_else(|error| panic!("binding {} at {}: {error}", source.display(), at.display()));
+    mount(Some(source), at, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap_or_else(|error| {
+        panic!("binding {} at {}: {error}", source.display(), at.display())
+    });
 }
 
 /// As an administrator does: `mount -o remount,OPTIONS` on the filesystem.
 pub fn remount(at: &Path, flags: MsFlags) {
-    mount(
-        None::<&str>,
-        at,
-        None::<&str>,
-        MsFlags::MS_REMOUNT | flags,
-        None::<&str>,
-    )
-    .unwrap_or_else(|error| panic!("remounting {}: {error}", at.display()));
+    mount(None::<&str>, at, None::<&str>, MsFlags::MS_REMOUNT | flags, None::<&str>)
+        .unwrap_or_else(|error| panic!("remounting {}: {error}", at.display()));
 }
 
 /// How long a probe, perhaps of a daemon that was just killed, may keep a mount open.

@@ -18,10 +18,7 @@ pub async fn eventually<T>(
         if let Some(value) = condition().await {
             return value;
         }
-        assert!(
-            Instant::now() < deadline,
-            "within {within:?} not so: {what}"
-        );
+        assert!(Instant::now() < deadline, "within {within:?} not so: {what}");
         pause(Duration::from_millis(20)).await;
     }
 }
@@ -34,8 +31,5 @@ pub async fn pause(time: Duration) {
 /// Until the wall clock shows another second: tools of filesystems record whole ones.
 pub async fn a_later_second() {
     let second = now().as_second();
-    eventually("a later second", SOON, async || {
-        (now().as_second() > second).then_some(())
-    })
-    .await;
+    eventually("a later second", SOON, async || (now().as_second() > second).then_some(())).await;
 }

@@ -149,11 +149,7 @@ impl RecordJoiner {
     pub(crate) fn interrupt(&mut self) -> Vec<TextRecord> {
         self.added = 0;
         self.program_time = None;
-        self.last
-            .take()
-            .into_iter()
-            .chain(self.held.drain(..))
-            .collect()
+        self.last.take().into_iter().chain(self.held.drain(..)).collect()
     }
 
     /// No more lines will come.
@@ -170,18 +166,12 @@ impl RecordJoiner {
 /// For a record in which the kernel quotes a name as it is, line breaks included: the test for the
 /// text that follows the name.
 fn end_of_quoted_name(text: &str) -> Option<fn(&str) -> bool> {
-    let crash = [
-        "]: segfault at ",
-        "] trap ",
-        "traps: ",
-        "] general protection",
-        "]: bad frame in ",
-    ];
+    let crash =
+        ["]: segfault at ", "] trap ", "traps: ", "] general protection", "]: bad frame in "];
     if crash.iter().any(|words| text.contains(words)) {
         return Some(ends_with_mapping);
     }
-    text.contains(": Unknown parameter '")
-        .then_some(|line| line.trim_ascii_end().ends_with('\''))
+    text.contains(": Unknown parameter '").then_some(|line| line.trim_ascii_end().ends_with('\''))
 }
 
 /// ` in NAME[7f3a5c000000+1000]`, since 6.6 `[1139,7f3a5c000000+1000]`, and since 6.1 ` likely on
@@ -189,13 +179,12 @@ fn end_of_quoted_name(text: &str) -> Option<fn(&str) -> bool> {
 /// show_signal_msg()).
 fn ends_with_mapping(line: &str) -> bool {
     let line = line.split(" likely on CPU ").next().unwrap_or_default();
-    line.trim_ascii_end()
-        .strip_suffix(']')
-        .and_then(|line| line.rsplit_once('['))
-        .is_some_and(|(_, mapping)| {
+    line.trim_ascii_end().strip_suffix(']').and_then(|line| line.rsplit_once('[')).is_some_and(
+        |(_, mapping)| {
             mapping.contains('+')
                 && mapping
                     .bytes()
                     .all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b'+' | b','))
-        })
+        },
+    )
 }

@@ -111,10 +111,8 @@ impl Coverage {
         let records = self.kernel + bare;
         let understood = records + self.programs + self.bare_programs + self.continued;
         let not_understood = others.iter().map(|tally| tally.lines).sum();
-        let example = others
-            .into_iter()
-            .filter_map(|tally| tally.first)
-            .min_by_key(|example| example.line);
+        let example =
+            others.into_iter().filter_map(|tally| tally.first).min_by_key(|example| example.line);
         Understanding {
             records,
             not_understood,

@@ -69,10 +69,7 @@ impl Measure {
             length: line.chars().count(),
             is_marked: body.len() < line.len(),
             indent: body.chars().count() - text.chars().count(),
-            first_word: text
-                .split_whitespace()
-                .next()
-                .map_or(0, |word| word.chars().count()),
+            first_word: text.split_whitespace().next().map_or(0, |word| word.chars().count()),
         }
     }
 }
@@ -118,10 +115,7 @@ impl Wrap {
 /// A mail's `> `; without it, the line as it is.
 pub(crate) fn without_quote_marks(line: &str) -> &str {
     let mut body = line;
-    while let Some(rest) = body
-        .trim_start_matches([' ', '\t'])
-        .strip_prefix(['>', '|'])
-    {
+    while let Some(rest) = body.trim_start_matches([' ', '\t']).strip_prefix(['>', '|']) {
         body = rest;
     }
     match body.len() < line.len() {
@@ -132,18 +126,11 @@ pub(crate) fn without_quote_marks(line: &str) -> &str {
 
 impl Framing {
     pub(crate) fn of(lines: &[&str]) -> Framing {
-        let lines: Vec<&str> = lines
-            .iter()
-            .copied()
-            .filter(|line| !line.trim().is_empty())
-            .collect();
+        let lines: Vec<&str> =
+            lines.iter().copied().filter(|line| !line.trim().is_empty()).collect();
         let mut framing = Framing {
             is_numbered: are_numbered(&lines),
-            longest: lines
-                .iter()
-                .map(|line| line.chars().count())
-                .max()
-                .unwrap_or(0),
+            longest: lines.iter().map(|line| line.chars().count()).max().unwrap_or(0),
             ..Framing::default()
         };
         let (mut own, mut framed, mut relayed) = (0, 0, 0);
@@ -194,20 +181,15 @@ impl Framing {
     /// room for its first word, and no other line is longer.
     fn find_wrap(&self, lines: &[&str]) -> Option<Wrap> {
         let measures: Vec<Measure> = lines.iter().map(|line| Measure::of(line)).collect();
-        let is_bare: Vec<bool> = lines
-            .iter()
-            .map(|line| matches!(self.parse(line), LogLine::Bare { .. }))
-            .collect();
+        let is_bare: Vec<bool> =
+            lines.iter().map(|line| matches!(self.parse(line), LogLine::Bare { .. })).collect();
         let continued: Vec<(Measure, Measure)> = (1..lines.len())
             .filter(|at| is_bare[*at] && measures[*at].indent <= MAX_WRAPPED_INDENT)
             .map(|at| (measures[at - 1], measures[at]))
             .collect();
         let longest = |is_marked: bool| {
             let before = continued.iter().map(|(before, _)| before);
-            before
-                .filter(|before| before.is_marked == is_marked)
-                .map(|before| before.length)
-                .max()
+            before.filter(|before| before.is_marked == is_marked).map(|before| before.length).max()
         };
         let column = longest(false).max(longest(true))?;
         let wrap = Wrap {
@@ -215,14 +197,10 @@ impl Framing {
             marked_column: longest(true).unwrap_or(column),
             is_hard: false,
         };
-        let full: Vec<_> = continued
-            .iter()
-            .filter(|(before, line)| wrap.continues(*before, *line))
-            .collect();
+        let full: Vec<_> =
+            continued.iter().filter(|(before, line)| wrap.continues(*before, *line)).collect();
         let longer = measures.iter().zip(&is_bare);
-        let longer = longer
-            .filter(|(line, is_bare)| !**is_bare && line.length > column)
-            .count();
+        let longer = longer.filter(|(line, is_bare)| !**is_bare && line.length > column).count();
         let is_wrapped = WRAP_COLUMNS.contains(&column)
             && is_bare.first() == Some(&false)
             && full.len() >= MIN_WRAPPED_LINES
@@ -237,10 +215,7 @@ impl Framing {
         let may_be_hard = full_to(0) * 4 >= full.len() && full_to(1) * 10 >= full.len() * 9;
         is_wrapped.then(|| Wrap {
             is_hard: may_be_hard && {
-                let hard = Wrap {
-                    is_hard: true,
-                    ..wrap
-                };
+                let hard = Wrap { is_hard: true, ..wrap };
                 let meaning = |wrap| self.with_meaning(lines, wrap);
                 match meaning(hard).cmp(&meaning(wrap)) {
                     Ordering::Equal => has_broken_words(lines, &is_bare)
@@ -263,9 +238,7 @@ impl Framing {
                     return false;
                 };
                 let between = wrap.between(Measure::of(pair[0]), Measure::of(pair[1]));
-                rules::table()
-                    .parse(&format!("{text}{between}{rest}"))
-                    .is_some()
+                rules::table().parse(&format!("{text}{between}{rest}")).is_some()
             })
             .count()
     }
@@ -316,10 +289,7 @@ fn find_header<'a>(line: &'a str, found: LogLine<'a>) -> Option<(LogLine<'a>, Wr
         LogLine::Bare { .. } => false,
         LogLine::Kernel { .. } | LogLine::Boot | LogLine::Note => return None,
     };
-    for (at, _) in line
-        .char_indices()
-        .take_while(|(at, _)| *at < MAX_PREFIX_BYTES)
-    {
+    for (at, _) in line.char_indices().take_while(|(at, _)| *at < MAX_PREFIX_BYTES) {
         let before = line[..at].chars().next_back();
         if at == 0 || before.is_some_and(char::is_alphanumeric) {
             continue;
@@ -346,10 +316,7 @@ fn find_header<'a>(line: &'a str, found: LogLine<'a>) -> Option<(LogLine<'a>, Wr
             _ => rest,
         };
         let header = parse_line(rest);
-        let LogLine::Kernel {
-            kernel_time, wall, ..
-        } = header
-        else {
+        let LogLine::Kernel { kernel_time, wall, .. } = header else {
             continue;
         };
         if kernel_time.or(wall).is_none() && !is_tag && !is_stamp {
@@ -401,20 +368,14 @@ fn numbered(line: &str) -> Option<(u64, &str)> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let number = text[..digits].parse().ok().filter(|_| digits <= 6)?;
     let after = &text[digits..];
-    let rest = after
-        .strip_prefix(['.', ':', ')', '|', '#'])
-        .unwrap_or(after);
-    rest.starts_with([' ', '\t'])
-        .then(|| (number, rest.strip_prefix([' ', '\t']).unwrap_or(rest)))
+    let rest = after.strip_prefix(['.', ':', ')', '|', '#']).unwrap_or(after);
+    rest.starts_with([' ', '\t']).then(|| (number, rest.strip_prefix([' ', '\t']).unwrap_or(rest)))
 }
 
 /// The numbers of the lines that have one increase by one; a wrapped line has none.
 fn are_numbered(lines: &[&str]) -> bool {
-    let numbers: Vec<u64> = lines
-        .iter()
-        .filter_map(|line| numbered(line))
-        .map(|(number, _)| number)
-        .collect();
+    let numbers: Vec<u64> =
+        lines.iter().filter_map(|line| numbered(line)).map(|(number, _)| number).collect();
     numbers.len() >= 2
         && numbers.len() * 4 >= lines.len()
         && numbers.windows(2).all(|pair| pair[1] == pair[0] + 1)

@@ -111,10 +111,7 @@ pub fn fsck(
     sources: &[InputSource],
 ) -> Result<FsckAnalysis, FsckError> {
     if statuses.len() > 1 && statuses.len() != sources.len() {
-        return Err(FsckError::StatusCount {
-            statuses: statuses.len(),
-            files: sources.len(),
-        });
+        return Err(FsckError::StatusCount { statuses: statuses.len(), files: sources.len() });
     }
     let (mut runs, mut unreadable, mut unfinished) = (Vec::new(), Vec::new(), Vec::new());
     for (at, source) in sources.iter().enumerate() {
@@ -127,18 +124,14 @@ pub fn fsck(
                 let run = run_from_output(filesystem, mode, parsed, status, runs.len());
                 runs.push((source.name(), run));
             }
-            Err(error) => unreadable.push(Unreadable {
-                file: source.name(),
-                error: error.to_string(),
-            }),
+            Err(error) => {
+                unreadable.push(Unreadable { file: source.name(), error: error.to_string() })
+            }
         }
     }
     let all: Vec<&Run> = runs.iter().map(|(_, run)| run).collect();
     let outcome = decision::conclude(filesystem, UNNAMED_DEVICE, mode, &all, FROZEN_RUN_GAP);
-    let no_verdict = matches!(
-        outcome.verdict,
-        CheckVerdict::Failed | CheckVerdict::Inconclusive
-    );
+    let no_verdict = matches!(outcome.verdict, CheckVerdict::Failed | CheckVerdict::Inconclusive);
     let reason = match no_verdict && !unfinished.is_empty() {
         true => format!(
             "Unknown: no output of a finished run of {} in {}. {}",
@@ -154,10 +147,7 @@ pub fn fsck(
         mode,
         verdict: outcome.verdict,
         reason,
-        runs: runs
-            .into_iter()
-            .map(|(file, run)| fsck_run(file, run))
-            .collect(),
+        runs: runs.into_iter().map(|(file, run)| fsck_run(file, run)).collect(),
         unreadable,
     })
 }
@@ -181,9 +171,7 @@ fn run_from_output(
     let end = termination(filesystem, &parsed, status);
     let (result, why) = run_result::classify_run(filesystem, mode, &parsed, &end);
     let later = FROZEN_RUN_GAP.saturating_mul(u32::try_from(number).unwrap_or(0));
-    let started = Timestamp::UNIX_EPOCH
-        .checked_add(later)
-        .unwrap_or(Timestamp::UNIX_EPOCH);
+    let started = Timestamp::UNIX_EPOCH.checked_add(later).unwrap_or(Timestamp::UNIX_EPOCH);
     Run {
         result,
         no_error_found: run_result::says_no_error(&parsed, &end),

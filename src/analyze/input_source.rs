@@ -42,10 +42,7 @@ impl InputSource {
         // A pipe may deliver one byte at first; two are needed to detect gzip.
         let packed = raw.fill_buf()?.starts_with(&[0x1f, 0x8b]);
         Ok(if packed {
-            Box::new(BufReader::with_capacity(
-                256 * 1024,
-                MultiGzDecoder::new(raw),
-            ))
+            Box::new(BufReader::with_capacity(256 * 1024, MultiGzDecoder::new(raw)))
         } else {
             Box::new(raw)
         })
@@ -60,10 +57,7 @@ pub(crate) struct Lines<R> {
 
 impl<R: BufRead> Lines<R> {
     pub(crate) fn new(input: R) -> Lines<R> {
-        Lines {
-            input,
-            buffer: Vec::new(),
-        }
+        Lines { input, buffer: Vec::new() }
     }
 
     pub(crate) fn next(&mut self) -> io::Result<Option<&[u8]>> {

@@ -71,13 +71,8 @@ pub(crate) fn parse_json(line: &str) -> Option<JsonLine> {
     let Value::Object(fields) = serde_json::from_str(line).ok()? else {
         return None;
     };
-    if !fields
-        .keys()
-        .any(|name| name == "MESSAGE" || name == "_TRANSPORT")
-    {
-        let text = TEXT_FIELDS
-            .iter()
-            .find_map(|name| fields.get(*name)?.as_str());
+    if !fields.keys().any(|name| name == "MESSAGE" || name == "_TRANSPORT") {
+        let text = TEXT_FIELDS.iter().find_map(|name| fields.get(*name)?.as_str());
         return Some(text.map_or(JsonLine::Other, |text| JsonLine::Text(text.to_owned())));
     }
     let mut entry = JournalEntry::default();

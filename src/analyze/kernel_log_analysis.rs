@@ -130,10 +130,7 @@ impl AnalysisBuilder {
             }
         }
         self.classes.retain(|_, count| *count > 0);
-        let with_errors = self
-            .tally
-            .devices()
-            .filter(|(_, record)| !record.classes.is_empty());
+        let with_errors = self.tally.devices().filter(|(_, record)| !record.classes.is_empty());
         let devices = with_errors.map(|(name, record)| {
             let verdict = self.tally.verdict(name, record);
             DeviceSummary {

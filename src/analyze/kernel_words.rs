@@ -163,14 +163,14 @@ const NUMBERED: [&str; 20] = [
 pub(crate) fn likeness(line: &str) -> Likeness {
     let text = line.trim_start();
     let is_numbered = |start: &&&str| {
-        text.strip_prefix(**start)
-            .and_then(|rest| rest.split_once(": "))
-            .is_some_and(|(number, _)| {
+        text.strip_prefix(**start).and_then(|rest| rest.split_once(": ")).is_some_and(
+            |(number, _)| {
                 number.starts_with(|c: char| c.is_ascii_digit())
                     && number
                         .bytes()
                         .all(|byte| byte.is_ascii_alphanumeric() || b".:-_/".contains(&byte))
-            })
+            },
+        )
     };
     if BEGINNINGS.iter().any(|start| text.starts_with(start))
         || text.starts_with("md: ")
@@ -208,7 +208,5 @@ fn is_trace(text: &str) -> bool {
                 .and_then(|(_, numbers)| numbers.split_once("/0x"))
                 .is_some_and(|(from, to)| is_hex(from) && is_hex(to))
         })
-        || text
-            .split_once(": ")
-            .is_some_and(|(address, _)| address.len() >= 8 && is_hex(address))
+        || text.split_once(": ").is_some_and(|(address, _)| address.len() >= 8 && is_hex(address))
 }

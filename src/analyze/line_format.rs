@@ -23,12 +23,7 @@ use crate::analyze::line_format::stamps::{
 pub(crate) enum LogLine<'a> {
     /// Written by the kernel. `kernel_time`: the kernel's clock; `wall`: a time of day with the day
     /// of the month. Both in microseconds.
-    Kernel {
-        text: &'a str,
-        kernel_time: Option<u64>,
-        wall: Option<u64>,
-        facility: u8,
-    },
+    Kernel { text: &'a str, kernel_time: Option<u64>, wall: Option<u64>, facility: u8 },
     /// Written by a program, or about one. `text`: after the tag, if there is a tag.
     Program {
         kernel_time: Option<u64>,
@@ -87,11 +82,7 @@ fn parse_open_line(line: &str) -> LogLine<'_> {
         return LogLine::Note;
     }
     if !at.parse_priority() {
-        return LogLine::Program {
-            kernel_time: None,
-            text: None,
-            has_header: true,
-        };
+        return LogLine::Program { kernel_time: None, text: None, has_header: true };
     }
     for _ in 0..8 {
         let before = at.rest.len();
@@ -104,11 +95,7 @@ fn parse_open_line(line: &str) -> LogLine<'_> {
             break;
         }
         if at.rest.starts_with('<') && at.kernel_time.is_none() && !at.parse_priority() {
-            return LogLine::Program {
-                kernel_time: None,
-                text: None,
-                has_header: true,
-            };
+            return LogLine::Program { kernel_time: None, text: None, has_header: true };
         }
     }
     let has_header = at.rest.len() < length;
@@ -122,23 +109,13 @@ fn parse_open_line(line: &str) -> LogLine<'_> {
             at.rest = at.rest.strip_prefix(": ").unwrap_or(at.rest);
         }
         Tag::Program(text) => {
-            return LogLine::Program {
-                kernel_time: at.kernel_time,
-                text: Some(text),
-                has_header,
-            };
+            return LogLine::Program { kernel_time: at.kernel_time, text: Some(text), has_header };
         }
         Tag::None if at.has_syslog_stamp && !at.has_kernel_time_after_host() => {
-            return LogLine::Unsigned {
-                text: at.rest,
-                wall: at.wall,
-            };
+            return LogLine::Unsigned { text: at.rest, wall: at.wall };
         }
         Tag::None if at.is_of_container && at.kernel_time.is_none() => {
-            return LogLine::Unsigned {
-                text: at.rest,
-                wall: at.wall,
-            };
+            return LogLine::Unsigned { text: at.rest, wall: at.wall };
         }
         Tag::None => {}
     }
@@ -195,9 +172,7 @@ impl<'a> LineParser<'a> {
 
     /// The quote marks of a mail: `> `, `| ` and blanks.
     fn skip_quote_marks(&mut self) {
-        self.rest = self
-            .rest
-            .trim_start_matches(['>', '|', ' ', '\t', '\u{feff}']);
+        self.rest = self.rest.trim_start_matches(['>', '|', ' ', '\t', '\u{feff}']);
         // The mark of a list, a patch or a quoted code.
         let after = self.rest.trim_start_matches(['-', '+', '*', '#', '`', ' ']);
         if after.starts_with('[') || after.len() < self.rest.len() && begins_with_header(after) {
@@ -212,9 +187,7 @@ impl<'a> LineParser<'a> {
             return;
         }
         let after = &self.rest[digits..];
-        let text = after
-            .strip_prefix(['.', ':', ')', '|', '#'])
-            .unwrap_or(after);
+        let text = after.strip_prefix(['.', ':', ')', '|', '#']).unwrap_or(after);
         let header = text.trim_start();
         if header.len() < after.len() && begins_with_header(header) {
             self.rest = header;
@@ -230,12 +203,8 @@ impl<'a> LineParser<'a> {
         let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
         let is_file = name != "kernel"
             && name.len() <= 80
-            && ["log", "messages", "dmesg", "kern"]
-                .iter()
-                .any(|word| name.contains(word))
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte));
+            && ["log", "messages", "dmesg", "kern"].iter().any(|word| name.contains(word))
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte));
         let begins_line = rest.starts_with(['[', '<'])
             || is_file && rest.starts_with(|c: char| c.is_ascii_uppercase() || c.is_ascii_digit());
         if begins_line && (is_number || is_file) {
@@ -279,10 +248,7 @@ impl<'a> LineParser<'a> {
             if hosts > 1 || word.ends_with(':') && !is_level_word(word) {
                 break;
             }
-            let mut ahead = LineParser {
-                rest: after,
-                ..*self
-            };
+            let mut ahead = LineParser { rest: after, ..*self };
             ahead.parse_bracket();
             if ahead.kernel_time.is_some() {
                 *self = ahead;
@@ -295,10 +261,8 @@ impl<'a> LineParser<'a> {
 
     /// `<6>`, `<6>1 ` (RFC 5424). False: a program's facility.
     fn parse_priority(&mut self) -> bool {
-        let Some((number, rest)) = self
-            .rest
-            .strip_prefix('<')
-            .and_then(|rest| rest.split_once('>'))
+        let Some((number, rest)) =
+            self.rest.strip_prefix('<').and_then(|rest| rest.split_once('>'))
         else {
             return true;
         };
@@ -355,9 +319,7 @@ impl<'a> LineParser<'a> {
         let number =
             |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let task = self.rest.trim_start_matches(['.', '-', ' ']);
-        if let Some((cpu, task)) = task
-            .strip_prefix('(')
-            .and_then(|rest| rest.split_once(")["))
+        if let Some((cpu, task)) = task.strip_prefix('(').and_then(|rest| rest.split_once(")["))
             && let Some((task, text)) = task.split_once(']')
             && let Some((pid, name)) = task.split_once(':')
             && number(cpu)
@@ -388,11 +350,7 @@ impl<'a> LineParser<'a> {
     /// `host kernel: `, `kernel: `, `host kern.err kernel: `, `host kernel - - - `. `host sshd[123]: `
     /// and `systemd[1]: ` are tags of programs.
     fn parse_tag(&mut self) -> Tag<'a> {
-        let head_end = self
-            .rest
-            .char_indices()
-            .nth(160)
-            .map_or(self.rest.len(), |(end, _)| end);
+        let head_end = self.rest.char_indices().nth(160).map_or(self.rest.len(), |(end, _)| end);
         let head = &self.rest[..head_end];
         // The text stands in the next line.
         if let Some(before) = self.rest.strip_suffix("kernel - - -")
@@ -428,9 +386,8 @@ impl<'a> LineParser<'a> {
         let mut rest = head;
         for _ in 0..2 {
             let (word, after) = token(rest);
-            if let Some((name, number)) = word
-                .strip_suffix("]:")
-                .and_then(|word| word.split_once('['))
+            if let Some((name, number)) =
+                word.strip_suffix("]:").and_then(|word| word.split_once('['))
                 && !name.is_empty()
                 && !number.is_empty()
                 && number.bytes().all(|byte| byte.is_ascii_digit())

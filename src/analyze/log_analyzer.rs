@@ -82,18 +82,13 @@ impl LogAnalyzer {
             }
             if let Some(name) = self.push_journal_line(line) {
                 // A binary field: eight bytes of length, the value, a line break.
-                let Some(length) = lines
-                    .bytes(8)?
-                    .and_then(|bytes| bytes.try_into().ok())
-                    .map(u64::from_le_bytes)
+                let Some(length) =
+                    lines.bytes(8)?.and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes)
                 else {
                     break;
                 };
-                let Some(bytes) = lines.bytes(
-                    usize::try_from(length)
-                        .unwrap_or(usize::MAX)
-                        .saturating_add(1),
-                )?
+                let Some(bytes) =
+                    lines.bytes(usize::try_from(length).unwrap_or(usize::MAX).saturating_add(1))?
                 else {
                     break;
                 };
@@ -263,11 +258,7 @@ impl LogAnalyzer {
                 }
             }
             LogLine::Note => self.last_understood = None,
-            LogLine::Program {
-                kernel_time,
-                has_header,
-                ..
-            } => {
+            LogLine::Program { kernel_time, has_header, .. } => {
                 match has_header {
                     true => self.coverage.add_program(),
                     false => self.coverage.add_bare_program(),
@@ -298,12 +289,7 @@ impl LogAnalyzer {
                 self.count_bare(number, text, measure, longest);
                 self.join(text_record(number, text, measure, None), false);
             }
-            LogLine::Kernel {
-                text,
-                kernel_time,
-                wall,
-                facility,
-            } => {
+            LogLine::Kernel { text, kernel_time, wall, facility } => {
                 match facility {
                     0 => self.coverage.add_kernel(),
                     _ => self.coverage.add_program(),
@@ -335,9 +321,8 @@ impl LogAnalyzer {
         if !self.coverage.has_headers() {
             return self.coverage.add_bare(likeness, number, text);
         }
-        let continues = self
-            .last_understood
-            .is_some_and(|before| may_continue(before, measure, longest));
+        let continues =
+            self.last_understood.is_some_and(|before| may_continue(before, measure, longest));
         if continues || likeness == Likeness::Kernel {
             self.last_understood = Some(measure);
             self.coverage.add_continuation();
@@ -370,11 +355,7 @@ impl LogAnalyzer {
     }
 
     fn push(&mut self, record: &Record<'_>) {
-        self.classifier.push(
-            record,
-            timestamp_from_micros(record.time_us),
-            &mut self.events,
-        );
+        self.classifier.push(record, timestamp_from_micros(record.time_us), &mut self.events);
         self.drain_events();
     }
 
@@ -395,8 +376,7 @@ impl LogAnalyzer {
 
     /// Decides what is still open, for the last boot.
     fn finish_boot(&mut self) {
-        self.classifier
-            .finish(timestamp_from_micros(self.time), &mut self.events);
+        self.classifier.finish(timestamp_from_micros(self.time), &mut self.events);
         self.drain_events();
     }
 
@@ -449,10 +429,7 @@ fn timestamp_from_micros(micros: u64) -> Timestamp {
 fn kmsg_record(line: &[u8]) -> Option<&[u8]> {
     let comma = line.iter().take(64).position(|byte| *byte == b',')?;
     let after_release = line[..comma].contains(&b'.').then(|| &line[comma + 1..]);
-    [Some(line), after_release]
-        .into_iter()
-        .flatten()
-        .find(|record| is_kmsg(record))
+    [Some(line), after_release].into_iter().flatten().find(|record| is_kmsg(record))
 }
 
 /// `6,492,22048412,-;…`
@@ -472,9 +449,7 @@ fn is_kmsg(line: &[u8]) -> bool {
 
 /// ` SUBSYSTEM=scsi`
 fn is_field(line: &[u8]) -> bool {
-    line.iter()
-        .position(|byte| *byte == b'=')
-        .is_some_and(|end| is_upper_case_name(&line[1..end]))
+    line.iter().position(|byte| *byte == b'=').is_some_and(|end| is_upper_case_name(&line[1..end]))
 }
 
 fn is_field_name(name: &str) -> bool {

@@ -18,10 +18,7 @@ pub(crate) struct QuotedPrintable {
 impl QuotedPrintable {
     /// By the first lines of the file: elsewhere an equals sign is text.
     pub(crate) fn of<'a>(mut lines: impl Iterator<Item = &'a str>) -> QuotedPrintable {
-        QuotedPrintable {
-            is_source: lines.any(|line| line.contains("=3D")),
-            line: String::new(),
-        }
+        QuotedPrintable { is_source: lines.any(|line| line.contains("=3D")), line: String::new() }
     }
 
     /// None: the line goes on.

@@ -137,10 +137,7 @@ pub(crate) fn smart(
     policy: &SmartPolicy,
 ) -> Result<SmartAnalysis, SmartError> {
     let mut bytes = Vec::new();
-    source
-        .reader()?
-        .take(MAX_OUTPUT_BYTES + 1)
-        .read_to_end(&mut bytes)?;
+    source.reader()?.take(MAX_OUTPUT_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_OUTPUT_BYTES {
         return Err(SmartError::TooLong);
     }
@@ -219,11 +216,7 @@ fn analysis_of_report(file: String, report: &SmartReport, policy: &SmartPolicy) 
             .map(|(metric, value)| (metric.name(), value))
             .collect(),
         notes: report.notes.clone(),
-        messages: report
-            .messages
-            .iter()
-            .map(|message| message.text.clone())
-            .collect(),
+        messages: report.messages.iter().map(|message| message.text.clone()).collect(),
     }
 }
 

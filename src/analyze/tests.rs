@@ -107,11 +107,7 @@ fn every_form_is_read() {
         "+[   12.345678] ",
     ] {
         assert_eq!(classes(&format!("{prefix}{ONE}\n")), "1 medium", "{prefix}");
-        assert_eq!(
-            classes(&format!("{prefix}{ONE}\r\n")),
-            "1 medium",
-            "{prefix}"
-        );
+        assert_eq!(classes(&format!("{prefix}{ONE}\r\n")), "1 medium", "{prefix}");
     }
 }
 
@@ -142,10 +138,7 @@ fn the_source_of_a_mail_is_decoded() {
         >> [14882.173315] print_req_error: I/O error, dev sdf, sector 320283264\n";
     assert_eq!(classes(text), "1 timeout");
     // Elsewhere an equals sign is text.
-    assert_eq!(
-        classes(&format!("[    1.0] a=3D b=\n[    2.0] {ONE}\n")),
-        "1 medium"
-    );
+    assert_eq!(classes(&format!("[    1.0] a=3D b=\n[    2.0] {ONE}\n")), "1 medium");
 }
 
 /// The verdict over a log of I/O errors without a cause: `count` sectors of sda, `pause` seconds
@@ -184,10 +177,7 @@ fn plain_errors_in_many_sectors_over_time_are_evidence_unless_something_else_exp
     let guest = "[    0.000000] Hypervisor detected: KVM\n";
     assert_eq!(fault_of_plain_errors(guest, 8, 3, "sda"), between);
     assert_eq!(fault_of_plain_errors("", 8, 3, "vda"), between);
-    assert_eq!(
-        fault_of_plain_errors("", 8, 3, "md0"),
-        "No: a device on top of others"
-    );
+    assert_eq!(fault_of_plain_errors("", 8, 3, "md0"), "No: a device on top of others");
 }
 
 #[test]
@@ -245,10 +235,7 @@ fn journald_exports_its_records_in_two_forms() {
     assert_eq!(classes(&json.replace("kernel", "syslog")), "");
     let bytes: Vec<String> = ONE.bytes().map(|byte| byte.to_string()).collect();
     assert_eq!(
-        classes(&format!(
-            r#"{{"_TRANSPORT":"kernel","MESSAGE":[{}]}}"#,
-            bytes.join(",")
-        )),
+        classes(&format!(r#"{{"_TRANSPORT":"kernel","MESSAGE":[{}]}}"#, bytes.join(","))),
         "1 medium"
     );
     let export = |transport: &str| {
@@ -269,19 +256,10 @@ fn journald_exports_its_records_in_two_forms() {
 fn multi_line_records_are_read_also_with_rsyslog_escapes() {
     let begin = "[1.1] ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x0\n[1.2] ata1.00: failed command: READ FPDMA QUEUED\n[1.3] ata1.00: cmd 60/08:00:00:00:00/00:00:00:00:00/40 tag 0 ncq dma 4096 in";
     let end = "res 41/40:00:00:00:00/00:00:00:00:00/00 Emask 0x409 (media error) <F>\n";
-    for between in [
-        "\n         ",
-        "\n[1.3]          ",
-        "#012         ",
-        "\\x0a         ",
-        "\\x0a\n> ",
-        "\n> ",
-    ] {
-        assert_eq!(
-            classes(&format!("{begin}{between}{end}")),
-            "1 medium",
-            "{between:?}"
-        );
+    for between in
+        ["\n         ", "\n[1.3]          ", "#012         ", "\\x0a         ", "\\x0a\n> ", "\n> "]
+    {
+        assert_eq!(classes(&format!("{begin}{between}{end}")), "1 medium", "{between:?}");
     }
 }
 
@@ -304,10 +282,7 @@ fn a_line_without_the_logs_prefix_continues_a_record() {
 fn a_name_with_line_breaks_that_a_reader_has_split_is_no_record() {
     let crash = "a[7]: segfault at 0 ip 0000559e sp 00007ffc error 6 in ";
     for (text, expected) in [
-        (
-            format!("[1.5] {crash}b\n[1.5] {ONE}[559e+1000]\n[2.5] y\n"),
-            "",
-        ),
+        (format!("[1.5] {crash}b\n[1.5] {ONE}[559e+1000]\n[2.5] y\n"), ""),
         (
             format!(
                 "[1.5] {crash}b[1+1]\n[1.5] {ONE}\n[1.5] c[1,559e+1000] likely on CPU 1 (core 1, socket 0)\n"
@@ -320,14 +295,8 @@ fn a_name_with_line_breaks_that_a_reader_has_split_is_no_record() {
             ),
             "1 medium",
         ),
-        (
-            format!("[1.5] {crash}b[559e+1000]\n[1.6] {ONE}\n"),
-            "1 medium",
-        ),
-        (
-            format!("[1.5] tmpfs: Unknown parameter 'a\n[1.5] {ONE}\n[1.5] b'\n"),
-            "",
-        ),
+        (format!("[1.5] {crash}b[559e+1000]\n[1.6] {ONE}\n"), "1 medium"),
+        (format!("[1.5] tmpfs: Unknown parameter 'a\n[1.5] {ONE}\n[1.5] b'\n"), ""),
     ] {
         assert_eq!(classes(&text), expected, "{text}");
     }
@@ -340,12 +309,7 @@ fn device_names_are_reset_at_each_boot() {
             "[100.5] scsi host6: usb-storage 1-1:1.0\n[101.5] sd 6:0:0:0: [sda] Attached SCSI disk\n{between}[0.5] critical medium error, dev sda, sector 8 op 0x0:(READ) flags 0x0\n"
         )
     };
-    for between in [
-        "-- Boot 3f2b --\n",
-        "-- Reboot --\n",
-        "[0.0] Linux version 6.1.0\n",
-        "",
-    ] {
+    for between in ["-- Boot 3f2b --\n", "-- Reboot --\n", "[0.0] Linux version 6.1.0\n", ""] {
         let answer = read(boots(between).as_bytes());
         assert_eq!(
             answer.devices[0].drive_fault,
@@ -370,9 +334,7 @@ fn junk_long_lines_and_invalid_encodings_are_skipped() {
 #[test]
 fn a_packed_file_is_unpacked() {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed
-        .write_all(format!("[1.0] {ONE}\n").as_bytes())
-        .unwrap();
+    packed.write_all(format!("[1.0] {ONE}\n").as_bytes()).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), packed.finish().unwrap()).unwrap();
     let answer =
@@ -391,9 +353,7 @@ fn the_analysis_has_the_documented_shape() {
 #[test]
 fn times_are_read_where_there_are_any() {
     let time = |line: &str| match line_format::parse_line(line) {
-        LogLine::Kernel {
-            kernel_time, wall, ..
-        } => kernel_time.or(wall),
+        LogLine::Kernel { kernel_time, wall, .. } => kernel_time.or(wall),
         _ => None,
     };
     assert_eq!(time("[   12.345678] x"), Some(12_345_678));

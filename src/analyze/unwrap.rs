@@ -24,11 +24,7 @@ pub(crate) fn unwrap_lines(text: String, unwrapped: Option<String>, may_be_broke
         joined.truncate(1);
         joined.push(text.clone());
     }
-    joined
-        .into_iter()
-        .find(|joined| has_meaning(joined))
-        .or(unwrapped)
-        .unwrap_or(text)
+    joined.into_iter().find(|joined| has_meaning(joined)).or(unwrapped).unwrap_or(text)
 }
 
 /// The lines joined with blanks, then in every combination of a blank and nothing.

@@ -116,10 +116,7 @@ impl Client {
 
     /// The same connection with another time-out for each call.
     pub(crate) fn with_timeout(&self, timeout: Duration) -> Client {
-        Client {
-            timeout,
-            ..self.clone()
-        }
+        Client { timeout, ..self.clone() }
     }
 
     fn inventory(&self) -> InventoryClient<Channel> {
@@ -165,10 +162,7 @@ impl Client {
         match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(answer)) => Ok(answer.into_inner()),
             Ok(Err(status)) => Err(self.error(status)),
-            Err(_) => Err(ClientError::RequestTimeout {
-                path: self.path.clone(),
-                timeout,
-            }),
+            Err(_) => Err(ClientError::RequestTimeout { path: self.path.clone(), timeout }),
         }
     }
 
@@ -197,10 +191,7 @@ impl Client {
                 Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled
             );
         if transport {
-            ClientError::ConnectionLost {
-                path: self.path.clone(),
-                status: Box::new(status),
-            }
+            ClientError::ConnectionLost { path: self.path.clone(), status: Box::new(status) }
         } else {
             ClientError::Rejected(Box::new(status))
         }
@@ -218,10 +209,7 @@ impl Client {
     }
 
     pub async fn volume(&self, id: &str) -> Result<wire::Volume, ClientError> {
-        let request = wire::GetVolumeRequest {
-            id: id.to_owned(),
-            ..Default::default()
-        };
+        let request = wire::GetVolumeRequest { id: id.to_owned(), ..Default::default() };
         self.call(self.inventory().get_volume(request)).await
     }
 
@@ -241,10 +229,7 @@ impl Client {
     /// All drives. Like all lists of this client, it joins the pages of the answer.
     pub(crate) async fn drives(&self) -> Result<wire::ListDrivesResponse, ClientError> {
         self.all_pages(|page_token| async move {
-            let request = wire::ListDrivesRequest {
-                page_size: PAGE_SIZE,
-                page_token,
-            };
+            let request = wire::ListDrivesRequest { page_size: PAGE_SIZE, page_token };
             self.inventory().list_drives(request).await
         })
         .await
@@ -252,10 +237,7 @@ impl Client {
 
     pub async fn volumes(&self) -> Result<wire::ListVolumesResponse, ClientError> {
         self.all_pages(|page_token| async move {
-            let request = wire::ListVolumesRequest {
-                page_size: PAGE_SIZE,
-                page_token,
-            };
+            let request = wire::ListVolumesRequest { page_size: PAGE_SIZE, page_token };
             self.inventory().list_volumes(request).await
         })
         .await
@@ -266,11 +248,8 @@ impl Client {
         include_cleared: bool,
     ) -> Result<wire::ListFindingsResponse, ClientError> {
         self.all_pages(|page_token| async move {
-            let request = wire::ListFindingsRequest {
-                page_size: PAGE_SIZE,
-                page_token,
-                include_cleared,
-            };
+            let request =
+                wire::ListFindingsRequest { page_size: PAGE_SIZE, page_token, include_cleared };
             self.inventory().list_findings(request).await
         })
         .await
@@ -280,10 +259,7 @@ impl Client {
     pub async fn causes(&self) -> Result<Option<wire::ListCausesResponse>, ClientError> {
         let answer = self
             .all_pages(|page_token| async move {
-                let request = wire::ListCausesRequest {
-                    page_size: PAGE_SIZE,
-                    page_token,
-                };
+                let request = wire::ListCausesRequest { page_size: PAGE_SIZE, page_token };
                 self.inventory().list_causes(request).await
             })
             .await;
@@ -295,10 +271,7 @@ impl Client {
 
     pub async fn explain(&self, query: &str) -> Result<wire::Explanation, ClientError> {
         // `id` would do, but a daemon of before it reads `query` only.
-        let request = wire::ExplainRequest {
-            query: query.to_owned(),
-            ..Default::default()
-        };
+        let request = wire::ExplainRequest { query: query.to_owned(), ..Default::default() };
         self.call(self.inventory().explain(request)).await
     }
 
@@ -379,8 +352,7 @@ impl Client {
         &self,
     ) -> Result<wire::ListFormatAuthorizationsResponse, ClientError> {
         let request = wire::ListFormatAuthorizationsRequest {};
-        self.call(self.admin().list_format_authorizations(request))
-            .await
+        self.call(self.admin().list_format_authorizations(request)).await
     }
 
     pub(crate) async fn unacknowledge(&self, finding: &str) -> Result<wire::Finding, ClientError> {
@@ -395,10 +367,7 @@ impl Client {
         drive: &str,
         kind: wire::SelfTestKind,
     ) -> Result<wire::StartSelfTestResponse, ClientError> {
-        let request = wire::StartSelfTestRequest {
-            id: drive.to_owned(),
-            kind: kind.into(),
-        };
+        let request = wire::StartSelfTestRequest { id: drive.to_owned(), kind: kind.into() };
         self.call(self.admin().start_self_test(request)).await
     }
 
@@ -475,11 +444,7 @@ impl Client {
         lazy: bool,
     ) -> Result<wire::ForceCleanupResponse, ClientError> {
         let query = query.to_owned();
-        let request = wire::ForceCleanupRequest {
-            query,
-            commit,
-            lazy,
-        };
+        let request = wire::ForceCleanupRequest { query, commit, lazy };
         self.call(self.admin().force_cleanup(request)).await
     }
 
@@ -524,12 +489,7 @@ page!(ListProvidedResponse, volumes);
 pub(crate) async fn is_responding(stream: UnixStream) -> bool {
     let channel = channel_over(stream, PathBuf::new());
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
-    match health
-        .check(tonic_health::pb::HealthCheckRequest {
-            service: String::new(),
-        })
-        .await
-    {
+    match health.check(tonic_health::pb::HealthCheckRequest { service: String::new() }).await {
         Ok(_) => true,
         Err(status) => std::error::Error::source(&status).is_none(),
     }
@@ -569,14 +529,12 @@ fn channel_over(stream: UnixStream, path: PathBuf) -> Channel {
 /// source), and a Status prints its source in the debugging form.
 fn status_with_causes(status: &Status) -> String {
     let causes = std::iter::successors(std::error::Error::source(status), |cause| cause.source());
-    causes
-        .map(ToString::to_string)
-        .fold(status.message().to_owned(), |text, cause| {
-            match text.ends_with(&cause) {
-                true => text,
-                false => format!("{text}: {cause}"),
-            }
-        })
+    causes.map(ToString::to_string).fold(status.message().to_owned(), |text, cause| {
+        match text.ends_with(&cause) {
+            true => text,
+            false => format!("{text}: {cause}"),
+        }
+    })
 }
 
 fn connect_error(path: &Path, source: io::Error) -> ClientError {
@@ -585,9 +543,6 @@ fn connect_error(path: &Path, source: io::Error) -> ClientError {
         | io::ErrorKind::ConnectionRefused
         | io::ErrorKind::NotADirectory => ClientError::NoDaemon(path.to_owned()),
         io::ErrorKind::PermissionDenied => ClientError::NoPermission(path.to_owned()),
-        _ => ClientError::Connect {
-            path: path.to_owned(),
-            source,
-        },
+        _ => ClientError::Connect { path: path.to_owned(), source },
     }
 }

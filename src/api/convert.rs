@@ -41,10 +41,7 @@ pub(crate) fn wall_time(at: Timestamp) -> prost_types::Timestamp {
     // The wire format requires nanoseconds that count forward, also before 1970.
     let (seconds, nanos) = (at.as_second(), at.subsec_nanosecond());
     if nanos < 0 {
-        prost_types::Timestamp {
-            seconds: seconds - 1,
-            nanos: nanos + 1_000_000_000,
-        }
+        prost_types::Timestamp { seconds: seconds - 1, nanos: nanos + 1_000_000_000 }
     } else {
         prost_types::Timestamp { seconds, nanos }
     }
@@ -88,16 +85,9 @@ pub(crate) fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
         warnings: state.warnings.clone(),
         limitations: facts.limitations.clone(),
         revision: snapshot.revision,
-        pool_cordons: cordon::all(snapshot)
-            .map(|cordon| pool_cordon(&cordon))
-            .collect(),
+        pool_cordons: cordon::all(snapshot).map(|cordon| pool_cordon(&cordon)).collect(),
         node_failures: Some(node_failures(node_failure::assess(snapshot))),
-        user_mounts: snapshot
-            .node_context
-            .user_mounts
-            .iter()
-            .map(user_mounts)
-            .collect(),
+        user_mounts: snapshot.node_context.user_mounts.iter().map(user_mounts).collect(),
     }
 }
 
@@ -205,10 +195,7 @@ pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
 
 /// What a drive without SMART data is judged by.
 fn health_basis(snapshot: &Snapshot, drive: &Drive) -> String {
-    let has_answered = drive
-        .smart
-        .as_ref()
-        .is_some_and(|smart| smart.history.last.is_some());
+    let has_answered = drive.smart.as_ref().is_some_and(|smart| smart.history.last.is_some());
     if drive.health != Health::Good || has_answered || drive.presence != Presence::Present {
         return String::new();
     }
@@ -237,10 +224,7 @@ fn health_basis(snapshot: &Snapshot, drive: &Drive) -> String {
 
 fn error_tallies(history: Option<&ErrorHistory>) -> Vec<wire::ErrorTally> {
     let record = |line: &Line| {
-        Some(wire::LogRecord {
-            time: Some(time(line.time)),
-            text: line.text.clone(),
-        })
+        Some(wire::LogRecord { time: Some(time(line.time)), text: line.text.clone() })
     };
     let sector = |failed: &FailedSector| wire::FailedSector {
         device: failed.device.clone(),
@@ -393,21 +377,11 @@ pub(crate) fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
 }
 
 fn capacity_and_usage(usage: VolumeUsage) -> (Option<wire::Capacity>, Option<wire::Usage>) {
-    let capacity = |total_bytes, total_inodes| {
-        Some(wire::Capacity {
-            total_bytes,
-            total_inodes,
-        })
-    };
+    let capacity = |total_bytes, total_inodes| Some(wire::Capacity { total_bytes, total_inodes });
     match usage {
         VolumeUsage::NotMeasured | VolumeUsage::Unknown => (None, None),
         VolumeUsage::Block { size_bytes } => (capacity(size_bytes, 0), None),
-        VolumeUsage::Mounted {
-            usage,
-            at,
-            stale,
-            full_at,
-        } => (
+        VolumeUsage::Mounted { usage, at, stale, full_at } => (
             capacity(usage.total_bytes, usage.total_inodes),
             Some(wire::Usage {
                 used_bytes: usage.used_bytes,
@@ -489,11 +463,7 @@ pub(crate) fn subject(snapshot: &Snapshot, subject: &Subject) -> wire::Subject {
         Subject::Device(name) => (wire::SubjectKind::Device, name.clone()),
         Subject::Source(source) => (wire::SubjectKind::Source, source.name().to_owned()),
     };
-    wire::Subject {
-        kind: kind.into(),
-        id,
-        name: label::subject(snapshot, subject),
-    }
+    wire::Subject { kind: kind.into(), id, name: label::subject(snapshot, subject) }
 }
 
 pub(crate) fn severity(severity: Severity) -> wire::Severity {
@@ -542,23 +512,16 @@ pub(crate) fn finding(snapshot: &Snapshot, finding: &Finding) -> wire::Finding {
         count: finding.count,
         evidence: finding.evidence.iter().map(self::evidence).collect(),
         clears_when: finding.clears_when.clone(),
-        acknowledged: finding
-            .acknowledged
-            .as_ref()
-            .map(|ack| wire::Acknowledgement {
-                by: ack.by.clone(),
-                time: Some(time(ack.time)),
-                note: ack.note.clone(),
-            }),
+        acknowledged: finding.acknowledged.as_ref().map(|ack| wire::Acknowledgement {
+            by: ack.by.clone(),
+            time: Some(time(ack.time)),
+            note: ack.note.clone(),
+        }),
         cleared: finding.cleared.as_ref().map(|cleared| wire::Cleared {
             time: Some(time(cleared.time)),
             why: cleared.why.clone(),
         }),
-        follows: finding
-            .follows
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        follows: finding.follows.as_ref().map(ToString::to_string).unwrap_or_default(),
         action: advice::for_finding(snapshot, finding),
     }
 }

@@ -34,13 +34,8 @@ pub(crate) fn explain(snapshot: &Snapshot, named: &Resolved) -> wire::Explanatio
     let around = RelatedObjects::from_subjects(snapshot, &subjects);
     let findings = findings(snapshot, &around, &subjects);
     wire::Explanation {
-        subject: subjects
-            .first()
-            .map(|subject| convert::subject(snapshot, subject)),
-        subjects: subjects
-            .iter()
-            .map(|subject| convert::subject(snapshot, subject))
-            .collect(),
+        subject: subjects.first().map(|subject| convert::subject(snapshot, subject)),
+        subjects: subjects.iter().map(|subject| convert::subject(snapshot, subject)).collect(),
         chain: chain::chain(snapshot, &around),
         drives: around
             .drives_in(snapshot)
@@ -68,16 +63,11 @@ fn checks(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::Check> {
             check.target.volume.is_none() && check.target.device == *name
         })
     };
-    let mut found: Vec<_> = of_volumes
-        .chain(around.devices.iter().filter_map(on_device))
-        .collect();
+    let mut found: Vec<_> = of_volumes.chain(around.devices.iter().filter_map(on_device)).collect();
     found.sort_by(|a, b| (b.asked, &b.id).cmp(&(a.asked, &a.id)));
     found.dedup_by(|a, b| a.id == b.id);
     found.truncate(MAX_CHECKS);
-    found
-        .into_iter()
-        .map(convert::check::check_with_output)
-        .collect()
+    found.into_iter().map(convert::check::check_with_output).collect()
 }
 
 fn advice(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::Advice> {
@@ -149,10 +139,7 @@ impl RelatedObjects {
         let names = reachable(device, |name| {
             let stands_on =
                 move |other: &&BlockDevice| other.underlying.iter().any(|it| it == name);
-            devices
-                .values()
-                .filter(stands_on)
-                .map(|it| it.name.as_str())
+            devices.values().filter(stands_on).map(|it| it.name.as_str())
         });
         self.devices.extend(names.into_iter().map(str::to_owned));
     }
@@ -187,9 +174,5 @@ fn findings(
         .iter()
         .filter(|finding| subjects.contains(&finding.subject))
         .take(MAX_CLEARED);
-    active
-        .into_iter()
-        .chain(cleared)
-        .map(|finding| convert::finding(snapshot, finding))
-        .collect()
+    active.into_iter().chain(cleared).map(|finding| convert::finding(snapshot, finding)).collect()
 }

@@ -73,10 +73,7 @@ mod tests {
         let host = TestHost::default()
             .with(device("md0", "9:0", Layer::Md { level: None }, &["sda"]))
             .with(dm("dm-0", "253:0", "crypt", "CRYPT-x", &["md0"]));
-        let snapshot = Snapshot {
-            inventory: host.inventory.into(),
-            ..Snapshot::default()
-        };
+        let snapshot = Snapshot { inventory: host.inventory.into(), ..Snapshot::default() };
         let now = "2026-03-01T12:00:00Z".parse().expect("a time");
         let finding = |subject: Subject, severity: Severity| Finding {
             id: FindingId::known(format!("{subject:?}")),
@@ -108,14 +105,8 @@ mod tests {
             findings.iter().map(|it| it.subject.clone()).collect()
         };
         findings.sort_by_key(|it| rank(&snapshot, it));
-        assert_eq!(
-            subjects(&findings),
-            [layer("md0"), layer("dm-0"), volume(), drive()]
-        );
+        assert_eq!(subjects(&findings), [layer("md0"), layer("dm-0"), volume(), drive()]);
         findings.sort_by_key(|it| rank(&snapshot, it).lowest_first());
-        assert_eq!(
-            subjects(&findings),
-            [drive(), layer("md0"), layer("dm-0"), volume()]
-        );
+        assert_eq!(subjects(&findings), [drive(), layer("md0"), layer("dm-0"), volume()]);
     }
 }

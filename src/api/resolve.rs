@@ -31,19 +31,11 @@ pub(crate) enum ResolveError {
     #[error("nothing here is known as `{query}`{hint}")]
     Unknown { query: String, hint: String },
     #[error("`{query}` is ambiguous, it names {}", list(candidates))]
-    Ambiguous {
-        query: String,
-        candidates: Vec<String>,
-    },
+    Ambiguous { query: String, candidates: Vec<String> },
 }
 
 fn list(candidates: &[String]) -> String {
-    let mut text = candidates
-        .iter()
-        .take(MAX_CANDIDATES)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ");
+    let mut text = candidates.iter().take(MAX_CANDIDATES).cloned().collect::<Vec<_>>().join(", ");
     if candidates.len() > MAX_CANDIDATES {
         text.push_str(&format!(" and {} more", candidates.len() - MAX_CANDIDATES));
     }
@@ -154,9 +146,7 @@ pub(crate) fn resolve_drive<'a>(
             }
         }
     }
-    single(snapshot, query, found, Subject::Drive, |id| {
-        snapshot.drives.get(id).map(AsRef::as_ref)
-    })
+    single(snapshot, query, found, Subject::Drive, |id| snapshot.drives.get(id).map(AsRef::as_ref))
 }
 
 /// The volume that `query` names, or the only volume on the named drive or device.
@@ -196,10 +186,7 @@ fn single<'a, I: Ord, T>(
         let subjects: Vec<Subject> = found.into_iter().map(subject).collect();
         return Err(ambiguous(snapshot, query, &subjects));
     }
-    found
-        .first()
-        .and_then(get)
-        .ok_or_else(|| unknown(snapshot, query))
+    found.first().and_then(get).ok_or_else(|| unknown(snapshot, query))
 }
 
 /// A block device and every device below it, by kernel name.
@@ -238,10 +225,7 @@ pub(crate) fn stack_depth(
     known.insert(name.to_owned(), 0);
     let device = snapshot.inventory.devices.get(name).into_iter();
     let below = device.flat_map(|device| &device.underlying);
-    let depth = below
-        .map(|name| stack_depth(snapshot, name, known) + 1)
-        .max()
-        .unwrap_or(0);
+    let depth = below.map(|name| stack_depth(snapshot, name, known) + 1).max().unwrap_or(0);
     known.insert(name.to_owned(), depth);
     depth
 }
@@ -249,9 +233,7 @@ pub(crate) fn stack_depth(
 /// Drives below a block device, by kernel name.
 pub(crate) fn underlying_drives(snapshot: &Snapshot, device: &str) -> BTreeSet<DriveId> {
     let devices = underlying_devices(snapshot, device).into_iter();
-    devices
-        .filter_map(|name| snapshot.inventory.devices.get(name)?.drive.clone())
-        .collect()
+    devices.filter_map(|name| snapshot.inventory.devices.get(name)?.drive.clone()).collect()
 }
 
 /// Volumes that depend on a block device.
@@ -268,9 +250,7 @@ fn volume_ids(
     matches: impl Fn(&Volume) -> bool,
 ) -> impl Iterator<Item = VolumeId> {
     let volumes = snapshot.volumes.values();
-    volumes
-        .filter(move |volume| matches(volume))
-        .map(|volume| volume.facts.id.clone())
+    volumes.filter(move |volume| matches(volume)).map(|volume| volume.facts.id.clone())
 }
 
 fn find_by_id(snapshot: &Snapshot, query: &str) -> Option<Subject> {
@@ -294,11 +274,7 @@ fn find_by_id(snapshot: &Snapshot, query: &str) -> Option<Subject> {
         return Source::from_name(name).map(Subject::Source);
     }
     let name = query.strip_prefix("dev:")?;
-    snapshot
-        .inventory
-        .devices
-        .contains_key(name)
-        .then(|| Subject::Device(name.to_owned()))
+    snapshot.inventory.devices.contains_key(name).then(|| Subject::Device(name.to_owned()))
 }
 
 /// Finds drives by kernel name, link, serial or WWN. A kernel name belongs to the drive that has it
@@ -312,10 +288,7 @@ fn drives_matching<'a>(
         drive.facts.name == name || drive.facts.devices.iter().any(|device| device.name == name)
     };
     let present = |drive: &Drive| drive.presence == Presence::Present;
-    let name_taken = snapshot
-        .drives
-        .values()
-        .any(|drive| present(drive) && has_name(drive))
+    let name_taken = snapshot.drives.values().any(|drive| present(drive) && has_name(drive))
         || snapshot.inventory.devices.contains_key(name);
     snapshot
         .drives
@@ -332,30 +305,21 @@ fn drives_matching<'a>(
 
 /// `naa.5000…`, `5000…`, `0x5000…` and `wwn-0x5000…` are equal.
 fn same_wwn(wwn: &str, query: &str) -> bool {
-    let query = query
-        .strip_prefix("wwn-")
-        .unwrap_or(query)
-        .to_ascii_lowercase();
+    let query = query.strip_prefix("wwn-").unwrap_or(query).to_ascii_lowercase();
     let bare = wwn.split_once('.').map_or(wwn, |(_, digits)| digits);
     query == wwn || query.strip_prefix("0x").unwrap_or(&query) == bare
 }
 
 /// Compares a link by its whole path, or a by-id link by its last part.
 fn has_link(links: &[String], query: &str) -> bool {
-    links
-        .iter()
-        .any(|link| link == query || link.strip_prefix("/dev/disk/by-id/") == Some(query))
+    links.iter().any(|link| link == query || link.strip_prefix("/dev/disk/by-id/") == Some(query))
 }
 
 /// Subjects of the matching devices. A device that is not a drive (a partition, md, dm) means the
 /// volumes directly on it, or itself if it has none.
 fn subjects_of_matching_devices(snapshot: &Snapshot, query: &str) -> Vec<Subject> {
     let mut subjects = Vec::new();
-    for device in snapshot
-        .inventory
-        .devices
-        .values()
-        .filter(|device| device_matches(device, query))
+    for device in snapshot.inventory.devices.values().filter(|device| device_matches(device, query))
     {
         if let Some(drive) = &device.drive {
             subjects.push(Subject::Drive(drive.clone()));
@@ -376,13 +340,7 @@ fn device_matches(device: &BlockDevice, query: &str) -> bool {
     if path.unwrap_or(query) == device.name || has_link(&device.links, query) {
         return true;
     }
-    let Layer::Dm {
-        name,
-        volume_group,
-        logical_volume,
-        ..
-    } = &device.layer
-    else {
+    let Layer::Dm { name, volume_group, logical_volume, .. } = &device.layer else {
         return false;
     };
     let lv = volume_group.as_deref().zip(logical_volume.as_deref());
@@ -400,9 +358,7 @@ fn volume_matches(volume: &Volume, query: &str) -> bool {
         return true;
     }
     if let (Some(driver), Some(handle)) = (&facts.driver, &facts.handle)
-        && query
-            .strip_prefix(driver.as_str())
-            .and_then(|rest| rest.strip_prefix('/'))
+        && query.strip_prefix(driver.as_str()).and_then(|rest| rest.strip_prefix('/'))
             == Some(handle)
     {
         return true;
@@ -414,11 +370,7 @@ fn volume_matches(volume: &Volume, query: &str) -> bool {
     if !query.starts_with('/') {
         return false;
     }
-    let plain = if query == "/" {
-        query
-    } else {
-        query.trim_end_matches('/')
-    };
+    let plain = if query == "/" { query } else { query.trim_end_matches('/') };
     let escaped = HostPath::unescape(plain.as_bytes());
     let same = |path: &HostPath| path.as_bytes() == plain.as_bytes() || *path == escaped;
     facts.mounts.iter().any(|mount| same(&mount.path))
@@ -445,10 +397,7 @@ fn unknown(snapshot: &Snapshot, query: &str) -> ResolveError {
     } else {
         did_you_mean(&suggest::suggestions(snapshot, query))
     };
-    ResolveError::Unknown {
-        query: echo(query),
-        hint,
-    }
+    ResolveError::Unknown { query: echo(query), hint }
 }
 
 /// Why the mount at this path is not a volume.
@@ -485,14 +434,12 @@ fn describe(snapshot: &Snapshot, subject: &Subject) -> String {
             Some(drive) => format!("drive {id} ({})", drive.facts.name),
             None => format!("drive {id}"),
         },
-        Subject::Volume(id) => match snapshot
-            .volumes
-            .get(id)
-            .and_then(|volume| volume.facts.mounts.first())
-        {
-            Some(mount) => format!("volume {id} ({})", echo(&mount.path.to_string())),
-            None => format!("volume {id}"),
-        },
+        Subject::Volume(id) => {
+            match snapshot.volumes.get(id).and_then(|volume| volume.facts.mounts.first()) {
+                Some(mount) => format!("volume {id} ({})", echo(&mount.path.to_string())),
+                None => format!("volume {id}"),
+            }
+        }
         Subject::Device(name) => format!("device {name}"),
         Subject::Source(source) => format!("source {}", source.name()),
     }

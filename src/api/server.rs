@@ -177,19 +177,12 @@ impl Server {
     }
 
     pub fn with_limits(self, limits: Limits) -> Server {
-        Server {
-            bytes: limits.byte_quota(),
-            limits,
-            ..self
-        }
+        Server { bytes: limits.byte_quota(), limits, ..self }
     }
 
     /// Without a clean-up backend, ForceCleanup is refused.
     pub fn with_cleanup(self, backend: Arc<dyn CleanupBackend>) -> Server {
-        Server {
-            cleaner: Some(Cleaner::new(backend)),
-            ..self
-        }
+        Server { cleaner: Some(Cleaner::new(backend)), ..self }
     }
 
     /// Answers orders to clean up after deleted pods. They and ForceCleanup never run at the same
@@ -207,17 +200,11 @@ impl Server {
             self.agent_callers.clone(),
             settings,
         );
-        Server {
-            orders: Some(orders),
-            ..self
-        }
+        Server { orders: Some(orders), ..self }
     }
 
     pub fn with_volumes(self, engine: Engine, driver: String) -> Server {
-        Server {
-            volumes: Some((engine, driver)),
-            ..self
-        }
+        Server { volumes: Some((engine, driver)), ..self }
     }
 
     /// Serves until `stop` completes, then drains for `Limits::drain_timeout` and unlinks the
@@ -288,9 +275,7 @@ impl Server {
             .add_service(reflection::v1alpha(&reflected));
         let (incoming, socket) = self.incoming(listener, None, cut);
         let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
-        served
-            .await
-            .map_err(|source| transport_error(&socket, source))
+        served.await.map_err(|source| transport_error(&socket, source))
     }
 
     /// Serves the agent's socket: the services for the CSI shim, which include this node's own
@@ -324,15 +309,9 @@ impl Server {
                 .max_decoding_message_size(self.limits.max_message_bytes);
             tower::Layer::layer(&gate(AgentAccess::Full, "use this node's volumes"), server)
         });
-        let mut served = vec![
-            InventoryServer::<InventoryService>::NAME,
-            StorageServer::<StorageService>::NAME,
-        ];
-        served.extend(
-            volumes
-                .is_some()
-                .then_some(VolumesServer::<VolumesService>::NAME),
-        );
+        let mut served =
+            vec![InventoryServer::<InventoryService>::NAME, StorageServer::<StorageService>::NAME];
+        served.extend(volumes.is_some().then_some(VolumesServer::<VolumesService>::NAME));
         let router = self
             .transport(self.limits.agent_request_timeout)
             .layer(gate(AgentAccess::Read, "call on the agent's socket"))
@@ -346,9 +325,7 @@ impl Server {
             .add_optional_service(volumes);
         let (incoming, socket) = self.incoming(listener, Some(self.agent_callers.clone()), cut);
         let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
-        served
-            .await
-            .map_err(|source| transport_error(&socket, source))
+        served.await.map_err(|source| transport_error(&socket, source))
     }
 
     fn inventory_service(
@@ -407,11 +384,7 @@ impl Server {
         let mut snapshots = self.handle.snapshots();
         // An error: the owner has ended and the process is about to end. There are no further
         // snapshots.
-        if snapshots
-            .wait_for(|snapshot| snapshot.settled)
-            .await
-            .is_ok()
-        {
+        if snapshots.wait_for(|snapshot| snapshot.settled).await.is_ok() {
             set_serving_status(health, ServingStatus::Serving).await;
         }
         std::future::pending().await
@@ -423,10 +396,7 @@ fn health_service(reporter: &HealthReporter) -> HealthServer<HealthService> {
 }
 
 fn transport_error(socket: &SocketGuard, source: tonic::transport::Error) -> ServeError {
-    ServeError::Transport {
-        socket: socket.file().path().display().to_string(),
-        source,
-    }
+    ServeError::Transport { socket: socket.file().path().display().to_string(), source }
 }
 
 async fn set_serving_status(health: &HealthReporter, status: ServingStatus) {

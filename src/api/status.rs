@@ -151,9 +151,6 @@ mod tests {
     fn a_limit_names_the_field_and_the_limit() {
         let status = required("finding_id", &"x".repeat(5000), MAX_QUERY).unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
-        assert_eq!(
-            status.message(),
-            "finding_id: has 5000 bytes, at most 4096 are allowed"
-        );
+        assert_eq!(status.message(), "finding_id: has 5000 bytes, at most 4096 are allowed");
     }
 }

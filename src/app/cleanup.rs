@@ -33,10 +33,7 @@ impl<S: StepExecutor> CleanupBackend for CleanupExecutor<S> {
         kubelet_root: HostPath,
         pod_uids: Vec<String>,
     ) -> Result<PodHolds, StepError> {
-        let step = Step::ListPodHolds {
-            kubelet_root,
-            pod_uids,
-        };
+        let step = Step::ListPodHolds { kubelet_root, pod_uids };
         match self.steps.execute("pod holds", step).await? {
             StepOutput::PodHolds { found } => Ok(found),
             _ => Err(other_step()),

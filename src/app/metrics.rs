@@ -31,10 +31,7 @@ pub(crate) async fn bind(
     let Some(address) = options.metrics_listen.clone().or_else(configured) else {
         return Ok(None);
     };
-    let refused = |source| RunError::Metrics {
-        address: address.to_string(),
-        source,
-    };
+    let refused = |source| RunError::Metrics { address: address.to_string(), source };
     let scrapes = match &address {
         Address::Tcp(at) => {
             let socket = TcpListener::bind(at).await.map_err(refused)?;

@@ -82,9 +82,7 @@ pub struct Options {
 
 impl Options {
     pub(crate) fn config_file(&self) -> &Path {
-        self.config
-            .as_deref()
-            .unwrap_or(Path::new(crate::config::DEFAULT_FILE))
+        self.config.as_deref().unwrap_or(Path::new(crate::config::DEFAULT_FILE))
     }
 }
 
@@ -131,10 +129,7 @@ mod tests {
         assert_eq!(options.socket, here.join("d.sock"));
         assert_eq!(options.agent_socket, here.join("a/a.sock"));
         assert_eq!(options.state_dir, here.join("state"));
-        assert_eq!(
-            options.metrics_listen,
-            Some(Address::Unix(here.join("m.sock")))
-        );
+        assert_eq!(options.metrics_listen, Some(Address::Unix(here.join("m.sock"))));
         assert!(Options::try_parse_from(["diskvitalsd", "--socket", ""]).is_err());
     }
 
@@ -146,19 +141,10 @@ mod tests {
                 .ok()
         };
         assert_eq!(given("0"), Some(WatchdogTimeout::Off));
-        assert_eq!(
-            given("30"),
-            Some(WatchdogTimeout::After(Duration::from_secs(30)))
-        );
-        assert_eq!(
-            [given("1"), given("3601"), given("-1"), given("2w")],
-            [None; 4]
-        );
+        assert_eq!(given("30"), Some(WatchdogTimeout::After(Duration::from_secs(30))));
+        assert_eq!([given("1"), given("3601"), given("-1"), given("2w")], [None; 4]);
         assert_eq!(given("30s"), given("30"));
         let default = Options::try_parse_from(["diskvitalsd"]).map(|options| options.watchdog);
-        assert_eq!(
-            default.ok(),
-            Some(WatchdogTimeout::After(Duration::from_secs(60)))
-        );
+        assert_eq!(default.ok(), Some(WatchdogTimeout::After(Duration::from_secs(60))));
     }
 }

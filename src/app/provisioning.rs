@@ -18,21 +18,13 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(85);
 const RESCAN_INTERVAL: Duration = Duration::from_secs(30);
 
 pub(crate) fn settings(config: &Config, options: &Options) -> Settings {
-    let folder = config
-        .pool
-        .directory
-        .clone()
-        .unwrap_or_else(|| options.state_dir.join("pool"));
+    let folder = config.pool.directory.clone().unwrap_or_else(|| options.state_dir.join("pool"));
     let entry = |entry: &provision::StaticEntry| {
         let (kind, path) = match &entry.source {
             provision::StaticSource::Device(path) => (BackingKind::StaticDevice, path),
             provision::StaticSource::Directory(path) => (BackingKind::StaticDirectory, path),
         };
-        StaticVolume {
-            name: entry.name.clone(),
-            kind,
-            path: HostPath::from(path.as_path()),
-        }
+        StaticVolume { name: entry.name.clone(), kind, path: HostPath::from(path.as_path()) }
     };
     let roots = config.csi.static_roots.iter();
     Settings {
@@ -54,11 +46,8 @@ pub(crate) fn settings(config: &Config, options: &Options) -> Settings {
 pub(crate) fn reload(settings: &watch::Sender<Arc<Settings>>, config: &Config, options: &Options) {
     let before = settings.borrow().clone();
     let wanted = self::settings(config, options);
-    let (folder, group, driver) = (
-        before.directory.clone(),
-        before.volume_group.clone(),
-        before.driver.clone(),
-    );
+    let (folder, group, driver) =
+        (before.directory.clone(), before.volume_group.clone(), before.driver.clone());
     settings.send_replace(Arc::new(Settings {
         directory: folder,
         directory_configured: before.directory_configured,
@@ -79,15 +68,9 @@ mod tests {
     fn the_pool_defaults_to_the_state_directory() {
         let options = Options::parse_from(["diskvitalsd", "--state-dir", "/var/lib/dv"]);
         let mut config = Config::default();
-        assert_eq!(
-            settings(&config, &options).directory,
-            HostPath::from("/var/lib/dv/pool")
-        );
+        assert_eq!(settings(&config, &options).directory, HostPath::from("/var/lib/dv/pool"));
         config.pool.directory = Some("/data/pool".into());
-        assert_eq!(
-            settings(&config, &options).directory,
-            HostPath::from("/data/pool")
-        );
+        assert_eq!(settings(&config, &options).directory, HostPath::from("/data/pool"));
     }
 
     #[test]

@@ -134,10 +134,7 @@ pub(crate) async fn run(
             max_stuck: config.probes.max_stuck as usize,
         })
     };
-    let (own, in_host_mounts) = (
-        workers(WorkerRole::OwnMounts),
-        workers(WorkerRole::HostMounts),
-    );
+    let (own, in_host_mounts) = (workers(WorkerRole::OwnMounts), workers(WorkerRole::HostMounts));
     let context = Context {
         root: root.clone(),
         reports: owner_handles.reports.clone(),
@@ -152,19 +149,12 @@ pub(crate) async fn run(
         targets: owner_handles.probe_targets.clone(),
         smart_targets: owner_handles.smart_targets.clone(),
         checks: owner_handles.checks.clone(),
-        checker: Program {
-            program: program.clone(),
-            args: arguments(WorkerRole::Check, &root),
-        },
+        checker: Program { program: program.clone(), args: arguments(WorkerRole::Check, &root) },
         freezer: Program {
             program: program.clone(),
             args: freezer_arguments(&root, never_freeze_paths(&options, &config)),
         },
-        freeze_intents: options
-            .socket
-            .parent()
-            .unwrap_or(Path::new("/"))
-            .join("freeze"),
+        freeze_intents: options.socket.parent().unwrap_or(Path::new("/")).join("freeze"),
         resume: owner_handles.kernel_log_resume.clone(),
     };
 
@@ -188,16 +178,10 @@ pub(crate) async fn run(
             wait_for_stop(stopping.clone()),
         ))
     });
-    let mut server = Server::new(
-        owner_handles.handle.clone(),
-        facts,
-        channels.agent_callers.subscribe(),
-    );
+    let mut server =
+        Server::new(owner_handles.handle.clone(), facts, channels.agent_callers.subscribe());
     let steps = WorkerExecutor::new(&root, program.clone());
-    let mut cleanup = CleanupExecutor {
-        steps: steps.clone(),
-        engine: None,
-    };
+    let mut cleanup = CleanupExecutor { steps: steps.clone(), engine: None };
     // In a recorded tree, nothing can be created or mounted.
     if !root.is_recorded() {
         let (engine, actor) = Engine::new(
@@ -218,14 +202,9 @@ pub(crate) async fn run(
         // it). An empty answer would withdraw findings that were reported before the start. An
         // error: the owner has ended, so the daemon ends.
         let _ = published.changed().await;
-        server
-            .serve(main_socket, Some(agent_socket), wait_for_stop(serving_stop))
-            .await
+        server.serve(main_socket, Some(agent_socket), wait_for_stop(serving_stop)).await
     });
-    tasks.spawn(systemd::run(
-        owner_handles.handle.clone(),
-        owner_handles.heartbeat.clone(),
-    ));
+    tasks.spawn(systemd::run(owner_handles.handle.clone(), owner_handles.heartbeat.clone()));
     tracing::info!(socket = %options.socket.display(), state = %options.state_dir.display(), version = env!("CARGO_PKG_VERSION"), "diskvitalsd started");
 
     let ended = tokio::select! {
@@ -276,9 +255,7 @@ fn watchdog(
 ) -> Result<Option<Watchdog>, RunError> {
     match timeout {
         WatchdogTimeout::After(long) if sd_notify::watchdog_enabled().is_none() => {
-            Watchdog::start(heartbeat.clone(), long, log)
-                .map(Some)
-                .map_err(RunError::Watchdog)
+            Watchdog::start(heartbeat.clone(), long, log).map(Some).map_err(RunError::Watchdog)
         }
         WatchdogTimeout::After(_) | WatchdogTimeout::Off => Ok(None),
     }
@@ -288,10 +265,7 @@ fn watchdog(
 fn host_root(dir: &Path) -> Result<HostRoot, RunError> {
     match std::fs::canonicalize(dir) {
         Ok(dir) => Ok(HostRoot::new(dir)),
-        Err(source) => Err(RunError::HostRoot {
-            dir: dir.to_owned(),
-            source,
-        }),
+        Err(source) => Err(RunError::HostRoot { dir: dir.to_owned(), source }),
     }
 }
 
@@ -312,9 +286,7 @@ fn never_freeze_paths<'a>(
         .into_iter()
         .flatten()
         .map(PathBuf::as_path);
-    let sockets = [options.socket.parent(), options.agent_socket.parent()]
-        .into_iter()
-        .flatten();
+    let sockets = [options.socket.parent(), options.agent_socket.parent()].into_iter().flatten();
     [options.state_dir.as_path(), options.kubelet_root.as_path()]
         .into_iter()
         .chain(sockets)
@@ -329,10 +301,7 @@ async fn lock_state(dir: &Path) -> Result<Option<StateLock>, RunError> {
         Ok(lock) => Ok(Some(lock)),
         Err(error @ LockError::Held { .. }) => Err(RunError::State(error)),
         Err(error) => {
-            tracing::warn!(
-                error = with_causes(&error),
-                "history is kept in memory for now"
-            );
+            tracing::warn!(error = with_causes(&error), "history is kept in memory for now");
             Ok(None)
         }
     }

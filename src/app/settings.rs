@@ -45,10 +45,7 @@ fn start_settings(config: &Config) -> StartSettings {
         ("probes.max_stuck", config.probes.max_stuck.to_string()),
         ("csi.driver_name", config.csi.driver_name.clone()),
         ("pool.directory", format!("{:?}", config.pool.directory)),
-        (
-            "pool.volume_group",
-            format!("{:?}", config.pool.volume_group),
-        ),
+        ("pool.volume_group", format!("{:?}", config.pool.volume_group)),
     ]
 }
 
@@ -75,11 +72,8 @@ impl ReloadChannels {
 
     /// The file is refused: `status` says so until a good one is read.
     pub(crate) fn refuse(&self, error: &ConfigError) {
-        let warning = format!(
-            "the configuration is refused, {}: {}",
-            self.fallback,
-            error.in_one_line()
-        );
+        let warning =
+            format!("the configuration is refused, {}: {}", self.fallback, error.in_one_line());
         tracing::error!(warning, "the configuration is refused");
         self.assessment.send_modify(|settings| {
             Arc::make_mut(settings).config_warnings = vec![warning];
@@ -94,8 +88,7 @@ impl ReloadChannels {
         let warnings = changed
             .map(|((key, _), _)| format!("{key} has changed: restart diskvitalsd to apply it"))
             .collect();
-        self.assessment
-            .send_replace(assessment_settings(config, options, warnings));
+        self.assessment.send_replace(assessment_settings(config, options, warnings));
         self.sources.send_replace(source_settings(config, options));
         self.notify.send_replace(notify_settings(config));
         self.agent_callers.send_replace(agent_callers(config));
@@ -113,10 +106,7 @@ fn agent_callers(config: &Config) -> AgentCallers {
 }
 
 fn order_settings(config: &Config) -> OrderSettings {
-    OrderSettings {
-        allowed: config.cleanup.orders,
-        uids: config.cleanup.order_uids.clone(),
-    }
+    OrderSettings { allowed: config.cleanup.orders, uids: config.cleanup.order_uids.clone() }
 }
 
 fn assessment_settings(
@@ -184,8 +174,5 @@ fn smart_settings(smart: &SmartConfig) -> SmartSettings {
 }
 
 fn notify_settings(config: &Config) -> NotifySettings {
-    NotifySettings {
-        exec: config.notify.exec.clone(),
-        timeout: config.notify.timeout,
-    }
+    NotifySettings { exec: config.notify.exec.clone(), timeout: config.notify.timeout }
 }

@@ -14,14 +14,11 @@ use crate::state::owner::Heartbeat;
 pub(crate) async fn run(handle: Handle, heartbeat: Heartbeat) -> Result<Infallible, RunError> {
     let mut snapshots = handle.snapshots();
     let settled = snapshots.wait_for(|snapshot| snapshot.settled).await;
-    settled
-        .map_err(|_| RunError::TaskEnded("owner"))
-        .map(drop)?;
+    settled.map_err(|_| RunError::TaskEnded("owner")).map(drop)?;
     send(NotifyState::Ready);
     let watchdog = sd_notify::watchdog_enabled();
-    let every = watchdog
-        .map_or(Duration::from_secs(30), |period| period / 4)
-        .min(Duration::from_secs(30));
+    let every =
+        watchdog.map_or(Duration::from_secs(30), |period| period / 4).min(Duration::from_secs(30));
     let (mut last_beat, mut last_status) = (None, String::new());
     loop {
         let beat = Some(heartbeat.count());

@@ -39,17 +39,14 @@ impl Watchdog {
         log: LogQueue,
     ) -> io::Result<Watchdog> {
         let (stop_on_drop, stopped) = sync_channel(0);
-        std::thread::Builder::new()
-            .name("watchdog".into())
-            .stack_size(128 * 1024)
-            .spawn(move || {
+        std::thread::Builder::new().name("watchdog".into()).stack_size(128 * 1024).spawn(
+            move || {
                 let interval = timeout / POLLS_PER_TIMEOUT;
                 let abort = || abort_daemon(timeout, &log);
                 watch(|| heartbeat.count(), &stopped, interval, abort)
-            })?;
-        Ok(Watchdog {
-            _stop_on_drop: stop_on_drop,
-        })
+            },
+        )?;
+        Ok(Watchdog { _stop_on_drop: stop_on_drop })
     }
 }
 
@@ -102,15 +99,10 @@ mod tests {
             looks.fetch_add(1, Ordering::Relaxed);
             7
         };
-        watch(count, &watched, EVERY, || {
-            ended.store(true, Ordering::Relaxed)
-        });
+        watch(count, &watched, EVERY, || ended.store(true, Ordering::Relaxed));
         assert!(ended.load(Ordering::Relaxed));
         // The first one has nothing to compare with.
-        assert_eq!(
-            looks.load(Ordering::Relaxed),
-            u64::from(POLLS_PER_TIMEOUT) + 1
-        );
+        assert_eq!(looks.load(Ordering::Relaxed), u64::from(POLLS_PER_TIMEOUT) + 1);
     }
 
     #[test]

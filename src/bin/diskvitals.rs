@@ -4,9 +4,7 @@
 fn main() -> std::process::ExitCode {
     let starts_with = |words: [&str; 2]| {
         let mut given = std::env::args_os().skip(1);
-        words
-            .iter()
-            .all(|word| given.next().is_some_and(|it| it == *word))
+        words.iter().all(|word| given.next().is_some_and(|it| it == *word))
     };
     let rest = std::env::args_os().skip(3);
     if starts_with(diskvitals::checker::JAIL_ARGS) {

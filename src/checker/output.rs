@@ -29,18 +29,14 @@ impl OutputSink {
 
     pub(crate) fn write(&mut self, bytes: &[u8], each: &mut dyn FnMut(&str)) {
         self.written = self.written.saturating_add(bytes.len() as u64);
-        let room = MAX_KEPT_OUTPUT
-            .saturating_sub(self.kept_bytes)
-            .min(bytes.len());
+        let room = MAX_KEPT_OUTPUT.saturating_sub(self.kept_bytes).min(bytes.len());
         if let Some(head) = bytes.get(..room) {
             // The writer is in memory: it cannot fail.
             self.kept.write_all(head).ok();
             self.kept_bytes += head.len();
         }
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let (part, ends) = part
-                .strip_suffix(b"\n")
-                .map_or((part, false), |part| (part, true));
+            let (part, ends) = part.strip_suffix(b"\n").map_or((part, false), |part| (part, true));
             self.line.extend_from_slice(part);
             self.drop_overwritten();
             while let Some((at, label)) = split_point(&self.line, MAX_LINE_BYTES) {
@@ -60,15 +56,8 @@ impl OutputSink {
         if !self.line.is_empty() {
             self.emit_line(each);
         }
-        let gzip = self
-            .kept
-            .finish()
-            .map_or_else(|_| Arc::default(), Arc::from);
-        CheckerOutput {
-            gzip,
-            written: self.written,
-            kept: self.kept_bytes as u64,
-        }
+        let gzip = self.kept.finish().map_or_else(|_| Arc::default(), Arc::from);
+        CheckerOutput { gzip, written: self.written, kept: self.kept_bytes as u64 }
     }
 
     fn emit_line(&self, each: &mut dyn FnMut(&str)) {
@@ -80,10 +69,8 @@ impl OutputSink {
         // The last `\r` may be the first half of a line end.
         let ended = self.line.len().saturating_sub(1);
         if self.line.len() > MAX_LINE_BYTES
-            && let Some(at) = self
-                .line
-                .get(..ended)
-                .and_then(|line| line.iter().rposition(|byte| *byte == b'\r'))
+            && let Some(at) =
+                self.line.get(..ended).and_then(|line| line.iter().rposition(|byte| *byte == b'\r'))
         {
             self.line.drain(..=at);
         }
@@ -128,28 +115,20 @@ mod tests {
         assert_eq!(lines, ["Pass 1: Checking", "Pass 2", "\u{fffd} last"]);
         assert_eq!((output.written, output.kept), (30, 30));
         let mut text = Vec::new();
-        flate2::read::GzDecoder::new(&output.gzip[..])
-            .read_to_end(&mut text)
-            .unwrap();
+        flate2::read::GzDecoder::new(&output.gzip[..]).read_to_end(&mut text).unwrap();
         assert_eq!(text, b"Pass 1: Checking\nPass 2\n\xff last");
     }
 
     #[test]
     fn overwritten_progress_is_dropped() {
-        assert_eq!(
-            lines(&[b"10%\r20%\rdone\n", b"abc\x08\x08\x08xyz\r\n"]).0,
-            ["done", "xyz"]
-        );
+        assert_eq!(lines(&[b"10%\r20%\rdone\n", b"abc\x08\x08\x08xyz\r\n"]).0, ["done", "xyz"]);
     }
 
     #[test]
     fn the_first_part_of_long_output_is_kept_and_all_of_it_counted() {
         let flood = vec![b'x'; 1 << 20];
         let (_, output) = lines(&[&flood, &flood]);
-        assert_eq!(
-            (output.written, output.kept),
-            (2 << 20, MAX_KEPT_OUTPUT as u64)
-        );
+        assert_eq!((output.written, output.kept), (2 << 20, MAX_KEPT_OUTPUT as u64));
         assert!(output.gzip.len() < MAX_KEPT_OUTPUT);
     }
 
@@ -168,18 +147,10 @@ mod tests {
         let (lines, _) = lines(&[&line]);
         assert!(
             lines.len() > 1
-                && lines
-                    .iter()
-                    .all(|line| line.starts_with("Block bitmap differences: -")
-                        && line.len() <= MAX_LINE_BYTES)
+                && lines.iter().all(|line| line.starts_with("Block bitmap differences: -")
+                    && line.len() <= MAX_LINE_BYTES)
         );
-        let items: Vec<&str> = lines
-            .iter()
-            .flat_map(|line| line.split(' ').skip(3))
-            .collect();
-        assert_eq!(
-            (items.len(), items[99_999], items[100_000]),
-            (100_001, "-99999", "+7")
-        );
+        let items: Vec<&str> = lines.iter().flat_map(|line| line.split(' ').skip(3)).collect();
+        assert_eq!((items.len(), items[99_999], items[100_000]), (100_001, "-99999", "+7"));
     }
 }

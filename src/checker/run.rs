@@ -54,10 +54,7 @@ pub(crate) struct RunOutcome {
 
 /// The result of a run that did not start.
 pub(crate) fn not_started(mode: Mode, command: String, why: String) -> Run {
-    Run {
-        command,
-        ..Run::failed(mode, now(), Termination::NotStarted(why.clone()), why)
-    }
+    Run { command, ..Run::failed(mode, now(), Termination::NotStarted(why.clone()), why) }
 }
 
 /// Returns when the checker has ended. `group`: of this run alone; who made it removes it when no writer
@@ -73,22 +70,14 @@ pub(crate) fn run(
     // Read before the start: the checker may already run while this thread waits for a processor.
     let since = Instant::now();
     let args = with_progress(order);
-    let jailed = match jail::start(
-        &order.program,
-        &order.plan,
-        Arc::clone(group),
-        &order.command,
-        &args,
-    ) {
-        Ok(jailed) => jailed,
-        Err(error) => {
-            let why = format!("starting {}: {error}", order.command.display());
-            return RunOutcome {
-                run: not_started(order.mode, command, why),
-                unkillable: None,
-            };
-        }
-    };
+    let jailed =
+        match jail::start(&order.program, &order.plan, Arc::clone(group), &order.command, &args) {
+            Ok(jailed) => jailed,
+            Err(error) => {
+                let why = format!("starting {}: {error}", order.command.display());
+                return RunOutcome { run: not_started(order.mode, command, why), unkillable: None };
+            }
+        };
     let mut monitor = RunMonitor::new(order, since);
     let (end, unkillable) = monitor.run_to_end(jailed, order, stop, callbacks);
     let duration = since.elapsed();
@@ -96,27 +85,17 @@ pub(crate) fn run(
     let reader = &mut monitor.reader;
     let output = monitor.sink.finish(&mut |line| reader.push_line(line));
     if let Some(why) = monitor.jail_error {
-        return RunOutcome {
-            run: not_started(order.mode, command, why),
-            unkillable,
-        };
+        return RunOutcome { run: not_started(order.mode, command, why), unkillable };
     }
     let parsed = monitor.reader.finish();
     // Called only if the run ended by itself. Otherwise the device may have blocked it, and would
     // block this call too.
-    let invalid = if matches!(end, Termination::Exited(_)) {
-        (callbacks.invalid_because)()
-    } else {
-        None
-    };
-    let exceeded = monitor
-        .exceeded
-        .map(|bound| format!("{} {bound}", order.filesystem.checker().0));
-    let refused = refusal(
-        order.filesystem,
-        &monitor.refused,
-        monitor.tasks_unbounded_because.as_deref(),
-    );
+    let invalid =
+        if matches!(end, Termination::Exited(_)) { (callbacks.invalid_because)() } else { None };
+    let exceeded =
+        monitor.exceeded.map(|bound| format!("{} {bound}", order.filesystem.checker().0));
+    let refused =
+        refusal(order.filesystem, &monitor.refused, monitor.tasks_unbounded_because.as_deref());
     let (result, failure_reason) = match exceeded.or(refused).or(invalid).or(monitor.throttle_error)
     {
         Some(why) => (RunResult::Failed, why),
@@ -150,14 +129,12 @@ pub(crate) fn run(
 fn with_progress(order: &RunSpec) -> Vec<OsString> {
     let own = order.args.iter().cloned();
     match order.filesystem {
-        Filesystem::Ext4 => ["-C".into(), PROGRESS_FD.to_string().into()]
-            .into_iter()
-            .chain(own)
-            .collect(),
-        Filesystem::Xfs => ["-t".into(), XFS_PROGRESS_SECONDS.to_string().into()]
-            .into_iter()
-            .chain(own)
-            .collect(),
+        Filesystem::Ext4 => {
+            ["-C".into(), PROGRESS_FD.to_string().into()].into_iter().chain(own).collect()
+        }
+        Filesystem::Xfs => {
+            ["-t".into(), XFS_PROGRESS_SECONDS.to_string().into()].into_iter().chain(own).collect()
+        }
         Filesystem::Btrfs => own.collect(),
     }
 }

@@ -73,9 +73,7 @@ pub(crate) async fn collect(client: &Client) -> Result<Answers, ClientError> {
         ..Answers::default()
     };
     if answers.causes.is_none() {
-        answers
-            .gaps
-            .push("causes: this daemon does not know them yet".to_owned());
+        answers.gaps.push("causes: this daemon does not know them yet".to_owned());
     }
     let drive_ids: Vec<String> = answers.drives.iter().map(|it| it.id.clone()).collect();
     for (at, id) in drive_ids.iter().enumerate() {
@@ -144,9 +142,8 @@ fn explained_names(answers: &Answers) -> Vec<String> {
     drives.sort_by_key(|drive| (rank(drive.health), drive.findings.is_empty()));
     let drives = drives.into_iter().take(MAX_EXPLAINED_DRIVES);
     let causes = answers.causes().iter();
-    let others = causes
-        .filter(|cause| cause.kind() != wire::cause::Kind::Drive)
-        .take(MAX_EXPLAINED_CAUSES);
+    let others =
+        causes.filter(|cause| cause.kind() != wire::cause::Kind::Drive).take(MAX_EXPLAINED_CAUSES);
     drives
         .map(|drive| drive.id.clone())
         .chain(others.map(|cause| cause.explain.clone()))

@@ -411,10 +411,8 @@ fn filesystem(name: &str) -> Result<Filesystem, String> {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     const LONGEST: f64 = 86_400.0;
-    let seconds = text
-        .parse::<f64>()
-        .ok()
-        .or_else(|| Some(duration::parse(text).ok()?.as_secs_f64()));
+    let seconds =
+        text.parse::<f64>().ok().or_else(|| Some(duration::parse(text).ok()?.as_secs_f64()));
     match seconds {
         Some(seconds) if seconds > 0.0 && seconds <= LONGEST => {
             Ok(Duration::from_secs_f64(seconds))

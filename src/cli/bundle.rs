@@ -119,9 +119,7 @@ async fn smart_outputs(
 
 fn decompressed(output: &wire::SmartOutput) -> std::io::Result<SmartctlOutput> {
     let mut bytes = Vec::new();
-    GzDecoder::new(&output.gzip[..])
-        .take(MAX_OUTPUT_BYTES)
-        .read_to_end(&mut bytes)?;
+    GzDecoder::new(&output.gzip[..]).take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes)?;
     Ok(match serde_json::from_slice(&bytes) {
         Ok(value) => SmartctlOutput::Json(value),
         Err(_) => SmartctlOutput::Text(String::from_utf8_lossy(&bytes).into_owned()),
@@ -167,10 +165,7 @@ fn parts(
     }
     let mut parts: Vec<Part> = Vec::new();
     let mut push = |name: &str, bytes: Vec<u8>| {
-        parts.push(Part {
-            name: name.to_owned(),
-            bytes,
-        });
+        parts.push(Part { name: name.to_owned(), bytes });
     };
     for (file, value) in &files {
         push(file.name(), format!("{value:#}\n").into_bytes());
@@ -187,13 +182,7 @@ fn parts(
     }
     manifest.files = parts.iter().map(|part| part.name.clone()).collect();
     let text = serde_json::to_string_pretty(&manifest).map_err(WriteError::Manifest)?;
-    parts.insert(
-        0,
-        Part {
-            name: MANIFEST.to_owned(),
-            bytes: (text + "\n").into_bytes(),
-        },
-    );
+    parts.insert(0, Part { name: MANIFEST.to_owned(), bytes: (text + "\n").into_bytes() });
     Ok((manifest, parts))
 }
 
@@ -205,10 +194,7 @@ fn folder(manifest: &Manifest) -> String {
     };
     let host: String = manifest.host.chars().take(64).map(plain).collect();
     let time = manifest.time.split('.').next().unwrap_or_default();
-    let time: String = time
-        .chars()
-        .filter(|c| c.is_ascii_digit() || *c == 'T')
-        .collect();
+    let time: String = time.chars().filter(|c| c.is_ascii_digit() || *c == 'T').collect();
     format!("diskvitals-{host}-{time}Z")
 }
 

@@ -50,15 +50,10 @@ pub(crate) async fn run(
         freeze: args.freeze,
         force: args.force,
         snapshot: args.snapshot,
-        filesystem: args
-            .filesystem
-            .map_or_else(String::new, |kind| kind.name().to_owned()),
+        filesystem: args.filesystem.map_or_else(String::new, |kind| kind.name().to_owned()),
     };
     let started = by_name(client, target, async |target| {
-        let request = wire::StartCheckRequest {
-            target: target.to_owned(),
-            ..request.clone()
-        };
+        let request = wire::StartCheckRequest { target: target.to_owned(), ..request.clone() };
         client.start_check(request).await
     })
     .await?;
@@ -91,11 +86,7 @@ pub(crate) async fn run(
             ));
             return Ok(ExitCode::from(EXIT_INTERRUPTED));
         }
-        line.show(&render::checks::progress(
-            &now,
-            begun.elapsed(),
-            interrupted.is_some(),
-        ));
+        line.show(&render::checks::progress(&now, begun.elapsed(), interrupted.is_some()));
         tokio::select! {
             () = tokio::time::sleep(POLL_INTERVAL) => {}
             signal = tokio::signal::ctrl_c() => {
@@ -193,9 +184,8 @@ impl ProgressLine {
     fn write_stderr(&self, text: &str) {
         let mut error = std::io::stderr();
         // The error cannot be reported on an unwritable standard error.
-        let _ = error
-            .write_all(Shown::screen(text).as_str().as_bytes())
-            .and_then(|()| error.flush());
+        let _ =
+            error.write_all(Shown::screen(text).as_str().as_bytes()).and_then(|()| error.flush());
     }
 }
 
@@ -205,15 +195,11 @@ pub(crate) async fn list(out: &Printer, client: &Client, what: Option<&str>) -> 
         what.filter(|what| what.len() == 12 && what.bytes().all(|byte| byte.is_ascii_hexdigit()))
         && let Ok(check) = client.check(id).await
     {
-        return out.show("Check", &check, || {
-            render::checks::in_full(&check, &out.screen)
-        });
+        return out.show("Check", &check, || render::checks::in_full(&check, &out.screen));
     }
     let answer = match what {
         Some(what) => by_name(client, what, async |what| client.checks(what).await).await?,
         None => client.checks("").await?,
     };
-    out.show("ListChecksResponse", &answer, || {
-        render::checks::table(&answer.checks, &out.screen)
-    })
+    out.show("ListChecksResponse", &answer, || render::checks::table(&answer.checks, &out.screen))
 }

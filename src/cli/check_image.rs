@@ -68,10 +68,8 @@ pub(crate) fn check_image(
     activity: &mut dyn FnMut(&RunActivity),
 ) -> Result<Check, ImageError> {
     // Our own program: its main function handles `diskvitals worker jail`.
-    let program = Program {
-        program: "/proc/self/exe".into(),
-        args: JAIL_ARGS.map(OsString::from).to_vec(),
-    };
+    let program =
+        Program { program: "/proc/self/exe".into(), args: JAIL_ARGS.map(OsString::from).to_vec() };
     check_image_in(&program, path, filesystem, policy, activity)
 }
 
@@ -84,13 +82,9 @@ pub fn check_image_in(
     activity: &mut dyn FnMut(&RunActivity),
 ) -> Result<Check, ImageError> {
     let requested = now();
-    let absolute = path
-        .canonicalize()
-        .map_err(|error| ImageError::Open(path.to_owned(), error))?;
+    let absolute = path.canonicalize().map_err(|error| ImageError::Open(path.to_owned(), error))?;
     let found = detect(&absolute)?;
-    let filesystem = filesystem
-        .or(found)
-        .ok_or_else(|| ImageError::Unknown(path.to_owned()))?;
+    let filesystem = filesystem.or(found).ok_or_else(|| ImageError::Unknown(path.to_owned()))?;
     let command = checker::find_program(&policy.tools, filesystem).map_err(ImageError::NoTool)?;
     trusted_file::check_program(&command).map_err(ImageError::Untrusted)?;
     let isolation = isolation(&absolute)?;
@@ -129,10 +123,7 @@ pub fn check_image_in(
     let (stop, _held) =
         nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)?;
     // The file is not in use, so the read rate has no limit.
-    let terms = CheckTerms {
-        bytes_per_second: None,
-        ..policy.terms(&policy.for_names(&[]))
-    };
+    let terms = CheckTerms { bytes_per_second: None, ..policy.terms(&policy.for_names(&[])) };
     let device = path.display().to_string();
     let mut runs: Vec<Arc<Run>> = Vec::new();
     let outcome = loop {
@@ -149,10 +140,8 @@ pub fn check_image_in(
         match decide(&situation, &so_far, now()) {
             Decision::Done(outcome) => break outcome,
             Decision::Run(Mode::Unmounted) if runs.len() < MAX_RUNS => {
-                let mut callbacks = RunCallbacks {
-                    on_activity: &mut *activity,
-                    invalid_because: &mut || None,
-                };
+                let mut callbacks =
+                    RunCallbacks { on_activity: &mut *activity, invalid_because: &mut || None };
                 let group = Arc::new(RunGroup::create(&root, &order.plan));
                 let mut run = checker::run(&order, &group, stop.as_fd(), &mut callbacks).run;
                 run.command.clone_from(&shown);
@@ -219,32 +208,20 @@ fn isolation(path: &Path) -> Result<Option<Isolation>, ImageError> {
     if !jail::is_possible() {
         return Ok(None);
     }
-    let metadata = path
-        .metadata()
-        .map_err(|error| ImageError::Open(path.to_owned(), error))?;
+    let metadata = path.metadata().map_err(|error| ImageError::Open(path.to_owned(), error))?;
     let (uid, gid) = if metadata.mode() & 0o004 == 0 || !has_own_ids() {
         (metadata.uid(), metadata.gid())
     } else {
         let id = free_id(&HostRoot::new("/")).map_err(ImageError::Id)?;
         (id, id)
     };
-    Ok(Some(Isolation {
-        uid,
-        gid,
-        nodes: Vec::new(),
-        image: Some(HostPath::from(path)),
-    }))
+    Ok(Some(Isolation { uid, gid, nodes: Vec::new(), image: Some(HostPath::from(path)) }))
 }
 
 /// s_magic of ext2, ext3 and ext4: at 56 of the superblock, which begins at 1024, and in its copies
 /// at the beginning of block group 1 where blocks have 1024, 2048 or 4096 bytes (fs/ext4/ext4.h).
 const EXT_MAGIC: [u8; 2] = 0xef53_u16.to_le_bytes();
-const EXT_AT: [u64; 4] = [
-    1024 + 56,
-    8193 * 1024 + 56,
-    16384 * 2048 + 56,
-    32768 * 4096 + 56,
-];
+const EXT_AT: [u64; 4] = [1024 + 56, 8193 * 1024 + 56, 16384 * 2048 + 56, 32768 * 4096 + 56];
 /// XFS_SB_MAGIC, at the very beginning (fs/xfs/libxfs/xfs_format.h).
 const XFS_MAGIC: &[u8] = b"XFSB";
 /// BTRFS_MAGIC, at 64 of the superblock, which begins at 64 KiB (btrfs_tree.h).
@@ -299,9 +276,7 @@ mod tests {
     fn image(parts: &[(u64, &[u8])]) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(200 << 20).unwrap();
-        parts
-            .iter()
-            .for_each(|(at, bytes)| file.as_file().write_all_at(bytes, *at).unwrap());
+        parts.iter().for_each(|(at, bytes)| file.as_file().write_all_at(bytes, *at).unwrap());
         file
     }
 
@@ -311,36 +286,22 @@ mod tests {
         assert_eq!(found(&[(0, b"XFSB")]), Some(Filesystem::Xfs));
         assert_eq!(found(&[(65600, b"_BHRfS_M")]), Some(Filesystem::Btrfs));
         assert_eq!(found(&[(1080, &[0x53, 0xef])]), Some(Filesystem::Ext4));
-        assert_eq!(
-            found(&[(134_217_784, &[0x53, 0xef])]),
-            Some(Filesystem::Ext4)
-        );
+        assert_eq!(found(&[(134_217_784, &[0x53, 0xef])]), Some(Filesystem::Ext4));
         assert_eq!(found(&[]), None);
     }
 
     #[test]
     fn each_kind_of_invalid_image_has_its_own_error() {
         let policy = CheckPolicy::default();
-        let program = Program {
-            program: "/nonexistent".into(),
-            args: Vec::new(),
-        };
+        let program = Program { program: "/nonexistent".into(), args: Vec::new() };
         let error = |path: &Path| {
-            check_image_in(&program, path, None, &policy, &mut |_| ())
-                .unwrap_err()
-                .to_string()
+            check_image_in(&program, path, None, &policy, &mut |_| ()).unwrap_err().to_string()
         };
-        assert_eq!(
-            error(Path::new("/nonexistent/x.img")),
-            "opening /nonexistent/x.img"
-        );
+        assert_eq!(error(Path::new("/nonexistent/x.img")), "opening /nonexistent/x.img");
         assert_eq!(error(Path::new("/")), "/ is no file");
         assert_eq!(error(Path::new("/dev/null")), "/dev/null is no file");
         let empty = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(
-            error(empty.path()),
-            format!("{} is empty", empty.path().display())
-        );
+        assert_eq!(error(empty.path()), format!("{} is empty", empty.path().display()));
         let blank = image(&[]);
         let wrong = format!(
             "{} holds no filesystem that can be checked: neither ext2, ext3, ext4, XFS nor btrfs",
@@ -349,14 +310,9 @@ mod tests {
         assert_eq!(error(blank.path()), wrong);
         let mut missing = CheckPolicy::default();
         missing.tools.xfs_repair = Some("/nonexistent/xfs_repair".into());
-        let error = check_image_in(
-            &program,
-            image(&[(0, b"XFSB")]).path(),
-            None,
-            &missing,
-            &mut |_| (),
-        )
-        .unwrap_err();
+        let error =
+            check_image_in(&program, image(&[(0, b"XFSB")]).path(), None, &missing, &mut |_| ())
+                .unwrap_err();
         assert_eq!(
             error.to_string(),
             "/nonexistent/xfs_repair is not there: `checks.tools.xfs_repair` names it"

@@ -67,11 +67,8 @@ fn only_reads(command: &Command) -> bool {
 
 async fn run_command(args: &Args) -> Result<ExitCode, Error> {
     let out = Printer::new(args);
-    let connect = || async {
-        Client::connect(&args.socket, args.timeout)
-            .await
-            .map_err(Error::Client)
-    };
+    let connect =
+        || async { Client::connect(&args.socket, args.timeout).await.map_err(Error::Client) };
     match &args.command {
         Command::Status(status) => return status::run(&out, args, status).await,
         Command::Drives { id: None } => {
@@ -81,40 +78,24 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             })?;
         }
         Command::Drives { id: Some(id) }
-        | Command::Drive {
-            id,
-            history: false,
-            attributes: false,
-        } => {
+        | Command::Drive { id, history: false, attributes: false } => {
             let client = connect().await?;
             let answer = by_name(&client, id, async |id| client.drive(id).await).await?;
-            out.show("Drive", &answer, || {
-                render::drives::one(&answer, &out.screen)
-            })?;
+            out.show("Drive", &answer, || render::drives::one(&answer, &out.screen))?;
         }
-        Command::Drive {
-            id, history: true, ..
-        } => {
+        Command::Drive { id, history: true, .. } => {
             let answer = connect().await?.smart_history(id).await?;
             out.show("SmartHistory", &answer, || {
                 render::smart::history::text(&answer, &out.screen)
             })?;
         }
-        Command::Drive {
-            id,
-            attributes: true,
-            ..
-        } => {
+        Command::Drive { id, attributes: true, .. } => {
             let answer = connect().await?.drive(id).await?;
-            out.show("Drive", &answer, || {
-                render::smart::attributes(&answer, &out.screen)
-            })?;
+            out.show("Drive", &answer, || render::smart::attributes(&answer, &out.screen))?;
         }
-        Command::SelfTest {
-            drive,
-            kind,
-            no_wait,
-        } => return self_test(&out, &connect().await?, drive, *kind, *no_wait).await,
+        Command::SelfTest { drive, kind, no_wait } => {
+            return self_test(&out, &connect().await?, drive, *kind, *no_wait).await;
+        }
         Command::Volumes { stale: true, .. } => {
             let answer = connect().await?.attachments("", "", true).await?;
             out.show("ListAttachmentsResponse", &answer, || {
@@ -133,9 +114,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         Command::Volumes { id: Some(id), .. } | Command::Volume { id } => {
             let client = connect().await?;
             let answer = by_name(&client, id, async |id| client.volume(id).await).await?;
-            out.show("Volume", &answer, || {
-                render::volumes::one(&answer, &out.screen)
-            })?;
+            out.show("Volume", &answer, || render::volumes::one(&answer, &out.screen))?;
         }
         Command::Findings(args) => return findings::list(&out, &connect().await?, args).await,
         Command::Explain { id: words } => {
@@ -146,27 +125,17 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             for run in answer.checks.iter_mut().flat_map(|check| &mut check.runs) {
                 run.output.clear();
             }
-            out.show("Explanation", &answer, || {
-                render::explain::tree(&answer, &out.screen)
-            })?;
+            out.show("Explanation", &answer, || render::explain::tree(&answer, &out.screen))?;
         }
         Command::Watch(watch) => return watch::run(&out, args, watch).await,
-        Command::Ack {
-            finding,
-            note,
-            repaired,
-            yes,
-        } => {
+        Command::Ack { finding, note, repaired, yes } => {
             let note = (note.as_str(), *repaired);
             return findings::acknowledge(&out, &connect().await?, finding, note, *yes).await;
         }
         Command::Unack { finding, yes } => {
             return findings::unacknowledge(&out, &connect().await?, finding, *yes).await;
         }
-        Command::FormatAuthorize {
-            volume: Some(volume),
-            revoke,
-        } => {
+        Command::FormatAuthorize { volume: Some(volume), revoke } => {
             let answer = connect().await?.authorize_format(volume, *revoke).await?;
             out.show("FormatAuthorization", &answer, || {
                 render::formatting::one(&answer, &out.screen)
@@ -179,15 +148,13 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             })?;
         }
         Command::Check(check) => {
-            return self::check(&out, connect, check)
-                .await
-                .or_else(|error| match error {
-                    Error::Output(error) => Err(Error::Output(error)),
-                    error => {
-                        complain(&with_causes(&error));
-                        Ok(ExitCode::from(check::EXIT_PREVENTED))
-                    }
-                });
+            return self::check(&out, connect, check).await.or_else(|error| match error {
+                Error::Output(error) => Err(Error::Output(error)),
+                error => {
+                    complain(&with_causes(&error));
+                    Ok(ExitCode::from(check::EXIT_PREVENTED))
+                }
+            });
         }
         Command::Checks { what } => check::list(&out, &connect().await?, what.as_deref()).await?,
         Command::Refresh { id } => {
@@ -211,10 +178,9 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             let names = complete::names(words, &args.socket).await;
             print_text(&names)?;
         }
-        Command::Man { dir } => manual::write_pages(dir).map_err(|source| Error::Man {
-            dir: dir.clone(),
-            source,
-        })?,
+        Command::Man { dir } => {
+            manual::write_pages(dir).map_err(|source| Error::Man { dir: dir.clone(), source })?
+        }
         Command::Version => version(&out, args).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -236,19 +202,15 @@ async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<Exi
         })?;
         return Ok(ExitCode::SUCCESS);
     };
-    let Some(reason) = answer
-        .reasons
-        .iter()
-        .find(|reason| reason.name.eq_ignore_ascii_case(wanted))
+    let Some(reason) =
+        answer.reasons.iter().find(|reason| reason.name.eq_ignore_ascii_case(wanted))
     else {
         let names = answer.reasons.iter().map(|reason| reason.name.as_str());
         let hint = did_you_mean(&similar(wanted, names));
         complain(&format!("{}{hint}", UnknownReason(wanted.to_owned())));
         return Ok(ExitCode::from(2));
     };
-    out.show("ReasonText", reason, || {
-        render::reasons::one(reason, &out.screen)
-    })?;
+    out.show("ReasonText", reason, || render::reasons::one(reason, &out.screen))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -264,9 +226,7 @@ where
         (Some(target), _) => check::run(out, &connect().await?, args, target).await,
         (None, Some(id)) => {
             let answer = connect().await?.cancel_check(id).await?;
-            out.show("Check", &answer, || {
-                format!("check {} is being cancelled\n", answer.id)
-            })?;
+            out.show("Check", &answer, || format!("check {} is being cancelled\n", answer.id))?;
             Ok(ExitCode::SUCCESS)
         }
         // clap requires one of the three.
@@ -292,10 +252,7 @@ async fn clean_up(
     out.show("ForceCleanupResponse", &answer, || {
         render::attachments::cleanup(&answer, volume, yes, &out.screen)
     })?;
-    let all_done = answer
-        .steps
-        .iter()
-        .all(|step| step.state() == wire::cleanup_step::State::Done);
+    let all_done = answer.steps.iter().all(|step| step.state() == wire::cleanup_step::State::Done);
     Ok(status_of(yes && !all_done))
 }
 
@@ -316,17 +273,13 @@ async fn self_test(
         let progress = test.update(&now, test.started.elapsed());
         if !out.json && shown.as_ref() != Some(&progress) {
             let first = !shown.as_ref().is_some_and(SelfTestProgress::has_started);
-            print_text(&render::smart::self_test::line(
-                &progress, first, kind, &now,
-            ))?;
+            print_text(&render::smart::self_test::line(&progress, first, kind, &now))?;
         }
         let over = progress.is_finished() || no_wait && progress.has_started();
         if over && out.json {
             out.show(
                 "SelfTests",
-                &now.smart
-                    .and_then(|smart| smart.self_tests)
-                    .unwrap_or_default(),
+                &now.smart.and_then(|smart| smart.self_tests).unwrap_or_default(),
                 String::new,
             )?;
         }
@@ -373,12 +326,7 @@ fn analyze(out: &Printer, what: &Analyze) -> Result<ExitCode, Error> {
                 analyze::smart::exit_status,
             )
         }
-        Analyze::Fsck {
-            filesystem,
-            mode,
-            exit_status,
-            files,
-        } => {
+        Analyze::Fsck { filesystem, mode, exit_status, files } => {
             let sources = sources(files);
             let answer = match analyze::fsck(*filesystem, mode.model(), exit_status, &sources) {
                 Ok(answer) => answer,
@@ -410,11 +358,7 @@ fn analyze_each<T: serde::Serialize, E: std::fmt::Display>(
         match result {
             Ok(answer) => out.show_line(&answer, |answer| text(answer, &out.screen))?,
             Err(error) => {
-                let answer = Unreadable {
-                    file: source.name(),
-                    error: error.to_string(),
-                    health,
-                };
+                let answer = Unreadable { file: source.name(), error: error.to_string(), health };
                 out.show_line(&answer, render::kernel_log::unreadable)?;
             }
         }
@@ -451,10 +395,7 @@ async fn version(out: &Printer, args: &Args) -> Result<(), Error> {
     } else {
         let daemon =
             daemon.map(|node| format!("diskvitalsd {} (API {})", node.version, node.api_revision));
-        format!(
-            "diskvitals {client}\n{}\n",
-            daemon.unwrap_or_else(|error| error.to_string())
-        )
+        format!("diskvitals {client}\n{}\n", daemon.unwrap_or_else(|error| error.to_string()))
     };
     print_text(&text)
 }

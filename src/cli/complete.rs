@@ -191,12 +191,8 @@ fn takes_value(option: &Arg) -> bool {
 
 fn kind(command: &str, argument: &str) -> Option<Kind> {
     Some(match (command, argument) {
-        ("ack", "finding") => Kind::Finding {
-            acknowledged: Some(false),
-        },
-        ("unack", "finding") => Kind::Finding {
-            acknowledged: Some(true),
-        },
+        ("ack", "finding") => Kind::Finding { acknowledged: Some(false) },
+        ("unack", "finding") => Kind::Finding { acknowledged: Some(true) },
         ("findings", "id") => Kind::Finding { acknowledged: None },
         ("drive" | "drives", "id") | (_, "drive") => Kind::Drive,
         ("volume" | "volumes", "id") | ("check", "target") | (_, "volume") => Kind::Volume,
@@ -216,10 +212,7 @@ async fn live_names(client: &Client, request: &Request) -> Result<Vec<String>, C
         let drives = client.drives().await?.drives;
         names.extend(drives.into_iter().flat_map(|drive| drive_names(drive, all)));
     }
-    if matches!(
-        kind,
-        Kind::Volume | Kind::Thing | Kind::Finding { .. } | Kind::Check
-    ) {
+    if matches!(kind, Kind::Volume | Kind::Thing | Kind::Finding { .. } | Kind::Check) {
         let volumes = client.volumes().await?.volumes;
         names.extend(volumes.into_iter().flat_map(|it| volume_names(it, all)));
     }
@@ -294,11 +287,7 @@ mod tests {
             ("diskvitals findings --drive sd", Kind::Drive, "sd"),
             ("diskvitals findings --drive=sd", Kind::Drive, "sd"),
             ("diskvitals findings --reason P", Kind::Reason, "P"),
-            (
-                "diskvitals findings --severity bad --volume ",
-                Kind::Volume,
-                "",
-            ),
+            ("diskvitals findings --severity bad --volume ", Kind::Volume, ""),
             ("diskvitals reasons P", Kind::Reason, "P"),
             ("diskvitals check --freeze /", Kind::Volume, "/"),
             ("diskvitals check --cancel ", Kind::Check, ""),
@@ -341,10 +330,7 @@ mod tests {
     fn the_scripts_ask_for_names() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let script = String::from_utf8(script(shell)).expect("text");
-            assert!(
-                script.contains("diskvitals") && script.contains(" complete -- "),
-                "{shell}"
-            );
+            assert!(script.contains("diskvitals") && script.contains(" complete -- "), "{shell}");
             assert!(!script.contains("_default'"), "{shell}");
         }
     }

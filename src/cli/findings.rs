@@ -48,10 +48,7 @@ pub(crate) async fn list(
 ) -> Result<ExitCode, Error> {
     let Some(word) = &args.id else {
         let findings = filtered(client, args, client.findings(args.all).await?.findings).await?;
-        let answer = wire::ListFindingsResponse {
-            findings,
-            ..Default::default()
-        };
+        let answer = wire::ListFindingsResponse { findings, ..Default::default() };
         // Without findings, it matters whether all is known.
         let health = match answer.findings.is_empty() && !out.json {
             true => client.node().await?.health(),
@@ -67,26 +64,21 @@ pub(crate) async fn list(
     };
     let all = client.findings(true).await?.findings;
     match select(client, word, all).await? {
-        Selection::One(finding) => out.show("Finding", &*finding, || {
-            render::findings::one(&finding, &out.screen)
-        })?,
+        Selection::One(finding) => {
+            out.show("Finding", &*finding, || render::findings::one(&finding, &out.screen))?
+        }
         Selection::About { mut findings, .. } => {
             findings.retain(|finding| args.all || finding.cleared.is_none());
             let mut findings = filtered(client, args, findings).await?;
             render::findings::sort_lowest_first(&mut findings);
-            let answer = wire::ListFindingsResponse {
-                findings,
-                ..Default::default()
-            };
-            out.show("ListFindingsResponse", &answer, || {
-                match answer.findings.as_slice() {
-                    [] => render::findings::table(&[], &out.screen),
-                    findings => findings
-                        .iter()
-                        .map(|it| render::findings::one(it, &out.screen))
-                        .collect::<Vec<_>>()
-                        .join("\n"),
-                }
+            let answer = wire::ListFindingsResponse { findings, ..Default::default() };
+            out.show("ListFindingsResponse", &answer, || match answer.findings.as_slice() {
+                [] => render::findings::table(&[], &out.screen),
+                findings => findings
+                    .iter()
+                    .map(|it| render::findings::one(it, &out.screen))
+                    .collect::<Vec<_>>()
+                    .join("\n"),
             })?;
         }
     }
@@ -102,15 +94,11 @@ async fn filtered(
     for wanted in &args.filter.reason {
         known_reason(wanted, &findings)?;
     }
-    let mut kept = filter::Resolved::ask(client, &args.filter)
-        .await?
-        .keep(findings);
+    let mut kept = filter::Resolved::ask(client, &args.filter).await?.keep(findings);
     let begun = |finding: &wire::Finding, after: Timestamp| {
         let cleared = finding.cleared.as_ref().and_then(|it| it.time.as_ref());
         let times = finding.since.as_ref().into_iter().chain(cleared);
-        times
-            .filter_map(screen::timestamp)
-            .any(|time| time >= after)
+        times.filter_map(screen::timestamp).any(|time| time >= after)
     };
     kept.retain(|finding| args.since.is_none_or(|since| begun(finding, since.time())));
     Ok(kept)
@@ -137,18 +125,13 @@ async fn select(client: &Client, word: &str, all: Vec<wire::Finding>) -> Result<
     if let Some(finding) = all.iter().find(|finding| finding.id == word) {
         return Ok(Selection::One(Box::new(finding.clone())));
     }
-    let prefixed: Vec<&wire::Finding> = all
-        .iter()
-        .filter(|finding| !word.is_empty() && finding.id.starts_with(word))
-        .collect();
+    let prefixed: Vec<&wire::Finding> =
+        all.iter().filter(|finding| !word.is_empty() && finding.id.starts_with(word)).collect();
     let ambiguous = |mut candidates: String, thing: Option<&str>| {
         if let Some(thing) = thing {
             candidates.push_str(&format!(", and {thing}, whose serial ends with it"));
         }
-        Error::AmbiguousFinding {
-            prefix: word.to_owned(),
-            candidates,
-        }
+        Error::AmbiguousFinding { prefix: word.to_owned(), candidates }
     };
     match client.explain(word).await {
         Ok(explained) => {
@@ -177,9 +160,8 @@ async fn select(client: &Client, word: &str, all: Vec<wire::Finding>) -> Result<
 }
 
 fn selected(explained: &wire::Explanation, all: &[wire::Finding]) -> Selection {
-    let (found, left_out): (Vec<_>, Vec<_>) = about(explained, all)
-        .into_iter()
-        .partition(|(_, obstacle)| obstacle.is_none());
+    let (found, left_out): (Vec<_>, Vec<_>) =
+        about(explained, all).into_iter().partition(|(_, obstacle)| obstacle.is_none());
     Selection::About {
         findings: found.into_iter().map(|(finding, _)| finding).collect(),
         left_out: left_out.into_iter().filter_map(|(_, why)| why).collect(),
@@ -208,10 +190,7 @@ pub(super) fn obstacle(
     let counts = |of: &wire::Finding| {
         of.cleared.is_none() && of.acknowledged.is_none() && of.severity() > wire::Severity::Info
     };
-    let others = volume
-        .drive_ids
-        .iter()
-        .filter(|id| !named.contains(id.as_str()));
+    let others = volume.drive_ids.iter().filter(|id| !named.contains(id.as_str()));
     let failing = others.filter(|id| {
         all.iter().any(|other| {
             counts(other)
@@ -303,10 +282,7 @@ async fn change(
     let selection = match select(client, word, all).await {
         // Whether it exists and may be changed is for the daemon to say.
         Err(Error::Client(error)) if error.is_not_found() && is_finding_id(word) => {
-            Selection::One(Box::new(wire::Finding {
-                id: word.to_owned(),
-                ..Default::default()
-            }))
+            Selection::One(Box::new(wire::Finding { id: word.to_owned(), ..Default::default() }))
         }
         selected => selected?,
     };
@@ -316,9 +292,7 @@ async fn change(
                 return Err(Error::FindingCleared(finding.id));
             }
             let answer = change.apply(client, &finding).await?;
-            out.show("Finding", &answer, || {
-                render::findings::one(&answer, &out.screen)
-            })?;
+            out.show("Finding", &answer, || render::findings::one(&answer, &out.screen))?;
             return Ok(ExitCode::SUCCESS);
         }
         Selection::About { findings, left_out } => (findings, left_out),
@@ -334,22 +308,14 @@ async fn change(
         return Ok(ExitCode::from(EXIT_USAGE));
     }
     let (changed, failed) = apply_all(client, &findings, change).await?;
-    let answer = wire::ListFindingsResponse {
-        findings: changed,
-        ..Default::default()
-    };
-    out.show("ListFindingsResponse", &answer, || {
-        match (answer.findings.len() as u64, change) {
-            (0, _) => String::new(),
-            (count, Change::Acknowledge { .. }) => {
-                format!("acknowledged {}\n", counted(count, "finding"))
-            }
-            (count, Change::Unacknowledge) => {
-                format!(
-                    "withdrew the acknowledgement of {}\n",
-                    counted(count, "finding")
-                )
-            }
+    let answer = wire::ListFindingsResponse { findings: changed, ..Default::default() };
+    out.show("ListFindingsResponse", &answer, || match (answer.findings.len() as u64, change) {
+        (0, _) => String::new(),
+        (count, Change::Acknowledge { .. }) => {
+            format!("acknowledged {}\n", counted(count, "finding"))
+        }
+        (count, Change::Unacknowledge) => {
+            format!("withdrew the acknowledgement of {}\n", counted(count, "finding"))
         }
     })?;
     Ok(ExitCode::from(u8::from(failed)))
@@ -392,12 +358,8 @@ async fn apply_all(
 ) -> Result<(Vec<wire::Finding>, bool), Error> {
     let (mut changed, mut failed) = (Vec::new(), false);
     for listed in findings {
-        let name = format!(
-            "{} {} of {}",
-            listed.id,
-            listed.reason,
-            render::findings::subject(listed)
-        );
+        let name =
+            format!("{} {} of {}", listed.id, listed.reason, render::findings::subject(listed));
         match change.apply(client, listed).await {
             Ok(now) => {
                 if (now.severity, now.status) != (listed.severity, listed.status) {
@@ -442,20 +404,13 @@ async fn confirmed(count: usize, change: Change<'_>) -> Result<bool, Error> {
 
 fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
-    chars
-        .next()
-        .map(|first| first.to_ascii_uppercase())
-        .into_iter()
-        .chain(chars)
-        .collect()
+    chars.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(chars).collect()
 }
 
 fn write_stderr(text: &str) {
     let mut error = io::stderr();
     // The error cannot be reported on an unwritable standard error.
-    let _ = error
-        .write_all(Shown::screen(text).as_str().as_bytes())
-        .and_then(|()| error.flush());
+    let _ = error.write_all(Shown::screen(text).as_str().as_bytes()).and_then(|()| error.flush());
 }
 
 #[cfg(test)]

@@ -40,11 +40,7 @@ pub(crate) enum JsonError {
 /// `message` is the message's name in diskvitals.v1.
 pub(crate) fn pretty(message: &str, value: &impl Message) -> Result<String, JsonError> {
     let mut bytes = Vec::new();
-    serialize(
-        message,
-        value,
-        &mut serde_json::Serializer::pretty(&mut bytes),
-    )?;
+    serialize(message, value, &mut serde_json::Serializer::pretty(&mut bytes))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -58,10 +54,8 @@ pub(crate) fn compact(message: &str, value: &impl Message) -> Result<String, Jso
 /// The message as a value, to be joined with others.
 pub(crate) fn value(message: &str, value: &impl Message) -> Result<serde_json::Value, JsonError> {
     let text = compact(message, value)?;
-    serde_json::from_str(&text).map_err(|source| JsonError::Serialize {
-        message: message.to_owned(),
-        source,
-    })
+    serde_json::from_str(&text)
+        .map_err(|source| JsonError::Serialize { message: message.to_owned(), source })
 }
 
 /// Reads a message from its canonical JSON. Fields that this version does not know are skipped.
@@ -70,15 +64,12 @@ pub(crate) fn parse<M: Message + Default>(
     value: serde_json::Value,
 ) -> Result<M, JsonError> {
     let options = DeserializeOptions::new().deny_unknown_fields(false);
-    let dynamic = DynamicMessage::deserialize_with_options(descriptor(message)?, value, &options)
-        .map_err(|source| JsonError::Deserialize {
-        message: message.to_owned(),
-        source,
-    })?;
-    dynamic.transcode_to().map_err(|source| JsonError::Decode {
-        message: message.to_owned(),
-        source,
-    })
+    let dynamic =
+        DynamicMessage::deserialize_with_options(descriptor(message)?, value, &options)
+            .map_err(|source| JsonError::Deserialize { message: message.to_owned(), source })?;
+    dynamic
+        .transcode_to()
+        .map_err(|source| JsonError::Decode { message: message.to_owned(), source })
 }
 
 pub(crate) fn descriptor(message: &str) -> Result<MessageDescriptor, JsonError> {
@@ -103,18 +94,12 @@ where
     &'a mut S: serde::Serializer<Error = serde_json::Error>,
 {
     let dynamic = DynamicMessage::decode(descriptor(message)?, value.encode_to_vec().as_slice())
-        .map_err(|source| JsonError::Decode {
-            message: message.to_owned(),
-            source,
-        })?;
+        .map_err(|source| JsonError::Decode { message: message.to_owned(), source })?;
     let options = SerializeOptions::new().skip_default_fields(false);
     dynamic
         .serialize_with_options(serializer, &options)
         .map(|_| ())
-        .map_err(|source| JsonError::Serialize {
-            message: message.to_owned(),
-            source,
-        })
+        .map_err(|source| JsonError::Serialize { message: message.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -124,10 +109,7 @@ mod tests {
 
     #[test]
     fn defaults_are_emitted_and_large_numbers_are_strings() {
-        let capacity = wire::Capacity {
-            total_bytes: 1 << 60,
-            total_inodes: 0,
-        };
+        let capacity = wire::Capacity { total_bytes: 1 << 60, total_inodes: 0 };
         assert_eq!(
             compact("Capacity", &capacity).unwrap(),
             r#"{"totalBytes":"1152921504606846976","totalInodes":"0"}"#

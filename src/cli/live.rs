@@ -78,11 +78,7 @@ impl Poller {
                 }
             }
         });
-        Poller {
-            answers,
-            wake,
-            task,
-        }
+        Poller { answers, wake, task }
     }
 }
 
@@ -201,12 +197,7 @@ pub(crate) async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
     let screen = FullScreen::enter().map_err(Error::Output)?;
     let mut due: Option<Instant> = None;
     loop {
-        let Signals {
-            terminate,
-            interrupt,
-            hangup,
-            resized,
-        } = &mut signals;
+        let Signals { terminate, interrupt, hangup, resized } = &mut signals;
         let is_changed = tokio::select! {
             update = feed.next() => match update {
                 Update::Connected(client) => {

@@ -14,22 +14,13 @@ type Examples = &'static [(&'static str, &'static str)];
 
 const USUAL: Exit = &[
     (0, "done"),
-    (
-        1,
-        "failed: no daemon, no such thing, refused, no permission",
-    ),
+    (1, "failed: no daemon, no such thing, refused, no permission"),
     (2, "wrong usage"),
 ];
 const STATUS: Exit = &[
-    (
-        0,
-        "done; with --exit-code and --format nagios: good; with --format checkmk: always",
-    ),
+    (0, "done; with --exit-code and --format nagios: good; with --format checkmk: always"),
     (1, "failed; with --exit-code and --format nagios: warning"),
-    (
-        2,
-        "wrong usage; with --exit-code and --format nagios: critical",
-    ),
+    (2, "wrong usage; with --exit-code and --format nagios: critical"),
     (
         3,
         "with --exit-code and --format nagios: unknown, also without a daemon, after a time-out and for wrong usage",
@@ -37,23 +28,14 @@ const STATUS: Exit = &[
 ];
 const ACK: Exit = &[
     (0, "done, or nothing to do"),
-    (
-        1,
-        "failed, or one of the findings has become worse and was not acknowledged",
-    ),
-    (
-        2,
-        "wrong usage, or not confirmed: without a terminal, --yes is needed for a thing",
-    ),
+    (1, "failed, or one of the findings has become worse and was not acknowledged"),
+    (2, "wrong usage, or not confirmed: without a terminal, --yes is needed for a thing"),
 ];
 const CHECK: Exit = &[
     (0, "clean (with --no-wait: queued)"),
     (1, "suspected or corrupted"),
     (2, "wrong usage"),
-    (
-        3,
-        "inconclusive, failed, not started, or not followed to its end",
-    ),
+    (3, "inconclusive, failed, not started, or not followed to its end"),
     (130, "interrupted"),
 ];
 const REPORT: Exit = &[
@@ -63,10 +45,7 @@ const REPORT: Exit = &[
 ];
 const BUNDLE: Exit = &[
     (0, "written, also if something is missing in it"),
-    (
-        1,
-        "failed: no daemon, not writable, or the file exists (--force replaces it)",
-    ),
+    (1, "failed: no daemon, not writable, or the file exists (--force replaces it)"),
     (2, "wrong usage"),
 ];
 const SELF_TEST: Exit = &[
@@ -75,26 +54,17 @@ const SELF_TEST: Exit = &[
     (2, "wrong usage"),
     (130, "interrupted; the drive continues the test"),
 ];
-const CLEANUP: Exit = &[
-    (0, "done or printed"),
-    (1, "refused, or a step failed"),
-    (2, "wrong usage"),
-];
+const CLEANUP: Exit =
+    &[(0, "done or printed"), (1, "refused, or a step failed"), (2, "wrong usage")];
 const ANALYZE: Exit = &[
     (0, "all files were read, with any result"),
     (1, "a file could not be read"),
     (2, "wrong usage"),
-    (
-        3,
-        "a file has nothing that was understood, or nothing that allows a verdict",
-    ),
+    (3, "a file has nothing that was understood, or nothing that allows a verdict"),
 ];
 
 const ANALYZE_KERNEL_LOG: Exit = &[
-    (
-        0,
-        "all files were read and understood, with or without errors in them",
-    ),
+    (0, "all files were read and understood, with or without errors in them"),
     (1, "a file could not be read"),
     (2, "wrong usage"),
     (
@@ -139,10 +109,7 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
         "drives",
         &[
             ("diskvitals drives", "All drives, also removed ones"),
-            (
-                "diskvitals drives -o json",
-                "The same as canonical protobuf JSON",
-            ),
+            ("diskvitals drives -o json", "The same as canonical protobuf JSON"),
         ],
         USUAL,
     ),
@@ -150,24 +117,15 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
         "drive",
         &[
             ("diskvitals drive sda", "One drive in full"),
-            (
-                "diskvitals drive sda --history",
-                "How its deciding attributes have changed",
-            ),
+            ("diskvitals drive sda --history", "How its deciding attributes have changed"),
         ],
         USUAL,
     ),
     (
         "self-test",
         &[
-            (
-                "diskvitals self-test sda short",
-                "Tests a sample and waits: minutes",
-            ),
-            (
-                "diskvitals self-test sda long --no-wait",
-                "Starts a test of the whole medium",
-            ),
+            ("diskvitals self-test sda short", "Tests a sample and waits: minutes"),
+            ("diskvitals self-test sda long --no-wait", "Starts a test of the whole medium"),
         ],
         SELF_TEST,
     ),
@@ -175,10 +133,7 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
         "volumes",
         &[
             ("diskvitals volumes", "All filesystems and CSI volumes"),
-            (
-                "diskvitals volumes --stale",
-                "Mounts that no pod still uses",
-            ),
+            ("diskvitals volumes --stale", "Mounts that no pod still uses"),
         ],
         USUAL,
     ),
@@ -193,36 +148,21 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
     (
         "findings",
         &[
-            (
-                "diskvitals findings --severity bad --since 2d",
-                "What became bad within two days",
-            ),
+            ("diskvitals findings --severity bad --since 2d", "What became bad within two days"),
             (
                 "diskvitals findings --all --drive sda",
                 "Everything about a drive, cleared findings too",
             ),
-            (
-                "diskvitals findings 1f3a",
-                "One finding in full, by the begin of its id",
-            ),
+            ("diskvitals findings 1f3a", "One finding in full, by the begin of its id"),
         ],
         USUAL,
     ),
     (
         "explain",
         &[
-            (
-                "diskvitals explain sda",
-                "A drive, what is on it, and what to do",
-            ),
-            (
-                "diskvitals explain shop/db-0",
-                "A pod's volumes down to their drives",
-            ),
-            (
-                "diskvitals explain ./data/orders.ibd",
-                "The volume that holds a file",
-            ),
+            ("diskvitals explain sda", "A drive, what is on it, and what to do"),
+            ("diskvitals explain shop/db-0", "A pod's volumes down to their drives"),
+            ("diskvitals explain ./data/orders.ibd", "The volume that holds a file"),
             ("diskvitals explain slot 05", "The drive in a slot"),
         ],
         USUAL,
@@ -260,28 +200,16 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
     (
         "unack",
         &[
-            (
-                "diskvitals unack 1f3a",
-                "One finding, by the begin of its id",
-            ),
-            (
-                "diskvitals unack sda",
-                "All acknowledged findings of a drive, after a question",
-            ),
+            ("diskvitals unack 1f3a", "One finding, by the begin of its id"),
+            ("diskvitals unack sda", "All acknowledged findings of a drive, after a question"),
         ],
         ACK,
     ),
     (
         "check",
         &[
-            (
-                "diskvitals check /srv/db",
-                "Checks a mounted filesystem without writing to it",
-            ),
-            (
-                "diskvitals check --image disk.img",
-                "Checks a file, without a daemon",
-            ),
+            ("diskvitals check /srv/db", "Checks a mounted filesystem without writing to it"),
+            ("diskvitals check --image disk.img", "Checks a file, without a daemon"),
         ],
         CHECK,
     ),
@@ -304,10 +232,7 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
     (
         "cleanup",
         &[
-            (
-                "diskvitals cleanup pvc-1",
-                "Prints the steps and changes nothing",
-            ),
+            ("diskvitals cleanup pvc-1", "Prints the steps and changes nothing"),
             (
                 "diskvitals cleanup pvc-1 --yes --lazy",
                 "Executes them although the device does not respond",
@@ -318,10 +243,7 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
     (
         "format-authorize",
         &[
-            (
-                "diskvitals format-authorize",
-                "Lists the permissions that can still be used",
-            ),
+            ("diskvitals format-authorize", "Lists the permissions that can still be used"),
             (
                 "diskvitals format-authorize fast-1",
                 "Permits one format of the device of a static volume",
@@ -333,24 +255,15 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
         "reasons",
         &[
             ("diskvitals reasons", "All reasons"),
-            (
-                "diskvitals reasons PendingSectors",
-                "One reason: its meaning, and what to do",
-            ),
+            ("diskvitals reasons PendingSectors", "One reason: its meaning, and what to do"),
         ],
         USUAL,
     ),
     (
         "report",
         &[
-            (
-                "diskvitals report > report.txt",
-                "As text, for a mail or a ticket",
-            ),
-            (
-                "diskvitals report --html report.html",
-                "As one self-contained page",
-            ),
+            ("diskvitals report > report.txt", "As text, for a mail or a ticket"),
+            ("diskvitals report --html report.html", "As one self-contained page"),
             (
                 "diskvitals report --from node7.tar.gz --html node7.html",
                 "Of a support bundle, without a daemon",
@@ -361,14 +274,8 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
     (
         "bundle",
         &[
-            (
-                "diskvitals bundle node7.tar.gz",
-                "Everything that the daemon knows, in one file",
-            ),
-            (
-                "diskvitals bundle --redact node7.tar.gz",
-                "Without serial numbers",
-            ),
+            ("diskvitals bundle node7.tar.gz", "Everything that the daemon knows, in one file"),
+            ("diskvitals bundle --redact node7.tar.gz", "Without serial numbers"),
         ],
         BUNDLE,
     ),
@@ -379,20 +286,14 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
                 "dmesg | diskvitals analyze kernel-log",
                 "Finds errors in the kernel log of this machine",
             ),
-            (
-                "diskvitals analyze smart sda.json",
-                "Evaluates the output of smartctl -j -x",
-            ),
+            ("diskvitals analyze smart sda.json", "Evaluates the output of smartctl -j -x"),
         ],
         ANALYZE,
     ),
     (
         "analyze kernel-log",
         &[
-            (
-                "journalctl -k -o short-iso | diskvitals analyze kernel-log",
-                "Reads standard input",
-            ),
+            ("journalctl -k -o short-iso | diskvitals analyze kernel-log", "Reads standard input"),
             (
                 "diskvitals analyze kernel-log -o json dmesg.txt kern.log.1.gz",
                 "One line of JSON for each file",
@@ -403,10 +304,7 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
     (
         "analyze smart",
         &[
-            (
-                "smartctl -j -x /dev/sda | diskvitals analyze smart",
-                "Reads standard input",
-            ),
+            ("smartctl -j -x /dev/sda | diskvitals analyze smart", "Reads standard input"),
             (
                 "diskvitals analyze smart --config diskvitals.toml sda.json sdb.json",
                 "With the limits of a configuration",
@@ -442,10 +340,7 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
     (
         "man",
         &[
-            (
-                "diskvitals man /usr/local/share/man/man1",
-                "Writes all pages to a directory",
-            ),
+            ("diskvitals man /usr/local/share/man/man1", "Writes all pages to a directory"),
             ("diskvitals man", "Writes them to the working directory"),
         ],
         USUAL,
@@ -453,32 +348,19 @@ const COMMANDS: &[(&str, Examples, Exit)] = &[
     (
         "version",
         &[
-            (
-                "diskvitals version",
-                "The versions of this program and of the daemon",
-            ),
+            ("diskvitals version", "The versions of this program and of the daemon"),
             ("diskvitals version -o json", "The same as JSON"),
         ],
         USUAL,
     ),
 ];
 
-const RELATED: [&str; 4] = [
-    "diskvitals(1)",
-    "diskvitals.toml(5)",
-    "diskvitalsd(8)",
-    "diskvitals-csi(8)",
-];
+const RELATED: [&str; 4] =
+    ["diskvitals(1)", "diskvitals.toml(5)", "diskvitalsd(8)", "diskvitals-csi(8)"];
 
 fn page(words: &str) -> Option<Page> {
     let (_, examples, exit) = COMMANDS.iter().find(|(command, ..)| *command == words)?;
-    Some(Page {
-        section: "1",
-        examples,
-        exit,
-        files: FILES,
-        see_also: &RELATED,
-    })
+    Some(Page { section: "1", examples, exit, files: FILES, see_also: &RELATED })
 }
 
 /// The arguments, with examples and exit statuses in the long help of each command.
@@ -487,10 +369,7 @@ pub(crate) fn command() -> clap::Command {
 }
 
 fn with_help(mut command: clap::Command, words: &str) -> clap::Command {
-    let names: Vec<String> = command
-        .get_subcommands()
-        .map(|it| it.get_name().to_owned())
-        .collect();
+    let names: Vec<String> = command.get_subcommands().map(|it| it.get_name().to_owned()).collect();
     for name in names {
         let below = format!("{words} {name}");
         command = command.mut_subcommand(name, |it| with_help(it, below.trim_start()));

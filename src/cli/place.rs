@@ -65,14 +65,8 @@ fn on_mount(word: &str, path: &HostPath, volume: &wire::Volume) -> String {
         "" | "/" => String::new(),
         root => format!("{root} of "),
     };
-    let fs_type = volume
-        .filesystem
-        .as_ref()
-        .map_or("filesystem", |it| it.r#type.as_str());
-    format!(
-        "{word} is on the mount {} ({bind}{fs_type} on {})",
-        mount.path, volume.source
-    )
+    let fs_type = volume.filesystem.as_ref().map_or("filesystem", |it| it.r#type.as_str());
+    format!("{word} is on the mount {} ({bind}{fs_type} on {})", mount.path, volume.source)
 }
 
 /// The path without links. None: no file has this name.
@@ -108,10 +102,7 @@ async fn real_path(word: &str) -> Option<HostPath> {
 pub fn print_real_path(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let path = PathBuf::from(args.next().unwrap_or_default());
     let absent = |error: &io::Error| {
-        matches!(
-            error.kind(),
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-        )
+        matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
     };
     // Errors cannot be reported on an unwritable standard output: the status says it.
     match path.canonicalize() {
@@ -146,11 +137,7 @@ mod tests {
 
     #[test]
     fn dots_are_resolved_by_text() {
-        for (path, plain) in [
-            ("/srv/./db/../web", "/srv/web"),
-            ("/../a//b/", "/a/b"),
-            ("/", "/"),
-        ] {
+        for (path, plain) in [("/srv/./db/../web", "/srv/web"), ("/../a//b/", "/a/b"), ("/", "/")] {
             assert_eq!(without_dots(Path::new(path)), Path::new(plain));
         }
     }
@@ -164,19 +151,13 @@ mod tests {
         };
         let volume = wire::Volume {
             id: "fs:u".to_owned(),
-            filesystem: Some(wire::Filesystem {
-                r#type: "ext4".to_owned(),
-                ..Default::default()
-            }),
+            filesystem: Some(wire::Filesystem { r#type: "ext4".to_owned(), ..Default::default() }),
             source: "/dev/sda1".to_owned(),
             mounts: vec![mount("/", "/"), mount("/srv/my\\040web", "/web")],
             ..Default::default()
         };
         let line = |path: &str| on_mount("it", &HostPath::from(path), &volume);
-        assert_eq!(
-            line("/etc/fstab"),
-            "it is on the mount / (ext4 on /dev/sda1)"
-        );
+        assert_eq!(line("/etc/fstab"), "it is on the mount / (ext4 on /dev/sda1)");
         assert_eq!(
             line("/srv/my web/a"),
             "it is on the mount /srv/my\\040web (/web of ext4 on /dev/sda1)"

@@ -18,10 +18,7 @@ pub(crate) struct Printer {
 
 impl Printer {
     pub(crate) fn new(args: &Args) -> Printer {
-        Printer {
-            screen: stdout_screen(args.no_color),
-            json: args.output == Output::Json,
-        }
+        Printer { screen: stdout_screen(args.no_color), json: args.output == Output::Json }
     }
 
     pub(crate) fn show(

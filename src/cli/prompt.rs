@@ -19,8 +19,5 @@ pub(crate) async fn agrees(question: &str) -> io::Result<bool> {
         io::stdin().lock().read_line(&mut line).map(|_| line)
     });
     let line = answer.await.map_err(io::Error::other)??;
-    Ok(matches!(
-        line.trim().to_ascii_lowercase().as_str(),
-        "y" | "yes"
-    ))
+    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }

@@ -35,9 +35,7 @@ pub(crate) fn label_value_lines<L: AsRef<str>>(pairs: &[(L, String)]) -> String 
     let shown = || pairs.iter().filter(|(_, value)| !value.is_empty());
     let widths = shown().map(|(label, _)| label.as_ref().len());
     let width = widths.max().unwrap_or(0);
-    shown()
-        .map(|(label, value)| format!("{:width$}  {value}\n", label.as_ref()))
-        .collect()
+    shown().map(|(label, value)| format!("{:width$}  {value}\n", label.as_ref())).collect()
 }
 
 /// One pair for each value, with the label before the first.
@@ -80,11 +78,7 @@ pub(crate) struct Part<'a> {
 
 impl Part<'_> {
     pub(crate) fn new(separator: &str, text: String, tone: Tone) -> Part<'_> {
-        Part {
-            separator,
-            text,
-            tone,
-        }
+        Part { separator, text, tone }
     }
 }
 
@@ -137,9 +131,7 @@ fn painted(run: &mut String, tone: Tone, screen: &Screen) -> String {
 
 /// The end of the indent that leaves most of the line for the text.
 fn fitting_indent<'a>(indent: &'a str, screen: &Screen) -> &'a str {
-    let most = screen
-        .width
-        .map_or(usize::MAX, |width| usize::from(width) / INDENT_SHARE);
+    let most = screen.width.map_or(usize::MAX, |width| usize::from(width) / INDENT_SHARE);
     let cut = indent.len().saturating_sub(most);
     indent.get(cut..).unwrap_or(indent)
 }

@@ -66,11 +66,7 @@ fn write_page(file: &Path, page: &str) -> Result<(), Error> {
         return write_document(page.as_bytes()).map_err(Error::Output);
     }
     write_file(file, page.as_bytes(), None, true)?;
-    complain(&format!(
-        "{} written, {}",
-        file.display(),
-        bytes(page.len() as u64)
-    ));
+    complain(&format!("{} written, {}", file.display(), bytes(page.len() as u64)));
     Ok(())
 }
 

@@ -96,9 +96,7 @@ impl Screen {
     }
 
     fn local(&self, time: Timestamp) -> String {
-        time.to_zoned(self.zone.clone())
-            .strftime("%Y-%m-%d %H:%M:%S")
-            .to_string()
+        time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
     }
 
     /// The present local time.
@@ -109,9 +107,7 @@ impl Screen {
     /// The time since then; none if it is in the future.
     pub(crate) fn since(&self, time: &prost_types::Timestamp) -> std::time::Duration {
         let elapsed = timestamp(time).map(|time| self.now.duration_since(time));
-        elapsed
-            .and_then(|elapsed| elapsed.try_into().ok())
-            .unwrap_or_default()
+        elapsed.and_then(|elapsed| elapsed.try_into().ok()).unwrap_or_default()
     }
 }
 
@@ -180,10 +176,7 @@ pub(crate) fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
 
 /// The value's name without the name of its enum: `DRIVE_KIND_SSD` → `ssd`.
 pub(crate) fn enum_label(name: &str, prefix: &str) -> String {
-    name.strip_prefix(prefix)
-        .unwrap_or(name)
-        .to_ascii_lowercase()
-        .replace('_', " ")
+    name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase().replace('_', " ")
 }
 
 /// Used space in percent: the same figure as in a cause.
@@ -206,19 +199,14 @@ pub(crate) mod tests {
 
     /// Seconds before the test's now.
     pub(crate) fn before(seconds: i64) -> Option<prost_types::Timestamp> {
-        Some(prost_types::Timestamp {
-            seconds: screen(None).now.as_second() - seconds,
-            nanos: 0,
-        })
+        Some(prost_types::Timestamp { seconds: screen(None).now.as_second() - seconds, nanos: 0 })
     }
 
     #[test]
     fn ages_are_words() {
-        let ages: Vec<String> = [
-            -100, 0, 4, 5, 59, 60, 3599, 3600, 86_400, 200_000, 9_000_000,
-        ]
-        .map(|age| screen(None).ago(before(age).as_ref()))
-        .into();
+        let ages: Vec<String> = [-100, 0, 4, 5, 59, 60, 3599, 3600, 86_400, 200_000, 9_000_000]
+            .map(|age| screen(None).ago(before(age).as_ref()))
+            .into();
         let words = [
             "just now",
             "just now",
@@ -240,16 +228,7 @@ pub(crate) mod tests {
     fn spans_have_two_units_at_most() {
         let spans = [0, 59, 60, 130, 3600, 11_100, 86_400, 190_000]
             .map(|seconds| span(std::time::Duration::from_secs(seconds)));
-        let words = [
-            "0 s",
-            "59 s",
-            "1 min",
-            "2 min 10 s",
-            "1 h",
-            "3 h 5 min",
-            "1 d",
-            "2 d 4 h",
-        ];
+        let words = ["0 s", "59 s", "1 min", "2 min 10 s", "1 h", "3 h 5 min", "1 d", "2 d 4 h"];
         assert_eq!(spans, words);
     }
 
@@ -258,15 +237,9 @@ pub(crate) mod tests {
         let mut screen = screen(None);
         screen.zone = TimeZone::fixed(jiff::tz::offset(2));
         for (text, shown) in [
-            (
-                "since 2026-03-01T10:00:00Z: waits",
-                "since 2026-03-01 12:00:00: waits",
-            ),
+            ("since 2026-03-01T10:00:00Z: waits", "since 2026-03-01 12:00:00: waits"),
             ("2026-03-01T10:00:00.123456789Z", "2026-03-01 12:00:00"),
-            (
-                "sd 0:0:0:0 of 1.5 TiB, 2026-03-01",
-                "sd 0:0:0:0 of 1.5 TiB, 2026-03-01",
-            ),
+            ("sd 0:0:0:0 of 1.5 TiB, 2026-03-01", "sd 0:0:0:0 of 1.5 TiB, 2026-03-01"),
             ("ä 12Z", "ä 12Z"),
             ("", ""),
         ] {

@@ -50,18 +50,12 @@ pub(crate) struct SelfTestTracker {
 
 impl SelfTestProgress {
     pub(crate) fn is_finished(&self) -> bool {
-        !matches!(
-            self,
-            SelfTestProgress::Requested | SelfTestProgress::Running(_)
-        )
+        !matches!(self, SelfTestProgress::Requested | SelfTestProgress::Running(_))
     }
 
     /// The drive has started the test.
     pub(crate) fn has_started(&self) -> bool {
-        matches!(
-            self,
-            SelfTestProgress::Running(_) | SelfTestProgress::Finished(_)
-        )
+        matches!(self, SelfTestProgress::Running(_) | SelfTestProgress::Finished(_))
     }
 
     pub(crate) fn has_failed(&self) -> bool {
@@ -147,10 +141,7 @@ pub(crate) fn minutes(tests: &wire::SelfTests, kind: TestKind) -> u32 {
 }
 
 pub(crate) fn self_tests(drive: &wire::Drive) -> Option<&wire::SelfTests> {
-    drive
-        .smart
-        .as_ref()
-        .and_then(|smart| smart.self_tests.as_ref())
+    drive.smart.as_ref().and_then(|smart| smart.self_tests.as_ref())
 }
 
 #[cfg(test)]
@@ -222,18 +213,9 @@ mod tests {
             SelfTestProgress::Running(None),
             "the answer is older than the test"
         );
-        let runs = wire::SelfTests {
-            running_remaining_percent: Some(90),
-            ..begun.clone()
-        };
-        assert_eq!(
-            test.update(&drive(130, runs), SOON),
-            SelfTestProgress::Running(Some(90))
-        );
-        let ended = wire::SelfTests {
-            log: [vec![entry("failed", 11)], log].concat(),
-            ..begun
-        };
+        let runs = wire::SelfTests { running_remaining_percent: Some(90), ..begun.clone() };
+        assert_eq!(test.update(&drive(130, runs), SOON), SelfTestProgress::Running(Some(90)));
+        let ended = wire::SelfTests { log: [vec![entry("failed", 11)], log].concat(), ..begun };
         let progress = test.update(&drive(160, ended), SOON);
         assert_eq!(progress, SelfTestProgress::Finished(entry("failed", 11)));
         assert!(progress.is_finished() && progress.has_failed());
@@ -258,18 +240,12 @@ mod tests {
     #[test]
     fn a_refusal_or_a_start_timeout_ends_the_wait() {
         let mut test = SelfTestTracker::new(&before(), TestKind::Long);
-        let refused = wire::SelfTests {
-            requested: requested(100, false),
-            ..Default::default()
-        };
+        let refused = wire::SelfTests { requested: requested(100, false), ..Default::default() };
         assert_eq!(
             test.update(&drive(50, refused), SOON),
             SelfTestProgress::Refused("words".into())
         );
-        assert_eq!(
-            test.update(&before(), START_TIMEOUT + SOON),
-            SelfTestProgress::NotStarted
-        );
+        assert_eq!(test.update(&before(), START_TIMEOUT + SOON), SelfTestProgress::NotStarted);
     }
 
     #[test]
@@ -289,17 +265,8 @@ mod tests {
             test.update(&drive(130, begun.clone()), SHORT_TEST_TIMEOUT + SOON),
             SelfTestProgress::ResultUnknown
         );
-        let runs = wire::SelfTests {
-            running_remaining_percent: Some(10),
-            ..begun.clone()
-        };
-        assert_eq!(
-            test.update(&drive(140, runs), SOON),
-            SelfTestProgress::Running(Some(10))
-        );
-        assert_eq!(
-            test.update(&drive(170, begun), SOON),
-            SelfTestProgress::ResultUnknown
-        );
+        let runs = wire::SelfTests { running_remaining_percent: Some(10), ..begun.clone() };
+        assert_eq!(test.update(&drive(140, runs), SOON), SelfTestProgress::Running(Some(10)));
+        assert_eq!(test.update(&drive(170, begun), SOON), SelfTestProgress::ResultUnknown);
     }
 }

@@ -34,13 +34,7 @@ impl Answers {
             client.findings(false),
             client.causes(),
         )?;
-        Ok(Answers {
-            node,
-            drives,
-            volumes,
-            findings,
-            causes,
-        })
+        Ok(Answers { node, drives, volumes, findings, causes })
     }
 
     fn view(&self) -> StatusView<'_> {
@@ -118,14 +112,12 @@ async fn monitoring(args: &Args, format: MonitoringFormat) -> Result<ExitCode, E
         answered => answered,
     };
     let (text, status) = match (&answers, format) {
-        (Ok(answers), MonitoringFormat::Nagios) => (
-            nagios::output(&answers.view()),
-            verdict(&answers.view()).exit_code(),
-        ),
-        (Err(error), MonitoringFormat::Nagios) => (
-            nagios::unknown(&with_causes(error)),
-            Verdict::Unknown.exit_code(),
-        ),
+        (Ok(answers), MonitoringFormat::Nagios) => {
+            (nagios::output(&answers.view()), verdict(&answers.view()).exit_code())
+        }
+        (Err(error), MonitoringFormat::Nagios) => {
+            (nagios::unknown(&with_causes(error)), Verdict::Unknown.exit_code())
+        }
         // Each line of a local check has its own state.
         (Ok(answers), MonitoringFormat::Checkmk) => (checkmk::output(&answers.view()), 0),
         (Err(error), MonitoringFormat::Checkmk) => (checkmk::unknown(&with_causes(error)), 0),

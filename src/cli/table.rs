@@ -21,11 +21,7 @@ pub(crate) struct Column {
 }
 
 pub(crate) const fn column(title: &'static str, shrink_to: u16, drop: u8) -> Column {
-    Column {
-        title,
-        min_width: shrink_to,
-        drop_priority: drop,
-    }
+    Column { title, min_width: shrink_to, drop_priority: drop }
 }
 
 /// One cell for each column.
@@ -56,10 +52,7 @@ pub(crate) fn table_rows(
         return Vec::new();
     }
     let all: Vec<usize> = (0..columns.len())
-        .filter(|at| {
-            rows.iter()
-                .any(|row| row.get(*at).is_some_and(|(text, _)| !text.is_empty()))
-        })
+        .filter(|at| rows.iter().any(|row| row.get(*at).is_some_and(|(text, _)| !text.is_empty())))
         .collect();
     let mut shown = all.clone();
     loop {
@@ -127,14 +120,10 @@ fn fit(
     let room = width.saturating_sub(
         COLUMN_GAP * u16::try_from(shown.len().saturating_sub(1)).unwrap_or(u16::MAX),
     );
-    let mut over = widths
-        .iter()
-        .map(|width| u32::from(*width))
-        .sum::<u32>()
-        .saturating_sub(u32::from(room));
-    let mut order: Vec<usize> = (0..shown.len())
-        .filter(|at| columns[shown[*at]].min_width > 0)
-        .collect();
+    let mut over =
+        widths.iter().map(|width| u32::from(*width)).sum::<u32>().saturating_sub(u32::from(room));
+    let mut order: Vec<usize> =
+        (0..shown.len()).filter(|at| columns[shown[*at]].min_width > 0).collect();
     order.sort_by_key(|at| std::cmp::Reverse(columns[shown[*at]].drop_priority));
     for at in order {
         let least = columns[shown[at]].min_width.min(widths[at]);
@@ -170,23 +159,18 @@ fn cut(
 
 fn layout(columns: &[Column], rows: &[Cells], shown: &[usize], screen: &Screen) -> Layout {
     let mut layout = Layout::new();
-    layout
-        .load_style(TableStyle::new())
-        .set_truncation_indicator("…");
+    layout.load_style(TableStyle::new()).set_truncation_indicator("…");
     if screen.color {
         layout.enforce_styling();
     } else {
         layout.force_no_tty();
     }
-    let titles = shown
-        .iter()
-        .map(|at| Cell::new(columns[*at].title).add_attribute(Attribute::Bold));
+    let titles =
+        shown.iter().map(|at| Cell::new(columns[*at].title).add_attribute(Attribute::Bold));
     layout.set_header(Row::from(titles.collect::<Vec<_>>()));
     for row in rows {
-        let cells = shown
-            .iter()
-            .filter_map(|at| row.get(*at))
-            .map(|(text, tone)| cell(text, *tone));
+        let cells =
+            shown.iter().filter_map(|at| row.get(*at)).map(|(text, tone)| cell(text, *tone));
         let mut row = Row::from(cells.collect::<Vec<_>>());
         row.max_height(1);
         layout.add_row(row);
@@ -202,9 +186,7 @@ fn write(mut layout: Layout, widths: &[u16]) -> Vec<String> {
         column.set_constraint(ColumnConstraint::Absolute(Width::Fixed(width + gap)));
     }
     let lines = layout.lines();
-    lines
-        .map(|line| line.trim_end().to_owned() + "\n")
-        .collect()
+    lines.map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
 fn cell(text: &str, tone: Tone) -> Cell {
@@ -224,11 +206,8 @@ mod tests {
     use super::*;
     use crate::cli::screen::tests::screen;
 
-    const COLUMNS: [Column; 3] = [
-        column("NAME", 0, 0),
-        column("MESSAGE", 8, 1),
-        column("EXTRA", 0, 2),
-    ];
+    const COLUMNS: [Column; 3] =
+        [column("NAME", 0, 0), column("MESSAGE", 8, 1), column("EXTRA", 0, 2)];
 
     /// The first three are never left out.
     const MANY: [Column; 5] = [
@@ -241,27 +220,19 @@ mod tests {
 
     fn many() -> Vec<Cells> {
         let row = |name: &str| {
-            [
-                "GOOD",
-                "PHYF8421007W960CGN",
-                "31207",
-                "naa.5000c500a1d00001",
-            ]
-            .iter()
-            .fold(vec![plain(name)], |mut row, cell| {
-                row.push(plain(cell));
-                row
-            })
+            ["GOOD", "PHYF8421007W960CGN", "31207", "naa.5000c500a1d00001"].iter().fold(
+                vec![plain(name)],
+                |mut row, cell| {
+                    row.push(plain(cell));
+                    row
+                },
+            )
         };
         vec![row("sda"), row("sdb")]
     }
 
     fn rows() -> Vec<Cells> {
-        vec![vec![
-            plain("sda"),
-            plain("a rather long message"),
-            plain("extra"),
-        ]]
+        vec![vec![plain("sda"), plain("a rather long message"), plain("extra")]]
     }
 
     #[test]
@@ -304,10 +275,7 @@ mod tests {
         for width in 1..60 {
             let text = table(&COLUMNS, rows(), &screen(Some(width)));
             assert!(
-                width < 14
-                    || text
-                        .lines()
-                        .all(|line| line.chars().count() <= usize::from(width)),
+                width < 14 || text.lines().all(|line| line.chars().count() <= usize::from(width)),
                 "{width}: {text}"
             );
         }

@@ -51,10 +51,7 @@ pub(crate) async fn run(out: &Printer, args: &Args, watch: &WatchArgs) -> Result
             Update::Event(event) => show(out, &mut journal, &event)?,
             Update::Lost(why) if !is_lost => {
                 is_lost = true;
-                announce(
-                    out,
-                    &format!("no answer from diskvitalsd, trying again: {why}"),
-                )?;
+                announce(out, &format!("no answer from diskvitalsd, trying again: {why}"))?;
             }
             Update::Lost(_) => {}
         }
@@ -79,19 +76,12 @@ fn announce(out: &Printer, text: &str) -> Result<(), Error> {
         return Ok(());
     }
     let screen = now(out);
-    let line = format!(
-        "{}  {}\n",
-        screen.clock(),
-        crate::cli::screen::escape_control(text)
-    );
+    let line = format!("{}  {}\n", screen.clock(), crate::cli::screen::escape_control(text));
     print_text(&line)
 }
 
 fn now(out: &Printer) -> Screen {
-    Screen {
-        now: wall_now(),
-        ..out.screen.clone()
-    }
+    Screen { now: wall_now(), ..out.screen.clone() }
 }
 
 fn show(out: &Printer, journal: &mut Journal, event: &wire::WatchEvent) -> Result<(), Error> {
@@ -109,10 +99,8 @@ fn show(out: &Printer, journal: &mut Journal, event: &wire::WatchEvent) -> Resul
     let screen = now(out);
     match journal.apply(event, &screen) {
         Some(entries) => {
-            let lines: String = entries
-                .iter()
-                .map(|entry| render::watch::line(entry, &screen))
-                .collect();
+            let lines: String =
+                entries.iter().map(|entry| render::watch::line(entry, &screen)).collect();
             print_text(&lines)
         }
         None => Ok(()),

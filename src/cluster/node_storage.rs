@@ -47,10 +47,7 @@ pub const DAEMON_REACHABLE: &str = "DaemonReachable";
 pub const ATTACHMENTS_CLEAN: &str = "AttachmentsClean";
 
 /// What the cluster asks of the node. Its reporter cannot change it.
-#[allow(
-    clippy::duplicated_attributes,
-    reason = "columns of one type are no duplicates"
-)]
+#[allow(clippy::duplicated_attributes, reason = "columns of one type are no duplicates")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "fleet", derive(kube::CustomResource, schemars::JsonSchema))]
 #[cfg_attr(
@@ -69,29 +66,13 @@ pub const ATTACHMENTS_CLEAN: &str = "AttachmentsClean";
             json_path = ".status.health",
             description = "Worst health of the node's drives and volumes"
         ),
-        printcolumn(
-            name = "Drives",
-            type_ = "integer",
-            json_path = ".status.counts.drives"
-        ),
+        printcolumn(name = "Drives", type_ = "integer", json_path = ".status.counts.drives"),
         printcolumn(name = "Bad", type_ = "integer", json_path = ".status.counts.bad"),
-        printcolumn(
-            name = "Suspect",
-            type_ = "integer",
-            json_path = ".status.counts.suspect"
-        ),
-        printcolumn(
-            name = "Affected",
-            type_ = "integer",
-            json_path = ".status.counts.affected"
-        ),
+        printcolumn(name = "Suspect", type_ = "integer", json_path = ".status.counts.suspect"),
+        printcolumn(name = "Affected", type_ = "integer", json_path = ".status.counts.affected"),
         printcolumn(name = "Stale", type_ = "integer", json_path = ".status.counts.stale"),
         printcolumn(name = "Reported", type_ = "date", json_path = ".status.reportedAt"),
-        printcolumn(
-            name = "Age",
-            type_ = "date",
-            json_path = ".metadata.creationTimestamp"
-        ),
+        printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
         selectable = ".status.health"
     )
 )]
@@ -661,11 +642,8 @@ mod tests {
 
     #[test]
     fn a_node_is_not_better_than_its_worst_drive_that_counts() {
-        let drive = |health, acknowledged| DriveEntry {
-            health,
-            acknowledged,
-            ..DriveEntry::default()
-        };
+        let drive =
+            |health, acknowledged| DriveEntry { health, acknowledged, ..DriveEntry::default() };
         let mut status = NodeStorageStatus {
             health: Health::Good,
             drives: vec![drive(Health::Bad, true), drive(Health::Unknown, false)],
@@ -683,10 +661,8 @@ mod tests {
 
     #[test]
     fn reasons_of_the_condition_have_names_of_their_own_and_say_what_to_do() {
-        let names: std::collections::BTreeSet<_> = CleanReason::ALL
-            .iter()
-            .map(|reason| reason.name())
-            .collect();
+        let names: std::collections::BTreeSet<_> =
+            CleanReason::ALL.iter().map(|reason| reason.name()).collect();
         assert_eq!(names.len(), CleanReason::ALL.len());
         assert!(CleanReason::ALL.iter().all(|it| !it.advice().is_empty()));
         // Of several that hold, the first is shown.
@@ -703,10 +679,7 @@ mod tests {
         .expect("a status");
         assert_eq!(status.health, Health::Unknown);
         assert_eq!(status.drives[0].health, Health::Unknown);
-        assert_eq!(
-            status.volumes[0].health_conditions[0].status,
-            VolumeStatus::Unknown
-        );
+        assert_eq!(status.volumes[0].health_conditions[0].status, VolumeStatus::Unknown);
         assert_eq!(NodeStorageStatus::default().health, Health::Unknown);
     }
 }

@@ -39,10 +39,7 @@ pub const ABORTED: &str = "Aborted";
 pub const NOT_CARRIED_OUT: &str = "NotCarriedOut";
 
 /// What is to be done, to which objects, and why. Immutable, except for the approval.
-#[allow(
-    clippy::duplicated_attributes,
-    reason = "columns of one type are no duplicates"
-)]
+#[allow(clippy::duplicated_attributes, reason = "columns of one type are no duplicates")]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "fleet", derive(kube::CustomResource, schemars::JsonSchema))]
 #[cfg_attr(
@@ -73,11 +70,7 @@ pub const NOT_CARRIED_OUT: &str = "NotCarriedOut";
             json_path = ".status.blockedBy",
             description = "The gate that holds it back"
         ),
-        printcolumn(
-            name = "Age",
-            type_ = "date",
-            json_path = ".metadata.creationTimestamp"
-        )
+        printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
     )
 )]
 #[cfg_attr(feature = "fleet", schemars(extend("x-kubernetes-validations" = [
@@ -261,9 +254,7 @@ pub struct StorageActionStatus {
 impl StorageActionStatus {
     /// Whether a condition is True. An absent one is not.
     pub fn has(&self, condition: &str) -> bool {
-        self.conditions
-            .iter()
-            .any(|it| it.type_ == condition && it.status == "True")
+        self.conditions.iter().any(|it| it.type_ == condition && it.status == "True")
     }
 
     /// Nothing is left to do.
@@ -299,9 +290,7 @@ pub fn present_evidence<'a>(
 pub fn object_name(claim: &str, identity: &str) -> String {
     const PREFIX: &str = "release-";
     let identity = format!("-{}", &identity[..identity.floor_char_boundary(32)]);
-    let mut end = claim
-        .len()
-        .min(MAX_NAME_LEN - PREFIX.len() - identity.len());
+    let mut end = claim.len().min(MAX_NAME_LEN - PREFIX.len() - identity.len());
     while !claim.is_char_boundary(end) {
         end -= 1;
     }
@@ -334,10 +323,7 @@ mod tests {
 
     #[test]
     fn the_evidence_of_the_status_replaces_that_of_the_spec() {
-        let spec = StorageActionSpec {
-            evidence_hash: "a".into(),
-            ..StorageActionSpec::default()
-        };
+        let spec = StorageActionSpec { evidence_hash: "a".into(), ..StorageActionSpec::default() };
         let mut status = StorageActionStatus::default();
         assert_eq!(present_evidence(&spec, Some(&status)).1, "a");
         status.evidence_hash = "b".into();

@@ -23,10 +23,7 @@ pub const READY: &str = "Ready";
 pub const BREAKER_OPEN: &str = "BreakerOpen";
 
 /// Which claims, for which reasons, and within which limits.
-#[allow(
-    clippy::duplicated_attributes,
-    reason = "columns of one type are no duplicates"
-)]
+#[allow(clippy::duplicated_attributes, reason = "columns of one type are no duplicates")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "fleet", derive(kube::CustomResource, schemars::JsonSchema))]
 #[cfg_attr(
@@ -59,11 +56,7 @@ pub const BREAKER_OPEN: &str = "BreakerOpen";
             json_path = ".status.conditions[?(@.type==\"BreakerOpen\")].status",
             description = "True: no new action until a person sets spec.breakerResetAt"
         ),
-        printcolumn(
-            name = "Age",
-            type_ = "date",
-            json_path = ".metadata.creationTimestamp"
-        )
+        printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
     )
 )]
 #[serde(rename_all = "camelCase", default)]
@@ -185,14 +178,8 @@ pub struct Group {
 
 impl Default for Group {
     fn default() -> Group {
-        let keys = [
-            "cnpg.io/cluster",
-            "strimzi.io/cluster",
-            "app.kubernetes.io/instance",
-        ];
-        Group {
-            label_keys: keys.map(str::to_owned).to_vec(),
-        }
+        let keys = ["cnpg.io/cluster", "strimzi.io/cluster", "app.kubernetes.io/instance"];
+        Group { label_keys: keys.map(str::to_owned).to_vec() }
     }
 }
 
@@ -213,12 +200,7 @@ pub struct Budget {
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget {
-            in_flight: 1,
-            per_group: 1,
-            per_node: 1,
-            per_day: DailyBudget::default(),
-        }
+        Budget { in_flight: 1, per_group: 1, per_node: 1, per_day: DailyBudget::default() }
     }
 }
 
@@ -236,10 +218,7 @@ pub struct DailyBudget {
 
 impl Default for DailyBudget {
     fn default() -> DailyBudget {
-        DailyBudget {
-            absolute: 3,
-            per_mille: 2,
-        }
+        DailyBudget { absolute: 3, per_mille: 2 }
     }
 }
 
@@ -285,10 +264,7 @@ mod tests {
         for spec in [serde_json::json!({}), serde_json::json!({"mode": "Act"})] {
             assert_eq!(read(spec).mode, Mode::Observe);
         }
-        assert_eq!(
-            read(serde_json::json!({"mode": "Propose"})).mode,
-            Mode::Propose
-        );
+        assert_eq!(read(serde_json::json!({"mode": "Propose"})).mode, Mode::Propose);
     }
 
     #[test]

@@ -12,14 +12,7 @@ const MAX_SMART_TIMEOUT: u64 = 3600;
 
 pub(super) fn check(config: &Config) -> Result<(), InvalidValue> {
     times(config)?;
-    let Config {
-        space,
-        thin_pool,
-        smart,
-        probes,
-        checks,
-        ..
-    } = config;
+    let Config { space, thin_pool, smart, probes, checks, .. } = config;
     between("probes.max_stuck", probes.max_stuck, 512)?;
     between("smart.at_once", smart.at_once, 16)?;
     let percents = [
@@ -29,10 +22,7 @@ pub(super) fn check(config: &Config) -> Result<(), InvalidValue> {
     ];
     for (key, value) in percents {
         if value > 100 {
-            return Err(InvalidValue::new(
-                key,
-                format!("{value} is more than 100 %"),
-            ));
+            return Err(InvalidValue::new(key, format!("{value} is more than 100 %")));
         }
     }
     if let Some((key, problem)) = space.problem() {
@@ -49,21 +39,16 @@ pub(super) fn check(config: &Config) -> Result<(), InvalidValue> {
     absolute("kernel_log.path", Some(&config.kernel_log.path))?;
     absolute("smart.command", Some(&smart.command))?;
     absolute("checks.tools.e2fsck", checks.tools.e2fsck.as_deref())?;
-    absolute(
-        "checks.tools.xfs_repair",
-        checks.tools.xfs_repair.as_deref(),
-    )?;
+    absolute("checks.tools.xfs_repair", checks.tools.xfs_repair.as_deref())?;
     absolute("checks.tools.btrfs", checks.tools.btrfs.as_deref())?;
     absolute("checks.tools.lvm", checks.tools.lvm.as_deref())?;
     absolute("notify.exec", config.notify.exec.as_deref())?;
     let policy = config.policy().smart;
     let overrides = policy.overrides.iter();
-    let mut limits = overrides
-        .map(|set| policy.limits.with(&set.limits))
-        .chain([policy.limits.clone()]);
-    let contradiction = limits
-        .find_map(|limits| limits.validation_error())
-        .or_else(|| checks.validation_error());
+    let mut limits =
+        overrides.map(|set| policy.limits.with(&set.limits)).chain([policy.limits.clone()]);
+    let contradiction =
+        limits.find_map(|limits| limits.validation_error()).or_else(|| checks.validation_error());
     if let Some((key, problem)) = contradiction {
         return Err(InvalidValue::new(key, problem));
     }
@@ -80,12 +65,7 @@ pub(super) fn check(config: &Config) -> Result<(), InvalidValue> {
 fn times(config: &Config) -> Result<(), InvalidValue> {
     let (drives, probes, smart) = (&config.drives, &config.probes, &config.smart);
     let limits: [(&'static str, Duration, u64, u64); 12] = [
-        (
-            "drives.reconcile_interval",
-            drives.reconcile_interval,
-            10,
-            u64::MAX,
-        ),
+        ("drives.reconcile_interval", drives.reconcile_interval, 10, u64::MAX),
         ("probes.interval", probes.interval, 1, u64::MAX),
         ("probes.timeout", probes.timeout, 1, u64::MAX),
         ("io.interval", config.io.interval, 1, u64::MAX),
@@ -93,24 +73,9 @@ fn times(config: &Config) -> Result<(), InvalidValue> {
         ("counters.interval", config.counters.interval, 1, u64::MAX),
         ("notify.timeout", config.notify.timeout, 1, u64::MAX),
         ("smart.interval", smart.interval, 1, MAX_SMART_INTERVAL),
-        (
-            "smart.suspect_interval",
-            smart.suspect_interval,
-            1,
-            MAX_SMART_INTERVAL,
-        ),
-        (
-            "smart.shortest_interval",
-            smart.shortest_interval,
-            1,
-            MAX_SMART_INTERVAL,
-        ),
-        (
-            "smart.slow_interval",
-            smart.slow_interval,
-            1,
-            MAX_SMART_INTERVAL,
-        ),
+        ("smart.suspect_interval", smart.suspect_interval, 1, MAX_SMART_INTERVAL),
+        ("smart.shortest_interval", smart.shortest_interval, 1, MAX_SMART_INTERVAL),
+        ("smart.slow_interval", smart.slow_interval, 1, MAX_SMART_INTERVAL),
         ("smart.timeout", smart.timeout, 1, MAX_SMART_TIMEOUT),
     ];
     for (key, value, least, most) in limits {

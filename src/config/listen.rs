@@ -54,10 +54,7 @@ impl FromStr for Address {
 fn socket_address(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(|| {
         let (host, port) = text.rsplit_once(':')?;
-        Some(SocketAddr::new(
-            IpAddr::V6(host.parse().ok()?),
-            port.parse().ok()?,
-        ))
+        Some(SocketAddr::new(IpAddr::V6(host.parse().ok()?), port.parse().ok()?))
     })
 }
 
@@ -76,16 +73,9 @@ mod tests {
 
     #[test]
     fn addresses_read_back_as_they_are_written() {
-        for text in [
-            "127.0.0.1:9961",
-            "[::1]:0",
-            "10.2.3.4:80",
-            "unix:/run/x y.sock",
-        ] {
+        for text in ["127.0.0.1:9961", "[::1]:0", "10.2.3.4:80", "unix:/run/x y.sock"] {
             assert_eq!(
-                text.parse::<Address>()
-                    .map(|address| address.to_string())
-                    .as_deref(),
+                text.parse::<Address>().map(|address| address.to_string()).as_deref(),
                 Ok(text)
             );
         }
@@ -94,16 +84,10 @@ mod tests {
     #[test]
     fn an_ipv6_address_needs_no_brackets() {
         assert_eq!(
-            "fd00::1:9961"
-                .parse::<Address>()
-                .map(|address| address.to_string())
-                .as_deref(),
+            "fd00::1:9961".parse::<Address>().map(|address| address.to_string()).as_deref(),
             Ok("[fd00::1]:9961")
         );
-        assert_eq!(
-            ":::9961".parse::<Address>(),
-            Err(AddressError::Wildcard(":::9961".into()))
-        );
+        assert_eq!(":::9961".parse::<Address>(), Err(AddressError::Wildcard(":::9961".into())));
         for text in ["fd00::1", "::1", "fd00::1:99610", "10.0.0.1:1:2"] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
@@ -112,23 +96,10 @@ mod tests {
     #[test]
     fn wildcard_and_malformed_addresses_are_refused() {
         for text in ["0.0.0.0:9961", "[::]:9961", "[::ffff:0.0.0.0]:9961"] {
-            assert_eq!(
-                text.parse::<Address>(),
-                Err(AddressError::Wildcard(text.to_owned()))
-            );
+            assert_eq!(text.parse::<Address>(), Err(AddressError::Wildcard(text.to_owned())));
         }
-        for text in [
-            "",
-            "9961",
-            ":9961",
-            "localhost:9961",
-            "/run/x.sock",
-            "127.0.0.1",
-        ] {
-            assert_eq!(
-                text.parse::<Address>(),
-                Err(AddressError::NotAnAddress(text.to_owned()))
-            );
+        for text in ["", "9961", ":9961", "localhost:9961", "/run/x.sock", "127.0.0.1"] {
+            assert_eq!(text.parse::<Address>(), Err(AddressError::NotAnAddress(text.to_owned())));
         }
         assert_eq!(
             "unix:run/x".parse::<Address>(),

@@ -21,10 +21,7 @@ pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
         if name == key {
             return Some(number);
         }
-        if key
-            .strip_prefix(&name)
-            .is_some_and(|rest| rest.starts_with('.'))
-        {
+        if key.strip_prefix(&name).is_some_and(|rest| rest.starts_with('.')) {
             around = Some(number);
         }
     }

@@ -81,11 +81,7 @@ impl TryFrom<RawEntry> for StaticEntry {
     type Error = String;
 
     fn try_from(raw: RawEntry) -> Result<StaticEntry, String> {
-        let RawEntry {
-            name,
-            device,
-            directory,
-        } = raw;
+        let RawEntry { name, device, directory } = raw;
         naming::validate_static_volume(&name).map_err(|why| format!("name: `{name}` {why}"))?;
         let what = match (device, directory) {
             (Some(device), None) => {
@@ -172,10 +168,7 @@ pub(crate) fn check(entries: &[StaticEntry], csi: &CsiConfig) -> Result<(), Inva
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for StaticEntry { name, source } in entries {
         if !names.insert(name) {
-            return Err(InvalidValue::new(
-                "static.name",
-                format!("`{name}` is used twice"),
-            ));
+            return Err(InvalidValue::new("static.name", format!("`{name}` is used twice")));
         }
         let (key, path) = match source {
             StaticSource::Device(path) => ("static.device", path),
@@ -188,10 +181,7 @@ pub(crate) fn check(entries: &[StaticEntry], csi: &CsiConfig) -> Result<(), Inva
         }
         let below = |root: &PathBuf| path.starts_with(root) && path != root;
         if key == "static.directory" && !csi.static_roots.iter().any(below) {
-            let roots = csi
-                .static_roots
-                .iter()
-                .map(|root| root.display().to_string());
+            let roots = csi.static_roots.iter().map(|root| root.display().to_string());
             let roots = roots.collect::<Vec<_>>().join(", ");
             let problem =
                 format!("`{shown}` of `{name}` is not below one of csi.static_roots ({roots})");
@@ -222,10 +212,7 @@ mod tests {
             config.statics,
             [
                 device,
-                StaticEntry {
-                    name: "b".into(),
-                    source: StaticSource::Directory("/srv/b".into())
-                }
+                StaticEntry { name: "b".into(), source: StaticSource::Directory("/srv/b".into()) }
             ]
         );
         let written = toml::to_string(&config).expect("serialises");
@@ -243,10 +230,7 @@ mod tests {
             ("name = \"a\"\ndevice = \"/dev/../etc\"", "device"),
             ("name = \"a\"\ndirectory = \"/srv/../etc\"", "directory"),
             ("name = \"a\"", "device"),
-            (
-                "name = \"a\"\ndevice = \"/dev/x\"\ndirectory = \"/srv/a\"",
-                "device",
-            ),
+            ("name = \"a\"\ndevice = \"/dev/x\"\ndirectory = \"/srv/a\"", "device"),
             ("name = \"a\"\ndevice = \"/dev/x\"\nmode = 1", "mode"),
         ] {
             let error = read(&entry(rest)).expect_err(rest);
@@ -255,31 +239,16 @@ mod tests {
                 "{rest}: {error}"
             );
         }
+        assert!(read("[pool]\ndirectory = \"pool\"\n").expect_err("relative").contains("line 2"));
         assert!(
-            read("[pool]\ndirectory = \"pool\"\n")
-                .expect_err("relative")
-                .contains("line 2")
+            read("[pool]\nvolume_group = \"a b\"\n").expect_err("blank").contains("volume_group")
         );
+        assert!(read("[pool]\nwipe = \"shred\"\n").expect_err("word").contains("line 2"));
         assert!(
-            read("[pool]\nvolume_group = \"a b\"\n")
-                .expect_err("blank")
-                .contains("volume_group")
-        );
-        assert!(
-            read("[pool]\nwipe = \"shred\"\n")
-                .expect_err("word")
-                .contains("line 2")
-        );
-        assert!(
-            read("[csi]\ndriver_name = \"-a.io\"\n")
-                .expect_err("dash")
-                .contains("driver_name")
+            read("[csi]\ndriver_name = \"-a.io\"\n").expect_err("dash").contains("driver_name")
         );
         assert_eq!(
-            read("[csi]\ndriver_name = \"a1\"\n")
-                .expect("as CSI allows it")
-                .csi
-                .driver_name,
+            read("[csi]\ndriver_name = \"a1\"\n").expect("as CSI allows it").csi.driver_name,
             "a1"
         );
     }
@@ -290,18 +259,12 @@ mod tests {
             read(&format!("[[static]]\n{one}\n[[static]]\n{other}\n")).expect_err("refused")
         };
         assert!(
-            two(
-                "name = \"a\"\ndevice = \"/dev/x\"",
-                "name = \"a\"\ndevice = \"/dev/y\""
-            )
-            .contains("static.name")
+            two("name = \"a\"\ndevice = \"/dev/x\"", "name = \"a\"\ndevice = \"/dev/y\"")
+                .contains("static.name")
         );
         assert!(
-            two(
-                "name = \"a\"\ndevice = \"/dev/x\"",
-                "name = \"b\"\ndevice = \"/dev/x\""
-            )
-            .contains("static.device")
+            two("name = \"a\"\ndevice = \"/dev/x\"", "name = \"b\"\ndevice = \"/dev/x\"")
+                .contains("static.device")
         );
         assert!(
             read("[[static]]\nname = \"a\"\ndirectory = \"/etc/a\"\n")

@@ -4,9 +4,7 @@ use super::*;
 use crate::model::causes::with_causes;
 
 fn error(text: &str) -> String {
-    parse(Path::new("/etc/x.toml"), text)
-        .expect_err("refused")
-        .to_string()
+    parse(Path::new("/etc/x.toml"), text).expect_err("refused").to_string()
 }
 
 #[test]
@@ -54,10 +52,7 @@ fn a_program_that_the_file_sets_must_exist_and_a_default_need_not() {
     assert_eq!(checked(""), Ok(()), "no smartctl by default");
     assert_eq!(checked("[smart]\ncommand = \"/there\"\n"), Ok(()));
     let keys = [
-        (
-            "smart.command",
-            "[smart]\ncommand = \"/usr/sbin/smartctl\"\n",
-        ),
+        ("smart.command", "[smart]\ncommand = \"/usr/sbin/smartctl\"\n"),
         ("checks.tools.btrfs", "[checks.tools]\nbtrfs = \"/x\"\n"),
         ("checks.tools.lvm", "[checks]\ntools.lvm = \"/x\"\n"),
         ("notify.exec", "[notify]\nexec = \"/x\"\n"),
@@ -73,11 +68,8 @@ fn a_program_that_the_file_sets_must_exist_and_a_default_need_not() {
 
 #[test]
 fn durations_are_written_as_people_write_them() {
-    let config = parse(
-        Path::new("x"),
-        "[probes]\ninterval = \"2min\"\ntimeout = 5\n",
-    )
-    .expect("good");
+    let config =
+        parse(Path::new("x"), "[probes]\ninterval = \"2min\"\ntimeout = 5\n").expect("good");
     assert_eq!(
         (config.probes.interval, config.probes.timeout),
         (Duration::from_secs(120), Duration::from_secs(5))
@@ -124,27 +116,17 @@ fn values_that_contradict_each_other_are_refused() {
 
 #[test]
 fn smart_interval_and_timeout_have_upper_limits() {
-    for key in [
-        "interval",
-        "suspect_interval",
-        "shortest_interval",
-        "slow_interval",
-    ] {
+    for key in ["interval", "suspect_interval", "shortest_interval", "slow_interval"] {
         let with = |value: &str| format!("[smart]\n{key} = \"{value}\"\n");
         assert!(parse(Path::new("x"), &with("2592000s")).is_ok(), "{key}");
         let message = error(&with("2592001s"));
         assert!(
-            message.contains(&format!(
-                "smart.{key}: 2592001s is too long: at most 2592000s"
-            )),
+            message.contains(&format!("smart.{key}: 2592001s is too long: at most 2592000s")),
             "{message}"
         );
     }
     let message = error("[smart]\ntimeout = \"3601s\"\n");
-    assert!(
-        message.contains("smart.timeout: 3601s is too long: at most 3600s"),
-        "{message}"
-    );
+    assert!(message.contains("smart.timeout: 3601s is too long: at most 3600s"), "{message}");
 }
 
 #[test]
@@ -152,10 +134,7 @@ fn the_commented_example_holds_every_key_with_its_default() {
     let example = include_str!("../../systemd/diskvitals.toml");
     let uncommented: String = example
         .lines()
-        .filter_map(|line| {
-            line.strip_prefix("#: ")
-                .or((!line.starts_with('#')).then_some(line))
-        })
+        .filter_map(|line| line.strip_prefix("#: ").or((!line.starts_with('#')).then_some(line)))
         .fold(String::new(), |text, line| text + line + "\n");
     let config =
         parse(Path::new("systemd/diskvitals.toml"), &uncommented).expect("the example is valid");
@@ -167,11 +146,7 @@ fn the_commented_example_holds_every_key_with_its_default() {
         .lines()
         .filter_map(|line| line.split_once(" = "))
     {
-        assert!(
-            example.contains(&format!("#: {} = ", line.0)),
-            "{} is not in the example",
-            line.0
-        );
+        assert!(example.contains(&format!("#: {} = ", line.0)), "{} is not in the example", line.0);
     }
 }
 
@@ -180,20 +155,12 @@ fn every_example_is_accepted_when_it_is_uncommented() {
     let shipped = include_str!("../../systemd/diskvitals.toml");
     let example = |line: &'static str| line.strip_prefix("#     ").map(str::trim_start);
     let setting = |line: &'static str| {
-        line.strip_prefix("#: ")
-            .or(example(line))
-            .or((!line.starts_with('#')).then_some(line))
+        line.strip_prefix("#: ").or(example(line)).or((!line.starts_with('#')).then_some(line))
     };
-    let all: String = shipped
-        .lines()
-        .filter_map(setting)
-        .map(|line| line.to_owned() + "\n")
-        .collect();
+    let all: String =
+        shipped.lines().filter_map(setting).map(|line| line.to_owned() + "\n").collect();
     let config = parse(Path::new("systemd/diskvitals.toml"), &all).expect("all examples");
-    assert_eq!(
-        config.checks.interval,
-        Some(Duration::from_secs(7 * 24 * 3600))
-    );
+    assert_eq!(config.checks.interval, Some(Duration::from_secs(7 * 24 * 3600)));
     assert_eq!((config.statics.len(), config.smart.overrides.len()), (2, 1));
     // Each alone, in its section.
     let (mut section, mut tried) = (String::new(), 0);
@@ -221,18 +188,12 @@ fn every_example_is_accepted_when_it_is_uncommented() {
 #[test]
 fn effective_settings_read_back_as_themselves() {
     let text = toml::to_string(&Config::default()).expect("serialises");
-    assert_eq!(
-        parse(Path::new("x"), &text).expect("reads back"),
-        Config::default()
-    );
+    assert_eq!(parse(Path::new("x"), &text).expect("reads back"), Config::default());
 }
 
 #[test]
 fn a_file_without_end_is_refused_and_not_read_into_memory() {
     let refused = load(Some(Path::new("/dev/zero"))).unwrap_err();
     let text = with_causes(&refused);
-    assert!(
-        text.contains("/dev/zero") && text.contains("larger than 1 MiB"),
-        "{text}"
-    );
+    assert!(text.contains("/dev/zero") && text.contains("larger than 1 MiB"), "{text}");
 }

@@ -92,11 +92,7 @@ pub(crate) fn new_agent(path: &Path) -> (Agent, Reconnector) {
     });
     let (failed, failures) = watch::channel(0);
     let wake = Arc::new(Notify::new());
-    let agent = Agent {
-        links,
-        wake: wake.clone(),
-        failed: Arc::new(failed),
-    };
+    let agent = Agent { links, wake: wake.clone(), failed: Arc::new(failed) };
     (
         agent,
         Reconnector {
@@ -117,15 +113,10 @@ impl Agent {
         F: Fn(Client) -> A,
         A: Future<Output = Result<T, ClientError>>,
     {
-        self.call(Instant::now() + QUERY_TIMEOUT, call)
-            .await?
-            .map_err(|generation| {
-                self.mark_failed(generation);
-                unavailable(format_args!(
-                    "it has not answered within {} ms",
-                    QUERY_TIMEOUT.as_millis()
-                ))
-            })
+        self.call(Instant::now() + QUERY_TIMEOUT, call).await?.map_err(|generation| {
+            self.mark_failed(generation);
+            unavailable(format_args!("it has not answered within {} ms", QUERY_TIMEOUT.as_millis()))
+        })
     }
 
     /// Executes a slow call: for at most `limit`, and never more than [`MAX_CALL_TIMEOUT`]. The
@@ -229,10 +220,8 @@ impl Reconnector {
         let (mut generation, mut backoff, mut last) =
             (0, BACKOFF, ConnectionError::NotConnectedYet);
         loop {
-            self.link.send_replace(LinkState::Connecting {
-                since: Instant::now(),
-                error: last.clone(),
-            });
+            self.link
+                .send_replace(LinkState::Connecting { since: Instant::now(), error: last.clone() });
             let error = match handshake(&self.path).await {
                 Ok((client, closed, node)) => {
                     tracing::info!(agent = %self.path.display(), node = node.name, version = node.version, "diskvitalsd answers: ready");
@@ -256,9 +245,7 @@ impl Reconnector {
                     }
                 }
             }
-            self.link.send_replace(LinkState::Down {
-                error: error.clone(),
-            });
+            self.link.send_replace(LinkState::Down { error: error.clone() });
             last = error;
             tokio::time::sleep(MIN_BACKOFF).await;
             // An attempt follows in both cases.
@@ -280,9 +267,8 @@ impl Reconnector {
 }
 
 async fn handshake(path: &Path) -> Result<(Client, ConnectionClosed, wire::Node), ConnectionError> {
-    let (client, closed) = Client::connect_single(path, HANDSHAKE_TIMEOUT)
-        .await
-        .map_err(unreachable_error)?;
+    let (client, closed) =
+        Client::connect_single(path, HANDSHAKE_TIMEOUT).await.map_err(unreachable_error)?;
     let node = check_revision(client.node().await.map_err(unreachable_error)?)?;
     Ok((client, closed, node))
 }
@@ -291,10 +277,7 @@ async fn handshake(path: &Path) -> Result<(Client, ConnectionClosed, wire::Node)
 /// and the advice to upgrade it.
 fn check_revision(node: wire::Node) -> Result<wire::Node, ConnectionError> {
     if node.api_revision > API_REVISION {
-        return Err(ConnectionError::TooNew {
-            theirs: node.api_revision,
-            version: node.version,
-        });
+        return Err(ConnectionError::TooNew { theirs: node.api_revision, version: node.version });
     }
     Ok(node)
 }
@@ -360,12 +343,7 @@ mod tests {
         };
         assert!(check_revision(node(API_REVISION)).is_ok());
         let error = check_revision(node(API_REVISION + 1)).expect_err("too new");
-        assert!(
-            error
-                .to_string()
-                .contains("diskvitalsd 9.0.0 speaks API revision 2"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("diskvitalsd 9.0.0 speaks API revision 2"), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -377,10 +355,7 @@ mod tests {
         let ended = timeout(Duration::from_secs(600), reconnector.run()).await;
         assert!(ended.is_err() && !*ready.borrow() && !agent.is_connected());
         let error = handshake(&path).await.err().expect("nobody there");
-        assert_eq!(
-            error.to_string(),
-            format!("no diskvitalsd listens on {}", path.display())
-        );
+        assert_eq!(error.to_string(), format!("no diskvitalsd listens on {}", path.display()));
     }
 
     #[tokio::test]

@@ -245,18 +245,12 @@ mod tests {
         let mut headers = frame(0x1, &[0xff, 0x70]);
         let (arrived, ended) =
             read_through([good.clone(), headers.clone()].concat(), 1000, 1000).await;
-        assert!(
-            ended.is_ok(),
-            "without END_HEADERS the rest of the block is waited for"
-        );
+        assert!(ended.is_ok(), "without END_HEADERS the rest of the block is waited for");
         assert_eq!(arrived, good);
 
         headers[4] = 0x4;
         let (arrived, ended) = read_through([good.clone(), headers].concat(), 1000, 1000).await;
-        assert_eq!(
-            ended.expect_err("malformed").kind(),
-            io::ErrorKind::InvalidData
-        );
+        assert_eq!(ended.expect_err("malformed").kind(), io::ErrorKind::InvalidData);
         assert_eq!(arrived, good);
     }
 

@@ -49,9 +49,7 @@ fn unsupported_reason(access: &daemon::Access, kind: daemon::ProvidedKind) -> Op
     if !is_single_node_mode(access.mode()) {
         let mode = access.mode().as_str_name();
         let mode = mode.trim_start_matches("ACCESS_MODE_");
-        return Some(format!(
-            "access_mode: {mode}: a volume of this driver is on one node only"
-        ));
+        return Some(format!("access_mode: {mode}: a volume of this driver is on one node only"));
     }
     if access.block && kind == daemon::ProvidedKind::StaticDirectory {
         return Some("access_type: a folder is no block device".into());
@@ -95,9 +93,7 @@ impl Controller for ControllerService {
                 return Err(invalid("volume_capabilities", why));
             }
         }
-        self.driver
-            .topology
-            .require_accessible(request.accessibility_requirements.as_ref())?;
+        self.driver.topology.require_accessible(request.accessibility_requirements.as_ref())?;
         let create = daemon::CreateRequest {
             name: request.name,
             required_bytes,
@@ -110,10 +106,7 @@ impl Controller for ControllerService {
             let create = create.clone();
             async move { client.create(create).await }
         });
-        let volume = Some(
-            self.driver
-                .wire_volume(&created.await.map_err(with_csi_field_names)?),
-        );
+        let volume = Some(self.driver.wire_volume(&created.await.map_err(with_csi_field_names)?));
         Ok(Response::new(wire::CreateVolumeResponse { volume }))
     }
 
@@ -164,9 +157,7 @@ impl Controller for ControllerService {
         if let Some(why) = unsupported_reason(&access, volume.kind()) {
             return Err(invalid("volume_capability", why));
         }
-        Ok(Response::new(
-            wire::ControllerPublishVolumeResponse::default(),
-        ))
+        Ok(Response::new(wire::ControllerPublishVolumeResponse::default()))
     }
 
     async fn controller_unpublish_volume(
@@ -189,9 +180,8 @@ impl Controller for ControllerService {
         validate_map("volume_context", &request.volume_context)?;
         validate_id_form(&request.volume_id)?;
         let volume = self.driver.query_provided(&request.volume_id).await?;
-        let unsupported = accesses
-            .iter()
-            .find_map(|access| unsupported_reason(access, volume.kind()));
+        let unsupported =
+            accesses.iter().find_map(|access| unsupported_reason(access, volume.kind()));
         let check = || {
             let topology = &self.driver.topology;
             topology.require_created_here(&request.volume_context)?;
@@ -204,10 +194,7 @@ impl Controller for ControllerService {
         let unsupported =
             unsupported.or_else(|| check().err().map(|status| status.message().to_owned()));
         Ok(Response::new(match unsupported {
-            Some(message) => wire::ValidateVolumeCapabilitiesResponse {
-                confirmed: None,
-                message,
-            },
+            Some(message) => wire::ValidateVolumeCapabilitiesResponse { confirmed: None, message },
             None => wire::ValidateVolumeCapabilitiesResponse {
                 confirmed: Some(wire::validate_volume_capabilities_response::Confirmed {
                     volume_context: request.volume_context,
@@ -227,9 +214,7 @@ impl Controller for ControllerService {
         if self.driver.list_nothing {
             return Ok(Response::new(wire::ListVolumesResponse::default()));
         }
-        listing::list_volumes(&self.driver, request.get_ref())
-            .await
-            .map(Response::new)
+        listing::list_volumes(&self.driver, request.get_ref()).await.map(Response::new)
     }
 
     async fn controller_list_volume_health(
@@ -237,9 +222,7 @@ impl Controller for ControllerService {
         request: Request<wire::ControllerListVolumeHealthRequest>,
     ) -> Result<Response<wire::ControllerListVolumeHealthResponse>, Status> {
         self.driver.require_health_api()?;
-        listing::list_volume_health(&self.driver, request.get_ref())
-            .await
-            .map(Response::new)
+        listing::list_volume_health(&self.driver, request.get_ref()).await.map(Response::new)
     }
 
     async fn controller_get_volume_health(
@@ -252,9 +235,7 @@ impl Controller for ControllerService {
         validate_id_form(&id)?;
         let health = self.driver.query_health(&id).await?;
         let volume_health = Some(self.driver.wire_volume_health(&id, health)?);
-        Ok(Response::new(wire::ControllerGetVolumeHealthResponse {
-            volume_health,
-        }))
+        Ok(Response::new(wire::ControllerGetVolumeHealthResponse { volume_health }))
     }
 
     /// Returns 0 for another node, and for an access that no volume of this driver supports.
@@ -273,17 +254,12 @@ impl Controller for ControllerService {
             .accessible_topology
             .as_ref()
             .is_none_or(|segments| self.driver.topology.is_within(segments));
-        let fit = accesses
-            .iter()
-            .all(|access| unsupported_reason(access, parameters.kind).is_none());
+        let fit =
+            accesses.iter().all(|access| unsupported_reason(access, parameters.kind).is_none());
         if !here || !fit {
             return Ok(Response::new(wire::GetCapacityResponse::default()));
         }
-        let pool = self
-            .driver
-            .agent
-            .query(|client| async move { client.pool().await })
-            .await?;
+        let pool = self.driver.agent.query(|client| async move { client.pool().await }).await?;
         Ok(Response::new(capacity_response(&pool, parameters.kind)))
     }
 
@@ -343,10 +319,8 @@ impl Controller for ControllerService {
             let expand = expand.clone();
             async move { client.expand(expand).await }
         });
-        let daemon::ExpandResponse {
-            size_bytes,
-            node_expansion_required,
-        } = expanded.await.map_err(with_csi_field_names)?;
+        let daemon::ExpandResponse { size_bytes, node_expansion_required } =
+            expanded.await.map_err(with_csi_field_names)?;
         Ok(Response::new(wire::ControllerExpandVolumeResponse {
             capacity_bytes: saturating_i64(size_bytes),
             node_expansion_required,
@@ -362,9 +336,7 @@ impl Controller for ControllerService {
         validate_id_form(&id)?;
         let volume = self.driver.query_provided(&id).await?;
         let volume_condition = match self.driver.health_api.includes_condition() {
-            true => self
-                .driver
-                .wire_condition(self.driver.query_health(&id).await?),
+            true => self.driver.wire_condition(self.driver.query_health(&id).await?),
             false => None,
         };
         let published_node_ids = self.driver.published_node_ids(&volume);
@@ -409,9 +381,7 @@ impl Controller for ControllerService {
         &self,
         _: Request<wire::ControllerModifyVolumeRequest>,
     ) -> Result<Response<wire::ControllerModifyVolumeResponse>, Status> {
-        Err(Status::unimplemented(
-            "this driver's volumes have nothing that could be modified",
-        ))
+        Err(Status::unimplemented("this driver's volumes have nothing that could be modified"))
     }
 }
 

@@ -41,10 +41,8 @@ impl Driver {
         if self.withdrawal.is_active() {
             return Ok(withdrawn_health());
         }
-        let health = self
-            .agent
-            .query(|client| fetch_health(client, self.name.clone(), id.to_owned()))
-            .await;
+        let health =
+            self.agent.query(|client| fetch_health(client, self.name.clone(), id.to_owned())).await;
         health.map_err(|status| with_volume_id(id, status))
     }
 
@@ -80,9 +78,9 @@ impl Driver {
                 volume_id: id.to_owned(),
                 health_statuses: wire_health_entries(statuses),
             }),
-            Err(why) => Err(Status::unavailable(format!(
-                "the health of this volume is not known: {why}"
-            ))),
+            Err(why) => {
+                Err(Status::unavailable(format!("the health of this volume is not known: {why}")))
+            }
         }
     }
 
@@ -127,10 +125,9 @@ async fn fetch_health(
 ) -> Result<VolumeHealth, ClientError> {
     match probed_volume(&client, &driver, &id).await {
         Ok(volume) => Ok(health::of_volume(&volume)),
-        Err(ClientError::Rejected(status)) if status.code() == Code::NotFound => client
-            .provisioned_volume(&id)
-            .await
-            .map(|volume| provided_volume_health(&volume)),
+        Err(ClientError::Rejected(status)) if status.code() == Code::NotFound => {
+            client.provisioned_volume(&id).await.map(|volume| provided_volume_health(&volume))
+        }
         Err(error) => Err(error),
     }
 }
@@ -142,20 +139,14 @@ pub(crate) fn provided_volume_health(volume: &daemon::ProvidedVolume) -> VolumeH
 
 /// Whether the attachment is so recent that the daemon's snapshot of the node may not show it yet.
 pub(crate) fn is_fresh(attachment: &daemon::Attachment) -> bool {
-    let since = attachment
-        .since
-        .and_then(|since| SystemTime::try_from(since).ok());
+    let since = attachment.since.and_then(|since| SystemTime::try_from(since).ok());
     // An error means a time in the future: the clock was set back.
     since.is_some_and(|since| since.elapsed().is_ok_and(|age| age < SNAPSHOT_LAG))
 }
 
 /// Replaces the handle in the daemon's message by the caller's volume id.
 pub(crate) fn with_volume_id(id: &str, status: Status) -> Status {
-    if status.code() == Code::NotFound {
-        volume_not_found(id)
-    } else {
-        status
-    }
+    if status.code() == Code::NotFound { volume_not_found(id) } else { status }
 }
 
 fn wire_health_entries(statuses: Vec<HealthStatus>) -> Vec<wire::volume_health::VolumeHealthEntry> {

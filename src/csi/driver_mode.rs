@@ -120,13 +120,8 @@ pub(crate) async fn run(
 }
 
 fn build_services(mode: Mode, driver: &Arc<Driver>, reconnector: &Reconnector) -> Routes {
-    let identity = IdentityService {
-        driver_name: driver.name.clone(),
-        ready: reconnector.ready(),
-    };
-    let controller = ControllerService {
-        driver: driver.clone(),
-    };
+    let identity = IdentityService { driver_name: driver.name.clone(), ready: reconnector.ready() };
+    let controller = ControllerService { driver: driver.clone() };
     let controller = ControllerServer::new(controller).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let routes =
         Routes::new(IdentityServer::new(identity).max_decoding_message_size(MAX_MESSAGE_BYTES))
@@ -134,9 +129,7 @@ fn build_services(mode: Mode, driver: &Arc<Driver>, reconnector: &Reconnector) -
     if mode == Mode::Controller {
         return routes;
     }
-    let node = NodeService {
-        driver: driver.clone(),
-    };
+    let node = NodeService { driver: driver.clone() };
     let node = NodeServer::new(node).max_decoding_message_size(MAX_MESSAGE_BYTES);
     routes
         .add_service(node)
@@ -151,11 +144,8 @@ fn podmon_service(driver: &Arc<Driver>) -> PodmonService<Driver> {
 /// Publishes grpc.health.v1: SERVING while the daemon answers.
 async fn publish_readiness(mut agent: Agent, reporter: HealthReporter) -> std::convert::Infallible {
     loop {
-        let status = if agent.is_connected() {
-            ServingStatus::Serving
-        } else {
-            ServingStatus::NotServing
-        };
+        let status =
+            if agent.is_connected() { ServingStatus::Serving } else { ServingStatus::NotServing };
         reporter.set_service_status("", status).await;
         agent.changed().await;
     }

@@ -83,9 +83,8 @@ impl VolumeHealth {
         if !self.local
             && let Ok(statuses) = &mut self.statuses
         {
-            for status in statuses
-                .iter_mut()
-                .filter(|status| status.status == HealthErrorType::Inaccessible)
+            for status in
+                statuses.iter_mut().filter(|status| status.status == HealthErrorType::Inaccessible)
             {
                 status.status = HealthErrorType::Degraded;
                 status.message = format!("as seen from one node: {}", status.message);
@@ -108,10 +107,8 @@ pub(crate) fn of_volume(volume: &wire::Volume) -> VolumeHealth {
 /// The status that follows from a volume's state alone, independent of its findings and even while
 /// its health is unknown.
 pub(crate) fn state_status(volume: &wire::Volume) -> Option<HealthStatus> {
-    let known = matches!(
-        volume.health(),
-        wire::Health::Good | wire::Health::Suspect | wire::Health::Bad
-    );
+    let known =
+        matches!(volume.health(), wire::Health::Good | wire::Health::Suspect | wire::Health::Bad);
     // While health is unknown, the condition is the last known one. Without a status that names its
     // cause, the cause may have ended.
     status_from_state(volume, condition(volume).as_ref())
@@ -140,11 +137,8 @@ fn statuses(
             return Err(HealthUnknown("diskvitalsd gives no reason".into()));
         }
     }
-    let findings: Vec<HealthStatus> = volume
-        .findings
-        .iter()
-        .filter_map(status_from_finding)
-        .collect();
+    let findings: Vec<HealthStatus> =
+        volume.findings.iter().filter_map(status_from_finding).collect();
     let worst = findings.iter().map(|status| status.status).max();
     // The state is added only if it is more severe than every finding.
     let state = status_from_state(volume, condition)
@@ -166,18 +160,15 @@ fn status_from_state(
     condition: Option<&VolumeCondition>,
 ) -> Option<HealthStatus> {
     let condition = condition.filter(|condition| condition.abnormal)?;
-    let (status, reason) = match (
-        volume.operational_status(),
-        volume.csi_status(),
-        volume.usage_status(),
-    ) {
-        (wire::OperationalStatus::Missing, _, _) => {
-            (HealthErrorType::Inaccessible, "DeviceMissing")
-        }
-        (_, wire::CsiStatus::Failed, _) => (HealthErrorType::Inaccessible, "NotMounted"),
-        (_, _, wire::UsageStatus::Failed) => (HealthErrorType::Inaccessible, "NotAccessible"),
-        _ => (HealthErrorType::Degraded, NOT_HEALTHY),
-    };
+    let (status, reason) =
+        match (volume.operational_status(), volume.csi_status(), volume.usage_status()) {
+            (wire::OperationalStatus::Missing, _, _) => {
+                (HealthErrorType::Inaccessible, "DeviceMissing")
+            }
+            (_, wire::CsiStatus::Failed, _) => (HealthErrorType::Inaccessible, "NotMounted"),
+            (_, _, wire::UsageStatus::Failed) => (HealthErrorType::Inaccessible, "NotAccessible"),
+            _ => (HealthErrorType::Degraded, NOT_HEALTHY),
+        };
     Some(HealthStatus::new(status, reason, &condition.message))
 }
 
@@ -214,23 +205,13 @@ pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) ->
             "the volume is not staged or published yet and nothing is known against it".into();
         return VolumeHealth {
             statuses: Ok(Vec::new()),
-            condition: Some(VolumeCondition {
-                abnormal: false,
-                message,
-            }),
+            condition: Some(VolumeCondition { abnormal: false, message }),
             local: true,
         };
     }
-    let status = HealthStatus::new(
-        HealthErrorType::Inaccessible,
-        "NotAccessible",
-        &volume.trouble,
-    );
+    let status = HealthStatus::new(HealthErrorType::Inaccessible, "NotAccessible", &volume.trouble);
     VolumeHealth {
-        condition: Some(VolumeCondition {
-            abnormal: true,
-            message: status.message.clone(),
-        }),
+        condition: Some(VolumeCondition { abnormal: true, message: status.message.clone() }),
         statuses: Ok(vec![status]),
         local: true,
     }

@@ -51,9 +51,7 @@ impl HealthSource for HealthClient {
     }
 
     async fn volumes(&self, driver: &str) -> Result<Vec<ListedVolume>, HealthSourceError> {
-        let answered = self
-            .agent
-            .query(|client: Client| async move { client.volumes().await });
+        let answered = self.agent.query(|client: Client| async move { client.volumes().await });
         let all = answered.await.map_err(to_error)?.volumes;
         Ok(all
             .into_iter()
@@ -116,15 +114,9 @@ fn to_error(status: Status) -> HealthSourceError {
 }
 
 fn listed_volume(volume: daemon::Volume) -> ListedVolume {
-    let here = matches!(
-        volume.csi_status(),
-        daemon::CsiStatus::Staged | daemon::CsiStatus::Published
-    );
-    ListedVolume {
-        attached: here,
-        health: health::of_volume(&volume),
-        handle: volume.handle,
-    }
+    let here =
+        matches!(volume.csi_status(), daemon::CsiStatus::Staged | daemon::CsiStatus::Published);
+    ListedVolume { attached: here, health: health::of_volume(&volume), handle: volume.handle }
 }
 
 #[cfg(test)]
@@ -149,26 +141,15 @@ mod tests {
     #[test]
     fn a_listed_volume_carries_its_statuses_worst_first() {
         let findings = vec![
-            finding(
-                daemon::Severity::Suspect,
-                daemon::FindingStatus::Degraded,
-                "DriveFailing",
-            ),
-            finding(
-                daemon::Severity::Bad,
-                daemon::FindingStatus::DataLoss,
-                "FilesystemCorrupted",
-            ),
+            finding(daemon::Severity::Suspect, daemon::FindingStatus::Degraded, "DriveFailing"),
+            finding(daemon::Severity::Bad, daemon::FindingStatus::DataLoss, "FilesystemCorrupted"),
         ];
         let volume = daemon::Volume {
             handle: "v".into(),
             health: daemon::Health::Bad.into(),
             csi_status: daemon::CsiStatus::Published.into(),
             findings,
-            condition: Some(daemon::Condition {
-                abnormal: true,
-                message: "corrupted".into(),
-            }),
+            condition: Some(daemon::Condition { abnormal: true, message: "corrupted".into() }),
             ..Default::default()
         };
         let status = |status, reason: &str| HealthStatus {
@@ -181,19 +162,12 @@ mod tests {
                 status(HealthErrorType::DataLoss, "FilesystemCorrupted"),
                 status(HealthErrorType::Degraded, "DriveFailing"),
             ]),
-            condition: Some(VolumeCondition {
-                abnormal: true,
-                message: "corrupted".into(),
-            }),
+            condition: Some(VolumeCondition { abnormal: true, message: "corrupted".into() }),
             local: true,
         };
         assert_eq!(
             listed_volume(volume),
-            ListedVolume {
-                handle: "v".into(),
-                attached: true,
-                health
-            }
+            ListedVolume { handle: "v".into(), attached: true, health }
         );
     }
 
@@ -210,31 +184,19 @@ mod tests {
             ..Default::default()
         };
         let health = health::of_volume(&volume);
-        assert_eq!(
-            health.statuses,
-            Err(HealthUnknown("smartctl does not answer".into()))
-        );
+        assert_eq!(health.statuses, Err(HealthUnknown("smartctl does not answer".into())));
         assert!(!health.local && !health.condition.expect("the last known one").abnormal);
     }
 
     #[test]
     fn an_unavailable_daemon_differs_from_an_unknown_volume() {
         let why = String::from("x");
-        assert_eq!(
-            to_error(Status::not_found("x")),
-            HealthSourceError::NotFound(why.clone())
-        );
-        assert_eq!(
-            to_error(Status::unavailable("x")),
-            HealthSourceError::Unavailable(why.clone())
-        );
+        assert_eq!(to_error(Status::not_found("x")), HealthSourceError::NotFound(why.clone()));
+        assert_eq!(to_error(Status::unavailable("x")), HealthSourceError::Unavailable(why.clone()));
         assert_eq!(
             to_error(Status::deadline_exceeded("x")),
             HealthSourceError::Unavailable(why.clone())
         );
-        assert_eq!(
-            to_error(Status::internal("x")),
-            HealthSourceError::Unknown(why)
-        );
+        assert_eq!(to_error(Status::internal("x")), HealthSourceError::Unknown(why));
     }
 }

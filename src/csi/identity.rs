@@ -36,11 +36,8 @@ impl Identity for IdentityService {
         &self,
         _: Request<wire::GetPluginCapabilitiesRequest>,
     ) -> Result<Response<wire::GetPluginCapabilitiesResponse>, Status> {
-        let service = |service: Service| {
-            Type::Service(plugin_capability::Service {
-                r#type: service.into(),
-            })
-        };
+        let service =
+            |service: Service| Type::Service(plugin_capability::Service { r#type: service.into() });
         let grows = Type::VolumeExpansion(plugin_capability::VolumeExpansion {
             r#type: Expansion::Online.into(),
         });
@@ -49,21 +46,15 @@ impl Identity for IdentityService {
             service(Service::VolumeAccessibilityConstraints),
             grows,
         ];
-        let capabilities = all
-            .into_iter()
-            .map(|one| wire::PluginCapability { r#type: Some(one) })
-            .collect();
-        Ok(Response::new(wire::GetPluginCapabilitiesResponse {
-            capabilities,
-        }))
+        let capabilities =
+            all.into_iter().map(|one| wire::PluginCapability { r#type: Some(one) }).collect();
+        Ok(Response::new(wire::GetPluginCapabilitiesResponse { capabilities }))
     }
 
     async fn probe(
         &self,
         _: Request<wire::ProbeRequest>,
     ) -> Result<Response<wire::ProbeResponse>, Status> {
-        Ok(Response::new(wire::ProbeResponse {
-            ready: Some(*self.ready.borrow()),
-        }))
+        Ok(Response::new(wire::ProbeResponse { ready: Some(*self.ready.borrow()) }))
     }
 }

@@ -122,11 +122,7 @@ impl<W: HealthSource> Interposer<W> {
         S: Stream<Item = io::Result<I>>,
         I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Interposer {
-            proxy,
-            events,
-            bypass_check_interval,
-        } = self;
+        let Interposer { proxy, events, bypass_check_interval } = self;
         tracing::info!(upstream = %proxy.driver.upstream.path().display(), "forwarding calls to the upstream driver");
         let delivery =
             daemon_notify::deliver_events(events, &proxy.driver, proxy.health_source.as_ref());
@@ -162,11 +158,7 @@ where
         };
         match connection {
             Some(Ok(connection)) => {
-                served.spawn(serve_connection(
-                    Arc::clone(proxy),
-                    connection,
-                    stopped.clone(),
-                ));
+                served.spawn(serve_connection(Arc::clone(proxy), connection, stopped.clone()));
             }
             // The listener has logged the error.
             Some(Err(_)) => {}

@@ -68,21 +68,14 @@ pub(crate) async fn run(
             withdrawal: Withdrawal::new(options.withdraw),
             ..Settings::new(upstream, health_apis)
         },
-        Arc::new(HealthClient {
-            agent: agent.clone(),
-        }),
+        Arc::new(HealthClient { agent: agent.clone() }),
     );
-    let upstream_connectivity = UpstreamConnectivity {
-        driver: interposer.driver_name(),
-        agent,
-    };
+    let upstream_connectivity = UpstreamConnectivity { driver: interposer.driver_name(), agent };
     let (stopping, stopped) = watch::channel(false);
     let mut serving = std::pin::pin!(async {
         let (connections, _bound) = server::connections(listener);
         let calls = async {
-            interposer
-                .serve(connections, server::wait_stopped(stopped.clone()))
-                .await;
+            interposer.serve(connections, server::wait_stopped(stopped.clone())).await;
             Ok(())
         };
         let podmon = async {
@@ -129,11 +122,8 @@ impl Connectivity for UpstreamConnectivity {
         handles: Vec<String>,
         sample: Duration,
     ) -> Result<ConnectivityStatus, Status> {
-        let driver = self
-            .driver
-            .get()
-            .await
-            .map_err(|error| Status::unavailable(error.to_string()))?;
+        let driver =
+            self.driver.get().await.map_err(|error| Status::unavailable(error.to_string()))?;
         connectivity::check(&self.agent, &driver, handles, sample).await
     }
 }

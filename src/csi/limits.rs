@@ -29,11 +29,8 @@ pub(crate) fn conform_reason(text: &str) -> Cow<'_, str> {
     if begun.len() <= MAX_REASON_LEN && begun.chars().all(fits) {
         return Cow::Borrowed(&begun[..ended(begun)]);
     }
-    let mut reason: String = begun
-        .chars()
-        .map(|c| if fits(c) { c } else { '_' })
-        .take(MAX_REASON_LEN)
-        .collect();
+    let mut reason: String =
+        begun.chars().map(|c| if fits(c) { c } else { '_' }).take(MAX_REASON_LEN).collect();
     reason.truncate(ended(&reason));
     Cow::Owned(reason)
 }

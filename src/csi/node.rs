@@ -45,29 +45,20 @@ impl NodeService {
         let until = Instant::now() + FIRST_USAGE_TIMEOUT;
         loop {
             let answered = self.driver.agent.query(|client| {
-                fetch_usage(
-                    client,
-                    self.driver.name.clone(),
-                    id.to_owned(),
-                    path.to_owned(),
-                )
+                fetch_usage(client, self.driver.name.clone(), id.to_owned(), path.to_owned())
             });
-            let (status, volume) = match answered
-                .await
-                .map_err(|status| with_volume_id(id, status))?
-            {
-                UsageOutcome::Available(answer) => {
-                    return Ok((
-                        stats::to_wire(&stats::from_daemon(&answer)),
-                        answer.volume.as_ref().map(health::of_volume),
-                    ));
-                }
-                UsageOutcome::Unavailable(status, volume) => (status, volume),
-            };
-            let Some(attached) = volume
-                .attachments
-                .iter()
-                .find(|attachment| attachment.path == path)
+            let (status, volume) =
+                match answered.await.map_err(|status| with_volume_id(id, status))? {
+                    UsageOutcome::Available(answer) => {
+                        return Ok((
+                            stats::to_wire(&stats::from_daemon(&answer)),
+                            answer.volume.as_ref().map(health::of_volume),
+                        ));
+                    }
+                    UsageOutcome::Unavailable(status, volume) => (status, volume),
+                };
+            let Some(attached) =
+                volume.attachments.iter().find(|attachment| attachment.path == path)
             else {
                 return Err(match status.code() {
                     Code::NotFound => not_at_path(id, path),
@@ -121,11 +112,7 @@ async fn fetch_usage(
 /// NOT_FOUND, as CSI requires if the volume is not at the path (NodeGetVolumeStats,
 /// NodeExpandVolume).
 fn not_at_path(id: &str, path: &str) -> Status {
-    Status::not_found(format!(
-        "volume_path: the volume `{}` is not at `{}`",
-        echo(id),
-        echo(path)
-    ))
+    Status::not_found(format!("volume_path: the volume `{}` is not at `{}`", echo(id), echo(path)))
 }
 
 #[tonic::async_trait]
@@ -142,9 +129,7 @@ impl Node for NodeService {
         validate_map("volume_context", &request.volume_context)?;
         parse_pod(&request.volume_context)?;
         validate_id_form(&request.volume_id)?;
-        self.driver
-            .topology
-            .require_created_here(&request.volume_context)?;
+        self.driver.topology.require_created_here(&request.volume_context)?;
         let stage = daemon::StageRequest {
             handle: request.volume_id,
             staging_path: request.staging_target_path,
@@ -169,11 +154,7 @@ impl Node for NodeService {
         validate_id_form(&request.volume_id)?;
         let unstaged = self.driver.agent.execute(limit, |client| {
             let request = request.clone();
-            async move {
-                client
-                    .unstage(&request.volume_id, &request.staging_target_path)
-                    .await
-            }
+            async move { client.unstage(&request.volume_id, &request.staging_target_path).await }
         });
         unstaged.await.map_err(with_csi_field_names)?;
         Ok(Response::new(wire::NodeUnstageVolumeResponse {}))
@@ -198,9 +179,7 @@ impl Node for NodeService {
         }
         validate_path("staging_target_path", &request.staging_target_path)?;
         validate_id_form(&request.volume_id)?;
-        self.driver
-            .topology
-            .require_created_here(&request.volume_context)?;
+        self.driver.topology.require_created_here(&request.volume_context)?;
         let publish = daemon::PublishRequest {
             handle: request.volume_id,
             staging_path: request.staging_target_path,
@@ -230,11 +209,7 @@ impl Node for NodeService {
         validate_id_form(&request.volume_id)?;
         let unpublished = self.driver.agent.execute(limit, |client| {
             let request = request.clone();
-            async move {
-                client
-                    .unpublish(&request.volume_id, &request.target_path)
-                    .await
-            }
+            async move { client.unpublish(&request.volume_id, &request.target_path).await }
         });
         unpublished.await.map_err(with_csi_field_names)?;
         Ok(Response::new(wire::NodeUnpublishVolumeResponse {}))
@@ -271,10 +246,7 @@ impl Node for NodeService {
             }
             None => None,
         };
-        Ok(Response::new(wire::NodeGetVolumeStatsResponse {
-            usage,
-            volume_condition,
-        }))
+        Ok(Response::new(wire::NodeGetVolumeStatsResponse { usage, volume_condition }))
     }
 
     /// Uses the id alone: a volume without its expected mount has a finding, so the path adds
@@ -287,14 +259,10 @@ impl Node for NodeService {
         self.driver.require_health_api()?;
         validate_volume_id(&request.volume_id)?;
         validate_id_form(&request.volume_id)?;
-        self.driver
-            .withdrawal
-            .record_volume_call(&request.volume_id);
+        self.driver.withdrawal.record_volume_call(&request.volume_id);
         let health = self.driver.query_health(&request.volume_id).await?;
         let volume_health = Some(self.driver.wire_volume_health(&request.volume_id, health)?);
-        Ok(Response::new(wire::NodeGetVolumeHealthResponse {
-            volume_health,
-        }))
+        Ok(Response::new(wire::NodeGetVolumeHealthResponse { volume_health }))
     }
 
     async fn node_get_storage_health(
@@ -310,13 +278,9 @@ impl Node for NodeService {
             let driver = self.driver.name.clone();
             async move { client.storage_health(&driver).await }
         });
-        let backend_health = health::of_storage(&health.await?)
-            .into_iter()
-            .map(to_backend_health)
-            .collect();
-        Ok(Response::new(wire::NodeGetStorageHealthResponse {
-            backend_health,
-        }))
+        let backend_health =
+            health::of_storage(&health.await?).into_iter().map(to_backend_health).collect();
+        Ok(Response::new(wire::NodeGetStorageHealthResponse { backend_health }))
     }
 
     async fn node_expand_volume(
@@ -345,9 +309,7 @@ impl Node for NodeService {
         });
         let capacity_bytes =
             stats::saturating_i64(expanded.await.map_err(with_csi_field_names)?.size_bytes);
-        Ok(Response::new(wire::NodeExpandVolumeResponse {
-            capacity_bytes,
-        }))
+        Ok(Response::new(wire::NodeExpandVolumeResponse { capacity_bytes }))
     }
 
     async fn node_get_capabilities(

@@ -28,10 +28,7 @@ mod tests {
     #[test]
     fn the_default_node_id_is_the_host_name_and_never_empty() {
         assert_eq!(node_id(Some("worker-1")).expect("given"), "worker-1");
-        let host = nix::unistd::gethostname()
-            .expect("a name")
-            .into_string()
-            .expect("text");
+        let host = nix::unistd::gethostname().expect("a name").into_string().expect("text");
         assert_eq!(node_id(None).expect("a name"), host);
         assert!(!host.is_empty());
     }

@@ -234,15 +234,9 @@ impl HealthApi {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UsageError {
     #[error("--mode {mode} needs {flag}")]
-    Missing {
-        mode: &'static str,
-        flag: &'static str,
-    },
+    Missing { mode: &'static str, flag: &'static str },
     #[error("--mode {mode} has no use for {flag}")]
-    Unused {
-        mode: &'static str,
-        flag: &'static str,
-    },
+    Unused { mode: &'static str, flag: &'static str },
     #[error("--report without --mode and --endpoint does nothing else, and has no use for {0}")]
     UnusedByReporter(&'static str),
     #[error("--answer-challenges needs --report storage: the answer is a part of that object")]
@@ -269,12 +263,7 @@ impl Options {
     fn mode_flags(&self) -> [(&'static str, bool, &'static [Mode], bool); 6] {
         use Mode::{Controller, Driver, Interposer, Registrar};
         [
-            (
-                "--registration-dir",
-                self.registration_dir.is_some(),
-                &[Registrar],
-                true,
-            ),
+            ("--registration-dir", self.registration_dir.is_some(), &[Registrar], true),
             (
                 "--kubelet-registration-path",
                 self.kubelet_registration_path.is_some(),
@@ -282,19 +271,9 @@ impl Options {
                 true,
             ),
             ("--upstream", self.upstream.is_some(), &[Interposer], true),
-            (
-                "--controller-publish",
-                self.controller_publish,
-                &[Driver, Controller],
-                false,
-            ),
+            ("--controller-publish", self.controller_publish, &[Driver, Controller], false),
             ("--list-nothing", self.list_nothing, &[Controller], false),
-            (
-                "--podmon-endpoint",
-                self.podmon_endpoint.is_some(),
-                &[Driver, Interposer],
-                false,
-            ),
+            ("--podmon-endpoint", self.podmon_endpoint.is_some(), &[Driver, Interposer], false),
         ]
     }
 
@@ -439,9 +418,7 @@ fn label_key(text: &str) -> Result<String, ValueError> {
         let bytes = part.as_bytes();
         ends(bytes.first())
             && ends(bytes.last())
-            && bytes
-                .iter()
-                .all(|byte| byte.is_ascii_alphanumeric() || more.contains(byte))
+            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || more.contains(byte))
     };
     let Some((prefix, name)) = text.split_once('/') else {
         return Err(ValueError::NoLabelPrefix);

@@ -56,11 +56,7 @@ impl PageRequest {
             Ok(0) => usize::MAX,
             Ok(most) => most,
         };
-        Ok(PageRequest {
-            list,
-            max_entries: most,
-            after: decode_token(list, starting_token)?,
-        })
+        Ok(PageRequest { list, max_entries: most, after: decode_token(list, starting_token)? })
     }
 
     /// Returns the entries of this page and the token of the next one, which is empty on the last
@@ -121,9 +117,7 @@ fn decode_token(list: ListKind, token: &str) -> Result<Option<String>, Status> {
 /// FNV-1a, 32 bits (draft-eastlake-fnv). It detects truncated and mistyped tokens; it does not
 /// protect against forgery, and no protection is needed.
 fn checksum(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
+    bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
@@ -135,13 +129,7 @@ mod tests {
     use crate::csi::wire;
 
     fn entry(key: &str) -> (String, wire::VolumeHealth) {
-        (
-            key.to_owned(),
-            wire::VolumeHealth {
-                volume_id: key.to_owned(),
-                ..Default::default()
-            },
-        )
+        (key.to_owned(), wire::VolumeHealth { volume_id: key.to_owned(), ..Default::default() })
     }
 
     proptest! {

@@ -78,10 +78,7 @@ mod tests {
     use super::*;
 
     fn given(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-        pairs
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-            .collect()
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
     #[test]
@@ -101,30 +98,19 @@ mod tests {
         };
         assert_eq!(parse_parameters(&all).expect("right"), expected);
         assert_eq!(
-            parse_parameters(&given(&[(KIND, "loop")]))
-                .expect("right")
-                .kind,
+            parse_parameters(&given(&[(KIND, "loop")])).expect("right").kind,
             ProvidedKind::Loop
         );
-        assert_eq!(
-            parse_parameters(&given(&[])).expect("right").kind,
-            ProvidedKind::Unspecified
-        );
+        assert_eq!(parse_parameters(&given(&[])).expect("right").kind, ProvidedKind::Unspecified);
     }
 
     #[test]
     fn an_unknown_key_or_kind_is_named() {
         for (pairs, words) in [
-            (
-                given(&[("diskvitals.io/knid", "loop")]),
-                "`diskvitals.io/knid` is unknown",
-            ),
+            (given(&[("diskvitals.io/knid", "loop")]), "`diskvitals.io/knid` is unknown"),
             (given(&[(KIND, "zfs")]), "diskvitals.io/kind: `zfs`"),
             (given(&[(KIND, "")]), "diskvitals.io/kind: ``"),
-            (
-                given(&[(MKFS_OPTIONS, &"a".repeat(5000))]),
-                "parameters: has 50",
-            ),
+            (given(&[(MKFS_OPTIONS, &"a".repeat(5000))]), "parameters: has 50"),
         ] {
             let status = parse_parameters(&pairs).expect_err("refused");
             assert_eq!(status.code(), Code::InvalidArgument);

@@ -117,14 +117,8 @@ impl<C: Connectivity> Podmon for PodmonService<C> {
         &self,
         request: Request<ValidateVolumeHostConnectivityRequest>,
     ) -> Result<Response<ValidateVolumeHostConnectivityResponse>, Status> {
-        let ConnectivityStatus {
-            connected,
-            ios_in_progress,
-            messages,
-        } = self
-            .evaluate(request.into_inner())
-            .await
-            .map_err(sanitize_status)?;
+        let ConnectivityStatus { connected, ios_in_progress, messages } =
+            self.evaluate(request.into_inner()).await.map_err(sanitize_status)?;
         let messages = messages
             .into_iter()
             .take(MAX_MESSAGES)
@@ -185,11 +179,7 @@ fn parse_handles(ids: Vec<String>) -> Result<Vec<String>, Status> {
 /// The same status with a text that the module does not misinterpret.
 fn sanitize_status(status: Status) -> Status {
     // An error stays an error, even with the code OK.
-    let code = if status.code() == Code::Ok {
-        Code::Internal
-    } else {
-        status.code()
-    };
+    let code = if status.code() == Code::Ok { Code::Internal } else { status.code() };
     if code == status.code() && !status.message().to_lowercase().contains(NOT_CONNECTED_TEXT) {
         return status;
     }

@@ -77,11 +77,7 @@ pub(crate) async fn run(
     registration: Registration,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RegistrarError> {
-    let Registration {
-        driver,
-        kubelet_path,
-        registration_dir: folder,
-    } = registration;
+    let Registration { driver, kubelet_path, registration_dir: folder } = registration;
     let mut stop = std::pin::pin!(stop);
     let name = tokio::select! {
         name = driver_name::wait_for_name(&driver) => name.map_err(|source| RegistrarError::Name { driver: driver.clone(), source })?,

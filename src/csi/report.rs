@@ -182,14 +182,7 @@ pub struct Reporter {
 
 impl Reporter {
     pub async fn run(self) -> Infallible {
-        let Reporter {
-            agent: path,
-            node,
-            enabled,
-            withdraw,
-            timing,
-            api,
-        } = self;
+        let Reporter { agent: path, node, enabled, withdraw, timing, api } = self;
         tracing::info!(
             node,
             events = enabled.events,
@@ -202,14 +195,8 @@ impl Reporter {
             "reporting to the API server"
         );
         let (agent, reconnector) = new_agent(&path);
-        let outage = Outage {
-            since: Instant::now(),
-            why: "it has not been reached yet".into(),
-        };
-        let (view, views) = watch::channel(DaemonView {
-            snapshot: None,
-            outage: Some(outage),
-        });
+        let outage = Outage { since: Instant::now(), why: "it has not been reached yet".into() };
+        let (view, views) = watch::channel(DaemonView { snapshot: None, outage: Some(outage) });
         // A node becomes unclean for few reasons.
         let (unclean, unclean_events) = mpsc::channel(8);
         let events = async {

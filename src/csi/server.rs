@@ -40,12 +40,7 @@ pub(crate) struct ServeError {
 
 /// Must be called within a tokio runtime. The directory must exist: it belongs to the kubelet.
 pub(crate) async fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError> {
-    let options = SocketOptions {
-        mode,
-        group: None,
-        create_directory: false,
-        probe: None,
-    };
+    let options = SocketOptions { mode, group: None, create_directory: false, probe: None };
     Listener::bind(path, &listen::lock_directory(path), options).await
 }
 
@@ -53,10 +48,7 @@ pub(crate) async fn bind(path: &Path, mode: u32) -> Result<Listener, ListenError
 /// guard is dropped.
 pub(crate) fn connections(
     listener: Listener,
-) -> (
-    impl Stream<Item = io::Result<AuthorityRewriter<UnixStream>>>,
-    SocketGuard,
-) {
+) -> (impl Stream<Item = io::Result<AuthorityRewriter<UnixStream>>>, SocketGuard) {
     let (incoming, guard) = listener.into_incoming();
     let connections = incoming.map(|stream| stream.map(AuthorityRewriter::new));
     (connections, guard)
@@ -87,18 +79,12 @@ pub(crate) async fn serve(
         .add_routes(services);
     let mut serving =
         std::pin::pin!(router.serve_with_incoming_shutdown(connections, wait_stopped(stopped)));
-    let failed = |source| ServeError {
-        socket: guard.file().path().to_owned(),
-        source,
-    };
+    let failed = |source| ServeError { socket: guard.file().path().to_owned(), source };
     tokio::select! {
         served = &mut serving => return served.map_err(failed),
         () = stop => {}
     }
     stopping.send_replace(true);
     // The end of the runtime aborts calls that are unfinished after the time limit.
-    tokio::time::timeout(DRAIN_TIMEOUT, serving)
-        .await
-        .unwrap_or(Ok(()))
-        .map_err(failed)
+    tokio::time::timeout(DRAIN_TIMEOUT, serving).await.unwrap_or(Ok(())).map_err(failed)
 }

@@ -23,24 +23,12 @@ pub struct Amount {
 
 /// Converts the daemon's answer.
 pub(crate) fn from_daemon(answer: &daemon::VolumeUsageAnswer) -> Usage {
-    let amount = |total, available, used| Amount {
-        total,
-        available,
-        used,
-    };
+    let amount = |total, available, used| Amount { total, available, used };
     Usage {
         block: answer.block,
-        bytes: amount(
-            answer.total_bytes,
-            answer.available_bytes,
-            answer.used_bytes,
-        ),
+        bytes: amount(answer.total_bytes, answer.available_bytes, answer.used_bytes),
         inodes: answer.total_inodes.map(|total| {
-            amount(
-                total,
-                answer.available_inodes.unwrap_or(0),
-                answer.used_inodes.unwrap_or(0),
-            )
+            amount(total, answer.available_inodes.unwrap_or(0), answer.used_inodes.unwrap_or(0))
         }),
     }
 }
@@ -52,28 +40,16 @@ pub(crate) fn to_wire(usage: &Usage) -> Vec<wire::VolumeUsage> {
         return vec![block_usage(usage.bytes.total)];
     }
     let bytes = entry(Unit::Bytes, usage.bytes);
-    std::iter::once(bytes)
-        .chain(usage.inodes.map(|inodes| entry(Unit::Inodes, inodes)))
-        .collect()
+    std::iter::once(bytes).chain(usage.inodes.map(|inodes| entry(Unit::Inodes, inodes))).collect()
 }
 
 /// The usage of a raw block volume.
 pub(crate) fn block_usage(total: u64) -> wire::VolumeUsage {
-    entry(
-        Unit::Bytes,
-        Amount {
-            total,
-            ..Amount::default()
-        },
-    )
+    entry(Unit::Bytes, Amount { total, ..Amount::default() })
 }
 
 fn entry(unit: Unit, amount: Amount) -> wire::VolumeUsage {
-    let Amount {
-        total,
-        available,
-        used,
-    } = amount;
+    let Amount { total, available, used } = amount;
     wire::VolumeUsage {
         unit: unit.into(),
         total: saturating_i64(total),
@@ -110,10 +86,7 @@ mod tests {
         };
         assert_eq!(
             to_wire(&from_daemon(&answer)),
-            [
-                entry(Unit::Bytes, 100, 40, 50),
-                entry(Unit::Inodes, 10, 7, 3)
-            ]
+            [entry(Unit::Bytes, 100, 40, 50), entry(Unit::Inodes, 10, 7, 3)]
         );
     }
 
@@ -139,12 +112,7 @@ mod tests {
         };
         assert_eq!(
             to_wire(&from_daemon(&answer)),
-            [wire::VolumeUsage {
-                unit: Unit::Bytes.into(),
-                total: 5,
-                available: 0,
-                used: 0
-            }]
+            [wire::VolumeUsage { unit: Unit::Bytes.into(), total: 5, available: 0, used: 0 }]
         );
     }
 }

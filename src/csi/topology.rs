@@ -29,16 +29,11 @@ pub(crate) struct Topology {
 
 impl Topology {
     pub(crate) fn of_node(key: &str, node_id: &str) -> Topology {
-        Topology {
-            key: key.to_owned(),
-            value: label_value(node_id),
-        }
+        Topology { key: key.to_owned(), value: label_value(node_id) }
     }
 
     pub(crate) fn to_wire(&self) -> wire::Topology {
-        wire::Topology {
-            segments: HashMap::from([(self.key.clone(), self.value.clone())]),
-        }
+        wire::Topology { segments: HashMap::from([(self.key.clone(), self.value.clone())]) }
     }
 
     /// The context of a new volume, which each later call contains.
@@ -49,10 +44,7 @@ impl Topology {
     /// Whether `topology` includes this node. A topology without segments includes every node; one
     /// with another key does not include this node.
     pub(crate) fn is_within(&self, topology: &wire::Topology) -> bool {
-        topology
-            .segments
-            .iter()
-            .all(|(key, value)| *key == self.key && *value == self.value)
+        topology.segments.iter().all(|(key, value)| *key == self.key && *value == self.value)
     }
 
     /// RESOURCE_EXHAUSTED if the volume is required on another node (CSI, CreateVolume: unable to
@@ -65,11 +57,7 @@ impl Topology {
         else {
             return Ok(());
         };
-        if requirement
-            .requisite
-            .iter()
-            .any(|topology| self.is_within(topology))
-        {
+        if requirement.requisite.iter().any(|topology| self.is_within(topology)) {
             return Ok(());
         }
         let Topology { key, value } = self;
@@ -96,21 +84,15 @@ impl Topology {
 
 /// The id itself if it is a valid label value; otherwise a readable prefix and a hash.
 fn label_value(node_id: &str) -> String {
-    let inside = node_id
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let inside = node_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = node_id.as_bytes();
     if inside && ends(bytes.first()) && ends(bytes.last()) && bytes.len() <= MAX_VALUE_LEN {
         return node_id.to_owned();
     }
-    let fitting = node_id
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-    let begun: String = fitting
-        .skip_while(|c| *c == '-')
-        .take(MAX_VALUE_LEN - HASH_LEN - 1)
-        .collect();
+    let fitting = node_id.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let begun: String =
+        fitting.skip_while(|c| *c == '-').take(MAX_VALUE_LEN - HASH_LEN - 1).collect();
     let begun = if begun.is_empty() { "node" } else { &begun };
     format!("{begun}-{:032x}", fnv1a_128(node_id.bytes()))
 }
@@ -172,34 +154,18 @@ mod tests {
             ("topology.diskvitals.io/node", "worker-1.example"),
         ]);
         assert!(ours().require_accessible(None).is_ok());
-        assert!(
-            ours()
-                .require_accessible(Some(&need(vec![], vec![there.clone()])))
-                .is_ok()
-        );
-        assert!(
-            ours()
-                .require_accessible(Some(&need(vec![there.clone(), here], vec![])))
-                .is_ok()
-        );
+        assert!(ours().require_accessible(Some(&need(vec![], vec![there.clone()]))).is_ok());
+        assert!(ours().require_accessible(Some(&need(vec![there.clone(), here], vec![]))).is_ok());
         let status = ours()
             .require_accessible(Some(&need(vec![there, elsewhere], vec![])))
             .expect_err("elsewhere");
         assert_eq!(status.code(), Code::ResourceExhausted);
-        assert!(
-            status
-                .message()
-                .starts_with("accessibility_requirements.requisite: ")
-        );
+        assert!(status.message().starts_with("accessibility_requirements.requisite: "));
     }
 
     #[test]
     fn a_volume_created_under_another_topology_value_is_not_staged() {
-        assert!(
-            ours()
-                .require_created_here(&ours().volume_context())
-                .is_ok()
-        );
+        assert!(ours().require_created_here(&ours().volume_context()).is_ok());
         assert!(ours().require_created_here(&HashMap::new()).is_ok());
         let status = ours()
             .require_created_here(&HashMap::from([(CONTEXT_KEY.into(), "worker-2".into())]))

@@ -42,20 +42,15 @@ pub(crate) fn volume_not_found(id: &str) -> Status {
 }
 
 fn require_non_empty(field: &str, value: &str) -> Result<(), Status> {
-    if value.is_empty() {
-        Err(invalid(field, "is empty"))
-    } else {
-        Ok(())
-    }
+    if value.is_empty() { Err(invalid(field, "is empty")) } else { Ok(()) }
 }
 
 fn validate_length(field: &str, value: &str, most: usize) -> Result<(), Status> {
     match value.len() {
         length if length <= most => Ok(()),
-        length => Err(invalid(
-            field,
-            format_args!("has {length} bytes, at most {most} are possible"),
-        )),
+        length => {
+            Err(invalid(field, format_args!("has {length} bytes, at most {most} are possible")))
+        }
     }
 }
 
@@ -71,11 +66,7 @@ pub(crate) fn is_possible_id(id: &str) -> bool {
 
 /// NOT_FOUND for an id that no volume can have.
 pub(crate) fn validate_id_form(id: &str) -> Result<(), Status> {
-    if is_possible_id(id) {
-        Ok(())
-    } else {
-        Err(volume_not_found(id))
-    }
+    if is_possible_id(id) { Ok(()) } else { Err(volume_not_found(id)) }
 }
 
 pub(crate) fn validate_node_id(id: &str) -> Result<(), Status> {
@@ -101,16 +92,10 @@ pub(crate) fn validate_path(field: &str, path: &str) -> Result<(), Status> {
         return Err(invalid(field, "has a NUL in it"));
     }
     let Some(below) = path.strip_prefix('/') else {
-        return Err(invalid(
-            field,
-            format_args!("`{}` is not absolute", echo(path)),
-        ));
+        return Err(invalid(field, format_args!("`{}` is not absolute", echo(path))));
     };
     let clean = below.strip_suffix('/').unwrap_or(below);
-    if clean
-        .split('/')
-        .any(|part| part.is_empty() || part == "." || part == "..")
-    {
+    if clean.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
         return Err(invalid(
             field,
             format_args!("`{}` has empty parts, `.` or `..` in it", echo(path)),
@@ -164,24 +149,12 @@ pub(crate) fn parse_capability(
     let asked = asked.ok_or_else(|| invalid(field, "access_mode is missing"))?;
     let access_mode = Mode::try_from(asked).map_or(daemon::AccessMode::Unspecified, to_daemon_mode);
     if access_mode == daemon::AccessMode::Unspecified {
-        return Err(invalid(
-            field,
-            format_args!("access_mode: {asked} is no access mode"),
-        ));
+        return Err(invalid(field, format_args!("access_mode: {asked} is no access mode")));
     }
-    let access = daemon::Access {
-        mode: access_mode.into(),
-        ..Default::default()
-    };
+    let access = daemon::Access { mode: access_mode.into(), ..Default::default() };
     match &capability.access_type {
-        None => Err(invalid(
-            field,
-            "access_type is missing: neither block nor mount",
-        )),
-        Some(AccessType::Block(_)) => Ok(daemon::Access {
-            block: true,
-            ..access
-        }),
+        None => Err(invalid(field, "access_type is missing: neither block nor mount")),
+        Some(AccessType::Block(_)) => Ok(daemon::Access { block: true, ..access }),
         Some(AccessType::Mount(mount)) => {
             if !mount.volume_mount_group.is_empty() {
                 return Err(invalid(
@@ -213,10 +186,7 @@ pub(crate) fn parse_capabilities(
     if capabilities.is_empty() {
         return Err(invalid("volume_capabilities", "is empty"));
     }
-    capabilities
-        .iter()
-        .map(|one| parse_capability("volume_capabilities", Some(one)))
-        .collect()
+    capabilities.iter().map(|one| parse_capability("volume_capabilities", Some(one))).collect()
 }
 
 /// Returns (required, limit) in bytes; 0 means that a bound is not given. OUT_OF_RANGE for negative
@@ -259,34 +229,21 @@ pub(crate) fn validate_map(field: &str, map: &HashMap<String, String>) -> Result
 /// The pod of a publication, if the kubelet names it (the CSIDriver's podInfoOnMount).
 /// INVALID_ARGUMENT for an inline (ephemeral) volume: the driver does not support them.
 pub(crate) fn parse_pod(volume_context: &HashMap<String, String>) -> Result<PodRef, Status> {
-    if volume_context
-        .get(EPHEMERAL)
-        .is_some_and(|value| value == "true")
-    {
+    if volume_context.get(EPHEMERAL).is_some_and(|value| value == "true") {
         return Err(invalid(
             "volume_context",
             "this driver has no ephemeral inline volumes; use a claim (generic ephemeral volumes are claims)",
         ));
     }
     let text = |key: &str| volume_context.get(key).cloned().unwrap_or_default();
-    Ok(PodRef {
-        uid: text(POD_UID),
-        name: text(POD_NAME),
-        namespace: text(POD_NAMESPACE),
-    })
+    Ok(PodRef { uid: text(POD_UID), name: text(POD_NAME), namespace: text(POD_NAMESPACE) })
 }
 
 /// The caller's timeout (the header `grpc-timeout` of gRPC over HTTP/2), at most
 /// [`MAX_CALL_TIMEOUT`].
 pub(crate) fn call_timeout<T>(request: &Request<T>) -> Duration {
-    let header = request
-        .metadata()
-        .get("grpc-timeout")
-        .and_then(|value| value.to_str().ok());
-    header
-        .and_then(parse_grpc_timeout)
-        .unwrap_or(MAX_CALL_TIMEOUT)
-        .min(MAX_CALL_TIMEOUT)
+    let header = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
+    header.and_then(parse_grpc_timeout).unwrap_or(MAX_CALL_TIMEOUT).min(MAX_CALL_TIMEOUT)
 }
 
 /// `TimeoutValue TimeoutUnit`, at most eight digits (gRPC over HTTP/2, Requests).
@@ -325,10 +282,7 @@ const FIELD_NAMES: [(&str, &str); 9] = [
 /// Replaces the daemon's field name at the start of a refusal (`staging_path: is …`) by CSI's.
 pub(crate) fn with_csi_field_names(status: Status) -> Status {
     let named = FIELD_NAMES.iter().find_map(|(ours, theirs)| {
-        Some((
-            theirs,
-            status.message().strip_prefix(ours)?.strip_prefix(':')?,
-        ))
+        Some((theirs, status.message().strip_prefix(ours)?.strip_prefix(':')?))
     });
     match named {
         Some((theirs, rest)) => Status::new(status.code(), format!("{theirs}:{rest}")),

@@ -37,11 +37,7 @@ pub(crate) enum WithdrawError {
         "health is withdrawn, but the kubelet has not completed a round within {} s: its health calls since: {volumes} volumes, {storage_calls} for the storage. Without any call it does not query health (feature gate CSIVolumeHealth, or another socket is registered), and keeps nothing new",
         limit.as_secs()
     )]
-    NoRound {
-        limit: Duration,
-        volumes: u64,
-        storage_calls: u64,
-    },
+    NoRound { limit: Duration, volumes: u64, storage_calls: u64 },
 }
 
 pub(crate) async fn run(options: &WithdrawOptions) -> Result<(), WithdrawError> {
@@ -66,16 +62,8 @@ pub(crate) async fn run(options: &WithdrawOptions) -> Result<(), WithdrawError> 
             Ok(())
         }
         Err(_) => {
-            let WithdrawResponse {
-                volumes,
-                storage_calls,
-                ..
-            } = withdraw(&mut client).await?;
-            Err(WithdrawError::NoRound {
-                limit,
-                volumes,
-                storage_calls,
-            })
+            let WithdrawResponse { volumes, storage_calls, .. } = withdraw(&mut client).await?;
+            Err(WithdrawError::NoRound { limit, volumes, storage_calls })
         }
     }
 }

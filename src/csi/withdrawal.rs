@@ -44,11 +44,7 @@ impl Rounds {
         tracing::warn!(
             "health is withdrawn: the health calls are answered with empty lists until this process ends"
         );
-        Rounds {
-            since: SystemTime::now(),
-            volumes: HashSet::new(),
-            storage_calls: 0,
-        }
+        Rounds { since: SystemTime::now(), volumes: HashSet::new(), storage_calls: 0 }
     }
 }
 
@@ -103,11 +99,7 @@ impl Withdrawal {
 /// The health of any volume while health is withdrawn. A condition (CSI 1.12) is left out: nothing
 /// keeps it, and a normal one would be a statement.
 pub(crate) fn withdrawn_health() -> VolumeHealth {
-    VolumeHealth {
-        statuses: Ok(Vec::new()),
-        condition: None,
-        local: true,
-    }
+    VolumeHealth { statuses: Ok(Vec::new()), condition: None, local: true }
 }
 
 /// The Withdraw call, for the mode driver.

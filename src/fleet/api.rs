@@ -57,10 +57,7 @@ pub(crate) enum Change<T> {
     Failing,
 }
 
-#[allow(
-    clippy::large_enum_variant,
-    reason = "it is moved once, from a watch to the owner"
-)]
+#[allow(clippy::large_enum_variant, reason = "it is moved once, from a watch to the owner")]
 #[derive(Clone, Debug)]
 pub(crate) enum ClusterChange {
     Node(Change<Node>),
@@ -94,20 +91,13 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) fn new(client: kube::Client, timing: Timing) -> Api {
-        Api {
-            client,
-            timing,
-            server_time: Mutex::new(None),
-        }
+        Api { client, timing, server_time: Mutex::new(None) }
     }
 
     /// The API server's clock, within the few seconds between two renewals of the lease. None: the
     /// lease was not read yet. This machine's own clock may be wrong.
     pub(crate) fn server_now(&self) -> Option<Timestamp> {
-        let known = *self
-            .server_time
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let known = *self.server_time.lock().unwrap_or_else(PoisonError::into_inner);
         let (time, at) = known?;
         time.checked_add(at.elapsed()).ok()
     }
@@ -118,10 +108,7 @@ impl Api {
         if let Some(time) = stamp
             && (is_just_written || self.server_now().is_none_or(|known| known < time))
         {
-            let mut known = self
-                .server_time
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.server_time.lock().unwrap_or_else(PoisonError::into_inner);
             *known = Some((time, Instant::now()));
         }
         record_of(lease)

@@ -71,16 +71,10 @@ impl ClaimLedger {
                     .is_none_or(|written| written.conditions != entry.conditions)
             })
             .map(|(claim, _)| claim.clone());
-        let cleared = self
-            .written
-            .keys()
-            .filter(|claim| !desired.contains_key(*claim))
-            .cloned();
+        let cleared = self.written.keys().filter(|claim| !desired.contains_key(*claim)).cloned();
         // What is worse goes first. What is in flight is looked at when it has ended.
         let changed = raised.chain(cleared);
-        self.pending = changed
-            .filter(|claim| !self.in_flight.contains(claim))
-            .collect();
+        self.pending = changed.filter(|claim| !self.in_flight.contains(claim)).collect();
         self.desired = desired;
     }
 

@@ -74,14 +74,7 @@ impl Controller {
     /// # Errors
     /// A watch has ended, which it never does.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), WatchEnded> {
-        let Controller {
-            api,
-            duties,
-            options,
-            timing,
-            candidate,
-            state,
-        } = self;
+        let Controller { api, duties, options, timing, candidate, state } = self;
         let (leads, leadership) = watch::channel(Leadership::default());
         let (changes, received) = mpsc::channel(CHANGES);
         let volumes = async {

@@ -66,12 +66,7 @@ impl EventQueue {
         if self.waiting.len() >= MAX_EVENTS {
             return false;
         }
-        let Announcement {
-            regarding,
-            reason,
-            note,
-            is_warning,
-        } = announcement;
+        let Announcement { regarding, reason, note, is_warning } = announcement;
         let namespace = if regarding.namespace.is_empty() {
             CLUSTER_SCOPED_NAMESPACE.to_owned()
         } else {
@@ -111,10 +106,8 @@ pub(crate) fn announce_shared_drives(
         .iter()
         .filter(|(id, nodes)| before.get(*id) != Some(nodes))
         .map(|change| (change, true));
-    let cleared = before
-        .iter()
-        .filter(|(id, _)| !now.contains_key(*id))
-        .map(|change| (change, false));
+    let cleared =
+        before.iter().filter(|(id, _)| !now.contains_key(*id)).map(|change| (change, false));
     let mut announcements = Vec::new();
     for ((drive, nodes), holds) in raised.chain(cleared) {
         let list = nodes.iter().cloned().collect::<Vec<_>>().join(", ");
@@ -125,11 +118,7 @@ pub(crate) fn announce_shared_drives(
             );
             ("SharedDrive", note)
         } else {
-            tracing::info!(
-                drive,
-                nodes = list,
-                "the drive is no longer on several nodes"
-            );
+            tracing::info!(drive, nodes = list, "the drive is no longer on several nodes");
             let note = format!("drive {drive} is no longer attached to several nodes ({list})");
             ("SharedDriveCleared", note)
         };

@@ -51,29 +51,17 @@ pub(crate) async fn bind(address: Option<&Address>) -> Result<Bound, ListenError
     let name = address.to_string();
     match address {
         Address::Tcp(at) => {
-            let refused = |source| ListenError::Tcp {
-                address: name.clone(),
-                source,
-            };
+            let refused = |source| ListenError::Tcp { address: name.clone(), source };
             let socket = TcpListener::bind(at).await.map_err(refused)?;
             let bound = socket.local_addr().map_err(refused)?;
             tracing::info!(address = %bound, "metrics and probes are served");
             Ok(Bound::Tcp(Incoming::new(socket, bound.to_string())))
         }
         Address::Unix(path) => {
-            let options = SocketOptions {
-                mode: 0o660,
-                group: None,
-                create_directory: false,
-                probe: None,
-            };
+            let options =
+                SocketOptions { mode: 0o660, group: None, create_directory: false, probe: None };
             let listener = Listener::bind(path, &lock_directory(path), options).await;
-            listener
-                .map(Bound::Unix)
-                .map_err(|source| ListenError::Unix {
-                    address: name,
-                    source,
-                })
+            listener.map(Bound::Unix).map_err(|source| ListenError::Unix { address: name, source })
         }
     }
 }
@@ -100,10 +88,7 @@ fn respond(path: &str, state: &Arc<State>) -> Response<Full<Bytes>> {
     let is_running = state.at.is_some_and(|at| at.elapsed() < STALLED_AFTER);
     match path {
         "/healthz" if is_running => plain_response(StatusCode::OK, "ok\n"),
-        "/healthz" => plain_response(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the main loop is stalled\n",
-        ),
+        "/healthz" => plain_response(StatusCode::SERVICE_UNAVAILABLE, "the main loop is stalled\n"),
         "/readyz" if state.is_synced => plain_response(StatusCode::OK, "ok\n"),
         "/readyz" => plain_response(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -116,9 +101,6 @@ fn respond(path: &str, state: &Arc<State>) -> Response<Full<Bytes>> {
                 "writing the metrics went wrong\n",
             ),
         },
-        _ => plain_response(
-            StatusCode::NOT_FOUND,
-            "there are /healthz, /readyz and /metrics\n",
-        ),
+        _ => plain_response(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics\n"),
     }
 }

@@ -57,11 +57,7 @@ pub(crate) struct Election {
 
 impl Election {
     pub(crate) fn new(identity: String, timing: LeaseTiming) -> Election {
-        Election {
-            identity,
-            timing,
-            observed: None,
-        }
+        Election { identity, timing, observed: None }
     }
 
     /// The record to write: to acquire a free or expired lease, or to renew the own one.
@@ -188,10 +184,7 @@ impl Candidate {
         let until = renewed.map(|renewed| renewed + self.timing.lease.duration);
         let is_changed = leads.send_if_modified(|leadership| {
             let was_leading = leadership.leads;
-            *leadership = Leadership {
-                leads: leading,
-                until,
-            };
+            *leadership = Leadership { leads: leading, until };
             was_leading != leading
         });
         if is_changed && leading {
@@ -228,10 +221,7 @@ impl Candidate {
             return Ok(None);
         };
         let begin = Instant::now();
-        let written = self
-            .api
-            .write_lease(&self.namespace, &self.name, &record)
-            .await?;
+        let written = self.api.write_lease(&self.namespace, &self.name, &record).await?;
         Ok(written.map(|written| (written, begin)))
     }
 
@@ -240,15 +230,8 @@ impl Candidate {
         let election = Election::new(self.identity.clone(), self.timing.lease.clone());
         let released = async {
             let read = self.api.lease(&self.namespace, &self.name).await;
-            let record = read
-                .ok()
-                .flatten()
-                .and_then(|read| election.release(read))?;
-            Some(
-                self.api
-                    .write_lease(&self.namespace, &self.name, &record)
-                    .await,
-            )
+            let record = read.ok().flatten().and_then(|read| election.release(read))?;
+            Some(self.api.write_lease(&self.namespace, &self.name, &record).await)
         };
         match tokio::time::timeout(Duration::from_secs(2), released).await {
             Ok(Some(Ok(_))) => tracing::info!("the lease is released"),
@@ -285,26 +268,12 @@ mod tests {
     fn a_lease_is_taken_over_only_when_it_has_not_changed_for_its_duration() {
         let mut ours = election("a");
         let wall = Timestamp::UNIX_EPOCH;
-        assert!(
-            ours.propose(Some(held_by("b", "1")), seconds(0), wall)
-                .is_none()
-        );
-        assert!(
-            ours.propose(Some(held_by("b", "1")), seconds(14), wall)
-                .is_none()
-        );
+        assert!(ours.propose(Some(held_by("b", "1")), seconds(0), wall).is_none());
+        assert!(ours.propose(Some(held_by("b", "1")), seconds(14), wall).is_none());
         // Renewed: the wait starts anew.
-        assert!(
-            ours.propose(Some(held_by("b", "2")), seconds(15), wall)
-                .is_none()
-        );
-        assert!(
-            ours.propose(Some(held_by("b", "2")), seconds(29), wall)
-                .is_none()
-        );
-        let taken = ours
-            .propose(Some(held_by("b", "2")), seconds(30), wall)
-            .expect("expired");
+        assert!(ours.propose(Some(held_by("b", "2")), seconds(15), wall).is_none());
+        assert!(ours.propose(Some(held_by("b", "2")), seconds(29), wall).is_none());
+        let taken = ours.propose(Some(held_by("b", "2")), seconds(30), wall).expect("expired");
         assert_eq!((taken.holder.as_str(), taken.transitions), ("a", 1));
         assert_eq!(taken.version.as_deref(), Some("2"));
     }
@@ -313,14 +282,8 @@ mod tests {
     fn a_free_or_absent_lease_is_taken_at_once_and_the_own_one_is_renewed() {
         let mut ours = election("a");
         let wall = Timestamp::UNIX_EPOCH;
-        assert!(
-            ours.propose(None, seconds(0), wall)
-                .is_some_and(|it| it.version.is_none())
-        );
-        assert!(
-            ours.propose(Some(held_by("", "1")), seconds(1), wall)
-                .is_some()
-        );
+        assert!(ours.propose(None, seconds(0), wall).is_some_and(|it| it.version.is_none()));
+        assert!(ours.propose(Some(held_by("", "1")), seconds(1), wall).is_some());
         let renewed = ours.propose(Some(held_by("a", "2")), seconds(2), wall);
         assert_eq!(renewed.map(|it| it.transitions), Some(0));
     }
@@ -329,9 +292,6 @@ mod tests {
     fn only_the_holder_gives_a_lease_away() {
         assert!(election("a").release(held_by("b", "1")).is_none());
         let given = election("a").release(held_by("a", "1")).expect("ours");
-        assert_eq!(
-            (given.holder.as_str(), given.version.as_deref()),
-            ("", Some("1"))
-        );
+        assert_eq!((given.holder.as_str(), given.version.as_deref()), ("", Some("1")));
     }
 }

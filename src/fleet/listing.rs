@@ -29,11 +29,7 @@ pub(crate) struct Listing<T> {
 
 impl<T> Default for Listing<T> {
     fn default() -> Self {
-        Listing {
-            new: BTreeMap::new(),
-            is_complete: false,
-            is_failing: false,
-        }
+        Listing { new: BTreeMap::new(), is_complete: false, is_failing: false }
     }
 }
 
@@ -105,12 +101,9 @@ mod tests {
         }
         assert!(listing.is_complete && !listing.is_failing);
         listing.apply(Change::Failing, &mut known);
-        for change in [
-            Change::Listing,
-            Change::ListedOne("b".to_owned(), 2),
-            Change::Listing,
-            one(),
-        ] {
+        for change in
+            [Change::Listing, Change::ListedOne("b".to_owned(), 2), Change::Listing, one()]
+        {
             assert!(!listing.apply(change, &mut known));
             assert!(listing.is_failing);
         }

@@ -68,11 +68,7 @@ impl Collector for StateCollector {
         let state = &self.0;
         let mut families = Families::new(encoder);
         families
-            .gauge(
-                "diskvitals_fleet_leader",
-                None,
-                "Whether this replica leads.",
-            )?
+            .gauge("diskvitals_fleet_leader", None, "Whether this replica leads.")?
             .unlabeled(state.leads.into())?;
         families
             .gauge(
@@ -93,11 +89,8 @@ impl Collector for StateCollector {
         if let Some(unreachable) = &state.unreachable {
             encode_unreachable(&mut families, unreachable)?;
         }
-        let mut writes = families.counter(
-            "diskvitals_fleet_writes",
-            None,
-            "Writes by duty and outcome.",
-        )?;
+        let mut writes =
+            families.counter("diskvitals_fleet_writes", None, "Writes by duty and outcome.")?;
         for ((duty, outcome), count) in &state.counters.writes {
             writes.count(&[("duty", *duty), ("outcome", *outcome)], *count)?;
         }
@@ -128,11 +121,8 @@ fn encode_figures(families: &mut Families<'_>, figures: &Figures) -> fmt::Result
             "Nodes whose daemon answers and whose report is about them.",
         )?
         .unlabeled(signed(figures.reporting))?;
-    let mut objects = families.gauge(
-        "diskvitals_fleet_objects",
-        None,
-        "Objects that are watched.",
-    )?;
+    let mut objects =
+        families.gauge("diskvitals_fleet_objects", None, "Objects that are watched.")?;
     for (kind, count) in [
         ("nodes", figures.nodes),
         ("nodestorages", figures.reports),
@@ -220,11 +210,7 @@ fn encode_release(families: &mut Families<'_>, figures: &ReleaseFigures) -> fmt:
         )?
         .unlabeled(figures.is_open.into())?;
     families
-        .gauge(
-            "diskvitals_fleet_paused",
-            None,
-            "Whether too many nodes are away for proposals.",
-        )?
+        .gauge("diskvitals_fleet_paused", None, "Whether too many nodes are away for proposals.")?
         .unlabeled(figures.is_paused.into())?;
     let Some(actions) = &figures.actions else {
         return Ok(());
@@ -310,16 +296,9 @@ mod tests {
 
     #[test]
     fn what_is_not_known_yet_has_no_figures() {
-        let text = text(State {
-            is_synced: true,
-            is_watching: true,
-            ..State::default()
-        });
+        let text = text(State { is_synced: true, is_watching: true, ..State::default() });
         for family in ["nodes", "objects", "drives", "shared_drives", "claims"] {
-            assert!(
-                !text.contains(&format!("diskvitals_fleet_{family}")),
-                "{family}: {text}"
-            );
+            assert!(!text.contains(&format!("diskvitals_fleet_{family}")), "{family}: {text}");
         }
         assert!(text.contains("diskvitals_fleet_synced 1"), "{text}");
     }
@@ -327,10 +306,7 @@ mod tests {
     #[test]
     fn bad_drives_are_counted_by_model_and_firmware_and_those_that_no_report_lists_as_other() {
         let models = (0..=MAX_MODELS).map(|number| {
-            let figures = ModelFigures {
-                drives: 2,
-                bad: u64::from(number == 7),
-            };
+            let figures = ModelFigures { drives: 2, bad: u64::from(number == 7) };
             ((format!("M{number:03}"), "F1".to_owned()), figures)
         });
         let text = text(State {

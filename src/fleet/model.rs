@@ -97,9 +97,7 @@ impl Report {
 
     /// `server`: the API server's time, whose clock also stamped the write.
     fn is_fresh(&self, policy: &Policy, server: Option<Timestamp>) -> bool {
-        let age = server
-            .zip(self.last_write)
-            .map(|(now, written)| now.duration_since(written));
+        let age = server.zip(self.last_write).map(|(now, written)| now.duration_since(written));
         age.is_some_and(|age| {
             Duration::try_from(age).is_ok_and(|age| age < policy.stale_after) || age.is_negative()
         })
@@ -148,24 +146,15 @@ impl View {
             let names = self.hostnames.entry(node.hostname.clone()).or_default();
             names.insert(name.clone());
         }
-        let mut unready: BTreeSet<&String> = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| !node.is_ready)
-            .map(|(name, _)| name)
-            .collect();
-        unready.extend(
-            self.reports
-                .keys()
-                .filter(|name| !self.nodes.contains_key(*name)),
-        );
+        let mut unready: BTreeSet<&String> =
+            self.nodes.iter().filter(|(_, node)| !node.is_ready).map(|(name, _)| name).collect();
+        unready.extend(self.reports.keys().filter(|name| !self.nodes.contains_key(*name)));
         self.unready_since.retain(|name, _| unready.contains(name));
         for name in unready {
             self.unready_since.entry(name.clone()).or_insert(now);
         }
         let shared = shared_drives::candidates(&self.nodes, &self.reports);
-        self.shared_since
-            .retain(|(id, nodes), _| shared.get(id) == Some(nodes));
+        self.shared_since.retain(|(id, nodes), _| shared.get(id) == Some(nodes));
         for pair in shared {
             self.shared_since.entry(pair).or_insert(now);
         }
@@ -192,24 +181,16 @@ impl View {
     /// When a decision changes by the passing of time alone.
     pub(crate) fn next_deadline(&self, policy: &Policy, now: Elapsed) -> Option<Elapsed> {
         let unready = self.unready_since.values().flat_map(|since| {
-            [
-                *since + policy.unavailable_after,
-                *since + policy.absent_before_delete,
-            ]
+            [*since + policy.unavailable_after, *since + policy.absent_before_delete]
         });
-        let shared = self
-            .shared_since
-            .values()
-            .map(|since| *since + policy.shared_after);
+        let shared = self.shared_since.values().map(|since| *since + policy.shared_after);
         unready.chain(shared).filter(|at| *at > now).min()
     }
 
     /// In which time the first fresh report stops being fresh.
     pub(crate) fn next_aging(&self, policy: &Policy, server: Timestamp) -> Option<Duration> {
-        let fresh = self
-            .nodes
-            .keys()
-            .filter(|name| self.fresh(name, policy, Some(server)).is_some());
+        let fresh =
+            self.nodes.keys().filter(|name| self.fresh(name, policy, Some(server)).is_some());
         let written = fresh.filter_map(|name| self.reports.get(name)?.last_write);
         let left = written.map(|written| {
             let age = Duration::try_from(server.duration_since(written)).unwrap_or_default();

@@ -137,11 +137,9 @@ fn taint_key(text: &str) -> Result<String, String> {
 }
 
 fn name(text: &str) -> Result<String, String> {
-    is_dns_subdomain(text)
-        .then(|| text.to_owned())
-        .ok_or_else(|| {
-            "no name of a Kubernetes object: lower case letters, digits, - and .".to_owned()
-        })
+    is_dns_subdomain(text).then(|| text.to_owned()).ok_or_else(|| {
+        "no name of a Kubernetes object: lower case letters, digits, - and .".to_owned()
+    })
 }
 
 #[cfg(test)]
@@ -168,11 +166,7 @@ mod tests {
             "--duties claims --lease-name A_b",
             "--duties release --carry-out-in *",
         ] {
-            assert_eq!(
-                parse(wrong).map_err(|error| error.exit_code()).err(),
-                Some(2),
-                "{wrong}"
-            );
+            assert_eq!(parse(wrong).map_err(|error| error.exit_code()).err(), Some(2), "{wrong}");
         }
         assert!(parse("crds").is_ok_and(|options| options.command.is_some()));
     }

@@ -36,11 +36,7 @@ impl WritePace {
 
     /// One after a failure: many attempts would be a burst on a server that is overloaded.
     pub(crate) fn at_once(&self) -> usize {
-        if self.not_before.is_some() {
-            1
-        } else {
-            WRITES_AT_ONCE
-        }
+        if self.not_before.is_some() { 1 } else { WRITES_AT_ONCE }
     }
 
     pub(crate) fn earliest(&mut self) -> Instant {
@@ -73,11 +69,7 @@ impl WritePace {
         let is_final = matches!(error, ApiError::Rejected(_));
         let (why, after) = error.into_message_and_delay();
         if self.last_error.as_ref() != Some(&why) {
-            tracing::warn!(
-                operation,
-                error = why,
-                "the API server refuses, or does not answer"
-            );
+            tracing::warn!(operation, error = why, "the API server refuses, or does not answer");
             self.last_error = Some(why);
         }
         if is_final {
@@ -108,10 +100,7 @@ mod tests {
     }
 
     fn error(after: Option<u64>) -> ApiError {
-        ApiError::Retryable {
-            why: "429".into(),
-            after: after.map(Duration::from_secs),
-        }
+        ApiError::Retryable { why: "429".into(), after: after.map(Duration::from_secs) }
     }
 
     fn wait(pace: &mut WritePace) -> Duration {
@@ -127,10 +116,7 @@ mod tests {
         assert_eq!(pace.at_once(), 1);
         tokio::time::advance(Duration::from_secs(60)).await;
         pace.succeed();
-        assert_eq!(
-            (wait(&mut pace), pace.at_once()),
-            (Duration::ZERO, WRITES_AT_ONCE)
-        );
+        assert_eq!((wait(&mut pace), pace.at_once()), (Duration::ZERO, WRITES_AT_ONCE));
     }
 
     #[tokio::test(start_paused = true)]

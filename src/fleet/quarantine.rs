@@ -76,16 +76,13 @@ impl Job {
             }
             Job::Write(node, versions, quarantine) => {
                 let (uid, version) = &versions.report;
-                let written = api
-                    .write_quarantine(&node, (uid, version), quarantine.as_deref())
-                    .await;
+                let written =
+                    api.write_quarantine(&node, (uid, version), quarantine.as_deref()).await;
                 Done::Written(node, written)
             }
             Job::Taints(node, versions, is_ours) => {
                 let (uid, version) = &versions.node;
-                let written = api
-                    .write_taints(&node, (uid, version), &versions.taints)
-                    .await;
+                let written = api.write_taints(&node, (uid, version), &versions.taints).await;
                 Done::Tainted(node, is_ours, written)
             }
         }
@@ -156,10 +153,7 @@ impl Quarantines {
                 || report.is_some_and(|report| report.is_quarantined)
         };
         let nodes = view.nodes.iter();
-        nodes
-            .filter(|(name, node)| is_concerned(name, node))
-            .map(|(name, _)| name)
-            .collect()
+        nodes.filter(|(name, node)| is_concerned(name, node)).map(|(name, _)| name).collect()
     }
 
     /// When there is something to do next. None: a job is under way.
@@ -199,11 +193,7 @@ impl Quarantines {
         for name in concerned {
             let seen = self.seen.entry(name.clone()).or_default();
             let is_back = cx.view.nodes.get(name).is_some_and(|node| node.is_ready);
-            seen.pause = if is_back {
-                0
-            } else {
-                seen.pause.saturating_sub(1)
-            };
+            seen.pause = if is_back { 0 } else { seen.pause.saturating_sub(1) };
             if seen.pause == 0 {
                 self.queue.push_back(name.clone());
             }
@@ -276,14 +266,12 @@ impl Quarantines {
             Order::Taint(value) => {
                 let taints = with_taint(&versions.taints, &self.key, Some(&value));
                 let versions = Versions { taints, ..versions };
-                self.writes
-                    .push_back(Job::Taints(name, Box::new(versions), true));
+                self.writes.push_back(Job::Taints(name, Box::new(versions), true));
             }
             Order::Untaint => {
                 let taints = with_taint(&versions.taints, &self.key, None);
                 let versions = Versions { taints, ..versions };
-                self.writes
-                    .push_back(Job::Taints(name, Box::new(versions), false));
+                self.writes.push_back(Job::Taints(name, Box::new(versions), false));
             }
         }
     }
@@ -308,10 +296,7 @@ impl Quarantines {
             tracing::info!(node, "a node is clean");
             (
                 "NodeClean",
-                format!(
-                    "nothing of deleted pods is left: the taint {} is removed",
-                    self.key
-                ),
+                format!("nothing of deleted pods is left: the taint {} is removed", self.key),
             )
         };
         self.news.push(Announcement {

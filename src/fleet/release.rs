@@ -399,9 +399,8 @@ impl Engine {
         self.held.retain(|uid, _| uids.contains(uid));
         self.challenges.retain(&uids);
         let unfinished = list.actions.iter().filter(|it| !it.status.is_finished());
-        let mut subjects: VecDeque<Subject> = unfinished
-            .map(|it| Subject::Action(Box::new(it.clone())))
-            .collect();
+        let mut subjects: VecDeque<Subject> =
+            unfinished.map(|it| Subject::Action(Box::new(it.clone()))).collect();
         self.writes.extend(
             action::outdated(&list.actions, cx.now.wall)
                 .into_iter()

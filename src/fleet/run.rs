@@ -99,10 +99,7 @@ impl Owner {
             duties: duties.clone(),
             needs_volumes: options.needs_volumes(),
             release: duties.contains(&Duty::Release).then(|| {
-                Engine::new(
-                    timing.release,
-                    options.carry_out_in.iter().cloned().collect(),
-                )
+                Engine::new(timing.release, options.carry_out_in.iter().cloned().collect())
             }),
             quarantines: duties
                 .contains(&Duty::Quarantine)
@@ -213,21 +210,16 @@ impl Owner {
             ClusterChange::Drivers(change) => {
                 self.lists.drivers.apply(change, &mut self.view.drivers)
             }
-            ClusterChange::Policy(change) => self
-                .release
-                .as_mut()
-                .is_some_and(|release| release.apply(change, elapsed)),
+            ClusterChange::Policy(change) => {
+                self.release.as_mut().is_some_and(|release| release.apply(change, elapsed))
+            }
         };
         let now = Instant::now();
         self.seen.set(self.is_seeing(), now);
         if is_changed {
             // After a gap, what was decided before it must not be written.
             let is_news = self.is_seeing() && !was_seeing;
-            let debounce = if is_news {
-                Duration::ZERO
-            } else {
-                self.timing.debounce
-            };
+            let debounce = if is_news { Duration::ZERO } else { self.timing.debounce };
             self.evaluate_by(now + debounce);
         }
     }
@@ -340,17 +332,14 @@ impl Owner {
         let (api, now) = (self.api.clone(), self.now());
         if self.has(Duty::Claims) && self.ledger.is_none() {
             if !std::mem::replace(&mut self.is_adopting, true) {
-                self.jobs
-                    .spawn(async move { Done::Adopted(api.own_claims().await) });
+                self.jobs.spawn(async move { Done::Adopted(api.own_claims().await) });
                 return true;
             }
         } else if let Some((claim, entry)) =
             self.ledger.as_mut().and_then(|ledger| ledger.next(now))
         {
             self.jobs.spawn(async move {
-                let write = api
-                    .apply_health(&claim, &entry.conditions, clock::wall_now())
-                    .await;
+                let write = api.apply_health(&claim, &entry.conditions, clock::wall_now()).await;
                 Done::Claim(claim, entry, write)
             });
             return true;
@@ -364,20 +353,17 @@ impl Owner {
         }
         if let Some(job) = self.with_release(Engine::next_job).flatten() {
             let until = self.leads_until;
-            self.jobs
-                .spawn(async move { Done::Release(job.run(&api, until).await) });
+            self.jobs.spawn(async move { Done::Release(job.run(&api, until).await) });
             return true;
         }
         if let Some(job) = self.with_quarantines(Quarantines::next_job).flatten() {
-            self.jobs
-                .spawn(async move { Done::Quarantine(job.run(&api).await) });
+            self.jobs.spawn(async move { Done::Quarantine(job.run(&api).await) });
             return true;
         }
         let job = self.with_unreachable(UnreachableStorage::next_job);
         if let Some(job) = job.flatten() {
             let until = self.leads_until;
-            self.jobs
-                .spawn(async move { Done::Unreachable(job.run(&api, until).await) });
+            self.jobs.spawn(async move { Done::Unreachable(job.run(&api, until).await) });
             return true;
         }
         if let Some(report) = self.expired.pop_front() {

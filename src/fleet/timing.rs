@@ -36,10 +36,7 @@ impl Default for Timing {
         Timing {
             policy: Policy::default(),
             lease: LeaseTiming::default(),
-            pauses: Pauses {
-                refused: seconds(1800),
-                probe: seconds(1800),
-            },
+            pauses: Pauses { refused: seconds(1800), probe: seconds(1800) },
             release: ReleaseTiming::default(),
             quarantine: QuarantineTiming::default(),
             unreachable: UnreachableTiming::default(),

@@ -145,11 +145,7 @@ impl UnreachableStorage {
         if self.is_busy {
             return None;
         }
-        Some(if self.queue.is_empty() {
-            self.next_round
-        } else {
-            now
-        })
+        Some(if self.queue.is_empty() { self.next_round } else { now })
     }
 
     /// The next call of the API server. One at a time, by the leader only.
@@ -190,8 +186,7 @@ impl UnreachableStorage {
     /// Goes on with the eviction that is under way; only without one another is begun.
     fn begin_evictions(&mut self, cx: Context<'_>) {
         let now = cx.now;
-        self.refused
-            .retain(|_, (at, _)| now.saturating_sub(*at) < REFUSALS_KEPT);
+        self.refused.retain(|_, (at, _)| now.saturating_sub(*at) < REFUSALS_KEPT);
         let mut reports = cx.view.reports.iter();
         let shown =
             reports.find_map(|(name, report)| Some((name.clone(), report.eviction.clone()?)));
@@ -295,8 +290,7 @@ impl UnreachableStorage {
         // Without the API server's time it is not known which pod is younger.
         let Some(server) = cx.server else { return };
         if let Some(eviction) = choose(pods, driver, cx.view, &refused, server) {
-            self.queue
-                .retain(|job| !matches!(job, Job::ListPods { .. }));
+            self.queue.retain(|job| !matches!(job, Job::ListPods { .. }));
             let job = Job::Ask(node.to_owned(), Box::new(eviction));
             self.queue.push_front(job);
         }

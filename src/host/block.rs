@@ -48,10 +48,7 @@ impl DeviceFile {
     pub(crate) fn open(path: &Path, mode: OpenMode) -> io::Result<DeviceFile> {
         // Checked first: opening a pipe or a character device may have side effects.
         if !std::fs::metadata(path)?.file_type().is_block_device() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "not a block device",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a block device"));
         }
         let flags = match mode {
             OpenMode::Read => 0,
@@ -65,30 +62,18 @@ impl DeviceFile {
             .open(path)?;
         let data = file.metadata()?;
         if !data.file_type().is_block_device() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "not a block device",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a block device"));
         }
         let size = sys::device_size(file.as_fd())?;
-        Ok(DeviceFile {
-            file,
-            dev: dev_no(data.rdev()),
-            size,
-        })
+        Ok(DeviceFile { file, dev: dev_no(data.rdev()), size })
     }
 
     /// Whether these bytes read as zeros. Bytes beyond the end of the device are ignored.
     pub(crate) fn is_zero(&self, start: u64, length: u64) -> io::Result<bool> {
-        let (mut at, end) = (
-            start.min(self.size),
-            start.saturating_add(length).min(self.size),
-        );
+        let (mut at, end) = (start.min(self.size), start.saturating_add(length).min(self.size));
         let mut buffer = vec![0; 128 << 10];
         while at < end {
-            let most = usize::try_from(end - at)
-                .unwrap_or(usize::MAX)
-                .min(buffer.len());
+            let most = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
             match self.file.read_at(&mut buffer[..most], at)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 read if buffer[..read].iter().any(|byte| *byte != 0) => return Ok(false),
@@ -101,16 +86,12 @@ impl DeviceFile {
     /// The first byte of these that is not zero. `start` must be a multiple of 4 KiB. Bytes beyond
     /// the end of the device are ignored.
     pub(crate) fn find_data(&self, start: u64, length: u64) -> io::Result<Option<u64>> {
-        let (mut at, end) = (
-            start.min(self.size),
-            start.saturating_add(length).min(self.size),
-        );
+        let (mut at, end) = (start.min(self.size), start.saturating_add(length).min(self.size));
         // O_DIRECT needs a buffer that is aligned to the device's blocks, 4 KiB at most.
         let mut space = vec![0; DIRECT_BYTES + DIRECT_ALIGNMENT];
         let first = space.as_ptr().align_offset(DIRECT_ALIGNMENT);
-        let buffer = space
-            .get_mut(first..first + DIRECT_BYTES)
-            .ok_or(io::ErrorKind::OutOfMemory)?;
+        let buffer =
+            space.get_mut(first..first + DIRECT_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
         while at < end {
             let most =
                 usize::try_from(end - at).map_or(DIRECT_BYTES, |left| left.min(DIRECT_BYTES));
@@ -141,10 +122,7 @@ impl DeviceFile {
 
     /// Writes zeros, which are on the device when this returns. Bytes beyond its end are ignored.
     pub(crate) fn zero(&self, start: u64, length: u64) -> io::Result<()> {
-        let (mut at, end) = (
-            start.min(self.size),
-            start.saturating_add(length).min(self.size),
-        );
+        let (mut at, end) = (start.min(self.size), start.saturating_add(length).min(self.size));
         while at < end {
             let piece = (end - at).min(ZERO_CHUNK);
             sys::zero_out(self.file.as_fd(), at, piece)?;

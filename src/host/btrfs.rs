@@ -62,16 +62,10 @@ pub(crate) fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
         Ok(directory) => directory,
         Err(Errno::ENOTDIR) => return Ok(None),
         Err(source) => {
-            return Err(BtrfsError::Open {
-                path: path.clone(),
-                source,
-            });
+            return Err(BtrfsError::Open { path: path.clone(), source });
         }
     };
-    let failed = |source| BtrfsError::Query {
-        path: path.clone(),
-        source,
-    };
+    let failed = |source| BtrfsError::Query { path: path.clone(), source };
     let info = match sys::btrfs_fs_info(directory.as_fd()) {
         Ok(info) => info,
         Err(error) if is(&error, Errno::ENOTTY) => return Ok(None),
@@ -101,10 +95,8 @@ pub(crate) fn space(directory: BorrowedFd<'_>) -> io::Result<BtrfsSpace> {
     let mut devices = Vec::new();
     for id in 1..=highest.min(MAX_DEVICE_ID) {
         match sys::btrfs_dev_info(directory, id) {
-            Ok(info) => devices.push(device_space(
-                &info,
-                number(&sysfs, &format!("devinfo/{id}/writeable")),
-            )),
+            Ok(info) => devices
+                .push(device_space(&info, number(&sysfs, &format!("devinfo/{id}/writeable")))),
             Err(error) if is(&error, Errno::ENODEV) => {}
             Err(error) => return Err(error),
         }
@@ -135,11 +127,7 @@ pub(crate) fn space(directory: BorrowedFd<'_>) -> io::Result<BtrfsSpace> {
 /// An attribute that holds a number; None if this kernel does not have it. Its value is in the
 /// kernel's memory.
 fn number(sysfs: &str, name: &str) -> Option<u64> {
-    std::fs::read_to_string(format!("{sysfs}/{name}"))
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
+    std::fs::read_to_string(format!("{sysfs}/{name}")).ok()?.trim().parse().ok()
 }
 
 fn device_space(info: &[u8; sys::BTRFS_DEV_INFO], writeable: Option<u64>) -> DeviceSpace {
@@ -153,9 +141,7 @@ fn device_space(info: &[u8; sys::BTRFS_DEV_INFO], writeable: Option<u64>) -> Dev
 
 /// The block groups, and the unused part of the global reserve.
 fn block_groups(buffer: &[u8]) -> (Vec<BlockGroups>, u64) {
-    let count = usize::try_from(u64_at(buffer, 8))
-        .unwrap_or(0)
-        .min(MAX_GROUPS);
+    let count = usize::try_from(u64_at(buffer, 8)).unwrap_or(0).min(MAX_GROUPS);
     let slots = (0..count).map(|slot| sys::BTRFS_SPACE_HEADER + slot * sys::BTRFS_SPACE_SLOT);
     let all = slots.map(|at| BlockGroups {
         flags: u64_at(buffer, at),
@@ -164,9 +150,7 @@ fn block_groups(buffer: &[u8]) -> (Vec<BlockGroups>, u64) {
     });
     let (reserves, groups): (Vec<_>, Vec<_>) =
         all.partition(|groups| groups.flags & GLOBAL_RESERVE != 0);
-    let unused = reserves
-        .iter()
-        .map(|reserve| reserve.total.saturating_sub(reserve.used));
+    let unused = reserves.iter().map(|reserve| reserve.total.saturating_sub(reserve.used));
     (groups, unused.sum())
 }
 
@@ -185,22 +169,13 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// The highest id of a member, and the hyphenated UUID.
 fn filesystem(info: &[u8; sys::BTRFS_FS_INFO]) -> (u64, String) {
     let hex = |range: std::ops::Range<usize>| {
-        info[FSID..][range]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
+        info[FSID..][range].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
     };
-    (
-        u64_at(info, 0),
-        [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-"),
-    )
+    (u64_at(info, 0), [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-"))
 }
 
 fn device(info: &[u8; sys::BTRFS_DEV_INFO]) -> Option<HostPath> {
-    let path = info[PATH..]
-        .split(|byte| *byte == 0)
-        .next()
-        .unwrap_or_default();
+    let path = info[PATH..].split(|byte| *byte == 0).next().unwrap_or_default();
     path.starts_with(b"/").then(|| HostPath::new(path))
 }
 
@@ -216,10 +191,7 @@ mod tests {
         for at in 0..16_u8 {
             info[FSID + usize::from(at)] = at * 0x11;
         }
-        assert_eq!(
-            filesystem(&info),
-            (3, "00112233-4455-6677-8899-aabbccddeeff".into())
-        );
+        assert_eq!(filesystem(&info), (3, "00112233-4455-6677-8899-aabbccddeeff".into()));
         let mut info = [0; sys::BTRFS_DEV_INFO];
         assert_eq!(device(&info), None, "missing");
         info[PATH..PATH + 8].copy_from_slice(b"/dev/sdb");
@@ -227,11 +199,7 @@ mod tests {
         info[24..32].copy_from_slice(&7_u64.to_ne_bytes());
         info[32..40].copy_from_slice(&9_u64.to_ne_bytes());
         for (writeable, writable) in [(None, true), (Some(1), true), (Some(0), false)] {
-            let expected = DeviceSpace {
-                size: 9,
-                allocated: 7,
-                writable,
-            };
+            let expected = DeviceSpace { size: 9, allocated: 7, writable };
             assert_eq!(device_space(&info, writeable), expected);
         }
         info[PATH] = 0;
@@ -245,11 +213,7 @@ mod tests {
         for (at, number) in numbers.into_iter().enumerate() {
             buffer[at * 8..at * 8 + 8].copy_from_slice(&u64::to_ne_bytes(number));
         }
-        let groups = BlockGroups {
-            flags: 0x24,
-            total: 100,
-            used: 60,
-        };
+        let groups = BlockGroups { flags: 0x24, total: 100, used: 60 };
         assert_eq!(block_groups(&buffer), (vec![groups], 11));
     }
 }

@@ -94,13 +94,7 @@ impl ClockReading {
         let read_pair = || {
             let (before, wall, after) = (boottime(), read_wall(), boottime());
             let spread = after.saturating_sub(before);
-            (
-                spread,
-                ClockReading {
-                    wall,
-                    boottime: before + spread / 2,
-                },
-            )
+            (spread, ClockReading { wall, boottime: before + spread / 2 })
         };
         let mut best = read_pair();
         for _ in 1..MAX_READS {
@@ -125,25 +119,16 @@ struct SteadyClock {
 
 impl SteadyClock {
     fn new(start: ClockReading) -> SteadyClock {
-        SteadyClock {
-            start,
-            offset: AtomicI64::new(0),
-        }
+        SteadyClock { start, offset: AtomicI64::new(0) }
     }
 
     fn at(&self, boottime: Duration) -> Timestamp {
         let passed = boottime.saturating_sub(self.start.boottime);
-        self.start
-            .wall
-            .checked_add(passed)
-            .unwrap_or(Timestamp::MAX)
+        self.start.wall.checked_add(passed).unwrap_or(Timestamp::MAX)
     }
 
     fn booted(&self) -> Timestamp {
-        self.start
-            .wall
-            .checked_sub(self.start.boottime)
-            .unwrap_or(Timestamp::MIN)
+        self.start.wall.checked_sub(self.start.boottime).unwrap_or(Timestamp::MIN)
     }
 
     fn offset(&self) -> SignedDuration {
@@ -199,10 +184,7 @@ mod tests {
     fn a_small_correction_is_followed_and_not_reported() {
         let clock = SteadyClock::new(reading(0, 1000));
         assert_eq!(clock.follow(reading(11, 1010)), None);
-        assert_eq!(
-            clock.wall(clock.at(Duration::from_secs(1010))),
-            reading(11, 0).wall
-        );
+        assert_eq!(clock.wall(clock.at(Duration::from_secs(1010))), reading(11, 0).wall);
         // Again and again, it is still no step.
         assert_eq!(clock.follow(reading(22, 1020)), None);
         assert_eq!(clock.offset(), SignedDuration::from_secs(2));

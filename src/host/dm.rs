@@ -78,14 +78,9 @@ pub(crate) fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError>
 /// CAP_SYS_MODULE.
 pub(crate) fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
     let control = open_control(root)?;
-    let failed = |source| DmError::TargetVersion {
-        target: target.to_owned(),
-        source,
-    };
+    let failed = |source| DmError::TargetVersion { target: target.to_owned(), source };
     let mut buffer = request(DevNo::default(), FIRST_BUFFER, 0);
-    let name = buffer
-        .get_mut(NAME..NAME + target.len())
-        .filter(|name| name.len() < NAME_LENGTH);
+    let name = buffer.get_mut(NAME..NAME + target.len()).filter(|name| name.len() < NAME_LENGTH);
     name.ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?
         .copy_from_slice(target.as_bytes());
     sys::dm_target_version(control.as_fd(), &mut buffer).map_err(failed)
@@ -101,11 +96,7 @@ pub(crate) fn resume(root: &HostRoot, dev: DevNo) -> Result<(), DmError> {
 }
 
 fn open_control(root: &HostRoot) -> Result<File, DmError> {
-    File::options()
-        .read(true)
-        .write(true)
-        .open(root.at(CONTROL))
-        .map_err(DmError::Open)
+    File::options().read(true).write(true).open(root.at(CONTROL)).map_err(DmError::Open)
 }
 
 fn query_table(root: &HostRoot, dev: DevNo, flags: u32) -> Result<Vec<String>, DmError> {

@@ -75,11 +75,7 @@ pub(crate) enum ExecError {
     #[error("{} has not ended after {timeout:?} and was killed", program.display())]
     TimedOut { program: PathBuf, timeout: Duration },
     #[error("{} has not ended after {timeout:?}, and cannot be killed", program.display())]
-    Unkillable {
-        program: PathBuf,
-        timeout: Duration,
-        child: UnkillableChild,
-    },
+    Unkillable { program: PathBuf, timeout: Duration, child: UnkillableChild },
 }
 
 /// A program that was killed and has not exited: one of its threads is in uninterruptible sleep.
@@ -104,10 +100,7 @@ impl UnkillableChild {
             // The receiver may have been dropped.
             let _ = tell.send(());
         });
-        UnkillableChild {
-            waiting_in,
-            exited: gone,
-        }
+        UnkillableChild { waiting_in, exited: gone }
     }
 
     /// Whether the process has exited.
@@ -141,19 +134,12 @@ async fn run_if(
     let program = &exec.program;
     let deadline = Instant::now() + exec.timeout;
     let mut command = command(program, &exec.args)?;
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let StartedChild {
-        mut child,
-        mut group,
-    } = start(program, command, check, exec.timeout).await?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let StartedChild { mut child, mut group } =
+        start(program, command, check, exec.timeout).await?;
     let stdin = child.stdin.take();
-    let (mut stdout, mut stderr) = (
-        BoundedBuffer::new(exec.max_output),
-        BoundedBuffer::new(exec.max_output),
-    );
+    let (mut stdout, mut stderr) =
+        (BoundedBuffer::new(exec.max_output), BoundedBuffer::new(exec.max_output));
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let ended = {
         let read = async { tokio::join!(stdout.read_to_end(out), stderr.read_to_end(err)) };
@@ -177,9 +163,7 @@ async fn run_if(
             group.release();
             if !read_all {
                 // On a time-out, the output that has arrived is used.
-                tokio::time::timeout(LATE_OUTPUT_TIMEOUT, &mut read)
-                    .await
-                    .ok();
+                tokio::time::timeout(LATE_OUTPUT_TIMEOUT, &mut read).await.ok();
             }
         }
         ended
@@ -194,10 +178,9 @@ async fn run_if(
                 let _ = child.wait().await;
             };
             match reap(pid, end).await {
-                None => Err(ExecError::TimedOut {
-                    program: program.clone(),
-                    timeout: exec.timeout,
-                }),
+                None => {
+                    Err(ExecError::TimedOut { program: program.clone(), timeout: exec.timeout })
+                }
                 Some(child) => Err(ExecError::Unkillable {
                     program: program.clone(),
                     timeout: exec.timeout,
@@ -205,10 +188,7 @@ async fn run_if(
                 }),
             }
         }
-        Ok(Err(source)) => Err(ExecError::Wait {
-            program: program.clone(),
-            source,
-        }),
+        Ok(Err(source)) => Err(ExecError::Wait { program: program.clone(), source }),
         Ok(Ok(status)) => {
             let truncated = stdout.truncated || stderr.truncated;
             Ok(Output {
@@ -228,10 +208,7 @@ struct StartedChild {
 
 impl StartedChild {
     fn new(child: Child) -> StartedChild {
-        StartedChild {
-            group: ProcessGroup::of(&child),
-            child,
-        }
+        StartedChild { group: ProcessGroup::of(&child), child }
     }
 }
 
@@ -262,10 +239,7 @@ async fn start(
     check: impl FnOnce() -> io::Result<()> + Send + 'static,
     timeout: Duration,
 ) -> Result<StartedChild, ExecError> {
-    let failed = |source| ExecError::Start {
-        program: program.to_owned(),
-        source,
-    };
+    let failed = |source| ExecError::Start { program: program.to_owned(), source };
     // If the future is dropped, the child is killed when the result is dropped.
     let mut starting =
         spawn_checked_in_thread(command, check, StartedChild::new).map_err(failed)?;
@@ -303,10 +277,7 @@ fn spawn_checked_in_thread<T: Send + 'static>(
         let _ = tell.send(check().and_then(|()| command.spawn()).map(started));
     };
     // Detached: the thread ends by itself.
-    std::thread::Builder::new()
-        .name("exec".to_owned())
-        .stack_size(STACK_SIZE)
-        .spawn(run)?;
+    std::thread::Builder::new().name("exec".to_owned()).stack_size(STACK_SIZE).spawn(run)?;
     Ok(told)
 }
 
@@ -368,10 +339,7 @@ pub(crate) async fn spawn_streaming(
     args: &[String],
 ) -> Result<(StreamingChild, OwnedFd), ExecError> {
     let mut command = command(program, args)?;
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let checked = program.to_owned();
     let check = move || trusted_file::check_program(&checked);
     let StartedChild { mut child, group } = start(program, command, check, START_TIMEOUT).await?;
@@ -380,10 +348,7 @@ pub(crate) async fn spawn_streaming(
         .take()
         .ok_or(io::ErrorKind::BrokenPipe.into())
         .and_then(ChildStdout::into_owned_fd)
-        .map_err(|source| ExecError::Start {
-            program: program.to_owned(),
-            source,
-        })?;
+        .map_err(|source| ExecError::Start { program: program.to_owned(), source })?;
     Ok((StreamingChild { child, group }, output))
 }
 
@@ -410,12 +375,7 @@ struct ProcessGroup(Option<Pid>);
 
 impl ProcessGroup {
     fn of(child: &Child) -> ProcessGroup {
-        ProcessGroup(
-            child
-                .id()
-                .and_then(|id| i32::try_from(id).ok())
-                .map(Pid::from_raw),
-        )
+        ProcessGroup(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
     }
 
     fn release(&mut self) {
@@ -440,11 +400,7 @@ struct BoundedBuffer {
 
 impl BoundedBuffer {
     fn new(max: usize) -> BoundedBuffer {
-        BoundedBuffer {
-            bytes: Vec::new(),
-            max,
-            truncated: false,
-        }
+        BoundedBuffer { bytes: Vec::new(), max, truncated: false }
     }
 
     /// Reads until the end of file or an error of the pipe, which counts as the end.
@@ -464,11 +420,7 @@ impl BoundedBuffer {
 pub(super) fn program_on_a_dead_disk(directory: &Path) -> (PathBuf, crate::host::sys::Lease) {
     use std::os::unix::fs::PermissionsExt;
     let path = directory.join("program");
-    std::fs::write(
-        &path,
-        "#!/bin/sh\necho '{\"limitations\":[]}'; read job; echo 1\n",
-    )
-    .unwrap();
+    std::fs::write(&path, "#!/bin/sh\necho '{\"limitations\":[]}'; read job; echo 1\n").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     // Another test's fork may hold the descriptor of the writing until its execve(2).
     let lease = loop {

@@ -41,11 +41,7 @@ impl MarkTarget {
         )?;
         let dev = dev_no(fstat(&directory)?.st_dev);
         let fsid = sys::fsid_bytes(fstatfs(&directory)?.filesystem_id());
-        Ok(MarkTarget {
-            directory,
-            dev,
-            fsid,
-        })
+        Ok(MarkTarget { directory, dev, fsid })
     }
 }
 
@@ -66,12 +62,7 @@ impl FanotifyGroup {
     /// EINVAL before 5.16.
     pub(crate) fn mark(&self, mounted: &MarkTarget) -> Result<(), Errno> {
         let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
-        self.0.mark(
-            flags,
-            MaskFlags::FAN_FS_ERROR,
-            &mounted.directory,
-            Some("."),
-        )
+        self.0.mark(flags, MaskFlags::FAN_FS_ERROR, &mounted.directory, Some("."))
     }
 
     /// Waits for events and reads whole events.
@@ -81,10 +72,7 @@ impl FanotifyGroup {
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
                 read => return read,
             }
-            match poll(
-                &mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)],
-                PollTimeout::NONE,
-            ) {
+            match poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], PollTimeout::NONE) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno),
             }

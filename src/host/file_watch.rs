@@ -38,10 +38,8 @@ impl FileWatch {
                 let _ = changed.try_send(());
             }
         });
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let folder =
+            path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let watcher = watcher.and_then(|mut watcher| {
             watcher.watch(folder, RecursiveMode::NonRecursive)?;
             Ok(watcher)
@@ -73,10 +71,7 @@ impl FileWatch {
             };
             tokio::time::sleep_until(read_at).await;
             let (path, read) = (self.path.clone(), self.read);
-            let now = tokio::task::spawn_blocking(move || read(&path).ok())
-                .await
-                .ok()
-                .flatten();
+            let now = tokio::task::spawn_blocking(move || read(&path).ok()).await.ok().flatten();
             self.read_at = None;
             if now != self.last {
                 self.last = now;
@@ -93,9 +88,7 @@ mod tests {
     use super::*;
 
     async fn assert_notices(watch: &mut FileWatch) {
-        tokio::time::timeout(Duration::from_secs(20), watch.changed())
-            .await
-            .expect("noticed");
+        tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.expect("noticed");
     }
 
     #[tokio::test]
@@ -121,9 +114,7 @@ mod tests {
         // Another branch of a select! completes while the file may still be changing.
         while watch.read_at.is_none() {
             assert!(
-                tokio::time::timeout(DEBOUNCE / 10, watch.changed())
-                    .await
-                    .is_err(),
+                tokio::time::timeout(DEBOUNCE / 10, watch.changed()).await.is_err(),
                 "not within the time for further changes"
             );
         }
@@ -139,9 +130,8 @@ mod tests {
         }
         symlink("v1", dir.path().join("..data")).expect("link");
         symlink("..data/diskvitals.toml", dir.path().join("diskvitals.toml")).expect("link");
-        let mut watch = FileWatch::start(&dir.path().join("diskvitals.toml"), |path| {
-            std::fs::read(path)
-        });
+        let mut watch =
+            FileWatch::start(&dir.path().join("diskvitals.toml"), |path| std::fs::read(path));
         symlink("v2", dir.path().join("..data_tmp")).expect("link");
         std::fs::rename(dir.path().join("..data_tmp"), dir.path().join("..data")).expect("rename");
         assert_notices(&mut watch).await;

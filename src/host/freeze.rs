@@ -49,21 +49,11 @@ impl OpenMount {
                     errno => Err(errno),
                 }
             });
-        let fd = opened.map_err(|errno| FreezeError::Open {
-            path: path.clone(),
-            errno,
-        })?;
-        let look = |error: io::Error| FreezeError::ReadMountInfo {
-            path: path.clone(),
-            error,
-        };
+        let fd = opened.map_err(|errno| FreezeError::Open { path: path.clone(), errno })?;
+        let look = |error: io::Error| FreezeError::ReadMountInfo { path: path.clone(), error };
         let stat = nix::sys::stat::fstat(&fd).map_err(|errno| look(errno.into()))?;
         let mut devs = vec![dev_no(stat.st_dev)];
-        devs.extend(
-            mounted_dev(&fd)
-                .map_err(look)?
-                .filter(|dev| !devs.contains(dev)),
-        );
+        devs.extend(mounted_dev(&fd).map_err(look)?.filter(|dev| !devs.contains(dev)));
         Ok(OpenMount { fd, devs })
     }
 
@@ -98,9 +88,7 @@ fn mounted_dev(fd: &OwnedFd) -> io::Result<Option<DevNo>> {
 }
 
 fn errno(error: io::Error) -> Errno {
-    error
-        .raw_os_error()
-        .map_or(Errno::UnknownErrno, Errno::from_raw)
+    error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
 }
 
 #[cfg(test)]
@@ -119,9 +107,6 @@ mod tests {
     #[test]
     fn an_unfreezable_filesystem_is_an_error() {
         let proc = OpenMount::open(&HostPath::from("/proc")).expect("there");
-        assert!(matches!(
-            proc.freeze(),
-            Err(Errno::EOPNOTSUPP | Errno::EPERM)
-        ));
+        assert!(matches!(proc.freeze(), Err(Errno::EOPNOTSUPP | Errno::EPERM)));
     }
 }

@@ -110,13 +110,7 @@ impl Helper {
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(HelperError::NoPipes);
         };
-        Ok(Helper {
-            child,
-            stdin,
-            stdout: BufReader::new(stdout),
-            line: Vec::new(),
-            max_line,
-        })
+        Ok(Helper { child, stdin, stdout: BufReader::new(stdout), line: Vec::new(), max_line })
     }
 
     /// Receives the next message. Cancel-safe: a part of a line that was read is kept.
@@ -146,19 +140,12 @@ impl Helper {
         let mut line = serde_json::to_vec(message).map_err(HelperError::Encode)?;
         line.push(b'\n');
         let written = tokio::time::timeout(HELPER_TIMEOUT, self.stdin.write_all(&line)).await;
-        written
-            .map_err(|_| HelperError::WriteTimeout)?
-            .map_err(HelperError::Pipe)
+        written.map_err(|_| HelperError::WriteTimeout)?.map_err(HelperError::Pipe)
     }
 
     /// Closes the helper's input, which ends it, and waits until it has exited.
     pub(crate) async fn close(self) {
-        let Helper {
-            mut child,
-            stdin,
-            stdout,
-            ..
-        } = self;
+        let Helper { mut child, stdin, stdout, .. } = self;
         drop((stdin, stdout));
         // The exit status is irrelevant.
         child.wait().await.ok();
@@ -179,20 +166,14 @@ mod tests {
     async fn starts_on_a_dead_disk_are_bounded_and_one_that_is_given_up_ends() {
         let dir = tempfile::tempdir().unwrap();
         let (program, lease) = program_on_a_dead_disk(dir.path());
-        let hangs = Program {
-            program,
-            args: Vec::new(),
-        };
+        let hangs = Program { program, args: Vec::new() };
         let starts = Arc::new(Semaphore::new(1));
         let start = |program| Helper::start_with(program, starts.clone(), MAX_LINE);
         let soon = Duration::from_millis(50);
         let first = tokio::time::timeout(soon, start(&hangs)).await;
         assert!(first.is_err(), "the disk has not answered");
         assert_eq!(starts.available_permits(), 0, "its thread still hangs");
-        let works = Program {
-            program: "/bin/cat".into(),
-            args: Vec::new(),
-        };
+        let works = Program { program: "/bin/cat".into(), args: Vec::new() };
         let mut second = Box::pin(start(&works));
         let waiting = tokio::time::timeout(soon, &mut second).await;
         assert!(waiting.is_err(), "there is no thread for it");

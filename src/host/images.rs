@@ -169,15 +169,9 @@ fn open_node(name: &str) -> Result<Option<File>, ImageError> {
 
 /// Compares the file name only: in another mount namespace, the directories above differ.
 fn has_name(backing_file: &[u8], image: &Path) -> bool {
-    let path = backing_file
-        .strip_suffix(b" (deleted)")
-        .unwrap_or(backing_file);
+    let path = backing_file.strip_suffix(b" (deleted)").unwrap_or(backing_file);
     let name = path.rsplit(|byte| *byte == b'/').next();
-    name.is_some()
-        && name
-            == image
-                .file_name()
-                .map(std::os::unix::ffi::OsStrExt::as_bytes)
+    name.is_some() && name == image.file_name().map(std::os::unix::ffi::OsStrExt::as_bytes)
 }
 
 /// Whether the file is the one that was opened at the image's path. A removed or replaced file has
@@ -209,10 +203,8 @@ pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, Ima
             .open(path);
         opened.map_err(|error| ImageError::Open(path.to_owned(), error))
     };
-    let (file, control) = (
-        opened(image, !read_only)?,
-        opened(Path::new("/dev/loop-control"), true)?,
-    );
+    let (file, control) =
+        (opened(image, !read_only)?, opened(Path::new("/dev/loop-control"), true)?);
     let mut info = sys::LoopInfo {
         flags: DIRECT_IO | if read_only { READ_ONLY } else { 0 },
         ..sys::LoopInfo::EMPTY
@@ -224,11 +216,7 @@ pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, Ima
     for _ in 0..MAX_ATTEMPTS {
         let number = sys::loop_get_free(control.as_fd()).map_err(ImageError::GetFree)?;
         let name = format!("loop{number}");
-        let node = match File::options()
-            .read(true)
-            .write(!read_only)
-            .open(node_path(&name))
-        {
+        let node = match File::options().read(true).write(!read_only).open(node_path(&name)) {
             Ok(node) => node,
             // Removed since; devtmpfs creates the node before the kernel returns the number.
             Err(error) if is_not_attached(&error) => continue,
@@ -241,11 +229,7 @@ pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, Ima
             }
             Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {}
             Err(source) => {
-                return Err(ImageError::Attach {
-                    image: image.to_owned(),
-                    name,
-                    source,
-                });
+                return Err(ImageError::Attach { image: image.to_owned(), name, source });
             }
         }
     }
@@ -325,11 +309,7 @@ pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
     if sequence() == before {
         clear_autoclear(&name).map_err(failed)?;
     }
-    if is_there() {
-        Err(ImageError::Busy(name))
-    } else {
-        Ok(())
-    }
+    if is_there() { Err(ImageError::Busy(name)) } else { Ok(()) }
 }
 
 /// Clears autoclear again: a device that is reported as attached stays attached. If the disk of its
@@ -370,11 +350,7 @@ mod tests {
     fn only_the_image_itself_has_its_path() {
         let image = Path::new("/pool/images/v.img");
         assert!(has_path(b"/pool/images/v.img", image));
-        for other in [
-            "/backup/images/v.img",
-            "/pool/images/v.img (deleted)",
-            "/images/v.img",
-        ] {
+        for other in ["/backup/images/v.img", "/pool/images/v.img (deleted)", "/images/v.img"] {
             assert!(!has_path(other.as_bytes(), image), "{other}");
         }
     }

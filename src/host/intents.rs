@@ -69,11 +69,7 @@ pub enum IntentError {
 
 fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IntentError {
     let path = path.to_owned();
-    move |source| IntentError::Io {
-        doing,
-        path,
-        source,
-    }
+    move |source| IntentError::Io { doing, path, source }
 }
 
 /// An intent that was written; open for the change of its stage.
@@ -164,10 +160,9 @@ fn find_all<T: DeserializeOwned>(
             continue;
         }
         match std::fs::read(&path) {
-            Ok(text) => found.push(StoredIntent {
-                path,
-                intent: serde_json::from_slice(&text).ok(),
-            }),
+            Ok(text) => {
+                found.push(StoredIntent { path, intent: serde_json::from_slice(&text).ok() })
+            }
             // Removed since: the filesystem was thawed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(io("reading", &path)(error)),
@@ -211,9 +206,7 @@ pub(crate) fn process_start_time(pid: u32) -> Option<u64> {
 
 /// The id of the running boot.
 pub fn boot_id() -> io::Result<String> {
-    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
-        .trim()
-        .to_owned())
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
 fn is_in_memory(directory: &Path) -> io::Result<bool> {
@@ -230,14 +223,7 @@ mod tests {
 
     fn intent(pid: u32, started: u64) -> FreezeIntent {
         let (mount, dev) = (HostPath::from("/a b\n"), DevNo::new(7, 3));
-        FreezeIntent {
-            stage: Stage::Freezing,
-            mount,
-            dev,
-            pid,
-            started,
-            boot_id: "b".into(),
-        }
+        FreezeIntent { stage: Stage::Freezing, mount, dev, pid, started, boot_id: "b".into() }
     }
 
     fn memory() -> tempfile::TempDir {
@@ -252,23 +238,13 @@ mod tests {
         let found = |stage| {
             let found = find(&dir.path().join("freeze")).expect("readable");
             assert_eq!(found.len(), 1);
-            assert_eq!(
-                found[0].intent,
-                Some(FreezeIntent {
-                    stage,
-                    ..intent.clone()
-                })
-            );
+            assert_eq!(found[0].intent, Some(FreezeIntent { stage, ..intent.clone() }));
         };
         found(Stage::Freezing);
         noted.mark_frozen().expect("marked");
         found(Stage::Frozen);
         noted.remove().expect("removed");
-        assert!(
-            find(&dir.path().join("freeze"))
-                .expect("readable")
-                .is_empty()
-        );
+        assert!(find(&dir.path().join("freeze")).expect("readable").is_empty());
     }
 
     #[test]
@@ -286,10 +262,7 @@ mod tests {
     fn a_directory_on_a_disk_is_refused() {
         // /proc is certainly no tmpfs.
         let refused = IntentFile::create(Path::new("/proc/self"), "c", &intent(1, 2));
-        assert!(
-            matches!(refused, Err(IntentError::NotInMemory(_))),
-            "{refused:?}"
-        );
+        assert!(matches!(refused, Err(IntentError::NotInMemory(_))), "{refused:?}");
     }
 
     #[test]

@@ -231,12 +231,7 @@ pub(crate) fn start(
     };
     let own_name = text_field(group, "status", "Name:");
     // It waits for this. An error: it has exited, which is noticed later.
-    sys::send_byte(
-        setup.as_fd(),
-        permission,
-        progress_end.as_ref().map(AsFd::as_fd),
-    )
-    .ok();
+    sys::send_byte(setup.as_fd(), permission, progress_end.as_ref().map(AsFd::as_fd)).ok();
     Ok(JailedProcess {
         child,
         group,
@@ -258,11 +253,7 @@ fn progress_pipe() -> io::Result<(File, OwnedFd)> {
     let (reading, writing) = pipe2(OFlag::O_CLOEXEC)?;
     nix::fcntl::fcntl(&reading, nix::fcntl::FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     // Refused beyond a user's share of memory for pipes (pipe(7)): the usual size then has to do.
-    nix::fcntl::fcntl(
-        &reading,
-        nix::fcntl::FcntlArg::F_SETPIPE_SZ(PROGRESS_PIPE_BYTES),
-    )
-    .ok();
+    nix::fcntl::fcntl(&reading, nix::fcntl::FcntlArg::F_SETPIPE_SZ(PROGRESS_PIPE_BYTES)).ok();
     Ok((File::from(reading), writing))
 }
 
@@ -458,10 +449,8 @@ impl JailedProcess {
     /// (/proc/PID/schedstat; Documentation/scheduler/sched-stats.rst). Empty where the kernel has
     /// no statistics.
     pub(crate) fn sched_stats(&self) -> BTreeMap<u32, SchedStat> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.group))
-            .into_iter()
-            .flatten()
-            .flatten();
+        let threads =
+            std::fs::read_dir(format!("/proc/{}/task", self.group)).into_iter().flatten().flatten();
         let numbers = threads.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         numbers
             .filter_map(|number| {
@@ -474,13 +463,7 @@ impl JailedProcess {
                     .split_whitespace()
                     .map_while(|figure| figure.parse().ok())
                     .map(Duration::from_nanos);
-                Some((
-                    number,
-                    SchedStat {
-                        ran: figures.next()?,
-                        waited: figures.next()?,
-                    },
-                ))
+                Some((number, SchedStat { ran: figures.next()?, waited: figures.next()? }))
             })
             .collect()
     }

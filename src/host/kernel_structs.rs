@@ -103,12 +103,6 @@ pub(crate) struct NvmeAdmin {
 
 impl NvmeAdmin {
     pub(crate) fn new(opcode: u8, cdw10: u32, cdw11: u32, timeout_ms: u32) -> NvmeAdmin {
-        NvmeAdmin {
-            opcode,
-            cdw10,
-            cdw11,
-            timeout_ms,
-            ..NvmeAdmin::default()
-        }
+        NvmeAdmin { opcode, cdw10, cdw11, timeout_ms, ..NvmeAdmin::default() }
     }
 }

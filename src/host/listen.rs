@@ -67,10 +67,7 @@ pub enum ListenError {
         LOCK_TIMEOUT.as_secs(),
         directory.display()
     )]
-    Busy {
-        directory: PathBuf,
-        holder: LockHolder,
-    },
+    Busy { directory: PathBuf, holder: LockHolder },
     #[error("taking the lock for creating sockets")]
     Lock(#[source] LockFileError),
     #[error("{operation} {}", path.display())]
@@ -86,11 +83,7 @@ fn io_error<'a, E: Into<io::Error>>(
     operation: &'static str,
     path: &'a Path,
 ) -> impl FnOnce(E) -> ListenError + 'a {
-    move |source| ListenError::Io {
-        operation,
-        path: path.to_owned(),
-        source: source.into(),
-    }
+    move |source| ListenError::Io { operation, path: path.to_owned(), source: source.into() }
 }
 
 /// The path and the inode of a bound socket.
@@ -146,10 +139,7 @@ pub(crate) fn lock_directory(socket: &Path) -> PathBuf {
 }
 
 fn parent(socket: &Path) -> &Path {
-    socket
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
+    socket.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl Listener {
@@ -163,10 +153,7 @@ impl Listener {
     ) -> Result<Listener, ListenError> {
         let length = path.as_os_str().as_bytes().len();
         if length > MAX_PATH {
-            return Err(ListenError::TooLong {
-                path: path.to_owned(),
-                length,
-            });
+            return Err(ListenError::TooLong { path: path.to_owned(), length });
         }
         if path.file_name().is_none() {
             return Err(ListenError::NotAFile(path.to_owned()));
@@ -201,9 +188,7 @@ fn create_directory(directory: &Path) -> Result<(), ListenError> {
         Ok(()) => std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755))
             .map_err(io_error("setting the mode of", directory)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(io_error("creating the socket's directory", directory)(
-            error,
-        )),
+        Err(error) => Err(io_error("creating the socket's directory", directory)(error)),
     }
 }
 
@@ -214,10 +199,7 @@ async fn lock(directory: &Path) -> Result<LockFile, ListenError> {
             Ok(lock) => return Ok(lock),
             Err(LockFileError::Held { .. }) if Instant::now() < deadline => {}
             Err(LockFileError::Held { holder, .. }) => {
-                return Err(ListenError::Busy {
-                    directory: directory.to_owned(),
-                    holder,
-                });
+                return Err(ListenError::Busy { directory: directory.to_owned(), holder });
             }
             Err(error) => return Err(ListenError::Lock(error)),
         }
@@ -272,10 +254,7 @@ fn bind_temporary(
     let bindable = if temporary.as_os_str().as_bytes().len() <= MAX_PATH {
         temporary.clone()
     } else {
-        PathBuf::from(format!(
-            "/proc/self/fd/{}/{name}",
-            open_directory.as_raw_fd()
-        ))
+        PathBuf::from(format!("/proc/self/fd/{}/{name}", open_directory.as_raw_fd()))
     };
     match std::fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -289,10 +268,7 @@ fn bind_temporary(
         // The error of the rename is reported; the next start replaces a leftover file.
         let _ = std::fs::remove_file(&temporary);
     }
-    Ok(Listener {
-        socket,
-        guard: SocketGuard(placed?),
-    })
+    Ok(Listener { socket, guard: SocketGuard(placed?) })
 }
 
 fn rename_into_place(
@@ -303,9 +279,7 @@ fn rename_into_place(
     std::fs::set_permissions(temporary, std::fs::Permissions::from_mode(options.mode))
         .map_err(io_error("setting the mode of", path))?;
     // Without the group, or permission to set it, only the owner can connect, which is safe.
-    let group = options
-        .group
-        .and_then(|name| nix::unistd::Group::from_name(name).ok().flatten());
+    let group = options.group.and_then(|name| nix::unistd::Group::from_name(name).ok().flatten());
     if let Some(group) = group
         && let Err(error) = chown(temporary, None, Some(group.gid.as_raw()))
     {
@@ -313,10 +287,7 @@ fn rename_into_place(
     }
     let found = std::fs::symlink_metadata(temporary).map_err(io_error("looking at", temporary))?;
     std::fs::rename(temporary, path).map_err(io_error("renaming the socket to", path))?;
-    Ok(SocketFile {
-        path: path.to_owned(),
-        identity: (found.dev(), found.ino()),
-    })
+    Ok(SocketFile { path: path.to_owned(), identity: (found.dev(), found.ino()) })
 }
 
 /// A socket that accepts connections.
@@ -376,12 +347,7 @@ pub(crate) struct Incoming<L> {
 
 impl<L: Accept> Incoming<L> {
     pub(crate) fn new(listener: L, name: String) -> Incoming<L> {
-        Incoming {
-            listener,
-            name,
-            backoff: None,
-            is_failing: false,
-        }
+        Incoming { listener, name, backoff: None, is_failing: false }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -429,12 +395,8 @@ mod tests {
 
     use super::*;
 
-    const OPTIONS: SocketOptions = SocketOptions {
-        mode: 0o600,
-        group: None,
-        create_directory: false,
-        probe: None,
-    };
+    const OPTIONS: SocketOptions =
+        SocketOptions { mode: 0o600, group: None, create_directory: false, probe: None };
 
     #[tokio::test]
     async fn a_lock_on_the_sockets_directory_prevents_no_start() {

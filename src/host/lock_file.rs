@@ -71,11 +71,7 @@ fn io_error<'a, E: Into<io::Error>>(
     operation: &'static str,
     path: &'a Path,
 ) -> impl FnOnce(E) -> LockFileError + 'a {
-    move |source| LockFileError::Io {
-        operation,
-        path: path.to_owned(),
-        source: source.into(),
-    }
+    move |source| LockFileError::Io { operation, path: path.to_owned(), source: source.into() }
 }
 
 impl LockFile {
@@ -132,10 +128,9 @@ fn acquire(directory: &Path, follow: OFlag, name: &str) -> Result<LockFile, Lock
             let _ = write_holder(&mut file);
             Ok(LockFile(file))
         }
-        Err((mut file, Errno::EWOULDBLOCK)) => Err(LockFileError::Held {
-            holder: read_holder(&mut file),
-            path,
-        }),
+        Err((mut file, Errno::EWOULDBLOCK)) => {
+            Err(LockFileError::Held { holder: read_holder(&mut file), path })
+        }
         Err((_, errno)) => Err(io_error("locking", &path)(errno)),
     }
 }
@@ -144,17 +139,11 @@ fn acquire(directory: &Path, follow: OFlag, name: &str) -> Result<LockFile, Lock
 fn check_owner(file: &File, path: &Path) -> Result<Metadata, LockFileError> {
     let found = file.metadata().map_err(io_error("looking at", path))?;
     if found.uid() != nix::unistd::geteuid().as_raw() {
-        return Err(LockFileError::ForeignOwner {
-            path: path.to_owned(),
-            owner: found.uid(),
-        });
+        return Err(LockFileError::ForeignOwner { path: path.to_owned(), owner: found.uid() });
     }
     let mode = found.mode() & 0o7777;
     if mode & 0o022 != 0 {
-        return Err(LockFileError::WritableByOthers {
-            path: path.to_owned(),
-            mode,
-        });
+        return Err(LockFileError::WritableByOthers { path: path.to_owned(), mode });
     }
     Ok(found)
 }
@@ -225,9 +214,7 @@ mod tests {
             set_mode(path, wrong);
             let error = LockFile::acquire_in_private(&private, "a").unwrap_err();
             assert!(
-                error
-                    .to_string()
-                    .starts_with(&format!("{} has mode {wrong:04o}", path.display()))
+                error.to_string().starts_with(&format!("{} has mode {wrong:04o}", path.display()))
                     && error.to_string().contains("chmod go-w"),
                 "{error}"
             );
@@ -259,14 +246,8 @@ mod tests {
         std::os::unix::fs::symlink(dir.path().join("precious"), real.join("b")).unwrap();
         LockFile::acquire_in(&real, "b").unwrap_err();
         nix::unistd::mkfifo(&real.join("c"), Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
-        assert!(matches!(
-            LockFile::acquire_in(&real, "c"),
-            Err(LockFileError::NotAFile(_))
-        ));
-        assert_eq!(
-            std::fs::read_to_string(dir.path().join("precious")).unwrap(),
-            "text"
-        );
+        assert!(matches!(LockFile::acquire_in(&real, "c"), Err(LockFileError::NotAFile(_))));
+        assert_eq!(std::fs::read_to_string(dir.path().join("precious")).unwrap(), "text");
     }
 
     #[test]

@@ -30,10 +30,7 @@ const DIRECT_IO: u32 = 16;
 /// Another process may attach the free device first.
 const MAX_ATTEMPTS: usize = 32;
 /// Number of /dev/loop-control (linux/miscdevice.h).
-const CONTROL: DevNo = DevNo {
-    major: 10,
-    minor: 237,
-};
+const CONTROL: DevNo = DevNo { major: 10, minor: 237 };
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoopError {
@@ -96,10 +93,8 @@ pub(crate) fn attach(
         let Some((name, dev, node)) = open_loop(root, dir, number)? else {
             continue;
         };
-        let mut info = sys::LoopInfo {
-            flags: READ_ONLY | AUTOCLEAR | DIRECT_IO,
-            ..sys::LoopInfo::EMPTY
-        };
+        let mut info =
+            sys::LoopInfo { flags: READ_ONLY | AUTOCLEAR | DIRECT_IO, ..sys::LoopInfo::EMPTY };
         info.file_name[..BACKING_NODE_NAME.len()].copy_from_slice(BACKING_NODE_NAME.as_bytes());
         match sys::loop_configure(node.as_fd(), backing.as_fd(), block_size, info) {
             Ok(()) => {}
@@ -143,19 +138,16 @@ pub(crate) fn detach_all(root: &HostRoot, dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(root.at("/sys/block")) else {
         return Vec::new();
     };
-    let names = entries
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let ours = names.filter(|name| {
         root.read(format!("/sys/block/{name}/loop/backing_file"))
             .is_ok_and(|text| is_ours(&String::from_utf8_lossy(&text)))
     });
     let detached = ours.map(|name| match detach(root, dir, &name) {
         Ok(()) => format!("{name}, left over from a filesystem check, was detached"),
-        Err(error) => format!(
-            "{name}, left over from a filesystem check, stays: {}",
-            with_causes(&error)
-        ),
+        Err(error) => {
+            format!("{name}, left over from a filesystem check, stays: {}", with_causes(&error))
+        }
     });
     detached.collect()
 }
@@ -192,11 +184,7 @@ fn make_node(
 
 fn control(dir: &Path) -> Result<File, LoopError> {
     let path = make_node(dir, "loop-control", SFlag::S_IFCHR, 0o600, CONTROL)?;
-    File::options()
-        .read(true)
-        .write(true)
-        .open(&path)
-        .map_err(|error| LoopError::Open(path, error))
+    File::options().read(true).write(true).open(&path).map_err(|error| LoopError::Open(path, error))
 }
 
 /// None for a loop that was removed since.

@@ -39,10 +39,8 @@ fn lock_when_used(flags: MlockAllFlags) -> nix::Result<()> {
 }
 
 fn lock_error(errno: Errno) -> MemoryLockError {
-    let limit = getrlimit(Resource::RLIMIT_MEMLOCK).map_or_else(
-        |_| "unknown".into(),
-        |(soft, _)| format!("{} KiB", soft / 1024),
-    );
+    let limit = getrlimit(Resource::RLIMIT_MEMLOCK)
+        .map_or_else(|_| "unknown".into(), |(soft, _)| format!("{} KiB", soft / 1024));
     MemoryLockError { errno, limit }
 }
 

@@ -23,10 +23,7 @@ impl UsersTables {
     pub(crate) fn new(root: &HostRoot) -> UsersTables {
         let host = std::fs::read_link(root.at("/proc/1/ns/user"))
             .or_else(|_| std::fs::read_link("/proc/self/ns/user"));
-        UsersTables {
-            host: host.ok(),
-            left: MAX_TABLES,
-        }
+        UsersTables { host: host.ok(), left: MAX_TABLES }
     }
 
     /// Whether the process is in another user namespace than the host's. Where it is, its mount

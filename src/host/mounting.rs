@@ -70,11 +70,7 @@ pub(crate) struct FsContextLog(Vec<String>);
 
 impl std::fmt::Display for FsContextLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.0.is_empty() {
-            Ok(())
-        } else {
-            write!(f, " ({})", self.0.join("; "))
-        }
+        if self.0.is_empty() { Ok(()) } else { write!(f, " ({})", self.0.join("; ")) }
     }
 }
 
@@ -92,10 +88,7 @@ struct ParsedOptions<'a> {
 /// Some options are flags of the mount or are meant for mount(8); all others are passed to the
 /// filesystem.
 fn parse_options(options: &[String]) -> ParsedOptions<'_> {
-    let mut sorted = ParsedOptions {
-        flags: 0,
-        filesystem: Vec::new(),
-    };
+    let mut sorted = ParsedOptions { flags: 0, filesystem: Vec::new() };
     for option in options {
         let (set, clear) = match option.as_str() {
             "nosuid" => (NO_SUID, 0),
@@ -137,10 +130,8 @@ pub(crate) fn filesystem(
     options: &[String],
     read_only: bool,
 ) -> Result<DetachedMount, MountError> {
-    let context = sys::fsopen(&c_string(fs_type)?).map_err(|source| MountError::OpenFsContext {
-        fs_type: fs_type.to_owned(),
-        source,
-    })?;
+    let context = sys::fsopen(&c_string(fs_type)?)
+        .map_err(|source| MountError::OpenFsContext { fs_type: fs_type.to_owned(), source })?;
     let sorted = parse_options(options);
     let refused = |option: &str, said, source| MountError::Option {
         fs_type: fs_type.to_owned(),
@@ -156,10 +147,9 @@ pub(crate) fn filesystem(
     configure("source", sys::FsConfigCommand::Value(c"source", &path))?;
     for option in &sorted.filesystem {
         match option.split_once('=') {
-            Some((key, value)) => configure(
-                option,
-                sys::FsConfigCommand::Value(&c_string(key)?, &c_string(value)?),
-            )?,
+            Some((key, value)) => {
+                configure(option, sys::FsConfigCommand::Value(&c_string(key)?, &c_string(value)?))?
+            }
             None => configure(option, sys::FsConfigCommand::Flag(&c_string(option)?))?,
         }
     }
@@ -199,19 +189,9 @@ pub(crate) fn bind(
     shown: MountSourceKind,
     read_only: bool,
 ) -> Result<DetachedMount, MountError> {
-    let call = |doing| {
-        move |source| MountError::Call {
-            doing,
-            path: path.clone(),
-            source,
-        }
-    };
+    let call = |doing| move |source| MountError::Call { doing, path: path.clone(), source };
     let mount = sys::clone_mount(source).map_err(call("making a bind mount of"))?;
-    let mut flags = if shown == MountSourceKind::Directory {
-        NO_DEV
-    } else {
-        0
-    };
+    let mut flags = if shown == MountSourceKind::Directory { NO_DEV } else { 0 };
     if read_only {
         flags |= READ_ONLY;
     }
@@ -303,14 +283,8 @@ mod tests {
     #[test]
     fn the_later_of_two_opposite_options_holds() {
         assert_eq!(parse_options(&words("nosuid suid")).flags, 0);
-        assert_eq!(
-            parse_options(&words("noatime strictatime")).flags,
-            STRICT_ATIME
-        );
-        assert_eq!(
-            parse_options(&words("strictatime relatime noexec")).flags,
-            NO_EXEC
-        );
+        assert_eq!(parse_options(&words("noatime strictatime")).flags, STRICT_ATIME);
+        assert_eq!(parse_options(&words("strictatime relatime noexec")).flags, NO_EXEC);
     }
 
     #[test]

@@ -35,10 +35,7 @@ pub(crate) enum CapabilityError {
 /// limitation: the process then stays in its own namespace.
 pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), NamespaceError> {
     let host = root.at("/proc/1/ns/mnt");
-    let error = match (
-        std::fs::metadata(&host),
-        std::fs::metadata("/proc/self/ns/mnt"),
-    ) {
+    let error = match (std::fs::metadata(&host), std::fs::metadata("/proc/self/ns/mnt")) {
         (Ok(theirs), Ok(ours)) if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) => {
             return Ok(());
         }
@@ -52,10 +49,7 @@ pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), NamespaceError> {
         (Err(error), _) => error,
     };
     // If PID 1's namespaces cannot be read: equal mount tables mean the same namespace.
-    match (
-        root.read("/proc/1/mountinfo"),
-        std::fs::read("/proc/self/mountinfo"),
-    ) {
+    match (root.read("/proc/1/mountinfo"), std::fs::read("/proc/self/mountinfo")) {
         (Ok(theirs), Ok(ours)) if theirs == ours => Ok(()),
         _ => Err(NamespaceError::NotEntered { host, error }),
     }
@@ -75,10 +69,7 @@ pub(crate) fn limit_capabilities(wanted: &[Capability]) -> Result<(), Capability
             caps::drop(None, CapSet::Bounding, *unwanted).map_err(dropping("bounding"))?;
         }
     }
-    let kept: CapsHashSet = held
-        .into_iter()
-        .filter(|held| wanted.contains(held))
-        .collect();
+    let kept: CapsHashSet = held.into_iter().filter(|held| wanted.contains(held)).collect();
     caps::clear(None, CapSet::Inheritable).map_err(dropping("inheritable"))?;
     caps::set(None, CapSet::Effective, &kept).map_err(dropping("effective"))?;
     caps::set(None, CapSet::Permitted, &kept).map_err(dropping("permitted"))?;

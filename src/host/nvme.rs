@@ -38,11 +38,7 @@ pub(crate) enum NvmeError {
         source: io::Error,
     },
     #[error("{name} refuses {operation} its event configuration (status {status:#x})")]
-    Refused {
-        operation: &'static str,
-        name: String,
-        status: u16,
-    },
+    Refused { operation: &'static str, name: String, status: u16 },
 }
 
 /// Sets the bits of health events if they are not set, and keeps the others. May block while the
@@ -54,24 +50,14 @@ pub(crate) fn enable_health_events(root: &HostRoot, name: &str) -> Result<bool, 
     if number.is_none() {
         return Err(NvmeError::Name(name.to_owned()));
     }
-    let device = File::open(root.at(format!("/dev/{name}"))).map_err(|source| NvmeError::Open {
-        name: name.to_owned(),
-        source,
-    })?;
+    let device = File::open(root.at(format!("/dev/{name}")))
+        .map_err(|source| NvmeError::Open { name: name.to_owned(), source })?;
     let send = |operation, opcode, value| {
         let mut command = NvmeAdmin::new(opcode, ASYNC_EVENT_CONFIGURATION, value, TIMEOUT_MS);
         match sys::nvme_admin(device.as_fd(), &mut command) {
             Ok(0) => Ok(command.result),
-            Ok(status) => Err(NvmeError::Refused {
-                operation,
-                name: name.to_owned(),
-                status,
-            }),
-            Err(source) => Err(NvmeError::Command {
-                operation,
-                name: name.to_owned(),
-                source,
-            }),
+            Ok(status) => Err(NvmeError::Refused { operation, name: name.to_owned(), status }),
+            Err(source) => Err(NvmeError::Command { operation, name: name.to_owned(), source }),
         }
     };
     let now = send("reading", GET_FEATURES, 0)?;
@@ -95,14 +81,8 @@ mod tests {
     fn nothing_but_a_controllers_name_is_opened() {
         let root = HostRoot::new("/nonexistent");
         for name in ["", "nvme", "nvme0n1", "../sda", "nvme0/../sda"] {
-            assert!(
-                matches!(enable_health_events(&root, name), Err(NvmeError::Name(_))),
-                "{name}"
-            );
+            assert!(matches!(enable_health_events(&root, name), Err(NvmeError::Name(_))), "{name}");
         }
-        assert!(matches!(
-            enable_health_events(&root, "nvme0"),
-            Err(NvmeError::Open { .. })
-        ));
+        assert!(matches!(enable_health_events(&root, "nvme0"), Err(NvmeError::Open { .. })));
     }
 }

@@ -98,10 +98,8 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
     let Ok(entries) = std::fs::read_dir(root.at("/proc")) else {
         return found;
     };
-    let mut pids: Vec<u32> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
+    let mut pids: Vec<u32> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
     for pid in pids.into_iter().filter(|pid| *pid != own) {
         if found.len() >= MAX_OPENERS {
@@ -113,16 +111,14 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
             continue;
         };
         let foreign_namespace = namespace != home;
-        let seen = namespaces
-            .entry(namespace.clone())
-            .or_insert_with(|| match foreign_namespace {
-                true if tables.is_of_user(&process) => {
-                    let (text, _) = tables.read(&process).unwrap_or_default();
-                    mounts_elsewhere(&parse(&text).0, &host, what)
-                }
-                true => mounts_elsewhere(&read_mounts(&process), &host, what),
-                false => mounts_at_home(&read_mounts(&process), what),
-            });
+        let seen = namespaces.entry(namespace.clone()).or_insert_with(|| match foreign_namespace {
+            true if tables.is_of_user(&process) => {
+                let (text, _) = tables.read(&process).unwrap_or_default();
+                mounts_elsewhere(&parse(&text).0, &host, what)
+            }
+            true => mounts_elsewhere(&read_mounts(&process), &host, what),
+            false => mounts_at_home(&read_mounts(&process), what),
+        });
         let has_own = seen.iter().any(|mount| mount.is_own);
         let copies: Vec<MatchingMount>;
         let seen = match has_own && is_of_another_pod(&process, what) {
@@ -139,16 +135,10 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
         });
         if let Some(how) = how {
             let comm = String::from_utf8_lossy(
-                std::fs::read(process.join("comm"))
-                    .unwrap_or_default()
-                    .trim_ascii_end(),
+                std::fs::read(process.join("comm")).unwrap_or_default().trim_ascii_end(),
             )
             .into_owned();
-            found.push(Opener {
-                pid,
-                comm,
-                kind: how,
-            });
+            found.push(Opener { pid, comm, kind: how });
         }
     }
     found
@@ -172,11 +162,7 @@ struct MatchingMount {
 
 impl MatchingMount {
     fn new(mount: &Mount, is_own: bool) -> Self {
-        MatchingMount {
-            id: mount.id,
-            mount_point: mount.mount_point.clone(),
-            is_own,
-        }
+        MatchingMount { id: mount.id, mount_point: mount.mount_point.clone(), is_own }
     }
 }
 
@@ -217,9 +203,7 @@ fn mounts_at_home(mounts: &[Mount], what: &OpenTarget) -> Vec<MatchingMount> {
         mount.dev == what.dev && place.is_none_or(|place| *place == mount.mount_point)
     };
     let meant = mounts.iter().filter(is_meant);
-    meant
-        .map(|mount| MatchingMount::new(mount, false))
-        .collect()
+    meant.map(|mount| MatchingMount::new(mount, false)).collect()
 }
 
 fn mounts_elsewhere(mounts: &[Mount], host: &[Mount], what: &OpenTarget) -> Vec<MatchingMount> {
@@ -235,27 +219,20 @@ fn mounts_elsewhere(mounts: &[Mount], host: &[Mount], what: &OpenTarget) -> Vec<
     };
     let is_own = |mount: &Mount| !host.iter().any(|original| is_copy(mount, original));
     let meant = mounts.iter().filter(is_meant);
-    meant
-        .map(|mount| MatchingMount::new(mount, is_own(mount)))
-        .collect()
+    meant.map(|mount| MatchingMount::new(mount, is_own(mount))).collect()
 }
 
 /// Whether a mount in another namespace is a copy of a mount of the host: a container that mounts
 /// the kubelet's directory has a copy of each mount in it, which disappears with the original
 /// (mount_namespaces(7), shared subtrees).
 pub(crate) fn is_copy(mount: &Mount, original: &Mount) -> bool {
-    let (at, original_at) = (
-        mount.mount_point.as_bytes(),
-        original.mount_point.as_bytes(),
-    );
+    let (at, original_at) = (mount.mount_point.as_bytes(), original.mount_point.as_bytes());
     mount.dev == original.dev && mount.root == original.root && at.ends_with(original_at)
 }
 
 fn find_open_kind(process: &Path, what: &OpenTarget, seen: &[MatchingMount]) -> Option<OpenKind> {
     let link = |name: &str| {
-        std::fs::read_link(process.join(name))
-            .ok()
-            .map(|path| HostPath::from(path.as_path()))
+        std::fs::read_link(process.join(name)).ok().map(|path| HostPath::from(path.as_path()))
     };
     let below = |path: &HostPath| {
         seen.iter().any(|mount| {
@@ -353,10 +330,7 @@ mod tests {
     #[test]
     fn of_the_hosts_mounts_the_one_at_the_path_counts() {
         let ids = |at| {
-            mounts_at_home(&table(HOST), &what(at))
-                .iter()
-                .map(|seen| seen.id)
-                .collect::<Vec<_>>()
+            mounts_at_home(&table(HOST), &what(at)).iter().map(|seen| seen.id).collect::<Vec<_>>()
         };
         assert_eq!(ids(Some("/pods/a b")), [40]);
         assert_eq!(ids(None), [40, 41, 42]);
@@ -396,10 +370,9 @@ mod tests {
     fn container_in(group: &str, pod_uid: Option<&str>) -> Vec<Opener> {
         let host = tempfile::tempdir().unwrap();
         let data = "90 80 7:3 /a /data rw - ext4 /dev/loop3 rw\n";
-        for (pid, group, namespace, mounts) in [
-            (1, "/", "mnt:[1]", HOST),
-            (4_000_100, group, "mnt:[2]", data),
-        ] {
+        for (pid, group, namespace, mounts) in
+            [(1, "/", "mnt:[1]", HOST), (4_000_100, group, "mnt:[2]", data)]
+        {
             let process = host.path().join(format!("proc/{pid}"));
             std::fs::create_dir_all(process.join("ns")).unwrap();
             std::os::unix::fs::symlink(namespace, process.join("ns/mnt")).unwrap();
@@ -446,16 +419,10 @@ mod tests {
 
     #[test]
     fn openers_are_summarized_in_one_line() {
-        let open = Opener {
-            pid: 812,
-            comm: "mysqld".into(),
-            kind: OpenKind::OpenFile("/x/y".into()),
-        };
-        let works = Opener {
-            pid: 900,
-            comm: "bash".into(),
-            kind: OpenKind::WorkingDirectory("/x".into()),
-        };
+        let open =
+            Opener { pid: 812, comm: "mysqld".into(), kind: OpenKind::OpenFile("/x/y".into()) };
+        let works =
+            Opener { pid: 900, comm: "bash".into(), kind: OpenKind::WorkingDirectory("/x".into()) };
         assert_eq!(
             summary(&[open, works]).unwrap(),
             "812 (mysqld) has /x/y open, 900 (bash) works in /x"

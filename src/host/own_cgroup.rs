@@ -36,10 +36,7 @@ pub(crate) enum CgroupError {
     #[error(
         "the {hierarchy} is not mounted, and so the daemon's control group {path} cannot be left"
     )]
-    NotMounted {
-        hierarchy: &'static str,
-        path: String,
-    },
+    NotMounted { hierarchy: &'static str, path: String },
     #[error("leaving the daemon's control group {0}")]
     Leave(String, #[source] Box<CgroupError>),
     #[error("reading {0}")]
@@ -74,9 +71,7 @@ pub(crate) fn check_host_pid_namespace(root: &HostRoot) -> Result<(), CgroupErro
                 .map(|pids| pids.split_whitespace().count() == 1)
         }
     };
-    let is_first = root
-        .read("/proc/2/comm")
-        .is_ok_and(|name| name.trim_ascii() == b"kthreadd");
+    let is_first = root.read("/proc/2/comm").is_ok_and(|name| name.trim_ascii() == b"kthreadd");
     match same {
         Some(true) if is_first => Ok(()),
         Some(_) => Err(CgroupError::ForeignPidNamespace),
@@ -157,10 +152,7 @@ fn parse_cgroup_line(line: &str) -> Option<(CgroupHierarchy<'static>, &str)> {
     if id == "0" && controllers.is_empty() {
         return Some((CgroupHierarchy::Unified, path));
     }
-    controllers
-        .split(',')
-        .any(|controller| controller == "memory")
-        .then_some((MEMORY, path))
+    controllers.split(',').any(|controller| controller == "memory").then_some((MEMORY, path))
 }
 
 /// The mount in mountinfo that shows the whole hierarchy.
@@ -232,10 +224,7 @@ mod tests {
     fn only_memory_limiting_cgroups_are_left() {
         assert_eq!(
             parse_cgroup_line("0::/system.slice/diskvitalsd.service"),
-            Some((
-                CgroupHierarchy::Unified,
-                "/system.slice/diskvitalsd.service"
-            ))
+            Some((CgroupHierarchy::Unified, "/system.slice/diskvitalsd.service"))
         );
         assert_eq!(parse_cgroup_line("4:memory:/a:b"), Some((MEMORY, "/a:b")));
         assert_eq!(parse_cgroup_line("9:name=systemd:/x"), None);
@@ -246,14 +235,8 @@ mod tests {
     fn an_existing_cgroup_is_reused() {
         let hierarchy = tempfile::tempdir().unwrap();
         let at = HostPath::from(hierarchy.path());
-        assert_eq!(
-            create_in_hierarchy(&at).unwrap(),
-            hierarchy.path().join(CGROUP_NAME)
-        );
-        assert_eq!(
-            create_in_hierarchy(&at).unwrap(),
-            hierarchy.path().join(CGROUP_NAME)
-        );
+        assert_eq!(create_in_hierarchy(&at).unwrap(), hierarchy.path().join(CGROUP_NAME));
+        assert_eq!(create_in_hierarchy(&at).unwrap(), hierarchy.path().join(CGROUP_NAME));
         let error = create_in_hierarchy(&"/nonexistent".into()).unwrap_err();
         assert_eq!(error.to_string(), "making /nonexistent/diskvitals-freeze");
     }
@@ -267,15 +250,9 @@ mod tests {
             mount_point(mounts, CgroupHierarchy::Unified),
             Some("/sys/fs/cgroup/uni fied".into())
         );
+        assert_eq!(mount_point(mounts, MEMORY), Some("/sys/fs/cgroup/memory".into()));
         assert_eq!(
-            mount_point(mounts, MEMORY),
-            Some("/sys/fs/cgroup/memory".into())
-        );
-        assert_eq!(
-            mount_point(
-                b"1 0 0:5 / /proc rw - proc proc rw\n",
-                CgroupHierarchy::Unified
-            ),
+            mount_point(b"1 0 0:5 / /proc rw - proc proc rw\n", CgroupHierarchy::Unified),
             None
         );
     }

@@ -52,19 +52,12 @@ impl UnreadPeer {
             }
         }
         let groups = &groups[..groups.len().min(MAX_CGROUP_BYTES)];
-        Some(Peer {
-            pid,
-            started,
-            control_groups: String::from_utf8_lossy(groups).into(),
-        })
+        Some(Peer { pid, started, control_groups: String::from_utf8_lossy(groups).into() })
     }
 }
 
 #[cfg(test)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the peer must be another process, which ends"
-)]
+#[expect(clippy::disallowed_methods, reason = "the peer must be another process, which ends")]
 mod tests {
     use std::os::unix::net::UnixListener;
     use std::process::Command;
@@ -86,9 +79,7 @@ mod tests {
             .spawn()
             .unwrap();
         let (stream, _) = listener.accept().unwrap();
-        let peer = UnreadPeer::new(&stream, other.id())
-            .read()
-            .expect("it runs");
+        let peer = UnreadPeer::new(&stream, other.id()).read().expect("it runs");
         assert_eq!(Some(peer.started), process_start_time(other.id()));
         let own = std::fs::read_to_string("/proc/self/cgroup").unwrap();
         assert_eq!(*peer.control_groups, *own, "a child is in our groups");

@@ -32,11 +32,7 @@ pub(crate) fn process_state(pid: u32) -> ProcessState {
 pub(crate) fn waiting_in(pid: Option<u32>) -> Option<String> {
     let pid = pid?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let state = status
-        .lines()
-        .find_map(|line| line.strip_prefix("State:"))?
-        .trim()
-        .to_owned();
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().to_owned();
     match std::fs::read_to_string(format!("/proc/{pid}/wchan")) {
         Ok(place) if !matches!(place.trim(), "" | "0") => {
             Some(format!("{state} in {}", place.trim()))
@@ -58,10 +54,7 @@ fn parse_state(stat: &str, status: &str) -> ProcessState {
     };
     let mut fields = fields.split(' ');
     let state = fields.next().unwrap_or_default();
-    let flags = fields
-        .nth(5)
-        .and_then(|flags| flags.parse::<u64>().ok())
-        .unwrap_or_default();
+    let flags = fields.nth(5).and_then(|flags| flags.parse::<u64>().ok()).unwrap_or_default();
     let pending = |name: &str| {
         let mask = status
             .lines()
@@ -103,9 +96,6 @@ mod tests {
         );
         assert_eq!(parse_state(&stat("Z", 0), ""), ProcessState::Dying);
         assert_eq!(parse_state(&stat("D", 0x400104), ""), ProcessState::Dying);
-        assert_eq!(
-            parse_state(&stat("D", 0), "ShdPnd:\t0000000000000100\n"),
-            ProcessState::Dying
-        );
+        assert_eq!(parse_state(&stat("D", 0), "ShdPnd:\t0000000000000100\n"), ProcessState::Dying);
     }
 }

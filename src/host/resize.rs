@@ -59,10 +59,8 @@ pub(crate) fn grow(directory: BorrowedFd<'_>, fs_type: &str, size: u64) -> Resul
 fn grow_ext4(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
     // f_bsize is the block size (ext4_statfs()). f_blocks excludes metadata, so it does not show
     // whether the filesystem is large enough; the kernel checks that.
-    let told = fstatfs(directory.as_fd()).map_err(|errno| ResizeError::Geometry {
-        fs_type: "ext4",
-        source: errno.into(),
-    })?;
+    let told = fstatfs(directory.as_fd())
+        .map_err(|errno| ResizeError::Geometry { fs_type: "ext4", source: errno.into() })?;
     let unit = u64::try_from(told.block_size()).unwrap_or(0).max(1024);
     // If it is not permitted, the kernel returns EPERM, which is reported below.
     caps::raise(None, CapSet::Effective, Capability::CAP_SYS_RESOURCE).ok();
@@ -77,29 +75,19 @@ fn grow_ext4(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
         Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
             Err(ResizeError::MissingCapability(source))
         }
-        Err(source) => Err(ResizeError::Grow {
-            fs_type: "ext4",
-            size,
-            source,
-        }),
+        Err(source) => Err(ResizeError::Grow { fs_type: "ext4", size, source }),
     }
 }
 
 fn grow_xfs(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
-    let geometry = sys::xfs_geometry(directory).map_err(|source| ResizeError::Geometry {
-        fs_type: "xfs",
-        source,
-    })?;
+    let geometry = sys::xfs_geometry(directory)
+        .map_err(|source| ResizeError::Geometry { fs_type: "xfs", source })?;
     let (unit, percent, blocks) = geometry_of(&geometry);
     let wanted = size / u64::from(unit.max(512));
     if wanted <= blocks {
         return Ok(());
     }
-    let grow = sys::XfsGrow {
-        blocks: wanted,
-        inode_percent: percent,
-        padding: 0,
-    };
+    let grow = sys::XfsGrow { blocks: wanted, inode_percent: percent, padding: 0 };
     match sys::xfs_grow_data(directory, grow) {
         // The rest is smaller than the smallest allocation group (xfs_growfs_data_private()): the
         // filesystem cannot grow further.
@@ -109,11 +97,7 @@ fn grow_xfs(directory: BorrowedFd<'_>, size: u64) -> Result<(), ResizeError> {
         {
             Ok(())
         }
-        other => other.map_err(|source| ResizeError::Grow {
-            fs_type: "xfs",
-            size,
-            source,
-        }),
+        other => other.map_err(|source| ResizeError::Grow { fs_type: "xfs", size, source }),
     }
 }
 
@@ -123,20 +107,11 @@ const MIN_AG_BLOCKS: u64 = 64;
 /// Block size, maximum percentage for inodes, number of blocks.
 fn geometry_of(geometry: &[u8; sys::XFS_GEOMETRY]) -> (u32, u32, u64) {
     let word = |at: usize| {
-        u32::from_ne_bytes([
-            geometry[at],
-            geometry[at + 1],
-            geometry[at + 2],
-            geometry[at + 3],
-        ])
+        u32::from_ne_bytes([geometry[at], geometry[at + 1], geometry[at + 2], geometry[at + 3]])
     };
     let mut blocks = [0; 8];
     blocks.copy_from_slice(&geometry[DATA_BLOCKS..DATA_BLOCKS + 8]);
-    (
-        word(BLOCK_SIZE),
-        word(INODE_PERCENT),
-        u64::from_ne_bytes(blocks),
-    )
+    (word(BLOCK_SIZE), word(INODE_PERCENT), u64::from_ne_bytes(blocks))
 }
 
 #[cfg(test)]
@@ -156,9 +131,7 @@ mod tests {
     fn a_filesystem_that_nobody_can_grow_is_an_error() {
         let folder = std::fs::File::open("/").unwrap();
         assert_eq!(
-            grow(folder.as_fd(), "vfat", 1 << 30)
-                .unwrap_err()
-                .to_string(),
+            grow(folder.as_fd(), "vfat", 1 << 30).unwrap_err().to_string(),
             "a mounted vfat cannot be grown here"
         );
     }

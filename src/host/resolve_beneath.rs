@@ -39,10 +39,8 @@ impl PathResolveError {
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(
             self,
-            PathResolveError::Resolve {
-                source: Errno::ENOENT,
-                ..
-            } | PathResolveError::OpenRoot(_, Errno::ENOENT)
+            PathResolveError::Resolve { source: Errno::ENOENT, .. }
+                | PathResolveError::OpenRoot(_, Errno::ENOENT)
         )
     }
 
@@ -71,19 +69,10 @@ pub(crate) struct ResolvedPath {
 /// `path` must lie below `root`; both are absolute. Its directory must exist; `path` itself need
 /// not. `root` comes from the configuration and may be a link.
 pub(crate) fn resolve(root: &HostPath, path: &HostPath) -> Result<ResolvedPath, PathResolveError> {
-    let outside = || PathResolveError::OutsideRoot {
-        root: root.clone(),
-        path: path.clone(),
-    };
-    let below = path
-        .strip_prefix(root)
-        .filter(|below| !below.is_empty())
-        .ok_or_else(outside)?;
+    let outside = || PathResolveError::OutsideRoot { root: root.clone(), path: path.clone() };
+    let below = path.strip_prefix(root).filter(|below| !below.is_empty()).ok_or_else(outside)?;
     let parts = || PathResolveError::InvalidComponent(path.clone());
-    if below
-        .split(|byte| *byte == b'/')
-        .any(|part| matches!(part, b"" | b"." | b".."))
-    {
+    if below.split(|byte| *byte == b'/').any(|part| matches!(part, b"" | b"." | b"..")) {
         return Err(parts());
     }
     let mut names = below
@@ -96,18 +85,11 @@ pub(crate) fn resolve(root: &HostPath, path: &HostPath) -> Result<ResolvedPath, 
     let mut parent = openat(AT_FDCWD, root.as_path(), flags, Mode::empty())
         .map_err(|errno| PathResolveError::OpenRoot(root.clone(), errno))?;
     for folder in &names {
-        parent =
-            open_subdirectory(&parent, folder).map_err(|source| PathResolveError::Resolve {
-                root: root.clone(),
-                path: path.clone(),
-                source,
-            })?;
+        parent = open_subdirectory(&parent, folder).map_err(|source| {
+            PathResolveError::Resolve { root: root.clone(), path: path.clone(), source }
+        })?;
     }
-    Ok(ResolvedPath {
-        parent,
-        name,
-        path: path.clone(),
-    })
+    Ok(ResolvedPath { parent, name, path: path.clone() })
 }
 
 /// Opens the directory of this name; a link to a directory is ELOOP.
@@ -125,19 +107,10 @@ impl ResolvedPath {
     /// A link is ELOOP.
     pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let opened = openat(
-            self.parent.as_fd(),
-            self.name.as_c_str(),
-            flags,
-            Mode::empty(),
-        )?;
+        let opened = openat(self.parent.as_fd(), self.name.as_c_str(), flags, Mode::empty())?;
         // O_PATH with O_NOFOLLOW opens a link itself, and readlink succeeds only on links: it
         // rejects other files without a call to their filesystem (do_readlinkat(), fs/stat.c).
-        if readlinkat(&opened, c"").is_ok() {
-            Err(Errno::ELOOP)
-        } else {
-            Ok(opened)
-        }
+        if readlinkat(&opened, c"").is_ok() { Err(Errno::ELOOP) } else { Ok(opened) }
     }
 }
 
@@ -156,23 +129,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("a")).unwrap();
         let root = path(dir.path());
-        assert_eq!(
-            resolve(&root, &root.join("a/b")).unwrap().name.as_bytes(),
-            b"b"
-        );
+        assert_eq!(resolve(&root, &root.join("a/b")).unwrap().name.as_bytes(), b"b");
         assert!(resolve(&root, &root.join("a")).unwrap().open().is_ok());
-        assert_eq!(
-            resolve(&root, &root.join("a/b"))
-                .unwrap()
-                .open()
-                .unwrap_err(),
-            Errno::ENOENT
-        );
-        assert!(
-            resolve(&root, &root.join("x/y"))
-                .unwrap_err()
-                .is_not_found()
-        );
+        assert_eq!(resolve(&root, &root.join("a/b")).unwrap().open().unwrap_err(), Errno::ENOENT);
+        assert!(resolve(&root, &root.join("x/y")).unwrap_err().is_not_found());
     }
 
     #[test]
@@ -181,17 +141,11 @@ mod tests {
         let root = path(dir.path());
         for wrong in ["a/../../x", "..", "a//b", "./a", "a/", "a\0b", ""] {
             assert!(
-                resolve(&root, &root.join(wrong))
-                    .unwrap_err()
-                    .is_invalid_argument(),
+                resolve(&root, &root.join(wrong)).unwrap_err().is_invalid_argument(),
                 "{wrong:?}"
             );
         }
-        assert!(
-            resolve(&root, &"/etc/passwd".into())
-                .unwrap_err()
-                .is_invalid_argument()
-        );
+        assert!(resolve(&root, &"/etc/passwd".into()).unwrap_err().is_invalid_argument());
         assert!(resolve(&root, &root).unwrap_err().is_invalid_argument());
         let beside = HostPath::new([root.as_bytes(), b"x/y"].concat());
         assert!(resolve(&root, &beside).unwrap_err().is_invalid_argument());
@@ -206,16 +160,10 @@ mod tests {
         let root = path(dir.path());
         for link in ["inside/b", "outside/x"] {
             let error = resolve(&root, &root.join(link)).unwrap_err();
-            assert!(
-                error.is_invalid_argument() && !error.is_not_found(),
-                "{link}: {error:?}"
-            );
+            assert!(error.is_invalid_argument() && !error.is_not_found(), "{link}: {error:?}");
         }
         assert_eq!(
-            resolve(&root, &root.join("outside"))
-                .unwrap()
-                .open()
-                .unwrap_err(),
+            resolve(&root, &root.join("outside")).unwrap().open().unwrap_err(),
             Errno::ELOOP
         );
     }

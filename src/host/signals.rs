@@ -69,8 +69,7 @@ impl BlockedSignals {
             }
             // Rounded up: otherwise the loop would spin during the last millisecond.
             let left = PollTimeout::try_from(
-                left.min(PARENT_POLL_INTERVAL)
-                    .saturating_add(Duration::from_millis(1)),
+                left.min(PARENT_POLL_INTERVAL).saturating_add(Duration::from_millis(1)),
             )
             .unwrap_or(PollTimeout::MAX);
             let mut waited = [
@@ -103,11 +102,9 @@ impl BlockedSignals {
 /// Signals that do not end this process (signal(7)); SIGPIPE is ignored.
 fn is_harmless(signal: u32) -> bool {
     use nix::libc::{SIGCHLD, SIGCONT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH};
-    [
-        SIGCHLD, SIGCONT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH,
-    ]
-    .iter()
-    .any(|harmless| u32::try_from(*harmless) == Ok(signal))
+    [SIGCHLD, SIGCONT, SIGPIPE, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH]
+        .iter()
+        .any(|harmless| u32::try_from(*harmless) == Ok(signal))
 }
 
 #[cfg(test)]
@@ -124,10 +121,7 @@ mod tests {
         nix::unistd::write(&output, b"x").unwrap();
         assert!(signals.is_cancelled(&input, getppid()));
         // What was there is there still.
-        assert_eq!(
-            signals.wait(&input, Duration::from_secs(60), getppid()),
-            WakeReason::Input
-        );
+        assert_eq!(signals.wait(&input, Duration::from_secs(60), getppid()), WakeReason::Input);
         assert!(!signals.is_cancelled(&input, getppid()));
         drop(output);
         assert!(signals.is_cancelled(&input, getppid()));

@@ -74,20 +74,15 @@ pub(crate) fn dm_table_status(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io:
     // SAFETY: the kernel reads and writes at most `data_size` bytes from the pointer
     // (copy_params(), drivers/md/dm-ioctl.c), which is the length of `buffer`, borrowed mutably for
     // the call; bytes need no alignment for copy_from_user and copy_to_user.
-    Ok(
-        unsafe { raw::dm_table_status(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }
-            .map(drop)?,
-    )
+    Ok(unsafe { raw::dm_table_status(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }
+        .map(drop)?)
 }
 
 /// DM_DEV_SUSPEND: suspends or resumes, by the flags in the struct dm_ioctl at `buffer`'s start.
 pub(crate) fn dm_dev_suspend(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
     // SAFETY: as for `dm_table_status`.
-    Ok(
-        unsafe { raw::dm_dev_suspend(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }
-            .map(drop)?,
-    )
+    Ok(unsafe { raw::dm_dev_suspend(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }.map(drop)?)
 }
 
 /// DM_GET_TARGET_VERSION of the target type that the struct dm_ioctl at the start of `buffer`
@@ -95,10 +90,8 @@ pub(crate) fn dm_dev_suspend(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::
 pub(crate) fn dm_target_version(control: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     set_dm_size(buffer)?;
     // SAFETY: as for `dm_table_status`.
-    Ok(
-        unsafe { raw::dm_target_version(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }
-            .map(drop)?,
-    )
+    Ok(unsafe { raw::dm_target_version(control.as_raw_fd(), buffer.as_mut_ptr().cast()) }
+        .map(drop)?)
 }
 
 fn set_dm_size(buffer: &mut [u8]) -> io::Result<()> {
@@ -145,10 +138,7 @@ pub(crate) fn btrfs_dev_info(
 /// BTRFS_IOC_SPACE_INFO. `buffer` starts with a struct btrfs_ioctl_space_args; its space_slots is
 /// set here to the number of results that fit after it, so the kernel writes within the buffer.
 pub(crate) fn btrfs_space_info(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
-    let room = buffer
-        .len()
-        .checked_sub(BTRFS_SPACE_HEADER)
-        .ok_or(io::ErrorKind::InvalidInput)?;
+    let room = buffer.len().checked_sub(BTRFS_SPACE_HEADER).ok_or(io::ErrorKind::InvalidInput)?;
     let slots = (room / BTRFS_SPACE_SLOT) as u64;
     buffer[..8].copy_from_slice(&slots.to_ne_bytes());
     // SAFETY: the kernel writes the header and at most `slots` results after it (fs/btrfs/ioctl.c,
@@ -173,20 +163,14 @@ pub(crate) fn xfs_ag_geometry(
 /// XFS_IOC_BULKSTAT. `buffer` starts with a struct xfs_bulk_ireq; its icount is set here to the
 /// number of results that fit after it, so the kernel writes within the buffer.
 pub(crate) fn xfs_bulkstat(directory: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
-    let room = buffer
-        .len()
-        .checked_sub(XFS_BULK_HEADER)
-        .ok_or(io::ErrorKind::InvalidInput)?
+    let room = buffer.len().checked_sub(XFS_BULK_HEADER).ok_or(io::ErrorKind::InvalidInput)?
         / XFS_BULKSTAT;
     let room = u32::try_from(room).map_err(|_| io::ErrorKind::InvalidInput)?;
     buffer[12..16].copy_from_slice(&room.to_ne_bytes());
     // SAFETY: the kernel writes the header and at most `icount` results after it
     // (xfs_ioc_bulkstat(), fs/xfs/xfs_ioctl.c), which is the length of `buffer`, borrowed mutably
     // for the call; bytes need no alignment for copy_from_user and copy_to_user.
-    Ok(
-        unsafe { raw::xfs_bulkstat(directory.as_raw_fd(), buffer.as_mut_ptr().cast()) }
-            .map(drop)?,
-    )
+    Ok(unsafe { raw::xfs_bulkstat(directory.as_raw_fd(), buffer.as_mut_ptr().cast()) }.map(drop)?)
 }
 
 /// LOOP_CTL_GET_FREE: the number of an unused loop device; the kernel creates one if needed.
@@ -204,12 +188,7 @@ pub(crate) fn loop_configure(
     info: LoopInfo,
 ) -> io::Result<()> {
     let fd = u32::try_from(backing.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let config = LoopConfig {
-        fd,
-        block_size,
-        info,
-        reserved: [0; 8],
-    };
+    let config = LoopConfig { fd, block_size, info, reserved: [0; 8] };
     // SAFETY: the struct has the kernel's layout (C, no padding: 304 bytes) and is only read,
     // during the call; the kernel takes its own reference to the file of the descriptor, which is
     // borrowed.
@@ -291,11 +270,8 @@ pub(crate) fn xfs_grow_data(directory: BorrowedFd<'_>, grow: XfsGrow) -> io::Res
 pub(crate) fn btrfs_resize(directory: BorrowedFd<'_>, words: &str) -> io::Result<()> {
     let mut arguments = [0; BTRFS_VOL_ARGS];
     // The last byte stays zero: the kernel reads a C string.
-    let name = arguments
-        .get_mut(8..8 + words.len())
-        .filter(|_| words.len() < BTRFS_VOL_ARGS - 8);
-    name.ok_or(io::ErrorKind::InvalidInput)?
-        .copy_from_slice(words.as_bytes());
+    let name = arguments.get_mut(8..8 + words.len()).filter(|_| words.len() < BTRFS_VOL_ARGS - 8);
+    name.ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(words.as_bytes());
     // SAFETY: the array has the struct's size and is only read, during the call; bytes need no
     // alignment for copy_from_user.
     Ok(unsafe { raw::btrfs_resize(directory.as_raw_fd(), &raw const arguments) }.map(drop)?)
@@ -366,12 +342,7 @@ pub(crate) fn set_mount_flags(mount: BorrowedFd<'_>, set: u64) -> io::Result<()>
 }
 
 fn mount_setattr(directory: i32, path: &CStr, flags: i32, set: u64) -> io::Result<()> {
-    let attr = MountAttr {
-        set,
-        clear: 0,
-        propagation: 0,
-        user_namespace: 0,
-    };
+    let attr = MountAttr { set, clear: 0, propagation: 0, user_namespace: 0 };
     // SAFETY: the path is a C string, and the struct has the kernel's layout and the passed size.
     checked(unsafe {
         nix::libc::syscall(
@@ -388,11 +359,7 @@ fn mount_setattr(directory: i32, path: &CStr, flags: i32, set: u64) -> io::Resul
 
 /// The result of a system call, or its error.
 fn checked(result: nix::libc::c_long) -> io::Result<nix::libc::c_long> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(result)
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// A new descriptor that a system call returned, or its error.
@@ -429,14 +396,7 @@ pub(crate) fn fsconfig(context: BorrowedFd<'_>, what: FsConfigCommand<'_>) -> io
         };
     // SAFETY: C strings that outlive the call, or null where the command takes none.
     checked(unsafe {
-        nix::libc::syscall(
-            nix::libc::SYS_fsconfig,
-            context.as_raw_fd(),
-            command,
-            key,
-            value,
-            0,
-        )
+        nix::libc::syscall(nix::libc::SYS_fsconfig, context.as_raw_fd(), command, key, value, 0)
     })
     .map(drop)
 }
@@ -456,12 +416,7 @@ pub(crate) fn clone_mount(place: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = CLONE | nix::libc::O_CLOEXEC | nix::libc::AT_EMPTY_PATH;
     // SAFETY: a descriptor, an empty C string and a number.
     owned_fd(unsafe {
-        nix::libc::syscall(
-            nix::libc::SYS_open_tree,
-            place.as_raw_fd(),
-            c"".as_ptr(),
-            flags,
-        )
+        nix::libc::syscall(nix::libc::SYS_open_tree, place.as_raw_fd(), c"".as_ptr(), flags)
     })
 }
 
@@ -521,11 +476,8 @@ pub(crate) fn restrict_by_landlock(writable: Option<BorrowedFd<'_>>) -> io::Resu
     let handled = WRITE_FILE | REMOVE_AND_MAKE | since(2, REFER) | since(3, TRUNCATE);
     // struct landlock_ruleset_attr: files, network, scopes. An older kernel has a shorter struct,
     // and accepts zeros beyond it.
-    let attr: [u64; 3] = [
-        handled,
-        since(4, BIND_AND_CONNECT_TCP),
-        since(6, ABSTRACT_SOCKETS_AND_SIGNALS),
-    ];
+    let attr: [u64; 3] =
+        [handled, since(4, BIND_AND_CONNECT_TCP), since(6, ABSTRACT_SOCKETS_AND_SIGNALS)];
     // SAFETY: the array has the struct's layout and the passed size, and is only read, during the
     // call.
     let rules = owned_fd(unsafe {
@@ -555,11 +507,7 @@ pub(crate) fn restrict_by_landlock(writable: Option<BorrowedFd<'_>>) -> io::Resu
     }
     // SAFETY: a descriptor and a number.
     checked(unsafe {
-        nix::libc::syscall(
-            nix::libc::SYS_landlock_restrict_self,
-            rules.as_raw_fd(),
-            0_u32,
-        )
+        nix::libc::syscall(nix::libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0_u32)
     })
     .map(drop)
 }
@@ -614,12 +562,8 @@ pub(crate) fn refuse_call(listener: BorrowedFd<'_>) -> io::Result<Option<i32>> {
         Err(errno) if is_gone(&errno) => return Ok(None),
         result => result?,
     };
-    let mut answer = nix::libc::seccomp_notif_resp {
-        id: call.id,
-        val: 0,
-        error: -nix::libc::ENOSYS,
-        flags: 0,
-    };
+    let mut answer =
+        nix::libc::seccomp_notif_resp { id: call.id, val: 0, error: -nix::libc::ENOSYS, flags: 0 };
     // SAFETY: as above.
     match unsafe { raw::seccomp_send(listener.as_raw_fd(), &raw mut answer) } {
         Err(errno) if is_gone(&errno) => Ok(None),
@@ -804,9 +748,7 @@ impl Lease {
         // SAFETY: the commands of `take` and `drop` take an integer and touch no memory; the file
         // is open for the call.
         let result = unsafe { nix::libc::fcntl(self.0.as_raw_fd(), command, argument) };
-        nix::errno::Errno::result(result)
-            .map(drop)
-            .map_err(io::Error::from)
+        nix::errno::Errno::result(result).map(drop).map_err(io::Error::from)
     }
 }
 

@@ -74,9 +74,7 @@ impl FullScreen {
         let stdin = io::stdin();
         let keys = match stdin.is_terminal() {
             // The flags of the descriptor are shared with the shell: it stays a blocking one.
-            true => Some(async_fd::register(
-                stdin.as_fd().try_clone_to_owned()?.into(),
-            )?),
+            true => Some(async_fd::register(stdin.as_fd().try_clone_to_owned()?.into())?),
             false => None,
         };
         ACTIVE.store(true, Ordering::SeqCst);
@@ -136,10 +134,9 @@ fn parsed(typed: &[u8]) -> Vec<Key> {
             (&ESCAPE, [b'[', sequence @ ..]) => {
                 let is_end = |byte: &u8| (0x40..=0x7e).contains(byte);
                 match sequence.iter().position(is_end) {
-                    Some(end) => (
-                        of_sequence(&sequence[..end], sequence[end]),
-                        &sequence[end + 1..],
-                    ),
+                    Some(end) => {
+                        (of_sequence(&sequence[..end], sequence[end]), &sequence[end + 1..])
+                    }
                     None => (Key::Other, &[][..]),
                 }
             }

@@ -32,11 +32,7 @@ pub(crate) enum TrustError {
         "{} belongs to uid {owner} (mode {mode:04o}), who could change what this process does: give it to root (`chown root {}`), or run this as that user if it is the service's own",
         path.display(), path.display()
     )]
-    Owner {
-        path: PathBuf,
-        owner: u32,
-        mode: u32,
-    },
+    Owner { path: PathBuf, owner: u32, mode: u32 },
     #[error(
         "{} belongs to a user outside this process's user namespace (shown as uid {owner}), who could change what this process does: run this without a user namespace of its own (a pod: `hostUsers: true`), or mount the file with that namespace's ids",
         path.display()
@@ -46,12 +42,7 @@ pub(crate) enum TrustError {
         "{} has mode {mode:04o} (owner uid {owner}, gid {group}), so that others could change what this process does: take their right to write (`chmod go-w {}`)",
         path.display(), path.display()
     )]
-    Writable {
-        path: PathBuf,
-        owner: u32,
-        group: u32,
-        mode: u32,
-    },
+    Writable { path: PathBuf, owner: u32, group: u32, mode: u32 },
 }
 
 /// Opens it for reading. An error of kind `PermissionDenied` with a `TrustError` inside: others may
@@ -72,10 +63,7 @@ fn open_as(path: &Path, trusted: &Trusted) -> io::Result<File> {
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
-        .open(format!(
-            "/proc/self/fd/{}",
-            std::os::fd::AsRawFd::as_raw_fd(&found)
-        ))?;
+        .open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&found)))?;
     // The content of a pipe may come later.
     nix::fcntl::fcntl(&file, nix::fcntl::FcntlArg::F_SETFL(OFlag::empty()))?;
     Ok(file)
@@ -99,9 +87,7 @@ impl Trusted {
     fn of_this_process() -> Trusted {
         let euid = nix::unistd::geteuid();
         let sudo = std::env::var("SUDO_UID").ok();
-        let sudo = sudo
-            .filter(|_| euid.is_root())
-            .and_then(|uid| uid.parse().ok());
+        let sudo = sudo.filter(|_| euid.is_root()).and_then(|uid| uid.parse().ok());
         let further = nix::unistd::getgroups().unwrap_or_default();
         Trusted {
             users: [0, euid.as_raw()].into_iter().chain(sudo).collect(),
@@ -124,11 +110,7 @@ impl Trusted {
                 let path = path.to_owned();
                 return Err(TrustError::Unmapped { path, owner });
             }
-            return Err(TrustError::Owner {
-                path: path.to_owned(),
-                owner,
-                mode,
-            });
+            return Err(TrustError::Owner { path: path.to_owned(), owner, mode });
         }
         // In a sticky directory, only a file's owner may rename or remove it. A link has no mode. What
         // is written to /dev/null is read nowhere.
@@ -138,12 +120,7 @@ impl Trusted {
         if is_plain || is_sticky || !(by_group || mode & 0o002 != 0) {
             return Ok(());
         }
-        Err(TrustError::Writable {
-            path: path.to_owned(),
-            owner,
-            group,
-            mode,
-        })
+        Err(TrustError::Writable { path: path.to_owned(), owner, group, mode })
     }
 
     /// root's group, a user's private group, and a group without a name that this process has: that of a
@@ -261,10 +238,7 @@ fn steps(path: &Path) -> Vec<OsString> {
 }
 
 fn root() -> io::Result<File> {
-    File::options()
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-        .open("/")
+    File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open("/")
 }
 
 fn step_to(dir: &File, step: &OsStr, flags: OFlag) -> io::Result<File> {
@@ -308,9 +282,7 @@ fn judge(
 fn is_config_map(dir: &File, above: &File, trusted: &Trusted) -> bool {
     use nix::sys::statvfs::{FsFlags, fstatvfs};
     let is_read_only = fstatvfs(dir).is_ok_and(|found| found.flags().contains(FsFlags::ST_RDONLY));
-    let is_mount = mount_id(dir)
-        .zip(mount_id(above))
-        .is_some_and(|(own, outer)| own != outer);
+    let is_mount = mount_id(dir).zip(mount_id(above)).is_some_and(|(own, outer)| own != outer);
     // Its current content. In any other such directory, users can make a link of this name, and not
     // give it to root.
     let is_link_of_root = |found: FileStat| {
@@ -325,11 +297,7 @@ fn is_config_map(dir: &File, above: &File, trusted: &Trusted) -> bool {
 fn is_memfd(found: &Metadata) -> bool {
     use nix::sys::memfd::{MFdFlags, memfd_create};
     let any = memfd_create("compared", MFdFlags::MFD_CLOEXEC);
-    any.is_ok_and(|any| {
-        File::from(any)
-            .metadata()
-            .is_ok_and(|any| any.dev() == found.dev())
-    })
+    any.is_ok_and(|any| File::from(any).metadata().is_ok_and(|any| any.dev() == found.dev()))
 }
 
 /// The mount that it was reached by (proc_pid_fdinfo(5)).

@@ -64,10 +64,7 @@ pub struct WorkerPool<J, A> {
 
 impl<J, A> Clone for WorkerPool<J, A> {
     fn clone(&self) -> Self {
-        WorkerPool {
-            inner: self.inner.clone(),
-            types: PhantomData,
-        }
+        WorkerPool { inner: self.inner.clone(), types: PhantomData }
     }
 }
 
@@ -140,9 +137,9 @@ pub(crate) fn serve<J: DeserializeOwned, A: Serialize>(
     for line in std::io::BufRead::lines(input) {
         let answer = match serde_json::from_str(&line?) {
             Ok(job) => perform(job),
-            Err(error) => invalid_job(format!(
-                "a worker was asked what it does not understand: {error}"
-            )),
+            Err(error) => {
+                invalid_job(format!("a worker was asked what it does not understand: {error}"))
+            }
         };
         write_json_line(&mut output, &answer)?;
     }
@@ -171,18 +168,14 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
             stuck: watch::Sender::new(0),
             limitations: watch::Sender::default(),
         };
-        WorkerPool {
-            inner: Arc::new(inner),
-            types: PhantomData,
-        }
+        WorkerPool { inner: Arc::new(inner), types: PhantomData }
     }
 
     /// Runs a job in a worker. `timeout` starts when the job is sent, not during the wait for a
     /// free worker. One job per target is in flight: a further one waits for it, and ends as
     /// `Stuck` when the first has taken longer than `timeout`.
     pub async fn run(&self, target: &str, job: J, timeout: Duration) -> WorkerOutcome<A> {
-        self.run_in(&FailureDomains::default(), target, job, timeout)
-            .await
+        self.run_in(&FailureDomains::default(), target, job, timeout).await
     }
 
     /// As `run`, for a target of these failure domains: refused when too many of their jobs are
@@ -207,11 +200,7 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
             };
             let left = timeout.saturating_sub(elapsed(since));
             if left.is_zero() {
-                return WorkerOutcome::Stuck {
-                    since,
-                    waiting_in: None,
-                    late: None,
-                };
+                return WorkerOutcome::Stuck { since, waiting_in: None, late: None };
             }
             // Released or timed out: the next iteration decides.
             let _ = tokio::time::timeout(left, freed.changed()).await;
@@ -303,20 +292,14 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
         inner.stuck.send_modify(|stuck| *stuck += 1);
         tokio::spawn(async move {
             let answer = worker.recv().await;
-            inner
-                .stuck
-                .send_modify(|stuck| *stuck = stuck.saturating_sub(1));
+            inner.stuck.send_modify(|stuck| *stuck = stuck.saturating_sub(1));
             drop(overdue);
             drop(claim); // The target may be queried again before the late answer is used.
             // The receiver may have been dropped.
             let _ = tell.send(answer.map_err(|error| with_causes(&error)));
             worker.close().await;
         });
-        WorkerOutcome::Stuck {
-            since,
-            waiting_in,
-            late: Some(late),
-        }
+        WorkerOutcome::Stuck { since, waiting_in, late: Some(late) }
     }
 }
 
@@ -349,14 +332,11 @@ impl Inner {
     /// One thread at a time starts a worker, since it may wait for a dead disk.
     async fn spawn(&self) -> Result<Helper, WorkerError> {
         let deadline = Instant::now() + HELLO_TIMEOUT;
-        let program = Program {
-            program: self.spawn.program.clone(),
-            args: self.spawn.args.clone(),
-        };
+        let program =
+            Program { program: self.spawn.program.clone(), args: self.spawn.args.clone() };
         let mut worker = Helper::start_with(&program, self.starts.clone(), MAX_RESPONSE).await?;
-        let hello: Hello = timeout_at(deadline, worker.recv())
-            .await
-            .map_err(|_| WorkerError::HelloTimeout)??;
+        let hello: Hello =
+            timeout_at(deadline, worker.recv()).await.map_err(|_| WorkerError::HelloTimeout)??;
         self.limitations.send_if_modified(|known| {
             let new: Vec<String> = hello
                 .limitations
@@ -408,12 +388,8 @@ impl TargetClaim {
             let freed = in_flight.released.get_or_insert_default();
             return Err((in_flight.sent, freed.subscribe()));
         }
-        pool.targets
-            .insert(target.to_owned(), InFlightJob::default());
-        Ok(TargetClaim {
-            inner: inner.clone(),
-            target: target.to_owned(),
-        })
+        pool.targets.insert(target.to_owned(), InFlightJob::default());
+        Ok(TargetClaim { inner: inner.clone(), target: target.to_owned() })
     }
 
     fn mark_sent(&self) -> Timestamp {
@@ -444,15 +420,9 @@ impl OverdueGuard {
         let mut pool = inner.lock_state();
         pool.last_overdue += 1;
         let number = pool.last_overdue;
-        let job = OverdueJob {
-            domains: domains.clone(),
-            stuck: false,
-        };
+        let job = OverdueJob { domains: domains.clone(), stuck: false };
         pool.overdue.insert(number, job);
-        OverdueGuard {
-            inner: inner.clone(),
-            number,
-        }
+        OverdueGuard { inner: inner.clone(), number }
     }
 
     fn mark_stuck(&self) {

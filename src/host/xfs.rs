@@ -93,17 +93,12 @@ pub fn sick_inodes(
     while go_on() {
         // The first field of the header is the position in the inode table; the kernel advances it.
         if let Err(error) = sys::xfs_bulkstat(directory.as_fd(), &mut buffer) {
-            let what = format!(
-                "XFS_IOC_BULKSTAT after inode {}: {error}",
-                u64_at(&buffer, 0)
-            );
+            let what = format!("XFS_IOC_BULKSTAT after inode {}: {error}", u64_at(&buffer, 0));
             sick.errors.push(classify_error(path, what, error)?);
             break;
         }
         let (header, inodes) = buffer.split_at(sys::XFS_BULK_HEADER);
-        let count = usize::try_from(u32_at(header, OUT_COUNT))
-            .unwrap_or(0)
-            .min(INODES_PER_CALL);
+        let count = usize::try_from(u32_at(header, OUT_COUNT)).unwrap_or(0).min(INODES_PER_CALL);
         if count == 0 {
             break;
         }
@@ -125,34 +120,22 @@ fn open_with_geometry(path: &HostPath) -> Result<Option<(OwnedFd, [u8; GEOMETRY]
         Ok(directory) => directory,
         Err(Errno::ENOTDIR) => return Ok(None),
         Err(source) => {
-            return Err(XfsError::Open {
-                path: path.clone(),
-                source,
-            });
+            return Err(XfsError::Open { path: path.clone(), source });
         }
     };
     match sys::xfs_geometry(directory.as_fd()) {
         Ok(geometry) => Ok(Some((directory, geometry))),
         Err(error) if is_unsupported(&error) => Ok(None),
-        Err(source) => Err(XfsError::Query {
-            path: path.clone(),
-            source,
-        }),
+        Err(source) => Err(XfsError::Query { path: path.clone(), source }),
     }
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..at + 4)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, u32::from_ne_bytes)
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .get(at..at + 8)
-        .and_then(|bytes| bytes.try_into().ok())
-        .map_or(0, u64::from_ne_bytes)
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }
 
 fn is_unsupported(error: &io::Error) -> bool {
@@ -168,10 +151,7 @@ fn classify_error(
 ) -> Result<(Errno, String), XfsError> {
     match source.raw_os_error().map(Errno::from_raw) {
         Some(errno @ (Errno::EUCLEAN | Errno::EBADMSG | Errno::EIO)) => Ok((errno, what)),
-        _ => Err(XfsError::Query {
-            path: path.clone(),
-            source,
-        }),
+        _ => Err(XfsError::Query { path: path.clone(), source }),
     }
 }
 

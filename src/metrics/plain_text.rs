@@ -20,9 +20,8 @@ pub(crate) fn plain(openmetrics: &str) -> String {
         // The help line comes before the type line, and the type decides the name in both.
         if let Some(text) = comment.strip_prefix("HELP ") {
             help = text.split_once(' ');
-        } else if let Some((name, kind)) = comment
-            .strip_prefix("TYPE ")
-            .and_then(|text| text.split_once(' '))
+        } else if let Some((name, kind)) =
+            comment.strip_prefix("TYPE ").and_then(|text| text.split_once(' '))
         {
             let suffix = if kind == "counter" { "_total" } else { "" };
             if let Some((_, text)) = help.take().filter(|(of, _)| *of == name) {

@@ -95,10 +95,7 @@ impl ScrapeHandle {
     /// The text of the snapshot that is the newest when the request is handled.
     pub(crate) async fn scrape(&self, form: ScrapeFormat) -> Result<Bytes, ScrapeError> {
         let (reply, answer) = oneshot::channel();
-        self.0
-            .send(ScrapeRequest { form, reply })
-            .await
-            .map_err(|_| ScrapeError::ShuttingDown)?;
+        self.0.send(ScrapeRequest { form, reply }).await.map_err(|_| ScrapeError::ShuttingDown)?;
         answer.await.map_err(|_| ScrapeError::ShuttingDown)?
     }
 }
@@ -140,17 +137,12 @@ impl ScrapeCache {
             self.encoded_snapshot = Arc::downgrade(&snapshot);
             self.entries = Vec::new();
         }
-        let kept = self
-            .entries
-            .iter()
-            .find(|(of, _)| *of == form)
-            .map(|(_, text)| text.clone());
+        let kept = self.entries.iter().find(|(of, _)| *of == form).map(|(_, text)| text.clone());
         let text = match kept {
             Some(text) => Ok(text),
             None => {
                 let text = encode_on_thread(self.encode.clone(), snapshot, form).await;
-                self.entries
-                    .extend(text.iter().map(|text| (form, text.clone())));
+                self.entries.extend(text.iter().map(|text| (form, text.clone())));
                 text
             }
         };

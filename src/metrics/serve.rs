@@ -98,11 +98,7 @@ pub(crate) async fn serve<L>(
     let (handle, cache) = ScrapeHandle::new(node, snapshots.clone());
     // The cache ends when its last handle is dropped.
     tokio::spawn(cache.run());
-    let source = ScrapeContext {
-        cache: handle,
-        snapshots,
-        limits,
-    };
+    let source = ScrapeContext { cache: handle, snapshots, limits };
     let respond = move |request| {
         let source = source.clone();
         async move { respond(&request, source).await }
@@ -149,9 +145,8 @@ pub(crate) async fn serve_with<L, F, A>(
         }
     }
     drop(incoming);
-    let drained = timeout(limits.drain_timeout, async {
-        while connections.join_next().await.is_some() {}
-    });
+    let drained =
+        timeout(limits.drain_timeout, async { while connections.join_next().await.is_some() {} });
     if drained.await.is_err() {
         tracing::debug!("scrapes were cut off at the end");
     }
@@ -168,10 +163,7 @@ async fn serve_connection<F, A>(
     A: Future<Output = Response<Full<Bytes>>>,
 {
     let in_use = Arc::new(Mutex::new(None));
-    let stream = AnsweredStream {
-        stream,
-        in_use: in_use.clone(),
-    };
+    let stream = AnsweredStream { stream, in_use: in_use.clone() };
     let service = service_fn(move |request| {
         *lock(&in_use) = Some(activity.begin());
         let answer = respond(request);
@@ -265,9 +257,7 @@ async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response
     }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut refused = plain_response(StatusCode::METHOD_NOT_ALLOWED, "GET /metrics\n");
-        refused
-            .headers_mut()
-            .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refused;
     }
     // Before the first complete snapshot, everything would appear good.
@@ -296,10 +286,7 @@ async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response
             return plain_response(StatusCode::SERVICE_UNAVAILABLE, "the daemon is ending\n");
         }
         Err(error) => {
-            tracing::warn!(
-                error = with_causes(&error),
-                "a scrape could not be answered"
-            );
+            tracing::warn!(error = with_causes(&error), "a scrape could not be answered");
             return plain_response(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "writing the metrics went wrong\n",
@@ -311,13 +298,9 @@ async fn respond<B>(request: &Request<B>, mut source: ScrapeContext) -> Response
         Format::Plain => PLAIN,
     };
     let mut response = response_with_type(Full::new(text), kind);
-    response
-        .headers_mut()
-        .insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
+    response.headers_mut().insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
     if form.gzip {
-        response
-            .headers_mut()
-            .insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
+        response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static(GZIP));
     }
     response
 }
@@ -333,9 +316,7 @@ pub(crate) fn plain_response(status: StatusCode, words: &'static str) -> Respons
 
 pub(crate) fn response_with_type(body: Full<Bytes>, kind: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(body);
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
@@ -355,11 +336,7 @@ fn negotiate(headers: &HeaderMap) -> ScrapeFormat {
         gzip |= coding == GZIP && weight > 0.0;
     }
     ScrapeFormat {
-        format: if newer > 0.0 && newer >= older {
-            Format::OpenMetrics
-        } else {
-            Format::Plain
-        },
+        format: if newer > 0.0 && newer >= older { Format::OpenMetrics } else { Format::Plain },
         gzip,
     }
 }

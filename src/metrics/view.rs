@@ -84,13 +84,7 @@ pub(crate) fn label(text: &str) -> Cow<'_, str> {
     }
     let visible: String = text
         .chars()
-        .map(|c| {
-            if is_deceptive(c) {
-                char::REPLACEMENT_CHARACTER
-            } else {
-                c
-            }
-        })
+        .map(|c| if is_deceptive(c) { char::REPLACEMENT_CHARACTER } else { c })
         .collect();
     Cow::Owned(truncate(&visible, MAX_LABEL_BYTES))
 }

@@ -101,17 +101,15 @@ fn closing(finding: &Finding, name: &str) -> Option<String> {
     }
     let stays = matches!(
         (finding.reason, finding.severity),
-        (
-            Reason::WornOut | Reason::SmartAttributeSuspect | Reason::MediaErrors,
-            _
-        ) | (
-            Reason::ReallocatedSectors
-                | Reason::SmartAttributeFailing
-                | Reason::SpareLow
-                | Reason::SmartUnavailable
-                | Reason::FirmwareNotice,
-            Severity::Info | Severity::Suspect
-        )
+        (Reason::WornOut | Reason::SmartAttributeSuspect | Reason::MediaErrors, _)
+            | (
+                Reason::ReallocatedSectors
+                    | Reason::SmartAttributeFailing
+                    | Reason::SpareLow
+                    | Reason::SmartUnavailable
+                    | Reason::FirmwareNotice,
+                Severity::Info | Severity::Suspect
+            )
     );
     stays.then(|| format!("`diskvitals ack {name} --note TEXT` keeps this finding from counting."))
 }
@@ -130,17 +128,11 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         std::cmp::Reverse((finding.severity, action_of(finding), finding.status))
     });
     let (strongest, others) = findings.split_first()?;
-    let action = findings
-        .iter()
-        .map(|finding| action_of(finding))
-        .max()
-        .unwrap_or(Action::Nothing);
+    let action = findings.iter().map(|finding| action_of(finding)).max().unwrap_or(Action::Nothing);
     let medium = Medium::of(snapshot, &Subject::Drive(drive.facts.id.clone()));
     let (for_the_data, in_short) = for_the_data(snapshot, drive, action);
     let is_copied_first = in_short == NOTHING_ELSE && action == Action::ReplaceNow;
-    let mut last = findings
-        .iter()
-        .filter(|finding| action_of(finding) == action);
+    let mut last = findings.iter().filter(|finding| action_of(finding) == action);
     let words = match medium.words(action) {
         Some(words) => words,
         None if is_copied_first => "Save what is on it first, then replace it",
@@ -254,17 +246,10 @@ fn volumes_of(snapshot: &Snapshot, drive: &Drive) -> VolumesAbove {
     // A drive that is BAD itself provides no redundancy.
     let fails = |id: &DriveId| {
         *id == drive.facts.id
-            || snapshot
-                .drives
-                .get(id)
-                .is_some_and(|other| other.health == Health::Bad)
+            || snapshot.drives.get(id).is_some_and(|other| other.health == Health::Bad)
     };
     let mut above = VolumesAbove::default();
-    for volume in drive
-        .volumes
-        .iter()
-        .filter_map(|id| snapshot.volumes.get(id))
-    {
+    for volume in drive.volumes.iter().filter_map(|id| snapshot.volumes.get(id)) {
         let name = label::volume(&snapshot.inventory, &volume.facts);
         let stack = &volume.facts.stack;
         let lost = redundancy_lost(snapshot, volume);
@@ -273,9 +258,7 @@ fn volumes_of(snapshot: &Snapshot, drive: &Drive) -> VolumesAbove {
             // The stack lists members that carry data: the array has lost the drive already.
             (Impact::None, _) if !stack.has_redundancy() => {}
             (Impact::None | Impact::Covered, Some(lost)) => {
-                above
-                    .next_step
-                    .get_or_insert_with(|| lost.action().to_owned());
+                above.next_step.get_or_insert_with(|| lost.action().to_owned());
                 above.last.push(name);
             }
             (Impact::None | Impact::Covered, None) => above.covered.push(name),
@@ -291,12 +274,7 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
         let ask = "It is behind a RAID controller: ask that for the array's redundancy before you pull it.";
         return (ask.to_owned(), ask.to_owned());
     }
-    let VolumesAbove {
-        exposed,
-        last,
-        covered,
-        next_step,
-    } = volumes_of(snapshot, drive);
+    let VolumesAbove { exposed, last, covered, next_step } = volumes_of(snapshot, drive);
     let them = if exposed.len() == 1 { "it" } else { "them" };
     let first = match action {
         Action::ReplaceNow => format!("save {them} first"),
@@ -304,12 +282,7 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
         _ => format!("a backup is all that covers {them}"),
     };
     let next_step = next_step.unwrap_or_default();
-    let in_short = match (
-        exposed.is_empty(),
-        last.is_empty(),
-        covered.is_empty(),
-        action,
-    ) {
+    let in_short = match (exposed.is_empty(), last.is_empty(), covered.is_empty(), action) {
         (true, true, true, _) => "No volume is known to be on it.".to_owned(),
         (true, true, false, _) => "Redundancy covers what is on it.".to_owned(),
         (true, false, ..) => format!("No redundancy is left for {}. {next_step}", named(&last)),
@@ -324,25 +297,17 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
     };
     let mut parts = Vec::new();
     if !exposed.is_empty() {
-        parts.push(format!(
-            "This host has no other copy of {}: {first}",
-            named(&exposed)
-        ));
+        parts.push(format!("This host has no other copy of {}: {first}", named(&exposed)));
     }
     if !last.is_empty() {
-        parts.push(format!(
-            "without it, no redundancy is left for {}",
-            named(&last)
-        ));
+        parts.push(format!("without it, no redundancy is left for {}", named(&last)));
     }
     if !covered.is_empty() {
         parts.push(format!("redundancy covers {}", named(&covered)));
     }
     let sentence = match parts.is_empty() {
         true => in_short.clone(),
-        false => format!("{}. {next_step}", upper_first(&parts.join("; ")))
-            .trim_end()
-            .to_owned(),
+        false => format!("{}. {next_step}", upper_first(&parts.join("; "))).trim_end().to_owned(),
     };
     (sentence, in_short)
 }

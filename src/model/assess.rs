@@ -65,13 +65,7 @@ pub(crate) fn assess(
         let of_subject = severities.entry(subject).or_default();
         of_subject.push((*reason, *severity));
     }
-    let mut evaluator = Evaluator {
-        context,
-        facts,
-        active,
-        severities,
-        judgements: Vec::new(),
-    };
+    let mut evaluator = Evaluator { context, facts, active, severities, judgements: Vec::new() };
     evaluator.evaluate_drives();
     let failing = FailingDrives {
         endangering: evaluator.failing_drives(endangers_data),
@@ -148,9 +142,7 @@ struct Evaluator<'a> {
 impl Evaluator<'_> {
     fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity> {
         let of_subject = self.severities.get(subject)?;
-        of_subject
-            .iter()
-            .find_map(|(other, severity)| (*other == reason).then_some(*severity))
+        of_subject.iter().find_map(|(other, severity)| (*other == reason).then_some(*severity))
     }
 
     fn push(&mut self, subject: &Subject, reason: Reason, verdict: Option<Verdict>) {
@@ -174,11 +166,7 @@ impl Evaluator<'_> {
         };
         if matches!(verdict, Verdict::Raised(_)) || self.severity(subject, reason).is_some() {
             let subject = subject.clone();
-            self.judgements.push(Judgement {
-                subject,
-                reason,
-                verdict,
-            });
+            self.judgements.push(Judgement { subject, reason, verdict });
         }
     }
 
@@ -261,11 +249,7 @@ impl Evaluator<'_> {
                 && !decided.contains(&(id, *reason))
             {
                 let gone = matches!(reason, Reason::DriveMissing | Reason::DriveOffline);
-                let status = if gone {
-                    Status::Inaccessible
-                } else {
-                    Status::Degraded
-                };
+                let status = if gone { Status::Inaccessible } else { Status::Degraded };
                 add(id, *reason, (*severity, status), reason.meaning());
             }
         }
@@ -275,13 +259,8 @@ impl Evaluator<'_> {
     fn evaluate_volume(&mut self, subject: &Subject, known: &KnownVolume, failing: &FailingDrives) {
         let verdict_of = |reason: Reason, failing_drives, has_last_copy| {
             let active = self.severity(subject, reason);
-            let input = VolumeInput {
-                context: self.context,
-                known,
-                active,
-                has_last_copy,
-                failing_drives,
-            };
+            let input =
+                VolumeInput { context: self.context, known, active, has_last_copy, failing_drives };
             (reason, input.verdict(reason), active)
         };
         let all = Reason::ALL.iter().map(|reason| match reason {
@@ -313,19 +292,11 @@ impl Evaluator<'_> {
     /// Layers that carry no volume are reported under their own name. A layer whose state query
     /// hangs is always reported under its own name.
     fn evaluate_devices(&mut self, failing: &FailingDrives) {
-        let carrying: BTreeSet<&String> = self
-            .facts
-            .volumes
-            .values()
-            .flat_map(|known| &known.facts.devices)
-            .collect();
+        let carrying: BTreeSet<&String> =
+            self.facts.volumes.values().flat_map(|known| &known.facts.devices).collect();
         for (name, layer) in &self.facts.layers {
             let subject = Subject::Device(name.clone());
-            self.push(
-                &subject,
-                Reason::ProbeTimeout,
-                stalls::layer_probe(self.facts, name, layer),
-            );
+            self.push(&subject, Reason::ProbeTimeout, stalls::layer_probe(self.facts, name, layer));
             let one = std::slice::from_ref(name);
             let thin = self.severity(&subject, Reason::ThinPoolFull);
             for (reason, verdict) in [
@@ -351,15 +322,7 @@ impl Evaluator<'_> {
                 (Reason::PathsDegraded, layers::paths(self.facts, one)),
             ] {
                 let carries = carrying.contains(name);
-                self.push(
-                    &subject,
-                    reason,
-                    if carries {
-                        Some(Verdict::Clear)
-                    } else {
-                        verdict
-                    },
-                );
+                self.push(&subject, reason, if carries { Some(Verdict::Clear) } else { verdict });
             }
         }
     }
@@ -395,10 +358,7 @@ impl Evaluator<'_> {
                     add(Reason::FilesystemCorrupted, kernel);
                 }
             }
-            add(
-                Reason::FilesystemCorrupted,
-                self.corruption_from_checks(name),
-            );
+            add(Reason::FilesystemCorrupted, self.corruption_from_checks(name));
             for (reason, verdict) in verdicts {
                 self.push(&subject, reason, verdict);
             }

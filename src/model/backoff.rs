@@ -15,11 +15,7 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     pub(crate) const fn new(first: Duration, max: Duration) -> Backoff {
-        Backoff {
-            first,
-            max,
-            attempts: 0,
-        }
+        Backoff { first, max, attempts: 0 }
     }
 
     /// The delay before the next attempt; the one after that waits twice as long.

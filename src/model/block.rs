@@ -28,11 +28,7 @@ pub struct Inventory {
     pub swaps: BTreeMap<String, String>,
     /// Kernel names of devices that our own filesystem checks have created. They are not among
     /// `devices`.
-    #[serde(
-        rename = "of_checks",
-        default,
-        skip_serializing_if = "BTreeSet::is_empty"
-    )]
+    #[serde(rename = "of_checks", default, skip_serializing_if = "BTreeSet::is_empty")]
     pub check_devices: BTreeSet<String>,
     /// Files that could not be read or parsed, each by name. They raise no finding.
     pub warnings: Vec<String>,

@@ -138,15 +138,10 @@ impl Profile {
 
     /// Content that fits into new chunks on devices with this much unallocated space each.
     fn capacity(self, unallocated: &[u64]) -> u64 {
-        let sum = unallocated
-            .iter()
-            .fold(0_u64, |sum, free| sum.saturating_add(*free));
+        let sum = unallocated.iter().fold(0_u64, |sum, free| sum.saturating_add(*free));
         match self {
             Profile::Single | Profile::Raid0 => sum,
-            Profile::Dup => unallocated
-                .iter()
-                .map(|free| free / 2)
-                .fold(0, u64::saturating_add),
+            Profile::Dup => unallocated.iter().map(|free| free / 2).fold(0, u64::saturating_add),
             Profile::Copies(copies) => copies_capacity(unallocated, copies),
             Profile::Raid10 => striped_capacity(unallocated, 2, 2, |devices| devices / 2),
             Profile::Parity(parity) => {
@@ -161,9 +156,7 @@ impl Profile {
 /// the amount.
 fn copies_capacity(unallocated: &[u64], copies: usize) -> u64 {
     let sum = |limit: u64| -> u128 {
-        let parts = unallocated
-            .iter()
-            .map(|free| u128::from((*free).min(limit)));
+        let parts = unallocated.iter().map(|free| u128::from((*free).min(limit)));
         parts.sum()
     };
     let fits = |amount: u64| sum(amount) >= u128::from(amount) * copies as u128;
@@ -190,32 +183,21 @@ fn striped_capacity(
     data_stripes: impl Fn(usize) -> usize,
 ) -> u64 {
     let mut free = unallocated.to_vec();
-    let slice = (free
-        .iter()
-        .fold(0_u64, |sum, free| sum.saturating_add(*free))
-        / SLICES)
-        .max(STRIPE);
+    let slice =
+        (free.iter().fold(0_u64, |sum, free| sum.saturating_add(*free)) / SLICES).max(STRIPE);
     let mut content = 0_u64;
     loop {
         free.retain(|free| *free >= STRIPE);
         free.sort_unstable_by(|a, b| b.cmp(a));
         let devices = free.len() - free.len() % increment;
-        let Some(smallest) = devices
-            .checked_sub(1)
-            .and_then(|last| free.get(last))
-            .copied()
-        else {
+        let Some(smallest) = devices.checked_sub(1).and_then(|last| free.get(last)).copied() else {
             return content;
         };
         if devices < least {
             return content;
         }
         // If a device is left out, the next chunk may leave out another one.
-        let step = if devices == free.len() {
-            smallest
-        } else {
-            smallest.min(slice)
-        };
+        let step = if devices == free.len() { smallest } else { smallest.min(slice) };
         free.iter_mut().take(devices).for_each(|free| *free -= step);
         content = content.saturating_add(step.saturating_mul(data_stripes(devices) as u64));
     }
@@ -227,19 +209,11 @@ pub(crate) fn allocatable(space: &BtrfsSpace) -> Option<Allocatable> {
     let unallocated: Vec<u64> = writable
         .clone()
         .map(|device| {
-            let free = device
-                .size
-                .saturating_sub(device.allocated)
-                .saturating_sub(DEVICE_RESERVED);
+            let free = device.size.saturating_sub(device.allocated).saturating_sub(DEVICE_RESERVED);
             if free < STRIPE { 0 } else { free }
         })
         .collect();
-    let of = |kind: u64| {
-        space
-            .groups
-            .iter()
-            .filter(move |groups| groups.flags & kind != 0)
-    };
+    let of = |kind: u64| space.groups.iter().filter(move |groups| groups.flags & kind != 0);
     of(METADATA).next()?;
     let mixed = of(METADATA).any(|groups| groups.flags & DATA != 0);
     let room = |kind: u64, withheld: Withheld, reserve: u64| {
@@ -263,22 +237,14 @@ pub(crate) fn allocatable(space: &BtrfsSpace) -> Option<Allocatable> {
             .fold(0, u64::saturating_add);
         let held = [withheld.read_only, reserve, withheld.pinned];
         Room {
-            used: of(kind)
-                .map(|groups| groups.used)
-                .fold(0, u64::saturating_add),
-            free: held
-                .iter()
-                .fold(free, |free, held| free.saturating_sub(*held)),
+            used: of(kind).map(|groups| groups.used).fold(0, u64::saturating_add),
+            free: held.iter().fold(free, |free, held| free.saturating_sub(*held)),
             pinned: withheld.pinned,
             new_chunks: new_chunks.unwrap_or(0),
         }
     };
     let metadata = room(METADATA, space.metadata, space.reserve);
-    let data = if mixed {
-        metadata
-    } else {
-        room(DATA, space.data, 0)
-    };
+    let data = if mixed { metadata } else { room(DATA, space.data, 0) };
     let soon = metadata.left().saturating_add(metadata.pinned);
     Some(Allocatable {
         data,
@@ -384,11 +350,7 @@ mod tests {
             (RAID6, &[1, 4, 4, 4], 2 + 3),
             (RAID6, &[0, 0, 4], 0),
         ] {
-            assert_eq!(
-                new_data(profile, devices),
-                expected,
-                "profile {profile:#x} on {devices:?}"
-            );
+            assert_eq!(new_data(profile, devices), expected, "profile {profile:#x} on {devices:?}");
         }
         // Three devices in pairs: the one that is left out changes.
         let odd = room(&filesystem(RAID10, &[4 * GIB; 3])).data.new_chunks;
@@ -432,10 +394,7 @@ mod tests {
                 writable: true,
             }],
             reserve: 5_767_168,
-            metadata: Withheld {
-                pinned: 0,
-                read_only: 65_536,
-            },
+            metadata: Withheld { pinned: 0, read_only: 65_536 },
             node_bytes: 16 * KIB,
             ..BtrfsSpace::default()
         };

@@ -142,8 +142,7 @@ impl Cause {
 
     /// Whether it comes first among equally severe causes.
     fn leads(&self) -> bool {
-        self.all_findings()
-            .any(|it| it.severity == self.severity && it.reason.leads())
+        self.all_findings().any(|it| it.severity == self.severity && it.reason.leads())
     }
 
     fn all_findings(&self) -> impl Iterator<Item = &CauseFinding> {
@@ -186,11 +185,7 @@ pub(crate) fn group(
     if snapshot.findings.is_empty() {
         return BTreeMap::new();
     }
-    let grouping = Grouping {
-        snapshot,
-        facts,
-        now,
-    };
+    let grouping = Grouping { snapshot, facts, now };
     let mut groups: BTreeMap<Origin, Group> = BTreeMap::new();
     for finding in snapshot.findings.values().map(Arc::as_ref) {
         let (origins, follows) = grouping.origins(finding);
@@ -258,10 +253,7 @@ impl<'a> Grouping<'a> {
     /// Whether DriveFailing announces the finding, or the finding announces DriveFailing.
     fn follows_drive(&self, volume: &Volume, finding: &Finding) -> bool {
         let leader = finding.follows.as_ref().unwrap_or(&finding.id);
-        let mut others = volume
-            .findings
-            .iter()
-            .filter_map(|id| self.snapshot.findings.get(id));
+        let mut others = volume.findings.iter().filter_map(|id| self.snapshot.findings.get(id));
         others.any(|other| {
             other.reason == Reason::DriveFailing
                 && (other.id == *leader || other.follows.as_ref() == Some(leader))
@@ -298,9 +290,7 @@ impl<'a> Grouping<'a> {
             })
             .collect();
         let worst = failing.iter().map(|(severity, _)| *severity).max();
-        let failing = failing
-            .into_iter()
-            .filter(|(severity, _)| Some(*severity) == worst);
+        let failing = failing.into_iter().filter(|(severity, _)| Some(*severity) == worst);
         failing.map(|(_, id)| id.clone()).collect()
     }
 
@@ -320,10 +310,8 @@ impl<'a> Grouping<'a> {
                 _ => false,
             })
         };
-        let is_reported = |id: &DriveId| {
-            self.own_findings(id)
-                .any(|it| it.reason == Reason::RaidMemberFailed)
-        };
+        let is_reported =
+            |id: &DriveId| self.own_findings(id).any(|it| it.reason == Reason::RaidMemberFailed);
         let drives = self.snapshot.drives.keys();
         let former = drives.filter(|id| is_reported(id) && is_former(id));
         former.cloned().collect()
@@ -371,9 +359,7 @@ impl<'a> Grouping<'a> {
     }
 
     fn btrfs_of(&self, volume: &Volume) -> Option<&'a BtrfsFs> {
-        self.snapshot
-            .inventory
-            .btrfs_of(volume.facts.device.as_ref()?)
+        self.snapshot.inventory.btrfs_of(volume.facts.device.as_ref()?)
     }
 
     /// The arrays, pools and multipath devices below the volume that a finding of this reason is
@@ -404,10 +390,7 @@ impl<'a> Grouping<'a> {
             true => of_kind.iter().collect(),
             false => bad,
         };
-        shown
-            .into_iter()
-            .map(|(name, _)| self.device_origin(name))
-            .collect()
+        shown.into_iter().map(|(name, _)| self.device_origin(name)).collect()
     }
 
     fn cause(&self, origin: &Origin, group: &Group) -> Cause {
@@ -439,15 +422,9 @@ impl<'a> Grouping<'a> {
         let mut cause = Cause {
             severity: counted.or(any).unwrap_or(Severity::Info),
             counted: counted.is_some(),
-            since: own
-                .iter()
-                .map(|finding| finding.since)
-                .min()
-                .unwrap_or(self.now),
+            since: own.iter().map(|finding| finding.since).min().unwrap_or(self.now),
             // One array has one finding for each of its volumes.
-            message: first
-                .map(|finding| finding.message.clone())
-                .unwrap_or_default(),
+            message: first.map(|finding| finding.message.clone()).unwrap_or_default(),
             action: first
                 .map(|finding| advice::for_finding(self.snapshot, finding))
                 .unwrap_or_default(),

@@ -7,11 +7,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |text, cause| {
         let cause = cause.to_string();
         // Errors of some crates repeat their source.
-        if text.contains(&cause) {
-            text
-        } else {
-            format!("{text}: {cause}")
-        }
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
     })
 }
 
@@ -24,10 +20,7 @@ mod tests {
         #[derive(Debug, thiserror::Error)]
         #[error("{0}")]
         struct Link(&'static str, #[source] Option<Box<Link>>);
-        let error = Link(
-            "a",
-            Some(Box::new(Link("b", Some(Box::new(Link("c", None)))))),
-        );
+        let error = Link("a", Some(Box::new(Link("b", Some(Box::new(Link("c", None)))))));
         assert_eq!(with_causes(&error), "a: b: c");
         assert_eq!(with_causes(&Link("alone", None)), "alone");
         let repeats = Link("a: b", Some(Box::new(Link("b", None))));

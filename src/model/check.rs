@@ -271,11 +271,7 @@ pub struct Run {
     pub bytes_read: u64,
     /// Largest resident set, in bytes. None: a run that ends within milliseconds may end before it is
     /// measured. (Records of earlier versions have 0 then.)
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "measured"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "measured")]
     pub peak_memory: Option<u64>,
     /// The command line, in shell syntax.
     pub command: String,
@@ -459,11 +455,7 @@ impl RunProgress {
             let left = elapsed.mul_f64(f64::from(1000 - done) / f64::from(done.max(1)));
             Duration::from_secs(left.as_secs())
         };
-        RunProgress {
-            started,
-            permille: done,
-            remaining: done.filter(estimable).map(remaining),
-        }
+        RunProgress { started, permille: done, remaining: done.filter(estimable).map(remaining) }
     }
 }
 
@@ -555,10 +547,7 @@ mod base64 {
         deserializer: D,
     ) -> Result<Arc<[u8]>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        STANDARD
-            .decode(text)
-            .map(Arc::from)
-            .map_err(serde::de::Error::custom)
+        STANDARD.decode(text).map(Arc::from).map_err(serde::de::Error::custom)
     }
 }
 

@@ -146,15 +146,15 @@ pub(crate) fn unreadable_cause(snapshot: &Snapshot, missing: &[String]) -> Optio
     if let Some(why) = missing.first() {
         return Some(why.clone());
     }
-    [Source::Kubelet, Source::Mounts]
-        .into_iter()
-        .find_map(|source| match snapshot.node.sources.get(&source) {
+    [Source::Kubelet, Source::Mounts].into_iter().find_map(|source| {
+        match snapshot.node.sources.get(&source) {
             Some((SourceStatus::Active(_) | SourceStatus::Limited(_), _)) => None,
             Some((SourceStatus::Down(why) | SourceStatus::Absent(why), _)) => {
                 Some(format!("{}: {why}", source.name()))
             }
             None => Some(format!("{}: not read yet", source.name())),
-        })
+        }
+    })
 }
 
 /// The state of each pod of the order.
@@ -169,23 +169,14 @@ pub(crate) fn judge(evidence: &OrderEvidence<'_>) -> OrderStatus {
                 None => removal(uid, evidence),
             },
         };
-        PodStatus {
-            uid: uid.clone(),
-            state,
-            detail,
-            is_due,
-        }
+        PodStatus { uid: uid.clone(), state, detail, is_due }
     });
     let pods = pods.collect();
     let left = match unreadable {
         Some(_) => Vec::new(),
         None => left_over(evidence.snapshot, evidence.pod_uids),
     };
-    OrderStatus {
-        unreadable,
-        pods,
-        left,
-    }
+    OrderStatus { unreadable, pods, left }
 }
 
 /// Why nothing of the pod may be removed by this node now. The first that holds counts.
@@ -211,9 +202,7 @@ fn obstacle(uid: &str, evidence: &OrderEvidence<'_>) -> Option<(PodState, String
         .map(|hold| hold.detail.as_str())
         .collect();
     let paths = attachments.iter().map(|it| it.path.to_string());
-    let paths: Vec<String> = paths
-        .chain(others.iter().map(ToString::to_string))
-        .collect();
+    let paths: Vec<String> = paths.chain(others.iter().map(ToString::to_string)).collect();
     // The kubelet's own unmount of it hangs as well: its record stays.
     if let Some(path) = paths.iter().find(|path| is_hung(snapshot, path)) {
         return Some((PodState::Hung, format!("{path} does not respond")));
@@ -229,9 +218,7 @@ fn obstacle(uid: &str, evidence: &OrderEvidence<'_>) -> Option<(PodState, String
         };
         return Some((PodState::Unreadable, why));
     }
-    let mut used = attachments
-        .iter()
-        .filter_map(|it| it.used_by.as_ref().map(|by| (&it.path, by)));
+    let mut used = attachments.iter().filter_map(|it| it.used_by.as_ref().map(|by| (&it.path, by)));
     if let Some((path, by)) = used.next() {
         let openers = holds().filter(|hold| hold.kind == HoldKind::Opener);
         let openers: Vec<&str> = openers.map(|hold| hold.detail.as_str()).collect();
@@ -253,16 +240,12 @@ fn obstacle(uid: &str, evidence: &OrderEvidence<'_>) -> Option<(PodState, String
     if !processes.is_empty() {
         return Some((PodState::Held, processes.join(", ")));
     }
-    let foreign = attachments
-        .iter()
-        .filter(|it| !is_own(snapshot, it))
-        .map(|it| match it.driver.as_str() {
+    let foreign =
+        attachments.iter().filter(|it| !is_own(snapshot, it)).map(|it| match it.driver.as_str() {
             "" => it.path.to_string(),
             driver => format!("{} of {driver}", it.path),
         });
-    let foreign: Vec<String> = foreign
-        .chain(others.iter().map(ToString::to_string))
-        .collect();
+    let foreign: Vec<String> = foreign.chain(others.iter().map(ToString::to_string)).collect();
     let first = foreign.first()?;
     Some((PodState::Foreign, first.clone()))
 }
@@ -313,11 +296,7 @@ fn path_uid(root: &HostPath, path: &HostPath) -> Option<String> {
 
 /// A mount of this node's own driver, at the kubelet's own path for a volume of the pod.
 fn is_own(snapshot: &Snapshot, attachment: &Attachment) -> bool {
-    let NodeContext {
-        kubelet_root,
-        driver,
-        ..
-    } = &*snapshot.node_context;
+    let NodeContext { kubelet_root, driver, .. } = &*snapshot.node_context;
     let volume = snapshot.volumes.get(&attachment.volume);
     driver.as_ref() == Some(&attachment.driver)
         && volume.is_some_and(|volume| volume.facts.provided.is_some())
@@ -326,10 +305,7 @@ fn is_own(snapshot: &Snapshot, attachment: &Attachment) -> bool {
 
 /// The record of a volume of the pod that is not mounted.
 fn recorded_without_mount<'a>(snapshot: &'a Snapshot, uid: &str) -> Option<&'a HostPath> {
-    let missing = snapshot
-        .volumes
-        .values()
-        .flat_map(|volume| &volume.facts.missing_mounts);
+    let missing = snapshot.volumes.values().flat_map(|volume| &volume.facts.missing_mounts);
     missing
         .filter(|it| it.role == MountRole::Pod && it.pod_uid.as_deref() == Some(uid))
         .find_map(|it| it.record.as_ref())
@@ -340,9 +316,7 @@ pub(crate) fn recorded_pods<'a>(
     snapshot: &Snapshot,
     pod_uids: &'a BTreeSet<String>,
 ) -> impl Iterator<Item = &'a String> {
-    pod_uids
-        .iter()
-        .filter(|uid| recorded_without_mount(snapshot, uid).is_some())
+    pod_uids.iter().filter(|uid| recorded_without_mount(snapshot, uid).is_some())
 }
 
 fn is_hung(snapshot: &Snapshot, path: &str) -> bool {
@@ -353,9 +327,7 @@ fn is_hung(snapshot: &Snapshot, path: &str) -> bool {
         let volume = snapshot.volumes.get(id);
         let is_at = || {
             let mounts = volume.iter().flat_map(|volume| &volume.facts.mounts);
-            mounts
-                .map(|mount| mount.path.to_string())
-                .any(|at| at == path)
+            mounts.map(|mount| mount.path.to_string()).any(|at| at == path)
         };
         let is_silent = matches!(finding.reason, Reason::ProbeTimeout | Reason::IoStalled);
         is_silent && finding.is_active() && is_at()
@@ -373,13 +345,8 @@ fn left_over(snapshot: &Snapshot, pod_uids: &BTreeSet<String>) -> Vec<(HostPath,
     let attachments = snapshot.attachments.values();
     let others = attachments.filter(|it| !is_listed(it));
     let left = others.filter_map(|it| {
-        let staged = it
-            .orphaned
-            .as_ref()
-            .filter(|_| it.role == MountRole::Staging);
-        let why = it
-            .stale_cause()
-            .or(staged.map(|orphaned| orphaned.why.as_str()))?;
+        let staged = it.orphaned.as_ref().filter(|_| it.role == MountRole::Staging);
+        let why = it.stale_cause().or(staged.map(|orphaned| orphaned.why.as_str()))?;
         Some((it.path.clone(), why.to_owned()))
     });
     left.collect()
@@ -393,12 +360,8 @@ pub(crate) fn plans(
     if status.unreadable.is_some() || !snapshot.settled {
         return Vec::new();
     }
-    let due: BTreeSet<String> = status
-        .pods
-        .iter()
-        .filter(|pod| pod.is_due)
-        .map(|pod| pod.uid.clone())
-        .collect();
+    let due: BTreeSet<String> =
+        status.pods.iter().filter(|pod| pod.is_due).map(|pod| pod.uid.clone()).collect();
     let grace = Grace::ReplacedFor(&due);
     let mut plans = Vec::new();
     for volume in snapshot.volumes.values() {
@@ -441,9 +404,8 @@ pub(crate) fn plans(
 
 /// The kubelet has a record that the volume is staged, and no pod has it, for less than the grace.
 fn is_still_staged(attachments: &[&Attachment]) -> bool {
-    let mut staged = attachments
-        .iter()
-        .filter(|it| it.role == MountRole::Staging && it.orphaned.is_some());
+    let mut staged =
+        attachments.iter().filter(|it| it.role == MountRole::Staging && it.orphaned.is_some());
     staged.any(|it| it.used_by.is_some() && !it.is_abandoned())
 }
 

@@ -66,10 +66,7 @@ impl CleanupAction {
 
     /// Whether the later steps are pointless after this one has failed.
     pub(crate) fn is_required(&self) -> bool {
-        !matches!(
-            self,
-            CleanupAction::Remove { .. } | CleanupAction::RemoveIfEmpty { .. }
-        )
+        !matches!(self, CleanupAction::Remove { .. } | CleanupAction::RemoveIfEmpty { .. })
     }
 }
 
@@ -146,21 +143,14 @@ pub(crate) fn plan(
     }
     let (id, volume) = match wanted {
         CleanupTarget::Volume(volume) => (&volume.facts.id, Some(volume)),
-        CleanupTarget::Attachment(attachment) => (
-            &attachment.volume,
-            snapshot.volumes.get(&attachment.volume).map(AsRef::as_ref),
-        ),
+        CleanupTarget::Attachment(attachment) => {
+            (&attachment.volume, snapshot.volumes.get(&attachment.volume).map(AsRef::as_ref))
+        }
     };
-    let of_volume: Vec<&Attachment> = snapshot
-        .attachments
-        .values()
-        .map(AsRef::as_ref)
-        .filter(|it| it.volume == *id)
-        .collect();
+    let of_volume: Vec<&Attachment> =
+        snapshot.attachments.values().map(AsRef::as_ref).filter(|it| it.volume == *id).collect();
     let is_below = |it: &&Attachment| {
-        it.path
-            .strip_prefix(&surroundings.kubelet_root)
-            .is_some_and(|below| !below.is_empty())
+        it.path.strip_prefix(&surroundings.kubelet_root).is_some_and(|below| !below.is_empty())
     };
     let mut chosen: Vec<&Attachment> = match wanted {
         CleanupTarget::Attachment(attachment) => vec![attachment],
@@ -168,9 +158,7 @@ pub(crate) fn plan(
     };
     chosen.retain(is_below);
     if chosen.is_empty() || surroundings.kubelet_root.as_bytes().is_empty() {
-        return Err(CleanupError::NothingAttached(
-            surroundings.kubelet_root.clone(),
-        ));
+        return Err(CleanupError::NothingAttached(surroundings.kubelet_root.clone()));
     }
     // A staged volume is in use by any pod that has the volume.
     let staging = chosen.iter().any(|it| it.role == MountRole::Staging);
@@ -198,21 +186,16 @@ pub(crate) fn plan(
     });
     let mut actions = Vec::new();
     for it in &chosen {
-        actions.push(CleanupAction::Unmount {
-            path: it.path.clone(),
-        });
-        actions.push(CleanupAction::Remove {
-            path: it.path.clone(),
-        });
+        actions.push(CleanupAction::Unmount { path: it.path.clone() });
+        actions.push(CleanupAction::Remove { path: it.path.clone() });
         actions.extend(
             parent_directory(it, surroundings).map(|path| CleanupAction::RemoveIfEmpty { path }),
         );
     }
     let provided = volume.and_then(|volume| volume.facts.provided.as_deref());
     actions.extend(provided.filter(|_| whole).and_then(release_action));
-    let handle = volume
-        .and_then(|volume| volume.facts.handle.clone())
-        .filter(|_| provided.is_some());
+    let handle =
+        volume.and_then(|volume| volume.facts.handle.clone()).filter(|_| provided.is_some());
     Ok(CleanupPlan {
         volume: id.clone(),
         target: handle.unwrap_or_else(|| format!("cleanup {}", chosen[0].path)),
@@ -238,20 +221,12 @@ fn refuse_if_used(
     {
         let path = it.path.clone();
         return Err(match (&it.orphaned, &it.used_by) {
-            (None, Some(by)) => CleanupError::InUse {
-                path,
-                by: by.clone(),
-            },
+            (None, Some(by)) => CleanupError::InUse { path, by: by.clone() },
             (None, None) => CleanupError::UseUnknown(path),
-            (Some(orphaned), _) => CleanupError::WithinGrace {
-                path,
-                since: orphaned.since,
-            },
+            (Some(orphaned), _) => CleanupError::WithinGrace { path, since: orphaned.since },
         });
     }
-    let promised = volume
-        .into_iter()
-        .flat_map(|volume| &volume.facts.missing_mounts);
+    let promised = volume.into_iter().flat_map(|volume| &volume.facts.missing_mounts);
     match promised
         .filter(|missing| missing.role == MountRole::Pod)
         .find_map(|missing| Some((missing, missing.record.as_ref()?)))
@@ -280,26 +255,19 @@ fn unmount_order(attachment: &Attachment, surroundings: &NodeContext) -> u8 {
 fn parent_directory(attachment: &Attachment, surroundings: &NodeContext) -> Option<HostPath> {
     let place = parse_csi_path(&surroundings.kubelet_root, &attachment.path)?;
     let folder = attachment.path.as_path().parent().map(HostPath::from)?;
-    let records = place
-        .record
-        .as_ref()
-        .and_then(|record| record.as_path().parent().map(HostPath::from));
+    let records =
+        place.record.as_ref().and_then(|record| record.as_path().parent().map(HostPath::from));
     // Raw block volumes are staged side by side in one folder, which is shared.
     (place.pod.is_some() || records.as_ref() == Some(&folder)).then_some(folder)
 }
 
 fn release_action(volume: &ProvidedVolume) -> Option<CleanupAction> {
     match volume.kind {
-        BackingKind::Loop => Some(CleanupAction::Detach {
-            image: volume.backing.clone(),
-        }),
+        BackingKind::Loop => Some(CleanupAction::Detach { image: volume.backing.clone() }),
         BackingKind::Lvm => {
             let text = volume.backing.to_string();
             let (group, name) = text.strip_prefix("/dev/")?.split_once('/')?;
-            Some(CleanupAction::Deactivate {
-                group: group.to_owned(),
-                name: name.to_owned(),
-            })
+            Some(CleanupAction::Deactivate { group: group.to_owned(), name: name.to_owned() })
         }
         BackingKind::StaticDevice | BackingKind::StaticDirectory => None,
     }

@@ -30,10 +30,7 @@ pub(crate) fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatu
     let facts = &known.facts;
     let mounted = |role: MountRole| facts.mounts.iter().any(|mount| mount.role == role);
     // A folder and a raw device are staged without a mount.
-    let staged_by_us = facts
-        .provided
-        .as_ref()
-        .is_some_and(|volume| volume.staged.is_some());
+    let staged_by_us = facts.provided.as_ref().is_some_and(|volume| volume.staged.is_some());
     if facts.driver.is_none() {
         CsiStatus::None
     } else if known.retained {
@@ -80,11 +77,8 @@ pub(crate) fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageS
     if known.retained {
         return UsageStatus::Released;
     }
-    let used = !facts.pods.is_empty()
-        || facts
-            .mounts
-            .iter()
-            .any(|mount| mount.role != MountRole::Staging);
+    let used =
+        !facts.pods.is_empty() || facts.mounts.iter().any(|mount| mount.role != MountRole::Staging);
     let serves = operational_status(known, findings) == OperationalStatus::Operative
         && !has_any(findings, &[Reason::NotMounted]);
     match (used, serves) {
@@ -135,10 +129,8 @@ pub(crate) fn condition(
         .filter(|finding| finding.is_active() && finding.severity > Severity::Info)
         .collect();
     adverse.sort_by(|a, b| b.weight().cmp(&a.weight()).then(a.reason.cmp(&b.reason)));
-    let mut causes: Vec<String> = adverse
-        .iter()
-        .map(|finding| format!("{}: {}", finding.reason, finding.message))
-        .collect();
+    let mut causes: Vec<String> =
+        adverse.iter().map(|finding| format!("{}: {}", finding.reason, finding.message)).collect();
     // States that no finding has described yet.
     if causes.is_empty() {
         causes.extend(match statuses.operational {
@@ -160,25 +152,13 @@ pub(crate) fn condition(
     }
     if let Some(trouble) = provision_error(facts) {
         // No finding describes it. Only lost data is worse.
-        let worse = adverse
-            .iter()
-            .take_while(|finding| finding.status == Status::DataLoss)
-            .count();
-        causes.insert(
-            worse.min(causes.len()),
-            format!("the volume cannot be used: {trouble}"),
-        );
+        let worse = adverse.iter().take_while(|finding| finding.status == Status::DataLoss).count();
+        causes.insert(worse.min(causes.len()), format!("the volume cannot be used: {trouble}"));
     }
     if causes.is_empty() {
-        return Some(Condition {
-            abnormal: false,
-            message: normal_message(facts, statuses),
-        });
+        return Some(Condition { abnormal: false, message: normal_message(facts, statuses) });
     }
-    Some(Condition {
-        abnormal: true,
-        message: join_causes(&causes),
-    })
+    Some(Condition { abnormal: true, message: join_causes(&causes) })
 }
 
 /// As many whole sentences as fit; the first is cut if it alone is too long.
@@ -217,25 +197,14 @@ fn unknown_condition(unknown: Option<(&str, Timestamp)>, previous: &Condition) -
     };
     // The start of the unknown state is added once and then stays.
     let (last, since) = match previous.message.split_once(UNKNOWN_SINCE) {
-        Some((last, rest)) => (
-            last,
-            rest.split_once(": ")
-                .map_or(since, |(first, _)| first.to_owned()),
-        ),
+        Some((last, rest)) => {
+            (last, rest.split_once(": ").map_or(since, |(first, _)| first.to_owned()))
+        }
         None => (previous.message.as_str(), since),
     };
-    let suffix = truncate(
-        &format!("{UNKNOWN_SINCE}{since}: {}", truncate(why, 200)),
-        300,
-    );
-    let message = format!(
-        "{}{suffix})",
-        truncate(last, MAX_MESSAGE - suffix.len() - 1)
-    );
-    Condition {
-        abnormal: previous.abnormal,
-        message,
-    }
+    let suffix = truncate(&format!("{UNKNOWN_SINCE}{since}: {}", truncate(why, 200)), 300);
+    let message = format!("{}{suffix})", truncate(last, MAX_MESSAGE - suffix.len() - 1));
+    Condition { abnormal: previous.abnormal, message }
 }
 
 #[cfg(test)]

@@ -54,10 +54,7 @@ impl Cordon {
             self.reason,
             self.finding,
         );
-        format!(
-            "{}{end}",
-            truncate(&text, MAX_MESSAGE.saturating_sub(end.len()))
-        )
+        format!("{}{end}", truncate(&text, MAX_MESSAGE.saturating_sub(end.len())))
     }
 }
 

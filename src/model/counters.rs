@@ -117,9 +117,7 @@ impl CounterHistory {
         let details = details.into_iter();
         CounterHistory {
             file,
-            details: details
-                .filter_map(|(name, text)| Some((name.to_owned(), text?)))
-                .collect(),
+            details: details.filter_map(|(name, text)| Some((name.to_owned(), text?))).collect(),
             ..CounterHistory::default()
         }
     }
@@ -155,20 +153,13 @@ impl CounterHistory {
 
     /// Sorted by name.
     pub(crate) fn counters(&self) -> impl Iterator<Item = (&str, &Counter)> {
-        self.counters
-            .iter()
-            .map(|(name, counter)| (name.as_str(), counter))
+        self.counters.iter().map(|(name, counter)| (name.as_str(), counter))
     }
 }
 
 impl Counter {
     fn new(value: u64, at: Timestamp) -> Counter {
-        Counter {
-            baseline: value,
-            since: at,
-            last: value,
-            ..Counter::default()
-        }
+        Counter { baseline: value, since: at, last: value, ..Counter::default() }
     }
 
     /// Out: the previous value, if the counter grew.
@@ -201,10 +192,7 @@ mod tests {
             device: CounterDevice::Block("sda".into()),
             source: "scsi".into(),
             file: "/sys/block/sda/device".into(),
-            values: values
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), *value))
-                .collect(),
+            values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
             details: BTreeMap::new(),
         }
     }
@@ -217,19 +205,11 @@ mod tests {
     fn the_first_reading_is_a_baseline_and_later_growth_is_reported() {
         let mut history = CounterHistory::default();
         assert_eq!(history.update(&reading(&[("errors_count", 41)]), at(0)), []);
-        assert_eq!(
-            history.update(&reading(&[("errors_count", 41)]), at(60)),
-            []
-        );
+        assert_eq!(history.update(&reading(&[("errors_count", 41)]), at(60)), []);
         let growths = history.update(&reading(&[("errors_count", 43)]), at(120));
         assert_eq!(
             growths,
-            [CounterGrowth {
-                name: "errors_count".into(),
-                from: 41,
-                to: 43,
-                at: at(120)
-            }]
+            [CounterGrowth { name: "errors_count".into(), from: 41, to: 43, at: at(120) }]
         );
         let counter = &history.counters["errors_count"];
         assert_eq!(
@@ -237,11 +217,7 @@ mod tests {
             (41, at(0), 43, 2)
         );
         assert_eq!(
-            (
-                counter.first_growth,
-                counter.last_growth,
-                counter.growth_count
-            ),
+            (counter.first_growth, counter.last_growth, counter.growth_count),
             (Some(at(120)), Some(at(120)), 1)
         );
     }
@@ -255,18 +231,10 @@ mod tests {
         assert_eq!(history.update(&reading(&[("ioerr_cnt", 2)]), at(120)), []);
         let counter = &history.counters["ioerr_cnt"];
         assert_eq!(
-            (
-                counter.baseline,
-                counter.since,
-                counter.grown,
-                counter.resets
-            ),
+            (counter.baseline, counter.since, counter.grown, counter.resets),
             (2, at(120), 0, 1)
         );
-        assert_eq!(
-            (counter.total_growth, counter.last_growth),
-            (3, Some(at(60)))
-        );
+        assert_eq!((counter.total_growth, counter.last_growth), (3, Some(at(60))));
     }
 
     #[test]
@@ -275,10 +243,7 @@ mod tests {
         history.update(&reading(&[("write_errs", 1)]), at(0));
         let stored = serde_json::to_string(&history).expect("stored");
         let mut history: CounterHistory = serde_json::from_str(&stored).expect("read back");
-        assert_eq!(
-            history.update(&reading(&[("write_errs", 4)]), at(600))[0].amount(),
-            3
-        );
+        assert_eq!(history.update(&reading(&[("write_errs", 4)]), at(600))[0].amount(), 3);
     }
 
     #[test]
@@ -286,9 +251,7 @@ mod tests {
         let mut history = CounterHistory::default();
         history.update(&reading(&[("errors_count", 0)]), at(0));
         let mut grown = reading(&[("errors_count", 1)]);
-        grown
-            .details
-            .insert("last_error_func".into(), "ext4_lookup".into());
+        grown.details.insert("last_error_func".into(), "ext4_lookup".into());
         history.update(&grown, at(60));
         history.update(&reading(&[("errors_count", 1)]), at(120));
         assert_eq!(history.details["last_error_func"], "ext4_lookup");

@@ -18,9 +18,8 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     }
     let unreadable = || DurationError::Unreadable(crate::model::echo::echo(text));
     let span: jiff::Span = text.parse().map_err(|_| unreadable())?;
-    let duration = span
-        .to_duration(jiff::SpanRelativeTo::days_are_24_hours())
-        .map_err(|_| unreadable())?;
+    let duration =
+        span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| unreadable())?;
     Duration::try_from(duration)
         .map_err(|_| DurationError::Negative(crate::model::echo::echo(text)))
 }

@@ -51,9 +51,7 @@ impl Shown {
                 '\n' => shown.push(c),
                 c if is_deceptive(c) => {
                     let units = c.encode_utf16(&mut [0; 2]).to_vec();
-                    units
-                        .iter()
-                        .for_each(|it| shown.push_str(&format!("\\u{it:04x}")));
+                    units.iter().for_each(|it| shown.push_str(&format!("\\u{it:04x}")));
                 }
                 c => shown.push(c),
             }
@@ -169,9 +167,7 @@ mod tests {
         let shown = echo(&"ä".repeat(1_000_000));
         assert_eq!(shown.chars().count(), MAX_ECHO_CHARS + 1);
         assert_eq!(echo("a\nb"), "a\u{fffd}b");
-        for hidden in [
-            '\u{202e}', '\u{2066}', '\u{200b}', '\u{2028}', '\u{1b}', '\u{9b}',
-        ] {
+        for hidden in ['\u{202e}', '\u{2066}', '\u{200b}', '\u{2028}', '\u{1b}', '\u{9b}'] {
             assert_eq!(echo(&format!("a{hidden}b")), "a\u{fffd}b", "{hidden:?}");
         }
         assert_eq!(echo("диск 1 é 盘"), "диск 1 é 盘");

@@ -272,12 +272,7 @@ impl KnownVolume {
             .into_iter()
             .flat_map(|volume| volume.staged.iter().chain(&volume.published))
             .map(|at| at.since);
-        self.mounted_since
-            .values()
-            .copied()
-            .chain(attached)
-            .min()
-            .unwrap_or(self.first_seen)
+        self.mounted_since.values().copied().chain(attached).min().unwrap_or(self.first_seen)
     }
 }
 
@@ -323,9 +318,7 @@ impl Facts {
     }
 
     pub(crate) fn is_drive_missing(&self, id: &DriveId) -> bool {
-        self.drives
-            .get(id)
-            .is_some_and(|known| known.missing_since.is_some())
+        self.drives.get(id).is_some_and(|known| known.missing_since.is_some())
     }
 
     /// The kernel removes a loop device only when nothing uses it (`lo_release`): its
@@ -439,9 +432,8 @@ impl Facts {
             answered: Vec::new(),
         };
         let volumes = self.volumes.iter();
-        let mut stored: BTreeMap<VolumeId, StoredVolume> = volumes
-            .map(|(id, known)| (id.clone(), stored(known)))
-            .collect();
+        let mut stored: BTreeMap<VolumeId, StoredVolume> =
+            volumes.map(|(id, known)| (id.clone(), stored(known))).collect();
         for (path, target) in self.probes.mounts() {
             if let Some(volume) = stored.get_mut(&target.volume) {
                 volume.mounts.push((path.clone(), target.dev));
@@ -483,12 +475,7 @@ impl Facts {
     ) {
         self.volumes_revision += 1;
         let mut restored_mounts = BTreeMap::new();
-        for StoredVolume {
-            known,
-            mounts,
-            answered,
-        } in stored
-        {
+        for StoredVolume { known, mounts, answered } in stored {
             let filesystem = known.facts.fs_type.clone().unwrap_or_default();
             let domains = failure_domain::of_volume(&known.facts);
             for (path, dev) in mounts {
@@ -550,11 +537,8 @@ impl Facts {
             };
             !known.in_use && known.missing_since.is_some_and(is_old)
         };
-        let gone: Vec<DriveId> = self
-            .drives
-            .extract_if(.., |_, known| old(known))
-            .map(|(id, _)| id)
-            .collect();
+        let gone: Vec<DriveId> =
+            self.drives.extract_if(.., |_, known| old(known)).map(|(id, _)| id).collect();
         if !gone.is_empty() {
             self.smart.retain(&self.drives);
         }

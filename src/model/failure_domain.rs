@@ -107,20 +107,12 @@ pub(crate) enum Admission {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StuckLimit {
     #[error("not tried while {stuck} others of {domain} do not answer (limit {stuck} of {max})")]
-    Domain {
-        domain: FailureDomain,
-        stuck: usize,
-        max: usize,
-    },
+    Domain { domain: FailureDomain, stuck: usize, max: usize },
     /// The last quarter is reserved for storage of which nothing is stuck.
     #[error(
         "not tried while {stuck} others do not answer, some of them of {domain}; the rest of {max} is reserved for other storage"
     )]
-    Reserved {
-        domain: FailureDomain,
-        stuck: usize,
-        max: usize,
-    },
+    Reserved { domain: FailureDomain, stuck: usize, max: usize },
     #[error("not tried while {max} others do not answer (limit {max})")]
     Total { max: usize },
 }
@@ -155,18 +147,10 @@ fn limit_reached<'a>(
         let shares_domain = |other: &&OverdueJob| other.domains.contains(domain);
         let stuck_here = others.clone().filter(shares_domain).count();
         if stuck_here >= domain.limit(max) {
-            return Some(StuckLimit::Domain {
-                domain: domain.clone(),
-                stuck: stuck_here,
-                max,
-            });
+            return Some(StuckLimit::Domain { domain: domain.clone(), stuck: stuck_here, max });
         }
         if stuck_here > 0 && domain.is_storage() && stuck >= reserve_begins {
-            return Some(StuckLimit::Reserved {
-                domain: domain.clone(),
-                stuck,
-                max,
-            });
+            return Some(StuckLimit::Reserved { domain: domain.clone(), stuck, max });
         }
     }
     None

@@ -192,9 +192,7 @@ impl Finding {
 
     /// What to do.
     pub(crate) fn action(&self) -> &str {
-        self.advice
-            .as_deref()
-            .unwrap_or(self.reason.action_at(self.severity))
+        self.advice.as_deref().unwrap_or(self.reason.action_at(self.severity))
     }
 
     /// It counts in `status` and in alerts: active, adverse and not acknowledged.
@@ -270,23 +268,14 @@ pub enum UnknownCause {
 
 impl UnknownHealth {
     pub(crate) fn failed(why: impl Into<String>) -> UnknownHealth {
-        UnknownHealth {
-            cause: UnknownCause::Failed,
-            why: why.into(),
-        }
+        UnknownHealth { cause: UnknownCause::Failed, why: why.into() }
     }
 
     pub(crate) fn no_smart(why: impl Into<String>) -> UnknownHealth {
-        UnknownHealth {
-            cause: UnknownCause::NoSmart,
-            why: why.into(),
-        }
+        UnknownHealth { cause: UnknownCause::NoSmart, why: why.into() }
     }
 
     pub(crate) fn pending(why: impl Into<String>) -> UnknownHealth {
-        UnknownHealth {
-            cause: UnknownCause::Pending,
-            why: why.into(),
-        }
+        UnknownHealth { cause: UnknownCause::Pending, why: why.into() }
     }
 }

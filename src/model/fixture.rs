@@ -146,9 +146,7 @@ impl TestHost {
     /// Removes a drive's devices, partitions too.
     pub(crate) fn pull(&mut self, name: &str) {
         let id = self.inventory.devices[name].drive.clone();
-        self.inventory
-            .drives
-            .retain(|drive| Some(&drive.id) != id.as_ref());
+        self.inventory.drives.retain(|drive| Some(&drive.id) != id.as_ref());
         let gone = |device: &BlockDevice| {
             device.name == name
                 || (matches!(device.layer, Layer::Partition { .. }) && device.underlying == [name])
@@ -175,9 +173,7 @@ impl TestHost {
         source: &str,
     ) -> TestHost {
         let id = self.mounts.mounts.len() as u32 + 10;
-        self.mounts
-            .mounts
-            .push(mount(id, 1, dev, root, mount_point, fs_type, source));
+        self.mounts.mounts.push(mount(id, 1, dev, root, mount_point, fs_type, source));
         self
     }
 
@@ -197,9 +193,7 @@ impl TestHost {
     }
 
     pub(crate) fn umount(&mut self, mount_point: &str) {
-        self.mounts
-            .mounts
-            .retain(|mount| mount.mount_point != HostPath::from(mount_point));
+        self.mounts.mounts.retain(|mount| mount.mount_point != HostPath::from(mount_point));
     }
 
     pub(crate) fn mount_mut(&mut self, mount_point: &str) -> &mut Mount {
@@ -237,10 +231,7 @@ impl TestHost {
         for (uid, _) in targets {
             self.kubelet.pods.insert(
                 (*uid).into(),
-                PodName {
-                    namespace: "default".into(),
-                    name: format!("pod-{uid}"),
-                },
+                PodName { namespace: "default".into(), name: format!("pod-{uid}") },
             );
         }
         self
@@ -265,10 +256,7 @@ impl TestHost {
     }
 
     pub(crate) fn read_mounts(&mut self, seconds: i64) -> Urgency {
-        self.apply(
-            SourceUpdate::Mounts(Observation::ok(at(seconds), self.mounts.clone())),
-            seconds,
-        )
+        self.apply(SourceUpdate::Mounts(Observation::ok(at(seconds), self.mounts.clone())), seconds)
     }
 
     pub(crate) fn read_kubelet(&mut self, seconds: i64) -> Urgency {
@@ -280,10 +268,7 @@ impl TestHost {
 
     pub(crate) fn read_provision(&mut self, seconds: i64) -> Urgency {
         let provision = self.provision.clone().unwrap_or_default();
-        self.apply(
-            SourceUpdate::Provision(Observation::ok(at(seconds), provision)),
-            seconds,
-        )
+        self.apply(SourceUpdate::Provision(Observation::ok(at(seconds), provision)), seconds)
     }
 
     pub(crate) fn read_all(&mut self, seconds: i64) {
@@ -297,16 +282,12 @@ impl TestHost {
     }
 
     pub(crate) fn restore_volumes(&mut self, stored: Vec<StoredVolume>, seconds: i64) {
-        self.facts
-            .restore_volumes(stored, &self.settings, at(seconds));
+        self.facts.restore_volumes(stored, &self.settings, at(seconds));
     }
 
     pub(crate) fn layer(&mut self, name: &str, state: LayerState, seconds: i64) -> Urgency {
         self.apply(
-            SourceUpdate::Layer {
-                device: name.into(),
-                state: Observation::ok(at(seconds), state),
-            },
+            SourceUpdate::Layer { device: name.into(), state: Observation::ok(at(seconds), state) },
             seconds,
         )
     }
@@ -314,11 +295,7 @@ impl TestHost {
     pub(crate) fn probe(&mut self, path: &str, probe: MountProbe, seconds: i64) -> Urgency {
         let result = Observation::ok(at(seconds), probe);
         self.apply(
-            SourceUpdate::Probe {
-                path: path.into(),
-                result,
-                duration: std::time::Duration::ZERO,
-            },
+            SourceUpdate::Probe { path: path.into(), result, duration: std::time::Duration::ZERO },
             seconds,
         )
     }
@@ -329,13 +306,7 @@ impl TestHost {
             waiting_in: Some("wait_on_page".into()),
             path: path.into(),
         };
-        self.apply(
-            SourceUpdate::ProbeStuck {
-                path: path.into(),
-                stuck,
-            },
-            seconds,
-        )
+        self.apply(SourceUpdate::ProbeStuck { path: path.into(), stuck }, seconds)
     }
 
     pub(crate) fn io(
@@ -356,10 +327,7 @@ impl TestHost {
             transfers: Default::default(),
             line: line.into(),
         };
-        self.apply(
-            SourceUpdate::DiskStats(Observation::ok(at(seconds), vec![stat])),
-            seconds,
-        )
+        self.apply(SourceUpdate::DiskStats(Observation::ok(at(seconds), vec![stat])), seconds)
     }
 
     /// Judges, and keeps the active findings as the owner of the state would.
@@ -377,8 +345,7 @@ impl TestHost {
                 Verdict::Unknown { .. } => {}
             }
         }
-        self.active
-            .retain(|(subject, _), _| !self.facts.is_removed(subject));
+        self.active.retain(|(subject, _), _| !self.facts.is_removed(subject));
         judgements
     }
 
@@ -388,12 +355,10 @@ impl TestHost {
     }
 
     pub(crate) fn raised_for(&mut self, reason: Reason, seconds: i64) -> Option<FindingDetails> {
-        self.judge(seconds)
-            .into_iter()
-            .find_map(|judgement| match judgement.verdict {
-                Verdict::Raised(raised) if judgement.reason == reason => Some(raised),
-                _ => None,
-            })
+        self.judge(seconds).into_iter().find_map(|judgement| match judgement.verdict {
+            Verdict::Raised(raised) if judgement.reason == reason => Some(raised),
+            _ => None,
+        })
     }
 }
 
@@ -419,12 +384,7 @@ pub(crate) fn usage(total: u64, available: u64) -> Usage {
 }
 
 pub(crate) fn healthy_probe(usage: Usage) -> MountProbe {
-    MountProbe {
-        statfs: Ok(usage),
-        readdir: Ok(()),
-        btrfs: None,
-        mount_id: None,
-    }
+    MountProbe { statfs: Ok(usage), readdir: Ok(()), btrfs: None, mount_id: None }
 }
 
 pub(crate) fn failing_probe(errno: i32) -> MountProbe {
@@ -494,11 +454,5 @@ pub(crate) fn btrfs(uuid: &str, devices: &[&str], profile: &str) -> BtrfsFs {
 }
 
 pub(crate) fn md_member(device: &str, state: &str, slot: Option<u32>) -> MdMember {
-    MdMember {
-        device: device.into(),
-        state: state.into(),
-        slot,
-        errors: 0,
-        bad_blocks: Vec::new(),
-    }
+    MdMember { device: device.into(), state: state.into(), slot, errors: 0, bad_blocks: Vec::new() }
 }

@@ -45,9 +45,7 @@ pub(crate) fn kubelet_root<'a>(
     kubelet: Option<&'a KubeletRecords>,
     settings: &'a VolumeSettings,
 ) -> &'a HostPath {
-    let read = kubelet
-        .map(|records| &records.root)
-        .filter(|root| !root.as_bytes().is_empty());
+    let read = kubelet.map(|records| &records.root).filter(|root| !root.as_bytes().is_empty());
     read.unwrap_or(&settings.kubelet_root)
 }
 
@@ -98,9 +96,7 @@ fn block_graph<'a>(seen: &GraphInput<'a>, table: &'a MountTree<'a>) -> Graph<'a>
         .into_iter()
         .flat_map(|provision| &provision.volumes)
         .filter(|volume| volume.kind == BackingKind::Loop);
-    let images = images
-        .filter_map(|volume| volume.device.as_deref())
-        .collect();
+    let images = images.filter_map(|volume| volume.device.as_deref()).collect();
     Graph::new(seen.inventory, seen.layers, table, images)
 }
 
@@ -219,10 +215,8 @@ impl VolumeBuilder<'_> {
             }
             // A filesystem is still in use if other mounts hide all of its mounts. CSI volumes that
             // mount only folders of it do not own it.
-            let hidden: Vec<&Mount> = elsewhere
-                .into_iter()
-                .filter(|mount| !self.table.is_visible(mount))
-                .collect();
+            let hidden: Vec<&Mount> =
+                elsewhere.into_iter().filter(|mount| !self.table.is_visible(mount)).collect();
             let group = if ours.is_empty() { hidden } else { ours };
             if group.is_empty() || self.awaits_kubelet_records(&group) {
                 continue;
@@ -245,9 +239,7 @@ impl VolumeBuilder<'_> {
     /// volume of the host.
     fn awaits_kubelet_records(&self, group: &[&Mount]) -> bool {
         self.kubelet.is_none()
-            && group
-                .iter()
-                .all(|mount| kube::is_csi_path(&self.kubelet_root, &mount.mount_point))
+            && group.iter().all(|mount| kube::is_csi_path(&self.kubelet_root, &mount.mount_point))
     }
 
     fn host_volume(&self, group: &[&Mount], uuids: &BTreeMap<String, usize>) -> VolumeFacts {
@@ -292,11 +284,8 @@ impl VolumeBuilder<'_> {
     }
 
     fn add_mounts(&self, facts: &mut VolumeFacts, mounts: &[&Mount]) {
-        let mut known: HashSet<HostPath> = facts
-            .mounts
-            .iter()
-            .map(|mount| mount.path.clone())
-            .collect();
+        let mut known: HashSet<HostPath> =
+            facts.mounts.iter().map(|mount| mount.path.clone()).collect();
         for mount in mounts {
             if !known.insert(mount.mount_point.clone()) {
                 continue;
@@ -309,26 +298,14 @@ impl VolumeBuilder<'_> {
                 }
                 None => MountRole::Host,
             };
-            facts.mounts.push(volume_mount(
-                mount,
-                role,
-                pod.as_ref().map(|pod| pod.uid.clone()),
-            ));
+            facts.mounts.push(volume_mount(mount, role, pod.as_ref().map(|pod| pod.uid.clone())));
             if let Some(PodPath { uid, volume_name }) = pod {
                 let is_it = |known: &PodUse| known.uid == uid && known.volume_name == volume_name;
                 if facts.pods.iter().any(is_it) {
                     continue;
                 }
-                let name = self
-                    .kubelet
-                    .and_then(|kubelet| kubelet.pods.get(&uid))
-                    .cloned();
-                facts.pods.push(PodUse {
-                    uid,
-                    name,
-                    volume_name,
-                    path: mount.mount_point.clone(),
-                });
+                let name = self.kubelet.and_then(|kubelet| kubelet.pods.get(&uid)).cloned();
+                facts.pods.push(PodUse { uid, name, volume_name, path: mount.mount_point.clone() });
             }
         }
     }

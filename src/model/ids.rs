@@ -86,12 +86,8 @@ impl DriveId {
 impl VolumeId {
     pub fn csi(driver: &str, handle: &str) -> Self {
         VolumeId(
-            shorten(&format!(
-                "csi:{}/{}",
-                escape(driver.as_bytes()),
-                escape(handle.as_bytes())
-            ))
-            .into(),
+            shorten(&format!("csi:{}/{}", escape(driver.as_bytes()), escape(handle.as_bytes())))
+                .into(),
         )
     }
 
@@ -137,11 +133,7 @@ fn shorten(text: &str) -> String {
     if text.len() <= MAX_ID_LEN {
         return text.to_owned();
     }
-    format!(
-        "{}-{:016x}",
-        &text[..MAX_ID_LEN - 17],
-        fnv1a_64(text.bytes())
-    )
+    format!("{}-{:016x}", &text[..MAX_ID_LEN - 17], fnv1a_64(text.bytes()))
 }
 
 #[cfg(test)]

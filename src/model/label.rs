@@ -13,11 +13,9 @@ use crate::model::volume::{MountRole, PodUse, VolumeFacts};
 /// kernel name.
 pub(crate) fn device(inventory: &Inventory, name: &str) -> String {
     match inventory.devices.get(name).map(|device| &device.layer) {
-        Some(Layer::Dm {
-            volume_group: Some(group),
-            logical_volume: Some(volume),
-            ..
-        }) => format!("{group}/{volume}"),
+        Some(Layer::Dm { volume_group: Some(group), logical_volume: Some(volume), .. }) => {
+            format!("{group}/{volume}")
+        }
         Some(Layer::Dm { name: mapped, .. }) if !mapped.is_empty() => mapped.clone(),
         _ => name.to_owned(),
     }
@@ -88,9 +86,7 @@ pub(crate) fn pods(facts: &VolumeFacts) -> Vec<String> {
 
 /// `00` of `Slot 00`: enclosures name their slots in either way.
 pub(crate) fn slot_name(slot: &str) -> &str {
-    let is_word = slot
-        .get(..5)
-        .is_some_and(|it| it.eq_ignore_ascii_case("slot "));
+    let is_word = slot.get(..5).is_some_and(|it| it.eq_ignore_ascii_case("slot "));
     match slot.get(5..) {
         Some(rest) if is_word => rest.trim_start(),
         _ => slot,
@@ -143,39 +139,15 @@ mod tests {
 
     #[test]
     fn names_are_sorted_as_people_count() {
-        let mut names = [
-            "sdaa",
-            "nvme10n1",
-            "sdb",
-            "nvme2n1",
-            "sda",
-            "md127",
-            "/srv/bay9",
-        ];
+        let mut names = ["sdaa", "nvme10n1", "sdb", "nvme2n1", "sda", "md127", "/srv/bay9"];
         names.sort_by_key(|name| sort_key(name));
-        assert_eq!(
-            names,
-            [
-                "/srv/bay9",
-                "md127",
-                "nvme2n1",
-                "nvme10n1",
-                "sda",
-                "sdb",
-                "sdaa"
-            ]
-        );
+        assert_eq!(names, ["/srv/bay9", "md127", "nvme2n1", "nvme10n1", "sda", "sdb", "sdaa"]);
     }
 
     #[test]
     fn a_logical_volume_has_its_group_and_its_name() {
         let mut lv = dm("dm-3", "253:3", "vg--nas-home--dirs", "LVM-x", &[]);
-        if let Layer::Dm {
-            volume_group,
-            logical_volume,
-            ..
-        } = &mut lv.layer
-        {
+        if let Layer::Dm { volume_group, logical_volume, .. } = &mut lv.layer {
             (*volume_group, *logical_volume) = (Some("vg-nas".into()), Some("home-dirs".into()));
         }
         let host = TestHost::default().with(lv).with(dm(

@@ -40,10 +40,7 @@ pub struct RetentionLimits {
 
 impl Default for RetentionLimits {
     fn default() -> Self {
-        RetentionLimits {
-            max_age: Duration::from_secs(90 * 24 * 3600),
-            max_count: 1000,
-        }
+        RetentionLimits { max_age: Duration::from_secs(90 * 24 * 3600), max_count: 1000 }
     }
 }
 
@@ -120,10 +117,7 @@ impl Ledger {
     /// The severity of each active finding, for the rules.
     pub(crate) fn severities(&self) -> ActiveFindings {
         let severity = |entry: &Entry| entry.finding.severity;
-        self.active
-            .iter()
-            .map(|(key, entry)| (key.clone(), severity(entry)))
-            .collect()
+        self.active.iter().map(|(key, entry)| (key.clone(), severity(entry))).collect()
     }
 
     /// Cleared findings, newest first.
@@ -169,10 +163,7 @@ impl Ledger {
             if !raised.contains(key)
                 && let Some(evidence) = evidence::without_present(&entry.finding.evidence)
             {
-                entry.finding = Arc::new(Finding {
-                    evidence,
-                    ..(*entry.finding).clone()
-                });
+                entry.finding = Arc::new(Finding { evidence, ..(*entry.finding).clone() });
             }
         }
     }
@@ -183,20 +174,11 @@ impl Ledger {
         gone: impl Fn(&Subject) -> bool,
         now: Timestamp,
     ) -> Vec<Transition> {
-        let keys: Vec<_> = self
-            .active
-            .keys()
-            .filter(|(subject, _)| gone(subject))
-            .cloned()
-            .collect();
+        let keys: Vec<_> =
+            self.active.keys().filter(|(subject, _)| gone(subject)).cloned().collect();
         keys.iter()
             .filter_map(|(subject, reason)| {
-                self.clear(
-                    subject,
-                    *reason,
-                    "no longer applicable: it is no longer there",
-                    now,
-                )
+                self.clear(subject, *reason, "no longer applicable: it is no longer there", now)
             })
             .collect()
     }
@@ -215,11 +197,7 @@ impl Ledger {
             return Err(LedgerError::Worsened(id.clone()));
         }
         let finding = Finding {
-            acknowledged: Some(Acknowledgement {
-                by,
-                time: now,
-                note,
-            }),
+            acknowledged: Some(Acknowledgement { by, time: now, note }),
             ..(*entry.finding).clone()
         };
         Ok(entry.replace(finding, TransitionKind::Acknowledged))
@@ -248,10 +226,7 @@ impl Ledger {
         if entry.finding.acknowledged.is_none() {
             return Err(LedgerError::NotAcknowledged(id.clone()));
         }
-        let finding = Finding {
-            acknowledged: None,
-            ..(*entry.finding).clone()
-        };
+        let finding = Finding { acknowledged: None, ..(*entry.finding).clone() };
         Ok(entry.replace(finding, TransitionKind::Unacknowledged))
     }
 
@@ -273,11 +248,8 @@ impl Ledger {
             let key = (old.subject.clone(), old.reason);
             match self.active.get_mut(&key) {
                 None => {
-                    let entry = Entry {
-                        last_judged: old.last_seen,
-                        repair: None,
-                        finding: Arc::new(old),
-                    };
+                    let entry =
+                        Entry { last_judged: old.last_seen, repair: None, finding: Arc::new(old) };
                     self.active.insert(key, entry);
                 }
                 Some(entry) if entry.finding.id == old.id => {}
@@ -322,10 +294,8 @@ impl Ledger {
         is_user_made: impl Fn(&Finding) -> bool,
     ) {
         let ended = transitions.iter().filter(|it| it.to.is_none());
-        let users: BTreeSet<&FindingId> = ended
-            .filter(|it| is_user_made(&it.finding))
-            .map(|it| &it.finding.id)
-            .collect();
+        let users: BTreeSet<&FindingId> =
+            ended.filter(|it| is_user_made(&it.finding)).map(|it| &it.finding.id).collect();
         if users.is_empty() {
             return;
         }
@@ -386,11 +356,7 @@ impl Ledger {
             follows,
         };
         let finding = Arc::new(finding);
-        let entry = Entry {
-            finding: finding.clone(),
-            last_judged: now,
-            repair: None,
-        };
+        let entry = Entry { finding: finding.clone(), last_judged: now, repair: None };
         self.active.insert(key, entry);
         Some(Transition {
             from: None,
@@ -426,13 +392,7 @@ impl Ledger {
         history.push(finding.clone());
         history.extend(self.history.iter().cloned());
         self.history = Arc::new(history);
-        Some(Transition {
-            from,
-            to: None,
-            kind: TransitionKind::Cleared,
-            finding,
-            cause: None,
-        })
+        Some(Transition { from, to: None, kind: TransitionKind::Cleared, finding, cause: None })
     }
 
     /// The same problem may return with the same start (a drive's `missing since`): then the time
@@ -444,17 +404,12 @@ impl Ledger {
         since: Timestamp,
         now: Timestamp,
     ) -> FindingId {
-        let taken: BTreeSet<&FindingId> = self
-            .active()
-            .chain(self.history.iter())
-            .map(|finding| &finding.id)
-            .collect();
+        let taken: BTreeSet<&FindingId> =
+            self.active().chain(self.history.iter()).map(|finding| &finding.id).collect();
         let subject = subject.to_string();
         let from = |start: Timestamp| {
             (0..).map(move |step| {
-                start
-                    .saturating_add(jiff::SignedDuration::from_micros(step))
-                    .unwrap_or(start)
+                start.saturating_add(jiff::SignedDuration::from_micros(step)).unwrap_or(start)
             })
         };
         let moments = std::iter::once(since).chain(from(now).take(taken.len() + 1));
@@ -501,21 +456,15 @@ impl Entry {
             acknowledged: old.acknowledged.clone().filter(|_| !worse),
             ..(**old).clone()
         };
-        let kind = if worse {
-            TransitionKind::Worsened
-        } else {
-            TransitionKind::Eased
-        };
+        let kind = if worse { TransitionKind::Worsened } else { TransitionKind::Eased };
         let transition = self.replace(finding, kind);
         changed.then_some(transition)
     }
 
     fn replace(&mut self, finding: Finding, kind: TransitionKind) -> Transition {
         let from = Some(self.finding.severity);
-        self.finding = Arc::new(Finding {
-            last_seen: self.last_judged.max(finding.last_seen),
-            ..finding
-        });
+        self.finding =
+            Arc::new(Finding { last_seen: self.last_judged.max(finding.last_seen), ..finding });
         Transition {
             from,
             to: Some(self.finding.severity),

@@ -92,10 +92,7 @@ impl ModelStatistics {
     fn tally_of(&mut self, drive: &DriveFacts) -> Option<&mut ModelTally> {
         let mut key = key_of(drive)?;
         if !self.tallies.contains_key(&key) && self.tallies.len() >= MAX_MODELS {
-            key = ModelKey {
-                model: OTHER.to_owned(),
-                firmware: OTHER.to_owned(),
-            };
+            key = ModelKey { model: OTHER.to_owned(), firmware: OTHER.to_owned() };
         }
         Some(self.tallies.entry(key).or_default())
     }
@@ -107,10 +104,7 @@ fn key_of(drive: &DriveFacts) -> Option<ModelKey> {
         && drive.transport != Transport::Loop
         && !matches!(drive.kind, DriveKind::Virtual | DriveKind::Remote);
     let text = |value: &Option<String>| value.as_deref().unwrap_or_default().trim().to_owned();
-    let key = ModelKey {
-        model: text(&drive.model),
-        firmware: text(&drive.firmware),
-    };
+    let key = ModelKey { model: text(&drive.model), firmware: text(&drive.firmware) };
     (is_own && !key.model.is_empty()).then_some(key)
 }
 

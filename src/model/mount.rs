@@ -68,10 +68,8 @@ pub struct MountTable {
 pub(crate) fn parse(text: &[u8]) -> (Vec<Mount>, Vec<String>) {
     let (mut mounts, mut warnings) = (Vec::new(), Vec::new());
     let mut shared = Shared::default();
-    for (number, line) in text
-        .split(|byte| *byte == b'\n')
-        .enumerate()
-        .filter(|(_, line)| !line.is_empty())
+    for (number, line) in
+        text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty())
     {
         match parse_line(line, &mut shared) {
             Some(mount) => mounts.push(mount),
@@ -96,9 +94,7 @@ struct Shared<'a> {
 impl<'a> Shared<'a> {
     fn options(&mut self, field: &'a [u8]) -> MountOptions {
         let options = self.options.entry(field);
-        options
-            .or_insert_with(|| parse_options(field).into())
-            .clone()
+        options.or_insert_with(|| parse_options(field).into()).clone()
     }
 
     fn path(&mut self, field: &'a [u8]) -> HostPath {
@@ -108,9 +104,7 @@ impl<'a> Shared<'a> {
 }
 
 fn parse_line<'a>(line: &'a [u8], shared: &mut Shared<'a>) -> Option<Mount> {
-    let mut fields = line
-        .split(|byte| *byte == b' ')
-        .filter(|field| !field.is_empty());
+    let mut fields = line.split(|byte| *byte == b' ').filter(|field| !field.is_empty());
     let id = number(fields.next()?)?;
     let parent = number(fields.next()?)?;
     let dev: DevNo = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -157,9 +151,5 @@ pub(crate) fn parse_options(field: &[u8]) -> Vec<String> {
 
 fn excerpt(line: &[u8]) -> String {
     let short = HostPath::new(&line[..line.len().min(120)]);
-    if line.len() > 120 {
-        format!("{short}…")
-    } else {
-        short.to_string()
-    }
+    if line.len() > 120 { format!("{short}…") } else { short.to_string() }
 }

@@ -62,28 +62,10 @@ mod tests {
 
     #[test]
     fn a_drivers_name_is_short_and_plain() {
-        for name in [
-            "csi.diskvitals.io",
-            "a",
-            "a1",
-            "1.io",
-            "A-1_b.c",
-            &"a".repeat(63),
-        ] {
+        for name in ["csi.diskvitals.io", "a", "a1", "1.io", "A-1_b.c", &"a".repeat(63)] {
             assert_eq!(validate_driver(name), Ok(()), "{name}");
         }
-        for name in [
-            "",
-            "-a",
-            "a-",
-            ".a",
-            "a_",
-            "a b",
-            "a/b",
-            "ä",
-            "a\0",
-            &"a".repeat(64),
-        ] {
+        for name in ["", "-a", "a-", ".a", "a_", "a b", "a/b", "ä", "a\0", &"a".repeat(64)] {
             assert!(validate_driver(name).is_err(), "{name}");
         }
     }
@@ -93,18 +75,7 @@ mod tests {
         for name in ["fast-1", "data.2_b", "a1", "a-"] {
             assert_eq!(validate_static_volume(name), Ok(()), "{name}");
         }
-        for bad in [
-            "",
-            ".",
-            "..",
-            "a/b",
-            "a b",
-            "dv-x",
-            "-a",
-            &"x".repeat(64),
-            "a\0",
-            "ä",
-        ] {
+        for bad in ["", ".", "..", "a/b", "a b", "dv-x", "-a", &"x".repeat(64), "a\0", "ä"] {
             assert!(validate_static_volume(bad).is_err(), "{bad:?}");
         }
     }

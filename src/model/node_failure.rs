@@ -97,9 +97,7 @@ fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
 
 fn active<'a>(snapshot: &'a Snapshot, ids: &'a [FindingId]) -> impl Iterator<Item = &'a Finding> {
     let findings = ids.iter().filter_map(|id| snapshot.findings.get(id));
-    findings
-        .map(AsRef::as_ref)
-        .filter(|finding| finding.severity == Severity::Bad)
+    findings.map(AsRef::as_ref).filter(|finding| finding.severity == Severity::Bad)
 }
 
 fn filesystem_failure(
@@ -119,15 +117,8 @@ fn filesystem_failure(
         .filter_map(|finding| Some((reason_of(finding)?, finding)))
         .min_by_key(|(reason, _)| *reason);
     worst.map(|(reason, finding)| {
-        let message = format!(
-            "{}: {}: {}",
-            directory.path, finding.reason, finding.message
-        );
-        NodeFailure {
-            reason,
-            message: truncate(&message, MAX_MESSAGE),
-            since: finding.since,
-        }
+        let message = format!("{}: {}: {}", directory.path, finding.reason, finding.message);
+        NodeFailure { reason, message: truncate(&message, MAX_MESSAGE), since: finding.since }
     })
 }
 
@@ -137,12 +128,7 @@ fn unreachable_drives(snapshot: &Snapshot) -> Option<NodeFailure> {
     let counts = |drive: &&Drive| {
         !drive.volumes.is_empty() && !drive.maintenance && !drive.facts.transport.is_remote()
     };
-    let drives: Vec<&Drive> = snapshot
-        .drives
-        .values()
-        .map(AsRef::as_ref)
-        .filter(counts)
-        .collect();
+    let drives: Vec<&Drive> = snapshot.drives.values().map(AsRef::as_ref).filter(counts).collect();
     let is_lost = |id: &DriveId| {
         let drive = snapshot.drives.get(id);
         drive.is_some_and(|drive| loss(snapshot, drive).is_some())
@@ -179,11 +165,7 @@ fn unreachable_drives(snapshot: &Snapshot) -> Option<NodeFailure> {
     Some(NodeFailure {
         reason: NodeFailureReason::DrivesUnreachable,
         message: truncate(&message, MAX_MESSAGE),
-        since: lost
-            .iter()
-            .map(|(_, finding)| finding.since)
-            .max()
-            .unwrap_or_default(),
+        since: lost.iter().map(|(_, finding)| finding.since).max().unwrap_or_default(),
     })
 }
 

@@ -29,10 +29,7 @@ impl<T> Observation<T> {
     }
 
     pub(crate) fn failed(at: Timestamp, error: impl std::fmt::Display) -> Self {
-        Observation::Failed {
-            at,
-            error: error.to_string(),
-        }
+        Observation::Failed { at, error: error.to_string() }
     }
 
     pub(crate) fn from_result<E: std::fmt::Display>(at: Timestamp, result: Result<T, E>) -> Self {
@@ -53,10 +50,7 @@ impl<T> Observation<T> {
         match self {
             Observation::Unavailable => Observation::Unavailable,
             Observation::Failed { at, error } => Observation::Failed { at, error },
-            Observation::Ok { at, value } => Observation::Ok {
-                at,
-                value: change(value),
-            },
+            Observation::Ok { at, value } => Observation::Ok { at, value: change(value) },
         }
     }
 

@@ -13,12 +13,7 @@ use crate::model::snapshot::Snapshot;
 use crate::model::volume::{MountRole, VolumeFacts};
 
 /// What the user of a volume on a local disk can do to it. All else is the storage's own failure.
-const REASONS_OF_USERS: &[&str] = &[
-    "OutOfSpace",
-    "OutOfInodes",
-    "NotMounted",
-    "StagingNotMounted",
-];
+const REASONS_OF_USERS: &[&str] = &["OutOfSpace", "OutOfInodes", "NotMounted", "StagingNotMounted"];
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject<'a> {
@@ -192,9 +187,7 @@ fn is_users_mount(volume: &Volume<'_>) -> bool {
         options.find_map(|option| option.strip_prefix("user_id=")?.parse::<u32>().ok())
     };
     let is_confined = |mount: &Mount<'_>| {
-        ["nosuid", "nodev"]
-            .iter()
-            .all(|option| mount.options.iter().any(|it| it == option))
+        ["nosuid", "nodev"].iter().all(|option| mount.options.iter().any(|it| it == option))
     };
     let is_medium = |mount: &Mount<'_>| {
         ["/media/", "/run/media/", "/net/"]

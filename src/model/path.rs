@@ -72,13 +72,7 @@ impl HostPath {
         let mut rest = text;
         while let [first, tail @ ..] = rest {
             match rest {
-                [
-                    b'\\',
-                    a @ b'0'..=b'3',
-                    b @ b'0'..=b'7',
-                    c @ b'0'..=b'7',
-                    after @ ..,
-                ] => {
+                [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] => {
                     bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
                     rest = after;
                 }
@@ -143,9 +137,7 @@ impl Serialize for HostPath {
 
 impl<'de> Deserialize<'de> for HostPath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(HostPath::unescape(
-            String::deserialize(deserializer)?.as_bytes(),
-        ))
+        Ok(HostPath::unescape(String::deserialize(deserializer)?.as_bytes()))
     }
 }
 
@@ -166,14 +158,8 @@ mod tests {
     #[test]
     fn a_prefix_ends_at_a_slash() {
         let base = HostPath::from("/var/lib");
-        assert_eq!(
-            HostPath::from("/var/lib/kubelet").strip_prefix(&base),
-            Some(&b"kubelet"[..])
-        );
+        assert_eq!(HostPath::from("/var/lib/kubelet").strip_prefix(&base), Some(&b"kubelet"[..]));
         assert_eq!(HostPath::from("/var/library").strip_prefix(&base), None);
-        assert_eq!(
-            HostPath::from("/var").strip_prefix(&HostPath::from("/")),
-            Some(&b"var"[..])
-        );
+        assert_eq!(HostPath::from("/var").strip_prefix(&HostPath::from("/")), Some(&b"var"[..]));
     }
 }

@@ -135,11 +135,7 @@ pub struct ThinPoolPolicy {
 
 impl Default for ThinPoolPolicy {
     fn default() -> Self {
-        ThinPoolPolicy {
-            suspect_percent: 90,
-            bad_percent: 98,
-            clear_percent: 85,
-        }
+        ThinPoolPolicy { suspect_percent: 90, bad_percent: 98, clear_percent: 85 }
     }
 }
 
@@ -183,11 +179,7 @@ impl Default for ErrorPolicy {
 impl ErrorPolicy {
     /// How long no further error must be logged before a finding is over.
     pub(crate) fn quiet_period(&self, severity: Severity) -> Duration {
-        if severity == Severity::Bad {
-            self.bad_quiet_after
-        } else {
-            self.quiet_after
-        }
+        if severity == Severity::Bad { self.bad_quiet_after } else { self.quiet_after }
     }
 }
 

@@ -52,10 +52,7 @@ impl AccessMode {
     /// reached: topology allows only this node, and Kubernetes has no other mode for ReadOnlyMany,
     /// so it is accepted and mounted read-only.
     pub(crate) fn is_for_one_node(self) -> bool {
-        !matches!(
-            self,
-            AccessMode::MultiNodeSingleWriter | AccessMode::MultiNodeMultiWriter
-        )
+        !matches!(self, AccessMode::MultiNodeSingleWriter | AccessMode::MultiNodeMultiWriter)
     }
 }
 

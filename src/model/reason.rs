@@ -320,10 +320,7 @@ mod tests {
     #[test]
     fn names_are_what_kubernetes_accepts_and_read_back() {
         for reason in Reason::ALL {
-            assert!(
-                reason.name().bytes().all(|b| b.is_ascii_alphanumeric()),
-                "{reason}"
-            );
+            assert!(reason.name().bytes().all(|b| b.is_ascii_alphanumeric()), "{reason}");
             assert_eq!(reason.name().parse::<Reason>().as_ref(), Ok(reason));
         }
     }

@@ -51,10 +51,9 @@ impl Scheme {
         let missing = in_sync.len() - present.len();
         match self {
             Scheme::Mirror => Some(vec![CopySet::copies(present)?]),
-            Scheme::Parity(parity) => Some(vec![CopySet {
-                tolerates: parity.checked_sub(missing)?,
-                members: present,
-            }]),
+            Scheme::Parity(parity) => {
+                Some(vec![CopySet { tolerates: parity.checked_sub(missing)?, members: present }])
+            }
             Scheme::Raid10(layout) => {
                 let sets = layout.copy_sets(in_sync.len()).into_iter();
                 sets.map(|set| CopySet::copies(&set & &present)).collect()

@@ -39,10 +39,8 @@ pub(crate) fn similar<'a>(
 
 /// `; did you mean a, b or c?`, or nothing. The names are in backquotes.
 pub(crate) fn did_you_mean<T: AsRef<str>>(names: &[T]) -> String {
-    let quoted: Vec<String> = names
-        .iter()
-        .map(|name| format!("`{}`", crate::model::echo::echo(name.as_ref())))
-        .collect();
+    let quoted: Vec<String> =
+        names.iter().map(|name| format!("`{}`", crate::model::echo::echo(name.as_ref()))).collect();
     match quoted.as_slice() {
         [] => String::new(),
         [one] => format!("; did you mean {one}?"),
@@ -72,10 +70,7 @@ mod tests {
     #[test]
     fn a_hostile_name_is_neither_repeated_raw_nor_slow() {
         let names = ["vol\u{202e}ume"];
-        assert_eq!(
-            did_you_mean(&similar("volume", names)),
-            "; did you mean `vol\u{fffd}ume`?"
-        );
+        assert_eq!(did_you_mean(&similar("volume", names)), "; did you mean `vol\u{fffd}ume`?");
         let long = "x".repeat(1 << 20);
         assert!(similar(&long, [long.as_str()]).is_empty());
     }

@@ -11,9 +11,7 @@ const BINARY: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     let wrong = || SizeError(crate::model::echo::echo(text));
     let trimmed = text.trim();
-    let end = trimmed
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(trimmed.len());
+    let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(end);
     let factor = factor(unit.trim()).ok_or_else(wrong)?;
     // Whole numbers are exact.
@@ -78,14 +76,9 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused() {
-        for text in [
-            "", "GiB", "5X", "-5GiB", "1.5", "5 Gi B", "5%", "99EiB", "1..5G", "5iB",
-        ] {
+        for text in ["", "GiB", "5X", "-5GiB", "1.5", "5 Gi B", "5%", "99EiB", "1..5G", "5iB"] {
             let error = parse(text).unwrap_err().to_string();
-            assert!(
-                error.contains("is not a size: write 5GiB"),
-                "{text}: {error}"
-            );
+            assert!(error.contains("is not a size: write 5GiB"), "{text}: {error}");
         }
     }
 

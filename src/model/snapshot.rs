@@ -95,8 +95,7 @@ pub struct MountPoint {
 impl NodeContext {
     /// The mount point that holds a path, and what is mounted there.
     pub(crate) fn mount_of(&self, path: &HostPath) -> Option<(&HostPath, &MountPoint)> {
-        path.prefixes()
-            .find_map(|prefix| self.mount_points.get_key_value(&HostPath::new(prefix)))
+        path.prefixes().find_map(|prefix| self.mount_points.get_key_value(&HostPath::new(prefix)))
     }
 }
 
@@ -146,10 +145,7 @@ impl Snapshot {
     pub(crate) fn is_check_of(&self, check: &Check, volume: &VolumeId) -> bool {
         let facts = self.volumes.get(volume).map(|volume| &volume.facts);
         let named = check.target.volume.as_ref() == Some(volume);
-        match (
-            &check.target.uuid,
-            facts.and_then(|facts| facts.fs_uuid.as_ref()),
-        ) {
+        match (&check.target.uuid, facts.and_then(|facts| facts.fs_uuid.as_ref())) {
             (Some(checked), Some(now)) => {
                 checked == now
                     && (named

@@ -90,23 +90,13 @@ impl SnapshotBuilder {
         previous: &Arc<Snapshot>,
         scene: SnapshotInput<'_>,
     ) -> SnapshotUpdate {
-        let findings: BTreeMap<FindingId, Arc<Finding>> = scene
-            .ledger
-            .active()
-            .map(|finding| (finding.id.clone(), finding.clone()))
-            .collect();
+        let findings: BTreeMap<FindingId, Arc<Finding>> =
+            scene.ledger.active().map(|finding| (finding.id.clone(), finding.clone())).collect();
         let by_subject = by_subject(&findings);
         let drives = views::drives(previous, &scene, &by_subject);
         let volumes = views::volumes(previous, &scene, &by_subject);
-        let inventory = scene
-            .facts
-            .shared_inventory()
-            .unwrap_or(&previous.inventory)
-            .clone();
-        let mut node = NodeState {
-            health: None,
-            ..scene.node
-        };
+        let inventory = scene.facts.shared_inventory().unwrap_or(&previous.inventory).clone();
+        let mut node = NodeState { health: None, ..scene.node };
         node.health = node_health(
             scene.settled,
             sources_incomplete(scene.facts),
@@ -114,38 +104,19 @@ impl SnapshotBuilder {
             &drives,
             &volumes,
         );
-        let node = if node == *previous.node {
-            previous.node.clone()
-        } else {
-            Arc::new(node)
-        };
+        let node = if node == *previous.node { previous.node.clone() } else { Arc::new(node) };
 
-        let mut log = ChangeLog {
-            revision: previous.revision,
-            time: scene.now,
-            changes: Vec::new(),
-        };
-        log.compare(
-            &previous.drives,
-            &drives,
-            ChangedItem::Drive,
-            views::drive_changed,
-        );
+        let mut log =
+            ChangeLog { revision: previous.revision, time: scene.now, changes: Vec::new() };
+        log.compare(&previous.drives, &drives, ChangedItem::Drive, views::drive_changed);
         let (told, now) = (&mut self.published_usage, scene.now);
-        log.compare(
-            &previous.volumes,
-            &volumes,
-            ChangedItem::Volume,
-            |old, new| views::volume_changed(old, new) || usage_change_due(told, new, now),
-        );
+        log.compare(&previous.volumes, &volumes, ChangedItem::Volume, |old, new| {
+            views::volume_changed(old, new) || usage_change_due(told, new, now)
+        });
         self.record_published_usage(&log.changes, scene.now);
         let history = scene.ledger.history();
         let last = |finding: &Arc<Finding>| {
-            history
-                .iter()
-                .find(|over| over.id == finding.id)
-                .unwrap_or(finding)
-                .clone()
+            history.iter().find(|over| over.id == finding.id).unwrap_or(finding).clone()
         };
         log.compare(
             &previous.findings,
@@ -155,9 +126,7 @@ impl SnapshotBuilder {
         );
 
         let checks = scene.facts.checks.all();
-        log.compare(&previous.checks, checks, ChangedItem::Check, |old, new| {
-            old != new
-        });
+        log.compare(&previous.checks, checks, ChangedItem::Check, |old, new| old != new);
         // Causes need the rest of the snapshot.
         let mut snapshot = Snapshot {
             revision: log.revision,
@@ -175,12 +144,7 @@ impl SnapshotBuilder {
             models: models(previous, scene.facts),
         };
         snapshot.causes = causes(&snapshot, previous, scene.facts, scene.now);
-        log.compare(
-            &previous.causes,
-            &snapshot.causes,
-            ChangedItem::Cause,
-            |_, _| true,
-        );
+        log.compare(&previous.causes, &snapshot.causes, ChangedItem::Cause, |_, _| true);
         snapshot.revision = log.revision;
         let same = Arc::ptr_eq(&snapshot.node, &previous.node)
             && Arc::ptr_eq(&snapshot.inventory, &previous.inventory)
@@ -195,11 +159,7 @@ impl SnapshotBuilder {
             && all_shared(&scene.facts.attachments, &previous.attachments)
             && scene.facts.node_context == previous.node_context;
         SnapshotUpdate {
-            snapshot: if same {
-                previous.clone()
-            } else {
-                Arc::new(snapshot)
-            },
+            snapshot: if same { previous.clone() } else { Arc::new(snapshot) },
             changes: if same { Vec::new() } else { log.changes },
             unchanged: same,
         }
@@ -210,9 +170,7 @@ impl SnapshotBuilder {
             if let ChangedItem::Volume(volume) = &change.item {
                 match change.kind {
                     ChangeKind::Removed => self.published_usage.remove(&volume.facts.id),
-                    _ => self
-                        .published_usage
-                        .insert(volume.facts.id.clone(), (volume.usage, now)),
+                    _ => self.published_usage.insert(volume.facts.id.clone(), (volume.usage, now)),
                 };
             }
         }
@@ -251,12 +209,7 @@ impl ChangeLog {
 
     fn push(&mut self, kind: ChangeKind, item: ChangedItem) {
         self.revision += 1;
-        self.changes.push(Change {
-            revision: self.revision,
-            time: self.time,
-            kind,
-            item,
-        });
+        self.changes.push(Change { revision: self.revision, time: self.time, kind, item });
     }
 }
 
@@ -284,10 +237,7 @@ fn models(previous: &Snapshot, facts: &Facts) -> Arc<ModelStatistics> {
         (None, None) => true,
         _ => false,
     };
-    let same_models = old
-        .tallies()
-        .map(|(key, _)| key)
-        .eq(new.tallies().map(|(key, _)| key));
+    let same_models = old.tallies().map(|(key, _)| key).eq(new.tallies().map(|(key, _)| key));
     match is_recent && same_models && old.failures() == new.failures() {
         true => old.clone(),
         false => Arc::new(new.clone()),
@@ -300,16 +250,11 @@ type FindingsBySubject = BTreeMap<Subject, Vec<Arc<Finding>>>;
 fn by_subject(findings: &BTreeMap<FindingId, Arc<Finding>>) -> FindingsBySubject {
     let mut by_subject = FindingsBySubject::new();
     for finding in findings.values() {
-        by_subject
-            .entry(finding.subject.clone())
-            .or_default()
-            .push(finding.clone());
+        by_subject.entry(finding.subject.clone()).or_default().push(finding.clone());
     }
     for findings in by_subject.values_mut() {
         findings.sort_by(|a, b| {
-            b.weight()
-                .cmp(&a.weight())
-                .then_with(|| (a.reason, a.since).cmp(&(b.reason, b.since)))
+            b.weight().cmp(&a.weight()).then_with(|| (a.reason, a.since).cmp(&(b.reason, b.since)))
         });
     }
     by_subject
@@ -375,20 +320,11 @@ fn node_health(
     let is_unknown = |drive: &Arc<Drive>| drive.is_adversely_unknown() && !drive.maintenance;
     let unknown = blind
         || drives.values().any(is_unknown)
-        || volumes
-            .values()
-            .any(|volume| volume.health == Health::Unknown);
-    let health = if unknown {
-        Health::Unknown
-    } else {
-        Health::Good
-    };
+        || volumes.values().any(|volume| volume.health == Health::Unknown);
+    let health = if unknown { Health::Unknown } else { Health::Good };
     settled.then_some(health)
 }
 
 fn all_shared<K: Ord, T>(a: &BTreeMap<K, Arc<T>>, b: &BTreeMap<K, Arc<T>>) -> bool {
-    a.len() == b.len()
-        && a.iter()
-            .zip(b)
-            .all(|((ka, a), (kb, b))| ka == kb && Arc::ptr_eq(a, b))
+    a.len() == b.len() && a.iter().zip(b).all(|((ka, a), (kb, b))| ka == kb && Arc::ptr_eq(a, b))
 }

@@ -50,10 +50,7 @@ impl SpaceHistory {
     /// Whether a reading at this time becomes a point.
     pub(crate) fn is_due(&self, at: Timestamp, total: u64) -> bool {
         self.total != total
-            || self
-                .points
-                .last()
-                .is_none_or(|last| at.duration_since(last.at) >= INTERVAL)
+            || self.points.last().is_none_or(|last| at.duration_since(last.at) >= INTERVAL)
     }
 
     pub(crate) fn record(&mut self, at: Timestamp, total: u64, available: u64) {
@@ -61,8 +58,7 @@ impl SpaceHistory {
             self.points.clear();
             self.total = total;
         }
-        self.points
-            .retain(|point| at.duration_since(point.at) <= WINDOW && point.at <= at);
+        self.points.retain(|point| at.duration_since(point.at) <= WINDOW && point.at <= at);
         self.points.push(SpacePoint { at, available });
     }
 
@@ -77,9 +73,8 @@ impl SpaceHistory {
         if span < LAST_DAY || now.duration_since(last.at) > STALE_AFTER {
             return None;
         }
-        let day_begins = self
-            .points
-            .partition_point(|point| last.at.duration_since(point.at) > LAST_DAY);
+        let day_begins =
+            self.points.partition_point(|point| last.at.duration_since(point.at) > LAST_DAY);
         let per_second = shrinkage(&self.points)?.min(shrinkage(&self.points[day_begins..])?);
         if per_second <= 0.0 {
             return None;

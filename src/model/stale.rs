@@ -100,20 +100,13 @@ impl<'a> KubeletIndex<'a> {
     pub(crate) fn new(records: &'a KubeletRecords, root: &'a HostPath) -> KubeletIndex<'a> {
         let publications = || {
             records.volumes.iter().flat_map(|volume| {
-                volume
-                    .publications
-                    .iter()
-                    .map(move |publication| (volume, publication))
+                volume.publications.iter().map(move |publication| (volume, publication))
             })
         };
         KubeletIndex {
             records,
             root,
-            staged: records
-                .volumes
-                .iter()
-                .filter_map(|volume| volume.staging.as_ref())
-                .collect(),
+            staged: records.volumes.iter().filter_map(|volume| volume.staging.as_ref()).collect(),
             published: publications()
                 .map(|(_, publication)| (&publication.path, publication.pod_uid.as_str()))
                 .collect(),
@@ -150,10 +143,7 @@ impl<'a> KubeletIndex<'a> {
                 kind: CsiPathKind::Subpath,
                 pod: Some(PodPath { uid, volume_name }),
                 ..
-            }) if self
-                .volumes_of
-                .contains(&(uid.as_str(), volume_name.as_str())) =>
-            {
+            }) if self.volumes_of.contains(&(uid.as_str(), volume_name.as_str())) => {
                 return PlaceUse::Used(format!(
                     "the kubelet's record says that {} has the volume",
                     self.pod_name(uid)
@@ -197,8 +187,7 @@ impl<'a> KubeletIndex<'a> {
 
     /// None: not below the kubelet's folder. The kubelet keeps records only of paths below it.
     fn csi_path(&self, path: &HostPath) -> Option<Option<CsiPath>> {
-        path.strip_prefix(self.root)
-            .filter(|below| !below.is_empty())?;
+        path.strip_prefix(self.root).filter(|below| !below.is_empty())?;
         Some(parse_csi_path(self.root, path))
     }
 
@@ -208,10 +197,7 @@ impl<'a> KubeletIndex<'a> {
             return false;
         };
         let named = format!("{record}: ");
-        self.records
-            .warnings
-            .iter()
-            .any(|warning| warning.starts_with(&named))
+        self.records.warnings.iter().any(|warning| warning.starts_with(&named))
     }
 
     fn pod_name(&self, uid: &str) -> String {

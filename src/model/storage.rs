@@ -53,9 +53,7 @@ pub(crate) fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
         Some((SourceStatus::Down(why), _)) => Some(format!("{}: {why}", source.name())),
         _ => None,
     };
-    [Source::Kubelet, Source::Mounts, Source::Udev]
-        .into_iter()
-        .find_map(down)
+    [Source::Kubelet, Source::Mounts, Source::Udev].into_iter().find_map(down)
 }
 
 /// Volumes of a CSI driver.
@@ -63,10 +61,7 @@ pub(crate) fn volumes_of<'a>(
     snapshot: &'a Snapshot,
     driver: &'a str,
 ) -> impl Iterator<Item = &'a Arc<Volume>> {
-    snapshot
-        .volumes
-        .values()
-        .filter(move |volume| volume.facts.driver.as_deref() == Some(driver))
+    snapshot.volumes.values().filter(move |volume| volume.facts.driver.as_deref() == Some(driver))
 }
 
 /// The drives of this node that the driver's volumes depend on. The pool's drives are included if
@@ -78,20 +73,11 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
         .filter(|volume| volume.facts.driver.as_deref() == Some(driver) && !volume.facts.remote);
     let pool = Some(&snapshot.node_context)
         .filter(|surroundings| surroundings.driver.as_deref() == Some(driver));
-    let pool = pool
-        .into_iter()
-        .flat_map(|surroundings| surroundings.pool_drives());
-    let ids: BTreeSet<&DriveId> = local
-        .flat_map(|volume| &volume.facts.drive_ids)
-        .chain(pool)
-        .collect();
-    let drives = ids
-        .into_iter()
-        .filter_map(|id| snapshot.drives.get(id))
-        .map(AsRef::as_ref);
-    drives
-        .filter(|drive| !drive.facts.transport.is_remote())
-        .collect()
+    let pool = pool.into_iter().flat_map(|surroundings| surroundings.pool_drives());
+    let ids: BTreeSet<&DriveId> =
+        local.flat_map(|volume| &volume.facts.drive_ids).chain(pool).collect();
+    let drives = ids.into_iter().filter_map(|id| snapshot.drives.get(id)).map(AsRef::as_ref);
+    drives.filter(|drive| !drive.facts.transport.is_remote()).collect()
 }
 
 /// The storage below a driver's volumes.
@@ -124,21 +110,13 @@ fn faults(
     remote: &RemoteVolumes,
 ) -> Result<Vec<StorageFault>, StorageUnknown> {
     let drives = drives_of(snapshot, driver);
-    let (gone, here): (Vec<&Drive>, Vec<&Drive>) = drives
-        .iter()
-        .partition(|drive| drive.presence != Presence::Present);
-    let bad: Vec<&Drive> = here
-        .into_iter()
-        .filter(|drive| drive.health == Health::Bad)
-        .collect();
+    let (gone, here): (Vec<&Drive>, Vec<&Drive>) =
+        drives.iter().partition(|drive| drive.presence != Presence::Present);
+    let bad: Vec<&Drive> = here.into_iter().filter(|drive| drive.health == Health::Bad).collect();
     let all_gone = !drives.is_empty() && gone.len() == drives.len();
     let mut faults = Vec::new();
     if !gone.is_empty() {
-        let which = gone
-            .iter()
-            .map(|drive| name(drive))
-            .collect::<Vec<_>>()
-            .join(", ");
+        let which = gone.iter().map(|drive| name(drive)).collect::<Vec<_>>().join(", ");
         let message = match all_gone {
             true => format!("all drives beneath the volumes are gone: {which}"),
             false => format!(
@@ -182,9 +160,7 @@ fn faults(
     match drives.iter().find(|drive| drive.may_hold_back()) {
         Some(drive) => {
             let (name, why) = (name(drive), &drive.health_unknown_why);
-            Err(StorageUnknown(format!(
-                "how {name} is, is not known: {why}"
-            )))
+            Err(StorageUnknown(format!("how {name} is, is not known: {why}")))
         }
         None => remote.unknown().map_or(Ok(faults), Err),
     }
@@ -230,15 +206,9 @@ pub(crate) fn connectivity(
         }
     }
     match (cut_off, doubt) {
-        (true, _) => Ok(VolumeConnectivity {
-            connected: false,
-            messages,
-        }),
+        (true, _) => Ok(VolumeConnectivity { connected: false, messages }),
         (false, Some(why)) => Err(StorageUnknown(why)),
-        (false, None) => Ok(VolumeConnectivity {
-            connected: true,
-            messages,
-        }),
+        (false, None) => Ok(VolumeConnectivity { connected: true, messages }),
     }
 }
 
@@ -258,10 +228,7 @@ pub(crate) fn pool_connectivity(
     let lost = |id: &DriveId| loss_cause(snapshot, id);
     let absent: Vec<String> = drives.iter().copied().filter_map(lost).collect();
     if stack.impact(&|id| lost(id).is_some()) == Impact::Exposed {
-        return Ok(VolumeConnectivity {
-            connected: false,
-            messages: absent,
-        });
+        return Ok(VolumeConnectivity { connected: false, messages: absent });
     }
     if let Some(why) = incomplete_cause(snapshot).or_else(|| uncertainty(snapshot, &stack, &drives))
     {
@@ -269,10 +236,7 @@ pub(crate) fn pool_connectivity(
     }
     let mut messages = vec![format!("driver {driver} has no volumes here")];
     messages.extend(absent.iter().map(|why| covered_message(why)));
-    Ok(VolumeConnectivity {
-        connected: true,
-        messages,
-    })
+    Ok(VolumeConnectivity { connected: true, messages })
 }
 
 /// Why a drive certainly does not work: it is gone, or the kernel has taken it offline.
@@ -284,12 +248,7 @@ fn loss_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
         matches!(finding.reason, Reason::DriveMissing | Reason::DriveOffline)
     };
     if let Some(finding) = active(snapshot, &drive.findings).find(lost) {
-        return Some(format!(
-            "drive {}: {}: {}",
-            name(drive),
-            finding.reason,
-            finding.message
-        ));
+        return Some(format!("drive {}: {}: {}", name(drive), finding.reason, finding.message));
     }
     (drive.presence != Presence::Present).then(|| format!("drive {} is gone", name(drive)))
 }
@@ -309,15 +268,8 @@ fn unresponsive_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
 }
 
 fn unknown_health_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
-    let drive = snapshot
-        .drives
-        .get(id)
-        .filter(|drive| drive.may_hold_back())?;
-    Some(format!(
-        "how drive {} is, is not known: {}",
-        name(drive),
-        drive.health_unknown_why
-    ))
+    let drive = snapshot.drives.get(id).filter(|drive| drive.may_hold_back())?;
+    Some(format!("how drive {} is, is not known: {}", name(drive), drive.health_unknown_why))
 }
 
 /// An unknown state of the needed drives: unknown health, or a drive that does not respond and that
@@ -329,11 +281,8 @@ fn uncertainty(snapshot: &Snapshot, stack: &Stack, drives: &[&DriveId]) -> Optio
     let first = |of: fn(&Snapshot, &DriveId) -> Option<String>| {
         drives.iter().find_map(|id| of(snapshot, id))
     };
-    let is_silent = || {
-        is_exposed(stack, drives, &fails)
-            .then(|| first(unresponsive_cause))
-            .flatten()
-    };
+    let is_silent =
+        || is_exposed(stack, drives, &fails).then(|| first(unresponsive_cause)).flatten();
     first(unknown_health_cause).or_else(is_silent)
 }
 
@@ -352,10 +301,7 @@ fn covered_message(why: &str) -> String {
 fn disconnect_causes(snapshot: &Snapshot, volume: &Volume) -> Vec<String> {
     let facts = &volume.facts;
     let hangs = |finding: &&Arc<Finding>| {
-        matches!(
-            finding.reason,
-            Reason::DeviceMissing | Reason::ProbeTimeout | Reason::IoStalled
-        )
+        matches!(finding.reason, Reason::DeviceMissing | Reason::ProbeTimeout | Reason::IoStalled)
     };
     let mut broken: Vec<String> = active(snapshot, &volume.findings)
         .filter(hangs)
@@ -367,23 +313,11 @@ fn disconnect_causes(snapshot: &Snapshot, volume: &Volume) -> Vec<String> {
         }
         _ => false,
     };
-    broken.extend(
-        snapshot
-            .findings
-            .values()
-            .filter(of_layer)
-            .map(|finding| finding.message.clone()),
-    );
+    broken
+        .extend(snapshot.findings.values().filter(of_layer).map(|finding| finding.message.clone()));
     let drives: Vec<&DriveId> = facts.drive_ids.iter().collect();
-    if is_exposed(&facts.stack, &drives, &|id| {
-        loss_cause(snapshot, id).is_some()
-    }) {
-        broken.extend(
-            facts
-                .drive_ids
-                .iter()
-                .filter_map(|id| loss_cause(snapshot, id)),
-        );
+    if is_exposed(&facts.stack, &drives, &|id| loss_cause(snapshot, id).is_some()) {
+        broken.extend(facts.drive_ids.iter().filter_map(|id| loss_cause(snapshot, id)));
     }
     broken
 }
@@ -396,11 +330,7 @@ fn covered_losses<'a>(
     let fails =
         |id: &DriveId| loss_cause(snapshot, id).or_else(|| unresponsive_cause(snapshot, id));
     let is_covered = facts.stack.impact(&|id| fails(id).is_some()) == Impact::Covered;
-    let lost = facts
-        .drive_ids
-        .iter()
-        .filter(move |_| is_covered)
-        .filter_map(fails);
+    let lost = facts.drive_ids.iter().filter(move |_| is_covered).filter_map(fails);
     lost.map(|why| covered_message(&why))
 }
 

@@ -73,11 +73,7 @@ impl ExtState {
 /// device. None: no known filesystem, or one without a UUID.
 pub(crate) fn parse(start: &[u8], btrfs: &[u8]) -> Option<Superblock> {
     let named = |fs_type: &str, uuid: Option<String>, ext: Option<ExtState>| {
-        Some(Superblock {
-            fs_type: fs_type.to_owned(),
-            uuid: uuid?,
-            ext,
-        })
+        Some(Superblock { fs_type: fs_type.to_owned(), uuid: uuid?, ext })
     };
     // struct btrfs_super_block: csum, fsid, bytenr, flags, magic.
     if bytes(btrfs, 64) == Some(*b"_BHRfS_M") {
@@ -114,11 +110,7 @@ pub(crate) fn parse_ext(block: &[u8]) -> Option<Superblock> {
         last_mounted: time(0x2c, 0x275),
         last_checked: time(0x40, 0x277),
     };
-    Some(Superblock {
-        fs_type: "ext4".to_owned(),
-        uuid: uuid(block, 0x68)?,
-        ext: Some(state),
-    })
+    Some(Superblock { fs_type: "ext4".to_owned(), uuid: uuid(block, 0x68)?, ext: Some(state) })
 }
 
 fn bytes<const N: usize>(block: &[u8], at: usize) -> Option<[u8; N]> {
@@ -174,14 +166,8 @@ mod tests {
             assert_eq!((block.fs_type.as_str(), block.uuid.as_str()), (name, UUID));
         }
         let clean = found(&ext, &[]);
-        assert_eq!(
-            (clean.fs_type.as_str(), clean.uuid.as_str()),
-            ("ext4", UUID)
-        );
-        let valid = ExtState {
-            is_valid: true,
-            ..ExtState::default()
-        };
+        assert_eq!((clean.fs_type.as_str(), clean.uuid.as_str()), ("ext4", UUID));
+        let valid = ExtState { is_valid: true, ..ExtState::default() };
         assert_eq!(clean.ext, Some(valid));
         assert_eq!(parse(&[0; 4096], &[0; 4096]), None);
     }

@@ -95,12 +95,10 @@ impl Rebase {
                     *text = self.apply(time).to_string();
                 }
             }
-            Value::Array(values) => values
-                .iter_mut()
-                .for_each(|value| self.apply_to_json(value)),
-            Value::Object(fields) => fields
-                .values_mut()
-                .for_each(|value| self.apply_to_json(value)),
+            Value::Array(values) => values.iter_mut().for_each(|value| self.apply_to_json(value)),
+            Value::Object(fields) => {
+                fields.values_mut().for_each(|value| self.apply_to_json(value))
+            }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
@@ -135,25 +133,13 @@ impl ClockStep {
 /// `2 d 3 h forward`: a step in words.
 pub(crate) fn describe_step(by: SignedDuration) -> String {
     // The step took some milliseconds itself: 40 d, not 39 d 23 h.
-    let seconds = by
-        .unsigned_abs()
-        .saturating_add(Duration::from_millis(500))
-        .as_secs();
+    let seconds = by.unsigned_abs().saturating_add(Duration::from_millis(500)).as_secs();
     let seconds = match seconds {
         0..3600 => seconds,
         _ => seconds.saturating_add(30) / 60 * 60,
     };
-    let units = [
-        (365 * 86_400, "y"),
-        (86_400, "d"),
-        (3600, "h"),
-        (60, "min"),
-        (1, "s"),
-    ];
-    let first = units
-        .iter()
-        .position(|(unit, _)| seconds >= *unit)
-        .unwrap_or(units.len() - 1);
+    let units = [(365 * 86_400, "y"), (86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let first = units.iter().position(|(unit, _)| seconds >= *unit).unwrap_or(units.len() - 1);
     let (mut rest, mut words) = (seconds, Vec::new());
     for (unit, name) in units.iter().skip(first).take(2) {
         if rest >= *unit || words.is_empty() {
@@ -187,10 +173,8 @@ mod tests {
     #[test]
     fn within_a_boot_a_step_while_no_daemon_ran_ages_nothing() {
         for step in [2 * DAY, -2 * DAY, 20_000 * DAY] {
-            let (last, now) = (
-                moment("a", 100, 500, 100),
-                moment("a", 160 + step, 560, 160 + step),
-            );
+            let (last, now) =
+                (moment("a", 100, 500, 100), moment("a", 160 + step, 560, 160 + step));
             let rebase = Rebase::new(Some(&last), &now);
             assert_eq!(rebase.apply(at(90)), at(90 + step));
             assert_eq!(
@@ -203,25 +187,17 @@ mod tests {
     #[test]
     fn a_step_during_the_last_run_is_undone_in_its_times() {
         // The last run began with a clock that was a day behind.
-        let (last, now) = (
-            moment("a", 100, 500, 100 + DAY),
-            moment("b", 400 + DAY, 10, 400 + DAY),
-        );
+        let (last, now) = (moment("a", 100, 500, 100 + DAY), moment("b", 400 + DAY, 10, 400 + DAY));
         let rebase = Rebase::new(Some(&last), &now);
         assert_eq!(rebase.apply(at(90)), at(90 + DAY));
-        assert_eq!(
-            (rebase.step, rebase.is_quiet_lost),
-            (SignedDuration::ZERO, false)
-        );
+        assert_eq!((rebase.step, rebase.is_quiet_lost), (SignedDuration::ZERO, false));
     }
 
     #[test]
     fn a_break_between_boots_counts_as_the_wall_clock_has_it_within_limits() {
         let age = |wall: i64| {
-            let rebase = Rebase::new(
-                Some(&moment("a", 100, 500, 100)),
-                &moment("b", wall, 10, wall),
-            );
+            let rebase =
+                Rebase::new(Some(&moment("a", 100, 500, 100)), &moment("b", wall, 10, wall));
             let age = at(wall).duration_since(rebase.apply(at(70))).as_secs();
             (age, rebase.step.as_secs(), rebase.is_quiet_lost)
         };
@@ -246,10 +222,7 @@ mod tests {
     #[test]
     fn without_a_moment_times_in_the_future_become_now() {
         let rebase = Rebase::new(None, &moment("b", 50, 10, 50));
-        assert_eq!(
-            (rebase.apply(at(49)), rebase.apply(at(9999))),
-            (at(49), at(50))
-        );
+        assert_eq!((rebase.apply(at(49)), rebase.apply(at(9999))), (at(49), at(50)));
     }
 
     #[test]

@@ -8,9 +8,8 @@ use crate::model::source_update::Source;
 /// Upper limits of the buckets, in milliseconds; one more bucket has the longer durations. A
 /// healthy volume responds within the first buckets, a query of all of a drive's log pages takes
 /// some seconds, and hanging operations are in the last.
-pub(crate) const BOUNDS: [u64; 11] = [
-    1, 5, 25, 100, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000,
-];
+pub(crate) const BOUNDS: [u64; 11] =
+    [1, 5, 25, 100, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000];
 
 /// Durations by source.
 pub(crate) type Timings = BTreeMap<Source, Timing>;
@@ -36,9 +35,7 @@ impl Timing {
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.counts
-            .iter()
-            .fold(0, |sum, count| sum.saturating_add(*count))
+        self.counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 }
 
@@ -53,17 +50,9 @@ mod tests {
             timing.take(Duration::from_millis(millis));
         }
         assert_eq!(
-            (
-                timing.counts[0],
-                timing.counts[1],
-                timing.counts[10],
-                timing.counts[11]
-            ),
+            (timing.counts[0], timing.counts[1], timing.counts[10], timing.counts[11]),
             (2, 1, 1, 2)
         );
-        assert_eq!(
-            (timing.count(), timing.sum),
-            (6, Duration::from_millis(86_520_004))
-        );
+        assert_eq!((timing.count(), timing.sum), (6, Duration::from_millis(86_520_004)));
     }
 }

@@ -199,9 +199,7 @@ impl Stack {
         match self {
             Stack::Nothing | Stack::Drive(_) => None,
             Stack::All(parts) => parts.iter().filter_map(Stack::least_tolerance).min(),
-            Stack::Redundant {
-                tolerates, parts, ..
-            } => {
+            Stack::Redundant { tolerates, parts, .. } => {
                 let below = parts.iter().filter_map(Stack::least_tolerance);
                 below.chain([*tolerates]).min()
             }
@@ -222,19 +220,12 @@ impl Stack {
             Stack::Nothing => Impact::None,
             Stack::Drive(id) if fails(id) => Impact::Exposed,
             Stack::Drive(_) => Impact::None,
-            Stack::All(parts) => parts
-                .iter()
-                .map(|part| part.impact(fails))
-                .max()
-                .unwrap_or(Impact::None),
-            Stack::Redundant {
-                tolerates, parts, ..
-            } => {
+            Stack::All(parts) => {
+                parts.iter().map(|part| part.impact(fails)).max().unwrap_or(Impact::None)
+            }
+            Stack::Redundant { tolerates, parts, .. } => {
                 let impacts: Vec<Impact> = parts.iter().map(|part| part.impact(fails)).collect();
-                let exposed = impacts
-                    .iter()
-                    .filter(|impact| **impact == Impact::Exposed)
-                    .count();
+                let exposed = impacts.iter().filter(|impact| **impact == Impact::Exposed).count();
                 if exposed > *tolerates {
                     Impact::Exposed
                 } else if impacts.iter().any(|impact| *impact != Impact::None) {

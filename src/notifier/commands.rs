@@ -38,10 +38,7 @@ pub(crate) async fn test(targets: &[&Target], host: &str, socket: &Path) -> Outc
         is_well &= sent.is_ok();
         match sent {
             Ok(answer) => line(&mut text, format_args!("{}: sent: {answer}", target.name)),
-            Err(error) => line(
-                &mut text,
-                format_args!("{}: not sent: {error}", target.name),
-            ),
+            Err(error) => line(&mut text, format_args!("{}: not sent: {error}", target.name)),
         }
     }
     Outcome { text, is_well }
@@ -89,10 +86,7 @@ pub(crate) async fn check(config: &Config) -> Outcome {
     match daemon_watch::ask_once(&config.socket).await {
         Ok(node) => line(
             &mut text,
-            format_args!(
-                "diskvitalsd {} answers",
-                crate::notifier::message::clean(&node.version)
-            ),
+            format_args!("diskvitalsd {} answers", crate::notifier::message::clean(&node.version)),
         ),
         Err(why) => {
             is_well = false;
@@ -106,10 +100,7 @@ pub(crate) async fn check(config: &Config) -> Outcome {
             Ok(answer) => line(&mut text, format_args!("{name} ({kind}): {answer}")),
             Err(error) => {
                 is_well = false;
-                line(
-                    &mut text,
-                    format_args!("{name} ({kind}): cannot work: {error}"),
-                );
+                line(&mut text, format_args!("{name} ({kind}): cannot work: {error}"));
             }
         }
         for secret in secrets(target) {
@@ -125,10 +116,7 @@ pub(crate) async fn check(config: &Config) -> Outcome {
                 Err(error) => {
                     is_well = false;
                     let why = crate::model::causes::with_causes(&error);
-                    line(
-                        &mut text,
-                        format_args!("{name} ({kind}): cannot work: {why}"),
-                    );
+                    line(&mut text, format_args!("{name} ({kind}): cannot work: {why}"));
                 }
             }
         }
@@ -153,17 +141,11 @@ fn secrets(target: &Target) -> Vec<&SecretFile> {
         TargetKind::Smtp(smtp) => smtp.credentials.iter().map(|(_, file)| file).collect(),
         TargetKind::Webhook(webhook) => {
             let files = webhook.headers.files.iter().map(|(_, file)| file);
-            files
-                .chain(&webhook.token)
-                .chain(of_url(&webhook.url))
-                .collect()
+            files.chain(&webhook.token).chain(of_url(&webhook.url)).collect()
         }
         TargetKind::Heartbeat(heartbeat) => {
             let files = heartbeat.headers.files.iter().map(|(_, file)| file);
-            files
-                .chain(&heartbeat.token)
-                .chain(of_url(&heartbeat.url))
-                .collect()
+            files.chain(&heartbeat.token).chain(of_url(&heartbeat.url)).collect()
         }
         TargetKind::Exec(_) => Vec::new(),
     }
@@ -172,14 +154,12 @@ fn secrets(target: &Target) -> Vec<&SecretFile> {
 /// The server that gets a token without TLS over the network.
 fn clear_text_secret(target: &Target) -> Option<String> {
     let (url, has_secret) = match &target.kind {
-        TargetKind::Webhook(webhook) => (
-            &webhook.url,
-            webhook.token.is_some() || !webhook.headers.files.is_empty(),
-        ),
-        TargetKind::Heartbeat(heartbeat) => (
-            &heartbeat.url,
-            heartbeat.token.is_some() || !heartbeat.headers.files.is_empty(),
-        ),
+        TargetKind::Webhook(webhook) => {
+            (&webhook.url, webhook.token.is_some() || !webhook.headers.files.is_empty())
+        }
+        TargetKind::Heartbeat(heartbeat) => {
+            (&heartbeat.url, heartbeat.token.is_some() || !heartbeat.headers.files.is_empty())
+        }
         TargetKind::Smtp(_) | TargetKind::Exec(_) => return None,
     };
     match url {

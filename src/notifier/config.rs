@@ -36,22 +36,11 @@ pub(crate) enum ConfigError {
     },
     /// The text of toml's error contains the line, the column and the key.
     #[error("{}: {error}", path.display())]
-    Parse {
-        path: PathBuf,
-        error: Box<toml::de::Error>,
-    },
+    Parse { path: PathBuf, error: Box<toml::de::Error> },
     #[error("{}: {key}: {problem}", path.display())]
-    Value {
-        path: PathBuf,
-        key: &'static str,
-        problem: String,
-    },
+    Value { path: PathBuf, key: &'static str, problem: String },
     #[error("{}: target {name:?}: {error}", path.display())]
-    Target {
-        path: PathBuf,
-        name: String,
-        error: TargetError,
-    },
+    Target { path: PathBuf, name: String, error: TargetError },
 }
 
 /// The settings of the process.
@@ -108,25 +97,17 @@ impl Default for Raw {
 }
 
 pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
-    let text = read_text(path).map_err(|source| ConfigError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
+    let text =
+        read_text(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }
 
 /// Relative names of files in the configuration are those of systemd's credentials, or beside `path`.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-    let raw: Raw = toml::from_str(text).map_err(|error| ConfigError::Parse {
-        path: path.to_owned(),
-        error: Box::new(error),
-    })?;
+    let raw: Raw = toml::from_str(text)
+        .map_err(|error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) })?;
     let wrong = |key: &'static str| {
-        move |problem: String| ConfigError::Value {
-            path: path.to_owned(),
-            key,
-            problem,
-        }
+        move |problem: String| ConfigError::Value { path: path.to_owned(), key, problem }
     };
     // "off" and an empty text turn it off.
     let optional = |key, text: &str| match text {
@@ -139,11 +120,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         repeat_max: span(&raw.repeat_max).map_err(wrong("repeat_max"))?,
         quiet_hours: match raw.quiet_hours.as_str() {
             "" | "off" => None,
-            hours => Some(
-                hours
-                    .parse()
-                    .map_err(|error| wrong("quiet_hours")(format!("{error}")))?,
-            ),
+            hours => Some(hours.parse().map_err(|error| wrong("quiet_hours")(format!("{error}")))?),
         },
         quiet_hours_bad_only: match raw.quiet_hours_pass.as_str() {
             "first" => false,
@@ -156,10 +133,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
             }
         },
         daily_limit: Some(raw.daily_limit).filter(|limit| *limit > 0),
-        digest: raw
-            .digest
-            .parse::<Digest>()
-            .map_err(|error| wrong("digest")(error.to_string()))?,
+        digest: raw.digest.parse::<Digest>().map_err(|error| wrong("digest")(error.to_string()))?,
         daemon_silent: optional("daemon_silent", &raw.daemon_silent)?,
         min_severity: level(&raw.min_severity).map_err(wrong("min_severity"))?,
         zone: TimeZone::system(),
@@ -167,24 +141,13 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     if planner.group_wait > SignedDuration::from_mins(10) {
         return Err(wrong("group_wait")("10min is the longest".to_owned()));
     }
-    if planner
-        .repeat
-        .is_some_and(|repeat| repeat < SignedDuration::from_mins(1))
-    {
-        return Err(wrong("repeat")(
-            "1min is the shortest; off turns it off".to_owned(),
-        ));
+    if planner.repeat.is_some_and(|repeat| repeat < SignedDuration::from_mins(1)) {
+        return Err(wrong("repeat")("1min is the shortest; off turns it off".to_owned()));
     }
-    if planner
-        .repeat
-        .is_some_and(|repeat| repeat > planner.repeat_max)
-    {
+    if planner.repeat.is_some_and(|repeat| repeat > planner.repeat_max) {
         return Err(wrong("repeat_max")("it is shorter than repeat".to_owned()));
     }
-    if planner
-        .daemon_silent
-        .is_some_and(|limit| limit < SignedDuration::from_secs(10))
-    {
+    if planner.daemon_silent.is_some_and(|limit| limit < SignedDuration::from_secs(10)) {
         return Err(wrong("daemon_silent")(
             "10s is the shortest: the daemon needs some to restart".to_owned(),
         ));
@@ -193,30 +156,20 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
         return Err(wrong("max_queue")("1 to 100000 messages".to_owned()));
     }
     if raw.target.is_empty() {
-        return Err(wrong("target")(
-            "there is no [[target]]: nothing would be sent".to_owned(),
-        ));
+        return Err(wrong("target")("there is no [[target]]: nothing would be sent".to_owned()));
     }
     if raw.target.len() > MAX_TARGETS {
-        return Err(wrong("target")(format!(
-            "{MAX_TARGETS} targets are the most"
-        )));
+        return Err(wrong("target")(format!("{MAX_TARGETS} targets are the most")));
     }
     let folder = path.parent().unwrap_or(Path::new("/"));
     let mut targets: BTreeMap<String, Target> = BTreeMap::new();
     let mut order = Vec::new();
     for raw in raw.target {
         let name = echo(&raw.name);
-        let in_target = |error| ConfigError::Target {
-            path: path.to_owned(),
-            name: name.clone(),
-            error,
-        };
+        let in_target =
+            |error| ConfigError::Target { path: path.to_owned(), name: name.clone(), error };
         let target = raw.into_target(folder).map_err(in_target)?;
-        if targets
-            .insert(target.name.clone(), target.clone())
-            .is_some()
-        {
+        if targets.insert(target.name.clone(), target.clone()).is_some() {
             return Err(in_target(TargetError::Duplicate));
         }
         order.push(target);
@@ -245,10 +198,7 @@ pub(crate) fn level(text: &str) -> Result<Level, String> {
         "info" => Ok(Level::Info),
         "suspect" => Ok(Level::Suspect),
         "bad" => Ok(Level::Bad),
-        other => Err(format!(
-            "`{}` is no severity: write info, suspect or bad",
-            echo(other)
-        )),
+        other => Err(format!("`{}` is no severity: write info, suspect or bad", echo(other))),
     }
 }
 

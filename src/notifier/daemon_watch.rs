@@ -161,9 +161,6 @@ pub(crate) async fn read_once(socket: &Path) -> Result<NodeState, String> {
 async fn in_time<T>(ask: impl Future<Output = Result<T, WatchError>>) -> Result<T, String> {
     match timeout(CALL_TIMEOUT, ask).await {
         Ok(answer) => answer.map_err(|error| clean(&with_causes(&error))),
-        Err(_) => Err(format!(
-            "diskvitalsd does not answer within {} s",
-            CALL_TIMEOUT.as_secs()
-        )),
+        Err(_) => Err(format!("diskvitalsd does not answer within {} s", CALL_TIMEOUT.as_secs())),
     }
 }

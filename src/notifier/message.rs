@@ -218,10 +218,7 @@ impl Notification {
     /// was. `severity` is for filters, which let the recovery through where the raise went.
     pub(crate) fn urgency(&self) -> Level {
         let is_open = |item: &&Item| {
-            !matches!(
-                item.transition,
-                Transition::Cleared | Transition::Acknowledged
-            )
+            !matches!(item.transition, Transition::Cleared | Transition::Acknowledged)
         };
         let open = self.items.iter().filter(is_open);
         match self.items.is_empty() {
@@ -234,10 +231,8 @@ impl Notification {
 /// An id that depends on what it identifies alone.
 pub(crate) fn stable_id<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     // A zero byte ends each part: escaped text has none.
-    let bytes: Vec<u8> = parts
-        .into_iter()
-        .flat_map(|part| part.bytes().chain(std::iter::once(0)))
-        .collect();
+    let bytes: Vec<u8> =
+        parts.into_iter().flat_map(|part| part.bytes().chain(std::iter::once(0))).collect();
     sha256_short(&bytes)
 }
 
@@ -253,10 +248,7 @@ mod tests {
 
     #[test]
     fn text_of_others_has_no_newline_control_or_bidi_character_and_an_end() {
-        assert_eq!(
-            clean("a\r\nBcc: x@y\u{202e}\u{1b}[31m"),
-            r"a\r\nBcc: x@y\u{202e}\u{1b}[31m"
-        );
+        assert_eq!(clean("a\r\nBcc: x@y\u{202e}\u{1b}[31m"), r"a\r\nBcc: x@y\u{202e}\u{1b}[31m");
         assert_eq!(clean("диск 盘"), "диск 盘");
         assert_eq!(clean(&"x".repeat(5000)).chars().count(), MAX_TEXT + 1);
     }
@@ -272,38 +264,25 @@ mod tests {
         notification.items[0].detail = "raid1".to_owned();
         notification.items[0].good = true;
         notification.items[0].user_made = true;
-        notification.items[0].acknowledged = Some(Acknowledged {
-            by: "ops".to_owned(),
-            note: "ordered".to_owned(),
-        });
-        notification.items[0].cleared = Some(Cleared {
-            time: Timestamp::UNIX_EPOCH,
-            why: "replaced".to_owned(),
-        });
+        notification.items[0].acknowledged =
+            Some(Acknowledged { by: "ops".to_owned(), note: "ordered".to_owned() });
+        notification.items[0].cleared =
+            Some(Cleared { time: Timestamp::UNIX_EPOCH, why: "replaced".to_owned() });
         let value = serde_json::to_value(&notification).expect("JSON");
         let check = |described: &Value, value: &Value| {
             let members = value.as_object().expect("an object");
             for name in members.keys() {
-                assert!(
-                    !described["properties"][name].is_null(),
-                    "{name} is not described"
-                );
+                assert!(!described["properties"][name].is_null(), "{name} is not described");
             }
             for name in described["required"].as_array().expect("a list") {
-                assert!(
-                    members.contains_key(name.as_str().expect("a name")),
-                    "{name} is missing"
-                );
+                assert!(members.contains_key(name.as_str().expect("a name")), "{name} is missing");
             }
         };
         let item = &schema["$defs"]["item"];
         check(&schema, &value);
         check(item, &value["items"][0]);
         for list in ["hits", "evidence"] {
-            check(
-                &item["properties"][list]["items"],
-                &value["items"][0][list][0],
-            );
+            check(&item["properties"][list]["items"], &value["items"][0][list][0]);
         }
         for object in ["acknowledged", "cleared"] {
             check(&item["properties"][object], &value["items"][0][object]);

@@ -124,11 +124,8 @@ pub(crate) struct Answers {
 
 impl NodeState {
     pub(crate) fn from_wire(answers: &Answers) -> NodeState {
-        let findings: BTreeMap<&str, &wire::Finding> = answers
-            .findings
-            .iter()
-            .map(|finding| (finding.id.as_str(), finding))
-            .collect();
+        let findings: BTreeMap<&str, &wire::Finding> =
+            answers.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();
         let origins = Origins::new(&answers.drives, &answers.volumes);
         let mut state = NodeState {
             host: clean(&answers.node.name),
@@ -146,17 +143,11 @@ impl NodeState {
                 .collect(),
             good: BTreeSet::new(),
             subjects: BTreeSet::new(),
-            counts: NodeCounts {
-                unread: unread(&answers.node),
-                ..NodeCounts::default()
-            },
+            counts: NodeCounts { unread: unread(&answers.node), ..NodeCounts::default() },
         };
         for drive in &answers.drives {
             let asleep = drive.health_unknown_cause() == wire::UnknownCause::Asleep;
-            state
-                .counts
-                .drives
-                .add(drive.health(), asleep, drive.maintenance);
+            state.counts.drives.add(drive.health(), asleep, drive.maintenance);
             state.subjects.insert(drive.id.clone());
             if drive.health() == wire::Health::Good {
                 state.good.insert(drive.id.clone());
@@ -295,9 +286,7 @@ fn observed_cause(
     let subject = cause.subject.as_ref();
     ObservedCause {
         item,
-        subject: subject
-            .map(|subject| subject.id.clone())
-            .unwrap_or_default(),
+        subject: subject.map(|subject| subject.id.clone()).unwrap_or_default(),
         counted: cause.counted,
         acknowledged: !cause.findings.is_empty()
             && cause.findings.iter().all(|finding| finding.acknowledged),
@@ -367,10 +356,7 @@ fn cleared_finding(finding: &wire::Finding, origins: &Origins<'_>) -> Option<Cle
         condition if condition.is_empty() || condition.starts_with("never") => cleared.why.clone(),
         condition => format!("{}: {condition}", cleared.why),
     };
-    let cleared = Cleared {
-        time: time(cleared.time)?,
-        why: clean(&why),
-    };
+    let cleared = Cleared { time: time(cleared.time)?, why: clean(&why) };
     let subject = finding.subject.as_ref();
     let name = subject.map_or("", |subject| match subject.name.as_str() {
         "" => subject.id.as_str(),
@@ -393,12 +379,7 @@ fn cleared_finding(finding: &wire::Finding, origins: &Origins<'_>) -> Option<Cle
         hits: Vec::new(),
         more_hits: 0,
         only_on_it: false,
-        evidence: finding
-            .evidence
-            .iter()
-            .take(MAX_EVIDENCE)
-            .map(evidence_of)
-            .collect(),
+        evidence: finding.evidence.iter().take(MAX_EVIDENCE).map(evidence_of).collect(),
         action: clean(&finding.action),
         command: explain_command(subject.map_or("", |subject| &subject.id)),
         acknowledged: None,
@@ -406,11 +387,7 @@ fn cleared_finding(finding: &wire::Finding, origins: &Origins<'_>) -> Option<Cle
         good: false,
         user_made: origins.is_user_made(subject, [finding.reason.as_str()]),
     };
-    Some(ClearedFinding {
-        item,
-        cleared,
-        follows: !finding.follows.is_empty(),
-    })
+    Some(ClearedFinding { item, cleared, follows: !finding.follows.is_empty() })
 }
 
 #[cfg(test)]

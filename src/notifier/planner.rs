@@ -229,10 +229,7 @@ impl PlannerState {
     /// Messages about what users can make do not use up the limit of the others.
     fn is_quiet(&self, user_made: bool, settings: &Settings, now: Timestamp) -> bool {
         let sent = match user_made {
-            true => self
-                .own
-                .sent_today
-                .saturating_add(self.user_made.sent_today),
+            true => self.own.sent_today.saturating_add(self.user_made.sent_today),
             false => self.own.sent_today,
         };
         settings.quiet_until(now).is_some()
@@ -281,10 +278,7 @@ impl PlannerState {
             let keys: Vec<&str> = group.iter().map(|change| change.key.as_str()).collect();
             let items: Vec<Item> = group.iter().map(|change| change.item.clone()).collect();
             let level = items.iter().map(|item| item.severity).max();
-            let writer = Writer {
-                zone: &settings.zone,
-                host: &self.host,
-            };
+            let writer = Writer { zone: &settings.zone, host: &self.host };
             let text = writer.items(&items);
             let mut notification =
                 self.notification(kind, level.unwrap_or(Level::Info), &keys, items, text, now);
@@ -344,10 +338,7 @@ impl PlannerState {
             return None;
         }
         let since = self.back_since.take()?;
-        let writer = Writer {
-            zone: &settings.zone,
-            host: &self.host,
-        };
+        let writer = Writer { zone: &settings.zone, host: &self.host };
         let text = format!(
             "diskvitalsd on {} answers again. It did not answer since {}.\n",
             self.host,
@@ -355,23 +346,15 @@ impl PlannerState {
         );
         let since = since.to_string();
         let silent = self.id(Kind::DaemonSilent, &[&since]);
-        let mut back = self.notification(
-            Kind::DaemonBack,
-            Level::Info,
-            &[&since],
-            Vec::new(),
-            text,
-            now,
-        );
+        let mut back =
+            self.notification(Kind::DaemonBack, Level::Info, &[&since], Vec::new(), text, now);
         back.replies_to = vec![silent];
         Some(back)
     }
 
     fn id(&self, kind: Kind, keys: &[&str]) -> String {
         let kind_name = format!("{kind:?}");
-        let parts = [self.host.as_str(), &kind_name]
-            .into_iter()
-            .chain(keys.iter().copied());
+        let parts = [self.host.as_str(), &kind_name].into_iter().chain(keys.iter().copied());
         stable_id(parts)
     }
 
@@ -383,10 +366,7 @@ impl PlannerState {
         }
         silence.announced = true;
         let silence = silence.clone();
-        let writer = Writer {
-            zone: &settings.zone,
-            host: &self.host,
-        };
+        let writer = Writer { zone: &settings.zone, host: &self.host };
         let text = format!(
             "diskvitalsd on {} has not answered since {}: {}.\nNothing is known about its drives until it answers.\n\n  to do     systemctl status diskvitalsd; journalctl -u diskvitalsd\n",
             self.host,
@@ -437,11 +417,7 @@ impl PlannerState {
             cause.reminder_at = wait.map(|wait| now + wait);
             due.push(Change {
                 key: format!("{} reminder {}", cause.key, cause.reminders),
-                item: Item {
-                    time: now,
-                    transition: Transition::Present,
-                    ..cause.item.clone()
-                },
+                item: Item { time: now, transition: Transition::Present, ..cause.item.clone() },
                 urgent: false,
                 thread: None,
             });
@@ -463,16 +439,9 @@ impl PlannerState {
         }
         // However many were missed: one.
         self.digest_after = Some(now);
-        let writer = Writer {
-            zone: &settings.zone,
-            host: &self.host,
-        };
+        let writer = Writer { zone: &settings.zone, host: &self.host };
         let silent = self.silence.as_ref().map(|silence| {
-            format!(
-                "no answer since {}: {}",
-                writer.local(silence.since),
-                silence.why
-            )
+            format!("no answer since {}: {}", writer.local(silence.since), silence.why)
         });
         let digest = writer.digest(self.counts.as_ref(), silent.as_deref());
         let (level, summary, mut text) = (digest.level, digest.summary, digest.text);
@@ -480,11 +449,7 @@ impl PlannerState {
             .known
             .values()
             .filter(|cause| cause.over_since.is_none())
-            .map(|cause| Item {
-                time: now,
-                transition: Transition::Present,
-                ..cause.item.clone()
-            })
+            .map(|cause| Item { time: now, transition: Transition::Present, ..cause.item.clone() })
             .collect();
         items.sort_by_key(|item| std::cmp::Reverse(item.rank()));
         if !items.is_empty() {

@@ -61,12 +61,7 @@ impl Line {
 
 impl Queue {
     pub(crate) fn new(max: usize, give_up: Duration) -> Queue {
-        Queue {
-            lines: BTreeMap::new(),
-            max,
-            give_up,
-            changes: Changes::default(),
-        }
+        Queue { lines: BTreeMap::new(), max, give_up, changes: Changes::default() }
     }
 
     /// The targets of the configuration. Messages for others are dropped.
@@ -74,22 +69,14 @@ impl Queue {
         (self.max, self.give_up) = (max, give_up);
         for name in names {
             // A changed target is tried at once.
-            let line = self
-                .lines
-                .entry((*name).to_owned())
-                .or_insert_with(Line::new);
+            let line = self.lines.entry((*name).to_owned()).or_insert_with(Line::new);
             line.paused_until = None;
             line.backoff.reset();
         }
         let gone = |name: &String| !names.contains(&name.as_str());
         for (name, line) in self.lines.iter().filter(|(name, _)| gone(name)) {
-            let ids = line
-                .entries
-                .iter()
-                .map(|entry| entry.notification.id.clone());
-            self.changes
-                .removed
-                .extend(ids.map(|id| (id, name.clone())));
+            let ids = line.entries.iter().map(|entry| entry.notification.id.clone());
+            self.changes.removed.extend(ids.map(|id| (id, name.clone())));
             if !line.entries.is_empty() {
                 tracing::warn!(target_name = %name, messages = line.entries.len(), "the target is no longer configured; its messages are dropped");
             }
@@ -112,11 +99,7 @@ impl Queue {
             }
             return;
         };
-        if line
-            .entries
-            .iter()
-            .any(|entry| entry.notification.id == notification.id)
-        {
+        if line.entries.iter().any(|entry| entry.notification.id == notification.id) {
             return;
         }
         line.entries.push_back(Entry {
@@ -126,15 +109,9 @@ impl Queue {
             refusals: 0,
         });
         if !is_stored {
-            self.changes
-                .added
-                .push((target.to_owned(), notification.clone()));
+            self.changes.added.push((target.to_owned(), notification.clone()));
         }
-        while self
-            .lines
-            .get(target)
-            .is_some_and(|line| line.entries.len() > self.max)
-        {
+        while self.lines.get(target).is_some_and(|line| line.entries.len() > self.max) {
             self.drop_one(target, "the queue is full");
         }
     }
@@ -177,12 +154,8 @@ impl Queue {
 
     fn remove_stored(&mut self, id: &str, target: &str) {
         // One that never reached the disk need not be removed from it.
-        self.changes
-            .added
-            .retain(|(name, notification)| name != target || notification.id != id);
-        self.changes
-            .removed
-            .push((id.to_owned(), target.to_owned()));
+        self.changes.added.retain(|(name, notification)| name != target || notification.id != id);
+        self.changes.removed.push((id.to_owned(), target.to_owned()));
     }
 
     /// The next attempts: one for each target that has a message due and none in progress.
@@ -227,21 +200,12 @@ impl Queue {
             return;
         };
         line.in_flight = None;
-        let at = line
-            .entries
-            .iter()
-            .position(|entry| entry.notification.id == id);
+        let at = line.entries.iter().position(|entry| entry.notification.id == id);
         let Some(at) = at else { return };
         let title = line.entries[at].notification.title.clone();
         match result {
             Ok(answer) => {
-                tracing::info!(
-                    target_name = target,
-                    id,
-                    title,
-                    answer,
-                    "a message was delivered"
-                );
+                tracing::info!(target_name = target, id, title, answer, "a message was delivered");
                 line.entries.remove(at);
                 line.backoff.reset();
                 (line.paused_until, line.last_error) = (None, None);
@@ -308,10 +272,7 @@ impl Queue {
     pub(crate) fn restore(&mut self, mut failed: Changes) {
         let since = std::mem::take(&mut self.changes);
         let removed = |(target, notification): &(String, Arc<Notification>)| {
-            since
-                .removed
-                .iter()
-                .any(|(id, name)| *id == notification.id && name == target)
+            since.removed.iter().any(|(id, name)| *id == notification.id && name == target)
         };
         failed.added.retain(|added| !removed(added));
         failed.planner = since.planner.or(failed.planner);

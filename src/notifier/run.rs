@@ -48,15 +48,8 @@ pub(crate) enum RunError {
 
 /// What an attempt came to.
 enum Attempt {
-    Message {
-        target: String,
-        id: String,
-        result: Result<String, DeliveryError>,
-    },
-    Heartbeat {
-        target: String,
-        result: Result<String, DeliveryError>,
-    },
+    Message { target: String, id: String, result: Result<String, DeliveryError> },
+    Heartbeat { target: String, result: Result<String, DeliveryError> },
 }
 
 struct Heartbeat {
@@ -193,8 +186,7 @@ impl Agent {
     fn requeue(&mut self, stored: Stored) {
         for delivery in stored.deliveries {
             let notification = Arc::new(delivery.notification);
-            self.queue
-                .push(&delivery.target, &notification, true, Instant::now());
+            self.queue.push(&delivery.target, &notification, true, Instant::now());
         }
     }
 
@@ -274,11 +266,7 @@ impl Agent {
                     self.attempts.spawn(async move {
                         let result = target.deliver(&notification).await;
                         let id = notification.id.clone();
-                        Attempt::Message {
-                            target: target.name,
-                            id,
-                            result,
-                        }
+                        Attempt::Message { target: target.name, id, result }
                     });
                 }
             }
@@ -288,11 +276,7 @@ impl Agent {
             "{} targets, {} messages wait{}",
             self.config.targets.len(),
             self.queue.waiting(),
-            if self.store_error.is_some() {
-                " in memory only"
-            } else {
-                ""
-            }
+            if self.store_error.is_some() { " in memory only" } else { "" }
         );
         if status != self.status {
             // Without systemd there is no socket.
@@ -311,9 +295,7 @@ impl Agent {
         let wall = Self::now();
         let planned = self.planner.next_due(&self.config.planner, wall);
         // At least a second: a digest that waits for the daemon's answer is due all the time.
-        let wait = planned
-            .duration_since(wall)
-            .max(SignedDuration::from_secs(1));
+        let wait = planned.duration_since(wall).max(SignedDuration::from_secs(1));
         let mut due = now + Duration::try_from(wait).unwrap_or(Duration::from_secs(1));
         if let Some(queued) = self.queue.next_due() {
             // Due now and not started: it waits for the disk.
@@ -325,13 +307,8 @@ impl Agent {
         if self.store_error.is_some() && self.writing.is_none() {
             due = due.min(self.write_since + STORE_RETRY);
         }
-        let heartbeats = self
-            .heartbeats
-            .values()
-            .filter(|heartbeat| !heartbeat.in_flight);
-        heartbeats
-            .fold(due, |due, heartbeat| due.min(heartbeat.due))
-            .max(now)
+        let heartbeats = self.heartbeats.values().filter(|heartbeat| !heartbeat.in_flight);
+        heartbeats.fold(due, |due, heartbeat| due.min(heartbeat.due)).max(now)
     }
 
     fn finish(&mut self, attempt: Attempt) {
@@ -402,10 +379,7 @@ impl Agent {
                     Ok(result) => result,
                     Err(_) => Err(DeliveryError::unavailable("no answer in time")),
                 };
-                Attempt::Heartbeat {
-                    target: name,
-                    result,
-                }
+                Attempt::Heartbeat { target: name, result }
             });
         }
     }
@@ -495,18 +469,13 @@ impl Agent {
 }
 
 fn set_targets(queue: &mut Queue, config: &Config) {
-    let queued = config
-        .targets
-        .iter()
-        .filter(|target| !matches!(target.kind, TargetKind::Heartbeat(_)));
+    let queued =
+        config.targets.iter().filter(|target| !matches!(target.kind, TargetKind::Heartbeat(_)));
     let names: Vec<&str> = queued.map(|target| target.name.as_str()).collect();
     queue.set_targets(&names, config.max_queue, config.give_up);
 }
 
 /// The state under the host's name of the configuration.
 fn renamed(host: &str, state: &NodeState) -> NodeState {
-    NodeState {
-        host: host.to_owned(),
-        ..state.clone()
-    }
+    NodeState { host: host.to_owned(), ..state.clone() }
 }

@@ -41,10 +41,8 @@ impl FromStr for QuietHours {
     fn from_str(text: &str) -> Result<QuietHours, ScheduleError> {
         let wrong = || ScheduleError::Span(echo(text));
         let (from, until) = text.split_once('-').ok_or_else(wrong)?;
-        let hours = QuietHours {
-            from: time_of_day(from.trim())?,
-            until: time_of_day(until.trim())?,
-        };
+        let hours =
+            QuietHours { from: time_of_day(from.trim())?, until: time_of_day(until.trim())? };
         match hours.from == hours.until {
             true => Err(wrong()),
             false => Ok(hours),
@@ -55,9 +53,7 @@ impl FromStr for QuietHours {
 impl QuietHours {
     /// When they end, if they contain `now`.
     pub(crate) fn end(&self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
-        self.contain(now, zone)
-            .then(|| Digest::Daily(self.until).next(now, zone))
-            .flatten()
+        self.contain(now, zone).then(|| Digest::Daily(self.until).next(now, zone)).flatten()
     }
 
     pub(crate) fn contain(&self, now: Timestamp, zone: &TimeZone) -> bool {
@@ -120,12 +116,7 @@ impl Digest {
             .filter(|date| weekday.is_none_or(|day| date.weekday() == day))
             // A time that the clock skips in spring becomes the one after it.
             .filter_map(|date| {
-                Some(
-                    date.to_datetime(time)
-                        .to_zoned(zone.clone())
-                        .ok()?
-                        .timestamp(),
-                )
+                Some(date.to_datetime(time).to_zoned(zone.clone()).ok()?.timestamp())
             })
             .find(|due| *due > after)
     }
@@ -161,21 +152,11 @@ mod tests {
             assert_eq!(night.contain(at(time), &berlin()), quiet, "{time}");
         }
         let end = |time: &str| night.end(at(time), &berlin()).map(|end| end.to_string());
-        assert_eq!(
-            end("2026-11-24T21:00:00Z").as_deref(),
-            Some("2026-11-25T06:00:00Z")
-        );
+        assert_eq!(end("2026-11-24T21:00:00Z").as_deref(), Some("2026-11-25T06:00:00Z"));
         assert_eq!(end("2026-11-25T06:00:00Z"), None);
         let noon: QuietHours = "12:00-13:00".parse().expect("hours");
         assert!(noon.contain(at("2026-11-24T11:30:00Z"), &berlin()));
-        for wrong in [
-            "",
-            "22:00",
-            "7-8",
-            "25:00-07:00",
-            "07:00-07:00",
-            "22:00-07:60",
-        ] {
+        for wrong in ["", "22:00", "7-8", "25:00-07:00", "07:00-07:00", "22:00-07:60"] {
             assert!(wrong.parse::<QuietHours>().is_err(), "{wrong}");
         }
     }
@@ -186,32 +167,13 @@ mod tests {
         let next = |digest: Digest, time: &str| {
             digest.next(at(time), &berlin()).map(|due| due.to_string())
         };
-        assert_eq!(
-            next(daily, "2026-11-24T06:59:00Z").as_deref(),
-            Some("2026-11-24T07:00:00Z")
-        );
-        assert_eq!(
-            next(daily, "2026-11-24T07:00:00Z").as_deref(),
-            Some("2026-11-25T07:00:00Z")
-        );
-        assert_eq!(
-            next(daily, "2026-10-24T07:00:00Z").as_deref(),
-            Some("2026-10-25T07:00:00Z")
-        );
+        assert_eq!(next(daily, "2026-11-24T06:59:00Z").as_deref(), Some("2026-11-24T07:00:00Z"));
+        assert_eq!(next(daily, "2026-11-24T07:00:00Z").as_deref(), Some("2026-11-25T07:00:00Z"));
+        assert_eq!(next(daily, "2026-10-24T07:00:00Z").as_deref(), Some("2026-10-25T07:00:00Z"));
         let weekly: Digest = "weekly mon 08:00".parse().expect("a schedule");
-        assert_eq!(
-            next(weekly, "2026-11-24T06:59:00Z").as_deref(),
-            Some("2026-11-30T07:00:00Z")
-        );
+        assert_eq!(next(weekly, "2026-11-24T06:59:00Z").as_deref(), Some("2026-11-30T07:00:00Z"));
         assert_eq!(next(Digest::Off, "2026-11-24T06:59:00Z"), None);
-        for wrong in [
-            "",
-            "daily",
-            "weekly 08:00",
-            "weekly foo 08:00",
-            "hourly",
-            "daily 8",
-        ] {
+        for wrong in ["", "daily", "weekly 08:00", "weekly foo 08:00", "hourly", "daily 8"] {
             assert!(wrong.parse::<Digest>().is_err(), "{wrong}");
         }
     }

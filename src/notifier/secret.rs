@@ -59,9 +59,7 @@ impl SecretFile {
     pub(crate) fn new(path: PathBuf, folder: &Path) -> SecretFile {
         let base = std::env::var_os("CREDENTIALS_DIRECTORY");
         let base = base.map_or_else(|| folder.to_owned(), PathBuf::from);
-        SecretFile {
-            path: base.join(path),
-        }
+        SecretFile { path: base.join(path) }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -78,15 +76,10 @@ impl SecretFile {
 
     fn read_now(&self) -> Result<Secret, SecretError> {
         let path = || self.path.clone();
-        let failed = |source| SecretError::Read {
-            path: path(),
-            source,
-        };
+        let failed = |source| SecretError::Read { path: path(), source };
         let mut bytes = Vec::new();
         let file = trusted_file::open(&self.path).map_err(failed)?;
-        file.take(MAX_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(failed)?;
+        file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
         if bytes.len() as u64 > MAX_BYTES {
             return Err(SecretError::TooLarge(path()));
         }

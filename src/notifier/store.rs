@@ -95,37 +95,27 @@ enum Unfit {
 
 impl Store {
     pub(crate) fn open(dir: &Path) -> Result<(Store, Stored), StoreError> {
-        std::fs::create_dir_all(dir).map_err(|source| StoreError::Folder {
-            path: dir.to_owned(),
-            source,
-        })?;
+        std::fs::create_dir_all(dir)
+            .map_err(|source| StoreError::Folder { path: dir.to_owned(), source })?;
         let path = dir.join(DATABASE);
         let failed = |source: rusqlite::Error| match source.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 StoreError::Locked(path.clone())
             }
-            _ => StoreError::Open {
-                path: path.clone(),
-                source,
-            },
+            _ => StoreError::Open { path: path.clone(), source },
         };
         match try_open(&path) {
             Ok(opened) => Ok(opened),
             Err(Unfit::Failed(source)) => Err(failed(source)),
             Err(Unfit::Damaged(why)) => {
-                let kept = dir.join(format!(
-                    "{DATABASE}.unusable-{}",
-                    clock::wall_now().as_second()
-                ));
+                let kept =
+                    dir.join(format!("{DATABASE}.unusable-{}", clock::wall_now().as_second()));
                 let moved = std::fs::rename(&path, &kept);
                 for end in ["-wal", "-shm"] {
                     // Absent unless the process was killed.
                     let _ = std::fs::remove_file(dir.join(format!("{DATABASE}{end}")));
                 }
-                moved.map_err(|source| StoreError::Folder {
-                    path: kept.clone(),
-                    source,
-                })?;
+                moved.map_err(|source| StoreError::Folder { path: kept.clone(), source })?;
                 tracing::error!(queue = %path.display(), why, kept_as = %kept.display(), "the queue cannot be used and is set aside; present problems are announced again");
                 try_open(&path).map_err(|unfit| match unfit {
                     Unfit::Failed(source) => failed(source),
@@ -137,10 +127,7 @@ impl Store {
 
     pub(crate) fn write(&mut self, changes: &Changes) -> Result<(), StoreError> {
         let path = &self.path;
-        let failed = |source| StoreError::Write {
-            path: path.clone(),
-            source,
-        };
+        let failed = |source| StoreError::Write { path: path.clone(), source };
         write(&mut self.connection, changes).map_err(failed)
     }
 }
@@ -159,10 +146,8 @@ fn write(connection: &mut Connection, changes: &Changes) -> rusqlite::Result<()>
         )?;
     }
     for (id, target) in &changes.removed {
-        transaction.execute(
-            "DELETE FROM deliveries WHERE id = ?1 AND target = ?2",
-            params![id, target],
-        )?;
+        transaction
+            .execute("DELETE FROM deliveries WHERE id = ?1 AND target = ?2", params![id, target])?;
     }
     transaction.commit()
 }
@@ -181,13 +166,10 @@ fn try_open(path: &Path) -> Result<(Store, Stored), Unfit> {
             "PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -256; BEGIN EXCLUSIVE; COMMIT;",
         )
         .map_err(judge)?;
-    let version: u32 = connection
-        .pragma_query_value(None, "user_version", |row| row.get(0))
-        .map_err(judge)?;
+    let version: u32 =
+        connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(judge)?;
     match version {
-        0 => connection
-            .execute_batch(&format!("BEGIN; {SCHEMA} COMMIT;"))
-            .map_err(judge)?,
+        0 => connection.execute_batch(&format!("BEGIN; {SCHEMA} COMMIT;")).map_err(judge)?,
         VERSION => {}
         newer => {
             return Err(Unfit::Damaged(format!(
@@ -201,35 +183,24 @@ fn try_open(path: &Path) -> Result<(Store, Stored), Unfit> {
 }
 
 fn load(connection: &Connection) -> rusqlite::Result<Stored> {
-    let planner = connection
-        .query_row("SELECT state FROM planner", [], |row| row.get(0))
-        .optional()?;
+    let planner =
+        connection.query_row("SELECT state FROM planner", [], |row| row.get(0)).optional()?;
     let mut query =
         connection.prepare("SELECT target, notification, id FROM deliveries ORDER BY seq")?;
     let rows = query.query_map([], |row| {
-        Ok((
-            row.get::<_, String>(0)?,
-            row.get::<_, String>(1)?,
-            row.get::<_, String>(2)?,
-        ))
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
     })?;
     let mut deliveries = Vec::new();
     for row in rows {
         let (target, body, id) = row?;
         match serde_json::from_str(&body) {
-            Ok(notification) => deliveries.push(StoredDelivery {
-                target,
-                notification,
-            }),
+            Ok(notification) => deliveries.push(StoredDelivery { target, notification }),
             Err(error) => {
                 tracing::error!(id, %error, "a message in the queue cannot be read and is not sent");
             }
         }
     }
-    Ok(Stored {
-        planner,
-        deliveries,
-    })
+    Ok(Stored { planner, deliveries })
 }
 
 #[cfg(test)]
@@ -240,10 +211,7 @@ mod tests {
     use crate::notifier::message::tests_support::sample;
 
     fn added(id: &str) -> Changes {
-        let notification = Arc::new(Notification {
-            id: id.to_owned(),
-            ..sample()
-        });
+        let notification = Arc::new(Notification { id: id.to_owned(), ..sample() });
         Changes {
             planner: Some(format!("{{\"after\": \"{id}\"}}")),
             added: vec![
@@ -262,15 +230,10 @@ mod tests {
         store.write(&added("one")).expect("written");
         store.write(&added("two")).expect("written");
         store.write(&added("two")).expect("written");
-        let delivered = Changes {
-            removed: vec![("one".to_owned(), "mail".to_owned())],
-            ..Changes::default()
-        };
+        let delivered =
+            Changes { removed: vec![("one".to_owned(), "mail".to_owned())], ..Changes::default() };
         store.write(&delivered).expect("written");
-        assert!(matches!(
-            Store::open(dir.path()),
-            Err(StoreError::Locked(_))
-        ));
+        assert!(matches!(Store::open(dir.path()), Err(StoreError::Locked(_))));
         drop(store);
         let (_store, stored) = Store::open(dir.path()).expect("opened");
         assert_eq!(stored.planner.as_deref(), Some("{\"after\": \"two\"}"));
@@ -291,11 +254,6 @@ mod tests {
         store.write(&added("one")).expect("written");
         let kept = std::fs::read_dir(dir.path()).expect("readable").flatten();
         let names: Vec<_> = kept.map(|entry| entry.file_name()).collect();
-        assert!(
-            names
-                .iter()
-                .any(|name| name.to_string_lossy().contains("unusable")),
-            "{names:?}"
-        );
+        assert!(names.iter().any(|name| name.to_string_lossy().contains("unusable")), "{names:?}");
     }
 }

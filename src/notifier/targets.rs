@@ -124,10 +124,9 @@ impl Target {
         let limit = self.timeout + Duration::from_secs(5);
         match tokio::time::timeout(limit, attempt).await {
             Ok(ended) => ended,
-            Err(_) => Err(DeliveryError::unavailable(format!(
-                "no answer within {} s",
-                limit.as_secs()
-            ))),
+            Err(_) => {
+                Err(DeliveryError::unavailable(format!("no answer within {} s", limit.as_secs())))
+            }
         }
     }
 }

@@ -9,9 +9,7 @@ use serde_json::Value;
 use crate::model::echo::echo;
 use crate::notifier::message::Notification;
 
-const NAMES: &[&str] = &[
-    "id", "kind", "severity", "host", "time", "title", "text", "json",
-];
+const NAMES: &[&str] = &["id", "kind", "severity", "host", "time", "title", "text", "json"];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TemplateError {

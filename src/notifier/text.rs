@@ -148,10 +148,7 @@ impl Writer<'_> {
             text.push('\n');
         }
         for item in items.iter().skip(FULL_ITEMS) {
-            line(
-                &mut text,
-                format_args!("{} {}", item.severity.word(), one(item)),
-            );
+            line(&mut text, format_args!("{} {}", item.severity.word(), one(item)));
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
@@ -177,11 +174,7 @@ impl Writer<'_> {
         };
         line(
             text,
-            format_args!(
-                "{}{slot}{gap}{}: {state}",
-                cut(&item.name, MAX_NAME),
-                about.join("  ")
-            ),
+            format_args!("{}{slot}{gap}{}: {state}", cut(&item.name, MAX_NAME), about.join("  ")),
         );
         line(text, format_args!("  host      {}", self.host));
         let mut field = |name: &str, value: &str| {
@@ -201,19 +194,12 @@ impl Writer<'_> {
             field("since", &self.local(since));
         }
         if let Some(acknowledged) = &item.acknowledged {
-            field(
-                "noted by",
-                &format!("{}: {}", acknowledged.by, acknowledged.note),
-            );
+            field("noted by", &format!("{}: {}", acknowledged.by, acknowledged.note));
         }
         if let Some(cleared) = &item.cleared {
             field(
                 "cleared",
-                &format!(
-                    "{}, {}",
-                    self.local(cleared.time),
-                    self.local_times(&cleared.why)
-                ),
+                &format!("{}, {}", self.local(cleared.time), self.local_times(&cleared.why)),
             );
             return;
         }
@@ -234,14 +220,9 @@ impl Writer<'_> {
         }
         let more = item.evidence.len().saturating_sub(MAX_EVIDENCE);
         for evidence in item.evidence.iter().take(MAX_EVIDENCE) {
-            let time = evidence
-                .time
-                .map(|time| format!("{}  ", self.local(time)))
-                .unwrap_or_default();
-            field(
-                "evidence",
-                &format!("{time}{}: {}", evidence.source, evidence.text),
-            );
+            let time =
+                evidence.time.map(|time| format!("{}  ", self.local(time))).unwrap_or_default();
+            field("evidence", &format!("{time}{}: {}", evidence.source, evidence.text));
         }
         if more > 0 {
             field("", &format!("and {more} more: `{}`", item.command));
@@ -265,25 +246,17 @@ impl Writer<'_> {
         let volumes = tally("volume", "volumes", &counts.volumes);
         let mut parts = vec![drives.clone()];
         if !counts.near_end_of_life.is_empty() {
-            parts.push(format!(
-                "{} near the end of life",
-                counts.near_end_of_life.len()
-            ));
+            parts.push(format!("{} near the end of life", counts.near_end_of_life.len()));
         }
         let mut text = String::new();
         line(&mut text, format_args!("Drives: {drives}"));
         line(&mut text, format_args!("Volumes: {volumes}"));
         let mut remarks = String::new();
-        let lists = [
-            ("Near the end of life", &counts.near_end_of_life),
-            ("Not read", &counts.unread),
-        ];
+        let lists =
+            [("Near the end of life", &counts.near_end_of_life), ("Not read", &counts.unread)];
         for (title, names) in lists {
             for name in names {
-                line(
-                    &mut remarks,
-                    format_args!("{title}: {}", cut(name, MAX_LINE)),
-                );
+                line(&mut remarks, format_args!("{title}: {}", cut(name, MAX_LINE)));
             }
         }
         let level = counts.drives.level().max(counts.volumes.level());
@@ -292,18 +265,11 @@ impl Writer<'_> {
             true => level,
             false => level.max(Level::Unknown),
         };
-        DigestText {
-            level,
-            summary: parts.join("; "),
-            text,
-            remarks,
-        }
+        DigestText { level, summary: parts.join("; "), text, remarks }
     }
 
     pub(crate) fn local(&self, time: Timestamp) -> String {
-        time.to_zoned(self.zone.clone())
-            .strftime("%Y-%m-%d %H:%M:%S")
-            .to_string()
+        time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
     }
 
     /// The daemon writes times as `2026-03-01T12:00:00Z`.
@@ -373,15 +339,9 @@ mod tests {
             let title = title(Kind::Changes, "node7", Level::Bad, &items);
             assert!(title.contains("sda (slot 03): "), "{title}");
             let zone = TimeZone::UTC;
-            let writer = Writer {
-                zone: &zone,
-                host: "node7",
-            };
+            let writer = Writer { zone: &zone, host: "node7" };
             let text = writer.items(&items);
-            assert!(
-                text.contains("  slot 03  ") && !text.contains("lot Slot"),
-                "{text}"
-            );
+            assert!(text.contains("  slot 03  ") && !text.contains("lot Slot"), "{text}");
         }
     }
 }

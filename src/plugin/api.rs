@@ -195,10 +195,7 @@ impl Api {
                 None => return Ok(()),
             }
         }
-        Err(failed(
-            what,
-            format!("the list has more than {MAX_PAGES} pages"),
-        ))
+        Err(failed(what, format!("the list has more than {MAX_PAGES} pages")))
     }
 
     /// One object; None if there is none.
@@ -264,9 +261,7 @@ impl Api {
             "spec": {"resourceAttributes": {"namespace": namespace, "name": pod, "verb": "create", "resource": "pods", "subresource": "exec"}},
         });
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let answer = self
-            .review("asking for the permission", path, &review)
-            .await?;
+        let answer = self.review("asking for the permission", path, &review).await?;
         Ok(answer["status"]["allowed"] == true)
     }
 
@@ -291,19 +286,14 @@ enum CallError {
 }
 
 fn failed(what: &str, why: String) -> ApiError {
-    ApiError {
-        what: what.to_owned(),
-        kind: Kind::Failed,
-        why,
-    }
+    ApiError { what: what.to_owned(), kind: Kind::Failed, why }
 }
 
 fn error(what: &str, error: CallError) -> ApiError {
     let (kind, why) = match error {
-        CallError::TimedOut(limit) => (
-            Kind::Failed,
-            format!("no answer within {} s", limit.as_secs_f32()),
-        ),
+        CallError::TimedOut(limit) => {
+            (Kind::Failed, format!("no answer within {} s", limit.as_secs_f32()))
+        }
         CallError::Kube(kube::Error::Api(status)) => match status.code {
             401 => (
                 Kind::Forbidden,
@@ -313,18 +303,11 @@ fn error(what: &str, error: CallError) -> ApiError {
             404 => (Kind::NotFound, format!("404 {}", status.message)),
             409 => (Kind::Conflict, format!("409 {}", status.message)),
             422 => (Kind::Refused, format!("422 {}", status.message)),
-            code => (
-                Kind::Failed,
-                format!("{code} {}: {}", status.reason, status.message),
-            ),
+            code => (Kind::Failed, format!("{code} {}: {}", status.reason, status.message)),
         },
         CallError::Kube(error) => (Kind::Failed, with_causes(&error)),
     };
-    ApiError {
-        what: what.to_owned(),
-        kind,
-        why,
-    }
+    ApiError { what: what.to_owned(), kind, why }
 }
 
 /// The names of the kubeconfig's contexts, for completions; none without one.
@@ -361,11 +344,7 @@ async fn config(connection: &Connection) -> Result<(Config, String), ConnectErro
         Err(error) => return Err(ConnectError::Kubeconfig(Box::new(error))),
     };
     if let Some(name) = &connection.context {
-        let names: Vec<&str> = kubeconfig
-            .contexts
-            .iter()
-            .map(|it| it.name.as_str())
-            .collect();
+        let names: Vec<&str> = kubeconfig.contexts.iter().map(|it| it.name.as_str()).collect();
         if !names.contains(&name.as_str()) {
             return Err(ConnectError::NoContext {
                 name: crate::model::echo::echo(name),
@@ -374,13 +353,8 @@ async fn config(connection: &Connection) -> Result<(Config, String), ConnectErro
         }
     }
     let context = connection.context.clone();
-    let name = context
-        .clone()
-        .or_else(|| kubeconfig.current_context.clone());
-    let options = KubeConfigOptions {
-        context,
-        ..KubeConfigOptions::default()
-    };
+    let name = context.clone().or_else(|| kubeconfig.current_context.clone());
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let config = config.map_err(|error| ConnectError::Kubeconfig(Box::new(error)))?;
     Ok((config, name.unwrap_or_default()))

@@ -111,14 +111,9 @@ fn fitting(before: &[String], last: &str) -> Fitting {
         let all = root
             .get_arguments()
             .filter(|arg| command.get_name() == root.get_name() || arg.is_global_set());
-        let all = all.chain(
-            command
-                .get_arguments()
-                .filter(|_| command.get_name() != root.get_name()),
-        );
-        let longs = all
-            .filter(|arg| !arg.is_hide_set())
-            .filter_map(clap::Arg::get_long);
+        let all =
+            all.chain(command.get_arguments().filter(|_| command.get_name() != root.get_name()));
+        let longs = all.filter(|arg| !arg.is_hide_set()).filter_map(clap::Arg::get_long);
         return Fitting {
             words: longs.map(|long| format!("--{long}")).collect(),
             ..Fitting::default()
@@ -151,11 +146,7 @@ fn value(arg: &clap::Arg) -> Fitting {
         "policy" => Some(Live::Policies),
         _ => None,
     };
-    Fitting {
-        live,
-        files: arg.get_id() == "kubeconfig",
-        ..Fitting::default()
-    }
+    Fitting { live, files: arg.get_id() == "kubeconfig", ..Fitting::default() }
 }
 
 /// The connection that the line names so far.
@@ -171,10 +162,7 @@ fn connection(before: &[String]) -> Connection {
     }
     let options = Options::try_parse_from(words);
     let options = options.unwrap_or_else(|_| Options::parse_from(["kubectl-diskvitals"]));
-    Connection {
-        request_timeout: TIMEOUT,
-        ..options.connection
-    }
+    Connection { request_timeout: TIMEOUT, ..options.connection }
 }
 
 async fn names(live: Live, before: &[String]) -> Vec<String> {
@@ -188,10 +176,7 @@ async fn names(live: Live, before: &[String]) -> Vec<String> {
     let all = Select::default();
     if live == Live::Nodes {
         let nodes = api.list::<Value>("listing nodes", STORAGES, all).await;
-        let nodes = nodes
-            .unwrap_or_default()
-            .into_iter()
-            .map(StorageRecord::from);
+        let nodes = nodes.unwrap_or_default().into_iter().map(StorageRecord::from);
         return nodes.map(|node| node.name).collect();
     }
     if live == Live::Policies {
@@ -209,15 +194,9 @@ async fn names(live: Live, before: &[String]) -> Vec<String> {
         api.list::<PersistentVolumeClaim>("listing claims", &claims, all),
         api.list::<Pod>("listing pods", &pods, all),
     );
-    let claims = claims
-        .unwrap_or_default()
-        .into_iter()
-        .map(ClaimRecord::from);
+    let claims = claims.unwrap_or_default().into_iter().map(ClaimRecord::from);
     let pods = pods.unwrap_or_default().into_iter().map(PodRecord::from);
-    claims
-        .map(|it| it.name)
-        .chain(pods.map(|it| it.name))
-        .collect()
+    claims.map(|it| it.name).chain(pods.map(|it| it.name)).collect()
 }
 
 #[cfg(test)]
@@ -236,10 +215,7 @@ mod tests {
         assert!(!fit("").words.contains(&"__complete".to_owned()));
         let options = fit("drives --").words;
         for option in ["--model", "--node", "--namespace", "--output"] {
-            assert!(
-                options.contains(&option.to_owned()),
-                "{option}: {options:?}"
-            );
+            assert!(options.contains(&option.to_owned()), "{option}: {options:?}");
         }
         assert!(!options.contains(&"--exit-code".to_owned()), "{options:?}");
         assert_eq!(fit("-o ").words, ["table", "wide", "json"]);

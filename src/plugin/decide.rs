@@ -116,9 +116,7 @@ pub(crate) async fn decide(
         match row.valid_until {
             Some(until) => format!(
                 "{what}; valid until {}",
-                until
-                    .to_zoned(out.screen.zone.clone())
-                    .strftime("%Y-%m-%d %H:%M:%S")
+                until.to_zoned(out.screen.zone.clone()).strftime("%Y-%m-%d %H:%M:%S")
             ),
             None => what,
         }
@@ -217,9 +215,7 @@ fn check_policy(name: &str, policy: Read<Option<PolicyRow>>) -> Result<Option<Ga
         Ok(Some(row)) => row,
     };
     if row.suspended {
-        return Err(format!(
-            "its policy {name} is suspended: an approval would approve nothing"
-        ));
+        return Err(format!("its policy {name} is suspended: an approval would approve nothing"));
     }
     match &row.breaker {
         None => Ok(None),
@@ -270,9 +266,7 @@ pub(crate) async fn reset_breaker(
         });
         let what = format!("policy {}: to reset its breaker", row.name);
         let dry_run = args.consent.dry_run;
-        let patched = api
-            .patch(&what, POLICIES, &row.name, &change, dry_run)
-            .await;
+        let patched = api.patch(&what, POLICIES, &row.name, &change, dry_run).await;
         let patched = patched.map_err(|error| match error.kind {
             Kind::Conflict => Error::Target(format!(
                 "policy {} changed while you read it; its breaker was not reset: try again",
@@ -284,10 +278,7 @@ pub(crate) async fn reset_breaker(
     }
     let list = ResetList { items: reset };
     announce(options, args.consent.dry_run, &list, out, || {
-        format!(
-            "reset the breaker of {}; the controller closes it",
-            names.join(", ")
-        )
+        format!("reset the breaker of {}; the controller closes it", names.join(", "))
     })
 }
 
@@ -383,10 +374,9 @@ fn announce<T: Serialize>(
         complain("dry run: the API server would accept it; nothing was changed");
     }
     out.show(answer, || match dry_run {
-        true => format!(
-            "{} (dry run: the API server would accept it; nothing was changed)\n",
-            text()
-        ),
+        true => {
+            format!("{} (dry run: the API server would accept it; nothing was changed)\n", text())
+        }
         false => format!("{}\n", text()),
     })
 }

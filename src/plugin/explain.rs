@@ -48,9 +48,7 @@ pub(crate) async fn run(
             )));
         }
         several => {
-            let names = several
-                .iter()
-                .map(|it| format!("{}/{}", it.namespace, it.name));
+            let names = several.iter().map(|it| format!("{}/{}", it.namespace, it.name));
             return Err(Error::Target(format!(
                 "several pods on node {} look like the daemon: {}; give --daemon-namespace",
                 place.node,
@@ -59,14 +57,8 @@ pub(crate) async fn run(
         }
     };
     let words = words(options, &pod.namespace, &pod.name, &place.name);
-    let command = format!(
-        "kubectl {}",
-        words
-            .iter()
-            .map(|it| quoted(it))
-            .collect::<Vec<_>>()
-            .join(" ")
-    );
+    let command =
+        format!("kubectl {}", words.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" "));
     if !api.may_exec(&pod.namespace, &pod.name).await? {
         complain(&format!(
             "you may not `create pods/exec` in namespace {}: the daemon's pod is privileged. Somebody who may runs: {command}",
@@ -75,9 +67,7 @@ pub(crate) async fn run(
         return Ok(ExitCode::from(1));
     }
     let Some(program) = kubectl() else {
-        complain(&format!(
-            "kubectl is not in PATH; the command is: {command}"
-        ));
+        complain(&format!("kubectl is not in PATH; the command is: {command}"));
         return Ok(ExitCode::from(1));
     };
     let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
@@ -98,20 +88,15 @@ async fn place(api: &Api, options: &Options, args: &ExplainArgs) -> Result<Place
             Ok(Some(Found::Volume(volume))) => volume.name,
             _ => args.name.clone(),
         };
-        return Ok(Place {
-            node: node.clone(),
-            name,
-        });
+        return Ok(Place { node: node.clone(), name });
     }
     match found? {
-        Some(Found::Pod(pod)) if pod.node.is_empty() => Err(Error::Target(format!(
-            "pod {}/{} is on no node yet",
-            pod.namespace, pod.name
-        ))),
-        Some(Found::Pod(pod)) => Ok(Place {
-            node: pod.node,
-            name: format!("{}/{}", pod.namespace, pod.name),
-        }),
+        Some(Found::Pod(pod)) if pod.node.is_empty() => {
+            Err(Error::Target(format!("pod {}/{} is on no node yet", pod.namespace, pod.name)))
+        }
+        Some(Found::Pod(pod)) => {
+            Ok(Place { node: pod.node, name: format!("{}/{}", pod.namespace, pod.name) })
+        }
         Some(Found::Claim(claim)) if claim.volume.is_empty() => Err(Error::Target(format!(
             "claim {}/{} is not bound to a volume",
             claim.namespace, claim.name
@@ -140,10 +125,7 @@ async fn of_volume(api: &Api, options: &Options, name: &str) -> Result<Place, Er
         .filter(|pod| !pod.node.is_empty() && !pod.has_ended)
         .filter(|pod| claim.is_some_and(|claim| pod.claims.contains(&claim.name)));
     match users.next() {
-        Some(pod) => Ok(Place {
-            node: pod.node.clone(),
-            name,
-        }),
+        Some(pod) => Ok(Place { node: pod.node.clone(), name }),
         None => Err(Error::Target(format!(
             "volume {name} is pinned to no node that is known, and no pod uses it: give --node"
         ))),
@@ -170,10 +152,7 @@ async fn of_drive(api: &Api, options: &Options, text: &str) -> Result<Place, Err
         .map(|node| node.name)
         .collect();
     match having.as_slice() {
-        [node] => Ok(Place {
-            node: (*node).to_owned(),
-            name: text.to_owned(),
-        }),
+        [node] => Ok(Place { node: (*node).to_owned(), name: text.to_owned() }),
         [] => Err(Error::Target(format!(
             "nothing is called `{}`: no pod, claim or volume (namespace {}; -n chooses another), and no drive by its id or, if it is not good, its serial number; names that only a node knows need --node",
             echo(text),
@@ -242,11 +221,8 @@ mod tests {
         let options =
             Options::parse_from(["kubectl-diskvitals", "--context", "eu prod", "--no-color"]);
         let words = words(&options, "storage", "dv-daemon-1", "--socket=/x");
-        let command: Vec<String> = words
-            .iter()
-            .filter(|it| *it != "-it")
-            .map(|it| quoted(it))
-            .collect();
+        let command: Vec<String> =
+            words.iter().filter(|it| *it != "-it").map(|it| quoted(it)).collect();
         assert_eq!(
             command.join(" "),
             "'--context=eu prod' exec --namespace storage dv-daemon-1 --container diskvitalsd -- diskvitals --no-color explain -- --socket=/x"

@@ -75,18 +75,10 @@ pub(crate) async fn base(
 ) -> (Base, Result<(), ApiError>) {
     let of_node = node.map(|node| format!("metadata.name={node}"));
     let on_node = node.map(|node| format!("spec.nodeName={node}"));
-    let storages = Select {
-        labels: None,
-        fields: of_node.as_deref(),
-    };
-    let nodes = Select {
-        labels: selector,
-        fields: of_node.as_deref(),
-    };
-    let pods = Select {
-        labels: Some("app.kubernetes.io/component=report"),
-        fields: on_node.as_deref(),
-    };
+    let storages = Select { labels: None, fields: of_node.as_deref() };
+    let nodes = Select { labels: selector, fields: of_node.as_deref() };
+    let pods =
+        Select { labels: Some("app.kubernetes.io/component=report"), fields: on_node.as_deref() };
     let is_reporter = |pod: &PodRecord| {
         let mut containers = pod.containers.iter();
         containers.any(|it| it.command.ends_with("diskvitals-csi"))
@@ -118,9 +110,7 @@ pub(crate) async fn base(
 /// What the nodes' volumes name; of one namespace, or of all.
 pub(crate) async fn named(api: &Api, nodes: &[NodeView<'_>], namespace: Option<&str>) -> Named {
     let entries = nodes.iter().filter_map(|node| node.status);
-    let entries = entries
-        .flat_map(|it| &it.volumes)
-        .filter(|it| is_claimable(it));
+    let entries = entries.flat_map(|it| &it.volumes).filter(|it| is_claimable(it));
     let (mut names, mut handles) = (BTreeSet::new(), BTreeSet::new());
     for entry in entries {
         match entry.persistent_volume.as_str() {
@@ -144,11 +134,7 @@ pub(crate) async fn named(api: &Api, nodes: &[NodeView<'_>], namespace: Option<&
             (namespace, pods)
         })
     );
-    Named {
-        volumes,
-        claims,
-        pods: pods.into_iter().collect(),
-    }
+    Named { volumes, claims, pods: pods.into_iter().collect() }
 }
 
 async fn pods_with_claims(api: &Api, namespace: &str) -> Read<Vec<PodRecord>> {
@@ -176,23 +162,17 @@ async fn volumes(
     };
     let what = "listing PersistentVolumes";
     let all = records::<PersistentVolume, _>(api, what, VOLUMES, Select::default(), is_wanted);
-    Ok(why(all.await)?
-        .into_iter()
-        .map(|it| (it.name.clone(), it))
-        .collect())
+    Ok(why(all.await)?.into_iter().map(|it| (it.name.clone(), it)).collect())
 }
 
 type Claims = BTreeMap<(String, String), Read<Option<ClaimRecord>>>;
 
 async fn claims(api: &Api, references: &BTreeSet<(String, String)>) -> Claims {
     if references.len() <= MAX_GETS {
-        let all = each(
-            references.iter().cloned().collect(),
-            |(namespace, name)| async move {
-                let found = claim(api, &namespace, &name).await;
-                ((namespace, name), found)
-            },
-        );
+        let all = each(references.iter().cloned().collect(), |(namespace, name)| async move {
+            let found = claim(api, &namespace, &name).await;
+            ((namespace, name), found)
+        });
         return all.await.into_iter().collect();
     }
     let path = "/api/v1/persistentvolumeclaims";
@@ -207,19 +187,12 @@ async fn claims(api: &Api, references: &BTreeSet<(String, String)>) -> Claims {
     );
     match why(all.await) {
         Ok(all) => {
-            let mut found: BTreeMap<_, _> = all
-                .into_iter()
-                .map(|it| ((it.namespace.clone(), it.name.clone()), it))
-                .collect();
-            let pairs = references
-                .iter()
-                .map(|key| (key.clone(), Ok(found.remove(key))));
+            let mut found: BTreeMap<_, _> =
+                all.into_iter().map(|it| ((it.namespace.clone(), it.name.clone()), it)).collect();
+            let pairs = references.iter().map(|key| (key.clone(), Ok(found.remove(key))));
             pairs.collect()
         }
-        Err(why) => references
-            .iter()
-            .map(|key| (key.clone(), Err(why.clone())))
-            .collect(),
+        Err(why) => references.iter().map(|key| (key.clone(), Err(why.clone()))).collect(),
     }
 }
 
@@ -264,10 +237,7 @@ pub(crate) async fn subject(
         Ok(Some(claim)) => Some(claim.namespace.clone()),
         _ => None,
     };
-    let driver = record
-        .as_ref()
-        .map(|it| it.driver.clone())
-        .unwrap_or_default();
+    let driver = record.as_ref().map(|it| it.driver.clone()).unwrap_or_default();
     let is_of_it = |it: &AttachmentRecord| it.volume == volume_name;
     let what = "listing volumeattachments";
     let (attachments, needs_attach, pods) = tokio::join!(
@@ -356,10 +326,7 @@ pub(crate) async fn terminating(api: &Api, nodes: &[NodeView<'_>]) -> Read<Vec<P
     }
     let read = each(names, async |node| {
         let fields = format!("spec.nodeName={node}");
-        let select = Select {
-            labels: None,
-            fields: Some(&fields),
-        };
+        let select = Select { labels: None, fields: Some(&fields) };
         let what = "listing the pods of a node";
         why(records::<Pod, _>(api, what, PODS, select, is_deleted).await)
     });
@@ -393,10 +360,8 @@ pub(crate) fn refusal(error: &ApiError) -> String {
 /// nodes anyway can start such a pod: a tenant cannot lure somebody's exec into his own.
 pub(crate) async fn daemons(api: &Api, node: &str) -> Result<Vec<PodRecord>, ApiError> {
     let fields = format!("spec.nodeName={node}");
-    let select = Select {
-        labels: Some("app.kubernetes.io/component=daemon"),
-        fields: Some(&fields),
-    };
+    let select =
+        Select { labels: Some("app.kubernetes.io/component=daemon"), fields: Some(&fields) };
     let is_daemon = |pod: &PodRecord| {
         let mut containers = pod.containers.iter();
         !pod.has_ended && containers.any(|it| it.name == DAEMON_CONTAINER && it.is_privileged)

@@ -33,11 +33,7 @@ impl From<serde_json::Value> for StorageRecord {
             Ok(status) => (status, None),
             Err(error) => (None, Some(error.to_string())),
         };
-        StorageRecord {
-            name,
-            status,
-            broken,
-        }
+        StorageRecord { name, status, broken }
     }
 }
 
@@ -62,19 +58,13 @@ pub(crate) struct NodeRecord {
 impl From<Node> for NodeRecord {
     fn from(node: Node) -> NodeRecord {
         let conditions = node.status.and_then(|status| status.conditions);
-        let ready = conditions
-            .into_iter()
-            .flatten()
-            .find(|condition| condition.type_ == "Ready");
+        let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
         NodeRecord {
             name: node.metadata.name.unwrap_or_default(),
             uid: node.metadata.uid.unwrap_or_default(),
             labels: node.metadata.labels.unwrap_or_default(),
             ready: match ready {
-                None => Ready {
-                    word: "missing".to_owned(),
-                    ..Ready::default()
-                },
+                None => Ready { word: "missing".to_owned(), ..Ready::default() },
                 Some(condition) => Ready {
                     is_true: condition.status == "True",
                     word: condition.status,
@@ -116,10 +106,7 @@ impl From<Pod> for PodRecord {
         let claims = spec.volumes.into_iter().flatten().filter_map(|volume| {
             // The claim of a generic ephemeral volume is named after pod and volume.
             let ephemeral = volume.ephemeral.map(|_| format!("{name}-{}", volume.name));
-            volume
-                .persistent_volume_claim
-                .map(|claim| claim.claim_name)
-                .or(ephemeral)
+            volume.persistent_volume_claim.map(|claim| claim.claim_name).or(ephemeral)
         });
         let claims = claims.collect();
         // The first container that waits says more than the pod's condition: CrashLoopBackOff.
@@ -128,23 +115,15 @@ impl From<Pod> for PodRecord {
             .iter()
             .flatten()
             .find_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.clone());
-        let ready = status
-            .conditions
-            .into_iter()
-            .flatten()
-            .find(|condition| condition.type_ == "Ready");
+        let ready =
+            status.conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
         let phase = status.phase.unwrap_or_default();
         let containers = spec.containers.into_iter().map(|it| ContainerRecord {
             is_privileged: it
                 .security_context
                 .and_then(|context| context.privileged)
                 .unwrap_or(false),
-            command: it
-                .command
-                .unwrap_or_default()
-                .into_iter()
-                .next()
-                .unwrap_or_default(),
+            command: it.command.unwrap_or_default().into_iter().next().unwrap_or_default(),
             name: it.name,
         });
         PodRecord {
@@ -156,9 +135,7 @@ impl From<Pod> for PodRecord {
             ready: Ready {
                 is_true: ready.as_ref().is_some_and(|it| it.status == "True"),
                 word: phase,
-                reason: waiting
-                    .or_else(|| ready.as_ref()?.reason.clone())
-                    .unwrap_or_default(),
+                reason: waiting.or_else(|| ready.as_ref()?.reason.clone()).unwrap_or_default(),
                 since: ready.and_then(|it| it.last_transition_time).map(|it| it.0),
             },
             claims,
@@ -267,10 +244,7 @@ impl From<PersistentVolumeClaim> for ClaimRecord {
             namespace: claim.metadata.namespace.unwrap_or_default(),
             name: claim.metadata.name.unwrap_or_default(),
             uid: claim.metadata.uid.unwrap_or_default(),
-            volume: claim
-                .spec
-                .and_then(|spec| spec.volume_name)
-                .unwrap_or_default(),
+            volume: claim.spec.and_then(|spec| spec.volume_name).unwrap_or_default(),
             deleting: claim.metadata.deletion_timestamp.map(|time| time.0),
         }
     }
@@ -291,11 +265,7 @@ impl From<VolumeAttachment> for AttachmentRecord {
         AttachmentRecord {
             name: attachment.metadata.name.unwrap_or_default(),
             node: attachment.spec.node_name,
-            volume: attachment
-                .spec
-                .source
-                .persistent_volume_name
-                .unwrap_or_default(),
+            volume: attachment.spec.source.persistent_volume_name.unwrap_or_default(),
             is_attached: attachment.status.is_some_and(|status| status.attached),
             created: attachment.metadata.creation_timestamp.map(|time| time.0),
             deleting: attachment.metadata.deletion_timestamp.map(|time| time.0),

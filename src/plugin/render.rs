@@ -37,10 +37,7 @@ fn status(status: VolumeStatus, health: Health) -> (String, Tone) {
 
 /// `just now`, `3 min ago`, a local time; `-` without one.
 pub(crate) fn ago(time: Option<Timestamp>, screen: &Screen) -> String {
-    let wire = time.map(|time| prost_types::Timestamp {
-        seconds: time.as_second(),
-        nanos: 0,
-    });
+    let wire = time.map(|time| prost_types::Timestamp { seconds: time.as_second(), nanos: 0 });
     match wire {
         None => "-".to_owned(),
         Some(wire) => screen.ago(Some(&wire)),
@@ -55,9 +52,8 @@ pub(crate) fn shown(
     wide: bool,
     screen: &Screen,
 ) -> String {
-    let keep: Vec<usize> = (0..columns.len())
-        .filter(|at| wide || !only_wide.contains(&columns[*at].title))
-        .collect();
+    let keep: Vec<usize> =
+        (0..columns.len()).filter(|at| wide || !only_wide.contains(&columns[*at].title)).collect();
     let columns: Vec<Column> = keep
         .iter()
         .map(|at| {
@@ -72,14 +68,9 @@ pub(crate) fn shown(
         .collect();
     let rows = rows.into_iter().map(|row| {
         let mut row: Vec<_> = row.into_iter().map(Some).collect();
-        keep.iter()
-            .filter_map(|at| row[*at].take())
-            .collect::<Cells>()
+        keep.iter().filter_map(|at| row[*at].take()).collect::<Cells>()
     });
-    let unlimited = Screen {
-        width: None,
-        ..screen.clone()
-    };
+    let unlimited = Screen { width: None, ..screen.clone() };
     table(&columns, rows, if wide { &unlimited } else { screen })
 }
 
@@ -176,13 +167,7 @@ pub(crate) fn claims(rows: &[ClaimRow], wide: bool, screen: &Screen) -> String {
             plain(screen.local_times(&row.message)),
         ]
     });
-    shown(
-        &CLAIMS,
-        cells.collect(),
-        &["VOLUME", "MESSAGE"],
-        wide,
-        screen,
-    )
+    shown(&CLAIMS, cells.collect(), &["VOLUME", "MESSAGE"], wide, screen)
 }
 
 const STALE: [Column; 7] = [
@@ -255,21 +240,12 @@ pub(crate) fn attachments(view: &VolumeView, wide: bool, screen: &Screen) -> Str
         ("volume", view.volume.clone()),
         ("claim", view.claim.clone()),
         ("driver", view.driver.clone()),
-        (
-            "handle",
-            if wide {
-                view.handle.clone()
-            } else {
-                String::new()
-            },
-        ),
+        ("handle", if wide { view.handle.clone() } else { String::new() }),
         ("access", view.access_modes.join(", ")),
     ];
     head.extend(view.fences.iter().map(|(who, text)| (*who, text.clone())));
-    let head: Vec<(&str, String)> = head
-        .into_iter()
-        .map(|(label, text)| (label, escape_control(&text)))
-        .collect();
+    let head: Vec<(&str, String)> =
+        head.into_iter().map(|(label, text)| (label, escape_control(&text))).collect();
     let mut text = crate::cli::render::label_value_lines(&head);
     let cells = view.attachments.iter().map(|row| {
         let (word, tone) = match row.state {

@@ -33,11 +33,7 @@ pub(crate) fn parse(text: &str) -> Name {
         Some((namespace, name)) => (Some(namespace.to_owned()), name),
         None => (None, rest),
     };
-    Name {
-        kind,
-        namespace,
-        name: name.to_owned(),
-    }
+    Name { kind, namespace, name: name.to_owned() }
 }
 
 /// As kubectl calls the kinds.
@@ -145,10 +141,7 @@ async fn of_pod(api: &Api, pod: &PodRecord) -> Result<Vec<(String, Option<ClaimR
         }
     }
     match volumes.is_empty() {
-        true => Err(Error::Target(format!(
-            "pod {}/{} uses no claim",
-            pod.namespace, pod.name
-        ))),
+        true => Err(Error::Target(format!("pod {}/{} uses no claim", pod.namespace, pod.name))),
         false => Ok(volumes),
     }
 }

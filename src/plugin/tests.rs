@@ -115,20 +115,13 @@ fn pod(name: &str, node: &str) -> PodRecord {
 fn named() -> Named {
     Named {
         volumes: Ok([("pv-1".to_owned(), volume(json!({})))].into()),
-        claims: [(
-            ("shop".to_owned(), "data".to_owned()),
-            Ok(Some(claim("claim-1"))),
-        )]
-        .into(),
+        claims: [(("shop".to_owned(), "data".to_owned()), Ok(Some(claim("claim-1"))))].into(),
         pods: [("shop".to_owned(), Ok(vec![pod("db-0", "node-1")]))].into(),
     }
 }
 
 fn overview(base: &Base, named: &Named) -> Overview {
-    let nothing = Remediation {
-        actions: Ok(Vec::new()),
-        policies: Ok(Vec::new()),
-    };
+    let nothing = Remediation { actions: Ok(Vec::new()), policies: Ok(Vec::new()) };
     overview_with(base, named, &nothing)
 }
 
@@ -142,25 +135,14 @@ fn overview_of_pods(
     remediation: &Remediation,
     ending: Read<Vec<PodRecord>>,
 ) -> Overview {
-    summarize(
-        "lab",
-        "https://192.0.2.1:6443",
-        base,
-        &nodes(base),
-        named,
-        remediation,
-        &ending,
-    )
+    summarize("lab", "https://192.0.2.1:6443", base, &nodes(base), named, remediation, &ending)
 }
 
 fn shown(base: &Base, named: &Named) -> String {
     render::overview::screen(
         &overview(base, named),
         false,
-        &Screen {
-            width: Some(120),
-            ..screen(None)
-        },
+        &Screen { width: Some(120), ..screen(None) },
     )
 }
 
@@ -183,11 +165,7 @@ fn the_screen_has_the_dying_drive_the_silent_node_and_the_stale_mount() {
     ];
     let base = base(
         storages,
-        vec![
-            node("node-1", "True"),
-            node("node-2", "Unknown"),
-            node("node-3", "True"),
-        ],
+        vec![node("node-1", "True"), node("node-2", "Unknown"), node("node-3", "True")],
     );
     insta::assert_snapshot!(shown(&base, &named()));
     assert_eq!(overview(&base, &named()).verdict(), Verdict::Critical);
@@ -195,10 +173,7 @@ fn the_screen_has_the_dying_drive_the_silent_node_and_the_stale_mount() {
 
 #[test]
 fn a_cluster_of_good_nodes_is_good_and_nothing_else_is_said() {
-    let base = base(
-        vec![report("node-3", json!({}))],
-        vec![node("node-3", "True")],
-    );
+    let base = base(vec![report("node-3", json!({}))], vec![node("node-3", "True")]);
     insta::assert_snapshot!(shown(&base, &named()), @"
     lab  https://192.0.2.1:6443
     GOOD  1 node: 1 good
@@ -230,14 +205,8 @@ fn nothing_good_is_believed_that_is_not_proven() {
             report("n", json!({"nodeUID": ""})),
             "the report names no uid of a Node: it may be of another node",
         ),
-        (
-            report("n", json!({"reportedAt": null})),
-            "the report has no time",
-        ),
-        (
-            report("n", json!({"reportedAt": "2026-03-01T11:00:00Z"})),
-            "no reporter's pod is on it",
-        ),
+        (report("n", json!({"reportedAt": null})), "the report has no time"),
+        (report("n", json!({"reportedAt": "2026-03-01T11:00:00Z"})), "no reporter's pod is on it"),
         (
             report("n", json!({"reportedAt": "2026-03-01T14:00:00Z"})),
             "the report's time is 2 h ahead of the API server's: a clock is wrong, and whether the report is new is not known",
@@ -270,18 +239,12 @@ fn nothing_good_is_believed_that_is_not_proven() {
         health == Health::Unknown && why.starts_with("this version cannot read its report"),
         "{why}"
     );
-    assert_eq!(
-        judged(report("n", json!({})), ready()),
-        (Health::Good, String::new())
-    );
+    assert_eq!(judged(report("n", json!({})), ready()), (Health::Good, String::new()));
 }
 
 #[test]
 fn a_bad_health_stays_bad_when_the_node_falls_silent() {
-    let storage = report(
-        "n",
-        json!({"health": "Bad", "reportedAt": "2026-03-01T10:00:00Z"}),
-    );
+    let storage = report("n", json!({"health": "Bad", "reportedAt": "2026-03-01T10:00:00Z"}));
     assert_eq!(judged(storage, node("n", "True")).0, Health::Bad);
 }
 
@@ -290,15 +253,9 @@ fn a_node_that_is_not_ready_counts_as_silent_unless_it_reported_since() {
     let old = report("n", json!({"reportedAt": "2026-03-01T10:59:00Z"}));
     assert_eq!(
         judged(old, node("n", "False")),
-        (
-            Health::Unknown,
-            "the Node is not Ready (NodeStatusUnknown)".to_owned()
-        )
+        (Health::Unknown, "the Node is not Ready (NodeStatusUnknown)".to_owned())
     );
-    assert_eq!(
-        judged(report("n", json!({})), node("n", "False")).0,
-        Health::Good
-    );
+    assert_eq!(judged(report("n", json!({})), node("n", "False")).0, Health::Good);
 }
 
 #[test]
@@ -315,10 +272,9 @@ fn a_reporter_that_is_away_for_ten_minutes_makes_its_node_silent() {
         },
         ..PodRecord::default()
     };
-    for (since, health) in [
-        ("2026-03-01T11:49:59Z", Health::Good),
-        ("2026-03-01T11:55:00Z", Health::Good),
-    ] {
+    for (since, health) in
+        [("2026-03-01T11:49:59Z", Health::Good), ("2026-03-01T11:55:00Z", Health::Good)]
+    {
         let mut base = base(vec![report("n", json!({}))], vec![node("n", "True")]);
         base.reporters = Ok(vec![reporter(since)]);
         assert_eq!(nodes(&base)[0].health, health, "{since}");
@@ -357,10 +313,7 @@ fn a_report_of_a_deleted_node_is_kept_apart() {
 fn drives_that_are_put_aside_are_not_to_be_replaced() {
     let mut acknowledged = bad_drive();
     acknowledged["acknowledged"] = json!(true);
-    let base = base(
-        vec![report("n", json!({"drives": [acknowledged]}))],
-        vec![node("n", "True")],
-    );
+    let base = base(vec![report("n", json!({"drives": [acknowledged]}))], vec![node("n", "True")]);
     let view = overview(&base, &named());
     assert!(view.drives_to_replace.is_empty() && view.other_drives == 1);
     assert_eq!(view.verdict(), Verdict::Good);
@@ -374,10 +327,8 @@ fn what_a_cut_list_does_not_name_is_unknown() {
             json!({"drives": [bad_drive()], "health": "Bad", "truncated": {"drives": is_cut, "volumes": is_cut, "stale": is_cut}}),
         );
         let base = base(vec![storage], vec![node("n", "True")]);
-        let healths: Vec<Health> = drives::drives(&nodes(&base), true)
-            .iter()
-            .map(|row| row.health)
-            .collect();
+        let healths: Vec<Health> =
+            drives::drives(&nodes(&base), true).iter().map(|row| row.health).collect();
         (healths, overview(&base, &named()).gaps.len())
     };
     assert_eq!(cut(false), (vec![Health::Bad, Health::Good], 0));
@@ -390,10 +341,7 @@ fn models_count_drives_and_bad_ones() {
     let base = base(
         vec![
             report("a", json!({"drives": [bad_drive()], "health": "Bad"})),
-            report(
-                "b",
-                json!({"models": two, "drives": [bad_drive()], "health": "Bad"}),
-            ),
+            report("b", json!({"models": two, "drives": [bad_drive()], "health": "Bad"})),
         ],
         vec![node("a", "True"), node("b", "True")],
     );
@@ -407,10 +355,7 @@ fn models_count_drives_and_bad_ones() {
 
 fn claim_row(named: &Named, volume: Value) -> claims::ClaimRow {
     let base = base(
-        vec![report(
-            "node-1",
-            json!({"volumes": [volume], "health": "Bad"}),
-        )],
+        vec![report("node-1", json!({"volumes": [volume], "health": "Bad"}))],
         vec![node("node-1", "True"), node("node-2", "True")],
     );
     claims::claims(&base, &nodes(&base), named).remove(0)
@@ -435,10 +380,7 @@ fn a_claim_has_its_pods_and_doubtful_ones_say_why() {
     };
     assert_eq!(volume_is(json!({"claimRef": null})), "no claim (Bound)");
     let elsewhere = json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-2"]}]}]}}});
-    assert_eq!(
-        volume_is(elsewhere),
-        "doubtful: the volume is pinned to node-2"
-    );
+    assert_eq!(volume_is(elsewhere), "doubtful: the volume is pinned to node-2");
     let key = ("shop".to_owned(), "data".to_owned());
     assert_eq!(
         with(&|named| drop(named.claims.insert(key.clone(), Ok(Some(claim("other")))))),
@@ -448,10 +390,7 @@ fn a_claim_has_its_pods_and_doubtful_ones_say_why() {
         with(&|named| drop(named.claims.insert(key.clone(), Ok(None)))),
         "its claim is deleted (Bound)"
     );
-    assert_eq!(
-        with(&|named| named.claims.clear()),
-        "whether its claim still exists is not known"
-    );
+    assert_eq!(with(&|named| named.claims.clear()), "whether its claim still exists is not known");
     assert_eq!(with(&|named| named.pods.clear()), "its pods are not known");
     assert_eq!(
         with(&|named| named.volumes = Ok(BTreeMap::new())),
@@ -474,10 +413,7 @@ fn storage_that_a_node_does_not_reach_is_shown_with_the_pods_that_do_not_end_the
     };
     let drivers = json!([
         entry("nfs.example.com", json!({})),
-        entry(
-            "x.example.com",
-            json!({"unknown": true, "reason": "StorageUnknown"})
-        ),
+        entry("x.example.com", json!({"unknown": true, "reason": "StorageUnknown"})),
     ]);
     let storages = vec![
         report(
@@ -486,10 +422,7 @@ fn storage_that_a_node_does_not_reach_is_shown_with_the_pods_that_do_not_end_the
         ),
         report("node-2", json!({"unreachableDrivers": []})),
     ];
-    let base = base(
-        storages,
-        vec![node("node-1", "True"), node("node-2", "True")],
-    );
+    let base = base(storages, vec![node("node-1", "True"), node("node-2", "True")]);
     let deleted = |name: &str, until: &str| {
         let mut pod = pod(name, "node-1");
         pod.deleting = Some(until.parse().expect("a time"));
@@ -499,24 +432,15 @@ fn storage_that_a_node_does_not_reach_is_shown_with_the_pods_that_do_not_end_the
         deleted("db-0", "2026-03-01T11:30:00Z"),
         deleted("still-in-time", "2026-03-01T12:00:20Z"),
     ];
-    let nothing = || Remediation {
-        actions: Ok(Vec::new()),
-        policies: Ok(Vec::new()),
-    };
+    let nothing = || Remediation { actions: Ok(Vec::new()), policies: Ok(Vec::new()) };
     let shown = |ending: Read<Vec<PodRecord>>| {
         let view = overview_of_pods(&base, &named(), &nothing(), ending);
-        let screen = Screen {
-            width: Some(120),
-            ..screen(None)
-        };
+        let screen = Screen { width: Some(120), ..screen(None) };
         render::overview::screen(&view, false, &screen)
     };
     insta::assert_snapshot!(shown(Ok(ending)));
     let refused = shown(Err("403".into()));
-    assert!(
-        refused.contains("whether pods do not end there is not known"),
-        "{refused}"
-    );
+    assert!(refused.contains("whether pods do not end there is not known"), "{refused}");
 }
 
 fn subject() -> Subject {
@@ -539,10 +463,7 @@ fn attached(base: &Base, subject: &Subject) -> String {
 #[test]
 fn attachments_are_expected_by_pods_and_stale_by_nodes() {
     let base = base(
-        vec![
-            report("node-1", json!({"stale": [stale_mount()]})),
-            report("node-2", json!({})),
-        ],
+        vec![report("node-1", json!({"stale": [stale_mount()]})), report("node-2", json!({}))],
         vec![node("node-1", "True"), node("node-2", "True")],
     );
     insta::assert_snapshot!(attached(&base, &subject()));
@@ -551,9 +472,7 @@ fn attachments_are_expected_by_pods_and_stale_by_nodes() {
 #[test]
 fn what_was_not_seen_of_attachments_is_said() {
     let mut subject = subject();
-    subject.volume = Ok(volume(
-        json!({"nodeAffinity": null, "accessModes": ["ReadWriteOncePod"]}),
-    ));
+    subject.volume = Ok(volume(json!({"nodeAffinity": null, "accessModes": ["ReadWriteOncePod"]})));
     subject.needs_attach = Ok(Some(true));
     subject.attachments = Ok(vec![AttachmentRecord {
         name: "csi-1".into(),
@@ -564,11 +483,7 @@ fn what_was_not_seen_of_attachments_is_said() {
     }]);
     let base = base(
         vec![report("node-1", json!({"truncated": {"stale": true}}))],
-        vec![
-            node("node-1", "True"),
-            node("node-2", "True"),
-            node("node-3", "True"),
-        ],
+        vec![node("node-1", "True"), node("node-2", "True"), node("node-3", "True")],
     );
     insta::assert_snapshot!(attached(&base, &subject));
     subject.attachments = Err("403 a".into());
@@ -585,10 +500,7 @@ fn who_fences_a_second_writer() {
         let volume = volume(more);
         let attachments = Ok(Vec::new());
         let told = fences(&volume, &reach(&volume, &nodes), &attachments, &needs, &[]);
-        told.into_iter()
-            .map(|(who, text)| format!("{who}: {text}"))
-            .collect::<Vec<_>>()
-            .join("\n")
+        told.into_iter().map(|(who, text)| format!("{who}: {text}")).collect::<Vec<_>>().join("\n")
     };
     let anywhere = json!({"nodeAffinity": null});
     insta::assert_snapshot!([
@@ -619,10 +531,7 @@ fn long_and_hostile_names_neither_control_the_terminal_nor_break_the_table() {
         let text = render::overview::screen(
             &overview(&base, &named()),
             false,
-            &Screen {
-                width: Some(width),
-                ..screen(None)
-            },
+            &Screen { width: Some(width), ..screen(None) },
         );
         assert!(
             !text.contains('\u{1b}') && !text.contains('\u{202e}') && !text.contains("\nsecond"),
@@ -674,13 +583,7 @@ fn a_stuck_action_or_an_open_breaker_is_a_warning_and_what_is_not_read_is_unknow
     let mut unread = of_controller(json!({}), "False");
     unread.actions = Err("403".into());
     assert_eq!(verdict(&unread), Verdict::Unknown);
-    let text = render::overview::screen(
-        &overview_with(&base, &named(), &unread),
-        false,
-        &screen(None),
-    );
-    assert!(
-        text.contains("whether an action waits or is stuck is not known"),
-        "{text}"
-    );
+    let text =
+        render::overview::screen(&overview_with(&base, &named(), &unread), false, &screen(None));
+    assert!(text.contains("whether an action waits or is stuck is not known"), "{text}");
 }

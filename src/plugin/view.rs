@@ -42,10 +42,7 @@ pub(crate) struct Gap {
 
 impl Gap {
     pub(crate) fn new(what: impl Into<String>, why: impl Into<String>) -> Gap {
-        Gap {
-            what: what.into(),
-            why: why.into(),
-        }
+        Gap { what: what.into(), why: why.into() }
     }
 }
 

@@ -8,10 +8,7 @@ use crate::provision::step::{StepError, StepErrorKind};
 pub enum ProvisionError {
     /// One field of the request is invalid.
     #[error("{field}: {problem}")]
-    InvalidArgument {
-        field: &'static str,
-        problem: String,
-    },
+    InvalidArgument { field: &'static str, problem: String },
     #[error("{0}")]
     NotFound(String),
     /// A volume with the same name or path exists with other arguments.
@@ -61,10 +58,7 @@ impl ProvisionError {
         field: &'static str,
         problem: impl Into<String>,
     ) -> ProvisionError {
-        ProvisionError::InvalidArgument {
-            field,
-            problem: problem.into(),
-        }
+        ProvisionError::InvalidArgument { field, problem: problem.into() }
     }
 
     /// The caller's error for a failed step. `field` is the request's field that held the path of
@@ -76,10 +70,9 @@ impl ProvisionError {
     ) -> ProvisionError {
         let message = || format!("{operation}: {}", error.message);
         match (error.kind, field) {
-            (StepErrorKind::InvalidPath, Some(field)) => ProvisionError::InvalidArgument {
-                field,
-                problem: error.message,
-            },
+            (StepErrorKind::InvalidPath, Some(field)) => {
+                ProvisionError::InvalidArgument { field, problem: error.message }
+            }
             (StepErrorKind::InUse, _) => ProvisionError::InUse(message()),
             (StepErrorKind::Interrupted, _) => ProvisionError::Interrupted(message()),
             (StepErrorKind::Stuck, _) => ProvisionError::Stuck(message()),
@@ -91,10 +84,9 @@ impl ProvisionError {
             // A removed drive may come back. A volume that does not exist is refused before any
             // step.
             (StepErrorKind::NotFound, _) => ProvisionError::Unavailable(message()),
-            (StepErrorKind::InvalidPath | StepErrorKind::Other, _) => ProvisionError::Failed {
-                operation: operation.into(),
-                source: error,
-            },
+            (StepErrorKind::InvalidPath | StepErrorKind::Other, _) => {
+                ProvisionError::Failed { operation: operation.into(), source: error }
+            }
         }
     }
 }

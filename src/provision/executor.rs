@@ -62,10 +62,7 @@ impl RolePool {
             active,
             max_stuck: MAX_SLOW + active,
         };
-        RolePool {
-            workers: WorkerPool::start(config),
-            permits: Semaphore::new(active),
-        }
+        RolePool { workers: WorkerPool::start(config), permits: Semaphore::new(active) }
     }
 }
 
@@ -92,19 +89,13 @@ impl WorkerExecutor {
 
     /// Numbers of stuck steps, for the roles host, lvm and tools.
     pub fn stuck(&self) -> [watch::Receiver<u32>; 3] {
-        self.inner
-            .pools
-            .each_ref()
-            .map(|pool| pool.workers.stuck_count())
+        self.inner.pools.each_ref().map(|pool| pool.workers.stuck_count())
     }
 
     /// Releases all processes at once. A running step runs to its end; a process that hangs is not
     /// killed.
     pub(crate) fn close(&self) {
-        self.inner
-            .pools
-            .iter()
-            .for_each(|pool| pool.workers.close());
+        self.inner.pools.iter().for_each(|pool| pool.workers.close());
     }
 }
 
@@ -138,9 +129,7 @@ impl Inner {
         match (result, retry, lock) {
             // The filesystem is not mounted: its own tools may grow it.
             (Err(error), Some(step), Some(lock)) if error.kind == StepErrorKind::NotFound => {
-                self.run_in_pool(WorkerRole::Tools, &target, step, timeout, lock)
-                    .await
-                    .0
+                self.run_in_pool(WorkerRole::Tools, &target, step, timeout, lock).await.0
             }
             (result, ..) => result,
         }
@@ -174,9 +163,7 @@ impl Inner {
             WorkerOutcome::Failed(why) | WorkerOutcome::Refused(why) => {
                 return (Err(StepError::new(StepErrorKind::Other, why)), Some(lock));
             }
-            WorkerOutcome::Stuck {
-                waiting_in, late, ..
-            } => (waiting_in, late),
+            WorkerOutcome::Stuck { waiting_in, late, .. } => (waiting_in, late),
         };
         let waiting_in = waiting_in.unwrap_or_else(|| "an unknown kernel function".to_owned());
         let message = format!(
@@ -215,11 +202,7 @@ impl Inner {
     async fn lock_target(self: Arc<Self>, target: String) -> TargetLock {
         let lock = self.targets().entry(target.clone()).or_default().clone();
         let guard = lock.lock_owned().await;
-        TargetLock {
-            inner: self,
-            target,
-            guard: Some(guard),
-        }
+        TargetLock { inner: self, target, guard: Some(guard) }
     }
 
     /// The guard is never held across an await.
@@ -241,10 +224,7 @@ impl Drop for TargetLock {
         self.guard = None;
         // Only the map holds the lock: no step waits. If the wait of a step timed out, the next
         // step removes its entry.
-        if targets
-            .get(&self.target)
-            .is_some_and(|lock| Arc::strong_count(lock) == 1)
-        {
+        if targets.get(&self.target).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             targets.remove(&self.target);
         }
     }

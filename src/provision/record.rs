@@ -81,29 +81,13 @@ pub(crate) struct Intent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
 pub(crate) enum Operation {
-    Create {
-        record: VolumeRecord,
-    },
+    Create { record: VolumeRecord },
     Delete,
-    Expand {
-        size: u64,
-    },
-    Stage {
-        path: HostPath,
-        access: VolumeAccess,
-    },
-    Unstage {
-        path: HostPath,
-    },
-    Publish {
-        path: HostPath,
-        access: VolumeAccess,
-        read_only: bool,
-        pod: Option<PodRef>,
-    },
-    Unpublish {
-        path: HostPath,
-    },
+    Expand { size: u64 },
+    Stage { path: HostPath, access: VolumeAccess },
+    Unstage { path: HostPath },
+    Publish { path: HostPath, access: VolumeAccess, read_only: bool, pod: Option<PodRef> },
+    Unpublish { path: HostPath },
 }
 
 impl Operation {
@@ -156,9 +140,7 @@ pub(crate) fn read<T: DeserializeOwned>(handle: &str, text: &[u8]) -> Result<T, 
 }
 
 pub(crate) fn write<T: Serialize>(record: &T) -> Result<String, RecordError> {
-    serde_json::to_string_pretty(record)
-        .map(|text| text + "\n")
-        .map_err(RecordError::Serialize)
+    serde_json::to_string_pretty(record).map(|text| text + "\n").map_err(RecordError::Serialize)
 }
 
 /// The volume's name in an unusable record, so that the name is not given to another volume.
@@ -201,10 +183,7 @@ pub(crate) mod tests {
         let mut record = record();
         record.unknown_fields.insert("colour".into(), "red".into());
         let text = write(&record).unwrap();
-        assert_eq!(
-            read::<VolumeRecord>(&record.handle, text.as_bytes()).unwrap(),
-            record
-        );
+        assert_eq!(read::<VolumeRecord>(&record.handle, text.as_bytes()).unwrap(), record);
     }
 
     #[test]
@@ -241,10 +220,7 @@ pub(crate) mod tests {
             Operation::Create { record: record() },
             Operation::Delete,
             Operation::Expand { size: 7 },
-            Operation::Stage {
-                path: path.clone(),
-                access: access.clone(),
-            },
+            Operation::Stage { path: path.clone(), access: access.clone() },
             Operation::Publish {
                 path: path.clone(),
                 access,
@@ -254,10 +230,7 @@ pub(crate) mod tests {
             Operation::Unpublish { path },
         ] {
             let entry = Some("/dev/disk/by-id/x".into());
-            let device = Some(DeviceIdentity {
-                size: 7,
-                name: Some("wwid naa.5000".into()),
-            });
+            let device = Some(DeviceIdentity { size: 7, name: Some("wwid naa.5000".into()) });
             let (kind, since) = (BackingKind::StaticDevice, Timestamp::UNIX_EPOCH);
             let intent = Intent {
                 version: 1,
@@ -269,10 +242,7 @@ pub(crate) mod tests {
                 kind,
                 static_path: entry,
             };
-            assert_eq!(
-                read::<Intent>("a", write(&intent).unwrap().as_bytes()).unwrap(),
-                intent
-            );
+            assert_eq!(read::<Intent>("a", write(&intent).unwrap().as_bytes()).unwrap(), intent);
         }
     }
 

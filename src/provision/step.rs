@@ -347,10 +347,7 @@ pub struct Device {
 
 impl Device {
     pub fn device_identity(&self) -> DeviceIdentity {
-        DeviceIdentity {
-            size: self.size,
-            name: self.identity.clone(),
-        }
+        DeviceIdentity { size: self.size, name: self.identity.clone() }
     }
 }
 

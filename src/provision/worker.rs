@@ -75,9 +75,8 @@ pub(crate) fn arguments(role: WorkerRole, root: &HostRoot) -> Vec<OsString> {
 
 /// Runs the process. `args` are the arguments after `step`.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
-    let role = args
-        .next()
-        .and_then(|word| WorkerRole::ALL.into_iter().find(|role| word == role.name()));
+    let role =
+        args.next().and_then(|word| WorkerRole::ALL.into_iter().find(|role| word == role.name()));
     let (Some(role), Some(root), None) = (role, args.next(), args.next()) else {
         eprintln!(
             "`diskvitalsd step` is started by the daemon, for steps that change the host; do not run it by hand"
@@ -85,9 +84,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         return ExitCode::from(2);
     };
     let worker = StepWorker::prepare(role, &HostRoot::new(PathBuf::from(root)));
-    let hello = Hello {
-        limitations: worker.limitations.clone(),
-    };
+    let hello = Hello { limitations: worker.limitations.clone() };
     let misunderstood = |message: String| Err(StepError::new(StepErrorKind::Other, message));
     match worker_pool::serve(
         &hello,
@@ -116,12 +113,8 @@ pub(crate) const PROCESS_NAME: &std::ffi::CStr = c"diskvitals-step";
 impl StepWorker {
     /// Enters the namespace and drops capabilities. The caller must be single-threaded.
     fn prepare(role: WorkerRole, root: &HostRoot) -> StepWorker {
-        let mut worker = StepWorker {
-            role,
-            root: root.clone(),
-            disabled_reason: None,
-            limitations: Vec::new(),
-        };
+        let mut worker =
+            StepWorker { role, root: root.clone(), disabled_reason: None, limitations: Vec::new() };
         // It is optional.
         let _ = nix::sys::prctl::set_name(PROCESS_NAME);
         if root.is_recorded() {
@@ -137,10 +130,8 @@ impl StepWorker {
                     .push(format!("volumes are mounted here: {}", with_causes(&error))),
                 // With another root the same paths would name other files.
                 Err(error) => {
-                    worker.disabled_reason = Some(format!(
-                        "nothing is mounted or made: {}",
-                        with_causes(&error)
-                    ))
+                    worker.disabled_reason =
+                        Some(format!("nothing is mounted or made: {}", with_causes(&error)))
                 }
             }
         }
@@ -152,9 +143,7 @@ impl StepWorker {
             worker.limitations.push(with_causes(&error));
         }
         if !nix::unistd::geteuid().is_root() {
-            worker
-                .limitations
-                .push("not root: volumes cannot be made or mounted".to_owned());
+            worker.limitations.push("not root: volumes cannot be made or mounted".to_owned());
         } else if let Err(error) = drop_capabilities(role) {
             worker.limitations.push(format!(
                 "processes that execute steps keep more rights than they need ({})",
@@ -207,23 +196,15 @@ impl StepWorker {
                 device::check_directory(path, roots).map(nothing)
             }
             Step::CheckTarget { target } => mounts::check_target(target).map(nothing),
-            Step::Mount {
-                device,
-                target,
-                fs_type,
-                options,
-                read_only,
-            } => mounts::mount(device, target, fs_type, options, *read_only).map(nothing),
-            Step::Bind {
-                source,
-                target,
-                read_only,
-            } => mounts::bind(source, target, *read_only).map(nothing),
-            Step::BindDevice {
-                device,
-                target,
-                read_only,
-            } => mounts::bind_device(device, target, *read_only).map(nothing),
+            Step::Mount { device, target, fs_type, options, read_only } => {
+                mounts::mount(device, target, fs_type, options, *read_only).map(nothing)
+            }
+            Step::Bind { source, target, read_only } => {
+                mounts::bind(source, target, *read_only).map(nothing)
+            }
+            Step::BindDevice { device, target, read_only } => {
+                mounts::bind_device(device, target, *read_only).map(nothing)
+            }
             Step::Unmount { target, lazy } => {
                 mounts::unmount(&self.root, target, *lazy).map(nothing)
             }
@@ -232,11 +213,10 @@ impl StepWorker {
             }
             Step::ListOpeners { mounts } => mount_openers::openers_of_mounts(&self.root, mounts)
                 .map(|holders| StepOutput::Openers { openers: holders }),
-            Step::ListPodHolds {
-                kubelet_root,
-                pod_uids,
-            } => pod_holds::holds_of_pods(&self.root, kubelet_root, pod_uids)
-                .map(|found| StepOutput::PodHolds { found }),
+            Step::ListPodHolds { kubelet_root, pod_uids } => {
+                pod_holds::holds_of_pods(&self.root, kubelet_root, pod_uids)
+                    .map(|found| StepOutput::PodHolds { found })
+            }
             Step::FindMount { target } => {
                 mounts::find_mount(target).map(|mounted| StepOutput::Mounted { mounted })
             }
@@ -244,11 +224,9 @@ impl StepWorker {
                 remains::find(at.as_ref(), image.as_ref(), device.as_deref())
                     .map(StepOutput::Remains)
             }
-            Step::GrowFilesystem {
-                device,
-                at,
-                fs_type,
-            } => mounts::grow(device, at, fs_type).map(nothing),
+            Step::GrowFilesystem { device, at, fs_type } => {
+                mounts::grow(device, at, fs_type).map(nothing)
+            }
             other => Err(wrong_role(other)),
         }
     }
@@ -259,35 +237,23 @@ impl StepWorker {
             Step::ProbeContent { device } => {
                 content::probe(&self.root, device).map(StepOutput::Content)
             }
-            Step::Format {
-                device,
-                fs_type,
-                options,
-                proof,
-            } => {
+            Step::Format { device, fs_type, options, proof } => {
                 let permission = Permission::Proof(proof);
                 format::format(&self.root, device, fs_type, options, &permission).map(nothing)
             }
-            Step::RepeatFormat {
-                device,
-                expected,
-                fs_type,
-                options,
-            } => {
+            Step::RepeatFormat { device, expected, fs_type, options } => {
                 let permission = Permission::Interrupted(expected);
                 format::format(&self.root, device, fs_type, options, &permission).map(nothing)
             }
-            Step::Scan {
-                device,
-                state,
-                tracked,
-            } => scan::scan(&self.root, device, state, *tracked).map(StepOutput::Scanned),
+            Step::Scan { device, state, tracked } => {
+                scan::scan(&self.root, device, state, *tracked).map(StepOutput::Scanned)
+            }
             Step::WipeSignatures { device } => {
                 format::wipe_signatures(&self.root, device).map(nothing)
             }
-            Step::GrowFilesystem {
-                device, fs_type, ..
-            } => format::grow_unmounted(&self.root, device, fs_type).map(nothing),
+            Step::GrowFilesystem { device, fs_type, .. } => {
+                format::grow_unmounted(&self.root, device, fs_type).map(nothing)
+            }
             other => Err(wrong_role(other)),
         }
     }
@@ -299,18 +265,12 @@ impl StepWorker {
             Step::ListLogicalVolumes { group, tag } => {
                 lvm::list_tagged(group, tag).map(|volumes| StepOutput::LogicalVolumes { volumes })
             }
-            Step::CreateLogicalVolume {
-                group,
-                name,
-                size,
-                tags,
-            } => lvm::create(group, name, *size, tags).map(nothing),
-            Step::TagLogicalVolume {
-                group,
-                name,
-                add,
-                remove,
-            } => lvm::change_tags(group, name, add, remove).map(nothing),
+            Step::CreateLogicalVolume { group, name, size, tags } => {
+                lvm::create(group, name, *size, tags).map(nothing)
+            }
+            Step::TagLogicalVolume { group, name, add, remove } => {
+                lvm::change_tags(group, name, add, remove).map(nothing)
+            }
             Step::GrowLogicalVolume { group, name, size } => {
                 lvm::grow(group, name, *size).map(nothing)
             }
@@ -335,7 +295,5 @@ fn drop_capabilities(role: WorkerRole) -> Result<(), CapabilityError> {
 }
 
 fn wrong_role(step: &Step) -> StepWorkerError {
-    StepErrorKind::Other.error(format!(
-        "this step belongs to another worker role: {step:?}"
-    ))
+    StepErrorKind::Other.error(format!("this step belongs to another worker role: {step:?}"))
 }

@@ -112,9 +112,7 @@ mod tests {
     use super::*;
 
     fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(payload.len())
-            .expect("a length")
-            .to_be_bytes();
+        let length = u32::try_from(payload.len()).expect("a length").to_be_bytes();
         let mut frame = length[1..].to_vec();
         frame.extend([kind, flags, 0, 0, 0, 1]);
         frame.extend(payload);
@@ -125,9 +123,7 @@ mod tests {
     fn budget() -> (FrameBudget, Instant) {
         let mut budget = FrameBudget::new();
         let now = Instant::now();
-        budget
-            .received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", now)
-            .expect("the preface");
+        budget.received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", now).expect("the preface");
         (budget, now)
     }
 
@@ -149,10 +145,7 @@ mod tests {
             let flood = frame(kind, 0, &[0; 8]);
             assert_eq!(taken(&flood), (2000, Some(FrameFlood::Control)), "{kind}");
         }
-        assert_eq!(
-            taken(&frame(3, 0, &[0; 4])),
-            (500, Some(FrameFlood::Resets))
-        );
+        assert_eq!(taken(&frame(3, 0, &[0; 4])), (500, Some(FrameFlood::Resets)));
         assert_eq!(taken(&frame(0, 0, b"")), (2000, Some(FrameFlood::Control)));
         // Calls that are reset at once.
         let mut reset = frame(1, 4, &[0x82; 40]);
@@ -180,22 +173,13 @@ mod tests {
         // A call with its message, a ping for the bandwidth, two window updates.
         let mut call = frame(1, 4, &[0x82; 40]);
         call.extend(frame(0, END_STREAM, &[0; 5]));
-        call.extend(
-            [
-                frame(6, 0, &[0; 8]),
-                frame(8, 0, &[0; 4]),
-                frame(8, 0, &[0; 4]),
-            ]
-            .concat(),
-        );
+        call.extend([frame(6, 0, &[0; 8]), frame(8, 0, &[0; 4]), frame(8, 0, &[0; 4])].concat());
         assert_eq!(taken(&call), (1_000_000, None));
         let (mut budget, now) = budget();
         for _ in 0..100_000 {
             // The answer of a watch.
             budget.sent(2048);
-            budget
-                .received(&frame(8, 0, &[0; 4]), now)
-                .expect("granted");
+            budget.received(&frame(8, 0, &[0; 4]), now).expect("granted");
         }
     }
 
@@ -204,9 +188,7 @@ mod tests {
         let (mut budget, _) = budget();
         for _ in 0..100_000 {
             tokio::time::advance(std::time::Duration::from_millis(20)).await;
-            budget
-                .received(&frame(6, 0, &[0; 8]), Instant::now())
-                .expect("within the rate");
+            budget.received(&frame(6, 0, &[0; 8]), Instant::now()).expect("within the rate");
         }
     }
 }

@@ -87,10 +87,7 @@ impl<H: Holder> Places<H> {
         Places {
             total,
             per_group,
-            taken: Arc::new(Mutex::new(Taken {
-                next: 0,
-                places: Vec::new(),
-            })),
+            taken: Arc::new(Mutex::new(Taken { next: 0, places: Vec::new() })),
         }
     }
 
@@ -115,17 +112,8 @@ impl<H: Holder> Places<H> {
         let id = taken.next;
         taken.next += 1;
         let (revoke, revoked) = watch::channel(false);
-        taken.places.push(Place {
-            id,
-            holder: holder.clone(),
-            activity: activity.clone(),
-            revoke,
-        });
-        Some(PlacePermit {
-            id,
-            taken: self.taken.clone(),
-            revoked,
-        })
+        taken.places.push(Place { id, holder: holder.clone(), activity: activity.clone(), revoke });
+        Some(PlacePermit { id, taken: self.taken.clone(), revoked })
     }
 }
 
@@ -192,8 +180,7 @@ fn longest_idle<'a, 'p: 'a, H: 'p>(
     let idle = places
         .into_iter()
         .filter_map(|place| Some((place.activity.idle_since()?, place.id, *place)));
-    idle.min_by_key(|(since, id, _)| (*since, *id))
-        .map(|(_, _, place)| place)
+    idle.min_by_key(|(since, id, _)| (*since, *id)).map(|(_, _, place)| place)
 }
 
 #[cfg(test)]
@@ -262,14 +249,10 @@ mod tests {
         }
         assert_eq!(greedy.len(), 96);
         // Each of many users gets one, and keeps it.
-        let others: Vec<Held> = (10..60)
-            .map(|uid| take(&places, &user(uid), true).expect("a place"))
-            .collect();
+        let others: Vec<Held> =
+            (10..60).map(|uid| take(&places, &user(uid), true).expect("a place")).collect();
         assert_eq!((left(&greedy), left(&others)), (46, 50));
-        assert!(
-            take(&places, &user(1), true).is_none(),
-            "more than the others"
-        );
+        assert!(take(&places, &user(1), true).is_none(), "more than the others");
         assert_eq!((left(&greedy), left(&others)), (46, 50));
     }
 
@@ -293,12 +276,10 @@ mod tests {
     #[tokio::test]
     async fn two_groups_of_root_have_equal_parts() {
         let places = Places::new(96, 32);
-        let first: Vec<Held> = (0..32)
-            .filter_map(|_| take(&places, &holder(0, 65533, "/pod-a", 1), true))
-            .collect();
-        let second: Vec<Held> = (0..32)
-            .filter_map(|_| take(&places, &holder(0, 65534, "/pod-b", 2), true))
-            .collect();
+        let first: Vec<Held> =
+            (0..32).filter_map(|_| take(&places, &holder(0, 65533, "/pod-a", 1), true)).collect();
+        let second: Vec<Held> =
+            (0..32).filter_map(|_| take(&places, &holder(0, 65534, "/pod-b", 2), true)).collect();
         assert_eq!((left(&first), left(&second)), (16, 16));
     }
 
@@ -309,9 +290,8 @@ mod tests {
             .filter_map(|pid| take(&places, &holder(0, 65533, "/pod-a", pid), true))
             .collect();
         assert_eq!(left(&forks), 32);
-        let honest: Vec<Held> = (0..16)
-            .filter_map(|_| take(&places, &holder(0, 65533, "/pod-b", 7), true))
-            .collect();
+        let honest: Vec<Held> =
+            (0..16).filter_map(|_| take(&places, &holder(0, 65533, "/pod-b", 7), true)).collect();
         let again: Vec<Held> = (0..1000)
             .filter_map(|pid| take(&places, &holder(0, 65533, "/pod-a", 2000 + pid), true))
             .collect();
@@ -323,9 +303,8 @@ mod tests {
     async fn within_a_pod_a_process_with_one_connection_does_not_yield_to_one_with_many() {
         let places = Places::new(96, 8);
         let one = take(&places, &holder(1, 1, "/a", 1), false).expect("a place");
-        let many: Vec<Held> = (0..50)
-            .filter_map(|_| take(&places, &holder(1, 1, "/a", 2), true))
-            .collect();
+        let many: Vec<Held> =
+            (0..50).filter_map(|_| take(&places, &holder(1, 1, "/a", 2), true)).collect();
         assert!(!one.is_revoked());
         assert_eq!(left(&many), 7);
         let other = take(&places, &holder(1, 1, "/a", 3), true).expect("a place");

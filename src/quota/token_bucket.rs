@@ -16,11 +16,7 @@ pub(crate) struct TokenBucket {
 
 impl TokenBucket {
     pub(crate) fn new(burst: u32, interval: Duration) -> TokenBucket {
-        TokenBucket {
-            burst,
-            interval,
-            full_at: Instant::now(),
-        }
+        TokenBucket { burst, interval, full_at: Instant::now() }
     }
 
     /// False, and nothing is taken, if there are fewer.

@@ -193,20 +193,14 @@ impl<W: Backend> CheckSource<W> {
         if !self.finding_tools && self.tools_due <= at {
             self.finding_tools = true;
             self.tools_due = at + FIND_TOOLS_INTERVAL;
-            let (backend, tools, before) = (
-                self.backend.clone(),
-                self.settings.tools.clone(),
-                self.tools.clone(),
-            );
+            let (backend, tools, before) =
+                (self.backend.clone(), self.settings.tools.clone(), self.tools.clone());
             self.spawn(TaskKind::FindingTools, async move {
                 TaskEvent::Tools(backend.find_tools(tools, before).await)
             });
         }
-        let mut next = self.tools_due.max(if self.finding_tools {
-            at + FIND_TOOLS_INTERVAL
-        } else {
-            at
-        });
+        let mut next =
+            self.tools_due.max(if self.finding_tools { at + FIND_TOOLS_INTERVAL } else { at });
         if let (true, Some(tools)) = (self.cleaned_up, self.tools.clone()) {
             self.finish_impossible(&tools).await?;
             while let Some(action) = self.queue.next_action(self.settings.at_once, at) {
@@ -237,10 +231,8 @@ impl<W: Backend> CheckSource<W> {
                     return Ok(());
                 };
                 *gate = LoadGate::Sampling;
-                let (backend, of) = (
-                    self.backend.clone(),
-                    devices_of(&wanted.target).into_iter().collect(),
-                );
+                let (backend, of) =
+                    (self.backend.clone(), devices_of(&wanted.target).into_iter().collect());
                 self.spawn(TaskKind::SamplingLoad(id.clone()), async move {
                     TaskEvent::LoadSampled(id, backend.sample_load(of).await)
                 });
@@ -266,15 +258,11 @@ impl<W: Backend> CheckSource<W> {
             }
         };
         let beginning = TaskProgress {
-            state: CheckState::Running {
-                phase: "beginning".to_owned(),
-                progress: None,
-            },
+            state: CheckState::Running { phase: "beginning".to_owned(), progress: None },
             runs: Vec::new(),
             signals: Vec::new(),
         };
-        self.progress
-            .send_modify(|all| drop(all.insert(id.clone(), beginning)));
+        self.progress.send_modify(|all| drop(all.insert(id.clone(), beginning)));
         let (permit, issued) = PermitState::issue();
         let (signals, kernel_signals) = watch::channel(check.desired.signals.clone());
         let cancel = CancellationToken::new();
@@ -287,11 +275,7 @@ impl<W: Backend> CheckSource<W> {
             permit: Some(permit),
             permit_requests: self.permit_requests.clone(),
         };
-        check.stage = Stage::Active {
-            permit: issued,
-            signals,
-            cancel,
-        };
+        check.stage = Stage::Active { permit: issued, signals, cancel };
         let (backend, wanted, id) = (self.backend.clone(), check.desired.clone(), id.clone());
         self.spawn(TaskKind::RunningCheck(id.clone()), async move {
             TaskEvent::CheckFinished(
@@ -307,10 +291,8 @@ impl<W: Backend> CheckSource<W> {
         let at = Instant::now();
         let ids: BTreeSet<&CheckId> = all.iter().map(|wanted| &wanted.id).collect();
         self.queue.finished.retain(|id| ids.contains(id));
-        for (place, wanted) in all
-            .iter()
-            .enumerate()
-            .filter(|(_, wanted)| !self.queue.finished.contains(&wanted.id))
+        for (place, wanted) in
+            all.iter().enumerate().filter(|(_, wanted)| !self.queue.finished.contains(&wanted.id))
         {
             match self.queue.checks.get_mut(&wanted.id) {
                 Some(check) => {
@@ -325,10 +307,9 @@ impl<W: Backend> CheckSource<W> {
                     }
                 }
                 None => {
-                    self.queue.checks.insert(
-                        wanted.id.clone(),
-                        UnfinishedCheck::new(wanted.clone(), place, at),
-                    );
+                    self.queue
+                        .checks
+                        .insert(wanted.id.clone(), UnfinishedCheck::new(wanted.clone(), place, at));
                 }
             }
         }
@@ -337,9 +318,7 @@ impl<W: Backend> CheckSource<W> {
             let cancellation = if ids.contains(id) {
                 check.desired.cancellation.clone()
             } else {
-                Some(Cancellation {
-                    reason: TARGET_GONE.to_owned(),
-                })
+                Some(Cancellation { reason: TARGET_GONE.to_owned() })
             };
             let Some(cancellation) = cancellation else {
                 continue;
@@ -422,10 +401,9 @@ impl<W: Backend> CheckSource<W> {
         let why = match load {
             Ok(busy) if busy.percent <= f64::from(self.settings.max_io_pressure) => None,
             Ok(busy) => Some(busy.describe()),
-            Err(error) => Some(format!(
-                "how busy the node is cannot be told ({})",
-                with_causes(&error)
-            )),
+            Err(error) => {
+                Some(format!("how busy the node is cannot be told ({})", with_causes(&error)))
+            }
         };
         match self.queue.apply_load(id, why, at) {
             Ok(()) => Ok(()),
@@ -438,12 +416,7 @@ impl<W: Backend> CheckSource<W> {
         id: &CheckId,
         result: TaskResult,
     ) -> Result<(), SourceError> {
-        let TaskResult {
-            outcome,
-            runs,
-            signals,
-            unkillable,
-        } = result;
+        let TaskResult { outcome, runs, signals, unkillable } = result;
         let Some(check) = self.queue.checks.get(id) else {
             return Ok(());
         };

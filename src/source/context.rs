@@ -133,9 +133,6 @@ pub(crate) enum SourceError {
 
 impl Context {
     pub(crate) async fn report(&self, report: SourceUpdate) -> Result<(), SourceError> {
-        self.reports
-            .send(report)
-            .await
-            .map_err(|_| SourceError::OwnerGone)
+        self.reports.send(report).await.map_err(|_| SourceError::OwnerGone)
     }
 }

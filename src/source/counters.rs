@@ -116,10 +116,8 @@ pub fn read(root: &HostRoot, part: &CounterGroup) -> Result<CounterReadings, Cou
                 // Runs in the host's mount namespace.
                 false => btrfs_scrub::read(&HostRoot::new("/"), uuid, members),
             };
-            answer.readings = scrub.map_err(|source| CountersError::Scrub {
-                uuid: uuid.clone(),
-                source,
-            })?;
+            answer.readings =
+                scrub.map_err(|source| CountersError::Scrub { uuid: uuid.clone(), source })?;
         }
         // Runs in the host's mount namespace, whose /sys is that of the host.
         CounterGroup::Xfs { path, dev } => answer
@@ -143,14 +141,8 @@ pub(crate) fn empty() -> CounterReadings {
 }
 
 fn read_plain(reader: &SysfsReader<'_>, answer: &mut CounterReadings) -> Result<(), CountersError> {
-    let names = reader
-        .try_list(CLASS_BLOCK)
-        .map_err(CountersError::ListDevices)?;
-    answer.readings.extend(
-        names
-            .iter()
-            .filter_map(|name| scsi::read(reader, name).ok().flatten()),
-    );
+    let names = reader.try_list(CLASS_BLOCK).map_err(CountersError::ListDevices)?;
+    answer.readings.extend(names.iter().filter_map(|name| scsi::read(reader, name).ok().flatten()));
     answer.readings.extend(ext4::read(reader));
     answer.readings.extend(btrfs::read(reader));
     answer.readings.extend(aer::read(reader, &names));
@@ -159,10 +151,7 @@ fn read_plain(reader: &SysfsReader<'_>, answer: &mut CounterReadings) -> Result<
         .filter(|name| reader.is_dir(&format!("/sys/block/{name}/md")))
         .cloned()
         .collect();
-    answer.bcache = names
-        .into_iter()
-        .filter(|name| bcache::is_member(reader, name))
-        .collect();
+    answer.bcache = names.into_iter().filter(|name| bcache::is_member(reader, name)).collect();
     Ok(())
 }
 
@@ -185,10 +174,7 @@ fn block_reading(
 /// The kernel's name of the block device at `path`.
 fn device_at(path: &HostPath) -> Option<String> {
     let data = std::fs::metadata(path.as_path()).ok()?;
-    device_name(dev_no(
-        data.file_type().is_block_device().then_some(data.rdev())?,
-    ))
-    .ok()
+    device_name(dev_no(data.file_type().is_block_device().then_some(data.rdev())?)).ok()
 }
 
 fn device_name(dev: DevNo) -> Result<String, CountersError> {
@@ -208,10 +194,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     // A time-out, or the end of the owner, which ends the loop below.
     let _ = tokio::time::timeout(
         STARTUP_DELAY,
-        context
-            .targets
-            .clone()
-            .wait_for(|targets| !targets.is_empty()),
+        context.targets.clone().wait_for(|targets| !targets.is_empty()),
     )
     .await;
     let mut has_reported = false;
@@ -225,19 +208,13 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
         }
         let (observation, status, warnings) = match plain {
             Ok(plain) => {
-                let CounterReadings {
-                    readings, warnings, ..
-                } = read_others(&context, plain).await;
+                let CounterReadings { readings, warnings, .. } = read_others(&context, plain).await;
                 let status = status(&readings, &warnings);
                 (Observation::ok(now(), readings), status, warnings)
             }
             Err(error) => {
                 let error = with_causes(&error);
-                (
-                    Observation::failed(now(), &error),
-                    SourceStatus::Down(error),
-                    Vec::new(),
-                )
+                (Observation::failed(now(), &error), SourceStatus::Down(error), Vec::new())
             }
         };
         context.report(SourceUpdate::Counters(observation)).await?;
@@ -269,10 +246,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
 
 /// The kinds of counters found, and how many could not be read.
 fn status(readings: &[CounterReading], warnings: &[String]) -> SourceStatus {
-    let sources: BTreeSet<&str> = readings
-        .iter()
-        .map(|reading| reading.source.as_str())
-        .collect();
+    let sources: BTreeSet<&str> = readings.iter().map(|reading| reading.source.as_str()).collect();
     let sources = sources.into_iter().collect::<Vec<_>>().join(", ");
     match warnings {
         [] if sources.is_empty() => SourceStatus::Absent("nothing here counts errors".into()),
@@ -307,14 +281,7 @@ async fn read_others(context: &Context, mut all: CounterReadings) -> CounterRead
     };
     let none = FailureDomains::default();
     let query = |workers: &JobWorkers, domains: &FailureDomains, key: String, part, timeout| {
-        read_part(
-            workers.clone(),
-            domains.clone(),
-            key,
-            part,
-            timeout,
-            context.requests.clone(),
-        )
+        read_part(workers.clone(), domains.clone(), key, part, timeout, context.requests.clone())
     };
     let mut rest = JoinSet::new();
     for array in std::mem::take(&mut all.arrays) {
@@ -338,53 +305,27 @@ async fn read_others(context: &Context, mut all: CounterReadings) -> CounterRead
         ));
     }
     let targets = context.targets.borrow().clone();
-    let xfs = mounts_of(&targets, "xfs").into_iter().map(|target| {
-        (
-            target,
-            CounterGroup::Xfs {
-                path: target.path.clone(),
-                dev: target.dev,
-            },
-        )
-    });
-    let btrfs = mounts_of(&targets, "btrfs").into_iter().map(|target| {
-        (
-            target,
-            CounterGroup::Btrfs {
-                path: target.path.clone(),
-            },
-        )
-    });
+    let xfs = mounts_of(&targets, "xfs")
+        .into_iter()
+        .map(|target| (target, CounterGroup::Xfs { path: target.path.clone(), dev: target.dev }));
+    let btrfs = mounts_of(&targets, "btrfs")
+        .into_iter()
+        .map(|target| (target, CounterGroup::Btrfs { path: target.path.clone() }));
     for (target, part) in xfs.chain(btrfs) {
         // The target of the mount's probe: a filesystem that hangs blocks only one process.
         let key = format!("{} {}", target.dev, target.filesystem);
-        rest.spawn(query(
-            &context.probe_workers,
-            &target.domains,
-            key,
-            part,
-            probe_timeout,
-        ));
+        rest.spawn(query(&context.probe_workers, &target.domains, key, part, probe_timeout));
     }
     join(&mut rest, &mut all).await;
-    let awaited = targets
-        .iter()
-        .filter_map(|target| target.awaited_scrub.as_deref());
+    let awaited = targets.iter().filter_map(|target| target.awaited_scrub.as_deref());
     for (uuid, members) in btrfs_to_ask(&all.readings, &awaited.collect()) {
         let key = format!("scrub of the btrfs {uuid}");
         let part = CounterGroup::BtrfsScrub { uuid, members };
-        rest.spawn(query(
-            &context.probe_workers,
-            &none,
-            key,
-            part,
-            scan_timeout,
-        ));
+        rest.spawn(query(&context.probe_workers, &none, key, part, scan_timeout));
     }
     join(&mut rest, &mut all).await;
     // Results come in any order.
-    all.readings
-        .sort_by(|a, b| (&a.source, &a.device).cmp(&(&b.source, &b.device)));
+    all.readings.sort_by(|a, b| (&a.source, &a.device).cmp(&(&b.source, &b.device)));
     all.warnings.sort();
     all
 }
@@ -398,9 +339,7 @@ async fn join(rest: &mut JoinSet<Result<CounterReadings, GroupError>>, all: &mut
                 all.warnings.extend(more.warnings);
             }
             Ok(Err(error)) => all.warnings.push(with_causes(&error)),
-            Err(error) => all
-                .warnings
-                .push(format!("a question for counters: {error}")),
+            Err(error) => all.warnings.push(format!("a question for counters: {error}")),
         }
     }
 }
@@ -413,11 +352,9 @@ fn btrfs_to_ask(
     let mut found: BTreeMap<String, (bool, BTreeMap<String, String>)> = BTreeMap::new();
     for reading in readings.iter().filter(|reading| reading.source == "btrfs") {
         let details = &reading.details;
-        if let (Some(uuid), Some(id), CounterDevice::Block(name)) = (
-            details.get("filesystem"),
-            details.get("devid"),
-            &reading.device,
-        ) {
+        if let (Some(uuid), Some(id), CounterDevice::Block(name)) =
+            (details.get("filesystem"), details.get("devid"), &reading.device)
+        {
             let (has_errors, members) = found.entry(uuid.clone()).or_default();
             let mut values = reading.values.iter();
             *has_errors |= values.any(|(name, value)| name.ends_with("_errs") && *value > 0);
@@ -425,17 +362,12 @@ fn btrfs_to_ask(
         }
     }
     found.retain(|uuid, (has_errors, _)| *has_errors || awaited.contains(uuid.as_str()));
-    found
-        .into_iter()
-        .map(|(uuid, (_, members))| (uuid, members))
-        .collect()
+    found.into_iter().map(|(uuid, (_, members))| (uuid, members)).collect()
 }
 
 /// One mount of each filesystem of a type. Filesystems on sleeping drives are left out.
 fn mounts_of<'a>(targets: &'a [ProbeTarget], filesystem: &str) -> Vec<&'a ProbeTarget> {
-    let awake = targets
-        .iter()
-        .filter(|target| target.filesystem == filesystem && !target.asleep);
+    let awake = targets.iter().filter(|target| target.filesystem == filesystem && !target.asleep);
     let by_dev: BTreeMap<DevNo, &ProbeTarget> =
         awake.rev().map(|target| (target.dev, target)).collect();
     by_dev.into_values().collect()

@@ -42,9 +42,7 @@ fn parse_line(line: &str) -> Option<DiskStat> {
     let mut fields = line.split_ascii_whitespace();
     let dev = DevNo::new(fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     let name = fields.next()?.to_owned();
-    let counts: Vec<u64> = fields
-        .map(|field| field.parse().ok())
-        .collect::<Option<_>>()?;
+    let counts: Vec<u64> = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
     // 1 reads, 3 sectors read, 4 ms reading, 5 writes, 7 sectors written, 8 ms writing, 9 in flight,
     // 12 discards, 16 flushes; numbered from 1 as in iostats.rst.
     let transfers = Transfers {
@@ -54,17 +52,11 @@ fn parse_line(line: &str) -> Option<DiskStat> {
         read_milliseconds: *counts.get(3)?,
         write_milliseconds: *counts.get(7)?,
     };
-    let rest = counts
-        .get(11)
-        .unwrap_or(&0)
-        .wrapping_add(*counts.get(15).unwrap_or(&0));
+    let rest = counts.get(11).unwrap_or(&0).wrapping_add(*counts.get(15).unwrap_or(&0));
     Some(DiskStat {
         dev,
         name,
-        completed: transfers
-            .reads
-            .wrapping_add(transfers.writes)
-            .wrapping_add(rest),
+        completed: transfers.reads.wrapping_add(transfers.writes).wrapping_add(rest),
         sectors_written: *counts.get(6)?,
         in_flight: *counts.get(8)?,
         transfers,
@@ -97,16 +89,10 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
         let read =
             std::fs::read_to_string(context.root.at(DISKSTATS)).map_err(DiskStatsError::Read);
         let (observation, status) = match read.and_then(|text| parse(&text)) {
-            Ok(stats) => (
-                Observation::ok(now(), stats),
-                SourceStatus::Active(DISKSTATS.into()),
-            ),
+            Ok(stats) => (Observation::ok(now(), stats), SourceStatus::Active(DISKSTATS.into())),
             Err(error) => {
                 let error = with_causes(&error);
-                (
-                    Observation::failed(now(), &error),
-                    SourceStatus::Down(error),
-                )
+                (Observation::failed(now(), &error), SourceStatus::Down(error))
             }
         };
         if is_requested {
@@ -176,15 +162,7 @@ mod tests {
 
     #[test]
     fn an_old_kernels_shorter_lines_are_understood_and_junk_is_an_error_that_shows_the_line() {
-        assert_eq!(
-            parse("8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n").expect("good")[0].completed,
-            6
-        );
-        assert!(
-            parse("8 0 sda 1 2 x\n")
-                .expect_err("junk")
-                .to_string()
-                .contains("8 0 sda 1 2 x")
-        );
+        assert_eq!(parse("8 0 sda 1 2 3 4 5 6 7 8 9 10 11\n").expect("good")[0].completed, 6);
+        assert!(parse("8 0 sda 1 2 x\n").expect_err("junk").to_string().contains("8 0 sda 1 2 x"));
     }
 }

@@ -77,16 +77,9 @@ pub fn start(root: &HostRoot) -> (SourceStatus, DeviceEvents) {
 pub fn start_with(root: &HostRoot, buffer: usize) -> (SourceStatus, DeviceEvents) {
     let (sender, receiver) = mpsc::channel(CHANNEL_CAPACITY);
     let overrun = Arc::new(AtomicBool::new(false));
-    let mut events = DeviceEvents {
-        receiver,
-        overrun: Arc::clone(&overrun),
-        _stop: None,
-    };
+    let mut events = DeviceEvents { receiver, overrun: Arc::clone(&overrun), _stop: None };
     if root.is_recorded() {
-        return (
-            SourceStatus::Limited("a recorded tree has no events".to_owned()),
-            events,
-        );
+        return (SourceStatus::Limited("a recorded tree has no events".to_owned()), events);
     }
     let (stopped, stop) = match nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC) {
         Ok(ends) => ends,
@@ -146,10 +139,7 @@ enum NetworkError {
         "reading {}: {source}: if the host's network namespace is another one, events may be missing",
         path.display()
     )]
-    ReadNamespace {
-        path: std::path::PathBuf,
-        source: io::Error,
-    },
+    ReadNamespace { path: std::path::PathBuf, source: io::Error },
     #[error("entering the host's network namespace: {0}: events may be missing")]
     Enter(io::Error),
 }
@@ -168,17 +158,11 @@ fn open(root: &HostRoot, buffer: usize) -> Result<(SourceStatus, MonitorSocket),
     // libudev looks for the socket at this path, and without it receives nothing and reports no
     // error (device_monitor_new_full()).
     let can_hear_udev = udev_runs && std::path::Path::new(control).exists();
-    let builder = if can_hear_udev {
-        MonitorBuilder::new()
-    } else {
-        MonitorBuilder::new_kernel()
-    }
-    .map_err(ListenError::Open)?;
+    let builder = if can_hear_udev { MonitorBuilder::new() } else { MonitorBuilder::new_kernel() }
+        .map_err(ListenError::Open)?;
     let builder = SUBSYSTEMS
         .iter()
-        .try_fold(builder, |builder, subsystem| {
-            builder.match_subsystem(subsystem)
-        })
+        .try_fold(builder, |builder, subsystem| builder.match_subsystem(subsystem))
         .map_err(ListenError::Open)?;
     if nix::sys::socket::setsockopt(&builder, sockopt::RcvBufForce, &buffer).is_err() {
         // Without CAP_NET_ADMIN, the size is limited to net.core.rmem_max.
@@ -210,15 +194,10 @@ fn enter_host_network(root: &HostRoot) -> Result<(), NetworkError> {
     // The namespace of this thread comes from our own /proc, whatever the host root is. Reading
     // that of PID 1 needs permission to trace it (ptrace(2)).
     let name = |path: &std::path::Path| {
-        std::fs::read_link(path).map_err(|source| NetworkError::ReadNamespace {
-            path: path.to_owned(),
-            source,
-        })
+        std::fs::read_link(path)
+            .map_err(|source| NetworkError::ReadNamespace { path: path.to_owned(), source })
     };
-    let (host, own) = (
-        name(&hosts)?,
-        name(std::path::Path::new("/proc/thread-self/ns/net"))?,
-    );
+    let (host, own) = (name(&hosts)?, name(std::path::Path::new("/proc/thread-self/ns/net"))?);
     if host == own {
         return Ok(());
     }
@@ -261,18 +240,13 @@ fn drain(socket: &MonitorSocket, outlet: &EventSender) -> Result<(), ListenError
     loop {
         Errno::clear();
         let Some(event) = events.next() else { break };
-        if event
-            .subsystem()
-            .is_some_and(|subsystem| subsystem == "nvme")
-            && is_nvme_event(&event)
-        {
+        if event.subsystem().is_some_and(|subsystem| subsystem == "nvme") && is_nvme_event(&event) {
             outlet.send(DeviceEvent::NvmeEvent {
                 controller: event.sysname().to_string_lossy().into_owned(),
             });
         }
         let text = |text: Option<&std::ffi::OsStr>| {
-            text.map(|text| text.to_string_lossy().into_owned())
-                .unwrap_or_default()
+            text.map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
         };
         outlet.send(DeviceEvent::Changed {
             action: text(event.action()),
@@ -303,9 +277,7 @@ fn drain(socket: &MonitorSocket, outlet: &EventSender) -> Result<(), ListenError
 
 fn is_nvme_event(event: &udev::Event) -> bool {
     event.property_value("NVME_AEN").is_some()
-        || event
-            .property_value("NVME_EVENT")
-            .is_some_and(|what| what == "connected")
+        || event.property_value("NVME_EVENT").is_some_and(|what| what == "connected")
 }
 
 struct EventSender {
@@ -328,9 +300,7 @@ impl EventSender {
     fn send_stopped(&self, error: ListenError) {
         // The thread ends here, so waiting for room delays nothing; a closed channel has no
         // receiver.
-        let _ = self
-            .sender
-            .blocking_send(DeviceEvent::Stopped(error.to_string()));
+        let _ = self.sender.blocking_send(DeviceEvent::Stopped(error.to_string()));
     }
 }
 
@@ -342,11 +312,7 @@ mod tests {
     async fn events_that_do_not_fit_become_one_overrun() {
         let (sender, receiver) = mpsc::channel(4);
         let overrun = Arc::new(AtomicBool::new(false));
-        let mut events = DeviceEvents {
-            receiver,
-            overrun: Arc::clone(&overrun),
-            _stop: None,
-        };
+        let mut events = DeviceEvents { receiver, overrun: Arc::clone(&overrun), _stop: None };
         let outlet = EventSender { sender, overrun };
         for seqnum in 0..10_000 {
             outlet.send(DeviceEvent::Changed {
@@ -371,10 +337,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("exec")).unwrap();
         let (status, mut events) = start(&HostRoot::new(dir.path()));
-        assert_eq!(
-            status,
-            SourceStatus::Limited("a recorded tree has no events".into())
-        );
+        assert_eq!(status, SourceStatus::Limited("a recorded tree has no events".into()));
         assert_eq!(events.recv().await, None);
     }
 }

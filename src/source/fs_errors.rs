@@ -53,10 +53,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut reporter = StatusReporter::new(Source::FsErrors);
     if context.root.is_recorded() {
         reporter
-            .report(
-                &context,
-                SourceStatus::Absent("a recorded tree has no events".into()),
-            )
+            .report(&context, SourceStatus::Absent("a recorded tree has no events".into()))
             .await?;
         return wait_for_shutdown(&context).await;
     }
@@ -65,26 +62,15 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     loop {
         if !settings.borrow_and_update().fs_events {
             reporter
-                .report(
-                    &context,
-                    SourceStatus::Absent("switched off: [fs_events] enabled".into()),
-                )
+                .report(&context, SourceStatus::Absent("switched off: [fs_events] enabled".into()))
                 .await?;
-            settings
-                .changed()
-                .await
-                .map_err(|_| SourceError::OwnerGone)?;
+            settings.changed().await.map_err(|_| SourceError::OwnerGone)?;
             continue;
         }
         // Saves a process at the start, when other processes are awaited, and permanently where no
         // filesystem is to be watched.
-        if mark_request(&context.targets.borrow())
-            .filesystems
-            .is_empty()
-        {
-            reporter
-                .report(&context, SourceStatus::Active(NO_FILESYSTEM.into()))
-                .await?;
+        if mark_request(&context.targets.borrow()).filesystems.is_empty() {
+            reporter.report(&context, SourceStatus::Active(NO_FILESYSTEM.into())).await?;
             wait_for_work(&context, &mut settings).await?;
             continue;
         }
@@ -101,10 +87,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
                 }
                 let error = with_causes(&error);
                 reporter
-                    .report(
-                        &context,
-                        SourceStatus::Down(format!("{error}; it is started again")),
-                    )
+                    .report(&context, SourceStatus::Down(format!("{error}; it is started again")))
                     .await?;
                 tokio::time::sleep(backoff.next_delay()).await;
             }
@@ -197,9 +180,8 @@ async fn run_helper(
 /// All mounts of a filesystem share one mark. A mark does not wake a sleeping drive.
 fn mark_request(targets: &[ProbeTarget]) -> MarkRequest {
     let mut filesystems: BTreeMap<DevNo, Filesystem> = BTreeMap::new();
-    for target in targets
-        .iter()
-        .filter(|target| FILESYSTEM_TYPES.contains(&target.filesystem.as_str()))
+    for target in
+        targets.iter().filter(|target| FILESYSTEM_TYPES.contains(&target.filesystem.as_str()))
     {
         let filesystem = filesystems.entry(target.dev).or_insert_with(|| Filesystem {
             dev: target.dev,
@@ -210,9 +192,7 @@ fn mark_request(targets: &[ProbeTarget]) -> MarkRequest {
             filesystem.paths.push(target.path.clone());
         }
     }
-    MarkRequest {
-        filesystems: filesystems.into_values().collect(),
-    }
+    MarkRequest { filesystems: filesystems.into_values().collect() }
 }
 
 /// The filesystems that the helper was requested to watch, and its answers.
@@ -269,10 +249,8 @@ impl WatchState {
             ));
         }
         let number: usize = set.values().sum();
-        let kinds: Vec<String> = set
-            .iter()
-            .map(|(kind, number)| format!("{number} {kind}"))
-            .collect();
+        let kinds: Vec<String> =
+            set.iter().map(|(kind, number)| format!("{number} {kind}")).collect();
         let mut text = match number {
             0 => NO_FILESYSTEM.to_owned(),
             1 => format!("1 filesystem: {}", kinds.join(", ")),
@@ -281,21 +259,11 @@ impl WatchState {
         if set.keys().any(|kind| !kind.starts_with("ext")) {
             text.push_str(" (ext4 reports errors since Linux 5.16, others since 7.0)");
         }
-        let not: Vec<String> = self
-            .limitations
-            .iter()
-            .cloned()
-            .chain(not)
-            .take(8)
-            .collect();
+        let not: Vec<String> = self.limitations.iter().cloned().chain(not).take(8).collect();
         if !not.is_empty() {
             text = format!("{text}; not: {}", not.join("; "));
         }
-        Some(if hurts {
-            SourceStatus::Limited(text)
-        } else {
-            SourceStatus::Active(text)
-        })
+        Some(if hurts { SourceStatus::Limited(text) } else { SourceStatus::Active(text) })
     }
 }
 
@@ -341,32 +309,24 @@ mod tests {
     }
 
     fn watched(marks: &[(&str, Option<MarkResult>)]) -> WatchState {
-        let targets: Vec<ProbeTarget> = (0..)
-            .zip(marks)
-            .map(|(minor, (kind, _))| target("/m", minor, kind))
-            .collect();
+        let targets: Vec<ProbeTarget> =
+            (0..).zip(marks).map(|(minor, (kind, _))| target("/m", minor, kind)).collect();
         let mut watched = WatchState::default();
         watched.set_requested(&mark_request(&targets));
         for (minor, (_, mark)) in (0..).zip(marks) {
-            watched
-                .marks
-                .extend(mark.clone().map(|mark| (DevNo::new(8, minor), mark)));
+            watched.marks.extend(mark.clone().map(|mark| (DevNo::new(8, minor), mark)));
         }
         watched
     }
 
     fn refused(errno: Errno) -> Option<MarkResult> {
-        Some(MarkResult::Refused {
-            errno: errno as i32,
-            text: format!("{errno:?}"),
-        })
+        Some(MarkResult::Refused { errno: errno as i32, text: format!("{errno:?}") })
     }
 
     #[test]
     fn each_block_filesystem_is_requested_once_with_some_of_its_mounts() {
-        let mut targets: Vec<ProbeTarget> = (0..9)
-            .map(|number| target(&format!("/a{number}"), 1, "ext4"))
-            .collect();
+        let mut targets: Vec<ProbeTarget> =
+            (0..9).map(|number| target(&format!("/a{number}"), 1, "ext4")).collect();
         targets.extend([target("/b", 2, "nfs4"), target("/c", 3, "xfs")]);
         let wanted = mark_request(&targets);
         let seen: Vec<_> = wanted
@@ -401,10 +361,7 @@ mod tests {
             watched(&[("ext4", set()), ("ext4", Some(MarkResult::Stuck))]).status(),
             Some(SourceStatus::Limited(stuck.into()))
         );
-        let old = watched(&[
-            ("ext4", refused(Errno::EINVAL)),
-            ("xfs", refused(Errno::EINVAL)),
-        ]);
+        let old = watched(&[("ext4", refused(Errno::EINVAL)), ("xfs", refused(Errno::EINVAL))]);
         assert!(matches!(old.status(), Some(SourceStatus::Absent(text)) if text.contains("5.16")));
     }
 }

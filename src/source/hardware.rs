@@ -180,10 +180,7 @@ impl HardwareWatch {
         let (job, timeout) = {
             let settings = context.settings.borrow();
             (
-                Job::Inventory {
-                    admit: settings.admit.clone(),
-                    ignore: settings.ignore.clone(),
-                },
+                Job::Inventory { admit: settings.admit.clone(), ignore: settings.ignore.clone() },
                 settings.worker_timeout,
             )
         };
@@ -219,10 +216,7 @@ impl HardwareWatch {
                     }
                     _ => error.to_string(),
                 };
-                (
-                    Observation::failed(begun, &error),
-                    SourceStatus::Down(error),
-                )
+                (Observation::failed(begun, &error), SourceStatus::Down(error))
             }
         };
         if let Some(inventory) = observation.value().filter(|_| !context.root.is_recorded()) {
@@ -243,12 +237,11 @@ impl HardwareWatch {
     fn read_superblocks(&mut self, context: &Arc<Context>) {
         self.superblock_queue.retain(|read| read.only_ext);
         let all = self.without_udev.iter().cloned();
-        self.superblock_queue
-            .extend(all.map(|(device, dev)| SuperblockRead {
-                device,
-                dev,
-                only_ext: false,
-            }));
+        self.superblock_queue.extend(all.map(|(device, dev)| SuperblockRead {
+            device,
+            dev,
+            only_ext: false,
+        }));
         self.start_superblock_reads(context);
     }
 
@@ -257,11 +250,7 @@ impl HardwareWatch {
             return;
         }
         for (device, dev) in devices {
-            let read = SuperblockRead {
-                device,
-                dev,
-                only_ext: true,
-            };
+            let read = SuperblockRead { device, dev, only_ext: true };
             if !self.superblock_queue.contains(&read) {
                 self.superblock_queue.push_back(read);
             }
@@ -276,8 +265,7 @@ impl HardwareWatch {
             && let Some(read) = self.superblock_queue.pop_front()
         {
             if self.superblocks_in_flight.insert(read.device.clone()) {
-                self.superblock_reads
-                    .spawn(read_superblock(context.clone(), read));
+                self.superblock_reads.spawn(read_superblock(context.clone(), read));
             } else if read.only_ext {
                 // What is being read may be older than the change.
                 self.unread_ext.insert(read);
@@ -344,11 +332,11 @@ impl HardwareWatch {
 
     fn record_read(&mut self, read: Result<LayerRead, JoinError>) {
         match read {
-            Ok(LayerRead {
-                device,
-                generation: asked,
-                is_stable: true,
-            }) if asked == self.generation => drop(self.stable_devices.insert(device)),
+            Ok(LayerRead { device, generation: asked, is_stable: true })
+                if asked == self.generation =>
+            {
+                self.stable_devices.insert(device);
+            }
             Ok(_) => {}
             Err(error) => tracing::error!(%error, "the question for a layer's state was lost"),
         }
@@ -360,9 +348,7 @@ impl HardwareWatch {
         self.status = SourceStatus::Limited(format!(
             "no events ({why}); /sys is read every {every} s, and on request"
         ));
-        self.status_reporter
-            .report(context, self.status.clone())
-            .await
+        self.status_reporter.report(context, self.status.clone()).await
     }
 }
 
@@ -404,22 +390,17 @@ fn ext_devices(inventory: &Inventory) -> impl Iterator<Item = SuperblockRead> {
         device.has_udev_record && matches!(fs_type, Some("ext2" | "ext3" | "ext4"))
     };
     let devices = inventory.devices.values().filter(is_ext);
-    devices
-        .filter(|device| is_usable(inventory, device))
-        .map(|device| SuperblockRead {
-            device: device.name.clone(),
-            dev: device.dev,
-            only_ext: true,
-        })
+    devices.filter(|device| is_usable(inventory, device)).map(|device| SuperblockRead {
+        device: device.name.clone(),
+        dev: device.dev,
+        only_ext: true,
+    })
 }
 
 /// Awake, and in a state in which it works.
 fn is_usable(inventory: &Inventory, device: &BlockDevice) -> bool {
     let below = inventory.drives_below(&device.name);
-    let mut drives = inventory
-        .drives
-        .iter()
-        .filter(|drive| below.contains(&drive.id));
+    let mut drives = inventory.drives.iter().filter(|drive| below.contains(&drive.id));
     drives.all(|drive| !drive.asleep && !drive.has_abnormal_state())
 }
 
@@ -427,11 +408,8 @@ fn is_usable(inventory: &Inventory, device: &BlockDevice) -> bool {
 async fn read_superblock(context: Arc<Context>, read: SuperblockRead) -> (SuperblockRead, bool) {
     let timeout = context.settings.borrow().worker_timeout;
     let target = format!("superblock {}", read.device);
-    let job = Job::Superblock {
-        device: read.device.clone(),
-        dev: read.dev,
-        only_ext: read.only_ext,
-    };
+    let job =
+        Job::Superblock { device: read.device.clone(), dev: read.dev, only_ext: read.only_ext };
     // A reading is as old as its start: it may be mounted while it is read.
     let begun = now();
     let superblock = |result| match result {
@@ -439,9 +417,7 @@ async fn read_superblock(context: Arc<Context>, read: SuperblockRead) -> (Superb
         _ => None,
     };
     let result = match context.workers.run(&target, job, timeout).await {
-        WorkerOutcome::Stuck {
-            late: Some(late), ..
-        } => late_answer(late, superblock).await,
+        WorkerOutcome::Stuck { late: Some(late), .. } => late_answer(late, superblock).await,
         outcome => answer(outcome, superblock),
     };
     let is_read = result.is_ok();
@@ -463,44 +439,19 @@ async fn read_layer(
 ) -> LayerRead {
     let timeout = context.settings.borrow().worker_timeout;
     let target = format!("layer {device}");
-    let outcome = context
-        .workers
-        .run(
-            &target,
-            Job::Layer {
-                device: device.clone(),
-                layer,
-            },
-            timeout,
-        )
-        .await;
+    let outcome =
+        context.workers.run(&target, Job::Layer { device: device.clone(), layer }, timeout).await;
     let report = async |update| {
         // Fails at the end of the daemon: the loop of the source ends with that error.
         let _ = context.report(update).await;
     };
     let state = match outcome {
-        WorkerOutcome::Stuck {
-            since,
-            waiting_in,
-            late,
-        } => {
+        WorkerOutcome::Stuck { since, waiting_in, late } => {
             let path = HostPath::new(format!("/dev/{device}"));
-            let stuck = StuckProbe {
-                since,
-                waiting_in,
-                path,
-            };
-            report(SourceUpdate::LayerStuck {
-                device: device.clone(),
-                stuck,
-            })
-            .await;
+            let stuck = StuckProbe { since, waiting_in, path };
+            report(SourceUpdate::LayerStuck { device: device.clone(), stuck }).await;
             let Some(late) = late else {
-                return LayerRead {
-                    device,
-                    generation,
-                    is_stable: false,
-                };
+                return LayerRead { device, generation, is_stable: false };
             };
             late_answer(late, layer_state).await
         }
@@ -512,11 +463,7 @@ async fn read_layer(
         state: Observation::from_result(now(), state),
     })
     .await;
-    LayerRead {
-        device,
-        generation,
-        is_stable,
-    }
+    LayerRead { device, generation, is_stable }
 }
 
 fn layer_state(result: JobResult) -> Option<LayerState> {
@@ -535,11 +482,7 @@ mod tests {
     }
 
     fn read(device: &str, asked: u32, constant: bool) -> Result<LayerRead, JoinError> {
-        Ok(LayerRead {
-            device: device.to_owned(),
-            generation: asked,
-            is_stable: constant,
-        })
+        Ok(LayerRead { device: device.to_owned(), generation: asked, is_stable: constant })
     }
 
     #[test]

@@ -42,43 +42,30 @@ pub enum ScanError {
 /// naming its file.
 pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inventory, ScanError> {
     let reader = SysfsReader::new(root);
-    let names = reader
-        .try_list(CLASS_BLOCK)
-        .map_err(ScanError::ListDevices)?;
-    let (check_entries, mut entries): (Vec<_>, Vec<_>) = names
-        .iter()
-        .filter_map(|name| block::read(&reader, name))
-        .partition(is_check_device);
+    let names = reader.try_list(CLASS_BLOCK).map_err(ScanError::ListDevices)?;
+    let (check_entries, mut entries): (Vec<_>, Vec<_>) =
+        names.iter().filter_map(|name| block::read(&reader, name)).partition(is_check_device);
     let ignored = |name: &str| formats::matches_any(ignore, name);
 
     let mut found: Vec<DetectedDrive> = nvme::detect(&reader, &entries, &ignored);
-    for entry in entries
-        .iter()
-        .filter(|entry| entry.nvme_parent.is_none() && !ignored(&entry.device.name))
+    for entry in
+        entries.iter().filter(|entry| entry.nvme_parent.is_none() && !ignored(&entry.device.name))
     {
         found.extend(drive::detect(&reader, entry, admit));
     }
     let drives = drive::build_drives(found);
     for drive in &drives {
         for node in &drive.devices {
-            if let Some(entry) = entries
-                .iter_mut()
-                .find(|entry| entry.device.name == node.name)
-            {
+            if let Some(entry) = entries.iter_mut().find(|entry| entry.device.name == node.name) {
                 entry.device.drive = Some(drive.id.clone());
             }
         }
     }
-    let devices = entries
-        .into_iter()
-        .map(|entry| (entry.device.name.clone(), entry.device))
-        .collect();
+    let devices =
+        entries.into_iter().map(|entry| (entry.device.name.clone(), entry.device)).collect();
     let btrfs = btrfs::read(&reader);
     let swaps = swaps::read(&reader);
-    let of_checks = check_entries
-        .into_iter()
-        .map(|entry| entry.device.name)
-        .collect();
+    let of_checks = check_entries.into_iter().map(|entry| entry.device.name).collect();
     Ok(Inventory {
         drives,
         devices,
@@ -93,13 +80,8 @@ pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inve
 /// it exists only briefly and is no device of the node.
 fn is_check_device(entry: &block::BlockEntry) -> bool {
     match &entry.device.layer {
-        Layer::Loop {
-            backing_file: Some(file),
-        } => loops::is_ours(file),
-        Layer::Dm {
-            logical_volume: Some(volume),
-            ..
-        } => volume.starts_with(SNAPSHOT_PREFIX),
+        Layer::Loop { backing_file: Some(file) } => loops::is_ours(file),
+        Layer::Dm { logical_volume: Some(volume), .. } => volume.starts_with(SNAPSHOT_PREFIX),
         _ => false,
     }
 }

@@ -24,28 +24,16 @@ use crate::source::smart::controllers::Controller;
 #[serde(tag = "job", rename_all = "snake_case")]
 pub enum Job {
     /// Scan /sys/class/block, /sys/class/nvme, /sys/fs/btrfs and udev's database.
-    Inventory {
-        admit: Vec<String>,
-        ignore: Vec<String>,
-    },
+    Inventory { admit: Vec<String>, ignore: Vec<String> },
     /// Read the state of one md or dm device.
     Layer { device: String, layer: Layer },
     /// Read the superblock of the filesystem on a device; `only_ext`: of an ext2 to ext4.
-    Superblock {
-        device: String,
-        dev: DevNo,
-        only_ext: bool,
-    },
+    Superblock { device: String, dev: DevNo, only_ext: bool },
     /// Read the kubelet's records and the names of the pod log folders.
     Kubelet { kubelet_root: HostPath },
     /// statfs and readdir of the mount `id` of the filesystem `dev` at `path`, in the host's mount
     /// namespace; for a btrfs, also what it can allocate.
-    ProbeMount {
-        path: HostPath,
-        id: u32,
-        dev: DevNo,
-        is_btrfs: bool,
-    },
+    ProbeMount { path: HostPath, id: u32, dev: DevNo, is_btrfs: bool },
     /// Read error counters.
     Counters { group: CounterGroup },
     /// Find the RAID controllers that hide their disks.
@@ -72,10 +60,7 @@ pub enum CounterGroup {
     /// has several.
     Btrfs { path: HostPath },
     /// The last scrub of a btrfs, by its UUID; its members: device ids and kernel names.
-    BtrfsScrub {
-        uuid: String,
-        members: BTreeMap<String, String>,
-    },
+    BtrfsScrub { uuid: String, members: BTreeMap<String, String> },
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -77,19 +77,12 @@ const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Runs until the state's owner has ended.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
-    run_with(
-        context,
-        journal::PROGRAMS.iter().map(PathBuf::from).collect(),
-    )
-    .await
+    run_with(context, journal::PROGRAMS.iter().map(PathBuf::from).collect()).await
 }
 
 async fn run_with(context: Context, journalctl: Vec<PathBuf>) -> Result<Infallible, SourceError> {
     let mut resume = context.resume.clone();
-    let stored = match resume
-        .wait_for(|resume| *resume != ResumePoint::Unknown)
-        .await
-    {
+    let stored = match resume.wait_for(|resume| *resume != ResumePoint::Unknown).await {
         Ok(resume) => match &*resume {
             ResumePoint::From(cursor) => cursor.clone(),
             ResumePoint::Unknown => None,
@@ -220,20 +213,18 @@ impl Reader {
             Ok(log_fd) => {
                 let (how, decoder) = match log_fd.kind {
                     LogFdKind::Device => (path.to_string(), Decoder::Records),
-                    LogFdKind::Stream => (
-                        format!("{path}, a pipe"),
-                        Decoder::Lines(RecordSplitter::new(true)),
-                    ),
-                    LogFdKind::Recording => (
-                        format!("{path}, a recording"),
-                        Decoder::Lines(RecordSplitter::new(true)),
-                    ),
+                    LogFdKind::Stream => {
+                        (format!("{path}, a pipe"), Decoder::Lines(RecordSplitter::new(true)))
+                    }
+                    LogFdKind::Recording => {
+                        (format!("{path}, a recording"), Decoder::Lines(RecordSplitter::new(true)))
+                    }
                 };
                 Ok(self.new_session(log_fd, decoder, None, SourceStatus::Active(how), &boot_id))
             }
-            Err(error) if root.is_recorded() && error.kind() == io::ErrorKind::NotFound => Err(
-                SourceStatus::Absent(format!("no {path} in the recorded tree")),
-            ),
+            Err(error) if root.is_recorded() && error.kind() == io::ErrorKind::NotFound => {
+                Err(SourceStatus::Absent(format!("no {path} in the recorded tree")))
+            }
             Err(error) => {
                 let why = format!("opening {path}: {error}{}", hint(&error));
                 if path.as_path() != Path::new(DEVICE) || root.is_recorded() {
@@ -251,11 +242,7 @@ impl Reader {
         if !journal::is_running(root) {
             return Err(JournalError::NotRunning);
         }
-        if self
-            .unstarted
-            .as_mut()
-            .is_some_and(|child| !child.has_exited())
-        {
+        if self.unstarted.as_mut().is_some_and(|child| !child.has_exited()) {
             return Err(JournalError::NotStarted);
         }
         let arguments = journal::arguments(root, boot_id, self.journal_cursor.as_deref());
@@ -311,11 +298,8 @@ impl Reader {
         status: SourceStatus,
         boot_id: &str,
     ) -> Session {
-        let medium = if matches!(decoder, Decoder::Journal { .. }) {
-            Medium::Journal
-        } else {
-            Medium::Kmsg
-        };
+        let medium =
+            if matches!(decoder, Decoder::Journal { .. }) { Medium::Journal } else { Medium::Kmsg };
         let start = match self.restart_epoch.take() {
             Some(numbering) => StartPosition::Oldest(numbering),
             None => StartPosition::new(boot_id, medium, self.cursor.as_ref()),
@@ -351,9 +335,7 @@ impl Reader {
             knows_devices: true,
         };
         // The owner of the state attributes their errors to the volumes on them.
-        scope
-            .admit
-            .extend(SOFTWARE_DEVICES.map(|name| format!("{name}*")));
+        scope.admit.extend(SOFTWARE_DEVICES.map(|name| format!("{name}*")));
         let batcher = Batcher::new(start, how, KernelClock::read(), scope);
         let at = Instant::now();
         Session {
@@ -392,10 +374,8 @@ impl Reader {
                 || session.cursor_ahead
             {
                 tracing::warn!(cursor = ?self.cursor, "the stored position in the kernel log is beyond its end: it is read as another log, from its oldest record");
-                self.restart_epoch = self
-                    .cursor
-                    .as_ref()
-                    .map(|cursor| LogEpoch::parse(&cursor.boot_id).next());
+                self.restart_epoch =
+                    self.cursor.as_ref().map(|cursor| LogEpoch::parse(&cursor.boot_id).next());
                 self.cursor = None;
                 self.journal_cursor = None;
                 return Ok(SessionEnd::Restart);
@@ -483,17 +463,13 @@ impl Reader {
         }
         let lost = session.batcher.lost;
         if lost > session.loss_reported
-            && session
-                .loss_reported_at
-                .is_none_or(|at| at.elapsed() >= LOSS_REPORT_INTERVAL)
+            && session.loss_reported_at.is_none_or(|at| at.elapsed() >= LOSS_REPORT_INTERVAL)
         {
             session.loss_reported = lost;
             session.loss_reported_at = Some(Instant::now());
             session.loss_is_past = false;
             if lost > session.lost_before
-                && self
-                    .loss_logged
-                    .is_none_or(|at| at.elapsed() >= LOSS_LOG_INTERVAL)
+                && self.loss_logged.is_none_or(|at| at.elapsed() >= LOSS_LOG_INTERVAL)
             {
                 tracing::warn!(
                     lost_since_boot = lost,
@@ -503,12 +479,8 @@ impl Reader {
             if lost > session.lost_before {
                 self.loss_logged = Some(Instant::now());
             }
-            self.report_status(SourceStatus::Limited(session.text_with_losses()))
-                .await?;
-        } else if session
-            .loss_ends_at()
-            .is_some_and(|end| Instant::now() >= end)
-        {
+            self.report_status(SourceStatus::Limited(session.text_with_losses())).await?;
+        } else if session.loss_ends_at().is_some_and(|end| Instant::now() >= end) {
             session.loss_is_past = true;
             let text = session.text_with_losses();
             self.report_status(match session.status {
@@ -531,15 +503,11 @@ impl Reader {
 
     /// Keeps the position for the next session.
     fn save_cursor(&mut self, session: &Session, batch: &Batch) {
-        let nothing_open = batch
-            .cursor
-            .counted_to
-            .is_none_or(|counted| batch.cursor.reread_from > counted);
-        if let (Decoder::Journal { cursor, .. }, true, 0) = (
-            &session.decoder,
-            nothing_open,
-            session.batcher.records_since_batch,
-        ) {
+        let nothing_open =
+            batch.cursor.counted_to.is_none_or(|counted| batch.cursor.reread_from > counted);
+        if let (Decoder::Journal { cursor, .. }, true, 0) =
+            (&session.decoder, nothing_open, session.batcher.records_since_batch)
+        {
             self.journal_cursor.clone_from(cursor);
         }
         self.cursor = Some(batch.cursor.clone());

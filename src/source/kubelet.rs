@@ -33,11 +33,8 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(60);
 /// The scans after a change of the mount table: at the end of the burst, and when the kubelet has
 /// had time to remove the record of an unmounted volume. The last one is later than the grace
 /// period after which a missing mount is reported.
-const RESCAN_DELAYS: [Duration; 3] = [
-    Duration::from_millis(50),
-    Duration::from_secs(3),
-    Duration::from_millis(10_500),
-];
+const RESCAN_DELAYS: [Duration; 3] =
+    [Duration::from_millis(50), Duration::from_secs(3), Duration::from_millis(10_500)];
 
 /// Runs until the owner of the state ends.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
@@ -51,9 +48,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
             let settings = settings.borrow();
             (settings.kubelet_root.clone(), settings.worker_timeout)
         };
-        let job = Job::Kubelet {
-            kubelet_root: kubelet_root.clone(),
-        };
+        let job = Job::Kubelet { kubelet_root: kubelet_root.clone() };
         // Of a reading that began before a request, the end may be later than the request.
         let began = now();
         let outcome = run_with_retry(&context.workers, "kubelet", job, timeout).await;
@@ -79,27 +74,16 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
                     }
                     _ => error.to_string(),
                 };
-                (
-                    Observation::failed(began, &error),
-                    SourceStatus::Down(error),
-                    Vec::new(),
-                )
+                (Observation::failed(began, &error), SourceStatus::Down(error), Vec::new())
             }
         };
         context.report(SourceUpdate::Kubelet(observation)).await?;
-        for warning in warnings
-            .iter()
-            .filter(|warning| !reported_warnings.contains(warning))
-        {
+        for warning in warnings.iter().filter(|warning| !reported_warnings.contains(warning)) {
             tracing::warn!(%warning, "a record of the kubelet is skipped");
         }
         reported_warnings = warnings;
         status_reporter.report(&context, status).await?;
-        let due = rescans
-            .iter()
-            .copied()
-            .min()
-            .unwrap_or_else(|| Instant::now() + SCAN_INTERVAL);
+        let due = rescans.iter().copied().min().unwrap_or_else(|| Instant::now() + SCAN_INTERVAL);
         loop {
             let next = rescans.iter().copied().min().unwrap_or(due);
             tokio::select! {

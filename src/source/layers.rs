@@ -44,10 +44,7 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
         Layer::Md { .. } => md::read(root, device).map(LayerState::Md),
         Layer::Dm { .. } => {
             let lines = dm_lines(root, device, DmQuery::Status)?;
-            let wrong = |source| LayerError::ParseStatus {
-                device: device.to_owned(),
-                source,
-            };
+            let wrong = |source| LayerError::ParseStatus { device: device.to_owned(), source };
             if status::is_all_linear(&lines) {
                 return status::parse_linear(&dm_lines(root, device, DmQuery::Table)?)
                     .map_err(wrong);
@@ -93,18 +90,13 @@ fn dm_lines(root: &HostRoot, device: &str, question: DmQuery) -> Result<String, 
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(source) => return Err(LayerError::Read { path, source }),
     };
-    let dev: DevNo = text.parse().map_err(|_| LayerError::Malformed {
-        path,
-        text: text.trim().to_owned(),
-    })?;
+    let dev: DevNo =
+        text.parse().map_err(|_| LayerError::Malformed { path, text: text.trim().to_owned() })?;
     let lines = match question {
         DmQuery::Table => dm::table(root, dev),
         DmQuery::Status => dm::table_status(root, dev),
     }
-    .map_err(|source| LayerError::Status {
-        device: device.to_owned(),
-        source,
-    })?;
+    .map_err(|source| LayerError::Status { device: device.to_owned(), source })?;
     Ok(lines.join("\n"))
 }
 

@@ -32,9 +32,8 @@ const SETTLE: Duration = Duration::from_millis(10);
 pub(crate) fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
     let mut entries = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
-        let mut fields = line
-            .split(|byte| byte.is_ascii_whitespace())
-            .filter(|field| !field.is_empty());
+        let mut fields =
+            line.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty());
         let (Some(source), Some(mount_point), Some(fs_type)) =
             (fields.next(), fields.next(), fields.next())
         else {
@@ -56,19 +55,14 @@ pub(crate) fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
 /// fstab is on the root filesystem and only lists intended mounts. A host without the file has no
 /// entries.
 fn read_fstab(root: &HostRoot) -> Vec<FstabEntry> {
-    root.read(FSTAB)
-        .map(|text| parse_fstab(&text))
-        .unwrap_or_default()
+    root.read(FSTAB).map(|text| parse_fstab(&text)).unwrap_or_default()
 }
 
 /// Runs until the owner of the state ends. A separate thread reads mountinfo: a mount(2) that hangs
 /// can hold the kernel's lock for it.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let (waker, wake_receiver) =
-        std::os::unix::net::UnixStream::pair().map_err(|source| SourceError::Thread {
-            name: "mounts",
-            source,
-        })?;
+    let (waker, wake_receiver) = std::os::unix::net::UnixStream::pair()
+        .map_err(|source| SourceError::Thread { name: "mounts", source })?;
     let live = !context.root.is_recorded();
     let status = match live {
         true => SourceStatus::Active("mountinfo of PID 1, by its change events".into()),
@@ -81,20 +75,12 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
         context.requests.clone(),
         context.settings.clone(),
     );
-    context
-        .report(SourceUpdate::Source {
-            source: Source::Mounts,
-            status,
-        })
-        .await?;
+    context.report(SourceUpdate::Source { source: Source::Mounts, status }).await?;
     std::thread::Builder::new()
         .name("mounts".into())
         .stack_size(256 * 1024)
         .spawn(move || watch_mountinfo(&root, &reports, &ask, &settings, &wake_receiver, live))
-        .map_err(|source| SourceError::Thread {
-            name: "mounts",
-            source,
-        })?;
+        .map_err(|source| SourceError::Thread { name: "mounts", source })?;
     loop {
         match requests.recv().await {
             Ok(SourceRequest::All | SourceRequest::Mounts) | Err(RecvError::Lagged(_)) => {
@@ -128,10 +114,8 @@ fn watch_mountinfo(
         // Opened before the reading: after a change in between, the poll below returns at once.
         let file = std::fs::File::open(root.at(MOUNTINFO));
         let mut text = Vec::new();
-        let read = file
-            .as_ref()
-            .map_err(clone_error)
-            .and_then(|mut file| file.read_to_end(&mut text));
+        let read =
+            file.as_ref().map_err(clone_error).and_then(|mut file| file.read_to_end(&mut text));
         let hash = keys.hash_one(&text);
         let unchanged = !requested && last == Some(hash);
         let observation = match read {
@@ -145,27 +129,15 @@ fn watch_mountinfo(
                     reported_warnings = warnings;
                 }
                 last = Some(hash);
-                Some(Observation::ok(
-                    now(),
-                    MountTable {
-                        mounts,
-                        fstab: fstab.clone(),
-                    },
-                ))
+                Some(Observation::ok(now(), MountTable { mounts, fstab: fstab.clone() }))
             }
             Err(error) => {
                 last = None;
-                Some(Observation::failed(
-                    now(),
-                    format!("reading {MOUNTINFO}: {error}"),
-                ))
+                Some(Observation::failed(now(), format!("reading {MOUNTINFO}: {error}")))
             }
         };
         if let Some(observation) = observation {
-            if reports
-                .blocking_send(SourceUpdate::Mounts(observation))
-                .is_err()
-            {
+            if reports.blocking_send(SourceUpdate::Mounts(observation)).is_err() {
                 return;
             }
             // The send fails if no source listens.
@@ -212,10 +184,7 @@ fn watch_mountinfo(
 /// Waits until a burst of mounts is over.
 fn settle() {
     // Only sleeps.
-    let _ = poll(
-        &mut [],
-        PollTimeout::try_from(SETTLE).unwrap_or(PollTimeout::ZERO),
-    );
+    let _ = poll(&mut [], PollTimeout::try_from(SETTLE).unwrap_or(PollTimeout::ZERO));
 }
 
 fn clone_error(error: &std::io::Error) -> std::io::Error {
@@ -235,14 +204,8 @@ mod tests {
             b"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n",
         );
         assert!(warnings.is_empty());
-        assert_eq!(
-            (mounts[0].id, mounts[0].parent, mounts[0].dev),
-            (36, 35, DevNo::new(98, 0))
-        );
-        assert_eq!(
-            (&mounts[0].root, &mounts[0].mount_point),
-            (&"/mnt1".into(), &"/mnt2".into())
-        );
+        assert_eq!((mounts[0].id, mounts[0].parent, mounts[0].dev), (36, 35, DevNo::new(98, 0)));
+        assert_eq!((&mounts[0].root, &mounts[0].mount_point), (&"/mnt1".into(), &"/mnt2".into()));
         assert_eq!(*mounts[0].super_options, ["rw", "errors=continue"]);
     }
 
@@ -256,10 +219,7 @@ mod tests {
     #[test]
     fn an_empty_source_is_understood() {
         let (mounts, _) = parse(b"1 0 0:5 / /x rw - tmpfs  rw,size=1k\n");
-        assert_eq!(
-            (mounts[0].source.as_bytes(), mounts[0].super_options.len()),
-            (&b""[..], 2)
-        );
+        assert_eq!((mounts[0].source.as_bytes(), mounts[0].super_options.len()), (&b""[..], 2));
     }
 
     #[test]
@@ -275,10 +235,7 @@ mod tests {
         let entries = parse_fstab(b"# a b c\nUUID=1 / ext4 errors=remount-ro 0 1\n/dev/x none swap sw\n/dev/sdb\\0401 /a\\040b xfs\n");
         assert_eq!(entries.len(), 2);
         assert_eq!(
-            (
-                entries[1].mount_point.as_bytes(),
-                entries[0].options[0].as_str()
-            ),
+            (entries[1].mount_point.as_bytes(), entries[0].options[0].as_str()),
             (&b"/a b"[..], "errors=remount-ro")
         );
     }

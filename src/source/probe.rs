@@ -62,10 +62,7 @@ impl Intervals {
     fn new(mounts: usize, configured: Duration) -> Intervals {
         let count = u32::try_from(mounts).unwrap_or(u32::MAX);
         let by_load = PER_MOUNT.saturating_mul(count).max(SHORTEST);
-        Intervals {
-            by_load: by_load.min(configured),
-            configured,
-        }
+        Intervals { by_load: by_load.min(configured), configured }
     }
 
     fn of(self, target: &ProbeTarget) -> Duration {
@@ -119,12 +116,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
         false => SourceStatus::Active("statfs and readdir by worker processes".into()),
         true => SourceStatus::Active("answers of a recorded tree".into()),
     };
-    context
-        .report(SourceUpdate::Source {
-            source: Source::Probe,
-            status,
-        })
-        .await?;
+    context.report(SourceUpdate::Source { source: Source::Probe, status }).await?;
     let mut requests = context.requests.subscribe();
     let mut limitations = context.probe_workers.limitations();
     let (mut targets, mut settings) = (context.targets.clone(), context.settings.clone());
@@ -140,11 +132,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
             let due = take_due(&mut plans, intervals);
             next = due.next;
             for targets in due.filesystems {
-                running.spawn(probe_in_turn(
-                    context.clone(),
-                    targets,
-                    outcome_sender.clone(),
-                ));
+                running.spawn(probe_in_turn(context.clone(), targets, outcome_sender.clone()));
             }
         }
         tokio::select! {
@@ -202,12 +190,7 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
 /// Adds new paths, due soon, or at once at the start; drops removed paths (a running probe ends by
 /// itself).
 fn update_plans(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
-    let due = Instant::now()
-        + if plans.is_empty() {
-            Duration::ZERO
-        } else {
-            SETTLE
-        };
+    let due = Instant::now() + if plans.is_empty() { Duration::ZERO } else { SETTLE };
     let wanted: BTreeSet<&HostPath> = targets.iter().map(|target| &target.path).collect();
     plans.retain(|path, _| wanted.contains(path));
     for target in targets {
@@ -232,9 +215,8 @@ fn update_plans(plans: &mut BTreeMap<HostPath, Plan>, targets: &[ProbeTarget]) {
 fn shorten_waits(plans: &mut BTreeMap<HostPath, Plan>, intervals: Intervals) {
     let at = Instant::now();
     // The back-off of a mount that does not answer stays.
-    let waiting = plans
-        .values_mut()
-        .filter(|plan| !plan.in_flight && plan.consecutive_failures == 0);
+    let waiting =
+        plans.values_mut().filter(|plan| !plan.in_flight && plan.consecutive_failures == 0);
     for plan in waiting {
         plan.due = plan.due.min(at + intervals.of(&plan.target));
     }
@@ -256,10 +238,7 @@ fn take_due(plans: &mut BTreeMap<HostPath, Plan>, intervals: Intervals) -> Due {
     for plan in plans.values_mut().filter(|plan| !plan.in_flight) {
         if plan.due <= soon && !plan.target.asleep {
             plan.in_flight = true;
-            filesystems
-                .entry(filesystem_key(&plan.target))
-                .or_default()
-                .push(plan.target.clone());
+            filesystems.entry(filesystem_key(&plan.target)).or_default().push(plan.target.clone());
             continue;
         }
         if plan.due <= soon {
@@ -268,10 +247,7 @@ fn take_due(plans: &mut BTreeMap<HostPath, Plan>, intervals: Intervals) -> Due {
         }
         next = Some(next.map_or(plan.due, |next| next.min(plan.due)));
     }
-    Due {
-        filesystems: filesystems.into_values().collect(),
-        next,
-    }
+    Due { filesystems: filesystems.into_values().collect(), next }
 }
 
 /// All mounts of a filesystem hang together, and each stuck process costs memory: one job each.
@@ -376,11 +352,7 @@ async fn send_outcome(
     response: Response,
     was_stuck: bool,
 ) -> Result<(), SourceError> {
-    let outcome = ProbeOutcome {
-        path,
-        response,
-        was_stuck,
-    };
+    let outcome = ProbeOutcome { path, response, was_stuck };
     let sent = outcomes.send(outcome).await;
     sent.map_err(|_| SourceError::OwnerGone)
 }
@@ -402,16 +374,9 @@ async fn probe(context: &Context, target: ProbeTarget) -> Result<Probed, SourceE
     let timeout = context.settings.borrow().probe_timeout;
     let key = filesystem_key(&target);
     let (path, id, dev) = (target.path, target.id, target.dev);
-    let job = Job::ProbeMount {
-        path: path.clone(),
-        id,
-        dev,
-        is_btrfs: target.filesystem == "btrfs",
-    };
-    let outcome = context
-        .probe_workers
-        .run_in(&target.domains, &key, job, timeout)
-        .await;
+    let job =
+        Job::ProbeMount { path: path.clone(), id, dev, is_btrfs: target.filesystem == "btrfs" };
+    let outcome = context.probe_workers.run_in(&target.domains, &key, job, timeout).await;
     let response = match &outcome {
         WorkerOutcome::Stuck { late: None, .. } => Response::Waiting,
         WorkerOutcome::Stuck { .. } | WorkerOutcome::Failed(_) => Response::Missing,
@@ -420,25 +385,11 @@ async fn probe(context: &Context, target: ProbeTarget) -> Result<Probed, SourceE
         WorkerOutcome::Refused(_) => Response::NotTried { refused: true },
     };
     match outcome {
-        WorkerOutcome::Stuck {
-            since,
-            waiting_in,
-            late,
-        } => {
-            let stuck = StuckProbe {
-                since,
-                waiting_in,
-                path: path.clone(),
-            };
-            context
-                .report(SourceUpdate::ProbeStuck { path, stuck })
-                .await?;
+        WorkerOutcome::Stuck { since, waiting_in, late } => {
+            let stuck = StuckProbe { since, waiting_in, path: path.clone() };
+            context.report(SourceUpdate::ProbeStuck { path, stuck }).await?;
             Ok(match late {
-                Some(answer) => Probed::Stuck(LateProbe {
-                    answer,
-                    started,
-                    begun,
-                }),
+                Some(answer) => Probed::Stuck(LateProbe { answer, started, begun }),
                 // Another mount of the same filesystem is being probed, and hangs.
                 None => Probed::Ended(response),
             })

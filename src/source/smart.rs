@@ -70,10 +70,7 @@ const SUSPEND_UNKNOWN: &str =
 
 /// Runs until the owner of the state has ended.
 pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
-    let backend = HostBackend {
-        workers: context.workers.clone(),
-        root: context.root.clone(),
-    };
+    let backend = HostBackend { workers: context.workers.clone(), root: context.root.clone() };
     run_with_backend(context, backend).await
 }
 
@@ -223,13 +220,7 @@ impl<W: Backend> SmartSource<W> {
             if self.settings.nvme_events {
                 next = next.min(
                     self.nvme_events
-                        .start_due(
-                            &self.plans,
-                            &self.context,
-                            &self.backend,
-                            &mut self.tasks,
-                            at,
-                        )
+                        .start_due(&self.plans, &self.context, &self.backend, &mut self.tasks, at)
                         .unwrap_or(next),
                 );
             }
@@ -313,9 +304,7 @@ impl<W: Backend> SmartSource<W> {
         }
         let at = Instant::now();
         if settings.device_types != self.settings.device_types {
-            self.plans
-                .values_mut()
-                .for_each(|plan| plan.hints.fallback_tried = false);
+            self.plans.values_mut().for_each(|plan| plan.hints.fallback_tried = false);
         }
         self.settings = Arc::new(settings);
         // The command may have changed.
@@ -329,8 +318,7 @@ impl<W: Backend> SmartSource<W> {
         match request {
             SourceRequest::All => {
                 self.plans.values_mut().for_each(|plan| plan.query_now(at));
-                self.raid_members
-                    .refresh(self.settings.shortest_interval, at);
+                self.raid_members.refresh(self.settings.shortest_interval, at);
                 self.check_due = at;
             }
             SourceRequest::Inventory => self.raid_members.discover_soon(at),
@@ -345,10 +333,7 @@ impl<W: Backend> SmartSource<W> {
                 self.nvme_events.recheck(&controller, at);
                 let is_it =
                     |plan: &&mut Plan| nvme_events::controllers(&plan.target).contains(&controller);
-                self.plans
-                    .values_mut()
-                    .filter(is_it)
-                    .for_each(|plan| plan.query_now(at));
+                self.plans.values_mut().filter(is_it).for_each(|plan| plan.query_now(at));
             }
             SourceRequest::SelfTest { drive, kind } => {
                 if let Err(error) = self.accept_self_test(&drive, kind) {
@@ -369,24 +354,11 @@ impl<W: Backend> SmartSource<W> {
     async fn handle_result(&mut self, ended: SmartTaskResult) -> Result<(), SourceError> {
         let at = Instant::now();
         match ended {
-            SmartTaskResult::Queried {
-                drive,
-                scope,
-                since,
-                lock,
-                outcome,
-            } => {
+            SmartTaskResult::Queried { drive, scope, since, lock, outcome } => {
                 self.in_flight = self.in_flight.saturating_sub(1);
-                self.finish_query(drive, scope, since, lock, outcome, at)
-                    .await?;
+                self.finish_query(drive, scope, since, lock, outcome, at).await?;
             }
-            SmartTaskResult::SelfTestStarted {
-                drive,
-                kind,
-                since,
-                lock,
-                result,
-            } => {
+            SmartTaskResult::SelfTestStarted { drive, kind, since, lock, result } => {
                 self.in_flight = self.in_flight.saturating_sub(1);
                 let result = match result {
                     SelfTestStartResult::Response(result) => {
@@ -410,9 +382,7 @@ impl<W: Backend> SmartSource<W> {
                 if let Some(plan) = self.plans.get_mut(&drive) {
                     plan.clear_stuck();
                 }
-                self.context
-                    .report(SourceUpdate::SmartStuck { drive, stuck: None })
-                    .await?;
+                self.context.report(SourceUpdate::SmartStuck { drive, stuck: None }).await?;
             }
             SmartTaskResult::ToolChecked { program, checked } => {
                 self.apply_tool_check(&program, checked, at)
@@ -426,8 +396,7 @@ impl<W: Backend> SmartSource<W> {
                     self.mark_stuck_slots(name, &mut enumerated.stuck).await?;
                 }
                 for report in
-                    self.raid_members
-                        .record_result(ended, &self.settings, &mut self.tasks, at)
+                    self.raid_members.record_result(ended, &self.settings, &mut self.tasks, at)
                 {
                     self.context.report(report).await?;
                 }
@@ -456,20 +425,16 @@ impl<W: Backend> SmartSource<W> {
                 self.checking = true;
                 self.tool =
                     ToolState::Unusable("smartctl --version hangs and cannot be killed: the disk that it lies on may not answer".to_owned());
-                self.tasks
-                    .spawn(SmartTaskResult::StuckCheckExited, async move {
-                        child.exited().await;
-                        SmartTaskResult::StuckCheckExited
-                    });
+                self.tasks.spawn(SmartTaskResult::StuckCheckExited, async move {
+                    child.exited().await;
+                    SmartTaskResult::StuckCheckExited
+                });
             }
         }
     }
 
     fn stuck_count(&self) -> usize {
-        self.plans
-            .values()
-            .filter(|plan| matches!(plan.state, QueryState::Stuck { .. }))
-            .count()
+        self.plans.values().filter(|plan| matches!(plan.state, QueryState::Stuck { .. })).count()
     }
 
     async fn report_ignored(&mut self) -> Result<(), SourceError> {
@@ -478,9 +443,7 @@ impl<W: Backend> SmartSource<W> {
         }
         self.reported_ignored.clone_from(&self.ignored);
         self.context
-            .report(SourceUpdate::SmartIgnored(
-                self.ignored.iter().cloned().collect(),
-            ))
+            .report(SourceUpdate::SmartIgnored(self.ignored.iter().cloned().collect()))
             .await
     }
 
@@ -489,13 +452,7 @@ impl<W: Backend> SmartSource<W> {
             (Some(why), _) => SourceStatus::Absent(why.to_owned()),
             (None, ToolState::Unknown) => return Ok(()),
             (None, ToolState::Unusable(why)) => SourceStatus::Down(why.clone()),
-            (
-                None,
-                ToolState::Ready {
-                    version: [major, minor],
-                    ..
-                },
-            ) => {
+            (None, ToolState::Ready { version: [major, minor], .. }) => {
                 let drives = match self.plans.values().filter(|plan| plan.wanted).count() {
                     1 => "1 drive".to_owned(),
                     number => format!("{number} drives"),
@@ -506,10 +463,8 @@ impl<W: Backend> SmartSource<W> {
                     1 => Some("on one of them it hangs and cannot be killed".to_owned()),
                     number => Some(format!("on {number} of them it hangs and cannot be killed")),
                 };
-                let limits: Vec<String> = stuck
-                    .into_iter()
-                    .chain(self.raid_members.errors())
-                    .collect();
+                let limits: Vec<String> =
+                    stuck.into_iter().chain(self.raid_members.errors()).collect();
                 match limits.is_empty() {
                     true => SourceStatus::Active(text),
                     false => SourceStatus::Limited(format!("{text}; {}", limits.join("; "))),

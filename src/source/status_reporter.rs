@@ -10,10 +10,7 @@ pub(crate) struct StatusReporter {
 
 impl StatusReporter {
     pub(crate) fn new(source: Source) -> StatusReporter {
-        StatusReporter {
-            source,
-            reported: None,
-        }
+        StatusReporter { source, reported: None }
     }
 
     pub(crate) async fn report(
@@ -26,8 +23,6 @@ impl StatusReporter {
         }
         self.reported = Some(status.clone());
         let source = self.source;
-        context
-            .report(SourceUpdate::Source { source, status })
-            .await
+        context.report(SourceUpdate::Source { source, status }).await
     }
 }

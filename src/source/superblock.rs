@@ -47,10 +47,8 @@ pub(crate) fn read(
         let number = file.metadata()?.rdev();
         Ok((file, number))
     };
-    let (file, number) = open().map_err(|source| SuperblockError::Open {
-        path: path.clone(),
-        source,
-    })?;
+    let (file, number) =
+        open().map_err(|source| SuperblockError::Open { path: path.clone(), source })?;
     if dev_no(number) != dev {
         return Err(SuperblockError::Replaced { path, dev });
     }
@@ -109,9 +107,6 @@ mod tests {
         device.write_all_at(&[0x22; 16], BTRFS_OFFSET + 32).unwrap();
         assert_eq!(read_ext(&File::open(&path).unwrap()).unwrap(), None);
         let btrfs = found().unwrap();
-        assert_eq!(
-            (btrfs.fs_type.as_str(), &btrfs.uuid[..9]),
-            ("btrfs", "22222222-")
-        );
+        assert_eq!((btrfs.fs_type.as_str(), &btrfs.uuid[..9]), ("btrfs", "22222222-"));
     }
 }

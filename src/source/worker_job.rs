@@ -19,10 +19,7 @@ pub(crate) enum JobError {
     #[error("a worker answered another question than was asked")]
     UnexpectedResult,
     #[error("reading has not returned since {since}{}", waiting_suffix(.waiting_in.as_deref()))]
-    Stuck {
-        since: Timestamp,
-        waiting_in: Option<String>,
-    },
+    Stuck { since: Timestamp, waiting_in: Option<String> },
     #[error("the worker that hung has ended without an answer")]
     LateWorkerExited,
 }
@@ -66,9 +63,9 @@ pub(crate) fn answer<T>(
         WorkerOutcome::Failed(error) | WorkerOutcome::Refused(error) => {
             Err(JobError::Failed(error))
         }
-        WorkerOutcome::Stuck {
-            since, waiting_in, ..
-        } => Err(JobError::Stuck { since, waiting_in }),
+        WorkerOutcome::Stuck { since, waiting_in, .. } => {
+            Err(JobError::Stuck { since, waiting_in })
+        }
     }
 }
 

@@ -132,10 +132,7 @@ pub fn freezer_arguments<'a>(
     needed: impl IntoIterator<Item = &'a Path>,
 ) -> Vec<OsString> {
     let needed = needed.into_iter().map(OsString::from);
-    arguments(WorkerRole::Freezer, root)
-        .into_iter()
-        .chain(needed)
-        .collect()
+    arguments(WorkerRole::Freezer, root).into_iter().chain(needed).collect()
 }
 
 /// The main function of a worker process. `args`: the arguments after `worker`.
@@ -149,10 +146,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     if word == "apart" {
         return make_own_cgroup(args);
     }
-    let Some((place, _)) = WorkerRole::NAMES
-        .into_iter()
-        .find(|(_, name)| word == *name)
-    else {
+    let Some((place, _)) = WorkerRole::NAMES.into_iter().find(|(_, name)| word == *name) else {
         return usage_error();
     };
     if place == WorkerRole::Jail {
@@ -197,10 +191,7 @@ fn make_own_cgroup(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     match made {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!(
-                "diskvitalsd: nothing can be frozen: {}",
-                Shown::screen(&why)
-            );
+            eprintln!("diskvitalsd: nothing can be frozen: {}", Shown::screen(&why));
             ExitCode::FAILURE
         }
     }
@@ -233,11 +224,8 @@ fn prepare(place: WorkerRole, root: &HostRoot) -> Vec<String> {
         let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     }
     if !matches!(place, WorkerRole::OwnMounts | WorkerRole::Check) && !root.is_recorded() {
-        limitations.extend(
-            namespace::enter_host_mounts(root)
-                .err()
-                .map(|error| with_causes(&error)),
-        );
+        limitations
+            .extend(namespace::enter_host_mounts(root).err().map(|error| with_causes(&error)));
     }
     if nix::unistd::geteuid().is_root() {
         if let Err(error) = namespace::limit_capabilities(place.capabilities()) {
@@ -268,15 +256,13 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
         Job::Layer { device, layer } => {
             layers::read(root, device, layer).map_or_else(failed_result, JobResult::Layer)
         }
-        Job::Superblock { .. } if root.is_recorded() => JobResult::Failed {
-            error: "a recorded tree has no devices to read".to_owned(),
-        },
-        Job::Superblock {
-            device,
-            dev,
-            only_ext,
-        } => superblock::read(root, device, *dev, *only_ext)
-            .map_or_else(failed_result, JobResult::Superblock),
+        Job::Superblock { .. } if root.is_recorded() => {
+            JobResult::Failed { error: "a recorded tree has no devices to read".to_owned() }
+        }
+        Job::Superblock { device, dev, only_ext } => {
+            superblock::read(root, device, *dev, *only_ext)
+                .map_or_else(failed_result, JobResult::Superblock)
+        }
         Job::Kubelet { kubelet_root } => {
             kubelet::scan(root, kubelet_root).map_or_else(failed_result, JobResult::Kubelet)
         }
@@ -284,22 +270,23 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
             mount_probe::recorded_probe(root, path)
                 .map_or_else(failed_result, JobResult::ProbeMount)
         }
-        Job::ProbeMount {
-            path,
-            id,
-            dev,
-            is_btrfs,
-        } if place == WorkerRole::HostMounts => mount_probe::probe(path, *id, *dev, *is_btrfs)
-            .map_or_else(failed_result, JobResult::ProbeMount),
-        Job::Counters {
-            group: CounterGroup::Xfs { .. } | CounterGroup::Btrfs { .. },
-        } if root.is_recorded() => JobResult::Counters(counters::empty()),
-        Job::Counters {
-            group: CounterGroup::Xfs { path, .. } | CounterGroup::Btrfs { path },
-        } if place != WorkerRole::HostMounts => wrong_namespace(&path.to_string()),
-        Job::Counters {
-            group: CounterGroup::BtrfsScrub { .. },
-        } if place != WorkerRole::HostMounts && !root.is_recorded() => {
+        Job::ProbeMount { path, id, dev, is_btrfs } if place == WorkerRole::HostMounts => {
+            mount_probe::probe(path, *id, *dev, *is_btrfs)
+                .map_or_else(failed_result, JobResult::ProbeMount)
+        }
+        Job::Counters { group: CounterGroup::Xfs { .. } | CounterGroup::Btrfs { .. } }
+            if root.is_recorded() =>
+        {
+            JobResult::Counters(counters::empty())
+        }
+        Job::Counters { group: CounterGroup::Xfs { path, .. } | CounterGroup::Btrfs { path } }
+            if place != WorkerRole::HostMounts =>
+        {
+            wrong_namespace(&path.to_string())
+        }
+        Job::Counters { group: CounterGroup::BtrfsScrub { .. } }
+            if place != WorkerRole::HostMounts && !root.is_recorded() =>
+        {
             wrong_namespace("/var/lib/btrfs")
         }
         Job::Counters { group: part } => {
@@ -308,14 +295,14 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
         Job::Controllers => {
             controllers::find(root).map_or_else(failed_result, JobResult::Controllers)
         }
-        Job::NvmeEvents { .. } if root.is_recorded() => JobResult::Failed {
-            error: "a recorded tree has no drives to set".to_owned(),
-        },
+        Job::NvmeEvents { .. } if root.is_recorded() => {
+            JobResult::Failed { error: "a recorded tree has no drives to set".to_owned() }
+        }
         Job::NvmeEvents { controller } => nvme::enable_health_events(root, controller)
             .map_or_else(failed_result, |set| JobResult::NvmeEvents { changed: set }),
-        Job::SyncFs { .. } if root.is_recorded() => JobResult::Failed {
-            error: "a recorded tree has nothing to write out".to_owned(),
-        },
+        Job::SyncFs { .. } if root.is_recorded() => {
+            JobResult::Failed { error: "a recorded tree has nothing to write out".to_owned() }
+        }
         Job::SyncFs { path, dev } if place == WorkerRole::HostMounts => {
             mount_probe::sync(path, *dev)
                 .map_or_else(failed_result, |took| JobResult::SyncFs { elapsed: took })
@@ -326,14 +313,10 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
 }
 
 fn wrong_namespace(what: &str) -> JobResult {
-    JobResult::Failed {
-        error: format!("this worker is not in the host's mount namespace: {what}"),
-    }
+    JobResult::Failed { error: format!("this worker is not in the host's mount namespace: {what}") }
 }
 
 /// An error with its causes, as text: it crosses a pipe.
 fn failed_result(error: impl std::error::Error) -> JobResult {
-    JobResult::Failed {
-        error: with_causes(&error),
-    }
+    JobResult::Failed { error: with_causes(&error) }
 }

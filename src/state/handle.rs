@@ -108,7 +108,10 @@ pub enum Command {
         reply: oneshot::Sender<FreshReadings>,
     },
     /// Whether volumes of this CSI driver were reached by a path that the daemon does not watch.
-    SetBypassed { driver: String, bypassed: bool },
+    SetBypassed {
+        driver: String,
+        bypassed: bool,
+    },
     /// Answered when the check is queued; its progress is in the snapshot.
     StartCheck {
         request: CheckRequest,
@@ -132,10 +135,7 @@ impl Handle {
         snapshots: watch::Receiver<Arc<Snapshot>>,
         commands: mpsc::Sender<Command>,
     ) -> Handle {
-        Handle {
-            snapshots,
-            commands,
-        }
+        Handle { snapshots, commands }
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
@@ -156,14 +156,7 @@ impl Handle {
         seen: SeenLevel,
         is_repaired: bool,
     ) -> Result<Arc<Finding>, CommandError> {
-        let command = |reply| Command::Acknowledge {
-            finding,
-            by,
-            note,
-            seen,
-            is_repaired,
-            reply,
-        };
+        let command = |reply| Command::Acknowledge { finding, by, note, seen, is_repaired, reply };
         self.ask(command).await?
     }
 
@@ -171,8 +164,7 @@ impl Handle {
         &self,
         finding: FindingId,
     ) -> Result<Arc<Finding>, CommandError> {
-        self.ask(|reply| Command::Unacknowledge { finding, reply })
-            .await?
+        self.ask(|reply| Command::Unacknowledge { finding, reply }).await?
     }
 
     /// Starts after revision `resume` if the owner still has all changes since; otherwise with a
@@ -203,13 +195,7 @@ impl Handle {
         patience: Duration,
     ) -> Result<FreshReadings, CommandError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::ReadAgain {
-            requests,
-            wanted,
-            patience,
-            reply,
-        })
-        .await?;
+        self.send(Command::ReadAgain { requests, wanted, patience, reply }).await?;
         answer.await.map_err(|_| CommandError::TooManyWaiters)
     }
 
@@ -225,13 +211,11 @@ impl Handle {
         &self,
         request: CheckRequest,
     ) -> Result<Arc<Check>, CommandError> {
-        self.ask(|reply| Command::StartCheck { request, reply })
-            .await?
+        self.ask(|reply| Command::StartCheck { request, reply }).await?
     }
 
     pub(crate) async fn cancel_check(&self, check: CheckId) -> Result<Arc<Check>, CommandError> {
-        self.ask(|reply| Command::CancelCheck { check, reply })
-            .await?
+        self.ask(|reply| Command::CancelCheck { check, reply }).await?
     }
 
     async fn ask<T>(
@@ -244,9 +228,6 @@ impl Handle {
     }
 
     async fn send(&self, command: Command) -> Result<(), CommandError> {
-        self.commands
-            .send(command)
-            .await
-            .map_err(|_| CommandError::Stopping)
+        self.commands.send(command).await.map_err(|_| CommandError::Stopping)
     }
 }

@@ -79,15 +79,9 @@ pub enum LockError {
 /// block; `acquire_within` does not block.
 pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
     let create = DirBuilder::new().recursive(true).mode(0o750).create(dir);
-    create.map_err(|source| LockError::CreateDir {
-        dir: dir.to_owned(),
-        source,
-    })?;
+    create.map_err(|source| LockError::CreateDir { dir: dir.to_owned(), source })?;
     match LockFile::acquire_in(dir, LOCK_NAME) {
-        Ok(file) => Ok(StateLock {
-            file,
-            path: dir.join(LOCK_NAME),
-        }),
+        Ok(file) => Ok(StateLock { file, path: dir.join(LOCK_NAME) }),
         Err(LockFileError::Held { holder, .. }) => {
             let dir = dir.to_owned();
             match holder.pid.map(process::process_state) {
@@ -96,10 +90,7 @@ pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
                 Some(ProcessState::Alive) | None => Err(LockError::Held { dir, holder }),
             }
         }
-        Err(source) => Err(LockError::Lock {
-            dir: dir.to_owned(),
-            source,
-        }),
+        Err(source) => Err(LockError::Lock { dir: dir.to_owned(), source }),
     }
 }
 
@@ -132,23 +123,15 @@ pub(crate) async fn acquire_within(dir: &Path, limit: Duration) -> Result<StateL
 async fn attempt(dir: &Path, end: Instant, limit: Duration) -> Result<StateLock, LockError> {
     let (send, receive) = oneshot::channel();
     let for_thread = dir.to_owned();
-    let thread = std::thread::Builder::new()
-        .name("state-lock".to_owned())
-        .stack_size(256 * 1024);
+    let thread = std::thread::Builder::new().name("state-lock".to_owned()).stack_size(256 * 1024);
     let started = thread.spawn(move || {
         // The caller may have stopped waiting: dropping the answer releases the lock.
         let _ = send.send(acquire(&for_thread));
     });
-    started.map_err(|source| LockError::Thread {
-        dir: dir.to_owned(),
-        source,
-    })?;
+    started.map_err(|source| LockError::Thread { dir: dir.to_owned(), source })?;
     match tokio::time::timeout_at(end, receive).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) | Err(_) => Err(LockError::Timeout {
-            dir: dir.to_owned(),
-            after: limit,
-        }),
+        Ok(Err(_)) | Err(_) => Err(LockError::Timeout { dir: dir.to_owned(), after: limit }),
     }
 }
 
@@ -162,13 +145,8 @@ mod tests {
     async fn a_second_holder_learns_the_pid_of_the_first_and_a_dropped_lock_is_free() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("a/b");
-        let lock = acquire_within(&state, Duration::from_secs(60))
-            .await
-            .unwrap();
-        assert_eq!(
-            std::fs::metadata(&state).unwrap().permissions().mode() & 0o777,
-            0o750
-        );
+        let lock = acquire_within(&state, Duration::from_secs(60)).await.unwrap();
+        assert_eq!(std::fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o750);
         match acquire(&state) {
             Err(LockError::Held { holder, .. }) => {
                 assert_eq!(holder.pid, Some(std::process::id()));
@@ -213,9 +191,6 @@ mod tests {
     fn a_state_directory_that_is_a_file_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = acquire(file.path()).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!("creating {}", file.path().display())
-        );
+        assert_eq!(error.to_string(), format!("creating {}", file.path().display()));
     }
 }

@@ -32,10 +32,7 @@ pub(crate) struct NotifySettings {
 
 impl Default for NotifySettings {
     fn default() -> Self {
-        NotifySettings {
-            exec: None,
-            timeout: Duration::from_secs(30),
-        }
+        NotifySettings { exec: None, timeout: Duration::from_secs(30) }
     }
 }
 
@@ -48,18 +45,12 @@ pub(crate) async fn run(
         let transition = match transitions.recv().await {
             Ok(transition) => transition,
             Err(broadcast::error::RecvError::Lagged(lost)) => {
-                tracing::warn!(
-                    lost,
-                    "notifications dropped: the program of [notify] is too slow"
-                );
+                tracing::warn!(lost, "notifications dropped: the program of [notify] is too slow");
                 continue;
             }
             Err(broadcast::error::RecvError::Closed) => return,
         };
-        let NotifySettings {
-            exec: program,
-            timeout,
-        } = settings.borrow().clone();
+        let NotifySettings { exec: program, timeout } = settings.borrow().clone();
         // What follows from the failure of a drive is announced by one finding of each volume.
         let is_announced = transition.from != transition.to && transition.finding.follows.is_none();
         let Some(program) = program.filter(|_| is_announced) else {
@@ -71,13 +62,7 @@ pub(crate) async fn run(
 
 async fn run_program(program: PathBuf, timeout: Duration, transition: &Transition) {
     let stdin = format!("{}\n", message(transition)).into_bytes();
-    let command = Exec {
-        program,
-        args: Vec::new(),
-        stdin,
-        timeout,
-        max_output: 4096,
-    };
+    let command = Exec { program, args: Vec::new(), stdin, timeout, max_output: 4096 };
     let finding = transition.finding.id.as_str();
     match exec::run(&command).await {
         Ok(output) if output.status == 0 => {}
@@ -244,8 +229,7 @@ mod tests {
         for id in ["lost", "lost too", "c", "d"] {
             send.send(transition(id, None)).unwrap();
         }
-        send.send(transition("same severity", Some(Severity::Bad)))
-            .unwrap();
+        send.send(transition("same severity", Some(Severity::Bad))).unwrap();
         let mut follower = (*transition("follower", None)).clone();
         Arc::make_mut(&mut follower.finding).follows = Some(FindingId::known("c"));
         send.send(Arc::new(follower)).unwrap();
@@ -255,10 +239,7 @@ mod tests {
         let ids: Vec<String> = told
             .lines()
             .map(|line| {
-                serde_json::from_str::<Value>(line).unwrap()["id"]
-                    .as_str()
-                    .unwrap()
-                    .to_owned()
+                serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned()
             })
             .collect();
         assert_eq!(ids, ["c", "d"]);

@@ -145,20 +145,16 @@ impl Owner {
         store_events: mpsc::Receiver<StoreEvent>,
     ) -> (Owner, OwnerHandles) {
         let revision = u64::try_from(clock::now().as_microsecond()).unwrap_or_default();
-        let (snapshots, snapshot_receiver) = watch::channel(Arc::new(Snapshot {
-            revision,
-            ..Snapshot::default()
-        }));
+        let (snapshots, snapshot_receiver) =
+            watch::channel(Arc::new(Snapshot { revision, ..Snapshot::default() }));
         let (report_sender, reports) = mpsc::channel(MAX_BATCH);
         let (command_sender, commands) = mpsc::channel(64);
         let (targets, target_receiver) = watch::channel(Arc::default());
         let (smart_targets, smart_receiver) = watch::channel(Arc::default());
         let (checks, checks_receiver) = watch::channel(Arc::default());
         let (resume, resume_receiver) = watch::channel(ResumePoint::Unknown);
-        let (requests, transitions) = (
-            broadcast::Sender::new(REQUEST_QUEUE_CAPACITY),
-            broadcast::Sender::new(notify::QUEUE),
-        );
+        let (requests, transitions) =
+            (broadcast::Sender::new(REQUEST_QUEUE_CAPACITY), broadcast::Sender::new(notify::QUEUE));
         let heartbeat = Heartbeat::default();
         let doors = OwnerHandles {
             handle: Handle::new(snapshot_receiver, command_sender),
@@ -238,8 +234,7 @@ impl Owner {
             }
             self.answer_readings();
         }
-        self.store_sync
-            .write(&self.facts, &self.ledger, true, Vec::new());
+        self.store_sync.write(&self.facts, &self.ledger, true, Vec::new());
         if !self.store_sync.close(FLUSH_TIMEOUT).await {
             tracing::warn!("the disk did not take the last changes of history in time");
         }
@@ -276,8 +271,7 @@ impl Owner {
             self.start_kernel_log(None);
         }
         if self.store_sync.is_flood_write_due() {
-            self.store_sync
-                .write(&self.facts, &self.ledger, false, Vec::new());
+            self.store_sync.write(&self.facts, &self.ledger, false, Vec::new());
         }
     }
 
@@ -340,16 +334,11 @@ impl Owner {
             }
             return change;
         };
-        if self
-            .sources
-            .get(&source)
-            .is_some_and(|(known, _)| *known == status)
-        {
+        if self.sources.get(&source).is_some_and(|(known, _)| *known == status) {
             return Urgency::Nothing;
         }
         self.sources.insert(source, (status.clone(), now));
-        self.facts
-            .apply(SourceUpdate::Source { source, status }, &rules.volumes, now);
+        self.facts.apply(SourceUpdate::Source { source, status }, &rules.volumes, now);
         Urgency::Immediate
     }
 
@@ -381,10 +370,7 @@ impl Owner {
     fn probe_waiting_mounts(&self) {
         let paths = self.facts.newly_waiting_mounts();
         if !paths.is_empty() {
-            tracing::debug!(
-                mounts = paths.len(),
-                "I/O does not complete: probing at once"
-            );
+            tracing::debug!(mounts = paths.len(), "I/O does not complete: probing at once");
             // Without sources there is no receiver.
             let _ = self.requests.send(SourceRequest::Probe(paths));
         }
@@ -410,13 +396,9 @@ impl Owner {
             self.facts.restore_drive(old);
         }
         self.start_kernel_log(
-            contents
-                .progress
-                .as_ref()
-                .and_then(|progress| progress.cursor.clone()),
+            contents.progress.as_ref().and_then(|progress| progress.cursor.clone()),
         );
-        self.facts
-            .restore_errors(contents.errors, contents.progress);
+        self.facts.restore_errors(contents.errors, contents.progress);
         self.restore_clock(contents.clock_step, contents.is_quiet_lost);
         self.facts.counters.restore(contents.counters);
         self.facts.smart.restore(contents.smart);
@@ -426,8 +408,7 @@ impl Owner {
         self.facts.identify_again(&settings.volumes, clock::now());
         // Device numbers and mounts are valid for one boot.
         if contents.boot.is_some() && contents.boot == self.store_sync.boot {
-            self.facts
-                .restore_volumes(contents.volumes, &settings.volumes, clock::now());
+            self.facts.restore_volumes(contents.volumes, &settings.volumes, clock::now());
         }
         let replaced = self.ledger.restore(contents.findings, clock::now());
         if !replaced.is_empty() {
@@ -469,13 +450,9 @@ impl Owner {
         });
         let mut transitions = self.ledger.apply(judgements, now);
         self.facts.forget_errors(&rules.policy.errors, now);
-        self.facts
-            .forget_missing_drives(rules.policy.forget_missing_after, now);
+        self.facts.forget_missing_drives(rules.policy.forget_missing_after, now);
         let facts = &self.facts;
-        transitions.extend(
-            self.ledger
-                .clear_subjects(|subject| facts.is_removed(subject), now),
-        );
+        transitions.extend(self.ledger.clear_subjects(|subject| facts.is_removed(subject), now));
         if transitions.iter().any(|transition| transition.to.is_none()) {
             // Volumes that are gone are in the previous snapshot.
             let origins = Origins::of_snapshot(&previous);
@@ -513,32 +490,20 @@ impl Owner {
         self.change_stream.publish(picture.changes);
         self.emit_transitions(transitions);
         send_if_changed(&self.probe_targets, self.facts.probe_targets());
-        send_if_changed(
-            &self.smart_targets,
-            smart_targets(&self.facts, &self.ledger),
-        );
+        send_if_changed(&self.smart_targets, smart_targets(&self.facts, &self.ledger));
         send_if_changed(
             &self.checks,
-            self.facts
-                .desired_checks(&rules.policy, &self.ledger.severities(), now),
+            self.facts.desired_checks(&rules.policy, &self.ledger.severities(), now),
         );
-        self.store_sync
-            .write(&self.facts, &self.ledger, false, stored);
+        self.store_sync.write(&self.facts, &self.ledger, false, stored);
         self.published_at = Instant::now();
     }
 
     fn node_state(&self, config_warnings: &[String], now: Timestamp) -> NodeState {
         let stuck = self.facts.stuck();
-        let inventory = self
-            .facts
-            .inventory
-            .value()
-            .map_or(&[][..], |inventory| &inventory.warnings);
-        let kubelet = self
-            .facts
-            .kubelet
-            .value()
-            .map_or(&[][..], |kubelet| &kubelet.warnings);
+        let inventory =
+            self.facts.inventory.value().map_or(&[][..], |inventory| &inventory.warnings);
+        let kubelet = self.facts.kubelet.value().map_or(&[][..], |kubelet| &kubelet.warnings);
         NodeState {
             sources: self
                 .sources
@@ -549,9 +514,7 @@ impl Owner {
                 })
                 .collect(),
             store: self.store_sync.status.clone(),
-            stuck_probes: stuck
-                .values()
-                .fold(0, |sum, stuck| sum.saturating_add(*stuck)),
+            stuck_probes: stuck.values().fold(0, |sum, stuck| sum.saturating_add(*stuck)),
             stuck,
             timings: self.facts.timings.clone(),
             kernel_log_lost: self.facts.kernel.lost_records(),
@@ -607,22 +570,12 @@ fn send_if_changed<T: PartialEq>(sender: &watch::Sender<Arc<T>>, now: T) {
 /// Logs one line for each transition; a BAD finding requires a person.
 fn log_transition(transition: &Transition) {
     let Transition { finding, kind, .. } = transition;
-    let (subject, reason, message) = (
-        finding.subject.to_string(),
-        finding.reason.name(),
-        finding.message.as_str(),
-    );
+    let (subject, reason, message) =
+        (finding.subject.to_string(), finding.reason.name(), finding.message.as_str());
     let (kind_name, id) = (kind.name(), finding.id.as_str());
     macro_rules! log {
         ($level:ident) => {
-            tracing::$level!(
-                subject,
-                reason,
-                transition = kind_name,
-                id,
-                message,
-                "finding"
-            )
+            tracing::$level!(subject, reason, transition = kind_name, id, message, "finding")
         };
     }
     match (kind, finding.severity) {

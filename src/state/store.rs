@@ -126,10 +126,7 @@ pub struct RowChanges<K, V> {
 #[allow(clippy::derivable_impls)]
 impl<K, V> Default for RowChanges<K, V> {
     fn default() -> Self {
-        RowChanges {
-            upserted: Vec::new(),
-            deleted: Vec::new(),
-        }
+        RowChanges { upserted: Vec::new(), deleted: Vec::new() }
     }
 }
 
@@ -194,9 +191,7 @@ impl Store {
         lock: Option<StateLock>,
     ) -> io::Result<(Store, mpsc::Receiver<StoreEvent>)> {
         let (store, ops, end, events, receiver) = Store::fake();
-        let thread = std::thread::Builder::new()
-            .name("store".to_owned())
-            .stack_size(512 * 1024);
+        let thread = std::thread::Builder::new().name("store".to_owned()).stack_size(512 * 1024);
         thread.spawn(move || {
             thread::run(config, lock, &ops, &events);
             // The owner may no longer wait for the end.
@@ -221,15 +216,10 @@ impl Store {
 
     /// Queues a write; never waits.
     pub fn write(&self, write: WriteBatch, stored: Vec<WriteAck>) -> Result<(), WriteError> {
-        self.ops
-            .try_send(WriteRequest {
-                write,
-                acks: stored,
-            })
-            .map_err(|error| match error {
-                TrySendError::Full(_) => WriteError::QueueFull,
-                TrySendError::Disconnected(_) => WriteError::Closed,
-            })
+        self.ops.try_send(WriteRequest { write, acks: stored }).map_err(|error| match error {
+            TrySendError::Full(_) => WriteError::QueueFull,
+            TrySendError::Disconnected(_) => WriteError::Closed,
+        })
     }
 
     /// Waits until the queued writes are done, for at most `limit`. False if the disk took longer.

@@ -48,34 +48,18 @@ fn rules(page: &str) -> Vec<Rule> {
 
 /// The strings in backquotes.
 fn quoted(cell: &str) -> Vec<String> {
-    cell.split('`')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_owned)
-        .collect()
+    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 fn rule_of<'r>(rules: &'r [Rule], module: &str) -> Option<&'r Rule> {
-    rules
-        .iter()
-        .filter(|rule| is_within(module, &rule.module))
-        .max_by_key(|rule| rule.module.len())
+    rules.iter().filter(|rule| is_within(module, &rule.module)).max_by_key(|rule| rule.module.len())
 }
 
 /// The reason why the reference is not allowed.
 fn violation(rules: &[Rule], reference: &Reference) -> Option<String> {
     let rule = rule_of(rules, &reference.module)?;
-    let place = format!(
-        "{}:{}: `{}`",
-        reference.file.display(),
-        reference.line,
-        reference.path
-    );
-    if let Some(banned) = rule
-        .never
-        .iter()
-        .find(|banned| is_within(&reference.means, banned))
-    {
+    let place = format!("{}:{}: `{}`", reference.file.display(), reference.line, reference.path);
+    if let Some(banned) = rule.never.iter().find(|banned| is_within(&reference.means, banned)) {
         return Some(format!("{place}: `{}` never uses `{banned}`", rule.module));
     }
     let target = match reference.path.strip_prefix("crate") {
@@ -102,11 +86,7 @@ fn violation(rules: &[Rule], reference: &Reference) -> Option<String> {
 }
 
 fn violations(rules: &[Rule], source: &Source) -> Vec<String> {
-    source
-        .references
-        .iter()
-        .filter_map(|reference| violation(rules, reference))
-        .collect()
+    source.references.iter().filter_map(|reference| violation(rules, reference)).collect()
 }
 
 /// The source is read once, because that takes seconds.
@@ -120,11 +100,7 @@ fn page() -> String {
 fn every_path_in_src_obeys_the_table_of_imports() {
     assert!(SOURCE.references.len() > 10_000, "the source is read");
     let found = violations(&rules(&page()), &SOURCE);
-    assert!(
-        found.is_empty(),
-        "ARCHITECTURE.md, \"Who may import what\":\n{}",
-        found.join("\n")
-    );
+    assert!(found.is_empty(), "ARCHITECTURE.md, \"Who may import what\":\n{}", found.join("\n"));
 }
 
 #[test]
@@ -138,17 +114,9 @@ fn the_table_of_imports_names_every_module_of_the_crate_and_nothing_that_is_gone
         );
     }
     for rule in &rules {
-        assert!(
-            source.exists(&rule.module),
-            "`{}` has a row and is gone",
-            rule.module
-        );
+        assert!(source.exists(&rule.module), "`{}` has a row and is gone", rule.module);
         for path in rule.may_use.iter().flatten() {
-            assert!(
-                source.exists(path),
-                "`{}` may use `{path}`, which is gone",
-                rule.module
-            );
+            assert!(source.exists(path), "`{}` may use `{path}`, which is gone", rule.module);
         }
     }
 }
@@ -164,15 +132,8 @@ fn unsafe_code_is_in_one_file_only() {
             (file != allowed).then(|| format!("{}:{line}", file.display()))
         })
         .collect();
-    assert!(
-        found.is_empty(),
-        "unsafe belongs into {}: {found:?}",
-        allowed.display()
-    );
-    assert!(
-        paths::first_unsafe(&repository().join(allowed)).is_some(),
-        "`unsafe` is recognized"
-    );
+    assert!(found.is_empty(), "unsafe belongs into {}: {found:?}", allowed.display());
+    assert!(paths::first_unsafe(&repository().join(allowed)).is_some(), "`unsafe` is recognized");
 }
 
 #[test]
@@ -227,10 +188,7 @@ fn tried(model: &str, host: &str) -> Vec<String> {
     write("host.rs", &format!("pub mod device; pub mod sys;\n{host}"));
     write("host/sys.rs", "pub struct Call;");
     write("host/device.rs", "use crate::model::drive::Drive;");
-    write(
-        "model.rs",
-        &format!("pub mod drive; pub mod path; pub mod time;\n{model}"),
-    );
+    write("model.rs", &format!("pub mod drive; pub mod path; pub mod time;\n{model}"));
     write("model/drive.rs", "pub struct Drive;");
     write("model/path.rs", "pub struct HostPath;");
     write("model/time.rs", "pub use jiff::Timestamp;");

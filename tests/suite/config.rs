@@ -51,10 +51,7 @@ fn a_refused_reload_is_a_warning_with_its_line_until_a_good_file_is_read() {
     let daemon = start("[probes]\ninterval = \"60s\"\n");
     let good = status_until(&daemon, "it answers", |text| text.contains("diskvitalsd"));
     assert!(!good.contains("configuration"), "{good}");
-    write(
-        &daemon,
-        "[probes]\ninterval = \"60s\"\nintervall = \"60s\"\n",
-    );
+    write(&daemon, "[probes]\ninterval = \"60s\"\nintervall = \"60s\"\n");
     let refused = status_until(&daemon, "it warns", |text| text.contains("warning"));
     let refused = unwrapped(&refused);
     assert!(
@@ -71,10 +68,7 @@ fn a_refused_reload_is_a_warning_with_its_line_until_a_good_file_is_read() {
     std::fs::create_dir(&path).expect("a directory in place of the file");
     daemon.signal(nix::sys::signal::Signal::SIGHUP);
     let refused = status_until(&daemon, "it warns", |text| text.contains("warning"));
-    assert!(
-        unwrapped(&refused).contains("config.toml: Is a directory"),
-        "{refused}"
-    );
+    assert!(unwrapped(&refused).contains("config.toml: Is a directory"), "{refused}");
     std::fs::remove_dir(&path).expect("removed");
     write(&daemon, "[probes]\nmax_stuck = 64\n");
     let later = status_until(&daemon, "a restart is due", |text| text.contains("restart"));
@@ -107,11 +101,7 @@ fn checked(config: &str) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("x.toml");
     std::fs::write(&path, config).expect("written");
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
         .arg("--check-config")
         .arg("--config")
         .arg(&path)

@@ -29,13 +29,7 @@ fn the_charts_definitions_are_those_of_the_types() {
     }
     let entries = std::fs::read_dir(&folder).expect("the chart's folder");
     let mut files: Vec<String> = entries
-        .map(|entry| {
-            entry
-                .expect("readable")
-                .file_name()
-                .into_string()
-                .expect("text")
-        })
+        .map(|entry| entry.expect("readable").file_name().into_string().expect("text"))
         .collect();
     files.sort();
     names.sort();
@@ -71,19 +65,12 @@ fn an_uninstallation_keeps_the_objects_and_each_list_has_a_limit() {
     for (definition, (kind, lists)) in definitions.iter().zip(lists) {
         assert_eq!(definition.spec.names.kind, kind);
         let annotations = definition.metadata.annotations.as_ref();
-        assert_eq!(
-            annotations.expect("annotations")["helm.sh/resource-policy"],
-            "keep"
-        );
+        assert_eq!(annotations.expect("annotations")["helm.sh/resource-policy"], "keep");
         let subresources = definition.spec.versions[0].subresources.as_ref();
         assert!(subresources.is_some_and(|it| it.status.is_some()));
         let status = status_properties(definition);
         for list in lists {
-            assert!(
-                status[list]["maxItems"].is_number(),
-                "{kind} {list}: {}",
-                status[list]
-            );
+            assert!(status[list]["maxItems"].is_number(), "{kind} {list}: {}", status[list]);
         }
     }
     let fields = definitions[0].spec.versions[0].selectable_fields.as_ref();
@@ -93,10 +80,8 @@ fn an_uninstallation_keeps_the_objects_and_each_list_has_a_limit() {
 #[test]
 fn each_field_of_an_action_but_the_approval_is_immutable() {
     let definitions = definitions();
-    let action = definitions
-        .iter()
-        .find(|it| it.spec.names.kind == "StorageAction")
-        .expect("defined");
+    let action =
+        definitions.iter().find(|it| it.spec.names.kind == "StorageAction").expect("defined");
     let schema = serde_json::to_value(&action.spec.versions[0].schema).expect("plain data");
     let spec = &schema["openAPIV3Schema"]["properties"]["spec"];
     let required = spec["required"].as_array().expect("required fields");

@@ -72,10 +72,7 @@ async fn client(dir: &Path) -> IdentityClient<Channel> {
 }
 
 async fn ready(client: &mut IdentityClient<Channel>) -> bool {
-    let answer = client
-        .probe(wire::ProbeRequest {})
-        .await
-        .expect("an answer");
+    let answer = client.probe(wire::ProbeRequest {}).await.expect("an answer");
     answer.into_inner().ready.expect("said")
 }
 
@@ -121,10 +118,7 @@ async fn the_shim_reports_its_name_version_and_capabilities() {
             "VolumeExpansion(VolumeExpansion { r#type: Online })"
         ]
     );
-    let mode = std::fs::metadata(socket(dir.path()))
-        .expect("there")
-        .permissions()
-        .mode();
+    let mode = std::fs::metadata(socket(dir.path())).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
     assert_eq!(shim.end(Signal::SIGTERM).code(), Some(0));
     assert!(!socket(dir.path()).exists());
@@ -147,14 +141,10 @@ async fn a_silent_client_does_not_delay_the_shutdown() {
     let dir = tempfile::tempdir().expect("dir");
     let shim = Process::shim(dir.path());
     let _talks = client(dir.path()).await;
-    let _silent = tokio::net::UnixStream::connect(socket(dir.path()))
-        .await
-        .expect("connects");
-    let ended = tokio::time::timeout(
-        PATIENCE,
-        tokio::task::spawn_blocking(|| shim.end(Signal::SIGTERM)),
-    )
-    .await;
+    let _silent = tokio::net::UnixStream::connect(socket(dir.path())).await.expect("connects");
+    let ended =
+        tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(|| shim.end(Signal::SIGTERM)))
+            .await;
     assert_eq!(ended.expect("in time").expect("no panic").code(), Some(0));
     assert!(!socket(dir.path()).exists());
 }
@@ -169,10 +159,7 @@ async fn a_dead_shims_socket_is_replaced_and_a_live_ones_is_not() {
     let _second = Process::shim(dir.path());
     let mut client = client(dir.path()).await;
 
-    let third = run(
-        &[],
-        Some(&format!("unix://{}", socket(dir.path()).display())),
-    );
+    let third = run(&[], Some(&format!("unix://{}", socket(dir.path()).display())));
     let words = String::from_utf8_lossy(&third.stderr);
     assert_eq!(third.status.code(), Some(1), "{words}");
     assert!(words.contains("another process listens on"), "{words}");
@@ -183,13 +170,7 @@ async fn a_dead_shims_socket_is_replaced_and_a_live_ones_is_not() {
 fn a_file_in_the_place_of_the_socket_is_left_alone() {
     let dir = tempfile::tempdir().expect("dir");
     std::fs::write(socket(dir.path()), "mine").expect("written");
-    let output = run(
-        &[
-            "--endpoint",
-            &format!("unix://{}", socket(dir.path()).display()),
-        ],
-        None,
-    );
+    let output = run(&["--endpoint", &format!("unix://{}", socket(dir.path()).display())], None);
     let words = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{words}");
     assert!(words.contains("exists and is no socket"), "{words}");
@@ -205,27 +186,11 @@ fn invalid_usage_exits_with_status_2_and_one_line() {
             None,
             "only unix sockets are served: write unix:///PATH",
         ),
-        (
-            vec![],
-            Some("dns:///csi"),
-            "only unix sockets are served: write unix:///PATH",
-        ),
-        (
-            vec!["--endpoint", "unix://csi.sock"],
-            None,
-            "the path must be absolute",
-        ),
-        (
-            vec!["--endpoint", &long],
-            None,
-            "the path has 108 bytes, at most 107 are possible",
-        ),
+        (vec![], Some("dns:///csi"), "only unix sockets are served: write unix:///PATH"),
+        (vec!["--endpoint", "unix://csi.sock"], None, "the path must be absolute"),
+        (vec!["--endpoint", &long], None, "the path has 108 bytes, at most 107 are possible"),
         (vec![], None, "--mode driver needs --endpoint"),
-        (
-            vec!["--report", "events", "--upstream", "unix:///b"],
-            None,
-            "has no use for --upstream",
-        ),
+        (vec!["--report", "events", "--upstream", "unix:///b"], None, "has no use for --upstream"),
         (
             vec!["--driver-name=-x"],
             Some("unix:///nowhere/csi.sock"),
@@ -242,10 +207,8 @@ fn invalid_usage_exits_with_status_2_and_one_line() {
 #[test]
 fn the_help_names_each_mode_and_what_it_needs() {
     let help = run(&["--help"], None);
-    let words = String::from_utf8_lossy(&help.stdout)
-        .split_whitespace()
-        .collect::<Vec<_>>()
-        .join(" ");
+    let words =
+        String::from_utf8_lossy(&help.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     for flag in [
         "--mode",
         "--endpoint",
@@ -265,18 +228,9 @@ fn the_help_names_each_mode_and_what_it_needs() {
         assert!(words.contains(flag), "{flag} is missing in: {words}");
     }
     for (arguments, says) in [
-        (
-            vec!["--mode", "interposer"],
-            "--mode interposer needs --upstream",
-        ),
-        (
-            vec!["--mode", "registrar"],
-            "--mode registrar needs --registration-dir",
-        ),
-        (
-            vec!["--upstream", "unix:///a/b.sock"],
-            "--mode driver has no use for --upstream",
-        ),
+        (vec!["--mode", "interposer"], "--mode interposer needs --upstream"),
+        (vec!["--mode", "registrar"], "--mode registrar needs --registration-dir"),
+        (vec!["--upstream", "unix:///a/b.sock"], "--mode driver has no use for --upstream"),
     ] {
         let output = run(&arguments, Some("unix:///nowhere/csi.sock"));
         let words = String::from_utf8_lossy(&output.stderr);

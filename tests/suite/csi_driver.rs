@@ -59,12 +59,7 @@ impl Shim {
             Endpoint::from_shared(format!("unix://{}", dir.path().join("csi.sock").display()))
                 .expect("an endpoint");
         let channel = awaited("the shim listens", async || endpoint.connect().await.ok()).await;
-        Shim {
-            _process: process,
-            daemon: Fake::new(dir.path()),
-            _dir: dir,
-            channel,
-        }
+        Shim { _process: process, daemon: Fake::new(dir.path()), _dir: dir, channel }
     }
 
     pub async fn ready(&self) {
@@ -111,11 +106,8 @@ impl Shim {
 
     /// Adds the volume to the daemon's snapshot of the node, with these findings.
     pub fn picture(&self, handle: &str, health: daemon::Health, findings: Vec<daemon::Finding>) {
-        let message = if findings.is_empty() {
-            "nothing is known against it"
-        } else {
-            "something is wrong"
-        };
+        let message =
+            if findings.is_empty() { "nothing is known against it" } else { "something is wrong" };
         let volume = daemon::Volume {
             id: format!("csi:{DRIVER}/{handle}"),
             driver: DRIVER.into(),
@@ -128,24 +120,15 @@ impl Shim {
             findings,
             ..Default::default()
         };
-        self.daemon
-            .state()
-            .volumes
-            .insert((DRIVER.into(), handle.into()), volume);
+        self.daemon.state().volumes.insert((DRIVER.into(), handle.into()), volume);
     }
 }
 
 #[allow(clippy::disallowed_methods)] // A test starts the program it tests.
 fn start(dir: &Path, arguments: &[&str]) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"));
-    command
-        .arg("--endpoint")
-        .arg(format!("unix://{}", dir.join("csi.sock").display()));
-    command
-        .arg("--agent")
-        .arg(dir.join("agent.sock"))
-        .args(["--node-id", NODE])
-        .args(arguments);
+    command.arg("--endpoint").arg(format!("unix://{}", dir.join("csi.sock").display()));
+    command.arg("--agent").arg(dir.join("agent.sock")).args(["--node-id", NODE]).args(arguments);
     Process(command.spawn().expect("starts"))
 }
 
@@ -174,10 +157,7 @@ pub fn mounted(mode: Mode) -> wire::VolumeCapability {
 }
 
 pub fn block(mode: Mode) -> wire::VolumeCapability {
-    wire::VolumeCapability {
-        access_type: Some(AccessType::Block(BlockVolume {})),
-        ..mounted(mode)
-    }
+    wire::VolumeCapability { access_type: Some(AccessType::Block(BlockVolume {})), ..mounted(mode) }
 }
 
 pub fn finding(
@@ -196,9 +176,7 @@ pub fn finding(
 }
 
 pub fn here() -> wire::Topology {
-    wire::Topology {
-        segments: [(TOPOLOGY.to_owned(), NODE.to_owned())].into(),
-    }
+    wire::Topology { segments: [(TOPOLOGY.to_owned(), NODE.to_owned())].into() }
 }
 
 #[track_caller]
@@ -209,9 +187,5 @@ pub fn refused<T: std::fmt::Debug>(
 ) {
     let status = answer.expect_err("refused");
     assert_eq!(status.code(), code, "{status:?}");
-    assert!(
-        status.message().contains(words),
-        "`{}` lacks `{words}`",
-        status.message()
-    );
+    assert!(status.message().contains(words), "`{}` lacks `{words}`", status.message());
 }

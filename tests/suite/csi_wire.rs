@@ -24,11 +24,7 @@ fn type_of(field: &FieldDescriptor) -> String {
         Kind::Enum(values) => values.full_name().trim_start_matches("csi.v1.").to_owned(),
         scalar => format!("{scalar:?}").to_lowercase(),
     };
-    if field.cardinality() == Cardinality::Repeated {
-        format!("repeated {kind}")
-    } else {
-        kind
-    }
+    if field.cardinality() == Cardinality::Repeated { format!("repeated {kind}") } else { kind }
 }
 
 /// A message as one line: `name number type`, sorted by number.
@@ -36,10 +32,7 @@ fn shape(message: &MessageDescriptor) -> String {
     let fields: BTreeMap<u32, String> = message
         .fields()
         .map(|field| {
-            (
-                field.number(),
-                format!("{} {} {}", field.name(), field.number(), type_of(&field)),
-            )
+            (field.number(), format!("{} {} {}", field.name(), field.number(), type_of(&field)))
         })
         .collect();
     fields.into_values().collect::<Vec<_>>().join("; ")
@@ -59,14 +52,8 @@ const MESSAGES: &[(&str, &str)] = &[
         "NodeGetVolumeHealthRequest",
         "volume_id 1 string; volume_publish_path 2 string; staging_target_path 3 string",
     ),
-    (
-        "NodeGetVolumeHealthResponse",
-        "volume_health 1 VolumeHealth",
-    ),
-    (
-        "NodeGetStorageHealthRequest",
-        "secrets 1 map<string, string>",
-    ),
+    ("NodeGetVolumeHealthResponse", "volume_health 1 VolumeHealth"),
+    ("NodeGetStorageHealthRequest", "secrets 1 map<string, string>"),
     (
         "NodeGetStorageHealthResponse",
         "backend_health 1 repeated NodeGetStorageHealthResponse.StorageBackendHealth",
@@ -75,22 +62,13 @@ const MESSAGES: &[(&str, &str)] = &[
         "NodeGetStorageHealthResponse.StorageBackendHealth",
         "status 1 StorageHealthErrorType; reason 2 string; message 3 string; volume_capability 4 VolumeCapability",
     ),
-    (
-        "ControllerGetVolumeHealthRequest",
-        "volume_id 1 string; secrets 2 map<string, string>",
-    ),
-    (
-        "ControllerGetVolumeHealthResponse",
-        "volume_health 1 VolumeHealth",
-    ),
+    ("ControllerGetVolumeHealthRequest", "volume_id 1 string; secrets 2 map<string, string>"),
+    ("ControllerGetVolumeHealthResponse", "volume_health 1 VolumeHealth"),
     (
         "ControllerListVolumeHealthRequest",
         "max_entries 1 int32; starting_token 2 string; secrets 3 map<string, string>",
     ),
-    (
-        "ControllerListVolumeHealthResponse",
-        "entries 1 repeated VolumeHealth; next_token 2 string",
-    ),
+    ("ControllerListVolumeHealthResponse", "entries 1 repeated VolumeHealth; next_token 2 string"),
     (
         "VolumeHealth",
         "volume_id 1 string; health_statuses 2 repeated VolumeHealth.VolumeHealthEntry",
@@ -118,22 +96,10 @@ const MESSAGES: &[(&str, &str)] = &[
         "NodeGetVolumeStatsRequest",
         "volume_id 1 string; volume_path 2 string; staging_target_path 3 string",
     ),
-    (
-        "VolumeUsage",
-        "available 1 int64; total 2 int64; used 3 int64; unit 4 VolumeUsage.Unit",
-    ),
-    (
-        "ListVolumesRequest",
-        "max_entries 1 int32; starting_token 2 string",
-    ),
-    (
-        "ListVolumesResponse",
-        "entries 1 repeated ListVolumesResponse.Entry; next_token 2 string",
-    ),
-    (
-        "ListVolumesResponse.Entry",
-        "volume 1 Volume; status 2 ListVolumesResponse.VolumeStatus",
-    ),
+    ("VolumeUsage", "available 1 int64; total 2 int64; used 3 int64; unit 4 VolumeUsage.Unit"),
+    ("ListVolumesRequest", "max_entries 1 int32; starting_token 2 string"),
+    ("ListVolumesResponse", "entries 1 repeated ListVolumesResponse.Entry; next_token 2 string"),
+    ("ListVolumesResponse.Entry", "volume 1 Volume; status 2 ListVolumesResponse.VolumeStatus"),
     (
         "ControllerGetVolumeResponse",
         "volume 1 Volume; status 2 ControllerGetVolumeResponse.VolumeStatus",
@@ -175,10 +141,7 @@ const ENUMS: &[(&str, &str)] = &[
         "UNKNOWN 0; CONTROLLER_SERVICE 1; VOLUME_ACCESSIBILITY_CONSTRAINTS 2; GROUP_CONTROLLER_SERVICE 3; SNAPSHOT_METADATA_SERVICE 4; \
          SNAPSHOT_ACCESSIBILITY_CONSTRAINTS 5",
     ),
-    (
-        "PluginCapability.VolumeExpansion.Type",
-        "UNKNOWN 0; ONLINE 1; OFFLINE 2",
-    ),
+    ("PluginCapability.VolumeExpansion.Type", "UNKNOWN 0; ONLINE 1; OFFLINE 2"),
     (
         "NodeServiceCapability.RPC.Type",
         "UNKNOWN 0; STAGE_UNSTAGE_VOLUME 1; GET_VOLUME_STATS 2; EXPAND_VOLUME 3; VOLUME_CONDITION 4; SINGLE_NODE_MULTI_WRITER 5; \
@@ -204,10 +167,7 @@ const ENUMS: &[(&str, &str)] = &[
 
 /// Services and their calls; each call has the messages NAMERequest and NAMEResponse.
 const SERVICES: &[(&str, &[&str])] = &[
-    (
-        "Identity",
-        &["GetPluginInfo", "GetPluginCapabilities", "Probe"],
-    ),
+    ("Identity", &["GetPluginInfo", "GetPluginCapabilities", "Probe"]),
     (
         "Controller",
         &[
@@ -239,10 +199,7 @@ const SERVICES: &[(&str, &[&str])] = &[
             "GetVolumeGroupSnapshot",
         ],
     ),
-    (
-        "SnapshotMetadata",
-        &["GetMetadataAllocated", "GetMetadataDelta"],
-    ),
+    ("SnapshotMetadata", &["GetMetadataAllocated", "GetMetadataDelta"]),
     (
         "Node",
         &[
@@ -286,33 +243,20 @@ fn the_enums_have_the_published_numbers() {
 fn every_call_has_its_published_path_and_only_snapshot_metadata_streams() {
     let pool = pool();
     let csi = |name: &str| {
-        pool.services()
-            .filter(|service| service.full_name().starts_with(name))
-            .count()
+        pool.services().filter(|service| service.full_name().starts_with(name)).count()
     };
     assert_eq!(csi("csi.v1."), SERVICES.len());
     for (name, calls) in SERVICES {
-        let service = pool
-            .get_service_by_name(&format!("csi.v1.{name}"))
-            .expect("a service");
+        let service = pool.get_service_by_name(&format!("csi.v1.{name}")).expect("a service");
         let found: Vec<_> = service.methods().collect();
         assert_eq!(
-            found
-                .iter()
-                .map(|call| call.name().to_owned())
-                .collect::<Vec<_>>(),
+            found.iter().map(|call| call.name().to_owned()).collect::<Vec<_>>(),
             *calls,
             "{name}"
         );
         for call in found {
-            assert_eq!(
-                call.input().full_name(),
-                format!("csi.v1.{}Request", call.name())
-            );
-            assert_eq!(
-                call.output().full_name(),
-                format!("csi.v1.{}Response", call.name())
-            );
+            assert_eq!(call.input().full_name(), format!("csi.v1.{}Request", call.name()));
+            assert_eq!(call.output().full_name(), format!("csi.v1.{}Response", call.name()));
             assert_eq!(
                 (call.is_client_streaming(), call.is_server_streaming()),
                 (false, *name == "SnapshotMetadata")
@@ -346,14 +290,7 @@ fn podmon_and_registration_have_their_numbers() {
         let service = pool.get_service_by_name(name).expect("a service");
         service
             .methods()
-            .map(|call| {
-                format!(
-                    "{} {} {}",
-                    call.name(),
-                    call.input().name(),
-                    call.output().name()
-                )
-            })
+            .map(|call| format!("{} {} {}", call.name(), call.input().name(), call.output().name()))
             .collect()
     };
     assert_eq!(
@@ -373,11 +310,7 @@ fn podmon_and_registration_have_their_numbers() {
 
 /// Key and length before an embedded message or string; all are shorter than 128 bytes here.
 fn field(number: u8, payload: &[u8]) -> Vec<u8> {
-    [
-        &[number << 3 | 2, u8::try_from(payload.len()).expect("short")],
-        payload,
-    ]
-    .concat()
+    [&[number << 3 | 2, u8::try_from(payload.len()).expect("short")], payload].concat()
 }
 
 #[test]
@@ -389,18 +322,12 @@ fn a_1_12_answer_to_volume_stats_carries_its_condition_in_field_2() {
             used: 2,
             unit: wire::volume_usage::Unit::Bytes.into(),
         }],
-        volume_condition: Some(wire::VolumeCondition {
-            abnormal: true,
-            message: "disk".into(),
-        }),
+        volume_condition: Some(wire::VolumeCondition { abnormal: true, message: "disk".into() }),
     };
     // The fields are available, total (300 = 0xac 0x02), used, unit; then abnormal and message.
     let usage = [0x08, 1, 0x10, 0xac, 0x02, 0x18, 2, 0x20, 1];
     let condition = [&[0x08, 1][..], &field(2, b"disk")].concat();
-    assert_eq!(
-        answer.encode_to_vec(),
-        [field(1, &usage), field(2, &condition)].concat()
-    );
+    assert_eq!(answer.encode_to_vec(), [field(1, &usage), field(2, &condition)].concat());
     // A healthy condition is present and empty; drivers without conditions omit it.
     let healthy = wire::NodeGetVolumeStatsResponse {
         usage: vec![],
@@ -413,10 +340,7 @@ fn a_1_12_answer_to_volume_stats_carries_its_condition_in_field_2() {
 fn a_1_12_list_carries_conditions_in_the_status_of_its_entries() {
     let answer = wire::ListVolumesResponse {
         entries: vec![wire::list_volumes_response::Entry {
-            volume: Some(wire::Volume {
-                volume_id: "v".into(),
-                ..Default::default()
-            }),
+            volume: Some(wire::Volume { volume_id: "v".into(), ..Default::default() }),
             status: Some(wire::list_volumes_response::VolumeStatus {
                 published_node_ids: vec!["n".into()],
                 volume_condition: Some(wire::VolumeCondition {
@@ -427,16 +351,9 @@ fn a_1_12_list_carries_conditions_in_the_status_of_its_entries() {
         }],
         next_token: "t".into(),
     };
-    let status = [
-        field(1, b"n"),
-        field(2, &[&[0x08, 1][..], &field(2, b"m")].concat()),
-    ]
-    .concat();
+    let status = [field(1, b"n"), field(2, &[&[0x08, 1][..], &field(2, b"m")].concat())].concat();
     let entry = [field(1, &field(2, b"v")), field(2, &status)].concat();
-    assert_eq!(
-        answer.encode_to_vec(),
-        [field(1, &entry), field(2, b"t")].concat()
-    );
+    assert_eq!(answer.encode_to_vec(), [field(1, &entry), field(2, b"t")].concat());
 }
 
 #[test]
@@ -465,30 +382,20 @@ fn a_1_13_answer_names_the_volume_and_what_is_wrong_with_it() {
         entries: vec![answer.volume_health.expect("there")],
         next_token: "t".into(),
     };
-    assert_eq!(
-        list.encode_to_vec(),
-        [field(1, &health), field(2, b"t")].concat()
-    );
+    assert_eq!(list.encode_to_vec(), [field(1, &health), field(2, b"t")].concat());
 }
 
 #[test]
 fn a_1_13_answer_about_storage_leaves_the_capability_out() {
     let answer = wire::NodeGetStorageHealthResponse {
-        backend_health: vec![
-            wire::node_get_storage_health_response::StorageBackendHealth {
-                status: wire::StorageHealthErrorType::StorageUnreachable.into(),
-                reason: "DriveMissing".into(),
-                message: "sda".into(),
-                volume_capability: None,
-            },
-        ],
+        backend_health: vec![wire::node_get_storage_health_response::StorageBackendHealth {
+            status: wire::StorageHealthErrorType::StorageUnreachable.into(),
+            reason: "DriveMissing".into(),
+            message: "sda".into(),
+            volume_capability: None,
+        }],
     };
-    let entry = [
-        &[0x08, 2][..],
-        &field(2, b"DriveMissing"),
-        &field(3, b"sda"),
-    ]
-    .concat();
+    let entry = [&[0x08, 2][..], &field(2, b"DriveMissing"), &field(3, b"sda")].concat();
     assert_eq!(answer.encode_to_vec(), field(1, &entry));
 }
 
@@ -500,16 +407,10 @@ fn a_caller_of_1_13_skips_what_only_1_12_knows() {
         #[prost(message, repeated, tag = "1")]
         usage: Vec<wire::VolumeUsage>,
     }
-    let usage = vec![wire::VolumeUsage {
-        total: 1,
-        ..Default::default()
-    }];
+    let usage = vec![wire::VolumeUsage { total: 1, ..Default::default() }];
     let both = wire::NodeGetVolumeStatsResponse {
         usage: usage.clone(),
         volume_condition: Some(wire::VolumeCondition::default()),
     };
-    assert_eq!(
-        Of113::decode(both.encode_to_vec().as_slice()).expect("reads"),
-        Of113 { usage }
-    );
+    assert_eq!(Of113::decode(both.encode_to_vec().as_slice()).expect("reads"), Of113 { usage });
 }

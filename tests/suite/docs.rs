@@ -23,10 +23,7 @@ fn every_reason_has_a_heading_in_the_page_of_findings() {
 fn the_page_of_findings_describes_no_unknown_reason() {
     let page = include_str!("../../docs/findings.md");
     for heading in page.lines().filter_map(|line| line.strip_prefix("## ")) {
-        assert!(
-            heading.parse::<Reason>().is_ok(),
-            "`{heading}` is no reason"
-        );
+        assert!(heading.parse::<Reason>().is_ok(), "`{heading}` is no reason");
     }
 }
 
@@ -59,14 +56,10 @@ fn every_source_is_explained_to_the_operator() {
 #[test]
 fn every_configuration_section_is_named_in_the_operators_page() {
     let page = include_str!("../../docs/operations.md");
-    for line in include_str!("../../systemd/diskvitals.toml")
-        .lines()
-        .filter(|line| line.starts_with('['))
+    for line in
+        include_str!("../../systemd/diskvitals.toml").lines().filter(|line| line.starts_with('['))
     {
-        assert!(
-            page.contains(line),
-            "docs/operations.md does not mention {line}"
-        );
+        assert!(page.contains(line), "docs/operations.md does not mention {line}");
     }
 }
 
@@ -142,10 +135,7 @@ fn gates() -> String {
     let mut text = String::new();
     for (title, stage) in [
         ("Before a proposal, and at each later step", Stage::Propose),
-        (
-            "Before an approved action begins, and at each later step",
-            Stage::Confirm,
-        ),
+        ("Before an approved action begins, and at each later step", Stage::Confirm),
     ] {
         text.push_str(&format!(
             "\n### {title}\n\n| Gate | Why | What you can do |\n|---|---|---|\n"
@@ -177,10 +167,7 @@ fn reasons() -> String {
         text.push_str(&format!("\n### {title}\n\n| Reason | It means | The data | To do | It is over when |\n|---|---|---|---|---|\n"));
         for reason in Reason::ALL.iter().filter(|reason| reason.scope() == about) {
             let levels: Vec<&str> = reason.levels().iter().copied().map(level).collect();
-            let link = format!(
-                "[{reason}](findings.md#{})",
-                reason.name().to_ascii_lowercase()
-            );
+            let link = format!("[{reason}](findings.md#{})", reason.name().to_ascii_lowercase());
             let cells = [
                 &format!("{link}: {}", levels.join(", ")),
                 reason.meaning(),
@@ -210,9 +197,7 @@ fn level(severity: Severity) -> &'static str {
 #[test]
 fn every_attack_in_the_page_of_security_has_its_test() {
     let page = include_str!("../../docs/security.md");
-    let (_, table) = page
-        .split_once("## Attacks and their tests")
-        .expect("the section");
+    let (_, table) = page.split_once("## Attacks and their tests").expect("the section");
     let rows: Vec<&str> = table.lines().filter(|line| line.contains(".rs`")).collect();
     assert!(rows.len() > 20, "{} rows", rows.len());
     for row in rows {
@@ -224,9 +209,7 @@ fn every_attack_in_the_page_of_security_has_its_test() {
         let text = std::fs::read_to_string(&path)
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let defined = format!("fn {test}(");
-        let at = text
-            .find(&defined)
-            .unwrap_or_else(|| panic!("{file} has no {test}"));
+        let at = text.find(&defined).unwrap_or_else(|| panic!("{file} has no {test}"));
         let before = text[..at].rsplit("\n\n").next().expect("its attributes");
         assert!(before.contains("test"), "{file}: {test} is no test");
     }

@@ -37,10 +37,7 @@ struct Cluster {
 impl Cluster {
     /// `volumes` of node a: v0, v1, …; node b has one, w.
     fn with_volumes(volumes: usize) -> Cluster {
-        let cluster = Cluster {
-            state: Arc::default(),
-            controllers: Vec::new(),
-        };
+        let cluster = Cluster { state: Arc::default(), controllers: Vec::new() };
         let mut state = cluster.state();
         for path in [NODES, VOLUMES, CLAIMS, REPORTS] {
             state.objects.insert(path, Vec::new());
@@ -103,14 +100,11 @@ impl Cluster {
     fn health(&self, volume: &str) -> Vec<String> {
         let state = self.state();
         let claim = format!("claim-{volume}");
-        let claim = state.objects[CLAIMS]
-            .iter()
-            .find(|it| it["metadata"]["name"] == claim.as_str());
+        let claim =
+            state.objects[CLAIMS].iter().find(|it| it["metadata"]["name"] == claim.as_str());
         let conditions = &claim.expect("a claim")["status"]["healthStatus"]["healthConditions"];
         let conditions = conditions.as_array().into_iter().flatten();
-        conditions
-            .map(|it| it["reason"].as_str().expect("text").to_owned())
-            .collect()
+        conditions.map(|it| it["reason"].as_str().expect("text").to_owned()).collect()
     }
 
     /// Attempts to write the health of claims.
@@ -160,9 +154,10 @@ impl Drop for Cluster {
 }
 
 fn holder(state: &State) -> &str {
-    state.leases.get(LEASE).map_or("", |lease| {
-        lease["spec"]["holderIdentity"].as_str().unwrap_or_default()
-    })
+    state
+        .leases
+        .get(LEASE)
+        .map_or("", |lease| lease["spec"]["holderIdentity"].as_str().unwrap_or_default())
 }
 
 fn node(name: &str, is_ready: bool) -> Value {
@@ -199,11 +194,7 @@ fn claim(volume: &str) -> Value {
 /// A complete report of a node with one drive, on which these volumes are inaccessible.
 fn report(node: &str, inaccessible: &[String]) -> Value {
     let drive = format!("naa.5000c500a1b2c30{node}");
-    let health = if inaccessible.is_empty() {
-        "Good"
-    } else {
-        "Bad"
-    };
+    let health = if inaccessible.is_empty() { "Good" } else { "Bad" };
     let drives: Vec<Value> = (!inaccessible.is_empty())
         .then(|| json!({"id": drive, "name": "sda", "health": "Bad", "reason": "DriveOffline"}))
         .into_iter()

@@ -61,11 +61,7 @@ fn volumes(daemon: &Daemon) -> Vec<Value> {
 #[allow(clippy::disallowed_methods)] // No event announces the end of changes.
 fn sixty_hanging_volumes_of_one_pod_do_not_blind_the_node() {
     let dir = tempfile::tempdir().expect("a folder");
-    let plan = Plan {
-        drives: 3,
-        volumes: 30,
-        hung: 0,
-    };
+    let plan = Plan { drives: 3, volumes: 30, hung: 0 };
     tree::write(dir.path(), plan).expect("the tree");
     add_hanging_volumes(dir.path());
     let config = "[probes]\ninterval = \"2s\"\ntimeout = \"1s\"\n";
@@ -89,22 +85,14 @@ fn sixty_hanging_volumes_of_one_pod_do_not_blind_the_node() {
     for volume in others {
         assert_eq!(volume["health"], "HEALTH_GOOD", "{volume:#}");
     }
-    let (stuck, skipped): (Vec<&Value>, Vec<&Value>) = hanging
-        .iter()
-        .partition(|volume| volume["health"] == "HEALTH_BAD");
+    let (stuck, skipped): (Vec<&Value>, Vec<&Value>) =
+        hanging.iter().partition(|volume| volume["health"] == "HEALTH_BAD");
     assert_eq!(stuck.len(), PER_POD);
     for volume in skipped {
         assert_eq!(volume["health"], "HEALTH_UNKNOWN", "{volume:#}");
         let why = volume["healthUnknownWhy"].as_str().expect("a text");
-        assert!(
-            why.contains(&format!("{PER_POD} others of pod {POD} do not answer")),
-            "{why}"
-        );
-        assert_eq!(
-            volume["driveIds"],
-            json!([]),
-            "a source text is not a drive"
-        );
+        assert!(why.contains(&format!("{PER_POD} others of pod {POD} do not answer")), "{why}");
+        assert_eq!(volume["driveIds"], json!([]), "a source text is not a drive");
     }
     daemon.stop();
 }

@@ -51,11 +51,7 @@ impl Daemon {
             .arg(dir.join("state"))
             .spawn()
             .expect("starts");
-        Daemon {
-            child,
-            socket,
-            dir: None,
-        }
+        Daemon { child, socket, dir: None }
     }
 
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
@@ -71,10 +67,7 @@ impl Daemon {
 
     fn json(&self, words: &[&str]) -> Option<Value> {
         let output = self.ask(words);
-        output
-            .status
-            .success()
-            .then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
 
     /// Returns the complete answer: settled, every probe reported, and the same twice.
@@ -83,9 +76,7 @@ impl Daemon {
         let mut last = Value::Null;
         loop {
             assert!(Instant::now() < end, "no steady picture; last: {last:#}");
-            let settled = self
-                .json(&["status"])
-                .is_some_and(|node| node["settled"] == true);
+            let settled = self.json(&["status"]).is_some_and(|node| node["settled"] == true);
             let now = if settled { self.all() } else { Value::Null };
             if settled && now == last && told(&now) {
                 return now;
@@ -111,16 +102,12 @@ impl Daemon {
             .stdin(std::process::Stdio::null())
             .output()
             .expect("runs");
-        String::from_utf8(output.stdout)
-            .expect("text")
-            .replace("\r\n", "\n")
+        String::from_utf8(output.stdout).expect("text").replace("\r\n", "\n")
     }
 
     fn all(&self) -> Value {
         let part = |what: &str| {
-            self.json(&[what])
-                .map(|answer| answer[what].clone())
-                .unwrap_or(Value::Null)
+            self.json(&[what]).map(|answer| answer[what].clone()).unwrap_or(Value::Null)
         };
         let causes = self.json(&["status"]).map(|node| node["causes"].clone());
         let mut all = json!({"drives": part("drives"), "volumes": part("volumes"), "findings": part("findings"), "causes": causes});
@@ -236,10 +223,7 @@ fn steady(value: &mut Value) {
 fn without_ids(advice: &str) -> String {
     let is_id = |word: &str| word.len() == 12 && word.bytes().all(|it| it.is_ascii_hexdigit());
     let words = advice.split(' ');
-    words
-        .map(|word| if is_id(word) { "FINDING" } else { word })
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.map(|word| if is_id(word) { "FINDING" } else { word }).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -300,13 +284,7 @@ fn two_dying_disks_and_four_smaller_troubles_take_a_few_lines_each_with_their_mo
             // Four lines for each BAD cause and for the last copy, three for each other one; the head.
             let causes = steady_screen(&text);
             assert!(causes.lines().count() <= 26, "{columns}:\n{causes}");
-            for place in [
-                "/srv/bay0",
-                "db/mysql-0",
-                "/srv/bay1",
-                "/srv/archive",
-                "/srv/images",
-            ] {
+            for place in ["/srv/bay0", "db/mysql-0", "/srv/bay1", "/srv/archive", "/srv/images"] {
                 assert!(text.contains(place), "{columns}: {place}\n{text}");
             }
         }

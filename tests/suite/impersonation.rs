@@ -49,10 +49,7 @@ fn plug_stick(tree: &Path) {
     let answer = std::fs::read(answers.join("sda.json")).expect("an answer");
     let mut answer: Value = serde_json::from_slice(&answer).expect("JSON");
     answer["smart_status"]["passed"] = true.into();
-    for row in answer["ata_smart_attributes"]["table"]
-        .as_array_mut()
-        .expect("a table")
-    {
+    for row in answer["ata_smart_attributes"]["table"].as_array_mut().expect("a table") {
         if [5, 187, 197].map(Value::from).contains(&row["id"]) {
             row["raw"] = serde_json::json!({"value": 0, "string": "0"});
             (row["value"], row["worst"], row["when_failed"]) = (100.into(), 100.into(), "".into());
@@ -69,17 +66,14 @@ fn unplug(tree: &Path, name: &str) {
 /// The drive's entry without its times and findings' ids, and its findings.
 fn drive<'a>(all: &'a Value, id: &str) -> &'a Value {
     let mut drives = all["drives"].as_array().expect("a list").iter();
-    drives
-        .find(|it| it["id"] == id)
-        .unwrap_or_else(|| panic!("no {id}: {all:#}"))
+    drives.find(|it| it["id"] == id).unwrap_or_else(|| panic!("no {id}: {all:#}"))
 }
 
 fn findings(all: &Value, id: &str) -> Vec<String> {
     let findings = all["findings"].as_array().expect("a list").iter();
     let of = findings.filter(|it| it["subject"]["id"] == id);
-    let mut names: Vec<String> = of
-        .map(|it| format!("{} {}", it["reason"], it["severity"]).replace('"', ""))
-        .collect();
+    let mut names: Vec<String> =
+        of.map(|it| format!("{} {}", it["reason"], it["severity"]).replace('"', "")).collect();
     names.sort();
     names
 }
@@ -95,16 +89,10 @@ fn a_stick_with_a_disks_serial_number_and_wwn_takes_nothing_of_it_and_clears_not
         std::fs::create_dir_all(&state).expect("a folder");
         Daemon::start_in(&tree, &state).picture()
     };
-    let (disk, stick) = (
-        "naa.5000c500a1d00000",
-        "path:pci-0000:00:14.0-usb-0:1:1.0-scsi-0:0:0:0",
-    );
+    let (disk, stick) = ("naa.5000c500a1d00000", "path:pci-0000:00:14.0-usb-0:1:1.0-scsi-0:0:0:0");
     let before = look();
     let of_disk = findings(&before, disk);
-    assert!(
-        of_disk.contains(&"PendingSectors SEVERITY_SUSPECT".into()),
-        "{of_disk:?}"
-    );
+    assert!(of_disk.contains(&"PendingSectors SEVERITY_SUSPECT".into()), "{of_disk:?}");
 
     plug_stick(&tree);
     let both = look();
@@ -118,17 +106,12 @@ fn a_stick_with_a_disks_serial_number_and_wwn_takes_nothing_of_it_and_clears_not
     assert_eq!(drive(&both, stick)["health"], "HEALTH_GOOD");
     assert_eq!(findings(&both, stick), ["DuplicateIdentity SEVERITY_INFO"]);
     let ids = |all: &Value| {
-        all["volumes"]
-            .as_array()
-            .map(|it| it.iter().map(|it| it["id"].clone()).collect::<Vec<_>>())
+        all["volumes"].as_array().map(|it| it.iter().map(|it| it["id"].clone()).collect::<Vec<_>>())
     };
     assert_eq!(ids(&both), ids(&before));
 
     // The disk is found later than the stick.
-    let link = tree
-        .join("sys/class/block/sda")
-        .read_link()
-        .expect("a link");
+    let link = tree.join("sys/class/block/sda").read_link().expect("a link");
     unplug(&tree, "sda");
     let alone = look();
     assert_eq!(drive(&alone, stick)["name"], "sdz");

@@ -9,9 +9,7 @@ use diskvitals::source::{inventory, layers};
 
 fn cases() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
-    let entries = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let mut cases: Vec<_> = entries.filter(|path| path.join("sys").is_dir()).collect();
     cases.sort();
     assert!(!cases.is_empty());
@@ -68,14 +66,9 @@ fn every_layer_of_every_recorded_host_can_be_read() {
 #[test]
 fn the_recorded_layers_report_their_faults() {
     let read = |case: &str, device: &str| {
-        let root = HostRoot::new(
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("tests/hosts")
-                .join(case),
-        );
-        let layer = inventory::scan(&root, &[], &[]).unwrap().devices[device]
-            .layer
-            .clone();
+        let root =
+            HostRoot::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts").join(case));
+        let layer = inventory::scan(&root, &[], &[]).unwrap().devices[device].layer.clone();
         layers::read(&root, device, &layer).unwrap()
     };
     assert!(

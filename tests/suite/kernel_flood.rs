@@ -25,15 +25,7 @@ impl Host {
         let dir = tempfile::tempdir().expect("a folder");
         let host = Host { dir };
         std::fs::create_dir(host.root()).expect("a folder");
-        tree::write(
-            &host.root(),
-            tree::Plan {
-                drives: 3,
-                volumes: 3,
-                hung: 0,
-            },
-        )
-        .expect("the tree");
+        tree::write(&host.root(), tree::Plan { drives: 3, volumes: 3, hung: 0 }).expect("the tree");
         std::fs::create_dir_all(host.root().join("dev")).expect("dev");
         nix::unistd::mkfifo(
             &host.root().join("dev/kmsg"),
@@ -49,15 +41,9 @@ impl Host {
 
     fn start(&self) -> Daemon {
         let path = |name: &str| self.dir.path().join(name);
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(path("log"))
-            .expect("the log");
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "a test starts the programs it tests"
-        )]
+        let log =
+            std::fs::File::options().create(true).append(true).open(path("log")).expect("the log");
+        #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
         let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
             .arg("--host-root")
             .arg(self.root())
@@ -72,11 +58,7 @@ impl Host {
             .stderr(log)
             .spawn()
             .expect("starts");
-        Daemon {
-            process: Process(child),
-            socket: path("d.sock"),
-            log: path("log"),
-        }
+        Daemon { process: Process(child), socket: path("d.sock"), log: path("log") }
     }
 
     /// Opens the writing end without waiting for a reader.
@@ -97,10 +79,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a test starts the programs it tests"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
     fn json(&self, words: &[&str]) -> Option<Value> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals"));
         let output = command
@@ -110,10 +89,7 @@ impl Daemon {
             .args(words)
             .output()
             .expect("runs");
-        output
-            .status
-            .success()
-            .then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
+        output.status.success().then(|| serde_json::from_slice(&output.stdout).expect("JSON"))
     }
 
     /// The number of records of that class that the daemon attributes to the drive.
@@ -124,11 +100,7 @@ impl Daemon {
         let tallies = drive["errors"].as_array().cloned().unwrap_or_default();
         let tally = tallies.iter().find(|tally| tally["class"] == class);
         tally.map_or(0, |tally| {
-            tally["records"]
-                .as_str()
-                .expect("a count")
-                .parse()
-                .expect("a number")
+            tally["records"].as_str().expect("a count").parse().expect("a number")
         })
     }
 
@@ -147,9 +119,7 @@ impl Daemon {
 
     fn said(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        text.chars()
-            .skip(text.chars().count().saturating_sub(3000))
-            .collect()
+        text.chars().skip(text.chars().count().saturating_sub(3000)).collect()
     }
 
     fn kill(self) {
@@ -158,10 +128,7 @@ impl Daemon {
 }
 
 /// The only wait without a condition: the pause between two polls.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "between two looks at another process"
-)]
+#[allow(clippy::disallowed_methods, reason = "between two looks at another process")]
 fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
@@ -206,20 +173,10 @@ fn a_daemon_killed_repeatedly_during_a_flood_counts_every_record_once() {
                 daemon.records("sda", "medium") == RECORDS / 100
             });
             pause(500);
-            assert_eq!(
-                daemon.records("sda", "medium"),
-                RECORDS / 100,
-                "and stays so"
-            );
+            assert_eq!(daemon.records("sda", "medium"), RECORDS / 100, "and stays so");
             let drive = daemon.json(&["drive", "sda"]).expect("a drive");
-            let first = drive["errors"][0]["first"]["text"]
-                .as_str()
-                .expect("a record")
-                .to_owned();
-            assert!(
-                first.starts_with("critical medium error, dev sda, sector 7 "),
-                "{first}"
-            );
+            let first = drive["errors"][0]["first"]["text"].as_str().expect("a record").to_owned();
+            assert!(first.starts_with("critical medium error, dev sda, sector 7 "), "{first}");
             assert!(
                 daemon.json(&["drive", "sdb"]).expect("a drive")["errors"]
                     .as_array()

@@ -18,11 +18,7 @@ fn kernel_logs_recorded_during_fault_injection_are_classified_as_expected() {
             .iter()
             .map(|(class, count)| format!("{count} {}", class.name()))
             .collect();
-        let classes = if classes.is_empty() {
-            "nothing".to_owned()
-        } else {
-            classes.join(", ")
-        };
+        let classes = if classes.is_empty() { "nothing".to_owned() } else { classes.join(", ") };
         writeln!(
             text,
             "{}: {} records, {classes}",
@@ -54,11 +50,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
-            files.extend(self::files(&path))
-        } else {
-            files.push(path)
-        }
+        if path.is_dir() { files.extend(self::files(&path)) } else { files.push(path) }
     }
     files.sort();
     files
@@ -83,10 +75,8 @@ fn a_log_that_was_not_understood_has_an_exit_status_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
     let prose = ("notes.txt", "The disk makes noises.\nWhat is it?\n");
     let clean = ("clean.txt", "[    1.0] eth0: link up\n");
-    let failing = (
-        "failing.txt",
-        "[    1.0] critical medium error, dev sda, sector 8 op 0x0:(READ)\n",
-    );
+    let failing =
+        ("failing.txt", "[    1.0] critical medium error, dev sda, sector 8 op 0x0:(READ)\n");
     let (code, text) = analyze_files(dir.path(), &[prose]);
     assert_eq!(code, Some(3), "{text}");
     assert!(
@@ -97,8 +87,5 @@ fn a_log_that_was_not_understood_has_an_exit_status_of_its_own() {
     assert_eq!(analyze_files(dir.path(), &[clean]).0, Some(0));
     assert_eq!(analyze_files(dir.path(), &[failing]).0, Some(0));
     // One of several.
-    assert_eq!(
-        analyze_files(dir.path(), &[failing, prose, clean]).0,
-        Some(3)
-    );
+    assert_eq!(analyze_files(dir.path(), &[failing, prose, clean]).0, Some(3));
 }

@@ -9,15 +9,7 @@ use crate::{smartctl, tree};
 
 fn host(drives: usize, volumes: usize) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
-    tree::write(
-        dir.path(),
-        tree::Plan {
-            drives,
-            volumes,
-            hung: 0,
-        },
-    )
-    .expect("is written");
+    tree::write(dir.path(), tree::Plan { drives, volumes, hung: 0 }).expect("is written");
     dir
 }
 
@@ -41,11 +33,8 @@ fn metrics_are_off_by_default() {
 #[test]
 fn a_configured_unix_socket_serves_metrics_and_is_removed_at_exit() {
     let host = host(2, 2);
-    let mut daemon = Daemon::start(
-        host.path(),
-        "[metrics]\nlisten = \"unix:DIR/metrics.sock\"\n",
-        None,
-    );
+    let mut daemon =
+        Daemon::start(host.path(), "[metrics]\nlisten = \"unix:DIR/metrics.sock\"\n", None);
     let mut log = daemon.log.take().expect("a log");
     let mut line = String::new();
     while !line.contains("metrics are served") {
@@ -63,10 +52,7 @@ fn a_configured_unix_socket_serves_metrics_and_is_removed_at_exit() {
         "{answer}"
     );
     assert_eq!(
-        answer
-            .lines()
-            .filter(|line| line.starts_with("diskvitals_drive_info{"))
-            .count(),
+        answer.lines().filter(|line| line.starts_with("diskvitals_drive_info{")).count(),
         2,
         "{answer}"
     );
@@ -103,11 +89,8 @@ fn the_first_scrape_is_complete_and_a_removed_drive_loses_its_series() {
     let mut log = daemon.log.take().expect("a log");
     let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     let first = scrape(address);
-    let drives = |text: &str| {
-        text.lines()
-            .filter(|line| line.starts_with("diskvitals_drive_info{"))
-            .count()
-    };
+    let drives =
+        |text: &str| text.lines().filter(|line| line.starts_with("diskvitals_drive_info{")).count();
     assert_eq!(drives(&first), 3, "{first}");
     // The quotes in a drive's model name are escaped.
     assert!(first.contains("model=\"a\\\"b\\\\c"), "{first}");
@@ -118,9 +101,7 @@ fn the_first_scrape_is_complete_and_a_removed_drive_loses_its_series() {
         .map(id)
         .expect("sdb");
     assert!(
-        first.contains(&format!(
-            "diskvitals_drive_health{{drive=\"{gone}\",state=\"good\"}} 1\n"
-        )),
+        first.contains(&format!("diskvitals_drive_health{{drive=\"{gone}\",state=\"good\"}} 1\n")),
         "{first}"
     );
 
@@ -128,9 +109,7 @@ fn the_first_scrape_is_complete_and_a_removed_drive_loses_its_series() {
         std::fs::remove_file(host.path().join(link)).expect("goes");
     }
     daemon.signal(nix::sys::signal::Signal::SIGHUP);
-    let after = scrape_until(address, "the drive's series are gone", |text| {
-        drives(text) == 2
-    });
+    let after = scrape_until(address, "the drive's series are gone", |text| drives(text) == 2);
     assert!(!after.contains(&gone), "{after}");
     daemon.stop();
     reader.join().expect("ends").expect("reads");
@@ -142,29 +121,22 @@ fn smart_metrics_carry_the_ids_of_their_drives() {
     let dir = tempfile::tempdir().expect("a folder");
     let smartctl = smartctl::Smartctl::new(dir.path()).expect("is written");
     let answer = smartctl::Ata::new("ZL200000", 0xa000_0000).response();
-    smartctl
-        .set_response("/dev/sda", &answer)
-        .expect("is written");
+    smartctl.set_response("/dev/sda", &answer).expect("is written");
     let config = format!("[smart]\ncommand = \"{}\"\n", smartctl.program().display());
     let mut daemon = Daemon::start(host.path(), &config, Some("127.0.0.1:0"));
     let address = daemon.address();
     let mut log = daemon.log.take().expect("a log");
     let reader = std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
-    let text = scrape_until(address, "the drive has told", |text| {
-        text.contains("outcome=\"ok\"} 1\n")
-    });
+    let text =
+        scrape_until(address, "the drive has told", |text| text.contains("outcome=\"ok\"} 1\n"));
     let pending = text
         .lines()
         .find(|line| line.starts_with("diskvitals_smart_pending_sectors{drive=\""))
         .expect("is told");
     assert!(pending.ends_with(" 0"), "{pending}");
+    assert!(text.contains("diskvitals_probe_duration_seconds_count{source=\"smart\"} "), "{text}");
     assert!(
-        text.contains("diskvitals_probe_duration_seconds_count{source=\"smart\"} "),
-        "{text}"
-    );
-    assert!(
-        text.lines()
-            .any(|line| line.starts_with("diskvitals_drive_temperature_celsius{drive=\"")),
+        text.lines().any(|line| line.starts_with("diskvitals_drive_temperature_celsius{drive=\"")),
         "{text}"
     );
     daemon.stop();
@@ -177,11 +149,6 @@ fn a_wildcard_listen_address_is_refused() {
     let mut daemon = Daemon::start(host.path(), "", Some("0.0.0.0:0"));
     assert_eq!(daemon.child.wait().expect("ends").code(), Some(2));
     let mut said = String::new();
-    daemon
-        .log
-        .take()
-        .expect("a log")
-        .read_to_string(&mut said)
-        .expect("reads");
+    daemon.log.take().expect("a log").read_to_string(&mut said).expect("reads");
     assert!(said.contains("means every address of the node"), "{said}");
 }

@@ -66,21 +66,12 @@ fn valid(page: &str) -> Html {
     let parsed = Html::parse_document(page);
     assert_eq!(parsed.errors, Vec::<String>::new());
     let all = |selector: &str| Selector::parse(selector).expect("a selector");
-    for forbidden in [
-        "script",
-        "img",
-        "link",
-        "iframe",
-        "[src]",
-        "[onclick]",
-        "[style]",
-    ] {
+    for forbidden in ["script", "img", "link", "iframe", "[src]", "[onclick]", "[style]"] {
         assert_eq!(parsed.select(&all(forbidden)).count(), 0, "{forbidden}");
     }
     let mut ids = BTreeMap::new();
     for element in parsed.select(&all("[id]")) {
-        *ids.entry(element.attr("id").expect("one").to_owned())
-            .or_insert(0) += 1;
+        *ids.entry(element.attr("id").expect("one").to_owned()).or_insert(0) += 1;
     }
     assert!(ids.values().all(|count| *count == 1), "{ids:?}");
     for element in parsed.select(&all("[href]")) {
@@ -108,17 +99,12 @@ fn two_dying_disks_have_a_text_report_for_terminals_and_mail() {
                 || line.contains("finding ")
                 || line.contains("diskvitals ");
             let width = line.chars().count();
-            assert!(
-                verbatim || width <= usize::from(columns).max(64),
-                "{columns}: {line}"
-            );
+            assert!(verbatim || width <= usize::from(columns).max(64), "{columns}: {line}");
         }
         // The head has the machine's own names; findings of one severity are in the order of their times.
         let (_, body) = report.split_once("\n\n").expect("a head");
         let (body, findings) = body.split_once("\nfindings\n").expect("findings");
-        let evidence = findings
-            .lines()
-            .filter(|line| line.trim_start().starts_with("evidence"));
+        let evidence = findings.lines().filter(|line| line.trim_start().starts_with("evidence"));
         assert_eq!(evidence.count(), 23, "{findings}");
         let (before, gaps) = body.split_once("  source ").expect("a gap");
         let (_, after) = gaps.split_once("\n\n").expect("an end");
@@ -225,11 +211,7 @@ fn secrets(tree: &Path, found: &mut Vec<String>) {
             secrets(&path, found);
             continue;
         }
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Ok(content) = std::fs::read_to_string(&path) else {
             continue;
         };
@@ -260,13 +242,7 @@ fn plain(text: &str) -> String {
 fn a_redacted_bundle_contains_no_serial_number_of_its_host() {
     let hosts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
     let folder = tempfile::tempdir().expect("a folder");
-    for host in [
-        "two-dying-disks",
-        "sas-12-bay",
-        "nvme-laptop",
-        "usb",
-        "multipath",
-    ] {
+    for host in ["two-dying-disks", "sas-12-bay", "nvme-laptop", "usb", "multipath"] {
         let daemon = recorded(host);
         let mut found = Vec::new();
         secrets(&hosts.join(host), &mut found);
@@ -284,27 +260,16 @@ fn a_redacted_bundle_contains_no_serial_number_of_its_host() {
         secrets.sort();
         secrets.dedup();
         assert!(!secrets.is_empty(), "{host}");
-        let (open, redacted) = (
-            folder.path().join(format!("{host}-open")),
-            folder.path().join(host),
-        );
+        let (open, redacted) =
+            (folder.path().join(format!("{host}-open")), folder.path().join(host));
         text(&daemon.socket, &["bundle", open.to_str().expect("a path")]);
-        text(
-            &daemon.socket,
-            &["bundle", "--redact", redacted.to_str().expect("a path")],
-        );
+        text(&daemon.socket, &["bundle", "--redact", redacted.to_str().expect("a path")]);
         let everything = |file: &Path| -> String {
-            unpacked(file)
-                .iter()
-                .map(|(name, text)| plain(&format!("{name}{text}")))
-                .collect()
+            unpacked(file).iter().map(|(name, text)| plain(&format!("{name}{text}"))).collect()
         };
         let (open, hidden) = (everything(&open), everything(&redacted));
         let known: Vec<&String> = secrets.iter().filter(|it| open.contains(*it)).collect();
-        assert!(
-            !known.is_empty(),
-            "{host}: the bundle itself has none of {secrets:?}"
-        );
+        assert!(!known.is_empty(), "{host}: the bundle itself has none of {secrets:?}");
         for secret in known {
             let at = hidden.find(secret);
             let around = at.map(|at| &hidden[at.saturating_sub(60)..(at + 60).min(hidden.len())]);
@@ -314,13 +279,7 @@ fn a_redacted_bundle_contains_no_serial_number_of_its_host() {
         let nowhere = folder.path().join("no.sock");
         let page = text(
             &nowhere,
-            &[
-                "report",
-                "--html",
-                "-",
-                "--from",
-                redacted.to_str().expect("a path"),
-            ],
+            &["report", "--html", "-", "--from", redacted.to_str().expect("a path")],
         );
         valid(&page);
         assert!(page.contains("replaced by placeholders"), "{host}");
@@ -342,24 +301,14 @@ fn a_bundle_has_all_answers_and_the_outputs_of_smartctl() {
     let output: serde_json::Value =
         serde_json::from_str(&files["smartctl/sda.json"]).expect("JSON");
     assert_eq!(output["serial_number"], "PHYF8421007W960CGN");
-    assert_eq!(
-        files
-            .keys()
-            .filter(|name| name.starts_with("smartctl/"))
-            .count(),
-        6
-    );
+    assert_eq!(files.keys().filter(|name| name.starts_with("smartctl/")).count(), 6);
 }
 
 #[test]
 fn large_nodes_have_readable_reports_of_bounded_size() {
     for (drives, volumes, limit) in [(64, 300, 1 << 20), (256, 500, 4 << 20)] {
         let folder = tempfile::tempdir().expect("a folder");
-        let plan = Plan {
-            drives,
-            volumes,
-            hung: 0,
-        };
+        let plan = Plan { drives, volumes, hung: 0 };
         tree::write(folder.path(), plan).expect("written");
         let daemon = Daemon::start(folder.path());
         daemon.picture();
@@ -377,10 +326,7 @@ fn large_nodes_have_readable_reports_of_bounded_size() {
         let names = listed["drives"].as_array().expect("drives").iter();
         let names: Vec<&str> = names.filter_map(|drive| drive["name"].as_str()).collect();
         assert_eq!(names.len(), drives);
-        for report in [
-            text(&daemon.socket, &["report"]),
-            daemon.on_terminal(40, "report"),
-        ] {
+        for report in [text(&daemon.socket, &["report"]), daemon.on_terminal(40, "report")] {
             let lost = |name: &&&str| !report.contains(**name);
             assert_eq!(names.iter().find(lost), None, "{drives}");
         }

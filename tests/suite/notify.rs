@@ -24,9 +24,7 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(config: &str) -> Scene {
-        let scene = Scene {
-            dir: tempfile::tempdir().expect("a folder"),
-        };
+        let scene = Scene { dir: tempfile::tempdir().expect("a folder") };
         scene.write("password", PASSWORD);
         scene.configure(config);
         scene
@@ -46,10 +44,7 @@ impl Scene {
         self.write("notify.toml", config);
     }
 
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a test starts the programs it tests"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
     fn command(&self) -> Command {
         let mut command = Command::new(PROGRAM);
         command

@@ -27,30 +27,18 @@ fn y(space: u64) -> f64 {
 fn line(limit: impl Fn(u64) -> u64) -> Vec<(f64, f64)> {
     let steps = ((SIZES.1 - SIZES.0) * 8.0) as u32;
     let size = |step| 2_f64.powf(SIZES.0 + f64::from(step) / 8.0) as u64;
-    (0..=steps)
-        .map(|step| (x(size(step)), y(limit(size(step)))))
-        .collect()
+    (0..=steps).map(|step| (x(size(step)), y(limit(size(step))))).collect()
 }
 
 /// The area between two lines.
 fn area(svg: &mut String, class: &str, upper: &[(f64, f64)], lower: &[(f64, f64)]) {
-    let points: Vec<String> = upper
-        .iter()
-        .chain(lower.iter().rev())
-        .map(|(x, y)| format!("{x:.1},{y:.1}"))
-        .collect();
-    let _ = writeln!(
-        svg,
-        "<polygon class=\"{class}\" points=\"{}\"/>",
-        points.join(" ")
-    );
+    let points: Vec<String> =
+        upper.iter().chain(lower.iter().rev()).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let _ = writeln!(svg, "<polygon class=\"{class}\" points=\"{}\"/>", points.join(" "));
 }
 
 fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, text: &str) {
-    let _ = writeln!(
-        svg,
-        "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
-    );
+    let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>");
 }
 
 /// How much of a volume may be left, over its size.
@@ -107,26 +95,11 @@ fn space() -> String {
         (GIB, 150 * MIB),
         (GIB, 30 * MIB),
     ] {
-        let _ = writeln!(
-            svg,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"/>",
-            x(size),
-            y(left)
-        );
+        let _ = writeln!(svg, "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"/>", x(size), y(left));
     }
     text(&mut svg, (250.0, 80.0), "middle", "GOOD");
-    text(
-        &mut svg,
-        (400.0, 210.0),
-        "middle",
-        "SUSPECT: less than 5 % or 50 GiB",
-    );
-    text(
-        &mut svg,
-        (440.0, 320.0),
-        "middle",
-        "BAD: less than 0.1 % or 64 MiB",
-    );
+    text(&mut svg, (400.0, 210.0), "middle", "SUSPECT: less than 5 % or 50 GiB");
+    text(&mut svg, (440.0, 320.0), "middle", "BAD: less than 0.1 % or 64 MiB");
     text(&mut svg, (370.0, 390.0), "middle", "size of the volume");
     text(&mut svg, (100.0, 20.0), "middle", "available");
     svg.push_str("</svg>\n");

@@ -14,10 +14,7 @@ const CLAIMS: &str = "/api/v1/namespaces/shop/persistentvolumeclaims";
 const SHOP_PODS: &str = "/api/v1/namespaces/shop/pods";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the reporters that these tests play have a clock"
-)]
+#[expect(clippy::disallowed_methods, reason = "the reporters that these tests play have a clock")]
 fn current_time() -> String {
     jiff::Timestamp::now().to_string()
 }
@@ -122,31 +119,21 @@ fn lists_are_read_in_pages_also_when_they_expire_meanwhile() {
     let scene = Scene::new();
     let now = current_time();
     let names: Vec<String> = (0..1203).map(|at| format!("node-{at:04}")).collect();
-    scene.server.state().objects.insert(
-        STORAGES,
-        names.iter().map(|name| storage(name, &now)).collect(),
-    );
     scene
         .server
         .state()
         .objects
-        .insert(NODES, names.iter().map(|name| node(name)).collect());
+        .insert(STORAGES, names.iter().map(|name| storage(name, &now)).collect());
+    scene.server.state().objects.insert(NODES, names.iter().map(|name| node(name)).collect());
     for (expire, offers_token) in [(0, false), (1, true), (1, false), (2, false)] {
         scene.server.state().expire = expire;
         scene.server.state().offers_token = offers_token;
         let answer = scene.json(&[]);
-        assert_eq!(
-            answer["nodes"]["good"], 1203,
-            "{expire} {offers_token}: {}",
-            answer["notSeen"]
-        );
+        assert_eq!(answer["nodes"]["good"], 1203, "{expire} {offers_token}: {}", answer["notSeen"]);
         assert_eq!(scene.server.state().expire, 0, "it expired");
     }
     let requests = scene.server.state();
-    let pages = requests
-        .asked
-        .iter()
-        .filter(|it| it.path == STORAGES && it.code == 200);
+    let pages = requests.asked.iter().filter(|it| it.path == STORAGES && it.code == 200);
     assert!(
         pages.count() >= 4 * 3
             && requests
@@ -160,20 +147,12 @@ fn lists_are_read_in_pages_also_when_they_expire_meanwhile() {
 fn a_list_that_expires_again_and_again_is_an_error_and_never_empty() {
     let scene = Scene::new();
     let now = current_time();
-    let many = (0..600)
-        .map(|at| storage(&format!("n{at}"), &now))
-        .collect();
+    let many = (0..600).map(|at| storage(&format!("n{at}"), &now)).collect();
     scene.server.state().objects.insert(STORAGES, many);
     scene.server.state().expire = 100;
     let output = scene.run(&["drives"]);
-    assert_eq!(
-        (output.status.code(), text(&output.stdout).as_str()),
-        (Some(1), "")
-    );
-    assert!(
-        text(&output.stderr).contains("listing nodestorages: 410 Expired"),
-        "{output:?}"
-    );
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""));
+    assert!(text(&output.stderr).contains("listing nodestorages: 410 Expired"), "{output:?}");
 }
 
 #[test]
@@ -182,33 +161,17 @@ fn what_may_not_be_read_is_said_for_each_resource() {
         (NODES, "not seen:  nodes: 403", 2),
         (PODS, "not seen:  pods of reporters: 403", 2),
         (VOLUMES, "not seen:  persistentvolumes: 403", 2),
-        (
-            CLAIMS,
-            "not seen:  pods and claims of some namespaces: 403",
-            2,
-        ),
-        (
-            SHOP_PODS,
-            "not seen:  pods and claims of some namespaces: 403",
-            2,
-        ),
+        (CLAIMS, "not seen:  pods and claims of some namespaces: 403", 2),
+        (SHOP_PODS, "not seen:  pods and claims of some namespaces: 403", 2),
     ] {
         let scene = Scene::new();
         scene.server.state().forbidden = vec![path];
         let output = scene.run(&["--exit-code"]);
-        assert!(
-            text(&output.stdout).contains(says),
-            "{path}: {}",
-            text(&output.stdout)
-        );
+        assert!(text(&output.stdout).contains(says), "{path}: {}", text(&output.stdout));
         assert_eq!(output.status.code(), Some(code), "{path}");
     }
     let scene = Scene::new();
-    scene
-        .server
-        .state()
-        .objects
-        .insert(STORAGES, vec![storage("node-2", &current_time())]);
+    scene.server.state().objects.insert(STORAGES, vec![storage("node-2", &current_time())]);
     scene.server.state().forbidden = vec![NODES];
     assert_eq!(
         scene.run(&["--exit-code"]).status.code(),
@@ -236,10 +199,7 @@ fn a_tenant_sees_the_mounts_of_a_claim_and_what_is_missing() {
     }
     let output = scene.run(&["--exit-code"]);
     assert_eq!(output.status.code(), Some(3));
-    assert!(
-        text(&output.stderr).contains("diskvitals-view"),
-        "{output:?}"
-    );
+    assert!(text(&output.stderr).contains("diskvitals-view"), "{output:?}");
     assert_eq!(scene.run(&["drives"]).status.code(), Some(1));
 }
 
@@ -249,10 +209,7 @@ fn a_cluster_without_the_resource_says_what_to_install() {
     scene.server.state().objects.remove(STORAGES);
     let output = scene.run(&["models"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains("install the chart"),
-        "{output:?}"
-    );
+    assert!(text(&output.stderr).contains("install the chart"), "{output:?}");
 }
 
 #[test]
@@ -261,23 +218,14 @@ fn an_api_server_that_does_not_answer_ends_in_time() {
     scene.server.state().always = Some(Fault::Silence);
     let output = scene.run(&["drives", "--request-timeout", "300ms"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains("no answer within 0.3 s"),
-        "{output:?}"
-    );
+    assert!(text(&output.stderr).contains("no answer within 0.3 s"), "{output:?}");
     scene.server.state().always = None;
     scene.server.state().of_path = Some((PODS, Fault::Silence));
     let screen = text(&scene.run(&["--request-timeout", "1"]).stdout);
-    assert!(
-        screen.contains("pods of reporters: no answer within 1 s"),
-        "{screen}"
-    );
+    assert!(screen.contains("pods of reporters: no answer within 1 s"), "{screen}");
     scene.server.state().of_path = Some((STORAGES, Fault::Break));
     let output = scene.run(&["drives"]);
-    assert!(
-        output.stdout.is_empty() && output.status.code() == Some(1),
-        "{output:?}"
-    );
+    assert!(output.stdout.is_empty() && output.status.code() == Some(1), "{output:?}");
 }
 
 #[test]
@@ -291,10 +239,7 @@ fn an_answer_that_is_no_list_is_an_error() {
     scene.server.state().objects.remove(STORAGES);
     let output = scene.run(&["drives"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        text(&output.stderr).contains("the answer is no list"),
-        "{output:?}"
-    );
+    assert!(text(&output.stderr).contains("the answer is no list"), "{output:?}");
 }
 
 #[test]
@@ -304,15 +249,9 @@ fn the_server_selects_nodes_by_name_and_by_label() {
     scene.run(&["stale", "--node", "node-1"]);
     let state = scene.server.state();
     let has = |path: &str, part: &str| {
-        state
-            .asked
-            .iter()
-            .any(|it| it.path == path && it.query.contains(part))
+        state.asked.iter().any(|it| it.path == path && it.query.contains(part))
     };
-    assert!(
-        !has(STORAGES, "status.health"),
-        "a silent node's bad drive would be left out"
-    );
+    assert!(!has(STORAGES, "status.health"), "a silent node's bad drive would be left out");
     assert!(has(NODES, "labelSelector=pool%3Da"));
     assert!(has(STORAGES, "fieldSelector=metadata.name%3Dnode-1"));
 }
@@ -340,28 +279,18 @@ fn explain_hands_over_to_kubectl_in_the_daemons_pod() {
     let scene = Scene::new();
     let mut fake = daemon("tenant");
     fake["spec"]["containers"][0]["securityContext"] = json!(null);
-    scene
-        .server
-        .state()
-        .objects
-        .insert(PODS, vec![fake, daemon("storage")]);
+    scene.server.state().objects.insert(PODS, vec![fake, daemon("storage")]);
     let refused = scene.run(&["explain", "pod/db-0"]);
     assert_eq!(refused.status.code(), Some(1));
     let command = "kubectl exec --namespace storage dv-daemon-1 --container diskvitalsd -- diskvitals explain -- shop/db-0";
     assert!(text(&refused.stderr).contains(command), "{refused:?}");
     scene.server.state().may = true;
     let missing = scene.run(&["explain", "pod/db-0"]);
-    assert!(
-        text(&missing.stderr).contains("kubectl is not in PATH"),
-        "{missing:?}"
-    );
+    assert!(text(&missing.stderr).contains("kubectl is not in PATH"), "{missing:?}");
     let kubectl = scene.dir.path().join("kubectl");
     std::fs::write(&kubectl, "#!/bin/sh\necho \"$@\"\nexit 7\n").expect("written");
-    std::fs::set_permissions(
-        &kubectl,
-        std::os::unix::fs::PermissionsExt::from_mode(0o755),
-    )
-    .expect("executable");
+    std::fs::set_permissions(&kubectl, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("executable");
     for (name, said) in [
         ("pod/db-0", "explain -- shop/db-0"),
         ("pvc/data", "explain -- pv-1"),
@@ -370,21 +299,11 @@ fn explain_hands_over_to_kubectl_in_the_daemons_pod() {
     ] {
         let output = scene.run(&["explain", name]);
         assert_eq!(output.status.code(), Some(7), "{output:?}");
-        assert!(
-            text(&output.stdout).trim_end().ends_with(said),
-            "{output:?}"
-        );
+        assert!(text(&output.stdout).trim_end().ends_with(said), "{output:?}");
     }
-    scene
-        .server
-        .state()
-        .objects
-        .insert(PODS, vec![daemon("storage"), daemon("other")]);
+    scene.server.state().objects.insert(PODS, vec![daemon("storage"), daemon("other")]);
     let several = scene.run(&["explain", "pod/db-0"]);
-    assert!(
-        text(&several.stderr).contains("give --daemon-namespace"),
-        "{several:?}"
-    );
+    assert!(text(&several.stderr).contains("give --daemon-namespace"), "{several:?}");
 }
 
 #[test]

@@ -25,24 +25,17 @@ impl Connectivity for Node {
         handles: Vec<String>,
         sample: Duration,
     ) -> Result<ConnectivityStatus, Status> {
-        let mut answer = ConnectivityStatus {
-            connected: true,
-            ..ConnectivityStatus::default()
-        };
+        let mut answer = ConnectivityStatus { connected: true, ..ConnectivityStatus::default() };
         for handle in handles {
             match handle.as_str() {
                 "gone" => {
                     answer.connected = false;
-                    answer
-                        .messages
-                        .push("gone: the drive naa.5000 is missing".into());
+                    answer.messages.push("gone: the drive naa.5000 is missing".into());
                 }
                 "busy" => answer.ios_in_progress |= !sample.is_zero(),
                 "idle" => {}
                 other => {
-                    return Err(Status::not_found(format!(
-                        "volume_ids: no volume {other:?}"
-                    )));
+                    return Err(Status::not_found(format!("volume_ids: no volume {other:?}")));
                 }
             }
         }
@@ -55,9 +48,7 @@ fn serve(dir: &Path) -> PathBuf {
     let incoming = UnixListenerStream::new(UnixListener::bind(&socket).expect("bound"));
     let service = PodmonService::new("node-1".into(), Arc::new(Node)).server();
     tokio::spawn(
-        tonic::transport::Server::builder()
-            .add_service(service)
-            .serve_with_incoming(incoming),
+        tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming),
     );
     socket
 }
@@ -74,10 +65,7 @@ async fn podmon_requests_with_and_without_volumes_are_answered() {
         .expect("an answer");
     assert_eq!(
         here.into_inner(),
-        ValidateVolumeHostConnectivityResponse {
-            connected: true,
-            ..Default::default()
-        }
+        ValidateVolumeHostConnectivityResponse { connected: true, ..Default::default() }
     );
     let request = |volume: &str| ValidateVolumeHostConnectivityRequest {
         volume_ids: vec![volume.into()],
@@ -91,10 +79,7 @@ async fn podmon_requests_with_and_without_volumes_are_answered() {
         .into_inner();
     assert_eq!(
         (gone.connected, gone.messages),
-        (
-            false,
-            vec!["gone: the drive naa.5000 is missing".to_owned()]
-        )
+        (false, vec!["gone: the drive naa.5000 is missing".to_owned()])
     );
     let busy = client
         .validate_volume_host_connectivity(request("busy"))
@@ -102,10 +87,8 @@ async fn podmon_requests_with_and_without_volumes_are_answered() {
         .expect("an answer")
         .into_inner();
     assert!(busy.ios_in_progress, "the caller has named no sample time");
-    let unknown = client
-        .validate_volume_host_connectivity(request("other"))
-        .await
-        .expect_err("not known");
+    let unknown =
+        client.validate_volume_host_connectivity(request("other")).await.expect_err("not known");
     assert_eq!(unknown.code(), Code::NotFound);
 }
 
@@ -137,37 +120,17 @@ async fn podmons_own_stubs_take_the_answers() {
     // Exit status of the program: 0 as expected, 1 not as expected, 3 an error.
     for (arguments, status, says) in [
         ("-presence -want-connected true", 0, r#""connected":true"#),
-        (
-            "-node node-1 -want-connected true -want-ios false",
-            0,
-            r#""connected":true"#,
-        ),
+        ("-node node-1 -want-connected true -want-ios false", 0, r#""connected":true"#),
         (
             "-node node-1 -volume idle,gone -want-connected false",
             0,
             "the drive naa.5000 is missing",
         ),
-        (
-            "-node node-1 -volume busy -sample 5 -want-ios true",
-            0,
-            r#""ios_in_progress":true"#,
-        ),
-        (
-            "-node node-1 -volume busy -want-ios true",
-            0,
-            r#""ios_in_progress":true"#,
-        ),
+        ("-node node-1 -volume busy -sample 5 -want-ios true", 0, r#""ios_in_progress":true"#),
+        ("-node node-1 -volume busy -want-ios true", 0, r#""ios_in_progress":true"#),
         ("-node node-2 -volume idle", 3, "NotFound: node_id: "),
-        (
-            "-node node-1 -volume other",
-            3,
-            "NotFound: volume_ids: no volume",
-        ),
-        (
-            "-node node-1 -sample 61",
-            3,
-            "InvalidArgument: io_sample_time_seconds: ",
-        ),
+        ("-node node-1 -volume other", 3, "NotFound: volume_ids: no volume"),
+        ("-node node-1 -sample 61", 3, "InvalidArgument: io_sample_time_seconds: "),
     ] {
         let mut command = Command::new(&program);
         command

@@ -17,28 +17,14 @@ fn walk(dir: &Path, visit: &mut dyn FnMut(&Path)) {
 #[test]
 fn every_symlink_of_the_tree_points_into_the_tree() {
     let dir = tempfile::tempdir().expect("a folder");
-    tree::write(
-        dir.path(),
-        Plan {
-            drives: 7,
-            volumes: 40,
-            hung: 1,
-        },
-    )
-    .expect("written");
+    tree::write(dir.path(), Plan { drives: 7, volumes: 40, hung: 1 }).expect("written");
     let root = dir.path().canonicalize().expect("there");
     let mut links = 0;
     walk(&root, &mut |path| {
         if path.is_symlink() {
-            let target = path
-                .canonicalize()
-                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            assert!(
-                target.starts_with(&root),
-                "{} leads to {}",
-                path.display(),
-                target.display()
-            );
+            let target =
+                path.canonicalize().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            assert!(target.starts_with(&root), "{} leads to {}", path.display(), target.display());
             links += 1;
         }
     });
@@ -48,30 +34,17 @@ fn every_symlink_of_the_tree_points_into_the_tree() {
 #[test]
 fn device_numbers_are_unique_and_every_device_has_its_udev_record() {
     let dir = tempfile::tempdir().expect("a folder");
-    let volumes = tree::write(
-        dir.path(),
-        Plan {
-            drives: 64,
-            volumes: 1000,
-            hung: 0,
-        },
-    )
-    .expect("written");
+    let volumes =
+        tree::write(dir.path(), Plan { drives: 64, volumes: 1000, hung: 0 }).expect("written");
     let ids: std::collections::BTreeSet<String> =
         volumes.iter().map(|volume| volume.id()).collect();
     assert_eq!(ids.len(), 1000);
     let mut seen = std::collections::BTreeMap::new();
     for entry in std::fs::read_dir(dir.path().join("sys/class/block")).expect("readable") {
         let path = entry.expect("readable").path();
-        let dev = std::fs::read_to_string(path.join("dev"))
-            .expect("has a number")
-            .trim()
-            .to_owned();
-        assert!(
-            dir.path().join(format!("run/udev/data/b{dev}")).is_file(),
-            "{}",
-            path.display()
-        );
+        let dev =
+            std::fs::read_to_string(path.join("dev")).expect("has a number").trim().to_owned();
+        assert!(dir.path().join(format!("run/udev/data/b{dev}")).is_file(), "{}", path.display());
         if let Some(other) = seen.insert(dev.clone(), path.clone()) {
             panic!("{dev} is {} and {}", other.display(), path.display());
         }
@@ -84,15 +57,7 @@ fn device_numbers_are_unique_and_every_device_has_its_udev_record() {
 fn the_scan_understands_every_drive_and_device_of_the_tree() {
     use diskvitals::model::drive::{DriveKind, Transport};
     let dir = tempfile::tempdir().expect("a folder");
-    tree::write(
-        dir.path(),
-        Plan {
-            drives: 9,
-            volumes: 60,
-            hung: 0,
-        },
-    )
-    .expect("written");
+    tree::write(dir.path(), Plan { drives: 9, volumes: 60, hung: 0 }).expect("written");
     let inventory = diskvitals::source::inventory::scan(
         &diskvitals::host::root::HostRoot::new(dir.path()),
         &[],
@@ -124,8 +89,5 @@ fn the_scan_understands_every_drive_and_device_of_the_tree() {
         .values()
         .find(|device| device.name.starts_with("dm-"))
         .expect("a logical volume");
-    assert!(
-        !lvm.underlying.is_empty() && lvm.fs_uuid.is_some(),
-        "{lvm:#?}"
-    );
+    assert!(!lvm.underlying.is_empty() && lvm.fs_uuid.is_some(), "{lvm:#?}");
 }

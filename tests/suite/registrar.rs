@@ -69,10 +69,7 @@ impl Registrar {
             .expect("ends in time")
             .expect("no panic")
             .expect("ends");
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 
@@ -190,16 +187,10 @@ impl Kubelet {
 
     async fn read(&mut self) -> Frame {
         let mut head = [0; 9];
-        self.connection
-            .read_exact(&mut head)
-            .await
-            .expect("a frame");
+        self.connection.read_exact(&mut head).await.expect("a frame");
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
         let mut payload = vec![0; usize::try_from(length).expect("small")];
-        self.connection
-            .read_exact(&mut payload)
-            .await
-            .expect("a frame");
+        self.connection.read_exact(&mut payload).await.expect("a frame");
         Frame {
             kind: head[3],
             flags: head[4],
@@ -226,23 +217,18 @@ impl Kubelet {
             ("te", "trailers"),
             ("grpc-timeout", "10S"),
         ];
-        let block = self.encoder.encode(
-            headers
-                .iter()
-                .map(|(name, value)| (name.as_bytes(), value.as_bytes())),
-        );
+        let block = self
+            .encoder
+            .encode(headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
         let body = request.encode_to_vec();
         let length = u32::try_from(body.len()).expect("small").to_be_bytes();
         let stream = self.stream;
         self.stream += 2;
         self.write(0x1, 0x4, stream, &block).await;
-        self.write(0x0, 0x1, stream, &[&[0], &length[..], &body].concat())
-            .await;
+        self.write(0x0, 0x1, stream, &[&[0], &length[..], &body].concat()).await;
         let (mut answer, mut trailers) = (Vec::new(), Vec::new());
         loop {
-            let frame = tokio::time::timeout(PATIENCE, self.read())
-                .await
-                .expect("an answer");
+            let frame = tokio::time::timeout(PATIENCE, self.read()).await.expect("an answer");
             match frame.kind {
                 0x0 if frame.stream == stream => answer.extend(frame.payload),
                 0x1 if frame.stream == stream => {
@@ -268,12 +254,7 @@ impl Kubelet {
                 _ => {}
             }
         }
-        (
-            answer
-                .get(5..)
-                .map(|message| A::decode(message).expect("a message")),
-            trailers,
-        )
+        (answer.get(5..).map(|message| A::decode(message).expect("a message")), trailers)
     }
 
     async fn info(&mut self) -> PluginInfo {
@@ -283,17 +264,10 @@ impl Kubelet {
     }
 
     async fn notify(&mut self, plugin_registered: bool, error: &str) {
-        let request = RegistrationStatus {
-            plugin_registered,
-            error: error.into(),
-        };
-        let (answer, trailers) = self
-            .call::<RegistrationStatusResponse>("NotifyRegistrationStatus", request)
-            .await;
-        assert_eq!(
-            (status(&trailers), answer),
-            ("0", Some(RegistrationStatusResponse {}))
-        );
+        let request = RegistrationStatus { plugin_registered, error: error.into() };
+        let (answer, trailers) =
+            self.call::<RegistrationStatusResponse>("NotifyRegistrationStatus", request).await;
+        assert_eq!((status(&trailers), answer), ("0", Some(RegistrationStatusResponse {})));
     }
 }
 
@@ -310,9 +284,7 @@ async fn health(socket: &Path) -> ServingStatus {
         .expect("an endpoint");
     let mut client = HealthClient::new(endpoint.connect().await.expect("connects"));
     client
-        .check(HealthCheckRequest {
-            service: String::new(),
-        })
+        .check(HealthCheckRequest { service: String::new() })
         .await
         .expect("an answer")
         .into_inner()
@@ -337,14 +309,7 @@ async fn a_kubelet_that_dials_the_bare_path_registers_the_driver() {
     assert_eq!(health(&socket).await, ServingStatus::NotServing);
     kubelet.notify(true, "").await;
     assert_eq!(health(&socket).await, ServingStatus::Serving);
-    assert_eq!(
-        std::fs::metadata(&socket)
-            .expect("there")
-            .permissions()
-            .mode()
-            & 0o777,
-        0o600
-    );
+    assert_eq!(std::fs::metadata(&socket).expect("there").permissions().mode() & 0o777, 0o600);
 
     // The kubelet restarts.
     drop(kubelet);
@@ -355,15 +320,8 @@ async fn a_kubelet_that_dials_the_bare_path_registers_the_driver() {
     registrar.signal(Signal::SIGTERM);
     let (code, words) = registrar.ended().await;
     assert_eq!(code, Some(0), "{words}");
-    assert!(
-        !socket.exists(),
-        "the kubelet takes the driver away when the socket goes"
-    );
-    assert_eq!(
-        words.matches("has registered the driver").count(),
-        1,
-        "{words}"
-    );
+    assert!(!socket.exists(), "the kubelet takes the driver away when the socket goes");
+    assert_eq!(words.matches("has registered the driver").count(), 1, "{words}");
 }
 
 #[tokio::test]
@@ -383,12 +341,7 @@ async fn a_refusal_is_answered_and_ends_the_registrar_with_status_1() {
     serve_driver(dir.path(), DRIVER);
     let registrar = Registrar::start(dir.path());
     let mut kubelet = Kubelet::dial(&registration_socket(dir.path())).await;
-    kubelet
-        .notify(
-            false,
-            "a plugin of that name is registered with another endpoint",
-        )
-        .await;
+    kubelet.notify(false, "a plugin of that name is registered with another endpoint").await;
     let (code, words) = registrar.ended().await;
     assert_eq!(code, Some(1), "{words}");
     assert!(words.contains("the kubelet refuses csi.example.com: a plugin of that name is registered with another endpoint"), "{words}");
@@ -400,11 +353,7 @@ async fn a_driver_that_is_not_there_yet_is_waited_for() {
     let dir = tempfile::tempdir().expect("dir");
     let mut registrar = Registrar::start(dir.path());
     let mut said = std::io::BufReader::new(
-        registrar
-            .0
-            .as_mut()
-            .and_then(|child| child.stderr.take())
-            .expect("piped"),
+        registrar.0.as_mut().and_then(|child| child.stderr.take()).expect("piped"),
     );
     let waits = tokio::task::spawn_blocking(move || {
         let mut line = String::new();
@@ -415,10 +364,7 @@ async fn a_driver_that_is_not_there_yet_is_waited_for() {
         .expect("in time")
         .expect("no panic")
         .expect("read");
-    assert!(
-        line.contains("the driver does not answer, so it cannot be registered yet"),
-        "{line}"
-    );
+    assert!(line.contains("the driver does not answer, so it cannot be registered yet"), "{line}");
     assert!(!registration_socket(dir.path()).exists());
     serve_driver(dir.path(), DRIVER);
     let mut kubelet = Kubelet::dial(&registration_socket(dir.path())).await;
@@ -431,10 +377,8 @@ async fn a_registrar_that_waits_for_its_driver_can_be_stopped() {
     // The socket accepts connections and never answers.
     let silent = UnixListener::bind(driver_socket(dir.path())).expect("bound");
     let registrar = Registrar::start(dir.path());
-    let _connection = tokio::time::timeout(PATIENCE, silent.accept())
-        .await
-        .expect("in time")
-        .expect("asked");
+    let _connection =
+        tokio::time::timeout(PATIENCE, silent.accept()).await.expect("in time").expect("asked");
     registrar.signal(Signal::SIGTERM);
     let (code, words) = registrar.ended().await;
     assert_eq!(code, Some(0), "{words}");
@@ -445,10 +389,7 @@ async fn a_dead_registrars_socket_is_replaced_and_a_live_ones_is_not() {
     let dir = tempfile::tempdir().expect("dir");
     serve_driver(dir.path(), DRIVER);
     let first = Registrar::start(dir.path());
-    Kubelet::dial(&registration_socket(dir.path()))
-        .await
-        .info()
-        .await;
+    Kubelet::dial(&registration_socket(dir.path())).await.info().await;
     let (code, words) = Registrar::start(dir.path()).ended().await;
     assert_eq!(code, Some(1), "{words}");
     assert!(words.contains("another process listens on"), "{words}");
@@ -457,14 +398,7 @@ async fn a_dead_registrars_socket_is_replaced_and_a_live_ones_is_not() {
     first.ended().await;
     assert!(registration_socket(dir.path()).exists());
     let _second = Registrar::start(dir.path());
-    assert_eq!(
-        Kubelet::dial(&registration_socket(dir.path()))
-            .await
-            .info()
-            .await
-            .name,
-        DRIVER
-    );
+    assert_eq!(Kubelet::dial(&registration_socket(dir.path())).await.info().await.name, DRIVER);
 }
 
 #[tokio::test]
@@ -501,32 +435,16 @@ async fn a_removed_socket_ends_the_registrar_and_a_successors_socket_is_kept() {
 #[test]
 fn mode_registrar_needs_its_folder_and_the_kubelets_path() {
     for (arguments, says) in [
+        (vec!["--kubelet-registration-path", "/x/csi.sock"], "needs --registration-dir"),
+        (vec!["--registration-dir", "/x"], "needs --kubelet-registration-path"),
         (
-            vec!["--kubelet-registration-path", "/x/csi.sock"],
-            "needs --registration-dir",
-        ),
-        (
-            vec!["--registration-dir", "/x"],
-            "needs --kubelet-registration-path",
-        ),
-        (
-            vec![
-                "--registration-dir",
-                "/x",
-                "--kubelet-registration-path",
-                "x/csi.sock",
-            ],
+            vec!["--registration-dir", "/x", "--kubelet-registration-path", "x/csi.sock"],
             "the path must be absolute",
         ),
     ] {
         #[allow(clippy::disallowed_methods)]
         let output = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"))
-            .args([
-                "--mode",
-                "registrar",
-                "--endpoint",
-                "unix:///nowhere/csi.sock",
-            ])
+            .args(["--mode", "registrar", "--endpoint", "unix:///nowhere/csi.sock"])
             .args(&arguments)
             .output()
             .expect("runs");

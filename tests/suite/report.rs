@@ -31,10 +31,7 @@ pub struct Scene {
 
 impl Scene {
     pub fn stage() -> Scene {
-        let scene = Scene {
-            host: Host::new(OFTEN),
-            server: Server::start(),
-        };
+        let scene = Scene { host: Host::new(OFTEN), server: Server::start() };
         scene.server.state().claims = scene
             .pvs()
             .into_iter()
@@ -48,22 +45,12 @@ impl Scene {
     pub fn break_drive(&self) {
         self.host
             .smartctl
-            .set_response(
-                "/dev/sda",
-                &Ata {
-                    passed: false,
-                    ..sata()
-                }
-                .response(),
-            )
+            .set_response("/dev/sda", &Ata { passed: false, ..sata() }.response())
             .expect("written");
     }
 
     pub fn mend_drive(&self) {
-        self.host
-            .smartctl
-            .set_response("/dev/sda", &sata().response())
-            .expect("written");
+        self.host.smartctl.set_response("/dev/sda", &sata().response()).expect("written");
     }
 
     pub fn agent(&self) -> PathBuf {
@@ -71,11 +58,7 @@ impl Scene {
     }
 
     pub fn dir(&self) -> PathBuf {
-        self.host
-            .root()
-            .parent()
-            .expect("below a folder")
-            .to_owned()
+        self.host.root().parent().expect("below a folder").to_owned()
     }
 
     /// The PVs, sorted by their pods.
@@ -83,20 +66,17 @@ impl Scene {
         let logs = std::fs::read_dir(self.host.root().join("var/log/pods")).expect("readable");
         let mut pods: Vec<(String, String)> = logs
             .map(|entry| {
-                let name = entry
-                    .expect("readable")
-                    .file_name()
-                    .into_string()
-                    .expect("text");
+                let name = entry.expect("readable").file_name().into_string().expect("text");
                 let (pod, uid) = name.rsplit_once('_').expect("a pod's folder");
                 (pod.to_owned(), uid.to_owned())
             })
             .collect();
         pods.sort();
         let pv = |(_, uid): (String, String)| {
-            let volumes = self.host.root().join(format!(
-                "var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi"
-            ));
+            let volumes = self
+                .host
+                .root()
+                .join(format!("var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi"));
             let first = std::fs::read_dir(volumes)
                 .expect("readable")
                 .next()
@@ -139,19 +119,11 @@ impl Scene {
     }
 
     pub fn until_told(&self, line: &str) {
-        self.until(line, || {
-            self.server
-                .told()
-                .iter()
-                .any(|told| told == line)
-                .then_some(())
-        });
+        self.until(line, || self.server.told().iter().any(|told| told == line).then_some(()));
     }
 
     pub fn until_status(&self, status: &str) {
-        self.until(status, || {
-            (self.server.status().as_deref() == Some(status)).then_some(())
-        });
+        self.until(status, || (self.server.status().as_deref() == Some(status)).then_some(()));
     }
 
     /// Runs the reporter in this process with the test's timing.
@@ -166,14 +138,8 @@ impl Scene {
                 .expect("a runtime");
             runtime.block_on(async move {
                 let api = ApiServer::new(config, NODE, &timing).expect("a client");
-                let reporter = Reporter {
-                    withdraw: false,
-                    agent,
-                    node: NODE.into(),
-                    enabled,
-                    timing,
-                    api,
-                };
+                let reporter =
+                    Reporter { withdraw: false, agent, node: NODE.into(), enabled, timing, api };
                 tokio::select! {
                     never = reporter.run() => match never {},
                     // An error means that the test has ended.
@@ -181,10 +147,7 @@ impl Scene {
                 }
             });
         });
-        Running {
-            stop: Some(stop),
-            thread: Some(thread),
-        }
+        Running { stop: Some(stop), thread: Some(thread) }
     }
 }
 

@@ -17,10 +17,7 @@ fn list<'a>(rule: &'a str, key: &str) -> Vec<&'a str> {
         return Vec::new();
     };
     let (items, _) = rest.split_once(']').expect("a list on one line");
-    items
-        .split(',')
-        .map(|it| it.trim().trim_matches('"'))
-        .collect()
+    items.split(',').map(|it| it.trim().trim_matches('"')).collect()
 }
 
 fn rule_text(rule: &str, kind: &str) -> String {
@@ -77,11 +74,7 @@ fn rights_of_chart() -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for entry in std::fs::read_dir(folder).expect("the chart") {
         let path = entry.expect("a file").path();
-        let name = path
-            .file_name()
-            .expect("a name")
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&path).expect("text");
         rights.extend(rights_of_template(&name, &text));
     }
@@ -89,9 +82,7 @@ fn rights_of_chart() -> BTreeSet<Right> {
 }
 
 fn rights_of_docs(text: &str) -> BTreeSet<Right> {
-    let (_, section) = text
-        .split_once("\n## Rights at the API server\n")
-        .expect("the section");
+    let (_, section) = text.split_once("\n## Rights at the API server\n").expect("the section");
     let section = section.split("\n## ").next().unwrap_or_default();
     let mut rights = BTreeSet::new();
     for row in section.lines().filter(|line| line.starts_with("| `")) {

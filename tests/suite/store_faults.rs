@@ -74,10 +74,7 @@ fn cleared(number: i64) -> Finding {
 fn findings(all: &[Finding]) -> WriteBatch {
     WriteBatch {
         findings: RowChanges {
-            upserted: all
-                .iter()
-                .map(|one| (one.id.clone(), Arc::new(one.clone())))
-                .collect(),
+            upserted: all.iter().map(|one| (one.id.clone(), Arc::new(one.clone()))).collect(),
             deleted: Vec::new(),
         },
         ..WriteBatch::default()
@@ -115,17 +112,9 @@ async fn kept(dir: &Path) -> Vec<Finding> {
 async fn set_aside(dir: &Path, kind: &str) -> Vec<PathBuf> {
     assert_eq!(kept(dir).await, [], "a new one is begun");
     let prefix = format!("{DATABASE}.{kind}-2");
-    let mut names: Vec<PathBuf> = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    names.retain(|path| {
-        path.file_name()
-            .unwrap()
-            .to_str()
-            .unwrap()
-            .starts_with(&prefix)
-    });
+    let mut names: Vec<PathBuf> =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&prefix));
     names.sort();
     names
 }
@@ -135,13 +124,8 @@ async fn filled() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let (store, mut events, loaded) = opened(dir.path()).await;
     assert_eq!(loaded, StoreContents::default());
-    write(&store, findings(&[finding(1), cleared(2)]))
-        .await
-        .unwrap();
-    assert!(matches!(
-        events.recv().await,
-        Some(StoreEvent::Status(StoreStatus::Ok))
-    ));
+    write(&store, findings(&[finding(1), cleared(2)])).await.unwrap();
+    assert!(matches!(events.recv().await, Some(StoreEvent::Status(StoreStatus::Ok))));
     assert!(store.close(LONG).await);
     dir
 }
@@ -150,22 +134,12 @@ async fn filled() -> tempfile::TempDir {
 async fn stored_state_is_restored_exactly_and_rewriting_duplicates_nothing() {
     let dir = filled().await;
     let (store, _events, _) = opened(dir.path()).await;
-    write(&store, findings(&[finding(1), cleared(2)]))
-        .await
-        .unwrap();
+    write(&store, findings(&[finding(1), cleared(2)])).await.unwrap();
     assert!(store.close(LONG).await);
     // Cleared findings come first.
     assert_eq!(kept(dir.path()).await, [cleared(2), finding(1)]);
     let (store, _events, _) = opened(dir.path()).await;
-    write(
-        &store,
-        WriteBatch {
-            is_complete: true,
-            ..findings(&[finding(1)])
-        },
-    )
-    .await
-    .unwrap();
+    write(&store, WriteBatch { is_complete: true, ..findings(&[finding(1)]) }).await.unwrap();
     assert!(store.close(LONG).await);
     assert_eq!(kept(dir.path()).await, [finding(1)]);
 }
@@ -174,17 +148,9 @@ async fn stored_state_is_restored_exactly_and_rewriting_duplicates_nothing() {
 async fn a_cleared_finding_makes_room_for_the_next_in_one_write() {
     let dir = filled().await;
     let (store, _events, _) = opened(dir.path()).await;
-    let over = Finding {
-        id: finding(1).id,
-        ..cleared(1)
-    };
-    let next = Finding {
-        id: FindingId::known("aaaaaaaaaaaa"),
-        ..finding(1)
-    };
-    write(&store, findings(&[next.clone(), over]))
-        .await
-        .unwrap();
+    let over = Finding { id: finding(1).id, ..cleared(1) };
+    let next = Finding { id: FindingId::known("aaaaaaaaaaaa"), ..finding(1) };
+    write(&store, findings(&[next.clone(), over])).await.unwrap();
     assert!(store.close(LONG).await);
     assert!(kept(dir.path()).await.contains(&next));
 }
@@ -196,20 +162,14 @@ async fn a_garbage_database_is_set_aside_under_a_dated_name() {
     std::fs::write(dir.path().join(format!("{DATABASE}-wal")), b"not a log").unwrap();
     let names = set_aside(dir.path(), "damaged").await;
     assert_eq!(std::fs::read(&names[0]).unwrap(), vec![0x5a; 8192]);
-    assert!(
-        names
-            .iter()
-            .any(|path| path.to_str().unwrap().ends_with("-wal")),
-        "{names:?}"
-    );
+    assert!(names.iter().any(|path| path.to_str().unwrap().ends_with("-wal")), "{names:?}");
 }
 
 #[tokio::test]
 async fn a_truncated_database_and_one_with_overwritten_pages_are_set_aside() {
-    for damage in [
-        |bytes: &mut Vec<u8>| bytes.truncate(5000),
-        |bytes: &mut Vec<u8>| bytes[4096..].fill(0xff),
-    ] {
+    for damage in
+        [|bytes: &mut Vec<u8>| bytes.truncate(5000), |bytes: &mut Vec<u8>| bytes[4096..].fill(0xff)]
+    {
         let dir = filled().await;
         let path = dir.path().join(DATABASE);
         let mut bytes = std::fs::read(&path).unwrap();
@@ -227,11 +187,7 @@ async fn a_truncated_write_ahead_log_is_replayed_up_to_the_last_commit() {
     write(&store, findings(&[finding(3)])).await.unwrap();
     let wal = std::fs::read(dir.path().join(format!("{DATABASE}-wal"))).unwrap();
     std::fs::copy(dir.path().join(DATABASE), other.path().join(DATABASE)).unwrap();
-    std::fs::write(
-        other.path().join(format!("{DATABASE}-wal")),
-        &wal[..wal.len() - 100],
-    )
-    .unwrap();
+    std::fs::write(other.path().join(format!("{DATABASE}-wal")), &wal[..wal.len() - 100]).unwrap();
     assert!(store.close(LONG).await);
     let kept = kept(other.path()).await;
     assert!(
@@ -244,9 +200,7 @@ async fn a_newer_database_is_set_aside_with_its_log_and_neither_is_touched() {
     let dir = filled().await;
     let other = tempfile::tempdir().unwrap();
     let connection = rusqlite::Connection::open(dir.path().join(DATABASE)).unwrap();
-    connection
-        .pragma_update(None, "user_version", 9999)
-        .unwrap();
+    connection.pragma_update(None, "user_version", 9999).unwrap();
     let read = |dir: &Path, name: &str| std::fs::read(dir.join(name)).unwrap();
     let wal_name = format!("{DATABASE}-wal");
     for name in [DATABASE, &wal_name] {
@@ -257,10 +211,7 @@ async fn a_newer_database_is_set_aside_with_its_log_and_neither_is_touched() {
     drop(connection);
     let names = set_aside(other.path(), "newer").await;
     assert_eq!(std::fs::read(&names[0]).unwrap(), database);
-    let log = names
-        .iter()
-        .find(|path| path.to_str().unwrap().ends_with("-wal"))
-        .unwrap();
+    let log = names.iter().find(|path| path.to_str().unwrap().ends_with("-wal")).unwrap();
     assert_eq!(std::fs::read(log).unwrap(), wal);
 }
 
@@ -270,22 +221,11 @@ async fn a_row_that_cannot_be_read_is_skipped_and_kept() {
     let path = dir.path().join(DATABASE);
     rusqlite::Connection::open(&path)
         .unwrap()
-        .execute(
-            "UPDATE findings SET reason = 'FromTheFuture' WHERE cleared_time IS NULL",
-            [],
-        )
+        .execute("UPDATE findings SET reason = 'FromTheFuture' WHERE cleared_time IS NULL", [])
         .unwrap();
     let (store, _events, loaded) = opened(dir.path()).await;
     assert_eq!(loaded.findings, [cleared(2)]);
-    write(
-        &store,
-        WriteBatch {
-            is_complete: true,
-            ..findings(&loaded.findings)
-        },
-    )
-    .await
-    .unwrap();
+    write(&store, WriteBatch { is_complete: true, ..findings(&loaded.findings) }).await.unwrap();
     assert!(store.close(LONG).await);
     let count = |sql| {
         rusqlite::Connection::open(&path)
@@ -311,10 +251,7 @@ async fn a_state_directory_that_cannot_be_used_is_named_and_tried_again() {
     let error = write(&store, findings(&[finding(1)])).await.unwrap_err();
     assert!(error.contains(state.to_str().unwrap()), "{error}");
     std::fs::remove_file(&state).unwrap();
-    assert!(matches!(
-        timeout(LONG, events.recv()).await.unwrap(),
-        Some(StoreEvent::Opened(_))
-    ));
+    assert!(matches!(timeout(LONG, events.recv()).await.unwrap(), Some(StoreEvent::Opened(_))));
     write(&store, findings(&[finding(1)])).await.unwrap();
     assert!(matches!(
         timeout(LONG, events.recv()).await.unwrap(),
@@ -337,10 +274,7 @@ async fn nothing_is_confirmed_into_files_that_were_removed_and_a_new_history_beg
         let dir = parent.path().join("state");
         let (store, mut events, _) = opened(&dir).await;
         write(&store, findings(&[finding(1)])).await.unwrap();
-        assert!(matches!(
-            events.recv().await,
-            Some(StoreEvent::Status(StoreStatus::Ok))
-        ));
+        assert!(matches!(events.recv().await, Some(StoreEvent::Status(StoreStatus::Ok))));
         remove(&dir);
         let error = write(&store, findings(&[finding(2)])).await.unwrap_err();
         assert!(error.contains("were removed or replaced"), "{error}");
@@ -351,10 +285,7 @@ async fn nothing_is_confirmed_into_files_that_were_removed_and_a_new_history_beg
                 other => panic!("{other:?}"),
             }
         }
-        let everything = WriteBatch {
-            is_complete: true,
-            ..findings(&[finding(1), finding(2)])
-        };
+        let everything = WriteBatch { is_complete: true, ..findings(&[finding(1), finding(2)]) };
         write(&store, everything).await.unwrap();
         assert!(lock::acquire(&dir).is_err(), "it is locked again");
         assert!(store.close(LONG).await);
@@ -387,17 +318,11 @@ async fn a_full_disk_means_memory_until_there_is_room_and_loses_nothing_confirme
     let dir = tmpfs.path().join("state");
     let (store, mut events, _) = opened(&dir).await;
     write(&store, findings(&[finding(0)])).await.unwrap();
-    assert!(matches!(
-        events.recv().await,
-        Some(StoreEvent::Status(StoreStatus::Ok))
-    ));
+    assert!(matches!(events.recv().await, Some(StoreEvent::Status(StoreStatus::Ok))));
     let mut confirmed = vec![finding(0)];
     let error = loop {
         let number = i64::try_from(confirmed.len()).unwrap();
-        let big = Finding {
-            message: "y".repeat(30_000),
-            ..finding(number)
-        };
+        let big = Finding { message: "y".repeat(30_000), ..finding(number) };
         match write(&store, findings(std::slice::from_ref(&big))).await {
             Ok(()) => confirmed.push(big),
             Err(error) => break error,
@@ -414,16 +339,7 @@ async fn a_full_disk_means_memory_until_there_is_room_and_loses_nothing_confirme
         match timeout(LONG, events.recv()).await.unwrap().unwrap() {
             StoreEvent::Reopened => {
                 confirmed.push(finding(5000));
-                drop(
-                    write(
-                        &store,
-                        WriteBatch {
-                            is_complete: true,
-                            ..findings(&confirmed)
-                        },
-                    )
-                    .await,
-                );
+                drop(write(&store, WriteBatch { is_complete: true, ..findings(&confirmed) }).await);
             }
             StoreEvent::Status(StoreStatus::Ok) => break,
             StoreEvent::Status(_) => {}
@@ -448,10 +364,7 @@ async fn a_filesystem_that_turns_read_only_means_memory_and_says_why() {
         other => panic!("{other:?}"),
     }
     tmpfs.remount(MsFlags::empty(), None);
-    assert!(matches!(
-        timeout(LONG, events.recv()).await.unwrap(),
-        Some(StoreEvent::Opened(_))
-    ));
+    assert!(matches!(timeout(LONG, events.recv()).await.unwrap(), Some(StoreEvent::Opened(_))));
     write(&store, findings(&[finding(1)])).await.unwrap();
     assert!(store.close(LONG).await);
     assert_eq!(kept(&dir).await, [finding(1)]);
@@ -462,11 +375,7 @@ async fn a_slow_disk_does_not_block_the_owner() {
     let (store, _ops, _end, _events, _) = Store::fake();
     let mut refused = 0;
     for number in 0..1000 {
-        refused += u32::from(
-            store
-                .write(findings(&[finding(number)]), Vec::new())
-                .is_err(),
-        );
+        refused += u32::from(store.write(findings(&[finding(number)]), Vec::new()).is_err());
     }
     assert!(refused > 900);
     assert!(!store.close(Duration::from_millis(10)).await);

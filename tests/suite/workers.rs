@@ -127,18 +127,10 @@ async fn a_hung_target_is_stuck_and_delays_no_other() {
         }
     };
     let (hangs, ()) = tokio::join!(hangs, others);
-    let WorkerOutcome::Stuck {
-        since,
-        waiting_in,
-        late: Some(_late),
-    } = hangs
-    else {
+    let WorkerOutcome::Stuck { since, waiting_in, late: Some(_late) } = hangs else {
         panic!("{hangs:?}")
     };
-    assert!(
-        waiting_in.is_some_and(|state| state.starts_with('S')),
-        "it sleeps in a read"
-    );
+    assert!(waiting_in.is_some_and(|state| state.starts_with('S')), "it sleeps in a read");
     assert_eq!(*workers.stuck_count().borrow(), 1);
     // A second request reports at once since when the first hangs.
     let again = tokio::time::timeout(PATIENCE, workers.run("h", probe("/hangs"), SHORT))
@@ -154,14 +146,9 @@ async fn a_late_answer_is_used_and_frees_the_target() {
     let tree = recorded_tree();
     let workers = running_workers(tree.path()).await;
     let stopped = pids(tree.path());
-    stopped
-        .iter()
-        .for_each(|pid| kill(*pid, Signal::SIGSTOP).expect("stopped"));
-    let WorkerOutcome::Stuck {
-        waiting_in,
-        late: Some(late),
-        ..
-    } = workers.run("g", probe("/good"), SHORT).await
+    stopped.iter().for_each(|pid| kill(*pid, Signal::SIGSTOP).expect("stopped"));
+    let WorkerOutcome::Stuck { waiting_in, late: Some(late), .. } =
+        workers.run("g", probe("/good"), SHORT).await
     else {
         panic!("it was stopped")
     };
@@ -170,9 +157,7 @@ async fn a_late_answer_is_used_and_frees_the_target() {
         is_good(&workers.run("other", probe("/also"), PATIENCE).await),
         "another process took its place"
     );
-    stopped
-        .iter()
-        .for_each(|pid| kill(*pid, Signal::SIGCONT).expect("goes on"));
+    stopped.iter().for_each(|pid| kill(*pid, Signal::SIGCONT).expect("goes on"));
     let answer = tokio::time::timeout(PATIENCE, late)
         .await
         .expect("in time")
@@ -187,22 +172,13 @@ async fn a_late_answer_is_used_and_frees_the_target() {
 async fn a_stuck_process_that_dies_frees_the_target_with_an_error() {
     let tree = recorded_tree();
     let workers = running_workers(tree.path()).await;
-    let WorkerOutcome::Stuck {
-        late: Some(late), ..
-    } = workers.run("h", probe("/hangs"), SHORT).await
+    let WorkerOutcome::Stuck { late: Some(late), .. } =
+        workers.run("h", probe("/hangs"), SHORT).await
     else {
         panic!("it hangs")
     };
-    pids(tree.path())
-        .iter()
-        .for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
-    assert!(
-        tokio::time::timeout(PATIENCE, late)
-            .await
-            .expect("in time")
-            .expect("told")
-            .is_err()
-    );
+    pids(tree.path()).iter().for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
+    assert!(tokio::time::timeout(PATIENCE, late).await.expect("in time").expect("told").is_err());
     until("nothing is stuck", || *workers.stuck_count().borrow() == 0).await;
     until("no zombie is left", || pids(tree.path()).is_empty()).await;
 }
@@ -242,37 +218,22 @@ async fn a_failure_domain_has_its_share_of_stuck_processes_and_gets_it_back() {
     assert_eq!(outcomes.iter().filter(is_stuck).count(), 3, "{outcomes:?}");
     let refused = "not tried while 3 others of pod a do not answer (limit 3 of 8)";
     let is_refused = |outcome: &&WorkerOutcome<JobResult>| matches!(outcome, WorkerOutcome::Refused(why) if why == refused);
-    assert_eq!(
-        outcomes.iter().filter(is_refused).count(),
-        2,
-        "{outcomes:?}"
-    );
-    assert!(is_good(
-        &workers.run_in(&b, "b", probe("/good"), PATIENCE).await
-    ));
+    assert_eq!(outcomes.iter().filter(is_refused).count(), 2, "{outcomes:?}");
+    assert!(is_good(&workers.run_in(&b, "b", probe("/good"), PATIENCE).await));
 
-    pids(tree.path())
-        .iter()
-        .for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
+    pids(tree.path()).iter().for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
     until("nothing is stuck", || *workers.stuck_count().borrow() == 0).await;
     // The idle process was killed too: the first request may find that out.
     let _ = workers.run("b", probe("/good"), PATIENCE).await;
-    assert!(is_good(
-        &workers.run_in(&a, "a", probe("/good"), PATIENCE).await
-    ));
+    assert!(is_good(&workers.run_in(&a, "a", probe("/good"), PATIENCE).await));
 }
 
 #[tokio::test]
 async fn a_process_that_dies_or_talks_junk_is_a_failure_and_is_replaced() {
     let tree = recorded_tree();
     let workers = running_workers(tree.path()).await;
-    pids(tree.path())
-        .iter()
-        .for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
-    assert!(matches!(
-        workers.run("g", probe("/good"), PATIENCE).await,
-        WorkerOutcome::Failed(_)
-    ));
+    pids(tree.path()).iter().for_each(|pid| kill(*pid, Signal::SIGKILL).expect("killed"));
+    assert!(matches!(workers.run("g", probe("/good"), PATIENCE).await, WorkerOutcome::Failed(_)));
     assert!(is_good(&workers.run("g", probe("/good"), PATIENCE).await));
 
     let junk: WorkerPool<Job, JobResult> = WorkerPool::start(WorkerPoolConfig {
@@ -307,8 +268,5 @@ async fn workers_end_when_the_daemons_pipe_closes() {
     workers.close();
     until("the idle one has ended", || pids(tree.path()).len() == 1).await;
     drop(late);
-    assert!(matches!(
-        workers.run("g", probe("/good"), PATIENCE).await,
-        WorkerOutcome::Failed(_)
-    ));
+    assert!(matches!(workers.run("g", probe("/good"), PATIENCE).await, WorkerOutcome::Failed(_)));
 }

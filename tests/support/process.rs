@@ -33,11 +33,7 @@ impl Daemon {
         )
         .expect("configuration");
         let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"));
-        command
-            .arg("--host-root")
-            .arg(root)
-            .arg("--config")
-            .arg(dir.path().join("config.toml"));
+        command.arg("--host-root").arg(root).arg("--config").arg(dir.path().join("config.toml"));
         command
             .arg("--socket")
             .arg(dir.path().join("d.sock"))
@@ -59,20 +55,10 @@ impl Daemon {
 
     /// The address of its metrics from its log, which contains it before anything is served.
     pub fn address(&mut self) -> SocketAddr {
-        for line in self
-            .log
-            .as_mut()
-            .expect("a log")
-            .lines()
-            .map_while(Result::ok)
-        {
+        for line in self.log.as_mut().expect("a log").lines().map_while(Result::ok) {
             let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
             if said["message"] == "metrics are served" {
-                return said["address"]
-                    .as_str()
-                    .expect("an address")
-                    .parse()
-                    .expect("an address");
+                return said["address"].as_str().expect("an address").parse().expect("an address");
             }
         }
         panic!("the daemon ended without serving metrics");
@@ -98,25 +84,17 @@ impl Drop for Daemon {
 }
 
 pub fn http_get(mut stream: impl Read + Write, accept: &str) -> String {
-    write!(
-        stream,
-        "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n"
-    )
-    .expect("is asked");
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: {accept}\r\n\r\n")
+        .expect("is asked");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("is answered");
     answer
 }
 
 pub fn scrape(address: SocketAddr) -> String {
-    let answer = http_get(
-        TcpStream::connect(address).expect("connects"),
-        "application/openmetrics-text",
-    );
-    assert!(
-        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"),
-        "{answer}"
-    );
+    let answer =
+        http_get(TcpStream::connect(address).expect("connects"), "application/openmetrics-text");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
     answer
 }
 

@@ -69,11 +69,7 @@ impl Ata {
             .take_while(|test| !(test.extended && test.passed))
             .all(|test| test.passed);
         let status = if self.passed { 0 } else { 0x18 } | if outdated { 0 } else { 0x80 };
-        let health = if self.reallocated > 1900 {
-            100
-        } else {
-            200 - self.reallocated / 19
-        };
+        let health = if self.reallocated > 1900 { 100 } else { 200 - self.reallocated / 19 };
         let mut body = start("sat", "ATA", status);
         merge(
             &mut body,
@@ -314,10 +310,8 @@ pub fn self_test_response(taken: bool) -> SmartctlResponse {
             "add '-t force' option to override, or run 'smartctl -X' to abort test.",
         ]
     };
-    let mut output = vec![
-        "smartctl 7.4 2023-08-01 r5530 [x86_64-linux-6.12.0-recorded] (recorded)",
-        "",
-    ];
+    let mut output =
+        vec!["smartctl 7.4 2023-08-01 r5530 [x86_64-linux-6.12.0-recorded] (recorded)", ""];
     output.push("=== START OF OFFLINE IMMEDIATE AND SELF-TEST SECTION ===");
     output.extend(lines);
     merge(&mut body["smartctl"], json!({"output": output}));
@@ -370,10 +364,7 @@ impl Smartctl {
     pub fn set_response(&self, device: &str, answer: &SmartctlResponse) -> io::Result<()> {
         let (name, kind) = device.split_once('.').unwrap_or((device, ""));
         let mut body = answer.body.clone();
-        merge(
-            &mut body["device"],
-            json!({"name": name, "info_name": name}),
-        );
+        merge(&mut body["device"], json!({"name": name, "info_name": name}));
         if !kind.is_empty() {
             merge(
                 &mut body["device"],
@@ -393,10 +384,7 @@ impl Smartctl {
     ) -> io::Result<()> {
         let (name, _) = device.split_once('.').unwrap_or((device, ""));
         let mut body = answer.body.clone();
-        merge(
-            &mut body["device"],
-            json!({"name": name, "info_name": name}),
-        );
+        merge(&mut body["device"], json!({"name": name, "info_name": name}));
         self.put(device, "test.exit", &answer.status.to_string())?;
         self.put(device, "test", &format!("{body:#}"))
     }
@@ -459,8 +447,7 @@ impl Smartctl {
         file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         let new = file.with_file_name(format!(
             ".{}.new",
-            file.file_name()
-                .map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+            file.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
         ));
         std::fs::write(&new, format!("{text}\n"))?;
         std::fs::rename(&new, &file)
@@ -475,9 +462,6 @@ impl Smartctl {
 
     fn file(&self, device: &str, extension: &str) -> PathBuf {
         let dot = if device.is_empty() { "" } else { "." };
-        self.dir.join(format!(
-            "{}{dot}{extension}",
-            device.trim_start_matches('/')
-        ))
+        self.dir.join(format!("{}{dot}{extension}", device.trim_start_matches('/')))
     }
 }

@@ -56,10 +56,8 @@ impl Terminal {
             .spawn()
             .expect("starts");
         terminal.process = Some(Process(child));
-        let (output, mut reader) = (
-            terminal.output.clone(),
-            terminal.master.try_clone().expect("a copy"),
-        );
+        let (output, mut reader) =
+            (terminal.output.clone(), terminal.master.try_clone().expect("a copy"));
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             let mut pending = Vec::new();
@@ -71,9 +69,7 @@ impl Terminal {
                 };
                 let text: Vec<u8> = pending.drain(..whole).collect();
                 let (all, changed) = &*output;
-                all.lock()
-                    .expect("a reader")
-                    .push_str(&String::from_utf8(text).expect("valid"));
+                all.lock().expect("a reader").push_str(&String::from_utf8(text).expect("valid"));
                 changed.notify_all();
             }
         });
@@ -94,11 +90,7 @@ impl Terminal {
     /// The settings of the terminal, as stty shows them.
     #[allow(clippy::disallowed_methods)] // As above.
     pub fn settings(&self) -> String {
-        let output = Command::new("stty")
-            .arg("-F")
-            .arg(&self.slave)
-            .arg("-a")
-            .output();
+        let output = Command::new("stty").arg("-F").arg(&self.slave).arg("-a").output();
         String::from_utf8(output.expect("stty").stdout).expect("text")
     }
 

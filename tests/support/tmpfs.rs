@@ -12,13 +12,7 @@ impl Tmpfs {
     pub fn mount() -> Option<Tmpfs> {
         let dir = tempfile::tempdir().expect("a folder");
         let flags = MsFlags::empty();
-        let mounted = mount(
-            Some("tmpfs"),
-            dir.path(),
-            Some("tmpfs"),
-            flags,
-            Some("size=1m"),
-        );
+        let mounted = mount(Some("tmpfs"), dir.path(), Some("tmpfs"), flags, Some("size=1m"));
         match mounted {
             Ok(()) => Some(Tmpfs(dir)),
             Err(error) => {
@@ -34,14 +28,8 @@ impl Tmpfs {
 
     /// With other flags, or another size (`size=64m`).
     pub fn remount(&self, flags: MsFlags, options: Option<&str>) {
-        mount(
-            None::<&str>,
-            self.path(),
-            None::<&str>,
-            flags | MsFlags::MS_REMOUNT,
-            options,
-        )
-        .expect("mounted again");
+        mount(None::<&str>, self.path(), None::<&str>, flags | MsFlags::MS_REMOUNT, options)
+            .expect("mounted again");
     }
 }
 

@@ -53,9 +53,7 @@ pub fn write(dir: &Path, plan: Plan) -> io::Result<Vec<TreeVolume>> {
         mounts: 0,
     };
     tree.system()?;
-    let drives = (0..plan.drives)
-        .map(|at| tree.drive(at))
-        .collect::<io::Result<Vec<_>>>()?;
+    let drives = (0..plan.drives).map(|at| tree.drive(at)).collect::<io::Result<Vec<_>>>()?;
     if let Some(first) = drives.first() {
         tree.partition(first, 62, Some(("ext4", uuid(6, 0))))?;
     }
@@ -123,10 +121,7 @@ impl Tree {
         ] {
             std::fs::create_dir_all(self.dir.join(folder))?;
         }
-        self.put(
-            "proc/sys/kernel/random/boot_id",
-            "5e1c2f4a-0b6d-4c1e-9a57-3f2b8d6c7e10\n",
-        )?;
+        self.put("proc/sys/kernel/random/boot_id", "5e1c2f4a-0b6d-4c1e-9a57-3f2b8d6c7e10\n")?;
         self.put("proc/sys/kernel/hostname", "recorded\n")?;
         self.put("proc/sys/kernel/osrelease", "6.12.0-recorded\n")?;
         self.put("etc/hostname", "recorded\n")?;
@@ -143,22 +138,14 @@ impl Tree {
     /// One drive with a data filesystem on its first partition and an LVM physical volume on its
     /// second.
     fn drive(&mut self, at: usize) -> io::Result<Drive> {
-        let drive = if at % 3 == 2 {
-            self.nvme(at)?
-        } else {
-            self.scsi(at, at % 3 == 1)?
-        };
+        let drive = if at % 3 == 2 { self.nvme(at)? } else { self.scsi(at, at % 3 == 1)? };
         let data = format!("/srv/disk{at}");
         self.partition(&drive, 1, Some(("ext4", uuid(1, at))))?;
         self.partition(&drive, 2, Some(("LVM2_member", uuid(2, at))))?;
         let source = format!("/dev/{}", drive.partition_name(1));
         self.mount(&drive.partition_dev(1), "/", &data, "ext4", &source);
-        writeln!(
-            self.fstab,
-            "UUID={} {data} ext4 defaults,noatime 0 2",
-            uuid(1, at)
-        )
-        .map_err(io::Error::other)?;
+        writeln!(self.fstab, "UUID={} {data} ext4 defaults,noatime 0 2", uuid(1, at))
+            .map_err(io::Error::other)?;
         self.add_probe_answer(&data, false);
         Ok(drive)
     }
@@ -173,11 +160,7 @@ impl Tree {
             (0, place, format!("0:0:{at}:0"))
         } else {
             let host = at + 1;
-            (
-                host,
-                format!("pci0000:00/0000:00:17.0/ata{host}/host{host}"),
-                format!("{host}:0:0:0"),
-            )
+            (host, format!("pci0000:00/0000:00:17.0/ata{host}/host{host}"), format!("{host}:0:0:0"))
         };
         let target = address.rsplit_once(':').map_or("", |(target, _lun)| target);
         let device = format!("sys/devices/{above}/target{target}/{address}");
@@ -253,10 +236,7 @@ impl Tree {
         ];
         self.udev(
             &drive.partition_dev(0),
-            &[
-                format!("disk/by-id/{by_id}"),
-                format!("disk/by-path/{path}"),
-            ],
+            &[format!("disk/by-id/{by_id}"), format!("disk/by-path/{path}")],
             &properties,
         )?;
         Ok(drive)
@@ -327,13 +307,7 @@ impl Tree {
             "MAJOR={}\nMINOR={}\nDEVNAME={}\nDEVTYPE=disk\n",
             drive.major, drive.first_minor, drive.name
         );
-        self.block(
-            &drive.sysfs,
-            &drive.name,
-            &drive.partition_dev(0),
-            DRIVE_BYTES,
-            &uevent,
-        )?;
+        self.block(&drive.sysfs, &drive.name, &drive.partition_dev(0), DRIVE_BYTES, &uevent)?;
         self.queue(&drive.sysfs, rotational)?;
         self.link(&format!("sys/block/{}", drive.name), &drive.sysfs)?;
         self.stat(drive.major, drive.first_minor, &drive.name)
@@ -366,13 +340,7 @@ impl Tree {
             drive.major,
             drive.first_minor + number
         );
-        self.block(
-            &sysfs,
-            &name,
-            &drive.partition_dev(number),
-            PARTITION_BYTES,
-            &uevent,
-        )?;
+        self.block(&sysfs, &name, &drive.partition_dev(number), PARTITION_BYTES, &uevent)?;
         self.put(&format!("{sysfs}/partition"), &format!("{number}\n"))?;
         self.put(
             &format!("{sysfs}/start"),
@@ -385,11 +353,7 @@ impl Tree {
             ("ID_FS_TYPE", fs_type.to_owned()),
             ("ID_FS_UUID", fs_uuid.clone()),
         ];
-        self.udev(
-            &drive.partition_dev(number),
-            &[format!("disk/by-uuid/{fs_uuid}")],
-            &properties,
-        )
+        self.udev(&drive.partition_dev(number), &[format!("disk/by-uuid/{fs_uuid}")], &properties)
     }
 
     /// Writes the files that every block device has.
@@ -427,10 +391,7 @@ impl Tree {
         let handle = format!("vol-{at:06}");
         let pv = format!("pvc-{}", uuid(3, at));
         let pod_uid = uuid(4, at);
-        let staged = format!(
-            "{KUBELET_ROOT}/plugins/kubernetes.io/csi/{DRIVER}/{}",
-            hash(&handle)
-        );
+        let staged = format!("{KUBELET_ROOT}/plugins/kubernetes.io/csi/{DRIVER}/{}", hash(&handle));
         let published = format!("{KUBELET_ROOT}/pods/{pod_uid}/volumes/kubernetes.io~csi/{pv}");
         let (dev, root, source) = match turn % 3 {
             0 => {
@@ -450,10 +411,7 @@ impl Tree {
                 format!("/dev/{}", drive.partition_name(1)),
             ),
         };
-        for path in [
-            &format!("{staged}/globalmount"),
-            &format!("{published}/mount"),
-        ] {
+        for path in [&format!("{staged}/globalmount"), &format!("{published}/mount")] {
             self.mount(&dev, &root, path, "ext4", &source);
             self.add_probe_answer(path, hangs);
             std::fs::create_dir_all(self.dir.join(&path[1..]))?;
@@ -466,18 +424,11 @@ impl Tree {
             "attachmentID": format!("csi-{}", hash(&pv)), "driverName": DRIVER, "nodeName": "recorded", "specVolID": pv, "volumeHandle": handle,
             "volumeLifecycleMode": "Persistent",
         });
-        self.put(
-            &format!("{}/vol_data.json", &published[1..]),
-            &record.to_string(),
+        self.put(&format!("{}/vol_data.json", &published[1..]), &record.to_string())?;
+        std::fs::create_dir_all(
+            self.dir.join(format!("var/log/pods/tenant-{}_app-{at}_{pod_uid}/main", at % 20)),
         )?;
-        std::fs::create_dir_all(self.dir.join(format!(
-            "var/log/pods/tenant-{}_app-{at}_{pod_uid}/main",
-            at % 20
-        )))?;
-        Ok(TreeVolume {
-            driver: DRIVER.into(),
-            handle,
-        })
+        Ok(TreeVolume { driver: DRIVER.into(), handle })
     }
 
     /// Writes a linear volume on the drive's physical volume. Returns its device number, the root
@@ -506,10 +457,7 @@ impl Tree {
             self.put(&format!("{sysfs}/{file}"), &format!("{text}\n"))?;
         }
         let below = format!("{}/{}", drive.sysfs, drive.partition_name(2));
-        self.link(
-            &format!("{sysfs}/slaves/{}", drive.partition_name(2)),
-            &below,
-        )?;
+        self.link(&format!("{sysfs}/slaves/{}", drive.partition_name(2)), &below)?;
         self.link(&format!("{below}/holders/{name}"), &sysfs)?;
         self.stat(252, minor, &name)?;
         self.put(
@@ -634,11 +582,8 @@ fn uuid(space: usize, at: usize) -> String {
 /// further.
 fn hash(text: &str) -> String {
     let fnv = |seed: u64| {
-        text.bytes().fold(seed, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        })
+        text.bytes()
+            .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
     };
-    (0..4)
-        .map(|part| format!("{:016x}", fnv(0xcbf2_9ce4_8422_2325 + part)))
-        .collect()
+    (0..4).map(|part| format!("{:016x}", fnv(0xcbf2_9ce4_8422_2325 + part))).collect()
 }

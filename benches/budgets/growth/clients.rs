@@ -23,21 +23,12 @@ const USERS: [u32; 3] = [0, 65_534, 65_533];
 
 /// 64 drives, one with a finding, and 500 volumes. The event is the acknowledgement of the finding.
 pub async fn over_watchers(program: &Program) -> anyhow::Result<Vec<Point>> {
-    ensure!(
-        geteuid().is_root(),
-        "a user may have 32 watchers: more of them need root"
-    );
-    let host = Host::recorded(Plan {
-        drives: smart::DRIVES,
-        volumes: 500,
-        hung: 0,
-    })?;
+    ensure!(geteuid().is_root(), "a user may have 32 watchers: more of them need root");
+    let host = Host::recorded(Plan { drives: smart::DRIVES, volumes: 500, hung: 0 })?;
     let dir = tempfile::tempdir().context("making a folder for smartctl")?;
     let smartctl = smart::with_one_sick_drive(dir.path())?;
-    let config = format!(
-        "[smart]\ncommand = \"{}\"\ninterval = \"1h\"\n",
-        smartctl.program().display()
-    );
+    let config =
+        format!("[smart]\ncommand = \"{}\"\ninterval = \"1h\"\n", smartctl.program().display());
     let mut daemon = program.start(host.root(), &config, None)?;
     let (_took, node) = daemon.wait_settled().await?;
     check_snapshot(&host, &node)?;

@@ -35,11 +35,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(60);
 pub async fn over_drives(program: &Program) -> anyhow::Result<Vec<Point>> {
     let mut points = Vec::new();
     for drives in [1, 64, 128, 192, 256] {
-        let host = Host::recorded(Plan {
-            drives,
-            volumes: 16,
-            hung: 0,
-        })?;
+        let host = Host::recorded(Plan { drives, volumes: 16, hung: 0 })?;
         let dir = tempfile::tempdir().context("making a folder for smartctl")?;
         let smartctl = Smartctl::new(dir.path()).context("writing smartctl")?;
         smart::set_responses(&smartctl, drives).context("writing the answers")?;
@@ -73,11 +69,7 @@ pub async fn over_drives(program: &Program) -> anyhow::Result<Vec<Point>> {
 pub async fn over_volumes(program: &Program) -> anyhow::Result<Vec<Point>> {
     let mut points = Vec::new();
     for volumes in [1, 750, 1500, 2250, 3000] {
-        let host = Host::recorded(Plan {
-            drives: smart::DRIVES,
-            volumes,
-            hung: 0,
-        })?;
+        let host = Host::recorded(Plan { drives: smart::DRIVES, volumes, hung: 0 })?;
         let config = format!("[probes]\ninterval = \"{}s\"\n", PROBE_INTERVAL.as_secs());
         let mut daemon = program.start(host.root(), &config, None)?;
         let (_took, node) = daemon.wait_settled().await?;
@@ -97,11 +89,7 @@ pub async fn over_volumes(program: &Program) -> anyhow::Result<Vec<Point>> {
 
 /// On eight drives with 20 volumes.
 pub async fn over_findings(program: &Program) -> anyhow::Result<Vec<Point>> {
-    let host = Host::recorded(Plan {
-        drives: 8,
-        volumes: 20,
-        hung: 0,
-    })?;
+    let host = Host::recorded(Plan { drives: 8, volumes: 20, hung: 0 })?;
     let config = "[history]\nmax_findings = 10000\n";
     let mut points = Vec::new();
     for findings in [0, 2500, 5000, 7500, 10_000] {
@@ -141,10 +129,7 @@ async fn store_findings(state: &Path, count: usize) -> anyhow::Result<()> {
         let subject = Subject::Drive(drive);
         let since = begin + SignedDuration::from_secs(i64::try_from(number).unwrap_or_default());
         let reason = Reason::PendingSectors;
-        let message = format!(
-            "{} sectors could not be read and are not remapped",
-            number % 64
-        );
+        let message = format!("{} sectors could not be read and are not remapped", number % 64);
         let finding = Finding {
             id: FindingId::new(&subject.to_string(), reason.name(), since),
             subject,
@@ -174,14 +159,8 @@ async fn store_findings(state: &Path, count: usize) -> anyhow::Result<()> {
         };
         (finding.id.clone(), Arc::new(finding))
     };
-    let findings = RowChanges {
-        upserted: (0..count).map(finding).collect(),
-        deleted: Vec::new(),
-    };
-    let batch = WriteBatch {
-        findings,
-        ..WriteBatch::default()
-    };
+    let findings = RowChanges { upserted: (0..count).map(finding).collect(), deleted: Vec::new() };
+    let batch = WriteBatch { findings, ..WriteBatch::default() };
     store.write(batch, Vec::new()).context("storing findings")?;
     ensure!(
         store.close(STORE_TIMEOUT).await,
@@ -208,8 +187,7 @@ async fn open_store(state: &Path) -> anyhow::Result<(Store, usize)> {
         }
         anyhow::bail!("the store has ended")
     };
-    let count = tokio::time::timeout(STORE_TIMEOUT, opened)
-        .await
-        .context("opening the store")??;
+    let count =
+        tokio::time::timeout(STORE_TIMEOUT, opened).await.context("opening the store")??;
     Ok((store, count))
 }

@@ -108,11 +108,7 @@ pub async fn clients(socket: PathBuf, metrics: PathBuf, counts: Counts) -> anyho
         counts.add(What::Scrape, 1);
         let request = wire::WatchRequest { resume_revision: 0 };
         let mut inventory = client::connect(&socket).await?;
-        let mut events = inventory
-            .watch(request)
-            .await
-            .context("asking Watch")?
-            .into_inner();
+        let mut events = inventory.watch(request).await.context("asking Watch")?.into_inner();
         if round % SLOW_WATCHER == 0 {
             slow = Some((events, inventory));
         } else {
@@ -159,12 +155,7 @@ pub struct Recorded {
 impl Recorded {
     pub fn new(host: Host, smartctl: Smartctl, drives: Vec<String>) -> anyhow::Result<Recorded> {
         let pipe = Pipe::make(&host.root().join(KERNEL_LOG.trim_start_matches('/')))?;
-        Ok(Recorded {
-            host,
-            smartctl,
-            drives,
-            pipe,
-        })
+        Ok(Recorded { host, smartctl, drives, pipe })
     }
 
     pub fn root(&self) -> &Path {
@@ -189,15 +180,11 @@ impl Recorded {
                 break;
             }
             let drive = self.drives[round as usize % self.drives.len()].clone();
-            self.smartctl
-                .set_behavior(&drive, "hang")
-                .context("letting a drive hang")?;
+            self.smartctl.set_behavior(&drive, "hang").context("letting a drive hang")?;
             hung.push(drive);
             if hung.len() > 2 {
                 let well = hung.remove(0);
-                self.smartctl
-                    .reset_behavior(&well)
-                    .context("letting a drive answer")?;
+                self.smartctl.reset_behavior(&well).context("letting a drive answer")?;
             }
             counts.add(What::Hang, 1);
             self.host.vary_usage(round)?;
@@ -275,9 +262,7 @@ impl Kernel {
         succeed(&mut command)?;
         // Every fourth disk is a file of a server that can fail.
         let server = (cycle % 4 == 3).then(|| FuseServer::mount(&self.dir.join("fuse"), &copy));
-        let file = server
-            .as_ref()
-            .map_or(copy, |_| self.dir.join("fuse").join(crate::fuse::FILE));
+        let file = server.as_ref().map_or(copy, |_| self.dir.join("fuse").join(crate::fuse::FILE));
         let device = PathBuf::from(format!("/dev/loop{}", FIRST_LOOP + cycle % LOOPS));
         let mut disk = Disk {
             server: server.as_ref().map(|_| self.dir.join("fuse")),

@@ -57,17 +57,12 @@ pub struct Fit {
 
 impl Series {
     pub fn new(name: &'static str) -> Series {
-        Series {
-            name,
-            samples: Vec::new(),
-        }
+        Series { name, samples: Vec::new() }
     }
 
     fn after_warm_up(&self) -> &[Sample] {
         let end = self.samples.last().map_or(0.0, |last| last.seconds);
-        let from = self
-            .samples
-            .partition_point(|sample| sample.seconds < end * WARM_UP);
+        let from = self.samples.partition_point(|sample| sample.seconds < end * WARM_UP);
         &self.samples[from..]
     }
 
@@ -79,23 +74,15 @@ impl Series {
             return None;
         }
         let hours = |sample: &Sample| sample.seconds / 3600.0;
-        let points: Vec<(f64, f64)> = samples
-            .iter()
-            .map(|sample| (hours(sample), of(sample)))
-            .collect();
-        Some(Fit {
-            per_hour: straight_line::slope(&points)?,
-            hours: hours(last) - hours(first),
-        })
+        let points: Vec<(f64, f64)> =
+            samples.iter().map(|sample| (hours(sample), of(sample))).collect();
+        Some(Fit { per_hour: straight_line::slope(&points)?, hours: hours(last) - hours(first) })
     }
 
     /// The line of one column in a picture.
     fn plot_line(&self, of: impl Fn(&Sample) -> f64) -> PlotLine {
         let point = |sample: &Sample| (sample.seconds / 3600.0, of(sample));
-        PlotLine {
-            name: self.name.to_owned(),
-            points: self.samples.iter().map(point).collect(),
-        }
+        PlotLine { name: self.name.to_owned(), points: self.samples.iter().map(point).collect() }
     }
 
     /// The figures without a limit: the mean, and the worst latencies.
@@ -104,10 +91,8 @@ impl Series {
         for (name, of) in COLUMNS {
             let mean = samples.iter().map(of).sum::<f64>() / samples.len() as f64;
             let most = samples.iter().map(of).fold(f64::MIN, f64::max);
-            figures.remark(&format!(
-                "{}: {name} {mean:.2} on average, {most:.2} at most",
-                self.name
-            ));
+            figures
+                .remark(&format!("{}: {name} {mean:.2} on average, {most:.2} at most", self.name));
         }
     }
 }
@@ -159,10 +144,7 @@ mod tests {
                 scrape_ms: 0.0,
             }
         };
-        Series {
-            name: "x",
-            samples: (0..=360).map(sample).collect(),
-        }
+        Series { name: "x", samples: (0..=360).map(sample).collect() }
     }
 
     #[test]

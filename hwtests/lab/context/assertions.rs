@@ -43,9 +43,7 @@ impl Context {
     }
 
     pub fn active(&mut self, subject: &str, reason: &str) -> Option<Value> {
-        self.findings(false)
-            .into_iter()
-            .find(|finding| about(finding, subject, reason))
+        self.findings(false).into_iter().find(|finding| about(finding, subject, reason))
     }
 
     /// Waits for the finding with all of its content.
@@ -68,10 +66,7 @@ impl Context {
                 }
                 last = finding;
             }
-            assert!(
-                Instant::now() < deadline,
-                "no such finding: {what}; there is {last:#}"
-            );
+            assert!(Instant::now() < deadline, "no such finding: {what}; there is {last:#}");
             self.guest.watch.more_than(known, Duration::from_secs(1));
         }
     }
@@ -85,19 +80,15 @@ impl Context {
             .map(|one| (field(one, "source"), field(one, "text")))
             .collect();
         match evidence {
-            Evidence::Says(part) => all
-                .iter()
-                .any(|(source, text)| format!("{source}: {text}").contains(part)),
+            Evidence::Says(part) => {
+                all.iter().any(|(source, text)| format!("{source}: {text}").contains(part))
+            }
             Evidence::Record(patterns) => {
                 let records = self.records();
-                let mut quoted = all
-                    .iter()
-                    .filter(|(source, _)| source == KERNEL_LOG)
-                    .map(|(_, text)| text);
+                let mut quoted =
+                    all.iter().filter(|(source, _)| source == KERNEL_LOG).map(|(_, text)| text);
                 let verbatim = |text: &String| {
-                    records
-                        .iter()
-                        .any(|record| record.trim_end() == text.trim_end())
+                    records.iter().any(|record| record.trim_end() == text.trim_end())
                 };
                 let meant = quoted
                     .clone()
@@ -111,27 +102,18 @@ impl Context {
     pub fn expect_cleared(&mut self, subject: &str, reason: &str) {
         self.until(&format!("{reason} of {subject} is cleared"), |context| {
             let all = context.findings(true);
-            let mut mine = all
-                .iter()
-                .filter(|finding| about(finding, subject, reason))
-                .peekable();
+            let mut mine = all.iter().filter(|finding| about(finding, subject, reason)).peekable();
             mine.peek()?;
-            mine.all(|finding| !finding["cleared"].is_null())
-                .then_some(())
+            mine.all(|finding| !finding["cleared"].is_null()).then_some(())
         });
     }
 
     /// This drive never had a finding, of any reason.
     pub fn never_had_finding(&mut self, drive: &Drive) {
         let findings = self.findings(true);
-        let wrong: Vec<&Value> = findings
-            .iter()
-            .filter(|finding| finding["subject"]["id"] == drive.id)
-            .collect();
-        assert!(
-            wrong.is_empty(),
-            "an unbroken drive has findings: {wrong:#?}"
-        );
+        let wrong: Vec<&Value> =
+            findings.iter().filter(|finding| finding["subject"]["id"] == drive.id).collect();
+        assert!(wrong.is_empty(), "an unbroken drive has findings: {wrong:#?}");
     }
 
     /// The subject never had this finding, not even for a moment.
@@ -141,18 +123,12 @@ impl Context {
             .iter()
             .filter(|finding| reasons.iter().any(|reason| about(finding, subject, reason)))
             .collect();
-        assert!(
-            wrong.is_empty(),
-            "{subject} must not have these findings: {wrong:#?}"
-        );
+        assert!(wrong.is_empty(), "{subject} must not have these findings: {wrong:#?}");
     }
 
     /// Every drive that no scenario has broken is GOOD and never had a finding.
     pub fn others_are_good(&mut self) {
-        let answer = self
-            .guest
-            .ask("drives")
-            .unwrap_or_else(|error| panic!("{error}"));
+        let answer = self.guest.ask("drives").unwrap_or_else(|error| panic!("{error}"));
         let shown = answer["drives"].as_array().cloned().unwrap_or_default();
         let findings = self.findings(true);
         for drive in drives::ALL {
@@ -163,23 +139,14 @@ impl Context {
                 ids(&shown)
             );
         }
-        for drive in shown.iter().filter(|one| {
-            !one["id"]
-                .as_str()
-                .is_some_and(|id| self.broken.contains(id))
-        }) {
-            assert!(
-                drive["health"] == "HEALTH_GOOD",
-                "an unbroken drive is not GOOD: {drive:#}"
-            );
-            let wrong: Vec<&Value> = findings
-                .iter()
-                .filter(|finding| finding["subject"]["id"] == drive["id"])
-                .collect();
-            assert!(
-                wrong.is_empty(),
-                "an unbroken drive has findings: {wrong:#?}"
-            );
+        for drive in shown
+            .iter()
+            .filter(|one| !one["id"].as_str().is_some_and(|id| self.broken.contains(id)))
+        {
+            assert!(drive["health"] == "HEALTH_GOOD", "an unbroken drive is not GOOD: {drive:#}");
+            let wrong: Vec<&Value> =
+                findings.iter().filter(|finding| finding["subject"]["id"] == drive["id"]).collect();
+            assert!(wrong.is_empty(), "an unbroken drive has findings: {wrong:#?}");
         }
     }
 }
@@ -189,8 +156,5 @@ fn about(finding: &Value, subject: &str, reason: &str) -> bool {
 }
 
 fn ids(drives: &[Value]) -> Vec<&str> {
-    drives
-        .iter()
-        .filter_map(|drive| drive["id"].as_str())
-        .collect()
+    drives.iter().filter_map(|drive| drive["id"].as_str()).collect()
 }

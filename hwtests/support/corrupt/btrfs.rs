@@ -101,9 +101,7 @@ impl Node {
         if self.level() == 0 {
             return Vec::new();
         }
-        (0..self.count())
-            .map(|index| le64(&self.bytes, HEADER + index * POINTER + 17))
-            .collect()
+        (0..self.count()).map(|index| le64(&self.bytes, HEADER + index * POINTER + 17)).collect()
     }
 }
 
@@ -113,9 +111,7 @@ fn chunk(logical: u64, item: &[u8]) -> Chunk {
     Chunk {
         logical,
         length: le64(item, 0),
-        copies: (0..stripes)
-            .map(|stripe| le64(item, 48 + stripe * 32 + 8))
-            .collect(),
+        copies: (0..stripes).map(|stripe| le64(item, 48 + stripe * 32 + 8)).collect(),
     }
 }
 
@@ -155,18 +151,11 @@ impl Btrfs {
             .iter()
             .find(|chunk| (chunk.logical..chunk.logical + chunk.length).contains(&logical));
         let chunk = chunk.unwrap_or_else(|| panic!("no chunk has {logical}"));
-        chunk
-            .copies
-            .iter()
-            .map(|copy| copy + (logical - chunk.logical))
-            .collect()
+        chunk.copies.iter().map(|copy| copy + (logical - chunk.logical)).collect()
     }
 
     pub fn node(&self, logical: u64) -> Node {
-        Node {
-            logical,
-            bytes: self.image.read(self.copies(logical)[0], self.node_size),
-        }
+        Node { logical, bytes: self.image.read(self.copies(logical)[0], self.node_size) }
     }
 
     /// All copies, with their checksums.
@@ -180,11 +169,8 @@ impl Btrfs {
 
     fn nodes_below(&self, logical: u64) -> Vec<Node> {
         let node = self.node(logical);
-        let children: Vec<Node> = node
-            .children()
-            .iter()
-            .flat_map(|child| self.nodes_below(*child))
-            .collect();
+        let children: Vec<Node> =
+            node.children().iter().flat_map(|child| self.nodes_below(*child)).collect();
         std::iter::once(node).chain(children).collect()
     }
 
@@ -195,10 +181,8 @@ impl Btrfs {
             return roots;
         }
         let found = roots.iter().find_map(|node| {
-            let item = *node
-                .items()
-                .iter()
-                .find(|item| item.object == tree && item.kind == key::ROOT)?;
+            let item =
+                *node.items().iter().find(|item| item.object == tree && item.kind == key::ROOT)?;
             // Behind an inode (160), the generation and the root folder's number.
             Some(le64(&node.bytes, item.data + 176))
         });
@@ -206,10 +190,7 @@ impl Btrfs {
     }
 
     pub fn leaves(&self, tree: u64) -> Vec<Node> {
-        self.tree(tree)
-            .into_iter()
-            .filter(|node| node.level() == 0)
-            .collect()
+        self.tree(tree).into_iter().filter(|node| node.level() == 0).collect()
     }
 
     pub fn superblock(&self) -> Vec<u8> {

@@ -52,10 +52,8 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         let mut leaf = leaf(fs, random, tree::FILES, |leaf| leaf.count() > 4)?;
         let index = random.below(leaf.count() as u64 - 1) as usize;
         let at = HEADER + index * ITEM;
-        let (first, second) = (
-            leaf.bytes[at..at + ITEM].to_vec(),
-            leaf.bytes[at + ITEM..at + 2 * ITEM].to_vec(),
-        );
+        let (first, second) =
+            (leaf.bytes[at..at + ITEM].to_vec(), leaf.bytes[at + ITEM..at + 2 * ITEM].to_vec());
         put(&mut leaf.bytes, at, &second);
         put(&mut leaf.bytes, at + ITEM, &first);
         write_node(fs, leaf, &format!("items {index} and the next are swapped"))
@@ -64,62 +62,40 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         let mut leaf = leaf(fs, random, tree::FILES, |_| true)?;
         let generation = le64(&leaf.bytes, GENERATION) + 77;
         put(&mut leaf.bytes, GENERATION, &generation.to_le_bytes());
-        write_node(
-            fs,
-            leaf,
-            "its generation is not the one that its parent knows",
-        )
+        write_node(fs, leaf, "its generation is not the one that its parent knows")
     }),
     Kind::new("extent-references-value", |fs, random| {
         let (mut leaf, item) = item(fs, random, tree::EXTENT, |_, item| item.kind == key::EXTENT)?;
         let references = le64(&leaf.bytes, item.data) + random.between(1, 9);
         put(&mut leaf.bytes, item.data, &references.to_le_bytes());
-        write_node(
-            fs,
-            leaf,
-            &format!("extent {} counts {references} references", item.object),
-        )
+        write_node(fs, leaf, &format!("extent {} counts {references} references", item.object))
     }),
     Kind::new("extent-gone-value", |fs, random| {
         let (leaf, item) = item(fs, random, tree::EXTENT, |_, item| item.kind == key::EXTENT)?;
         remove(fs, leaf, item, "an extent")
     }),
     Kind::new("block-gone-value", |fs, random| {
-        let (leaf, item) = item(fs, random, tree::EXTENT, |_, item| {
-            item.kind == key::METADATA
-        })?;
+        let (leaf, item) = item(fs, random, tree::EXTENT, |_, item| item.kind == key::METADATA)?;
         remove(fs, leaf, item, "the record of a tree block")
     }),
     Kind::new("group-used-value", |fs, random| {
         let (mut leaf, item) = item(fs, random, tree::EXTENT, |_, item| item.kind == key::GROUP)?;
         let used = le64(&leaf.bytes, item.data) / 2 + 4096;
         put(&mut leaf.bytes, item.data, &used.to_le_bytes());
-        write_node(
-            fs,
-            leaf,
-            &format!("block group {} counts {used} bytes as used", item.object),
-        )
+        write_node(fs, leaf, &format!("block group {} counts {used} bytes as used", item.object))
     }),
     Kind::new("inode-links-value", |fs, random| {
         let (mut leaf, item) = file(fs, random)?;
         // Generation, transaction, size, bytes, group: 8 each.
         let links = le32(&leaf.bytes, item.data + 40) + random.between(1, 9) as u32;
         put(&mut leaf.bytes, item.data + 40, &links.to_le_bytes());
-        write_node(
-            fs,
-            leaf,
-            &format!("inode {} counts {links} links", item.object),
-        )
+        write_node(fs, leaf, &format!("inode {} counts {links} links", item.object))
     }),
     Kind::new("inode-bytes-value", |fs, random| {
         let (mut leaf, item) = file(fs, random)?;
         let bytes = le64(&leaf.bytes, item.data + 24) + 4096 * random.between(1, 9);
         put(&mut leaf.bytes, item.data + 24, &bytes.to_le_bytes());
-        write_node(
-            fs,
-            leaf,
-            &format!("inode {} counts {bytes} bytes", item.object),
-        )
+        write_node(fs, leaf, &format!("inode {} counts {bytes} bytes", item.object))
     }),
     Kind::new("folder-size-value", |fs, random| {
         let (mut leaf, item) = item(fs, random, tree::FILES, |leaf, item| {
@@ -129,11 +105,7 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         })?;
         let size = le64(&leaf.bytes, item.data + 16) + 11;
         put(&mut leaf.bytes, item.data + 16, &size.to_le_bytes());
-        write_node(
-            fs,
-            leaf,
-            &format!("folder {} has a size of {size}", item.object),
-        )
+        write_node(fs, leaf, &format!("folder {} has a size of {size}", item.object))
     }),
     Kind::new("inode-gone-value", |fs, random| {
         let (leaf, item) = file(fs, random)?;
@@ -159,41 +131,26 @@ pub const KINDS: &[Kind<Btrfs>] = &[
         write_node(
             fs,
             leaf,
-            &format!(
-                "an entry of folder {} points to an inode that there is not",
-                item.object
-            ),
+            &format!("an entry of folder {} points to an inode that there is not", item.object),
         )
     }),
     Kind::new("entry-type-value", |fs, random| {
         let (mut leaf, item) = item(fs, random, tree::FILES, |_, item| item.kind == key::INDEX)?;
         let kind = item.data + 29;
         leaf.bytes[kind] = if leaf.bytes[kind] == 6 { 5 } else { 6 };
-        write_node(
-            fs,
-            leaf,
-            &format!("an entry of folder {} has another file type", item.object),
-        )
+        write_node(fs, leaf, &format!("an entry of folder {} has another file type", item.object))
     }),
     Kind::new("file-extent-value", |fs, random| {
         let (mut leaf, item) = on_disk(fs, random)?;
         let start = le64(&leaf.bytes, item.data + 21) + 4096 * 3;
         put(&mut leaf.bytes, item.data + 21, &start.to_le_bytes());
-        write_node(
-            fs,
-            leaf,
-            &format!("an extent of inode {} is at another address", item.object),
-        )
+        write_node(fs, leaf, &format!("an extent of inode {} is at another address", item.object))
     }),
     Kind::new("file-extent-length-value", |fs, random| {
         let (mut leaf, item) = on_disk(fs, random)?;
         let length = le64(&leaf.bytes, item.data + 45) + 4096 * 16;
         put(&mut leaf.bytes, item.data + 45, &length.to_le_bytes());
-        write_node(
-            fs,
-            leaf,
-            &format!("an extent of inode {} is longer than it is", item.object),
-        )
+        write_node(fs, leaf, &format!("an extent of inode {} is longer than it is", item.object))
     }),
     Kind::new("file-extent-gone-value", |fs, random| {
         let (leaf, item) = on_disk(fs, random)?;
@@ -258,11 +215,7 @@ fn corrupt_node(
     };
     Some(format!(
         "{how} in {} of tree block {}",
-        if copies.len() == 1 {
-            "one copy"
-        } else {
-            "all copies"
-        },
+        if copies.len() == 1 { "one copy" } else { "all copies" },
         node.logical
     ))
 }
@@ -285,14 +238,8 @@ fn item(
     tree: u64,
     suits: impl Fn(&Node, &Item) -> bool,
 ) -> Option<(Node, Item)> {
-    let leaf = leaf(fs, random, tree, |leaf| {
-        leaf.items().iter().any(|item| suits(leaf, item))
-    })?;
-    let items: Vec<Item> = leaf
-        .items()
-        .into_iter()
-        .filter(|item| suits(&leaf, item))
-        .collect();
+    let leaf = leaf(fs, random, tree, |leaf| leaf.items().iter().any(|item| suits(leaf, item)))?;
+    let items: Vec<Item> = leaf.items().into_iter().filter(|item| suits(&leaf, item)).collect();
     let item = *random.pick(&items)?;
     Some((leaf, item))
 }
@@ -324,26 +271,14 @@ fn on_disk(fs: &Btrfs, random: &mut Random) -> Option<(Node, Item)> {
 fn remove(fs: &Btrfs, mut leaf: Node, gone: Item, what: &str) -> Option<String> {
     let items = leaf.items();
     let lowest = items.iter().map(|item| item.data).min()?;
-    leaf.bytes
-        .copy_within(lowest..gone.data, lowest + gone.size);
+    leaf.bytes.copy_within(lowest..gone.data, lowest + gone.size);
     for item in &items[gone.index + 1..] {
         let at = HEADER + item.index * ITEM + 17;
         let offset = le32(&leaf.bytes, at) + gone.size as u32;
         put(&mut leaf.bytes, at, &offset.to_le_bytes());
     }
-    let (from, end) = (
-        HEADER + (gone.index + 1) * ITEM,
-        HEADER + items.len() * ITEM,
-    );
+    let (from, end) = (HEADER + (gone.index + 1) * ITEM, HEADER + items.len() * ITEM);
     leaf.bytes.copy_within(from..end, from - ITEM);
-    put(
-        &mut leaf.bytes,
-        0x60,
-        &(items.len() as u32 - 1).to_le_bytes(),
-    );
-    write_node(
-        fs,
-        leaf,
-        &format!("{what} of object {} is gone", gone.object),
-    )
+    put(&mut leaf.bytes, 0x60, &(items.len() as u32 - 1).to_le_bytes());
+    write_node(fs, leaf, &format!("{what} of object {} is gone", gone.object))
 }

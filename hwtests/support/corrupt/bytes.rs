@@ -86,11 +86,7 @@ const TABLE: [u32; 256] = {
         let mut sum = byte as u32;
         let mut bit = 0;
         while bit < 8 {
-            sum = if sum & 1 == 1 {
-                (sum >> 1) ^ 0x82f6_3b78
-            } else {
-                sum >> 1
-            };
+            sum = if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 };
             bit += 1;
         }
         table[byte] = sum;
@@ -101,7 +97,7 @@ const TABLE: [u32; 256] = {
 
 /// The kernel's crc32c(): neither begins nor ends with an inversion.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
-    bytes.iter().fold(seed, |sum, byte| {
-        TABLE[((sum ^ u32::from(*byte)) & 0xff) as usize] ^ (sum >> 8)
-    })
+    bytes
+        .iter()
+        .fold(seed, |sum, byte| TABLE[((sum ^ u32::from(*byte)) & 0xff) as usize] ^ (sum >> 8))
 }

@@ -144,9 +144,7 @@ impl Ext4 {
         let ranges = journal.iter().map(|extent| {
             extent.start * self.block_size..(extent.start + extent.length) * self.block_size
         });
-        std::iter::once(0..self.block_size.max(2048))
-            .chain(ranges)
-            .collect()
+        std::iter::once(0..self.block_size.max(2048)).chain(ranges).collect()
     }
 
     pub fn superblock(&self) -> Vec<u8> {
@@ -164,16 +162,12 @@ impl Ext4 {
     }
 
     pub fn descriptor(&self, group: u64) -> Vec<u8> {
-        self.image
-            .read(self.descriptor_at(group), self.descriptor_size)
+        self.image.read(self.descriptor_at(group), self.descriptor_size)
     }
 
     pub fn set_descriptor(&self, group: u64, mut descriptor: Vec<u8>) {
         put(&mut descriptor, 0x1e, &[0, 0]);
-        let sum = crc32c(
-            crc32c(self.seed, &(group as u32).to_le_bytes()),
-            &descriptor,
-        );
+        let sum = crc32c(crc32c(self.seed, &(group as u32).to_le_bytes()), &descriptor);
         put(&mut descriptor, 0x1e, &(sum as u16).to_le_bytes());
         self.image.write(self.descriptor_at(group), &descriptor);
     }
@@ -206,19 +200,9 @@ impl Ext4 {
     /// Writes a bitmap with its checksum.
     pub fn set_bitmap(&self, group: u64, inodes: bool, bitmap: &[u8]) {
         let (at, covered, low, high) = if inodes {
-            (
-                self.inode_bitmap(group),
-                self.inodes_per_group as usize / 8,
-                0x1a,
-                0x3a,
-            )
+            (self.inode_bitmap(group), self.inodes_per_group as usize / 8, 0x1a, 0x3a)
         } else {
-            (
-                self.block_bitmap(group),
-                self.blocks_per_group as usize / 8,
-                0x18,
-                0x38,
-            )
+            (self.block_bitmap(group), self.blocks_per_group as usize / 8, 0x18, 0x38)
         };
         self.image.write(at, bitmap);
         let sum = crc32c(self.seed, &bitmap[..covered]);
@@ -237,10 +221,7 @@ impl Ext4 {
     }
 
     pub fn inode(&self, number: u32) -> Inode {
-        Inode {
-            number,
-            bytes: self.image.read(self.inode_at(number), self.inode_size),
-        }
+        Inode { number, bytes: self.image.read(self.inode_at(number), self.inode_size) }
     }
 
     fn inode_seed(&self, inode: &Inode) -> u32 {
@@ -258,11 +239,7 @@ impl Ext4 {
         let sum = crc32c(self.inode_seed(&inode), &inode.bytes);
         put(&mut inode.bytes, at::CHECKSUM, &(sum as u16).to_le_bytes());
         if has_high {
-            put(
-                &mut inode.bytes,
-                at::CHECKSUM_HIGH,
-                &((sum >> 16) as u16).to_le_bytes(),
-            );
+            put(&mut inode.bytes, at::CHECKSUM_HIGH, &((sum >> 16) as u16).to_le_bytes());
         }
         self.image.write(self.inode_at(inode.number), &inode.bytes);
     }
@@ -271,9 +248,8 @@ impl Ext4 {
     pub fn inodes_in_use(&self) -> Vec<Inode> {
         let mut found = Vec::new();
         for group in 0..self.groups {
-            let bitmap = self
-                .image
-                .read(self.inode_bitmap(group), self.inodes_per_group as usize / 8);
+            let bitmap =
+                self.image.read(self.inode_bitmap(group), self.inodes_per_group as usize / 8);
             if self.is_uninitialised(group, true) {
                 continue;
             }
@@ -289,11 +265,7 @@ impl Ext4 {
     }
 
     pub fn free_inode(&self) -> u32 {
-        let in_use: Vec<u32> = self
-            .inodes_in_use()
-            .iter()
-            .map(|inode| inode.number)
-            .collect();
+        let in_use: Vec<u32> = self.inodes_in_use().iter().map(|inode| inode.number).collect();
         (FIRST_INODE + 1..self.inodes)
             .find(|number| !in_use.contains(number))
             .expect("a free inode")
@@ -318,11 +290,7 @@ impl Ext4 {
                 // Beyond 32768: allocated, not written.
                 Extent {
                     start: u64::from(le32(entry, 8)),
-                    length: if length > 32768 {
-                        length - 32768
-                    } else {
-                        length
-                    },
+                    length: if length > 32768 { length - 32768 } else { length },
                 }
             };
             (0..entries).map(extent).collect()
@@ -339,8 +307,7 @@ impl Ext4 {
     }
 
     pub fn block(&self, block: u64) -> Vec<u8> {
-        self.image
-            .read(block * self.block_size, self.block_size as usize)
+        self.image.read(block * self.block_size, self.block_size as usize)
     }
 
     /// A leaf of the extent tree, with its checksum.
@@ -362,10 +329,8 @@ impl Ext4 {
     /// The root of a folder's index, with its checksum.
     pub fn set_index_root(&self, folder: &Inode, block: u64, mut bytes: Vec<u8>) {
         let entries = 0x20;
-        let (limit, count) = (
-            usize::from(le16(&bytes, entries)),
-            usize::from(le16(&bytes, entries + 2)),
-        );
+        let (limit, count) =
+            (usize::from(le16(&bytes, entries)), usize::from(le16(&bytes, entries + 2)));
         let tail = entries + limit * 8;
         let sum = crc32c(self.inode_seed(folder), &bytes[..entries + count * 8]);
         let sum = crc32c(crc32c(sum, &bytes[tail..tail + 4]), &[0; 4]);

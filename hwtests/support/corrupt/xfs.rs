@@ -107,11 +107,7 @@ impl Inode {
 fn extent(bytes: &[u8]) -> Extent {
     let packed = u128::from_be_bytes(bytes[..16].try_into().expect("16 bytes"));
     let bits = |from: u32, count: u32| ((packed >> from) & ((1 << count) - 1)) as u64;
-    Extent {
-        offset: bits(73, 54),
-        start: bits(21, 52),
-        length: bits(0, 21),
-    }
+    Extent { offset: bits(73, 54), start: bits(21, 52), length: bits(0, 21) }
 }
 
 pub fn pack(extent: Extent) -> [u8; 16] {
@@ -140,10 +136,7 @@ impl Xfs {
     pub fn own_writes(&self) -> Vec<std::ops::Range<u64>> {
         let sb = self.header(0, 0);
         let log = self.block_at(be64(&sb, 48));
-        vec![
-            0..self.sector,
-            log..log + u64::from(be32(&sb, 96)) * self.block_size,
-        ]
+        vec![0..self.sector, log..log + u64::from(be32(&sb, 96)) * self.block_size]
     }
 
     /// Sector `which` of a group: 0 the superblock, 1 AGF, 2 AGI, 3 AGFL.
@@ -152,8 +145,7 @@ impl Xfs {
     }
 
     pub fn header(&self, ag: u64, which: u64) -> Vec<u8> {
-        self.image
-            .read(self.header_at(ag, which), self.sector as usize)
+        self.image.read(self.header_at(ag, which), self.sector as usize)
     }
 
     /// Writes `bytes` with their checksum at `checksum`.
@@ -171,10 +163,7 @@ impl Xfs {
 
     /// A block as extents name it.
     pub fn block_at(&self, block: u64) -> u64 {
-        self.ag_block_at(
-            block >> self.ag_block_log,
-            block & ((1 << self.ag_block_log) - 1),
-        )
+        self.ag_block_at(block >> self.ag_block_log, block & ((1 << self.ag_block_log) - 1))
     }
 
     pub fn block(&self, at: u64) -> Vec<u8> {

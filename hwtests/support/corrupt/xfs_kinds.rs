@@ -15,38 +15,16 @@ pub const KINDS: &[Kind<Xfs>] = &[
     Kind::new("superblock-copy-bit", |fs, random| {
         let ag = random.between(1, fs.ags - 1);
         let byte = fs.image.flip(fs.header_at(ag, 0), 4, 124, random);
-        Some(format!(
-            "a bit of byte {byte} of the superblock's copy of AG {ag}"
-        ))
+        Some(format!("a bit of byte {byte} of the superblock's copy of AG {ag}"))
     }),
-    Kind::new("agf-bit", |fs, random| {
-        header_bit(fs, random, 1, "AGF", 16, 60)
-    }),
-    Kind::new("agf-checksum", |fs, random| {
-        header_bit(fs, random, 1, "AGF", 216, 220)
-    }),
-    Kind::new("agf-zeroed", |fs, random| {
-        header_zeroed(fs, random, 1, "AGF")
-    }),
+    Kind::new("agf-bit", |fs, random| header_bit(fs, random, 1, "AGF", 16, 60)),
+    Kind::new("agf-checksum", |fs, random| header_bit(fs, random, 1, "AGF", 216, 220)),
+    Kind::new("agf-zeroed", |fs, random| header_zeroed(fs, random, 1, "AGF")),
     Kind::new("agf-free-value", |fs, random| {
-        header_value(
-            fs,
-            random,
-            (1, "AGF", xfs::AGF),
-            52,
-            |free| free + 17,
-            "free blocks",
-        )
+        header_value(fs, random, (1, "AGF", xfs::AGF), 52, |free| free + 17, "free blocks")
     }),
     Kind::new("agf-longest-value", |fs, random| {
-        header_value(
-            fs,
-            random,
-            (1, "AGF", xfs::AGF),
-            56,
-            |most| most / 2,
-            "longest free extent",
-        )
+        header_value(fs, random, (1, "AGF", xfs::AGF), 56, |most| most / 2, "longest free extent")
     }),
     Kind::new("agf-root-value", |fs, random| {
         let beyond = fs.ag_blocks as u32 + 99;
@@ -59,28 +37,12 @@ pub const KINDS: &[Kind<Xfs>] = &[
             "root of the tree of free space",
         )
     }),
-    Kind::new("agi-bit", |fs, random| {
-        header_bit(fs, random, 2, "AGI", 12, 36)
-    }),
+    Kind::new("agi-bit", |fs, random| header_bit(fs, random, 2, "AGI", 12, 36)),
     Kind::new("agi-count-value", |fs, random| {
-        header_value(
-            fs,
-            random,
-            (2, "AGI", xfs::AGI),
-            16,
-            |count| count + 64,
-            "count of inodes",
-        )
+        header_value(fs, random, (2, "AGI", xfs::AGI), 16, |count| count + 64, "count of inodes")
     }),
     Kind::new("agi-free-value", |fs, random| {
-        header_value(
-            fs,
-            random,
-            (2, "AGI", xfs::AGI),
-            28,
-            |free| free + 5,
-            "count of free inodes",
-        )
+        header_value(fs, random, (2, "AGI", xfs::AGI), 28, |free| free + 5, "count of free inodes")
     }),
     Kind::new("agi-root-value", |fs, random| {
         header_value(
@@ -92,35 +54,21 @@ pub const KINDS: &[Kind<Xfs>] = &[
             "root of the tree of inodes",
         )
     }),
-    Kind::new("agfl-bit", |fs, random| {
-        header_bit(fs, random, 3, "AGFL", 36, 52)
-    }),
-    Kind::new("free-by-block-bit", |fs, random| {
-        free_space_bit(fs, random, 16)
-    }),
-    Kind::new("free-by-size-bit", |fs, random| {
-        free_space_bit(fs, random, 20)
-    }),
+    Kind::new("agfl-bit", |fs, random| header_bit(fs, random, 3, "AGFL", 36, 52)),
+    Kind::new("free-by-block-bit", |fs, random| free_space_bit(fs, random, 16)),
+    Kind::new("free-by-size-bit", |fs, random| free_space_bit(fs, random, 20)),
     Kind::new("free-by-block-zeroed", |fs, random| {
         let ag = random.below(fs.ags);
         fs.image.zero(fs.free_space_root(ag, 16), fs.block_size);
-        Some(format!(
-            "the tree of free space by block of AG {ag} is all zeros"
-        ))
+        Some(format!("the tree of free space by block of AG {ag} is all zeros"))
     }),
-    Kind::new("free-by-block-value", |fs, random| {
-        free_space_value(fs, random, 16)
-    }),
-    Kind::new("free-by-size-value", |fs, random| {
-        free_space_value(fs, random, 20)
-    }),
+    Kind::new("free-by-block-value", |fs, random| free_space_value(fs, random, 16)),
+    Kind::new("free-by-size-value", |fs, random| free_space_value(fs, random, 20)),
     Kind::new("inode-tree-bit", |fs, random| {
         let ag = random.below(fs.ags);
         let leaf = *random.pick(&fs.inode_tree_leaves(ag))?;
         let byte = fs.image.flip(leaf, 56, 72, random);
-        Some(format!(
-            "a bit of byte {byte} of the tree of inodes of AG {ag}"
-        ))
+        Some(format!("a bit of byte {byte} of the tree of inodes of AG {ag}"))
     }),
     Kind::new("inode-tree-mask-value", |fs, random| {
         let ag = random.below(fs.ags);
@@ -160,66 +108,28 @@ pub const KINDS: &[Kind<Xfs>] = &[
     Kind::new("inode-mode-value", |fs, random| {
         let inode = any(fs, random, |inode| inode.is_file() && inode.size() > 0)?;
         let mode = (inode.mode() & 0o7777) | 0o160_000;
-        edit(
-            fs,
-            inode,
-            2,
-            &mode.to_be_bytes(),
-            "is of a type that is none",
-        )
+        edit(fs, inode, 2, &mode.to_be_bytes(), "is of a type that is none")
     }),
     Kind::new("inode-blocks-value", |fs, random| {
-        let inode = any(fs, random, |inode| {
-            inode.is_file() && !inode.extents().is_empty()
-        })?;
+        let inode = any(fs, random, |inode| inode.is_file() && !inode.extents().is_empty())?;
         let blocks = be64(&inode.bytes, 64) + random.between(1, 9);
-        edit(
-            fs,
-            inode,
-            64,
-            &blocks.to_be_bytes(),
-            "counts more blocks than it has",
-        )
+        edit(fs, inode, 64, &blocks.to_be_bytes(), "counts more blocks than it has")
     }),
     Kind::new("inode-extents-value", |fs, random| {
-        let inode = any(fs, random, |inode| {
-            inode.is_file() && inode.extents().len() > 1
-        })?;
+        let inode = any(fs, random, |inode| inode.is_file() && inode.extents().len() > 1)?;
         let extents = be32(&inode.bytes, 76) - 1;
-        edit(
-            fs,
-            inode,
-            76,
-            &extents.to_be_bytes(),
-            "counts fewer extents than it has",
-        )
+        edit(fs, inode, 76, &extents.to_be_bytes(), "counts fewer extents than it has")
     }),
     Kind::new("extent-beyond-end-value", |fs, random| {
-        let inode = any(fs, random, |inode| {
-            inode.is_file() && !inode.extents().is_empty()
-        })?;
-        let extent = Extent {
-            start: fs.beyond(),
-            ..*inode.extents().first()?
-        };
-        edit(
-            fs,
-            inode,
-            xfs::FORK,
-            &pack(extent),
-            "has an extent beyond the end of the filesystem",
-        )
+        let inode = any(fs, random, |inode| inode.is_file() && !inode.extents().is_empty())?;
+        let extent = Extent { start: fs.beyond(), ..*inode.extents().first()? };
+        edit(fs, inode, xfs::FORK, &pack(extent), "has an extent beyond the end of the filesystem")
     }),
     Kind::new("extent-shared-value", |fs, random| {
         let with_data = |inode: &Inode| inode.is_file() && !inode.extents().is_empty();
         let other = any(fs, random, with_data)?;
-        let inode = any(fs, random, |inode| {
-            with_data(inode) && inode.number != other.number
-        })?;
-        let extent = Extent {
-            start: other.extents().first()?.start,
-            ..*inode.extents().first()?
-        };
+        let inode = any(fs, random, |inode| with_data(inode) && inode.number != other.number)?;
+        let extent = Extent { start: other.extents().first()?.start, ..*inode.extents().first()? };
         edit(
             fs,
             inode,
@@ -233,31 +143,17 @@ pub const KINDS: &[Kind<Xfs>] = &[
         let root = fs.block(fs.free_space_root(ag, 16));
         // The last free extent: the largest, and not in use.
         let free = xfs::RECORDS + 8 * usize::from(be16(&root, 6)).checked_sub(1)?;
-        let inode = any(fs, random, |inode| {
-            inode.is_file() && !inode.extents().is_empty()
-        })?;
+        let inode = any(fs, random, |inode| inode.is_file() && !inode.extents().is_empty())?;
         let extent = Extent {
             start: fs.block_number(ag, u64::from(be32(&root, free))),
             ..*inode.extents().first()?
         };
-        edit(
-            fs,
-            inode,
-            xfs::FORK,
-            &pack(extent),
-            "claims a block that is free",
-        )
+        edit(fs, inode, xfs::FORK, &pack(extent), "claims a block that is free")
     }),
     Kind::new("link-count-value", |fs, random| {
         let inode = any(fs, random, |inode| inode.is_file() && inode.links() > 1)?;
         let links = inode.links() + random.between(1, 5) as u32;
-        edit(
-            fs,
-            inode,
-            16,
-            &links.to_be_bytes(),
-            "counts more links than there are",
-        )
+        edit(fs, inode, 16, &links.to_be_bytes(), "counts more links than there are")
     }),
     Kind::new("extent-tree-bit", |fs, random| {
         let inode = any(fs, random, Inode::is_btree)?;
@@ -270,19 +166,13 @@ pub const KINDS: &[Kind<Xfs>] = &[
         let room = (fork - 4) / 16;
         let block = be64(&inode.bytes, xfs::FORK + 4 + room * 8);
         let byte = fs.image.flip(fs.block_at(block), 72, 200, random);
-        Some(format!(
-            "a bit of byte {byte} of block {block}, extents of inode {}",
-            inode.number
-        ))
+        Some(format!("a bit of byte {byte} of block {block}, extents of inode {}", inode.number))
     }),
     Kind::new("folder-block-bit", |fs, random| {
         let (folder, at, bytes) = folder_block(fs, random)?;
         let entry = *random.pick(&entries(&bytes))? as u64;
         let byte = fs.image.flip(at, entry, entry + 12, random);
-        Some(format!(
-            "a bit of byte {byte} of a block of folder {}",
-            folder.number
-        ))
+        Some(format!("a bit of byte {byte} of a block of folder {}", folder.number))
     }),
     Kind::new("folder-block-zeroed", |fs, random| {
         let (folder, at, _) = folder_block(fs, random)?;
@@ -292,10 +182,7 @@ pub const KINDS: &[Kind<Xfs>] = &[
     Kind::new("folder-block-overwritten", |fs, random| {
         let (folder, at, bytes) = folder_block(fs, random)?;
         fs.image.write(at, &random.bytes(bytes.len()));
-        Some(format!(
-            "a block of folder {} is overwritten",
-            folder.number
-        ))
+        Some(format!("a block of folder {} is overwritten", folder.number))
     }),
     Kind::new("entry-to-free-inode-value", |fs, random| {
         let free = fs.free_inode()?;
@@ -342,47 +229,30 @@ pub const KINDS: &[Kind<Xfs>] = &[
     Kind::new("folder-leaf-bit", |fs, random| {
         let (folder, at) = folder_leaf(fs, random)?;
         let byte = fs.image.flip(at, 64, 512, random);
-        Some(format!(
-            "a bit of byte {byte} of the hashes of folder {}",
-            folder.number
-        ))
+        Some(format!("a bit of byte {byte} of the hashes of folder {}", folder.number))
     }),
     Kind::new("folder-leaf-value", |fs, random| {
         let (folder, at) = folder_leaf(fs, random)?;
         let mut bytes = fs.block(at);
         put(&mut bytes, 64, &0xffff_fff0_u32.to_be_bytes());
         fs.set(at, bytes, xfs::DA_BLOCK);
-        Some(format!(
-            "a hash of folder {} is out of order",
-            folder.number
-        ))
+        Some(format!("a hash of folder {} is out of order", folder.number))
     }),
     Kind::new("attributes-bit", |fs, random| {
         let (inode, at) = attributes(fs, random)?;
         let byte = fs.image.flip(at, 80, fs.block_size, random);
-        Some(format!(
-            "a bit of byte {byte} of the attributes of inode {}",
-            inode.number
-        ))
+        Some(format!("a bit of byte {byte} of the attributes of inode {}", inode.number))
     }),
     Kind::new("attributes-zeroed", |fs, random| {
         let (inode, at) = attributes(fs, random)?;
         fs.image.zero(at, fs.block_size);
-        Some(format!(
-            "the attributes of inode {} are all zeros",
-            inode.number
-        ))
+        Some(format!("the attributes of inode {} are all zeros", inode.number))
     }),
     Kind::new("symlink-bit", |fs, random| {
-        let link = any(fs, random, |inode| {
-            inode.is_link() && !inode.extents().is_empty()
-        })?;
+        let link = any(fs, random, |inode| inode.is_link() && !inode.extents().is_empty())?;
         let at = fs.block_at(link.extents().first()?.start);
         let byte = fs.image.flip(at, 0, 200, random);
-        Some(format!(
-            "a bit of byte {byte} of symbolic link {}",
-            link.number
-        ))
+        Some(format!("a bit of byte {byte} of symbolic link {}", link.number))
     }),
 ];
 
@@ -431,17 +301,13 @@ fn header_value(
     let new = change(old);
     put(&mut bytes, at, &new.to_be_bytes());
     fs.set(fs.header_at(ag, which), bytes, checksum);
-    Some(format!(
-        "{what} in the {name} of AG {ag}: {new} and not {old}"
-    ))
+    Some(format!("{what} in the {name} of AG {ag}: {new} and not {old}"))
 }
 
 fn free_space_bit(fs: &Xfs, random: &mut Random, which: usize) -> Option<String> {
     let ag = random.below(fs.ags);
     let byte = fs.image.flip(fs.free_space_root(ag, which), 56, 64, random);
-    Some(format!(
-        "a bit of byte {byte} of a tree of free space of AG {ag}"
-    ))
+    Some(format!("a bit of byte {byte} of a tree of free space of AG {ag}"))
 }
 
 /// The first free extent is longer by a block: the block after it is in use.
@@ -455,15 +321,11 @@ fn free_space_value(fs: &Xfs, random: &mut Random, which: usize) -> Option<Strin
     let length = be32(&bytes, xfs::RECORDS + 4) + 1;
     put(&mut bytes, xfs::RECORDS + 4, &length.to_be_bytes());
     fs.set(at, bytes, xfs::SHORT_BTREE);
-    Some(format!(
-        "the first free extent of AG {ag} has {length} blocks, one too many"
-    ))
+    Some(format!("the first free extent of AG {ag} has {length} blocks, one too many"))
 }
 
 fn folder_block(fs: &Xfs, random: &mut Random) -> Option<(Inode, u64, Vec<u8>)> {
-    let folder = any(fs, random, |inode| {
-        inode.is_folder() && !inode.extents().is_empty()
-    })?;
+    let folder = any(fs, random, |inode| inode.is_folder() && !inode.extents().is_empty())?;
     let positions: Vec<u64> = folder
         .extents()
         .iter()
@@ -486,10 +348,7 @@ fn edit_entry(
     let entry = *random.pick(&entries(&bytes))?;
     change(&mut bytes[entry..]);
     fs.set(at, bytes, xfs::FOLDER_BLOCK);
-    Some(format!(
-        "the entry at byte {entry} of a block of folder {} {what}",
-        folder.number
-    ))
+    Some(format!("the entry at byte {entry} of a block of folder {} {what}", folder.number))
 }
 
 /// The hashes of a folder of several blocks: they begin at 32 GiB.
@@ -503,9 +362,7 @@ fn folder_leaf(fs: &Xfs, random: &mut Random) -> Option<(Inode, u64)> {
         // Leaves, not the nodes above them.
         matches!(be16(&fs.block(at), 8), 0x3df1 | 0x3dff).then_some(at)
     };
-    let folder = any(fs, random, |inode| {
-        inode.is_folder() && leaf(inode).is_some()
-    })?;
+    let folder = any(fs, random, |inode| inode.is_folder() && leaf(inode).is_some())?;
     let at = leaf(&folder)?;
     Some((folder, at))
 }

@@ -36,38 +36,14 @@ fn verdict_of(mode: Mode, statuses: &[i32], texts: &[&str]) -> CheckVerdict {
 
 #[test]
 fn the_verdict_is_the_one_the_daemon_would_give() {
-    assert_eq!(
-        verdict_of(Mode::Unmounted, &[4], &[BAD]),
-        CheckVerdict::Corrupted
-    );
-    assert_eq!(
-        verdict_of(Mode::Unmounted, &[], &[CLEAN]),
-        CheckVerdict::Clean
-    );
-    assert_eq!(
-        verdict_of(Mode::Live, &[4], &[BAD, BAD, BAD]),
-        CheckVerdict::Suspected
-    );
-    assert_eq!(
-        verdict_of(Mode::Live, &[], &[BAD, BAD, CLEAN]),
-        CheckVerdict::Clean
-    );
-    assert_eq!(
-        verdict_of(Mode::Frozen, &[4, 4], &[BAD, BAD]),
-        CheckVerdict::Corrupted
-    );
-    assert_eq!(
-        verdict_of(Mode::Frozen, &[4], &[BAD]),
-        CheckVerdict::Inconclusive
-    );
-    assert_eq!(
-        verdict_of(Mode::Frozen, &[139], &[CLEAN]),
-        CheckVerdict::Failed
-    );
-    assert_eq!(
-        verdict_of(Mode::Unmounted, &[12], &[BAD]),
-        CheckVerdict::Failed
-    );
+    assert_eq!(verdict_of(Mode::Unmounted, &[4], &[BAD]), CheckVerdict::Corrupted);
+    assert_eq!(verdict_of(Mode::Unmounted, &[], &[CLEAN]), CheckVerdict::Clean);
+    assert_eq!(verdict_of(Mode::Live, &[4], &[BAD, BAD, BAD]), CheckVerdict::Suspected);
+    assert_eq!(verdict_of(Mode::Live, &[], &[BAD, BAD, CLEAN]), CheckVerdict::Clean);
+    assert_eq!(verdict_of(Mode::Frozen, &[4, 4], &[BAD, BAD]), CheckVerdict::Corrupted);
+    assert_eq!(verdict_of(Mode::Frozen, &[4], &[BAD]), CheckVerdict::Inconclusive);
+    assert_eq!(verdict_of(Mode::Frozen, &[139], &[CLEAN]), CheckVerdict::Failed);
+    assert_eq!(verdict_of(Mode::Unmounted, &[12], &[BAD]), CheckVerdict::Failed);
 }
 
 #[test]
@@ -76,17 +52,10 @@ fn statuses_are_given_for_each_file_for_all_or_for_none() {
     let sources = [source.clone(), source.clone(), source];
     assert!(matches!(
         fsck(Ext4, Mode::Live, &[0, 0], &sources),
-        Err(FsckError::StatusCount {
-            statuses: 2,
-            files: 3
-        })
+        Err(FsckError::StatusCount { statuses: 2, files: 3 })
     ));
     let answer = fsck(Ext4, Mode::Live, &[0, 139, 8], &sources).unwrap();
-    let ends: Vec<_> = answer
-        .runs
-        .iter()
-        .map(|run| (run.exit_status, run.signal))
-        .collect();
+    let ends: Vec<_> = answer.runs.iter().map(|run| (run.exit_status, run.signal)).collect();
     assert_eq!(ends, [(Some(0), None), (None, Some(11)), (Some(8), None)]);
 }
 
@@ -104,13 +73,9 @@ fn a_gzip_file_is_read_and_an_unreadable_one_is_reported() {
         (answer.verdict, answer.runs.len(), answer.unreadable.len()),
         (CheckVerdict::Corrupted, 1, 1)
     );
-    let answer = fsck(
-        Xfs,
-        Mode::Unmounted,
-        &[],
-        &[InputSource::File(PathBuf::from("/nonexistent"))],
-    )
-    .unwrap();
+    let answer =
+        fsck(Xfs, Mode::Unmounted, &[], &[InputSource::File(PathBuf::from("/nonexistent"))])
+            .unwrap();
     assert_eq!(answer.verdict, CheckVerdict::Failed);
 }
 
@@ -158,21 +123,15 @@ fn input_that_is_no_finished_run_is_unknown_with_its_own_exit_status() {
         for text in ["", "\n\n", "NAME=linux\nID=linux\n", kernel] {
             let (_file, source) = file(text, false);
             let answer = fsck(filesystem, Mode::Unmounted, &[], &[source]).unwrap();
-            assert_eq!(
-                answer.exit_status(),
-                3,
-                "{filesystem:?} {text:?}: {answer:?}"
-            );
+            assert_eq!(answer.exit_status(), 3, "{filesystem:?} {text:?}: {answer:?}");
             assert!(answer.reason.starts_with("Unknown: "), "{}", answer.reason);
         }
     }
     let (_clean, clean) = file(CLEAN, false);
     let (_bad, bad) = file(BAD, false);
-    for (source, status) in [
-        (clean, 0),
-        (bad, 0),
-        (InputSource::File(PathBuf::from("/nonexistent")), 1),
-    ] {
+    for (source, status) in
+        [(clean, 0), (bad, 0), (InputSource::File(PathBuf::from("/nonexistent")), 1)]
+    {
         let answer = fsck(Ext4, Mode::Unmounted, &[], &[source]).unwrap();
         assert_eq!(answer.exit_status(), status);
     }

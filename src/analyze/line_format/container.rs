@@ -48,9 +48,7 @@ fn after_name(rest: &str) -> Option<&str> {
     let name = name.trim_end();
     let is_name = !name.is_empty()
         && name.len() <= MAX_NAME_BYTES
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte));
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte));
     let has_blanks = text.is_empty() || text.starts_with(' ');
     (is_name && has_blanks).then(|| text.strip_prefix(' ').unwrap_or(text))
 }
@@ -61,8 +59,6 @@ fn after_path(rest: &str) -> Option<&str> {
     let is_path = path.len() <= 2 * MAX_NAME_BYTES
         && path.contains('/')
         && path.starts_with(|c: char| c.is_ascii_lowercase())
-        && path
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte));
+        && path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/".contains(&byte));
     is_path.then_some(text)
 }

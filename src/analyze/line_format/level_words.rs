@@ -8,9 +8,7 @@ const FACILITIES: [&str; 12] = [
     "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv",
     "ftp",
 ];
-const LEVELS: [&str; 8] = [
-    "emerg", "alert", "crit", "err", "warn", "notice", "info", "debug",
-];
+const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warn", "notice", "info", "debug"];
 /// Other words for the same levels.
 const LEVEL_ALIASES: [(&str, u8); 7] = [
     ("panic", 0),
@@ -32,12 +30,7 @@ pub(super) fn level_number(word: &str) -> Option<u8> {
     let place = LEVELS.iter().position(|name| *name == word);
     place
         .and_then(|place| u8::try_from(place).ok())
-        .or_else(|| {
-            LEVEL_ALIASES
-                .iter()
-                .find(|(alias, _)| *alias == word)
-                .map(|(_, level)| *level)
-        })
+        .or_else(|| LEVEL_ALIASES.iter().find(|(alias, _)| *alias == word).map(|(_, level)| *level))
 }
 
 /// `kern.err`, `user.warning`, `kern`, `ERROR`, `[err]`, `(kern.info)`, `<notice>`
@@ -47,9 +40,7 @@ pub(super) fn is_level_word(word: &str) -> bool {
         let word = word.to_ascii_lowercase();
         facility_number(&word).is_some()
             || word == "kernel"
-            || word
-                .strip_prefix("local")
-                .is_some_and(|number| number.len() == 1)
+            || word.strip_prefix("local").is_some_and(|number| number.len() == 1)
     };
     match word.split_once(['.', ':', '/']) {
         Some((facility, level)) => is_facility(facility) && level_number(level).is_some(),

@@ -9,18 +9,12 @@ pub(super) fn parse_seconds(text: &str) -> Option<u64> {
         || whole.len() > 12
         || part.is_empty()
         || part.len() > 9
-        || !text
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b','))
+        || !text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b','))
     {
         return None;
     }
     let micros: u64 = format!("{part:0<6}").get(..6)?.parse().ok()?;
-    whole
-        .parse::<u64>()
-        .ok()?
-        .checked_mul(1_000_000)?
-        .checked_add(micros)
+    whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros)
 }
 
 /// `T665`, `C36`; some formats contain both.
@@ -52,29 +46,17 @@ pub(super) fn parse_time_of_day(stamp: &str) -> Option<u64> {
             is_time_of_day(rest.get(..8).or_else(|| rest.get(..5)).unwrap_or_default())
         })
     })?;
-    let two = |at: usize| {
-        stamp
-            .get(at..at + 2)
-            .and_then(|text| text.parse::<u64>().ok())
-    };
+    let two = |at: usize| stamp.get(at..at + 2).and_then(|text| text.parse::<u64>().ok());
     let (hours, minutes) = (two(at)?, two(at + 3)?);
-    let seconds = if bytes.get(at + 5) == Some(&b':') {
-        two(at + 6)?
-    } else {
-        0
-    };
+    let seconds = if bytes.get(at + 5) == Some(&b':') { two(at + 6)? } else { 0 };
     let fraction = match bytes.get(at + 8) {
-        Some(b'.' | b',') => stamp.get(at + 9..).map(|rest| {
-            rest.chars()
-                .take(6)
-                .take_while(char::is_ascii_digit)
-                .collect::<String>()
-        }),
+        Some(b'.' | b',') => stamp
+            .get(at + 9..)
+            .map(|rest| rest.chars().take(6).take_while(char::is_ascii_digit).collect::<String>()),
         _ => None,
     };
-    let micros = fraction
-        .and_then(|digits| format!("{digits:0<6}").parse::<u64>().ok())
-        .unwrap_or(0);
+    let micros =
+        fraction.and_then(|digits| format!("{digits:0<6}").parse::<u64>().ok()).unwrap_or(0);
     let day = stamp
         .get(..at)?
         .split(|c: char| !c.is_ascii_digit())

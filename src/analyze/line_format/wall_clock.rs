@@ -58,10 +58,7 @@ impl LineParser<'_> {
             }
             // `1 INFO: task x 10:20 …` is text: in front of a time are a day, a month, a year.
             let date = word.trim_end_matches([',', '.']);
-            if !date
-                .chars()
-                .all(|c| c.is_alphanumeric() || matches!(c, '-' | '/' | '.'))
-            {
+            if !date.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '/' | '.')) {
                 return;
             }
             rest = after;
@@ -77,10 +74,8 @@ impl LineParser<'_> {
             let is_upper = (1..=5).contains(&zone.len())
                 && zone.bytes().all(|byte| byte.is_ascii_uppercase())
                 && (zone.ends_with('T') || ["UTC", "MSK", "WIB", "AM", "PM", "Z"].contains(&zone));
-            let is_number = |text: &str| {
-                text.bytes()
-                    .all(|byte| byte.is_ascii_digit() || byte == b':')
-            };
+            let is_number =
+                |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
             let is_offset = zone.len() >= 5 && zone.strip_prefix(['+', '-']).is_some_and(is_number);
             let is_year = zone.len() == 4 && is_number(zone);
             let is_dash = ["-", "|", "--"].contains(&word);

@@ -9,12 +9,9 @@ use serde_json::{Value, json};
 use super::*;
 
 fn analyzed(document: &Value) -> Value {
-    let answer = smart_from(
-        document.to_string().as_bytes(),
-        "x.json".to_owned(),
-        &SmartPolicy::default(),
-    )
-    .unwrap();
+    let answer =
+        smart_from(document.to_string().as_bytes(), "x.json".to_owned(), &SmartPolicy::default())
+            .unwrap();
     serde_json::to_value(answer).unwrap()
 }
 
@@ -49,17 +46,9 @@ fn a_drive_whose_medium_is_read_only_is_bad_and_says_why() {
     let finding = &answer["findings"][0];
     assert_eq!(finding["severity"], "SEVERITY_BAD");
     for name in ["status", "reason", "message"] {
-        assert!(
-            finding[name].as_str().is_some_and(|text| !text.is_empty()),
-            "{name}: {finding}"
-        );
+        assert!(finding[name].as_str().is_some_and(|text| !text.is_empty()), "{name}: {finding}");
     }
-    assert!(
-        finding["evidence"]
-            .as_array()
-            .is_some_and(|lines| !lines.is_empty()),
-        "{finding}"
-    );
+    assert!(finding["evidence"].as_array().is_some_and(|lines| !lines.is_empty()), "{finding}");
 }
 
 #[test]
@@ -84,19 +73,13 @@ fn output_without_health_is_unknown_with_a_reason() {
 fn a_gzip_file_is_read_and_an_oversized_one_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let packed = dir.path().join("nvme.json.gz");
-    let mut gz = GzEncoder::new(
-        std::fs::File::create(&packed).unwrap(),
-        Compression::default(),
-    );
+    let mut gz = GzEncoder::new(std::fs::File::create(&packed).unwrap(), Compression::default());
     gz.write_all(healthy().to_string().as_bytes()).unwrap();
     gz.finish().unwrap();
     let answer = smart(&InputSource::File(packed), &SmartPolicy::default()).unwrap();
     assert_eq!(answer.health, Health::Good);
     let endless = InputSource::File("/dev/zero".into());
-    assert!(matches!(
-        smart(&endless, &SmartPolicy::default()),
-        Err(SmartError::TooLong)
-    ));
+    assert!(matches!(smart(&endless, &SmartPolicy::default()), Err(SmartError::TooLong)));
 }
 
 #[test]
@@ -128,20 +111,10 @@ fn what_was_left_out_is_noted_and_an_invalid_page_is_unknown() {
     document["nvme_smart_health_information_log"]["available_spare_threshold"] = json!(255);
     let answer = analyzed(&document);
     assert_eq!(answer["health"], "HEALTH_GOOD");
-    assert!(
-        answer["notes"][0]
-            .as_str()
-            .is_some_and(|note| note.contains("255")),
-        "{answer}"
-    );
+    assert!(answer["notes"][0].as_str().is_some_and(|note| note.contains("255")), "{answer}");
     document["nvme_smart_health_information_log"]["percentage_used"] = json!(255);
     let answer = analyzed(&document);
     assert_eq!(answer["health"], "HEALTH_UNKNOWN");
-    assert!(
-        answer["why"]
-            .as_str()
-            .is_some_and(|why| why.contains("255")),
-        "{answer}"
-    );
+    assert!(answer["why"].as_str().is_some_and(|why| why.contains("255")), "{answer}");
     assert_eq!(answer["drive"]["serial"], "ZN42");
 }

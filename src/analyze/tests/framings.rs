@@ -24,11 +24,8 @@ const RECORDS: [&str; 12] = [
 
 /// Each record, as a framing prints it; `number` counts from 0.
 fn framed(frame: impl Fn(usize, &str) -> String) -> String {
-    let lines: Vec<String> = RECORDS
-        .iter()
-        .enumerate()
-        .map(|(number, text)| frame(number, text))
-        .collect();
+    let lines: Vec<String> =
+        RECORDS.iter().enumerate().map(|(number, text)| frame(number, text)).collect();
     lines.join("\n") + "\n"
 }
 
@@ -63,11 +60,7 @@ fn assert_like_plain(name: &str, text: &str, expected: &str) {
     let answer = read(text.as_bytes());
     assert_eq!(summary(&answer), expected, "{name}\n{text}");
     assert_eq!(answer.health, LogHealth::Errors, "{name}");
-    assert_eq!(
-        answer.lines_not_understood, 0,
-        "{name}: {:?}\n{text}",
-        answer.example
-    );
+    assert_eq!(answer.lines_not_understood, 0, "{name}: {:?}\n{text}", answer.example);
 }
 
 fn clock(number: usize) -> String {
@@ -83,134 +76,57 @@ fn stamp(number: usize) -> String {
 
 const FRAMES: &[Frame] = &[
     ("dmesg", |n, t| format!("{} {t}", stamp(n))),
-    ("dmesg -x", |n, t| {
-        format!("kern  :err   : {} {t}", stamp(n))
-    }),
-    ("dmesg -T", |n, t| {
-        format!("[Thu Nov  7 {} 2019] {t}", clock(n))
-    }),
-    ("dmesg -T -x", |n, t| {
-        format!("kern  :err   : [Thu Nov  7 {} 2019] {t}", clock(n))
-    }),
+    ("dmesg -x", |n, t| format!("kern  :err   : {} {t}", stamp(n))),
+    ("dmesg -T", |n, t| format!("[Thu Nov  7 {} 2019] {t}", clock(n))),
+    ("dmesg -T -x", |n, t| format!("kern  :err   : [Thu Nov  7 {} 2019] {t}", clock(n))),
     ("dmesg -H", |n, t| match n {
         0 => format!("[Nov 7 16:01] {t}"),
         _ => format!("[  +0.00001{}] {t}", n % 10),
     }),
     ("dmesg -r", |n, t| format!("<3>{} {t}", stamp(n))),
-    ("dmesg --time-format=iso", |n, t| {
-        format!("2019-11-07T{},185075+01:00 {t}", clock(n))
-    }),
+    ("dmesg --time-format=iso", |n, t| format!("2019-11-07T{},185075+01:00 {t}", clock(n))),
     ("dmesg -x --time-format=iso", |n, t| {
         format!("kern  :err   : 2019-11-07T{},185075+01:00 {t}", clock(n))
     }),
     ("printk caller", |n, t| format!("{}[  T665] {t}", stamp(n))),
-    ("short", |n, t| {
-        format!("Nov 07 {} host kernel: {t}", clock(n))
-    }),
-    ("short-precise", |n, t| {
-        format!("Nov 07 {}.185075 host kernel: {t}", clock(n))
-    }),
-    ("short-iso", |n, t| {
-        format!("2019-11-07T{}+0100 host kernel: {t}", clock(n))
-    }),
-    ("short-iso-precise", |n, t| {
-        format!("2019-11-07T{}.185075+01:00 host kernel: {t}", clock(n))
-    }),
-    ("short-monotonic", |n, t| {
-        format!("{} host kernel: {t}", stamp(n))
-    }),
-    ("short-delta", |n, t| {
-        format!("[  100.{:06} <    0.000041>] host kernel: {t}", n * 1000)
-    }),
-    ("short-unix", |n, t| {
-        format!("157313888{}.185075 host kernel: {t}", n / 4)
-    }),
-    ("with-unit", |n, t| {
-        format!("Thu 2019-11-07 {} CET host kernel: {t}", clock(n))
-    }),
-    ("syslog", |n, t| {
-        format!("Nov  7 {} host kernel: {} {t}", clock(n), stamp(n))
-    }),
-    ("rsyslog PRI", |n, t| {
-        format!("<3>Nov  7 {} host kernel: {} {t}", clock(n), stamp(n))
-    }),
-    ("RFC 5424", |n, t| {
-        format!(
-            "<3>1 2019-11-07T{}.185075+01:00 host kernel - - - {t}",
-            clock(n)
-        )
-    }),
-    ("facility.level", |n, t| {
-        format!("Nov  7 {} host kern.err kernel: {t}", clock(n))
-    }),
+    ("short", |n, t| format!("Nov 07 {} host kernel: {t}", clock(n))),
+    ("short-precise", |n, t| format!("Nov 07 {}.185075 host kernel: {t}", clock(n))),
+    ("short-iso", |n, t| format!("2019-11-07T{}+0100 host kernel: {t}", clock(n))),
+    ("short-iso-precise", |n, t| format!("2019-11-07T{}.185075+01:00 host kernel: {t}", clock(n))),
+    ("short-monotonic", |n, t| format!("{} host kernel: {t}", stamp(n))),
+    ("short-delta", |n, t| format!("[  100.{:06} <    0.000041>] host kernel: {t}", n * 1000)),
+    ("short-unix", |n, t| format!("157313888{}.185075 host kernel: {t}", n / 4)),
+    ("with-unit", |n, t| format!("Thu 2019-11-07 {} CET host kernel: {t}", clock(n))),
+    ("syslog", |n, t| format!("Nov  7 {} host kernel: {} {t}", clock(n), stamp(n))),
+    ("rsyslog PRI", |n, t| format!("<3>Nov  7 {} host kernel: {} {t}", clock(n), stamp(n))),
+    ("RFC 5424", |n, t| format!("<3>1 2019-11-07T{}.185075+01:00 host kernel - - - {t}", clock(n))),
+    ("facility.level", |n, t| format!("Nov  7 {} host kern.err kernel: {t}", clock(n))),
     ("facility.level without a tag", |n, t| {
         format!("Nov  7 {} host kern.err {} {t}", clock(n), stamp(n))
     }),
-    ("facility.level first", |n, t| {
-        format!("kern.err Nov  7 {} host kernel: {t}", clock(n))
-    }),
-    ("facility.level before a stamp", |n, t| {
-        format!("kern.warn: {} {t}", stamp(n))
-    }),
-    ("facility and level", |n, t| {
-        format!("kern err {} {t}", stamp(n))
-    }),
-    ("level in brackets", |n, t| {
-        format!("[kern.err] {} {t}", stamp(n))
-    }),
-    ("level in capitals", |n, t| {
-        format!("2019-11-07 {},185 ERROR kernel: {t}", clock(n))
-    }),
+    ("facility.level first", |n, t| format!("kern.err Nov  7 {} host kernel: {t}", clock(n))),
+    ("facility.level before a stamp", |n, t| format!("kern.warn: {} {t}", stamp(n))),
+    ("facility and level", |n, t| format!("kern err {} {t}", stamp(n))),
+    ("level in brackets", |n, t| format!("[kern.err] {} {t}", stamp(n))),
+    ("level in capitals", |n, t| format!("2019-11-07 {},185 ERROR kernel: {t}", clock(n))),
     ("level and host", |n, t| {
-        format!(
-            "2019-11-07 {} [err] host kernel: {} {t}",
-            clock(n),
-            stamp(n)
-        )
+        format!("2019-11-07 {} [err] host kernel: {} {t}", clock(n), stamp(n))
     }),
-    ("ISO with a blank", |n, t| {
-        format!("2019-11-07 {}.185075+01:00 host kernel: {t}", clock(n))
-    }),
-    ("ISO with a zone", |n, t| {
-        format!("2019-11-07 {} +0100 host kernel: {t}", clock(n))
-    }),
-    ("date of a web server", |n, t| {
-        format!("07/Nov/2019:{} +0100 host kernel: {t}", clock(n))
-    }),
-    ("CRI", |n, t| {
-        format!(
-            "2019-11-07T{}.123456789Z stdout F {} {t}",
-            clock(n),
-            stamp(n)
-        )
-    }),
+    ("ISO with a blank", |n, t| format!("2019-11-07 {}.185075+01:00 host kernel: {t}", clock(n))),
+    ("ISO with a zone", |n, t| format!("2019-11-07 {} +0100 host kernel: {t}", clock(n))),
+    ("date of a web server", |n, t| format!("07/Nov/2019:{} +0100 host kernel: {t}", clock(n))),
+    ("CRI", |n, t| format!("2019-11-07T{}.123456789Z stdout F {} {t}", clock(n), stamp(n))),
     ("CRI with syslog", |n, t| {
-        format!(
-            "2019-11-07T{}.123456789Z stderr F Nov  7 {} host kernel: {t}",
-            clock(n),
-            clock(n)
-        )
+        format!("2019-11-07T{}.123456789Z stderr F Nov  7 {} host kernel: {t}", clock(n), clock(n))
     }),
-    ("kubectl --prefix", |n, t| {
-        format!("[pod/kmsg-x7k2p/reader] {} {t}", stamp(n))
-    }),
+    ("kubectl --prefix", |n, t| format!("[pod/kmsg-x7k2p/reader] {} {t}", stamp(n))),
     ("kubectl --prefix --timestamps", |n, t| {
-        format!(
-            "[pod/kmsg-x7k2p/reader] 2019-11-07T{}.123456789Z {} {t}",
-            clock(n),
-            stamp(n)
-        )
+        format!("[pod/kmsg-x7k2p/reader] 2019-11-07T{}.123456789Z {} {t}", clock(n), stamp(n))
     }),
-    ("stern", |n, t| {
-        format!("kmsg-x7k2p reader {} {t}", stamp(n))
-    }),
+    ("stern", |n, t| format!("kmsg-x7k2p reader {} {t}", stamp(n))),
     ("compose", |n, t| format!("kmsg-1  | {} {t}", stamp(n))),
-    ("compose of several", |n, t| {
-        format!("{} | {} {t}", ["kmsg-1", "log_2 "][n % 2], stamp(n))
-    }),
-    ("compose with syslog", |n, t| {
-        format!("kmsg-1  | Nov  7 {} host kernel: {t}", clock(n))
-    }),
+    ("compose of several", |n, t| format!("{} | {} {t}", ["kmsg-1", "log_2 "][n % 2], stamp(n))),
+    ("compose with syslog", |n, t| format!("kmsg-1  | Nov  7 {} host kernel: {t}", clock(n))),
     ("docker's json-file", |n, t| {
         format!(
             r#"{{"log":"{} {}\n","stream":"stdout","time":"2019-11-07T16:01:25Z"}}"#,
@@ -219,84 +135,40 @@ const FRAMES: &[Frame] = &[
         )
     }),
     ("pdsh", |n, t| format!("node-07: {} {t}", stamp(n))),
-    ("a rack and a slot", |n, t| {
-        format!("rack 4 / slot 7 >> {} {t}", stamp(n))
-    }),
-    ("logfmt", |n, t| {
-        format!("ts=1573138885 src=kmsg msg=\"{} {t}\"", stamp(n))
-    }),
-    ("relay in syslog", |n, t| {
-        format!("Nov  7 {} host kmsgd[812]: {} {t}", clock(n), stamp(n))
-    }),
+    ("a rack and a slot", |n, t| format!("rack 4 / slot 7 >> {} {t}", stamp(n))),
+    ("logfmt", |n, t| format!("ts=1573138885 src=kmsg msg=\"{} {t}\"", stamp(n))),
+    ("relay in syslog", |n, t| format!("Nov  7 {} host kmsgd[812]: {} {t}", clock(n), stamp(n))),
     ("container in the journal", |n, t| {
-        format!(
-            "Nov 07 {} host 9f3c2a[812]: Nov  7 {} host kernel: {t}",
-            clock(n),
-            clock(n)
-        )
+        format!("Nov 07 {} host 9f3c2a[812]: Nov  7 {} host kernel: {t}", clock(n), clock(n))
     }),
-    ("brackets round the line", |n, t| {
-        format!("[{} {t}]", stamp(n))
-    }),
-    ("brackets round a syslog line", |n, t| {
-        format!("[Nov  7 {} host kernel: {t}]", clock(n))
-    }),
+    ("brackets round the line", |n, t| format!("[{} {t}]", stamp(n))),
+    ("brackets round a syslog line", |n, t| format!("[Nov  7 {} host kernel: {t}]", clock(n))),
     ("parentheses", |n, t| format!("({} {t})", stamp(n))),
-    ("quotes and a comma", |n, t| {
-        format!("\"{} {t}\",", stamp(n))
-    }),
+    ("quotes and a comma", |n, t| format!("\"{} {t}\",", stamp(n))),
     ("quoted mail", |n, t| format!("> {} {t}", stamp(n))),
-    ("quoted twice", |n, t| {
-        format!("> > Nov  7 {} host kernel: {t}", clock(n))
-    }),
+    ("quoted twice", |n, t| format!("> > Nov  7 {} host kernel: {t}", clock(n))),
     ("code of a mail", |n, t| format!(">     {} {t}", stamp(n))),
-    ("numbers of a forum", |n, t| {
-        format!("{:3} {} {t}", n + 1, stamp(n))
-    }),
-    ("numbers and dots", |n, t| {
-        format!("{}. {} {t}", n + 1, stamp(n))
-    }),
-    ("numbers and a bar", |n, t| {
-        format!("{:04}| Nov  7 {} host kernel: {t}", n + 1, clock(n))
-    }),
+    ("numbers of a forum", |n, t| format!("{:3} {} {t}", n + 1, stamp(n))),
+    ("numbers and dots", |n, t| format!("{}. {} {t}", n + 1, stamp(n))),
+    ("numbers and a bar", |n, t| format!("{:04}| Nov  7 {} host kernel: {t}", n + 1, clock(n))),
     ("numbers of bare lines", |n, t| format!("{}: {t}", n + 41)),
     ("grep -n", |n, t| format!("{}:{} {t}", n + 41, stamp(n))),
     ("list", |n, t| format!("- {} {t}", stamp(n))),
-    ("dmesg --time-format=delta", |n, t| {
-        format!("[<    0.00001{}>] {t}", n % 10)
-    }),
+    ("dmesg --time-format=delta", |n, t| format!("[<    0.00001{}>] {t}", n % 10)),
     ("dmesg --time-format=reltime", |n, t| {
-        format!(
-            "[  {}0.00001{}] {t}",
-            if n == 3 { "-" } else { "+" },
-            n % 10
-        )
+        format!("[  {}0.00001{}] {t}", if n == 3 { "-" } else { "+" }, n % 10)
     }),
     ("quoted /dev/kmsg", |n, t| {
-        format!(
-            "> 3,{},{},-;{t}\n>  SUBSYSTEM=scsi",
-            n + 600,
-            100_000_000 + n * 1000
-        )
+        format!("> 3,{},{},-;{t}\n>  SUBSYSTEM=scsi", n + 600, 100_000_000 + n * 1000)
     }),
     ("/dev/kmsg in a container's log", |n, t| {
         format!("kmsg-1  | 3,{},{},-;{t}", n + 600, 100_000_000 + n * 1000)
     }),
-    ("tabs", |n, t| {
-        format!("Nov  7 {}\thost\tkernel:\t{t}", clock(n))
-    }),
-    ("a web page", |n, t| {
-        format!("&gt;&nbsp;&lt;3&gt;{}\u{a0}{t}", stamp(n))
-    }),
-    ("a list of syslog lines", |n, t| {
-        format!("* Nov  7 {} host kernel: {t}", clock(n))
-    }),
+    ("tabs", |n, t| format!("Nov  7 {}\thost\tkernel:\t{t}", clock(n))),
+    ("a web page", |n, t| format!("&gt;&nbsp;&lt;3&gt;{}\u{a0}{t}", stamp(n))),
+    ("a list of syslog lines", |n, t| format!("* Nov  7 {} host kernel: {t}", clock(n))),
     ("Android's log", |n, t| {
-        format!(
-            "11-07 {}.185     0     0 E kernel  : {} {t}",
-            clock(n),
-            stamp(n)
-        )
+        format!("11-07 {}.185     0     0 E kernel  : {} {t}", clock(n), stamp(n))
     }),
     ("Android's log with a tag", |n, t| {
         format!("11-07 {}.185     0     0 E kernel: {t}", clock(n))
@@ -324,10 +196,7 @@ fn wrap(line: &str, columns: usize, hard: bool, blank: Blank) -> Vec<String> {
     let mut parts = Vec::new();
     let mut rest = line;
     while rest.chars().count() > columns {
-        let limit = rest
-            .char_indices()
-            .nth(columns)
-            .map_or(rest.len(), |(at, _)| at);
+        let limit = rest.char_indices().nth(columns).map_or(rest.len(), |(at, _)| at);
         let blank_at = rest[..=limit].rfind(' ').filter(|at| *at > columns / 2);
         match blank_at.filter(|_| !hard) {
             Some(at) => {

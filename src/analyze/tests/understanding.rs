@@ -16,11 +16,7 @@ fn a_file_without_a_record_of_the_kernel_is_unknown() {
     let config = "server: example.org\nport: 8080\nlevel: info\n";
     let json = "{\n  \"smartctl\": {\n    \"version\": [7, 4]\n  }\n}\n";
     for (text, not_understood) in [("", 0), ("\n\n", 0), (prose, 2), (config, 3), (json, 2)] {
-        assert_eq!(
-            understood(text),
-            (LogHealth::Unknown, 0, not_understood),
-            "{text}"
-        );
+        assert_eq!(understood(text), (LogHealth::Unknown, 0, not_understood), "{text}");
     }
     for text in [
         "dmesg: read kernel buffer failed: Operation not permitted\n",
@@ -67,21 +63,11 @@ fn less_than_half_understood_is_unknown_unless_an_error_is_among_it() {
         (LogHealth::Unknown, 1, 4)
     );
     let example = answer.example.expect("a line that was not understood");
-    assert_eq!(
-        (example.line, example.text.as_str()),
-        (1, "Since the update the machine is slow.")
-    );
-    assert_eq!(
-        understood(&format!("{prose}{boot}{boot}")),
-        (LogHealth::Clean, 2, 2)
-    );
+    assert_eq!((example.line, example.text.as_str()), (1, "Since the update the machine is slow."));
+    assert_eq!(understood(&format!("{prose}{boot}{boot}")), (LogHealth::Clean, 2, 2));
     let answer = read(format!("{prose}[    1.0] {ONE}\n\n{prose}").as_bytes());
     assert_eq!(
-        (
-            answer.health,
-            answer.drive_fault,
-            answer.lines_not_understood
-        ),
+        (answer.health, answer.drive_fault, answer.lines_not_understood),
         (LogHealth::Errors, DriveFault::Yes, 4)
     );
 }

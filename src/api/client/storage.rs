@@ -56,11 +56,8 @@ impl Client {
         sample: Duration,
     ) -> Result<wire::Connectivity, ClientError> {
         // The server also refuses a sample that is too long for the wire.
-        let sample_on_wire =
-            prost_types::Duration::try_from(sample).unwrap_or(prost_types::Duration {
-                seconds: i64::MAX,
-                nanos: 0,
-            });
+        let sample_on_wire = prost_types::Duration::try_from(sample)
+            .unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 });
         let request = wire::CheckConnectivityRequest {
             driver: driver.to_owned(),
             handles,

@@ -38,10 +38,7 @@ impl Client {
     ) -> Result<Vec<wire::ProvidedVolume>, ClientError> {
         let list: wire::ListProvidedResponse = self
             .all_pages(|page_token| async move {
-                let request = wire::ListProvidedRequest {
-                    page_size: PAGE_SIZE,
-                    page_token,
-                };
+                let request = wire::ListProvidedRequest { page_size: PAGE_SIZE, page_token };
                 self.volumes_client().list_provided(request).await
             })
             .await?;
@@ -84,7 +81,6 @@ impl Client {
             handle: handle.to_owned(),
             target_path: target_path.to_owned(),
         };
-        self.call_unit(self.volumes_client().unpublish(request))
-            .await
+        self.call_unit(self.volumes_client().unpublish(request)).await
     }
 }

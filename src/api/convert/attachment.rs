@@ -14,10 +14,7 @@ pub(crate) fn attachment(attachment: &Attachment) -> wire::Attachment {
         role: mount_role(attachment.role),
         path: attachment.path.to_string(),
         read_only: attachment.read_only,
-        mode: attachment
-            .mode
-            .map_or(wire::AccessMode::Unspecified, access_mode)
-            .into(),
+        mode: attachment.mode.map_or(wire::AccessMode::Unspecified, access_mode).into(),
         block: attachment.block,
         pod_uid: pod.uid,
         pod_name: pod.name,

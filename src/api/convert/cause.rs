@@ -61,17 +61,9 @@ fn hit(hit: &Hit) -> wire::CauseHit {
         }
         .into(),
         name: hit.name.clone(),
-        volume_id: hit
-            .volume
-            .as_ref()
-            .map(ToString::to_string)
-            .unwrap_or_default(),
+        volume_id: hit.volume.as_ref().map(ToString::to_string).unwrap_or_default(),
         covered: hit.covered,
         last_copy: hit.last_copy,
-        reasons: hit
-            .reasons
-            .iter()
-            .map(|reason| reason.name().to_owned())
-            .collect(),
+        reasons: hit.reasons.iter().map(|reason| reason.name().to_owned()).collect(),
     }
 }

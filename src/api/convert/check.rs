@@ -25,8 +25,7 @@ pub(crate) fn check_with_output(check: &Check) -> wire::Check {
 /// The newest check that `of` selects.
 pub(crate) fn newest_check(snapshot: &Snapshot, of: impl Fn(&Check) -> bool) -> Option<&Check> {
     let all = snapshot.checks.values().map(AsRef::as_ref);
-    all.filter(|check| of(check))
-        .max_by_key(|check| (check.asked, &check.id))
+    all.filter(|check| of(check)).max_by_key(|check| (check.asked, &check.id))
 }
 
 fn convert(check: &Check, text: impl Fn(&CheckerOutput) -> String) -> wire::Check {
@@ -45,10 +44,7 @@ fn convert(check: &Check, text: impl Fn(&CheckerOutput) -> String) -> wire::Chec
         filesystem: check.target.filesystem.name().to_owned(),
         mode: mode(check.mode).into(),
         runs: check.runs.iter().map(|it| run(it, &text)).collect(),
-        verdict: check
-            .verdict
-            .map_or(wire::check::Verdict::Unspecified, verdict)
-            .into(),
+        verdict: check.verdict.map_or(wire::check::Verdict::Unspecified, verdict).into(),
         reason: check.reason.clone(),
         state: state.into(),
         phase,
@@ -66,10 +62,7 @@ fn convert(check: &Check, text: impl Fn(&CheckerOutput) -> String) -> wire::Chec
         freeze: check.terms.freeze,
         cancelled: check.cancelled,
         progress: match &check.state {
-            CheckState::Running {
-                progress: Some(run),
-                ..
-            } => Some(progress(run)),
+            CheckState::Running { progress: Some(run), .. } => Some(progress(run)),
             _ => None,
         },
     }

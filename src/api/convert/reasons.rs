@@ -5,9 +5,7 @@ use crate::api::wire;
 use crate::model::reason::{Reason, ReasonScope};
 
 pub(crate) fn all() -> wire::ListReasonsResponse {
-    wire::ListReasonsResponse {
-        reasons: Reason::ALL.iter().copied().map(reason_text).collect(),
-    }
+    wire::ListReasonsResponse { reasons: Reason::ALL.iter().copied().map(reason_text).collect() }
 }
 
 fn reason_text(reason: Reason) -> wire::ReasonText {

@@ -18,12 +18,8 @@ pub(crate) fn of_drive(smart: &SmartFacts) -> wire::Smart {
     wire.detail = detail;
     wire.asked = smart.outcome.as_ref().map(|(at, _)| time(*at));
     wire.answered = last.map(|(at, _)| time(*at));
-    wire.values = smart
-        .history
-        .series
-        .iter()
-        .filter_map(|(metric, series)| value(*metric, series))
-        .collect();
+    wire.values =
+        smart.history.series.iter().filter_map(|(metric, series)| value(*metric, series)).collect();
     wire.values.sort_by(|a, b| a.metric.cmp(&b.metric));
     if let Some(start) = &smart.self_test {
         wire.self_tests.get_or_insert_default().requested = Some(requested(start));
@@ -40,9 +36,7 @@ pub(crate) fn of_report(report: &SmartReport) -> wire::Smart {
     };
     wire::Smart {
         passed: report.passed,
-        temperature_celsius: report
-            .temperature
-            .and_then(|celsius| i32::try_from(celsius).ok()),
+        temperature_celsius: report.temperature.and_then(|celsius| i32::try_from(celsius).ok()),
         temperature_limit_celsius: report
             .temperature_limit
             .and_then(|celsius| i32::try_from(celsius).ok()),
@@ -58,11 +52,7 @@ pub(crate) fn of_report(report: &SmartReport) -> wire::Smart {
             long_minutes: report.self_tests.long_minutes.unwrap_or(0),
             requested: None,
         }),
-        messages: report
-            .messages
-            .iter()
-            .map(|message| message.text.clone())
-            .collect(),
+        messages: report.messages.iter().map(|message| message.text.clone()).collect(),
         notes: report.notes.clone(),
         family: report.identity.family.clone().unwrap_or_default(),
         device: report.identity.device.clone(),
@@ -100,17 +90,11 @@ pub(crate) fn history(drive: &Drive) -> wire::SmartHistory {
         points: series
             .points
             .iter()
-            .map(|point| wire::SmartPoint {
-                time: Some(time(point.at)),
-                value: point.value,
-            })
+            .map(|point| wire::SmartPoint { time: Some(time(point.at)), value: point.value })
             .collect(),
     };
     let all = drive.smart.iter().flat_map(|smart| &smart.history.series);
-    wire::SmartHistory {
-        drive_id: drive.facts.id.to_string(),
-        series: all.map(series).collect(),
-    }
+    wire::SmartHistory { drive_id: drive.facts.id.to_string(), series: all.map(series).collect() }
 }
 
 fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
@@ -120,10 +104,7 @@ fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
         let waiting = waiting.map_or_else(String::new, |call| format!(", waiting in {call}"));
         return (
             State::Stuck,
-            format!(
-                "smartctl has not returned since {:.0}{waiting}",
-                clock::wall(stuck.since)
-            ),
+            format!("smartctl has not returned since {:.0}{waiting}", clock::wall(stuck.since)),
         );
     }
     match smart.outcome.as_ref().map(|(_, outcome)| outcome) {
@@ -135,10 +116,7 @@ fn state(smart: &SmartFacts) -> (wire::smart::State, String) {
         }
         Some(SmartOutcome::NotApplicable { why, hint, .. }) => {
             let hint = hint.iter().map(|hint| format!("; {hint}"));
-            (
-                State::NotApplicable,
-                why.clone() + &hint.collect::<String>(),
-            )
+            (State::NotApplicable, why.clone() + &hint.collect::<String>())
         }
     }
 }
@@ -200,10 +178,5 @@ fn requested(start: &SelfTestStart) -> wire::SelfTestRequest {
         Ok(text) => (true, text.clone()),
         Err(why) => (false, why.clone()),
     };
-    wire::SelfTestRequest {
-        kind: kind.into(),
-        time: Some(time(start.at)),
-        started,
-        text,
-    }
+    wire::SelfTestRequest { kind: kind.into(), time: Some(time(start.at)), started, text }
 }

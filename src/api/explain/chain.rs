@@ -30,10 +30,7 @@ pub(super) fn chain(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::C
             if device.drive.is_none() {
                 nodes.push(device_node(snapshot, device, &node_ids));
             }
-        } else if node_ids
-            .get(name.as_str())
-            .is_some_and(|id| id.starts_with("device:"))
-        {
+        } else if node_ids.get(name.as_str()).is_some_and(|id| id.starts_with("device:")) {
             nodes.push(missing_device_node(around, snapshot, name, &node_ids));
         }
     }
@@ -142,10 +139,7 @@ fn device_node(
         Layer::Bcache => ("bcache", size),
         Layer::Loop { backing_file } => (
             "loop",
-            format!(
-                "{}, {size}",
-                backing_file.as_deref().unwrap_or("no backing file known")
-            ),
+            format!("{}, {size}", backing_file.as_deref().unwrap_or("no backing file known")),
         ),
         Layer::Other => ("disk", size),
     };
@@ -163,9 +157,7 @@ fn node_ids<'a>(
     names: impl Iterator<Item = &'a String>,
     ids: &BTreeMap<&str, String>,
 ) -> Vec<String> {
-    names
-        .filter_map(|name| ids.get(name.as_str()).cloned())
-        .collect()
+    names.filter_map(|name| ids.get(name.as_str()).cloned()).collect()
 }
 
 /// The worst finding about the device itself. A device without findings has no health: unspecified.
@@ -235,10 +227,7 @@ fn filesystem(
     let Some(kind) = &facts.fs_type else {
         return on;
     };
-    let id = format!(
-        "filesystem:{}",
-        facts.fs_uuid.as_deref().unwrap_or(facts.id.as_str())
-    );
+    let id = format!("filesystem:{}", facts.fs_uuid.as_deref().unwrap_or(facts.id.as_str()));
     let label = facts.fs_label.iter().map(|label| format!("label {label}"));
     let uuid = facts.fs_uuid.iter().map(|uuid| format!("uuid {uuid}"));
     let mut detail: Vec<String> = label.chain(uuid).collect();
@@ -260,10 +249,7 @@ fn filesystem(
 fn mounts(volume: &Volume, base: Vec<String>, nodes: &mut ChainBuilder) -> Vec<String> {
     let facts = &volume.facts;
     let mut ids = Vec::new();
-    let there = facts
-        .mounts
-        .iter()
-        .map(|mount| (&mount.path, mount.role, mount.options.join(",")));
+    let there = facts.mounts.iter().map(|mount| (&mount.path, mount.role, mount.options.join(",")));
     let missing = facts
         .missing_mounts
         .iter()
@@ -293,10 +279,7 @@ fn volume_node(snapshot: &Snapshot, volume: &Volume, stands_on: Vec<String>) -> 
     let name = label::volume(&snapshot.inventory, facts);
     let mut detail = vec![facts.id.to_string()];
     detail.extend(facts.pv.iter().map(|pv| format!("PV {pv}")));
-    let abnormal = volume
-        .condition
-        .as_ref()
-        .filter(|condition| condition.abnormal);
+    let abnormal = volume.condition.as_ref().filter(|condition| condition.abnormal);
     detail.extend(abnormal.map(|condition| condition.message.clone()));
     wire::ChainNode {
         id: format!("volume:{}", facts.id),
@@ -310,10 +293,10 @@ fn volume_node(snapshot: &Snapshot, volume: &Volume, stands_on: Vec<String>) -> 
 
 fn pods(volume: &Volume, nodes: &mut ChainBuilder) {
     for pod in &volume.facts.pods {
-        let name = pod.name.as_ref().map_or_else(
-            || pod.uid.clone(),
-            |name| format!("{}/{}", name.namespace, name.name),
-        );
+        let name = pod
+            .name
+            .as_ref()
+            .map_or_else(|| pod.uid.clone(), |name| format!("{}/{}", name.namespace, name.name));
         nodes.push(wire::ChainNode {
             id: format!("pod:{}", pod.uid),
             kind: "pod".to_owned(),

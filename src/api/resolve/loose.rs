@@ -19,16 +19,14 @@ pub(super) fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, Reso
     let pods = pods(snapshot, query);
     match (drives.len(), pods.len()) {
         (0, 0) => Err(unknown(snapshot, query)),
-        (1, 0) => Ok(Resolved::Subject(Subject::Drive(
-            drives.into_iter().next().unwrap_or_default(),
-        ))),
+        (1, 0) => {
+            Ok(Resolved::Subject(Subject::Drive(drives.into_iter().next().unwrap_or_default())))
+        }
         (0, 1) => Ok(Resolved::Pod(pods.into_values().next().unwrap_or_default())),
         _ => {
             let drives = drives.into_iter().map(Subject::Drive);
             let drives = drives.map(|drive| describe(snapshot, &drive));
-            let pods = pods
-                .into_keys()
-                .map(|(namespace, name)| format!("pod {namespace}/{name}"));
+            let pods = pods.into_keys().map(|(namespace, name)| format!("pod {namespace}/{name}"));
             Err(ResolveError::Ambiguous {
                 query: echo(query),
                 candidates: drives.chain(pods).collect(),
@@ -41,11 +39,7 @@ fn drives(snapshot: &Snapshot, query: &str) -> BTreeSet<DriveId> {
     let slot = slot(query);
     let end = query.to_ascii_lowercase();
     let matches = |drive: &Drive| {
-        let serial = drive
-            .facts
-            .serial
-            .as_ref()
-            .map(|it| it.to_ascii_lowercase());
+        let serial = drive.facts.serial.as_ref().map(|it| it.to_ascii_lowercase());
         let by_serial = end.len() >= MIN_SERIAL_END && serial.is_some_and(|it| it.ends_with(&end));
         let by_slot = slot.is_some()
             && drive.presence == Presence::Present

@@ -13,11 +13,7 @@ use crate::model::snapshot::Snapshot;
 pub(super) fn suggestions(snapshot: &Snapshot, query: &str) -> Vec<String> {
     let names = names(snapshot);
     let found = similar(query, names.iter().map(String::as_str));
-    let mount = || {
-        enclosing_mount(snapshot, Path::new(query))
-            .into_iter()
-            .collect()
-    };
+    let mount = || enclosing_mount(snapshot, Path::new(query)).into_iter().collect();
     match found.is_empty() {
         true => mount(),
         false => found.into_iter().map(str::to_owned).collect(),
@@ -50,13 +46,7 @@ fn names(snapshot: &Snapshot) -> Vec<String> {
     }
     for device in snapshot.inventory.devices.values() {
         names.push(device.name.clone());
-        if let Layer::Dm {
-            name,
-            volume_group,
-            logical_volume,
-            ..
-        } = &device.layer
-        {
+        if let Layer::Dm { name, volume_group, logical_volume, .. } = &device.layer {
             names.push(name.clone());
             let lv = volume_group.as_ref().zip(logical_volume.as_ref());
             names.extend(lv.map(|(group, volume)| format!("{group}/{volume}")));
@@ -74,12 +64,8 @@ fn names(snapshot: &Snapshot) -> Vec<String> {
         }
     }
     // A device is named with its folder as well.
-    let devices: Vec<String> = snapshot
-        .inventory
-        .devices
-        .keys()
-        .map(|name| format!("/dev/{name}"))
-        .collect();
+    let devices: Vec<String> =
+        snapshot.inventory.devices.keys().map(|name| format!("/dev/{name}")).collect();
     names.extend(devices);
     names
 }

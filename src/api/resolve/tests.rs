@@ -20,10 +20,7 @@ fn a_mounted_path_that_is_no_volume_says_why() {
         let of_type = ("fuse.mergerfs".to_owned(), why);
         context.excluded_mounts.insert(path.into(), of_type);
     }
-    let snapshot = Snapshot {
-        node_context: Arc::new(context),
-        ..Snapshot::default()
-    };
+    let snapshot = Snapshot { node_context: Arc::new(context), ..Snapshot::default() };
     let answer = |query: &str| {
         let error = resolve(&snapshot, query).expect_err("no volume");
         error.to_string()
@@ -41,16 +38,10 @@ fn a_mounted_path_that_is_no_volume_says_why() {
 
 fn mounted(points: &[(&str, &str, &str)]) -> NodeContext {
     let point = |(path, fs_type, source): &(&str, &str, &str)| {
-        let what = MountPoint {
-            fs_type: (*fs_type).to_owned(),
-            source: (*source).into(),
-        };
+        let what = MountPoint { fs_type: (*fs_type).to_owned(), source: (*source).into() };
         (HostPath::from(*path), what)
     };
-    NodeContext {
-        mount_points: points.iter().map(point).collect(),
-        ..NodeContext::default()
-    }
+    NodeContext { mount_points: points.iter().map(point).collect(), ..NodeContext::default() }
 }
 
 #[test]
@@ -68,10 +59,7 @@ fn any_path_means_the_volume_of_the_longest_mount_above_it() {
         ("fs:below", "/dev/sdc1", &["/srv/stacked"]),
         ("fs:above", "/dev/sdd1", &["/srv/stacked"]),
     ];
-    let mut snapshot = Snapshot {
-        node_context: Arc::new(mounted(&points)),
-        ..Snapshot::default()
-    };
+    let mut snapshot = Snapshot { node_context: Arc::new(mounted(&points)), ..Snapshot::default() };
     for (id, source, mounts) in volumes {
         let volume = volume_on(id, source, mounts);
         let id = volume.facts.id.clone();

@@ -35,11 +35,7 @@ impl AdminService {
         cleaner: Option<Cleaner>,
         engine: Option<Engine>,
     ) -> AdminService {
-        AdminService {
-            handle,
-            cleaner,
-            engine,
-        }
+        AdminService { handle, cleaner, engine }
     }
 
     fn engine(&self) -> Result<&Engine, Status> {
@@ -67,12 +63,7 @@ impl wire::admin_server::Admin for AdminService {
         let uid = authorize_change(&request, "acknowledge findings")?;
         let request = request.into_inner();
         let seen = convert::seen_level(&request);
-        let wire::AcknowledgeFindingRequest {
-            finding_id: id,
-            note,
-            repaired,
-            ..
-        } = request;
+        let wire::AcknowledgeFindingRequest { finding_id: id, note, repaired, .. } = request;
         valid_finding_id(&id)?;
         required("note", &note, MAX_NOTE)?;
         if note.trim().is_empty() {
@@ -84,10 +75,7 @@ impl wire::admin_server::Admin for AdminService {
         // Only uid 0 reaches this line, and it is named root everywhere.
         let by = format!("uid {uid} (root)");
         let id = FindingId::known(id);
-        let finding = self
-            .handle
-            .acknowledge(id, by, note, seen, repaired)
-            .await?;
+        let finding = self.handle.acknowledge(id, by, note, seen, repaired).await?;
         let snapshot = self.handle.snapshot();
         Ok(Response::new(convert::finding(&snapshot, &finding)))
     }
@@ -135,10 +123,7 @@ impl wire::admin_server::Admin for AdminService {
             wire::SelfTestKind::Short => SelfTestKind::Short,
             wire::SelfTestKind::Long => SelfTestKind::Long,
             wire::SelfTestKind::Unspecified => {
-                return Err(invalid(
-                    "kind",
-                    "is SELF_TEST_KIND_SHORT or SELF_TEST_KIND_LONG",
-                ));
+                return Err(invalid("kind", "is SELF_TEST_KIND_SHORT or SELF_TEST_KIND_LONG"));
             }
         };
         let snapshot = self.handle.snapshot();
@@ -150,15 +135,8 @@ impl wire::admin_server::Admin for AdminService {
             )));
         }
         let drive_id = drive.facts.id.clone();
-        self.handle
-            .refresh(RefreshTarget::SelfTest {
-                drive: drive_id.clone(),
-                kind,
-            })
-            .await?;
-        Ok(Response::new(wire::StartSelfTestResponse {
-            drive_id: drive_id.to_string(),
-        }))
+        self.handle.refresh(RefreshTarget::SelfTest { drive: drive_id.clone(), kind }).await?;
+        Ok(Response::new(wire::StartSelfTestResponse { drive_id: drive_id.to_string() }))
     }
 
     async fn authorize_format(
@@ -171,10 +149,7 @@ impl wire::admin_server::Admin for AdminService {
         let engine = self.engine()?;
         engine.authorize_format(handle.clone(), revoke).await?;
         let view = engine.view();
-        let none = wire::FormatAuthorization {
-            handle: handle.clone(),
-            ..Default::default()
-        };
+        let none = wire::FormatAuthorization { handle: handle.clone(), ..Default::default() };
         let answer = format_authorization(view.find(&handle)?).unwrap_or(none);
         Ok(Response::new(answer))
     }
@@ -219,11 +194,7 @@ pub(crate) fn refresh_targets(
     for subject in subjects {
         let volumes = match subject {
             Subject::Volume(id) => {
-                if snapshot
-                    .volumes
-                    .get(id)
-                    .is_some_and(|volume| volume.facts.driver.is_some())
-                {
+                if snapshot.volumes.get(id).is_some_and(|volume| volume.facts.driver.is_some()) {
                     targets.push(RefreshTarget::Kubelet);
                 }
                 vec![id.clone()]
@@ -231,11 +202,7 @@ pub(crate) fn refresh_targets(
             Subject::Drive(id) => {
                 targets.push(RefreshTarget::Inventory);
                 targets.push(RefreshTarget::Smart(vec![id.clone()]));
-                snapshot
-                    .drives
-                    .get(id)
-                    .map(|drive| drive.volumes.clone())
-                    .unwrap_or_default()
+                snapshot.drives.get(id).map(|drive| drive.volumes.clone()).unwrap_or_default()
             }
             // Everything that it reads.
             Subject::Source(_) => {

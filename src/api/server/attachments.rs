@@ -19,14 +19,11 @@ pub(crate) fn list(
     let key = paging::key(List::Attachments, &request.page_token)?
         .map(|path| HostPath::unescape(path.as_bytes()));
     let named = |wanted: &str, is: &str| wanted.is_empty() || wanted == is;
-    let entries = snapshot
-        .attachments
-        .range(paging::range_after(key))
-        .filter(|(_, attachment)| {
-            named(&request.driver, &attachment.driver)
-                && named(&request.handle, &attachment.handle)
-                && (!request.only_stale || attachment.stale_cause().is_some())
-        });
+    let entries = snapshot.attachments.range(paging::range_after(key)).filter(|(_, attachment)| {
+        named(&request.driver, &attachment.driver)
+            && named(&request.handle, &attachment.handle)
+            && (!request.only_stale || attachment.stale_cause().is_some())
+    });
     let (attachments, next_page_token) = paging::fill_page(
         List::Attachments,
         entries,
@@ -34,8 +31,5 @@ pub(crate) fn list(
         |(_, attachment)| convert::attachment::attachment(attachment),
         |(path, _)| path.to_string(),
     );
-    Ok(wire::ListAttachmentsResponse {
-        attachments,
-        next_page_token,
-    })
+    Ok(wire::ListAttachmentsResponse { attachments, next_page_token })
 }

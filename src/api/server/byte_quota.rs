@@ -59,10 +59,7 @@ fn resize(permit: &RequestPermit, amount: impl FnOnce(usize) -> usize) -> bool {
 }
 
 fn header_bytes(headers: &HeaderMap) -> usize {
-    headers
-        .iter()
-        .map(|(name, value)| name.as_str().len() + value.len())
-        .sum()
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
 impl<S> Service<Request<tonic::body::Body>> for ByteQuotaService<S>
@@ -90,24 +87,14 @@ where
             bytes: Mutex::new(permit),
             _in_use: caller.map(|caller| caller.activity.begin()),
         });
-        let request = request.map(|body| {
-            tonic::body::Body::new(RequestBody {
-                body,
-                permit: permit.clone(),
-            })
-        });
+        let request = request
+            .map(|body| tonic::body::Body::new(RequestBody { body, permit: permit.clone() }));
         let answer = self.inner.call(request);
         let quota = self.quota.clone();
         Box::pin(async move {
             let (head, body) = answer.await?.into_parts();
             resize(&permit, |_| CALL_BYTES);
-            let mut body = ResponseBody {
-                body,
-                first: None,
-                quota,
-                share,
-                _permit: permit,
-            };
+            let mut body = ResponseBody { body, first: None, quota, share, _permit: permit };
             // A complete response is encoded now: its size is known, and its parts are freed.
             let first = poll_fn(|cx| Poll::Ready(body.poll_charged(cx))).await;
             match first {
@@ -183,10 +170,7 @@ impl ResponseBody {
             };
             let permit = self.quota.acquire(&self.share, bytes.len());
             let _permit = permit.ok_or_else(too_much)?;
-            Ok(Frame::data(Bytes::from_owner(ChargedBytes {
-                bytes,
-                _permit,
-            })))
+            Ok(Frame::data(Bytes::from_owner(ChargedBytes { bytes, _permit })))
         }))
     }
 }

@@ -161,13 +161,9 @@ mod tests {
             control_groups: Some("0::/a".into()),
             process: Some((7, 1)),
         };
-        let again = CallerId {
-            process: Some((7, 2)),
-            ..known.clone()
-        };
-        let same: Vec<bool> = (0..CallerId::LEVELS)
-            .map(|level| known.is_with(&again, level))
-            .collect();
+        let again = CallerId { process: Some((7, 2)), ..known.clone() };
+        let same: Vec<bool> =
+            (0..CallerId::LEVELS).map(|level| known.is_with(&again, level)).collect();
         assert_eq!(same, [true, true, true, false], "the pid was used again");
         assert!(!(0..CallerId::LEVELS).any(|level| known.is_with(&unknown, level)));
     }
@@ -178,14 +174,8 @@ mod tests {
         let refused = require_root(Some(1000), "acknowledge findings").unwrap_err();
         assert_eq!(
             (refused.code(), refused.message()),
-            (
-                tonic::Code::PermissionDenied,
-                "uid 1000 may not acknowledge findings"
-            )
+            (tonic::Code::PermissionDenied, "uid 1000 may not acknowledge findings")
         );
-        assert_eq!(
-            require_root(None, "x").unwrap_err().code(),
-            tonic::Code::PermissionDenied
-        );
+        assert_eq!(require_root(None, "x").unwrap_err().code(), tonic::Code::PermissionDenied);
     }
 }

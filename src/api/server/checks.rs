@@ -38,10 +38,7 @@ impl wire::checks_server::Checks for ChecksService {
         let request = request.into_inner();
         required("target", &request.target, MAX_QUERY)?;
         if request.runs != 0 && !(3..=20).contains(&request.runs) {
-            return Err(invalid(
-                "runs",
-                format_args!("{} is not between 3 and 20", request.runs),
-            ));
+            return Err(invalid("runs", format_args!("{} is not between 3 and 20", request.runs)));
         }
         let filesystem = match request.filesystem.as_str() {
             "" => None,
@@ -127,10 +124,7 @@ impl wire::checks_server::Checks for ChecksService {
             |(_, check)| convert::check::running_check(&snapshot, check),
             |(key, _)| key.clone(),
         );
-        Ok(Response::new(wire::ListChecksResponse {
-            checks,
-            next_page_token,
-        }))
+        Ok(Response::new(wire::ListChecksResponse { checks, next_page_token }))
     }
 
     async fn cancel_check(
@@ -162,10 +156,7 @@ fn find_check<'a>(snapshot: &'a Snapshot, id: &str) -> Result<&'a Check, Status>
     required("id", id, MAX_QUERY)?;
     let found = snapshot.checks.get(&CheckId::known(id));
     found.map(AsRef::as_ref).ok_or_else(|| {
-        not_found(format!(
-            "no check has the id `{}`: it never was, or is forgotten",
-            echo(id)
-        ))
+        not_found(format!("no check has the id `{}`: it never was, or is forgotten", echo(id)))
     })
 }
 
@@ -186,17 +177,12 @@ fn check_target(snapshot: &Snapshot, query: &str) -> Result<RequestedTarget, Sta
         ([], [Subject::Drive(id)]) => {
             // A filesystem may be on the whole disk. Filesystems on its partitions have their own
             // names.
-            let device = snapshot
-                .drives
-                .get(id)
-                .and_then(|drive| drive.facts.devices.first());
-            device
-                .map(|device| RequestedTarget::Device(device.name.clone()))
-                .ok_or_else(|| {
-                    failed_precondition(format!(
-                        "drive {id} has no block device: name the volume or partition to check"
-                    ))
-                })
+            let device = snapshot.drives.get(id).and_then(|drive| drive.facts.devices.first());
+            device.map(|device| RequestedTarget::Device(device.name.clone())).ok_or_else(|| {
+                failed_precondition(format!(
+                    "drive {id} has no block device: name the volume or partition to check"
+                ))
+            })
         }
         (several, _) => {
             let list: Vec<String> = several.iter().map(ToString::to_string).collect();

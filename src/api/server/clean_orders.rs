@@ -83,14 +83,7 @@ impl CleanOrders {
         callers: watch::Receiver<AgentCallers>,
         settings: watch::Receiver<OrderSettings>,
     ) -> CleanOrders {
-        CleanOrders {
-            handle,
-            node,
-            cleaner,
-            callers,
-            settings,
-            state: Arc::default(),
-        }
+        CleanOrders { handle, node, cleaner, callers, settings, state: Arc::default() }
     }
 
     pub(crate) async fn clean_stale(
@@ -128,10 +121,7 @@ impl CleanOrders {
             judge(&OrderEvidence {
                 snapshot: &fresh.snapshot,
                 missing: &fresh.missing,
-                holds: holds
-                    .as_ref()
-                    .map(|it| it.holds.as_slice())
-                    .map_err(String::as_str),
+                holds: holds.as_ref().map(|it| it.holds.as_slice()).map_err(String::as_str),
                 pod_uids: &pod_uids,
                 progress: &state.progress(&pod_uids),
                 is_allowed,
@@ -177,10 +167,7 @@ impl CleanOrders {
                 echo(&state.id)
             )));
         }
-        *state = OrderState {
-            id: id.to_owned(),
-            ..OrderState::default()
-        };
+        *state = OrderState { id: id.to_owned(), ..OrderState::default() };
         Ok(())
     }
 
@@ -202,11 +189,7 @@ impl CleanOrders {
             state.running.insert(uid.clone(), now);
         }
         drop(state);
-        tracing::info!(
-            order = id,
-            volumes = plans.len(),
-            "an order to clean up is carried out"
-        );
+        tracing::info!(order = id, volumes = plans.len(), "an order to clean up is carried out");
         let root = snapshot.node_context.kubelet_root.clone();
         tokio::spawn(self.clone().carry_out(plans, root, permit));
     }
@@ -248,9 +231,7 @@ impl OrderState {
     fn note_records(&mut self, recorded: BTreeSet<&String>) {
         self.recorded_since.retain(|uid, _| recorded.contains(uid));
         for uid in recorded {
-            self.recorded_since
-                .entry(uid.clone())
-                .or_insert_with(Instant::now);
+            self.recorded_since.entry(uid.clone()).or_insert_with(Instant::now);
         }
     }
 
@@ -324,11 +305,7 @@ fn pod_to_wire(pod: crate::model::clean_order::PodStatus) -> wire::PodCleaning {
         PodState::Failed => State::Failed,
         PodState::OrdersOff => State::OrdersOff,
     };
-    wire::PodCleaning {
-        pod_uid: pod.uid,
-        state: state.into(),
-        detail: shortened(&pod.detail),
-    }
+    wire::PodCleaning { pod_uid: pod.uid, state: state.into(), detail: shortened(&pod.detail) }
 }
 
 fn shortened(text: &str) -> String {

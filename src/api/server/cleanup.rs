@@ -64,11 +64,7 @@ pub(crate) struct Cleaner {
 
 impl Cleaner {
     pub(crate) fn new(backend: Arc<dyn CleanupBackend>) -> Cleaner {
-        Cleaner {
-            backend,
-            permit: Arc::default(),
-            lazy_permit: Arc::default(),
-        }
+        Cleaner { backend, permit: Arc::default(), lazy_permit: Arc::default() }
     }
 
     pub(crate) async fn run(
@@ -81,10 +77,7 @@ impl Cleaner {
         self.refuse_if_in_use(&plan).await?;
         let volume_id = plan.volume.to_string();
         if !request.commit {
-            return Ok(wire::ForceCleanupResponse {
-                volume_id,
-                steps: planned_steps(&plan),
-            });
+            return Ok(wire::ForceCleanupResponse { volume_id, steps: planned_steps(&plan) });
         }
         let permit = match request.lazy {
             true => &self.lazy_permit,
@@ -123,9 +116,9 @@ impl Cleaner {
             Ok(Some(openers)) => Err(failed_precondition(format!(
                 "it is in use: {openers}; these processes must end first"
             ))),
-            Err(why) => Err(failed_precondition(format!(
-                "whether a process uses it is unknown: {why}"
-            ))),
+            Err(why) => {
+                Err(failed_precondition(format!("whether a process uses it is unknown: {why}")))
+            }
         }
     }
 
@@ -211,11 +204,9 @@ fn no_answer() -> String {
 
 /// The path of one attachment selects that attachment only; any other query selects a volume.
 fn make_plan(snapshot: &Snapshot, query: &str) -> Result<CleanupPlan, Status> {
-    let by_path = query.starts_with('/').then(|| {
-        snapshot
-            .node_context
-            .resolve_kubelet_path(&HostPath::unescape(query.as_bytes()))
-    });
+    let by_path = query
+        .starts_with('/')
+        .then(|| snapshot.node_context.resolve_kubelet_path(&HostPath::unescape(query.as_bytes())));
     let wanted = match by_path.and_then(|path| snapshot.attachments.get(&path)) {
         Some(attachment) => CleanupTarget::Attachment(attachment),
         None => {
@@ -296,9 +287,7 @@ impl CleanupRun {
         }
         // A separate target: the step that hangs keeps the lock of the other one.
         let target = format!("look at {path}");
-        let find = Step::FindMount {
-            target: self.rooted(path),
-        };
+        let find = Step::FindMount { target: self.rooted(path) };
         let found = self.backend.execute(&target, find);
         match tokio::time::timeout(UNMOUNT_TIMEOUT, found).await {
             Ok(Ok(StepOutput::Mounted { mounted: None })) => (
@@ -327,31 +316,21 @@ impl CleanupRun {
     }
 
     fn rooted(&self, path: &HostPath) -> RootedPath {
-        RootedPath {
-            root: self.root.clone(),
-            path: path.clone(),
-        }
+        RootedPath { root: self.root.clone(), path: path.clone() }
     }
 
     fn step(&self, action: &CleanupAction) -> Step {
         match action {
-            CleanupAction::Unmount { path } => Step::Unmount {
-                target: self.rooted(path),
-                lazy: self.lazy,
-            },
-            CleanupAction::Remove { path } | CleanupAction::RemoveIfEmpty { path } => {
-                Step::RemoveTarget {
-                    target: self.rooted(path),
-                    owner: None,
-                }
+            CleanupAction::Unmount { path } => {
+                Step::Unmount { target: self.rooted(path), lazy: self.lazy }
             }
-            CleanupAction::Detach { image } => Step::DetachImage {
-                image: image.clone(),
-            },
-            CleanupAction::Deactivate { group, name } => Step::DeactivateLogicalVolume {
-                group: group.clone(),
-                name: name.clone(),
-            },
+            CleanupAction::Remove { path } | CleanupAction::RemoveIfEmpty { path } => {
+                Step::RemoveTarget { target: self.rooted(path), owner: None }
+            }
+            CleanupAction::Detach { image } => Step::DetachImage { image: image.clone() },
+            CleanupAction::Deactivate { group, name } => {
+                Step::DeactivateLogicalVolume { group: group.clone(), name: name.clone() }
+            }
         }
     }
 

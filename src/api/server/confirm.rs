@@ -40,19 +40,16 @@ pub(crate) async fn confirm(
         SourceRequest::Probe(mounts) => Some(mounts.iter().cloned().map(WantedReading::Probe)),
         _ => None,
     });
-    let wanted = std::iter::once(WantedReading::Hardware)
-        .chain(probes.flatten())
-        .collect();
+    let wanted = std::iter::once(WantedReading::Hardware).chain(probes.flatten()).collect();
     drop(snapshot);
     let fresh = handle.read_again(requests, wanted, patience).await?;
     Ok(answer(fresh, node, request))
 }
 
 fn validate(request: &wire::ConfirmRequest) -> Result<Duration, Status> {
-    for (field, names) in [
-        ("persistent_volumes", &request.persistent_volumes),
-        ("drive_ids", &request.drive_ids),
-    ] {
+    for (field, names) in
+        [("persistent_volumes", &request.persistent_volumes), ("drive_ids", &request.drive_ids)]
+    {
         if names.len() > MAX_ENTRIES {
             let entries = names.len();
             return Err(invalid(
@@ -89,9 +86,8 @@ fn subjects(
     let (mut subjects, mut unknown) = (BTreeSet::new(), Vec::new());
     for name in &request.persistent_volumes {
         let volumes = snapshot.volumes.values();
-        let mut volumes = volumes
-            .filter(|volume| volume.facts.pv.as_ref() == Some(name))
-            .peekable();
+        let mut volumes =
+            volumes.filter(|volume| volume.facts.pv.as_ref() == Some(name)).peekable();
         if volumes.peek().is_none() {
             unknown.push(format!(
                 "no volume of the PersistentVolume `{}` is known on this node",
@@ -110,10 +106,7 @@ fn subjects(
         if snapshot.drives.contains_key(&id) {
             subjects.insert(Subject::Drive(id));
         } else {
-            unknown.push(format!(
-                "the drive `{}` is not known on this node",
-                echo(name)
-            ));
+            unknown.push(format!("the drive `{}` is not known on this node", echo(name)));
         }
     }
     (subjects, unknown)
@@ -128,11 +121,7 @@ fn answer(
     node: &NodeFacts,
     request: &wire::ConfirmRequest,
 ) -> wire::Confirmation {
-    let FreshReadings {
-        snapshot,
-        inventory,
-        mut missing,
-    } = fresh;
+    let FreshReadings { snapshot, inventory, mut missing } = fresh;
     let (subjects, unknown) = subjects(&snapshot, request);
     missing.extend(unknown);
     let log = snapshot.node.sources.get(&Source::KernelLog);
@@ -159,10 +148,7 @@ fn answer(
         node: Some(convert::node(&snapshot, node)),
         inventory,
         kernel_log,
-        findings: findings
-            .into_iter()
-            .map(|finding| confirmed(&snapshot, finding))
-            .collect(),
+        findings: findings.into_iter().map(|finding| confirmed(&snapshot, finding)).collect(),
         truncated,
         missing,
     }

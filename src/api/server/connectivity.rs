@@ -43,20 +43,13 @@ pub(crate) async fn check(
     }
     let snapshot = handle.snapshot();
     let volumes = volumes(&snapshot, driver, handles)?;
-    let VolumeConnectivity {
-        connected,
-        messages,
-    } = evaluate(&snapshot, driver, &volumes)?;
+    let VolumeConnectivity { connected, messages } = evaluate(&snapshot, driver, &volumes)?;
     if !io_in_progress && !sample.is_zero() {
         for volume in &volumes {
             require_counters(&snapshot, volume, &uncounted)?;
         }
     }
-    Ok(wire::Connectivity {
-        connected,
-        io_in_progress,
-        messages,
-    })
+    Ok(wire::Connectivity { connected, io_in_progress, messages })
 }
 
 fn require_counters(
@@ -87,10 +80,9 @@ fn volumes<'a>(
 ) -> Result<Vec<&'a Volume>, Status> {
     match handles {
         [] => Ok(volumes_of(snapshot, driver).map(AsRef::as_ref).collect()),
-        handles => handles
-            .iter()
-            .map(|handle| csi_volume::find(snapshot, driver, handle))
-            .collect(),
+        handles => {
+            handles.iter().map(|handle| csi_volume::find(snapshot, driver, handle)).collect()
+        }
     }
 }
 
@@ -104,11 +96,8 @@ fn evaluate(
     } else {
         connectivity(snapshot, volumes)
     };
-    judged.map_err(|why| {
-        unavailable(format!(
-            "whether the volumes are connected is unknown: {why}"
-        ))
-    })
+    judged
+        .map_err(|why| unavailable(format!("whether the volumes are connected is unknown: {why}")))
 }
 
 /// The counters of all devices whose I/O the kernel counts.
@@ -123,10 +112,7 @@ pub(crate) async fn read_counters(handle: &Handle) -> Result<Arc<Vec<DiskStat>>,
 }
 
 fn devices(volumes: &[&Volume]) -> BTreeSet<String> {
-    volumes
-        .iter()
-        .filter_map(|volume| volume.facts.device.clone())
-        .collect()
+    volumes.iter().filter_map(|volume| volume.facts.device.clone()).collect()
 }
 
 /// Whether any of the devices has completed I/O between the readings, or has I/O in flight in the
@@ -139,9 +125,7 @@ fn io_between(
 ) -> (bool, BTreeSet<String>) {
     let by_name = |stats: &[DiskStat]| -> BTreeMap<String, (u64, u64)> {
         let of_ours = stats.iter().filter(|stat| devices.contains(&stat.name));
-        of_ours
-            .map(|stat| (stat.name.clone(), (stat.completed, stat.in_flight)))
-            .collect()
+        of_ours.map(|stat| (stat.name.clone(), (stat.completed, stat.in_flight))).collect()
     };
     let (before, after) = (by_name(before), by_name(after));
     let mut any = false;
@@ -178,28 +162,15 @@ mod tests {
     fn only_the_volumes_own_devices_count() {
         let devices = BTreeSet::from(["sda1".to_owned()]);
         let of = |before: DiskStat, after: DiskStat| {
-            io_between(
-                &devices,
-                &[before, stat("sdb", 1, 0)],
-                &[after, stat("sdb", 2, 5)],
-            )
+            io_between(&devices, &[before, stat("sdb", 1, 0)], &[after, stat("sdb", 2, 5)])
         };
-        assert_eq!(
-            of(stat("sda1", 7, 0), stat("sda1", 7, 0)),
-            (false, BTreeSet::new())
-        );
-        assert_eq!(
-            of(stat("sda1", 7, 0), stat("sda1", 8, 0)),
-            (true, BTreeSet::new())
-        );
+        assert_eq!(of(stat("sda1", 7, 0), stat("sda1", 7, 0)), (false, BTreeSet::new()));
+        assert_eq!(of(stat("sda1", 7, 0), stat("sda1", 8, 0)), (true, BTreeSet::new()));
         assert_eq!(
             of(stat("sda1", 7, 0), stat("sda1", 7, 1)),
             (true, BTreeSet::new()),
             "in flight and not completed"
         );
-        assert_eq!(
-            of(stat("sdc", 7, 0), stat("sda1", 7, 1)),
-            (false, devices.clone())
-        );
+        assert_eq!(of(stat("sdc", 7, 0), stat("sda1", 7, 1)), (false, devices.clone()));
     }
 }

@@ -19,9 +19,9 @@ pub(crate) fn find<'a>(
     // The node's own volumes are known without the kubelet's records.
     let is_provided = snapshot.settled && snapshot.node_context.driver.as_deref() == Some(driver);
     match storage::incomplete_cause(snapshot).filter(|_| !is_provided) {
-        Some(why) => Err(unavailable(format!(
-            "whether there is such a volume is not known: {why}"
-        ))),
+        Some(why) => {
+            Err(unavailable(format!("whether there is such a volume is not known: {why}")))
+        }
         None => Err(not_found(format!(
             "no volume of driver `{}` has the handle `{}`",
             echo(driver),

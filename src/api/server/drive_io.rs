@@ -16,9 +16,7 @@ pub(crate) fn list(snapshot: &Snapshot, stats: &[DiskStat]) -> wire::ListDriveIo
     let by_name: BTreeMap<&str, &DiskStat> =
         stats.iter().map(|it| (it.name.as_str(), it)).collect();
     let drives = snapshot.drives.values();
-    wire::ListDriveIoResponse {
-        drives: drives.filter_map(|it| io_of(it, &by_name)).collect(),
-    }
+    wire::ListDriveIoResponse { drives: drives.filter_map(|it| io_of(it, &by_name)).collect() }
 }
 
 fn io_of(drive: &Drive, by_name: &BTreeMap<&str, &DiskStat>) -> Option<wire::DriveIo> {
@@ -26,10 +24,7 @@ fn io_of(drive: &Drive, by_name: &BTreeMap<&str, &DiskStat>) -> Option<wire::Dri
     if devices.is_empty() || drive.presence != Presence::Present {
         return None;
     }
-    let mut sum = wire::DriveIo {
-        drive_id: drive.facts.id.to_string(),
-        ..Default::default()
-    };
+    let mut sum = wire::DriveIo { drive_id: drive.facts.id.to_string(), ..Default::default() };
     for device in devices {
         let stat = by_name.get(device.name.as_str())?;
         // Another device has the name by now.
@@ -41,9 +36,7 @@ fn io_of(drive: &Drive, by_name: &BTreeMap<&str, &DiskStat>) -> Option<wire::Dri
         sum.writes = sum.writes.saturating_add(of.writes);
         let bytes = |sectors: u64| sectors.saturating_mul(SECTOR_BYTES);
         sum.read_bytes = sum.read_bytes.saturating_add(bytes(of.sectors_read));
-        sum.written_bytes = sum
-            .written_bytes
-            .saturating_add(bytes(stat.sectors_written));
+        sum.written_bytes = sum.written_bytes.saturating_add(bytes(stat.sectors_written));
         sum.read_milliseconds = sum.read_milliseconds.saturating_add(of.read_milliseconds);
         sum.write_milliseconds = sum.write_milliseconds.saturating_add(of.write_milliseconds);
         sum.in_flight = sum.in_flight.saturating_add(stat.in_flight);

@@ -94,13 +94,7 @@ impl QuotaIncoming {
             let read = tokio::task::spawn_blocking(|| peer.read());
             (read, Box::pin(tokio::time::sleep(PEER_TIMEOUT)))
         });
-        Some(Newcomer {
-            stream,
-            uid,
-            gid,
-            standing,
-            read,
-        })
+        Some(Newcomer { stream, uid, gid, standing, read })
     }
 
     /// Ready when it is known whose the connection is, or cannot be known.
@@ -121,24 +115,13 @@ impl QuotaIncoming {
     }
 
     fn admit(&self, newcomer: Newcomer, peer: Option<Peer>) -> Option<Connection> {
-        let Newcomer {
-            stream,
-            uid,
-            gid,
-            standing,
-            ..
-        } = newcomer;
+        let Newcomer { stream, uid, gid, standing, .. } = newcomer;
         let (control_groups, process) = match peer {
             Some(peer) => (Some(peer.control_groups), Some((peer.pid, peer.started))),
             None => (None, None),
         };
         let caller = Caller {
-            id: CallerId {
-                uid,
-                gid,
-                control_groups,
-                process,
-            },
+            id: CallerId { uid, gid, control_groups, process },
             standing,
             activity: Activity::new(),
         };
@@ -258,10 +241,7 @@ impl StreamGuard for ConnectionGuard {
         if handshake.bytes_read >= PREFACE_BYTES {
             self.handshake = None;
         } else if handshake.poll_timeout(cx).is_ready() {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "no HTTP/2 preface in time",
-            ));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no HTTP/2 preface in time"));
         }
         Ok(())
     }
@@ -314,11 +294,7 @@ mod tests {
                     cancel: WatchStream::from_changes(cut),
                     frames: FrameBudget::new(),
                     revoked: WatchStream::from_changes(place.revoked.clone()),
-                    caller: Caller {
-                        id,
-                        standing: Standing::Other,
-                        activity,
-                    },
+                    caller: Caller { id, standing: Standing::Other, activity },
                     refusals: RefusalLog::new("s"),
                     connects: ConnectBudget::default(),
                     place,
@@ -329,9 +305,7 @@ mod tests {
             tokio::time::advance(preface * 10).await;
             assert!(read(&mut connection).await.is_none());
             if speaks {
-                there
-                    .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-                    .unwrap();
+                there.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
                 let mut bytes = [0; 64];
                 assert_eq!(connection.read(&mut bytes).await.unwrap(), PREFACE_BYTES);
                 tokio::time::advance(preface * 10).await;

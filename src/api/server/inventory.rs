@@ -39,13 +39,7 @@ impl InventoryService {
         stopped: signal::Receiver<bool>,
         stalled_watcher: Duration,
     ) -> InventoryService {
-        InventoryService {
-            handle,
-            node,
-            watchers,
-            stopped,
-            stalled_watcher,
-        }
+        InventoryService { handle, node, watchers, stopped, stalled_watcher }
     }
 }
 
@@ -55,10 +49,7 @@ impl wire::inventory_server::Inventory for InventoryService {
         &self,
         _: Request<wire::GetNodeRequest>,
     ) -> Result<Response<wire::Node>, Status> {
-        Ok(Response::new(convert::node(
-            &self.handle.snapshot(),
-            &self.node,
-        )))
+        Ok(Response::new(convert::node(&self.handle.snapshot(), &self.node)))
     }
 
     async fn list_drives(
@@ -77,10 +68,7 @@ impl wire::inventory_server::Inventory for InventoryService {
             |(_, drive)| convert::drive(&snapshot, drive),
             |(id, _)| id.to_string(),
         );
-        Ok(Response::new(wire::ListDrivesResponse {
-            drives,
-            next_page_token,
-        }))
+        Ok(Response::new(wire::ListDrivesResponse { drives, next_page_token }))
     }
 
     async fn get_drive(
@@ -110,10 +98,7 @@ impl wire::inventory_server::Inventory for InventoryService {
             |(_, volume)| convert::volume(&snapshot, volume),
             |(id, _)| id.to_string(),
         );
-        Ok(Response::new(wire::ListVolumesResponse {
-            volumes,
-            next_page_token,
-        }))
+        Ok(Response::new(wire::ListVolumesResponse { volumes, next_page_token }))
     }
 
     async fn get_volume(
@@ -148,14 +133,9 @@ impl wire::inventory_server::Inventory for InventoryService {
     ) -> Result<Response<wire::ListFindingsResponse>, Status> {
         let request = request.get_ref();
         let size = paging::size(request.page_size)?;
-        let list = if request.include_cleared {
-            List::FindingsAndCleared
-        } else {
-            List::Findings
-        };
-        let after = paging::key(list, &request.page_token)?
-            .map(|key| paging::rank_of(&key))
-            .transpose()?;
+        let list = if request.include_cleared { List::FindingsAndCleared } else { List::Findings };
+        let after =
+            paging::key(list, &request.page_token)?.map(|key| paging::rank_of(&key)).transpose()?;
         let snapshot = self.handle.snapshot();
         let cleared = snapshot.history.iter().filter(|_| request.include_cleared);
         let mut entries: Vec<_> = snapshot
@@ -173,10 +153,7 @@ impl wire::inventory_server::Inventory for InventoryService {
             |(_, finding)| convert::finding(&snapshot, finding),
             |(rank, _)| paging::rank_key(rank),
         );
-        Ok(Response::new(wire::ListFindingsResponse {
-            findings,
-            next_page_token,
-        }))
+        Ok(Response::new(wire::ListFindingsResponse { findings, next_page_token }))
     }
 
     async fn list_causes(
@@ -200,10 +177,7 @@ impl wire::inventory_server::Inventory for InventoryService {
             |(_, cause)| convert::cause::cause(&snapshot, cause),
             |(rank, _)| paging::cause_key(rank),
         );
-        Ok(Response::new(wire::ListCausesResponse {
-            causes,
-            next_page_token,
-        }))
+        Ok(Response::new(wire::ListCausesResponse { causes, next_page_token }))
     }
 
     async fn explain(
@@ -278,10 +252,7 @@ impl wire::inventory_server::Inventory for InventoryService {
         _: Request<wire::ListDriveIoRequest>,
     ) -> Result<Response<wire::ListDriveIoResponse>, Status> {
         let stats = read_counters(&self.handle).await?;
-        Ok(Response::new(drive_io::list(
-            &self.handle.snapshot(),
-            &stats,
-        )))
+        Ok(Response::new(drive_io::list(&self.handle.snapshot(), &stats)))
     }
 
     async fn list_reasons(

@@ -73,9 +73,7 @@ pub(crate) fn key(list: List, token: &str) -> Result<Option<String>, Status> {
     bounded("page_token", token, MAX_QUERY)?;
     let wrong = || invalid("page_token", "is not one that this list gave out");
     let bytes = unhex(token).ok_or_else(wrong)?;
-    let (text, sum) = bytes
-        .split_at_checked(bytes.len().saturating_sub(2))
-        .ok_or_else(wrong)?;
+    let (text, sum) = bytes.split_at_checked(bytes.len().saturating_sub(2)).ok_or_else(wrong)?;
     if sum != checksum(text).to_be_bytes() {
         return Err(wrong());
     }
@@ -107,10 +105,7 @@ fn checksum(bytes: &[u8]) -> u16 {
 
 /// The range of a map after `key`.
 pub(crate) fn range_after<K>(key: Option<K>) -> (Bound<K>, Bound<K>) {
-    (
-        key.map_or(Bound::Unbounded, Bound::Excluded),
-        Bound::Unbounded,
-    )
+    (key.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded)
 }
 
 /// Takes entries until the page is full, and the token of the next page: empty on the last one.
@@ -160,13 +155,7 @@ pub(crate) fn rank_of(key: &str) -> Result<FindingRank, Status> {
 
 /// The name comes last: it may contain spaces.
 pub(crate) fn cause_key(rank: &CauseRank) -> String {
-    let CauseRank {
-        group,
-        severity,
-        kind,
-        name,
-        id,
-    } = rank;
+    let CauseRank { group, severity, kind, name, id } = rank;
     format!("{group} {severity} {kind} {id} {name}")
 }
 

@@ -52,10 +52,7 @@ pub(crate) struct SharedPlaces {
 
 impl SharedPlaces {
     pub(crate) fn new(total: usize, per_uid: usize) -> SharedPlaces {
-        SharedPlaces {
-            root: Places::new(per_uid, per_uid),
-            others: Places::new(total, per_uid),
-        }
+        SharedPlaces { root: Places::new(per_uid, per_uid), others: Places::new(total, per_uid) }
     }
 
     /// A place that is in use until it is free.
@@ -93,11 +90,7 @@ impl ConnectionQuota {
         places: SharedPlaces,
         allowed: Option<watch::Receiver<AgentCallers>>,
     ) -> ConnectionQuota {
-        ConnectionQuota {
-            places,
-            allowed,
-            refused: Places::new(MAX_REFUSED, MAX_REFUSED_PER_UID),
-        }
+        ConnectionQuota { places, allowed, refused: Places::new(MAX_REFUSED, MAX_REFUSED_PER_UID) }
     }
 
     pub(crate) fn standing(&self, uid: Option<u32>, gid: Option<u32>) -> Standing {
@@ -180,20 +173,12 @@ pub(crate) struct BytePermit {
 
 impl ByteQuota {
     pub(crate) fn new(total: usize, per_share: usize) -> ByteQuota {
-        ByteQuota {
-            total,
-            per_share,
-            held: Arc::default(),
-        }
+        ByteQuota { total, per_share, held: Arc::default() }
     }
 
     /// None when the share of the caller is used up.
     pub(crate) fn acquire(&self, share: &Share, amount: usize) -> Option<BytePermit> {
-        let mut permit = BytePermit {
-            share: share.clone(),
-            amount: 0,
-            quota: self.clone(),
-        };
+        let mut permit = BytePermit { share: share.clone(), amount: 0, quota: self.clone() };
         permit.resize(amount).then_some(permit)
     }
 }
@@ -234,11 +219,7 @@ mod tests {
     use super::*;
 
     fn caller(uid: u32, gid: u32) -> CallerId {
-        CallerId {
-            uid: Some(uid),
-            gid: Some(gid),
-            ..CallerId::default()
-        }
+        CallerId { uid: Some(uid), gid: Some(gid), ..CallerId::default() }
     }
 
     /// With a call, as long as it is open.
@@ -253,24 +234,17 @@ mod tests {
     }
 
     fn callers() -> AgentCallers {
-        AgentCallers {
-            allow_uids: vec![65532],
-            read_uids: Vec::new(),
-            read_gids: vec![65533],
-        }
+        AgentCallers { allow_uids: vec![65532], read_uids: Vec::new(), read_gids: vec![65533] }
     }
 
     #[tokio::test]
     async fn callers_that_may_not_call_take_no_share_of_those_that_may() {
         let (_callers, allowed) = watch::channel(callers());
         let quota = ConnectionQuota::new(SharedPlaces::new(2, 2), Some(allowed));
-        let refused: Vec<_> = (1000..2000)
-            .filter_map(|uid| connect(&quota, &caller(uid, uid)))
-            .collect();
+        let refused: Vec<_> =
+            (1000..2000).filter_map(|uid| connect(&quota, &caller(uid, uid))).collect();
         assert_eq!(refused.len(), MAX_REFUSED);
-        let held: Vec<_> = (0..3)
-            .filter_map(|_| connect(&quota, &caller(65532, 65532)))
-            .collect();
+        let held: Vec<_> = (0..3).filter_map(|_| connect(&quota, &caller(65532, 65532))).collect();
         assert_eq!(held.len(), 2);
         assert!(connect(&quota, &caller(0, 0)).is_some());
     }
@@ -279,13 +253,10 @@ mod tests {
     async fn an_interposer_whose_uid_is_0_takes_no_share_of_root() {
         let (_callers, allowed) = watch::channel(callers());
         let quota = ConnectionQuota::new(SharedPlaces::new(96, 32), Some(allowed));
-        let interposer: Vec<_> = (0..40)
-            .filter_map(|_| connect(&quota, &caller(0, 65533)))
-            .collect();
+        let interposer: Vec<_> =
+            (0..40).filter_map(|_| connect(&quota, &caller(0, 65533))).collect();
         assert_eq!(interposer.len(), 32);
-        let root: Vec<_> = (0..40)
-            .filter_map(|_| connect(&quota, &caller(0, 0)))
-            .collect();
+        let root: Vec<_> = (0..40).filter_map(|_| connect(&quota, &caller(0, 0))).collect();
         assert_eq!(root.len(), 32);
         let bytes = ByteQuota::new(6 << 20, 3 << 20);
         let of = |gid| Share::new(quota.standing(Some(0), Some(gid)), &caller(0, gid));

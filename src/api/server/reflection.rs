@@ -103,9 +103,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Answer {
         let description = &self.0;
-        let built = description
-            .built
-            .get_or_init(|| (description.build)(description.builder()));
+        let built = description.built.get_or_init(|| (description.build)(description.builder()));
         match built {
             // A generated server is always ready.
             Ok(service) => Box::pin(service.clone().call(request)),

@@ -23,10 +23,7 @@ pub(super) struct RefusalLog {
 
 impl RefusalLog {
     pub(super) fn new(socket: &str) -> RefusalLog {
-        RefusalLog {
-            socket: socket.into(),
-            lines: Arc::default(),
-        }
+        RefusalLog { socket: socket.into(), lines: Arc::default() }
     }
 
     pub(super) fn note(&self, uid: Option<u32>, why: &str) {
@@ -117,10 +114,7 @@ impl Lines {
                 }
             }
             _ => {
-                let line = Line {
-                    written: now,
-                    more: 0,
-                };
+                let line = Line { written: now, more: 0 };
                 self.0.insert(key, line);
                 Noted::Written
             }

@@ -75,12 +75,7 @@ impl StorageService {
         &self,
         request: &wire::GetUsageRequest,
     ) -> Result<wire::VolumeUsageAnswer, Status> {
-        let wire::GetUsageRequest {
-            driver,
-            handle,
-            volume_path,
-            with_volume,
-        } = request;
+        let wire::GetUsageRequest { driver, handle, volume_path, with_volume } = request;
         let mut snapshots = self.handle.snapshots();
         let began = tokio::time::Instant::now();
         let mut requested = false;
@@ -122,13 +117,7 @@ fn invalid_mount_path(path: &str) -> Option<&'static str> {
         );
     };
     let unclean = |name: &str| name.is_empty() || name == "." || name == "..";
-    if path.contains('\0')
-        || names
-            .strip_suffix('/')
-            .unwrap_or(names)
-            .split('/')
-            .any(unclean)
-    {
+    if path.contains('\0') || names.strip_suffix('/').unwrap_or(names).split('/').any(unclean) {
         return Some(
             "contains `.`, `..`, `//` or NUL, or is the root: give the mount point as /proc/self/mountinfo shows it",
         );
@@ -152,18 +141,11 @@ impl wire::storage_server::Storage for StorageService {
         &self,
         request: Request<wire::GetUsageRequest>,
     ) -> Result<Response<wire::VolumeUsageAnswer>, Status> {
-        let wire::GetUsageRequest {
-            driver,
-            handle,
-            volume_path,
-            ..
-        } = request.get_ref();
+        let wire::GetUsageRequest { driver, handle, volume_path, .. } = request.get_ref();
         required("driver", driver, MAX_DRIVER)?;
         required("handle", handle, MAX_QUERY)?;
         bounded("volume_path", volume_path, MAX_QUERY)?;
-        self.wait_for_usage(request.get_ref())
-            .await
-            .map(Response::new)
+        self.wait_for_usage(request.get_ref()).await.map(Response::new)
     }
 
     async fn get_storage_health(
@@ -195,19 +177,12 @@ impl wire::storage_server::Storage for StorageService {
         &self,
         request: Request<wire::CheckConnectivityRequest>,
     ) -> Result<Response<wire::Connectivity>, Status> {
-        let wire::CheckConnectivityRequest {
-            driver,
-            handles,
-            sample,
-        } = request.into_inner();
+        let wire::CheckConnectivityRequest { driver, handles, sample } = request.into_inner();
         required("driver", &driver, MAX_DRIVER)?;
         if handles.len() > MAX_HANDLES {
             return Err(invalid(
                 "handles",
-                format_args!(
-                    "has {} entries, at most {MAX_HANDLES} are allowed",
-                    handles.len()
-                ),
+                format_args!("has {} entries, at most {MAX_HANDLES} are allowed", handles.len()),
             ));
         }
         for handle in &handles {
@@ -221,9 +196,7 @@ impl wire::storage_server::Storage for StorageService {
                 format_args!("is longer than {} s", MAX_SAMPLE.as_secs()),
             ));
         }
-        connectivity::check(&self.handle, &driver, &handles, sample)
-            .await
-            .map(Response::new)
+        connectivity::check(&self.handle, &driver, &handles, sample).await.map(Response::new)
     }
 
     async fn confirm(
@@ -233,9 +206,7 @@ impl wire::storage_server::Storage for StorageService {
         let caller = request.extensions().get::<Caller>();
         let place = caller.and_then(|it| self.confirms.acquire_in_use(it.standing, &it.id));
         let Some((mut place, _in_use)) = place else {
-            return Err(exhausted(
-                "too many of these requests wait for new readings",
-            ));
+            return Err(exhausted("too many of these requests wait for new readings"));
         };
         tokio::select! {
             confirmed = confirm::confirm(&self.handle, &self.node, request.get_ref()) => {
@@ -254,10 +225,7 @@ impl wire::storage_server::Storage for StorageService {
         let Some(orders) = &self.orders else {
             return Err(failed_precondition("this daemon cannot clean up"));
         };
-        orders
-            .clean_stale(request.extensions(), request.get_ref())
-            .await
-            .map(Response::new)
+        orders.clean_stale(request.extensions(), request.get_ref()).await.map(Response::new)
     }
 
     async fn witness(
@@ -286,9 +254,7 @@ impl wire::storage_server::Storage for StorageService {
         match may_report {
             // The name is shown to people: control characters must not reach their terminals.
             Ok(()) => {
-                self.handle
-                    .set_bypassed(echo(&request.driver), call == Call::Bypassed)
-                    .await?;
+                self.handle.set_bypassed(echo(&request.driver), call == Call::Bypassed).await?;
             }
             Err(refusal) if call == Call::Bypassed => return Err(refusal),
             Err(_) => {}
@@ -310,20 +276,14 @@ impl wire::storage_server::Storage for StorageService {
 /// Whether the volume is mounted or, by our own records, attached at `path`: a directory and a raw
 /// device are staged without a mount.
 fn is_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> bool {
-    let wanted = snapshot
-        .node_context
-        .resolve_kubelet_path(&HostPath::from(path));
+    let wanted = snapshot.node_context.resolve_kubelet_path(&HostPath::from(path));
     let facts = &volume.facts;
     let ours = facts
         .provided
         .iter()
         .flat_map(|provided| provided.staged.iter().chain(&provided.published));
-    let missing = |path: &HostPath| {
-        facts
-            .missing_mounts
-            .iter()
-            .any(|missing| missing.path == *path)
-    };
+    let missing =
+        |path: &HostPath| facts.missing_mounts.iter().any(|missing| missing.path == *path);
     facts
         .mounts
         .iter()
@@ -335,11 +295,8 @@ fn is_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> bool {
 fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> UsageLookup {
     if !path.is_empty() && !is_at(snapshot, volume, path) {
         let handle = volume.facts.handle.as_deref().unwrap_or_default();
-        let refusal = not_found(format!(
-            "volume `{}` is not mounted at `{}`",
-            echo(handle),
-            echo(path)
-        ));
+        let refusal =
+            not_found(format!("volume `{}` is not mounted at `{}`", echo(handle), echo(path)));
         return if path.starts_with('/') {
             UsageLookup::NotMounted(refusal)
         } else {

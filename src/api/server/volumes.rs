@@ -36,11 +36,7 @@ pub(crate) struct VolumesService {
 
 impl VolumesService {
     pub(crate) fn new(engine: Engine, driver: String, handle: Handle) -> VolumesService {
-        VolumesService {
-            engine,
-            driver,
-            handle,
-        }
+        VolumesService { engine, driver, handle }
     }
 }
 
@@ -56,7 +52,7 @@ impl wire::volumes_server::Volumes for VolumesService {
         }
         if view.capacities.is_empty() {
             return Err(
-                ProvisionError::Unavailable("the pool's room is not known yet".into()).into(),
+                ProvisionError::Unavailable("the pool's room is not known yet".into()).into()
             );
         }
         let snapshot = self.handle.snapshot();
@@ -83,21 +79,12 @@ impl wire::volumes_server::Volumes for VolumesService {
         if request.accesses.len() > MAX_ACCESSES {
             return Err(invalid(
                 "accesses",
-                format_args!(
-                    "are {}, at most {MAX_ACCESSES} are allowed",
-                    request.accesses.len()
-                ),
+                format_args!("are {}, at most {MAX_ACCESSES} are allowed", request.accesses.len()),
             ));
         }
-        let accesses = request
-            .accesses
-            .into_iter()
-            .map(convert::access_of)
-            .collect::<Result<Vec<_>, _>>()?;
-        let range = CapacityRange {
-            required: request.required_bytes,
-            limit: request.limit_bytes,
-        };
+        let accesses =
+            request.accesses.into_iter().map(convert::access_of).collect::<Result<Vec<_>, _>>()?;
+        let range = CapacityRange { required: request.required_bytes, limit: request.limit_bytes };
         let validated = CreateRequest {
             name: request.name,
             range,
@@ -133,11 +120,8 @@ impl wire::volumes_server::Volumes for VolumesService {
         request: Request<wire::ListProvidedRequest>,
     ) -> Result<Response<wire::ListProvidedResponse>, Status> {
         let request = request.get_ref();
-        let size = paging::size(if request.page_size == 0 {
-            PAGE_SIZE
-        } else {
-            request.page_size
-        })?;
+        let size =
+            paging::size(if request.page_size == 0 { PAGE_SIZE } else { request.page_size })?;
         let after = paging::key(List::ProvisionedVolumes, &request.page_token)?;
         let view = self.engine.view();
         check_records_read(&view)?;
@@ -149,10 +133,7 @@ impl wire::volumes_server::Volumes for VolumesService {
             |(_, volume)| convert::volume(volume, &self.driver),
             |(handle, _)| (*handle).clone(),
         );
-        Ok(Response::new(wire::ListProvidedResponse {
-            volumes,
-            next_page_token,
-        }))
+        Ok(Response::new(wire::ListProvidedResponse { volumes, next_page_token }))
     }
 
     async fn expand(
@@ -161,17 +142,10 @@ impl wire::volumes_server::Volumes for VolumesService {
     ) -> Result<Response<wire::ExpandResponse>, Status> {
         let request = request.into_inner();
         let handle = check_handle(request.handle)?;
-        let range = CapacityRange {
-            required: request.required_bytes,
-            limit: request.limit_bytes,
-        };
+        let range = CapacityRange { required: request.required_bytes, limit: request.limit_bytes };
         let volume_path = Some(request.volume_path).filter(|path| !path.is_empty());
-        let validated = ExpandRequest {
-            handle,
-            range,
-            volume_path,
-            device_only: request.device_only,
-        };
+        let validated =
+            ExpandRequest { handle, range, volume_path, device_only: request.device_only };
         let expanded = self.engine.expand(validated).await?;
         let node_expansion_required = expanded.node_expansion_required;
         Ok(Response::new(wire::ExpandResponse {
@@ -188,11 +162,7 @@ impl wire::volumes_server::Volumes for VolumesService {
         let handle = check_handle(request.handle)?;
         let access = convert::required_access(request.access)?;
         self.engine
-            .stage(StageRequest {
-                handle,
-                staging_path: request.staging_path,
-                access,
-            })
+            .stage(StageRequest { handle, staging_path: request.staging_path, access })
             .await?;
         Ok(Response::new(wire::StageResponse {}))
     }
@@ -268,11 +238,7 @@ fn check_handle(handle: String) -> Result<String, Status> {
 }
 
 fn check_records_read(view: &EngineView) -> Result<(), Status> {
-    match view
-        .records_error
-        .as_ref()
-        .or(view.volume_group_error.as_ref())
-    {
+    match view.records_error.as_ref().or(view.volume_group_error.as_ref()) {
         // A list that lacks volumes would report them as removed.
         Some(why) => Err(ProvisionError::Unavailable(why.clone()).into()),
         None => Ok(()),

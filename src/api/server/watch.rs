@@ -33,11 +33,7 @@ pub(crate) async fn start(
 ) -> Result<ReceiverStream<Result<wire::WatchEvent, Status>>, Status> {
     let subscription = handle.subscribe(resume).await?;
     let (events, stream) = mpsc::channel(QUEUE);
-    let watcher = Watcher {
-        handle,
-        events,
-        send_timeout,
-    };
+    let watcher = Watcher { handle, events, send_timeout };
     // The task is detached. It ends with the client (which drops the other end of the queue), with
     // the daemon, or when the client stops reading.
     tokio::spawn(async move {
@@ -112,8 +108,7 @@ impl Watcher {
             SubscriptionStart::Snapshot(snapshot) => self.send_snapshot(&snapshot).await,
             SubscriptionStart::Resume(changes) => {
                 for change in changes {
-                    self.send(convert::change(&self.handle.snapshot(), &change))
-                        .await?;
+                    self.send(convert::change(&self.handle.snapshot(), &change)).await?;
                 }
                 Ok(())
             }
@@ -153,9 +148,9 @@ impl Watcher {
         match self.events.send_timeout(Ok(event), self.send_timeout).await {
             Ok(()) => Ok(()),
             Err(SendTimeoutError::Closed(_)) => Err(WatchEnd::ClientGone),
-            Err(SendTimeoutError::Timeout(_)) => Err(WatchEnd::Status(exhausted(
-                "the watcher has not read its events for too long",
-            ))),
+            Err(SendTimeoutError::Timeout(_)) => {
+                Err(WatchEnd::Status(exhausted("the watcher has not read its events for too long")))
+            }
         }
     }
 }

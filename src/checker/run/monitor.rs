@@ -140,12 +140,9 @@ impl RunMonitor {
             };
             // If polling fails, the checker is stopped.
             let output = readable.then(|| jailed.output());
-            let stopped = wait(
-                output.into_iter().chain(jailed.filter()),
-                Some(stop),
-                tick.min(left),
-            )
-            .unwrap_or(true);
+            let stopped =
+                wait(output.into_iter().chain(jailed.filter()), Some(stop), tick.min(left))
+                    .unwrap_or(true);
             jailed.refuse_calls();
             if stopped {
                 return self.kill(jailed, Termination::Cancelled, &mut buffer);
@@ -175,9 +172,7 @@ impl RunMonitor {
             match jailed.read(buffer) {
                 Ok(None) => return true,
                 Ok(Some([])) | Err(_) => return false,
-                Ok(Some(bytes)) => self
-                    .sink
-                    .write(bytes, &mut |line| self.reader.push_line(line)),
+                Ok(Some(bytes)) => self.sink.write(bytes, &mut |line| self.reader.push_line(line)),
             }
         }
         true
@@ -240,10 +235,7 @@ impl RunMonitor {
         if is_begin || self.reported.as_ref().is_some_and(is_reported) {
             return;
         }
-        let activity = RunActivity {
-            phase: phase.to_owned(),
-            permille,
-        };
+        let activity = RunActivity { phase: phase.to_owned(), permille };
         (callbacks.on_activity)(&activity);
         self.reported = Some((Instant::now(), activity));
     }
@@ -299,11 +291,8 @@ fn wait<'a>(
     stop: Option<BorrowedFd<'a>>,
     time: Duration,
 ) -> nix::Result<bool> {
-    let mut fds: Vec<PollFd<'_>> = stop
-        .into_iter()
-        .chain(others)
-        .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-        .collect();
+    let mut fds: Vec<PollFd<'_>> =
+        stop.into_iter().chain(others).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
     let time =
         PollTimeout::try_from(time.max(Duration::from_millis(1))).unwrap_or(PollTimeout::MAX);
     match poll(&mut fds, time) {
@@ -321,13 +310,7 @@ mod tests {
         let millis = Duration::from_millis;
         all.iter()
             .map(|(number, ran, waited)| {
-                (
-                    *number,
-                    SchedStat {
-                        ran: millis(*ran),
-                        waited: millis(*waited),
-                    },
-                )
+                (*number, SchedStat { ran: millis(*ran), waited: millis(*waited) })
             })
             .collect()
     }

@@ -71,12 +71,10 @@ fn since(text: &str) -> Result<Since, String> {
     }
     let local = text.parse::<jiff::civil::DateTime>();
     let zoned = local.and_then(|local| local.to_zoned(jiff::tz::TimeZone::system()));
-    zoned
-        .map(|zoned| Since::At(zoned.timestamp()))
-        .map_err(|_| {
-            "give a duration before now (2d, 90min) or a date (2026-11-20, \"2026-11-20 14:00\")"
-                .to_owned()
-        })
+    zoned.map(|zoned| Since::At(zoned.timestamp())).map_err(|_| {
+        "give a duration before now (2d, 90min) or a date (2026-11-20, \"2026-11-20 14:00\")"
+            .to_owned()
+    })
 }
 
 /// What `findings` lists and `watch` follows.
@@ -113,10 +111,6 @@ impl TypedValueParser for ReasonNames {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(
-            Reason::ALL
-                .iter()
-                .map(|reason| PossibleValue::new(reason.name())),
-        ))
+        Some(Box::new(Reason::ALL.iter().map(|reason| PossibleValue::new(reason.name()))))
     }
 }

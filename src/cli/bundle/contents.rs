@@ -121,10 +121,8 @@ pub(crate) fn to_json(answers: &Answers) -> Result<Vec<(AnswerFile, Value)>, Jso
 }
 
 fn list(name: &str, message: &str, items: &[impl Message]) -> Result<Value, JsonError> {
-    let items: Result<Vec<Value>, JsonError> = items
-        .iter()
-        .map(|item| json::value(message, item))
-        .collect();
+    let items: Result<Vec<Value>, JsonError> =
+        items.iter().map(|item| json::value(message, item)).collect();
     Ok(serde_json::json!({ name: items? }))
 }
 
@@ -144,11 +142,7 @@ pub(crate) fn add_json(answers: &mut Answers, file: AnswerFile, value: Value) ->
             return 1;
         };
         let all = items.len();
-        into.extend(
-            items
-                .into_iter()
-                .filter_map(|item| json::parse(message, item).ok()),
-        );
+        into.extend(items.into_iter().filter_map(|item| json::parse(message, item).ok()));
         all - into.len()
     }
     match file {
@@ -172,12 +166,9 @@ pub(crate) fn add_json(answers: &mut Answers, file: AnswerFile, value: Value) ->
         }
         AnswerFile::Reasons => read("reasons", "ReasonText", value, &mut answers.reasons),
         AnswerFile::Histories => read("histories", "SmartHistory", value, &mut answers.histories),
-        AnswerFile::Explanations => read(
-            "explanations",
-            "Explanation",
-            value,
-            &mut answers.explanations,
-        ),
+        AnswerFile::Explanations => {
+            read("explanations", "Explanation", value, &mut answers.explanations)
+        }
     }
 }
 
@@ -214,10 +205,7 @@ mod tests {
     #[test]
     fn drives_have_a_file_each_whatever_their_names_are() {
         let names = ["sda", "../../etc/passwd", "", "sda", "\u{202e}"];
-        let drives = names.map(|name| wire::Drive {
-            name: name.to_owned(),
-            ..Default::default()
-        });
+        let drives = names.map(|name| wire::Drive { name: name.to_owned(), ..Default::default() });
         assert_eq!(
             drive_file_names(&drives),
             [

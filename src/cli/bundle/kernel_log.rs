@@ -25,10 +25,8 @@ const MAX_RECORD_BYTES: usize = 16 << 10;
 
 /// The storage lines of the kernel log.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
-    let mut log = OpenOptions::new()
-        .read(true)
-        .custom_flags(OFlag::O_NONBLOCK.bits())
-        .open(path)?;
+    let mut log =
+        OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let mut lines = StorageLines::default();
     let mut buffer = vec![0; MAX_RECORD_BYTES];
     for _ in 0..MAX_RECORDS {
@@ -131,10 +129,7 @@ mod tests {
         records[5] = ERROR;
         let text = lines(&records);
         assert_eq!(text.lines().count(), 7, "{text}");
-        assert!(
-            text.contains(&format!("[   65.000000] {ERROR}\n")),
-            "{text}"
-        );
+        assert!(text.contains(&format!("[   65.000000] {ERROR}\n")), "{text}");
         assert_eq!(lines(&["eth0: link up"; 50]), "");
     }
 

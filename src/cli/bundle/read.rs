@@ -35,10 +35,7 @@ pub(crate) enum ReadError {
 }
 
 pub(crate) fn read(path: &Path) -> Result<Answers, ReadError> {
-    let open = |source| ReadError::Open {
-        path: path.to_owned(),
-        source,
-    };
+    let open = |source| ReadError::Open { path: path.to_owned(), source };
     let input: Box<dyn Read> = match path.as_os_str() == "-" {
         true => Box::new(io::stdin()),
         false => Box::new(File::open(path).map_err(open)?),
@@ -46,15 +43,9 @@ pub(crate) fn read(path: &Path) -> Result<Answers, ReadError> {
     let mut input = BufReader::new(input);
     let start = input.fill_buf().map_err(open)?;
     if let Some(what) = not_gzip(start) {
-        return Err(ReadError::NoBundle {
-            path: path.to_owned(),
-            what: what.to_owned(),
-        });
+        return Err(ReadError::NoBundle { path: path.to_owned(), what: what.to_owned() });
     }
-    from_gzip(input).map_err(|what| ReadError::NoBundle {
-        path: path.to_owned(),
-        what,
-    })
+    from_gzip(input).map_err(|what| ReadError::NoBundle { path: path.to_owned(), what })
 }
 
 /// What the file is instead.
@@ -78,9 +69,7 @@ fn not_gzip(start: &[u8]) -> Option<&'static str> {
 /// The bundle as far as it can be read. The error: what the file is instead.
 pub(super) fn from_gzip(input: impl BufRead) -> Result<Answers, String> {
     let mut archive = tar::Archive::new(GzDecoder::new(input).take(MAX_BYTES));
-    let entries = archive
-        .entries()
-        .map_err(|error| format!("cannot be unpacked ({error})"))?;
+    let entries = archive.entries().map_err(|error| format!("cannot be unpacked ({error})"))?;
     let mut reading = Reading::default();
     let mut cut = None;
     for (at, entry) in entries.enumerate() {
@@ -172,7 +161,7 @@ impl Reading {
     fn finish(self, cut: Option<String>) -> Result<Answers, String> {
         let Some(manifest) = self.manifest else {
             return Err(
-                "is compressed, but contains no complete manifest.json at its start".to_owned(),
+                "is compressed, but contains no complete manifest.json at its start".to_owned()
             );
         };
         let mut answers = self.answers;
@@ -206,11 +195,7 @@ impl Reading {
         let lost: Vec<&str> = listed.iter().copied().filter(missing).collect();
         for file in AnswerFile::ALL {
             if lost.contains(&file.name()) {
-                gaps.push(format!(
-                    "{}: {} is missing in the bundle",
-                    file.title(),
-                    file.name()
-                ));
+                gaps.push(format!("{}: {} is missing in the bundle", file.title(), file.name()));
                 answers.lost.push(file.title());
             }
         }

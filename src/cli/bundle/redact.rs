@@ -104,9 +104,7 @@ impl Redactor {
     /// An id consists of a WWN, or of a model and a serial number that may be no more than a part of
     /// the one that the drive reports.
     fn add_id(&mut self, id: &str, stable: bool) {
-        let is_wwn = ["naa.", "eui.", "nguid.", "wwn."]
-            .iter()
-            .any(|prefix| id.starts_with(prefix));
+        let is_wwn = ["naa.", "eui.", "nguid.", "wwn."].iter().any(|prefix| id.starts_with(prefix));
         if is_wwn {
             self.add_wwn(id);
         } else if let Some((_, serial)) = id.rsplit_once('_').filter(|_| stable) {
@@ -128,16 +126,12 @@ impl Redactor {
         let placeholder = match known {
             Some((_, placeholder)) => placeholder.clone(),
             None => {
-                let used = self
-                    .serials
-                    .values()
-                    .filter_map(|it| it.strip_prefix("SERIAL-"));
+                let used = self.serials.values().filter_map(|it| it.strip_prefix("SERIAL-"));
                 let last = used.filter_map(|it| it.parse::<usize>().ok()).max();
                 format!("SERIAL-{}", last.unwrap_or(0) + 1)
             }
         };
-        self.serials
-            .insert(serial.to_ascii_lowercase(), placeholder.clone());
+        self.serials.insert(serial.to_ascii_lowercase(), placeholder.clone());
         if plain.len() >= MIN_SERIAL {
             self.add_secret(serial, Kind::Serial, &placeholder);
             // The kernel's name of an NVMe namespace without identifiers: nvme.VENDOR-SERIAL-MODEL-NSID,
@@ -149,12 +143,10 @@ impl Redactor {
 
     fn add_wwn(&mut self, wwn: &str) -> Option<String> {
         let lower = wwn.to_ascii_lowercase();
-        let prefixes = [
-            "0x", "naa.", "eui.", "nguid.", "wwn-0x", "wwn.0x", "wwn.", "uuid.",
-        ];
-        let digits = prefixes.iter().fold(lower.as_str(), |text, prefix| {
-            text.strip_prefix(prefix).unwrap_or(text)
-        });
+        let prefixes = ["0x", "naa.", "eui.", "nguid.", "wwn-0x", "wwn.0x", "wwn.", "uuid."];
+        let digits = prefixes
+            .iter()
+            .fold(lower.as_str(), |text, prefix| text.strip_prefix(prefix).unwrap_or(text));
         let digits = alphanumeric(digits);
         if digits.len() < WWN_DIGITS / 2 {
             return None;
@@ -175,11 +167,7 @@ impl Redactor {
         };
         let secrets = self.secrets.entry(first).or_default();
         if secrets.iter().all(|secret| secret.text != text) {
-            secrets.push(Secret {
-                text,
-                kind,
-                placeholder: placeholder.to_owned(),
-            });
+            secrets.push(Secret { text, kind, placeholder: placeholder.to_owned() });
             secrets.sort_by_key(|secret| std::cmp::Reverse(secret.text.len()));
         }
     }
@@ -331,10 +319,7 @@ fn is_separator(byte: u8) -> bool {
 }
 
 fn alphanumeric(text: &str) -> String {
-    text.chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|c| c.to_ascii_lowercase())
-        .collect()
+    text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
 }
 
 fn normalized(text: &str) -> Vec<u8> {
@@ -404,10 +389,7 @@ mod tests {
             ..Default::default()
         };
         let answers = Answers {
-            node: wire::Node {
-                name: "rack7.example.org".to_owned(),
-                ..Default::default()
-            },
+            node: wire::Node { name: "rack7.example.org".to_owned(), ..Default::default() },
             drives: vec![
                 drive("naa.5000c500a1d00001", "ZL2A 0X1Y", "naa.5000c500a1d00001"),
                 drive("ACME_X_S1", "S1", ""),
@@ -424,20 +406,14 @@ mod tests {
             ("serial ZL2A 0X1Y.", "serial SERIAL-1."),
             ("ata-ACME_zl2a_0x1y-part1", "ata-ACME_SERIAL-1-part1"),
             ("xZL2A 0X1Yx", "xSERIAL-1x"),
-            (
-                "LU WWN Device Id: 5 000c50 0a1d00001",
-                "LU WWN Device Id: WWN-1",
-            ),
+            ("LU WWN Device Id: 5 000c50 0a1d00001", "LU WWN Device Id: WWN-1"),
             ("wwn-0x5000C500A1D00001-part2", "wwn-0xWWN-1-part2"),
             ("on rack7: lost", "on HOST: lost"),
             ("on rack7.example.org", "on HOST"),
             ("rack77 and RACK7", "rack77 and HOST"),
             ("expander-0:1 5001438031ab0c3f", "expander-0:1 WWN-2"),
             ("16000900661248 bytes", "16000900661248 bytes"),
-            (
-                "usb 1-1: SerialNumber: 0123ABCD",
-                "usb 1-1: SerialNumber: SERIAL-3",
-            ),
+            ("usb 1-1: SerialNumber: 0123ABCD", "usb 1-1: SerialNumber: SERIAL-3"),
             ("without a serial number", "without a serial number"),
             ("S1 in S1", "S1 in S1"),
             ("ä\u{202e}盘", "ä\u{202e}盘"),

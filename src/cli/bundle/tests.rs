@@ -22,19 +22,9 @@ fn answers() -> Answers {
     Answers {
         version: "0.1.0".to_owned(),
         taken: "2026-03-01T12:00:00Z".parse().expect("a time"),
-        node: wire::Node {
-            name: "rack7".to_owned(),
-            settled: true,
-            ..Default::default()
-        },
+        node: wire::Node { name: "rack7".to_owned(), settled: true, ..Default::default() },
         drives: (0..40).map(drive).collect(),
-        volumes: vec![
-            wire::Volume {
-                health: wire::Health::Good.into(),
-                ..Default::default()
-            };
-            30
-        ],
+        volumes: vec![wire::Volume { health: wire::Health::Good.into(), ..Default::default() }; 30],
         causes: Some(Vec::new()),
         ..Answers::default()
     }
@@ -46,11 +36,7 @@ fn archive_of(parts: &[Part]) -> Vec<u8> {
 
 fn bundle(answers: &Answers) -> Vec<u8> {
     let log = Some("[    1.0] sda: error\n".to_owned());
-    archive_of(
-        &parts(answers, &mut Vec::new(), log, false)
-            .expect("parts")
-            .1,
-    )
+    archive_of(&parts(answers, &mut Vec::new(), log, false).expect("parts").1)
 }
 
 /// The bundle with a file replaced, or added at its end.
@@ -59,10 +45,7 @@ fn with_file(answers: &Answers, name: &str, value: &Value) -> Vec<u8> {
     let bytes = value.to_string().into_bytes();
     match parts.iter_mut().find(|part| part.name == name) {
         Some(part) => part.bytes = bytes,
-        None => parts.push(Part {
-            name: name.to_owned(),
-            bytes,
-        }),
+        None => parts.push(Part { name: name.to_owned(), bytes }),
     }
     archive_of(&parts)
 }
@@ -75,11 +58,7 @@ fn all_files_are_in_one_folder_and_bundles_without_one_are_read() {
     let packed = write::archive(&folder, &parts).expect("packed");
     let mut archive = tar::Archive::new(GzDecoder::new(&packed[..]));
     for entry in archive.entries().expect("entries") {
-        let path = entry
-            .expect("an entry")
-            .path()
-            .expect("a path")
-            .into_owned();
+        let path = entry.expect("an entry").path().expect("a path").into_owned();
         assert_eq!(path.iter().next(), Some(folder.as_ref()), "{path:?}");
     }
     let encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -88,18 +67,11 @@ fn all_files_are_in_one_folder_and_bundles_without_one_are_read() {
         let mut header = tar::Header::new_gnu();
         header.set_size(part.bytes.len() as u64);
         let bytes = part.bytes.as_slice();
-        old.append_data(&mut header, &part.name, bytes)
-            .expect("added");
+        old.append_data(&mut header, &part.name, bytes).expect("added");
     }
-    let old = old
-        .into_inner()
-        .and_then(GzEncoder::finish)
-        .expect("packed");
+    let old = old.into_inner().and_then(GzEncoder::finish).expect("packed");
     assert_eq!(from_gzip(&old[..]), from_gzip(&packed[..]));
-    let hostile = Manifest {
-        host: "../a b/\u{1b}".to_owned(),
-        ..manifest
-    };
+    let hostile = Manifest { host: "../a b/\u{1b}".to_owned(), ..manifest };
     assert!(super::folder(&hostile).starts_with("diskvitals-___a_b__-"));
 }
 
@@ -121,11 +93,7 @@ fn a_bundle_that_is_cut_short_says_what_is_missing_at_every_length() {
                 // Without the trailer of gzip everything may have been read.
                 let complete = read.drives.len() == 40 && read.volumes.len() == 30;
                 assert!(!read.gaps.is_empty() || complete, "{length}");
-                assert_eq!(
-                    read.drives.is_empty(),
-                    read.lost.contains(&"drives"),
-                    "{length}"
-                );
+                assert_eq!(read.drives.is_empty(), read.lost.contains(&"drives"), "{length}");
                 with_drives += usize::from(!read.drives.is_empty());
             }
         }
@@ -141,15 +109,9 @@ fn a_newer_bundle_is_read_as_far_as_it_is_known_and_says_so() {
         {"name": "sdb", "health": "HEALTH_RADIANT"},
         {"name": ["sdc"]},
     ], "more": 1});
-    let parts = [
-        (MANIFEST, newer),
-        ("drives.json", drives),
-        ("dreams.json", json!([])),
-    ];
-    let parts = parts.map(|(name, value)| Part {
-        name: name.to_owned(),
-        bytes: value.to_string().into_bytes(),
-    });
+    let parts = [(MANIFEST, newer), ("drives.json", drives), ("dreams.json", json!([]))];
+    let parts = parts
+        .map(|(name, value)| Part { name: name.to_owned(), bytes: value.to_string().into_bytes() });
     let read = from_gzip(&archive_of(&parts)[..]).expect("a bundle");
     // What this version does not know is never good.
     assert_eq!(read.drives[1].health(), wire::Health::Unknown);
@@ -187,10 +149,7 @@ fn what_is_no_bundle_is_named() {
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(b"just text").expect("written");
     let gzip = gzip.finish().expect("packed");
-    let foreign = archive_of(&[Part {
-        name: "README".to_owned(),
-        bytes: vec![b'x'; 10],
-    }]);
+    let foreign = archive_of(&[Part { name: "README".to_owned(), bytes: vec![b'x'; 10] }]);
     for (bytes, what) in [
         (&b""[..], "is empty"),
         (b"PK\x03\x04", "is a ZIP archive"),
@@ -204,10 +163,7 @@ fn what_is_no_bundle_is_named() {
         let error = read(&file).expect_err(what).to_string();
         assert!(error.contains(what), "{what}: {error}");
     }
-    assert!(matches!(
-        read(&folder.path().join("none")),
-        Err(ReadError::Open { .. })
-    ));
+    assert!(matches!(read(&folder.path().join("none")), Err(ReadError::Open { .. })));
 }
 
 #[test]
@@ -216,27 +172,17 @@ fn a_bundle_is_never_unpacked_beyond_its_limits() {
     header.set_size(1 << 40);
     header.set_path("drives.json").expect("a path");
     header.set_cksum();
-    let manifest = parts(&answers(), &mut Vec::new(), None, false)
-        .expect("parts")
-        .1
-        .remove(0);
+    let manifest = parts(&answers(), &mut Vec::new(), None, false).expect("parts").1.remove(0);
     let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
     let mut first = tar::Header::new_gnu();
     first.set_size(manifest.bytes.len() as u64);
-    tar.append_data(&mut first, MANIFEST, manifest.bytes.as_slice())
-        .expect("added");
+    tar.append_data(&mut first, MANIFEST, manifest.bytes.as_slice()).expect("added");
     let mut gzip = tar.get_mut();
     gzip.write_all(header.as_bytes()).expect("written");
     std::io::copy(&mut std::io::repeat(b' ').take(1 << 20), &mut gzip).expect("written");
     let bytes = tar.into_inner().expect("ended").finish().expect("packed");
     let read = from_gzip(&bytes[..]).expect("a manifest");
-    assert!(
-        read.gaps
-            .iter()
-            .any(|gap| gap.contains("more than 128 MiB")),
-        "{:?}",
-        read.gaps
-    );
+    assert!(read.gaps.iter().any(|gap| gap.contains("more than 128 MiB")), "{:?}", read.gaps);
     assert!(read.drives.is_empty() && read.lost.contains(&"drives"));
 }
 

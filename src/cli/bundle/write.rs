@@ -48,11 +48,9 @@ pub(super) fn archive(folder: &str, parts: &[Part]) -> io::Result<Vec<u8>> {
 pub(super) fn check_absent(path: &Path) -> Result<(), WriteError> {
     match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(WriteError::File {
-            operation: "looking for",
-            path: path.to_owned(),
-            source,
-        }),
+        Err(source) => {
+            Err(WriteError::File { operation: "looking for", path: path.to_owned(), source })
+        }
         Ok(_) => Err(WriteError::Exists(path.to_owned())),
     }
 }
@@ -64,18 +62,10 @@ pub(crate) fn write_file(
     mode: Option<u32>,
     replace: bool,
 ) -> Result<(), WriteError> {
-    let failed = |operation| {
-        move |source| WriteError::File {
-            operation,
-            path: path.to_owned(),
-            source,
-        }
-    };
+    let failed =
+        |operation| move |source| WriteError::File { operation, path: path.to_owned(), source };
     let name = path.file_name().ok_or_else(|| {
-        failed("writing")(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it names no file",
-        ))
+        failed("writing")(io::Error::new(io::ErrorKind::InvalidInput, "it names no file"))
     })?;
     let mut temporary_name = std::ffi::OsString::from(".");
     temporary_name.push(name);
@@ -101,11 +91,7 @@ pub(crate) fn write_file(
 }
 
 fn create(path: &Path, mode: Option<u32>) -> io::Result<File> {
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode.unwrap_or(0o666))
-        .open(path)
+    OpenOptions::new().write(true).create_new(true).mode(mode.unwrap_or(0o666)).open(path)
 }
 
 fn rename(from: &Path, to: &Path, replace: bool) -> io::Result<()> {

@@ -28,19 +28,13 @@ impl Resolved {
         for name in filter.drive.iter().chain(&filter.volume) {
             named.push(by_name(client, name, async |name| client.explain(name).await).await?);
         }
-        Ok(Resolved {
-            filter: filter.clone(),
-            named,
-        })
+        Ok(Resolved { filter: filter.clone(), named })
     }
 
     /// Without names to resolve.
     #[cfg(test)]
     pub(crate) fn of(filter: FindingFilter) -> Resolved {
-        Resolved {
-            filter,
-            named: Vec::new(),
-        }
+        Resolved { filter, named: Vec::new() }
     }
 
     pub(crate) fn keep(&self, findings: Vec<wire::Finding>) -> Vec<wire::Finding> {
@@ -51,13 +45,9 @@ impl Resolved {
         }
         let reasons = &self.filter.reason;
         kept.retain(|finding| {
-            self.filter
-                .severity
-                .is_none_or(|least| finding.severity() >= least.wire())
+            self.filter.severity.is_none_or(|least| finding.severity() >= least.wire())
                 && (reasons.is_empty()
-                    || reasons
-                        .iter()
-                        .any(|wanted| finding.reason.eq_ignore_ascii_case(wanted)))
+                    || reasons.iter().any(|wanted| finding.reason.eq_ignore_ascii_case(wanted)))
         });
         kept
     }
@@ -106,10 +96,7 @@ pub(super) fn about(
         let subject = finding.subject.as_ref();
         explained.volumes.iter().find(|volume| {
             subject.is_some_and(|it| it.kind() == wire::SubjectKind::Volume && it.id == volume.id)
-                && volume
-                    .drive_ids
-                    .iter()
-                    .any(|drive| drives.contains(drive.as_str()))
+                && volume.drive_ids.iter().any(|drive| drives.contains(drive.as_str()))
         })
     };
     // Active findings only: a cleared one follows from nothing.

@@ -1,11 +1,7 @@
 use super::*;
 
 fn subject(kind: wire::SubjectKind, id: &str) -> wire::Subject {
-    wire::Subject {
-        kind: kind.into(),
-        id: id.to_owned(),
-        ..Default::default()
-    }
+    wire::Subject { kind: kind.into(), id: id.to_owned(), ..Default::default() }
 }
 
 fn finding(id: &str, about: wire::Subject, reason: &str) -> wire::Finding {
@@ -43,10 +39,7 @@ fn explained() -> wire::Explanation {
 /// The ids of the findings, with `!` before those that have an obstacle.
 fn ids(found: &[(wire::Finding, Option<String>)]) -> Vec<String> {
     let mark = |obstacle: &Option<String>| if obstacle.is_some() { "!" } else { "" };
-    found
-        .iter()
-        .map(|(finding, obstacle)| format!("{}{}", mark(obstacle), finding.id))
-        .collect()
+    found.iter().map(|(finding, obstacle)| format!("{}{}", mark(obstacle), finding.id)).collect()
 }
 
 #[test]
@@ -54,10 +47,7 @@ fn a_drive_has_its_findings_and_those_of_volumes_that_only_follow_from_it() {
     let all = [
         finding("1", drive("a"), "SmartFailing"),
         finding("2", volume("v"), "DriveFailing"),
-        wire::Finding {
-            follows: "2".to_owned(),
-            ..finding("3", volume("v"), "ReadOnly")
-        },
+        wire::Finding { follows: "2".to_owned(), ..finding("3", volume("v"), "ReadOnly") },
         finding("4", volume("v"), "OutOfSpace"),
         finding("5", volume("other"), "DriveFailing"),
         finding("6", drive("b"), "Overheating"),
@@ -93,25 +83,14 @@ fn all_volumes_of_a_pod_are_meant() {
 
 #[test]
 fn what_a_change_applies_to_is_active_and_not_changed_yet() {
-    let (active, mut acknowledged) = (
-        finding("1", drive("a"), "SmartFailing"),
-        finding("2", drive("a"), "Overheating"),
-    );
+    let (active, mut acknowledged) =
+        (finding("1", drive("a"), "SmartFailing"), finding("2", drive("a"), "Overheating"));
     acknowledged.acknowledged = Some(wire::Acknowledgement::default());
-    let cleared = wire::Finding {
-        cleared: Some(wire::Cleared::default()),
-        ..active.clone()
-    };
+    let cleared = wire::Finding { cleared: Some(wire::Cleared::default()), ..active.clone() };
     let applies = |change: Change<'_>| {
         [&active, &acknowledged, &cleared].map(|finding| change.applies_to(finding))
     };
-    assert_eq!(
-        applies(Change::Acknowledge {
-            note: "n",
-            repaired: false,
-        }),
-        [true, false, false]
-    );
+    assert_eq!(applies(Change::Acknowledge { note: "n", repaired: false }), [true, false, false]);
     assert_eq!(applies(Change::Unacknowledge), [false, true, false]);
 }
 
@@ -128,9 +107,8 @@ fn a_mistyped_reason_is_an_error_with_a_suggestion_and_a_newer_one_is_not() {
 
 #[test]
 fn an_ambiguous_prefix_lists_its_candidates() {
-    let all: Vec<wire::Finding> = (10..25)
-        .map(|number| finding(&format!("ab{number}"), drive("a"), "IoErrors"))
-        .collect();
+    let all: Vec<wire::Finding> =
+        (10..25).map(|number| finding(&format!("ab{number}"), drive("a"), "IoErrors")).collect();
     let text = candidates(&all.iter().collect::<Vec<_>>());
     assert!(text.starts_with("ab10 (IoErrors of a), ab11 "), "{text}");
     assert!(text.ends_with("ab19 (IoErrors of a) and 5 more"), "{text}");

@@ -151,10 +151,7 @@ fn rate(before: &wire::DriveIo, now: &wire::DriveIo, elapsed: Duration) -> Optio
     let took = now
         .read_milliseconds
         .checked_sub(before.read_milliseconds)?
-        .checked_add(
-            now.write_milliseconds
-                .checked_sub(before.write_milliseconds)?,
-        )?;
+        .checked_add(now.write_milliseconds.checked_sub(before.write_milliseconds)?)?;
     Some(IoRate {
         read: per_second(now.read_bytes.checked_sub(before.read_bytes)?),
         written: per_second(now.written_bytes.checked_sub(before.written_bytes)?),
@@ -169,18 +166,11 @@ mod tests {
     use super::*;
 
     fn event(change: Change, item: Option<Item>) -> wire::WatchEvent {
-        wire::WatchEvent {
-            change: change.into(),
-            item,
-            ..Default::default()
-        }
+        wire::WatchEvent { change: change.into(), item, ..Default::default() }
     }
 
     fn drive(id: &str) -> Option<Item> {
-        Some(Item::Drive(wire::Drive {
-            id: id.into(),
-            ..Default::default()
-        }))
+        Some(Item::Drive(wire::Drive { id: id.into(), ..Default::default() }))
     }
 
     fn ids(state: &NodeState) -> Vec<String> {
@@ -228,13 +218,8 @@ mod tests {
         rates.apply(io(100, 0), second(1));
         assert!(rates.rates().is_empty(), "the first reading");
         rates.apply(io(200, 0), second(3));
-        let expected = IoRate {
-            read: 204_800,
-            written: 0,
-            requests: 50,
-            latency_ms: Some(3.0),
-            waits: false,
-        };
+        let expected =
+            IoRate { read: 204_800, written: 0, requests: 50, latency_ms: Some(3.0), waits: false };
         assert_eq!(rates.rates()["a"], expected);
         rates.apply(io(50, 0), second(5));
         assert!(rates.rates().is_empty(), "the counters of another device");
@@ -251,10 +236,7 @@ mod tests {
         rates.apply(io(100, 0), second(1));
         rates.apply(io(100, 1), second(3));
         let idle = &rates.rates()["a"];
-        assert_eq!(
-            (idle.latency_ms, idle.waits, idle.requests),
-            (None, false, 0)
-        );
+        assert_eq!((idle.latency_ms, idle.waits, idle.requests), (None, false, 0));
         rates.apply(io(100, 1), second(5));
         assert!(rates.rates()["a"].waits);
     }

@@ -35,19 +35,14 @@ fn every_command_describes_its_arguments_and_has_two_examples() {
         }
     }
     for (words, ..) in COMMANDS {
-        assert!(
-            known.iter().any(|known| known == words),
-            "`{words}` is gone"
-        );
+        assert!(known.iter().any(|known| known == words), "`{words}` is gone");
     }
 }
 
 /// The words of a command line as a shell has them, without pipes and redirections.
 fn words_of(example: &str) -> Vec<String> {
-    let command = example
-        .split(" | ")
-        .find(|part| part.starts_with("diskvitals"))
-        .unwrap_or(example);
+    let command =
+        example.split(" | ").find(|part| part.starts_with("diskvitals")).unwrap_or(example);
     let command = command.split(" > ").next().unwrap_or(command);
     let mut words: Vec<String> = Vec::new();
     for (at, part) in command.split('"').enumerate() {
@@ -79,9 +74,7 @@ fn every_example_is_accepted() {
 fn the_long_help_of_each_command_ends_with_examples_and_exit_statuses() {
     for (words, _) in commands() {
         let line = format!("diskvitals {words} --help");
-        let help = command()
-            .try_get_matches_from(line.split_whitespace())
-            .expect_err("help");
+        let help = command().try_get_matches_from(line.split_whitespace()).expect_err("help");
         assert_eq!(help.kind(), ErrorKind::DisplayHelp);
         let text = help.to_string();
         assert!(text.contains("\nExamples:\n  "), "{text}");
@@ -94,11 +87,7 @@ fn the_man_pages_have_all_sections() {
     let dir = tempfile::tempdir().expect("a directory");
     write_pages(dir.path()).expect("the pages");
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("a page");
-    for name in [
-        "diskvitals.1",
-        "diskvitals-ack.1",
-        "diskvitals-analyze-smart.1",
-    ] {
+    for name in ["diskvitals.1", "diskvitals-ack.1", "diskvitals-analyze-smart.1"] {
         let page = read(name);
         for section in [
             "NAME",
@@ -112,19 +101,11 @@ fn the_man_pages_have_all_sections() {
         ] {
             let title = format!(".SH {section}\n");
             let quoted = format!(".SH \"{section}\"\n");
-            assert!(
-                page.contains(&title) || page.contains(&quoted),
-                "{name}: {section}"
-            );
+            assert!(page.contains(&title) || page.contains(&quoted), "{name}: {section}");
         }
     }
     let configuration = read("diskvitals.toml.5");
-    for text in [
-        ".SH [smart]",
-        "stalled_after",
-        "SEE ALSO",
-        "[[smart.override]]",
-    ] {
+    for text in [".SH [smart]", "stalled_after", "SEE ALSO", "[[smart.override]]"] {
         assert!(configuration.contains(text), "{text}");
     }
     assert!(!dir.path().join("diskvitals-complete.1").exists());
@@ -153,9 +134,7 @@ fn exit_table() -> String {
         exits.push((exit, vec![name.to_owned()]));
     }
     for (exit, names) in exits {
-        let codes = exit
-            .iter()
-            .map(|(code, meaning)| format!("{code} {meaning}"));
+        let codes = exit.iter().map(|(code, meaning)| format!("{code} {meaning}"));
         text.push_str(&format!(
             "| {} | {} |\n",
             names.join(", "),

@@ -123,18 +123,13 @@ pub(crate) fn in_full(cause: &wire::Cause, findings: &[wire::Finding], screen: &
     text.push_str(&format!("{}\n", screen.paint(Tone::Faint, command)));
     let of = |list: &[wire::CauseFinding]| -> Vec<wire::Finding> {
         let ids = list.iter().map(|it| &it.finding_id);
-        ids.filter_map(|id| findings.iter().find(|it| it.id == *id))
-            .cloned()
-            .collect()
+        ids.filter_map(|id| findings.iter().find(|it| it.id == *id)).cloned().collect()
     };
     text.push_str(&findings::in_full(&of(&cause.findings), screen));
     let consequences = of(&cause.consequences);
     if !consequences.is_empty() {
         let title = render_heading("what follows from it", screen);
-        text.push_str(&format!(
-            "\n{title}{}",
-            findings::table(&consequences, screen)
-        ));
+        text.push_str(&format!("\n{title}{}", findings::table(&consequences, screen)));
     }
     text
 }
@@ -218,10 +213,7 @@ fn heading(cause: &wire::Cause, screen: &Screen) -> (String, Vec<String>) {
         (slot, Tone::Plain),
         (short(&cause.model), Tone::Plain),
         (short(&cause.serial), Tone::Plain),
-        (
-            shortened(&cause.detail, limit.saturating_sub(INDENT.len())),
-            Tone::Plain,
-        ),
+        (shortened(&cause.detail, limit.saturating_sub(INDENT.len())), Tone::Plain),
         (word.to_owned(), tone),
     ];
     let reasons = reasons(cause);
@@ -380,10 +372,7 @@ pub(super) fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
 }
 
 fn whole_hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
-    let unlimited = Screen {
-        width: None,
-        ..screen.clone()
-    };
+    let unlimited = Screen { width: None, ..screen.clone() };
     hits(cause, &unlimited).map(|hits| wrapped(hits.trim(), "  ", screen))
 }
 
@@ -479,10 +468,7 @@ mod tests {
                 }
             }
         }
-        let noted = wire::Cause {
-            counted: false,
-            ..cause(wire::Severity::Suspect, Kind::Drive)
-        };
+        let noted = wire::Cause { counted: false, ..cause(wire::Severity::Suspect, Kind::Drive) };
         let text = block(&noted, &[], &screen(Some(80)));
         assert_eq!(text.lines().count(), 2, "{text}");
     }

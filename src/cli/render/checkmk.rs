@@ -21,12 +21,7 @@ pub(crate) fn output(view: &StatusView) -> String {
         ("findings", view.findings.len()),
     ];
     let counts = counts.map(|(name, count)| format!("{name}={count}"));
-    let mut text = line(
-        verdict(view).exit_code(),
-        "diskvitals node",
-        &counts,
-        &summary(view),
-    );
+    let mut text = line(verdict(view).exit_code(), "diskvitals node", &counts, &summary(view));
     for drive in view.drives {
         // The kernel's name may be another drive's after a reboot.
         text.push_str(&line(
@@ -94,11 +89,7 @@ fn drive_text(drive: &wire::Drive) -> String {
         wire::Presence::Missing => ", missing",
         _ => "",
     };
-    let maintenance = if drive.maintenance {
-        ", under maintenance"
-    } else {
-        ""
-    };
+    let maintenance = if drive.maintenance { ", under maintenance" } else { "" };
     let what = format!(
         "{} {} {}{missing}{maintenance}",
         or_dash(&drive.name),
@@ -112,9 +103,7 @@ fn drive_text(drive: &wire::Drive) -> String {
 
 fn volume_text(volume: &wire::Volume) -> String {
     let percent = volume.usage.as_ref().and_then(used_percent);
-    let used = percent.map_or("use unknown".to_owned(), |percent| {
-        format!("{percent} % used")
-    });
+    let used = percent.map_or("use unknown".to_owned(), |percent| format!("{percent} % used"));
     let what = format!("{}, {used}", super::volumes::place(volume));
     with_reasons(&what, &volume.findings, &volume.health_unknown_why)
 }

@@ -76,11 +76,7 @@ pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
         ),
         screen,
     );
-    text.push_str(&format!(
-        "{}  {}\n",
-        screen.paint(tone, word),
-        mode(check.mode())
-    ));
+    text.push_str(&format!("{}  {}\n", screen.paint(tone, word), mode(check.mode())));
     if !reason(check).is_empty() {
         text.push_str(&wrapped(&reason(check), "", screen));
     }
@@ -171,11 +167,7 @@ fn counts(run: &wire::CheckRun) -> String {
         (_, true) => String::new(),
         (0, false) => format!(" ({})", weights.join(", ")),
         // Only the first ones are stored.
-        (_, false) => format!(
-            " (of the first {}: {})",
-            run.findings.len(),
-            weights.join(", ")
-        ),
+        (_, false) => format!(" (of the first {}: {})", run.findings.len(), weights.join(", ")),
     };
     format!("{}: {}{weights}", run.command, counted(all, "problem"))
 }
@@ -195,12 +187,7 @@ pub(crate) fn progress(
     let known = |duration: Option<prost_types::Duration>| {
         duration.and_then(|duration| Duration::try_from(duration).ok())
     };
-    let detail = run_progress(
-        elapsed,
-        run.percent,
-        known(run.remaining),
-        known(run.last_duration),
-    );
+    let detail = run_progress(elapsed, run.percent, known(run.remaining), known(run.last_duration));
     (format!("{}: {what}", escape_control(&check.target)), detail)
 }
 
@@ -248,10 +235,7 @@ fn findings(run: &wire::CheckRun, screen: &Screen) -> String {
             | wire::check_finding::Weight::DamagedCopy => Tone::Warning,
             _ => Tone::Faint,
         };
-        text.push_str(&format!(
-            "  {}\n",
-            screen.paint(tone, escape_control(&finding.text))
-        ));
+        text.push_str(&format!("  {}\n", screen.paint(tone, escape_control(&finding.text))));
     }
     let more = run.findings.len().saturating_sub(MAX_LISTED_FINDINGS) as u64 + run.more_findings;
     if more > 0 {
@@ -301,11 +285,7 @@ fn row(number: usize, run: &wire::CheckRun) -> Cells {
 
 fn seconds(duration: &prost_types::Duration) -> String {
     let millis = duration.seconds.saturating_mul(1000) + i64::from(duration.nanos / 1_000_000);
-    if millis < 10_000 {
-        format!("{millis} ms")
-    } else {
-        format!("{} s", millis / 1000)
-    }
+    if millis < 10_000 { format!("{millis} ms") } else { format!("{} s", millis / 1000) }
 }
 
 /// `MODE_READ_ONLY` → `read only`.
@@ -326,10 +306,7 @@ pub(crate) fn verdict(check: &wire::Check) -> (String, Tone) {
         Verdict::Corrupted => Tone::Critical,
         Verdict::Unspecified => Tone::Faint,
     };
-    (
-        enum_label(check.verdict().as_str_name(), "VERDICT_").to_ascii_uppercase(),
-        tone,
-    )
+    (enum_label(check.verdict().as_str_name(), "VERDICT_").to_ascii_uppercase(), tone)
 }
 
 #[cfg(test)]

@@ -52,11 +52,7 @@ fn row(drive: &wire::Drive) -> Cells {
     let reasons = drive.findings.iter().map(|finding| finding.reason.as_str());
     let maintenance = drive.maintenance.then_some("(maintenance)");
     let basis = Some(drive.health_basis.as_str()).filter(|it| !it.is_empty());
-    let marks: Vec<&str> = basis
-        .into_iter()
-        .chain(reasons)
-        .chain(maintenance)
-        .collect();
+    let marks: Vec<&str> = basis.into_iter().chain(reasons).chain(maintenance).collect();
     vec![
         (or_dash(&drive.name).to_owned(), Tone::Strong),
         (health_text, tone),
@@ -89,10 +85,7 @@ pub(crate) fn kind(drive: &wire::Drive) -> String {
 
 fn device(device: &wire::DriveDevice) -> String {
     let size = bytes(device.size_bytes);
-    let text = format!(
-        "{} ({}) {size} {} {}",
-        device.name, device.dev, device.state, device.hctl
-    );
+    let text = format!("{} ({}) {size} {} {}", device.name, device.dev, device.state, device.hctl);
     text.trim_end().to_owned()
 }
 
@@ -128,10 +121,7 @@ pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
                     .to_owned()
             },
         ),
-        (
-            "model",
-            escape_control(format!("{} {}", drive.vendor, drive.model).trim()),
-        ),
+        ("model", escape_control(format!("{} {}", drive.vendor, drive.model).trim())),
         ("serial", escape_control(&drive.serial)),
         ("firmware", escape_control(&drive.firmware)),
         ("wwn", escape_control(&drive.wwn)),
@@ -181,11 +171,9 @@ pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
             ),
         );
     }
-    for (label, values) in [
-        ("devices", &devices),
-        ("links", &drive.links),
-        ("volumes", &drive.volume_ids),
-    ] {
+    for (label, values) in
+        [("devices", &devices), ("links", &drive.links), ("volumes", &drive.volume_ids)]
+    {
         lines.extend(labelled(label, values.iter().map(|it| escape_control(it))));
     }
     lines.extend(errors::lines(&drive.errors, screen));

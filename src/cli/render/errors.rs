@@ -30,11 +30,7 @@ fn line(tally: &wire::ErrorTally, screen: &Screen) -> String {
         .collect();
     if !sectors.is_empty() {
         let more = (tally.sectors.len() - sectors.len()) as u64 + tally.more_sectors;
-        let more = if more > 0 {
-            format!(" and {more} more")
-        } else {
-            String::new()
-        };
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         text.push_str(&format!("; sectors {}{more}", sectors.join(", ")));
     }
     let last = tally.last.as_ref().and_then(|record| record.time.as_ref());
@@ -49,11 +45,7 @@ mod tests {
 
     #[test]
     fn each_class_is_a_line_with_its_counts_and_places() {
-        let place = |sector| wire::FailedSector {
-            device: "sda".into(),
-            sector,
-            times: 1,
-        };
+        let place = |sector| wire::FailedSector { device: "sda".into(), sector, times: 1 };
         let record = wire::LogRecord {
             time: before(7200),
             text: "critical medium error, dev sda, sector 5".into(),
@@ -86,10 +78,7 @@ mod tests {
             lines[0].1
         );
         assert_eq!(
-            (
-                lines[1].0,
-                lines[1].1.starts_with("reset: 1 incident in 1 record;")
-            ),
+            (lines[1].0, lines[1].1.starts_with("reset: 1 incident in 1 record;")),
             ("", true)
         );
     }

@@ -34,34 +34,20 @@ pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
         text.push_str(&actions);
         text.push('\n');
     }
-    let ids: BTreeSet<&str> = explanation
-        .chain
-        .iter()
-        .map(|node| node.id.as_str())
-        .collect();
+    let ids: BTreeSet<&str> = explanation.chain.iter().map(|node| node.id.as_str()).collect();
     let mut above: BTreeMap<&str, Vec<&wire::ChainNode>> = BTreeMap::new();
     for node in &explanation.chain {
         for below in &node.stands_on {
             above.entry(below.as_str()).or_default().push(node);
         }
     }
-    let roots = explanation.chain.iter().filter(|node| {
-        !node
-            .stands_on
-            .iter()
-            .any(|below| ids.contains(below.as_str()))
-    });
+    let roots = explanation
+        .chain
+        .iter()
+        .filter(|node| !node.stands_on.iter().any(|below| ids.contains(below.as_str())));
     let mut printed = BTreeSet::new();
     for root in roots {
-        branch(
-            root,
-            0,
-            &above,
-            &mut printed,
-            explanation.subject.as_ref(),
-            screen,
-            &mut text,
-        );
+        branch(root, 0, &above, &mut printed, explanation.subject.as_ref(), screen, &mut text);
     }
     if explanation.findings.is_empty() {
         let (line, tone) = match unknown_count(&explanation.drives, &explanation.volumes) {
@@ -77,11 +63,8 @@ pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
             ));
         }
     } else {
-        let mut all: Vec<wire::Finding> = explanation
-            .findings
-            .iter()
-            .map(without_checkers_output)
-            .collect();
+        let mut all: Vec<wire::Finding> =
+            explanation.findings.iter().map(without_checkers_output).collect();
         // An older daemon lists the worst first.
         findings::sort_lowest_first(&mut all);
         text.push_str(&findings::in_full(&all, screen));
@@ -98,10 +81,8 @@ fn actions(explanation: &wire::Explanation, screen: &Screen) -> String {
     });
     let mut lines: Vec<(String, Tone)> = advice.collect();
     for finding in &explanation.findings {
-        let is_of_drive = finding
-            .subject
-            .as_ref()
-            .is_some_and(|it| it.kind() == wire::SubjectKind::Drive);
+        let is_of_drive =
+            finding.subject.as_ref().is_some_and(|it| it.kind() == wire::SubjectKind::Drive);
         let has_advice = !explanation.advice.is_empty();
         let follows = !finding.follows.is_empty()
             || finding.reason == Reason::DriveFailing.name() && has_advice;
@@ -161,11 +142,8 @@ fn branch<'a>(
     text: &mut String,
 ) {
     let first = printed.insert(&node.id);
-    let is_subject = subject.is_some_and(|subject| {
-        node.id
-            .split_once(':')
-            .is_some_and(|(_, id)| id == subject.id)
-    });
+    let is_subject = subject
+        .is_some_and(|subject| node.id.split_once(':').is_some_and(|(_, id)| id == subject.id));
     let name_tone = match is_subject {
         true => Tone::Strong,
         false => Tone::Plain,

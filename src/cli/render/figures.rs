@@ -31,13 +31,7 @@ pub(super) struct Figure {
 
 /// A counter and the like has no limits.
 fn figure(metric: &'static str, value: Option<i128>, unit: Unit) -> Figure {
-    Figure {
-        metric,
-        value,
-        unit,
-        min: None,
-        max: None,
-    }
+    Figure { metric, value, unit, min: None, max: None }
 }
 
 /// Empty for a drive that is never queried.
@@ -82,11 +76,7 @@ pub(super) fn of_volume(volume: &wire::Volume) -> Vec<Figure> {
     vec![Figure {
         min: Some(0),
         max: Some(whole),
-        ..figure(
-            "used",
-            is_current.then_some(i128::from(usage.used_bytes)),
-            Unit::Bytes,
-        )
+        ..figure("used", is_current.then_some(i128::from(usage.used_bytes)), Unit::Bytes)
     }]
 }
 

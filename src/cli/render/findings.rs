@@ -25,10 +25,7 @@ pub(crate) fn table(findings: &[wire::Finding], screen: &Screen) -> String {
         return format!("{}\n", screen.paint(Tone::Good, "no findings"));
     }
     let rows = || findings.iter().map(|finding| row(finding, screen));
-    let unlimited = Screen {
-        width: None,
-        ..screen.clone()
-    };
+    let unlimited = Screen { width: None, ..screen.clone() };
     let whole = table_rows(&COLUMNS, rows(), &unlimited);
     let limit = screen.width.map_or(usize::MAX, usize::from);
     let fits = |row: &String| escaped_width(row) <= limit;
@@ -154,11 +151,7 @@ pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
         ),
     ];
     let mut text = wrapped_parts(&title, "", INDENT, screen);
-    text.push_str(&wrapped(
-        &screen.local_times(&finding.message),
-        INDENT,
-        screen,
-    ));
+    text.push_str(&wrapped(&screen.local_times(&finding.message), INDENT, screen));
     if let Some(cleared) = &finding.cleared {
         text.push_str(&about_it(finding, screen));
         text.push_str(&evidence(finding, screen));
@@ -193,22 +186,13 @@ pub(crate) fn action(finding: &wire::Finding) -> &str {
 
 /// `by root, 3 min ago: the replacement is ordered`.
 pub(crate) fn acknowledged(ack: &wire::Acknowledgement, screen: &Screen) -> String {
-    format!(
-        "by {}, {}: {}",
-        ack.by,
-        screen.ago(ack.time.as_ref()),
-        ack.note
-    )
+    format!("by {}, {}: {}", ack.by, screen.ago(ack.time.as_ref()), ack.note)
 }
 
 /// Its id and times.
 fn about_it(finding: &wire::Finding, screen: &Screen) -> String {
     let count = if finding.count > 1 {
-        format!(
-            ", seen {} times, last {}",
-            finding.count,
-            screen.ago(finding.last_seen.as_ref())
-        )
+        format!(", seen {} times, last {}", finding.count, screen.ago(finding.last_seen.as_ref()))
     } else {
         String::new()
     };
@@ -230,11 +214,7 @@ fn about_it(finding: &wire::Finding, screen: &Screen) -> String {
 fn evidence(finding: &wire::Finding, screen: &Screen) -> String {
     let mut text = String::new();
     for evidence in &finding.evidence {
-        let source = format!(
-            "{}, {}",
-            evidence.source,
-            screen.date_time(evidence.time.as_ref())
-        );
+        let source = format!("{}, {}", evidence.source, screen.date_time(evidence.time.as_ref()));
         text.push_str(&labelled_text("evidence", &source, screen));
         for line in evidence.text.lines() {
             let line = [Part::new("", escape_control(line), Tone::Plain)];

@@ -7,11 +7,8 @@ use crate::cli::screen::{Screen, Tone, escape_control};
 use crate::cli::table::{Column, column, plain, table};
 use crate::model::check::{CheckVerdict, RunResult, Weight};
 
-const FINDINGS: [Column; 3] = [
-    column("WEIGHT", 0, 1),
-    column("KIND", 12, 2),
-    column("TEXT", 30, 0),
-];
+const FINDINGS: [Column; 3] =
+    [column("WEIGHT", 0, 1), column("KIND", 12, 2), column("TEXT", 30, 0)];
 /// Maximum number of a run's findings that are shown; JSON has more.
 const MAX_FINDINGS: usize = 20;
 
@@ -53,10 +50,7 @@ fn run_text(run: &FsckRun, screen: &Screen) -> String {
         (None, Some(signal)) => format!(", signal {signal}"),
         (None, None) => String::new(),
     };
-    let mut text = heading(
-        &format!("{}: {ballot}{end}", escape_control(&run.file)),
-        screen,
-    );
+    let mut text = heading(&format!("{}: {ballot}{end}", escape_control(&run.file)), screen);
     if !run.failure.is_empty() {
         text.push_str(&wrapped(&run.failure, "", screen));
     }
@@ -71,11 +65,7 @@ fn run_text(run: &FsckRun, screen: &Screen) -> String {
             Weight::DamagedCopy => ("damaged copy", Tone::Warning),
             Weight::Damage => ("damage", Tone::Critical),
         };
-        vec![
-            (weight.to_owned(), tone),
-            plain(&finding.kind),
-            plain(&finding.text),
-        ]
+        vec![(weight.to_owned(), tone), plain(&finding.kind), plain(&finding.text)]
     };
     let rows = run.findings.iter().take(MAX_FINDINGS).map(row);
     text.push_str(&table(&FINDINGS, rows, screen));

@@ -15,12 +15,8 @@ const DEVICES: [Column; 6] = [
     column("SECTORS", 0, 2),
     column("NOT PRINTED", 0, 1),
 ];
-const EVENTS: [Column; 4] = [
-    column("LINE", 0, 1),
-    column("CLASS", 0, 0),
-    column("DEVICE", 0, 0),
-    column("TEXT", 30, 0),
-];
+const EVENTS: [Column; 4] =
+    [column("LINE", 0, 1), column("CLASS", 0, 0), column("DEVICE", 0, 0), column("TEXT", 30, 0)];
 /// Maximum number of events that are shown; JSON has more.
 const MAX_EVENTS: usize = 20;
 
@@ -114,11 +110,7 @@ fn not_understood(log: &KernelLogAnalysis) -> String {
 
 pub(crate) fn unreadable(answer: &Unreadable) -> String {
     let unknown = answer.health.map_or("", |_| "UNKNOWN: ");
-    format!(
-        "{}: {unknown}{}\n",
-        escape_control(&answer.file),
-        escape_control(&answer.error)
-    )
+    format!("{}: {unknown}{}\n", escape_control(&answer.file), escape_control(&answer.error))
 }
 
 fn fault(fault: DriveFault) -> (String, Tone) {

@@ -83,10 +83,7 @@ struct Block {
 
 impl Block {
     fn of(lines: Vec<String>) -> Block {
-        Block {
-            separate: false,
-            lines,
-        }
+        Block { separate: false, lines }
     }
 }
 
@@ -192,9 +189,7 @@ fn banner(outage: Option<&Outage>, screen: &Screen) -> Vec<String> {
     );
     let lines = split(&wrapped(&text, "", screen));
     let shown = lines.iter().take(4);
-    shown
-        .map(|line| screen.paint(Tone::Critical, line))
-        .collect()
+    shown.map(|line| screen.paint(Tone::Critical, line)).collect()
 }
 
 fn footer(screen: &Screen) -> String {
@@ -220,12 +215,7 @@ impl Section {
         Section {
             title: None,
             blocks,
-            more: |_, rest| {
-                format!(
-                    "and {}: diskvitals status",
-                    counted(rest as u64, "more line")
-                )
-            },
+            more: |_, rest| format!("and {}: diskvitals status", counted(rest as u64, "more line")),
         }
     }
 
@@ -307,15 +297,9 @@ fn cause_section(view: &LiveView, selected: Option<&str>, screen: &Screen) -> Se
         // A daemon that does not know causes yet.
         return Section {
             more: |_, rest| {
-                format!(
-                    "and {}: diskvitals findings",
-                    counted(rest as u64, "more finding")
-                )
+                format!("and {}: diskvitals findings", counted(rest as u64, "more finding"))
             },
-            ..Section::of_text(&format!(
-                "\n{}",
-                findings::table(view.status.findings, screen)
-            ))
+            ..Section::of_text(&format!("\n{}", findings::table(view.status.findings, screen)))
         };
     }
     let mark = |cause: &wire::Cause, at: usize| match selected {
@@ -335,31 +319,20 @@ fn cause_section(view: &LiveView, selected: Option<&str>, screen: &Screen) -> Se
         let lines = text.lines().enumerate();
         Block {
             separate: std::mem::replace(&mut separate, causes::is_urgent(cause)),
-            lines: lines
-                .map(|(at, line)| format!("{}{line}", mark(cause, at)))
-                .collect(),
+            lines: lines.map(|(at, line)| format!("{}{line}", mark(cause, at))).collect(),
         }
     });
     Section {
         title: None,
         blocks: blocks.collect(),
-        more: |_, rest| {
-            format!(
-                "and {}: diskvitals findings",
-                counted(rest as u64, "more cause")
-            )
-        },
+        more: |_, rest| format!("and {}: diskvitals findings", counted(rest as u64, "more cause")),
     }
 }
 
 fn drive_section(view: &LiveView, screen: &Screen) -> Section {
     let mut sorted: Vec<&wire::Drive> = view.status.drives.iter().collect();
     sorted.sort_by_cached_key(|it| {
-        (
-            drives::rank(it.health),
-            label::sort_key(&it.name),
-            it.id.clone(),
-        )
+        (drives::rank(it.health), label::sort_key(&it.name), it.id.clone())
     });
     let rows = sorted.iter().map(|it| row(it, view.io.get(&it.id)));
     let mut rows = table_rows(&DRIVES, rows, screen).into_iter();
@@ -369,10 +342,7 @@ fn drive_section(view: &LiveView, screen: &Screen) -> Section {
         blocks: rows.map(|row| Block::of(split(&row))).collect(),
         more: |shown, rest| match shown {
             0 => format!("{}: diskvitals drives", counted(rest as u64, "drive")),
-            _ => format!(
-                "and {}: diskvitals drives",
-                counted(rest as u64, "more drive")
-            ),
+            _ => format!("and {}: diskvitals drives", counted(rest as u64, "more drive")),
         },
     }
 }
@@ -421,11 +391,7 @@ fn running(view: &LiveView, screen: &Screen) -> Section {
         let (what, progress) = checks::progress(check, elapsed, check.cancelled);
         format!("check {what}  {progress}")
     });
-    let tests = view
-        .status
-        .drives
-        .iter()
-        .filter_map(|drive| self_test(drive, screen));
+    let tests = view.status.drives.iter().filter_map(|drive| self_test(drive, screen));
     let lines: Vec<String> = checks.chain(tests).collect();
     Section {
         title: Some(heading("running", screen).trim_end().to_owned()),

@@ -29,10 +29,7 @@ pub(crate) fn output(view: &StatusView) -> String {
         all.filter(|cause| cause.counted)
     };
     let named: Vec<String> = counted().take(MAX_NAMED).map(name).collect();
-    let mut text = format!(
-        "DISKVITALS {word} - {}",
-        safe_text(&summary(view), MAX_TEXT)
-    );
+    let mut text = format!("DISKVITALS {word} - {}", safe_text(&summary(view), MAX_TEXT));
     if !named.is_empty() {
         text.push_str(&format!(": {}", named.join("; ")));
     }
@@ -56,10 +53,7 @@ pub(crate) fn output(view: &StatusView) -> String {
     if let Some(more @ 1..) = counted().count().checked_sub(MAX_LINES) {
         text.push_str(&format!("and {more} more: diskvitals status\n"));
     }
-    for (why, names) in unknown_by_reason(view.drives, view.volumes)
-        .iter()
-        .take(MAX_NAMED)
-    {
+    for (why, names) in unknown_by_reason(view.drives, view.volumes).iter().take(MAX_NAMED) {
         let shown = names.iter().take(MAX_NAMED);
         let shown: Vec<&str> = shown.map(String::as_str).collect();
         let more = match names.len().saturating_sub(MAX_NAMED) {
@@ -116,10 +110,5 @@ fn entry(name: &str, figure: &Figure) -> String {
         Some(value) => format!("{value}{unit}"),
         None => "U".to_owned(),
     };
-    format!(
-        " '{label}_{}'={value};;;{};{}",
-        figure.metric,
-        number(figure.min),
-        number(figure.max)
-    )
+    format!(" '{label}_{}'={value};;;{};{}", figure.metric, number(figure.min), number(figure.max))
 }

@@ -15,10 +15,7 @@ const COLUMNS: [Column; 4] = [
 /// One line each; `one` has the rest.
 pub(crate) fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
     let row = |reason: &wire::ReasonText| {
-        let levels: Vec<&str> = reason
-            .levels()
-            .map(|level| severity_word(level).0)
-            .collect();
+        let levels: Vec<&str> = reason.levels().map(|level| severity_word(level).0).collect();
         vec![
             (reason.name.clone(), Tone::Strong),
             plain(&reason.about),
@@ -73,10 +70,8 @@ mod tests {
     #[test]
     fn a_reason_is_printed_with_all_its_sections_in_order() {
         let table = reasons::all().reasons;
-        let pending = table
-            .iter()
-            .find(|reason| reason.name == "PendingSectors")
-            .expect("is there");
+        let pending =
+            table.iter().find(|reason| reason.name == "PendingSectors").expect("is there");
         insta::assert_snapshot!(one(pending, &screen(Some(80))), @"
         PendingSectors (drive; SUSPECT, BAD)
             Some sectors cannot be read. Their contents are lost on this drive unless a
@@ -113,9 +108,6 @@ mod tests {
             action: "Act.".into(),
             ..wire::ReasonText::default()
         };
-        assert_eq!(
-            one(&reason, &screen(None)),
-            "A (drive)\n    It is so.\n    To do: Act.\n"
-        );
+        assert_eq!(one(&reason, &screen(None)), "A (drive)\n    It is so.\n    To do: Act.\n");
     }
 }

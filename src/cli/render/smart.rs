@@ -40,8 +40,7 @@ pub(crate) fn temperature(drive: &wire::Drive) -> String {
 /// The used share of the designed life.
 pub(crate) fn wear(drive: &wire::Drive) -> String {
     let wear = drive.smart.as_ref().and_then(|smart| smart.wear_percent);
-    wear.map(|percent| format!("{percent} %"))
-        .unwrap_or_default()
+    wear.map(|percent| format!("{percent} %")).unwrap_or_default()
 }
 
 pub(crate) fn power_on_hours(drive: &wire::Drive) -> String {
@@ -55,17 +54,11 @@ pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
         return String::new();
     };
     let power = smart.power_on_hours.map(hours).unwrap_or_default();
-    let cycles = smart
-        .power_cycles
-        .map(|cycles| format!("{cycles} power cycles"))
-        .unwrap_or_default();
+    let cycles =
+        smart.power_cycles.map(|cycles| format!("{cycles} power cycles")).unwrap_or_default();
     let value = |metric: &str| smart.values.iter().find(|value| value.metric == metric);
     let percent = |metric: &str, latest: Option<u32>, what: &str| match (value(metric), latest) {
-        (Some(value), _) => format!(
-            "{} % {what}{}",
-            value.value,
-            change_text(value, " %", screen)
-        ),
+        (Some(value), _) => format!("{} % {what}{}", value.value, change_text(value, " %", screen)),
         (None, Some(latest)) => format!("{latest} % {what}"),
         (None, None) => String::new(),
     };
@@ -86,36 +79,17 @@ pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
                 .join(", "),
         ),
         ("wear", percent("wear_percent", smart.wear_percent, "used")),
-        (
-            "spare",
-            percent("spare_percent", smart.spare_percent, "left"),
-        ),
+        ("spare", percent("spare_percent", smart.spare_percent, "left")),
     ]
     .map(|(label, text)| (label.to_owned(), text))
     .into();
-    let own_line = [
-        "temperature",
-        "power_on_hours",
-        "wear_percent",
-        "spare_percent",
-    ];
-    let counts = || {
-        smart
-            .values
-            .iter()
-            .filter(|value| !own_line.contains(&value.metric.as_str()))
-    };
+    let own_line = ["temperature", "power_on_hours", "wear_percent", "spare_percent"];
+    let counts = || smart.values.iter().filter(|value| !own_line.contains(&value.metric.as_str()));
     let quiet = |value: &&wire::SmartValue| value.value == 0 && value.changed.is_none();
     lines.extend(counts().filter(|value| !quiet(value)).map(|value| {
-        (
-            label(&value.metric),
-            format!("{}{}", value.value, change_text(value, "", screen)),
-        )
+        (label(&value.metric), format!("{}{}", value.value, change_text(value, "", screen)))
     }));
-    let zero: Vec<String> = counts()
-        .filter(quiet)
-        .map(|value| label(&value.metric))
-        .collect();
+    let zero: Vec<String> = counts().filter(quiet).map(|value| label(&value.metric)).collect();
     lines.push(("at zero".to_owned(), zero.join(", ")));
     let owned = |(label, text): (&str, String)| (label.to_owned(), text);
     lines.extend(labelled("self-tests", self_tests(smart)).map(owned));
@@ -131,11 +105,7 @@ pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
     lines.extend(labelled("smartctl", messages).map(owned));
     let notes = smart.notes.iter().map(|text| escape_control(text));
     lines.extend(labelled("left out", notes).map(owned));
-    format!(
-        "\n{}{}",
-        heading("SMART", screen),
-        label_value_lines(&lines)
-    )
+    format!("\n{}{}", heading("SMART", screen), label_value_lines(&lines))
 }
 
 /// The result of the last poll, and the age of the values below it.
@@ -154,19 +124,11 @@ fn state(smart: &wire::Smart, screen: &Screen) -> String {
         State::Answered => format!("answered {}", screen.ago(smart.answered.as_ref())),
         State::Waiting | State::Unspecified => "not polled yet".to_owned(),
         State::Asleep if smart.detail.is_empty() => format!("asleep, not woken{}", age()),
-        State::Asleep => format!(
-            "asleep ({}), not woken{}",
-            screen.message(&smart.detail),
-            age()
-        ),
+        State::Asleep => format!("asleep ({}), not woken{}", screen.message(&smart.detail), age()),
         State::NotApplicable => format!("not applicable{detail}"),
         State::Failed => screen.paint(
             Tone::Warning,
-            format!(
-                "polled without success {}{detail}{}",
-                screen.ago(smart.asked.as_ref()),
-                age()
-            ),
+            format!("polled without success {}{detail}{}", screen.ago(smart.asked.as_ref()), age()),
         ),
         State::Stuck => screen.paint(Tone::Warning, format!("stuck{detail}{}", age())),
     }
@@ -184,19 +146,16 @@ fn change_text(value: &wire::SmartValue, unit: &str, screen: &Screen) -> String 
         .map(|time| format!(", last changed {}", screen.ago(Some(time))))
         .unwrap_or_default();
     match value.value.cmp(&value.first) {
-        Ordering::Greater => format!(
-            " ({}{unit} more than {since}{changed})",
-            value.value - value.first
-        ),
-        Ordering::Less => format!(
-            " ({}{unit} less than {since}{changed})",
-            value.first - value.value
-        ),
+        Ordering::Greater => {
+            format!(" ({}{unit} more than {since}{changed})", value.value - value.first)
+        }
+        Ordering::Less => {
+            format!(" ({}{unit} less than {since}{changed})", value.first - value.value)
+        }
         Ordering::Equal if value.changed.is_some() => format!(" (as {since}{changed})"),
-        Ordering::Equal => format!(
-            " (unchanged since {})",
-            screen.date_time(value.first_time.as_ref())
-        ),
+        Ordering::Equal => {
+            format!(" (unchanged since {})", screen.date_time(value.first_time.as_ref()))
+        }
     }
 }
 
@@ -211,21 +170,15 @@ pub(crate) fn self_tests(smart: &wire::Smart) -> Vec<String> {
     let Some(tests) = &smart.self_tests else {
         return Vec::new();
     };
-    let running = tests
-        .running_remaining_percent
-        .map(|remaining| format!("one runs, {remaining} % remain"));
+    let running =
+        tests.running_remaining_percent.map(|remaining| format!("one runs, {remaining} % remain"));
     let one = |test: &wire::SelfTest| {
         let when =
-            test.hours.map(
-                |at| match smart.power_on_hours.and_then(|now| hours_since(now, at)) {
-                    Some(ago) => format!(", {ago} hours of power ago"),
-                    None => format!(", at hour {at}"),
-                },
-            );
-        let place = test
-            .lba
-            .map(|lba| format!(", first at LBA {lba}"))
-            .unwrap_or_default();
+            test.hours.map(|at| match smart.power_on_hours.and_then(|now| hours_since(now, at)) {
+                Some(ago) => format!(", {ago} hours of power ago"),
+                None => format!(", at hour {at}"),
+            });
+        let place = test.lba.map(|lba| format!(", first at LBA {lba}")).unwrap_or_default();
         format!(
             "{} {}: {}{place}{}",
             escape_control(&test.kind),
@@ -236,20 +189,13 @@ pub(crate) fn self_tests(smart: &wire::Smart) -> Vec<String> {
     };
     let more = tests.log.len().saturating_sub(MAX_SELF_TESTS);
     let more = (more > 0).then(|| format!("and {more} older"));
-    running
-        .into_iter()
-        .chain(tests.log.iter().take(MAX_SELF_TESTS).map(one))
-        .chain(more)
-        .collect()
+    running.into_iter().chain(tests.log.iter().take(MAX_SELF_TESTS).map(one)).chain(more).collect()
 }
 
 /// The table of ATA attributes.
 pub(crate) fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
-    let attributes = drive
-        .smart
-        .as_ref()
-        .map(|smart| smart.attributes.as_slice())
-        .unwrap_or_default();
+    let attributes =
+        drive.smart.as_ref().map(|smart| smart.attributes.as_slice()).unwrap_or_default();
     if attributes.is_empty() {
         return "no attributes: the drive has reported none, or it is not an ATA drive\n"
             .to_owned();
@@ -273,15 +219,10 @@ pub(crate) fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
         ]
     });
     let smart = drive.smart.as_ref();
-    let age = smart
-        .map(|smart| screen.ago(smart.answered.as_ref()))
-        .unwrap_or_default();
+    let age = smart.map(|smart| screen.ago(smart.answered.as_ref())).unwrap_or_default();
     format!(
         "{}{}",
-        heading(
-            &format!("attributes of {}, read {age}", escape_control(&drive.id)),
-            screen
-        ),
+        heading(&format!("attributes of {}, read {age}", escape_control(&drive.id)), screen),
         table(&ATTRIBUTES, rows, screen)
     )
 }

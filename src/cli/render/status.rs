@@ -54,25 +54,21 @@ pub(crate) fn verdict(view: &StatusView) -> Verdict {
         wire::Health::Bad => Verdict::Critical,
         _ => Verdict::Unknown,
     };
-    let worst = view
-        .findings
-        .iter()
-        .filter(|finding| is_counted(finding, view))
-        .map(|finding| match finding.severity() {
-            wire::Severity::Bad => Verdict::Critical,
-            wire::Severity::Suspect => Verdict::Warning,
-            _ => Verdict::Good,
-        });
+    let worst =
+        view.findings.iter().filter(|finding| is_counted(finding, view)).map(
+            |finding| match finding.severity() {
+                wire::Severity::Bad => Verdict::Critical,
+                wire::Severity::Suspect => Verdict::Warning,
+                _ => Verdict::Good,
+            },
+        );
     worst.fold(node, Ord::max)
 }
 
 fn is_counted(finding: &wire::Finding, view: &StatusView) -> bool {
     let maintained = finding.subject.as_ref().is_some_and(|subject| {
         subject.kind() == wire::SubjectKind::Drive
-            && view
-                .drives
-                .iter()
-                .any(|drive| drive.maintenance && drive.id == subject.id)
+            && view.drives.iter().any(|drive| drive.maintenance && drive.id == subject.id)
     });
     finding.acknowledged.is_none() && finding.cleared.is_none() && !maintained
 }
@@ -115,11 +111,7 @@ fn verdict_line(view: &StatusView, screen: &Screen) -> String {
 
 /// `6 drives, 9 volumes, 6 causes (18 findings)`.
 pub(crate) fn summary(view: &StatusView) -> String {
-    let active = view
-        .findings
-        .iter()
-        .filter(|finding| is_counted(finding, view))
-        .count();
+    let active = view.findings.iter().filter(|finding| is_counted(finding, view)).count();
     let aside = view.findings.len() - active;
     let mut words = vec![
         counted(view.drives.len() as u64, "drive"),
@@ -132,20 +124,12 @@ pub(crate) fn summary(view: &StatusView) -> String {
         (0, _) if verdict(view) == Verdict::Good => "nothing wrong".to_owned(),
         (0, _) => "no findings".to_owned(),
         (_, 0) => counted(active as u64, "finding"),
-        _ => format!(
-            "{} ({})",
-            counted(causes as u64, "cause"),
-            counted(active as u64, "finding")
-        ),
+        _ => format!("{} ({})", counted(causes as u64, "cause"), counted(active as u64, "finding")),
     });
     if aside > 0 {
         words.push(format!("{aside} acknowledged or under maintenance"));
     }
-    let settled = if view.node.settled {
-        ""
-    } else {
-        "; the first scan is not complete yet"
-    };
+    let settled = if view.node.settled { "" } else { "; the first scan is not complete yet" };
     format!("{}{settled}", words.join(", "))
 }
 
@@ -208,15 +192,10 @@ fn more_causes(rest: &[wire::Cause]) -> String {
         return String::new();
     }
     let of = |severity: wire::Severity| {
-        let matching = rest
-            .iter()
-            .filter(|cause| cause.counted && cause.severity() == severity);
+        let matching = rest.iter().filter(|cause| cause.counted && cause.severity() == severity);
         matching.count()
     };
-    let counts = [
-        (of(wire::Severity::Bad), "BAD"),
-        (of(wire::Severity::Suspect), "SUSPECT"),
-    ];
+    let counts = [(of(wire::Severity::Bad), "BAD"), (of(wire::Severity::Suspect), "SUSPECT")];
     let words: Vec<String> = counts
         .iter()
         .filter(|(count, _)| *count > 0)
@@ -226,10 +205,7 @@ fn more_causes(rest: &[wire::Cause]) -> String {
         true => String::new(),
         false => format!(" ({})", words.join(", ")),
     };
-    format!(
-        "\nand {}{words}: diskvitals findings\n",
-        counted(rest.len() as u64, "more cause")
-    )
+    format!("\nand {}{words}: diskvitals findings\n", counted(rest.len() as u64, "more cause"))
 }
 
 /// Drives and volumes whose health is unknown, those with one reason together.
@@ -252,11 +228,7 @@ pub(crate) fn unknown(view: &StatusView, screen: &Screen) -> String {
         ));
         text.push_str(&wrapped(&screen.local_times(why), "    ", screen));
     }
-    let hidden: usize = by_reason
-        .iter()
-        .skip(MAX_SHOWN)
-        .map(|(_, names)| names.len())
-        .sum();
+    let hidden: usize = by_reason.iter().skip(MAX_SHOWN).map(|(_, names)| names.len()).sum();
     if hidden > 0 {
         text.push_str(&format!("\nand {hidden} more whose health is unknown\n"));
     }
@@ -282,11 +254,7 @@ pub(crate) fn unknown_by_reason(
         .chain(volumes.map(|it| {
             let own = it.mounts.iter().map(|mount| &mount.path);
             let why = it.health_unknown_why.as_str();
-            (
-                volumes::place(it),
-                why,
-                without_names(why, own.chain([&it.id])),
-            )
+            (volumes::place(it), why, without_names(why, own.chain([&it.id])))
         }))
         .collect();
     named.sort_by_cached_key(|(name, ..)| label::sort_key(name));
@@ -302,18 +270,12 @@ pub(crate) fn unknown_by_reason(
             None => groups.push((why.to_owned(), kind, vec![name])),
         }
     }
-    groups
-        .into_iter()
-        .map(|(shown, _, names)| (shown, names))
-        .collect()
+    groups.into_iter().map(|(shown, _, names)| (shown, names)).collect()
 }
 
 /// The text with a sign for each word that is one of the names, or a time.
 fn without_names<'a>(text: &str, names: impl Iterator<Item = &'a String>) -> String {
-    let names: Vec<&str> = names
-        .map(String::as_str)
-        .filter(|it| !it.is_empty())
-        .collect();
+    let names: Vec<&str> = names.map(String::as_str).filter(|it| !it.is_empty()).collect();
     let words = text.split(' ').map(|word| {
         let core = word.trim_matches(|c| ",.:;()`".contains(c));
         let name = core.strip_prefix("/dev/").unwrap_or(core);
@@ -389,10 +351,7 @@ pub(crate) fn gaps(node: &wire::Node, screen: &Screen) -> Vec<Gap> {
         lines.push((
             "store: ".to_owned(),
             Tone::Warning,
-            format!(
-                "{}: history and acknowledgements are in memory only",
-                node.store
-            ),
+            format!("{}: history and acknowledgements are in memory only", node.store),
         ));
     }
     lines.extend(
@@ -410,11 +369,7 @@ pub(crate) fn gaps(node: &wire::Node, screen: &Screen) -> Vec<Gap> {
     }
     lines
         .into_iter()
-        .map(|(label, tone, line)| Gap {
-            label,
-            tone,
-            text: screen.local_times(&line),
-        })
+        .map(|(label, tone, line)| Gap { label, tone, text: screen.local_times(&line) })
         .collect()
 }
 
@@ -424,12 +379,7 @@ pub(crate) fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
     if !lines.is_empty() {
         text.push('\n');
     }
-    for Gap {
-        label,
-        tone,
-        text: line,
-    } in lines
-    {
+    for Gap { label, tone, text: line } in lines {
         let body = wrapped(&format!("{label}{line}"), "  ", screen);
         // Only the label is colored; it is the beginning of the first line.
         let plain_label = format!("  {}", escape_control(label.trim_end()));

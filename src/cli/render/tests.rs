@@ -86,10 +86,7 @@ fn volume(health: wire::Health, findings: Vec<wire::Finding>) -> wire::Volume {
         }],
         drive_ids: vec!["nguid.nvme0n1".into()],
         devices: vec!["dm-0".into(), "nvme0n1p2".into(), "nvme0n1".into()],
-        capacity: Some(wire::Capacity {
-            total_bytes: 100 << 30,
-            total_inodes: 1000,
-        }),
+        capacity: Some(wire::Capacity { total_bytes: 100 << 30, total_inodes: 1000 }),
         usage: Some(wire::Usage {
             used_bytes: 40 << 30,
             available_bytes: 60 << 30,
@@ -105,10 +102,7 @@ fn volume(health: wire::Health, findings: Vec<wire::Finding>) -> wire::Volume {
         usage_status: wire::UsageStatus::InUse.into(),
         condition: Some(wire::Condition {
             abnormal: !findings.is_empty(),
-            message: findings
-                .first()
-                .map(|it| it.message.clone())
-                .unwrap_or_default(),
+            message: findings.first().map(|it| it.message.clone()).unwrap_or_default(),
         }),
         findings,
         first_seen: before(3600),
@@ -165,11 +159,7 @@ fn status_lists_problems_and_monitoring_gaps() {
     node.store = "/var/lib/diskvitals/state.db: read-only file system".into();
     node.stuck_probes = 1;
     node.user_mounts = [(1000, 0), (4001, 136)]
-        .map(|(uid, not_listed)| wire::UserMounts {
-            uid,
-            listed: 64,
-            not_listed,
-        })
+        .map(|(uid, not_listed)| wire::UserMounts { uid, listed: 64, not_listed })
         .to_vec();
     node.sources = vec![
         wire::SourceState {
@@ -254,13 +244,8 @@ fn critical_before_warning_before_unknown_before_good() {
         .exit_code()
     };
     assert_eq!(
-        [
-            wire::Health::Good,
-            wire::Health::Suspect,
-            wire::Health::Bad,
-            wire::Health::Unknown
-        ]
-        .map(|health| of(health, &[])),
+        [wire::Health::Good, wire::Health::Suspect, wire::Health::Bad, wire::Health::Unknown]
+            .map(|health| of(health, &[])),
         [0, 1, 2, 3]
     );
     assert!(
@@ -273,10 +258,7 @@ fn critical_before_warning_before_unknown_before_good() {
     assert_eq!(of(wire::Health::Unknown, &[about_device.clone()]), 1);
     about_device.acknowledged = Some(wire::Acknowledgement::default());
     assert_eq!(of(wire::Health::Good, &[about_device]), 0);
-    let unsettled = wire::Node {
-        settled: false,
-        ..node(wire::Health::Good)
-    };
+    let unsettled = wire::Node { settled: false, ..node(wire::Health::Good) };
     assert_eq!(
         verdict(&StatusView {
             node: &unsettled,
@@ -292,10 +274,7 @@ fn critical_before_warning_before_unknown_before_good() {
 
 #[test]
 fn tables_fit_the_terminal() {
-    let drives = [
-        drive("nvme1n1", wire::Health::Good),
-        drive("nvme0n1", wire::Health::Bad),
-    ];
+    let drives = [drive("nvme1n1", wire::Health::Good), drive("nvme0n1", wire::Health::Bad)];
     insta::assert_snapshot!(drives::table(&drives, &screen(None)), @r#"
     NAME     HEALTH  KIND  SIZE       MODEL                 SERIAL    VOLUMES  ID
     nvme0n1  BAD     NVMe  953.9 GiB  SAMSUNG MZVL21T0HCLR  S64ANS0R  1        nguid.nvme0n1
@@ -391,11 +370,7 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
         name: name.into(),
         detail: detail.into(),
         stands_on: below.iter().map(ToString::to_string).collect(),
-        health: if matches!(kind, "drive" | "volume") {
-            wire::Health::Good.into()
-        } else {
-            0
-        },
+        health: if matches!(kind, "drive" | "volume") { wire::Health::Good.into() } else { 0 },
     };
     let explanation = wire::Explanation {
         subject: Some(wire::Subject {
@@ -406,27 +381,9 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
         chain: vec![
             node("drive:A", "drive", "sda", "serial 1", &[]),
             node("drive:B", "drive", "sdb", "serial 2", &[]),
-            node(
-                "device:md0",
-                "md",
-                "md0",
-                "raid1 of sda, sdb",
-                &["drive:A", "drive:B"],
-            ),
-            node(
-                "filesystem:u",
-                "filesystem",
-                "ext4",
-                "uuid u",
-                &["device:md0"],
-            ),
-            node(
-                "mount:/staging",
-                "mount",
-                "/staging",
-                "staging: rw",
-                &["filesystem:u"],
-            ),
+            node("device:md0", "md", "md0", "raid1 of sda, sdb", &["drive:A", "drive:B"]),
+            node("filesystem:u", "filesystem", "ext4", "uuid u", &["device:md0"]),
+            node("mount:/staging", "mount", "/staging", "staging: rw", &["filesystem:u"]),
             node(
                 "volume:csi:d.example/a",
                 "volume",
@@ -434,13 +391,7 @@ fn explain_is_a_tree_from_the_drive_to_the_pod() {
                 "PV pv-a",
                 &["mount:/staging"],
             ),
-            node(
-                "pod:u1",
-                "pod",
-                "default/web-0",
-                "uid u1, as pv-a",
-                &["volume:csi:d.example/a"],
-            ),
+            node("pod:u1", "pod", "default/web-0", "uid u1, as pv-a", &["volume:csi:d.example/a"]),
         ],
         findings: vec![finding()],
         ..Default::default()
@@ -534,18 +485,13 @@ fn check() -> wire::Check {
                findings: Vec<wire::CheckFinding>| wire::CheckRun {
         mode: mode.into(),
         started: before(number),
-        duration: Some(prost_types::Duration {
-            seconds: 1,
-            nanos: 500_000_000,
-        }),
+        duration: Some(prost_types::Duration { seconds: 1, nanos: 500_000_000 }),
         exit_status: Some(if findings.is_empty() { 0 } else { 4 }),
         ballot: ballot.into(),
         findings,
         bytes_read: 74 << 20,
-        held: (mode == Mode::Frozen).then_some(prost_types::Duration {
-            seconds: 1,
-            nanos: 550_000_000,
-        }),
+        held: (mode == Mode::Frozen)
+            .then_some(prost_types::Duration { seconds: 1, nanos: 550_000_000 }),
         command: "e2fsck -fn /dev/sda1".into(),
         ..Default::default()
     };
@@ -561,24 +507,9 @@ fn check() -> wire::Check {
         filesystem: "ext4".into(),
         mode: Mode::Frozen.into(),
         runs: vec![
-            run(
-                Mode::Live,
-                130,
-                wire::check_run::Ballot::Findings,
-                vec![finding.clone()],
-            ),
-            run(
-                Mode::Frozen,
-                120,
-                wire::check_run::Ballot::Findings,
-                vec![finding.clone()],
-            ),
-            run(
-                Mode::Frozen,
-                60,
-                wire::check_run::Ballot::Findings,
-                vec![finding],
-            ),
+            run(Mode::Live, 130, wire::check_run::Ballot::Findings, vec![finding.clone()]),
+            run(Mode::Frozen, 120, wire::check_run::Ballot::Findings, vec![finding.clone()]),
+            run(Mode::Frozen, 60, wire::check_run::Ballot::Findings, vec![finding]),
         ],
         verdict: Verdict::Corrupted.into(),
         reason: "Two frozen runs found the same damage.".into(),
@@ -623,15 +554,9 @@ fn a_check_that_goes_on_says_what_it_does() {
     let (what, time) = checks::progress(&going, elapsed, false);
     assert_eq!(
         (what.as_str(), time.as_str()),
-        (
-            "csi:d.example/a: live run 2 of 3: Pass 1: Checking inodes",
-            "12 s"
-        )
+        ("csi:d.example/a: live run 2 of 3: Pass 1: Checking inodes", "12 s")
     );
-    assert_eq!(
-        checks::progress(&going, elapsed, true).0,
-        "csi:d.example/a: cancelling"
-    );
+    assert_eq!(checks::progress(&going, elapsed, true).0, "csi:d.example/a: cancelling");
     assert_eq!(checks::verdict(&going).0, "running");
 }
 
@@ -653,10 +578,7 @@ fn attachment(role: wire::MountRole, pod: &str) -> wire::Attachment {
 
 #[test]
 fn a_stale_attachment_shows_its_owner_and_why_it_is_stale() {
-    assert_eq!(
-        attachments::table(&[], &screen(None)),
-        "no stale attachments\n"
-    );
+    assert_eq!(attachments::table(&[], &screen(None)), "no stale attachments\n");
     let unclaimed = wire::Attachment {
         driver: String::new(),
         handle: String::new(),
@@ -685,10 +607,7 @@ fn a_cleanup_is_shown_step_by_step_and_a_dry_run_names_the_command() {
         volume_id: "csi:d/a".into(),
         steps,
     };
-    let dry = answer(vec![
-        step("unmount", State::Planned, ""),
-        step("remove", State::Planned, ""),
-    ]);
+    let dry = answer(vec![step("unmount", State::Planned, ""), step("remove", State::Planned, "")]);
     insta::assert_snapshot!(attachments::cleanup(&dry, "a", false, &screen(None)), @"
     would    unmount /k/x/mount
     would    remove /k/x/mount
@@ -714,10 +633,7 @@ fn a_cordoned_pool_is_shown_with_its_drive_and_what_to_do() {
         message: "no new volume is placed in the pool (loop): drive sda (Model, serial S, slot 3) below it is failing".into(),
         ..Default::default()
     };
-    let node = wire::Node {
-        pool_cordons: vec![cordon],
-        ..node(wire::Health::Bad)
-    };
+    let node = wire::Node { pool_cordons: vec![cordon], ..node(wire::Health::Bad) };
     insta::assert_snapshot!(status::cordons(&node, &screen(Some(60))), @r#"
 
     CORDONED pool (loop)

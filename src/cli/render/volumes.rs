@@ -25,10 +25,8 @@ pub(crate) fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
     if volumes.is_empty() {
         return "no volumes\n".to_owned();
     }
-    let mut sorted: Vec<(String, &wire::Volume)> = volumes
-        .iter()
-        .map(|volume| (place(volume), volume))
-        .collect();
+    let mut sorted: Vec<(String, &wire::Volume)> =
+        volumes.iter().map(|volume| (place(volume), volume)).collect();
     sorted.sort_by_cached_key(|(place, volume)| order(place, volume));
     let rows = sorted.into_iter().map(|(place, volume)| row(place, volume));
     layout(&COLUMNS, rows, screen)
@@ -38,12 +36,7 @@ pub(crate) fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
 pub(crate) fn order(place: &str, volume: &wire::Volume) -> impl Ord + use<> {
     let mut reasons = volume.findings.iter().map(|finding| &finding.reason);
     let leads = reasons.any(|reason| reason == Reason::RedundancyLost.name());
-    (
-        rank(volume.health),
-        !leads,
-        label::sort_key(place),
-        volume.id.clone(),
-    )
+    (rank(volume.health), !leads, label::sort_key(place), volume.id.clone())
 }
 
 /// The name of the device below the volume: VG/LV, md0, sda1.
@@ -62,9 +55,7 @@ pub(crate) fn place(volume: &wire::Volume) -> String {
         return pods.join(", ");
     }
     let mounts = volume.mounts.iter().chain(&volume.missing_mounts);
-    let shortest = mounts
-        .map(|mount| mount.path.as_str())
-        .min_by_key(|path| path.len());
+    let shortest = mounts.map(|mount| mount.path.as_str()).min_by_key(|path| path.len());
     let names = [shortest.unwrap_or_default(), &volume.pv, &volume.id];
     let first = names.into_iter().find(|name| !name.is_empty());
     first.unwrap_or_default().to_owned()
@@ -83,17 +74,12 @@ fn row(place: String, volume: &wire::Volume) -> Cells {
     let used = match &volume.usage {
         Some(usage) => {
             let stale = if usage.stale_since.is_some() { "?" } else { "" };
-            used_percent(usage)
-                .map(|percent| format!("{percent} %{stale}"))
-                .unwrap_or_default()
+            used_percent(usage).map(|percent| format!("{percent} %{stale}")).unwrap_or_default()
         }
         None => "-".to_owned(),
     };
-    let reasons: Vec<&str> = volume
-        .findings
-        .iter()
-        .map(|finding| finding.reason.as_str())
-        .collect();
+    let reasons: Vec<&str> =
+        volume.findings.iter().map(|finding| finding.reason.as_str()).collect();
     vec![
         (place, Tone::Strong),
         (word_of_health.to_owned(), tone),
@@ -107,11 +93,7 @@ fn row(place: String, volume: &wire::Volume) -> Cells {
         plain(if volume.block {
             "block".to_owned()
         } else {
-            volume
-                .filesystem
-                .as_ref()
-                .map(|fs| fs.r#type.clone())
-                .unwrap_or_default()
+            volume.filesystem.as_ref().map(|fs| fs.r#type.clone()).unwrap_or_default()
         }),
         plain(match device(volume) {
             "" if volume.remote => "remote".to_owned(),
@@ -149,17 +131,11 @@ pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
     let mut lines = vec![
         ("health", screen.paint(tone, word_of_health)),
         ("id", escape_control(&volume.id)),
-        (
-            "unknown because",
-            screen.message(&volume.health_unknown_why),
-        ),
+        ("unknown because", screen.message(&volume.health_unknown_why)),
         (
             "condition",
             if condition.abnormal {
-                screen.paint(
-                    tone,
-                    format!("abnormal: {}", screen.message(&condition.message)),
-                )
+                screen.paint(tone, format!("abnormal: {}", screen.message(&condition.message)))
             } else {
                 screen.message(&condition.message)
             },
@@ -195,13 +171,7 @@ pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
                 })
                 .unwrap_or_default(),
         ),
-        (
-            "last probe",
-            volume
-                .last_probe
-                .map(|time| screen.ago(Some(&time)))
-                .unwrap_or_default(),
-        ),
+        ("last probe", volume.last_probe.map(|time| screen.ago(Some(&time))).unwrap_or_default()),
         ("first seen", screen.ago(volume.first_seen.as_ref())),
     ];
     let mounts = volume.mounts.iter().map(|mount| {
@@ -210,12 +180,7 @@ pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
         } else {
             format!(" showing {}", mount.root)
         };
-        format!(
-            "{} ({}{}){root}",
-            mount.path,
-            role(mount),
-            mount.options.join(",")
-        )
+        format!("{} ({}{}){root}", mount.path, role(mount), mount.options.join(","))
     });
     let missing = volume
         .missing_mounts
@@ -265,19 +230,15 @@ fn status(volume: &wire::Volume) -> String {
         wire::OperationalStatus::Unspecified => "unspecified",
     };
     words.push(operational.to_owned());
-    words.push(enum_label(
-        volume.usage_status().as_str_name(),
-        "USAGE_STATUS_",
-    ));
+    words.push(enum_label(volume.usage_status().as_str_name(), "USAGE_STATUS_"));
     words.join(", ")
 }
 
 fn space(volume: &wire::Volume) -> String {
     match (&volume.usage, &volume.capacity) {
         (Some(usage), Some(capacity)) => {
-            let percent = used_percent(usage)
-                .map(|percent| format!(" ({percent} %)"))
-                .unwrap_or_default();
+            let percent =
+                used_percent(usage).map(|percent| format!(" ({percent} %)")).unwrap_or_default();
             format!(
                 "{} used of {}{percent}, {} available",
                 bytes(usage.used_bytes),

@@ -36,10 +36,7 @@ pub(crate) fn line(entry: &Entry, screen: &Screen) -> String {
         Change::Removed => ("removed", Tone::Faint),
         Change::SnapshotBegin | Change::SnapshotEnd | Change::Unspecified => ("?", Tone::Faint),
     };
-    format!(
-        "{time}  {}  {text}\n",
-        screen.paint(tone, format!("{word:7}"))
-    )
+    format!("{time}  {}  {text}\n", screen.paint(tone, format!("{word:7}")))
 }
 
 /// `sda (naa.5000…)`: the name that people know, then the id.
@@ -56,11 +53,8 @@ pub(crate) fn subject_text(item: &Item, screen: &Screen) -> String {
     match item {
         Item::Drive(drive) => {
             let (word, tone) = health(drive.health);
-            let missing = if drive.presence() == wire::Presence::Missing {
-                ", MISSING"
-            } else {
-                ""
-            };
+            let missing =
+                if drive.presence() == wire::Presence::Missing { ", MISSING" } else { "" };
             format!(
                 "drive    {}  {}{missing}",
                 screen.paint(tone, word),
@@ -94,11 +88,7 @@ pub(crate) fn subject_text(item: &Item, screen: &Screen) -> String {
         }
         Item::Check(check) => {
             let (word, tone) = checks::verdict(check);
-            let why = if check.reason.is_empty() {
-                &check.phase
-            } else {
-                &check.reason
-            };
+            let why = if check.reason.is_empty() { &check.phase } else { &check.reason };
             format!(
                 "check    {}  {}: {} [{}]",
                 screen.paint(tone, word),

@@ -171,10 +171,7 @@ fn finding_line(finding: &wire::Finding, screen: &Screen, html: &mut Html) {
         badge(html, word, tone_class(tone));
         html.text(" ");
         html.text_in("strong", &[], &finding.reason);
-        let (subject, message) = (
-            findings::subject(finding),
-            findings::message(finding, screen),
-        );
+        let (subject, message) = (findings::subject(finding), findings::message(finding, screen));
         // Many messages begin with their subject.
         if !message.starts_with(&subject) {
             html.text(&format!(" of {subject}"));
@@ -189,10 +186,9 @@ fn one_finding(finding: &wire::Finding, screen: &Screen, html: &mut Html) {
         let since = screen.date_time(finding.since.as_ref());
         let count = match finding.count {
             0 | 1 => String::new(),
-            count => format!(
-                ", {count} times, last {}",
-                screen.date_time(finding.last_seen.as_ref())
-            ),
+            count => {
+                format!(", {count} times, last {}", screen.date_time(finding.last_seen.as_ref()))
+            }
         };
         let mut about = format!("Since {since}{count}. Finding {}.", finding.id);
         if let Some(cleared) = &finding.cleared {

@@ -65,9 +65,7 @@ pub(super) fn graph(answers: &Answers) -> Graph {
     let chain = answers.explanations.iter().flat_map(|it| &it.chain);
     let mut all: BTreeMap<&str, (&wire::ChainNode, BTreeSet<&str>)> = BTreeMap::new();
     for node in chain {
-        let (_, below) = all
-            .entry(&node.id)
-            .or_insert_with(|| (node, BTreeSet::new()));
+        let (_, below) = all.entry(&node.id).or_insert_with(|| (node, BTreeSet::new()));
         below.extend(node.stands_on.iter().map(String::as_str));
     }
     let raw: BTreeMap<&str, Raw> = all
@@ -91,11 +89,7 @@ pub(super) fn graph(answers: &Answers) -> Graph {
     for ids in groups {
         let (group, shown) = lay_out(&ids, &raw, answers);
         let is_good = group.nodes.iter().all(|node| rank(node.health) == 3);
-        let limit = if is_good {
-            MAX_ROWS_WITH_GOOD
-        } else {
-            MAX_ROWS
-        };
+        let limit = if is_good { MAX_ROWS_WITH_GOOD } else { MAX_ROWS };
         if rows > 0 && rows + group.rows > limit {
             continue;
         }
@@ -103,11 +97,8 @@ pub(super) fn graph(answers: &Answers) -> Graph {
         drawn.extend(shown);
         graph.groups.push(group);
     }
-    let columns: BTreeSet<Column> = graph
-        .groups
-        .iter()
-        .flat_map(|group| group.nodes.iter().map(|node| node.column))
-        .collect();
+    let columns: BTreeSet<Column> =
+        graph.groups.iter().flat_map(|group| group.nodes.iter().map(|node| node.column)).collect();
     graph.columns = columns.into_iter().collect();
     let hidden = |kind: &str, id: &str| !drawn.contains(format!("{kind}:{id}").as_str());
     let drives = answers.drives.iter().filter(|it| hidden("drive", &it.id));
@@ -205,9 +196,7 @@ fn lay_out<'a>(
         // Near what they stand on, by the rows of the columns before.
         let rows_below = |id: &str| -> Vec<usize> {
             let below = raw.get(id).into_iter().flat_map(|it| &it.below);
-            below
-                .filter_map(|id| Some(group.nodes.get(*index.get(id)?)?.row))
-                .collect()
+            below.filter_map(|id| Some(group.nodes.get(*index.get(id)?)?.row)).collect()
         };
         ids.sort_by_cached_key(|id| {
             let rows = rows_below(id);
@@ -215,20 +204,17 @@ fn lay_out<'a>(
         });
         let (alone, folded) = fold(ids, raw);
         // Not above what they stand on: a straight line crosses no other node.
-        let least: Vec<usize> = alone
-            .iter()
-            .map(|id| rows_below(id).into_iter().min().unwrap_or(0))
-            .collect();
+        let least: Vec<usize> =
+            alone.iter().map(|id| rows_below(id).into_iter().min().unwrap_or(0)).collect();
         let mut next = 0;
         for (id, least) in alone.into_iter().zip(least) {
             let row = next.max(least);
             next = row + 1;
             index.insert(id, group.nodes.len());
             shown.push(id);
-            group.nodes.extend(raw.get(id).map(|it| Node {
-                row,
-                ..node(it.node, column, answers)
-            }));
+            group
+                .nodes
+                .extend(raw.get(id).map(|it| Node { row, ..node(it.node, column, answers) }));
         }
         if !folded.is_empty() {
             let at = group.nodes.len();
@@ -254,8 +240,7 @@ fn lay_out<'a>(
         let below = raw.get(id).into_iter().flat_map(|it| &it.below);
         let below: Vec<usize> = below.filter_map(|id| index.get(id).copied()).collect();
         if let Some(node) = group.nodes.get_mut(*at) {
-            node.below
-                .extend(below.into_iter().filter(|other| other != at));
+            node.below.extend(below.into_iter().filter(|other| other != at));
             node.below.sort_unstable();
             node.below.dedup();
         }
@@ -325,15 +310,7 @@ fn node(node: &wire::ChainNode, column: Column, answers: &Answers) -> Node {
         (_, Some(volume)) => volume_detail(volume),
         _ => node.detail.clone(),
     };
-    Node {
-        column,
-        name,
-        detail,
-        health: node.health,
-        flow: 0,
-        row: 0,
-        below: Vec::new(),
-    }
+    Node { column, name, detail, health: node.health, flow: 0, row: 0, below: Vec::new() }
 }
 
 fn drive_detail(node: &wire::ChainNode, answers: &Answers) -> String {
@@ -347,10 +324,6 @@ fn volume_detail(volume: &wire::Volume) -> String {
     let used = volume.usage.as_ref();
     let used = used.and_then(crate::cli::screen::used_percent);
     let used = used.map(|percent| format!("{percent} % used"));
-    let parts: Vec<String> = kind
-        .into_iter()
-        .filter(|kind| !kind.is_empty())
-        .chain(used)
-        .collect();
+    let parts: Vec<String> = kind.into_iter().filter(|kind| !kind.is_empty()).chain(used).collect();
     parts.join(", ")
 }

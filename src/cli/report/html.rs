@@ -19,30 +19,19 @@ impl Html {
         policy: &'static str,
         body: impl FnOnce(&mut Html),
     ) -> String {
-        let mut html = Html {
-            out: "<!DOCTYPE html>\n".to_owned(),
-        };
+        let mut html = Html { out: "<!DOCTYPE html>\n".to_owned() };
         html.element("html", &[("lang", "en")], |html| {
             html.element("head", &[], |html| {
                 html.void("meta", &[("charset", "utf-8")]);
                 html.void(
                     "meta",
-                    &[
-                        ("http-equiv", "Content-Security-Policy"),
-                        ("content", policy),
-                    ],
+                    &[("http-equiv", "Content-Security-Policy"), ("content", policy)],
                 );
                 html.void(
                     "meta",
-                    &[
-                        ("name", "viewport"),
-                        ("content", "width=device-width, initial-scale=1"),
-                    ],
+                    &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")],
                 );
-                html.void(
-                    "meta",
-                    &[("name", "color-scheme"), ("content", "light dark")],
-                );
+                html.void("meta", &[("name", "color-scheme"), ("content", "light dark")]);
                 html.element("title", &[], |html| html.text(title));
                 html.out.push_str("<style>");
                 html.out.push_str(style);

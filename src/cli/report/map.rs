@@ -35,10 +35,7 @@ pub(super) fn draw(graph: &Graph, html: &mut Html) {
         html.text_in(
             "p",
             &[("class", "faint")],
-            &format!(
-                "Not drawn: {}. The tables below have all of them.",
-                parts.join(" and ")
-            ),
+            &format!("Not drawn: {}. The tables below have all of them.", parts.join(" and ")),
         );
     }
 }
@@ -118,11 +115,7 @@ fn draw_group(group: &Group, top: usize, x: &impl Fn(Column) -> usize, html: &mu
             let (from, to) = (x(below.column) + BOX_WIDTH, x(node.column));
             let (start, end) = (y(below) + BOX_HEIGHT / 2, y(node) + BOX_HEIGHT / 2);
             // Two layers of one column are joined at their sides.
-            let middle = if to > from {
-                (from + to) / 2
-            } else {
-                from + 20
-            };
+            let middle = if to > from { (from + to) / 2 } else { from + 20 };
             let end_x = if to > from { to } else { from };
             let path = format!("M{from} {start}C{middle} {start} {middle} {end} {end_x} {end}");
             let class = format!("edge {}", health_class(below.flow));
@@ -172,13 +165,7 @@ fn draw_node(node: &Node, x: usize, y: usize, html: &mut Html) {
         };
         let name = format!("{mark}{}", cut(&node.name, NAME_CHARACTERS));
         text(html, "name", x + 13, y + 16, &name);
-        text(
-            html,
-            "detail",
-            x + 13,
-            y + 30,
-            &cut(&node.detail, DETAIL_CHARACTERS),
-        );
+        text(html, "detail", x + 13, y + 30, &cut(&node.detail, DETAIL_CHARACTERS));
     });
 }
 
@@ -196,10 +183,7 @@ fn cut(text: &str, limit: usize) -> String {
         return shown;
     }
     match shown.starts_with('/') {
-        true => ['…']
-            .into_iter()
-            .chain(shown.chars().skip(length - (limit - 1)))
-            .collect(),
+        true => ['…'].into_iter().chain(shown.chars().skip(length - (limit - 1))).collect(),
         false => crate::cli::render::shortened(&shown, limit),
     }
 }

@@ -19,11 +19,7 @@ const MAX_CLEARED: usize = 100;
 const MAX_UNKNOWN_NAMES: usize = 40;
 
 pub(in crate::cli) fn report(answers: &Answers, screen: &Screen) -> String {
-    let screen = &Screen {
-        width: None,
-        color: false,
-        ..screen.clone()
-    };
+    let screen = &Screen { width: None, color: false, ..screen.clone() };
     let title = format!("Storage of {}", answers.node.name);
     Html::page(&title, STYLE, POLICY, |html| {
         html.element("header", &[], |html| head(answers, screen, html));
@@ -67,14 +63,10 @@ pub(super) fn section(
     content: impl FnOnce(&mut Html),
 ) {
     let heading = format!("{id}-title");
-    html.element(
-        "section",
-        &[("aria-labelledby", heading.as_str())],
-        |html| {
-            html.text_in("h2", &[("id", heading.as_str())], title);
-            content(html);
-        },
-    );
+    html.element("section", &[("aria-labelledby", heading.as_str())], |html| {
+        html.text_in("h2", &[("id", heading.as_str())], title);
+        content(html);
+    });
 }
 
 pub(super) fn badge(html: &mut Html, word: &str, class: &str) {
@@ -103,10 +95,7 @@ fn head(answers: &Answers, screen: &Screen, html: &mut Html) {
         badge(html, word, class);
         html.text_in("span", &[], &summary(answers));
     });
-    let taken = prost_types::Timestamp {
-        seconds: answers.taken.as_second(),
-        nanos: 0,
-    };
+    let taken = prost_types::Timestamp { seconds: answers.taken.as_second(), nanos: 0 };
     let facts = [
         ("Time", screen.date_time(Some(&taken))),
         ("Linux", node.kernel.clone()),
@@ -142,11 +131,9 @@ pub(super) fn summary(answers: &Answers) -> String {
         (_, 0, 0) if node_verdict(answers) == Verdict::Good => "nothing wrong".to_owned(),
         (_, 0, 0) => "no findings".to_owned(),
         (_, 0, active) => counted(active as u64, "active finding"),
-        (_, causes, active) => format!(
-            "{} ({})",
-            counted(causes as u64, "cause"),
-            counted(active as u64, "finding")
-        ),
+        (_, causes, active) => {
+            format!("{} ({})", counted(causes as u64, "cause"), counted(active as u64, "finding"))
+        }
     });
     if !answers.node.settled && !answers.lost.contains(&"the node") {
         parts.push("the first scan is not complete yet".to_owned());
@@ -160,11 +147,7 @@ fn incomplete(answers: &Answers, html: &mut Html) {
     }
     let label = [("class", "notice"), ("aria-labelledby", "incomplete-title")];
     html.element("section", &label, |html| {
-        html.text_in(
-            "h2",
-            &[("id", "incomplete-title")],
-            "This report is not complete",
-        );
+        html.text_in("h2", &[("id", "incomplete-title")], "This report is not complete");
         html.element("ul", &[], |html| {
             for gap in &answers.gaps {
                 html.text_in("li", &[], gap);
@@ -185,11 +168,7 @@ fn bays(answers: &Answers, html: &mut Html) {
     };
     drives.sort_by_cached_key(|(_, drive)| {
         let slot = slot(drive);
-        (
-            slot.is_empty(),
-            label::sort_key(&slot),
-            label::sort_key(&drive.name),
-        )
+        (slot.is_empty(), label::sort_key(&slot), label::sort_key(&drive.name))
     });
     let title = match drives.iter().any(|(_, drive)| !slot(drive).is_empty()) {
         true => "Drives by slot",
@@ -254,37 +233,28 @@ fn unobserved(answers: &Answers, screen: &Screen, html: &mut Html) {
         return;
     }
     if !unknown.is_empty() {
-        table(
-            html,
-            "Health unknown",
-            &["Drive or volume", "Why"],
-            |html| {
-                for (why, names) in &unknown {
-                    let shown = names.iter().take(MAX_UNKNOWN_NAMES).cloned();
-                    let shown: Vec<String> = shown.collect();
-                    let more = match names.len().saturating_sub(MAX_UNKNOWN_NAMES) {
-                        0 => String::new(),
-                        more => format!(" and {more} more"),
-                    };
-                    html.element("tr", &[], |html| {
-                        let names = format!("{}{more}", shown.join(", "));
-                        html.text_in("th", &[("scope", "row")], &names);
-                        html.text_in("td", &[], &screen.local_times(why));
-                    });
-                }
-            },
-        );
+        table(html, "Health unknown", &["Drive or volume", "Why"], |html| {
+            for (why, names) in &unknown {
+                let shown = names.iter().take(MAX_UNKNOWN_NAMES).cloned();
+                let shown: Vec<String> = shown.collect();
+                let more = match names.len().saturating_sub(MAX_UNKNOWN_NAMES) {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                html.element("tr", &[], |html| {
+                    let names = format!("{}{more}", shown.join(", "));
+                    html.text_in("th", &[("scope", "row")], &names);
+                    html.text_in("td", &[], &screen.local_times(why));
+                });
+            }
+        });
     }
     if !sources.is_empty() {
         let columns = ["Source", "What is not known"];
         table(html, "Sources and limits of the daemon", &columns, |html| {
             for Gap { label, text, .. } in &sources {
                 html.element("tr", &[], |html| {
-                    html.text_in(
-                        "th",
-                        &[("scope", "row")],
-                        label.trim_end_matches([':', ' ']),
-                    );
+                    html.text_in("th", &[("scope", "row")], label.trim_end_matches([':', ' ']));
                     html.text_in("td", &[], text);
                 });
             }
@@ -299,12 +269,8 @@ pub(super) fn table(
     columns: &[&str],
     rows: impl FnOnce(&mut Html),
 ) {
-    let region = [
-        ("class", "scroll"),
-        ("role", "region"),
-        ("aria-label", caption),
-        ("tabindex", "0"),
-    ];
+    let region =
+        [("class", "scroll"), ("role", "region"), ("aria-label", caption), ("tabindex", "0")];
     html.element("div", &region, |html| {
         html.element("table", &[], |html| {
             html.text_in("caption", &[], caption);
@@ -321,24 +287,15 @@ pub(super) fn table(
 }
 
 fn cleared(answers: &Answers, screen: &Screen, html: &mut Html) {
-    let all: Vec<&wire::Finding> = answers
-        .findings
-        .iter()
-        .filter(|it| it.cleared.is_some())
-        .collect();
+    let all: Vec<&wire::Finding> =
+        answers.findings.iter().filter(|it| it.cleared.is_some()).collect();
     if all.is_empty() {
         return;
     }
     section(html, "cleared", "What has cleared", |html| {
         html.element("details", &[], |html| {
-            html.text_in(
-                "summary",
-                &[],
-                &counted(all.len() as u64, "cleared finding"),
-            );
-            let columns = [
-                "Finding", "About", "Severity", "Since", "Cleared", "Message",
-            ];
+            html.text_in("summary", &[], &counted(all.len() as u64, "cleared finding"));
+            let columns = ["Finding", "About", "Severity", "Since", "Cleared", "Message"];
             table(html, "Cleared findings, newest first", &columns, |html| {
                 for finding in all.iter().take(MAX_CLEARED) {
                     let time = finding.cleared.as_ref().and_then(|it| it.time.as_ref());

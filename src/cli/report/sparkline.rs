@@ -130,10 +130,7 @@ mod tests {
 
     fn points(values: &[(i64, u64)]) -> Vec<wire::SmartPoint> {
         let point = |(seconds, value): &(i64, u64)| wire::SmartPoint {
-            time: Some(prost_types::Timestamp {
-                seconds: *seconds,
-                nanos: 0,
-            }),
+            time: Some(prost_types::Timestamp { seconds: *seconds, nanos: 0 }),
             value: *value,
         };
         values.iter().map(point).collect()
@@ -141,10 +138,7 @@ mod tests {
 
     #[test]
     fn a_line_holds_each_value_until_the_next() {
-        assert_eq!(
-            path(&points(&[(0, 0), (50, 10), (100, 10)])),
-            "M0.0 18.0H48.0V2.0H96.0V2.0"
-        );
+        assert_eq!(path(&points(&[(0, 0), (50, 10), (100, 10)])), "M0.0 18.0H48.0V2.0H96.0V2.0");
         assert_eq!(path(&points(&[(5, 7)])), "M0.0 10.0H96.0");
         assert_eq!(path(&[]), "H96.0");
     }

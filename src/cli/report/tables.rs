@@ -102,14 +102,12 @@ fn drive_row(drive: &wire::Drive, answers: &Answers, screen: &Screen, html: &mut
     html.element("td", &[("class", "nowrap")], |html| {
         temperature(data, html);
     });
-    html.element("td", &[("class", "nowrap")], |html| {
-        match data.and_then(|it| it.wear_percent) {
-            Some(percent) => {
-                html.text(&format!("{percent} %"));
-                meter(html, u64::from(percent), percent >= 80, percent >= 100);
-            }
-            None => html.text("–"),
+    html.element("td", &[("class", "nowrap")], |html| match data.and_then(|it| it.wear_percent) {
+        Some(percent) => {
+            html.text(&format!("{percent} %"));
+            meter(html, u64::from(percent), percent >= 80, percent >= 100);
         }
+        None => html.text("–"),
     });
     let hours = smart::power_on_hours(drive);
     let hours = if hours.is_empty() { "–" } else { &hours };
@@ -181,11 +179,7 @@ fn meter(html: &mut Html, percent: u64, warning: bool, critical: bool) {
         ("aria-hidden", "true"),
     ];
     html.element("svg", &attributes, |html| {
-        html.element(
-            "rect",
-            &[("width", width.as_str()), ("height", "6")],
-            |_| {},
-        );
+        html.element("rect", &[("width", width.as_str()), ("height", "6")], |_| {});
     });
 }
 
@@ -193,21 +187,10 @@ pub(super) fn volumes(answers: &Answers, screen: &Screen, html: &mut Html) {
     if answers.volumes.is_empty() {
         return nothing(html, answers, "volumes", "No volumes.");
     }
-    let mut sorted: Vec<(String, &wire::Volume)> = answers
-        .volumes
-        .iter()
-        .map(|volume| (render_volumes::place(volume), volume))
-        .collect();
+    let mut sorted: Vec<(String, &wire::Volume)> =
+        answers.volumes.iter().map(|volume| (render_volumes::place(volume), volume)).collect();
     sorted.sort_by_cached_key(|(place, volume)| render_volumes::order(place, volume));
-    let columns = [
-        "Where",
-        "Health",
-        "Used",
-        "Size",
-        "Full",
-        "Filesystem",
-        "Device",
-    ];
+    let columns = ["Where", "Health", "Used", "Size", "Full", "Filesystem", "Device"];
     let caption = "All filesystems and volumes, the worst first";
     table(html, caption, &columns, |html| {
         for (place, volume) in sorted.iter().take(MAX_VOLUMES) {
@@ -236,11 +219,7 @@ fn volume_row(place: &str, volume: &wire::Volume, screen: &Screen, html: &mut Ht
     });
     html.element("td", &[("class", "wide")], |html| {
         badge(html, health(volume.health).0, health_class(volume.health));
-        let reasons: Vec<&str> = volume
-            .findings
-            .iter()
-            .map(|it| it.reason.as_str())
-            .collect();
+        let reasons: Vec<&str> = volume.findings.iter().map(|it| it.reason.as_str()).collect();
         html.text_in("span", &[("class", "sub")], &reasons.join(", "));
     });
     html.element("td", &[("class", "nowrap")], |html| {
@@ -260,20 +239,11 @@ fn volume_row(place: &str, volume: &wire::Volume, screen: &Screen, html: &mut Ht
     let size = volume.capacity.map(|it| bytes(it.total_bytes));
     html.text_in("td", &[("class", "nowrap")], size.as_deref().unwrap_or("–"));
     let full = volume.usage.as_ref().and_then(|it| it.full_at.as_ref());
-    let full = full.map(|time| {
-        screen
-            .date_time(Some(time))
-            .chars()
-            .take(10)
-            .collect::<String>()
-    });
+    let full = full.map(|time| screen.date_time(Some(time)).chars().take(10).collect::<String>());
     html.text_in("td", &[("class", "nowrap")], full.as_deref().unwrap_or("–"));
     let kind = match volume.block {
         true => "block",
-        false => volume
-            .filesystem
-            .as_ref()
-            .map_or("–", |it| it.r#type.as_str()),
+        false => volume.filesystem.as_ref().map_or("–", |it| it.r#type.as_str()),
     };
     html.text_in("td", &[], kind);
     let device = match crate::cli::render::volumes::device(volume) {
@@ -369,20 +339,13 @@ fn self_test_cells(tests: &wire::SelfTests, screen: &Screen, html: &mut Html) {
         html.element("td", &[], |html| badge(html, &test.outcome, class));
         let hours = test.hours.map(|it| it.to_string()).unwrap_or_default();
         html.text_in("td", &[("class", "num")], &hours);
-        let lba = test
-            .lba
-            .map(|it| format!(", sector {it}"))
-            .unwrap_or_default();
+        let lba = test.lba.map(|it| format!(", sector {it}")).unwrap_or_default();
         html.text_in("td", &[], &format!("{}{lba}", test.text));
         return;
     }
     let requested = tests.requested.clone().unwrap_or_default();
     html.text_in("td", &[], "requested");
-    let word = if requested.started {
-        "started"
-    } else {
-        "refused"
-    };
+    let word = if requested.started { "started" } else { "refused" };
     html.element("td", &[], |html| badge(html, word, "none"));
     html.text_in("td", &[], "");
     let time = screen.date_time(requested.time.as_ref());

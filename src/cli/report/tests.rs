@@ -48,10 +48,7 @@ fn hostile_answers() -> Answers {
         name: hostile(),
     };
     let mut cleared = hostile_finding("f2", subject.clone());
-    cleared.cleared = Some(wire::Cleared {
-        time: before(10),
-        why: hostile(),
-    });
+    cleared.cleared = Some(wire::Cleared { time: before(10), why: hostile() });
     let finding = hostile_finding("f1", subject.clone());
     let drive = wire::Drive {
         id: "naa.5".to_owned(),
@@ -62,10 +59,7 @@ fn hostile_answers() -> Answers {
         health: wire::Health::Unknown.into(),
         health_unknown_why: hostile(),
         findings: vec![finding.clone()],
-        location: Some(wire::Location {
-            slot: hostile(),
-            ..Default::default()
-        }),
+        location: Some(wire::Location { slot: hostile(), ..Default::default() }),
         smart: Some(wire::Smart {
             state: wire::smart::State::Failed.into(),
             detail: hostile(),
@@ -90,19 +84,9 @@ fn hostile_answers() -> Answers {
         pv: hostile(),
         device: hostile(),
         device_name: hostile(),
-        filesystem: Some(wire::Filesystem {
-            r#type: hostile(),
-            ..Default::default()
-        }),
-        mounts: vec![wire::VolumeMount {
-            path: hostile(),
-            ..Default::default()
-        }],
-        pods: vec![wire::PodUse {
-            namespace: hostile(),
-            name: hostile(),
-            ..Default::default()
-        }],
+        filesystem: Some(wire::Filesystem { r#type: hostile(), ..Default::default() }),
+        mounts: vec![wire::VolumeMount { path: hostile(), ..Default::default() }],
+        pods: vec![wire::PodUse { namespace: hostile(), name: hostile(), ..Default::default() }],
         usage: Some(wire::Usage {
             used_bytes: u64::MAX,
             available_bytes: u64::MAX,
@@ -180,14 +164,8 @@ fn hostile_answers() -> Answers {
             series: vec![wire::SmartSeries {
                 metric: hostile(),
                 points: vec![
-                    wire::SmartPoint {
-                        time: before(i64::MAX / 4),
-                        value: u64::MAX,
-                    },
-                    wire::SmartPoint {
-                        time: before(-i64::MAX / 4),
-                        value: 0,
-                    },
+                    wire::SmartPoint { time: before(i64::MAX / 4), value: u64::MAX },
+                    wire::SmartPoint { time: before(-i64::MAX / 4), value: 0 },
                 ],
             }],
         }],
@@ -211,16 +189,8 @@ fn hostile_answers() -> Answers {
 fn valid(page: &str) -> Html {
     let parsed = Html::parse_document(page);
     assert_eq!(parsed.errors, Vec::<String>::new());
-    for forbidden in [
-        "script",
-        "img",
-        "iframe",
-        "link",
-        "base",
-        "form",
-        "object",
-        "a[href^=http]",
-    ] {
+    for forbidden in ["script", "img", "iframe", "link", "base", "form", "object", "a[href^=http]"]
+    {
         let selector = Selector::parse(forbidden).expect("a selector");
         assert_eq!(parsed.select(&selector).count(), 0, "{forbidden}");
     }
@@ -233,20 +203,12 @@ fn hostile_names_are_escaped_everywhere_and_nothing_is_lost() {
     let page = page::report(&answers, &screen(None));
     let parsed = valid(&page);
     let shown = |c: char| c != '\n' && is_deceptive(c);
-    assert!(
-        !page.chars().any(shown),
-        "{:?}",
-        page.chars().find(|c| shown(*c))
-    );
+    assert!(!page.chars().any(shown), "{:?}", page.chars().find(|c| shown(*c)));
     assert!(!page.contains('\u{fffe}'));
     let text_of_page: String = parsed.root_element().text().collect();
     assert!(text_of_page.contains("<script>alert('x')</script>"));
     assert!(text_of_page.contains("second line"));
-    assert!(
-        page.matches("MARK").count() > 60,
-        "{}",
-        page.matches("MARK").count()
-    );
+    assert!(page.matches("MARK").count() > 60, "{}", page.matches("MARK").count());
     assert!(page.len() < 1 << 20, "{}", page.len());
     for width in [1, 40, 78, 200] {
         let text = text::report(&answers, &screen(Some(width)));
@@ -258,9 +220,8 @@ fn hostile_names_are_escaped_everywhere_and_nothing_is_lost() {
 #[test]
 fn no_sequence_of_findings_is_worse_than_its_page() {
     let mut answers = hostile_answers();
-    answers.findings = (0..5000)
-        .map(|n| hostile_finding(&n.to_string(), wire::Subject::default()))
-        .collect();
+    answers.findings =
+        (0..5000).map(|n| hostile_finding(&n.to_string(), wire::Subject::default())).collect();
     let page = page::report(&answers, &screen(None));
     valid(&page);
     assert!(page.len() < 4 << 20, "{}", page.len());
@@ -301,11 +262,8 @@ fn lists_that_a_bundle_lacks_are_not_empty_and_not_good() {
 
 #[test]
 fn a_healthy_node_says_that_everything_was_seen() {
-    let mut answers = Answers {
-        taken: screen(None).now,
-        causes: Some(Vec::new()),
-        ..Answers::default()
-    };
+    let mut answers =
+        Answers { taken: screen(None).now, causes: Some(Vec::new()), ..Answers::default() };
     answers.node.settled = true;
     answers.node.health = wire::Health::Good.into();
     answers.node.store = "ok".to_owned();

@@ -30,32 +30,15 @@ pub(in crate::cli) fn report(answers: &Answers, screen: &Screen) -> String {
     if !answers.lost.contains(&"the node") {
         text.push_str(&monitoring_gaps(&answers.node, screen));
     }
-    text.push_str(&list(
-        answers,
-        "drives",
-        answers.drives.len(),
-        screen,
-        || drives::table(&answers.drives, screen),
-    ));
-    text.push_str(&list(
-        answers,
-        "volumes",
-        answers.volumes.len(),
-        screen,
-        || volumes::table(&answers.volumes, screen) + &forecasts(answers, screen),
-    ));
-    text.push_str(&list(
-        answers,
-        "checks",
-        answers.checks.len(),
-        screen,
-        || {
-            checks::table(
-                &answers.checks[..answers.checks.len().min(MAX_CHECKS)],
-                screen,
-            )
-        },
-    ));
+    text.push_str(&list(answers, "drives", answers.drives.len(), screen, || {
+        drives::table(&answers.drives, screen)
+    }));
+    text.push_str(&list(answers, "volumes", answers.volumes.len(), screen, || {
+        volumes::table(&answers.volumes, screen) + &forecasts(answers, screen)
+    }));
+    text.push_str(&list(answers, "checks", answers.checks.len(), screen, || {
+        checks::table(&answers.checks[..answers.checks.len().min(MAX_CHECKS)], screen)
+    }));
     text.push_str(&last_self_tests(answers, screen));
     let mut lowest_first = active.clone();
     findings::sort_lowest_first(&mut lowest_first);
@@ -65,15 +48,8 @@ pub(in crate::cli) fn report(answers: &Answers, screen: &Screen) -> String {
 }
 
 fn head(answers: &Answers, screen: &Screen) -> String {
-    let taken = prost_types::Timestamp {
-        seconds: answers.taken.as_second(),
-        nanos: 0,
-    };
-    let title = format!(
-        "Storage of {}, {}",
-        answers.node.name,
-        screen.date_time(Some(&taken))
-    );
+    let taken = prost_types::Timestamp { seconds: answers.taken.as_second(), nanos: 0 };
+    let title = format!("Storage of {}, {}", answers.node.name, screen.date_time(Some(&taken)));
     let mut text: String = wrapped(&title, "", screen)
         .lines()
         .map(|line| format!("{}\n", screen.paint(Tone::Strong, line)))
@@ -140,11 +116,7 @@ fn forecasts(answers: &Answers, screen: &Screen) -> String {
     all.iter()
         .map(|(time, place)| {
             let day: String = screen.date_time(Some(time)).chars().take(10).collect();
-            wrapped(
-                &format!("full on {day} at this rate: {place}"),
-                "  ",
-                screen,
-            )
+            wrapped(&format!("full on {day} at this rate: {place}"), "  ", screen)
         })
         .collect()
 }
@@ -167,15 +139,9 @@ fn last_self_tests(answers: &Answers, screen: &Screen) -> String {
 
 /// The histories of drives that are not in good health.
 fn histories(answers: &Answers, screen: &Screen) -> String {
-    let adverse = answers
-        .drives
-        .iter()
-        .filter(|drive| drives::rank(drive.health) != 3);
+    let adverse = answers.drives.iter().filter(|drive| drives::rank(drive.health) != 3);
     let of = |drive: &wire::Drive| {
-        let history = answers
-            .histories
-            .iter()
-            .find(|it| it.drive_id == drive.id)?;
+        let history = answers.histories.iter().find(|it| it.drive_id == drive.id)?;
         let text = history::text(history, screen);
         Some(format!("\n{}\n{text}", escape_control(&drive.name)))
     };

@@ -71,10 +71,7 @@ impl Journal {
         event: &wire::WatchEvent,
         screen: &Screen,
     ) -> Option<Vec<Entry>> {
-        let entry = |what: What| Entry {
-            time: event.time,
-            what,
-        };
+        let entry = |what: What| Entry { time: event.time, what };
         match event.change() {
             Change::SnapshotBegin => {
                 self.listed = Some(BTreeSet::new());
@@ -116,10 +113,7 @@ impl Journal {
         }
         let text = subject_text(item, screen);
         let news = news(item, &text);
-        let now = Known {
-            text: news.clone(),
-            entry: text.clone(),
-        };
+        let now = Known { text: news.clone(), entry: text.clone() };
         let change = match self.known.insert(key, now) {
             Some(before) if before.text == news => return None,
             Some(_) => Change::Modified,
@@ -172,8 +166,7 @@ impl Journal {
         }
         let all = self.findings.values().cloned().collect();
         let kept = self.filter.keep(all);
-        kept.iter()
-            .any(|finding| ids.contains(&finding.id.as_str()))
+        kept.iter().any(|finding| ids.contains(&finding.id.as_str()))
     }
 }
 
@@ -195,11 +188,9 @@ fn news(item: &Item, text: &str) -> String {
         _ => format!("known {missing}"),
     };
     match item {
-        Item::Drive(it) => of(
-            it.health(),
-            &it.health_unknown_why,
-            it.presence() == wire::Presence::Missing,
-        ),
+        Item::Drive(it) => {
+            of(it.health(), &it.health_unknown_why, it.presence() == wire::Presence::Missing)
+        }
         Item::Volume(it) => of(it.health(), &it.health_unknown_why, false),
         _ => text.to_owned(),
     }

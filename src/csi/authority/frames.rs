@@ -227,11 +227,7 @@ impl FrameRewriter {
         }
         self.buffered.extend_from_slice(&self.header);
         self.state = ParseState::Buffered(header.length);
-        if header.length == 0 {
-            self.end_frame(header, out)
-        } else {
-            Ok(())
-        }
+        if header.length == 0 { self.end_frame(header, out) } else { Ok(()) }
     }
 
     /// Ends a frame with a header block: the last `length` buffered bytes.
@@ -251,9 +247,8 @@ impl FrameRewriter {
         }
         let list = decode_block(&mut self.decoder, &block.fragments)?;
         let held = std::mem::take(&mut self.buffered);
-        self.rewriting |= list
-            .iter()
-            .any(|(name, value)| name == AUTHORITY && !is_valid_authority(value));
+        self.rewriting |=
+            list.iter().any(|(name, value)| name == AUTHORITY && !is_valid_authority(value));
         if self.rewriting {
             block.fragments = encode_block(&list);
             write_block(&block, out);
@@ -276,10 +271,7 @@ fn parse_headers(head: FrameHeader, mut payload: &[u8]) -> Result<HeaderBlock, F
         let (fields, rest) = payload.split_first_chunk().ok_or(FrameError::TooShort)?;
         (priority, payload) = (Some(*fields), rest);
     }
-    let length = payload
-        .len()
-        .checked_sub(padding)
-        .ok_or(FrameError::TooShort)?;
+    let length = payload.len().checked_sub(padding).ok_or(FrameError::TooShort)?;
     Ok(HeaderBlock {
         stream: head.stream,
         end_stream: head.flags & END_STREAM != 0,
@@ -300,9 +292,7 @@ fn decode_block(decoder: &mut Decoder<'static>, block: &[u8]) -> Result<HeaderLi
             list.push((name.into_owned(), value.into_owned()));
         }
     };
-    decoder
-        .decode_with_cb(block, keep)
-        .map_err(FrameError::Hpack)?;
+    decoder.decode_with_cb(block, keep).map_err(FrameError::Hpack)?;
     if size > MAX_HEADER_BLOCK {
         return Err(FrameError::TooLarge);
     }
@@ -366,11 +356,7 @@ fn write_block(block: &HeaderBlock, out: &mut Vec<u8>) {
     while let Some(chunk) = continued.next() {
         write_frame(
             CONTINUATION,
-            if continued.peek().is_none() {
-                END_HEADERS
-            } else {
-                0
-            },
+            if continued.peek().is_none() { END_HEADERS } else { 0 },
             block.stream,
             &[chunk],
             out,

@@ -25,34 +25,19 @@ pub(crate) async fn list_volumes(
     driver: &Driver,
     request: &wire::ListVolumesRequest,
 ) -> Result<wire::ListVolumesResponse, Status> {
-    let page = PageRequest::parse(
-        ListKind::Volumes,
-        request.max_entries,
-        &request.starting_token,
-    )?;
-    let VolumesById {
-        provided,
-        mut health,
-    } = query_all(driver).await?;
+    let page = PageRequest::parse(ListKind::Volumes, request.max_entries, &request.starting_token)?;
+    let VolumesById { provided, mut health } = query_all(driver).await?;
     let entries = provided.into_iter().map(|(id, volume)| {
-        let health = health
-            .remove(&id)
-            .unwrap_or_else(|| provided_volume_health(&volume));
+        let health = health.remove(&id).unwrap_or_else(|| provided_volume_health(&volume));
         let status = VolumeStatus {
             published_node_ids: driver.published_node_ids(&volume),
             volume_condition: driver.wire_condition(health),
         };
-        let entry = Entry {
-            volume: Some(driver.wire_volume(&volume)),
-            status: Some(status),
-        };
+        let entry = Entry { volume: Some(driver.wire_volume(&volume)), status: Some(status) };
         (id, entry)
     });
     let (entries, next_token) = page.take_page(entries);
-    Ok(wire::ListVolumesResponse {
-        entries,
-        next_token,
-    })
+    Ok(wire::ListVolumesResponse { entries, next_token })
 }
 
 /// Lists only volumes with adverse health. An unlisted volume counts as healthy, so unknown health
@@ -61,11 +46,7 @@ pub(crate) async fn list_volume_health(
     driver: &Driver,
     request: &wire::ControllerListVolumeHealthRequest,
 ) -> Result<wire::ControllerListVolumeHealthResponse, Status> {
-    let page = PageRequest::parse(
-        ListKind::Health,
-        request.max_entries,
-        &request.starting_token,
-    )?;
+    let page = PageRequest::parse(ListKind::Health, request.max_entries, &request.starting_token)?;
     if driver.withdrawal.is_active() {
         return Ok(wire::ControllerListVolumeHealthResponse::default());
     }
@@ -75,14 +56,9 @@ pub(crate) async fn list_volume_health(
         .filter_map(|(id, health)| Some((id, health.statuses.as_ref().err()?)))
         .collect();
     if let [(id, why), more @ ..] = unknown.as_slice() {
-        let more = if more.is_empty() {
-            String::new()
-        } else {
-            format!(", and of {} more", more.len())
-        };
-        return Err(Status::unavailable(format!(
-            "the health of `{id}` is not known: {why}{more}"
-        )));
+        let more =
+            if more.is_empty() { String::new() } else { format!(", and of {} more", more.len()) };
+        return Err(Status::unavailable(format!("the health of `{id}` is not known: {why}{more}")));
     }
     let mut adverse = Vec::new();
     for (id, health) in health {
@@ -92,17 +68,11 @@ pub(crate) async fn list_volume_health(
         }
     }
     let (entries, next_token) = page.take_page(adverse);
-    Ok(wire::ControllerListVolumeHealthResponse {
-        entries,
-        next_token,
-    })
+    Ok(wire::ControllerListVolumeHealthResponse { entries, next_token })
 }
 
 async fn query_all(driver: &Driver) -> Result<VolumesById, Status> {
-    driver
-        .agent
-        .query(|client| fetch_all(client, driver.name.clone()))
-        .await
+    driver.agent.query(|client| fetch_all(client, driver.name.clone())).await
 }
 
 async fn fetch_all(client: Client, driver: String) -> Result<VolumesById, ClientError> {
@@ -112,19 +82,11 @@ async fn fetch_all(client: Client, driver: String) -> Result<VolumesById, Client
         .into_iter()
         .map(|volume| (volume.handle.clone(), volume))
         .collect();
-    let ours = client
-        .volumes()
-        .await?
-        .volumes
-        .into_iter()
-        .filter(|volume| volume.driver == driver);
-    let mut health: BTreeMap<_, _> = ours
-        .map(|volume| (volume.handle.clone(), health::of_volume(&volume)))
-        .collect();
+    let ours = client.volumes().await?.volumes.into_iter().filter(|volume| volume.driver == driver);
+    let mut health: BTreeMap<_, _> =
+        ours.map(|volume| (volume.handle.clone(), health::of_volume(&volume))).collect();
     for (id, volume) in &provided {
-        health
-            .entry(id.clone())
-            .or_insert_with(|| provided_volume_health(volume));
+        health.entry(id.clone()).or_insert_with(|| provided_volume_health(volume));
     }
     Ok(VolumesById { provided, health })
 }

@@ -24,10 +24,7 @@ fn finding(
 }
 
 fn volume(health: wire::Health, findings: Vec<wire::Finding>) -> wire::Volume {
-    let condition = wire::Condition {
-        abnormal: !findings.is_empty(),
-        message: "as it is".into(),
-    };
+    let condition = wire::Condition { abnormal: !findings.is_empty(), message: "as it is".into() };
     wire::Volume {
         health: health.into(),
         findings,
@@ -41,9 +38,7 @@ fn well_formed(reason: &str) -> bool {
     let bytes = reason.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphabetic)
         && bytes.iter().all(|byte| middle(*byte))
-        && bytes
-            .last()
-            .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+        && bytes.last().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
         && bytes.len() <= MAX_REASON_LEN
 }
 
@@ -115,12 +110,8 @@ proptest! {
 
 #[test]
 fn a_volume_that_cannot_be_served_is_inaccessible_beside_milder_findings() {
-    let degraded = finding(
-        wire::Severity::Suspect,
-        wire::FindingStatus::Degraded,
-        "DriveFailing",
-        "z",
-    );
+    let degraded =
+        finding(wire::Severity::Suspect, wire::FindingStatus::Degraded, "DriveFailing", "z");
     let failed = |findings: Vec<wire::Finding>| wire::Volume {
         csi_status: wire::CsiStatus::Failed.into(),
         ..volume(wire::Health::Suspect, findings)
@@ -134,16 +125,9 @@ fn a_volume_that_cannot_be_served_is_inaccessible_beside_milder_findings() {
         of_volume(&failed(vec![degraded.clone()])).statuses,
         Ok(vec![entry(state), entry(milder)])
     );
-    let as_bad = finding(
-        wire::Severity::Bad,
-        wire::FindingStatus::Inaccessible,
-        "StagingNotMounted",
-        "y",
-    );
-    let said = [
-        (HealthErrorType::Inaccessible, "StagingNotMounted", "y"),
-        milder,
-    ];
+    let as_bad =
+        finding(wire::Severity::Bad, wire::FindingStatus::Inaccessible, "StagingNotMounted", "y");
+    let said = [(HealthErrorType::Inaccessible, "StagingNotMounted", "y"), milder];
     assert_eq!(
         of_volume(&failed(vec![degraded, as_bad])).statuses,
         Ok(said.map(entry).to_vec()),
@@ -154,10 +138,7 @@ fn a_volume_that_cannot_be_served_is_inaccessible_beside_milder_findings() {
 #[test]
 fn a_healthy_volume_is_an_empty_list() {
     let told = of_volume(&volume(wire::Health::Good, vec![]));
-    assert_eq!(
-        (told.statuses, told.condition.expect("known").abnormal),
-        (Ok(vec![]), false)
-    );
+    assert_eq!((told.statuses, told.condition.expect("known").abnormal), (Ok(vec![]), false));
 }
 
 #[test]
@@ -169,10 +150,7 @@ fn unknown_is_an_error_and_its_condition_the_last_known_one() {
         message: "ReadOnly: x (unknown since 2026-01-01T00:00:00Z: mounts)".into(),
     });
     let told = of_volume(&unknown);
-    assert_eq!(
-        told.statuses,
-        Err(HealthUnknown("mounts: no such file".into()))
-    );
+    assert_eq!(told.statuses, Err(HealthUnknown("mounts: no such file".into())));
     let condition = told.condition.expect("the last known one");
     assert!(condition.abnormal && condition.message.ends_with("mounts)"));
     unknown.condition = None;
@@ -188,42 +166,20 @@ fn a_health_that_only_a_newer_daemon_knows_is_unknown() {
 
 #[test]
 fn information_and_cleared_findings_are_no_health_status() {
-    let mut cleared = finding(
-        wire::Severity::Bad,
-        wire::FindingStatus::DataLoss,
-        "MediaErrors",
-        "x",
-    );
+    let mut cleared =
+        finding(wire::Severity::Bad, wire::FindingStatus::DataLoss, "MediaErrors", "x");
     cleared.cleared = Some(wire::Cleared::default());
-    let information = finding(
-        wire::Severity::Info,
-        wire::FindingStatus::Information,
-        "SmartUnavailable",
-        "y",
-    );
+    let information =
+        finding(wire::Severity::Info, wire::FindingStatus::Information, "SmartUnavailable", "y");
     let acknowledged = wire::Finding {
         acknowledged: Some(wire::Acknowledgement::default()),
-        ..finding(
-            wire::Severity::Suspect,
-            wire::FindingStatus::Degraded,
-            "DriveFailing",
-            "z",
-        )
+        ..finding(wire::Severity::Suspect, wire::FindingStatus::Degraded, "DriveFailing", "z")
     };
-    let listed = of_volume(&volume(
-        wire::Health::Suspect,
-        vec![cleared, information, acknowledged],
-    ))
-    .statuses
-    .expect("known");
-    assert_eq!(
-        listed,
-        [HealthStatus::new(
-            HealthErrorType::Degraded,
-            "DriveFailing",
-            "z"
-        )]
-    );
+    let listed =
+        of_volume(&volume(wire::Health::Suspect, vec![cleared, information, acknowledged]))
+            .statuses
+            .expect("known");
+    assert_eq!(listed, [HealthStatus::new(HealthErrorType::Degraded, "DriveFailing", "z")]);
 }
 
 #[test]
@@ -247,20 +203,14 @@ fn equal_statuses_are_merged_with_both_messages() {
     ];
     assert_eq!(
         merge_statuses(two),
-        [HealthStatus::new(
-            HealthErrorType::Degraded,
-            "IoErrors",
-            "a; b"
-        )]
+        [HealthStatus::new(HealthErrorType::Degraded, "IoErrors", "a; b")]
     );
 }
 
 #[test]
 fn a_fault_of_an_unused_volume_is_reported_in_both_health_apis() {
-    let provided = |trouble: &str| wire::ProvidedVolume {
-        trouble: trouble.into(),
-        ..Default::default()
-    };
+    let provided =
+        |trouble: &str| wire::ProvidedVolume { trouble: trouble.into(), ..Default::default() };
     assert_eq!(of_provided(&provided(""), false).statuses, Ok(vec![]));
     let told = of_provided(&provided("its record cannot be read"), false);
     assert_eq!(
@@ -273,10 +223,7 @@ fn a_fault_of_an_unused_volume_is_reported_in_both_health_apis() {
     );
     assert_eq!(
         told.condition,
-        Some(VolumeCondition {
-            abnormal: true,
-            message: "its record cannot be read".into()
-        })
+        Some(VolumeCondition { abnormal: true, message: "its record cannot be read".into() })
     );
 }
 
@@ -290,16 +237,7 @@ fn a_remote_volume_unreachable_from_one_node_is_degraded_for_the_controller() {
         local,
     };
     let statuses = vec![status(Inaccessible, "stale"), status(DataLoss, "lost")];
-    assert_eq!(
-        health(true, statuses.clone()).for_controller().statuses,
-        Ok(statuses.clone())
-    );
-    let demoted = vec![
-        status(Degraded, "as seen from one node: stale"),
-        status(DataLoss, "lost"),
-    ];
-    assert_eq!(
-        health(false, statuses).for_controller().statuses,
-        Ok(demoted)
-    );
+    assert_eq!(health(true, statuses.clone()).for_controller().statuses, Ok(statuses.clone()));
+    let demoted = vec![status(Degraded, "as seen from one node: stale"), status(DataLoss, "lost")];
+    assert_eq!(health(false, statuses).for_controller().statuses, Ok(demoted));
 }

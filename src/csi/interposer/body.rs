@@ -36,33 +36,21 @@ enum BodyRest {
 
 impl Body {
     pub(crate) fn request(incoming: Incoming) -> Body {
-        Body {
-            first: None,
-            then: BodyRest::Request(incoming),
-        }
+        Body { first: None, then: BodyRest::Request(incoming) }
     }
 
     pub(crate) fn response(incoming: Incoming) -> Body {
-        Body {
-            first: None,
-            then: BodyRest::Response(incoming),
-        }
+        Body { first: None, then: BodyRest::Response(incoming) }
     }
 
     /// A message with headers only.
     pub(crate) fn empty() -> Body {
-        Body {
-            first: None,
-            then: BodyRest::End,
-        }
+        Body { first: None, then: BodyRest::End }
     }
 
     pub(crate) fn full(data: Bytes, trailers: Option<HeaderMap>) -> Body {
         let first = (!data.is_empty()).then_some(data);
-        Body {
-            first,
-            then: trailers.map_or(BodyRest::End, BodyRest::Trailers),
-        }
+        Body { first, then: trailers.map_or(BodyRest::End, BodyRest::Trailers) }
     }
 }
 
@@ -91,9 +79,7 @@ impl http_body::Body for Body {
         match frame {
             Some(Err(error)) if upstreams && !upstream_error::is_reset(&error) => {
                 self.then = BodyRest::End;
-                Poll::Ready(Some(Ok(Frame::trailers(grpc::disconnected_trailers(
-                    &error,
-                )))))
+                Poll::Ready(Some(Ok(Frame::trailers(grpc::disconnected_trailers(&error)))))
             }
             frame => Poll::Ready(frame),
         }
@@ -176,9 +162,5 @@ async fn buffer(
 }
 
 fn concat_bytes(first: Bytes, more: BytesMut) -> Bytes {
-    if more.is_empty() {
-        first
-    } else {
-        more.freeze()
-    }
+    if more.is_empty() { first } else { more.freeze() }
 }

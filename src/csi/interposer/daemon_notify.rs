@@ -31,13 +31,7 @@ pub(crate) struct DaemonNotifier {
 impl DaemonNotifier {
     pub(crate) fn new() -> (DaemonNotifier, mpsc::Receiver<LifecycleEvent>) {
         let (queue, receiver) = mpsc::channel(QUEUE_CAPACITY);
-        (
-            DaemonNotifier {
-                queue,
-                overflowing: AtomicBool::new(false),
-            },
-            receiver,
-        )
+        (DaemonNotifier { queue, overflowing: AtomicBool::new(false) }, receiver)
     }
 
     pub(crate) fn enqueue(&self, event: LifecycleEvent) {
@@ -107,10 +101,7 @@ pub(crate) async fn detect_bypass<W: HealthSource>(
                  (its registrar's --kubelet-registration-path), and gets none of its health"
             );
         } else if bypassed.is_empty() && known {
-            tracing::info!(
-                driver = name,
-                "no volume of this driver still bypasses the interposer"
-            );
+            tracing::info!(driver = name, "no volume of this driver still bypasses the interposer");
         }
         known = !bypassed.is_empty();
         for handle in bypassed {
@@ -122,12 +113,10 @@ pub(crate) async fn detect_bypass<W: HealthSource>(
 async fn with_timeout<T>(
     answer: impl Future<Output = Result<T, HealthSourceError>>,
 ) -> Result<T, HealthSourceError> {
-    tokio::time::timeout(DAEMON_TIMEOUT, answer)
-        .await
-        .unwrap_or_else(|_| {
-            Err(HealthSourceError::Unavailable(format!(
-                "diskvitalsd has not answered within {} s",
-                DAEMON_TIMEOUT.as_secs()
-            )))
-        })
+    tokio::time::timeout(DAEMON_TIMEOUT, answer).await.unwrap_or_else(|_| {
+        Err(HealthSourceError::Unavailable(format!(
+            "diskvitalsd has not answered within {} s",
+            DAEMON_TIMEOUT.as_secs()
+        )))
+    })
 }

@@ -29,10 +29,7 @@ pub(crate) fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
     }
     match flag {
         0 => Some(message),
-        1 if headers
-            .get(ENCODING)
-            .is_some_and(|encoding| encoding == "gzip") =>
-        {
+        1 if headers.get(ENCODING).is_some_and(|encoding| encoding == "gzip") => {
             decompress(&message)
         }
         _ => None,
@@ -42,10 +39,8 @@ pub(crate) fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
 fn decompress(message: &[u8]) -> Option<Bytes> {
     let mut out = Vec::new();
     // A truncated message is invalid.
-    let read = GzDecoder::new(message)
-        .take(MAX_DECOMPRESSED_BYTES + 1)
-        .read_to_end(&mut out)
-        .ok()?;
+    let read =
+        GzDecoder::new(message).take(MAX_DECOMPRESSED_BYTES + 1).read_to_end(&mut out).ok()?;
     (read as u64 <= MAX_DECOMPRESSED_BYTES).then(|| Bytes::from(out))
 }
 
@@ -61,19 +56,14 @@ pub(crate) fn frame_message(message: &[u8]) -> Option<Bytes> {
 
 /// grpc-status from headers (an answer of trailers only) or from trailers.
 pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<Code> {
-    headers
-        .get(STATUS)
-        .map(|status| Code::from_bytes(status.as_bytes()))
+    headers.get(STATUS).map(|status| Code::from_bytes(status.as_bytes()))
 }
 
 /// An answer with a status only.
 pub(crate) fn error_response(status: &Status) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     let headers = response.headers_mut();
-    headers.insert(
-        http::header::CONTENT_TYPE,
-        HeaderValue::from_static("application/grpc"),
-    );
+    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     put_status(headers, status);
     response
 }
@@ -88,10 +78,9 @@ pub(crate) fn unary_response(message: &[u8]) -> Response<Body> {
     let mut trailers = HeaderMap::new();
     trailers.insert(STATUS, HeaderValue::from_static("0"));
     let mut response = Response::new(Body::full(data, Some(trailers)));
-    response.headers_mut().insert(
-        http::header::CONTENT_TYPE,
-        HeaderValue::from_static("application/grpc"),
-    );
+    response
+        .headers_mut()
+        .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
@@ -144,10 +133,7 @@ mod tests {
         assert_eq!(only_message(&body, &plain).as_deref(), Some(&b"abc"[..]));
         assert_eq!(only_message(&Bytes::new(), &plain), None);
         assert_eq!(only_message(&body.slice(..7), &plain), None);
-        assert_eq!(
-            only_message(&[body.clone(), body].concat().into(), &plain),
-            None
-        );
+        assert_eq!(only_message(&[body.clone(), body].concat().into(), &plain), None);
     }
 
     #[test]
@@ -168,10 +154,7 @@ mod tests {
     #[test]
     fn a_status_message_is_plain_ascii_on_the_wire() {
         assert_eq!(percent_encode("100 % gone:\nä"), "100 %25 gone:%0A%C3%A4");
-        let headers = error_response(&Status::not_found("ä"))
-            .into_parts()
-            .0
-            .headers;
+        let headers = error_response(&Status::not_found("ä")).into_parts().0.headers;
         assert_eq!(
             (grpc_status(&headers), &headers[MESSAGE]),
             (Some(Code::NotFound), &HeaderValue::from_static("%C3%A4"))

@@ -49,8 +49,7 @@ impl<W: HealthSource> Proxy<W> {
             }
             Reply::Success(good) => match listed {
                 Ok(listed) => {
-                    self.merged_page(method, good, message, known_adverse(listed), most)
-                        .await
+                    self.merged_page(method, good, message, known_adverse(listed), most).await
                 }
                 Err(_) => Ok(good.untouched()),
             },
@@ -84,11 +83,8 @@ impl<W: HealthSource> Proxy<W> {
                 };
                 if let Ok(mut listed) = before {
                     listed.extend(here);
-                    (rest, next) = cut_page(
-                        missing(&listed),
-                        remaining_entries(most, page.handles.len()),
-                        "",
-                    );
+                    (rest, next) =
+                        cut_page(missing(&listed), remaining_entries(most, page.handles.len()), "");
                 }
             }
         }
@@ -115,9 +111,7 @@ impl<W: HealthSource> Proxy<W> {
             all_adverse(self.query_volumes().await)?
         } else {
             known_adverse(
-                self.query_volumes()
-                    .await
-                    .map_err(|error| local_replies::to_status(&error))?,
+                self.query_volumes().await.map_err(|error| local_replies::to_status(&error))?,
             )
         };
         let (page, next) = cut_page(unlisted_after(&ours, &listed, after), most, after);
@@ -137,23 +131,16 @@ impl<W: HealthSource> Proxy<W> {
         let mut token = String::new();
         for _ in 0..MAX_UPSTREAM_PAGES {
             let asked = merge::request_for_page(request, &token).map_err(unreadable)?;
-            let page = merge::parse_page(
-                &self
-                    .driver
-                    .upstream
-                    .call(LIST_VOLUME_HEALTH, &asked)
-                    .await?,
-            )
-            .map_err(unreadable)?;
+            let page =
+                merge::parse_page(&self.driver.upstream.call(LIST_VOLUME_HEALTH, &asked).await?)
+                    .map_err(unreadable)?;
             listed.extend(page.handles);
             if page.next_token.is_empty() || Some(page.next_token.as_str()) == end {
                 return Ok(listed);
             }
             token = page.next_token;
         }
-        Err(Status::unavailable(
-            "the upstream's list of volume health does not end",
-        ))
+        Err(Status::unavailable("the upstream's list of volume health does not end"))
     }
 }
 
@@ -170,11 +157,8 @@ fn local_list(
             "starting_token is not one of this driver's: begin again without it",
         ));
     }
-    let (page, next) = cut_page(
-        unlisted_after(&all_adverse(listed)?, &HashSet::new(), ""),
-        most,
-        "",
-    );
+    let (page, next) =
+        cut_page(unlisted_after(&all_adverse(listed)?, &HashSet::new(), ""), most, "");
     merge::append_entries(&[], &page, &next).map_err(local_replies::internal_error)
 }
 
@@ -188,10 +172,7 @@ fn max_entries(most: i32) -> Result<Option<usize>, Status> {
 }
 
 fn remaining_entries(most: i32, taken: usize) -> Option<usize> {
-    usize::try_from(most)
-        .ok()
-        .filter(|most| *most > 0)
-        .map(|most| most.saturating_sub(taken))
+    usize::try_from(most).ok().filter(|most| *most > 0).map(|most| most.saturating_sub(taken))
 }
 
 /// All volumes with adverse health. A purely local list must not omit a volume of unknown health,
@@ -200,35 +181,22 @@ fn all_adverse(
     listed: Result<Vec<ListedVolume>, HealthSourceError>,
 ) -> Result<AdverseVolumes, Status> {
     let listed = listed.map_err(|error| local_replies::to_status(&error))?;
-    if let Some((handle, why)) = listed.iter().find_map(|volume| {
-        volume
-            .health
-            .statuses
-            .as_ref()
-            .err()
-            .map(|why| (&volume.handle, why))
-    }) {
-        return Err(local_replies::to_status(&HealthSourceError::Unknown(
-            format!("the health of volume {handle} ({why})"),
-        )));
+    if let Some((handle, why)) = listed
+        .iter()
+        .find_map(|volume| volume.health.statuses.as_ref().err().map(|why| (&volume.handle, why)))
+    {
+        return Err(local_replies::to_status(&HealthSourceError::Unknown(format!(
+            "the health of volume {handle} ({why})"
+        ))));
     }
     Ok(known_adverse(listed))
 }
 
 fn known_adverse(listed: Vec<ListedVolume>) -> AdverseVolumes {
     let statuses = |volume: ListedVolume| {
-        volume
-            .health
-            .for_controller()
-            .statuses
-            .ok()
-            .map(|statuses| (volume.handle, statuses))
+        volume.health.for_controller().statuses.ok().map(|statuses| (volume.handle, statuses))
     };
-    listed
-        .into_iter()
-        .filter_map(statuses)
-        .filter(|(_, statuses)| !statuses.is_empty())
-        .collect()
+    listed.into_iter().filter_map(statuses).filter(|(_, statuses)| !statuses.is_empty()).collect()
 }
 
 /// Local entries after `after` that are not listed yet, sorted by handle.
@@ -238,14 +206,10 @@ fn unlisted_after(
     after: &str,
 ) -> Vec<(String, Vec<HealthStatus>)> {
     let behind = |handle: &str| after.is_empty() || handle > after;
-    let mut rest: Vec<_> = ours
-        .iter()
-        .filter(|(handle, _)| behind(handle) && !listed.contains(*handle))
-        .collect();
+    let mut rest: Vec<_> =
+        ours.iter().filter(|(handle, _)| behind(handle) && !listed.contains(*handle)).collect();
     rest.sort_by_key(|(handle, _)| handle.as_str());
-    rest.into_iter()
-        .map(|(handle, statuses)| (handle.clone(), statuses.clone()))
-        .collect()
+    rest.into_iter().map(|(handle, statuses)| (handle.clone(), statuses.clone())).collect()
 }
 
 /// The entries that fit, and the token for the rest.
@@ -302,30 +266,18 @@ mod tests {
     #[test]
     fn a_foreign_token_aborts_and_a_negative_max_entries_is_invalid() {
         let code = |answer: Result<Vec<u8>, Status>| answer.map_err(|status| status.code());
-        assert_eq!(
-            code(local_list("invalid-token", Ok(Vec::new()), 0)),
-            Err(Code::Aborted)
-        );
-        assert_eq!(
-            code(local_list("", Ok(Vec::new()), -1)),
-            Err(Code::InvalidArgument)
-        );
+        assert_eq!(code(local_list("invalid-token", Ok(Vec::new()), 0)), Err(Code::Aborted));
+        assert_eq!(code(local_list("", Ok(Vec::new()), -1)), Err(Code::InvalidArgument));
         assert_eq!(code(local_list("", Ok(Vec::new()), 0)), Ok(Vec::new()));
     }
 
     #[test]
     fn a_local_list_with_an_unknown_volume_is_an_error() {
-        let listed = vec![
-            bad("a"),
-            volume("b", Err(HealthUnknown("no SMART yet".into()))),
-        ];
+        let listed = vec![bad("a"), volume("b", Err(HealthUnknown("no SMART yet".into())))];
         let status = local_list("", Ok(listed), 0).expect_err("not known");
         assert_eq!(
             (status.code(), status.message()),
-            (
-                Code::Unavailable,
-                "not known: the health of volume b (no SMART yet)"
-            )
+            (Code::Unavailable, "not known: the health of volume b (no SMART yet)")
         );
     }
 

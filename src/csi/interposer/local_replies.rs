@@ -48,11 +48,8 @@ pub(crate) fn stats(usage: &Usage, condition: Option<VolumeCondition>) -> Vec<u8
         abnormal: condition.abnormal,
         message: limits::truncate_message(&condition.message).into_owned(),
     });
-    wire::NodeGetVolumeStatsResponse {
-        usage: figures::to_wire(usage),
-        volume_condition,
-    }
-    .encode_to_vec()
+    wire::NodeGetVolumeStatsResponse { usage: figures::to_wire(usage), volume_condition }
+        .encode_to_vec()
 }
 
 /// Encodes NodeGetVolumeHealthResponse and ControllerGetVolumeHealthResponse, which have the same
@@ -63,9 +60,9 @@ pub(crate) fn health(
     fresh: bool,
 ) -> Result<Vec<u8>, Status> {
     let statuses = match health {
-        Ok(health) => health
-            .statuses
-            .map_err(|unknown| to_status(&HealthSourceError::Unknown(unknown.0)))?,
+        Ok(health) => {
+            health.statuses.map_err(|unknown| to_status(&HealthSourceError::Unknown(unknown.0)))?
+        }
         // The driver has just confirmed the volume, and nothing adverse is known: this is preferred
         // to unknown.
         Err(HealthSourceError::NotFound(_)) if fresh => Vec::new(),
@@ -94,46 +91,26 @@ mod tests {
     use crate::csi::interposer::health_source::{Amount, HealthUnknown};
 
     fn volume_health(statuses: Result<Vec<HealthStatus>, HealthUnknown>) -> VolumeHealth {
-        VolumeHealth {
-            statuses,
-            condition: Some(VolumeCondition::default()),
-            local: true,
-        }
+        VolumeHealth { statuses, condition: Some(VolumeCondition::default()), local: true }
     }
 
     #[test]
     fn unknown_health_is_never_an_empty_list() {
         let code = |answer: Result<Vec<u8>, Status>| answer.map_err(|status| status.code());
         assert_eq!(
-            code(health(
-                "v",
-                Ok(volume_health(Err(HealthUnknown("no SMART".into())))),
-                true
-            )),
+            code(health("v", Ok(volume_health(Err(HealthUnknown("no SMART".into())))), true)),
             Err(Code::Unavailable)
         );
         assert_eq!(
-            code(health(
-                "v",
-                Err(HealthSourceError::Unavailable("gone".into())),
-                true
-            )),
+            code(health("v", Err(HealthSourceError::Unavailable("gone".into())), true)),
             Err(Code::Unavailable)
         );
         assert_eq!(
-            code(health(
-                "v",
-                Err(HealthSourceError::Unknown("not yet".into())),
-                true
-            )),
+            code(health("v", Err(HealthSourceError::Unknown("not yet".into())), true)),
             Err(Code::Unavailable)
         );
         assert_eq!(
-            code(health(
-                "v",
-                Err(HealthSourceError::NotFound("no such volume".into())),
-                false
-            )),
+            code(health("v", Err(HealthSourceError::NotFound("no such volume".into())), false)),
             Err(Code::NotFound)
         );
         assert_eq!(
@@ -151,26 +128,16 @@ mod tests {
             let answer =
                 wire::NodeGetVolumeHealthResponse::decode(answer.expect("an answer").as_slice())
                     .expect("reads");
-            let expected = wire::VolumeHealth {
-                volume_id: "v".into(),
-                health_statuses: Vec::new(),
-            };
+            let expected =
+                wire::VolumeHealth { volume_id: "v".into(), health_statuses: Vec::new() };
             assert_eq!(answer.volume_health, Some(expected));
         }
     }
 
     #[test]
     fn a_block_volume_reports_only_its_size() {
-        let bytes = Amount {
-            total: 7,
-            available: 3,
-            used: 4,
-        };
-        let usage = Usage {
-            block: true,
-            bytes,
-            inodes: Some(bytes),
-        };
+        let bytes = Amount { total: 7, available: 3, used: 4 };
+        let usage = Usage { block: true, bytes, inodes: Some(bytes) };
         let answer = wire::NodeGetVolumeStatsResponse::decode(stats(&usage, None).as_slice())
             .expect("reads");
         let size = wire::VolumeUsage {

@@ -41,10 +41,7 @@ const BACKEND_HEALTH: u32 = 1;
 /// The rpc capabilities that a …GetCapabilities answer announces.
 pub(crate) fn announced_capabilities(message: &[u8]) -> Result<Vec<i32>, DecodeError> {
     let mut found = Vec::new();
-    for capability in raw::fields(message)?
-        .iter()
-        .filter_map(|field| field.bytes(CAPABILITIES))
-    {
+    for capability in raw::fields(message)?.iter().filter_map(|field| field.bytes(CAPABILITIES)) {
         let rpc = raw::fields(capability)?
             .iter()
             .filter_map(|field| field.bytes(RPC))
@@ -77,9 +74,7 @@ pub(crate) fn stats(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, D
 
 /// ControllerGetVolume.
 pub(crate) fn volume(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
-    raw::edit(message, STATUS, |status| {
-        with_condition(status.unwrap_or_default(), ours)
-    })
+    raw::edit(message, STATUS, |status| with_condition(status.unwrap_or_default(), ours))
 }
 
 /// ListVolumes: merges conditions into the entries of known volumes.
@@ -94,10 +89,7 @@ pub(crate) fn volumes(
             .collect::<Vec<_>>()
             .concat();
         match ours.get(raw::string_field(&inner, VOLUME_ID)?) {
-            Some(VolumeHealth {
-                condition: Some(condition),
-                ..
-            }) => volume(entry, condition),
+            Some(VolumeHealth { condition: Some(condition), .. }) => volume(entry, condition),
             _ => Ok(entry.to_vec()),
         }
     })
@@ -148,11 +140,7 @@ fn put_condition(out: &mut Vec<u8>, abnormal: bool, message: &str) {
         raw::put_number(out, ABNORMAL, 1);
     }
     if !message.is_empty() {
-        raw::put_bytes(
-            out,
-            CONDITION_MESSAGE,
-            limits::truncate_message(message).as_bytes(),
-        );
+        raw::put_bytes(out, CONDITION_MESSAGE, limits::truncate_message(message).as_bytes());
     }
 }
 
@@ -176,10 +164,7 @@ pub(crate) fn volume_health(
 ) -> Result<Vec<u8>, DecodeError> {
     let fields = raw::fields(theirs)?;
     let mut out = Vec::new();
-    if !fields
-        .iter()
-        .any(|field| field.bytes(HEALTH_VOLUME_ID).is_some())
-    {
+    if !fields.iter().any(|field| field.bytes(HEALTH_VOLUME_ID).is_some()) {
         raw::put_bytes(&mut out, HEALTH_VOLUME_ID, handle.as_bytes());
     }
     put_merged_statuses(&mut out, theirs, HEALTH_STATUSES, ours)?;
@@ -201,10 +186,7 @@ fn put_merged_statuses(
     ours: &[HealthStatus],
 ) -> Result<(), DecodeError> {
     let fields = raw::fields(message)?;
-    let theirs: Vec<&[u8]> = fields
-        .iter()
-        .filter_map(|field| field.bytes(number))
-        .collect();
+    let theirs: Vec<&[u8]> = fields.iter().filter_map(|field| field.bytes(number)).collect();
     match status_limits::merge_entries(&theirs, ours)? {
         None => out.extend_from_slice(message),
         Some(entries) => {
@@ -227,16 +209,10 @@ pub(crate) struct Page {
 
 pub(crate) fn parse_page(message: &[u8]) -> Result<Page, DecodeError> {
     let mut handles = Vec::new();
-    for entry in raw::fields(message)?
-        .iter()
-        .filter_map(|field| field.bytes(ENTRIES))
-    {
+    for entry in raw::fields(message)?.iter().filter_map(|field| field.bytes(ENTRIES)) {
         handles.push(raw::string_field(entry, HEALTH_VOLUME_ID)?.to_owned());
     }
-    Ok(Page {
-        handles,
-        next_token: raw::string_field(message, NEXT_TOKEN)?.to_owned(),
-    })
+    Ok(Page { handles, next_token: raw::string_field(message, NEXT_TOKEN)?.to_owned() })
 }
 
 /// ControllerListVolumeHealth: merges health into the existing entries.
@@ -260,10 +236,7 @@ pub(crate) fn append_entries(
     next_token: &str,
 ) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(message.len());
-    for field in raw::fields(message)?
-        .iter()
-        .filter(|field| field.bytes(NEXT_TOKEN).is_none())
-    {
+    for field in raw::fields(message)?.iter().filter(|field| field.bytes(NEXT_TOKEN).is_none()) {
         out.extend_from_slice(field.raw);
     }
     for (handle, statuses) in more {
@@ -281,10 +254,7 @@ pub(crate) fn request_for_page(
     starting_token: &str,
 ) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(request.len());
-    for field in raw::fields(request)?
-        .iter()
-        .filter(|field| !matches!(field.number, 1 | 2))
-    {
+    for field in raw::fields(request)?.iter().filter(|field| !matches!(field.number, 1 | 2)) {
         out.extend_from_slice(field.raw);
     }
     if !starting_token.is_empty() {

@@ -109,8 +109,7 @@ impl<W: HealthSource> Proxy<W> {
                 self.get_capabilities(method, Service::Node, request).await
             }
             CsiMethod::ControllerGetCapabilities => {
-                self.get_capabilities(method, Service::Controller, request)
-                    .await
+                self.get_capabilities(method, Service::Controller, request).await
             }
             CsiMethod::NodeGetVolumeStats => {
                 self.node_get_volume_stats(method, request, message).await
@@ -197,17 +196,13 @@ impl<W: HealthSource> Proxy<W> {
     }
 
     async fn local_stats(&self, message: &[u8]) -> Result<Vec<u8>, Status> {
-        let (handle, path) = (
-            local_replies::volume_id(message)?,
-            local_replies::volume_path(message)?,
-        );
+        let (handle, path) =
+            (local_replies::volume_id(message)?, local_replies::volume_path(message)?);
         let usage = self.query(async |name| self.health_source.usage(name, handle, path).await);
         // A missing condition does not make the statistics fail.
         let (usage, health) = tokio::join!(usage, self.query_health(handle));
-        let condition = health
-            .ok()
-            .filter(|_| self.health_apis.condition)
-            .and_then(|health| health.condition);
+        let condition =
+            health.ok().filter(|_| self.health_apis.condition).and_then(|health| health.condition);
         Ok(local_replies::stats(
             &usage.map_err(|error| local_replies::to_status(&error))?,
             condition,
@@ -236,14 +231,14 @@ impl<W: HealthSource> Proxy<W> {
         match reply {
             Reply::ErrorStatus(code, _) if self.is_unimplemented_upstream(method, code).await => {
                 let fresh = self.tracker.is_recently_confirmed(handle, Instant::now());
-                Ok(local_response(local_replies::volume_id(message).and_then(
-                    |handle| local_replies::health(handle, health, fresh),
-                )))
+                Ok(local_response(
+                    local_replies::volume_id(message)
+                        .and_then(|handle| local_replies::health(handle, health, fresh)),
+                ))
             }
             Reply::Success(good) => match health.map(|health| health.statuses) {
-                Ok(Ok(statuses)) => Ok(self.merge_into(method, good, |message| {
-                    merge::health(message, handle, &statuses)
-                })),
+                Ok(Ok(statuses)) => Ok(self
+                    .merge_into(method, good, |message| merge::health(message, handle, &statuses))),
                 Ok(Err(_)) | Err(_) => Ok(good.untouched()),
             },
             other => Ok(other.untouched()),
@@ -256,8 +251,7 @@ impl<W: HealthSource> Proxy<W> {
             if self.withdrawal.is_active() {
                 return Ok(Vec::new());
             }
-            self.query(async |name| self.health_source.storage_health(name).await)
-                .await
+            self.query(async |name| self.health_source.storage_health(name).await).await
         };
         let (reply, health) = join_bounded(self.forward_and_read(request), storage).await?;
         match (reply, health) {
@@ -278,10 +272,8 @@ impl<W: HealthSource> Proxy<W> {
             join_bounded(self.forward_and_read(request), self.query_volumes()).await?;
         match (reply, listed) {
             (Reply::Success(good), Ok(listed)) => {
-                let known: HashMap<String, VolumeHealth> = listed
-                    .into_iter()
-                    .map(|volume| (volume.handle, volume.health))
-                    .collect();
+                let known: HashMap<String, VolumeHealth> =
+                    listed.into_iter().map(|volume| (volume.handle, volume.health)).collect();
                 Ok(self.merge_into(method, good, |message| merge::volumes(message, &known)))
             }
             (other, _) => Ok(other.untouched()),
@@ -296,13 +288,9 @@ impl<W: HealthSource> Proxy<W> {
     ) -> ProxyResult {
         let handle = raw::string_field(message, 1).unwrap_or_default();
         match join_bounded(self.forward_and_read(request), self.query_health(handle)).await? {
-            (
-                Reply::Success(good),
-                Ok(VolumeHealth {
-                    condition: Some(condition),
-                    ..
-                }),
-            ) => Ok(self.merge_into(method, good, |message| merge::volume(message, &condition))),
+            (Reply::Success(good), Ok(VolumeHealth { condition: Some(condition), .. })) => {
+                Ok(self.merge_into(method, good, |message| merge::volume(message, &condition)))
+            }
             (other, _) => Ok(other.untouched()),
         }
     }
@@ -324,10 +312,7 @@ impl<W: HealthSource> Proxy<W> {
             raw::string_field(message, 1).unwrap_or_default(),
             raw::string_field(message, number).unwrap_or_default(),
         );
-        let comes = matches!(
-            method,
-            CsiMethod::NodeStageVolume | CsiMethod::NodePublishVolume
-        );
+        let comes = matches!(method, CsiMethod::NodeStageVolume | CsiMethod::NodePublishVolume);
         if comes && !handle.is_empty() {
             self.tracker.record_attach(handle, path, Instant::now());
         }
@@ -366,11 +351,8 @@ impl<W: HealthSource> Proxy<W> {
         let reply = self.forward_and_read(request).await?;
         if let Reply::Success(good) = &reply {
             let volumes = raw::fields(&good.message).unwrap_or_default();
-            let volume = volumes
-                .iter()
-                .filter_map(|field| field.bytes(1))
-                .next_back()
-                .unwrap_or_default();
+            let volume =
+                volumes.iter().filter_map(|field| field.bytes(1)).next_back().unwrap_or_default();
             match raw::string_field(volume, 2) {
                 Ok("") | Err(DecodeError) => {}
                 Ok(handle) => self.tracker.confirm(handle, Instant::now()),
@@ -384,16 +366,14 @@ impl<W: HealthSource> Proxy<W> {
         if self.withdrawal.is_active() {
             return Ok(withdrawn_health());
         }
-        self.query(async |name| self.health_source.health(name, handle).await)
-            .await
+        self.query(async |name| self.health_source.health(name, handle).await).await
     }
 
     pub(crate) async fn query_volumes(&self) -> Result<Vec<ListedVolume>, HealthSourceError> {
         if self.withdrawal.is_active() {
             return Ok(Vec::new());
         }
-        self.query(async |name| self.health_source.volumes(name).await)
-            .await
+        self.query(async |name| self.health_source.volumes(name).await).await
     }
 
     /// Queries the daemon about this driver, for at most [`DAEMON_TIMEOUT`].
@@ -482,8 +462,6 @@ pub(crate) fn local_response(message: Result<Vec<u8>, Status>) -> Response<Body>
 fn error_response(failure: UpstreamError) -> ProxyResult {
     match failure {
         UpstreamError::Reset(error) => Err(error),
-        other => Ok(grpc::error_response(&Status::unavailable(with_causes(
-            &other,
-        )))),
+        other => Ok(grpc::error_response(&Status::unavailable(with_causes(&other)))),
     }
 }

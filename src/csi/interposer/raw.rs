@@ -62,11 +62,7 @@ pub(crate) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, DecodeError> {
         let start = rest;
         let (number, wire) = key(&mut rest)?;
         let value = value(&mut rest, number, wire, MAX_GROUP_DEPTH)?;
-        found.push(Field {
-            number,
-            value,
-            raw: &start[..start.len() - rest.len()],
-        });
+        found.push(Field { number, value, raw: &start[..start.len() - rest.len()] });
     }
     Ok(found)
 }
@@ -77,10 +73,7 @@ fn key(rest: &mut &[u8]) -> Result<(u32, u8), DecodeError> {
     if number == 0 || number > MAX_FIELD_NUMBER {
         return Err(DecodeError);
     }
-    Ok((
-        u32::try_from(number).map_err(|_| DecodeError)?,
-        (key & 7) as u8,
-    ))
+    Ok((u32::try_from(number).map_err(|_| DecodeError)?, (key & 7) as u8))
 }
 
 fn value<'a>(
@@ -101,11 +94,7 @@ fn value<'a>(
             loop {
                 let (inner, wire) = key(rest)?;
                 if wire == 4 {
-                    return if inner == number {
-                        Ok(Value::Other)
-                    } else {
-                        Err(DecodeError)
-                    };
+                    return if inner == number { Ok(Value::Other) } else { Err(DecodeError) };
                 }
                 value(rest, inner, wire, depth)?;
             }
@@ -139,27 +128,18 @@ fn varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
 
 /// The last field `number` of type string, as decoders use it; empty if there is none.
 pub(crate) fn string_field(message: &[u8], number: u32) -> Result<&str, DecodeError> {
-    let last = fields(message)?
-        .iter()
-        .filter_map(|field| field.bytes(number))
-        .next_back();
+    let last = fields(message)?.iter().filter_map(|field| field.bytes(number)).next_back();
     std::str::from_utf8(last.unwrap_or_default()).map_err(|_| DecodeError)
 }
 
 /// The last field `number` of type int32 or enum; 0 if there is none.
 pub(crate) fn int32_field(message: &[u8], number: u32) -> Result<i32, DecodeError> {
-    let last = fields(message)?
-        .iter()
-        .filter_map(|field| field.varint(number))
-        .next_back();
+    let last = fields(message)?.iter().filter_map(|field| field.varint(number)).next_back();
     Ok(truncate_to_i32(last.unwrap_or_default()))
 }
 
 /// int32 and enums use the low half of the sent value.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "that is how the encoding reads an int32"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "that is how the encoding reads an int32")]
 pub(crate) fn truncate_to_i32(value: u64) -> i32 {
     value as i32
 }
@@ -191,10 +171,7 @@ pub(crate) fn edit(
     change: impl FnOnce(Option<&[u8]>) -> Result<Vec<u8>, DecodeError>,
 ) -> Result<Vec<u8>, DecodeError> {
     let fields = fields(message)?;
-    let present: Vec<&[u8]> = fields
-        .iter()
-        .filter_map(|field| field.bytes(number))
-        .collect();
+    let present: Vec<&[u8]> = fields.iter().filter_map(|field| field.bytes(number)).collect();
     let joined: Option<Cow<'_, [u8]>> = match present.as_slice() {
         [] => None,
         [one] => Some(Cow::Borrowed(*one)),
@@ -265,19 +242,12 @@ mod tests {
 
     #[test]
     fn the_last_of_several_counts_and_another_wire_type_does_not() {
-        let message = [
-            0x0a, 0x01, b'a', 0x0a, 0x01, b'b', 0x08, 0x01, 0x10, 0x05, 0x10, 0x07,
-        ];
+        let message = [0x0a, 0x01, b'a', 0x0a, 0x01, b'b', 0x08, 0x01, 0x10, 0x05, 0x10, 0x07];
         assert_eq!(string_field(&message, 1), Ok("b"));
         assert_eq!(int32_field(&message, 2), Ok(7));
         assert_eq!(string_field(&[0x0a, 0x01, 0xff], 1), Err(DecodeError));
         assert_eq!(
-            int32_field(
-                &[
-                    0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01
-                ],
-                2
-            ),
+            int32_field(&[0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], 2),
             Ok(-1)
         );
     }

@@ -43,12 +43,7 @@ impl Reply {
         };
         match trailers.as_ref().and_then(grpc::grpc_status) {
             Some(Code::Ok) => match grpc::only_message(&data, &head.headers) {
-                Some(message) => Reply::Success(SuccessReply {
-                    message,
-                    head,
-                    data,
-                    trailers,
-                }),
+                Some(message) => Reply::Success(SuccessReply { message, head, data, trailers }),
                 None => Reply::Opaque(Response::from_parts(head, Body::full(data, trailers))),
             },
             Some(code) => {

@@ -33,16 +33,11 @@ pub(crate) fn merge_entries(
     theirs: &[&[u8]],
     ours: &[HealthStatus],
 ) -> Result<Option<Vec<Vec<u8>>>, DecodeError> {
-    let mut entries: Vec<Entry> = theirs
-        .iter()
-        .map(|raw| conform_entry(raw))
-        .collect::<Result<_, _>>()?;
+    let mut entries: Vec<Entry> =
+        theirs.iter().map(|raw| conform_entry(raw)).collect::<Result<_, _>>()?;
     let untouched = |entries: &[Entry]| {
         entries.len() == theirs.len()
-            && entries
-                .iter()
-                .zip(theirs)
-                .all(|(entry, raw)| entry.raw == *raw)
+            && entries.iter().zip(theirs).all(|(entry, raw)| entry.raw == *raw)
     };
     entries.extend(ours.iter().map(encode_entry));
     let mut seen = HashSet::new();
@@ -84,20 +79,12 @@ fn encode_entry(status: &HealthStatus) -> Entry {
 /// An entry of the upstream; unchanged if it is valid.
 fn conform_entry(entry: &[u8]) -> Result<Entry, DecodeError> {
     let status = raw::int32_field(entry, STATUS)?;
-    let (reason, message) = (
-        raw::string_field(entry, REASON)?,
-        raw::string_field(entry, MESSAGE)?,
-    );
-    let (fit_reason, fit_message) = (
-        limits::conform_reason(reason),
-        limits::truncate_message(message),
-    );
+    let (reason, message) = (raw::string_field(entry, REASON)?, raw::string_field(entry, MESSAGE)?);
+    let (fit_reason, fit_message) =
+        (limits::conform_reason(reason), limits::truncate_message(message));
     let fields = raw::fields(entry)?;
-    let capability = fields
-        .iter()
-        .filter_map(|field| field.bytes(CAPABILITY))
-        .collect::<Vec<_>>()
-        .concat();
+    let capability =
+        fields.iter().filter_map(|field| field.bytes(CAPABILITY)).collect::<Vec<_>>().concat();
     let mut out = entry.to_vec();
     if fit_reason != reason || fit_message != message {
         out.clear();
@@ -112,12 +99,7 @@ fn conform_entry(entry: &[u8]) -> Result<Entry, DecodeError> {
             out.extend_from_slice(field.raw);
         }
     }
-    Ok(Entry {
-        status,
-        reason: fit_reason.into_owned(),
-        capability,
-        raw: out,
-    })
+    Ok(Entry { status, reason: fit_reason.into_owned(), capability, raw: out })
 }
 
 fn put_status_fields(out: &mut Vec<u8>, status: i32, reason: &str, message: &str) {

@@ -111,9 +111,7 @@ impl Upstream {
             ("user-agent", "diskvitals-csi"),
             ("grpc-timeout", "2S"),
         ] {
-            request
-                .headers_mut()
-                .insert(name, HeaderValue::from_static(value));
+            request.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         let answered = async {
             let answer = self
@@ -155,10 +153,7 @@ impl Upstream {
     }
 
     fn open_sender(&self) -> Option<SendRequest<Body>> {
-        self.lock()
-            .as_ref()
-            .filter(|sender| !sender.is_closed())
-            .cloned()
+        self.lock().as_ref().filter(|sender| !sender.is_closed()).cloned()
     }
 
     fn drop_connection(&self) {
@@ -201,10 +196,7 @@ impl Upstream {
                 if !self.is_down.swap(true, Ordering::AcqRel) {
                     tracing::warn!(upstream = %self.path.display(), %source, "the upstream driver cannot be reached: its callers get UNAVAILABLE");
                 }
-                Err(UpstreamError::Connect {
-                    path: self.path.clone(),
-                    source,
-                })
+                Err(UpstreamError::Connect { path: self.path.clone(), source })
             }
         }
     }
@@ -220,13 +212,9 @@ fn complete_uri(uri: &mut Uri) {
         return;
     }
     let mut parts = std::mem::take(uri).into_parts();
-    parts
-        .authority
-        .get_or_insert_with(|| Authority::from_static("localhost"));
+    parts.authority.get_or_insert_with(|| Authority::from_static("localhost"));
     parts.scheme.get_or_insert(Scheme::HTTP);
-    parts
-        .path_and_query
-        .get_or_insert_with(|| http::uri::PathAndQuery::from_static("/"));
+    parts.path_and_query.get_or_insert_with(|| http::uri::PathAndQuery::from_static("/"));
     // All three parts are set, so this cannot fail.
     *uri = Uri::from_parts(parts).unwrap_or_default();
 }

@@ -31,11 +31,7 @@ struct AnnouncedCapabilities {
 
 impl UpstreamDriver {
     pub(crate) fn new(upstream: Upstream) -> UpstreamDriver {
-        UpstreamDriver {
-            upstream,
-            name: OnceCell::new(),
-            capabilities: Mutex::new([None, None]),
-        }
+        UpstreamDriver { upstream, name: OnceCell::new(), capabilities: Mutex::new([None, None]) }
     }
 
     /// An error means that the daemon cannot be queried, because the name of the driver is unknown.
@@ -56,10 +52,7 @@ impl UpstreamDriver {
 
     /// Records the upstream's own capabilities from an answer, before any are added.
     pub(crate) fn record_capabilities(&self, service: Service, numbers: Vec<i32>) {
-        let announced = AnnouncedCapabilities {
-            generation: self.upstream.generation(),
-            numbers,
-        };
+        let announced = AnnouncedCapabilities { generation: self.upstream.generation(), numbers };
         self.lock()[service as usize] = Some(announced);
     }
 
@@ -87,16 +80,13 @@ impl UpstreamDriver {
     fn cached(&self, service: Service, number: i32) -> Option<bool> {
         let generation = self.upstream.generation();
         let announced = self.lock();
-        let known = announced[service as usize]
-            .as_ref()
-            .filter(|known| known.generation == generation)?;
+        let known =
+            announced[service as usize].as_ref().filter(|known| known.generation == generation)?;
         Some(known.numbers.contains(&number))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, [Option<AnnouncedCapabilities>; 2]> {
-        self.capabilities
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.capabilities.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

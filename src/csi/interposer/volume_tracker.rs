@@ -50,14 +50,11 @@ impl VolumeTracker {
         if state.tracked.len() >= EXPIRY_THRESHOLD {
             state.expire(now);
         }
-        let here = state
-            .tracked
-            .entry(handle.to_owned())
-            .or_insert_with(|| TrackedVolume {
-                paths: BTreeSet::new(),
-                preexisting: false,
-                last_seen: now,
-            });
+        let here = state.tracked.entry(handle.to_owned()).or_insert_with(|| TrackedVolume {
+            paths: BTreeSet::new(),
+            preexisting: false,
+            last_seen: now,
+        });
         here.paths.insert(path.to_owned());
         here.last_seen = now;
     }
@@ -66,9 +63,7 @@ impl VolumeTracker {
     pub(crate) fn confirm(&self, handle: &str, now: Instant) {
         let mut state = self.lock();
         if state.confirmed.len() >= EXPIRY_THRESHOLD {
-            state
-                .confirmed
-                .retain(|_, at| now.duration_since(*at) < CONFIRMATION_TTL);
+            state.confirmed.retain(|_, at| now.duration_since(*at) < CONFIRMATION_TTL);
         }
         state.confirmed.insert(handle.to_owned(), now);
     }
@@ -115,11 +110,7 @@ impl VolumeTracker {
                 None if first => {
                     state.tracked.insert(
                         handle.to_owned(),
-                        TrackedVolume {
-                            paths: BTreeSet::new(),
-                            preexisting: true,
-                            last_seen: now,
-                        },
+                        TrackedVolume { paths: BTreeSet::new(), preexisting: true, last_seen: now },
                     );
                 }
                 None => {
@@ -141,8 +132,7 @@ impl VolumeTracker {
 
 impl TrackerState {
     fn expire(&mut self, now: Instant) {
-        self.tracked
-            .retain(|_, here| now.duration_since(here.last_seen) < TRACKING_TTL);
+        self.tracked.retain(|_, here| now.duration_since(here.last_seen) < TRACKING_TTL);
     }
 }
 
@@ -173,23 +163,11 @@ mod tests {
     fn a_volume_attached_before_the_first_list_is_no_bypass() {
         let (tracker, now) = (VolumeTracker::default(), Instant::now());
         for minute in 0..4 {
-            assert!(
-                tracker
-                    .find_bypassed(&list(&["old"]), now + minute * MINUTE)
-                    .is_empty()
-            );
+            assert!(tracker.find_bypassed(&list(&["old"]), now + minute * MINUTE).is_empty());
         }
         tracker.record_unpublish("old", "/p");
-        assert!(
-            tracker
-                .find_bypassed(&list(&["old"]), now + 5 * MINUTE)
-                .is_empty()
-        );
-        assert!(
-            tracker
-                .find_bypassed(&list(&["old"]), now + 6 * MINUTE)
-                .is_empty()
-        );
+        assert!(tracker.find_bypassed(&list(&["old"]), now + 5 * MINUTE).is_empty());
+        assert!(tracker.find_bypassed(&list(&["old"]), now + 6 * MINUTE).is_empty());
     }
 
     #[test]
@@ -197,21 +175,10 @@ mod tests {
         let (tracker, now) = (VolumeTracker::default(), Instant::now());
         tracker.find_bypassed(&[], now);
         tracker.record_attach("mine", "/p", now);
-        assert!(
-            tracker
-                .find_bypassed(&list(&["mine", "other"]), now + MINUTE)
-                .is_empty()
-        );
-        assert_eq!(
-            tracker.find_bypassed(&list(&["mine", "other"]), now + 2 * MINUTE),
-            ["other"]
-        );
+        assert!(tracker.find_bypassed(&list(&["mine", "other"]), now + MINUTE).is_empty());
+        assert_eq!(tracker.find_bypassed(&list(&["mine", "other"]), now + 2 * MINUTE), ["other"]);
         tracker.record_attach("other", "/p", now + 2 * MINUTE);
-        assert!(
-            tracker
-                .find_bypassed(&list(&["mine", "other"]), now + 3 * MINUTE)
-                .is_empty()
-        );
+        assert!(tracker.find_bypassed(&list(&["mine", "other"]), now + 3 * MINUTE).is_empty());
     }
 
     #[test]
@@ -220,11 +187,7 @@ mod tests {
         tracker.find_bypassed(&[], now);
         tracker.find_bypassed(&list(&["v"]), now + MINUTE);
         tracker.record_attach("v", "/p", now + MINUTE);
-        assert!(
-            tracker
-                .find_bypassed(&list(&["v"]), now + 2 * MINUTE)
-                .is_empty()
-        );
+        assert!(tracker.find_bypassed(&list(&["v"]), now + 2 * MINUTE).is_empty());
     }
 
     #[test]
@@ -233,15 +196,8 @@ mod tests {
         tracker.find_bypassed(&list(&["v"]), now);
         tracker.record_unstage("v");
         assert!(tracker.find_bypassed(&[], now + MINUTE).is_empty());
-        assert!(
-            tracker
-                .find_bypassed(&list(&["v"]), now + 2 * MINUTE)
-                .is_empty()
-        );
-        assert_eq!(
-            tracker.find_bypassed(&list(&["v"]), now + 3 * MINUTE),
-            ["v"]
-        );
+        assert!(tracker.find_bypassed(&list(&["v"]), now + 2 * MINUTE).is_empty());
+        assert_eq!(tracker.find_bypassed(&list(&["v"]), now + 3 * MINUTE), ["v"]);
     }
 
     #[test]
@@ -251,16 +207,8 @@ mod tests {
         tracker.record_attach("v", "/staging", now);
         tracker.record_attach("v", "/pod", now);
         tracker.record_unpublish("v", "/pod");
-        assert!(
-            tracker
-                .find_bypassed(&list(&["v"]), now + MINUTE)
-                .is_empty()
-        );
-        assert!(
-            tracker
-                .find_bypassed(&list(&["v"]), now + 2 * MINUTE)
-                .is_empty()
-        );
+        assert!(tracker.find_bypassed(&list(&["v"]), now + MINUTE).is_empty());
+        assert!(tracker.find_bypassed(&list(&["v"]), now + 2 * MINUTE).is_empty());
     }
 
     #[test]

@@ -5,10 +5,7 @@ use super::*;
 #[test]
 fn an_endpoint_is_the_path_of_a_unix_socket() {
     let parse = str::parse::<Endpoint>;
-    assert_eq!(
-        parse("unix:///csi/csi.sock").expect("right").path(),
-        Path::new("/csi/csi.sock")
-    );
+    assert_eq!(parse("unix:///csi/csi.sock").expect("right").path(), Path::new("/csi/csi.sock"));
     for text in ["tcp://127.0.0.1:1", "/csi/csi.sock", "", "UNIX:///csi.sock"] {
         assert_eq!(parse(text), Err(EndpointError::Scheme), "{text}");
     }
@@ -26,10 +23,7 @@ fn an_endpoint_is_the_path_of_a_unix_socket() {
         assert_eq!(parse(text), Err(EndpointError::NotAFile), "{text}");
     }
     assert!(parse(&format!("unix:///{}", "a".repeat(106))).is_ok());
-    assert_eq!(
-        parse(&format!("unix:///{}", "a".repeat(107))),
-        Err(EndpointError::TooLong(108))
-    );
+    assert_eq!(parse(&format!("unix:///{}", "a".repeat(107))), Err(EndpointError::TooLong(108)));
 }
 
 fn usage(arguments: &str) -> Result<Options, UsageError> {
@@ -50,70 +44,28 @@ fn each_mode_asks_for_its_own_flags_and_refuses_the_others() {
             .is_ok()
     );
     for (arguments, error) in [
-        (
-            "--mode interposer",
-            Missing {
-                mode: "interposer",
-                flag: "--upstream",
-            },
-        ),
-        (
-            "--mode registrar",
-            Missing {
-                mode: "registrar",
-                flag: "--registration-dir",
-            },
-        ),
+        ("--mode interposer", Missing { mode: "interposer", flag: "--upstream" }),
+        ("--mode registrar", Missing { mode: "registrar", flag: "--registration-dir" }),
         (
             "--mode registrar --registration-dir /r",
-            Missing {
-                mode: "registrar",
-                flag: "--kubelet-registration-path",
-            },
+            Missing { mode: "registrar", flag: "--kubelet-registration-path" },
         ),
-        (
-            "--upstream unix:///a",
-            Unused {
-                mode: "driver",
-                flag: "--upstream",
-            },
-        ),
-        (
-            "--registration-dir /r",
-            Unused {
-                mode: "driver",
-                flag: "--registration-dir",
-            },
-        ),
+        ("--upstream unix:///a", Unused { mode: "driver", flag: "--upstream" }),
+        ("--registration-dir /r", Unused { mode: "driver", flag: "--registration-dir" }),
         (
             "--mode interposer --upstream unix:///a --controller-publish",
-            Unused {
-                mode: "interposer",
-                flag: "--controller-publish",
-            },
+            Unused { mode: "interposer", flag: "--controller-publish" },
         ),
         (
             "--mode registrar --registration-dir /r --kubelet-registration-path /k --withdraw",
-            Unused {
-                mode: "registrar",
-                flag: "--withdraw",
-            },
+            Unused { mode: "registrar", flag: "--withdraw" },
         ),
         (
             "--mode controller --podmon-endpoint unix:///a",
-            Unused {
-                mode: "controller",
-                flag: "--podmon-endpoint",
-            },
+            Unused { mode: "controller", flag: "--podmon-endpoint" },
         ),
-        (
-            "--mode interposer --upstream unix:///csi/csi.sock",
-            UsageError::UpstreamIsEndpoint,
-        ),
-        (
-            "--podmon-endpoint unix:///csi/csi.sock",
-            UsageError::SameEndpoint,
-        ),
+        ("--mode interposer --upstream unix:///csi/csi.sock", UsageError::UpstreamIsEndpoint),
+        ("--podmon-endpoint unix:///csi/csi.sock", UsageError::SameEndpoint),
     ] {
         assert_eq!(usage(arguments).expect_err(arguments), error);
     }
@@ -132,32 +84,19 @@ fn a_reporter_needs_no_endpoint_and_takes_no_flag_of_a_mode() {
         (alone.mode(), alone.report),
         (None, vec![ReportKind::Events, ReportKind::Conditions])
     );
-    for mode in [
-        "",
-        "--mode driver",
-        "--mode controller",
-        "--mode interposer --upstream unix:///b",
-    ] {
+    for mode in ["", "--mode driver", "--mode controller", "--mode interposer --upstream unix:///b"]
+    {
         let options =
             usage(&format!("--endpoint unix:///a {mode} --report events")).expect("right");
-        assert!(
-            options.mode().is_some() && options.report == [ReportKind::Events],
-            "{mode}"
-        );
+        assert!(options.mode().is_some() && options.report == [ReportKind::Events], "{mode}");
     }
     assert_eq!(
         usage("").expect_err("nothing"),
-        UsageError::Missing {
-            mode: "driver",
-            flag: "--endpoint"
-        }
+        UsageError::Missing { mode: "driver", flag: "--endpoint" }
     );
     assert_eq!(
         usage("--mode driver --report events").expect_err("no socket"),
-        UsageError::Missing {
-            mode: "driver",
-            flag: "--endpoint"
-        }
+        UsageError::Missing { mode: "driver", flag: "--endpoint" }
     );
     assert_eq!(
         usage("--report events --upstream unix:///b").expect_err("no mode"),
@@ -167,10 +106,7 @@ fn a_reporter_needs_no_endpoint_and_takes_no_flag_of_a_mode() {
         ("--answer-challenges", UsageError::ChallengesWithoutStorage),
         ("--clean-stale", UsageError::CleanStaleWithoutStorage),
     ] {
-        assert_eq!(
-            usage(&format!("--report events {flag}")).expect_err(flag),
-            error
-        );
+        assert_eq!(usage(&format!("--report events {flag}")).expect_err(flag), error);
         usage(&format!("--report storage {flag}")).expect("right");
     }
     assert!(parse("--report everything").is_err());

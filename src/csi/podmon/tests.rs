@@ -27,10 +27,7 @@ async fn ask(
     answer: Result<ConnectivityStatus, Status>,
     request: ValidateVolumeHostConnectivityRequest,
 ) -> (Result<Answer, Status>, Vec<(Vec<String>, Duration)>) {
-    let daemon = Arc::new(FakeDaemon {
-        answer,
-        asked: Mutex::default(),
-    });
+    let daemon = Arc::new(FakeDaemon { answer, asked: Mutex::default() });
     let service = PodmonService::new("node-1".into(), Arc::clone(&daemon));
     let answer = service
         .validate_volume_host_connectivity(Request::new(request))
@@ -50,10 +47,7 @@ fn request(node: &str, volumes: &[&str], seconds: i32) -> ValidateVolumeHostConn
 }
 
 fn connected() -> ConnectivityStatus {
-    ConnectivityStatus {
-        connected: true,
-        ..ConnectivityStatus::default()
-    }
+    ConnectivityStatus { connected: true, ..ConnectivityStatus::default() }
 }
 
 fn disconnected() -> ConnectivityStatus {
@@ -75,11 +69,8 @@ async fn the_empty_request_reports_the_nodes_connectivity() {
 
 #[tokio::test]
 async fn the_empty_request_is_connected_when_the_daemon_does_not_know() {
-    let (answer, _) = ask(
-        Err(Status::unavailable("no diskvitalsd listens")),
-        Default::default(),
-    )
-    .await;
+    let (answer, _) =
+        ask(Err(Status::unavailable("no diskvitalsd listens")), Default::default()).await;
     let answer = answer.expect("an error would switch the module's check off");
     assert!(answer.connected && !answer.ios_in_progress);
     assert_eq!(answer.messages, ["not known now: no diskvitalsd listens"]);
@@ -119,22 +110,12 @@ async fn volumes_and_sample_reach_the_daemon_each_volume_once() {
         (answer.connected, answer.ios_in_progress, answer.messages),
         (true, true, vec!["a: I/O".to_owned()])
     );
-    assert_eq!(
-        asked,
-        [(
-            vec!["a".to_owned(), "sub/b".to_owned()],
-            Duration::from_secs(60)
-        )]
-    );
+    assert_eq!(asked, [(vec!["a".to_owned(), "sub/b".to_owned()], Duration::from_secs(60))]);
 }
 
 #[tokio::test]
 async fn a_request_without_a_sample_time_uses_the_default() {
-    for asked in [
-        request("node-1", &["a"], 0),
-        request("node-1", &[], 0),
-        request("", &["a"], 0),
-    ] {
+    for asked in [request("node-1", &["a"], 0), request("node-1", &[], 0), request("", &["a"], 0)] {
         let (_, asked) = ask(Ok(connected()), asked).await;
         assert_eq!(asked[0].1, DEFAULT_SAMPLE);
     }
@@ -146,36 +127,17 @@ async fn wrong_arguments_are_refused_by_their_field_and_the_daemon_is_not_asked(
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let long = "x".repeat(MAX_ID_LEN + 1);
     for (asked, field) in [
-        (
-            request("", &[], -1),
-            "io_sample_time_seconds: -1 is not between 0 and 60",
-        ),
-        (
-            request("", &[], 61),
-            "io_sample_time_seconds: 61 is not between 0 and 60",
-        ),
+        (request("", &[], -1), "io_sample_time_seconds: -1 is not between 0 and 60"),
+        (request("", &[], 61), "io_sample_time_seconds: 61 is not between 0 and 60"),
         (request("", &[], i32::MIN), "io_sample_time_seconds: "),
         (request("", &["a", ""], 0), "volume_ids[1]: empty"),
-        (
-            request("", &["a\0b"], 0),
-            "volume_ids[0]: a control character in it",
-        ),
-        (
-            request("", &[&long], 0),
-            "volume_ids[0]: 1025 bytes long, at most 1024 are taken",
-        ),
-        (
-            request("", &many, 0),
-            "volume_ids: 1001 of them, at most 1000 are answered for",
-        ),
+        (request("", &["a\0b"], 0), "volume_ids[0]: a control character in it"),
+        (request("", &[&long], 0), "volume_ids[0]: 1025 bytes long, at most 1024 are taken"),
+        (request("", &many, 0), "volume_ids: 1001 of them, at most 1000 are answered for"),
     ] {
         let (answer, calls) = ask(Ok(disconnected()), asked).await;
         let status = answer.expect_err(field);
-        assert_eq!(
-            (status.code(), calls.len()),
-            (Code::InvalidArgument, 0),
-            "{field}"
-        );
+        assert_eq!((status.code(), calls.len()), (Code::InvalidArgument, 0), "{field}");
         assert!(status.message().starts_with(field), "{status}");
     }
 }
@@ -183,18 +145,12 @@ async fn wrong_arguments_are_refused_by_their_field_and_the_daemon_is_not_asked(
 #[tokio::test]
 async fn an_error_never_has_the_words_that_are_read_as_not_connected() {
     let text = "volume There is no corresponding SDC: not found";
-    let (answer, _) = ask(
-        Err(Status::not_found(text)),
-        request("", &["There is no corresponding SDC"], 0),
-    )
-    .await;
+    let (answer, _) =
+        ask(Err(Status::not_found(text)), request("", &["There is no corresponding SDC"], 0)).await;
     let status = answer.expect_err("unknown");
     assert_eq!(
         (status.code(), status.message()),
-        (
-            Code::NotFound,
-            "whether the volumes are connected is not known"
-        )
+        (Code::NotFound, "whether the volumes are connected is not known")
     );
     let (answer, _) = ask(Err(Status::ok("")), request("node-1", &[], 0)).await;
     assert_eq!(answer.expect_err("no answer").code(), Code::Internal);
@@ -202,10 +158,7 @@ async fn an_error_never_has_the_words_that_are_read_as_not_connected() {
 
 #[tokio::test]
 async fn messages_are_bounded_in_number_and_length() {
-    let flood = ConnectivityStatus {
-        messages: vec!["é".repeat(3000); 2000],
-        ..connected()
-    };
+    let flood = ConnectivityStatus { messages: vec!["é".repeat(3000); 2000], ..connected() };
     let (answer, _) = ask(Ok(flood), request("node-1", &[], 0)).await;
     let messages = answer.expect("OK").messages;
     assert_eq!(messages, vec!["é".repeat(MAX_MESSAGE_CHARS); MAX_MESSAGES]);

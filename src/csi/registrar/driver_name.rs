@@ -79,10 +79,9 @@ async fn query_name(socket: &Path) -> Result<String, QueryError> {
 fn validate_name(name: String) -> Result<String, InvalidDriverName> {
     match naming::validate_driver(&name) {
         Ok(()) => Ok(name),
-        Err(why) => Err(InvalidDriverName {
-            name: name.chars().take(MAX_SHOWN_CHARS).collect(),
-            why,
-        }),
+        Err(why) => {
+            Err(InvalidDriverName { name: name.chars().take(MAX_SHOWN_CHARS).collect(), why })
+        }
     }
 }
 
@@ -92,10 +91,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_no_file_name_is_refused() {
-        assert_eq!(
-            validate_name("csi.example.com".into()),
-            Ok("csi.example.com".into())
-        );
+        assert_eq!(validate_name("csi.example.com".into()), Ok("csi.example.com".into()));
         for name in [
             "",
             ".",
@@ -115,20 +111,12 @@ mod tests {
 
     #[test]
     fn an_invalid_name_is_shown_truncated() {
-        let refusal = validate_name("../x\n".into())
-            .expect_err("not a name")
-            .to_string();
+        let refusal = validate_name("../x\n".into()).expect_err("not a name").to_string();
         assert!(
             refusal.starts_with(r#"it calls itself "../x\n": a driver's name is made of"#),
             "{refusal}"
         );
-        assert!(
-            validate_name("/".repeat(60_000))
-                .expect_err("not a name")
-                .to_string()
-                .len()
-                < 300
-        );
+        assert!(validate_name("/".repeat(60_000)).expect_err("not a name").to_string().len() < 300);
     }
 
     #[tokio::test(start_paused = true)]

@@ -42,14 +42,8 @@ impl RegistrationService {
         state: watch::Sender<RegistrationState>,
         reporter: HealthReporter,
     ) -> RegistrationService {
-        reporter
-            .set_service_status(WHOLE_SERVER, ServingStatus::NotServing)
-            .await;
-        RegistrationService {
-            info,
-            state,
-            reporter,
-        }
+        reporter.set_service_status(WHOLE_SERVER, ServingStatus::NotServing).await;
+        RegistrationService { info, state, reporter }
     }
 
     async fn set_state(&self, new: RegistrationState) {
@@ -63,25 +57,16 @@ impl RegistrationService {
         }
         let serving = match &new {
             RegistrationState::Registered => {
-                tracing::info!(
-                    driver = self.info.name,
-                    "the kubelet has registered the driver"
-                );
+                tracing::info!(driver = self.info.name, "the kubelet has registered the driver");
                 ServingStatus::Serving
             }
             RegistrationState::Refused(reason) => {
-                tracing::error!(
-                    driver = self.info.name,
-                    reason,
-                    "the kubelet refuses the driver"
-                );
+                tracing::error!(driver = self.info.name, reason, "the kubelet refuses the driver");
                 ServingStatus::NotServing
             }
             RegistrationState::Unknown => ServingStatus::NotServing,
         };
-        self.reporter
-            .set_service_status(WHOLE_SERVER, serving)
-            .await;
+        self.reporter.set_service_status(WHOLE_SERVER, serving).await;
     }
 }
 
@@ -95,10 +80,7 @@ impl Registration for RegistrationService {
         &self,
         request: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        let RegistrationStatus {
-            plugin_registered,
-            error,
-        } = request.into_inner();
+        let RegistrationStatus { plugin_registered, error } = request.into_inner();
         let state = if plugin_registered {
             RegistrationState::Registered
         } else if error.is_empty() {
@@ -122,21 +104,12 @@ mod tests {
             name: "csi.example.com".into(),
             ..Default::default()
         };
-        (
-            RegistrationService::begin(info, state, HealthReporter::new()).await,
-            states,
-        )
+        (RegistrationService::begin(info, state, HealthReporter::new()).await, states)
     }
 
     async fn notified(service: &RegistrationService, plugin_registered: bool, error: &str) {
-        let status = RegistrationStatus {
-            plugin_registered,
-            error: error.into(),
-        };
-        service
-            .notify_registration_status(Request::new(status))
-            .await
-            .expect("an answer");
+        let status = RegistrationStatus { plugin_registered, error: error.into() };
+        service.notify_registration_status(Request::new(status)).await.expect("an answer");
     }
 
     #[tokio::test]
@@ -152,14 +125,8 @@ mod tests {
     async fn a_refusal_carries_the_kubelets_reason_at_a_bounded_length() {
         let (service, states) = service().await;
         notified(&service, false, &"é".repeat(5000)).await;
-        assert_eq!(
-            *states.borrow(),
-            RegistrationState::Refused("é".repeat(MAX_REASON_CHARS))
-        );
+        assert_eq!(*states.borrow(), RegistrationState::Refused("é".repeat(MAX_REASON_CHARS)));
         notified(&service, false, "").await;
-        assert_eq!(
-            *states.borrow(),
-            RegistrationState::Refused("it gives no reason".into())
-        );
+        assert_eq!(*states.borrow(), RegistrationState::Refused("it gives no reason".into()));
     }
 }

@@ -50,10 +50,7 @@ pub enum ApiSetupError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ApiError {
     /// Another attempt may help, after a delay if the server requests one.
-    Retryable {
-        why: String,
-        after: Option<Duration>,
-    },
+    Retryable { why: String, after: Option<Duration> },
     /// A permission is missing, permanently or because the API server has not loaded it yet.
     Forbidden(Rejection),
     /// The API server will never accept the request.
@@ -88,9 +85,7 @@ pub struct ApiServer {
 impl ApiServer {
     /// Configuration from the environment.
     pub(crate) async fn infer_config() -> Result<Config, ApiSetupError> {
-        Config::infer()
-            .await
-            .map_err(|error| ApiSetupError::Config(Box::new(error)))
+        Config::infer().await.map_err(|error| ApiSetupError::Config(Box::new(error)))
     }
 
     pub fn new(
@@ -118,17 +113,12 @@ impl ApiServer {
     pub(crate) async fn create_event(&self, event: &Event) -> Result<(), ApiError> {
         if !is_dns_subdomain(&event.namespace) {
             let why = format!("{:?} is no namespace", event.namespace);
-            return Err(ApiError::Rejected(Rejection {
-                kind: "no namespace".into(),
-                why,
-            }));
+            return Err(ApiError::Rejected(Rejection { kind: "no namespace".into(), why }));
         }
         let events: kube::Api<KubeEvent> =
             kube::Api::namespaced(self.client.clone(), &event.namespace);
-        let parameters = PostParams {
-            field_manager: Some(FIELD_MANAGER.into()),
-            ..PostParams::default()
-        };
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         match self
             .with_timeout(events.create(&parameters, &to_kube_event(event, REPORTING_CONTROLLER)))
             .await
@@ -145,10 +135,8 @@ impl ApiServer {
             return Ok(None);
         }
         let volumes: kube::Api<PersistentVolume> = kube::Api::all(self.client.clone());
-        let volume = self
-            .with_timeout(volumes.get_opt(&claimed.pv))
-            .await
-            .map_err(classify_error)?;
+        let volume =
+            self.with_timeout(volumes.get_opt(&claimed.pv)).await.map_err(classify_error)?;
         Ok(volume
             .and_then(|volume| volume.spec?.claim_ref)
             .and_then(|claim| claim_if_used(claim, claimed)))
@@ -157,9 +145,7 @@ impl ApiServer {
     /// The node's current conditions, of all writers.
     pub(crate) async fn current_conditions(&self) -> Result<Vec<NodeCondition>, ApiError> {
         let status = self.own_node().await?.status;
-        Ok(status
-            .and_then(|status| status.conditions)
-            .unwrap_or_default())
+        Ok(status.and_then(|status| status.conditions).unwrap_or_default())
     }
 
     /// uid of the Node object.
@@ -264,17 +250,11 @@ pub(crate) fn classify_error(error: CallError) -> ApiError {
     let status = match error {
         CallError::Kube(kube::Error::Api(status)) => status,
         CallError::Kube(error) => {
-            return ApiError::Retryable {
-                why: with_causes(&error),
-                after: None,
-            };
+            return ApiError::Retryable { why: with_causes(&error), after: None };
         }
         CallError::TimedOut(limit) => {
             return ApiError::Retryable {
-                why: format!(
-                    "the API server has not answered within {} s",
-                    limit.as_secs_f32()
-                ),
+                why: format!("the API server has not answered within {} s", limit.as_secs_f32()),
                 after: None,
             };
         }
@@ -285,10 +265,7 @@ pub(crate) fn classify_error(error: CallError) -> ApiError {
         // The answer is not from the API server: kube parses any JSON as a status, for example a
         // load balancer's error.
         0..=399 => ApiError::Retryable {
-            why: format!(
-                "an error of what is before the API server: {}",
-                status.message
-            ),
+            why: format!("an error of what is before the API server: {}", status.message),
             after: None,
         },
         401 | 408 | 409 | 429 | 500..=599 => {
@@ -319,12 +296,7 @@ fn is_namespace_terminating(status: &Status) -> bool {
 fn claim_if_used(claim: ObjectReference, claimed: &PvUse) -> Option<Regarding> {
     let (namespace, name, uid) = (claim.namespace?, claim.name?, claim.uid?);
     let used = claimed.namespaces.is_empty() || claimed.namespaces.contains(&namespace);
-    used.then_some(Regarding {
-        kind: "PersistentVolumeClaim",
-        namespace,
-        name,
-        uid,
-    })
+    used.then_some(Regarding { kind: "PersistentVolumeClaim", namespace, name, uid })
 }
 
 pub(crate) fn to_kube_event(event: &Event, controller: &str) -> KubeEvent {
@@ -344,9 +316,7 @@ pub(crate) fn to_kube_event(event: &Event, controller: &str) -> KubeEvent {
         metadata: ObjectMeta {
             name: Some(name.clone()),
             namespace: Some(namespace.clone()),
-            annotations: cause
-                .clone()
-                .map(|cause| [(CAUSE_ANNOTATION.to_owned(), cause)].into()),
+            annotations: cause.clone().map(|cause| [(CAUSE_ANNOTATION.to_owned(), cause)].into()),
             ..ObjectMeta::default()
         },
         regarding: Some(ObjectReference {
@@ -386,10 +356,7 @@ mod tests {
             json!({"code": 14, "message": "unavailable"}),
             json!({}),
         ] {
-            assert!(
-                matches!(of(body.clone()), ApiError::Retryable { after: None, .. }),
-                "{body}"
-            );
+            assert!(matches!(of(body.clone()), ApiError::Retryable { after: None, .. }), "{body}");
         }
     }
 

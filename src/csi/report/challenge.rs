@@ -110,10 +110,7 @@ fn asked_by(object: &Value) -> Asked {
     };
     challenge.map_or(Asked::Nothing, |challenge| {
         let answered = object["status"]["challenge"]["nonce"].as_str();
-        Asked::Challenge {
-            is_answered: answered == Some(&challenge.nonce),
-            challenge,
-        }
+        Asked::Challenge { is_answered: answered == Some(&challenge.nonce), challenge }
     })
 }
 
@@ -131,10 +128,9 @@ async fn answer_all(
     loop {
         let present = asked.borrow_and_update().clone();
         let challenge = match present {
-            Asked::Challenge {
-                challenge,
-                is_answered: false,
-            } if !is_set(answers, &challenge) => Some(challenge),
+            Asked::Challenge { challenge, is_answered: false } if !is_set(answers, &challenge) => {
+                Some(challenge)
+            }
             Asked::Nothing => {
                 answers.send_replace(AnswerState::Remove);
                 None
@@ -229,20 +225,12 @@ async fn wait_for_same_run(
     until: Instant,
 ) -> Result<(), Status> {
     let run = node.map(|node| {
-        (
-            node.boot_id.as_str(),
-            node.machine_id.as_str(),
-            timestamp_from_wire(node.started),
-        )
+        (node.boot_id.as_str(), node.machine_id.as_str(), timestamp_from_wire(node.started))
     });
     let is_same = |view: &DaemonView| {
         let seen = view.snapshot.as_ref().map(|snapshot| {
             let node = &snapshot.node;
-            (
-                node.boot_id.as_str(),
-                node.machine_id.as_str(),
-                node.started,
-            )
+            (node.boot_id.as_str(), node.machine_id.as_str(), node.started)
         });
         view.outage.is_none() && seen.is_some() && seen == run
     };

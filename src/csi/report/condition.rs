@@ -23,11 +23,7 @@ pub(crate) enum ConditionStatus {
 
 impl ConditionStatus {
     pub(crate) fn from_name(name: &str) -> Option<ConditionStatus> {
-        let all = [
-            ConditionStatus::True,
-            ConditionStatus::False,
-            ConditionStatus::Unknown,
-        ];
+        let all = [ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown];
         all.into_iter().find(|status| status.name() == name)
     }
 
@@ -67,21 +63,10 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
         .filter(|issue| snapshot.is_counted(issue))
         .collect();
     if let Some(worst) = counted.first() {
-        let number = |level| {
-            counted
-                .iter()
-                .filter(|issue| issue.severity == level)
-                .count()
-        };
-        let numbers = [
-            (number(Severity::Bad), "bad"),
-            (number(Severity::Suspect), "suspect"),
-        ];
-        let numbers: Vec<String> = numbers
-            .iter()
-            .filter(|(n, _)| *n > 0)
-            .map(|(n, word)| format!("{n} {word}"))
-            .collect();
+        let number = |level| counted.iter().filter(|issue| issue.severity == level).count();
+        let numbers = [(number(Severity::Bad), "bad"), (number(Severity::Suspect), "suspect")];
+        let numbers: Vec<String> =
+            numbers.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}")).collect();
         return StorageCondition {
             status: ConditionStatus::False,
             reason: camel_case(&worst.reason),
@@ -114,10 +99,9 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
         }
         // The daemon counts a finding that is not in the snapshot, or uses a newer value: the node
         // is unhealthy, for a reason that is unknown here.
-        Health::Bad | Health::Suspect => unknown(
-            "HealthUnknown",
-            "diskvitalsd reports a problem without a finding",
-        ),
+        Health::Bad | Health::Suspect => {
+            unknown("HealthUnknown", "diskvitalsd reports a problem without a finding")
+        }
         Health::Unknown => {
             let whys = unknown_health_list(snapshot);
             let whys = if whys.is_empty() {
@@ -133,24 +117,17 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
 /// One line for each drive and volume: its worst finding, then the reasons of the others. Volumes
 /// that only share the failure of their drive are a number.
 fn lines(snapshot: &NodeSnapshot, counted: &[&Issue]) -> Vec<String> {
-    let has_drive = counted
-        .iter()
-        .any(|issue| matches!(issue.subject, Subject::Drive(_)));
-    let (shared, own): (Vec<&Issue>, Vec<&Issue>) = counted
-        .iter()
-        .copied()
-        .partition(|issue| has_drive && issue.reason == DRIVE_FAILING);
+    let has_drive = counted.iter().any(|issue| matches!(issue.subject, Subject::Drive(_)));
+    let (shared, own): (Vec<&Issue>, Vec<&Issue>) =
+        counted.iter().copied().partition(|issue| has_drive && issue.reason == DRIVE_FAILING);
     let mut lines = Vec::new();
     for (at, issue) in own.iter().enumerate() {
         let is_same = |other: &&&Issue| other.subject == issue.subject;
         if own[..at].iter().any(|other| is_same(&other)) {
             continue;
         }
-        let others: Vec<&str> = own[at + 1..]
-            .iter()
-            .filter(is_same)
-            .map(|other| other.reason.as_str())
-            .collect();
+        let others: Vec<&str> =
+            own[at + 1..].iter().filter(is_same).map(|other| other.reason.as_str()).collect();
         let others = match others.as_slice() {
             [] => String::new(),
             others => format!(" (and {})", others.join(", ")),
@@ -172,23 +149,14 @@ fn lines(snapshot: &NodeSnapshot, counted: &[&Issue]) -> Vec<String> {
 
 /// Drives and volumes of unknown health, each with its reason.
 fn unknown_health_list(snapshot: &NodeSnapshot) -> String {
-    let drives = snapshot
-        .drives
-        .values()
-        .filter_map(|drive| Some((&drive.name, unknown_reason(drive)?)));
-    let volumes = snapshot
-        .volumes
-        .values()
-        .filter(|volume| volume.health == Health::Unknown);
+    let drives =
+        snapshot.drives.values().filter_map(|drive| Some((&drive.name, unknown_reason(drive)?)));
+    let volumes = snapshot.volumes.values().filter(|volume| volume.health == Health::Unknown);
     let whys = drives.chain(volumes.map(|volume| (&volume.name, &volume.why)));
     whys.map(|(name, why)| {
         format!(
             "; {name}: health unknown: {}",
-            if why.is_empty() {
-                "no reason given"
-            } else {
-                why
-            }
+            if why.is_empty() { "no reason given" } else { why }
         )
     })
     .collect()

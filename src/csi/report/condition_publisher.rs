@@ -57,9 +57,9 @@ impl Published {
         match self {
             Published::Unread => None,
             Published::Before(before) => before.clone(),
-            Published::Applied(AppliedCondition {
-                condition, since, ..
-            }) => Some((condition.status.name().to_owned(), *since)),
+            Published::Applied(AppliedCondition { condition, since, .. }) => {
+                Some((condition.status.name().to_owned(), *since))
+            }
         }
     }
 }
@@ -175,11 +175,7 @@ async fn apply(
     let now = now();
     let since = transition_time(before, wanted.status, now);
     api.apply_condition(kind, wanted, since, now).await?;
-    Ok(AppliedCondition {
-        condition: wanted.clone(),
-        applied_at: Instant::now(),
-        since,
-    })
+    Ok(AppliedCondition { condition: wanted.clone(), applied_at: Instant::now(), since })
 }
 
 fn transition_time(
@@ -187,9 +183,7 @@ fn transition_time(
     status: ConditionStatus,
     now: Timestamp,
 ) -> Timestamp {
-    before
-        .filter(|(old, _)| old == status.name())
-        .map_or(now, |(_, since)| since.min(now))
+    before.filter(|(old, _)| old == status.name()).map_or(now, |(_, since)| since.min(now))
 }
 
 #[cfg(test)]
@@ -199,11 +193,7 @@ mod tests {
     use super::*;
 
     fn condition(status: ConditionStatus, reason: &str, message: &str) -> StorageCondition {
-        StorageCondition {
-            status,
-            reason: reason.into(),
-            message: message.into(),
-        }
+        StorageCondition { status, reason: reason.into(), message: message.into() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -216,37 +206,15 @@ mod tests {
             since: Timestamp::UNIX_EPOCH,
         };
         let mut after = |status, reason: &str, message: &str| {
-            due(
-                Some(&applied),
-                &condition(status, reason, message),
-                &timing,
-                &mut changes,
-            )
-            .saturating_duration_since(Instant::now())
+            due(Some(&applied), &condition(status, reason, message), &timing, &mut changes)
+                .saturating_duration_since(Instant::now())
         };
+        assert_eq!(after(ConditionStatus::True, "NothingFound", "a"), Duration::ZERO);
+        assert_eq!(after(ConditionStatus::False, "DriveMissing", "a"), Duration::ZERO);
+        assert_eq!(after(ConditionStatus::False, "SmartFailing", "b"), Duration::from_secs(30));
+        assert_eq!(after(ConditionStatus::False, "SmartFailing", "a"), Duration::from_secs(300));
         assert_eq!(
-            after(ConditionStatus::True, "NothingFound", "a"),
-            Duration::ZERO
-        );
-        assert_eq!(
-            after(ConditionStatus::False, "DriveMissing", "a"),
-            Duration::ZERO
-        );
-        assert_eq!(
-            after(ConditionStatus::False, "SmartFailing", "b"),
-            Duration::from_secs(30)
-        );
-        assert_eq!(
-            after(ConditionStatus::False, "SmartFailing", "a"),
-            Duration::from_secs(300)
-        );
-        assert_eq!(
-            due(
-                None,
-                &condition(ConditionStatus::True, "NothingFound", ""),
-                &timing,
-                &mut changes
-            ),
+            due(None, &condition(ConditionStatus::True, "NothingFound", ""), &timing, &mut changes),
             Instant::now()
         );
     }
@@ -262,11 +230,7 @@ mod tests {
         let mut times = Vec::new();
         for number in 0..6 {
             let wanted = condition(
-                if number % 2 == 0 {
-                    ConditionStatus::True
-                } else {
-                    ConditionStatus::Unknown
-                },
+                if number % 2 == 0 { ConditionStatus::True } else { ConditionStatus::Unknown },
                 "A",
                 "b",
             );
@@ -288,25 +252,12 @@ mod tests {
     fn the_transition_time_survives_a_restart_and_changes_only_with_the_status() {
         let time = |second| Timestamp::from_second(second).expect("a time");
         let before = || Some(("False".to_owned(), time(10)));
-        assert_eq!(
-            transition_time(before(), ConditionStatus::False, time(99)),
-            time(10)
-        );
-        assert_eq!(
-            transition_time(before(), ConditionStatus::Unknown, time(99)),
-            time(99)
-        );
-        assert_eq!(
-            transition_time(None, ConditionStatus::False, time(99)),
-            time(99)
-        );
+        assert_eq!(transition_time(before(), ConditionStatus::False, time(99)), time(10));
+        assert_eq!(transition_time(before(), ConditionStatus::Unknown, time(99)), time(99));
+        assert_eq!(transition_time(None, ConditionStatus::False, time(99)), time(99));
         // Of a clock that was ahead.
         assert_eq!(
-            transition_time(
-                Some(("False".into(), time(500))),
-                ConditionStatus::False,
-                time(99)
-            ),
+            transition_time(Some(("False".into(), time(500))), ConditionStatus::False, time(99)),
             time(99)
         );
     }

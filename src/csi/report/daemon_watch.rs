@@ -39,14 +39,8 @@ pub(crate) async fn run(
 fn set_outage(view: &watch::Sender<DaemonView>, why: &str) {
     view.send_if_modified(|view| {
         let same = view.outage.as_ref().is_some_and(|lost| lost.why == why);
-        let since = view
-            .outage
-            .as_ref()
-            .map_or_else(Instant::now, |lost| lost.since);
-        view.outage = Some(Outage {
-            since,
-            why: why.to_owned(),
-        });
+        let since = view.outage.as_ref().map_or_else(Instant::now, |lost| lost.since);
+        view.outage = Some(Outage { since, why: why.to_owned() });
         !same
     });
 }
@@ -57,9 +51,7 @@ async fn follow(
     timing: &ReportTiming,
     with_storage: bool,
 ) -> Result<Infallible, Status> {
-    let mut events = agent
-        .query(|client: Client| async move { client.watch(0).await })
-        .await?;
+    let mut events = agent.query(|client: Client| async move { client.watch(0).await }).await?;
     let mut snapshot = NodeSnapshot::default();
     // The time of the next query for the daemon's node; None until the snapshot is complete.
     let mut next_poll = None;
@@ -149,10 +141,7 @@ fn publish(view: &watch::Sender<DaemonView>, snapshot: &NodeSnapshot) {
     view.send_if_modified(|view| {
         let same = view.outage.is_none() && view.snapshot.as_deref() == Some(snapshot);
         if !same {
-            *view = DaemonView {
-                snapshot: Some(Arc::new(snapshot.clone())),
-                outage: None,
-            };
+            *view = DaemonView { snapshot: Some(Arc::new(snapshot.clone())), outage: None };
         }
         !same
     });

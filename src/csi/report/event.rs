@@ -125,11 +125,7 @@ pub(crate) fn camel_case(text: &str) -> String {
         .skip_while(|c| !c.is_ascii_alphabetic())
         .take(MAX_SHORT_LEN)
         .collect();
-    if kept.is_empty() {
-        "Unspecified".to_owned()
-    } else {
-        kept
-    }
+    if kept.is_empty() { "Unspecified".to_owned() } else { kept }
 }
 
 fn is_known_reason(text: &str) -> bool {
@@ -137,13 +133,8 @@ fn is_known_reason(text: &str) -> bool {
 }
 
 /// Reasons without a finding.
-const OWN_REASONS: [&str; 5] = [
-    ATTACHMENTS_UNCLEAN,
-    HEALTH_KNOWN,
-    HEALTH_UNKNOWN,
-    HEALTH_WITHDRAWN,
-    OTHER_REASON,
-];
+const OWN_REASONS: [&str; 5] =
+    [ATTACHMENTS_UNCLEAN, HEALTH_KNOWN, HEALTH_UNKNOWN, HEALTH_WITHDRAWN, OTHER_REASON];
 
 /// Whether the text is a DNS subdomain (RFC 1123), so that it is one component of a URL path.
 pub(crate) fn is_dns_subdomain(text: &str) -> bool {
@@ -154,9 +145,7 @@ pub(crate) fn is_dns_subdomain(text: &str) -> bool {
         let bytes = part.as_bytes();
         ends(bytes.first())
             && ends(bytes.last())
-            && bytes
-                .iter()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
+            && bytes.iter().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-')
     };
     text.len() <= 253 && text.split('.').all(part)
 }
@@ -183,11 +172,7 @@ mod tests {
     #[test]
     fn a_node_event_is_in_the_default_namespace_and_names_the_reporting_node() {
         let event = Event::new(
-            &transition(
-                "SmartFailing",
-                "drive sda: failing",
-                StorageTransitionKind::Raised,
-            ),
+            &transition("SmartFailing", "drive sda: failing", StorageTransitionKind::Raised),
             regarding_node("worker-1"),
             "worker-1",
         );
@@ -208,10 +193,7 @@ mod tests {
             regarding_node("worker-1"),
             "worker-1",
         );
-        assert_eq!(
-            (over.reason.as_str(), over.warning),
-            ("SmartFailingCleared", false)
-        );
+        assert_eq!((over.reason.as_str(), over.warning), ("SmartFailingCleared", false));
     }
 
     /// `UPDATE_EXPECTED=1` writes the list.
@@ -223,10 +205,7 @@ mod tests {
             .chain(OWN_REASONS)
             .chain(STATE_REASONS)
             .collect();
-        assert!(
-            !reasons.iter().any(|it| it.ends_with(CLEARED_SUFFIX)),
-            "the policy cuts it off"
-        );
+        assert!(!reasons.iter().any(|it| it.ends_with(CLEARED_SUFFIX)), "the policy cuts it off");
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("helm/diskvitals/files/reasons.json");
         let list = serde_json::to_string_pretty(&reasons).expect("text") + "\n";
@@ -257,10 +236,7 @@ mod tests {
 
     #[test]
     fn a_name_is_the_same_for_the_same_transition_of_the_same_object_and_else_another() {
-        assert_eq!(
-            event_name("a", "b"),
-            "diskvitals.59b271ae1bbcb1d31d41929817f4b16f"
-        );
+        assert_eq!(event_name("a", "b"), "diskvitals.59b271ae1bbcb1d31d41929817f4b16f");
         assert_ne!(event_name("a", "b"), event_name("ab", ""));
         assert!(is_dns_subdomain(&event_name("a", "b")));
     }

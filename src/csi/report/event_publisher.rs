@@ -105,10 +105,7 @@ impl<'a> EventPublisher<'a> {
     fn update(&mut self, view: &DaemonView, in_grace: bool) {
         let now = now();
         if let Some(snapshot) = &view.snapshot
-            && self
-                .last_snapshot
-                .as_ref()
-                .is_none_or(|last| !Arc::ptr_eq(last, snapshot))
+            && self.last_snapshot.as_ref().is_none_or(|last| !Arc::ptr_eq(last, snapshot))
         {
             self.enqueue(detect_transitions(self.baseline.as_ref(), snapshot, now));
             self.baseline = Some(self.baseline.as_ref().map_or_else(
@@ -242,15 +239,11 @@ impl<'a> EventPublisher<'a> {
     /// Immediately after an installation its roles may not be effective everywhere.
     fn is_forbidden_for_good(&mut self, namespace: &str) -> bool {
         let (now, grace) = (Instant::now(), self.rbac_grace);
-        self.forbidden
-            .retain(|_, forbidden| now < forbidden.last + grace);
+        self.forbidden.retain(|_, forbidden| now < forbidden.last + grace);
         let forbidden = self
             .forbidden
             .entry(namespace.to_owned())
-            .or_insert(Forbidden {
-                since: now,
-                last: now,
-            });
+            .or_insert(Forbidden { since: now, last: now });
         forbidden.last = now;
         now >= forbidden.since + grace
     }
@@ -263,10 +256,8 @@ impl<'a> EventPublisher<'a> {
             self.rejections.clear();
         }
         let Rejection { kind, why } = rejection;
-        let times = self
-            .rejections
-            .entry((kind, namespace(&transition.target).to_owned()))
-            .or_default();
+        let times =
+            self.rejections.entry((kind, namespace(&transition.target).to_owned())).or_default();
         *times += 1;
         if *times == 1 {
             tracing::warn!(
@@ -292,9 +283,7 @@ impl<'a> EventPublisher<'a> {
                 None => return Ok(()),
             },
         };
-        self.api
-            .create_event(&Event::new(transition, regarding, self.node))
-            .await
+        self.api.create_event(&Event::new(transition, regarding, self.node)).await
     }
 }
 
@@ -364,13 +353,7 @@ mod tests {
             publisher.is_forbidden_for_good("shop")
         };
         assert_eq!(
-            [
-                after(0).await,
-                after(120).await,
-                after(120).await,
-                after(120).await,
-                after(1).await
-            ],
+            [after(0).await, after(120).await, after(120).await, after(120).await, after(1).await],
             [false, false, false, true, true]
         );
         // Not missing for long: perhaps another installation.

@@ -51,16 +51,8 @@ pub(crate) fn failed_condition(view: &DaemonView, _in_grace: bool) -> Option<Sto
         message: limits::truncate_message(&message.replace(is_deceptive, " ")).into_owned(),
     };
     if let Some(worst) = found.failures.first() {
-        let messages: Vec<&str> = found
-            .failures
-            .iter()
-            .map(|it| it.message.as_str())
-            .collect();
-        return Some(condition(
-            ConditionStatus::True,
-            &worst.reason,
-            &messages.join("; "),
-        ));
+        let messages: Vec<&str> = found.failures.iter().map(|it| it.message.as_str()).collect();
+        return Some(condition(ConditionStatus::True, &worst.reason, &messages.join("; ")));
     }
     found.is_complete.then(|| {
         condition(
@@ -89,10 +81,7 @@ mod tests {
         let failures = failures.iter().map(failure).collect();
         DaemonView {
             snapshot: Some(Arc::new(NodeSnapshot {
-                failures: Some(NodeFailures {
-                    failures,
-                    is_complete,
-                }),
+                failures: Some(NodeFailures { failures, is_complete }),
                 ..NodeSnapshot::default()
             })),
             outage: None,
@@ -107,39 +96,23 @@ mod tests {
     #[test]
     fn a_failure_is_true_whatever_is_unknown_and_fitness_needs_all_to_be_known() {
         for is_complete in [true, false] {
-            let failed = of(&view(
-                &["SystemFilesystemReadOnly", "DrivesUnreachable"],
-                is_complete,
-            ));
+            let failed = of(&view(&["SystemFilesystemReadOnly", "DrivesUnreachable"], is_complete));
             let message = "SystemFilesystemReadOnly in words; DrivesUnreachable in words";
             assert_eq!(
                 failed,
-                Some((
-                    ConditionStatus::True,
-                    "SystemFilesystemReadOnly".into(),
-                    message.into()
-                ))
+                Some((ConditionStatus::True, "SystemFilesystemReadOnly".into(), message.into()))
             );
         }
         let fit = of(&view(&[], true)).expect("known");
-        assert_eq!(
-            (fit.0, fit.1.as_str()),
-            (ConditionStatus::False, "StorageUsable")
-        );
+        assert_eq!((fit.0, fit.1.as_str()), (ConditionStatus::False, "StorageUsable"));
         assert_eq!(of(&view(&[], false)), None);
     }
 
     #[test]
     fn an_absent_daemon_and_one_that_does_not_know_this_say_nothing() {
         let mut away = view(&["DrivesUnreachable"], true);
-        away.outage = Some(Outage {
-            since: Instant::now(),
-            why: "gone".into(),
-        });
-        let older = DaemonView {
-            snapshot: Some(Arc::new(NodeSnapshot::default())),
-            outage: None,
-        };
+        away.outage = Some(Outage { since: Instant::now(), why: "gone".into() });
+        let older = DaemonView { snapshot: Some(Arc::new(NodeSnapshot::default())), outage: None };
         for silent in [away, older, DaemonView::default()] {
             for in_grace in [true, false] {
                 assert_eq!(failed_condition(&silent, in_grace), None);

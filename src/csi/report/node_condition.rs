@@ -49,10 +49,7 @@ pub(crate) struct Hold {
 
 impl Hold {
     pub(crate) fn new(time: Duration) -> Hold {
-        Hold {
-            time,
-            pending: None,
-        }
+        Hold { time, pending: None }
     }
 
     /// The condition to publish now, or the time at which to decide again. Nothing published yet
@@ -92,11 +89,7 @@ mod tests {
     const HOLD: Duration = Duration::from_secs(120);
 
     fn condition(status: ConditionStatus) -> Option<StorageCondition> {
-        Some(StorageCondition {
-            status,
-            reason: "R".into(),
-            message: String::new(),
-        })
+        Some(StorageCondition { status, reason: "R".into(), message: String::new() })
     }
 
     /// Whether each observation is published: second, observed status, published status.
@@ -132,21 +125,14 @@ mod tests {
 
     #[test]
     fn the_end_of_a_failure_is_held_too_and_what_flaps_stays_as_it_is() {
-        assert_eq!(
-            decide(&[(0, FALSE, TRUE), (120, FALSE, TRUE)]),
-            [false, true]
-        );
+        assert_eq!(decide(&[(0, FALSE, TRUE), (120, FALSE, TRUE)]), [false, true]);
         let flapping: Vec<_> = (0..20)
             .map(|step| (step * 60, if step % 2 == 0 { TRUE } else { FALSE }, FALSE))
             .collect();
         let published = decide(&flapping);
         let is_true = |(at, _): &(usize, &bool)| at % 2 == 0;
         assert!(
-            published
-                .iter()
-                .enumerate()
-                .filter(is_true)
-                .all(|(_, it)| !it),
+            published.iter().enumerate().filter(is_true).all(|(_, it)| !it),
             "True is never published"
         );
     }
@@ -168,11 +154,7 @@ mod tests {
     #[test]
     fn without_a_hold_every_status_is_published_at_once() {
         let mut hold = Hold::new(Duration::ZERO);
-        for status in [
-            ConditionStatus::True,
-            ConditionStatus::False,
-            ConditionStatus::Unknown,
-        ] {
+        for status in [ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown] {
             let (wanted, _) = hold.decide(condition(status), TRUE, Instant::now());
             assert_eq!(wanted.map(|it| it.status), Some(status));
         }

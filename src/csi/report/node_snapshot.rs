@@ -194,8 +194,7 @@ impl NodeSnapshot {
                 self.drives.remove(&drive.id);
             }
             (_, Some(Item::Drive(drive))) => {
-                self.drives
-                    .insert(drive.id.clone(), Drive::from_wire(&drive));
+                self.drives.insert(drive.id.clone(), Drive::from_wire(&drive));
             }
             (Change::Removed, Some(Item::Volume(volume))) => {
                 self.volumes.remove(&volume.id);
@@ -218,8 +217,7 @@ impl NodeSnapshot {
                 self.redundancy.remove(&cause.id);
             }
             (_, Some(Item::Cause(cause))) => {
-                self.redundancy
-                    .insert(cause.id.clone(), covered_volumes(&cause));
+                self.redundancy.insert(cause.id.clone(), covered_volumes(&cause));
                 let findings = cause.findings.into_iter().chain(cause.consequences);
                 let ids = findings.map(|finding| finding.finding_id).collect();
                 self.causes.insert(cause.id, ids);
@@ -296,10 +294,7 @@ impl NodeSnapshot {
     /// Whether redundancy keeps the volume's data intact although something below it has a problem.
     pub(crate) fn is_redundant(&self, volume: &str) -> bool {
         let hits = self.redundancy.values().flatten();
-        let mut covered = hits
-            .filter(|(id, _)| id == volume)
-            .map(|(_, it)| *it)
-            .peekable();
+        let mut covered = hits.filter(|(id, _)| id == volume).map(|(_, it)| *it).peekable();
         covered.peek().is_some() && covered.all(|it| it)
     }
 
@@ -319,21 +314,15 @@ impl NodeSnapshot {
             Some(issue) => self.issues.insert(id, issue),
             None => self.issues.remove(&id),
         };
-        self.volumes
-            .insert(volume.id.clone(), Volume::from_wire(volume));
+        self.volumes.insert(volume.id.clone(), Volume::from_wire(volume));
     }
 }
 
 /// `drive ID (NAME) failed` and `drive ID (NAME): it fails`: what follows the name.
 fn without_drive_name<'a>(message: &'a str, id: &str) -> &'a str {
-    let after_id = message
-        .strip_prefix("drive ")
-        .and_then(|rest| rest.strip_prefix(id));
+    let after_id = message.strip_prefix("drive ").and_then(|rest| rest.strip_prefix(id));
     let Some(rest) = after_id else { return message };
-    let rest = match rest
-        .strip_prefix(" (")
-        .and_then(|rest| rest.split_once(')'))
-    {
+    let rest = match rest.strip_prefix(" (").and_then(|rest| rest.split_once(')')) {
         Some((_, rest)) => rest,
         None => rest,
     };
@@ -365,20 +354,16 @@ impl Issue {
         let subject = match wire_subject.kind() {
             wire::SubjectKind::Drive => Subject::Drive(wire_subject.id),
             wire::SubjectKind::Volume => Subject::Volume(wire_subject.id),
-            wire::SubjectKind::Source => Subject::Source {
-                id: wire_subject.id,
-                label: wire_subject.name,
-            },
+            wire::SubjectKind::Source => {
+                Subject::Source { id: wire_subject.id, label: wire_subject.name }
+            }
             // Unspecified may be a kind of a newer daemon.
             wire::SubjectKind::Device | wire::SubjectKind::Unspecified => {
                 Subject::Device(wire_subject.id)
             }
         };
         let cleared = finding.cleared.and_then(|cleared| {
-            Some(Cleared {
-                time: timestamp_from_wire(cleared.time)?,
-                why: cleared.why,
-            })
+            Some(Cleared { time: timestamp_from_wire(cleared.time)?, why: cleared.why })
         });
         let issue = Issue {
             subject,
@@ -438,25 +423,15 @@ impl Drive {
             .map(|text| text.trim())
             .filter(|text| !text.is_empty())
             .collect();
-        let kernel = if drive.name.is_empty() {
-            &drive.id
-        } else {
-            &drive.name
-        };
+        let kernel = if drive.name.is_empty() { &drive.id } else { &drive.name };
         let name = if model_and_serial.is_empty() {
             format!("drive {kernel}")
         } else {
             format!("drive {kernel} ({})", model_and_serial.join(" "))
         };
-        let (health, why) = (
-            health_from_wire(drive.health()),
-            drive.health_unknown_why.clone(),
-        );
+        let (health, why) = (health_from_wire(drive.health()), drive.health_unknown_why.clone());
         let is_asleep = drive.health_unknown_cause() == wire::UnknownCause::Asleep;
-        let answered = drive
-            .smart
-            .as_ref()
-            .is_some_and(|smart| smart.answered.is_some());
+        let answered = drive.smart.as_ref().is_some_and(|smart| smart.answered.is_some());
         Drive {
             name,
             health,
@@ -472,10 +447,7 @@ impl Drive {
 
 impl Volume {
     fn from_wire(volume: &wire::Volume) -> Volume {
-        let host = volume
-            .mounts
-            .iter()
-            .find(|mount| mount.role() == wire::MountRole::Host);
+        let host = volume.mounts.iter().find(|mount| mount.role() == wire::MountRole::Host);
         let name = match (volume.pv.as_str(), host) {
             ("", Some(mount)) => format!("filesystem {}", mount.path),
             ("", None) => format!("volume {}", volume.id),
@@ -494,10 +466,7 @@ impl Volume {
         pods.sort_by(|a, b| (&a.uid, &a.namespace, &a.name).cmp(&(&b.uid, &b.namespace, &b.name)));
         pods.dedup();
         let state = health::state_status(volume).map(|state| state.reason);
-        let (health, why) = (
-            health_from_wire(volume.health()),
-            volume.health_unknown_why.clone(),
-        );
+        let (health, why) = (health_from_wire(volume.health()), volume.health_unknown_why.clone());
         Volume {
             name,
             health,
@@ -520,9 +489,7 @@ fn covered_volumes(cause: &wire::Cause) -> Vec<(String, bool)> {
         Kind::Pool | Kind::Mount | Kind::Source | Kind::Unspecified => return Vec::new(),
     }
     let hits = cause.hits.iter().filter(|hit| !hit.volume_id.is_empty());
-    let mut volumes: Vec<_> = hits
-        .map(|hit| (hit.volume_id.clone(), hit.covered))
-        .collect();
+    let mut volumes: Vec<_> = hits.map(|hit| (hit.volume_id.clone(), hit.covered)).collect();
     volumes.sort();
     volumes.dedup();
     volumes
@@ -537,13 +504,12 @@ fn pv_uses(volume: &wire::Volume) -> Vec<PvUse> {
     }
     for pod in &volume.pods {
         let parts: Vec<&str> = pod.path.split('/').collect();
-        let plugin = parts
-            .iter()
-            .position(|part| *part == pod.uid)
-            .and_then(|at| match parts.get(at + 1..at + 3) {
+        let plugin = parts.iter().position(|part| *part == pod.uid).and_then(|at| {
+            match parts.get(at + 1..at + 3) {
                 Some(["volumes", plugin]) => Some(*plugin),
                 _ => None,
-            });
+            }
+        });
         let pv = match plugin {
             Some("kubernetes.io~local-volume") => pod.volume_name.as_str(),
             Some("kubernetes.io~csi") if !volume.ephemeral => pod.volume_name.as_str(),
@@ -557,12 +523,7 @@ fn pv_uses(volume: &wire::Volume) -> Vec<PvUse> {
                 .extend(Some(pod.namespace.clone()).filter(|namespace| !namespace.is_empty()));
         }
     }
-    uses.into_iter()
-        .map(|(pv, namespaces)| PvUse {
-            pv: pv.to_owned(),
-            namespaces,
-        })
-        .collect()
+    uses.into_iter().map(|(pv, namespaces)| PvUse { pv: pv.to_owned(), namespaces }).collect()
 }
 
 /// Whether the daemon derives a volume's state from findings of this reason (`model::condition`).

@@ -101,11 +101,7 @@ fn of_silent_daemon(context: &Context<'_>, message: &str) -> NodeStorageStatus {
         }
     };
     finish(
-        NodeStorageStatus {
-            health: Health::Unknown,
-            observed_quarantine: String::new(),
-            ..known
-        },
+        NodeStorageStatus { health: Health::Unknown, observed_quarantine: String::new(), ..known },
         context,
         [
             (DAEMON_REACHABLE, ConditionStatus::False, reason, message),
@@ -116,10 +112,8 @@ fn of_silent_daemon(context: &Context<'_>, message: &str) -> NodeStorageStatus {
 
 /// Reporting has ended on purpose: the lists would stay wrong for ever.
 pub(crate) fn withdrawn_status(context: &Context<'_>) -> NodeStorageStatus {
-    let (reason, message) = (
-        "Withdrawn",
-        "health is no longer reported: diskvitals was withdrawn from this node",
-    );
+    let (reason, message) =
+        ("Withdrawn", "health is no longer reported: diskvitals was withdrawn from this node");
     finish(
         unknown_lists(),
         context,
@@ -178,15 +172,8 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
             reason: truncated(&mount.why, MAX_MESSAGE_LEN),
         })
         .collect();
-    let of_health = |health| {
-        number(
-            snapshot
-                .drives
-                .values()
-                .filter(|it| it.health == health)
-                .count(),
-        )
-    };
+    let of_health =
+        |health| number(snapshot.drives.values().filter(|it| it.health == health).count());
     let status = NodeStorageStatus {
         machine_id: snapshot.node.machine_id.clone(),
         boot_id: snapshot.node.boot_id.clone(),
@@ -197,11 +184,7 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
             bad: of_health(SnapshotHealth::Bad),
             suspect: of_health(SnapshotHealth::Suspect),
             missing: number(
-                snapshot
-                    .drives
-                    .values()
-                    .filter(|drive| drive.identity.is_missing)
-                    .count(),
+                snapshot.drives.values().filter(|drive| drive.identity.is_missing).count(),
             ),
             volumes: number(snapshot.volumes.len()),
             affected: number(volumes.len()),
@@ -214,10 +197,7 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
         stale,
         unreachable_drivers: Some(unreachable_drivers(snapshot, context)),
         reached_drivers: reached_drivers(snapshot),
-        truncated: Truncated {
-            stale: snapshot.stale.is_none(),
-            ..Truncated::default()
-        },
+        truncated: Truncated { stale: snapshot.stale.is_none(), ..Truncated::default() },
         ..NodeStorageStatus::default()
     };
     let (observed, clean) = match quarantine_answer(snapshot, context.quarantine) {
@@ -225,10 +205,7 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
         None => (String::new(), attachments_clean(snapshot)),
     };
     finish(
-        NodeStorageStatus {
-            observed_quarantine: observed,
-            ..status
-        },
+        NodeStorageStatus { observed_quarantine: observed, ..status },
         context,
         [
             (
@@ -291,11 +268,9 @@ fn quarantine_answer(
         }
         QuarantineState::Answered(answer) => {
             let clean = match (answer.reason, attachments_clean(snapshot)) {
-                (CleanReason::ProvenClean, (ConditionStatus::True, ..)) => (
-                    ConditionStatus::True,
-                    CleanReason::ProvenClean.name(),
-                    answer.message.clone(),
-                ),
+                (CleanReason::ProvenClean, (ConditionStatus::True, ..)) => {
+                    (ConditionStatus::True, CleanReason::ProvenClean.name(), answer.message.clone())
+                }
                 (CleanReason::ProvenClean, (ConditionStatus::False, _, why)) => {
                     not_clean(CleanReason::StaleAttachments, &why)
                 }
@@ -324,21 +299,13 @@ fn attachments_clean(snapshot: &NodeSnapshot) -> CleanCondition {
         return unknown("KubeletFolderUnreadable", why);
     }
     if snapshot.node.boot_id.is_empty() {
-        return unknown(
-            "BootUnknown",
-            "diskvitalsd does not know the kernel's boot id",
-        );
+        return unknown("BootUnknown", "diskvitalsd does not know the kernel's boot id");
     }
     match snapshot.stale.as_deref() {
-        None => unknown(
-            "AttachmentsUnknown",
-            "diskvitalsd does not list the node's attachments",
-        ),
-        Some([]) => (
-            ConditionStatus::True,
-            "NothingStale",
-            "no mount of a deleted pod is left".to_owned(),
-        ),
+        None => unknown("AttachmentsUnknown", "diskvitalsd does not list the node's attachments"),
+        Some([]) => {
+            (ConditionStatus::True, "NothingStale", "no mount of a deleted pod is left".to_owned())
+        }
         Some(stale) => (
             ConditionStatus::False,
             "StaleAttachments",
@@ -354,14 +321,9 @@ fn node_health(snapshot: &NodeSnapshot, context: &Context<'_>) -> Health {
     let is_unknown = |health: SnapshotHealth, pending: bool, counts: bool| {
         health == SnapshotHealth::Unknown && !pending && counts
     };
-    let others = snapshot
-        .drives
-        .values()
-        .any(|it| is_unknown(it.health, it.is_pending, !it.maintenance))
-        || snapshot
-            .volumes
-            .values()
-            .any(|it| is_unknown(it.health, it.is_pending, true));
+    let others =
+        snapshot.drives.values().any(|it| is_unknown(it.health, it.is_pending, !it.maintenance))
+            || snapshot.volumes.values().any(|it| is_unknown(it.health, it.is_pending, true));
     match context.last {
         Some(last) if now == Health::Unknown && waits && !others => last.health,
         _ => now,
@@ -467,12 +429,7 @@ fn models(snapshot: &NodeSnapshot) -> Vec<ModelCount> {
     }
     let mut models: Vec<ModelCount> = numbers
         .into_iter()
-        .map(|([model, firmware, kind], count)| ModelCount {
-            model,
-            firmware,
-            kind,
-            count,
-        })
+        .map(|([model, firmware, kind], count)| ModelCount { model, firmware, kind, count })
         .collect();
     // Stable: equal numbers stay in the order of their names.
     models.sort_by_key(|model| std::cmp::Reverse(model.count));

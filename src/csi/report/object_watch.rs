@@ -66,10 +66,7 @@ async fn follow(
             };
             attempts.record_success();
             match change {
-                StorageChange::Set {
-                    data,
-                    version: newer,
-                } => {
+                StorageChange::Set { data, version: newer } => {
                     object.send_replace(StorageObject::Present(Arc::new(data)));
                     version = newer.unwrap_or(version);
                 }

@@ -123,10 +123,7 @@ async fn answer_all(
                 present = None;
             }
             Ordered::Quarantine(quarantine) => {
-                if present
-                    .as_ref()
-                    .is_none_or(|it| it.quarantine != quarantine)
-                {
+                if present.as_ref().is_none_or(|it| it.quarantine != quarantine) {
                     tracing::warn!(
                         node,
                         quarantine = quarantine.id,
@@ -211,11 +208,7 @@ impl Present {
             }
             Err(status) => {
                 let why = format!("diskvitalsd does not answer: {}", status.message());
-                (
-                    CleanReason::NoAnswer,
-                    why.clone(),
-                    QuarantineState::NoAnswer(why),
-                )
+                (CleanReason::NoAnswer, why.clone(), QuarantineState::NoAnswer(why))
             }
         };
         if self.last_log != Some(reason) {

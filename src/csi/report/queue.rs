@@ -32,10 +32,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(crate) fn new(max_age: Duration) -> Queue {
-        Queue {
-            entries: VecDeque::new(),
-            max_age,
-        }
+        Queue { entries: VecDeque::new(), max_age }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -62,11 +59,7 @@ impl Queue {
             } else {
                 self.entries.len()
             };
-            let queued = QueuedTransition {
-                transition,
-                since,
-                failures: 0,
-            };
+            let queued = QueuedTransition { transition, since, failures: 0 };
             self.entries.insert(at, queued);
         }
         let dropped = self.entries.len().saturating_sub(MAX_LEN);
@@ -132,11 +125,7 @@ mod tests {
     }
 
     fn pod(uid: &str) -> EventTarget {
-        EventTarget::Pod(PodRef {
-            uid: uid.into(),
-            name: "web".into(),
-            namespace: "shop".into(),
-        })
+        EventTarget::Pod(PodRef { uid: uid.into(), name: "web".into(), namespace: "shop".into() })
     }
 
     fn keys(queue: &mut Queue) -> Vec<String> {
@@ -166,17 +155,11 @@ mod tests {
         let mut queue = queue(&[pod("a"), EventTarget::Node, pod("a"), pod("b")]);
         for _ in 0..7 {
             assert!(!queue.record_failure(false));
-            assert_eq!(
-                queue.first().map(|transition| transition.key.as_str()),
-                Some("0")
-            );
+            assert_eq!(queue.first().map(|transition| transition.key.as_str()), Some("0"));
         }
         queue.record_failure(false);
         // From then on each failure puts it aside at once.
-        assert_eq!(
-            queue.first().map(|transition| transition.key.as_str()),
-            Some("1")
-        );
+        assert_eq!(queue.first().map(|transition| transition.key.as_str()), Some("1"));
         queue.pop();
         queue.pop();
         queue.push(vec![transition(EventTarget::Node, 4)]);
@@ -188,9 +171,8 @@ mod tests {
     async fn what_has_failed_for_an_hour_is_given_up_and_what_was_not_tried_is_not() {
         let mut queue = queue(&[pod("a"), pod("b")]);
         tokio::time::advance(Duration::from_secs(3600)).await;
-        let given_up: Vec<bool> = std::iter::repeat_with(|| queue.record_failure(false))
-            .take(8)
-            .collect();
+        let given_up: Vec<bool> =
+            std::iter::repeat_with(|| queue.record_failure(false)).take(8).collect();
         assert_eq!(given_up.iter().position(|given_up| *given_up), Some(7));
         assert_eq!(keys(&mut queue), ["1"]);
     }
@@ -203,11 +185,7 @@ mod tests {
         };
         let mut queue = Queue::new(Duration::from_secs(3600));
         queue.push(vec![over(pod("a"), 0), over(pod("b"), 1)]);
-        queue.push(vec![
-            transition(pod("c"), 2),
-            transition(pod("b"), 3),
-            transition(pod("d"), 4),
-        ]);
+        queue.push(vec![transition(pod("c"), 2), transition(pod("b"), 3), transition(pod("d"), 4)]);
         assert_eq!(keys(&mut queue), ["2", "4", "0", "1", "3"]);
     }
 
@@ -226,10 +204,7 @@ mod tests {
         );
         assert_eq!(queue.entries[1].transition.key, "2");
         assert_eq!(
-            (
-                queue.push(more(MAX_LEN + 5, EventTarget::Node)),
-                queue.len()
-            ),
+            (queue.push(more(MAX_LEN + 5, EventTarget::Node)), queue.len()),
             (MAX_LEN + 5, MAX_LEN)
         );
         assert_eq!(

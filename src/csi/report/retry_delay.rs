@@ -17,13 +17,9 @@ pub(crate) struct RetryDelay {
 impl RetryDelay {
     /// `client`: the name of the node or of the process.
     pub(crate) fn new(initial: Duration, max: Duration, client: &str) -> RetryDelay {
-        let jitter = client.bytes().fold(7_u32, |sum, byte| {
-            (sum.wrapping_mul(31) ^ u32::from(byte)) & 0xff
-        });
-        RetryDelay {
-            backoff: Backoff::new(initial, max),
-            jitter,
-        }
+        let jitter =
+            client.bytes().fold(7_u32, |sum, byte| (sum.wrapping_mul(31) ^ u32::from(byte)) & 0xff);
+        RetryDelay { backoff: Backoff::new(initial, max), jitter }
     }
 
     pub(crate) fn reset(&mut self) {
@@ -58,28 +54,17 @@ mod tests {
     fn the_delay_grows_to_two_minutes_differs_by_node_and_resets_after_a_success() {
         let delays = |node: &str| {
             let mut retry = default(node);
-            std::iter::repeat_with(|| retry.next(None))
-                .take(12)
-                .collect::<Vec<_>>()
+            std::iter::repeat_with(|| retry.next(None)).take(12).collect::<Vec<_>>()
         };
         let of_one = delays("worker-1");
         for (number, delay) in of_one.iter().enumerate() {
             let whole = Duration::from_secs(1 << number.min(10)).min(Duration::from_secs(120));
-            assert!(
-                *delay >= whole / 2 && *delay <= whole,
-                "{number}: {delay:?}"
-            );
+            assert!(*delay >= whole / 2 && *delay <= whole, "{number}: {delay:?}");
         }
         assert_ne!(of_one, delays("worker-2"));
         let mut retry = default("worker-1");
-        assert_eq!(
-            retry.next(Some(Duration::from_secs(30))),
-            Duration::from_secs(30)
-        );
-        assert_eq!(
-            retry.next(Some(Duration::from_secs(3600))),
-            Duration::from_secs(120)
-        );
+        assert_eq!(retry.next(Some(Duration::from_secs(30))), Duration::from_secs(30));
+        assert_eq!(retry.next(Some(Duration::from_secs(3600))), Duration::from_secs(120));
         retry.reset();
         assert!(retry.next(None) <= Duration::from_secs(1));
     }

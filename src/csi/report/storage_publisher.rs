@@ -160,9 +160,7 @@ impl Published {
         let status: Option<NodeStorageStatus> =
             serde_json::from_value(stored.clone()).ok().flatten();
         let status = status.filter(|status| status.node_uid == node_uid);
-        let reported = status
-            .as_ref()
-            .and_then(|status| status.reported_at.as_ref());
+        let reported = status.as_ref().and_then(|status| status.reported_at.as_ref());
         Published {
             written_at: instant_of(reported.map(|time| time.0), now()),
             node_uid,
@@ -180,11 +178,7 @@ impl Published {
         now: Timestamp,
     ) -> Context<'a> {
         Context {
-            answer: answer.apply(
-                self.status
-                    .as_ref()
-                    .and_then(|last| last.challenge.as_ref()),
-            ),
+            answer: answer.apply(self.status.as_ref().and_then(|last| last.challenge.as_ref())),
             node_uid: &self.node_uid,
             last: self.status.as_ref(),
             overdue,
@@ -194,9 +188,7 @@ impl Published {
     }
 
     fn is_change(&self, wanted: &NodeStorageStatus) -> bool {
-        self.status
-            .as_ref()
-            .is_none_or(|status| !says_the_same(status, wanted))
+        self.status.as_ref().is_none_or(|status| !says_the_same(status, wanted))
     }
 
     /// Only the answer to a challenge or a quarantine is new, which does not count as a change.
@@ -252,10 +244,7 @@ impl Published {
 
 /// The quarantine that a status answers, and the answer.
 fn answered_quarantine(status: &NodeStorageStatus) -> Option<(&str, &str)> {
-    let clean = status
-        .conditions
-        .iter()
-        .find(|it| it.type_ == ATTACHMENTS_CLEAN)?;
+    let clean = status.conditions.iter().find(|it| it.type_ == ATTACHMENTS_CLEAN)?;
     let id = status.observed_quarantine.as_str();
     (!id.is_empty()).then_some((id, clean.reason.as_str()))
 }
@@ -283,9 +272,7 @@ async fn write(
         after: None,
     };
     let wanted = serde_json::to_value(&status).map_err(unserializable)?;
-    let stored = api
-        .patch_storage_status(&replacement(&published.stored, wanted))
-        .await?;
+    let stored = api.patch_storage_status(&replacement(&published.stored, wanted)).await?;
     Ok(Published {
         node_uid: published.node_uid.clone(),
         stored,
@@ -320,8 +307,7 @@ fn instant_of(written: Option<Timestamp>, now: Timestamp) -> Instant {
     let age = written.map(|written| now.duration_since(written));
     let age = age.and_then(|age| Duration::try_from(age).ok());
     let instant = Instant::now();
-    age.and_then(|age| instant.checked_sub(age))
-        .unwrap_or(instant)
+    age.and_then(|age| instant.checked_sub(age)).unwrap_or(instant)
 }
 
 /// Up to a tenth longer, by node: the nodes of a cluster that was started at once spread out.

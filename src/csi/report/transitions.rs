@@ -145,9 +145,7 @@ pub(crate) fn next_baseline(before: &NodeSnapshot, after: &NodeSnapshot) -> Node
         .issues
         .iter()
         .filter(|(id, issue)| resolution(before, after, id, issue) == IssueResolution::Unresolved);
-    baseline
-        .issues
-        .extend(open.map(|(id, issue)| (id.clone(), issue.clone())));
+    baseline.issues.extend(open.map(|(id, issue)| (id.clone(), issue.clone())));
     // A daemon that has not looked yet changes nothing.
     for (id, drive) in &mut baseline.drives {
         let Some(old) = before.drives.get(id) else {
@@ -179,9 +177,7 @@ fn keep_former_claims(volume: &mut Volume, old: &Volume) {
     }
     for pv_use in &mut volume.pv_uses {
         let former = old.pv_uses.iter().filter(|old| old.pv == pv_use.pv);
-        pv_use
-            .namespaces
-            .extend(former.flat_map(|old| old.namespaces.iter().cloned()));
+        pv_use.namespaces.extend(former.flat_map(|old| old.namespaces.iter().cloned()));
     }
 }
 
@@ -205,10 +201,7 @@ fn resolution(
 ) -> IssueResolution {
     let settled = after.issues.contains_key(id)
         || after.recently_cleared.contains_key(id)
-        || after
-            .issues
-            .values()
-            .any(|other| is_same_issue(issue, other))
+        || after.issues.values().any(|other| is_same_issue(issue, other))
         || has_new_clear_record(before, after, issue);
     if settled || issue.severity == Severity::Info || issue.is_follower {
         return IssueResolution::Accounted;
@@ -217,18 +210,14 @@ fn resolution(
     // unchanged.
     let is_smart_current = |id: &String| {
         let answered = |snapshot: &NodeSnapshot| {
-            snapshot
-                .drives
-                .get(id)
-                .is_some_and(|drive| drive.has_smart_data)
+            snapshot.drives.get(id).is_some_and(|drive| drive.has_smart_data)
         };
         answered(after) || !answered(before)
     };
     let is_cleared = match &issue.subject {
-        Subject::Drive(id) => after
-            .drives
-            .get(id)
-            .map(|drive| drive.health == Health::Good && is_smart_current(id)),
+        Subject::Drive(id) => {
+            after.drives.get(id).map(|drive| drive.health == Health::Good && is_smart_current(id))
+        }
         Subject::Volume(id) => after.volumes.get(id).map(|volume| match issue.since {
             Some(_) => volume.health == Health::Good && volume.drives.iter().all(is_smart_current),
             None => {
@@ -414,11 +403,8 @@ impl TransitionDetector<'_> {
         issue: &Issue,
         transitions: &mut Vec<StorageTransition>,
     ) {
-        let note = format!(
-            "{}: cleared. It was: {}",
-            self.display_name(&issue.subject),
-            issue.text()
-        );
+        let note =
+            format!("{}: cleared. It was: {}", self.display_name(&issue.subject), issue.text());
         let key = match issue.since {
             Some(_) => format!("{id} cleared"),
             // The next occurrence has the same id.
@@ -529,10 +515,7 @@ impl TransitionDetector<'_> {
             .volume(self.after, subject)
             .or_else(|| self.before.and_then(|before| self.volume(before, subject)));
         let mut targets = volume.as_ref().map(users).unwrap_or_default();
-        if !targets
-            .iter()
-            .any(|target| matches!(target, EventTarget::Pod(_)))
-        {
+        if !targets.iter().any(|target| matches!(target, EventTarget::Pod(_))) {
             targets.insert(0, EventTarget::Node);
         }
         self.emit_to(targets, announced, transitions);
@@ -583,10 +566,7 @@ impl TransitionDetector<'_> {
             }
             _ => false,
         };
-        users(&after)
-            .into_iter()
-            .filter(|new| !old.iter().any(|old| is_same(old, new)))
-            .collect()
+        users(&after).into_iter().filter(|new| !old.iter().any(|old| is_same(old, new))).collect()
     }
 }
 

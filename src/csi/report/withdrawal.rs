@@ -75,10 +75,7 @@ fn withdrawal_transitions(
     let Some(snapshot) = snapshot else {
         return transitions;
     };
-    let adverse = snapshot
-        .issues
-        .iter()
-        .filter(|(_, issue)| issue.severity > Severity::Info);
+    let adverse = snapshot.issues.iter().filter(|(_, issue)| issue.severity > Severity::Info);
     for (id, issue) in adverse {
         let Subject::Volume(volume) = &issue.subject else {
             continue;

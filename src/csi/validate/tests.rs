@@ -20,25 +20,13 @@ fn mount(mode: i32) -> wire::VolumeCapability {
 fn assert_refused<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, words: &str) {
     let status = result.expect_err("refused");
     assert_eq!(status.code(), code, "{status:?}");
-    assert!(
-        status.message().contains(words),
-        "{} lacks {words}",
-        status.message()
-    );
+    assert!(status.message().contains(words), "{} lacks {words}", status.message());
 }
 
 #[test]
 fn an_empty_field_is_named() {
-    assert_refused(
-        validate_volume_id(""),
-        Code::InvalidArgument,
-        "volume_id: is empty",
-    );
-    assert_refused(
-        validate_node_id(""),
-        Code::InvalidArgument,
-        "node_id: is empty",
-    );
+    assert_refused(validate_volume_id(""), Code::InvalidArgument, "volume_id: is empty");
+    assert_refused(validate_node_id(""), Code::InvalidArgument, "node_id: is empty");
     assert_refused(validate_name(""), Code::InvalidArgument, "name: is empty");
     assert_refused(
         validate_path("target_path", ""),
@@ -50,11 +38,7 @@ fn an_empty_field_is_named() {
         Code::InvalidArgument,
         "volume_path: is empty",
     );
-    assert_refused(
-        parse_capabilities(&[]),
-        Code::InvalidArgument,
-        "volume_capabilities: is empty",
-    );
+    assert_refused(parse_capabilities(&[]), Code::InvalidArgument, "volume_capabilities: is empty");
     assert_refused(
         parse_capability("volume_capability", None),
         Code::InvalidArgument,
@@ -64,12 +48,7 @@ fn an_empty_field_is_named() {
 
 #[test]
 fn a_target_path_is_absolute_and_normalized() {
-    for good in [
-        "/var/lib/kubelet/pods/a/volumes/x/mount",
-        "/a",
-        "/a/",
-        "/with blank/ü",
-    ] {
+    for good in ["/var/lib/kubelet/pods/a/volumes/x/mount", "/a", "/a/", "/with blank/ü"] {
         assert!(validate_path("target_path", good).is_ok(), "{good}");
     }
     for bad in [
@@ -84,11 +63,7 @@ fn a_target_path_is_absolute_and_normalized() {
         "..",
         &format!("/{}", "a".repeat(5000)),
     ] {
-        assert_refused(
-            validate_path("target_path", bad),
-            Code::InvalidArgument,
-            "target_path: ",
-        );
+        assert_refused(validate_path("target_path", bad), Code::InvalidArgument, "target_path: ");
     }
 }
 
@@ -105,11 +80,7 @@ fn an_impossible_id_is_not_found_and_not_invalid() {
         "it is data: the daemon knows no such volume"
     );
     for id in ["a\0b", &"a".repeat(129)] {
-        assert_refused(
-            validate_id_form(id),
-            Code::NotFound,
-            "volume_id: no volume has the id",
-        );
+        assert_refused(validate_id_form(id), Code::NotFound, "volume_id: no volume has the id");
     }
     assert_refused(validate_id_form(&"ä".repeat(100_000)), Code::NotFound, "…`");
 }
@@ -138,19 +109,13 @@ fn a_capability_has_a_type_and_a_mode() {
             "is no access mode",
         );
     }
-    let no_type = wire::VolumeCapability {
-        access_type: None,
-        ..mount(1)
-    };
+    let no_type = wire::VolumeCapability { access_type: None, ..mount(1) };
     assert_refused(
         parse_capability("volume_capability", Some(&no_type)),
         Code::InvalidArgument,
         "volume_capability: access_type is missing",
     );
-    let no_mode = wire::VolumeCapability {
-        access_mode: None,
-        ..mount(1)
-    };
+    let no_mode = wire::VolumeCapability { access_mode: None, ..mount(1) };
     assert_refused(
         parse_capability("volume_capability", Some(&no_mode)),
         Code::InvalidArgument,
@@ -162,9 +127,7 @@ fn a_capability_has_a_type_and_a_mode() {
 fn every_mode_keeps_its_number() {
     for number in 1..8 {
         assert_eq!(
-            parse_capability("volume_capability", Some(&mount(number)))
-                .expect("right")
-                .mode,
+            parse_capability("volume_capability", Some(&mount(number))).expect("right").mode,
             number
         );
     }
@@ -185,28 +148,14 @@ fn secrets_in_mount_options_are_not_repeated() {
 #[test]
 fn a_range_is_not_negative_and_not_empty() {
     let of = |required_bytes, limit_bytes| {
-        parse_capacity_range(Some(&wire::CapacityRange {
-            required_bytes,
-            limit_bytes,
-        }))
+        parse_capacity_range(Some(&wire::CapacityRange { required_bytes, limit_bytes }))
     };
     assert_eq!(parse_capacity_range(None).expect("right"), (0, 0));
     assert_eq!(of(0, 0).expect("right"), (0, 0));
     assert_eq!(of(5, 0).expect("right"), (5, 0));
-    assert_eq!(
-        of(i64::MAX, i64::MAX).expect("right"),
-        (i64::MAX as u64, i64::MAX as u64)
-    );
-    assert_refused(
-        of(-1, 0),
-        Code::OutOfRange,
-        "capacity_range.required_bytes: -1 is negative",
-    );
-    assert_refused(
-        of(0, i64::MIN),
-        Code::OutOfRange,
-        "capacity_range.limit_bytes: ",
-    );
+    assert_eq!(of(i64::MAX, i64::MAX).expect("right"), (i64::MAX as u64, i64::MAX as u64));
+    assert_refused(of(-1, 0), Code::OutOfRange, "capacity_range.required_bytes: -1 is negative");
+    assert_refused(of(0, i64::MIN), Code::OutOfRange, "capacity_range.limit_bytes: ");
     assert_refused(
         of(2, 1),
         Code::OutOfRange,
@@ -217,45 +166,30 @@ fn a_range_is_not_negative_and_not_empty() {
 #[test]
 fn an_inline_volume_is_refused() {
     let context = HashMap::from([(EPHEMERAL.to_owned(), "true".to_owned())]);
-    assert_refused(
-        parse_pod(&context),
-        Code::InvalidArgument,
-        "volume_context: ",
-    );
+    assert_refused(parse_pod(&context), Code::InvalidArgument, "volume_context: ");
     let told = HashMap::from([
         (POD_UID.to_owned(), "u".to_owned()),
         (POD_NAME.to_owned(), "n".to_owned()),
     ]);
     assert_eq!(
         parse_pod(&told).expect("right"),
-        PodRef {
-            uid: "u".into(),
-            name: "n".into(),
-            namespace: String::new()
-        }
+        PodRef { uid: "u".into(), name: "n".into(), namespace: String::new() }
     );
 }
 
 #[test]
 fn the_grpc_timeout_header_is_parsed() {
     assert_eq!(parse_grpc_timeout("2S"), Some(Duration::from_secs(2)));
-    assert_eq!(
-        parse_grpc_timeout("99999999m"),
-        Some(Duration::from_millis(99_999_999))
-    );
+    assert_eq!(parse_grpc_timeout("99999999m"), Some(Duration::from_millis(99_999_999)));
     assert_eq!(parse_grpc_timeout("1M"), Some(Duration::from_secs(60)));
     for wrong in ["", "S", "5", "123456789S", "-1S", "1x", "1ü"] {
         assert_eq!(parse_grpc_timeout(wrong), None, "{wrong}");
     }
     let mut request = Request::new(());
     assert_eq!(call_timeout(&request), MAX_CALL_TIMEOUT);
-    request
-        .metadata_mut()
-        .insert("grpc-timeout", "99H".parse().expect("ascii"));
+    request.metadata_mut().insert("grpc-timeout", "99H".parse().expect("ascii"));
     assert_eq!(call_timeout(&request), MAX_CALL_TIMEOUT);
-    request
-        .metadata_mut()
-        .insert("grpc-timeout", "3S".parse().expect("ascii"));
+    request.metadata_mut().insert("grpc-timeout", "3S".parse().expect("ascii"));
     assert_eq!(call_timeout(&request), Duration::from_secs(3));
 }
 
@@ -269,22 +203,11 @@ proptest! {
 #[test]
 fn a_daemon_refusal_names_the_csi_field() {
     let refused = |message: &str| {
-        with_csi_field_names(Status::invalid_argument(message))
-            .message()
-            .to_owned()
+        with_csi_field_names(Status::invalid_argument(message)).message().to_owned()
     };
-    assert_eq!(
-        refused("staging_path: is not below /k"),
-        "staging_target_path: is not below /k"
-    );
-    assert_eq!(
-        refused("access.mode: cannot be"),
-        "volume_capability.access_mode: cannot be"
-    );
-    assert_eq!(
-        refused("target_path: is relative"),
-        "target_path: is relative"
-    );
+    assert_eq!(refused("staging_path: is not below /k"), "staging_target_path: is not below /k");
+    assert_eq!(refused("access.mode: cannot be"), "volume_capability.access_mode: cannot be");
+    assert_eq!(refused("target_path: is relative"), "target_path: is relative");
     assert_eq!(refused("handles are many"), "handles are many");
     assert_eq!(
         with_csi_field_names(Status::not_found("handle: unknown")).code(),

@@ -131,8 +131,7 @@ impl Api {
                 "bootID": quarantine.boot_id,
             }),
         };
-        self.patch_report(node, (uid, version), json!({"quarantine": quarantine}))
-            .await
+        self.patch_report(node, (uid, version), json!({"quarantine": quarantine})).await
     }
 
     /// Of the spec of a NodeStorage what `spec` names.
@@ -174,18 +173,13 @@ impl Api {
 }
 
 pub(super) fn version_of(object: &impl ResourceExt) -> (String, String) {
-    (
-        object.uid().unwrap_or_default(),
-        object.resource_version().unwrap_or_default(),
-    )
+    (object.uid().unwrap_or_default(), object.resource_version().unwrap_or_default())
 }
 
 fn node_reading(node: &KubeNode, reduced: &Node, taints: &[Taint], key: &str) -> NodeReading {
     let info = node.status.as_ref().and_then(|it| it.node_info.as_ref());
     // With another effect it is not ours, and keeps no pod away.
-    let mut ours = taints
-        .iter()
-        .filter(|taint| taint.key == key && taint.effect == "NoSchedule");
+    let mut ours = taints.iter().filter(|taint| taint.key == key && taint.effect == "NoSchedule");
     NodeReading {
         is_ready: reduced.is_ready,
         boot_id: info.map(|info| info.boot_id.clone()).unwrap_or_default(),
@@ -195,15 +189,9 @@ fn node_reading(node: &KubeNode, reduced: &Node, taints: &[Taint], key: &str) ->
 
 fn report_reading(object: DynamicObject, node: &Node) -> Result<ReportReading, serde_json::Error> {
     let written = object.data.pointer("/spec/quarantine");
-    let quarantine = written
-        .filter(|it| !it.is_null())
-        .map(Quarantine::deserialize)
-        .transpose()?;
+    let quarantine = written.filter(|it| !it.is_null()).map(Quarantine::deserialize).transpose()?;
     let report = reduce::report(object);
-    Ok(ReportReading {
-        quarantine,
-        word: report.current(node).and_then(word),
-    })
+    Ok(ReportReading { quarantine, word: report.current(node).and_then(word) })
 }
 
 fn word(status: &NodeStorageStatus) -> Option<Word> {
@@ -263,13 +251,8 @@ mod tests {
             time_added: None,
         };
         let read = |effect| {
-            node_reading(
-                &KubeNode::default(),
-                &Node::default(),
-                &[taint(effect)],
-                "k/unclean",
-            )
-            .taint
+            node_reading(&KubeNode::default(), &Node::default(), &[taint(effect)], "k/unclean")
+                .taint
         };
         assert_eq!(read("NoSchedule"), Some("q".to_owned()));
         assert_eq!(read("NoExecute"), None);

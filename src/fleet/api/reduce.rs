@@ -37,19 +37,15 @@ pub(super) fn node(node: KubeNode) -> Node {
             .flatten()
             .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
         is_unschedulable: spec.unschedulable == Some(true),
-        taints: taints
-            .map(|taint| (taint.key, taint.value.unwrap_or_default()))
-            .collect(),
+        taints: taints.map(|taint| (taint.key, taint.value.unwrap_or_default())).collect(),
         machine_id: status.node_info.map(|it| it.machine_id).unwrap_or_default(),
     }
 }
 
 pub(super) fn report(object: DynamicObject) -> Report {
     // A status in another form is none.
-    let mut status = object
-        .data
-        .get("status")
-        .and_then(|status| NodeStorageStatus::deserialize(status).ok());
+    let mut status =
+        object.data.get("status").and_then(|status| NodeStorageStatus::deserialize(status).ok());
     let volumes = status.iter_mut().flat_map(|status| &mut status.volumes);
     for condition in volumes.flat_map(|volume| &mut volume.health_conditions) {
         // Tenants read it in their claims.
@@ -60,10 +56,7 @@ pub(super) fn report(object: DynamicObject) -> Report {
     let challenge = object.data.pointer("/spec/challenge/nonce");
     Report {
         challenge: challenge.and_then(|nonce| Some(nonce.as_str()?.to_owned())),
-        is_quarantined: object
-            .data
-            .pointer("/spec/quarantine")
-            .is_some_and(|it| !it.is_null()),
+        is_quarantined: object.data.pointer("/spec/quarantine").is_some_and(|it| !it.is_null()),
         eviction: object
             .data
             .pointer("/spec/eviction")
@@ -92,22 +85,14 @@ pub(super) fn volume(volume: PersistentVolume) -> Volume {
         return Volume::default();
     };
     let claim = spec.claim_ref.and_then(|claim| {
-        Some(Claim {
-            namespace: claim.namespace?,
-            name: claim.name?,
-            uid: claim.uid?,
-        })
+        Some(Claim { namespace: claim.namespace?, name: claim.name?, uid: claim.uid? })
     });
     let terms = spec
         .node_affinity
         .and_then(|affinity| affinity.required)
         .map(|required| required.node_selector_terms)
         .unwrap_or_default();
-    Volume {
-        csi: spec.csi.map(|csi| (csi.driver, csi.volume_handle)),
-        claim,
-        pins: pins(terms),
-    }
+    Volume { csi: spec.csi.map(|csi| (csi.driver, csi.volume_handle)), claim, pins: pins(terms) }
 }
 
 /// Names of the CSI drivers that are registered on a node.
@@ -122,18 +107,12 @@ fn pins(terms: Vec<NodeSelectorTerm>) -> Vec<Pin> {
         return Vec::new();
     };
     let single = |requirement: NodeSelectorRequirement| {
-        let values = requirement
-            .values
-            .filter(|_| requirement.operator == "In")?;
+        let values = requirement.values.filter(|_| requirement.operator == "In")?;
         let [value] = <[String; 1]>::try_from(values).ok()?;
         Some((requirement.key, value))
     };
     let fields = term.match_fields.into_iter().flatten().filter_map(single);
-    let labels = term
-        .match_expressions
-        .into_iter()
-        .flatten()
-        .filter_map(single);
+    let labels = term.match_expressions.into_iter().flatten().filter_map(single);
     fields
         .filter(|(key, _)| key == "metadata.name")
         .map(|(_, value)| Pin::Name(value))
@@ -165,10 +144,6 @@ pub(super) fn own_claim(claim: PersistentVolumeClaim) -> Option<(Claim, Entry)> 
         conditions: conditions.into_iter().filter_map(known).collect(),
         ..Entry::default()
     };
-    let claim = Claim {
-        namespace: metadata.namespace?,
-        name: metadata.name?,
-        uid: metadata.uid?,
-    };
+    let claim = Claim { namespace: metadata.namespace?, name: metadata.name?, uid: metadata.uid? };
     Some((claim, entry))
 }

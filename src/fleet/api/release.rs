@@ -132,10 +132,8 @@ impl Api {
         let reports: kube::Api<NodeStorage> = kube::Api::all(self.client.clone());
         let patch =
             Patch::Merge(json!({"metadata": {"uid": uid}, "spec": {"challenge": challenge}}));
-        let parameters = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let call = reports.patch(node, &parameters, &patch);
         is_accepted(self.call(call).await)
     }
@@ -202,11 +200,7 @@ fn policy(object: DynamicObject) -> PolicyObject {
     let created = object.metadata.creation_timestamp.as_ref();
     let state = StoragePolicySpec::deserialize(field("spec")).map_or_else(
         |_| PolicyState::unreadable(&name),
-        |spec| PolicyState {
-            name: name.clone(),
-            spec,
-            created: created.map(|time| time.0),
-        },
+        |spec| PolicyState { name: name.clone(), spec, created: created.map(|time| time.0) },
     );
     PolicyObject {
         status: StoragePolicyStatus::deserialize(field("status")).unwrap_or_default(),

@@ -33,10 +33,7 @@ impl Api {
         value: Option<&str>,
     ) -> Result<bool, ApiError> {
         let nodes = kube::Api::<KubeNode>::all(self.client.clone());
-        let node = self
-            .call(nodes.get_opt(name))
-            .await
-            .map_err(classify_error)?;
+        let node = self.call(nodes.get_opt(name)).await.map_err(classify_error)?;
         let Some(node) = node.filter(|node| node.uid().as_deref() == Some(uid)) else {
             return Ok(false);
         };
@@ -79,8 +76,7 @@ impl Api {
             (None, Some(_)) | (Some(_), None) => {}
         }
         let (uid, version) = version_of(&report);
-        self.patch_report(node, (&uid, &version), json!({"eviction": eviction}))
-            .await
+        self.patch_report(node, (&uid, &version), json!({"eviction": eviction})).await
     }
 
     pub(crate) async fn pods_to_evict(&self, node: &str, key: &str) -> Reading<Vec<PodReading>> {
@@ -116,14 +112,12 @@ impl Api {
     /// Whether the eviction would be allowed.
     pub(crate) async fn ask_eviction(&self, eviction: &PodEviction) -> Result<Acted, ApiError> {
         let (namespace, pod) = (&eviction.namespace, &eviction.pod);
-        self.evict_pod(namespace, pod, &eviction.pod_uid, Evict::DryRun)
-            .await
+        self.evict_pod(namespace, pod, &eviction.pod_uid, Evict::DryRun).await
     }
 
     pub(crate) async fn evict_noted(&self, eviction: &PodEviction) -> Result<Acted, ApiError> {
         let (namespace, pod) = (&eviction.namespace, &eviction.pod);
-        self.evict_pod(namespace, pod, &eviction.pod_uid, Evict::Now)
-            .await
+        self.evict_pod(namespace, pod, &eviction.pod_uid, Evict::Now).await
     }
 
     pub(crate) async fn read_eviction(&self, eviction: &PodEviction) -> EvictionReadings {
@@ -156,24 +150,17 @@ fn pod_reading(pod: &Pod, key: &str) -> PodReading {
     let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
     let owners = pod.metadata.owner_references.iter().flatten();
     let mut controllers = owners.filter(|owner| owner.controller == Some(true));
-    let phase = status
-        .and_then(|it| it.phase.as_deref())
-        .unwrap_or_default();
-    let mut conditions = status
-        .into_iter()
-        .flat_map(|it| it.conditions.iter().flatten());
+    let phase = status.and_then(|it| it.phase.as_deref()).unwrap_or_default();
+    let mut conditions = status.into_iter().flat_map(|it| it.conditions.iter().flatten());
     let volumes = spec.into_iter().flat_map(|it| it.volumes.iter().flatten());
-    let mut tolerations = spec
-        .into_iter()
-        .flat_map(|it| it.tolerations.iter().flatten());
+    let mut tolerations = spec.into_iter().flat_map(|it| it.tolerations.iter().flatten());
     PodReading {
         namespace: pod.namespace().unwrap_or_default(),
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
-        owner: controllers.next().map(|owner| Owner {
-            kind: owner.kind.clone(),
-            uid: owner.uid.clone(),
-        }),
+        owner: controllers
+            .next()
+            .map(|owner| Owner { kind: owner.kind.clone(), uid: owner.uid.clone() }),
         created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),
         is_terminating: pod.metadata.deletion_timestamp.is_some(),
         has_ended: ["Succeeded", "Failed"].contains(&phase),
@@ -217,10 +204,7 @@ mod tests {
             (json!({"operator": "Exists"}), true),
             (json!({"operator": "Exists", "effect": "NoExecute"}), false),
             (json!({"key": "k/unreachable", "operator": "Exists"}), true),
-            (
-                json!({"key": "k/unreachable", "value": "x", "effect": "NoSchedule"}),
-                true,
-            ),
+            (json!({"key": "k/unreachable", "value": "x", "effect": "NoSchedule"}), true),
             (json!({"key": "k/other", "operator": "Exists"}), false),
             (
                 json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}),
@@ -236,10 +220,7 @@ mod tests {
         let read =
             pod(json!({"containers": [], "volumes": [{"name": "v", "csi": {"driver": "d"}}]}));
         let owner = read.owner.expect("an owner");
-        assert_eq!(
-            (owner.kind.as_str(), owner.uid.as_str()),
-            ("StatefulSet", "2")
-        );
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("StatefulSet", "2"));
         assert!(read.inline_drivers.contains("d") && !read.is_ready && !read.has_ended);
     }
 }

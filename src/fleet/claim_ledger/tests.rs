@@ -6,11 +6,7 @@ fn at(seconds: u64) -> Elapsed {
 }
 
 fn claim(name: &str) -> Claim {
-    Claim {
-        namespace: "shop".into(),
-        name: name.into(),
-        uid: format!("uid-of-{name}"),
-    }
+    Claim { namespace: "shop".into(), name: name.into(), uid: format!("uid-of-{name}") }
 }
 
 fn entry(reason: &str) -> Entry {
@@ -25,24 +21,13 @@ fn entry(reason: &str) -> Entry {
 }
 
 fn ledger(written: &[&str]) -> ClaimLedger {
-    let pauses = Pauses {
-        refused: at(100),
-        probe: at(100),
-    };
-    let written = written
-        .iter()
-        .map(|name| (claim(name), entry("Old")))
-        .collect();
+    let pauses = Pauses { refused: at(100), probe: at(100) };
+    let written = written.iter().map(|name| (claim(name), entry("Old"))).collect();
     ClaimLedger::new(pauses, written)
 }
 
 fn desire(ledger: &mut ClaimLedger, names: &[&str]) {
-    ledger.set_desired(
-        names
-            .iter()
-            .map(|name| (claim(name), entry("New")))
-            .collect(),
-    );
+    ledger.set_desired(names.iter().map(|name| (claim(name), entry("New"))).collect());
 }
 
 #[test]
@@ -79,17 +64,9 @@ fn a_claim_with_a_foreign_manager_is_left_alone_for_long_and_reported_once() {
     desire(&mut ledger, &["a", "b"]);
     ledger.next(at(0)).expect("a write");
     assert!(ledger.refuse(&claim("a"), at(0)));
-    assert!(
-        ledger
-            .next(at(1))
-            .is_some_and(|(next, _)| next == claim("b"))
-    );
+    assert!(ledger.next(at(1)).is_some_and(|(next, _)| next == claim("b")));
     assert_eq!(ledger.next(at(99)), None);
-    assert!(
-        ledger
-            .next(at(100))
-            .is_some_and(|(next, _)| next == claim("a"))
-    );
+    assert!(ledger.next(at(100)).is_some_and(|(next, _)| next == claim("a")));
     assert!(!ledger.refuse(&claim("a"), at(100)));
 }
 

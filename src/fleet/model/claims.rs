@@ -55,9 +55,7 @@ pub(crate) fn desired(
         };
         let before = written.get(claim);
         let mut entry = reported(view, node, listed.find(node, name, volume), before);
-        entry
-            .conditions
-            .extend(of_node(view, node, before, policy, now));
+        entry.conditions.extend(of_node(view, node, before, policy, now));
         if !entry.conditions.is_empty() {
             desired.insert(claim.clone(), entry);
         }
@@ -77,10 +75,7 @@ fn reported(
         entry.conditions.retain(|condition| !condition.is_of_node());
         entry
     };
-    let current = view
-        .nodes
-        .get(node)
-        .and_then(|object| view.reports.get(node)?.current(object));
+    let current = view.nodes.get(node).and_then(|object| view.reports.get(node)?.current(object));
     let Some(status) = current else { return kept() };
     match listed {
         Some(volume) => conditions_of(volume).map_or_else(kept, |conditions| Entry {
@@ -126,9 +121,7 @@ fn is_reason(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(u8::is_ascii_alphabetic)
         && bytes.last().is_some_and(is_word)
-        && bytes
-            .iter()
-            .all(|byte| is_word(byte) || matches!(byte, b',' | b':'))
+        && bytes.iter().all(|byte| is_word(byte) || matches!(byte, b',' | b':'))
 }
 
 /// The volume is not listed: whether the complete report of a reachable daemon shows its drives in
@@ -147,9 +140,7 @@ fn is_proven_well(status: &NodeStorageStatus, drives: &BTreeSet<String>) -> bool
     if drives.is_empty() {
         return doubtful.is_empty() && status.counts.missing == 0 && status.counts.bad == 0;
     }
-    drives
-        .iter()
-        .all(|id| status.drive_ids.contains(id) && !doubtful.contains(id.as_str()))
+    drives.iter().all(|id| status.drive_ids.contains(id) && !doubtful.contains(id.as_str()))
 }
 
 /// Whether the lists explain the health and the numbers. Where they do not, something is wrong that
@@ -190,11 +181,7 @@ fn of_node(
     } else {
         (NODE_DELETED, format!("node {node} is deleted"))
     };
-    Some(Condition {
-        status: "Inaccessible",
-        reason: reason.to_owned(),
-        message,
-    })
+    Some(Condition { status: "Inaccessible", reason: reason.to_owned(), message })
 }
 
 /// The volumes in all current reports, by what names them.
@@ -205,20 +192,13 @@ pub(super) struct Listed<'v> {
 
 impl<'v> Listed<'v> {
     pub(super) fn new(view: &'v View) -> Listed<'v> {
-        let mut listed = Listed {
-            by_handle: HashMap::new(),
-            by_name: HashMap::new(),
-        };
+        let mut listed = Listed { by_handle: HashMap::new(), by_name: HashMap::new() };
         for (node, report) in &view.reports {
             for volume in report.status.iter().flat_map(|status| &status.volumes) {
                 if volume.driver.is_empty() {
-                    listed
-                        .by_name
-                        .insert((node, &volume.persistent_volume), volume);
+                    listed.by_name.insert((node, &volume.persistent_volume), volume);
                 } else {
-                    listed
-                        .by_handle
-                        .insert((node, &volume.driver, &volume.handle), volume);
+                    listed.by_handle.insert((node, &volume.driver, &volume.handle), volume);
                 }
             }
         }
@@ -228,10 +208,9 @@ impl<'v> Listed<'v> {
     /// A node is believed about volumes that are tied to it: it cannot name those of others.
     pub(super) fn find(&self, node: &str, name: &str, volume: &Volume) -> Option<&'v VolumeEntry> {
         match &volume.csi {
-            Some((driver, handle)) => self
-                .by_handle
-                .get(&(node, driver.as_str(), handle.as_str()))
-                .copied(),
+            Some((driver, handle)) => {
+                self.by_handle.get(&(node, driver.as_str(), handle.as_str())).copied()
+            }
             None => self.by_name.get(&(node, name)).copied(),
         }
     }

@@ -49,10 +49,7 @@ pub(crate) fn figures(view: &View, policy: &Policy, now: Elapsed, server: Timest
         // A report that is not fresh says nothing good.
         let fresh = view.fresh(name, policy, Some(server));
         let health = fresh.map_or(Health::Unknown, NodeStorageStatus::worst_health);
-        *figures
-            .nodes_by_health
-            .entry(health.severity())
-            .or_default() += 1;
+        *figures.nodes_by_health.entry(health.severity()).or_default() += 1;
         figures.reporting += u64::from(fresh.is_some());
         let Some(status) = current else { continue };
         for model in &status.models {

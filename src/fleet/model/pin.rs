@@ -35,11 +35,7 @@ impl Pin {
             view.nodes
                 .get_key_value(name)
                 .map(|(name, _)| name.as_str())
-                .or_else(|| {
-                    view.reports
-                        .get_key_value(name)
-                        .map(|(name, _)| name.as_str())
-                })
+                .or_else(|| view.reports.get_key_value(name).map(|(name, _)| name.as_str()))
         };
         match self {
             Pin::Name(name) => by_name(name),
@@ -67,11 +63,7 @@ enum Lookup<'v> {
 }
 
 fn by_hostname<'v>(view: &'v View, hostname: &str) -> Lookup<'v> {
-    match view
-        .hostnames
-        .get(hostname)
-        .map(|names| (names.first(), names.len()))
-    {
+    match view.hostnames.get(hostname).map(|names| (names.first(), names.len())) {
         Some((Some(name), 1)) => Lookup::One(name),
         Some((Some(_), _)) => Lookup::Many,
         _ => Lookup::None,

@@ -98,10 +98,7 @@ pub(crate) struct QuarantineLimits {
 
 impl Default for QuarantineLimits {
     fn default() -> QuarantineLimits {
-        QuarantineLimits {
-            proof: Duration::from_secs(30),
-            orphan: Duration::from_secs(60),
-        }
+        QuarantineLimits { proof: Duration::from_secs(30), orphan: Duration::from_secs(60) }
     }
 }
 
@@ -122,10 +119,7 @@ pub(crate) enum Order {
 
 impl Order {
     fn wait(reason: &str, text: impl Into<String>) -> Order {
-        Order::Wait {
-            reason: reason.to_owned(),
-            text: text.into(),
-        }
+        Order::Wait { reason: reason.to_owned(), text: text.into() }
     }
 }
 
@@ -164,9 +158,7 @@ pub(crate) fn next(
     if !node.is_ready {
         return match joined(quarantine, node, pods, id, now) {
             Some(wider) => Order::Write(Some(wider)),
-            None => tainted(node, quarantine, || {
-                Order::wait("NotReady", "the node is not ready")
-            }),
+            None => tainted(node, quarantine, || Order::wait("NotReady", "the node is not ready")),
         };
     }
     if let Some(narrower) = narrowed(quarantine, pods) {
@@ -190,15 +182,12 @@ pub(crate) fn next(
                 Order::wait(CleanReason::ProvenClean.name(), "it is proven clean")
             })
         }
-        Some(word) if word.of == quarantine.id => tainted(node, quarantine, || {
-            Order::wait(&word.reason, word.message.clone())
-        }),
+        Some(word) if word.of == quarantine.id => {
+            tainted(node, quarantine, || Order::wait(&word.reason, word.message.clone()))
+        }
         Some(_) | None => tainted(node, quarantine, || {
             let reason = CleanReason::NoAnswer;
-            let text = format!(
-                "the node has not said whether it is clean: {}",
-                reason.advice()
-            );
+            let text = format!("the node has not said whether it is clean: {}", reason.advice());
             Order::wait(reason.name(), text)
         }),
     }
@@ -251,11 +240,7 @@ fn quarantine(
         id: id.to_owned(),
         since: Some(Time(now.wall)),
         truncated: is_cut || uids.len() > MAX_QUARANTINED,
-        pod_uids: uids
-            .into_iter()
-            .take(MAX_QUARANTINED)
-            .map(str::to_owned)
-            .collect(),
+        pod_uids: uids.into_iter().take(MAX_QUARANTINED).map(str::to_owned).collect(),
         boot_id: node.boot_id.clone(),
     }
 }
@@ -283,15 +268,10 @@ fn joined(
 /// Pods that are still there are no concern of the quarantine: the kubelet has them. One that is
 /// being deleted may be gone before the kubelet has seen it.
 fn narrowed(quarantine: &Quarantine, pods: &[PodReading]) -> Option<Quarantine> {
-    let alive: BTreeSet<&str> = pods
-        .iter()
-        .filter(|pod| !pod.is_terminating)
-        .map(|pod| pod.uid.as_str())
-        .collect();
+    let alive: BTreeSet<&str> =
+        pods.iter().filter(|pod| !pod.is_terminating).map(|pod| pod.uid.as_str()).collect();
     let mut narrower = quarantine.clone();
-    narrower
-        .pod_uids
-        .retain(|uid| !alive.contains(uid.as_str()));
+    narrower.pod_uids.retain(|uid| !alive.contains(uid.as_str()));
     (narrower.pod_uids.len() < quarantine.pod_uids.len()).then_some(narrower)
 }
 

@@ -17,10 +17,8 @@ pub(crate) fn candidates(
     let mut first: BTreeMap<&str, &str> = BTreeMap::new();
     let mut shared: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, report) in reports {
-        let current = nodes
-            .get(name)
-            .filter(|node| node.is_ready)
-            .and_then(|node| report.current(node));
+        let current =
+            nodes.get(name).filter(|node| node.is_ready).and_then(|node| report.current(node));
         let Some(status) = current else { continue };
         for id in status.drive_ids.iter().filter(|id| is_unique(id)) {
             match first.get(id.as_str()) {
@@ -41,9 +39,7 @@ pub(crate) fn candidates(
 /// Only numbers that a standard makes unique in the world (NVMe nguid and eui64, SCSI and ATA naa).
 /// Serial numbers repeat: emulators give every machine the same ones. `path:` is a place.
 pub(super) fn is_unique(id: &str) -> bool {
-    let number = ["nguid.", "eui.", "naa."]
-        .iter()
-        .find_map(|prefix| id.strip_prefix(prefix));
+    let number = ["nguid.", "eui.", "naa."].iter().find_map(|prefix| id.strip_prefix(prefix));
     number.is_some_and(|number| {
         number.len() >= 16 && number.bytes().any(|digit| digit != number.as_bytes()[0])
     })

@@ -27,11 +27,7 @@ fn node(name: &str) -> Node {
 }
 
 fn claim() -> Claim {
-    Claim {
-        namespace: "shop".into(),
-        name: "data".into(),
-        uid: "u1".into(),
-    }
+    Claim { namespace: "shop".into(), name: "data".into(), uid: "u1".into() }
 }
 
 /// A complete report of a daemon that answers.
@@ -56,11 +52,8 @@ fn broken(of: &str) -> NodeStorageStatus {
     let mut status = status(of);
     status.health = Health::Bad;
     status.counts.bad = 1;
-    status.drives = vec![DriveEntry {
-        id: DRIVE.into(),
-        health: Health::Bad,
-        ..DriveEntry::default()
-    }];
+    status.drives =
+        vec![DriveEntry { id: DRIVE.into(), health: Health::Bad, ..DriveEntry::default() }];
     status.volumes = vec![VolumeEntry {
         driver: "csi.example.com".into(),
         handle: "h1".into(),
@@ -87,10 +80,7 @@ fn view(statuses: &[(&str, NodeStorageStatus)]) -> View {
         Volume {
             csi: Some(("csi.example.com".into(), "h1".into())),
             claim: Some(claim()),
-            pins: vec![Pin::Label {
-                key: "topology.example.com/node".into(),
-                value: "a".into(),
-            }],
+            pins: vec![Pin::Label { key: "topology.example.com/node".into(), value: "a".into() }],
         },
     );
     view.observe(at(0));
@@ -159,10 +149,7 @@ fn a_node_cannot_speak_about_a_volume_of_another_node() {
 #[test]
 fn absence_clears_only_when_the_drives_of_the_entry_are_present_and_not_bad() {
     let written = after_break();
-    assert_eq!(
-        decide(&view(&[("a", status("a"))]), &written, 2),
-        BTreeMap::new()
-    );
+    assert_eq!(decide(&view(&[("a", status("a"))]), &written, 2), BTreeMap::new());
     let mut silent = status("a");
     silent.conditions[0].status = "False".into();
     let mut cut = status("a");
@@ -198,11 +185,7 @@ fn absence_clears_only_when_the_drives_of_the_entry_are_present_and_not_bad() {
         other_node,
         NodeStorageStatus::default(),
     ] {
-        assert_eq!(
-            decide(&view(&[("a", kept.clone())]), &written, 2),
-            written,
-            "{kept:?}"
-        );
+        assert_eq!(decide(&view(&[("a", kept.clone())]), &written, 2), written, "{kept:?}");
     }
     let mut gone = view(&[("a", status("a"))]);
     gone.reports.clear();
@@ -216,10 +199,7 @@ fn after_a_restart_the_drives_are_not_known_and_the_whole_node_must_be_in_order(
     let mut missing = status("a");
     missing.counts.missing = 1;
     assert_eq!(decide(&view(&[("a", missing)]), &written, 2), written);
-    assert_eq!(
-        decide(&view(&[("a", status("a"))]), &written, 2),
-        BTreeMap::new()
-    );
+    assert_eq!(decide(&view(&[("a", status("a"))]), &written, 2), BTreeMap::new());
 }
 
 #[test]
@@ -228,10 +208,7 @@ fn a_node_that_is_not_ready_for_five_minutes_makes_its_volumes_unavailable_until
     view.nodes.get_mut("a").expect("a").is_ready = false;
     view.observe(at(10));
     assert_eq!(decide(&view, &BTreeMap::new(), 309), BTreeMap::new());
-    assert_eq!(
-        view.next_deadline(&Policy::default(), at(309)),
-        Some(at(310))
-    );
+    assert_eq!(view.next_deadline(&Policy::default(), at(309)), Some(at(310)));
     let written = decide(&view, &BTreeMap::new(), 310);
     assert_eq!(reasons(&written), ["NodeUnavailable"]);
     view.nodes.get_mut("a").expect("a").is_ready = true;
@@ -256,10 +233,7 @@ fn after_a_restart_an_unavailable_node_stays_unavailable_until_it_is_ready() {
     view.nodes.insert("a".into(), node.clone());
     view.observe(at(2));
     assert_eq!(reasons(&decide(&view, &deleted, 2)), ["NodeUnavailable"]);
-    let ready = Node {
-        is_ready: true,
-        ..node
-    };
+    let ready = Node { is_ready: true, ..node };
     view.nodes.insert("a".into(), ready);
     view.observe(at(3));
     assert_eq!(decide(&view, &deleted, 3), BTreeMap::new());
@@ -279,24 +253,12 @@ fn the_last_word_of_an_unavailable_node_stays_beside_its_unavailability() {
 #[test]
 fn a_zone_with_one_node_ties_no_volume_to_it() {
     let mut view = view(&[("a", status("a"))]);
-    let zone = Pin::Label {
-        key: "topology.kubernetes.io/zone".into(),
-        value: "west".into(),
-    };
+    let zone = Pin::Label { key: "topology.kubernetes.io/zone".into(), value: "west".into() };
     assert_eq!(zone.node(&view), None);
     // Two nodes with one host name: nobody knows which.
-    view.nodes.insert(
-        "b".into(),
-        Node {
-            hostname: "a".into(),
-            ..node("b")
-        },
-    );
+    view.nodes.insert("b".into(), Node { hostname: "a".into(), ..node("b") });
     view.observe(at(1));
-    let host = Pin::Label {
-        key: "kubernetes.io/hostname".into(),
-        value: "a".into(),
-    };
+    let host = Pin::Label { key: "kubernetes.io/hostname".into(), value: "a".into() };
     assert_eq!(host.node(&view), None);
     assert_eq!(Pin::Name("b".into()).node(&view), Some("b"));
 }
@@ -307,10 +269,7 @@ fn a_drive_is_shared_when_two_ready_nodes_list_it_for_two_minutes() {
     let mut view = view(&[("a", status("a")), ("b", status("b"))]);
     assert!(view.shared_drives(&policy, at(119)).is_empty());
     let nodes = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
-    assert_eq!(
-        view.shared_drives(&policy, at(120)),
-        BTreeMap::from([(DRIVE.to_owned(), nodes)])
-    );
+    assert_eq!(view.shared_drives(&policy, at(120)), BTreeMap::from([(DRIVE.to_owned(), nodes)]));
     // A disk that has moved on: the old node's report is outdated.
     view.nodes.get_mut("a").expect("a").is_ready = false;
     view.observe(at(121));
@@ -319,22 +278,11 @@ fn a_drive_is_shared_when_two_ready_nodes_list_it_for_two_minutes() {
 
 #[test]
 fn ids_that_identify_nothing_are_never_shared() {
-    for id in [
-        "path:pci-0000:00:05.0",
-        "QEMU_HARDDISK_QM00001",
-        "naa.",
-        "eui.0000000000000000",
-        "",
-    ] {
-        let with = |of: &str| NodeStorageStatus {
-            drive_ids: vec![id.to_owned()],
-            ..status(of)
-        };
+    for id in ["path:pci-0000:00:05.0", "QEMU_HARDDISK_QM00001", "naa.", "eui.0000000000000000", ""]
+    {
+        let with = |of: &str| NodeStorageStatus { drive_ids: vec![id.to_owned()], ..status(of) };
         let view = view(&[("a", with("a")), ("b", with("b"))]);
-        assert!(
-            view.shared_drives(&Policy::default(), at(500)).is_empty(),
-            "{id}"
-        );
+        assert!(view.shared_drives(&Policy::default(), at(500)).is_empty(), "{id}");
     }
 }
 
@@ -350,10 +298,7 @@ fn the_report_of_a_deleted_node_is_removed_after_thirty_days_and_of_a_living_one
     };
     assert_eq!(names(3600, days(30)), ["a"]);
     assert!(names(3600, days(29)).is_empty());
-    assert!(
-        names(3599, days(30)).is_empty(),
-        "seen absent for less than an hour"
-    );
+    assert!(names(3599, days(30)).is_empty(), "seen absent for less than an hour");
     // The controller's clock is behind the API server's.
     assert!(names(3600, days(-400)).is_empty());
 }
@@ -433,12 +378,8 @@ proptest! {
 
 #[test]
 fn only_current_reports_count_drives_and_a_cut_list_hides_no_bad_one() {
-    let models = vec![ModelCount {
-        model: "M".into(),
-        firmware: "F".into(),
-        kind: "ATA".into(),
-        count: 24,
-    }];
+    let models =
+        vec![ModelCount { model: "M".into(), firmware: "F".into(), kind: "ATA".into(), count: 24 }];
     let mut reporting = broken("a");
     (reporting.drives[0].model, reporting.drives[0].firmware) = ("M".into(), "F".into());
     let mut maintained = reporting.drives[0].clone();
@@ -452,10 +393,7 @@ fn only_current_reports_count_drives_and_a_cut_list_hides_no_bad_one() {
     let view = view(&[("a", reporting), ("b", outdated)]);
     let figures = figures(&view, &Policy::default(), at(1), Timestamp::UNIX_EPOCH);
     let key = ("M".to_owned(), "F".to_owned());
-    assert_eq!(
-        figures.models,
-        [(key, ModelFigures { drives: 24, bad: 1 })].into()
-    );
+    assert_eq!(figures.models, [(key, ModelFigures { drives: 24, bad: 1 })].into());
     assert_eq!((figures.unlisted_bad, figures.reporting), (3, 1));
     let of = |health: Health| figures.nodes_by_health.get(&health.severity()).copied();
     assert_eq!((of(Health::Bad), of(Health::Unknown)), (Some(1), Some(1)));

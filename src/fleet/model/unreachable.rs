@@ -152,10 +152,7 @@ impl Situation<'_> {
         };
         let is_some = driver == SOME_DRIVER;
         let is_reached = |reached: &String| is_some || reached == driver;
-        match listed
-            .iter()
-            .find(|entry| is_some || entry.driver == driver)
-        {
+        match listed.iter().find(|entry| is_some || entry.driver == driver) {
             Some(entry) if entry.unknown || is_some => Reach::Unknown,
             Some(_) => Reach::Unreachable,
             None if status.truncated.unreachable_drivers => Reach::Unknown,
@@ -205,11 +202,7 @@ pub(crate) fn decide(situation: &Situation<'_>, memory: &mut Memory) -> Decision
     memory.forget(situation);
     memory.observe(situation);
     let mut decision = Decision::default();
-    let drivers: BTreeSet<String> = memory
-        .pairs
-        .keys()
-        .map(|(driver, _)| driver.clone())
-        .collect();
+    let drivers: BTreeSet<String> = memory.pairs.keys().map(|(driver, _)| driver.clone()).collect();
     for driver in drivers.into_iter().filter(|it| it != SOME_DRIVER) {
         let state = memory.driver_state(situation, &driver);
         if !state.is_beyond() {
@@ -365,12 +358,8 @@ fn taint_value(drivers: &BTreeSet<&str>) -> Option<String> {
 fn is_label_value(text: &str) -> bool {
     let ends = [text.chars().next(), text.chars().last()];
     text.len() <= 63
-        && ends
-            .into_iter()
-            .all(|end| end.is_some_and(|c| c.is_ascii_alphanumeric()))
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        && ends.into_iter().all(|end| end.is_some_and(|c| c.is_ascii_alphanumeric()))
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
 #[cfg(test)]

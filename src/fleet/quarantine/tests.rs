@@ -10,38 +10,22 @@ const KEY: &str = "diskvitals.io/unclean";
 fn at(view: &View, seconds: u64) -> Context<'_> {
     Context {
         view,
-        now: Now {
-            elapsed: Duration::from_secs(seconds),
-            wall: wall(0),
-        },
+        now: Now { elapsed: Duration::from_secs(seconds), wall: wall(0) },
         lease_left: None,
     }
 }
 
 fn view(is_ready: bool) -> View {
     let mut view = View::default();
-    let node = Node {
-        is_ready,
-        ..Node::default()
-    };
+    let node = Node { is_ready, ..Node::default() };
     view.nodes.insert("a".into(), node);
-    view.nodes.insert(
-        "good".into(),
-        Node {
-            is_ready: true,
-            ..Node::default()
-        },
-    );
+    view.nodes.insert("good".into(), Node { is_ready: true, ..Node::default() });
     view.reports.insert("a".into(), Report::default());
     view
 }
 
 fn taint(key: &str) -> Taint {
-    Taint {
-        key: key.into(),
-        effect: "NoExecute".into(),
-        ..Taint::default()
-    }
+    Taint { key: key.into(), effect: "NoExecute".into(), ..Taint::default() }
 }
 
 #[test]
@@ -66,10 +50,7 @@ fn a_lost_node_is_read_before_its_round() {
     let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
     let (good, away) = (view(true), view(false));
     assert!(quarantines.next_job(at(&good, 0)).is_none());
-    assert_eq!(
-        quarantines.next_time(Elapsed::ZERO),
-        Some(Duration::from_secs(10))
-    );
+    assert_eq!(quarantines.next_time(Elapsed::ZERO), Some(Duration::from_secs(10)));
     quarantines.observe(at(&away, 1));
     assert!(quarantines.next_job(at(&away, 1)).is_some());
 }
@@ -87,34 +68,21 @@ fn the_list_is_written_and_then_the_taint_beside_those_of_others() {
             ..PodReading::default()
         }]),
     };
-    let versions = Versions {
-        taints: vec![taint("example.com/other"), taint(KEY)],
-        ..Versions::default()
-    };
+    let versions =
+        Versions { taints: vec![taint("example.com/other"), taint(KEY)], ..Versions::default() };
     let read = |readings: &NodeReadings| {
         Done::Read("a".into(), Box::new((readings.clone(), versions.clone())))
     };
     assert!(quarantines.next_job(at(&away, 0)).is_some());
-    quarantines
-        .finish(read(&readings), at(&away, 0))
-        .expect("read");
+    quarantines.finish(read(&readings), at(&away, 0)).expect("read");
     let Some(Job::Write(_, _, Some(quarantine))) = quarantines.next_job(at(&away, 0)) else {
         panic!("a list");
     };
-    quarantines
-        .finish(Done::Written("a".into(), Ok(true)), at(&away, 0))
-        .expect("written");
-    assert!(matches!(
-        quarantines.next_job(at(&away, 0)),
-        Some(Job::Read(..))
-    ));
-    readings.report = Reading::Read(Some(ReportReading {
-        quarantine: Some(*quarantine.clone()),
-        word: None,
-    }));
-    quarantines
-        .finish(read(&readings), at(&away, 0))
-        .expect("read");
+    quarantines.finish(Done::Written("a".into(), Ok(true)), at(&away, 0)).expect("written");
+    assert!(matches!(quarantines.next_job(at(&away, 0)), Some(Job::Read(..))));
+    readings.report =
+        Reading::Read(Some(ReportReading { quarantine: Some(*quarantine.clone()), word: None }));
+    quarantines.finish(read(&readings), at(&away, 0)).expect("read");
     let Some(Job::Taints(_, written, true)) = quarantines.next_job(at(&away, 0)) else {
         panic!("a taint");
     };
@@ -122,9 +90,7 @@ fn the_list_is_written_and_then_the_taint_beside_those_of_others() {
     assert_eq!(keys, ["example.com/other", KEY]);
     assert_eq!(written.taints[1].value.as_ref(), Some(&quarantine.id));
     assert_eq!(written.taints[1].effect, "NoSchedule");
-    quarantines
-        .finish(Done::Tainted("a".into(), true, Ok(true)), at(&away, 0))
-        .expect("tainted");
+    quarantines.finish(Done::Tainted("a".into(), true, Ok(true)), at(&away, 0)).expect("tainted");
     let told: Vec<&str> = quarantines.take_news().iter().map(|it| it.reason).collect();
     assert_eq!(told, ["NodeQuarantined"]);
 }
@@ -134,9 +100,7 @@ fn a_write_that_is_refused_for_its_version_is_decided_anew_in_the_next_round() {
     let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
     let away = view(false);
     assert!(quarantines.next_job(at(&away, 0)).is_some());
-    quarantines
-        .finish(Done::Written("a".into(), Ok(false)), at(&away, 0))
-        .expect("answered");
+    quarantines.finish(Done::Written("a".into(), Ok(false)), at(&away, 0)).expect("answered");
     assert!(quarantines.next_job(at(&away, 1)).is_none());
     assert!(quarantines.next_job(at(&away, 10)).is_some());
 }

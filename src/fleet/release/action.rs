@@ -113,10 +113,8 @@ impl ActionStateName {
 
 /// Finished actions that are kept no longer.
 pub(crate) fn outdated(actions: &[ActionObject], wall: Timestamp) -> Vec<&ActionObject> {
-    let mut finished: Vec<(Timestamp, &ActionObject)> = actions
-        .iter()
-        .filter_map(|action| Some((action.ended()?, action)))
-        .collect();
+    let mut finished: Vec<(Timestamp, &ActionObject)> =
+        actions.iter().filter_map(|action| Some((action.ended()?, action))).collect();
     finished.sort_by_key(|(ended, _)| std::cmp::Reverse(*ended));
     let is_kept = |(at, (ended, _)): &(usize, (Timestamp, &ActionObject))| {
         *at < MAX_FINISHED && wall.duration_since(*ended) < KEEP_FINISHED
@@ -159,10 +157,7 @@ pub(crate) fn set_condition(
 
 /// Adds a line to the audit, and drops the oldest beyond the limit.
 pub(crate) fn add_step(status: &mut StorageActionStatus, text: &str, wall: Timestamp) {
-    status.steps.push(StepRecord {
-        time: Time(wall),
-        text: truncate(text, MAX_LINE_LEN),
-    });
+    status.steps.push(StepRecord { time: Time(wall), text: truncate(text, MAX_LINE_LEN) });
     let surplus = status.steps.len().saturating_sub(MAX_STEPS);
     status.steps.drain(..surplus);
 }
@@ -187,9 +182,7 @@ pub(crate) fn set_waiting(
     };
     let conditions = &mut status.conditions;
     set_condition(conditions, next, false, reason, text, wall);
-    let moved = conditions
-        .iter_mut()
-        .find(|it| it.type_ == next && gate.is_empty());
+    let moved = conditions.iter_mut().find(|it| it.type_ == next && gate.is_empty());
     if let Some(condition) = moved {
         text.clone_into(&mut condition.message);
     }

@@ -94,8 +94,7 @@ impl Engine {
         }
         self.push_status(action, status);
         if let Some(act) = act {
-            self.writes
-                .push_back(Job::Act(Box::new(action.clone()), act));
+            self.writes.push_back(Job::Act(Box::new(action.clone()), act));
         }
     }
 
@@ -123,14 +122,7 @@ impl Engine {
         if status.has(PREPARED) {
             let volume = &action.spec.persistent_volume.name;
             let line = format!("volume {volume} has its reclaim policy of before");
-            set_condition(
-                &mut status.conditions,
-                PREPARED,
-                false,
-                "PutBack",
-                &line,
-                wall,
-            );
+            set_condition(&mut status.conditions, PREPARED, false, "PutBack", &line, wall);
             add_step(status, &line, wall);
         }
         set_condition(&mut status.conditions, ABORTED, true, reason, text, wall);
@@ -171,10 +163,7 @@ impl Engine {
         next: Option<&Act>,
         cx: Context<'_>,
     ) {
-        let is_news = !status
-            .conditions
-            .iter()
-            .any(|it| it.reason == NOT_CARRIED_OUT);
+        let is_news = !status.conditions.iter().any(|it| it.reason == NOT_CARRIED_OUT);
         let text = format!(
             "actions in namespace {} are not carried out (--carry-out-in). By hand: {}",
             action.namespace,
@@ -208,14 +197,7 @@ impl Engine {
                 if matches!(act, Act::EvictAgain { .. }) {
                     let text = "the new pod waited for a claim that nobody created";
                     let conditions = &mut status.conditions;
-                    set_condition(
-                        conditions,
-                        POD_EVICTED,
-                        true,
-                        EVICTED_AGAIN,
-                        text,
-                        cx.now.wall,
-                    );
+                    set_condition(conditions, POD_EVICTED, true, EVICTED_AGAIN, text, cx.now.wall);
                     let line = format!("pod {} is evicted again: {text}", action.spec.pod.name);
                     add_step(&mut status, &line, cx.now.wall);
                 }
@@ -252,11 +234,7 @@ fn set_done(status: &mut StorageActionStatus, step: &str, text: &str, wall: Time
     set_condition(&mut status.conditions, step, true, step, text, wall);
     step.clone_into(&mut status.step);
     status.blocked_by.clear();
-    let line = if step == STUCK {
-        format!("stuck: {text}")
-    } else {
-        text.to_owned()
-    };
+    let line = if step == STUCK { format!("stuck: {text}") } else { text.to_owned() };
     add_step(status, &line, wall);
 }
 

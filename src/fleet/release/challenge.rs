@@ -122,9 +122,7 @@ impl Engine {
             node: node.clone(),
             nonce,
             at: cx.now.elapsed,
-            valid: self
-                .carries_out(action)
-                .then_some(self.timing.limits.answer_age),
+            valid: self.carries_out(action).then_some(self.timing.limits.answer_age),
             outcome: None,
         };
         self.challenges.asked.insert(action.uid.clone(), asked);
@@ -167,20 +165,15 @@ impl Engine {
             let nonce = report.challenge.as_ref();
             nonce.is_some_and(|nonce| !open.contains(nonce))
         });
-        let jobs: Vec<Job> = done
-            .map(|(node, report)| Job::Ask(node.clone(), report.uid.clone(), None))
-            .collect();
+        let jobs: Vec<Job> =
+            done.map(|(node, report)| Job::Ask(node.clone(), report.uid.clone(), None)).collect();
         self.writes.extend(jobs);
     }
 }
 
 fn nonce(action: &ActionObject, now: Now, count: u64) -> String {
-    let text = format!(
-        "{} {} {} {count}",
-        action.uid,
-        now.wall.as_nanosecond(),
-        now.elapsed.as_nanos()
-    );
+    let text =
+        format!("{} {} {} {count}", action.uid, now.wall.as_nanosecond(), now.elapsed.as_nanos());
     format!("{:032x}", fnv1a_128(text.bytes()))
 }
 

@@ -48,19 +48,14 @@ impl Engine {
                     &action.spec.persistent_volume.name,
                     &action.spec.node.name,
                 );
-                Some(Question {
-                    action: Some(action.clone()),
-                    ..question
-                })
+                Some(Question { action: Some(action.clone()), ..question })
             }
             Subject::Candidate(key) => {
                 let decision = self.decisions.get(key)?.clone();
                 let policy = self.policy(&key.policy);
                 let early = self.refusals(&policy, &self.sighting(&decision, cx), None, cx);
                 let is_within = |time: Duration| {
-                    decision
-                        .read_at
-                        .is_some_and(|at| cx.now.elapsed.saturating_sub(at) < time)
+                    decision.read_at.is_some_and(|at| cx.now.elapsed.saturating_sub(at) < time)
                 };
                 let skips = early.iter().any(|it| is_global(it.gate))
                     || !early.is_empty() && is_within(self.timing.reread)
@@ -74,12 +69,7 @@ impl Engine {
                     return None;
                 }
                 let candidate = &decision.candidate;
-                Some(question(
-                    &policy,
-                    candidate.claim.clone(),
-                    &candidate.volume,
-                    &candidate.node,
-                ))
+                Some(question(&policy, candidate.claim.clone(), &candidate.volume, &candidate.node))
             }
         }
     }
@@ -93,14 +83,11 @@ impl Engine {
     /// is known why.
     pub(super) fn remember_candidates(&mut self) {
         let policies: BTreeSet<&String> = self.policies.keys().collect();
-        self.decisions
-            .retain(|key, _| policies.contains(&key.policy));
+        self.decisions.retain(|key, _| policies.contains(&key.policy));
         for policy in policies {
             for candidate in &self.candidates {
-                let decision = self
-                    .decisions
-                    .entry(Key::new(policy, candidate))
-                    .or_insert_with(|| Decision {
+                let decision =
+                    self.decisions.entry(Key::new(policy, candidate)).or_insert_with(|| Decision {
                         candidate: candidate.clone(),
                         refusals: Vec::new(),
                         read_at: None,
@@ -246,11 +233,8 @@ impl Engine {
             limits: &self.timing.limits,
         };
         // After the deletion of the claim no gate is asked.
-        let refusals = if action.status.has(CLAIM_DELETED) {
-            Vec::new()
-        } else {
-            check(&case, cx.now)
-        };
+        let refusals =
+            if action.status.has(CLAIM_DELETED) { Vec::new() } else { check(&case, cx.now) };
         let step = steps::next(&case, &state, progress, &self.timing.steps, cx.now);
         let mut status = action.status.clone();
         status.observed_generation = action.generation;
@@ -292,10 +276,7 @@ impl Engine {
 
     fn count_held(&mut self, action: &ActionObject, refusals: &[Refusal]) {
         let after: BTreeSet<Gate> = refusals.iter().map(|it| it.gate).collect();
-        let before = self
-            .held
-            .insert(action.uid.clone(), after.clone())
-            .unwrap_or_default();
+        let before = self.held.insert(action.uid.clone(), after.clone()).unwrap_or_default();
         for gate in after.difference(&before) {
             *self.counts.entry(*gate).or_default() += 1;
         }

@@ -78,11 +78,7 @@ impl Job {
             Job::Act(action, act) => {
                 // The process may have been stopped since the decision.
                 let leads = leads_until.is_some_and(|until| Instant::now() < until);
-                let acted = if leads {
-                    api.act(&action, &act).await
-                } else {
-                    Ok(Acted::Changed)
-                };
+                let acted = if leads { api.act(&action, &act).await } else { Ok(Acted::Changed) };
                 Done::Acted(action, act, acted)
             }
         }

@@ -84,7 +84,5 @@ impl Readings {
 
 fn worst(view: &View, volumes: &[String]) -> Health {
     let health = volumes.iter().map(|name| volume_health(view, name));
-    health
-        .max_by_key(|it| it.severity())
-        .unwrap_or(Health::Good)
+    health.max_by_key(|it| it.severity()).unwrap_or(Health::Good)
 }

@@ -25,9 +25,8 @@ impl Engine {
             let checked = by_policy.get(name.as_str()).into_iter().flatten();
             let (would_act, blocked) = tally(checked.copied());
             let acted = self.actions.as_ref().map_or(&[][..], Vec::as_slice).iter();
-            let acted = acted
-                .filter(|it| it.spec.policy == *name && it.status.has(REPLACED))
-                .count();
+            let acted =
+                acted.filter(|it| it.spec.policy == *name && it.status.has(REPLACED)).count();
             let mut status = StoragePolicyStatus {
                 observed_generation: policy.generation,
                 would_act,
@@ -37,10 +36,7 @@ impl Engine {
             };
             self.set_policy_conditions(&mut status, policy, cx);
             if status != policy.status {
-                jobs.push(Job::PolicyStatus(
-                    Box::new(policy.clone()),
-                    Box::new(status),
-                ));
+                jobs.push(Job::PolicyStatus(Box::new(policy.clone()), Box::new(status)));
             }
         }
         self.writes.extend(jobs);
@@ -54,25 +50,13 @@ impl Engine {
     ) {
         let spec = &policy.state.spec;
         let (is_ready, reason, text) = if spec.hold_time().is_none() {
-            (
-                false,
-                "Invalid",
-                "spec cannot be read, or spec.hold is no time of at least 10m",
-            )
+            (false, "Invalid", "spec cannot be read, or spec.hold is no time of at least 10m")
         } else if spec.suspended {
             (false, "Suspended", "spec.suspended is true")
         } else if spec.mode == Mode::Observe {
-            (
-                true,
-                "Observing",
-                "candidates are counted; nothing is proposed",
-            )
+            (true, "Observing", "candidates are counted; nothing is proposed")
         } else {
-            (
-                true,
-                "Proposing",
-                "actions are proposed, and wait for a person",
-            )
+            (true, "Proposing", "actions are proposed, and wait for a person")
         };
         let conditions = &mut status.conditions;
         set_condition(conditions, READY, is_ready, reason, text, cx.now.wall);
@@ -83,14 +67,7 @@ impl Engine {
                 set_condition(conditions, BREAKER_OPEN, true, reason, &open.text, open.at);
             }
             (None, Some(pause)) => {
-                set_condition(
-                    conditions,
-                    BREAKER_OPEN,
-                    false,
-                    "Paused",
-                    pause,
-                    cx.now.wall,
-                );
+                set_condition(conditions, BREAKER_OPEN, false, "Paused", pause, cx.now.wall);
             }
             (None, None) => {
                 set_condition(conditions, BREAKER_OPEN, false, "Closed", "", cx.now.wall);
@@ -128,11 +105,9 @@ impl Engine {
             _ => {}
         }
         match (&before.pause, &after.pause) {
-            (None, Some(pause)) => news.push((
-                "FleetPaused",
-                format!("{pause}. Nothing is proposed meanwhile"),
-                true,
-            )),
+            (None, Some(pause)) => {
+                news.push(("FleetPaused", format!("{pause}. Nothing is proposed meanwhile"), true))
+            }
             (Some(_), None) => news.push((
                 "FleetResumed",
                 "the nodes have been ready and have reported for long enough".to_owned(),
@@ -173,12 +148,7 @@ impl Engine {
                 candidate.drive_line()
             );
             self.tell(claim, "ReleaseCandidate", &note, true);
-            self.tell(
-                regarding_node(&candidate.node),
-                "ReleaseCandidate",
-                &note,
-                true,
-            );
+            self.tell(regarding_node(&candidate.node), "ReleaseCandidate", &note, true);
         } else {
             let note = format!("policy {} holds back: {}", policy.name, list(refusals));
             self.tell(claim, "ReleaseHeldBack", &note, false);
@@ -210,12 +180,7 @@ impl Engine {
             uid: spec.claim.uid.clone(),
         };
         self.tell(regarding_claim(&claim), "ReleaseProposed", &note, true);
-        self.tell(
-            regarding_node(&spec.node.name),
-            "ReleaseProposed",
-            &note,
-            true,
-        );
+        self.tell(regarding_node(&spec.node.name), "ReleaseProposed", &note, true);
     }
 
     pub(super) fn announce_held(&mut self, action: &ActionObject, refusals: &[Refusal]) {
@@ -291,16 +256,10 @@ impl Engine {
         let note = format!("StorageAction {name}: {text}");
         let mut about = vec![of_action(action), regarding_node(&action.spec.node.name)];
         if let Ok(Some(claim)) = progress.claim.as_ref() {
-            about.push(regarding_claim(&Claim {
-                uid: claim.uid.clone(),
-                ..claim_of(action)
-            }));
+            about.push(regarding_claim(&Claim { uid: claim.uid.clone(), ..claim_of(action) }));
         }
         if let Ok(Some(pod)) = progress.pod.as_ref() {
-            let pod = ObjectRef {
-                name: action.spec.pod.name.clone(),
-                uid: pod.uid.clone(),
-            };
+            let pod = ObjectRef { name: action.spec.pod.name.clone(), uid: pod.uid.clone() };
             about.push(of_pod(namespace, &pod));
         }
         for regarding in about {
@@ -323,9 +282,7 @@ impl Engine {
 }
 
 fn list(refusals: &[Refusal]) -> String {
-    let lines = refusals
-        .iter()
-        .map(|it| format!("{}: {}", it.gate, it.text));
+    let lines = refusals.iter().map(|it| format!("{}: {}", it.gate, it.text));
     lines.collect::<Vec<_>>().join("; ")
 }
 

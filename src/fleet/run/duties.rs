@@ -22,14 +22,7 @@ impl Owner {
         let (now, lease_left) = self.moment();
         let release = self.release.as_mut()?;
         let view = &self.view;
-        let outcome = act(
-            release,
-            Context {
-                view,
-                now,
-                lease_left,
-            },
-        );
+        let outcome = act(release, Context { view, now, lease_left });
         let news = release.take_news();
         self.announce_all(news);
         Some(outcome)
@@ -42,14 +35,7 @@ impl Owner {
         let (now, lease_left) = self.moment();
         let quarantines = self.quarantines.as_mut()?;
         let view = &self.view;
-        let outcome = act(
-            quarantines,
-            Context {
-                view,
-                now,
-                lease_left,
-            },
-        );
+        let outcome = act(quarantines, Context { view, now, lease_left });
         let news = quarantines.take_news();
         self.announce_all(news);
         Some(outcome)
@@ -70,10 +56,7 @@ impl Owner {
 
     /// The time of a decision, and how much longer this process leads.
     fn moment(&self) -> (Now, Option<Duration>) {
-        let now = Now {
-            elapsed: self.now(),
-            wall: clock::wall_now(),
-        };
+        let now = Now { elapsed: self.now(), wall: clock::wall_now() };
         let until = self.leads_until.filter(|_| self.leads);
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         (now, left)

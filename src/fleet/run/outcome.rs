@@ -36,8 +36,7 @@ impl Owner {
             Done::Event(event, Err(error)) => {
                 // An event is news for an hour: one that may not be written now is dropped.
                 let is_final = !matches!(error, ApiError::Retryable { .. });
-                self.counters
-                    .count("events", if is_final { "refused" } else { "error" });
+                self.counters.count("events", if is_final { "refused" } else { "error" });
                 let error = match error {
                     ApiError::Forbidden(rejection) => ApiError::Rejected(rejection),
                     error => error,
@@ -49,8 +48,7 @@ impl Owner {
             }
             Done::Report(report, Ok(gone)) => {
                 self.pace.succeed();
-                self.counters
-                    .count("retention", if gone { "ok" } else { "conflict" });
+                self.counters.count("retention", if gone { "ok" } else { "conflict" });
                 if gone {
                     tracing::info!(
                         node = report.name,
@@ -101,11 +99,8 @@ impl Owner {
         let (namespace, name) = (claim.namespace.as_str(), claim.name.as_str());
         match write {
             ClaimWrite::Done => {
-                let reasons: Vec<&str> = entry
-                    .conditions
-                    .iter()
-                    .map(|it| it.reason.as_str())
-                    .collect();
+                let reasons: Vec<&str> =
+                    entry.conditions.iter().map(|it| it.reason.as_str()).collect();
                 if matches!(ledger.support, Support::Absent(_)) && !reasons.is_empty() {
                     tracing::info!("the API server keeps the health of claims now");
                 }

@@ -41,11 +41,7 @@ impl UnreachableStorage {
             (driver.clone(), figures)
         });
         let mut evictions: BTreeMap<&'static str, u64> = [("ok", 0), ("refused", 0)].into();
-        evictions.extend(
-            self.evictions
-                .iter()
-                .map(|(outcome, count)| (*outcome, *count)),
-        );
+        evictions.extend(self.evictions.iter().map(|(outcome, count)| (*outcome, *count)));
         Figures {
             drivers: drivers.collect(),
             evictions,

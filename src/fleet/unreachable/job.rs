@@ -58,12 +58,7 @@ impl Job {
         // The process may have been stopped since the decision.
         let leads = leads_until.is_some_and(|until| Instant::now() < until);
         match self {
-            Job::Taint {
-                node,
-                uid,
-                key,
-                value,
-            } => {
+            Job::Taint { node, uid, key, value } => {
                 let wrote = match leads {
                     true => api.set_taint(&node, &uid, &key, value.as_deref()).await,
                     false => Ok(false),

@@ -39,18 +39,13 @@ impl UnreachableStorage {
                 "{affected} of the {nodes} nodes with this driver do not reach its storage or are silent ({}), and {reached} prove that they reach it. With more than {limit} of the first, or none of the second, this is the storage and not a node: nothing is tainted or evicted for it",
                 names(&state.affected)
             );
-            self.news
-                .push(announcement(driver_of(driver), "StorageAway", note, true));
+            self.news.push(announcement(driver_of(driver), "StorageAway", note, true));
         }
         for driver in self.told.difference(&beyond) {
-            tracing::info!(
-                driver,
-                "the storage of a driver is no longer away for too many nodes"
-            );
+            tracing::info!(driver, "the storage of a driver is no longer away for too many nodes");
             let note = "its storage is no longer away for too many nodes".to_owned();
             let of = driver_of(driver);
-            self.news
-                .push(announcement(of, "StorageAwayCleared", note, false));
+            self.news.push(announcement(of, "StorageAwayCleared", note, false));
         }
         self.told = beyond;
     }
@@ -60,11 +55,7 @@ impl UnreachableStorage {
         let key = &self.key;
         let (reason, note) = match value {
             Some(value) => {
-                tracing::warn!(
-                    node,
-                    value,
-                    "a node that does not reach storage gets no new pods"
-                );
+                tracing::warn!(node, value, "a node that does not reach storage gets no new pods");
                 let drivers: Vec<String> = self.drivers_of(node);
                 (
                     "StorageUnreachable",
@@ -83,8 +74,7 @@ impl UnreachableStorage {
             }
         };
         let of = regarding_node(node);
-        self.news
-            .push(announcement(of, reason, note, value.is_some()));
+        self.news.push(announcement(of, reason, note, value.is_some()));
     }
 
     fn drivers_of(&self, node: &str) -> Vec<String> {
@@ -106,12 +96,7 @@ impl UnreachableStorage {
             eviction.driver
         );
         let of = pod_of(eviction);
-        self.news.push(announcement(
-            of,
-            "EvictedFromUnreachableStorage",
-            note,
-            true,
-        ));
+        self.news.push(announcement(of, "EvictedFromUnreachableStorage", note, true));
     }
 
     pub(super) fn tell_refused(&mut self, node: &str, eviction: &PodEviction, why: &str) {
@@ -122,8 +107,7 @@ impl UnreachableStorage {
             eviction.driver
         );
         let of = pod_of(eviction);
-        self.news
-            .push(announcement(of, "EvictionRefused", note, true));
+        self.news.push(announcement(of, "EvictionRefused", note, true));
     }
 
     pub(super) fn tell_stuck(&mut self, node: &str, eviction: &PodEviction, what: Waiting) {
@@ -147,8 +131,7 @@ impl UnreachableStorage {
             "the eviction of pod {namespace}/{pod} does not end: {what_text}. No other pod is evicted meanwhile; {advice}"
         );
         for of in [regarding_node(node), pod_of(eviction)] {
-            self.news
-                .push(announcement(of, "EvictionStuck", note.clone(), true));
+            self.news.push(announcement(of, "EvictionStuck", note.clone(), true));
         }
     }
 }
@@ -159,12 +142,7 @@ fn announcement(
     note: String,
     is_warning: bool,
 ) -> Announcement {
-    Announcement {
-        regarding,
-        reason,
-        note,
-        is_warning,
-    }
+    Announcement { regarding, reason, note, is_warning }
 }
 
 /// As of a Node, the name stands for the uid.

@@ -14,15 +14,8 @@ const KEY: &str = "diskvitals.io/storage-unreachable";
 fn view(unreachable: &[&str]) -> View {
     let mut view = View::default();
     for name in ["a", "b", "c"] {
-        let node = Node {
-            uid: format!("uid-{name}"),
-            is_ready: true,
-            ..Node::default()
-        };
-        let entry = UnreachableDriver {
-            driver: "d".into(),
-            ..UnreachableDriver::default()
-        };
+        let node = Node { uid: format!("uid-{name}"), is_ready: true, ..Node::default() };
+        let entry = UnreachableDriver { driver: "d".into(), ..UnreachableDriver::default() };
         let listed = unreachable.contains(&name).then_some(entry);
         let reached: &[&str] = if listed.is_none() { &["d"] } else { &[] };
         let report = report(&node.uid, Some(listed.into_iter().collect()), reached);
@@ -30,10 +23,7 @@ fn view(unreachable: &[&str]) -> View {
         view.reports.insert(name.into(), report);
         view.drivers.insert(name.into(), ["d".to_owned()].into());
     }
-    let volume = Volume {
-        csi: Some(("d".into(), "h".into())),
-        ..Volume::default()
-    };
+    let volume = Volume { csi: Some(("d".into(), "h".into())), ..Volume::default() };
     view.volumes.insert("net".into(), volume);
     view
 }
@@ -45,11 +35,7 @@ fn tainted(mut view: View) -> View {
 }
 
 fn at(view: &View, seconds: u64) -> Context<'_> {
-    Context {
-        view,
-        now: Duration::from_secs(seconds),
-        server: Some(wall(0)),
-    }
+    Context { view, now: Duration::from_secs(seconds), server: Some(wall(0)) }
 }
 
 fn duty() -> UnreachableStorage {
@@ -66,11 +52,7 @@ fn evicting() -> (UnreachableStorage, View) {
 }
 
 fn listed(pods: Vec<PodReading>) -> Done {
-    Done::Listed {
-        node: "a".into(),
-        driver: "d".into(),
-        pods: Reading::Read(pods),
-    }
+    Done::Listed { node: "a".into(), driver: "d".into(), pods: Reading::Read(pods) }
 }
 
 fn told(duty: &mut UnreachableStorage) -> Vec<&'static str> {
@@ -88,17 +70,10 @@ fn a_standby_that_takes_over_knows_how_long_it_has_lasted() {
         matches!(&job, Some(Job::Taint { node, uid, value: Some(value), .. }) if node == "a" && uid == "uid-a" && value == "d"),
         "{job:?}"
     );
-    let wrote = Done::Tainted {
-        node: "a".into(),
-        value: Some("d".into()),
-        wrote: Ok(true),
-    };
+    let wrote = Done::Tainted { node: "a".into(), value: Some("d".into()), wrote: Ok(true) };
     duty.finish(wrote, at(&view, 300)).expect("written");
     assert_eq!(told(&mut duty), ["StorageUnreachable"]);
-    assert!(
-        duty.next_job(at(&view, 301)).is_none(),
-        "one round at a time"
-    );
+    assert!(duty.next_job(at(&view, 301)).is_none(), "one round at a time");
 }
 
 #[test]
@@ -122,14 +97,12 @@ fn a_pod_is_noted_before_it_is_evicted_and_the_next_one_waits_for_its_replacemen
     let (mut duty, view) = evicting();
     let now = at(&view, 301);
     assert!(matches!(duty.next_job(now), Some(Job::ListPods { .. })));
-    duty.finish(listed(vec![pod("web-1"), pod("web-2")]), now)
-        .expect("read");
+    duty.finish(listed(vec![pod("web-1"), pod("web-2")]), now).expect("read");
     let Some(Job::Ask(node, eviction)) = duty.next_job(now) else {
         panic!("a question");
     };
     assert_eq!((node.as_str(), eviction.pod.as_str()), ("a", "web-1"));
-    duty.finish(Done::Asked(node, eviction, Ok(Acted::Done)), now)
-        .expect("answered");
+    duty.finish(Done::Asked(node, eviction, Ok(Acted::Done)), now).expect("answered");
     let Some(Job::Record(_, Some(eviction))) = duty.next_job(now) else {
         panic!("a note");
     };
@@ -137,14 +110,10 @@ fn a_pod_is_noted_before_it_is_evicted_and_the_next_one_waits_for_its_replacemen
     duty.finish(noted, now).expect("written");
     assert!(matches!(duty.next_job(now), Some(Job::Look(..))));
     let looked = |pod: Option<PodReading>, group: Vec<PodReading>| {
-        let readings = EvictionReadings {
-            pod: Reading::Read(pod),
-            group: Reading::Read(group),
-        };
+        let readings = EvictionReadings { pod: Reading::Read(pod), group: Reading::Read(group) };
         Done::Looked("a".into(), eviction.clone(), Box::new(readings))
     };
-    duty.finish(looked(Some(pod("web-1")), vec![]), now)
-        .expect("read");
+    duty.finish(looked(Some(pod("web-1")), vec![]), now).expect("read");
     assert!(matches!(duty.next_job(now), Some(Job::Evict(..))));
     let evicted = Done::Evicted("a".into(), eviction.clone(), Ok(Acted::Done));
     duty.finish(evicted, now).expect("evicted");
@@ -152,37 +121,23 @@ fn a_pod_is_noted_before_it_is_evicted_and_the_next_one_waits_for_its_replacemen
     // The watch has not shown the note yet.
     let later = at(&view, 400);
     assert!(matches!(duty.next_job(later), Some(Job::Look(..))));
-    let ending = PodReading {
-        is_terminating: true,
-        ..pod("web-1")
-    };
-    duty.finish(looked(Some(ending.clone()), vec![]), later)
-        .expect("read");
+    let ending = PodReading { is_terminating: true, ..pod("web-1") };
+    duty.finish(looked(Some(ending.clone()), vec![]), later).expect("read");
     assert!(duty.next_job(later).is_none());
     // It does not end: said once.
     for seconds in [2200, 2300] {
         let late = at(&view, seconds);
         assert!(matches!(duty.next_job(late), Some(Job::Look(..))));
-        duty.finish(looked(Some(ending.clone()), vec![]), late)
-            .expect("read");
+        duty.finish(looked(Some(ending.clone()), vec![]), late).expect("read");
     }
-    assert_eq!(
-        told(&mut duty),
-        ["EvictionStuck", "EvictionStuck"],
-        "node and pod"
-    );
+    assert_eq!(told(&mut duty), ["EvictionStuck", "EvictionStuck"], "node and pod");
     assert!(duty.figures().waiting.is_some_and(|it| it.pod == "web-1"));
     let end = at(&view, 2400);
     assert!(matches!(duty.next_job(end), Some(Job::Look(..))));
-    let young = PodReading {
-        uid: "uid-3".into(),
-        created: Some(wall(9)),
-        ..pod("web-3")
-    };
+    let young = PodReading { uid: "uid-3".into(), created: Some(wall(9)), ..pod("web-3") };
     duty.finish(looked(None, vec![young]), end).expect("read");
     assert!(matches!(duty.next_job(end), Some(Job::Record(_, None))));
-    duty.finish(Done::Recorded("a".into(), None, Ok(true)), end)
-        .expect("written");
+    duty.finish(Done::Recorded("a".into(), None, Ok(true)), end).expect("written");
     assert_eq!(duty.figures().waiting, None);
     let next = at(&view, 2500);
     assert!(matches!(duty.next_job(next), Some(Job::ListPods { .. })));
@@ -214,11 +169,7 @@ fn a_pod_that_a_budget_protects_is_left_alone_for_a_minute_and_another_one_moves
     assert_eq!(asked(320), Vec::<String>::new());
     assert_eq!(asked(400), ["web-1", "web-2"]);
     let told = told(&mut duty);
-    assert_eq!(
-        told,
-        ["EvictionRefused", "EvictionRefused"],
-        "once for each"
-    );
+    assert_eq!(told, ["EvictionRefused", "EvictionRefused"], "once for each");
     assert_eq!(duty.figures().evictions["refused"], 4);
 }
 
@@ -232,8 +183,7 @@ fn a_noted_eviction_that_is_refused_after_all_is_no_longer_noted() {
         panic!("a question");
     };
     let refused = Acted::Refused("a PodDisruptionBudget".into());
-    duty.finish(Done::Evicted(node, eviction, Ok(refused)), now)
-        .expect("answered");
+    duty.finish(Done::Evicted(node, eviction, Ok(refused)), now).expect("answered");
     assert!(matches!(duty.next_job(now), Some(Job::Record(_, None))));
 }
 
@@ -281,18 +231,12 @@ fn a_pod_that_ended_late_has_its_replacement_waited_for_from_then_on() {
     let mut look = |seconds, pod: Option<PodReading>| {
         let now = at(&view, seconds);
         assert!(matches!(duty.next_job(now), Some(Job::Look(..))));
-        let readings = EvictionReadings {
-            pod: Reading::Read(pod),
-            group: Reading::Read(vec![]),
-        };
+        let readings = EvictionReadings { pod: Reading::Read(pod), group: Reading::Read(vec![]) };
         let looked = Done::Looked("a".into(), eviction.clone(), Box::new(readings));
         duty.finish(looked, now).expect("read");
         duty.next_job(now)
     };
-    let ending = PodReading {
-        is_terminating: true,
-        ..pod("db-0")
-    };
+    let ending = PodReading { is_terminating: true, ..pod("db-0") };
     assert!(look(400, Some(ending.clone())).is_none());
     assert!(look(4000, Some(ending)).is_none());
     assert!(look(4010, None).is_none());

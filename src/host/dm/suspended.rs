@@ -35,11 +35,8 @@ pub(crate) fn beneath(
     volumes: &[&str],
 ) -> io::Result<Vec<SuspendedDevice>> {
     let all = read_dm_devices(root)?;
-    let names: Vec<String> = volumes
-        .iter()
-        .filter(|name| !name.is_empty())
-        .map(|name| dm_name(group, name))
-        .collect();
+    let names: Vec<String> =
+        volumes.iter().filter(|name| !name.is_empty()).map(|name| dm_name(group, name)).collect();
     let mut held = Vec::new();
     let mut seen = Vec::new();
     for (kernel_name, mapped) in &all {
@@ -61,10 +58,7 @@ fn collect_suspended(
         return;
     };
     seen.push(at.to_owned());
-    mapped
-        .underlying
-        .iter()
-        .for_each(|lower| collect_suspended(all, lower, seen, held));
+    mapped.underlying.iter().for_each(|lower| collect_suspended(all, lower, seen, held));
     if mapped.is_suspended {
         held.push(mapped.device.clone());
     }
@@ -85,12 +79,9 @@ fn read_dm_devices(root: &HostRoot) -> io::Result<BTreeMap<String, DmDevice>> {
             std::fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned())
         };
         // Not a device-mapper device, or removed since.
-        let (Ok(name), Ok(suspended), Ok(size), Ok(dev)) = (
-            text("dm/name"),
-            text("dm/suspended"),
-            text("size"),
-            text("dev"),
-        ) else {
+        let (Ok(name), Ok(suspended), Ok(size), Ok(dev)) =
+            (text("dm/name"), text("dm/suspended"), text("size"), text("dev"))
+        else {
             continue;
         };
         let Ok(dev) = dev.parse() else { continue };
@@ -107,9 +98,7 @@ fn read_dm_devices(root: &HostRoot) -> io::Result<BTreeMap<String, DmDevice>> {
 /// The devices below the active and the inactive table.
 fn underlying_devices(slaves: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(slaves).into_iter().flatten().flatten();
-    entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect()
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 #[cfg(test)]
@@ -142,11 +131,7 @@ mod tests {
     }
 
     fn names(root: &HostRoot, group: &str, volumes: &[&str]) -> Vec<String> {
-        beneath(root, group, volumes)
-            .expect("readable")
-            .into_iter()
-            .map(|held| held.name)
-            .collect()
+        beneath(root, group, volumes).expect("readable").into_iter().map(|held| held.name).collect()
     }
 
     #[test]
@@ -155,20 +140,11 @@ mod tests {
         let (_dir, root) = host(&[
             ("dm-0", "vg-data", true, 8, &["dm-1", "sda"]),
             ("dm-1", "vg-data-real", false, 0, &["sda"]),
-            (
-                "dm-2",
-                "vg-diskvitals--check--c1",
-                false,
-                8,
-                &["dm-1", "dm-3"],
-            ),
+            ("dm-2", "vg-diskvitals--check--c1", false, 8, &["dm-1", "dm-3"]),
             ("dm-3", "vg-diskvitals--check--c1-cow", true, 8, &["sda"]),
         ]);
         let held = names(&root, "vg", &["data", "diskvitals-check-c1"]);
-        assert_eq!(
-            held,
-            ["vg-data-real", "vg-data", "vg-diskvitals--check--c1-cow"]
-        );
+        assert_eq!(held, ["vg-data-real", "vg-data", "vg-diskvitals--check--c1-cow"]);
     }
 
     #[test]
@@ -180,10 +156,7 @@ mod tests {
             ("dm-3", "vg-other", true, 8, &["sda"]),
             ("dm-4", "v-g--data", true, 8, &["sda"]),
         ]);
-        assert_eq!(
-            names(&root, "vg", &["data", ""]),
-            ["vg-pool-tpool", "vg-data"]
-        );
+        assert_eq!(names(&root, "vg", &["data", ""]), ["vg-pool-tpool", "vg-data"]);
         assert_eq!(names(&root, "v-g", &["data"]), [""; 0]);
         assert_eq!(names(&root, "vg", &[""]), [""; 0]);
     }

@@ -12,38 +12,23 @@ fn shell(script: &str) -> Exec {
 
 #[tokio::test]
 async fn input_output_status_and_a_small_environment() {
-    let exec = Exec {
-        stdin: b"hello".to_vec(),
-        max_output: 1000,
-        ..shell("cat; env >&2; exit 3")
-    };
+    let exec = Exec { stdin: b"hello".to_vec(), max_output: 1000, ..shell("cat; env >&2; exit 3") };
     let output = run(&exec).await.unwrap();
     assert_eq!(
         (output.status, output.stdout.as_slice(), output.truncated),
         (3 << 8, &b"hello"[..], false)
     );
     let env = String::from_utf8(output.stderr).unwrap();
-    let names: std::collections::BTreeSet<&str> = env
-        .lines()
-        .filter_map(|line| line.split('=').next())
-        .collect();
-    assert!(
-        names.is_subset(&["LANG", "PATH", "PWD", "OLDPWD", "SHLVL", "_"].into()),
-        "{env}"
-    );
+    let names: std::collections::BTreeSet<&str> =
+        env.lines().filter_map(|line| line.split('=').next()).collect();
+    assert!(names.is_subset(&["LANG", "PATH", "PWD", "OLDPWD", "SHLVL", "_"].into()), "{env}");
 }
 
 #[tokio::test]
 async fn output_is_bounded_and_an_unread_input_is_no_error() {
-    let exec = Exec {
-        stdin: vec![b'x'; 1 << 20],
-        ..shell("exec 0<&-; head -c 300000 /dev/zero")
-    };
+    let exec = Exec { stdin: vec![b'x'; 1 << 20], ..shell("exec 0<&-; head -c 300000 /dev/zero") };
     let output = run(&exec).await.unwrap();
-    assert_eq!(
-        (output.status, output.stdout.len(), output.truncated),
-        (0, 100, true)
-    );
+    assert_eq!((output.status, output.stdout.len(), output.truncated), (0, 100, true));
 }
 
 #[tokio::test]
@@ -56,11 +41,7 @@ async fn a_time_out_kills_the_children_too() {
     };
     assert!(matches!(run(&exec).await, Err(ExecError::TimedOut { .. })));
     // Killed or never started under load; it must not be running.
-    if let Ok(pid) = std::fs::read_to_string(&pids)
-        .unwrap_or_default()
-        .trim()
-        .parse::<u32>()
-    {
+    if let Ok(pid) = std::fs::read_to_string(&pids).unwrap_or_default().trim().parse::<u32>() {
         let alive = || {
             std::fs::read_to_string(format!("/proc/{pid}/stat"))
                 .is_ok_and(|stat| !stat.contains(") Z"))
@@ -90,28 +71,16 @@ async fn an_unkillable_child_is_returned_and_its_exit_can_be_awaited() {
     let end = async move {
         held.await.ok();
     };
-    let mut gone = Box::pin(
-        reap(Some(std::process::id()), end)
-            .await
-            .expect("it is still there")
-            .exited(),
-    );
-    assert!(
-        tokio::time::timeout(Duration::from_secs(86400), &mut gone)
-            .await
-            .is_err()
-    );
+    let mut gone =
+        Box::pin(reap(Some(std::process::id()), end).await.expect("it is still there").exited());
+    assert!(tokio::time::timeout(Duration::from_secs(86400), &mut gone).await.is_err());
     release.send(()).unwrap();
     gone.await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_child_that_exits_soon_after_the_kill_is_reaped() {
-    assert!(
-        reap(None, tokio::time::sleep(Duration::from_millis(100)))
-            .await
-            .is_none()
-    );
+    assert!(reap(None, tokio::time::sleep(Duration::from_millis(100))).await.is_none());
 }
 
 #[tokio::test]
@@ -130,16 +99,9 @@ async fn a_dropped_streaming_child_is_killed_with_its_process_group() {
     .await
     .unwrap();
     let pid = tokio::task::spawn_blocking(move || {
-        nix::fcntl::fcntl(
-            &output,
-            nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()),
-        )
-        .unwrap();
-        std::io::BufReader::new(std::fs::File::from(output))
-            .lines()
-            .next()
-            .unwrap()
-            .unwrap()
+        nix::fcntl::fcntl(&output, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::empty()))
+            .unwrap();
+        std::io::BufReader::new(std::fs::File::from(output)).lines().next().unwrap().unwrap()
     });
     let stat = format!("/proc/{}/stat", pid.await.unwrap());
     assert!(std::fs::exists(&stat).unwrap());
@@ -162,18 +124,8 @@ async fn a_program_on_a_dead_disk_does_not_block_the_runtime() {
 
 #[tokio::test]
 async fn a_relative_or_missing_program_is_an_error_that_names_it() {
-    let error = run(&Exec {
-        program: "sh".into(),
-        ..shell("")
-    })
-    .await
-    .unwrap_err();
+    let error = run(&Exec { program: "sh".into(), ..shell("") }).await.unwrap_err();
     assert_eq!(error.to_string(), "starting sh: the path is not absolute");
-    let error = run(&Exec {
-        program: "/nonexistent/x".into(),
-        ..shell("")
-    })
-    .await
-    .unwrap_err();
+    let error = run(&Exec { program: "/nonexistent/x".into(), ..shell("") }).await.unwrap_err();
     assert_eq!(error.to_string(), "starting /nonexistent/x");
 }

@@ -60,25 +60,12 @@ mod tests {
         change.write(memory.path()).expect("written");
         let found = find(memory.path()).expect("readable");
         assert_eq!(
-            found
-                .iter()
-                .map(|found| found.intent.clone())
-                .collect::<Vec<_>>(),
+            found.iter().map(|found| found.intent.clone()).collect::<Vec<_>>(),
             [Some(change.clone())]
         );
-        assert!(
-            super::super::find(memory.path())
-                .expect("readable")
-                .is_empty()
-        );
+        assert!(super::super::find(memory.path()).expect("readable").is_empty());
         assert!(change.is_writer_alive());
-        assert!(
-            !LvmIntent {
-                started: change.started + 1,
-                ..change
-            }
-            .is_writer_alive()
-        );
+        assert!(!LvmIntent { started: change.started + 1, ..change }.is_writer_alive());
         found[0].remove().expect("removed");
         assert!(find(memory.path()).expect("readable").is_empty());
     }

@@ -36,13 +36,8 @@ const BEYOND_GROUP: u64 = 64;
 /// Processes of the same user in other containers, which are counted and not visible.
 const UNSEEN_TASKS: u64 = 4096;
 /// The nodes that every program may expect in /dev.
-const STANDARD_NODES: [(&str, u32, u32); 5] = [
-    ("null", 1, 3),
-    ("zero", 1, 5),
-    ("full", 1, 7),
-    ("random", 1, 8),
-    ("urandom", 1, 9),
-];
+const STANDARD_NODES: [(&str, u32, u32); 5] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9)];
 
 #[derive(Debug, thiserror::Error)]
 enum JailError {
@@ -68,9 +63,7 @@ pub fn enter(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     let Err(error) = confine(args, &trouble);
     // The reader may have closed the socket.
-    File::from(trouble)
-        .write_all(with_causes(&error).as_bytes())
-        .ok();
+    File::from(trouble).write_all(with_causes(&error).as_bytes()).ok();
     ExitCode::FAILURE
 }
 
@@ -146,10 +139,7 @@ fn confine(
     let threads_only = !in_group && most_tasks.is_none();
     filter_system_calls(trouble, threads_only)
         .map_err(|error| JailError::Io("filtering its system calls (seccomp)", error))?;
-    Err(JailError::Start(
-        command.to_string_lossy().into_owned(),
-        program.exec(),
-    ))
+    Err(JailError::Start(command.to_string_lossy().into_owned(), program.exec()))
 }
 
 /// The limit on the number of its user's processes and threads. None: a control group bounds those of
@@ -252,12 +242,7 @@ fn isolate(cell: &Isolation, command: &Path, has_landlock: bool) -> Result<(), J
         Ok(()) | Err(Errno::EINVAL | Errno::ENOSPC) => {}
         Err(errno) => return Err(JailError::Syscall("leaving the network", errno)),
     }
-    let keep: Vec<&Path> = cell
-        .image
-        .iter()
-        .map(HostPath::as_path)
-        .chain([command])
-        .collect();
+    let keep: Vec<&Path> = cell.image.iter().map(HostPath::as_path).chain([command]).collect();
     private_dev(&keep).map_err(|errno| JailError::Syscall("making a /dev of its own", errno))?;
     // Another user opens what is made here.
     umask(Mode::empty());
@@ -269,14 +254,8 @@ fn isolate(cell: &Isolation, command: &Path, has_landlock: bool) -> Result<(), J
     if let Some(image) = &cell.image {
         File::create(IMAGE_PATH)
             .map_err(|error| JailError::Io("making a place for the image", error))?;
-        mount(
-            Some(image.as_path()),
-            IMAGE_PATH,
-            None::<&str>,
-            MsFlags::MS_BIND,
-            None::<&str>,
-        )
-        .map_err(bound)?;
+        mount(Some(image.as_path()), IMAGE_PATH, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .map_err(bound)?;
         // A bind mount takes its flags only from a remount (mount(2)).
         let flags = MsFlags::MS_BIND
             | MsFlags::MS_REMOUNT
@@ -357,18 +336,8 @@ const BASE_PATHS: [&str; 10] = [
 /// copy of a mount keeps its filesystem in use after all others have unmounted it.
 pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)?;
-    mount(
-        None::<&str>,
-        "/",
-        None::<&str>,
-        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
-        None::<&str>,
-    )?;
-    let wanted: Vec<&Path> = keep
-        .iter()
-        .copied()
-        .chain(BASE_PATHS.iter().map(Path::new))
-        .collect();
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
+    let wanted: Vec<&Path> = keep.iter().copied().chain(BASE_PATHS.iter().map(Path::new)).collect();
     let table = std::fs::read("/proc/self/mountinfo")
         .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
     let mut points: Vec<HostPath> = table
@@ -381,13 +350,10 @@ pub fn private_dev(keep: &[&Path]) -> Result<(), Errno> {
     points.sort_by_key(|point| point.as_path().components().count());
     let mut detached: Vec<&Path> = Vec::new();
     for path in points.iter().map(HostPath::as_path) {
-        let is_wanted = wanted
-            .iter()
-            .any(|wanted| wanted.starts_with(path) || path.starts_with(wanted));
+        let is_wanted =
+            wanted.iter().any(|wanted| wanted.starts_with(path) || path.starts_with(wanted));
         // Mounts at the same path are stacked, and are detached one by one.
-        let went_along = detached
-            .iter()
-            .any(|gone| path != *gone && path.starts_with(gone));
+        let went_along = detached.iter().any(|gone| path != *gone && path.starts_with(gone));
         // An error: hidden by another mount, or locked by the kernel (EINVAL, ENOENT). It then
         // stays for the duration of one run.
         if !is_wanted
@@ -428,12 +394,7 @@ fn make_device_node(node: &DeviceNode, gid: u32) -> Result<(), Errno> {
     }
     let path = Path::new("/dev").join(&node.name);
     let number = makedev(u64::from(node.dev.major), u64::from(node.dev.minor));
-    mknod(
-        &path,
-        SFlag::S_IFBLK,
-        Mode::from_bits_truncate(0o440),
-        number,
-    )?;
+    mknod(&path, SFlag::S_IFBLK, Mode::from_bits_truncate(0o440), number)?;
     chown(&path, None, Some(Gid::from_raw(gid)))
 }
 
@@ -448,12 +409,7 @@ fn drop_privileges(cell: &Isolation) -> Result<(), JailError> {
     setresuid(uid, uid, uid).map_err(call("changing its user"))?;
     // Another user has no capabilities left; root would have them.
     let none = CapsHashSet::new();
-    for set in [
-        CapSet::Ambient,
-        CapSet::Inheritable,
-        CapSet::Effective,
-        CapSet::Permitted,
-    ] {
+    for set in [CapSet::Ambient, CapSet::Inheritable, CapSet::Effective, CapSet::Permitted] {
         match caps::clear(None, set).and_then(|()| caps::read(None, set)) {
             Ok(left) if left == none => {}
             Ok(_) => return Err(JailError::Syscall("giving up capabilities", Errno::EPERM)),

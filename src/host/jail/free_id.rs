@@ -31,10 +31,8 @@ pub(crate) fn free_id(root: &HostRoot) -> Result<u32, IdError> {
 
 fn free_id_for(root: &HostRoot, process: u32) -> Result<u32, IdError> {
     let first = RESERVED.start + process % IDS_PER_ROUND;
-    let mut candidates: Vec<u32> = RESERVED
-        .filter(|id| *id >= first)
-        .step_by(IDS_PER_ROUND as usize)
-        .collect();
+    let mut candidates: Vec<u32> =
+        RESERVED.filter(|id| *id >= first).step_by(IDS_PER_ROUND as usize).collect();
     let mut owner = String::new();
     let mut remove = |owned_by: &str, owns: &dyn Fn(u32) -> bool| {
         candidates.retain(|id| {
@@ -60,27 +58,20 @@ fn free_id_for(root: &HostRoot, process: u32) -> Result<u32, IdError> {
             let ids = if is_range { range(line) } else { single(line) };
             if let Some(ids) = ids {
                 let name = line.split(':').next().unwrap_or_default();
-                remove(&format!("{name} in {path}"), &|id| {
-                    ids.contains(&u64::from(id))
-                });
+                remove(&format!("{name} in {path}"), &|id| ids.contains(&u64::from(id)));
             }
         }
     }
     let proc = root.at("/proc");
     let entries = std::fs::read_dir(&proc).map_err(|error| IdError::Read(proc.clone(), error))?;
-    for pid in entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
     {
         // An error: it has exited.
         let status = std::fs::read(proc.join(format!("{pid}/status"))).unwrap_or_default();
         let status = String::from_utf8_lossy(&status);
         remove(&format!("process {pid}"), &|id| has_id(&status, id));
     }
-    candidates
-        .first()
-        .copied()
-        .ok_or(IdError::NoneFree { owner })
+    candidates.first().copied().ok_or(IdError::NoneFree { owner })
 }
 
 /// `name:x:1000:…` of passwd(5) and group(5).
@@ -91,10 +82,7 @@ fn single(line: &str) -> Option<Range<u64>> {
 
 /// `name:100000:65536` of subuid(5).
 fn range(line: &str) -> Option<Range<u64>> {
-    let mut fields = line
-        .split(':')
-        .skip(1)
-        .map_while(|field| field.trim().parse::<u64>().ok());
+    let mut fields = line.split(':').skip(1).map_while(|field| field.trim().parse::<u64>().ok());
     let (start, count) = (fields.next()?, fields.next()?);
     Some(start..start.saturating_add(count))
 }
@@ -102,15 +90,10 @@ fn range(line: &str) -> Option<Range<u64>> {
 /// Whether this process's user namespace has the ids of `RESERVED` (user_namespaces(7)). That of a container
 /// without root on the host has few.
 pub(crate) fn has_own_ids() -> bool {
-    ["/proc/self/uid_map", "/proc/self/gid_map"]
-        .iter()
-        .all(|map| {
-            let text = std::fs::read_to_string(map).unwrap_or_default();
-            [RESERVED.start, RESERVED.end - 1]
-                .map(|id| outside(&text, id))
-                .iter()
-                .all(Option::is_some)
-        })
+    ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| {
+        let text = std::fs::read_to_string(map).unwrap_or_default();
+        [RESERVED.start, RESERVED.end - 1].map(|id| outside(&text, id)).iter().all(Option::is_some)
+    })
 }
 
 /// Whether user 0 of this process's user namespace is root, whose processes have no limit on their number.
@@ -122,9 +105,7 @@ pub(super) fn is_root_of_the_host() -> bool {
 /// Which id of the outer namespace it is: lines of uid_map are `inside outside count`.
 fn outside(map: &str, id: u32) -> Option<u64> {
     map.lines().find_map(|line| {
-        let mut fields = line
-            .split_whitespace()
-            .map_while(|field| field.parse::<u64>().ok());
+        let mut fields = line.split_whitespace().map_while(|field| field.parse::<u64>().ok());
         let (inside, outside, count) = (fields.next()?, fields.next()?, fields.next()?);
         let offset = u64::from(id).checked_sub(inside)?;
         (offset < count).then_some(outside + offset)
@@ -181,11 +162,9 @@ mod tests {
             let (_dir, root) = host(&[(path, text)], "");
             assert_eq!(free_id_for(&root, 1).unwrap(), next, "{path}");
         }
-        for ids in [
-            "Uid:\t0\t2130706433\t0\t0",
-            "Gid:\t0\t0\t0\t2130706433",
-            "Groups:\t4 2130706433 ",
-        ] {
+        for ids in
+            ["Uid:\t0\t2130706433\t0\t0", "Gid:\t0\t0\t0\t2130706433", "Groups:\t4 2130706433 "]
+        {
             let (_dir, root) = host(&[], ids);
             assert_eq!(free_id_for(&root, 1).unwrap(), next, "{ids}");
         }

@@ -122,22 +122,14 @@ impl RunGroup {
         bounds: RunBounds,
         root: &HostRoot,
     ) -> RunGroup {
-        let mut group = RunGroup {
-            dirs: Vec::new(),
-            bounds,
-            unbounded: Unbounded::default(),
-        };
+        let mut group = RunGroup { dirs: Vec::new(), bounds, unbounded: Unbounded::default() };
         let parents = parents.unwrap_or_else(|error| {
-            NEEDED
-                .iter()
-                .for_each(|controller| group.unbounded.note(controller, &error));
+            NEEDED.iter().for_each(|controller| group.unbounded.note(controller, &error));
             Vec::new()
         });
         for needed in NEEDED {
             if !parents.iter().any(|parent| parent.has(needed)) {
-                group
-                    .unbounded
-                    .note(needed, &GroupError::NoController(needed));
+                group.unbounded.note(needed, &GroupError::NoController(needed));
             }
         }
         for parent in &parents {
@@ -161,9 +153,7 @@ impl RunGroup {
         let mut unbounded = self.unbounded.clone();
         for dir in &self.dirs {
             if let Err(error) = write(&dir.path.join("cgroup.procs"), &pid.to_string()) {
-                dir.controllers
-                    .iter()
-                    .for_each(|controller| unbounded.note(controller, &error));
+                dir.controllers.iter().for_each(|controller| unbounded.note(controller, &error));
             }
         }
         unbounded
@@ -171,10 +161,7 @@ impl RunGroup {
 
     /// The processes in the group that this process can see.
     pub(super) fn processes(&self) -> Vec<Pid> {
-        self.dirs
-            .first()
-            .map(|dir| processes(&dir.path))
-            .unwrap_or_default()
+        self.dirs.first().map(|dir| processes(&dir.path)).unwrap_or_default()
     }
 
     /// Which bound the run has reached; continues a sentence that begins with the checker's name.
@@ -383,17 +370,9 @@ fn parent_of(line: &str, mounts: &[u8], host: &Path) -> Option<Parent> {
     } else {
         names.replace(',', " ")
     };
-    let controllers: Vec<String> = enabled
-        .split_whitespace()
-        .filter_map(known)
-        .map(str::to_owned)
-        .collect();
-    (!controllers.is_empty()).then_some(Parent {
-        hierarchy: root,
-        path,
-        is_v2,
-        controllers,
-    })
+    let controllers: Vec<String> =
+        enabled.split_whitespace().filter_map(known).map(str::to_owned).collect();
+    (!controllers.is_empty()).then_some(Parent { hierarchy: root, path, is_v2, controllers })
 }
 
 /// The controllers that bound a run, by the names of v2.

@@ -190,10 +190,7 @@ const FORKS: &[c_long] = &[];
 
 /// Whether this call may start another process.
 pub(crate) fn is_fork(call: i32) -> bool {
-    FORKS
-        .iter()
-        .chain([&libc::SYS_clone])
-        .any(|fork| *fork == c_long::from(call))
+    FORKS.iter().chain([&libc::SYS_clone]).any(|fork| *fork == c_long::from(call))
 }
 
 /// Tried by C libraries and tools, which cope with ENOSYS: refused, and no reason for doubt.
@@ -251,11 +248,7 @@ pub(crate) struct FilterInput {
 /// The filter. It is loaded last: it allows execve and what is called before it.
 pub(crate) fn filter(input: FilterInput) -> Vec<sock_filter> {
     let absent = SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
-    let noted = if input.listener {
-        SECCOMP_RET_USER_NOTIF
-    } else {
-        absent
-    };
+    let noted = if input.listener { SECCOMP_RET_USER_NOTIF } else { absent };
     let conditions = [
         (
             libc::SYS_clone,
@@ -286,9 +279,7 @@ pub(crate) fn filter(input: FilterInput) -> Vec<sock_filter> {
         let mut body = vec![load(ARGUMENTS_AT + 8 * argument)];
         match condition {
             Condition::OneOf(values) => body.extend(
-                values
-                    .iter()
-                    .flat_map(|value| result_if(BPF_JEQ, *value, SECCOMP_RET_ALLOW)),
+                values.iter().flat_map(|value| result_if(BPF_JEQ, *value, SECCOMP_RET_ALLOW)),
             ),
             Condition::Bits(required, forbidden) => {
                 // One bit, or none: then every value passes.
@@ -323,12 +314,7 @@ fn number(call: c_long) -> u32 {
 
 #[allow(clippy::cast_possible_truncation)] // The codes of linux/filter.h fit 16 bits.
 const fn instruction(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter {
-        code: code as u16,
-        jt,
-        jf,
-        k,
-    }
+    sock_filter { code: code as u16, jt, jf, k }
 }
 
 const fn load(offset: u32) -> sock_filter {

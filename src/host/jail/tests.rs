@@ -50,12 +50,7 @@ fn where_seccomp_is_refused_prctl_installs_the_filter_without_a_listener() {
     let load_number = step(0x20, 0, 0);
     let is_seccomp = step(0x15, u32::try_from(libc::SYS_seccomp).unwrap(), 1);
     let refuse = step(0x06, SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs(), 0);
-    let unit = [
-        load_number,
-        is_seccomp,
-        refuse,
-        step(0x06, SECCOMP_RET_ALLOW, 0),
-    ];
+    let unit = [load_number, is_seccomp, refuse, step(0x06, SECCOMP_RET_ALLOW, 0)];
     let (thread, setup) = refused_thread(move || sys::filter_without_listener(&unit).unwrap());
     assert_eq!(thread.join().unwrap(), Err(Errno::ENOSYS));
     assert!(sys::receive_byte(setup.as_fd()).unwrap().is_none());
@@ -85,9 +80,7 @@ fn landlock_shuts_what_this_kernel_can_shut() {
         return;
     };
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release
-        .split(['.', '-'])
-        .map_while(|part| part.parse::<u32>().ok());
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
     let kernel = (numbers.next().unwrap(), numbers.next().unwrap());
     let is_shut = results
         .map(|result| result.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied));

@@ -52,10 +52,7 @@ fn a_file_or_directory_that_others_may_write_is_refused_with_what_to_do() {
     assert_eq!(late, "late");
 
     set_mode(&path, 0o646);
-    let (uid, gid) = (
-        nix::unistd::geteuid(),
-        std::fs::metadata(&path).unwrap().gid(),
-    );
+    let (uid, gid) = (nix::unistd::geteuid(), std::fs::metadata(&path).unwrap().gid());
     let shown = path.display();
     assert_eq!(
         refusal(&path, &trusted),
@@ -89,27 +86,15 @@ fn another_owner_is_refused_and_a_link_is_followed_like_the_kernel_does() {
     set_mode(&at("..2026"), 0o777);
     assert!(refusal(&at("token"), &trusted).contains("/..2026 has mode 0777"));
     symlink("loop", at("loop")).unwrap();
-    assert_eq!(
-        open_as(&at("loop"), &trusted).unwrap_err().raw_os_error(),
-        Some(libc::ELOOP)
-    );
-    assert_eq!(
-        open_as(&at("none"), &trusted).unwrap_err().kind(),
-        io::ErrorKind::NotFound
-    );
-    let nobody = Trusted {
-        users: [4_000_001].into(),
-        ..trusted
-    };
+    assert_eq!(open_as(&at("loop"), &trusted).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+    assert_eq!(open_as(&at("none"), &trusted).unwrap_err().kind(), io::ErrorKind::NotFound);
+    let nobody = Trusted { users: [4_000_001].into(), ..trusted };
     let text = refusal(&at("token"), &nobody);
     assert!(
         text.starts_with("/ belongs to uid 0") && text.contains("or run this as that user"),
         "{text}"
     );
-    let inside = Trusted {
-        outside: Some(0),
-        ..nobody
-    };
+    let inside = Trusted { outside: Some(0), ..nobody };
     let text = refusal(&at("token"), &inside);
     assert!(
         text.starts_with(
@@ -136,9 +121,7 @@ fn a_link_of_procfs_leads_to_the_open_file_itself() {
     // The path that the link shows is another file now.
     file(&path.with_file_name("file (deleted)"), 0o666);
     assert_eq!(read(&link).unwrap(), "text");
-    opened
-        .set_permissions(std::fs::Permissions::from_mode(0o646))
-        .unwrap();
+    opened.set_permissions(std::fs::Permissions::from_mode(0o646)).unwrap();
     assert!(refusal(Path::new(&link), &trusted).contains(" has mode 0646"));
 
     // A memfd has mode 0777 and no path; one that another user has made is that user's.
@@ -159,16 +142,9 @@ fn a_link_of_procfs_leads_to_the_open_file_itself() {
     set_mode(&dir.path().join("folder"), 0o755);
     let folder = File::open(dir.path().join("folder")).unwrap();
     let number = std::os::fd::AsRawFd::as_raw_fd(&folder);
+    assert_eq!(read(&format!("/proc/self/fd/{number}/../other")).unwrap(), "text");
     assert_eq!(
-        read(&format!("/proc/self/fd/{number}/../other")).unwrap(),
-        "text"
-    );
-    assert_eq!(
-        read(&format!(
-            "/proc/self/root/../{}/other",
-            dir.path().display()
-        ))
-        .unwrap(),
+        read(&format!("/proc/self/root/../{}/other", dir.path().display())).unwrap(),
         "text"
     );
 }
@@ -188,11 +164,7 @@ fn a_group_may_write_if_all_its_members_may_anyway() {
     assert!(trusted.has_only_trusted_members(7));
     // A developer's own group, and Debian's staff.
     let users = "root:x:0:0::/:\ndev:x:1000:1000::/:\neve:x:1001:1001::/:\n";
-    write(
-        &trusted,
-        users,
-        "dev:x:1000:dev\nstaff:x:50:\nteam:x:60:dev,eve\n",
-    );
+    write(&trusted, users, "dev:x:1000:dev\nstaff:x:50:\nteam:x:60:dev,eve\n");
     assert!(trusted.has_only_trusted_members(1000));
     assert!(trusted.has_only_trusted_members(50));
     assert!(!trusted.has_only_trusted_members(60));

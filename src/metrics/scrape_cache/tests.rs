@@ -7,23 +7,13 @@ use tokio::time::advance;
 
 use super::*;
 
-const OPENMETRICS: ScrapeFormat = ScrapeFormat {
-    format: Format::OpenMetrics,
-    gzip: false,
-};
-const PLAIN: ScrapeFormat = ScrapeFormat {
-    format: Format::Plain,
-    gzip: false,
-};
+const OPENMETRICS: ScrapeFormat = ScrapeFormat { format: Format::OpenMetrics, gzip: false };
+const PLAIN: ScrapeFormat = ScrapeFormat { format: Format::Plain, gzip: false };
 /// For what should not take long at all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn snapshot(revision: u64) -> Arc<Snapshot> {
-    Arc::new(Snapshot {
-        revision,
-        settled: true,
-        ..Snapshot::default()
-    })
+    Arc::new(Snapshot { revision, settled: true, ..Snapshot::default() })
 }
 
 /// Texts that tell of which picture they are, and how many have been written.
@@ -45,11 +35,7 @@ fn counting_cache() -> CountingCache {
         snapshots,
     );
     tokio::spawn(keeper.run());
-    CountingCache {
-        texts,
-        snapshots: pictures,
-        written,
-    }
+    CountingCache { texts, snapshots: pictures, written }
 }
 
 impl CountingCache {
@@ -78,23 +64,16 @@ async fn a_newer_snapshot_replaces_every_cached_format() {
     counted.ask(OPENMETRICS).await;
     counted.ask(PLAIN).await;
     // The same revision: what is told to watchers does not change with every figure.
-    counted.snapshots.send_replace(Arc::new(Snapshot {
-        node: Arc::default(),
-        ..(*snapshot(1)).clone()
-    }));
+    counted
+        .snapshots
+        .send_replace(Arc::new(Snapshot { node: Arc::default(), ..(*snapshot(1)).clone() }));
     counted.ask(PLAIN).await;
     counted.snapshots.send_replace(snapshot(2));
     assert_eq!(counted.ask(OPENMETRICS).await, "picture 2");
     assert_eq!(counted.ask(PLAIN).await, "picture 2");
     assert_eq!(
         counted.written(),
-        [
-            (1, OPENMETRICS),
-            (1, PLAIN),
-            (1, PLAIN),
-            (2, OPENMETRICS),
-            (2, PLAIN)
-        ]
+        [(1, OPENMETRICS), (1, PLAIN), (1, PLAIN), (2, OPENMETRICS), (2, PLAIN)]
     );
 }
 
@@ -119,10 +98,7 @@ async fn concurrent_scrapes_share_one_encoding_and_do_not_block_the_runtime() {
     let (texts, keeper) = ScrapeHandle::with_encoder(
         Arc::new(move |_, _| {
             begun.send(()).expect("the test goes on");
-            wait.lock()
-                .expect("the test")
-                .recv_timeout(PATIENCE)
-                .map_err(io::Error::other)?;
+            wait.lock().expect("the test").recv_timeout(PATIENCE).map_err(io::Error::other)?;
             Ok("text".into())
         }),
         snapshots,
@@ -173,19 +149,12 @@ async fn a_failed_encoding_is_reported_and_not_cached() {
         Arc::new(move |_, _| {
             let mut times = times.lock().expect("the test");
             *times += 1;
-            if *times == 1 {
-                Err(io::Error::other("no"))
-            } else {
-                Ok("text".into())
-            }
+            if *times == 1 { Err(io::Error::other("no")) } else { Ok("text".into()) }
         }),
         snapshots,
     );
     tokio::spawn(keeper.run());
-    assert!(matches!(
-        texts.scrape(PLAIN).await,
-        Err(ScrapeError::Encode(_))
-    ));
+    assert!(matches!(texts.scrape(PLAIN).await, Err(ScrapeError::Encode(_))));
     assert_eq!(texts.scrape(PLAIN).await.expect("is written"), "text");
 }
 
@@ -203,15 +172,10 @@ async fn gzip_holds_the_same_text() {
     for form in [OPENMETRICS, PLAIN] {
         let (text, packed) = (
             texts.scrape(form).await.expect("is written"),
-            texts
-                .scrape(ScrapeFormat { gzip: true, ..form })
-                .await
-                .expect("is written"),
+            texts.scrape(ScrapeFormat { gzip: true, ..form }).await.expect("is written"),
         );
         let mut unpacked = Vec::new();
-        GzDecoder::new(&packed[..])
-            .read_to_end(&mut unpacked)
-            .expect("is gzip");
+        GzDecoder::new(&packed[..]).read_to_end(&mut unpacked).expect("is gzip");
         assert_eq!(Bytes::from(unpacked), text);
         assert_eq!(text.ends_with(b"# EOF\n"), form == OPENMETRICS);
     }

@@ -27,10 +27,8 @@ struct Running {
 async fn start(settled: bool, limits: Limits) -> Running {
     let socket = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = socket.local_addr().expect("an address");
-    let (pictures, snapshots) = watch::channel(Arc::new(Snapshot {
-        settled,
-        ..Snapshot::default()
-    }));
+    let (pictures, snapshots) =
+        watch::channel(Arc::new(Snapshot { settled, ..Snapshot::default() }));
     let (stop, stopped) = oneshot::channel::<()>();
     let ended = tokio::spawn(serve(
         Incoming::new(socket, address.to_string()),
@@ -42,25 +40,14 @@ async fn start(settled: bool, limits: Limits) -> Running {
             let _ = stopped.await;
         },
     ));
-    Running {
-        address,
-        pictures,
-        stop,
-        ended,
-    }
+    Running { address, pictures, stop, ended }
 }
 
 async fn ask(address: std::net::SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("connects");
-    stream
-        .write_all(request.as_bytes())
-        .await
-        .expect("is taken");
+    stream.write_all(request.as_bytes()).await.expect("is taken");
     let mut answer = String::new();
-    stream
-        .read_to_string(&mut answer)
-        .await
-        .expect("is answered");
+    stream.read_to_string(&mut answer).await.expect("is answered");
     answer
 }
 
@@ -77,10 +64,7 @@ async fn a_scraper_gets_the_format_with_the_higher_weight() {
         ("application/openmetrics-text", true),
         ("*/*", false),
         ("text/plain", false),
-        (
-            "application/openmetrics-text;q=0.2, text/plain;q=0.5",
-            false,
-        ),
+        ("application/openmetrics-text;q=0.2, text/plain;q=0.5", false),
         ("application/openmetrics-text;q=0", false),
         ("application/json", false),
     ] {
@@ -99,40 +83,26 @@ async fn a_scraper_gets_the_format_with_the_higher_weight() {
             "{accept}"
         );
         assert_eq!(answer.ends_with("# EOF\n"), newer, "{accept}");
-        assert!(
-            answer.contains("\ndiskvitals_build_info{version=\"1\"} 1\n"),
-            "{answer}"
-        );
+        assert!(answer.contains("\ndiskvitals_build_info{version=\"1\"} 1\n"), "{answer}");
     }
 }
 
 #[tokio::test]
 async fn other_paths_and_methods_are_refused() {
     let running = start(true, Limits::default()).await;
+    assert!(ask(running.address, &get("/", "*/*")).await.starts_with("HTTP/1.1 404 "));
     assert!(
-        ask(running.address, &get("/", "*/*"))
-            .await
-            .starts_with("HTTP/1.1 404 ")
+        ask(running.address, &get("/metrics/../etc", "*/*")).await.starts_with("HTTP/1.1 404 ")
     );
-    assert!(
-        ask(running.address, &get("/metrics/../etc", "*/*"))
-            .await
-            .starts_with("HTTP/1.1 404 ")
-    );
-    let posted = ask(
-        running.address,
-        "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
-    )
-    .await;
+    let posted =
+        ask(running.address, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+            .await;
     assert!(
         posted.starts_with("HTTP/1.1 405 ") && posted.contains("\r\nallow: GET, HEAD\r\n"),
         "{posted}"
     );
     let head = ask(running.address, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert!(
-        head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"),
-        "{head}"
-    );
+    assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
     let long = format!(
         "GET /metrics HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
         "y".repeat(2 * MAX_HEADER_BYTES)
@@ -142,35 +112,21 @@ async fn other_paths_and_methods_are_refused() {
     let _ = stream.write_all(long.as_bytes()).await;
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
-    assert!(
-        !answer.starts_with(b"HTTP/1.1 200"),
-        "{}",
-        String::from_utf8_lossy(&answer)
-    );
+    assert!(!answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer));
 }
 
 #[tokio::test]
 async fn scrapes_are_refused_before_the_first_full_snapshot() {
     let running = start(
         false,
-        Limits {
-            first_snapshot_timeout: Duration::from_millis(20),
-            ..Limits::default()
-        },
+        Limits { first_snapshot_timeout: Duration::from_millis(20), ..Limits::default() },
     )
     .await;
-    assert!(
-        ask(running.address, &get("/metrics", "*/*"))
-            .await
-            .starts_with("HTTP/1.1 503 ")
-    );
+    assert!(ask(running.address, &get("/metrics", "*/*")).await.starts_with("HTTP/1.1 503 "));
 
     let running = start(false, Limits::default()).await;
     let asked = tokio::spawn(async move { ask(running.address, &get("/metrics", "*/*")).await });
-    running.pictures.send_replace(Arc::new(Snapshot {
-        settled: true,
-        ..Snapshot::default()
-    }));
+    running.pictures.send_replace(Arc::new(Snapshot { settled: true, ..Snapshot::default() }));
     assert!(asked.await.expect("answered").starts_with("HTTP/1.1 200 "));
 }
 
@@ -182,23 +138,13 @@ async fn a_silent_connection_times_out_or_yields_its_place() {
         ..Limits::default()
     };
     let running = start(true, limits).await;
-    let silent = [
-        TcpStream::connect(running.address).await,
-        TcpStream::connect(running.address).await,
-    ];
+    let silent =
+        [TcpStream::connect(running.address).await, TcpStream::connect(running.address).await];
     // Both places are taken: this one gets the first.
-    assert!(
-        ask(running.address, &get("/metrics", "*/*"))
-            .await
-            .starts_with("HTTP/1.1 200 ")
-    );
+    assert!(ask(running.address, &get("/metrics", "*/*")).await.starts_with("HTTP/1.1 200 "));
     for stream in silent {
         let mut rest = Vec::new();
-        stream
-            .expect("connected")
-            .read_to_end(&mut rest)
-            .await
-            .expect("closed");
+        stream.expect("connected").read_to_end(&mut rest).await.expect("closed");
         assert!(!rest.starts_with(b"HTTP/1.1 200"));
     }
 }
@@ -237,10 +183,7 @@ async fn slow_clients_at_the_same_address_starve_no_scrape() {
 async fn a_scrape_waits_while_all_others_are_being_answered() {
     let socket = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = socket.local_addr().expect("an address");
-    let limits = Limits {
-        connections: 2,
-        ..Limits::default()
-    };
+    let limits = Limits { connections: 2, ..Limits::default() };
     let (begun, mut beginning) = tokio::sync::mpsc::unbounded_channel();
     let (go, going) = watch::channel(false);
     let respond = move |_| {
@@ -252,12 +195,7 @@ async fn a_scrape_waits_while_all_others_are_being_answered() {
         }
     };
     let incoming = Incoming::new(socket, address.to_string());
-    let serving = tokio::spawn(serve_with(
-        incoming,
-        limits,
-        respond,
-        std::future::pending(),
-    ));
+    let serving = tokio::spawn(serve_with(incoming, limits, respond, std::future::pending()));
     let scrape = || tokio::spawn(async move { ask(address, &get("/metrics", "*/*")).await });
     let mut scrapes = Vec::new();
     for _ in 0..2 {
@@ -276,20 +214,10 @@ async fn a_scrape_waits_while_all_others_are_being_answered() {
 
 #[tokio::test]
 async fn shutdown_waits_for_connections_only_briefly() {
-    let running = start(
-        true,
-        Limits {
-            drain_timeout: Duration::from_millis(50),
-            ..Limits::default()
-        },
-    )
-    .await;
+    let running =
+        start(true, Limits { drain_timeout: Duration::from_millis(50), ..Limits::default() }).await;
     let silent = TcpStream::connect(running.address).await.expect("connects");
-    assert!(
-        ask(running.address, &get("/metrics", "*/*"))
-            .await
-            .starts_with("HTTP/1.1 200 ")
-    );
+    assert!(ask(running.address, &get("/metrics", "*/*")).await.starts_with("HTTP/1.1 200 "));
     drop(running.stop);
     tokio::time::timeout(Duration::from_secs(5), running.ended)
         .await
@@ -301,10 +229,7 @@ async fn shutdown_waits_for_connections_only_briefly() {
 
 async fn ask_bytes(address: std::net::SocketAddr, request: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.expect("connects");
-    stream
-        .write_all(request.as_bytes())
-        .await
-        .expect("is taken");
+    stream.write_all(request.as_bytes()).await.expect("is taken");
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.expect("is answered");
     answer
@@ -326,24 +251,11 @@ async fn gzip_is_sent_only_to_scrapers_that_accept_it() {
             &format!("GET /metrics HTTP/1.1\r\nHost: x\r\n{accepted}\r\n"),
         )
         .await;
-        let head = answer
-            .windows(4)
-            .position(|bytes| bytes == b"\r\n\r\n")
-            .expect("headers");
-        let (head, body) = (
-            String::from_utf8_lossy(&answer[..head]),
-            &answer[head + 4..],
-        );
-        assert_eq!(
-            head.contains("content-encoding: gzip"),
-            packed,
-            "{accepted}{head}"
-        );
+        let head = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("headers");
+        let (head, body) = (String::from_utf8_lossy(&answer[..head]), &answer[head + 4..]);
+        assert_eq!(head.contains("content-encoding: gzip"), packed, "{accepted}{head}");
         assert!(head.contains("vary: accept, accept-encoding"), "{head}");
-        assert!(
-            head.contains(&format!("content-length: {}", body.len())),
-            "{head}"
-        );
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
         assert_eq!(body.starts_with(&[0x1f, 0x8b]), packed, "{accepted}");
         assert_eq!(body.starts_with(b"# HELP "), !packed, "{accepted}");
     }
@@ -355,13 +267,7 @@ async fn a_removed_drive_is_in_no_scrape_after_the_next_snapshot() {
     let with_one = crate::metrics::view::tests::snapshot_with_drive("GONE-SOON");
     for (picture, told) in [
         (with_one.clone(), true),
-        (
-            Snapshot {
-                settled: true,
-                ..Snapshot::default()
-            },
-            false,
-        ),
+        (Snapshot { settled: true, ..Snapshot::default() }, false),
         (with_one, true),
     ] {
         running.pictures.send_replace(Arc::new(picture));
@@ -369,9 +275,7 @@ async fn a_removed_drive_is_in_no_scrape_after_the_next_snapshot() {
         for _ in 0..2 {
             for accept in ["application/openmetrics-text", "text/plain"] {
                 assert_eq!(
-                    ask(running.address, &get("/metrics", accept))
-                        .await
-                        .contains("GONE-SOON"),
+                    ask(running.address, &get("/metrics", accept)).await.contains("GONE-SOON"),
                     told
                 );
             }

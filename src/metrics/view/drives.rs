@@ -9,12 +9,7 @@ use crate::model::kernel_log::event::Class;
 use crate::model::snapshot::{Presence, Snapshot};
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let drives = || {
-        snapshot
-            .drives
-            .iter()
-            .map(|(id, drive)| (id.as_str(), drive))
-    };
+    let drives = || snapshot.drives.iter().map(|(id, drive)| (id.as_str(), drive));
     let mut family = families.gauge(
         "diskvitals_drive_info",
         None,
@@ -43,23 +38,12 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         "1 for the state that the drive's health is in.",
     )?;
     for (id, drive) in drives() {
-        family.states(
-            Some(("drive", id)),
-            "state",
-            &HEALTH_STATES,
-            health(drive.health),
-        )?;
+        family.states(Some(("drive", id)), "state", &HEALTH_STATES, health(drive.health))?;
     }
-    let mut family = families.gauge(
-        "diskvitals_drive_present",
-        None,
-        "0 while a known drive is absent.",
-    )?;
+    let mut family =
+        families.gauge("diskvitals_drive_present", None, "0 while a known drive is absent.")?;
     for (id, drive) in drives() {
-        family.value(
-            &[("drive", id)],
-            u64::from(drive.presence == Presence::Present),
-        )?;
+        family.value(&[("drive", id)], u64::from(drive.presence == Presence::Present))?;
     }
     let mut family = families.gauge(
         "diskvitals_drive_maintenance",
@@ -69,11 +53,8 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     for (id, drive) in drives() {
         family.value(&[("drive", id)], u64::from(drive.maintenance))?;
     }
-    let mut family = families.gauge(
-        "diskvitals_drive_size",
-        Some(&BYTES),
-        "Its size, over all namespaces.",
-    )?;
+    let mut family =
+        families.gauge("diskvitals_drive_size", Some(&BYTES), "Its size, over all namespaces.")?;
     for (id, drive) in drives() {
         family.value(&[("drive", id)], drive.facts.size_bytes)?;
     }
@@ -82,10 +63,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     let mut family = families.counter("diskvitals_io_errors", None, help)?;
     for (id, drive) in drives() {
         // All classes have a series, so that the first incident is an increase.
-        for class in Class::ALL
-            .into_iter()
-            .filter(|class| !class.is_filesystem_class())
-        {
+        for class in Class::ALL.into_iter().filter(|class| !class.is_filesystem_class()) {
             let tally = drive.errors.as_ref().and_then(|errors| errors.get(class));
             family.count(
                 &[("drive", id), ("class", class.name())],

@@ -58,9 +58,7 @@ impl<'e> Families<'e> {
         help: &str,
         of: MetricType,
     ) -> Result<Family<'_>, fmt::Error> {
-        Ok(Family {
-            encoder: self.encoder.encode_descriptor(name, help, unit, of)?,
-        })
+        Ok(Family { encoder: self.encoder.encode_descriptor(name, help, unit, of)? })
     }
 }
 
@@ -70,9 +68,7 @@ pub(crate) struct Family<'e> {
 
 impl Family<'_> {
     pub(crate) fn value(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
-        self.encoder
-            .encode_family(labels)?
-            .encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
+        self.encoder.encode_family(labels)?.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
     }
 
     pub(crate) fn signed(&mut self, labels: &impl EncodeLabelSet, value: i64) -> fmt::Result {
@@ -84,9 +80,7 @@ impl Family<'_> {
     }
 
     pub(crate) fn count(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
-        self.encoder
-            .encode_family(labels)?
-            .encode_counter::<NoLabelSet, u64, f64>(&value, None)
+        self.encoder.encode_family(labels)?.encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
     pub(super) fn fractional_count(
@@ -94,9 +88,7 @@ impl Family<'_> {
         labels: &impl EncodeLabelSet,
         value: f64,
     ) -> fmt::Result {
-        self.encoder
-            .encode_family(labels)?
-            .encode_counter::<NoLabelSet, f64, f64>(&value, None)
+        self.encoder.encode_family(labels)?.encode_counter::<NoLabelSet, f64, f64>(&value, None)
     }
 
     /// The one sample of a family without labels.
@@ -105,8 +97,7 @@ impl Family<'_> {
     }
 
     pub(crate) fn unlabeled_count(&mut self, value: u64) -> fmt::Result {
-        self.encoder
-            .encode_counter::<NoLabelSet, u64, f64>(&value, None)
+        self.encoder.encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
     pub(crate) fn histogram_value(
@@ -114,19 +105,14 @@ impl Family<'_> {
         labels: &impl EncodeLabelSet,
         timing: &Timing,
     ) -> fmt::Result {
-        let ends = BOUNDS
-            .iter()
-            .map(|millis| *millis as f64 / 1000.0)
-            .chain([f64::INFINITY]);
+        let ends = BOUNDS.iter().map(|millis| *millis as f64 / 1000.0).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = ends.zip(timing.counts).collect();
-        self.encoder
-            .encode_family(labels)?
-            .encode_histogram::<NoLabelSet>(
-                timing.sum.as_secs_f64(),
-                timing.count(),
-                &buckets,
-                None,
-            )
+        self.encoder.encode_family(labels)?.encode_histogram::<NoLabelSet>(
+            timing.sum.as_secs_f64(),
+            timing.count(),
+            &buckets,
+            None,
+        )
     }
 
     /// One series per state, 1 for the current one: a query for a former state then gives 0, not no

@@ -38,15 +38,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
             ("reason", finding.reason.name().into()),
             ("kind", subject_kind(&finding.subject).into()),
             ("severity", severity(finding.severity).into()),
-            (
-                "counts",
-                if is_counted(finding, snapshot) {
-                    "true"
-                } else {
-                    "false"
-                }
-                .into(),
-            ),
+            ("counts", if is_counted(finding, snapshot) { "true" } else { "false" }.into()),
         ];
         family.value(&labels, 1)?;
     }
@@ -57,10 +49,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     )?;
     for (subject, finding) in &findings {
         family.signed(
-            &[
-                ("subject", label(subject)),
-                ("reason", finding.reason.name().into()),
-            ],
+            &[("subject", label(subject)), ("reason", finding.reason.name().into())],
             clock::wall(finding.since).as_second(),
         )?;
     }

@@ -28,10 +28,8 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     let help = "Drives of a model and firmware that have failed since the daemon's start; each drive counts once, ever.";
     let mut family = families.counter("diskvitals_model_drive_failures", None, help)?;
     for ((model, firmware), tally) in &tallies {
-        family.count(
-            &[("model", model.as_str()), ("firmware", firmware.as_str())],
-            tally.failures,
-        )?;
+        family
+            .count(&[("model", model.as_str()), ("firmware", firmware.as_str())], tally.failures)?;
     }
     Ok(())
 }

@@ -10,21 +10,12 @@ use crate::model::snapshot::{Snapshot, StoreStatus};
 use crate::model::source_update::SourceStatus;
 
 pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapshot) -> fmt::Result {
-    let mut family = families.gauge(
-        "diskvitals_build_info",
-        None,
-        "The daemon that answers: always 1.",
-    )?;
+    let mut family =
+        families.gauge("diskvitals_build_info", None, "The daemon that answers: always 1.")?;
     family.value(&[("version", node.version.as_str())], 1)?;
-    let mut family = families.gauge(
-        "diskvitals_node_info",
-        None,
-        "The node that it watches: always 1.",
-    )?;
-    family.value(
-        &[("node", label(&node.name)), ("kernel", label(&node.kernel))],
-        1,
-    )?;
+    let mut family =
+        families.gauge("diskvitals_node_info", None, "The node that it watches: always 1.")?;
+    family.value(&[("node", label(&node.name)), ("kernel", label(&node.kernel))], 1)?;
     let mut family = families.gauge(
         "diskvitals_start_time",
         Some(&SECONDS),
@@ -79,10 +70,7 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
     let mut family = families.gauge("diskvitals_pool_cordoned", None, help)?;
     for kind in snapshot.node_context.pool.keys() {
         if let Ok(cordon) = cordon::of_pool(snapshot, *kind) {
-            family.value(
-                &[("kind", cordon::name(*kind))],
-                u64::from(cordon.is_some()),
-            )?;
+            family.value(&[("kind", cordon::name(*kind))], u64::from(cordon.is_some()))?;
         }
     }
     let mut family = families.gauge(
@@ -90,11 +78,7 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
         None,
         "Filesystem checks that are not over.",
     )?;
-    let running = snapshot
-        .checks
-        .values()
-        .filter(|check| !check.is_over())
-        .count();
+    let running = snapshot.checks.values().filter(|check| !check.is_over()).count();
     family.unlabeled(i64::try_from(running).unwrap_or(i64::MAX))
 }
 

@@ -41,11 +41,7 @@ const METRICS: [(Metric, &str, &str); 17] = [
         "diskvitals_smart_reported_uncorrectable_errors",
         "Errors that the drive reported to the host and could not correct.",
     ),
-    (
-        Metric::SoftReadErrors,
-        "diskvitals_smart_soft_read_errors",
-        "Reads off track.",
-    ),
+    (Metric::SoftReadErrors, "diskvitals_smart_soft_read_errors", "Reads off track."),
     (
         Metric::EndToEndErrors,
         "diskvitals_smart_end_to_end_errors",
@@ -61,11 +57,7 @@ const METRICS: [(Metric, &str, &str); 17] = [
         "diskvitals_smart_spin_retries",
         "Repeated attempts to start the platters.",
     ),
-    (
-        Metric::CrcErrors,
-        "diskvitals_smart_crc_errors",
-        "Transfers damaged between drive and host.",
-    ),
+    (Metric::CrcErrors, "diskvitals_smart_crc_errors", "Transfers damaged between drive and host."),
     (
         Metric::LoggedErrors,
         "diskvitals_smart_logged_errors",
@@ -103,23 +95,12 @@ const METRICS: [(Metric, &str, &str); 17] = [
     ),
 ];
 
-const OUTCOMES: [&str; 6] = [
-    "ok",
-    "asleep",
-    "not_applicable",
-    "failed",
-    "timed_out",
-    "stuck",
-];
+const OUTCOMES: [&str; 6] = ["ok", "asleep", "not_applicable", "failed", "timed_out", "stuck"];
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let present = snapshot
-        .drives
-        .iter()
-        .filter(|(_, drive)| drive.presence == Presence::Present);
-    let asked: Vec<(&str, &SmartFacts)> = present
-        .filter_map(|(id, drive)| Some((id.as_str(), drive.smart.as_deref()?)))
-        .collect();
+    let present = snapshot.drives.iter().filter(|(_, drive)| drive.presence == Presence::Present);
+    let asked: Vec<(&str, &SmartFacts)> =
+        present.filter_map(|(id, drive)| Some((id.as_str(), drive.smart.as_deref()?))).collect();
     let reported: Vec<(&str, &SmartFacts, &SmartReport)> = asked
         .iter()
         .filter_map(|(id, smart)| Some((*id, *smart, smart.history.last.as_ref()?.1.as_ref())))
@@ -135,11 +116,8 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     }
     let help =
         "Time of the drive's last SMART report, since the epoch: the time of the other values.";
-    let mut family = families.gauge(
-        "diskvitals_smart_last_answer_timestamp",
-        Some(&SECONDS),
-        help,
-    )?;
+    let mut family =
+        families.gauge("diskvitals_smart_last_answer_timestamp", Some(&SECONDS), help)?;
     for (id, smart) in &asked {
         if let Some((at, _)) = &smart.history.last {
             family.signed(&[("drive", *id)], clock::wall(*at).as_second())?;
@@ -163,10 +141,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
             true => families.counter(name, None, help)?,
             false => families.gauge(name, None, help)?,
         };
-        for (id, value) in asked
-            .iter()
-            .filter_map(|(id, smart)| Some((*id, last(smart)?)))
-        {
+        for (id, value) in asked.iter().filter_map(|(id, smart)| Some((*id, last(smart)?))) {
             match metric {
                 _ if metric.is_monotonic() => family.count(&[("drive", id)], value)?,
                 Metric::WearPercent | Metric::SparePercent => {
@@ -193,10 +168,7 @@ fn temperatures(
     for (id, smart, _) in reported {
         let now = matches!(smart.outcome, Some((_, SmartOutcome::Report))) && smart.stuck.is_none();
         let series = smart.history.series.get(&Metric::Temperature);
-        if let Some(point) = series
-            .and_then(|series| series.points.last())
-            .filter(|_| now)
-        {
+        if let Some(point) = series.and_then(|series| series.points.last()).filter(|_| now) {
             family.value(&[("drive", *id)], point.value)?;
         }
     }
@@ -221,9 +193,7 @@ fn lifetime(
         }
     }
     let of_each = |mut family: Family<'_>, value: fn(&SmartReport) -> Option<u64>| -> fmt::Result {
-        let mut values = reported
-            .iter()
-            .filter_map(|(id, _, report)| Some((*id, value(report)?)));
+        let mut values = reported.iter().filter_map(|(id, _, report)| Some((*id, value(report)?)));
         values.try_for_each(|(id, value)| family.count(&[("drive", id)], value))
     };
     let family = families.counter(
@@ -237,36 +207,24 @@ fn lifetime(
         Some(&SECONDS),
         "How long the drive has been switched on, by its hours.",
     )?;
-    of_each(family, |report| {
-        report
-            .power_on_hours
-            .map(|hours| hours.saturating_mul(3600))
-    })?;
+    of_each(family, |report| report.power_on_hours.map(|hours| hours.saturating_mul(3600)))?;
     // NVM Express Base 2.0, figure 207: the unit is a thousand blocks of 512 bytes.
     let family = families.counter(
         "diskvitals_smart_written",
         Some(&BYTES),
         "Written by the host (NVMe).",
     )?;
-    of_each(family, |report| {
-        Some(nvme(report)?.data_units_written?.saturating_mul(512_000))
-    })?;
-    let family = families.counter(
-        "diskvitals_smart_read",
-        Some(&BYTES),
-        "Read by the host (NVMe).",
-    )?;
-    of_each(family, |report| {
-        Some(nvme(report)?.data_units_read?.saturating_mul(512_000))
-    })?;
+    of_each(family, |report| Some(nvme(report)?.data_units_written?.saturating_mul(512_000)))?;
+    let family =
+        families.counter("diskvitals_smart_read", Some(&BYTES), "Read by the host (NVMe).")?;
+    of_each(family, |report| Some(nvme(report)?.data_units_read?.saturating_mul(512_000)))?;
     let mut family = families.gauge(
         "diskvitals_smart_critical_warning",
         None,
         "The bits of the critical warning (NVMe).",
     )?;
-    for (id, value) in reported
-        .iter()
-        .filter_map(|(id, _, report)| Some((*id, nvme(report)?.critical_warning?)))
+    for (id, value) in
+        reported.iter().filter_map(|(id, _, report)| Some((*id, nvme(report)?.critical_warning?)))
     {
         family.value(&[("drive", id)], u64::from(value))?;
     }
@@ -296,29 +254,15 @@ fn attributes(
             continue;
         };
         let mut seen = BTreeSet::new();
-        for attribute in ata
-            .attributes
-            .iter()
-            .filter(|attribute| seen.insert(attribute.id))
-        {
-            let Attribute {
-                id: number,
-                name,
-                value,
-                worst,
-                threshold,
-                raw,
-                ..
-            } = attribute;
+        for attribute in ata.attributes.iter().filter(|attribute| seen.insert(attribute.id)) {
+            let Attribute { id: number, name, value, worst, threshold, raw, .. } = attribute;
             let (number, name) = (number.to_string(), label(name));
             let kinds = [
                 ("raw", Some(*raw)),
                 ("value", Some((*value).into())),
                 ("worst", Some((*worst).into())),
             ];
-            for (kind, value) in kinds
-                .into_iter()
-                .chain([("threshold", threshold.map(u64::from))])
+            for (kind, value) in kinds.into_iter().chain([("threshold", threshold.map(u64::from))])
             {
                 let labels = [
                     ("drive", *id),

@@ -89,22 +89,13 @@ fn finding(
 /// One drive of each kind of answer, a volume with two pods and one that no longer answers, and
 /// what is known against them.
 fn busy_snapshot() -> Snapshot {
-    let mut snapshot = Snapshot {
-        settled: true,
-        ..Snapshot::default()
-    };
+    let mut snapshot = Snapshot { settled: true, ..Snapshot::default() };
     let mut timing = Timing::default();
-    [2, 2, 700, 99_000]
-        .map(Duration::from_millis)
-        .into_iter()
-        .for_each(|took| timing.take(took));
+    [2, 2, 700, 99_000].map(Duration::from_millis).into_iter().for_each(|took| timing.take(took));
     snapshot.node = Arc::new(NodeState {
         sources: BTreeMap::from([
             (Source::Udev, (SourceStatus::Active("events".into()), at(0))),
-            (
-                Source::KernelLog,
-                (SourceStatus::Limited("lossy".into()), at(0)),
-            ),
+            (Source::KernelLog, (SourceStatus::Limited("lossy".into()), at(0))),
         ]),
         store: StoreStatus::Ok,
         stuck: BTreeMap::from([(Source::Probe, 1), (Source::Layers, 0), (Source::Smart, 0)]),
@@ -134,30 +125,18 @@ fn busy_snapshot() -> Snapshot {
     snapshot.models = Arc::new(models);
     let pool = |serial| Stack::Drive(DriveId::new(serial));
     snapshot.node_context = Arc::new(NodeContext {
-        pool: BTreeMap::from([
-            (BackingKind::Loop, pool("WORN")),
-            (BackingKind::Lvm, pool("BARE")),
-        ]),
+        pool: BTreeMap::from([(BackingKind::Loop, pool("WORN")), (BackingKind::Lvm, pool("BARE"))]),
         ..NodeContext::default()
     });
     let mut asleep = present_drive(
         "sdb",
         "8:16",
         "ASLEEP",
-        Some(smart_facts(
-            &disk(),
-            SmartOutcome::Standby {
-                mode: "standby".into(),
-            },
-        )),
+        Some(smart_facts(&disk(), SmartOutcome::Standby { mode: "standby".into() })),
     );
     asleep.facts.serial = Some("a\"b\\c\nd\u{1b}[31m".into());
-    let mut gone = present_drive(
-        "sdc",
-        "8:32",
-        "GONE",
-        Some(smart_facts(&disk(), SmartOutcome::Report)),
-    );
+    let mut gone =
+        present_drive("sdc", "8:32", "GONE", Some(smart_facts(&disk(), SmartOutcome::Report)));
     gone.presence = Presence::Missing { since: at(50) };
     let mut flash = present_drive(
         "nvme0n1",
@@ -168,9 +147,7 @@ fn busy_snapshot() -> Snapshot {
     flash.maintenance = true;
     let bare = present_drive("vda", "252:0", "BARE", None);
     for drive in [failing, asleep, gone, flash, bare] {
-        snapshot
-            .drives
-            .insert(drive.facts.id.clone(), Arc::new(drive));
+        snapshot.drives.insert(drive.facts.id.clone(), Arc::new(drive));
     }
     let world = TestHost::default()
         .disk("sda", "8:0", "WORN")
@@ -203,14 +180,8 @@ fn busy_snapshot() -> Snapshot {
             "h",
             Some("/var/lib/kubelet/plugins/kubernetes.io/csi/d/1/globalmount"),
             &[
-                (
-                    "u1",
-                    "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount",
-                ),
-                (
-                    "u2",
-                    "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pv-h/mount",
-                ),
+                ("u1", "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount"),
+                ("u2", "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pv-h/mount"),
             ],
         );
     for facts in world.volumes() {
@@ -226,26 +197,17 @@ fn busy_snapshot() -> Snapshot {
             csi_status: CsiStatus::None,
             operational_status: OperationalStatus::Operative,
             usage_status: UsageStatus::InUse,
-            health: if stale.is_some() {
-                Health::Suspect
-            } else {
-                Health::Good
-            },
+            health: if stale.is_some() { Health::Suspect } else { Health::Good },
             health_unknown_why: String::new(),
             health_unknown_cause: None,
-            condition: Some(Condition {
-                abnormal: stale.is_some(),
-                message: String::new(),
-            }),
+            condition: Some(Condition { abnormal: stale.is_some(), message: String::new() }),
             findings: Vec::new(),
             first_seen: at(0),
             last_probe: Some(at(41)),
             errors: None,
             facts: Arc::new(facts),
         };
-        snapshot
-            .volumes
-            .insert(volume.facts.id.clone(), Arc::new(volume));
+        snapshot.volumes.insert(volume.facts.id.clone(), Arc::new(volume));
     }
     let drive = |id: &str| Subject::Drive(DriveId::new(id));
     let mut known = finding(
@@ -255,27 +217,12 @@ fn busy_snapshot() -> Snapshot {
         Severity::Suspect,
         Status::Inaccessible,
     );
-    known.acknowledged = Some(Acknowledgement {
-        by: "uid 0".into(),
-        time: at(60),
-        note: "known".into(),
-    });
+    known.acknowledged =
+        Some(Acknowledgement { by: "uid 0".into(), time: at(60), note: "known".into() });
     for finding in [
-        finding(
-            "a",
-            drive("WORN"),
-            Reason::PendingSectors,
-            Severity::Bad,
-            Status::Degraded,
-        ),
+        finding("a", drive("WORN"), Reason::PendingSectors, Severity::Bad, Status::Degraded),
         known,
-        finding(
-            "c",
-            drive("FLASH"),
-            Reason::WornOut,
-            Severity::Suspect,
-            Status::Degraded,
-        ),
+        finding("c", drive("FLASH"), Reason::WornOut, Severity::Suspect, Status::Degraded),
         finding(
             "d",
             Subject::Device("md0".into()),
@@ -284,9 +231,7 @@ fn busy_snapshot() -> Snapshot {
             Status::Degraded,
         ),
     ] {
-        snapshot
-            .findings
-            .insert(finding.id.clone(), Arc::new(finding));
+        snapshot.findings.insert(finding.id.clone(), Arc::new(finding));
     }
     snapshot
 }
@@ -317,10 +262,7 @@ fn a_busy_node_reads_like_this() {
 
 #[test]
 fn an_empty_node_has_no_series_of_drives_or_volumes() {
-    let text = render_text(Snapshot {
-        settled: true,
-        ..Snapshot::default()
-    });
+    let text = render_text(Snapshot { settled: true, ..Snapshot::default() });
     let others: Vec<&str> = samples(&text)
         .filter(|line| {
             !line.starts_with("diskvitals_node_") && !line.starts_with("diskvitals_store_")
@@ -341,9 +283,8 @@ fn a_pool_of_which_the_drives_are_not_known_yet_is_neither_cordoned_nor_free() {
     let mut snapshot = busy_snapshot();
     snapshot.settled = false;
     let text = render_text(snapshot);
-    let cordons: Vec<&str> = samples(&text)
-        .filter(|line| line.starts_with("diskvitals_pool_cordoned"))
-        .collect();
+    let cordons: Vec<&str> =
+        samples(&text).filter(|line| line.starts_with("diskvitals_pool_cordoned")).collect();
     assert_eq!(cordons, ["diskvitals_pool_cordoned{kind=\"loop\"} 1"]);
 }
 
@@ -355,18 +296,12 @@ fn models_whose_labels_are_equal_have_one_series() {
         facts.model = Some(format!("{}{end}", "m".repeat(2 * MAX_LABEL_BYTES)));
         models.count_failure(&facts);
     }
-    let text = render_text(Snapshot {
-        settled: true,
-        models: Arc::new(models),
-        ..Snapshot::default()
-    });
+    let text =
+        render_text(Snapshot { settled: true, models: Arc::new(models), ..Snapshot::default() });
     let failures: Vec<&str> = samples(&text)
         .filter(|line| line.starts_with("diskvitals_model_drive_failures_total"))
         .collect();
-    assert!(
-        failures.len() == 1 && failures[0].ends_with(" 2"),
-        "{failures:?}"
-    );
+    assert!(failures.len() == 1 && failures[0].ends_with(" 2"), "{failures:?}");
 }
 
 #[test]
@@ -382,28 +317,13 @@ fn a_removed_object_has_no_series() {
 fn a_stale_temperature_has_no_series() {
     for (outcome, tells) in [
         (SmartOutcome::Report, true),
-        (
-            SmartOutcome::Standby {
-                mode: "standby".into(),
-            },
-            false,
-        ),
+        (SmartOutcome::Standby { mode: "standby".into() }, false),
         (SmartOutcome::Failed { why: "no".into() }, false),
         (SmartOutcome::TimedOut { why: "no".into() }, false),
     ] {
-        let mut snapshot = Snapshot {
-            settled: true,
-            ..Snapshot::default()
-        };
-        let drive = present_drive(
-            "sda",
-            "8:0",
-            "A",
-            Some(smart_facts(&disk(), outcome.clone())),
-        );
-        snapshot
-            .drives
-            .insert(drive.facts.id.clone(), Arc::new(drive));
+        let mut snapshot = Snapshot { settled: true, ..Snapshot::default() };
+        let drive = present_drive("sda", "8:0", "A", Some(smart_facts(&disk(), outcome.clone())));
+        snapshot.drives.insert(drive.facts.id.clone(), Arc::new(drive));
         let text = render_text(snapshot);
         assert_eq!(
             text.contains("diskvitals_drive_temperature_celsius{drive=\"A\"} 35"),
@@ -422,10 +342,7 @@ fn the_older_format_has_the_same_samples() {
     let newer = render_text(busy_snapshot());
     let older = plain(&newer);
     assert!(samples(&newer).eq(samples(&older)));
-    assert!(
-        older.contains("# TYPE diskvitals_io_errors_total counter\n"),
-        "{older}"
-    );
+    assert!(older.contains("# TYPE diskvitals_io_errors_total counter\n"), "{older}");
     assert!(!older.contains("# UNIT") && !older.contains("# EOF"));
 }
 
@@ -459,20 +376,14 @@ fn parse_sample(line: &str) -> (String, BTreeMap<String, String>, f64) {
             other => panic!("{other:?} in {line}"),
         }
     }
-    (
-        name.into(),
-        labels,
-        chars.as_str().trim().parse().expect("a number"),
-    )
+    (name.into(), labels, chars.as_str().trim().parse().expect("a number"))
 }
 
 #[test]
 fn no_series_is_written_twice() {
     let text = render_text(busy_snapshot());
-    let mut series: Vec<_> = samples(&text)
-        .map(parse_sample)
-        .map(|(name, labels, _)| (name, labels))
-        .collect();
+    let mut series: Vec<_> =
+        samples(&text).map(parse_sample).map(|(name, labels, _)| (name, labels)).collect();
     let all = series.len();
     series.sort();
     series.dedup();

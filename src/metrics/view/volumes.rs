@@ -17,12 +17,7 @@ use crate::model::volume::VolumeFacts;
 const VERDICTS: [&str; 5] = ["clean", "suspected", "corrupted", "inconclusive", "failed"];
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let volumes = || {
-        snapshot
-            .volumes
-            .iter()
-            .map(|(id, volume)| (id.as_str(), volume))
-    };
+    let volumes = || snapshot.volumes.iter().map(|(id, volume)| (id.as_str(), volume));
     let help = "What a volume is to Kubernetes, one series for each pod that has it: always 1.";
     let mut family = families.gauge("diskvitals_volume_info", None, help)?;
     for (id, volume) in volumes() {
@@ -38,11 +33,8 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
             family.value(&[("volume", id.into()), driver, pv, namespace, pod], 1)?;
         }
     }
-    let mut family = families.gauge(
-        "diskvitals_volume_drive_info",
-        None,
-        "Drives below a volume: always 1.",
-    )?;
+    let mut family =
+        families.gauge("diskvitals_volume_drive_info", None, "Drives below a volume: always 1.")?;
     for (id, volume) in volumes() {
         for drive in &volume.facts.drive_ids {
             family.value(&[("volume", id), ("drive", drive.as_str())], 1)?;
@@ -70,12 +62,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         "1 for the state that the volume's health is in.",
     )?;
     for (id, volume) in volumes() {
-        family.states(
-            Some(("volume", id)),
-            "state",
-            &HEALTH_STATES,
-            health(volume.health),
-        )?;
+        family.states(Some(("volume", id)), "state", &HEALTH_STATES, health(volume.health))?;
     }
     let mut family = families.gauge(
         "diskvitals_volume_abnormal",
@@ -89,11 +76,8 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     }
     usage(families, snapshot)?;
     let help = "When a probe of it last came back, since the epoch.";
-    let mut family = families.gauge(
-        "diskvitals_volume_last_probe_timestamp",
-        Some(&SECONDS),
-        help,
-    )?;
+    let mut family =
+        families.gauge("diskvitals_volume_last_probe_timestamp", Some(&SECONDS), help)?;
     for (id, at) in volumes().filter_map(|(id, volume)| Some((id, volume.last_probe?))) {
         family.signed(&[("volume", id)], clock::wall(at).as_second())?;
     }
@@ -133,9 +117,7 @@ fn pods(facts: &VolumeFacts) -> BTreeSet<(Cow<'_, str>, Cow<'_, str>)> {
 /// Figures of a volume that does not respond are outdated: they are left out until it responds.
 fn fresh_usage(volume: &Volume) -> Option<&Usage> {
     match &volume.usage {
-        VolumeUsage::Mounted {
-            usage, stale: None, ..
-        } => Some(usage),
+        VolumeUsage::Mounted { usage, stale: None, .. } => Some(usage),
         _ => None,
     }
 }
@@ -151,27 +133,19 @@ fn usage(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
             VolumeUsage::Block { size_bytes } => Some(*size_bytes),
             _ => fresh_usage(volume).map(|usage| usage.total_bytes),
         };
-        size.map_or(Ok(()), |size| {
-            family.value(&[("volume", id.as_str())], size)
-        })?;
+        size.map_or(Ok(()), |size| family.value(&[("volume", id.as_str())], size))?;
     }
     type UsageValue = fn(&Usage) -> u64;
     let bytes: [(&str, &str, UsageValue); 2] = [
-        (
-            "diskvitals_volume_available",
-            "What an unprivileged user can still write.",
-            |usage| usage.available_bytes,
-        ),
-        ("diskvitals_volume_used", "What is used.", |usage| {
-            usage.used_bytes
+        ("diskvitals_volume_available", "What an unprivileged user can still write.", |usage| {
+            usage.available_bytes
         }),
+        ("diskvitals_volume_used", "What is used.", |usage| usage.used_bytes),
     ];
     for (name, help, figure) in bytes {
         let mut family = families.gauge(name, Some(&BYTES), help)?;
-        for (id, usage) in snapshot
-            .volumes
-            .iter()
-            .filter_map(|(id, volume)| Some((id, fresh_usage(volume)?)))
+        for (id, usage) in
+            snapshot.volumes.iter().filter_map(|(id, volume)| Some((id, fresh_usage(volume)?)))
         {
             family.value(&[("volume", id.as_str())], figure(usage))?;
         }
@@ -179,17 +153,8 @@ fn usage(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     let help = "Time until it is full at the rate of the last days, while it is filling up.";
     let mut family = families.gauge("diskvitals_volume_time_to_full", Some(&SECONDS), help)?;
     for (id, volume) in &snapshot.volumes {
-        if let VolumeUsage::Mounted {
-            at,
-            full_at: Some(full),
-            stale: None,
-            ..
-        } = volume.usage
-        {
-            family.signed(
-                &[("volume", id.as_str())],
-                full.duration_since(at).as_secs(),
-            )?;
+        if let VolumeUsage::Mounted { at, full_at: Some(full), stale: None, .. } = volume.usage {
+            family.signed(&[("volume", id.as_str())], full.duration_since(at).as_secs())?;
         }
     }
     let inodes: [(&str, &str, UsageValue); 2] = [
@@ -198,18 +163,14 @@ fn usage(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
             "Inodes of its filesystem, where their number is fixed.",
             |usage| usage.total_inodes,
         ),
-        (
-            "diskvitals_volume_available_inodes",
-            "Inodes that are left.",
-            |usage| usage.available_inodes,
-        ),
+        ("diskvitals_volume_available_inodes", "Inodes that are left.", |usage| {
+            usage.available_inodes
+        }),
     ];
     for (name, help, figure) in inodes {
         let mut family = families.gauge(name, None, help)?;
-        let counted = snapshot
-            .volumes
-            .iter()
-            .filter_map(|(id, volume)| Some((id, fresh_usage(volume)?)));
+        let counted =
+            snapshot.volumes.iter().filter_map(|(id, volume)| Some((id, fresh_usage(volume)?)));
         for (id, usage) in counted.filter(|(_, usage)| usage.total_inodes > 0) {
             family.value(&[("volume", id.as_str())], figure(usage))?;
         }
@@ -226,9 +187,7 @@ fn checks(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
         else {
             continue;
         };
-        let older = newest
-            .get(volume)
-            .is_none_or(|(known, _)| known.ended < check.ended);
+        let older = newest.get(volume).is_none_or(|(known, _)| known.ended < check.ended);
         if older && snapshot.is_check_of(check, volume) && snapshot.volumes.contains_key(volume) {
             newest.insert(volume, (check, verdict));
         }
@@ -239,12 +198,7 @@ fn checks(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
         "1 for the verdict of the volume's last filesystem check.",
     )?;
     for (id, (_, outcome)) in &newest {
-        family.states(
-            Some(("volume", id.as_str())),
-            "verdict",
-            &VERDICTS,
-            verdict(*outcome),
-        )?;
+        family.states(Some(("volume", id.as_str())), "verdict", &VERDICTS, verdict(*outcome))?;
     }
     let help = "When the last filesystem check of it was over, since the epoch.";
     let mut family = families.gauge("diskvitals_volume_check_timestamp", Some(&SECONDS), help)?;

@@ -42,9 +42,7 @@ fn for_corruption(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         // It has no copies that could have repaired it: nothing but the log says so.
         Filesystem::Ext4 => {
             let target = mount.map_or_else(|| path(inventory, name), str::to_owned);
-            return Some(format!(
-                "Check it: `diskvitals check {target}`. Keep a backup of today."
-            ));
+            return Some(format!("Check it: `diskvitals check {target}`. Keep a backup of today."));
         }
         Filesystem::Xfs => return None,
     }
@@ -70,10 +68,9 @@ fn of_copies(mount: Option<&str>) -> String {
 fn path(inventory: &Inventory, name: &str) -> String {
     let label = label::device(inventory, name);
     match inventory.devices.get(name).map(|device| &device.layer) {
-        Some(Layer::Dm {
-            logical_volume: None,
-            ..
-        }) if label != name => format!("/dev/mapper/{label}"),
+        Some(Layer::Dm { logical_volume: None, .. }) if label != name => {
+            format!("/dev/mapper/{label}")
+        }
         _ => format!("/dev/{label}"),
     }
 }

@@ -79,32 +79,13 @@ fn no_drive_is_to_be_replaced_beside_a_text_that_calls_its_number_acceptable() {
 #[test]
 fn an_acknowledgement_is_named_where_nothing_else_ends_the_finding() {
     for (reason, severity, command) in [
-        (
-            Reason::WornOut,
-            Severity::Suspect,
-            "`diskvitals ack sda --note TEXT`",
-        ),
-        (
-            Reason::ReallocatedSectors,
-            Severity::Suspect,
-            "`diskvitals ack f00d --note TEXT`",
-        ),
-        (
-            Reason::IoErrors,
-            Severity::Suspect,
-            "`diskvitals ack sda --repaired --note TEXT`",
-        ),
-        (
-            Reason::LinkErrors,
-            Severity::Suspect,
-            "`diskvitals ack f00d --repaired --note TEXT`",
-        ),
+        (Reason::WornOut, Severity::Suspect, "`diskvitals ack sda --note TEXT`"),
+        (Reason::ReallocatedSectors, Severity::Suspect, "`diskvitals ack f00d --note TEXT`"),
+        (Reason::IoErrors, Severity::Suspect, "`diskvitals ack sda --repaired --note TEXT`"),
+        (Reason::LinkErrors, Severity::Suspect, "`diskvitals ack f00d --repaired --note TEXT`"),
     ] {
         let (to_do, text) = advised(|_| (), reason, severity);
-        assert!(
-            format!("{to_do} {text}").contains(command),
-            "{reason}: {to_do} {text}"
-        );
+        assert!(format!("{to_do} {text}").contains(command), "{reason}: {to_do} {text}");
     }
     // What is over by itself needs none.
     let (to_do, text) = advised(|_| (), Reason::Overheating, Severity::Suspect);
@@ -131,10 +112,7 @@ fn what_has_no_cable_gets_no_advice_about_one() {
                 let (to_do, text) = advised(change, reason, severity);
                 assert!(text.contains(word), "{reason}: {text}");
                 // `status` shows the text then.
-                assert!(
-                    to_do.contains(word) || to_do.starts_with("Watch it"),
-                    "{to_do}"
-                );
+                assert!(to_do.contains(word) || to_do.starts_with("Watch it"), "{to_do}");
                 for text in [to_do, text] {
                     for wrong in ["cable", "slot", "power", "Reseat", "Replace"] {
                         assert!(!text.contains(wrong), "{reason}: {text}");
@@ -147,9 +125,7 @@ fn what_has_no_cable_gets_no_advice_about_one() {
 
 #[test]
 fn the_filesystem_on_a_loop_device_is_looked_for_in_its_file() {
-    let layer = Layer::Loop {
-        backing_file: Some("/a.img".into()),
-    };
+    let layer = Layer::Loop { backing_file: Some("/a.img".into()) };
     let world = TestHost::default()
         .with(device("loop0", "7:0", layer, &[]))
         .uuid("loop0", "u")
@@ -213,10 +189,7 @@ fn a_corrupted_filesystem_is_repaired_by_steps_that_name_its_device() {
         (
             "btrfs",
             unmounted(),
-            &[
-                "mount it and start a scrub",
-                "`diskvitals check /dev/mapper/luks`",
-            ],
+            &["mount it and start a scrub", "`diskvitals check /dev/mapper/luks`"],
         ),
     ] {
         let found = finding(subject, Reason::FilesystemCorrupted, Severity::Bad);
@@ -232,10 +205,7 @@ fn a_corrupted_filesystem_is_repaired_by_steps_that_name_its_device() {
     let text = for_finding(&host("btrfs"), &suspect);
     assert!(text.contains("`btrfs scrub start -B /data`"), "{text}");
     // The text of the table where the device or the filesystem is not known.
-    for subject in [
-        Subject::Volume(volume("fs:gone")),
-        Subject::Device("sda".into()),
-    ] {
+    for subject in [Subject::Volume(volume("fs:gone")), Subject::Device("sda".into())] {
         let found = finding(subject, Reason::FilesystemCorrupted, Severity::Bad);
         let text = for_finding(&host("ext4"), &found);
         assert_eq!(text, Reason::FilesystemCorrupted.action_at(Severity::Bad));
@@ -263,18 +233,17 @@ fn of_drive(id: &str, reason: Reason, severity: Severity) -> Finding {
 }
 
 fn plain_disk(mount_point: &str) -> Snapshot {
-    snapshot(
-        TestHost::default()
-            .disk("sda", "8:0", "A")
-            .uuid("sda", "u")
-            .mounted("8:0", "/", mount_point, "ext4", "/dev/sda"),
-    )
+    snapshot(TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u").mounted(
+        "8:0",
+        "/",
+        mount_point,
+        "ext4",
+        "/dev/sda",
+    ))
 }
 
 fn a_mirror() -> Snapshot {
-    let layer = Layer::Md {
-        level: Some("raid1".into()),
-    };
+    let layer = Layer::Md { level: Some("raid1".into()) };
     let mut world = TestHost::default()
         .with(device("md0", "9:0", layer, &["sda", "sdb"]))
         .disk("sda", "8:0", "A")
@@ -310,9 +279,7 @@ fn without_redundancy_the_data_is_copied_first_and_no_other_copy_is_mentioned() 
         "Save what is on it first, this host has no other copy; then replace it."
     );
     assert!(
-        advice
-            .sentence
-            .contains("This host has no other copy of /data: save it first."),
+        advice.sentence.contains("This host has no other copy of /data: save it first."),
         "{}",
         advice.sentence
     );
@@ -337,10 +304,7 @@ fn what_a_drive_counts_itself_is_not_called_repairable() {
     };
     for (witness, command) in [
         (WitnessKind::Smart, "`diskvitals ack f00d --note TEXT`"),
-        (
-            WitnessKind::KernelLog,
-            "`diskvitals ack f00d --repaired --note TEXT`",
-        ),
+        (WitnessKind::KernelLog, "`diskvitals ack f00d --repaired --note TEXT`"),
     ] {
         let found = Finding {
             evidence: vec![log(witness)],
@@ -363,11 +327,7 @@ fn the_advice_for_a_filesystem_depends_on_where_it_is_mounted() {
     ] {
         let host = plain_disk(mount_point);
         let id = host.volumes.keys().next().expect("a volume").clone();
-        let found = finding(
-            Subject::Volume(id),
-            Reason::FilesystemErrors,
-            Severity::Suspect,
-        );
+        let found = finding(Subject::Volume(id), Reason::FilesystemErrors, Severity::Suspect);
         let advice = for_finding(&host, &found);
         assert!(advice.contains(text), "{advice}");
     }
@@ -383,12 +343,7 @@ fn a_volume_on_a_failing_drive_is_told_what_holds_at_its_level() {
             Status::Degraded,
             "Copy the data off first, as the drive's finding says.",
         ),
-        (
-            plain_disk("/data"),
-            Severity::Bad,
-            Status::Inaccessible,
-            "Bring the drive back first",
-        ),
+        (plain_disk("/data"), Severity::Bad, Status::Inaccessible, "Bring the drive back first"),
         (
             plain_disk("/data"),
             Severity::Suspect,
@@ -404,10 +359,8 @@ fn a_volume_on_a_failing_drive_is_told_what_holds_at_its_level() {
     ] {
         let host = with_findings(host, &[&cause], Health::Suspect);
         let id = host.volumes.keys().next().expect("a volume").clone();
-        let found = Finding {
-            status,
-            ..finding(Subject::Volume(id), Reason::DriveFailing, severity)
-        };
+        let found =
+            Finding { status, ..finding(Subject::Volume(id), Reason::DriveFailing, severity) };
         let advice = for_finding(&host, &found);
         assert!(advice.starts_with(text), "{severity:?}: {advice}");
     }

@@ -72,11 +72,7 @@ fn is_repaired(facts: &Facts, known: &KnownVolume, check: &Check) -> bool {
         return false;
     };
     let mounted = known.mounted_since.values().min();
-    let state = known
-        .facts
-        .device
-        .as_deref()
-        .and_then(|name| facts.ext_state(name));
+    let state = known.facts.device.as_deref().and_then(|name| facts.ext_state(name));
     let checked = state.and_then(|(_, state)| state.last_checked);
     mounted.is_some_and(|mounted| *mounted > ended)
         && state.is_some_and(|(read, state)| read > ended && state.is_clean_while_mounted())
@@ -162,18 +158,11 @@ pub(crate) fn signals(
     add(SignalKind::Fault, filesystem::logged_errors(input));
     add(SignalKind::Fault, filesystem::io_errors(input));
     signals.extend(ext4_error_count(facts, known));
-    let emergency = known
-        .facts
-        .mounts
-        .iter()
-        .find(|mount| mount.has_super_option("emergency_ro"));
+    let emergency = known.facts.mounts.iter().find(|mount| mount.has_super_option("emergency_ro"));
     if let (Some(mount), Some(at)) = (emergency, facts.mounts.at()) {
         let text = format!("{}: {}", mount.path, mount.super_options.join(","));
         let evidence = evidence(WitnessKind::MountTable, MOUNTINFO, at, text);
-        signals.push(FilesystemSignal {
-            kind: SignalKind::Fault,
-            evidence,
-        });
+        signals.push(FilesystemSignal { kind: SignalKind::Fault, evidence });
     }
     signals
 }
@@ -181,19 +170,9 @@ pub(crate) fn signals(
 /// The superblock's count of errors since mkfs or the last repair: e2fsck resets it.
 fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSignal> {
     let (history, errors) = ext4_errors(facts, known).filter(|(_, errors)| errors.last > 0)?;
-    let code = |which: &str| {
-        Some(
-            history
-                .details
-                .get(&format!("{which}_error_errcode"))?
-                .trim(),
-        )
-    };
+    let code = |which: &str| Some(history.details.get(&format!("{which}_error_errcode"))?.trim());
     let corrupted = [code("first"), code("last")].into_iter().flatten();
-    let kind = if corrupted
-        .into_iter()
-        .any(|code| EXT4_CORRUPTED.contains(&code))
-    {
+    let kind = if corrupted.into_iter().any(|code| EXT4_CORRUPTED.contains(&code)) {
         SignalKind::Corrupted
     } else {
         SignalKind::Fault
@@ -263,29 +242,19 @@ fn verdict_of(check: Option<&Check>, mount: Option<&HostPath>) -> Option<Verdict
         })
         .collect();
     let mut problems = deciding.iter().flat_map(|run| &run.problems);
-    let level = match (
-        sure,
-        problems.any(|problem| problem.weight == Weight::Damage),
-    ) {
+    let level = match (sure, problems.any(|problem| problem.weight == Weight::Damage)) {
         (true, true) => DATA_LOSS,
         (true, false) => BAD,
         (false, _) => SUSPECT,
     };
     let clears = clears_when(check, sure, mount);
-    let proof = if kernel.is_empty() {
-        run_evidence(check, &deciding)
-    } else {
-        kernel
-    };
+    let proof = if kernel.is_empty() { run_evidence(check, &deciding) } else { kernel };
     raised(level, &check.reason, proof, clears, check.ended)
 }
 
 fn clears_when(check: &Check, sure: bool, mount: Option<&HostPath>) -> String {
-    let strength = if sure {
-        format!(" that is {} or stronger", check.mode.name())
-    } else {
-        String::new()
-    };
+    let strength =
+        if sure { format!(" that is {} or stronger", check.mode.name()) } else { String::new() };
     let later = format!("a later check{strength} finds it clean");
     match check.target.filesystem {
         Filesystem::Ext4 => format!(
@@ -309,27 +278,12 @@ fn run_evidence(check: &Check, deciding: &[&Run]) -> Vec<Evidence> {
     let Some(last) = deciding.last() else {
         return Vec::new();
     };
-    let source = format!(
-        "{} ({}, check {})",
-        last.command,
-        check.mode.name(),
-        check.id
-    );
+    let source = format!("{} ({}, check {})", last.command, check.mode.name(), check.id);
     let is_real = |problem: &&Problem| problem.weight > Weight::Transient;
     let real = last.problems.iter().any(|problem| is_real(&problem));
-    let worst = last
-        .problems
-        .iter()
-        .filter(|problem| !real || is_real(problem));
+    let worst = last.problems.iter().filter(|problem| !real || is_real(problem));
     worst
         .take(MAX_EVIDENCE_LINES)
-        .map(|problem| {
-            evidence(
-                WitnessKind::Check,
-                source.clone(),
-                last.started,
-                &problem.text,
-            )
-        })
+        .map(|problem| evidence(WitnessKind::Check, source.clone(), last.started, &problem.text))
         .collect()
 }

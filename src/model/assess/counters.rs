@@ -54,31 +54,18 @@ pub(crate) fn of_filesystem(facts: &Facts, known: &KnownVolume, class: Class) ->
     let ext4 = facts.filesystem_counters(known, "ext4");
     let ext4 = ext4.and_then(|history| quoted(history, &["errors_count"]));
     ext4.into_iter()
-        .chain(
-            facts
-                .btrfs_counters(known)
-                .filter_map(|history| quoted(history, statistics)),
-        )
+        .chain(facts.btrfs_counters(known).filter_map(|history| quoted(history, statistics)))
         .collect()
 }
 
 /// `errors_count 3, …`, at the time of the last change of one of them.
 fn quoted(history: &CounterHistory, names: &[&str]) -> Option<Evidence> {
-    let counters: Vec<(&str, &Counter)> = history
-        .counters()
-        .filter(|(name, _)| names.contains(name))
-        .collect();
+    let counters: Vec<(&str, &Counter)> =
+        history.counters().filter(|(name, _)| names.contains(name)).collect();
     let at = counters.iter().map(|(_, counter)| changed(counter)).max()?;
-    let text: Vec<String> = counters
-        .iter()
-        .map(|(name, counter)| format!("{name} {}", counter.last))
-        .collect();
-    Some(evidence(
-        WitnessKind::Counter,
-        &history.file,
-        at,
-        text.join(", "),
-    ))
+    let text: Vec<String> =
+        counters.iter().map(|(name, counter)| format!("{name} {}", counter.last)).collect();
+    Some(evidence(WitnessKind::Counter, &history.file, at, text.join(", ")))
 }
 
 /// Its last growth, or its first reading.
@@ -149,10 +136,9 @@ pub(super) fn proof(
 /// kernel does not use the drive.
 fn fails_itself(facts: &Facts, subject: &Subject, since: Timestamp) -> bool {
     match subject {
-        Subject::Volume(id) => facts
-            .volumes
-            .get(id)
-            .is_some_and(|known| fails_its_probe(facts, &known.facts, since)),
+        Subject::Volume(id) => {
+            facts.volumes.get(id).is_some_and(|known| fails_its_probe(facts, &known.facts, since))
+        }
         Subject::Drive(id) => facts.drives.get(id).is_some_and(|known| {
             let mut volumes = known.volumes.iter().filter_map(|id| facts.volumes.get(id));
             known.abnormal_state_since.is_some()
@@ -168,13 +154,7 @@ pub(super) fn fails_its_probe(facts: &Facts, volume: &VolumeFacts, since: Timest
     let mounts = volume.mounts.iter();
     let mut probes = mounts.filter_map(|mount| facts.probes.get(&mount.path));
     probes.any(|probe| match &probe.result {
-        _ if probe
-            .stuck
-            .as_ref()
-            .is_some_and(|stuck| stuck.since >= since) =>
-        {
-            true
-        }
+        _ if probe.stuck.as_ref().is_some_and(|stuck| stuck.since >= since) => true,
         Observation::Ok { at, value } => {
             *at >= since && (value.readdir.is_err() || value.statfs.is_err())
         }

@@ -39,22 +39,12 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
     let (name, id) = (&known.facts.name, &known.facts.id);
     let (last_seen, left) = (facts.wall_text(known.last_seen), facts.wall_text(since));
     let text = format!("{name} ({id}) was last seen at {last_seen} and is in no scan since {left}");
-    let mut proof = vec![evidence(
-        WitnessKind::Inventory,
-        "/sys/class/block",
-        since,
-        text,
-    )];
+    let mut proof = vec![evidence(WitnessKind::Inventory, "/sys/class/block", since, text)];
     proof.extend(removal_records(facts, known, since));
     let clears = "the drive is seen again, under whatever name";
     proof.extend(drive_use::unreleased(known).map(|signature| {
         let text = format!("ID_FS_TYPE={}", signature.fs_type);
-        evidence(
-            WitnessKind::Other,
-            format!("udev, {}", signature.device),
-            since,
-            text,
-        )
+        evidence(WitnessKind::Other, format!("udev, {}", signature.device), since, text)
     }));
     let owners = signature_owners(known);
     if !known.in_use && owners.is_empty() {
@@ -80,12 +70,8 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
         let message =
             format!("{what} is no longer listed by {controller}: check the controller's arrays");
         let clears = "its controller lists it again, or another drive in its place";
-        let proof = vec![evidence(
-            WitnessKind::Other,
-            format!("drives of {controller}"),
-            since,
-            text,
-        )];
+        let proof =
+            vec![evidence(WitnessKind::Other, format!("drives of {controller}"), since, text)];
         return raised(SUSPECT, message, proof, clears, Some(since));
     }
     let load = match (&known.last_use, known.volumes.len()) {
@@ -115,9 +101,7 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
 
 /// `ZFS, swap`; empty without a signature.
 fn signature_owners(known: &KnownDrive) -> String {
-    let owners: BTreeSet<&str> = drive_use::unreleased(known)
-        .map(MemberSignature::owner)
-        .collect();
+    let owners: BTreeSet<&str> = drive_use::unreleased(known).map(MemberSignature::owner).collect();
     join_limited(owners)
 }
 
@@ -145,12 +129,7 @@ fn volumes_intact_without(facts: &Facts, drive: &KnownDrive) -> bool {
 
 fn layers_intact(facts: &Facts, devices: &[String]) -> bool {
     let mut layers = devices.iter().filter_map(|name| facts.layers.get(name));
-    layers.all(|layer| {
-        layer
-            .state
-            .value()
-            .is_some_and(|state| state.is_intact() != Some(false))
-    })
+    layers.all(|layer| layer.state.value().is_some_and(|state| state.is_intact() != Some(false)))
 }
 
 /// The kernel lists the drive and has taken it offline. Source: SCSI `device/state`, NVMe `state`.
@@ -170,11 +149,7 @@ pub(crate) fn offline(input: &DriveInput) -> Option<Verdict> {
     let since = known.abnormal_state_since;
     let states = path_states(&known.facts);
     let waited = since.is_some_and(|since| elapsed(since, now) >= policy.offline_after);
-    match states
-        .iter()
-        .map(|(_, state)| classify_state(state))
-        .min()?
-    {
+    match states.iter().map(|(_, state)| classify_state(state)).min()? {
         StateClass::Normal => return Some(Verdict::Clear),
         // Nothing is raised while the drive may still recover, and an older finding stays.
         StateClass::Recovering if !waited => {
@@ -185,12 +160,7 @@ pub(crate) fn offline(input: &DriveInput) -> Option<Verdict> {
     let mut proof: Vec<_> = states
         .iter()
         .map(|(name, state)| {
-            evidence(
-                WitnessKind::Inventory,
-                state_file(&known.facts, name),
-                at,
-                state,
-            )
+            evidence(WitnessKind::Inventory, state_file(&known.facts, name), at, state)
         })
         .collect();
     proof.extend(removal_records(facts, known, since.unwrap_or(at)));
@@ -247,11 +217,7 @@ fn path_states(drive: &DriveFacts) -> Vec<(&str, &str)> {
         return devices;
     }
     let own = (drive.name.as_str(), trimmed(drive.state.as_ref()));
-    if own.1.is_empty() {
-        Vec::new()
-    } else {
-        vec![own]
-    }
+    if own.1.is_empty() { Vec::new() } else { vec![own] }
 }
 
 fn trimmed(state: Option<&String>) -> &str {
@@ -275,28 +241,18 @@ fn state_file(drive: &DriveFacts, device: &str) -> String {
 pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
     let (Context { facts, now, .. }, failing) = (input.context, input.failing_drives);
     let volume = &input.known.facts;
-    let own = volume
-        .drive_ids
-        .iter()
-        .filter_map(|id| failing.get_key_value(id));
+    let own = volume.drive_ids.iter().filter_map(|id| failing.get_key_value(id));
     let shares = |drive: &KnownDrive| {
         let drives = volume.drive_ids.iter();
-        shares_controller(
-            &drive.facts,
-            drives.filter_map(|id| Some(&facts.drives.get(id)?.facts)),
-        )
+        shares_controller(&drive.facts, drives.filter_map(|id| Some(&facts.drives.get(id)?.facts)))
     };
-    let hidden = failing
-        .iter()
-        .filter(|(id, _)| facts.drives.get(*id).is_some_and(shares));
+    let hidden = failing.iter().filter(|(id, _)| facts.drives.get(*id).is_some_and(shares));
     let mut causes: Vec<(&DriveId, &DriveFailure)> = own.chain(hidden).collect();
     if causes.is_empty() {
         return clear_if_scanned(facts);
     }
     let impact_of = |test: &dyn Fn(Level) -> bool| {
-        volume
-            .stack
-            .impact(&|id| failing.get(id).is_some_and(|failing| test(failing.level)))
+        volume.stack.impact(&|id| failing.get(id).is_some_and(|failing| test(failing.level)))
     };
     let all = impact_of(&|_| true);
     let bad = impact_of(&|(severity, _)| severity == Severity::Bad);
@@ -308,11 +264,7 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
     };
     causes.sort_by_key(|(_, failing)| std::cmp::Reverse(failing.level));
     let names = join_limited(causes.iter().map(|(id, failing)| {
-        format!(
-            "{} ({})",
-            name_of(facts, id),
-            join_limited(&failing.reasons)
-        )
+        format!("{} ({})", name_of(facts, id), join_limited(&failing.reasons))
     }));
     let mut levels = redundancy_levels(&volume.stack);
     // A raid10 is several sets of one level.
@@ -339,12 +291,7 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
         .take(4)
         .map(|(id, failing)| {
             let time = began(id).or(facts.inventory.at()).unwrap_or(now);
-            evidence(
-                WitnessKind::Other,
-                format!("findings of drive {id}"),
-                time,
-                &failing.message,
-            )
+            evidence(WitnessKind::Other, format!("findings of drive {id}"), time, &failing.message)
         })
         .collect();
     let since = causes.iter().filter_map(|(id, _)| began(id)).min();
@@ -381,11 +328,7 @@ fn redundancy_levels(stack: &Stack) -> Vec<&str> {
 }
 
 fn name_of(facts: &Facts, id: &DriveId) -> String {
-    match facts
-        .drives
-        .get(id)
-        .filter(|known| known.missing_since.is_none())
-    {
+    match facts.drives.get(id).filter(|known| known.missing_since.is_none()) {
         Some(KnownDrive { facts, .. }) => match &facts.location.raid_controller {
             Some(controller) => format!("drive {} {id} behind {controller}", facts.name),
             None => format!("drive {} {id}", facts.name),
@@ -395,11 +338,8 @@ fn name_of(facts: &Facts, id: &DriveId) -> String {
 }
 
 pub(super) fn describe(drive: &DriveFacts) -> String {
-    let model: Vec<&str> = [&drive.vendor, &drive.model]
-        .into_iter()
-        .flatten()
-        .map(|text| text.trim())
-        .collect();
+    let model: Vec<&str> =
+        [&drive.vendor, &drive.model].into_iter().flatten().map(|text| text.trim()).collect();
     let mut known = Vec::from_iter(Some(model.join(" ")).filter(|model| !model.is_empty()));
     if drive.size_bytes > 0 {
         known.push(format_bytes(drive.size_bytes));

@@ -88,9 +88,7 @@ pub(super) fn mark(
     failing: &BTreeMap<DriveId, DriveFailure>,
 ) {
     let is_cause = |id: &DriveId| {
-        failing
-            .get(id)
-            .is_some_and(|failure| failure.reasons.iter().any(|it| CAUSES.contains(it)))
+        failing.get(id).is_some_and(|failure| failure.reasons.iter().any(|it| CAUSES.contains(it)))
     };
     if !known.facts.drive_ids.iter().any(is_cause) {
         return;
@@ -114,9 +112,7 @@ pub(super) fn mark(
             present.push(*reason);
         }
     }
-    let failing = verdicts
-        .iter_mut()
-        .find(|(reason, ..)| *reason == Reason::DriveFailing);
+    let failing = verdicts.iter_mut().find(|(reason, ..)| *reason == Reason::DriveFailing);
     if let Some((_, Some(Verdict::Raised(raised)), _)) = failing {
         raised.of_drive_failure = true;
         raised.severity = raised.severity.max(worst);

@@ -31,21 +31,15 @@ pub(crate) fn media_errors(input: &DriveInput) -> Option<Verdict> {
         return Some(Verdict::Clear);
     }
     let errors = &input.context.policy.errors;
-    let verdict = judge(
-        input,
-        Class::Medium,
-        "could not read or write its medium",
-        |tally| {
-            let episodes = tally.episodes_within(errors.window);
-            // An address beyond the end, a protection tag or a target in software may cause the
-            // same report. So one report is weak evidence; many are stronger.
-            if !is_confirmed_by_drive(input.known, tally) && episodes < errors.bad_timeouts as usize
-            {
-                return (Severity::Suspect, None);
-            }
-            severity_of(input, tally)
-        },
-    );
+    let verdict = judge(input, Class::Medium, "could not read or write its medium", |tally| {
+        let episodes = tally.episodes_within(errors.window);
+        // An address beyond the end, a protection tag or a target in software may cause the
+        // same report. So one report is weak evidence; many are stronger.
+        if !is_confirmed_by_drive(input.known, tally) && episodes < errors.bad_timeouts as usize {
+            return (Severity::Suspect, None);
+        }
+        severity_of(input, tally)
+    });
     shown_beside(verdict, of_drive(&input.smart))
 }
 
@@ -69,11 +63,8 @@ pub(crate) fn io_errors(input: &DriveInput) -> Option<Verdict> {
             let why = "as other drives of its controller at the same time".to_owned();
             return (Severity::Suspect, Some(why));
         }
-        let at_most = if may_be_transport(input.known, tally) {
-            Severity::Suspect
-        } else {
-            severity
-        };
+        let at_most =
+            if may_be_transport(input.known, tally) { Severity::Suspect } else { severity };
         (at_most, why)
     })
 }
@@ -82,34 +73,25 @@ pub(crate) fn io_errors(input: &DriveInput) -> Option<Verdict> {
 /// `window`, and never over a network.
 pub(crate) fn timeouts(input: &DriveInput) -> Option<Verdict> {
     let errors = &input.context.policy.errors;
-    judge(
-        input,
-        Class::Timeout,
-        "did not answer commands in time",
-        |tally| {
-            let episodes = tally.episodes_within(errors.window);
-            if episodes >= errors.bad_timeouts as usize && !may_be_transport(input.known, tally) {
-                (Severity::Bad, Some(format!("in {episodes} episodes")))
-            } else {
-                (Severity::Suspect, None)
-            }
-        },
-    )
+    judge(input, Class::Timeout, "did not answer commands in time", |tally| {
+        let episodes = tally.episodes_within(errors.window);
+        if episodes >= errors.bad_timeouts as usize && !may_be_transport(input.known, tally) {
+            (Severity::Bad, Some(format!("in {episodes} episodes")))
+        } else {
+            (Severity::Suspect, None)
+        }
+    })
 }
 
 /// Resets of the drive, its link or its controller. SUSPECT at most, because a cable, a power
 /// supply or an adapter can reset a good drive.
 pub(crate) fn resets(input: &DriveInput) -> Option<Verdict> {
-    judge(input, Class::Reset, "was reset", |_| {
-        (Severity::Suspect, None)
-    })
+    judge(input, Class::Reset, "was reset", |_| (Severity::Suspect, None))
 }
 
 /// Transfers that were damaged on the link. SUSPECT at most, for the same reason.
 pub(crate) fn link_errors(input: &DriveInput) -> Option<Verdict> {
-    judge(input, Class::Transport, "had errors on its link", |_| {
-        (Severity::Suspect, None)
-    })
+    judge(input, Class::Transport, "had errors on its link", |_| (Severity::Suspect, None))
 }
 
 /// `rule` returns the severity and its reason.
@@ -145,23 +127,15 @@ fn judge(
 fn severity_of(input: &DriveInput, tally: &ErrorTally) -> (Severity, Option<String>) {
     let errors = &input.context.policy.errors;
     let failed_again = tally.repeatedly_failed_sector(errors.window);
-    let (sectors, episodes) = (
-        tally.sectors_within(errors.window),
-        tally.episodes_within(errors.window),
-    );
+    let (sectors, episodes) =
+        (tally.sectors_within(errors.window), tally.episodes_within(errors.window));
     let limit = u64::from(errors.bad_sectors).saturating_mul(CORRECTED_PER_LOST);
     let (severity, why) = if tally.last_uncorrected.is_none() && sectors >= limit {
-        (
-            Severity::Bad,
-            format!("at {sectors} distinct sectors, all of them corrected"),
-        )
+        (Severity::Bad, format!("at {sectors} distinct sectors, all of them corrected"))
     } else if tally.last_uncorrected.is_none() {
         (Severity::Suspect, "all of them corrected".to_owned())
     } else if let Some(failed) = failed_again {
-        (
-            Severity::Bad,
-            format!("sector {} of {} failed again", failed.sector, failed.device),
-        )
+        (Severity::Bad, format!("sector {} of {} failed again", failed.sector, failed.device))
     } else if sectors >= u64::from(errors.bad_sectors) {
         (Severity::Bad, format!("at {sectors} distinct sectors"))
     } else if episodes >= errors.bad_episodes as usize {
@@ -180,9 +154,7 @@ fn may_be_transport(known: &KnownDrive, tally: &ErrorTally) -> bool {
 /// The last error belongs to the drive's removal: within a minute before it, or after it.
 fn coincides_with_removal(known: &KnownDrive, tally: &ErrorTally) -> bool {
     let began = tally.episodes.last().copied().unwrap_or(tally.first.time);
-    known
-        .missing_since
-        .is_some_and(|since| elapsed(began, since) <= NEAR || began >= since)
+    known.missing_since.is_some_and(|since| elapsed(began, since) <= NEAR || began >= since)
 }
 
 /// Another drive of the same PCI device had errors without a cause within a minute of this one's
@@ -220,13 +192,7 @@ pub(crate) fn raised_until_quiet(
     }
     let message = format!("{what}: {}", summarize(context, tally));
     let (proof, clears) = (log_evidence(tally), clears_when(quiet_period));
-    raised(
-        (severity, Status::Degraded),
-        message,
-        proof,
-        clears,
-        Some(tally.first.time),
-    )
+    raised((severity, Status::Degraded), message, proof, clears, Some(tally.first.time))
 }
 
 /// The drive's name in messages; a missing drive has no kernel name.
@@ -266,10 +232,7 @@ pub(crate) fn summarize(context: Context, tally: &ErrorTally) -> String {
         1 => format!("1 {what}"),
         number => format!("{number} {what}s"),
     };
-    let (incidents, records) = (
-        count(tally.incidents, "incident"),
-        count(tally.records, "record"),
-    );
+    let (incidents, records) = (count(tally.incidents, "incident"), count(tally.records, "record"));
     let more = match tally.suppressed {
         0 => String::new(),
         more => format!(", and at least {more} that the kernel did not print"),
@@ -278,15 +241,8 @@ pub(crate) fn summarize(context: Context, tally: &ErrorTally) -> String {
         [] => String::new(),
         [one] => format!("; sector {} of {}", one.sector, one.device),
         sectors => {
-            let others = if tally.more_sectors > 0 {
-                " and elsewhere"
-            } else {
-                ""
-            };
-            format!(
-                "; sectors {}{others}",
-                join_limited(sectors.iter().map(|one| one.sector))
-            )
+            let others = if tally.more_sectors > 0 { " and elsewhere" } else { "" };
+            format!("; sectors {}{others}", join_limited(sectors.iter().map(|one| one.sector)))
         }
     };
     format!(
@@ -297,14 +253,8 @@ pub(crate) fn summarize(context: Context, tally: &ErrorTally) -> String {
 
 /// The first record and the last.
 pub(crate) fn log_evidence(tally: &ErrorTally) -> Vec<Evidence> {
-    let record = |line: &Line| {
-        evidence(
-            line.origin.witness(),
-            line.origin.name(),
-            line.time,
-            &line.text,
-        )
-    };
+    let record =
+        |line: &Line| evidence(line.origin.witness(), line.origin.name(), line.time, &line.text);
     let mut records = vec![record(&tally.first)];
     if tally.first != tally.last {
         records.push(record(&tally.last));
@@ -322,10 +272,7 @@ pub(crate) fn clears_when(quiet_period: Duration) -> String {
 fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let units = [(86_400, "d"), (3600, "h"), (60, "min")];
-    match units
-        .iter()
-        .find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit))
-    {
+    match units.iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{} {name}", seconds / unit),
         None => format!("{seconds} s"),
     }

@@ -50,15 +50,10 @@ pub(crate) fn logged_errors(input: &VolumeInput) -> Option<Verdict> {
     };
     let severity = errors_severity(&input.context.policy.errors, tally);
     let (severity, note) = own_proof(input, Class::FsError, tally).limit(severity);
-    let what = format!(
-        "{} had I/O errors from the device below it{note}",
-        describe(&input.known.facts)
-    );
+    let what =
+        format!("{} had I/O errors from the device below it{note}", describe(&input.known.facts));
     let verdict = raised_until_quiet(input.context, tally, severity, &what);
-    shown_beside(
-        verdict,
-        of_filesystem(input.context.facts, input.known, Class::FsError),
-    )
+    shown_beside(verdict, of_filesystem(input.context.facts, input.known, Class::FsError))
 }
 
 fn errors_severity(errors: &ErrorPolicy, tally: &ErrorTally) -> Severity {
@@ -80,10 +75,7 @@ fn errors_severity(errors: &ErrorPolicy, tally: &ErrorTally) -> Severity {
 /// and when a person acknowledges them after an unmount. Others clear after `bad_quiet_after`
 /// (SUSPECT: `quiet_after`) without another.
 pub(crate) fn corrupted(input: &VolumeInput) -> Option<Verdict> {
-    merge(
-        kernel_corrupted(input),
-        checks::corrupted(input.context.facts, input.known),
-    )
+    merge(kernel_corrupted(input), checks::corrupted(input.context.facts, input.known))
 }
 
 /// The kernel's own reports, unless a later check of the whole filesystem was clean.
@@ -106,18 +98,16 @@ pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
     let name = describe(&known.facts);
     let proof = own_proof(input, Class::FsCorruption, tally);
     let (severity, what) = match (tally.last_uncorrected, proof) {
-        (None, _) if tally.corrected == tally.incidents => (
-            Severity::Suspect,
-            format!("{name} found corrupted data and repaired it"),
-        ),
+        (None, _) if tally.corrected == tally.incidents => {
+            (Severity::Suspect, format!("{name} found corrupted data and repaired it"))
+        }
         (None, _) => (
             Severity::Suspect,
             format!("{name} found damaged copies of its data, and has other copies"),
         ),
-        (Some(_), Proof::Doubted(why)) => (
-            Severity::Suspect,
-            format!("{name} may be corrupted ({why})"),
-        ),
+        (Some(_), Proof::Doubted(why)) => {
+            (Severity::Suspect, format!("{name} may be corrupted ({why})"))
+        }
         (Some(_), proof) => {
             let (severity, note) = proof.limit(Severity::Bad);
             let what = format!("{name} found its own data corrupted{note}");
@@ -160,18 +150,13 @@ pub(crate) fn unmounted_errors(
     history: &ErrorHistory,
 ) -> [(Reason, Option<Verdict>); 2] {
     let errors = &context.policy.errors;
-    let filesystem = history
-        .get(Class::FsError)
-        .map_or(Some(Verdict::Clear), |tally| {
-            let what = format!("the filesystem on {name} had I/O errors while it was mounted");
-            raised_until_quiet(context, tally, errors_severity(errors, tally), &what)
-        });
+    let filesystem = history.get(Class::FsError).map_or(Some(Verdict::Clear), |tally| {
+        let what = format!("the filesystem on {name} had I/O errors while it was mounted");
+        raised_until_quiet(context, tally, errors_severity(errors, tally), &what)
+    });
     let subject = Subject::Device(name.to_owned());
     let sources = own_sources(|class| history.get(class), &subject, name);
-    [
-        (Reason::FilesystemErrors, filesystem),
-        (Reason::IoErrors, worst_source(context, sources)),
-    ]
+    [(Reason::FilesystemErrors, filesystem), (Reason::IoErrors, worst_source(context, sources))]
 }
 
 fn raise_corruption(
@@ -208,16 +193,12 @@ fn raise_corruption(
 /// clean.
 fn is_repaired_ext4(facts: &Facts, known: &KnownVolume, last: Timestamp) -> bool {
     let mounted = known.mounted_since.values().min();
-    let in_order = known
-        .facts
-        .device
-        .as_deref()
-        .is_none_or(|name| match facts.ext_state(name) {
-            Some((_, state)) => {
-                state.is_clean_while_mounted() || !state.has_journal && !state.has_recorded_errors()
-            }
-            None => !facts.awaits_ext_state(name),
-        });
+    let in_order = known.facts.device.as_deref().is_none_or(|name| match facts.ext_state(name) {
+        Some((_, state)) => {
+            state.is_clean_while_mounted() || !state.has_journal && !state.has_recorded_errors()
+        }
+        None => !facts.awaits_ext_state(name),
+    });
     let history = facts.filesystem_counters(known, "ext4");
     let counter = history.and_then(|history| {
         let mut counters = history.counters();
@@ -252,16 +233,8 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
         .collect();
     let at = set.iter().map(|(_, counter)| changed(counter)).max()?;
     let names = join_limited(set.iter().map(|(name, _)| name.trim_start_matches("sick_")));
-    let message = format!(
-        "{} reports corrupted metadata: {names}",
-        describe(&known.facts)
-    );
-    let proof = vec![evidence(
-        WitnessKind::Counter,
-        &memory.file,
-        at,
-        format!("sick: {names}"),
-    )];
+    let message = format!("{} reports corrupted metadata: {names}", describe(&known.facts));
+    let proof = vec![evidence(WitnessKind::Counter, &memory.file, at, format!("sick: {names}"))];
     let clears = "a check while frozen or unmounted finds it clean, a new filesystem is made, or it is acknowledged after an unmount";
     Some(raised(BAD, message, proof, clears, Some(at)))
 }
@@ -272,10 +245,7 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
 /// the log reported it, also when the filesystem responds again.
 pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
-    let marked = volume
-        .mounts
-        .iter()
-        .find(|mount| mount.has_super_option("shutdown"));
+    let marked = volume.mounts.iter().find(|mount| mount.has_super_option("shutdown"));
     let tally = tally(input, Class::FsShutdown);
     if marked.is_none() {
         if let Some(error) = facts.mounts.error() {
@@ -301,10 +271,7 @@ pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
             match is_probe_awaited(input.context, volume, tally.last.time) {
                 true => {
                     let doubt = "so far only the kernel log says so: a probe of it is awaited";
-                    (
-                        SUSPECT,
-                        format!("{name} may have shut itself down ({doubt})"),
-                    )
+                    (SUSPECT, format!("{name} may have shut itself down ({doubt})"))
                 }
                 false => {
                     let text = "has shut itself down (log alone): every access fails";
@@ -318,20 +285,11 @@ pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
         }
     };
     let since = tally.map(|tally| tally.first.time);
-    raised(
-        level,
-        message,
-        proof,
-        "it is unmounted, or answers again",
-        since,
-    )
+    raised(level, message, proof, "it is unmounted, or answers again", since)
 }
 
 fn is_device_gone(facts: &Facts, volume: &VolumeFacts) -> bool {
-    let mut drives = volume
-        .drive_ids
-        .iter()
-        .filter_map(|id| facts.drives.get(id));
+    let mut drives = volume.drive_ids.iter().filter_map(|id| facts.drives.get(id));
     volume.device_gone
         || drives.any(|drive| drive.missing_since.is_some() || drive.abnormal_state_since.is_some())
 }
@@ -346,10 +304,7 @@ fn is_probe_awaited(context: Context, volume: &VolumeFacts, last: Timestamp) -> 
 
 /// A later probe could read one of its directories.
 fn is_accessible_since(facts: &Facts, volume: &VolumeFacts, time: Timestamp) -> bool {
-    let mut probes = volume
-        .mounts
-        .iter()
-        .filter_map(|mount| facts.probes.get(&mount.path));
+    let mut probes = volume.mounts.iter().filter_map(|mount| facts.probes.get(&mount.path));
     probes.any(|probe| match &probe.result {
         Observation::Ok { at, value } => {
             *at > time && value.readdir.is_ok() && value.statfs.is_ok()
@@ -368,10 +323,7 @@ pub(crate) fn io_errors(input: &VolumeInput) -> Option<Verdict> {
     let device = facts.device.as_deref().unwrap_or("its device");
     let subject = Subject::Volume(input.known.facts.id.clone());
     let own = own_sources(|class| tally(input, class), &subject, device);
-    let underlying = facts
-        .drive_ids
-        .iter()
-        .flat_map(|id| drive_error_sources(input, id));
+    let underlying = facts.drive_ids.iter().flat_map(|id| drive_error_sources(input, id));
     worst_source(input.context, own.chain(underlying))
 }
 
@@ -422,13 +374,7 @@ fn worst_source<'a>(
     };
     let message = format!("{what}{note}: {}", summarize(context, tally));
     let clears = clears_when(errors.quiet_period(level.0));
-    raised(
-        level,
-        message,
-        log_evidence(tally),
-        clears,
-        Some(tally.first.time),
-    )
+    raised(level, message, log_evidence(tally), clears, Some(tally.first.time))
 }
 
 struct ErrorSource<'a> {
@@ -479,9 +425,7 @@ fn drive_error_sources<'a>(input: &VolumeInput<'a>, id: &DriveId) -> Vec<ErrorSo
         if sectors.is_empty() {
             return None;
         }
-        let names = sectors
-            .iter()
-            .map(|failed| format!("{} of {}", failed.sector, failed.device));
+        let names = sectors.iter().map(|failed| format!("{} of {}", failed.sector, failed.device));
         let names = join_limited(names);
         let drive = facts.drives.get(id);
         Some(ErrorSource {
@@ -496,10 +440,7 @@ fn drive_error_sources<'a>(input: &VolumeInput<'a>, id: &DriveId) -> Vec<ErrorSo
             ),
         })
     };
-    [Class::Medium, Class::Io]
-        .into_iter()
-        .filter_map(source)
-        .collect()
+    [Class::Medium, Class::Io].into_iter().filter_map(source).collect()
 }
 
 /// Log records about a device that carries no volume: failed mounts of its filesystem, failed reads
@@ -519,10 +460,7 @@ pub(crate) fn device(context: Context, name: &str) -> [(Reason, Option<Verdict>)
     [
         (Reason::IoErrors, verdict(&io, "failed reads or writes")),
         (Reason::FilesystemErrors, verdict(&filesystem, met_errors)),
-        (
-            Reason::FilesystemCorrupted,
-            verdict(&[Class::FsCorruption], corrupted),
-        ),
+        (Reason::FilesystemCorrupted, verdict(&[Class::FsCorruption], corrupted)),
     ]
 }
 
@@ -533,17 +471,11 @@ pub(super) fn own_proof(input: &VolumeInput, class: Class, tally: &ErrorTally) -
 }
 
 pub(crate) fn tally<'a>(input: &VolumeInput<'a>, class: Class) -> Option<&'a ErrorTally> {
-    input
-        .context
-        .facts
-        .tally(&Subject::Volume(input.known.facts.id.clone()), class)
+    input.context.facts.tally(&Subject::Volume(input.known.facts.id.clone()), class)
 }
 
 pub(crate) fn describe(volume: &VolumeFacts) -> String {
-    let mounted = volume
-        .mounts
-        .first()
-        .map(|mount| format!(" mounted at {}", mount.path));
+    let mounted = volume.mounts.first().map(|mount| format!(" mounted at {}", mount.path));
     let (kind, device) = (volume.filesystem_name(), volume.device_name());
     format!("the {kind} on {device}{}", mounted.unwrap_or_default())
 }

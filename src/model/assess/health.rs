@@ -32,9 +32,9 @@ pub(crate) fn health_unknown(
     match subject {
         Subject::Drive(id) => drive(facts, facts.drives.get(id)?, policy, now),
         Subject::Volume(id) => volume(facts, facts.volumes.get(id)?),
-        Subject::Device(name) => layer(facts, name)
-            .or_else(|| drives(facts))
-            .map(UnknownHealth::failed),
+        Subject::Device(name) => {
+            layer(facts, name).or_else(|| drives(facts)).map(UnknownHealth::failed)
+        }
         Subject::Source(_) => None,
     }
 }
@@ -47,10 +47,7 @@ pub(crate) fn is_first_look_outstanding(facts: &Facts) -> bool {
     };
     is_pending(facts.kernel.unread_cause())
         || is_pending(facts.counters.unread_cause())
-        || facts
-            .volumes
-            .values()
-            .any(|known| is_pending(volume(facts, known)))
+        || facts.volumes.values().any(|known| is_pending(volume(facts, known)))
 }
 
 /// Evidence about a drive whose kind has SMART is its answer to smartctl, from this run or an earlier
@@ -106,10 +103,7 @@ fn drives(facts: &Facts) -> Option<String> {
 }
 
 fn layer(facts: &Facts, name: &str) -> Option<String> {
-    Some(format!(
-        "state of {name}: {}",
-        facts.layers.get(name)?.state.error()?
-    ))
+    Some(format!("state of {name}: {}", facts.layers.get(name)?.state.error()?))
 }
 
 /// One mount that has answered is enough: all show one filesystem. Without one, a failure counts

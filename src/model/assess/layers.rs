@@ -46,15 +46,10 @@ pub(crate) fn thin(
         "the pool accepts writes and less than {} % of its data and of its metadata space is used",
         context.policy.thin_pool.clear_percent
     );
-    worst_layer(
-        context.facts,
-        devices,
-        &clears,
-        |name, at, state| match state {
-            LayerState::Thin(pool) => Some(thin_pool(context, name, at, pool, active)),
-            _ => None,
-        },
-    )
+    worst_layer(context.facts, devices, &clears, |name, at, state| match state {
+        LayerState::Thin(pool) => Some(thin_pool(context, name, at, pool, active)),
+        _ => None,
+    })
 }
 
 /// Paths of a multipath device below the volume have failed. Source: dm-multipath's status.
@@ -66,15 +61,10 @@ pub(crate) fn paths_degraded(input: &VolumeInput) -> Option<Verdict> {
 }
 
 pub(crate) fn paths(facts: &Facts, devices: &[String]) -> Option<Verdict> {
-    worst_layer(
-        facts,
-        devices,
-        "all paths are active",
-        |name, at, state| match state {
-            LayerState::Multipath(multipath) => Some(failed_paths(facts, name, at, multipath)),
-            _ => None,
-        },
-    )
+    worst_layer(facts, devices, "all paths are active", |name, at, state| match state {
+        LayerState::Multipath(multipath) => Some(failed_paths(facts, name, at, multipath)),
+        _ => None,
+    })
 }
 
 /// Clear if a good scan shows no layer of this kind below the volume.
@@ -96,10 +86,7 @@ impl Degradation {
         let Verdict::Raised(details) = verdict else {
             return Some(verdict);
         };
-        Some(Verdict::Raised(FindingDetails {
-            advice: self.advice,
-            ..details
-        }))
+        Some(Verdict::Raised(FindingDetails { advice: self.advice, ..details }))
     }
 }
 
@@ -113,10 +100,7 @@ pub(super) fn worst_layer(
     let mut worst: Option<Degradation> = None;
     let mut applies = false;
     let mut why = None;
-    for (name, layer) in devices
-        .iter()
-        .filter_map(|name| facts.layers.get_key_value(name))
-    {
+    for (name, layer) in devices.iter().filter_map(|name| facts.layers.get_key_value(name)) {
         let relevant = layer
             .state
             .last_known()
@@ -182,10 +166,7 @@ fn thin_pool(
             format!("thin pool {label} accepts no writes (its mode is `{mode}`): {used}"),
         )
     } else if pool.needs_check {
-        (
-            BAD,
-            format!("thin pool {label} needs a check of its metadata (needs_check): {used}"),
-        )
+        (BAD, format!("thin pool {label} needs a check of its metadata (needs_check): {used}"))
     } else {
         let most = data.into_iter().chain(metadata).max()?;
         let reaches = |limit: u8| most >= u64::from(limit);
@@ -205,17 +186,10 @@ fn thin_pool(
             return None;
         };
         let soon = soon.unwrap_or_default();
-        (
-            level,
-            format!("thin pool {label} is filling up: {used}{soon}"),
-        )
+        (level, format!("thin pool {label} is filling up: {used}{soon}"))
     };
-    let proof = vec![evidence(
-        WitnessKind::Layer,
-        format!("dm status of {name}"),
-        at,
-        &pool.status_line,
-    )];
+    let proof =
+        vec![evidence(WitnessKind::Layer, format!("dm status of {name}"), at, &pool.status_line)];
     Some(Degradation {
         level,
         message,
@@ -264,9 +238,7 @@ fn failed_paths(
     let all = multipath.paths.len();
     let device_name = |dev| {
         let mut devices = facts.inventory()?.devices.values();
-        devices
-            .find(|device| device.dev == dev)
-            .map(|device| device.name.clone())
+        devices.find(|device| device.dev == dev).map(|device| device.name.clone())
     };
     let failed: Vec<String> = multipath
         .paths
@@ -279,10 +251,7 @@ fn failed_paths(
     }
     let label = label(facts, name);
     let (level, message) = match all - failed.len() {
-        0 => (
-            INACCESSIBLE,
-            format!("multipath device {label} has no working path left of {all}"),
-        ),
+        0 => (INACCESSIBLE, format!("multipath device {label} has no working path left of {all}")),
         left => {
             let failed = join_limited(failed);
             let works = format!("works with {left} of {all} paths; failed: {failed}");
@@ -295,13 +264,7 @@ fn failed_paths(
         at,
         &multipath.status_line,
     )];
-    Some(Degradation {
-        level,
-        message,
-        advice: None,
-        clears: None,
-        evidence: proof,
-    })
+    Some(Degradation { level, message, advice: None, clears: None, evidence: proof })
 }
 
 #[cfg(test)]
@@ -318,28 +281,10 @@ fn the_advice_for_a_thin_pool_names_what_is_full() {
     };
     for (label, mode, needs_check, is_data, text) in [
         ("vg/pool", "rw", false, true, "`lvextend -L +SIZE vg/pool`"),
-        (
-            "vg/pool",
-            "rw",
-            false,
-            false,
-            "`lvextend --poolmetadatasize +SIZE vg/pool`",
-        ),
-        (
-            "vg/pool",
-            "out_of_data_space",
-            false,
-            false,
-            "`lvextend -L +SIZE vg/pool`",
-        ),
+        ("vg/pool", "rw", false, false, "`lvextend --poolmetadatasize +SIZE vg/pool`"),
+        ("vg/pool", "out_of_data_space", false, false, "`lvextend -L +SIZE vg/pool`"),
         ("vg/pool", "rw", true, true, "`lvconvert --repair vg/pool`"),
-        (
-            "docker-pool",
-            "rw",
-            false,
-            true,
-            "the device of the pool's data",
-        ),
+        ("docker-pool", "rw", false, true, "the device of the pool's data"),
     ] {
         let advice = thin_advice(label, &pool(mode, needs_check), is_data).unwrap();
         assert!(advice.contains(text), "{label} {mode}: {advice}");

@@ -40,29 +40,17 @@ pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
     let device = volume.device.as_deref().unwrap_or("of unknown name");
     let clears =
         "the device is there again, or nothing of it is mounted and its drive has returned";
-    let drives: Vec<_> = volume
-        .drive_ids
-        .iter()
-        .filter_map(|id| facts.drives.get(id))
-        .collect();
+    let drives: Vec<_> = volume.drive_ids.iter().filter_map(|id| facts.drives.get(id)).collect();
     let missing = || drives.iter().filter(|drive| drive.missing_since.is_some());
     let since = missing().filter_map(|drive| drive.missing_since).min();
     let with = match since {
         None => String::new(),
         Some(_) => {
-            format!(
-                " with drive {}",
-                join_limited(missing().map(|drive| &drive.facts.id))
-            )
+            format!(" with drive {}", join_limited(missing().map(|drive| &drive.facts.id)))
         }
     };
     let absent = |at| {
-        evidence(
-            WitnessKind::Inventory,
-            "/sys/class/block",
-            at,
-            format!("{device} is not there"),
-        )
+        evidence(WitnessKind::Inventory, "/sys/class/block", at, format!("{device} is not there"))
     };
     if known.retained {
         let proof = vec![absent(since.unwrap_or(scanned))];
@@ -80,10 +68,7 @@ pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
     let used = match volume.mounts.is_empty() {
         true => "the volume is on it".to_owned(),
         false => {
-            format!(
-                "{} is mounted",
-                join_limited(volume.mounts.iter().map(|mount| &mount.path))
-            )
+            format!("{} is mounted", join_limited(volume.mounts.iter().map(|mount| &mount.path)))
         }
     };
     let message = format!("block device {device} is missing{with} while {used}");
@@ -100,17 +85,12 @@ pub(crate) fn staging_not_mounted(input: &VolumeInput) -> Option<Verdict> {
     let (facts, known) = (input.context.facts, input.known);
     let missing: Vec<_> = missing_mounts(known, MountRole::Staging).collect();
     let was_mounted = |mount: &&ExpectedMount| {
-        known
-            .absences
-            .get(&mount.path)
-            .is_some_and(|absent| absent.was_mounted)
+        known.absences.get(&mount.path).is_some_and(|absent| absent.was_mounted)
     };
     let stages = |other: &KnownVolume| {
         other.facts.driver == known.facts.driver && other.facts.has_mount_of(MountRole::Staging)
     };
-    let driver_stages = missing
-        .iter()
-        .any(|mount| mount.record.is_none() || was_mounted(mount))
+    let driver_stages = missing.iter().any(|mount| mount.record.is_none() || was_mounted(mount))
         || facts.volumes.values().any(stages);
     if !driver_stages && !missing.is_empty() {
         // A driver without NodeStageVolume: the kubelet still creates the record and the folder
@@ -118,11 +98,7 @@ pub(crate) fn staging_not_mounted(input: &VolumeInput) -> Option<Verdict> {
         return unknown("no volume of this driver has been seen mounted at its staging path");
     }
     let published = known.facts.has_mount_of(MountRole::Pod);
-    expected_mounts(
-        input,
-        MountRole::Staging,
-        if published { SUSPECT } else { INACCESSIBLE },
-    )
+    expected_mounts(input, MountRole::Staging, if published { SUSPECT } else { INACCESSIBLE })
 }
 
 /// Nothing is mounted at a pod's path that the kubelet's record, or this node's own, names. Sources
@@ -133,11 +109,7 @@ pub(crate) fn not_mounted(input: &VolumeInput) -> Option<Verdict> {
 }
 
 fn missing_mounts(known: &KnownVolume, role: MountRole) -> impl Iterator<Item = &ExpectedMount> {
-    known
-        .facts
-        .missing_mounts
-        .iter()
-        .filter(move |mount| mount.role == role)
+    known.facts.missing_mounts.iter().filter(move |mount| mount.role == role)
 }
 
 fn expected_mounts(input: &VolumeInput, role: MountRole, level: Level) -> Option<Verdict> {
@@ -146,10 +118,7 @@ fn expected_mounts(input: &VolumeInput, role: MountRole, level: Level) -> Option
     let missing: Vec<&ExpectedMount> = missing_mounts(known, role).collect();
     let is_own = |mounts: &[&ExpectedMount]| mounts.iter().all(|mount| mount.record.is_none());
     // Mounts that this node has made itself need no record of the kubelet.
-    let kubelet = facts
-        .kubelet
-        .error()
-        .filter(|_| missing.is_empty() || !is_own(&missing));
+    let kubelet = facts.kubelet.error().filter(|_| missing.is_empty() || !is_own(&missing));
     if let Some(error) = kubelet.or(facts.mounts.error()) {
         return unknown(error);
     }
@@ -198,25 +167,15 @@ fn expected_mounts(input: &VolumeInput, role: MountRole, level: Level) -> Option
             record.into_iter().chain([table])
         })
         .collect();
-    let absences = late
-        .iter()
-        .filter_map(|mount| known.absences.get(&mount.path));
+    let absences = late.iter().filter_map(|mount| known.absences.get(&mount.path));
     let since = absences.map(|absent| absent.since).min();
     let paths = join_limited(late.iter().map(|mount| &mount.path));
-    let record = if is_own(&late) {
-        "this node's own"
-    } else {
-        "the kubelet's"
-    };
+    let record = if is_own(&late) { "this node's own" } else { "the kubelet's" };
     let (expected, clears) = match role {
-        MountRole::Staging => (
-            "the volume is staged",
-            "the staging path is mounted, or the record of it is gone",
-        ),
-        _ => (
-            "a pod has the volume",
-            "the pod's path is mounted, or the record of it is gone",
-        ),
+        MountRole::Staging => {
+            ("the volume is staged", "the staging path is mounted, or the record of it is gone")
+        }
+        _ => ("a pod has the volume", "the pod's path is mounted, or the record of it is gone"),
     };
     let message =
         format!("according to {record} record {expected}, but nothing is mounted at {paths}");
@@ -252,9 +211,7 @@ pub(crate) fn not_accessible(input: &VolumeInput) -> Option<Verdict> {
         };
         if let Some(stuck) = &probe.stuck {
             let since = facts.wall_text(stuck.since);
-            why.get_or_insert(format!(
-                "the probe of {path} has been pending since {since}"
-            ));
+            why.get_or_insert(format!("the probe of {path} has been pending since {since}"));
         }
         match &probe.result {
             Observation::Unavailable => all = false,
@@ -288,12 +245,7 @@ pub(crate) fn not_accessible(input: &VolumeInput) -> Option<Verdict> {
         .iter()
         .take(4)
         .map(|(path, at, error)| {
-            evidence(
-                WitnessKind::Probe,
-                format!("{} {path}", error.operation),
-                *at,
-                &error.text,
-            )
+            evidence(WitnessKind::Probe, format!("{} {path}", error.operation), *at, &error.text)
         })
         .collect();
     let read = facts.mounts.at().unwrap_or(*at);
@@ -336,12 +288,7 @@ fn advice_by_errno(
     const ESTALE: i32 = 116;
     const EUCLEAN: i32 = 117;
     let device = volume.device.as_deref();
-    let drives = || {
-        volume
-            .drive_ids
-            .iter()
-            .filter_map(|id| facts.drives.get(id))
-    };
+    let drives = || volume.drive_ids.iter().filter_map(|id| facts.drives.get(id));
     let causes = if drives().any(|drive| drive.facts.transport.is_remote()) {
         "the network, the server, a removal"
     } else if drives().any(|drive| drive.facts.kind == DriveKind::Virtual) {
@@ -376,12 +323,7 @@ fn advice_by_errno(
 }
 
 pub(crate) fn probe_errors(probe: &MountProbe) -> impl Iterator<Item = &ProbeError> {
-    probe
-        .statfs
-        .as_ref()
-        .err()
-        .into_iter()
-        .chain(probe.readdir.as_ref().err())
+    probe.statfs.as_ref().err().into_iter().chain(probe.readdir.as_ref().err())
 }
 
 /// Errors of the volume itself. Other errors deny access to the caller, or come from the caller's

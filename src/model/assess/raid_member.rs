@@ -43,11 +43,7 @@ pub(crate) fn failed(input: &DriveInput) -> Option<Verdict> {
         match layer.state.observation() {
             Observation::Ok { at, .. } => {
                 arrays.push(format!("{} ({})", array.name, md.level));
-                proof.extend(
-                    losses
-                        .iter()
-                        .map(|loss| loss.evidence(&array.name, md, *at)),
-                );
+                proof.extend(losses.iter().map(|loss| loss.evidence(&array.name, md, *at)));
             }
             Observation::Failed { error, .. } => {
                 undecided.get_or_insert(format!("state of {}: {error}", array.name));
@@ -59,11 +55,7 @@ pub(crate) fn failed(input: &DriveInput) -> Option<Verdict> {
         return undecided.map_or(Some(Verdict::Clear), unknown);
     }
     proof.extend(md_records(facts, id));
-    let message = format!(
-        "md has taken {} out of {}",
-        name(known),
-        join_limited(arrays)
-    );
+    let message = format!("md has taken {} out of {}", name(known), join_limited(arrays));
     let clears = "the array has the drive again or is complete without it, or the drive is removed from the array and has no md superblock of it";
     raised(SUSPECT, message, proof, clears, None)
 }
@@ -102,12 +94,7 @@ impl Loss<'_> {
                     "degraded {} without {}, whose superblock is of this array ({uuid})",
                     md.degraded, device.name
                 );
-                evidence(
-                    WitnessKind::Layer,
-                    format!("/sys/block/{array}/md"),
-                    at,
-                    text,
-                )
+                evidence(WitnessKind::Layer, format!("/sys/block/{array}/md"), at, text)
             }
         }
     }
@@ -129,10 +116,7 @@ fn losses<'a>(
         .members
         .iter()
         .filter(|member| is_faulty(&member.state) && is_on_drive(&member.device))
-        .map(|member| Loss::Faulty {
-            device: &member.device,
-            state: &member.state,
-        });
+        .map(|member| Loss::Faulty { device: &member.device, state: &member.state });
     let absent = absent_members(inventory, array, md)
         .into_iter()
         .filter(|device| is_on_drive(&device.name))
@@ -185,8 +169,5 @@ pub(super) fn array_uuid<'a>(
 fn md_records(facts: &Facts, drive: &DriveId) -> Vec<Evidence> {
     let tally = facts.tally(&Subject::Drive(drive.clone()), Class::Removed);
     let records = tally.map(log_evidence).unwrap_or_default();
-    records
-        .into_iter()
-        .filter(|record| record.text.starts_with("md/"))
-        .collect()
+    records.into_iter().filter(|record| record.text.starts_with("md/")).collect()
 }

@@ -31,12 +31,7 @@ pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
         return unknown(error);
     }
     let at = facts.mounts.value().and(facts.mounts.at())?;
-    let with = |option: &str| {
-        volume
-            .mounts
-            .iter()
-            .find(|mount| mount.has_super_option(option))
-    };
+    let with = |option: &str| volume.mounts.iter().find(|mount| mount.has_super_option(option));
     if with("shutdown").is_some() {
         // Reported by FilesystemShutdown.
         return Some(Verdict::Clear);
@@ -69,18 +64,13 @@ pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
         (None, None) => "refuses writes: the kernel has made it read-only",
     };
     let shown = emergency.or(plain).is_some();
-    let support = logged
-        .filter(|_| !shown)
-        .map(|tally| own_proof(input, Class::ReadOnly, tally));
+    let support = logged.filter(|_| !shown).map(|tally| own_proof(input, Class::ReadOnly, tally));
     let (severity, note) = match support {
         Some(support) => support.limit(Severity::Bad),
         None => (Severity::Bad, String::new()),
     };
     let (kind, device) = (volume.filesystem_name(), volume.device_name());
-    let message = format!(
-        "the {kind} on {device} mounted at {} {how}{note}",
-        mount.path
-    );
+    let message = format!("the {kind} on {device} mounted at {} {how}{note}", mount.path);
     let clears = "the filesystem is writable again, or is no longer mounted";
     raised(
         (severity, Status::Degraded),
@@ -96,18 +86,12 @@ fn is_requested(facts: &Facts, known: &KnownVolume) -> bool {
     let fstab = facts.mount_table().map_or(&[][..], |table| &table.fstab);
     let in_fstab = |mount: &VolumeMount| {
         let is_ro = |option: &String| option == "ro";
-        fstab
-            .iter()
-            .any(|entry| entry.mount_point == mount.path && entry.options.iter().any(is_ro))
+        fstab.iter().any(|entry| entry.mount_point == mount.path && entry.options.iter().any(is_ro))
     };
     // The primary mount: a whole mount comes before a bind mount of one of its folders, and the
     // shortest path before the longer ones.
     let primary = known.facts.mounts.iter().min_by_key(|mount| {
-        (
-            mount.root.as_bytes() != b"/",
-            mount.role,
-            mount.path.as_bytes().len(),
-        )
+        (mount.root.as_bytes() != b"/", mount.role, mount.path.as_bytes().len())
     });
     primary.is_some_and(|mount| {
         mount.is_read_only() && !known.read_only_by_choice.contains(&mount.path)

@@ -52,10 +52,7 @@ fn ext4(input: &VolumeInput) -> Option<Verdict> {
             format!("{what} is marked as having errors, and nothing has repaired it")
         }
         0 => format!("{what} is not marked as clean: a check left something unrepaired"),
-        1 => format!(
-            "{what} has recorded an error{} that nothing has repaired",
-            recorded.times(1)
-        ),
+        1 => format!("{what} has recorded an error{} that nothing has repaired", recorded.times(1)),
         many => format!(
             "{what} has recorded {many} errors{} that nothing has repaired",
             recorded.times(many)
@@ -120,22 +117,13 @@ impl Recorded {
         }
         if let Some((at, state)) = state {
             let at = recorded_at.unwrap_or(at);
-            proof.push(evidence(
-                WitnessKind::Counter,
-                "superblock",
-                at,
-                superblock_text(state),
-            ));
+            proof.push(evidence(WitnessKind::Counter, "superblock", at, superblock_text(state)));
         }
         let unknown_time = || {
             let (_, counter) = counted?;
             (counter.last > 0).then(|| facts.wall_time(changed(counter)))
         };
-        Recorded {
-            first,
-            last: last.or_else(unknown_time),
-            proof,
-        }
+        Recorded { first, last: last.or_else(unknown_time), proof }
     }
 
     fn times(&self, count: u64) -> String {
@@ -209,13 +197,8 @@ fn errors_count(history: &CounterHistory) -> Option<&Counter> {
 /// (fs/btrfs/volumes.c, struct btrfs_dev_stats_item). Clears when they are zero, or after a scrub of
 /// every member that began after the last growth and found nothing: from then on only growth counts.
 fn btrfs(input: &VolumeInput) -> Option<Verdict> {
-    const ERRORS: [&str; 5] = [
-        "write_errs",
-        "read_errs",
-        "flush_errs",
-        "corruption_errs",
-        "generation_errs",
-    ];
+    const ERRORS: [&str; 5] =
+        ["write_errs", "read_errs", "flush_errs", "corruption_errs", "generation_errs"];
     let (facts, known) = (input.context.facts, input.known);
     let members: Vec<&CounterHistory> = facts.btrfs_counters(known).collect();
     if members.is_empty() {
@@ -229,9 +212,8 @@ fn btrfs(input: &VolumeInput) -> Option<Verdict> {
     let (mut proof, mut names, mut is_old) = (Vec::new(), Vec::new(), true);
     for history in members {
         let counters = history.counters();
-        let left: Vec<_> = counters
-            .filter(|(name, counter)| ERRORS.contains(name) && is_left(counter))
-            .collect();
+        let left: Vec<_> =
+            counters.filter(|(name, counter)| ERRORS.contains(name) && is_left(counter)).collect();
         let Some(at) = left.iter().map(|(_, counter)| changed(counter)).max() else {
             continue;
         };
@@ -251,11 +233,8 @@ fn btrfs(input: &VolumeInput) -> Option<Verdict> {
     let Some(first) = proof.iter().map(|proof| proof.time).min() else {
         return Some(Verdict::Clear);
     };
-    let mut message = format!(
-        "{} counts errors of its devices: {}",
-        describe(&known.facts),
-        join_limited(names)
-    );
+    let mut message =
+        format!("{} counts errors of its devices: {}", describe(&known.facts), join_limited(names));
     if is_old {
         let first = facts.wall_text(first);
         message += &format!("; they were counted before diskvitals first read them at {first}");
@@ -277,11 +256,9 @@ mod tests {
     fn only_codes_of_ext4_are_named() {
         assert_eq!(error_code("first_error_errcode", "5"), Some("EFSCORRUPTED"));
         assert_eq!(error_code("last_error_errcode", "2\n"), Some("EIO"));
-        for (name, value) in [
-            ("last_error_errcode", "0"),
-            ("last_error_errcode", "99"),
-            ("last_error_line", "5"),
-        ] {
+        for (name, value) in
+            [("last_error_errcode", "0"), ("last_error_errcode", "99"), ("last_error_line", "5")]
+        {
             assert_eq!(error_code(name, value), None, "{name} {value}");
         }
     }

@@ -41,11 +41,7 @@ pub(crate) fn redundancy_lost(input: &VolumeInput) -> Option<Verdict> {
 fn of_volume(input: &VolumeInput, reason: Reason) -> Option<Verdict> {
     let (facts, volume) = (input.context.facts, &input.known.facts);
     let context = input.context;
-    let view = View {
-        context,
-        facts,
-        failing: input.failing_drives,
-    };
+    let view = View { context, facts, failing: input.failing_drives };
     let of_arrays = || of_devices(context, input.failing_drives, &volume.devices, reason);
     match view.btrfs(volume) {
         Some(Ok(loss)) if loss.reason == reason => loss
@@ -64,11 +60,7 @@ pub(super) fn of_devices(
     reason: Reason,
 ) -> Option<Verdict> {
     let facts = context.facts;
-    let view = View {
-        context,
-        facts,
-        failing,
-    };
+    let view = View { context, facts, failing };
     let clears = match reason {
         Reason::RedundancyLost => "the array survives the failure of a member again",
         _ => "every member of the array is present and in sync",
@@ -146,20 +138,14 @@ impl View<'_> {
         if without_copy == 0 {
             return Some(Err(Verdict::Clear));
         }
-        let profiles: BTreeSet<&String> = fs
-            .data_profiles
-            .iter()
-            .chain(&fs.metadata_profiles)
-            .collect();
+        let profiles: BTreeSet<&String> =
+            fs.data_profiles.iter().chain(&fs.metadata_profiles).collect();
         let tolerances = || profiles.iter().map(|profile| btrfs_tolerance(profile));
         // The kernel mounts it read-write only if every chunk has all it needs
         // (btrfs_check_rw_degradable(), fs/btrfs/volumes.c). Then a profile without redundancy is of
         // chunks that were written since.
         let is_writable = !volume.mounts.is_empty()
-            && volume
-                .mounts
-                .iter()
-                .all(|mount| !mount.is_super_read_only());
+            && volume.mounts.iter().all(|mount| !mount.is_super_read_only());
         let was_written = is_writable || !fs.returned.is_empty();
         let enough = || tolerances().filter(|it| was_written && *it >= without_copy);
         let weakest = enough().min().or_else(|| tolerances().min());
@@ -185,11 +171,7 @@ impl View<'_> {
                 true => self.drive_names(&fs.devices),
                 false => Vec::new(),
             },
-            not_current: fs
-                .returned
-                .iter()
-                .map(|it| self.returned_text(it))
-                .collect(),
+            not_current: fs.returned.iter().map(|it| self.returned_text(it)).collect(),
             mount: volume.mounts.first().map(|mount| mount.path.to_string()),
             failing: self.failing_among(&fs.devices),
             unknown: self.unknown_among(&fs.devices),

@@ -70,14 +70,7 @@ impl<'a> SmartAssessment<'a> {
                 | SmartOutcome::NotApplicable { why, .. },
             )) => Some(format!("SMART data: {why}")),
         };
-        SmartAssessment::Asked {
-            facts,
-            known,
-            smart,
-            hits,
-            ignores_self_tests,
-            outdated,
-        }
+        SmartAssessment::Asked { facts, known, smart, hits, ignores_self_tests, outdated }
     }
 
     /// The verdict of the last report on one reason; None if SMART has no rule for it.
@@ -88,14 +81,9 @@ impl<'a> SmartAssessment<'a> {
         let (facts, known, smart, hits, ignores_self_tests, outdated) = match self {
             SmartAssessment::Ignored => return Some(Verdict::Clear),
             SmartAssessment::NeverAsked => return None,
-            SmartAssessment::Asked {
-                facts,
-                known,
-                smart,
-                hits,
-                ignores_self_tests,
-                outdated,
-            } => (facts, known, smart, hits, *ignores_self_tests, outdated),
+            SmartAssessment::Asked { facts, known, smart, hits, ignores_self_tests, outdated } => {
+                (facts, known, smart, hits, *ignores_self_tests, outdated)
+            }
         };
         let (at, report) = smart.history.last.as_ref()?;
         match (outdated, hits.iter().find(|hit| hit.reason == reason)) {
@@ -119,22 +107,12 @@ impl<'a> SmartAssessment<'a> {
     /// The drive's last count of media errors with the time when it was first read, and its source;
     /// None while a finding quotes it, or where the last report may no longer be true.
     pub(crate) fn media_errors(&self) -> Option<(String, Point)> {
-        let SmartAssessment::Asked {
-            smart,
-            hits,
-            outdated: None,
-            ..
-        } = self
-        else {
+        let SmartAssessment::Asked { smart, hits, outdated: None, .. } = self else {
             return None;
         };
         let points = &smart.history.series.get(&Metric::MediaErrors)?.points;
         let value = points.last()?.value;
-        let first = points
-            .iter()
-            .rev()
-            .take_while(|point| point.value == value)
-            .last()?;
+        let first = points.iter().rev().take_while(|point| point.value == value).last()?;
         let is_quoted = hits.iter().any(|hit| hit.reason == Reason::MediaErrors);
         let (_, report) = smart.history.last.as_ref()?;
         (!is_quoted).then(|| (source(report), *first))
@@ -144,13 +122,7 @@ impl<'a> SmartAssessment<'a> {
     /// rounded: they are hours of the clock only while the host has been running.
     pub(crate) fn has_read_all_since(&self, since: Timestamp) -> bool {
         const ROUNDING: u64 = 2;
-        let SmartAssessment::Asked {
-            facts,
-            smart,
-            outdated: None,
-            ..
-        } = self
-        else {
+        let SmartAssessment::Asked { facts, smart, outdated: None, .. } = self else {
             return false;
         };
         if facts.booted.is_none_or(|booted| booted > since) {
@@ -176,12 +148,7 @@ impl<'a> SmartAssessment<'a> {
         match self {
             SmartAssessment::Ignored => Some(Verdict::Clear),
             SmartAssessment::NeverAsked => None,
-            SmartAssessment::Asked {
-                facts,
-                known,
-                smart,
-                ..
-            } => timed_out(smart, known, facts),
+            SmartAssessment::Asked { facts, known, smart, .. } => timed_out(smart, known, facts),
         }
     }
 
@@ -207,9 +174,7 @@ impl<'a> SmartAssessment<'a> {
                 if raised.severity == Severity::Bad && hits.iter().any(is_link) =>
             {
                 raised.severity = Severity::Suspect;
-                raised
-                    .message
-                    .push_str("; its link is the likelier cause (LinkErrors)");
+                raised.message.push_str("; its link is the likelier cause (LinkErrors)");
                 raised.message = truncate(&raised.message, MAX_MESSAGE);
                 Some(Verdict::Raised(raised))
             }
@@ -235,11 +200,8 @@ fn raise(
         _ => String::new(),
     };
     let source = source(report);
-    let proof = hit
-        .evidence
-        .iter()
-        .map(|line| evidence(WitnessKind::Smart, &source, at, line))
-        .collect();
+    let proof =
+        hit.evidence.iter().map(|line| evidence(WitnessKind::Smart, &source, at, line)).collect();
     let message = format!("{}: {}{asleep}", name(known), hit.message);
     let clears = hit.clears.join("; and ");
     raised((hit.severity, hit.status), message, proof, clears, None)
@@ -279,10 +241,7 @@ fn timed_out(smart: &SmartFacts, known: &KnownDrive, facts: &Facts) -> Option<Ve
 fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     match &smart.outcome {
         Some((at, SmartOutcome::NotApplicable { why, hint, .. })) if is_physical(&known.facts) => {
-            let hint = hint
-                .as_ref()
-                .map(|hint| format!("; {hint}"))
-                .unwrap_or_default();
+            let hint = hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
             let message = format!("{} does not report its health: {why}{hint}", name(known));
             let proof = vec![evidence(WitnessKind::Smart, "smartctl", *at, why)];
             raised(INFO, message, proof, "the drive answers", None)

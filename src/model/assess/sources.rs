@@ -38,12 +38,7 @@ pub(super) fn incomplete(facts: &Facts, source: Source, now: Timestamp) -> Optio
         true => format!("{label} cannot be read: {why}"),
         false => format!("{label}: only a part can be read: {why}"),
     };
-    let proof = vec![evidence(
-        WitnessKind::Other,
-        format!("source {}", source.name()),
-        since,
-        why,
-    )];
+    let proof = vec![evidence(WitnessKind::Other, format!("source {}", source.name()), since, why)];
     let clears = "it can be read completely, or nothing depends on it any longer";
     raised(LEVEL, message, proof, clears, Some(since))
 }

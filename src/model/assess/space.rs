@@ -29,9 +29,7 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
     };
-    let Measured {
-        path, at, usage, ..
-    } = measured;
+    let Measured { path, at, usage, .. } = measured;
     let space = Space::of(&measured);
     let (total, left) = (space.total, space.left);
     let share = percent(left, total)?;
@@ -40,15 +38,8 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
     let short = left < policy.short_below(total);
     let over = !is_below(left, total, policy.clear_percent) || left >= enough;
     let subject = Subject::Volume(input.known.facts.id.clone());
-    let soon = fills_up(
-        input.context.facts,
-        &subject,
-        left,
-        at,
-        input.active,
-        &policy,
-    )
-    .filter(|_| is_below(left, total, policy.forecast_percent));
+    let soon = fills_up(input.context.facts, &subject, left, at, input.active, &policy)
+        .filter(|_| is_below(left, total, policy.forecast_percent));
     if !short && !space.exhausted && soon.is_none() && (input.active.is_none() || over) {
         return Some(Verdict::Clear);
     }
@@ -82,29 +73,16 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
             format_span(clearing_forecast(&policy))
         );
         let text = format!("available space fell by {rate} a day for {days}");
-        proof.push(evidence(
-            WitnessKind::Probe,
-            format!("statfs {path} over time"),
-            at,
-            text,
-        ));
+        proof.push(evidence(WitnessKind::Probe, format!("statfs {path} over time"), at, text));
     }
-    raised(
-        if bad { BAD } else { SUSPECT },
-        message,
-        proof,
-        clears,
-        None,
-    )
+    raised(if bad { BAD } else { SUSPECT }, message, proof, clears, None)
 }
 
 /// Free inodes are less than `raise_inodes_percent`. Source, levels and clearing
 /// (`clear_inodes_percent`) as for bytes. Filesystems without a fixed number of inodes report 0 of
 /// 0 and are not judged.
 pub(crate) fn out_of_inodes(input: &VolumeInput) -> Option<Verdict> {
-    let Measured {
-        path, at, usage, ..
-    } = match newest_usage(input)? {
+    let Measured { path, at, usage, .. } = match newest_usage(input)? {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
     };
@@ -124,13 +102,7 @@ pub(crate) fn out_of_inodes(input: &VolumeInput) -> Option<Verdict> {
     let message = format!("{left} of {total} inodes ({share}) left at {path}");
     let clears = format!("{} % of the inodes are free", policy.clear_inodes_percent);
     let proof = vec![statfs_evidence(path, at, usage)];
-    raised(
-        if bad { BAD } else { SUSPECT },
-        message,
-        proof,
-        clears,
-        None,
-    )
+    raised(if bad { BAD } else { SUSPECT }, message, proof, clears, None)
 }
 
 /// The forecast of a volume or thin pool that will be full soon: within `forecast`, or within twice
@@ -201,11 +173,7 @@ fn btrfs_evidence(path: &HostPath, at: Timestamp, room: &Allocatable) -> Evidenc
             room.used, room.free, room.pinned, room.new_chunks
         )
     };
-    let text = format!(
-        "{}; {}",
-        kind("data", &room.data),
-        kind("metadata", &room.metadata)
-    );
+    let text = format!("{}; {}", kind("data", &room.data), kind("metadata", &room.metadata));
     let source = format!("BTRFS_IOC_SPACE_INFO and BTRFS_IOC_DEV_INFO {path}");
     evidence(WitnessKind::Probe, source, at, text)
 }
@@ -242,11 +210,8 @@ impl Space {
         };
         let is_metadata =
             room.metadata_exhausted || !room.mixed && share(&room.metadata) < share(&room.data);
-        let (scarcer, of_what) = if is_metadata {
-            (room.metadata, " for metadata")
-        } else {
-            (room.data, "")
-        };
+        let (scarcer, of_what) =
+            if is_metadata { (room.metadata, " for metadata") } else { (room.data, "") };
         Space {
             total: scarcer.total(),
             left: scarcer.left(),
@@ -258,10 +223,7 @@ impl Space {
     }
 
     fn exhausted_text(&self, path: &HostPath) -> String {
-        let data = self
-            .btrfs
-            .filter(|room| !room.mixed)
-            .map_or(0, |room| room.data.left());
+        let data = self.btrfs.filter(|room| !room.mixed).map_or(0, |room| room.data.left());
         let advice = if data > 0 {
             format!(
                 ", although {} are free for data. Delete some files or a snapshot, or add a device; then \"btrfs balance start -dusage=50 {path}\" turns data chunks into space for metadata",
@@ -321,12 +283,7 @@ fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<Measured<'a>, Verd
         };
         match &probe.usage {
             Some((usage, at)) if newest.as_ref().is_none_or(|(newer, _)| newer.at < *at) => {
-                let measured = Measured {
-                    path,
-                    at: *at,
-                    usage,
-                    btrfs: probe.btrfs.as_deref(),
-                };
+                let measured = Measured { path, at: *at, usage, btrfs: probe.btrfs.as_deref() };
                 newest = Some((measured, why))
             }
             Some(_) => {}

@@ -42,16 +42,11 @@ pub(crate) fn volume_probe(input: &VolumeInput) -> Option<Verdict> {
         return facts.mounts.value().map(|_| Verdict::Clear);
     }
     let error = |(path, probe): (_, &ProbeFacts)| {
-        probe
-            .result
-            .error()
-            .map(|error| format!("probing {path}: {error}"))
+        probe.result.error().map(|error| format!("probing {path}: {error}"))
     };
     match probes().find_map(error) {
         Some(why) => unknown(why),
-        None => probes()
-            .any(|(_, probe)| probe.result.value().is_some())
-            .then_some(Verdict::Clear),
+        None => probes().any(|(_, probe)| probe.result.value().is_some()).then_some(Verdict::Clear),
     }
 }
 
@@ -79,15 +74,9 @@ fn timed_out(
     source: String,
     stuck: &StuckProbe,
 ) -> Option<Verdict> {
-    let waiting = stuck
-        .waiting_in
-        .as_ref()
-        .map(|function| format!(", waiting in {function}"));
-    let text = format!(
-        "pending since {}{}",
-        facts.wall_text(stuck.since),
-        waiting.unwrap_or_default()
-    );
+    let waiting = stuck.waiting_in.as_ref().map(|function| format!(", waiting in {function}"));
+    let text =
+        format!("pending since {}{}", facts.wall_text(stuck.since), waiting.unwrap_or_default());
     let proof = vec![evidence(WitnessKind::Probe, source, stuck.since, text)];
     let clears = "the pending probe or a later one is answered";
     raised(INACCESSIBLE, message, proof, clears, Some(stuck.since))
@@ -128,18 +117,8 @@ pub(crate) fn io_stalled(input: &VolumeInput) -> Option<Verdict> {
         return judged.then_some(Verdict::Clear);
     };
     let proof = vec![
-        evidence(
-            WitnessKind::Counter,
-            "/proc/diskstats",
-            since,
-            &progress.first_line,
-        ),
-        evidence(
-            WitnessKind::Counter,
-            "/proc/diskstats",
-            at,
-            &progress.last_line,
-        ),
+        evidence(WitnessKind::Counter, "/proc/diskstats", since, &progress.first_line),
+        evidence(WitnessKind::Counter, "/proc/diskstats", at, &progress.last_line),
     ];
     let message = format!(
         "{name}, the device of the volume, has I/O in flight and has completed none since {}",

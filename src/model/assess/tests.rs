@@ -39,14 +39,7 @@ pub(crate) fn plain() -> TestHost {
 
 /// A mirror of sda and sdb on /data.
 pub(crate) fn mirror() -> TestHost {
-    let md = device(
-        "md0",
-        "9:0",
-        Layer::Md {
-            level: Some("raid1".into()),
-        },
-        &["sda", "sdb"],
-    );
+    let md = device("md0", "9:0", Layer::Md { level: Some("raid1".into()) }, &["sda", "sdb"]);
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
@@ -139,11 +132,7 @@ fn mounts_removed_just_before_their_drive_were_in_use_on_it() {
     world.read_mounts(10);
     world.pull("sda");
     world.scan(11);
-    assert!(
-        world
-            .raised(12)
-            .contains(&"A DriveMissing Bad Inaccessible".to_owned())
-    );
+    assert!(world.raised(12).contains(&"A DriveMissing Bad Inaccessible".to_owned()));
     assert!(world.facts.volumes[&volume("fs:u")].retained);
 
     let mut world = plain();
@@ -170,9 +159,7 @@ fn an_unused_removed_drive_is_forgotten_after_the_retention_period() {
     assert_eq!(world.raised(month), [""; 0]);
     assert!(world.active.is_empty());
     assert_eq!(
-        world
-            .facts
-            .forget_missing_drives(world.policy.forget_missing_after, at(month)),
+        world.facts.forget_missing_drives(world.policy.forget_missing_after, at(month)),
         [DriveId::new("A")]
     );
 }
@@ -193,21 +180,11 @@ fn one_leg_of_a_mirror_is_degraded_and_two_are_inaccessible() {
         ]
     );
     let failing = world.raised_for(Reason::DriveFailing, 13).unwrap();
-    assert!(
-        failing
-            .message
-            .contains("no redundancy is left in raid1 md0"),
-        "{}",
-        failing.message
-    );
+    assert!(failing.message.contains("no redundancy is left in raid1 md0"), "{}", failing.message);
     world.pull("sda");
     world.inventory.devices.get_mut("md0").unwrap().underlying = vec![];
     world.scan(20);
-    assert!(
-        world
-            .raised(21)
-            .contains(&"fs:m DriveFailing Bad Inaccessible".to_owned())
-    );
+    assert!(world.raised(21).contains(&"fs:m DriveFailing Bad Inaccessible".to_owned()));
 }
 
 #[test]
@@ -260,9 +237,6 @@ fn a_drive_with_a_working_path_is_not_offline() {
     world.scan(20);
     assert_eq!(
         world.raised(21),
-        [
-            "A DriveOffline Bad Inaccessible",
-            "fs:u DriveFailing Bad Inaccessible"
-        ]
+        ["A DriveOffline Bad Inaccessible", "fs:u DriveFailing Bad Inaccessible"]
     );
 }

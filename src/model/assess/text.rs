@@ -49,9 +49,7 @@ pub(crate) fn raised(
 }
 
 pub(crate) fn unknown(why: impl AsRef<str>) -> Option<Verdict> {
-    Some(Verdict::Unknown {
-        why: truncate(why.as_ref(), MAX_MESSAGE),
-    })
+    Some(Verdict::Unknown { why: truncate(why.as_ref(), MAX_MESSAGE) })
 }
 
 /// `witness`: the source that the text is from. Whether it still holds is decided for all rules in
@@ -161,24 +159,13 @@ mod tests {
     #[test]
     fn byte_amounts_are_human_readable() {
         assert_eq!(
-            (
-                format_bytes(1023),
-                format_bytes(1536),
-                format_bytes(1 << 40)
-            ),
-            (
-                "1023 B".to_owned(),
-                "1.5 KiB".to_owned(),
-                "1.0 TiB".to_owned()
-            )
+            (format_bytes(1023), format_bytes(1536), format_bytes(1 << 40)),
+            ("1023 B".to_owned(), "1.5 KiB".to_owned(), "1.0 TiB".to_owned())
         );
         // One sector less than a power of two.
         for power in [20, 30, 40, 50, 60] {
             let text = format_bytes((1u64 << power) - 512);
-            assert!(
-                text.starts_with("1.0 ") || text.starts_with("1023.5"),
-                "{text}"
-            );
+            assert!(text.starts_with("1.0 ") || text.starts_with("1023.5"), "{text}");
         }
         assert_eq!(format_bytes((1 << 40) - 512), "1.0 TiB");
         assert_eq!(

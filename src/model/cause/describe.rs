@@ -14,10 +14,7 @@ impl Grouping<'_> {
         let device = |kind, prefix: &str, name: &str| {
             let label = label::device(inventory, name);
             Cause {
-                detail: self
-                    .layer_state(name)
-                    .map(figures::layer)
-                    .unwrap_or_default(),
+                detail: self.layer_state(name).map(figures::layer).unwrap_or_default(),
                 // A dm device has another number after each boot.
                 explain: plain_name(&label).unwrap_or(name).to_owned(),
                 ..named(kind, prefix, Subject::Device(name.to_owned()), label)
@@ -39,16 +36,10 @@ impl Grouping<'_> {
                 let devices = self.facts.devices_with_uuid(uuid);
                 let name = devices.first().map(|name| name.as_str());
                 let name = name.unwrap_or_default();
-                let fs_type = inventory
-                    .devices
-                    .get(name)
-                    .and_then(|it| it.fs_type.clone());
+                let fs_type = inventory.devices.get(name).and_then(|it| it.fs_type.clone());
                 Cause {
                     id,
-                    detail: format!(
-                        "{}, not mounted",
-                        fs_type.as_deref().unwrap_or("filesystem")
-                    ),
+                    detail: format!("{}, not mounted", fs_type.as_deref().unwrap_or("filesystem")),
                     ..device(CauseKind::Device, "device", name)
                 }
             }
@@ -99,9 +90,7 @@ impl Grouping<'_> {
         let volume = self.snapshot.volumes.get(id);
         Cause {
             id: CauseId::new("mount", id.as_str()),
-            detail: volume
-                .map(|volume| self.on_device(volume))
-                .unwrap_or_default(),
+            detail: volume.map(|volume| self.on_device(volume)).unwrap_or_default(),
             explain: explain_name(&name, id),
             ..named(CauseKind::Mount, "mount", subject, name)
         }
@@ -122,23 +111,12 @@ fn described_source(source: Source) -> Cause {
     Cause {
         id: CauseId::new("source", source.name()),
         explain: subject.to_string(),
-        ..named(
-            CauseKind::Source,
-            "source",
-            subject,
-            source.label().to_owned(),
-        )
+        ..named(CauseKind::Source, "source", subject, source.label().to_owned())
     }
 }
 
 fn named(kind: CauseKind, prefix: &str, subject: Subject, name: String) -> Cause {
-    Cause {
-        id: CauseId::new(prefix, &name),
-        kind,
-        subject,
-        name,
-        ..Cause::default()
-    }
+    Cause { id: CauseId::new(prefix, &name), kind, subject, name, ..Cause::default() }
 }
 
 /// The volume's name, if a shell takes it as it is; otherwise its id.

@@ -55,14 +55,9 @@ fn metrics(reason: Reason) -> (&'static [Metric], &'static str) {
     match reason {
         Reason::PendingSectors => (&[Metric::Pending, Metric::OfflineUncorrectable], ""),
         Reason::ReallocatedSectors => (&[Metric::Reallocated, Metric::GrownDefects], ""),
-        Reason::MediaErrors => (
-            &[
-                Metric::ReportedUncorrectable,
-                Metric::MediaErrors,
-                Metric::UncorrectedErrors,
-            ],
-            "",
-        ),
+        Reason::MediaErrors => {
+            (&[Metric::ReportedUncorrectable, Metric::MediaErrors, Metric::UncorrectedErrors], "")
+        }
         Reason::LinkErrors => (&[Metric::CrcErrors], ""),
         Reason::WornOut => (&[Metric::WearPercent], " % used"),
         Reason::SpareLow => (&[Metric::SparePercent], " % left"),
@@ -147,12 +142,8 @@ pub(super) fn layer(state: &LayerState) -> String {
 }
 
 pub(super) fn btrfs(fs: &BtrfsFs) -> String {
-    let profiles: std::collections::BTreeSet<&str> = fs
-        .data_profiles
-        .iter()
-        .chain(&fs.metadata_profiles)
-        .map(String::as_str)
-        .collect();
+    let profiles: std::collections::BTreeSet<&str> =
+        fs.data_profiles.iter().chain(&fs.metadata_profiles).map(String::as_str).collect();
     let names: Vec<&str> = profiles.into_iter().collect();
     let all = fs.devices.len() + fs.missing_devices as usize;
     let present = all.saturating_sub(fs.without_copy());

@@ -27,14 +27,7 @@ impl Grouping<'_> {
         hits.extend(self.swaps(origin));
         hits.sort_by_cached_key(|hit| {
             let (calm, name) = (hit.reasons.is_empty(), label::sort_key(&hit.name));
-            (
-                hit.covered,
-                !hit.last_copy,
-                calm,
-                hit.kind,
-                name,
-                hit.name.clone(),
-            )
+            (hit.covered, !hit.last_copy, calm, hit.kind, name, hit.name.clone())
         });
         hits.dedup_by(|a, b| (a.kind, &a.name) == (b.kind, &b.name));
         hits
@@ -89,17 +82,12 @@ impl Grouping<'_> {
             reasons: reasons.iter().copied().collect(),
         };
         let mounts = label::host_mounts(facts).map(|path| hit(HitKind::Mount, path.to_string()));
-        let pods = label::pods(facts)
-            .into_iter()
-            .map(|pod| hit(HitKind::Pod, pod));
+        let pods = label::pods(facts).into_iter().map(|pod| hit(HitKind::Pod, pod));
         let mut hits: Vec<Hit> = mounts.chain(pods).collect();
         if hits.is_empty() {
             hits.push(match &facts.pv {
                 Some(pv) => hit(HitKind::Pv, pv.clone()),
-                None => hit(
-                    HitKind::Device,
-                    label::volume(&self.snapshot.inventory, facts),
-                ),
+                None => hit(HitKind::Device, label::volume(&self.snapshot.inventory, facts)),
             });
         }
         hits

@@ -44,12 +44,7 @@ struct Node {
 impl Node {
     fn new(mut world: TestHost) -> Node {
         world.read_all(0);
-        Node {
-            world,
-            ledger: Ledger::default(),
-            transitions: 0,
-            seq: 0,
-        }
+        Node { world, ledger: Ledger::default(), transitions: 0, seq: 0 }
     }
 
     fn log(&mut self, class: Class, device: &str, sectors: &[u64], second: i64) {
@@ -78,11 +73,9 @@ impl Node {
         let active = self.ledger.severities();
         let judgements =
             crate::model::assess::assess(facts, &active, &self.world.policy, at(second));
-        self.ledger
-            .follow_filesystems(&judgements, |subject| facts.filesystem_uuid(subject));
+        self.ledger.follow_filesystems(&judgements, |subject| facts.filesystem_uuid(subject));
         self.transitions = self.ledger.apply(judgements, at(second)).len();
-        self.ledger
-            .clear_subjects(|subject| facts.is_removed(subject), at(second));
+        self.ledger.clear_subjects(|subject| facts.is_removed(subject), at(second));
         let input = SnapshotInput {
             facts,
             ledger: &self.ledger,
@@ -134,12 +127,7 @@ fn lines(snapshot: &Snapshot) -> Vec<String> {
 
 fn lv(name: &str, dev: &str, volume: &str, below: &[&str]) -> BlockDevice {
     let mut lv = dm(name, dev, &format!("vg-{volume}"), "LVM-x", below);
-    if let Layer::Dm {
-        volume_group,
-        logical_volume,
-        ..
-    } = &mut lv.layer
-    {
+    if let Layer::Dm { volume_group, logical_volume, .. } = &mut lv.layer {
         (*volume_group, *logical_volume) = (Some("vg".into()), Some(volume.into()));
     }
     lv
@@ -147,9 +135,7 @@ fn lv(name: &str, dev: &str, volume: &str, below: &[&str]) -> BlockDevice {
 
 /// A mirror md0 of sda and sdb below two logical volumes; sdc is alone.
 fn mirror() -> TestHost {
-    let md = Layer::Md {
-        level: Some("raid1".into()),
-    };
+    let md = Layer::Md { level: Some("raid1".into()) };
     TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
@@ -187,18 +173,12 @@ fn a_failing_drive_is_one_cause_with_what_follows_from_it() {
     );
     let snapshot = node.snapshot(703);
     let cause = snapshot.causes.values().next().unwrap();
-    assert_eq!(
-        (cause.id.as_str(), cause.explain.as_str()),
-        ("drive:C", "sdc")
-    );
+    assert_eq!((cause.id.as_str(), cause.explain.as_str()), ("drive:C", "sdc"));
     assert_eq!(
         cause.action,
         "Save what is on it first, this host has no other copy; then replace it."
     );
-    assert_eq!(
-        cause.hits[0].reasons,
-        [Reason::IoErrors, Reason::NotAccessible]
-    );
+    assert_eq!(cause.hits[0].reasons, [Reason::IoErrors, Reason::NotAccessible]);
 }
 
 #[test]
@@ -240,10 +220,7 @@ fn what_an_array_lacks_follows_from_the_member_that_md_has_taken_out() {
         raid_disks: 2,
         degraded: 1,
         array_state: "clean".into(),
-        members: vec![
-            md_member("sda", "in_sync", Some(0)),
-            md_member("sdb", "faulty", None),
-        ],
+        members: vec![md_member("sda", "in_sync", Some(0)), md_member("sdb", "faulty", None)],
         ..MdState::default()
     });
     node.world.layer("md0", state, 10);
@@ -268,16 +245,11 @@ fn a_multipath_device_with_one_path_has_no_redundancy_left_and_its_name_after_a_
             fail_count: 0,
         };
         let paths = (1..=3).map(path).collect();
-        let state = Multipath {
-            paths,
-            ..Multipath::default()
-        };
+        let state = Multipath { paths, ..Multipath::default() };
         node.world.layer("dm-0", LayerState::Multipath(state), 10);
         assert_eq!(
             node.causes(11),
-            [format!(
-                "Suspect mpatha ({active} of 3 paths): PathsDegraded >  | {hit}"
-            )]
+            [format!("Suspect mpatha ({active} of 3 paths): PathsDegraded >  | {hit}")]
         );
         let snapshot = node.snapshot(12);
         assert_eq!(snapshot.causes.values().next().unwrap().explain, "mpatha");
@@ -306,26 +278,11 @@ fn what_an_array_lacks_comes_first_among_suspect_causes_with_advice_for_its_stat
     node.log(Class::Reset, "sdc", &[], 5);
     node.world.layer("md0", md_state(1), 10);
     let snapshot = node.snapshot(11);
-    assert!(
-        lines(&snapshot)[0].starts_with("Suspect md0"),
-        "{:#?}",
-        lines(&snapshot)
-    );
+    assert!(lines(&snapshot)[0].starts_with("Suspect md0"), "{:#?}", lines(&snapshot));
     let causes = snapshot.causes.values();
-    let array = causes
-        .clone()
-        .find(|cause| cause.kind == CauseKind::Array)
-        .unwrap();
-    assert!(
-        array.message.starts_with("no redundancy left: "),
-        "{}",
-        array.message
-    );
-    assert!(
-        array.action.contains("`mdadm /dev/md0 --add /dev/NEW`"),
-        "{}",
-        array.action
-    );
+    let array = causes.clone().find(|cause| cause.kind == CauseKind::Array).unwrap();
+    assert!(array.message.starts_with("no redundancy left: "), "{}", array.message);
+    assert!(array.action.contains("`mdadm /dev/md0 --add /dev/NEW`"), "{}", array.action);
     // A drive that md has taken out is nothing to watch.
     let mut node = Node::new(mirror());
     node.world.layer("md0", md_state(0), 5);
@@ -334,16 +291,8 @@ fn what_an_array_lacks_comes_first_among_suspect_causes_with_advice_for_its_stat
     node.world.scan(10);
     node.world.layer("md0", md_state(1), 11);
     let snapshot = node.snapshot(12);
-    let drive = snapshot
-        .causes
-        .values()
-        .find(|cause| cause.kind == CauseKind::Drive)
-        .unwrap();
-    assert!(
-        drive.action.contains("No redundancy is left for"),
-        "{}",
-        drive.action
-    );
+    let drive = snapshot.causes.values().find(|cause| cause.kind == CauseKind::Drive).unwrap();
+    assert!(drive.action.contains("No redundancy is left for"), "{}", drive.action);
     assert!(!drive.action.contains("covers"), "{}", drive.action);
 }
 
@@ -384,19 +333,10 @@ fn a_volume_that_is_degraded_otherwise_is_a_cause_of_its_own_after_worse_ones() 
     node.world.probe("/data", full, 701);
     let lines = node.causes(702);
     assert_eq!(lines.len(), 2, "{lines:#?}");
-    assert_eq!(
-        lines[0],
-        "Bad sdc (): MediaErrors > IoErrors DriveFailing | /data"
-    );
-    assert!(
-        lines[1].ends_with("/data (ext4 on sdc): OutOfSpace >  | "),
-        "{lines:#?}"
-    );
+    assert_eq!(lines[0], "Bad sdc (): MediaErrors > IoErrors DriveFailing | /data");
+    assert!(lines[1].ends_with("/data (ext4 on sdc): OutOfSpace >  | "), "{lines:#?}");
     let snapshot = node.snapshot(703);
-    let full = snapshot
-        .causes
-        .values()
-        .find(|cause| cause.kind == CauseKind::Mount);
+    let full = snapshot.causes.values().find(|cause| cause.kind == CauseKind::Mount);
     assert_eq!(full.unwrap().findings[0].figure, "over 99 %");
 }
 
@@ -408,10 +348,8 @@ fn acknowledged_causes_come_last_and_do_not_count() {
     node.log(Class::Reset, "sda", &[], 700);
     let snapshot = node.snapshot(702);
     for finding in snapshot.findings.values() {
-        let of_sdc = [
-            Subject::Drive(DriveId::new("C")),
-            Subject::Volume(VolumeId::filesystem("c")),
-        ];
+        let of_sdc =
+            [Subject::Drive(DriveId::new("C")), Subject::Volume(VolumeId::filesystem("c"))];
         if of_sdc.contains(&finding.subject) {
             let (by, note) = ("uid 0 (root)".to_owned(), "known".to_owned());
             node.ledger
@@ -422,30 +360,16 @@ fn acknowledged_causes_come_last_and_do_not_count() {
     let snapshot = node.snapshot(704);
     let mut causes: Vec<_> = snapshot.causes.values().collect();
     causes.sort_by_key(|cause| cause.rank());
-    let shown: Vec<_> = causes
-        .iter()
-        .map(|cause| (cause.name.as_str(), cause.severity, cause.counted))
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            ("sda", Severity::Suspect, true),
-            ("sdc", Severity::Bad, false)
-        ]
-    );
+    let shown: Vec<_> =
+        causes.iter().map(|cause| (cause.name.as_str(), cause.severity, cause.counted)).collect();
+    assert_eq!(shown, [("sda", Severity::Suspect, true), ("sdc", Severity::Bad, false)]);
 }
 
 #[test]
 fn growth_is_that_of_the_last_day_and_unknown_growth_is_none() {
-    let point = |hours: i64, value| Point {
-        at: at(hours * 3600),
-        value,
-    };
+    let point = |hours: i64, value| Point { at: at(hours * 3600), value };
     let history = |points: Vec<Point>| {
-        let series = Series {
-            points,
-            reset: None,
-        };
+        let series = Series { points, reset: None };
         let smart = crate::model::facts::smart::SmartFacts {
             history: Arc::new(SmartHistory {
                 series: [(Metric::Pending, series)].into(),
@@ -474,11 +398,7 @@ fn growth_is_that_of_the_last_day_and_unknown_growth_is_none() {
 #[test]
 fn a_filesystem_is_one_cause_whether_it_is_mounted_or_not() {
     for (class, reason, severity) in [
-        (
-            Class::FsCorruption,
-            Reason::FilesystemCorrupted,
-            Severity::Bad,
-        ),
+        (Class::FsCorruption, Reason::FilesystemCorrupted, Severity::Bad),
         (Class::FsError, Reason::FilesystemErrors, Severity::Suspect),
     ] {
         let mut node = Node::new(mirror());
@@ -490,9 +410,7 @@ fn a_filesystem_is_one_cause_whether_it_is_mounted_or_not() {
         assert_eq!((cause.name.as_str(), cause.severity), ("/home", severity));
         let id = cause.findings[0].id.clone();
         let (by, note) = ("uid 0 (root)".to_owned(), "repairing".to_owned());
-        node.ledger
-            .acknowledge(&id, (by, note), SeenLevel::default(), at(12))
-            .unwrap();
+        node.ledger.acknowledge(&id, (by, note), SeenLevel::default(), at(12)).unwrap();
         for (mounted, second) in [(false, 20), (true, 30), (false, 40)] {
             node.world = match mounted {
                 true => {
@@ -519,11 +437,7 @@ fn a_filesystem_is_one_cause_whether_it_is_mounted_or_not() {
             };
             assert_eq!((now.name.as_str(), now.detail.as_str()), (name, detail));
             let subject = &after.findings[&id].subject;
-            assert_eq!(
-                matches!(subject, Subject::Volume(_)),
-                mounted,
-                "{subject:?}"
-            );
+            assert_eq!(matches!(subject, Subject::Volume(_)), mounted, "{subject:?}");
         }
     }
 }

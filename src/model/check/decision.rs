@@ -66,11 +66,7 @@ pub(crate) enum Decision {
 
 impl CheckOutcome {
     pub(crate) fn new(verdict: CheckVerdict, mode: Mode, reason: String) -> CheckOutcome {
-        CheckOutcome {
-            verdict,
-            reason,
-            mode,
-        }
+        CheckOutcome { verdict, reason, mode }
     }
 }
 
@@ -85,8 +81,7 @@ fn completed<'a>(runs: &[&'a Run]) -> Vec<&'a Run> {
 }
 
 fn any_timed_out(runs: &[&Run]) -> bool {
-    runs.iter()
-        .any(|run| run.termination == Termination::TimedOut)
+    runs.iter().any(|run| run.termination == Termination::TimedOut)
 }
 
 /// Chooses the next step.
@@ -94,10 +89,7 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestam
     if let Some(outcome) = decide_by_signals(situation) {
         return Decision::Done(outcome);
     }
-    if let Some(run) = runs
-        .iter()
-        .find(|run| run.termination == Termination::Cancelled)
-    {
+    if let Some(run) = runs.iter().find(|run| run.termination == Termination::Cancelled) {
         let reason = "The check was stopped before it could tell anything; ask for it again.";
         return Decision::Done(CheckOutcome::new(
             CheckVerdict::Failed,
@@ -106,10 +98,7 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], now: Timestam
         ));
     }
     // If a checker hung on a device, the device is not read again.
-    if let Some(run) = runs
-        .iter()
-        .find(|run| matches!(run.termination, Termination::Stuck(_)))
-    {
+    if let Some(run) = runs.iter().find(|run| matches!(run.termination, Termination::Stuck(_))) {
         let reason = format!(
             "{}. See to the device first; the filesystem cannot be checked as long as it hangs.",
             outcome_text::without_full_stop(&run.failure_reason)
@@ -140,22 +129,14 @@ fn decide_by_signals(situation: &DecisionInput<'_>) -> Option<CheckOutcome> {
             outcome_text::quoted(&signal.evidence.text),
             repair::sequence(situation.filesystem, situation.device, None)
         );
-        return Some(CheckOutcome::new(
-            CheckVerdict::Corrupted,
-            situation.mode,
-            reason,
-        ));
+        return Some(CheckOutcome::new(CheckVerdict::Corrupted, situation.mode, reason));
     }
     let signal = of(SignalKind::Fault)?;
     let reason = format!(
         "The kernel reports trouble beneath this filesystem, and checking it now could make that worse: {}. See to the drive first, then unmount the filesystem and check it.",
         outcome_text::quoted(&signal.evidence.text)
     );
-    Some(CheckOutcome::new(
-        CheckVerdict::Inconclusive,
-        situation.mode,
-        reason,
-    ))
+    Some(CheckOutcome::new(CheckVerdict::Inconclusive, situation.mode, reason))
 }
 
 /// If the data does not change, the first completed run decides. Error: no run was completed.
@@ -166,11 +147,7 @@ fn decide_quiescent(
 ) -> Result<Decision, CheckOutcome> {
     let runs = runs_in_mode(runs, mode);
     if let Some(run) = runs.iter().find(|run| run.result != RunResult::Failed) {
-        return Ok(Decision::Done(outcome_of_run(
-            situation.filesystem,
-            situation.device,
-            run,
-        )));
+        return Ok(Decision::Done(outcome_of_run(situation.filesystem, situation.device, run)));
     }
     if runs.len() < MAX_ATTEMPTS && !any_timed_out(&runs) {
         Ok(Decision::Run(mode))
@@ -242,11 +219,7 @@ pub(crate) fn conclude(
     match mode {
         Mode::Live => live::tally_votes(filesystem, &good, live::NotFrozen::NoReason),
         Mode::Frozen => {
-            let shortest = if gap >= MIN_FROZEN_GAP {
-                Duration::ZERO
-            } else {
-                Duration::MAX
-            };
+            let shortest = if gap >= MIN_FROZEN_GAP { Duration::ZERO } else { Duration::MAX };
             frozen::compare_runs(filesystem, device, &good, shortest).unwrap_or_else(|| {
                 frozen::unconfirmed(
                     filesystem,
@@ -256,10 +229,7 @@ pub(crate) fn conclude(
             })
         }
         Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted => {
-            let clean = good
-                .iter()
-                .filter(|run| run.result == RunResult::Clean)
-                .count();
+            let clean = good.iter().filter(|run| run.result == RunResult::Clean).count();
             if clean == 0 || clean == good.len() {
                 let replay = good.iter().find(|run| run.pending_replay.is_some());
                 return outcome_of_run(filesystem, device, replay.unwrap_or(last));

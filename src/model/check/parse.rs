@@ -74,10 +74,7 @@ impl OutputParser {
             Filesystem::Xfs => Dialect::Xfs(xfs::State::default()),
             Filesystem::Btrfs => Dialect::Btrfs(btrfs::State::default()),
         };
-        OutputParser {
-            dialect,
-            problems: ProblemCollector::default(),
-        }
+        OutputParser { dialect, problems: ProblemCollector::default() }
     }
 
     /// Parses one line without its line end. The caller has replaced invalid UTF-8 (lossy).
@@ -91,10 +88,8 @@ impl OutputParser {
     }
 
     fn push_part(&mut self, line: &str) {
-        let line: String = line
-            .chars()
-            .filter(|c| !matches!(c, '\u{1}' | '\u{2}' | '\u{8}'))
-            .collect();
+        let line: String =
+            line.chars().filter(|c| !matches!(c, '\u{1}' | '\u{2}' | '\u{8}')).collect();
         let line = line.trim_end();
         if line.is_empty() {
             self.problems.end_problem();

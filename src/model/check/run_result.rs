@@ -29,9 +29,7 @@ pub(crate) fn classify_run(
 
 /// Filter F: the problems of a frozen run that are not transient. Only these are real.
 pub(crate) fn non_transient(problems: &[Problem]) -> impl Iterator<Item = &Problem> {
-    problems
-        .iter()
-        .filter(|problem| problem.weight > Weight::Transient)
+    problems.iter().filter(|problem| problem.weight > Weight::Transient)
 }
 
 /// Why a run is no evidence about the filesystem; continues a sentence that begins with the
@@ -93,15 +91,8 @@ fn is_clean(
         return Err(RunFailure::NothingReported(status));
     }
     // What the checker itself does not count as an error, and what the kernel rebuilds, is none.
-    let harmless = if says_no_error(parsed, end) {
-        Weight::Bookkeeping
-    } else {
-        Weight::Transient
-    };
-    let real = parsed
-        .problems
-        .first()
-        .is_some_and(|worst| worst.weight > harmless);
+    let harmless = if says_no_error(parsed, end) { Weight::Bookkeeping } else { Weight::Transient };
+    let real = parsed.problems.first().is_some_and(|worst| worst.weight > harmless);
     Ok(match mode {
         Mode::Frozen => !real,
         _ => !real && !errors && !dirty_log,
@@ -165,16 +156,9 @@ fn e2fsck_status_text(status: i32) -> String {
         (32, "cancelled"),
         (128, "library error"),
     ];
-    let set: Vec<&str> = bits
-        .iter()
-        .filter(|(bit, _)| status & bit != 0)
-        .map(|(_, text)| *text)
-        .collect();
-    if set.is_empty() {
-        "unknown".to_owned()
-    } else {
-        set.join(", ")
-    }
+    let set: Vec<&str> =
+        bits.iter().filter(|(bit, _)| status & bit != 0).map(|(_, text)| *text).collect();
+    if set.is_empty() { "unknown".to_owned() } else { set.join(", ") }
 }
 
 fn signal_name(number: i32) -> &'static str {

@@ -116,13 +116,8 @@ impl Calendar {
     /// The first occurrence after `after`, with each occurrence delayed by `offset`.
     fn next_after(&self, after: Timestamp, offset: Duration, zone: &TimeZone) -> Option<Timestamp> {
         // With its offset, an occurrence of an earlier day can still be in the future.
-        let begin = after
-            .checked_sub(offset)
-            .ok()?
-            .to_zoned(zone.clone())
-            .date()
-            .yesterday()
-            .ok()?;
+        let begin =
+            after.checked_sub(offset).ok()?.to_zoned(zone.clone()).date().yesterday().ok()?;
         let occurrence = |date: Date| {
             date.to_datetime(self.time)
                 .to_zoned(zone.clone())

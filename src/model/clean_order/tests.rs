@@ -24,9 +24,7 @@ fn snapshot_of(world: &TestHost) -> Snapshot {
     let volumes = world.facts.volumes.iter();
     let mut snapshot = Snapshot {
         settled: true,
-        volumes: volumes
-            .map(|(id, known)| (id.clone(), volume(known).into()))
-            .collect(),
+        volumes: volumes.map(|(id, known)| (id.clone(), volume(known).into())).collect(),
         attachments: world.facts.attachments.clone(),
         node_context: world.facts.node_context.clone(),
         ..Snapshot::default()
@@ -73,26 +71,13 @@ struct Ask {
 
 impl Ask {
     fn last(uid: &str, last: CleanResult) -> Ask {
-        let progress = PodProgress {
-            last: Some(last),
-            ..PodProgress::default()
-        };
-        Ask {
-            progress: BTreeMap::from([(uid.to_owned(), progress)]),
-            ..Ask::default()
-        }
+        let progress = PodProgress { last: Some(last), ..PodProgress::default() };
+        Ask { progress: BTreeMap::from([(uid.to_owned(), progress)]), ..Ask::default() }
     }
 
     fn hold(uid: &str, kind: HoldKind, detail: &str) -> Ask {
-        let hold = PodHold {
-            pod_uid: uid.into(),
-            kind,
-            detail: detail.into(),
-        };
-        Ask {
-            holds: vec![hold],
-            ..Ask::default()
-        }
+        let hold = PodHold { pod_uid: uid.into(), kind, detail: detail.into() };
+        Ask { holds: vec![hold], ..Ask::default() }
     }
 
     fn of(&self, snapshot: &Snapshot, pods: &[&str]) -> OrderStatus {
@@ -125,19 +110,11 @@ fn unmounted(plans: &[(BTreeSet<String>, CleanupPlan)]) -> Vec<String> {
 fn own_mounts_of_listed_pods_are_removed_without_the_grace_and_staging_goes_first() {
     let snapshot = snapshot_of(&own());
     assert!(
-        snapshot
-            .attachments
-            .values()
-            .all(|it| it.stale_cause().is_none()),
+        snapshot.attachments.values().all(|it| it.stale_cause().is_none()),
         "within the grace nothing is stale by the daemon's own rules"
     );
     let status = Ask::default().of(&snapshot, &["u1", "u2"]);
-    assert!(
-        status
-            .pods
-            .iter()
-            .all(|pod| pod.state == PodState::Cleaning && pod.is_due)
-    );
+    assert!(status.pods.iter().all(|pod| pod.state == PodState::Cleaning && pod.is_due));
     let plans = plans(&snapshot, &status);
     assert_eq!(unmounted(&plans), [staging(), target("u2"), target("u1")]);
     assert_eq!(plans[0].0, uids(&["u1", "u2"]));
@@ -152,11 +129,7 @@ fn what_the_kubelet_has_staged_by_its_record_is_unstaged_with_the_mounts_after_t
         unmounted(&plans(&snapshot, &Ask::default().of(&snapshot, listed)))
     };
     assert_eq!(ordered(&world, &["u1", "u2"]), [""; 0], "it may be at work");
-    assert_eq!(
-        ordered(&world, &["u1"]),
-        [target("u1")],
-        "u2 keeps it staged"
-    );
+    assert_eq!(ordered(&world, &["u1"]), [target("u1")], "u2 keeps it staged");
     world.read_kubelet(GRACE_SECONDS + 1);
     let all = [staging(), target("u2"), target("u1")];
     assert_eq!(ordered(&world, &["u1", "u2"]), all);
@@ -166,10 +139,7 @@ fn what_the_kubelet_has_staged_by_its_record_is_unstaged_with_the_mounts_after_t
 #[test]
 fn a_directory_that_was_staged_without_a_mount_is_nothing_that_is_left() {
     let mut world = storage::tests::pool(Some(&staging()), &[]);
-    world
-        .mounts
-        .mounts
-        .retain(|mount| mount.mount_point != staging().as_str().into());
+    world.mounts.mounts.retain(|mount| mount.mount_point != staging().as_str().into());
     for (kind, expected) in [(BackingKind::Loop, 1), (BackingKind::StaticDirectory, 0)] {
         let volumes = &mut world.provision.as_mut().expect("a pool").volumes;
         volumes[0].kind = kind;
@@ -185,11 +155,7 @@ fn a_pod_that_is_not_listed_keeps_its_mount_and_what_is_staged() {
     let snapshot = snapshot_of(&own());
     let status = Ask::default().of(&snapshot, &["u1"]);
     assert_eq!(unmounted(&plans(&snapshot, &status)), [target("u1")]);
-    let left: Vec<_> = status
-        .left
-        .iter()
-        .map(|(path, _)| path.to_string())
-        .collect();
+    let left: Vec<_> = status.left.iter().map(|(path, _)| path.to_string()).collect();
     assert_eq!(left, [staging()], "the other pod's is within its grace");
     assert!(!status.is_clean());
 }
@@ -197,10 +163,7 @@ fn a_pod_that_is_not_listed_keeps_its_mount_and_what_is_staged() {
 #[test]
 fn without_permission_it_is_said_and_nothing_is_removed() {
     let snapshot = snapshot_of(&own());
-    let ask = Ask {
-        forbidden: true,
-        ..Ask::default()
-    };
+    let ask = Ask { forbidden: true, ..Ask::default() };
     let status = ask.of(&snapshot, &["u1"]);
     assert_eq!(status.pods[0].state, PodState::OrdersOff);
     assert_eq!(unmounted(&plans(&snapshot, &status)), [""; 0]);
@@ -227,9 +190,7 @@ fn a_record_that_cannot_be_read_is_named_before_a_mount_in_use() {
     let mut other = (**used).clone();
     other.path = target("u1").replace("pv-h", "pv-later").as_str().into();
     other.used_by = Some(UNREADABLE_RECORD.into());
-    snapshot
-        .attachments
-        .insert(other.path.clone(), other.into());
+    snapshot.attachments.insert(other.path.clone(), other.into());
     let (state, detail) = Ask::default().state(&snapshot);
     assert_eq!(state, PodState::Unreadable, "{detail}");
     assert!(detail.contains("later"), "{detail}");
@@ -238,21 +199,13 @@ fn a_record_that_cannot_be_read_is_named_before_a_mount_in_use() {
 #[test]
 fn a_record_without_a_mount_counts_for_the_grace_period() {
     let mut world =
-        TestHost::default()
-            .disk("sda", "8:0", "A")
-            .csi("d", "h", None, &[("u1", &target("u1"))]);
+        TestHost::default().disk("sda", "8:0", "A").csi("d", "h", None, &[("u1", &target("u1"))]);
     world.read_all(0);
     let snapshot = snapshot_of(&world);
     assert_eq!(recorded_pods(&snapshot, &uids(&["u1", "u2"])).count(), 1);
     let recorded_for = |time| {
-        let progress = PodProgress {
-            recorded_for: time,
-            ..PodProgress::default()
-        };
-        let ask = Ask {
-            progress: BTreeMap::from([("u1".to_owned(), progress)]),
-            ..Ask::default()
-        };
+        let progress = PodProgress { recorded_for: time, ..PodProgress::default() };
+        let ask = Ask { progress: BTreeMap::from([("u1".to_owned(), progress)]), ..Ask::default() };
         ask.state(&snapshot).0
     };
     assert_eq!(recorded_for(None), PodState::InUse);
@@ -280,9 +233,7 @@ fn another_drivers_mount_is_waited_for_and_never_removed() {
 fn the_same_mount_in_a_second_place_of_the_kubelets_directory_goes_with_it() {
     let second = target("u1").replace(K, "/data/kubelet");
     let held = |path: &str, world: TestHost| {
-        Ask::hold("u1", HoldKind::Mount, path)
-            .state(&snapshot_of(&world))
-            .0
+        Ask::hold("u1", HoldKind::Mount, path).state(&snapshot_of(&world)).0
     };
     assert_eq!(held(&second, own()), PodState::Cleaning);
     let other = second.replace("pv-", "pw-");
@@ -302,11 +253,7 @@ fn a_process_of_the_pod_holds_it_and_nothing_is_unmounted_below_it() {
         assert_eq!(unmounted(&plans(&snapshot, &status)), [target("u2")]);
     }
     let nothing_mounted = snapshot_of(&TestHost::default());
-    let ask = Ask::hold(
-        "u1",
-        HoldKind::Process,
-        "812 (mysqld) runs in its container",
-    );
+    let ask = Ask::hold("u1", HoldKind::Process, "812 (mysqld) runs in its container");
     assert_eq!(ask.state(&nothing_mounted).0, PodState::Held);
 }
 
@@ -322,10 +269,7 @@ fn what_a_removal_met_is_shown_until_the_mount_is_gone_and_then_it_is_cleaned() 
     ] {
         let ask = Ask::last("u1", result.clone());
         assert_eq!(ask.state(&snapshot), (state, text()));
-        assert!(
-            ask.of(&snapshot, &["u1"]).pods[0].is_due,
-            "it is tried again"
-        );
+        assert!(ask.of(&snapshot, &["u1"]).pods[0].is_due, "it is tried again");
         assert!(ask.state(&gone).0.is_clean(), "others have removed it");
     }
     let done = Ask::last("u1", CleanResult::Done);
@@ -384,10 +328,7 @@ fn a_removal_that_takes_long_is_hung() {
             running_for: Some(Duration::from_secs(seconds)),
             ..PodProgress::default()
         };
-        let ask = Ask {
-            progress: BTreeMap::from([("u1".to_owned(), progress)]),
-            ..Ask::default()
-        };
+        let ask = Ask { progress: BTreeMap::from([("u1".to_owned(), progress)]), ..Ask::default() };
         ask.state(&snapshot).0
     };
     assert_eq!(running(5), PodState::Cleaning);
@@ -409,10 +350,7 @@ fn what_cannot_be_read_is_never_clean_whatever_the_rest_says() {
         ..Ask::default()
     };
     assert!(unreadable(&missing, &snapshot).contains("EIO"));
-    let proc = Ask {
-        unreadable: Some("reading /proc: EACCES"),
-        ..Ask::default()
-    };
+    let proc = Ask { unreadable: Some("reading /proc: EACCES"), ..Ask::default() };
     assert!(unreadable(&proc, &snapshot).contains("EACCES"));
     for source in [Source::Kubelet, Source::Mounts] {
         let states = [

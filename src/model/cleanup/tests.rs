@@ -27,10 +27,13 @@ fn staging() -> String {
 /// One volume, staged and published to the pods of which `mounts` are, and what the kubelet has
 /// written down of it.
 fn host(mounts: &[&str], recorded: &[(&str, &str)]) -> TestHost {
-    let mut world = TestHost::default()
-        .disk("sda", "8:0", "A")
-        .uuid("sda", "u-1")
-        .mounted("8:0", "/", &staging(), "ext4", "/dev/sda");
+    let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u-1").mounted(
+        "8:0",
+        "/",
+        &staging(),
+        "ext4",
+        "/dev/sda",
+    );
     for path in mounts {
         world = world.mounted("8:0", "/", path, "ext4", "/dev/sda");
     }
@@ -106,18 +109,12 @@ fn cleanup_is_refused_while_a_pod_has_a_record() {
     // The record alone: its mount is gone.
     world.umount(&path);
     world.read_all(1);
-    assert!(matches!(
-        planned(&snapshot_of(&world)),
-        Err(CleanupError::InUse { .. })
-    ));
+    assert!(matches!(planned(&snapshot_of(&world)), Err(CleanupError::InUse { .. })));
     // And the folder of logs alone.
     world.kubelet.volumes[0].publications.clear();
     world = world.mounted("8:0", "/", &path, "ext4", "/dev/sda");
     world.read_all(2);
-    assert!(matches!(
-        planned(&snapshot_of(&world)),
-        Err(CleanupError::InUse { .. })
-    ));
+    assert!(matches!(planned(&snapshot_of(&world)), Err(CleanupError::InUse { .. })));
     world.kubelet.pods.clear();
     world.read_all(3);
     world.read_kubelet(2 + GRACE_SECONDS);
@@ -136,32 +133,15 @@ fn cleanup_is_refused_while_pod_use_is_unknown() {
     let mut world = host(&[&path], &[]);
     world.read_all(0);
     let mut snapshot = snapshot_of(&world);
-    let down = (
-        SourceStatus::Down("reading /var/lib/kubelet: permission denied".into()),
-        at(0),
-    );
-    std::sync::Arc::make_mut(&mut snapshot.node)
-        .sources
-        .insert(Source::Kubelet, down);
-    assert!(matches!(
-        planned(&snapshot),
-        Err(CleanupError::SnapshotIncomplete(_))
-    ));
+    let down = (SourceStatus::Down("reading /var/lib/kubelet: permission denied".into()), at(0));
+    std::sync::Arc::make_mut(&mut snapshot.node).sources.insert(Source::Kubelet, down);
+    assert!(matches!(planned(&snapshot), Err(CleanupError::SnapshotIncomplete(_))));
     snapshot.node = Default::default();
     snapshot.settled = false;
-    assert!(matches!(
-        planned(&snapshot),
-        Err(CleanupError::SnapshotIncomplete(_))
-    ));
+    assert!(matches!(planned(&snapshot), Err(CleanupError::SnapshotIncomplete(_))));
     // A reading that fails leaves what was known: nothing was known of this one.
     world.apply(SourceUpdate::Kubelet(Observation::failed(at(1), "no")), 1);
-    assert!(
-        world
-            .facts
-            .attachments
-            .values()
-            .all(|it| it.stale_cause().is_none())
-    );
+    assert!(world.facts.attachments.values().all(|it| it.stale_cause().is_none()));
 }
 
 #[test]
@@ -173,11 +153,9 @@ fn without_a_kubelet_nothing_of_a_volume_is_known_to_be_unused() {
     world.apply(SourceUpdate::Kubelet(Observation::Unavailable), 0);
     world.read_mounts(100 * GRACE_SECONDS);
     let snapshot = snapshot_of(&world);
-    let refused = plan(
-        &snapshot,
-        CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")),
-    )
-    .expect_err("nobody can tell");
+    let refused =
+        plan(&snapshot, CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")))
+            .expect_err("nobody can tell");
     assert!(matches!(refused, CleanupError::UseUnknown(_)), "{refused}");
 }
 
@@ -188,11 +166,9 @@ fn use_of_a_path_without_kubelet_records_is_unknown() {
     world.read_provision(0);
     world.read_kubelet(GRACE_SECONDS);
     let snapshot = snapshot_of(&world);
-    let refused = plan(
-        &snapshot,
-        CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")),
-    )
-    .expect_err("nobody can tell");
+    let refused =
+        plan(&snapshot, CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")))
+            .expect_err("nobody can tell");
     assert!(
         matches!(&refused, CleanupError::UseUnknown(path) if *path == HostPath::from("/srv/elsewhere")),
         "{refused}"
@@ -215,18 +191,11 @@ fn cleaning_one_attachment_touches_nothing_else() {
     let attachment: &Attachment = &snapshot.attachments[&HostPath::from(one.as_str())];
     let plan = plan(&snapshot, CleanupTarget::Attachment(attachment)).expect("its pod is gone");
     assert_eq!(plan.mounts, [HostPath::from(one.as_str())]);
-    assert!(
-        matches!(planned(&snapshot), Err(CleanupError::InUse { .. })),
-        "the other pod has it"
-    );
+    assert!(matches!(planned(&snapshot), Err(CleanupError::InUse { .. })), "the other pod has it");
     let staged = &snapshot.attachments[&HostPath::from(staging().as_str())];
     assert!(
         matches!(
-            plan_with(
-                &snapshot,
-                CleanupTarget::Attachment(staged),
-                Grace::Required
-            ),
+            plan_with(&snapshot, CleanupTarget::Attachment(staged), Grace::Required),
             Err(CleanupError::InUse { .. })
         ),
         "what is staged is the other pod's as well"
@@ -240,16 +209,12 @@ fn cleanup_of_a_provided_volume_detaches_its_loop_device() {
     world.read_provision(0);
     world.read_kubelet(GRACE_SECONDS);
     let snapshot = snapshot_of(&world);
-    let plan = plan(
-        &snapshot,
-        CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")),
-    )
-    .expect("nobody uses it");
+    let plan =
+        plan(&snapshot, CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")))
+            .expect("nobody uses it");
     assert_eq!(
         plan.actions.last(),
-        Some(&CleanupAction::Detach {
-            image: "/pool/images/v1.img".into()
-        })
+        Some(&CleanupAction::Detach { image: "/pool/images/v1.img".into() })
     );
     assert!(plan.is_provided && plan.target == "v1");
     let idle = plan_of_idle();
@@ -261,8 +226,5 @@ fn plan_of_idle() -> Result<CleanupPlan, CleanupError> {
     world.read_all(0);
     world.read_provision(0);
     let snapshot = snapshot_of(&world);
-    plan(
-        &snapshot,
-        CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")),
-    )
+    plan(&snapshot, CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")))
 }

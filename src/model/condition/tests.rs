@@ -60,46 +60,17 @@ fn statuses_follow_mounts_and_findings() {
     use UsageStatus as U;
     let published = known(&["/staging", TARGET]);
     assert_eq!(all(&published, &[]), (C::Published, O::Operative, U::InUse));
-    assert_eq!(
-        all(&known(&["/staging"]), &[]),
-        (C::Staged, O::Operative, U::Idle)
-    );
+    assert_eq!(all(&known(&["/staging"]), &[]), (C::Staged, O::Operative, U::Idle));
     let not_mounted = finding(Reason::NotMounted, Severity::Bad, Status::Inaccessible, "m");
-    assert_eq!(
-        all(&known(&[]), &[&not_mounted]),
-        (C::Failed, O::Missing, U::Failed)
-    );
-    assert_eq!(
-        all(&known(&[]), &[]),
-        (C::Created, O::Operative, U::InUse),
-        "it may be on its way"
-    );
-    let dead = finding(
-        Reason::NotAccessible,
-        Severity::Bad,
-        Status::Inaccessible,
-        "m",
-    );
-    assert_eq!(
-        all(&published, &[&dead]),
-        (C::Published, O::Inoperative, U::Failed)
-    );
-    let gone = finding(
-        Reason::DeviceMissing,
-        Severity::Bad,
-        Status::Inaccessible,
-        "m",
-    );
-    assert_eq!(
-        all(&published, &[&gone]),
-        (C::Published, O::Missing, U::Failed)
-    );
+    assert_eq!(all(&known(&[]), &[&not_mounted]), (C::Failed, O::Missing, U::Failed));
+    assert_eq!(all(&known(&[]), &[]), (C::Created, O::Operative, U::InUse), "it may be on its way");
+    let dead = finding(Reason::NotAccessible, Severity::Bad, Status::Inaccessible, "m");
+    assert_eq!(all(&published, &[&dead]), (C::Published, O::Inoperative, U::Failed));
+    let gone = finding(Reason::DeviceMissing, Severity::Bad, Status::Inaccessible, "m");
+    assert_eq!(all(&published, &[&gone]), (C::Published, O::Missing, U::Failed));
     let mut retained = published.clone();
     retained.retained = true;
-    assert_eq!(
-        all(&retained, &[&gone]),
-        (C::Removed, O::Missing, U::Released)
-    );
+    assert_eq!(all(&retained, &[&gone]), (C::Removed, O::Missing, U::Released));
 }
 
 fn volume_condition(
@@ -109,14 +80,7 @@ fn volume_condition(
     previous: Option<&Condition>,
 ) -> Option<Condition> {
     let known = known(&["/staging", TARGET]);
-    condition(
-        &known.facts,
-        findings,
-        health,
-        statuses(&known, findings),
-        unknown,
-        previous,
-    )
+    condition(&known.facts, findings, health, statuses(&known, findings), unknown, previous)
 }
 
 #[test]
@@ -128,29 +92,12 @@ fn a_provision_error_precedes_all_findings_except_data_loss() {
     world.read_provision(0);
     let known = &world.facts.volumes[&volume("csi:own/v1")];
     let message = |findings: &[&Finding]| {
-        condition(
-            &known.facts,
-            findings,
-            Health::Bad,
-            statuses(known, findings),
-            None,
-            None,
-        )
-        .expect("known")
-        .message
+        condition(&known.facts, findings, Health::Bad, statuses(known, findings), None, None)
+            .expect("known")
+            .message
     };
-    let milder = finding(
-        Reason::DriveFailing,
-        Severity::Suspect,
-        Status::Degraded,
-        "m",
-    );
-    let lost = finding(
-        Reason::FilesystemCorrupted,
-        Severity::Bad,
-        Status::DataLoss,
-        "n",
-    );
+    let milder = finding(Reason::DriveFailing, Severity::Suspect, Status::Degraded, "m");
+    let lost = finding(Reason::FilesystemCorrupted, Severity::Bad, Status::DataLoss, "n");
     let said = "the volume cannot be used: its record cannot be read";
     assert_eq!(message(&[&milder]), format!("{said}; DriveFailing: m"));
     assert_eq!(
@@ -163,39 +110,18 @@ fn a_provision_error_precedes_all_findings_except_data_loss() {
 fn a_healthy_volume_is_normal_and_says_so() {
     let condition = volume_condition(&[], Health::Good, None, None).expect("known");
     assert!(!condition.abnormal);
-    assert_eq!(
-        condition.message,
-        "the volume is published and nothing is known against it"
-    );
+    assert_eq!(condition.message, "the volume is published and nothing is known against it");
 }
 
 #[test]
 fn every_cause_is_named_worst_first() {
-    let space = finding(
-        Reason::OutOfSpace,
-        Severity::Suspect,
-        Status::Degraded,
-        "little left",
-    );
-    let dead = finding(
-        Reason::NotAccessible,
-        Severity::Bad,
-        Status::Inaccessible,
-        "EIO",
-    );
-    let note = finding(
-        Reason::DriveMissing,
-        Severity::Info,
-        Status::Information,
-        "unseen",
-    );
+    let space = finding(Reason::OutOfSpace, Severity::Suspect, Status::Degraded, "little left");
+    let dead = finding(Reason::NotAccessible, Severity::Bad, Status::Inaccessible, "EIO");
+    let note = finding(Reason::DriveMissing, Severity::Info, Status::Information, "unseen");
     let condition =
         volume_condition(&[&space, &dead, &note], Health::Bad, None, None).expect("known");
     assert!(condition.abnormal);
-    assert_eq!(
-        condition.message,
-        "NotAccessible: EIO; OutOfSpace: little left"
-    );
+    assert_eq!(condition.message, "NotAccessible: EIO; OutOfSpace: little left");
 }
 
 #[test]
@@ -208,47 +134,27 @@ fn bad_health_without_a_finding_is_abnormal_all_the_same() {
 fn messages_keep_within_the_limit_at_any_length_and_alphabet() {
     let long = "ü".repeat(511);
     let findings: Vec<Finding> = (0..4)
-        .map(|_| {
-            finding(
-                Reason::NotAccessible,
-                Severity::Bad,
-                Status::Inaccessible,
-                &long,
-            )
-        })
+        .map(|_| finding(Reason::NotAccessible, Severity::Bad, Status::Inaccessible, &long))
         .collect();
     for count in 1..=4 {
         let refs: Vec<&Finding> = findings.iter().take(count).collect();
         let condition = volume_condition(&refs, Health::Bad, None, None).expect("known");
         assert!(condition.message.len() <= MAX_MESSAGE);
         let why = "ä".repeat(3000);
-        let unknown = volume_condition(
-            &refs,
-            Health::Unknown,
-            Some((&why, at(1))),
-            Some(&condition),
-        )
-        .expect("known before");
+        let unknown =
+            volume_condition(&refs, Health::Unknown, Some((&why, at(1))), Some(&condition))
+                .expect("known before");
         assert!(unknown.message.len() <= MAX_MESSAGE && unknown.abnormal);
     }
 }
 
 #[test]
 fn an_unknown_condition_repeats_the_last_known_one_once() {
-    let dead = finding(
-        Reason::NotAccessible,
-        Severity::Bad,
-        Status::Inaccessible,
-        "EIO",
-    );
+    let dead = finding(Reason::NotAccessible, Severity::Bad, Status::Inaccessible, "EIO");
     let before = volume_condition(&[&dead], Health::Bad, None, None).expect("known");
-    let first = volume_condition(
-        &[&dead],
-        Health::Unknown,
-        Some(("no scan", at(5))),
-        Some(&before),
-    )
-    .expect("known before");
+    let first =
+        volume_condition(&[&dead], Health::Unknown, Some(("no scan", at(5))), Some(&before))
+            .expect("known before");
     assert_eq!(
         first,
         Condition {
@@ -257,12 +163,7 @@ fn an_unknown_condition_repeats_the_last_known_one_once() {
         }
     );
     assert_eq!(
-        volume_condition(
-            &[&dead],
-            Health::Unknown,
-            Some(("no scan", at(5))),
-            Some(&first)
-        ),
+        volume_condition(&[&dead], Health::Unknown, Some(("no scan", at(5))), Some(&first)),
         Some(first)
     );
     let never = volume_condition(&[], Health::Unknown, Some(("no scan", at(5))), None);

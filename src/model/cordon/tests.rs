@@ -57,10 +57,7 @@ fn cordoned(snapshot: &Snapshot, kind: BackingKind) -> Option<(String, Reason)> 
 
 #[test]
 fn a_bad_drive_without_redundancy_cordons_what_is_on_it_and_nothing_else() {
-    let mut snapshot = snapshot(
-        drive_of("A"),
-        Stack::All(vec![drive_of("B"), drive_of("C")]),
-    );
+    let mut snapshot = snapshot(drive_of("A"), Stack::All(vec![drive_of("B"), drive_of("C")]));
     fail(&mut snapshot, "D", Reason::SmartFailing);
     for kind in [BackingKind::Loop, BackingKind::Lvm] {
         assert_eq!(cordoned(&snapshot, kind), None);
@@ -138,9 +135,7 @@ fn the_text_names_the_drive_its_slot_the_finding_and_what_to_do() {
         drive.facts.location.slot = Some("3".into());
     });
     fail(&mut snapshot, "A", Reason::SmartFailing);
-    let cordon = of_pool(&snapshot, BackingKind::Loop)
-        .expect("known")
-        .expect("cordoned");
+    let cordon = of_pool(&snapshot, BackingKind::Loop).expect("known").expect("cordoned");
     assert_eq!(
         cordon.text("2026-11-24T08:00:00.123Z".parse().expect("a time")),
         "no new volume is placed in the pool (loop): drive sda (Test Disk, serial A, slot 3) below it is failing and has no redundancy: \

@@ -43,9 +43,7 @@ impl Facts {
                 let seen = seen.map(|mut new| {
                     self.identify(&mut new, now);
                     self.note_btrfs_members(&mut new, now);
-                    known
-                        .filter(|known| **known == new)
-                        .unwrap_or_else(|| Arc::new(new))
+                    known.filter(|known| **known == new).unwrap_or_else(|| Arc::new(new))
                 });
                 let (change, good) = self.inventory.replace(seen);
                 if let (true, Some(inventory)) = (good, self.inventory.value()) {
@@ -105,20 +103,14 @@ impl Facts {
                 }
             }
             SourceUpdate::Layer { device, state } => self.apply_layer(device, state, settings, now),
-            SourceUpdate::Superblock {
-                device,
-                dev,
-                superblock,
-            } => self.apply_superblock(device, dev, superblock, settings, now),
+            SourceUpdate::Superblock { device, dev, superblock } => {
+                self.apply_superblock(device, dev, superblock, settings, now)
+            }
             SourceUpdate::LayerStuck { device, stuck } => {
                 let known = self.layers.entry(device).or_default();
                 set_stuck(&mut known.stuck, stuck)
             }
-            SourceUpdate::Probe {
-                path,
-                result,
-                duration: took,
-            } => {
+            SourceUpdate::Probe { path, result, duration: took } => {
                 self.timings.entry(Source::Probe).or_default().take(took);
                 self.record_space(&path, &result);
                 let change = self.probes.apply(path.clone(), result);
@@ -137,12 +129,7 @@ impl Facts {
             SourceUpdate::KernelLog(batch) => self.apply_kernel_log(batch, now),
             SourceUpdate::FsError(notice) => self.apply_fs_error(notice, now),
             SourceUpdate::Counters(seen) => self.apply_counters(seen, now),
-            SourceUpdate::Smart {
-                drive,
-                at,
-                response: answer,
-                duration: took,
-            } => {
+            SourceUpdate::Smart { drive, at, response: answer, duration: took } => {
                 self.timings.entry(Source::Smart).or_default().take(took);
                 let change = self
                     .smart_of_known(&drive)
@@ -157,17 +144,12 @@ impl Facts {
                 Urgency::Nothing
             }
             SourceUpdate::SmartStuck { drive, stuck } => self.apply_smart_stuck(&drive, stuck),
-            SourceUpdate::SelfTest {
-                drive,
-                kind,
-                at,
-                result,
-            } => self
-                .smart_of_known(&drive)
-                .map_or(Urgency::Nothing, |smart| {
+            SourceUpdate::SelfTest { drive, kind, at, result } => {
+                self.smart_of_known(&drive).map_or(Urgency::Nothing, |smart| {
                     smart.self_test = Some(SelfTestStart { kind, at, result });
                     Urgency::Immediate
-                }),
+                })
+            }
             SourceUpdate::RaidControllers(controllers) => self.apply_controllers(&controllers, now),
             SourceUpdate::Check(progress) => self.apply_check_progress(*progress),
             SourceUpdate::Provision(seen) => {
@@ -193,8 +175,7 @@ impl Facts {
             let subject = Subject::Volume(mount.volume.clone());
             let btrfs = value.btrfs.as_deref().and_then(btrfs_space::allocatable);
             let available = btrfs.map_or(usage.available_bytes, |room| room.data.left());
-            self.space
-                .record(subject, *at, usage.total_bytes, available);
+            self.space.record(subject, *at, usage.total_bytes, available);
         }
     }
 
@@ -235,10 +216,7 @@ impl Facts {
             // No state yet and a plain table are equal for the volumes above: neither has members.
             // At a start, hundreds of logical volumes report one by one.
             let plain = |state: Option<&LayerState>| {
-                matches!(
-                    state,
-                    None | Some(LayerState::Plain | LayerState::Linear { .. })
-                )
+                matches!(state, None | Some(LayerState::Plain | LayerState::Linear { .. }))
             };
             if before.as_ref().map(without_usage) == after.map(without_usage) {
                 change = Urgency::UsageOnly;
@@ -262,15 +240,10 @@ impl Facts {
 }
 
 pub(super) fn set_stuck(slot: &mut Option<StuckProbe>, stuck: StuckProbe) -> Urgency {
-    let same = slot
-        .as_ref()
-        .is_some_and(|known| known.since == stuck.since && known.path == stuck.path);
+    let same =
+        slot.as_ref().is_some_and(|known| known.since == stuck.since && known.path == stuck.path);
     *slot = Some(stuck);
-    if same {
-        Urgency::Nothing
-    } else {
-        Urgency::Immediate
-    }
+    if same { Urgency::Nothing } else { Urgency::Immediate }
 }
 
 /// A layer's state without the values that always change.

@@ -95,11 +95,7 @@ impl Facts {
         let (Some(_), Some(at)) = (self.kubelet.value(), self.kubelet.at()) else {
             return;
         };
-        for attachment in self
-            .attachments
-            .values_mut()
-            .filter(|one| one.orphaned.is_some())
-        {
+        for attachment in self.attachments.values_mut().filter(|one| one.orphaned.is_some()) {
             if let Some(orphaned) = &mut Arc::make_mut(attachment).orphaned {
                 orphaned.confirmed_at = orphaned.confirmed_at.max(at);
             }
@@ -114,19 +110,10 @@ impl Facts {
         for known in self.volumes.values() {
             let facts = &known.facts;
             let left_over = facts.driver.is_none();
-            if left_over
-                && !facts
-                    .mounts
-                    .iter()
-                    .any(|mount| is_left_over(root, &mount.path))
-            {
+            if left_over && !facts.mounts.iter().any(|mount| is_left_over(root, &mount.path)) {
                 continue;
             }
-            for mount in facts
-                .mounts
-                .iter()
-                .filter(|mount| mount.role != MountRole::Host)
-            {
+            for mount in facts.mounts.iter().filter(|mount| mount.role != MountRole::Host) {
                 let place = kube::parse_csi_path(root, &mount.path);
                 if left_over && place.is_none() {
                     continue;
@@ -175,15 +162,8 @@ impl Facts {
             if found.contains_key(path) || !table.is_visible(mount) {
                 continue;
             }
-            let role = if place.pod.is_some() {
-                MountRole::Pod
-            } else {
-                MountRole::Staging
-            };
-            let pod = place.pod.map(|pod| PodRef {
-                uid: pod.uid,
-                ..PodRef::default()
-            });
+            let role = if place.pod.is_some() { MountRole::Pod } else { MountRole::Staging };
+            let pod = place.pod.map(|pod| PodRef { uid: pod.uid, ..PodRef::default() });
             let unclaimed = Attachment {
                 path: path.clone(),
                 role,
@@ -202,9 +182,8 @@ impl Facts {
         }
         for attachment in found.values_mut().filter(|one| one.role == MountRole::Pod) {
             if let Some(pod) = attachment.pod.as_mut().filter(|pod| pod.name.is_empty())
-                && let Some(named) = self
-                    .kubelet_records()
-                    .and_then(|known| known.pods.get(&pod.uid))
+                && let Some(named) =
+                    self.kubelet_records().and_then(|known| known.pods.get(&pod.uid))
             {
                 (pod.namespace, pod.name) = (named.namespace.clone(), named.name.clone());
             }
@@ -226,12 +205,7 @@ fn provided_attachments(
             .iter()
             .filter(|_| volume.kind != BackingKind::StaticDirectory)
             .map(|staged| (staged, MountRole::Staging));
-        staged.chain(
-            volume
-                .published
-                .iter()
-                .map(|published| (published, MountRole::Pod)),
-        )
+        staged.chain(volume.published.iter().map(|published| (published, MountRole::Pod)))
     })
 }
 
@@ -243,21 +217,14 @@ fn new_attachment(
     read_only: bool,
     since: Timestamp,
 ) -> Attachment {
-    let (by_path, by_driver) = place
-        .map(|place| (place.pod.map(|pod| pod.uid), place.driver))
-        .unwrap_or_default();
+    let (by_path, by_driver) =
+        place.map(|place| (place.pod.map(|pod| pod.uid), place.driver)).unwrap_or_default();
     let by_mount = facts.mount_at(path).and_then(|mount| mount.pod_uid.clone());
     let pod = by_mount.or(by_path).map(|uid| {
         let pod = facts.pods.iter().find(|pod| pod.uid == uid);
         let name = pod.and_then(|pod| pod.name.clone());
-        let (namespace, name) = name
-            .map(|name| (name.namespace, name.name))
-            .unwrap_or_default();
-        PodRef {
-            uid,
-            name,
-            namespace,
-        }
+        let (namespace, name) = name.map(|name| (name.namespace, name.name)).unwrap_or_default();
+        PodRef { uid, name, namespace }
     });
     Attachment {
         path: path.clone(),

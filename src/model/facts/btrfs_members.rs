@@ -159,10 +159,7 @@ impl Facts {
             mounts.any(|mount| !mount.is_super_read_only())
         });
         let missing = fs.missing_ids.iter().copied().map(BtrfsMember::Id);
-        let pulled = fs
-            .pulled
-            .iter()
-            .map(|it| BtrfsMember::Name(it.name.clone()));
+        let pulled = fs.pulled.iter().map(|it| BtrfsMember::Name(it.name.clone()));
         let absent: Vec<BtrfsMember> = missing.chain(pulled).collect();
         for member in &absent {
             if is_written || away.contains_key(member) {
@@ -280,9 +277,7 @@ impl Facts {
             let is_clean = value("finished") == Some(1)
                 && value("canceled") == Some(0)
                 && value("errors") == Some(0);
-            Timestamp::from_second(value("started")?.try_into().ok()?)
-                .ok()
-                .filter(|_| is_clean)
+            Timestamp::from_second(value("started")?.try_into().ok()?).ok().filter(|_| is_clean)
         };
         let starts: Option<Vec<Timestamp>> = fs.member_ids.iter().map(started).collect();
         starts?.into_iter().min()

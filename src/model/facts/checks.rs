@@ -99,15 +99,11 @@ impl Facts {
         let target = self.resolve_target(&asked.target, asked.filesystem)?;
         let volume = target.volume.as_ref().and_then(|id| self.volumes.get(id));
         let rules = effective_policy(policy, volume, &target);
-        for (wanted, permission, key) in [
-            (asked.freeze, rules.freeze, "freeze"),
-            (asked.snapshot, rules.snapshot, "snapshot"),
-        ] {
+        for (wanted, permission, key) in
+            [(asked.freeze, rules.freeze, "freeze"), (asked.snapshot, rules.snapshot, "snapshot")]
+        {
             if wanted && !permission.allows(true, false) {
-                return Err(StartCheckError::NotAllowed {
-                    what: target.name,
-                    key,
-                });
+                return Err(StartCheckError::NotAllowed { what: target.name, key });
             }
         }
         if !asked.force {
@@ -187,15 +183,8 @@ impl Facts {
 
     /// `first_seen` of a volume is reset at each boot; its drives are kept.
     fn present_since(&self, known: &KnownVolume) -> Timestamp {
-        let drives = known
-            .facts
-            .drive_ids
-            .iter()
-            .filter_map(|id| self.drives.get(id));
-        drives
-            .map(|drive| drive.first_seen)
-            .min()
-            .unwrap_or(known.first_seen)
+        let drives = known.facts.drive_ids.iter().filter_map(|id| self.drives.get(id));
+        drives.map(|drive| drive.first_seen).min().unwrap_or(known.first_seen)
     }
 
     fn queue_check(
@@ -234,9 +223,7 @@ impl Facts {
             asked: now,
             started: None,
             ended: None,
-            state: CheckState::Queued {
-                why: "it waits for its turn".to_owned(),
-            },
+            state: CheckState::Queued { why: "it waits for its turn".to_owned() },
             runs: Vec::new(),
             signals: Vec::new(),
             verdict: None,
@@ -244,20 +231,14 @@ impl Facts {
             cancelled: false,
             is_scrubbed: false,
         });
-        self.checks
-            .baselines
-            .insert(id.clone(), CheckBaseline { mounts });
+        self.checks.baselines.insert(id.clone(), CheckBaseline { mounts });
         self.checks.insert(check.clone());
         Ok(check)
     }
 
     /// None if there is no active check with this id.
     pub(crate) fn cancel_check(&mut self, id: &CheckId) -> Option<Arc<Check>> {
-        let check = self
-            .checks
-            .by_id
-            .get_mut(id)
-            .filter(|check| !check.is_over())?;
+        let check = self.checks.by_id.get_mut(id).filter(|check| !check.is_over())?;
         Arc::make_mut(check).cancelled = true;
         Some(check.clone())
     }
@@ -269,16 +250,10 @@ impl Facts {
         active: &ActiveFindings,
         now: Timestamp,
     ) -> Vec<DesiredCheck> {
-        let mut open: Vec<&Arc<Check>> = self
-            .checks
-            .by_id
-            .values()
-            .filter(|check| !check.is_over())
-            .collect();
+        let mut open: Vec<&Arc<Check>> =
+            self.checks.by_id.values().filter(|check| !check.is_over()).collect();
         open.sort_by(|a, b| (a.asked, &a.id).cmp(&(b.asked, &b.id)));
-        open.into_iter()
-            .map(|check| self.desired_check(check, policy, active, now))
-            .collect()
+        open.into_iter().map(|check| self.desired_check(check, policy, active, now)).collect()
     }
 
     fn desired_check(
@@ -289,11 +264,7 @@ impl Facts {
         now: Timestamp,
     ) -> DesiredCheck {
         let scheduled = matches!(check.origin, CheckOrigin::Scheduled(_));
-        let volume = check
-            .target
-            .volume
-            .as_ref()
-            .and_then(|id| self.volumes.get(id));
+        let volume = check.target.volume.as_ref().and_then(|id| self.volumes.get(id));
         let mounted = volume.filter(|_| check.target.mode != Mode::Unmounted);
         let signals = mounted.map(|known| signals(self, known, policy, now));
         let mut signals = signals.unwrap_or_default();
@@ -307,9 +278,7 @@ impl Facts {
             scheduled,
             signals,
             blocked_by: self.rebuild_in_progress(check).filter(|_| scheduled),
-            cancellation: self
-                .stop_cause(check, active)
-                .map(|reason| Cancellation { reason }),
+            cancellation: self.stop_cause(check, active).map(|reason| Cancellation { reason }),
         }
     }
 
@@ -343,12 +312,8 @@ impl Facts {
         target: &CheckTarget,
         active: &ActiveFindings,
     ) -> Result<(), StartCheckError> {
-        let failing = |why: String| {
-            Err(StartCheckError::TargetFailing {
-                what: target.name.clone(),
-                why,
-            })
-        };
+        let failing =
+            |why: String| Err(StartCheckError::TargetFailing { what: target.name.clone(), why });
         for ((subject, reason), severity) in active {
             if let Subject::Drive(drive) = subject
                 && target.drives.contains(drive)
@@ -360,15 +325,8 @@ impl Facts {
         let Some(subject) = target.volume.clone().map(Subject::Volume) else {
             return Ok(());
         };
-        let stalled = [
-            Reason::IoStalled,
-            Reason::ProbeTimeout,
-            Reason::DeviceMissing,
-        ];
-        match stalled
-            .iter()
-            .find(|reason| active.contains_key(&(subject.clone(), **reason)))
-        {
+        let stalled = [Reason::IoStalled, Reason::ProbeTimeout, Reason::DeviceMissing];
+        match stalled.iter().find(|reason| active.contains_key(&(subject.clone(), **reason))) {
             Some(reason) => failing(format!("it has the finding {reason}")),
             None => Ok(()),
         }
@@ -376,12 +334,7 @@ impl Facts {
 }
 
 fn mounts(known: &KnownVolume) -> BTreeSet<HostPath> {
-    known
-        .facts
-        .mounts
-        .iter()
-        .map(|mount| mount.path.clone())
-        .collect()
+    known.facts.mounts.iter().map(|mount| mount.path.clone()).collect()
 }
 
 fn devices(target: &CheckTarget) -> impl Iterator<Item = DevNo> {

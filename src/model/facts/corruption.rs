@@ -59,8 +59,7 @@ impl Facts {
             }
             let devices = self.devices_with_uuid(uuid);
             let is_btrfs = devices.iter().all(|name| {
-                self.device(name)
-                    .is_some_and(|device| device.fs_type.as_deref() == Some("btrfs"))
+                self.device(name).is_some_and(|device| device.fs_type.as_deref() == Some("btrfs"))
             });
             if let Some(first) = devices.first()
                 && (devices.len() == 1 || is_btrfs)

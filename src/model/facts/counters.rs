@@ -55,10 +55,7 @@ impl Counters {
         // The first version stored the counters of all owners of a source as one series.
         let of_one_owner =
             |name: &str| matches!(name, "ext4" | "xfs") || name.contains(char::is_whitespace);
-        for (key, history) in remembered
-            .into_iter()
-            .filter(|((_, name), _)| of_one_owner(name))
-        {
+        for (key, history) in remembered.into_iter().filter(|((_, name), _)| of_one_owner(name)) {
             let entry = self.histories.entry(key);
             entry.or_insert_with(|| Arc::new(history));
         }
@@ -150,11 +147,9 @@ impl Facts {
         };
         let mut read = Vec::new();
         for reading in &readings {
-            if let ("ext4", CounterDevice::Block(name), Some(errors)) = (
-                reading.source.as_str(),
-                &reading.device,
-                reading.values.get("errors_count"),
-            ) {
+            if let ("ext4", CounterDevice::Block(name), Some(errors)) =
+                (reading.source.as_str(), &reading.device, reading.values.get("errors_count"))
+            {
                 self.request_changed_ext_superblock(name, *errors);
             }
             let Some(subject) = self.subject_of(reading) else {
@@ -170,11 +165,7 @@ impl Facts {
                 let counted = reading.values.iter().filter(|(_, value)| **value > 0);
                 grown.extend(counted.map(|(name, _)| name.clone()));
             }
-            read.push(Answer {
-                key: key.clone(),
-                grown,
-                is_from_before,
-            });
+            read.push(Answer { key: key.clone(), grown, is_from_before });
             let Some(mut growths) = growths else {
                 continue;
             };
@@ -183,10 +174,7 @@ impl Facts {
                 growths.extend(sick_at_first_sight(reading, at));
             }
             let from = before.unwrap_or(at);
-            for event in growths
-                .iter()
-                .filter_map(|growth| incident_from_growth(reading, growth))
-            {
+            for event in growths.iter().filter_map(|growth| incident_from_growth(reading, growth)) {
                 self.defer(PendingIncident::Growth {
                     subject: key.0.clone(),
                     event: Box::new(event),
@@ -224,14 +212,12 @@ impl Facts {
             return;
         }
         let (drives, volumes) = (&self.drives, &self.volumes);
-        self.counters
-            .histories
-            .retain(|(subject, series), _| match subject {
-                _ if series.starts_with(AWAY) || series.starts_with(LOST) => true,
-                Subject::Drive(id) => drives.contains_key(id),
-                Subject::Volume(id) => volumes.contains_key(id),
-                Subject::Device(_) | Subject::Source(_) => false,
-            });
+        self.counters.histories.retain(|(subject, series), _| match subject {
+            _ if series.starts_with(AWAY) || series.starts_with(LOST) => true,
+            Subject::Drive(id) => drives.contains_key(id),
+            Subject::Volume(id) => volumes.contains_key(id),
+            Subject::Device(_) | Subject::Source(_) => false,
+        });
     }
 
     /// The counters of this volume's ext4 or XFS (`source`).
@@ -305,17 +291,9 @@ fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Opt
         text.push_str(&format!(", {name} {value}"));
     }
     let text = truncate(&text, MAX_LINE_BYTES);
-    let line = Line {
-        time: growth.at,
-        text,
-        origin: LineOrigin::Counter,
-    };
+    let line = Line { time: growth.at, text, origin: LineOrigin::Counter };
     Some(Event {
-        blame: if class == Class::Transport {
-            Blame::No
-        } else {
-            Blame::Unclear
-        },
+        blame: if class == Class::Transport { Blame::No } else { Blame::Unclear },
         damaged,
         ..Event::without_log_record(
             "counter",
@@ -365,11 +343,7 @@ mod tests {
 
     fn read(world: &mut TestHost, name: &str, value: u64, second: i64) {
         let sda = || CounterDevice::Block("sda".into());
-        let source = if name == "errors_count" {
-            "ext4"
-        } else {
-            "scsi"
-        };
+        let source = if name == "errors_count" { "ext4" } else { "scsi" };
         let seen = Observation::ok(at(second), vec![reading(sda(), source, name, value)]);
         world.apply(SourceUpdate::Counters(seen), second);
         // Anything that comes later.
@@ -383,11 +357,7 @@ mod tests {
     }
 
     fn incidents(world: &TestHost, subject: &Subject, class: Class) -> Option<u64> {
-        world
-            .facts
-            .errors(subject)?
-            .get(class)
-            .map(|tally| tally.incidents)
+        world.facts.errors(subject)?.get(class).map(|tally| tally.incidents)
     }
 
     #[test]
@@ -398,19 +368,10 @@ mod tests {
         assert_eq!(incidents(&world, &data, Class::FsError), None);
         read(&mut world, "errors_count", 9, 70);
         assert_eq!(incidents(&world, &data, Class::FsError), Some(2));
-        let first = &world
-            .facts
-            .errors(&data)
-            .unwrap()
-            .get(Class::FsError)
-            .unwrap()
-            .first;
+        let first = &world.facts.errors(&data).unwrap().get(Class::FsError).unwrap().first;
         assert_eq!(
             (first.origin, first.text.as_str()),
-            (
-                LineOrigin::Counter,
-                "/sys/ext4: errors_count grew from 7 to 9"
-            )
+            (LineOrigin::Counter, "/sys/ext4: errors_count grew from 7 to 9")
         );
         read(&mut world, "errors_count", 0, 130);
         read(&mut world, "errors_count", 0, 190);
@@ -425,10 +386,7 @@ mod tests {
         read(&mut world, "ioerr_cnt", 1, 270);
         read(&mut world, "ioerr_cnt", 5, 330);
         assert_eq!(
-            (
-                incidents(&world, &drive, Class::Timeout),
-                incidents(&world, &drive, Class::Io)
-            ),
+            (incidents(&world, &drive, Class::Timeout), incidents(&world, &drive, Class::Io)),
             (Some(1), None)
         );
     }
@@ -442,14 +400,8 @@ mod tests {
             ..reading(CounterDevice::Block("sda".into()), "md", "errors", errors)
         };
         for (second, of_the_second) in [(10, 0), (70, 0), (130, 2)] {
-            let readings = vec![
-                member("md0", "sda1", 5),
-                member("md1", "sda2", of_the_second),
-            ];
-            world.apply(
-                SourceUpdate::Counters(Observation::ok(at(second), readings)),
-                second,
-            );
+            let readings = vec![member("md0", "sda1", 5), member("md1", "sda2", of_the_second)];
+            world.apply(SourceUpdate::Counters(Observation::ok(at(second), readings)), second);
             world.apply(
                 SourceUpdate::Source {
                     source: Source::Udev,
@@ -467,12 +419,7 @@ mod tests {
         let mut world = plain();
         let data = Subject::Volume(volume("fs:u"));
         read(&mut world, "errors_count", 0, 10);
-        let cursor = Cursor {
-            boot_id: "b".into(),
-            counted_to: Some(1),
-            reread_from: 2,
-            lost: 0,
-        };
+        let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 2, lost: 0 };
         let events = vec![event(Class::FsCorruption, "sda", at(40), &[])];
         world.apply(
             SourceUpdate::KernelLog(Batch {
@@ -500,10 +447,7 @@ mod tests {
         read(&mut world, "errors_count", 3, 10);
         let before = world.facts.counters.histories.clone();
         assert_eq!(
-            world.apply(
-                SourceUpdate::Counters(Observation::failed(at(20), "no")),
-                20
-            ),
+            world.apply(SourceUpdate::Counters(Observation::failed(at(20), "no")), 20),
             Urgency::Nothing
         );
         assert_eq!(world.facts.counters.histories, before);

@@ -64,11 +64,7 @@ impl DeviceNames {
             if holders.last().is_some_and(|last| last.until.is_none()) {
                 continue;
             }
-            holders.push(Assignment {
-                drive,
-                from: (!first).then_some(now),
-                until: None,
-            });
+            holders.push(Assignment { drive, from: (!first).then_some(now), until: None });
             let surplus = holders.len().saturating_sub(MAX_ASSIGNMENTS);
             holders.drain(..surplus);
             // Most names have one assignment, and thousands of them room for four.
@@ -84,10 +80,7 @@ impl DeviceNames {
             *until = Some(now);
         }
         for name in &inventory.check_devices {
-            let held = self
-                .check_devices
-                .entry(name.clone())
-                .or_insert((now, None));
+            let held = self.check_devices.entry(name.clone()).or_insert((now, None));
             if held.1.is_some() {
                 *held = (now, None);
             }
@@ -121,9 +114,7 @@ impl DeviceNames {
         // At the moment of the change, the record may be about either: the newer is assumed.
         now.is_some_and(|now| {
             now.from.is_some_and(|from| at < from)
-                && holders
-                    .iter()
-                    .any(|holder| had(&holder) && holder.drive != now.drive)
+                && holders.iter().any(|holder| had(&holder) && holder.drive != now.drive)
         })
     }
 
@@ -131,17 +122,10 @@ impl DeviceNames {
     /// first found its device.
     pub(crate) fn drive_at(&self, name: &DeviceName, at: Timestamp) -> Option<&DriveId> {
         let holders = self.assignments.get(name)?;
-        let held = holders
-            .iter()
-            .rev()
-            .find(|holder| holder.from.is_none_or(|from| from <= at));
-        let soon = |holder: &&Assignment| {
-            holder
-                .from
-                .is_some_and(|from| elapsed(at, from) <= SCAN_LAG)
-        };
-        held.or_else(|| holders.iter().find(soon))
-            .map(|holder| &holder.drive)
+        let held = holders.iter().rev().find(|holder| holder.from.is_none_or(|from| from <= at));
+        let soon =
+            |holder: &&Assignment| holder.from.is_some_and(|from| elapsed(at, from) <= SCAN_LAG);
+        held.or_else(|| holders.iter().find(soon)).map(|holder| &holder.drive)
     }
 }
 
@@ -161,20 +145,11 @@ fn names_of(drive: &DriveFacts, inventory: &Inventory) -> Vec<DeviceName> {
             }
         }
     }
-    names.extend(
-        drive
-            .location
-            .controllers
-            .iter()
-            .cloned()
-            .map(DeviceName::Nvme),
-    );
+    names.extend(drive.location.controllers.iter().cloned().map(DeviceName::Nvme));
     if let Some(port) = drive.location.ata_port {
         names.push(DeviceName::Ata { port, device: None });
-        names.extend(ata_device(drive).map(|device| DeviceName::Ata {
-            port,
-            device: Some(device),
-        }));
+        names
+            .extend(ata_device(drive).map(|device| DeviceName::Ata { port, device: Some(device) }));
     }
     names.extend(drive.location.pci.clone().map(DeviceName::Pci));
     names
@@ -183,13 +158,8 @@ fn names_of(drive: &DriveFacts, inventory: &Inventory) -> Vec<DeviceName> {
 /// Behind a port multiplier the link is the SCSI channel; without one the device is the SCSI target
 /// (ata_scsi_scan_host(), drivers/ata/libata-scsi.c).
 fn ata_device(drive: &DriveFacts) -> Option<u32> {
-    let mut fields = drive
-        .location
-        .hctl
-        .as_ref()?
-        .split(':')
-        .skip(1)
-        .map(|field| field.parse::<u32>().ok());
+    let mut fields =
+        drive.location.hctl.as_ref()?.split(':').skip(1).map(|field| field.parse::<u32>().ok());
     let (channel, target) = (fields.next()??, fields.next()??);
     Some(channel + target)
 }
@@ -204,9 +174,7 @@ mod tests {
     }
 
     fn holder<'a>(names: &'a DeviceNames, name: &str, second: i64) -> Option<&'a str> {
-        names
-            .drive_at(&block(name), at(second))
-            .map(DriveId::as_str)
+        names.drive_at(&block(name), at(second)).map(DriveId::as_str)
     }
 
     #[test]
@@ -224,11 +192,7 @@ mod tests {
         world.plug("sda", "8:0", "B");
         names.update(&world.inventory, false, at(200));
         assert_eq!(
-            (
-                holder(&names, "sda", -50),
-                holder(&names, "sda", 150),
-                holder(&names, "sda", 200)
-            ),
+            (holder(&names, "sda", -50), holder(&names, "sda", 150), holder(&names, "sda", 200)),
             (Some("A"), Some("A"), Some("B"))
         );
         assert_eq!(
@@ -241,10 +205,7 @@ mod tests {
         assert_eq!([-50, 99, 150, 200].map(former), [true, true, false, false]);
         world.pull("sda");
         names.update(&world.inventory, false, at(300));
-        assert!(
-            !names.was_reassigned(&block("sda"), at(50)),
-            "nobody has it now"
-        );
+        assert!(!names.was_reassigned(&block("sda"), at(50)), "nobody has it now");
     }
 
     #[test]
@@ -253,17 +214,12 @@ mod tests {
         names.update(&Inventory::default(), true, at(0));
         let world = TestHost::default().disk("sdb", "8:16", "B");
         names.update(&world.inventory, false, at(100));
-        assert_eq!(
-            (holder(&names, "sdb", 99), holder(&names, "sdb", 10)),
-            (Some("B"), None)
-        );
+        assert_eq!((holder(&names, "sdb", 99), holder(&names, "sdb", 10)), (Some("B"), None));
     }
 
     #[test]
     fn ports_controllers_and_partitions_are_names_too() {
-        let mut world = TestHost::default()
-            .disk("sda", "8:0", "A")
-            .disk("sdb", "8:16", "B");
+        let mut world = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
         for (at, target) in [(0, "0"), (1, "1")] {
             let drive = &mut world.inventory.drives[at];
             drive.location.ata_port = Some(3);
@@ -271,38 +227,15 @@ mod tests {
             drive.devices[0].hctl.clone_from(&drive.location.hctl);
         }
         world.inventory.drives[0].location.controllers = vec!["nvme7".into()];
-        let part = Layer::Partition {
-            number: 1,
-            start_bytes: 1 << 20,
-        };
+        let part = Layer::Partition { number: 1, start_bytes: 1 << 20 };
         world = world.with(crate::model::fixture::device("sda1", "8:1", part, &["sda"]));
         let mut names = DeviceNames::default();
         names.update(&world.inventory, true, at(0));
         let held = |name: DeviceName| names.drive_at(&name, at(1)).map(DriveId::to_string);
-        assert_eq!(
-            held(DeviceName::Ata {
-                port: 3,
-                device: None
-            }),
-            None,
-            "two drives on one port"
-        );
-        assert_eq!(
-            held(DeviceName::Ata {
-                port: 3,
-                device: Some(1)
-            })
-            .as_deref(),
-            Some("B")
-        );
-        assert_eq!(
-            held(DeviceName::Hctl("2:0:0:0".into())).as_deref(),
-            Some("A")
-        );
+        assert_eq!(held(DeviceName::Ata { port: 3, device: None }), None, "two drives on one port");
+        assert_eq!(held(DeviceName::Ata { port: 3, device: Some(1) }).as_deref(), Some("B"));
+        assert_eq!(held(DeviceName::Hctl("2:0:0:0".into())).as_deref(), Some("A"));
         assert_eq!(held(DeviceName::Nvme("nvme7".into())).as_deref(), Some("A"));
-        assert_eq!(
-            (held(block("sda1")).as_deref(), held(block("sdc"))),
-            (Some("A"), None)
-        );
+        assert_eq!((held(block("sda1")).as_deref(), held(block("sdc"))), (Some("A"), None));
     }
 }

@@ -90,10 +90,7 @@ impl DiskIo {
                 let old = self.progress.remove(&stat.dev);
                 let progressed = next_progress(old, stat, *at);
                 if progressed.waited_at(*at)
-                    && !self
-                        .stats
-                        .at()
-                        .is_some_and(|last| progressed.waited_at(last))
+                    && !self.stats.at().is_some_and(|last| progressed.waited_at(last))
                 {
                     self.newly_waiting.insert(stat.dev);
                 }
@@ -108,8 +105,7 @@ impl DiskIo {
                 last.is_some_and(|(last, _)| elapsed(*last, *at) <= RECENT_WRITES)
             };
             let progress = &self.progress;
-            self.writes
-                .retain(|dev, known| progress.contains_key(dev) || is_recent(known));
+            self.writes.retain(|dev, known| progress.contains_key(dev) || is_recent(known));
         }
         let failed = stats.error().is_some();
         self.stats = stats;
@@ -124,18 +120,12 @@ impl DiskIo {
     fn record_writes(&mut self, stat: &DiskStat, at: Timestamp) {
         let old = self.writes.remove(&stat.dev);
         let old = old.filter(|old| old.name == stat.name && old.sectors <= stat.sectors_written);
-        let has_grown = old
-            .as_ref()
-            .is_some_and(|old| old.sectors < stat.sectors_written);
+        let has_grown = old.as_ref().is_some_and(|old| old.sectors < stat.sectors_written);
         let last = match has_grown {
             true => Some((at, stat.line.clone())),
             false => old.and_then(|old| old.last),
         };
-        let writes = Writes {
-            name: stat.name.clone(),
-            sectors: stat.sectors_written,
-            last,
-        };
+        let writes = Writes { name: stat.name.clone(), sectors: stat.sectors_written, last };
         self.writes.insert(stat.dev, writes);
     }
 
@@ -151,8 +141,7 @@ impl DiskIo {
 
 impl IoProgress {
     fn waited_at(&self, at: Timestamp) -> bool {
-        self.waiting_since
-            .is_some_and(|since| elapsed(since, at) >= WAIT_BEFORE_PROBE)
+        self.waiting_since.is_some_and(|since| elapsed(since, at) >= WAIT_BEFORE_PROBE)
     }
 }
 

@@ -67,10 +67,7 @@ impl MemberSignature {
 /// Signatures of members on the drive, by device. A filesystem of its own is none: unmounted, it is
 /// not in use.
 pub(super) fn signatures(inventory: &Inventory, drive: &DriveFacts) -> Vec<MemberSignature> {
-    let devices = inventory
-        .devices
-        .values()
-        .filter(|device| is_part_of(&device.name, drive));
+    let devices = inventory.devices.values().filter(|device| is_part_of(&device.name, drive));
     let is_member = |usage: Option<&str>, fs_type: &str| {
         // blkid counts members of ZFS and bcachefs as filesystems (libblkid/src/superblocks).
         matches!(usage, Some("raid" | "crypto" | "other"))
@@ -95,10 +92,7 @@ pub(super) fn signatures(inventory: &Inventory, drive: &DriveFacts) -> Vec<Membe
 /// the drive was removed keeps its signature.
 pub(crate) fn unreleased(known: &KnownDrive) -> impl Iterator<Item = &MemberSignature> {
     let is_released = known.released.is_some();
-    known
-        .signatures
-        .iter()
-        .filter(move |signature| !(is_released && signature.has_holder_in_use()))
+    known.signatures.iter().filter(move |signature| !(is_released && signature.has_holder_in_use()))
 }
 
 /// The use of a drive that was just found missing and had no volume, array or mapping.
@@ -116,33 +110,23 @@ pub(super) fn at_removal(
     if let Some((_, path)) = swaps
         .find(|(name, _)| is_part_of(name, drive) && !inventory.devices.contains_key(name.as_str()))
     {
-        return Some(LastUse::Swap {
-            path: path.clone(),
-            at: now,
-        });
+        return Some(LastUse::Swap { path: path.clone(), at: now });
     }
     // A stick that was written to is made to be pulled.
     let portable = drive.removable || matches!(drive.transport, Transport::Usb | Transport::Mmc);
     if portable && signatures.is_empty() {
         return None;
     }
-    let writes = drive
-        .devices
-        .iter()
-        .filter_map(|device| disk_io.last_write(device.dev, &device.name));
+    let writes =
+        drive.devices.iter().filter_map(|device| disk_io.last_write(device.dev, &device.name));
     let (at, line) = writes.max_by_key(|(at, _)| *at)?;
     let explained = released.is_some_and(|released| elapsed(released, at) <= RELEASE_LAG);
-    (elapsed(at, now) <= RECENT_WRITES && !explained).then(|| LastUse::Writes {
-        at,
-        line: line.to_owned(),
-    })
+    (elapsed(at, now) <= RECENT_WRITES && !explained)
+        .then(|| LastUse::Writes { at, line: line.to_owned() })
 }
 
 /// Whether the device is the drive's own, or a partition of it.
 pub(super) fn is_part_of(device: &str, drive: &DriveFacts) -> bool {
     let whole = whole_disk(device);
-    drive
-        .devices
-        .iter()
-        .any(|own| own.name == device || own.name == whole)
+    drive.devices.iter().any(|own| own.name == device || own.name == whole)
 }

@@ -18,11 +18,7 @@ pub(crate) const REMOVAL_WINDOW: Duration = Duration::from_secs(2);
 impl Facts {
     /// Only the time has changed.
     pub(super) fn update_last_seen(&mut self, now: Timestamp) {
-        for known in self
-            .drives
-            .values_mut()
-            .filter(|known| known.missing_since.is_none())
-        {
+        for known in self.drives.values_mut().filter(|known| known.missing_since.is_none()) {
             known.last_seen = now;
         }
     }
@@ -121,9 +117,7 @@ impl Facts {
         for (id, known) in &mut self.drives {
             if known.missing_since.is_none() && known.facts.location.raid_controller.is_none() {
                 let is_mounted = |volume: &VolumeId| {
-                    self.volumes
-                        .get(volume)
-                        .is_some_and(|known| !known.retained)
+                    self.volumes.get(volume).is_some_and(|known| !known.retained)
                 };
                 let in_use = held.contains(id) || known.volumes.iter().any(is_mounted);
                 let removals = &mut self.recent_removals.drive_volumes;
@@ -136,10 +130,7 @@ impl Facts {
     /// Updates the volumes of each present drive, after the volumes have changed. A missing drive
     /// keeps its volumes.
     pub(super) fn update_drive_volumes(&mut self, now: Timestamp) {
-        let held = self
-            .inventory()
-            .map(drives_with_holders)
-            .unwrap_or_default();
+        let held = self.inventory().map(drives_with_holders).unwrap_or_default();
         let mut on: BTreeMap<&DriveId, Vec<VolumeId>> = BTreeMap::new();
         for (id, volume) in &self.volumes {
             for drive in &volume.facts.drive_ids {
@@ -154,9 +145,7 @@ impl Facts {
                 set_drive_volumes(removals, id, known, in_use, Some(volumes), now);
             }
         }
-        self.recent_removals
-            .drive_volumes
-            .retain(|_, (_, at)| elapsed(*at, now) <= REMOVAL_WINDOW);
+        self.recent_removals.drive_volumes.retain(|_, (_, at)| elapsed(*at, now) <= REMOVAL_WINDOW);
         self.update_detached_drives();
     }
 
@@ -186,12 +175,8 @@ fn set_drive_volumes(
     let volumes = volumes.unwrap_or_else(|| known.volumes.clone());
     let lost_some = known.volumes.iter().any(|volume| !volumes.contains(volume));
     if known.in_use && (!in_use || lost_some) {
-        let recent = loads
-            .get(id)
-            .filter(|(_, at)| elapsed(*at, now) <= REMOVAL_WINDOW);
-        let mut before = recent
-            .map(|(volumes, _)| volumes.clone())
-            .unwrap_or_default();
+        let recent = loads.get(id).filter(|(_, at)| elapsed(*at, now) <= REMOVAL_WINDOW);
+        let mut before = recent.map(|(volumes, _)| volumes.clone()).unwrap_or_default();
         before.extend(known.volumes.iter().cloned());
         loads.insert(id.clone(), (before, now));
     }
@@ -206,10 +191,7 @@ fn set_drive_volumes(
 fn drives_with_holders(inventory: &Inventory) -> BTreeSet<DriveId> {
     let mut held = BTreeSet::new();
     for device in inventory.devices.values() {
-        let is_holder = matches!(
-            device.layer,
-            Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache
-        );
+        let is_holder = matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache);
         // dm-multipath holds its paths and is the drive itself: it alone does not count as use.
         if !is_holder || device.is_multipath() {
             continue;

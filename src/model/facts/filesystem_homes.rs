@@ -43,9 +43,8 @@ impl Facts {
             let Some(home) = self.filesystem_homes.get(&uuid) else {
                 continue;
             };
-            let (mut here, mut copies): (Vec<usize>, Vec<usize>) = members
-                .iter()
-                .partition(|at| home.has_drive_of(&found[**at]));
+            let (mut here, mut copies): (Vec<usize>, Vec<usize>) =
+                members.iter().partition(|at| home.has_drive_of(&found[**at]));
             if here.is_empty() {
                 // A filesystem that was moved, or restored after its drive was lost, stays itself.
                 // A drive that is known by its location alone may be the same one elsewhere.
@@ -116,8 +115,7 @@ impl Facts {
         let homes = homes.filter_map(|(uuid, home)| Some((uuid.to_owned(), home?)));
         self.filesystem_homes.extend(homes.collect::<Vec<_>>());
         if self.filesystem_homes.len() > MAX_HOMES {
-            self.filesystem_homes
-                .retain(|uuid, _| mounted.contains(uuid));
+            self.filesystem_homes.retain(|uuid, _| mounted.contains(uuid));
         }
     }
 }
@@ -133,15 +131,7 @@ mod tests {
         disk: &str,
         uuid: &str,
     ) -> crate::model::block::BlockDevice {
-        let mut part = device(
-            name,
-            dev,
-            Layer::Partition {
-                number: 1,
-                start_bytes: 0,
-            },
-            &[disk],
-        );
+        let mut part = device(name, dev, Layer::Partition { number: 1, start_bytes: 0 }, &[disk]);
         part.fs_type = Some("ext4".into());
         part.fs_uuid = Some(uuid.into());
         part
@@ -162,13 +152,7 @@ mod tests {
     fn volumes(host: &TestHost) -> Vec<String> {
         let known = host.facts.volumes.values();
         known
-            .map(|it| {
-                format!(
-                    "{} {}",
-                    it.facts.id,
-                    it.facts.device.as_deref().unwrap_or("-")
-                )
-            })
+            .map(|it| format!("{} {}", it.facts.id, it.facts.device.as_deref().unwrap_or("-")))
             .collect()
     }
 
@@ -189,16 +173,11 @@ mod tests {
         host.read_mounts(2);
         // At the same place, too.
         for mount_point in ["/copy", "/srv"] {
-            let mut host = host
-                .clone()
-                .mounted("8:17", "/", mount_point, "ext4", "/dev/sdb1");
+            let mut host = host.clone().mounted("8:17", "/", mount_point, "ext4", "/dev/sdb1");
             host.read_mounts(3);
             assert_eq!(volumes(&host), [format!("mnt:{mount_point} sdb1")]);
             let known = host.facts.volumes.values().next().unwrap();
-            assert!(
-                known.facts.fs_uuid.is_none(),
-                "nothing is inherited by the UUID"
-            );
+            assert!(known.facts.fs_uuid.is_none(), "nothing is inherited by the UUID");
         }
     }
 

@@ -239,9 +239,7 @@ impl<'a> Assignment<'a> {
 
     /// Drives that are new, or in another place than before.
     fn follow(&mut self, is_own: &dyn Fn(&KnownDrive) -> bool) {
-        let open: Vec<usize> = (0..self.drives.len())
-            .filter(|at| self.is_open(*at))
-            .collect();
+        let open: Vec<usize> = (0..self.drives.len()).filter(|at| self.is_open(*at)).collect();
         let before = self.taken.clone();
         for at in &open {
             let drive = &self.drives[*at];
@@ -265,14 +263,10 @@ impl<'a> Assignment<'a> {
         is_own: &dyn Fn(&KnownDrive) -> bool,
     ) -> Option<DriveId> {
         let open = open.iter().map(|at| &self.drives[*at]);
-        let claimants: Vec<&DriveFacts> = open
-            .filter(|other| other.identities.contains(identity))
-            .collect();
-        let owners: Vec<&KnownDrive> = self
-            .known
-            .values()
-            .filter(|known| known.has(identity))
-            .collect();
+        let claimants: Vec<&DriveFacts> =
+            open.filter(|other| other.identities.contains(identity)).collect();
+        let owners: Vec<&KnownDrive> =
+            self.known.values().filter(|known| known.has(identity)).collect();
         let is_absent = |known: &&&KnownDrive| {
             let is_present = !is_own(known) && known.missing_since.is_none();
             !taken.contains(&known.facts.id)

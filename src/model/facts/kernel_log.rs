@@ -101,11 +101,7 @@ impl KernelFacts {
         &self,
         wall: impl Fn(Timestamp) -> Timestamp,
     ) -> Option<String> {
-        let LogProgress {
-            unattributed,
-            last_unattributed: Some(last),
-            ..
-        } = &*self.progress
+        let LogProgress { unattributed, last_unattributed: Some(last), .. } = &*self.progress
         else {
             return None;
         };
@@ -125,18 +121,12 @@ impl KernelFacts {
     /// Since when the log has been read without a gap, for rules that wait for quiet; None while it
     /// is not read.
     pub(crate) fn quiet_since(&self, last: Timestamp) -> Option<Timestamp> {
-        (!self.is_unavailable() && !self.backlog_unread).then(|| {
-            self.progress
-                .gap_until
-                .map_or(last, |until| until.max(last))
-        })
+        (!self.is_unavailable() && !self.backlog_unread)
+            .then(|| self.progress.gap_until.map_or(last, |until| until.max(last)))
     }
 
     fn is_unavailable(&self) -> bool {
-        matches!(
-            self.reader,
-            Some(SourceStatus::Down(_) | SourceStatus::Absent(_))
-        )
+        matches!(self.reader, Some(SourceStatus::Down(_) | SourceStatus::Absent(_)))
     }
 
     /// There is no log to read (switched off), and none was read in an earlier run.
@@ -155,9 +145,9 @@ impl KernelFacts {
             Some(SourceStatus::Down(why)) => {
                 Some(UnknownHealth::failed(format!("kernel log: {why}")))
             }
-            Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) | None => Some(
-                UnknownHealth::pending("the kernel log has not been read yet"),
-            ),
+            Some(SourceStatus::Active(_) | SourceStatus::Limited(_)) | None => {
+                Some(UnknownHealth::pending("the kernel log has not been read yet"))
+            }
         }
     }
 }
@@ -208,9 +198,8 @@ impl Facts {
     pub(super) fn apply_kernel_log(&mut self, batch: Batch, now: Timestamp) -> Urgency {
         self.kernel.backlog_unread = false;
         let before = self.kernel.progress.cursor.clone();
-        let same_boot = before
-            .as_ref()
-            .is_some_and(|cursor| cursor.boot_id == batch.cursor.boot_id);
+        let same_boot =
+            before.as_ref().is_some_and(|cursor| cursor.boot_id == batch.cursor.boot_id);
         if before.is_some() && !same_boot {
             self.reset_for_new_boot();
         }
@@ -224,10 +213,8 @@ impl Facts {
             Some(_) => Urgency::Nothing,
         };
         let counted_to = before.and_then(|cursor| cursor.counted_to);
-        let (mounts, devices): (Vec<NameAssignment>, Vec<NameAssignment>) = batch
-            .name_assignments
-            .into_iter()
-            .partition(|assigned| assigned.is_filesystem);
+        let (mounts, devices): (Vec<NameAssignment>, Vec<NameAssignment>) =
+            batch.name_assignments.into_iter().partition(|assigned| assigned.is_filesystem);
         // Before the events: the devices that udev lists have their names from these records.
         for attached in devices {
             self.device_replaced(&attached.name, attached.at);
@@ -293,9 +280,7 @@ impl Facts {
             let event: &Event = &self.as_the_path_allows(&subject, event);
             // A filesystem that no scan has found may have no other copy.
             let without_good_copy = event.damaged.is_partial()
-                && self
-                    .btrfs_of_volume(&subject)
-                    .is_none_or(|fs| !fs.has_good_copy(event.damaged));
+                && self.btrfs_of_volume(&subject).is_none_or(|fs| !fs.has_good_copy(event.damaged));
             let memory = Arc::make_mut(self.kernel.errors.entry(subject.clone()).or_default());
             let new = match without_good_copy {
                 // Also a later record of an incident: a member may have gone missing in it.
@@ -315,11 +300,7 @@ impl Facts {
                 self.are_counters_due = true;
                 self.ask_second_witness(&subject, event.class);
             }
-            change = change.max(if new {
-                Urgency::Immediate
-            } else {
-                Urgency::Coalesce
-            });
+            change = change.max(if new { Urgency::Immediate } else { Urgency::Coalesce });
         }
         if self.kernel.errors.len() > MAX_SUBJECTS {
             let errors = &mut self.kernel.errors;
@@ -348,10 +329,7 @@ impl Facts {
         let blame = kind.blame(event.class, event.blame);
         match blame == event.blame {
             true => Cow::Borrowed(event),
-            false => Cow::Owned(Event {
-                blame,
-                ..event.clone()
-            }),
+            false => Cow::Owned(Event { blame, ..event.clone() }),
         }
     }
 
@@ -421,9 +399,7 @@ impl Facts {
             return;
         };
         if memory.tallies.keys().any(|class| ends_with_mount(*class)) {
-            Arc::make_mut(memory)
-                .tallies
-                .retain(|class, _| !ends_with_mount(*class));
+            Arc::make_mut(memory).tallies.retain(|class, _| !ends_with_mount(*class));
         }
         if memory.is_empty() {
             self.kernel.errors.remove(subject);
@@ -438,10 +414,7 @@ impl Facts {
         });
         if self.kernel.attached_at.len() >= MAX_SUBJECTS {
             let attached = &mut self.kernel.attached_at;
-            let oldest = attached
-                .iter()
-                .min_by_key(|(_, at)| **at)
-                .map(|(name, _)| name.clone());
+            let oldest = attached.iter().min_by_key(|(_, at)| **at).map(|(name, _)| name.clone());
             oldest.and_then(|name| attached.remove(&name));
         }
         self.kernel.attached_at.insert(device.to_owned(), at);
@@ -459,23 +432,15 @@ impl Facts {
     /// Drops histories that no rule still reads: older than the longest quiet period and than
     /// the window.
     pub(crate) fn forget_errors(&mut self, policy: &ErrorPolicy, now: Timestamp) {
-        let keep = policy
-            .bad_quiet_after
-            .max(policy.window)
-            .max(policy.quiet_after)
-            .saturating_mul(2);
+        let keep =
+            policy.bad_quiet_after.max(policy.window).max(policy.quiet_after).saturating_mul(2);
         let age = jiff::SignedDuration::try_from(keep).ok();
         let Some(since) = age.and_then(|age| now.checked_sub(age).ok()) else {
             return;
         };
         self.forget_counters();
         // After a gap, rules wait for a whole quiet period again.
-        if self
-            .kernel
-            .progress
-            .gap_until
-            .is_some_and(|end| end > since)
-        {
+        if self.kernel.progress.gap_until.is_some_and(|end| end > since) {
             return;
         }
         let old =

@@ -17,21 +17,13 @@ pub(crate) struct Latest<T> {
 // Not derived: a derive would require `T: Default`.
 impl<T> Default for Latest<T> {
     fn default() -> Self {
-        Latest {
-            newest: Observation::Unavailable,
-            last_good: None,
-            answered: false,
-        }
+        Latest { newest: Observation::Unavailable, last_good: None, answered: false }
     }
 }
 
 impl<T> From<Observation<T>> for Latest<T> {
     fn from(newest: Observation<T>) -> Self {
-        Latest {
-            answered: newest.at().is_some(),
-            newest,
-            last_good: None,
-        }
+        Latest { answered: newest.at().is_some(), newest, last_good: None }
     }
 }
 

@@ -32,10 +32,7 @@ impl Facts {
             })
             .collect();
         let had_failed = |drive: &Drive| {
-            let findings = drive
-                .findings
-                .iter()
-                .filter_map(|id| previous.findings.get(id));
+            let findings = drive.findings.iter().filter_map(|id| previous.findings.get(id));
             findings.into_iter().any(|finding| is_bad_failure(finding))
         };
         let was_better = |id: &DriveId| {
@@ -48,11 +45,7 @@ impl Facts {
                 self.models.count_failure(&known.facts);
             }
         }
-        let present = self
-            .drives
-            .values()
-            .filter(|known| known.missing_since.is_none());
-        self.models
-            .count_time(present.map(|known| &known.facts), now);
+        let present = self.drives.values().filter(|known| known.missing_since.is_none());
+        self.models.count_time(present.map(|known| &known.facts), now);
     }
 }

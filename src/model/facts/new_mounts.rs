@@ -55,10 +55,7 @@ impl Facts {
         }
         let now = oldest_mount(known);
         let known = &self.volumes[&id];
-        let mut mounts = self
-            .mount_table()
-            .into_iter()
-            .flat_map(|table| &table.mounts);
+        let mut mounts = self.mount_table().into_iter().flat_map(|table| &table.mounts);
         let is_elsewhere = mounts
             .any(|mount| mount.dev == dev && !known.mounted_since.contains_key(&mount.mount_point));
         let Some(at) = now.filter(|_| now > before && !is_elsewhere) else {
@@ -142,10 +139,8 @@ impl Facts {
 
     /// Unless they were reported after the mount.
     fn end_mount_errors(&mut self, subject: &Subject, at: Timestamp) {
-        let is_later = |class: Class| {
-            self.tally(subject, class)
-                .is_some_and(|tally| tally.last.time > at)
-        };
+        let is_later =
+            |class: Class| self.tally(subject, class).is_some_and(|tally| tally.last.time > at);
         if !is_later(Class::FsShutdown) && !is_later(Class::ReadOnly) {
             self.clear_mount_errors(subject);
         }

@@ -101,9 +101,7 @@ impl Probes {
         // Another filesystem on the same path has not been probed yet.
         self.results.retain(|path, _| {
             mounts.get(path).is_some_and(|mount| {
-                self.mounts
-                    .get(path)
-                    .is_none_or(|before| before.dev == mount.dev)
+                self.mounts.get(path).is_none_or(|before| before.dev == mount.dev)
             })
         });
         self.mounts = mounts;
@@ -120,8 +118,7 @@ impl Probes {
     pub(super) fn request(&mut self, volume: &VolumeId) {
         let mounts = self.mounts.iter();
         let of_volume = mounts.filter(|(_, mount)| mount.volume == *volume);
-        self.requests
-            .extend(of_volume.map(|(path, _)| path.clone()));
+        self.requests.extend(of_volume.map(|(path, _)| path.clone()));
     }
 
     pub(super) fn take_requests(&mut self) -> Vec<HostPath> {
@@ -138,14 +135,7 @@ impl Probes {
             };
         }
         let known = self.results.entry(path).or_default();
-        let ProbeFacts {
-            result,
-            usage,
-            btrfs,
-            stuck,
-            answered,
-            mount_id,
-        } = known;
+        let ProbeFacts { result, usage, btrfs, stuck, answered, mount_id } = known;
         let mut is_first = false;
         let mut replaced_since = None;
         let mut change = match (&*result, &seen) {
@@ -158,11 +148,7 @@ impl Probes {
                 let same = before.statfs.is_ok() == after.statfs.is_ok()
                     && before.statfs.as_ref().err() == after.statfs.as_ref().err()
                     && before.readdir == after.readdir;
-                if same {
-                    Urgency::UsageOnly
-                } else {
-                    Urgency::Immediate
-                }
+                if same { Urgency::UsageOnly } else { Urgency::Immediate }
             }
             (before, after) if before.error().is_some() && before.error() == after.error() => {
                 Urgency::Nothing
@@ -193,11 +179,7 @@ impl Probes {
             }
         }
         *result = seen;
-        ProbeChange {
-            urgency: change,
-            is_first,
-            replaced_since,
-        }
+        ProbeChange { urgency: change, is_first, replaced_since }
     }
 
     #[cfg(test)]

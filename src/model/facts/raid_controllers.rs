@@ -104,10 +104,8 @@ impl Facts {
 
     /// The drives of a controller that is no longer `present` are missing.
     pub(super) fn apply_controllers(&mut self, present: &[String], now: Timestamp) -> Urgency {
-        let known = self
-            .drives
-            .values()
-            .filter_map(|known| known.facts.location.raid_controller.as_ref());
+        let known =
+            self.drives.values().filter_map(|known| known.facts.location.raid_controller.as_ref());
         let removed: Vec<String> = known
             .chain(self.raid_controllers.members.keys())
             .filter(|controller| !present.contains(controller))
@@ -124,11 +122,7 @@ impl Facts {
 }
 
 fn immediate_if(changed: bool) -> Urgency {
-    if changed {
-        Urgency::Immediate
-    } else {
-        Urgency::Nothing
-    }
+    if changed { Urgency::Immediate } else { Urgency::Nothing }
 }
 
 /// A disk with two ports may be behind an adapter, too.
@@ -172,9 +166,7 @@ fn is_same_drive(a: &DriveFacts, b: &DriveFacts) -> bool {
         return false;
     }
     let fold = |text: &Option<String>| {
-        text.as_deref()
-            .map(|text| text.trim().to_ascii_lowercase())
-            .filter(|text| !text.is_empty())
+        text.as_deref().map(|text| text.trim().to_ascii_lowercase()).filter(|text| !text.is_empty())
     };
     if a.id == b.id || (a.wwn.is_some() && a.wwn == b.wwn) {
         return true;

@@ -52,9 +52,7 @@ impl Facts {
             return;
         };
         if memory.tallies.keys().any(|class| classes.contains(class)) {
-            Arc::make_mut(memory)
-                .tallies
-                .retain(|class, _| !classes.contains(class));
+            Arc::make_mut(memory).tallies.retain(|class, _| !classes.contains(class));
         }
         if memory.is_empty() {
             self.kernel.errors.remove(subject);
@@ -98,10 +96,7 @@ impl Facts {
         const CLASSES: [Class; 2] = [Class::Io, Class::Timeout];
         let btrfs = self.inventory().and_then(|it| it.btrfs_of(device));
         let devices = btrfs.map(|it| it.devices.clone()).unwrap_or_default();
-        if devices
-            .iter()
-            .all(|device| self.had_no_error_below(device, since))
-        {
+        if devices.iter().all(|device| self.had_no_error_below(device, since)) {
             self.forget_own(&devices, &CLASSES, since);
         }
         for device in &devices {
@@ -127,9 +122,8 @@ impl Facts {
             device.is_some_and(|name| devices.contains(name))
         };
         let volumes = self.volumes.values().filter(is_on);
-        let mut subjects: BTreeSet<Subject> = volumes
-            .map(|known| Subject::Volume(known.facts.id.clone()))
-            .collect();
+        let mut subjects: BTreeSet<Subject> =
+            volumes.map(|known| Subject::Volume(known.facts.id.clone())).collect();
         for device in devices {
             subjects.insert(Subject::Device(device.clone()));
             subjects.extend(self.device_uuid(device).map(|uuid| of_filesystem(uuid)));

@@ -169,19 +169,11 @@ impl SmartFacts {
             SmartResponse::TimedOut { why } => SmartOutcome::TimedOut { why },
         };
         self.outcome = Some((at, outcome));
-        if before.has_changed(self) {
-            Urgency::Immediate
-        } else {
-            Urgency::Coalesce
-        }
+        if before.has_changed(self) { Urgency::Immediate } else { Urgency::Coalesce }
     }
 
     pub(super) fn keep_output(&mut self, output: SmartOutput) {
-        if self
-            .output
-            .as_ref()
-            .is_none_or(|kept| output.replaces(kept))
-        {
+        if self.output.as_ref().is_none_or(|kept| output.replaces(kept)) {
             self.output = Some(Arc::new(output));
         }
     }
@@ -214,20 +206,18 @@ impl Facts {
         if known == stuck.as_ref() {
             return Urgency::Nothing;
         }
-        self.smart_of_known(drive)
-            .map_or(Urgency::Nothing, |smart| {
-                smart.set_stuck(stuck);
-                Urgency::Immediate
-            })
+        self.smart_of_known(drive).map_or(Urgency::Nothing, |smart| {
+            smart.set_stuck(stuck);
+            Urgency::Immediate
+        })
     }
 
     /// Drives that smartctl queries, sorted by id. `suspect`: which of them have adverse findings.
     pub(crate) fn smart_targets(&self, suspect: &dyn Fn(&DriveId) -> bool) -> Vec<SmartTarget> {
         let target = |known: &KnownDrive| {
             let facts = &known.facts;
-            let (device, device_type) = self
-                .smartctl_device(facts)
-                .filter(|_| known.missing_since.is_none())?;
+            let (device, device_type) =
+                self.smartctl_device(facts).filter(|_| known.missing_since.is_none())?;
             let errors = self.errors(&Subject::Drive(facts.id.clone()));
             Some(SmartTarget {
                 drive: facts.id.clone(),
@@ -258,10 +248,8 @@ impl Facts {
 
     /// A controller's member may not have been listed yet.
     pub(crate) fn is_queried(&self, drive: &DriveFacts) -> bool {
-        let is_disabled = matches!(
-            self.sources.status(Source::Smart),
-            Some(SourceStatus::Absent(_))
-        );
+        let is_disabled =
+            matches!(self.sources.status(Source::Smart), Some(SourceStatus::Absent(_)));
         !is_disabled
             && !self.smart.is_ignored(&drive.id)
             && (drive.location.raid_controller.is_some() || self.smartctl_device(drive).is_some())
@@ -282,10 +270,8 @@ impl Facts {
                 .or(drive.devices.first().map(|device| &device.name))?,
             // Working paths come before failed ones.
             Transport::Sata | Transport::Sas | Transport::Scsi | Transport::Usb => {
-                let runs = drive
-                    .devices
-                    .iter()
-                    .find(|device| device.state.as_deref() == Some("running"));
+                let runs =
+                    drive.devices.iter().find(|device| device.state.as_deref() == Some("running"));
                 &runs.or(drive.devices.first())?.name
             }
             _ => return None,
@@ -296,8 +282,5 @@ impl Facts {
 
 /// Whether the drive should have SMART data: it has platters or flash, and is local.
 pub(crate) fn is_physical(drive: &DriveFacts) -> bool {
-    matches!(
-        drive.kind,
-        DriveKind::Hdd | DriveKind::Ssd | DriveKind::Nvme
-    )
+    matches!(drive.kind, DriveKind::Hdd | DriveKind::Ssd | DriveKind::Nvme)
 }

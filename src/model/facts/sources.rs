@@ -32,12 +32,6 @@ impl SourceStates {
         let fails = matches!(status, SourceStatus::Down(_) | SourceStatus::Limited(_));
         let before = self.get(source).and_then(|state| state.failing_since);
         let failing_since = fails.then(|| before.unwrap_or(now));
-        self.states.insert(
-            source,
-            SourceState {
-                status,
-                failing_since,
-            },
-        );
+        self.states.insert(source, SourceState { status, failing_since });
     }
 }

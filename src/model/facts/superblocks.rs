@@ -93,18 +93,10 @@ impl Facts {
         settings: &VolumeSettings,
         now: Timestamp,
     ) -> Urgency {
-        let Observation::Ok {
-            at,
-            value: superblock,
-        } = seen
-        else {
+        let Observation::Ok { at, value: superblock } = seen else {
             return Urgency::Nothing;
         };
-        let reading = Reading {
-            dev,
-            at,
-            superblock,
-        };
+        let reading = Reading { dev, at, superblock };
         let known = self.device(&device);
         let has_udev_record = known.is_some_and(|known| known.has_udev_record);
         let is_awaited = self.superblocks.awaiting_mount_time.remove(&device);
@@ -162,9 +154,8 @@ impl Facts {
 
     /// The kernel counts another number of errors than the superblock that was read.
     pub(super) fn request_changed_ext_superblock(&mut self, device: &str, errors: u64) {
-        let is_known = self
-            .ext_state(device)
-            .is_some_and(|(_, state)| u64::from(state.errors) == errors);
+        let is_known =
+            self.ext_state(device).is_some_and(|(_, state)| u64::from(state.errors) == errors);
         if !is_known && let Some((name, dev)) = self.ext_device(device) {
             let name = name.to_owned();
             self.superblocks.requests.insert(name, dev);
@@ -173,9 +164,7 @@ impl Facts {
 
     /// The devices whose superblock is to be read now.
     pub(crate) fn take_ext_superblock_requests(&mut self) -> Vec<(String, DevNo)> {
-        std::mem::take(&mut self.superblocks.requests)
-            .into_iter()
-            .collect()
+        std::mem::take(&mut self.superblocks.requests).into_iter().collect()
     }
 
     /// A device with an ext2 to ext4, as udev's database has it, or its superblock.
@@ -198,26 +187,13 @@ impl Facts {
         at: Timestamp,
     ) {
         let is_known = self.device_uuid(device).is_some_and(|known| known == uuid);
-        if is_known
-            || self
-                .device(device)
-                .is_none_or(|device| device.has_udev_record)
-        {
+        if is_known || self.device(device).is_none_or(|device| device.has_udev_record) {
             return;
         }
-        let superblock = Some(Superblock {
-            fs_type: String::new(),
-            uuid: uuid.to_owned(),
-            ext: None,
-        });
-        let reading = Reading {
-            dev,
-            at,
-            superblock,
-        };
-        self.superblocks
-            .by_device
-            .insert(device.to_owned(), reading);
+        let superblock =
+            Some(Superblock { fs_type: String::new(), uuid: uuid.to_owned(), ext: None });
+        let reading = Reading { dev, at, superblock };
+        self.superblocks.by_device.insert(device.to_owned(), reading);
     }
 
     /// Drops the readings of devices that are gone.
@@ -231,12 +207,8 @@ impl Facts {
             device.is_some_and(|device| device.dev == dev)
         };
         let superblocks = &mut self.superblocks;
-        superblocks
-            .by_device
-            .retain(|name, reading| is_there(name, reading.dev));
-        superblocks
-            .requested
-            .retain(|name, dev| is_there(name, *dev));
+        superblocks.by_device.retain(|name, reading| is_there(name, reading.dev));
+        superblocks.requested.retain(|name, dev| is_there(name, *dev));
     }
 
     /// Drops the readings of devices that were mounted since `before`: the filesystem may be a new
@@ -252,12 +224,8 @@ impl Facts {
         let (before, after) = (devices(before), devices(after));
         let is_old = |dev: DevNo| before.contains(&dev) || !after.contains(&dev);
         let superblocks = &mut self.superblocks;
-        superblocks
-            .by_device
-            .retain(|_, reading| is_old(reading.dev));
-        let unmounted = superblocks
-            .requested
-            .extract_if(.., |_, dev| !after.contains(dev));
+        superblocks.by_device.retain(|_, reading| is_old(reading.dev));
+        let unmounted = superblocks.requested.extract_if(.., |_, dev| !after.contains(dev));
         superblocks.requests.extend(unmounted);
         superblocks.requested.retain(|_, dev| is_old(*dev));
     }
@@ -291,15 +259,8 @@ mod tests {
     }
 
     fn answer(world: &mut TestHost, errors: u32, second: i64) {
-        let ext = ExtState {
-            errors,
-            ..ExtState::default()
-        };
-        let superblock = Superblock {
-            fs_type: "ext4".into(),
-            uuid: "u".into(),
-            ext: Some(ext),
-        };
+        let ext = ExtState { errors, ..ExtState::default() };
+        let superblock = Superblock { fs_type: "ext4".into(), uuid: "u".into(), ext: Some(ext) };
         let update = SourceUpdate::Superblock {
             device: "sda".into(),
             dev: "8:0".parse().unwrap(),
@@ -316,10 +277,7 @@ mod tests {
             values: [("errors_count".to_owned(), errors)].into(),
             details: Default::default(),
         };
-        world.apply(
-            SourceUpdate::Counters(Observation::ok(at(second), vec![reading])),
-            second,
-        );
+        world.apply(SourceUpdate::Counters(Observation::ok(at(second), vec![reading])), second);
     }
 
     #[test]
@@ -348,11 +306,7 @@ mod tests {
         assert!(world.facts.ext_state("sda").is_some());
         let mut world = mount(world, 9);
         assert_eq!(world.facts.take_ext_superblock_requests(), sda());
-        assert_eq!(
-            world.facts.ext_state("sda"),
-            None,
-            "it may have been repaired"
-        );
+        assert_eq!(world.facts.ext_state("sda"), None, "it may have been repaired");
     }
 
     #[test]
@@ -367,12 +321,7 @@ mod tests {
             is_filesystem: true,
             is_remount: false,
         };
-        let cursor = Cursor {
-            boot_id: "b".into(),
-            counted_to: Some(2),
-            reread_from: 0,
-            lost: 0,
-        };
+        let cursor = Cursor { boot_id: "b".into(), counted_to: Some(2), reread_from: 0, lost: 0 };
         let batch = Batch {
             cursor,
             events: Vec::new(),

@@ -21,22 +21,10 @@ fn the_same_answer_again_changes_nothing() {
     assert_eq!(world.scan(1), Urgency::Nothing);
     assert_eq!(world.read_mounts(1), Urgency::Nothing);
     assert_eq!(world.read_kubelet(1), Urgency::Nothing);
-    assert_eq!(
-        world.probe("/data", healthy_probe(usage(GIB, 1)), 1),
-        Urgency::Immediate
-    );
-    assert_eq!(
-        world.probe("/data", healthy_probe(usage(GIB, 1)), 2),
-        Urgency::Nothing
-    );
-    assert_eq!(
-        world.probe("/data", healthy_probe(usage(GIB, 2)), 3),
-        Urgency::UsageOnly
-    );
-    assert_eq!(
-        world.probe("/data", failing_probe(5), 4),
-        Urgency::Immediate
-    );
+    assert_eq!(world.probe("/data", healthy_probe(usage(GIB, 1)), 1), Urgency::Immediate);
+    assert_eq!(world.probe("/data", healthy_probe(usage(GIB, 1)), 2), Urgency::Nothing);
+    assert_eq!(world.probe("/data", healthy_probe(usage(GIB, 2)), 3), Urgency::UsageOnly);
+    assert_eq!(world.probe("/data", failing_probe(5), 4), Urgency::Immediate);
     assert_eq!(
         world
             .facts
@@ -105,24 +93,17 @@ fn every_visible_mount_is_probed_once_without_raw_block_and_standby_drives_are_m
         .into_iter()
         .map(|target| (target.path.to_string(), target.asleep))
         .collect();
-    assert_eq!(
-        targets,
-        [("/bind".to_owned(), true), ("/data".to_owned(), true)]
-    );
+    assert_eq!(targets, [("/bind".to_owned(), true), ("/data".to_owned(), true)]);
 }
 
 #[test]
 fn a_hidden_mount_is_not_probed() {
-    let mut world = plain()
-        .disk("sdb", "8:16", "B")
-        .mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
+    let mut world =
+        plain().disk("sdb", "8:16", "B").mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
     world.read_all(1);
     let targets = world.facts.probe_targets();
     assert_eq!(targets.len(), 1);
-    assert_eq!(
-        (targets[0].dev, targets[0].filesystem.as_str()),
-        (DevNo::new(8, 16), "xfs")
-    );
+    assert_eq!((targets[0].dev, targets[0].filesystem.as_str()), (DevNo::new(8, 16), "xfs"));
 }
 
 #[test]
@@ -148,10 +129,7 @@ fn a_new_filesystem_on_a_path_discards_the_old_probe_result() {
 /// As at the start of a daemon whose store remembers these drives.
 fn with_stored_drives(drives: impl IntoIterator<Item = KnownDrive>) -> Facts {
     Facts {
-        drives: drives
-            .into_iter()
-            .map(|drive| (drive.facts.id.clone(), drive))
-            .collect(),
+        drives: drives.into_iter().map(|drive| (drive.facts.id.clone(), drive)).collect(),
         ..Facts::default()
     }
 }
@@ -162,48 +140,24 @@ fn restored_drives_are_unchanged_until_the_first_scan() {
     world.pull("sda");
     world.scan(10);
     let stored: Vec<KnownDrive> = world.facts.drives.values().cloned().collect();
-    let mut next = TestHost {
-        facts: with_stored_drives(stored.clone()),
-        ..TestHost::default()
-    };
-    next.apply(
-        SourceUpdate::Inventory(Observation::failed(at(20), "no")),
-        20,
-    );
-    assert_eq!(
-        next.facts.drives.values().cloned().collect::<Vec<_>>(),
-        stored
-    );
+    let mut next = TestHost { facts: with_stored_drives(stored.clone()), ..TestHost::default() };
+    next.apply(SourceUpdate::Inventory(Observation::failed(at(20), "no")), 20);
+    assert_eq!(next.facts.drives.values().cloned().collect::<Vec<_>>(), stored);
     next.scan(30);
-    assert_eq!(
-        next.facts.drives[&DriveId::new("A")].missing_since,
-        Some(at(10))
-    );
+    assert_eq!(next.facts.drives[&DriveId::new("A")].missing_since, Some(at(10)));
     assert!(next.facts.drives[&DriveId::new("A")].in_use);
     next.plug("sdk", "8:160", "A");
     next.scan(40);
     let drive = &next.facts.drives[&DriveId::new("A")];
     assert_eq!(
-        (
-            drive.missing_since,
-            drive.first_seen,
-            drive.facts.name.as_str()
-        ),
+        (drive.missing_since, drive.first_seen, drive.facts.name.as_str()),
         (None, at(0), "sdk")
     );
 }
 
 #[test]
 fn an_array_member_is_in_use_without_a_mount_and_a_partition_is_not() {
-    let partition = device(
-        "sda1",
-        "8:1",
-        Layer::Partition {
-            number: 1,
-            start_bytes: 0,
-        },
-        &["sda"],
-    );
+    let partition = device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 0 }, &["sda"]);
     let mut world = TestHost::default().disk("sda", "8:0", "A").with(partition);
     world.scan(0);
     assert!(!world.facts.drives[&DriveId::new("A")].in_use);
@@ -225,18 +179,9 @@ fn a_probe_result_costs_one_lookup_among_a_thousand_volumes() {
         );
     }
     world.read_all(0);
-    assert_eq!(
-        (world.facts.volumes.len(), world.facts.probe_targets().len()),
-        (1000, 1000)
-    );
-    assert_eq!(
-        world.probe("/v500", healthy_probe(usage(GIB, 1)), 1),
-        Urgency::Immediate
-    );
-    assert_eq!(
-        world.probe("/v500", healthy_probe(usage(GIB, 1)), 2),
-        Urgency::Nothing
-    );
+    assert_eq!((world.facts.volumes.len(), world.facts.probe_targets().len()), (1000, 1000));
+    assert_eq!(world.probe("/v500", healthy_probe(usage(GIB, 1)), 1), Urgency::Immediate);
+    assert_eq!(world.probe("/v500", healthy_probe(usage(GIB, 1)), 2), Urgency::Nothing);
 }
 
 #[test]
@@ -257,10 +202,7 @@ fn a_volume_whose_drive_was_removed_during_a_restart_keeps_its_id_and_drives() {
     let ids: Vec<&VolumeId> = after.facts.volumes.keys().collect();
     assert_eq!(ids, [&volume("fs:u")]);
     let known = &after.facts.volumes[&volume("fs:u")];
-    assert!(
-        known.facts.device_gone && known.facts.drive_ids == [DriveId::new("A")],
-        "{known:#?}"
-    );
+    assert!(known.facts.device_gone && known.facts.drive_ids == [DriveId::new("A")], "{known:#?}");
     // One that was unmounted meanwhile is no longer a volume.
     let mut unmounted = plain();
     let stored = unmounted.facts.stored_volumes();
@@ -287,10 +229,7 @@ fn a_state_that_is_read_late_gives_a_volume_its_id_and_drives_back() {
     assert_eq!(ids, [&volume("fs:u")]);
     let known = &after.facts.volumes[&volume("fs:u")];
     assert_eq!(known.first_seen, at(0));
-    assert!(
-        known.facts.device_gone && known.facts.drive_ids == [DriveId::new("A")],
-        "{known:#?}"
-    );
+    assert!(known.facts.device_gone && known.facts.drive_ids == [DriveId::new("A")], "{known:#?}");
 }
 
 #[test]
@@ -370,10 +309,7 @@ fn loop_devices_that_came_and_went_leave_no_loss_and_a_bounded_number_of_drives(
                 false => (world.scan(second + 1), world.read_mounts(second + 1)),
             };
             assert!(
-                world
-                    .raised(second + 1)
-                    .iter()
-                    .all(|line| line.ends_with("Info Information")),
+                world.raised(second + 1).iter().all(|line| line.ends_with("Info Information")),
                 "nothing was lost"
             );
             let after = world.policy.forget_missing_after;

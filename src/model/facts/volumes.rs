@@ -72,9 +72,7 @@ impl Facts {
         for (mut facts, (shown, hidden_by)) in found.into_iter().zip(shown) {
             self.keep_id(&mut facts, &shown);
             let departed = self.recent_removals.volumes.remove(&facts.id);
-            let known = before
-                .remove(&facts.id)
-                .or(departed.map(|(known, _)| known));
+            let known = before.remove(&facts.id).or(departed.map(|(known, _)| known));
             // The kubelet's record outlives the mount.
             if facts.mounts.is_empty()
                 && let Some(known) = &known
@@ -135,9 +133,7 @@ impl Facts {
         }
         self.update_attachments(now);
         self.reassign_to_volumes(&gone);
-        let targets = targets
-            .into_iter()
-            .map(|(path, (target, _))| (path, target));
+        let targets = targets.into_iter().map(|(path, (target, _))| (path, target));
         self.probes.set_mounts(targets.collect());
         self.update_drive_volumes(now);
         self.note_missing_btrfs_members(now);
@@ -259,10 +255,7 @@ impl Facts {
 
     /// Whether no redundancy below the volume misses a member: the lost drive has been replaced.
     fn redundancy_is_intact(&self, facts: &VolumeFacts) -> bool {
-        let layers = facts
-            .devices
-            .iter()
-            .filter_map(|name| self.layers.get(name));
+        let layers = facts.devices.iter().filter_map(|name| self.layers.get(name));
         let btrfs = self.btrfs_below(facts);
         let mut intact = layers
             .filter_map(|layer| layer.state.value()?.is_intact())
@@ -285,10 +278,7 @@ struct VisibleMount {
 fn visible_mounts(volume: &VolumeFacts, table: &MountTree) -> BTreeMap<HostPath, VisibleMount> {
     let of = |mount: &VolumeMount| {
         let visible = table.visible_at(&mount.path)?;
-        let same_type = volume
-            .fs_type
-            .as_ref()
-            .is_none_or(|fs_type| *fs_type == visible.fs_type);
+        let same_type = volume.fs_type.as_ref().is_none_or(|fs_type| *fs_type == visible.fs_type);
         let alike = same_type
             && visible.root == mount.root
             && visible.options == mount.options
@@ -335,10 +325,7 @@ fn add_probed_mounts(
             is_network: is_network(facts),
             domains: domains.clone(),
         };
-        if targets
-            .get(&path)
-            .is_none_or(|(_, certain)| shown.source_matches && !certain)
-        {
+        if targets.get(&path).is_none_or(|(_, certain)| shown.source_matches && !certain) {
             targets.insert(path, (target, shown.source_matches));
         }
     }
@@ -354,9 +341,9 @@ fn has_missing_part(stack: &Stack) -> bool {
     match stack {
         Stack::Nothing | Stack::Drive(_) => false,
         Stack::All(parts) => parts.iter().any(has_missing_part),
-        Stack::Redundant { parts, .. } => parts
-            .iter()
-            .any(|part| *part == Stack::Nothing || has_missing_part(part)),
+        Stack::Redundant { parts, .. } => {
+            parts.iter().any(|part| *part == Stack::Nothing || has_missing_part(part))
+        }
     }
 }
 
@@ -367,10 +354,7 @@ fn node_context(
     table: &MountTree<'_>,
 ) -> NodeContext {
     let mount_point = |mount: &Mount| {
-        let what = MountPoint {
-            fs_type: mount.fs_type.clone(),
-            source: mount.source.clone(),
-        };
+        let what = MountPoint { fs_type: mount.fs_type.clone(), source: mount.source.clone() };
         (mount.mount_point.clone(), what)
     };
     let excluded = graph::excluded_mounts(&seen.mounts.mounts, settings);
@@ -438,27 +422,18 @@ fn update_known(known: Option<KnownVolume>, mut facts: VolumeFacts, now: Timesta
     let mut absences = BTreeMap::new();
     for missing in &facts.missing_mounts {
         let path = &missing.path;
-        let new = MountAbsence {
-            since: now,
-            was_mounted: now_known.facts.mount_at(path).is_some(),
-        };
+        let new =
+            MountAbsence { since: now, was_mounted: now_known.facts.mount_at(path).is_some() };
         let absence = now_known.absences.get(path).copied().unwrap_or(new);
         absences.insert(path.clone(), absence);
     }
     now_known.absences = absences;
     let paths: BTreeSet<&HostPath> = facts.mounts.iter().map(|mount| &mount.path).collect();
-    now_known
-        .mounted_since
-        .retain(|path, _| paths.contains(path));
+    now_known.mounted_since.retain(|path, _| paths.contains(path));
     for path in &paths {
-        now_known
-            .mounted_since
-            .entry((*path).clone())
-            .or_insert(now);
+        now_known.mounted_since.entry((*path).clone()).or_insert(now);
     }
-    now_known
-        .read_only_by_choice
-        .retain(|path| paths.contains(path));
+    now_known.read_only_by_choice.retain(|path| paths.contains(path));
     now_known.seen_writable.retain(|path| paths.contains(path));
     for mount in &facts.mounts {
         if !mount.is_read_only() {

@@ -18,10 +18,7 @@ fn pod(uid: &str) -> FailureDomain {
 }
 
 fn stuck(domains: &[FailureDomain]) -> OverdueJob {
-    OverdueJob {
-        domains: domains.into(),
-        stuck: true,
-    }
+    OverdueJob { domains: domains.into(), stuck: true }
 }
 
 /// Starts jobs that all hang; returns those that were started.
@@ -40,19 +37,13 @@ fn sixty_hanging_volumes_of_one_pod_leave_workers_for_all_other_pods() {
     let hung = hang(MAX, vec![vec![driver("s3"), pod("a")]; 60]);
     assert_eq!(hung.len(), 12);
     let refused = admit(MAX, hung.iter(), &[driver("s3"), pod("a")]);
-    let Admission::Refuse(limit) = refused else {
-        panic!("{refused:?}")
-    };
+    let Admission::Refuse(limit) = refused else { panic!("{refused:?}") };
     assert_eq!(
         limit.to_string(),
         "not tried while 12 others of pod a do not answer (limit 12 of 32)"
     );
     for other in [vec![driver("s3"), pod("b")], vec![drive("A")], vec![]] {
-        assert_eq!(
-            admit(MAX, hung.iter(), &other),
-            Admission::Start,
-            "{other:?}"
-        );
+        assert_eq!(admit(MAX, hung.iter(), &other), Admission::Start, "{other:?}");
     }
 }
 
@@ -65,10 +56,7 @@ fn forty_volumes_on_one_dead_drive_hide_no_volume_of_another_drive() {
     // Also a pod that has volumes on both drives.
     let hung_pod = hang(MAX, vec![vec![drive("DEAD"), pod("p")]; 40]);
     for hung in [hung, hung_pod] {
-        assert_eq!(
-            admit(MAX, hung.iter(), &[drive("A"), pod("p")]),
-            Admission::Start
-        );
+        assert_eq!(admit(MAX, hung.iter(), &[drive("A"), pod("p")]), Admission::Start);
     }
 }
 
@@ -86,10 +74,7 @@ fn the_last_quarter_is_for_storage_of_which_nothing_hangs() {
     assert_eq!(hung.len(), 24);
     let refused = admit(MAX, hung.iter(), &[drive("D1")]);
     assert!(matches!(refused, Admission::Refuse(_)), "{refused:?}");
-    assert_eq!(
-        admit(MAX, hung.iter(), &[drive("HEALTHY")]),
-        Admission::Start
-    );
+    assert_eq!(admit(MAX, hung.iter(), &[drive("HEALTHY")]), Admission::Start);
 }
 
 #[test]
@@ -117,22 +102,13 @@ fn the_domains_of_a_volume_are_facts_that_its_user_cannot_choose() {
     };
     assert_eq!(of_volume(&volume)[..], [drive("A"), pod("a"), pod("b")]);
     volume.remote = true;
-    assert_eq!(
-        of_volume(&volume)[..],
-        [drive("A"), driver("d"), pod("a"), pod("b")]
-    );
+    assert_eq!(of_volume(&volume)[..], [drive("A"), driver("d"), pod("a"), pod("b")]);
     volume.drive_ids.clear();
     volume.source = Some("/dev/sda".into());
     assert_eq!(of_volume(&volume)[..], [driver("d"), pod("a"), pod("b")]);
-    let host = VolumeFacts {
-        fs_type: Some("fuse.s3fs".into()),
-        remote: true,
-        ..VolumeFacts::default()
-    };
-    assert_eq!(
-        of_volume(&host)[..],
-        [FailureDomain::Filesystem("fuse".into())]
-    );
+    let host =
+        VolumeFacts { fs_type: Some("fuse.s3fs".into()), remote: true, ..VolumeFacts::default() };
+    assert_eq!(of_volume(&host)[..], [FailureDomain::Filesystem("fuse".into())]);
 }
 
 fn job() -> impl Strategy<Value = Vec<FailureDomain>> {

@@ -122,9 +122,6 @@ pub(super) fn owned_filesystems(shown: &[&Mount], block: bool) -> Vec<FsKey> {
 /// The record of `path`: the vol_data.json beside it, otherwise the first record.
 fn record_of(record: &KubeletVolume, path: &HostPath) -> Option<HostPath> {
     let folder = |path: &HostPath| path.as_path().parent().map(HostPath::from);
-    let beside = record
-        .records
-        .iter()
-        .find(|file| folder(file) == folder(path));
+    let beside = record.records.iter().find(|file| folder(file) == folder(path));
     beside.or(record.records.first()).cloned()
 }

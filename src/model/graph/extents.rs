@@ -47,19 +47,15 @@ fn sector_reaches_volume(
         let at = match &upper.layer {
             Layer::Partition { start_bytes, .. } => {
                 let start = start_bytes / SECTOR;
-                sector
-                    .checked_sub(start)
-                    .filter(|at| *at < upper.size_bytes / SECTOR)
+                sector.checked_sub(start).filter(|at| *at < upper.size_bytes / SECTOR)
             }
             Layer::Dm { .. } => match (
-                layers
-                    .get(&upper.name)
-                    .and_then(|layer| layer.state.last_known()),
+                layers.get(&upper.name).and_then(|layer| layer.state.last_known()),
                 inventory.devices.get(device),
             ) {
-                (Some(LayerState::Linear { extents }), Some(below)) => extents
-                    .iter()
-                    .find_map(|extent| extent.map(below.dev, sector)),
+                (Some(LayerState::Linear { extents }), Some(below)) => {
+                    extents.iter().find_map(|extent| extent.map(below.dev, sector))
+                }
                 // Any sector of it may be any sector of the layer above.
                 _ => return true,
             },
@@ -78,9 +74,8 @@ fn sector_reaches_volume(
 impl Extent {
     /// Maps a sector of the lower device to the upper device.
     fn map(&self, dev: crate::model::dev::DevNo, sector: u64) -> Option<u64> {
-        let at = sector
-            .checked_sub(self.offset)
-            .filter(|at| self.dev == dev && *at < self.length)?;
+        let at =
+            sector.checked_sub(self.offset).filter(|at| self.dev == dev && *at < self.length)?;
         self.start.checked_add(at)
     }
 }
@@ -94,10 +89,7 @@ mod tests {
         let mut part = device(
             "sda1",
             "8:1",
-            Layer::Partition {
-                number: 1,
-                start_bytes: start * SECTOR,
-            },
+            Layer::Partition { number: 1, start_bytes: start * SECTOR },
             &["sda"],
         );
         part.size_bytes = sectors * SECTOR;
@@ -108,13 +100,15 @@ mod tests {
     fn a_partition_holds_the_sectors_between_its_ends() {
         let mut other = part(4096, 1000);
         (other.name, other.dev) = ("sda2".into(), "8:2".parse().unwrap());
-        let mut world = TestHost::default()
-            .disk("sda", "8:0", "A")
-            .with(part(2048, 2048))
-            .with(other);
-        world = world
-            .mounted("8:1", "/", "/one", "ext4", "/dev/sda1")
-            .mounted("8:2", "/", "/two", "ext4", "/dev/sda2");
+        let mut world =
+            TestHost::default().disk("sda", "8:0", "A").with(part(2048, 2048)).with(other);
+        world = world.mounted("8:1", "/", "/one", "ext4", "/dev/sda1").mounted(
+            "8:2",
+            "/",
+            "/two",
+            "ext4",
+            "/dev/sda2",
+        );
         let volumes = world.volumes();
         let held = |sector| {
             let in_it = |volume: &&VolumeFacts| {
@@ -128,40 +122,25 @@ mod tests {
         };
         assert_eq!(
             (held(2047), held(2048), held(4095), held(4096)),
-            (
-                vec![],
-                vec!["/one".to_owned()],
-                vec!["/one".into()],
-                vec!["/two".into()]
-            )
+            (vec![], vec!["/one".to_owned()], vec!["/one".into()], vec!["/two".into()])
         );
         assert!(
-            may_contain_sector(
-                &world.inventory,
-                &world.facts.layers,
-                &volumes[0],
-                "sda1",
-                5
-            ),
+            may_contain_sector(&world.inventory, &world.facts.layers, &volumes[0], "sda1", 5),
             "the partition's own name"
         );
-        assert!(!may_contain_sector(
-            &world.inventory,
-            &world.facts.layers,
-            &volumes[0],
-            "sdz",
-            5
-        ));
+        assert!(!may_contain_sector(&world.inventory, &world.facts.layers, &volumes[0], "sdz", 5));
     }
 
     #[test]
     fn a_logical_volume_in_pieces_holds_its_pieces_and_an_array_may_hold_any() {
-        let mut world = TestHost::default()
-            .disk("sda", "8:0", "A")
-            .with(part(2048, 100_000));
-        world = world
-            .with(dm("dm-0", "253:0", "vg-data", "LVM-x", &["sda1"]))
-            .mounted("253:0", "/", "/data", "xfs", "/dev/mapper/vg-data");
+        let mut world = TestHost::default().disk("sda", "8:0", "A").with(part(2048, 100_000));
+        world = world.with(dm("dm-0", "253:0", "vg-data", "LVM-x", &["sda1"])).mounted(
+            "253:0",
+            "/",
+            "/data",
+            "xfs",
+            "/dev/mapper/vg-data",
+        );
         world.read_all(0);
         let holds = |world: &TestHost, sector| {
             may_contain_sector(
@@ -175,18 +154,8 @@ mod tests {
         assert!(holds(&world, 2048 + 5000), "not asked yet: perhaps");
         let dev = "8:1".parse().unwrap();
         let extents = vec![
-            Extent {
-                start: 0,
-                length: 100,
-                dev,
-                offset: 1000,
-            },
-            Extent {
-                start: 100,
-                length: 50,
-                dev,
-                offset: 5000,
-            },
+            Extent { start: 0, length: 100, dev, offset: 1000 },
+            Extent { start: 100, length: 50, dev, offset: 5000 },
         ];
         world.layer("dm-0", LayerState::Linear { extents }, 1);
         assert!(holds(&world, 2048 + 1000) && holds(&world, 2048 + 5049));

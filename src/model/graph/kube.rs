@@ -70,87 +70,33 @@ pub(crate) struct CsiPath {
 
 pub(crate) fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPath> {
     let text = |part: &[u8]| HostPath::new(part).to_string();
-    let pod = |uid: &[u8], name: &[u8]| {
-        Some(PodPath {
-            uid: text(uid),
-            volume_name: text(name),
-        })
-    };
-    let beside = || {
-        path.as_path()
-            .parent()
-            .map(|folder| HostPath::from(folder).join("vol_data.json"))
-    };
+    let pod = |uid: &[u8], name: &[u8]| Some(PodPath { uid: text(uid), volume_name: text(name) });
+    let beside =
+        || path.as_path().parent().map(|folder| HostPath::from(folder).join("vol_data.json"));
     let devices = kubelet_root.join("plugins/kubernetes.io/csi/volumeDevices");
     let of_block = |pv: &[u8]| Some(devices.join(pv).join("data/vol_data.json"));
-    let place = |kind, block, pod, driver, record| {
-        Some(CsiPath {
-            kind,
-            block,
-            pod,
-            driver,
-            record,
-        })
-    };
+    let place =
+        |kind, block, pod, driver, record| Some(CsiPath { kind, block, pod, driver, record });
     match *parts(kubelet_root, path)?.as_slice() {
-        [
-            b"pods",
-            uid,
-            b"volumes",
-            b"kubernetes.io~csi",
-            name,
-            b"mount",
-        ] => place(CsiPathKind::Pod, false, pod(uid, name), None, beside()),
+        [b"pods", uid, b"volumes", b"kubernetes.io~csi", name, b"mount"] => {
+            place(CsiPathKind::Pod, false, pod(uid, name), None, beside())
+        }
         [b"pods", uid, b"volume-subpaths", name, _container, _index] => {
             place(CsiPathKind::Subpath, false, pod(uid, name), None, None)
         }
-        [
-            b"plugins",
-            b"kubernetes.io",
-            b"csi",
-            b"volumeDevices",
-            b"publish",
-            pv,
-            uid,
-        ]
-        | [
-            b"pods",
-            uid,
-            b"volumeDevices",
-            b"kubernetes.io~csi",
-            pv,
-            b"dev",
-        ] => place(CsiPathKind::Pod, true, pod(uid, pv), None, of_block(pv)),
-        [
-            b"plugins",
-            b"kubernetes.io",
-            b"csi",
-            b"volumeDevices",
-            b"staging",
-            pv,
-        ] => place(CsiPathKind::Staging, true, None, None, of_block(pv)),
-        [
-            b"plugins",
-            b"kubernetes.io",
-            b"csi",
-            b"pv",
-            _name,
-            b"globalmount",
-        ] => place(CsiPathKind::Staging, false, None, None, beside()),
-        [
-            b"plugins",
-            b"kubernetes.io",
-            b"csi",
-            driver,
-            _hash,
-            b"globalmount",
-        ] => place(
-            CsiPathKind::Staging,
-            false,
-            None,
-            Some(text(driver)),
-            beside(),
-        ),
+        [b"plugins", b"kubernetes.io", b"csi", b"volumeDevices", b"publish", pv, uid]
+        | [b"pods", uid, b"volumeDevices", b"kubernetes.io~csi", pv, b"dev"] => {
+            place(CsiPathKind::Pod, true, pod(uid, pv), None, of_block(pv))
+        }
+        [b"plugins", b"kubernetes.io", b"csi", b"volumeDevices", b"staging", pv] => {
+            place(CsiPathKind::Staging, true, None, None, of_block(pv))
+        }
+        [b"plugins", b"kubernetes.io", b"csi", b"pv", _name, b"globalmount"] => {
+            place(CsiPathKind::Staging, false, None, None, beside())
+        }
+        [b"plugins", b"kubernetes.io", b"csi", driver, _hash, b"globalmount"] => {
+            place(CsiPathKind::Staging, false, None, Some(text(driver)), beside())
+        }
         _ => None,
     }
 }
@@ -175,18 +121,9 @@ mod tests {
     #[test]
     fn a_pods_folder_names_the_pod_and_the_volume() {
         let expected = Some(("u1".to_owned(), "pv1".to_owned()));
-        assert_eq!(
-            of("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/pv1"),
-            expected
-        );
-        assert_eq!(
-            of("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv1/mount"),
-            expected
-        );
-        assert_eq!(
-            of("/var/lib/kubelet/pods/u1/volume-subpaths/pv1/web/0"),
-            expected
-        );
+        assert_eq!(of("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/pv1"), expected);
+        assert_eq!(of("/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv1/mount"), expected);
+        assert_eq!(of("/var/lib/kubelet/pods/u1/volume-subpaths/pv1/web/0"), expected);
         assert_eq!(of("/var/lib/kubelet/plugins/kubernetes.io/csi/pv1"), None);
         assert_eq!(of("/data/pods/u1/volumes/x/pv1"), None);
     }
@@ -232,14 +169,9 @@ mod tests {
             Some((CsiPathKind::Subpath, uid(), None))
         );
         let staged = place("/k/plugins/kubernetes.io/csi/a.csi/0af/globalmount").expect("one");
+        assert_eq!((staged.kind, staged.driver.as_deref()), (CsiPathKind::Staging, Some("a.csi")));
         assert_eq!(
-            (staged.kind, staged.driver.as_deref()),
-            (CsiPathKind::Staging, Some("a.csi"))
-        );
-        assert_eq!(
-            place("/k/plugins/kubernetes.io/csi/pv/pv1/globalmount")
-                .expect("one")
-                .driver,
+            place("/k/plugins/kubernetes.io/csi/pv/pv1/globalmount").expect("one").driver,
             None
         );
         assert_eq!(place("/k/pods/u1/volumes/kubernetes.io~secret/token"), None);

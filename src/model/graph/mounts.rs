@@ -171,10 +171,8 @@ pub(crate) struct MountTree<'a> {
 
 impl<'a> MountTree<'a> {
     pub(crate) fn new(mounts: &'a [Mount]) -> MountTree<'a> {
-        let by_path = visible(mounts)
-            .into_iter()
-            .map(|at| (mounts[at].mount_point.as_bytes(), at))
-            .collect();
+        let by_path =
+            visible(mounts).into_iter().map(|at| (mounts[at].mount_point.as_bytes(), at)).collect();
         MountTree { mounts, by_path }
     }
 
@@ -189,9 +187,7 @@ impl<'a> MountTree<'a> {
 
     /// The mount that a path lookup of this mount point ends in.
     pub(crate) fn visible_at(&self, path: &HostPath) -> Option<&'a Mount> {
-        self.by_path
-            .get(path.as_bytes())
-            .map(|at| &self.mounts[*at])
+        self.by_path.get(path.as_bytes()).map(|at| &self.mounts[*at])
     }
 
     /// The mount that a record of root means by this mount point: the one that a mount of a user
@@ -218,20 +214,15 @@ impl<'a> MountTree<'a> {
 
     /// The mount that contains the file or folder `path`.
     pub(crate) fn containing(&self, path: &HostPath) -> Option<&'a Mount> {
-        path.prefixes()
-            .find_map(|prefix| self.by_path.get(prefix))
-            .map(|at| &self.mounts[*at])
+        path.prefixes().find_map(|prefix| self.by_path.get(prefix)).map(|at| &self.mounts[*at])
     }
 }
 
 /// A mount is hidden by a later one on its own mount point, by a later one of the same parent on a
 /// folder above it, and with its parent.
 fn visible(mounts: &[Mount]) -> BTreeSet<usize> {
-    let by_id: HashMap<u32, usize> = mounts
-        .iter()
-        .enumerate()
-        .map(|(at, mount)| (mount.id, at))
-        .collect();
+    let by_id: HashMap<u32, usize> =
+        mounts.iter().enumerate().map(|(at, mount)| (mount.id, at)).collect();
     let mut last_at: HashMap<&[u8], usize> = HashMap::new();
     let mut last_of_parent: HashMap<(u32, &[u8]), usize> = HashMap::new();
     for (at, mount) in mounts.iter().enumerate() {
@@ -249,9 +240,7 @@ fn visible(mounts: &[Mount]) -> BTreeSet<usize> {
         let path = mount.mount_point.as_bytes();
         last_at.get(path) != Some(&at)
             || mount.mount_point.prefixes().skip(1).any(|above| {
-                last_of_parent
-                    .get(&(mount.parent, above))
-                    .is_some_and(|other| *other > at)
+                last_of_parent.get(&(mount.parent, above)).is_some_and(|other| *other > at)
             })
     };
     let covered: Vec<bool> = (0..mounts.len()).map(covered).collect();
@@ -259,10 +248,7 @@ fn visible(mounts: &[Mount]) -> BTreeSet<usize> {
         let mut now = *at;
         // Bounded: a damaged table may have cyclic parents.
         for _ in 0..64 {
-            let above = by_id
-                .get(&mounts[now].parent)
-                .copied()
-                .filter(|above| *above != now);
+            let above = by_id.get(&mounts[now].parent).copied().filter(|above| *above != now);
             let Some(above) = above else { break };
             // A parent that an ancestor of this mount covers at the same mount point does not hide
             // it.
@@ -292,11 +278,7 @@ mod tests {
             ("a*b*c", "aXbYb", false),
             ("", "", true),
         ] {
-            assert_eq!(
-                matches(pattern, text.as_bytes()),
-                expected,
-                "{pattern} {text}"
-            );
+            assert_eq!(matches(pattern, text.as_bytes()), expected, "{pattern} {text}");
         }
     }
 
@@ -310,18 +292,9 @@ mod tests {
         table.push(mount(4, 2, "8:49", "/", "/data", "ext4", "/dev/sdd1"));
         let table = MountTree::new(&table);
         let at = |path: &str| table.visible_at(&path.into()).map(|mount| mount.id);
-        assert_eq!(
-            (at("/"), at("/data"), at("/data/deep")),
-            (Some(1), Some(4), None)
-        );
-        assert_eq!(
-            table.containing(&"/data/file".into()).map(|mount| mount.id),
-            Some(4)
-        );
-        assert_eq!(
-            table.containing(&"/etc/file".into()).map(|mount| mount.id),
-            Some(1)
-        );
+        assert_eq!((at("/"), at("/data"), at("/data/deep")), (Some(1), Some(4), None));
+        assert_eq!(table.containing(&"/data/file".into()).map(|mount| mount.id), Some(4));
+        assert_eq!(table.containing(&"/etc/file".into()).map(|mount| mount.id), Some(1));
     }
 
     #[test]
@@ -425,11 +398,7 @@ mod tests {
             ("squashfs", "7:1", FsKind::Transient),
             ("9p", "0:46", FsKind::Transient),
         ] {
-            assert_eq!(
-                fs_kind(&mount(1, 0, dev, "/", "/x", fs_type, "x")),
-                expected,
-                "{fs_type}"
-            );
+            assert_eq!(fs_kind(&mount(1, 0, dev, "/", "/x", fs_type, "x")), expected, "{fs_type}");
         }
     }
 }

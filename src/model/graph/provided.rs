@@ -23,10 +23,10 @@ impl VolumeBuilder<'_> {
         };
         for volume in &provision.volumes {
             let id = VolumeId::csi(&provision.driver, &volume.handle);
-            let mut facts = self.volumes.remove(&id).unwrap_or_else(|| VolumeFacts {
-                id,
-                ..VolumeFacts::default()
-            });
+            let mut facts = self
+                .volumes
+                .remove(&id)
+                .unwrap_or_else(|| VolumeFacts { id, ..VolumeFacts::default() });
             facts.driver = Some(provision.driver.clone());
             facts.handle = Some(volume.handle.clone());
             let shown = self.add_attachments(&mut facts, volume);
@@ -46,17 +46,12 @@ impl VolumeBuilder<'_> {
     fn add_attachments(&self, facts: &mut VolumeFacts, volume: &ProvidedVolume) -> Vec<&Mount> {
         let mut shown = Vec::new();
         let is_folder = volume.kind == BackingKind::StaticDirectory;
-        facts.block |= volume
-            .staged
-            .iter()
-            .chain(&volume.published)
-            .any(|attachment| attachment.access.block);
+        facts.block |=
+            volume.staged.iter().chain(&volume.published).any(|attachment| attachment.access.block);
         if is_folder {
             // The kubelet writes its record for every staged volume. Only publishing mounts a
             // folder.
-            facts
-                .missing_mounts
-                .retain(|missing| missing.role != MountRole::Staging);
+            facts.missing_mounts.retain(|missing| missing.role != MountRole::Staging);
         }
         if let Some(staged) = &volume.staged {
             let mounts = !staged.access.block && !is_folder;
@@ -80,10 +75,7 @@ impl VolumeBuilder<'_> {
         let path = &attachment.path;
         let pod_uid = self.pod_and_volume_name(attachment).map(|(uid, _)| uid);
         let Some(mount) = self.table.recorded_at(path) else {
-            let known = facts
-                .missing_mounts
-                .iter()
-                .any(|missing| missing.path == *path);
+            let known = facts.missing_mounts.iter().any(|missing| missing.path == *path);
             if mounts && !known {
                 facts.missing_mounts.push(ExpectedMount {
                     path: path.clone(),
@@ -109,17 +101,10 @@ impl VolumeBuilder<'_> {
             return;
         }
         let named = published.pod.as_ref().filter(|pod| !pod.name.is_empty());
-        let named = named.map(|pod| PodName {
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-        });
+        let named =
+            named.map(|pod| PodName { namespace: pod.namespace.clone(), name: pod.name.clone() });
         let name = named.or_else(|| self.kubelet?.pods.get(&uid).cloned());
-        facts.pods.push(PodUse {
-            uid,
-            name,
-            volume_name,
-            path: published.path.clone(),
-        });
+        facts.pods.push(PodUse { uid, name, volume_name, path: published.path.clone() });
     }
 
     /// The pod's uid and the volume's name in it: from the request, otherwise from the path.
@@ -192,10 +177,7 @@ impl VolumeBuilder<'_> {
 
 /// Returns `group` for `/dev/group/volume`.
 fn group_of(backing: &HostPath) -> &[u8] {
-    let below = backing
-        .as_bytes()
-        .strip_prefix(b"/dev/")
-        .unwrap_or_default();
+    let below = backing.as_bytes().strip_prefix(b"/dev/").unwrap_or_default();
     below.split(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
@@ -213,8 +195,7 @@ impl Graph<'_> {
             let mount = self.table().containing(folder);
             let device = mount.and_then(|mount| self.device_of(mount));
             let stack = device.map(|found| self.filesystem_stack(&found));
-            pool.stacks
-                .insert(BackingKind::Loop, stack.unwrap_or_default());
+            pool.stacks.insert(BackingKind::Loop, stack.unwrap_or_default());
         }
         if let Some(group) = &provision.volume_group {
             let listed = &provision.physical_volumes;

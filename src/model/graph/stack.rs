@@ -55,21 +55,11 @@ impl<'a> Graph<'a> {
             for link in &device.links {
                 by_link.insert(link.as_str(), name.as_str());
             }
-            if let Layer::Loop {
-                backing_file: Some(file),
-            } = &device.layer
-            {
-                loops.insert(
-                    file.strip_suffix(" (deleted)").unwrap_or(file),
-                    name.as_str(),
-                );
+            if let Layer::Loop { backing_file: Some(file) } = &device.layer {
+                loops.insert(file.strip_suffix(" (deleted)").unwrap_or(file), name.as_str());
             }
         }
-        let by_dev = inventory
-            .devices
-            .values()
-            .map(|device| (device.dev, device))
-            .collect();
+        let by_dev = inventory.devices.values().map(|device| (device.dev, device)).collect();
         let btrfs_of = inventory
             .btrfs
             .iter()
@@ -125,12 +115,10 @@ impl<'a> Graph<'a> {
                 let uuid = self.inventory.devices.get(device)?.fs_uuid.as_ref()?;
                 without_members().find(|fs| fs.uuid == *uuid)?
             }
-            None => without_members()
-                .find(|fs| is_source_of(mount, fs))
-                .or_else(|| {
-                    let mut unnamed = without_members().filter(|fs| !self.is_named_by_a_mount(fs));
-                    unnamed.next().filter(|_| unnamed.next().is_none())
-                })?,
+            None => without_members().find(|fs| is_source_of(mount, fs)).or_else(|| {
+                let mut unnamed = without_members().filter(|fs| !self.is_named_by_a_mount(fs));
+                unnamed.next().filter(|_| unnamed.next().is_none())
+            })?,
         };
         let mut members = fs.devices.iter().map(String::as_str);
         members.find(|name| self.inventory.devices.contains_key(*name))
@@ -166,24 +154,17 @@ impl<'a> Graph<'a> {
             return Some(known);
         }
         let is_it = |device: &&BlockDevice| match &device.layer {
-            Layer::Dm {
-                name: dm,
-                volume_group,
-                logical_volume,
-                ..
-            } => match name.strip_prefix("mapper/") {
-                Some(mapped) => dm == mapped,
-                None => {
-                    matches!((volume_group, logical_volume, name.split_once('/')), (Some(vg), Some(lv), Some(asked)) if (vg.as_str(), lv.as_str()) == asked)
+            Layer::Dm { name: dm, volume_group, logical_volume, .. } => {
+                match name.strip_prefix("mapper/") {
+                    Some(mapped) => dm == mapped,
+                    None => {
+                        matches!((volume_group, logical_volume, name.split_once('/')), (Some(vg), Some(lv), Some(asked)) if (vg.as_str(), lv.as_str()) == asked)
+                    }
                 }
-            },
+            }
             _ => false,
         };
-        self.inventory
-            .devices
-            .values()
-            .find(is_it)
-            .map(|device| device.name.as_str())
+        self.inventory.devices.values().find(is_it).map(|device| device.name.as_str())
     }
 
     /// The loop device whose backing file is `path` or a file below it.
@@ -212,9 +193,7 @@ impl<'a> Graph<'a> {
         above.push(name.to_owned());
         let stack = bounded(self.stack_of(device, above));
         above.pop();
-        self.stacks
-            .borrow_mut()
-            .insert(name.to_owned(), stack.clone());
+        self.stacks.borrow_mut().insert(name.to_owned(), stack.clone());
         stack
     }
 
@@ -227,20 +206,15 @@ impl<'a> Graph<'a> {
             Layer::Dm { .. } => self
                 .dm_raid(device, above)
                 .unwrap_or_else(|| self.stack_of_all(&device.underlying, above)),
-            Layer::Loop {
-                backing_file: Some(file),
-            } => self.stack_of_all(&self.loop_members(file), above),
+            Layer::Loop { backing_file: Some(file) } => {
+                self.stack_of_all(&self.loop_members(file), above)
+            }
             _ => self.stack_of_all(&device.underlying, above),
         }
     }
 
     pub(super) fn stack_of_all(&self, below: &[String], above: &mut Vec<String>) -> Stack {
-        combine(
-            below
-                .iter()
-                .map(|name| self.stack_below(name, above))
-                .collect(),
-        )
+        combine(below.iter().map(|name| self.stack_below(name, above)).collect())
     }
 
     fn layer_state(&self, device: &BlockDevice) -> Option<&LayerState> {
@@ -286,11 +260,7 @@ impl<'a> Graph<'a> {
                 true => &member.filling,
                 false => &member.devices,
             };
-            legs.push(
-                Some(member)
-                    .filter(has_copy)
-                    .map(|_| combine(parts(devices))),
-            );
+            legs.push(Some(member).filter(has_copy).map(|_| combine(parts(devices))));
             if !member.devices.is_empty() || !member.in_sync {
                 filling.extend(parts(&member.filling));
             }
@@ -310,14 +280,10 @@ impl<'a> Graph<'a> {
                 continue;
             };
             let number = |mark: &str| {
-                dm.rsplit_once(mark)
-                    .and_then(|(_, number)| number.parse::<u32>().ok())
+                dm.rsplit_once(mark).and_then(|(_, number)| number.parse::<u32>().ok())
             };
             mirror |= number("_mimage_").is_some();
-            if let Some(number) = ["_rimage_", "_rmeta_", "_mimage_"]
-                .into_iter()
-                .find_map(number)
-            {
+            if let Some(number) = ["_rimage_", "_rmeta_", "_mimage_"].into_iter().find_map(number) {
                 legs.entry(number).or_default().push(name.clone());
             }
         }
@@ -356,28 +322,16 @@ impl<'a> Graph<'a> {
             }
         }
         let level = format!("{level} {}", device.name);
-        Some(with_rebuild(
-            level.clone(),
-            sets(level, &array, &whole),
-            filling,
-        ))
+        Some(with_rebuild(level.clone(), sets(level, &array, &whole), filling))
     }
 
     /// The weakest profile of a btrfs defines how many members it may lose (btrfs(5), PROFILES),
     /// minus those that are no copy already.
     pub(crate) fn btrfs(&self, fs: &BtrfsFs) -> Stack {
         let parts: Vec<Stack> = fs.devices.iter().map(|name| self.stack(name)).collect();
-        let profiles: BTreeSet<&str> = fs
-            .data_profiles
-            .iter()
-            .chain(&fs.metadata_profiles)
-            .map(String::as_str)
-            .collect();
-        let weakest = profiles
-            .iter()
-            .map(|profile| btrfs_tolerance(profile))
-            .min()
-            .unwrap_or(0);
+        let profiles: BTreeSet<&str> =
+            fs.data_profiles.iter().chain(&fs.metadata_profiles).map(String::as_str).collect();
+        let weakest = profiles.iter().map(|profile| btrfs_tolerance(profile)).min().unwrap_or(0);
         if weakest == 0 {
             return bounded(combine(parts));
         }
@@ -396,11 +350,7 @@ impl<'a> Graph<'a> {
     }
 
     fn loop_backing_device(&self, backing_file: &str) -> Option<BackingDevice> {
-        let path = HostPath::from(
-            backing_file
-                .strip_suffix(" (deleted)")
-                .unwrap_or(backing_file),
-        );
+        let path = HostPath::from(backing_file.strip_suffix(" (deleted)").unwrap_or(backing_file));
         let below_dev = path.as_bytes().strip_prefix(b"/dev/");
         if let Some(device) = below_dev.and_then(|name| self.resolve(name)) {
             return self.backing_device(device);
@@ -410,10 +360,7 @@ impl<'a> Graph<'a> {
 
     /// The drive that has this block device.
     fn drive_of(&self, device: &'a BlockDevice) -> Option<&'a DriveId> {
-        device
-            .drive
-            .as_ref()
-            .filter(|_| !self.images.contains(device.name.as_str()))
+        device.drive.as_ref().filter(|_| !self.images.contains(device.name.as_str()))
     }
 
     pub(super) fn btrfs_fs(&self, found: &BackingDevice) -> Option<&'a BtrfsFs> {
@@ -444,15 +391,9 @@ impl<'a> Graph<'a> {
     pub(super) fn members_of_group(&self, group: &[u8]) -> Vec<String> {
         let is_in = |device: &BlockDevice| matches!(&device.layer, Layer::Dm { volume_group: Some(name), .. } if name.as_bytes() == group);
         let inside = |name: &&String| self.inventory.devices.get(*name).is_some_and(is_in);
-        let volumes = self
-            .inventory
-            .devices
-            .values()
-            .filter(|device| is_in(device));
-        let below: BTreeSet<&String> = volumes
-            .flat_map(|device| &device.underlying)
-            .filter(|name| !inside(name))
-            .collect();
+        let volumes = self.inventory.devices.values().filter(|device| is_in(device));
+        let below: BTreeSet<&String> =
+            volumes.flat_map(|device| &device.underlying).filter(|name| !inside(name)).collect();
         below.into_iter().cloned().collect()
     }
 
@@ -467,12 +408,8 @@ impl<'a> Graph<'a> {
             }
             if let Some(device) = self.inventory.devices.get(&name) {
                 next.extend(device.underlying.iter().cloned());
-                if let (
-                    Layer::Loop {
-                        backing_file: Some(file),
-                    },
-                    None,
-                ) = (&device.layer, self.drive_of(device))
+                if let (Layer::Loop { backing_file: Some(file) }, None) =
+                    (&device.layer, self.drive_of(device))
                 {
                     next.extend(self.loop_members(file));
                 }
@@ -492,10 +429,7 @@ impl<'a> Graph<'a> {
 
     pub(crate) fn all_remote(&self, drives: &[DriveId]) -> bool {
         drives.iter().all(|id| {
-            self.inventory
-                .drives
-                .iter()
-                .any(|drive| drive.id == *id && drive.transport.is_remote())
+            self.inventory.drives.iter().any(|drive| drive.id == *id && drive.transport.is_remote())
         })
     }
 }

@@ -11,26 +11,11 @@ use crate::model::volume::{Impact, MountRole, Stack};
 const K: &str = "/var/lib/kubelet";
 
 fn md(name: &str, level: &str, below: &[&str]) -> crate::model::block::BlockDevice {
-    device(
-        name,
-        "9:0",
-        Layer::Md {
-            level: Some(level.into()),
-        },
-        below,
-    )
+    device(name, "9:0", Layer::Md { level: Some(level.into()) }, below)
 }
 
 fn part(name: &str, dev: &str, disk: &str) -> crate::model::block::BlockDevice {
-    device(
-        name,
-        dev,
-        Layer::Partition {
-            number: 1,
-            start_bytes: 1 << 20,
-        },
-        &[disk],
-    )
+    device(name, dev, Layer::Partition { number: 1, start_bytes: 1 << 20 }, &[disk])
 }
 
 fn impact(stack: &Stack, lost: &[&str]) -> Impact {
@@ -38,9 +23,7 @@ fn impact(stack: &Stack, lost: &[&str]) -> Impact {
 }
 
 fn two_disks() -> TestHost {
-    TestHost::default()
-        .disk("sda", "8:0", "A")
-        .disk("sdb", "8:16", "B")
+    TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B")
 }
 
 #[test]
@@ -77,11 +60,7 @@ fn clones_that_share_a_uuid_are_named_by_their_mount_points() {
         .uuid("sdb", "same")
         .mounted("8:0", "/", "/a", "xfs", "/dev/sda")
         .mounted("8:16", "/", "/b", "xfs", "/dev/sdb");
-    let ids: Vec<String> = world
-        .volumes()
-        .iter()
-        .map(|volume| volume.id.to_string())
-        .collect();
+    let ids: Vec<String> = world.volumes().iter().map(|volume| volume.id.to_string()).collect();
     assert_eq!(ids, ["mnt:/a", "mnt:/b"]);
 }
 
@@ -116,34 +95,16 @@ fn a_fuse_filesystem_is_a_volume_where_the_configuration_admits_it() {
     assert_eq!(world.volumes().len(), 0);
     assert_eq!(
         excluded(&world),
-        [
-            ("/home/u/far".to_owned(), Exclusion::Type),
-            ("/pool".to_owned(), Exclusion::Type)
-        ]
+        [("/home/u/far".to_owned(), Exclusion::Type), ("/pool".to_owned(), Exclusion::Type)]
     );
     world.settings.admit_mounts = vec!["/pool".into(), "/home/*/far".into()];
     let volumes = world.volumes();
-    let remote: Vec<(String, bool)> = volumes
-        .iter()
-        .map(|volume| (volume.id.to_string(), volume.remote))
-        .collect();
-    assert_eq!(
-        remote,
-        [
-            ("mnt:/home/u/far".to_owned(), true),
-            ("mnt:/pool".to_owned(), false)
-        ]
-    );
-    assert!(
-        volumes
-            .iter()
-            .all(|volume| volume.device.is_none() && !volume.device_gone)
-    );
+    let remote: Vec<(String, bool)> =
+        volumes.iter().map(|volume| (volume.id.to_string(), volume.remote)).collect();
+    assert_eq!(remote, [("mnt:/home/u/far".to_owned(), true), ("mnt:/pool".to_owned(), false)]);
+    assert!(volumes.iter().all(|volume| volume.device.is_none() && !volume.device_gone));
     world.settings.ignore_mounts = vec!["/pool".into()];
-    assert_eq!(
-        excluded(&world),
-        [("/pool".to_owned(), Exclusion::IgnoredMount)]
-    );
+    assert_eq!(excluded(&world), [("/pool".to_owned(), Exclusion::IgnoredMount)]);
 }
 
 #[test]
@@ -170,9 +131,13 @@ fn mounts_of_one_user_are_limited_and_hide_no_other_mount() {
     for number in 0..1100 {
         world = world.user_mounted(4001, "0:40", &format!("/home/u/{number}"), "fuse.s3fs");
     }
-    let world = world
-        .user_mounted(4002, "0:41", "/home/v", "fuse.sshfs")
-        .mounted("0:42", "/", "/pool", "fuse.mergerfs", "a:b");
+    let world = world.user_mounted(4002, "0:41", "/home/v", "fuse.sshfs").mounted(
+        "0:42",
+        "/",
+        "/pool",
+        "fuse.mergerfs",
+        "a:b",
+    );
     let excluded = excluded_mounts(&world.mounts.mounts, &world.settings);
     let why = |path: &str| Some(excluded.listed.get(&path.into())?.1);
     assert_eq!(why("/pool"), Some(Exclusion::Type));
@@ -180,17 +145,18 @@ fn mounts_of_one_user_are_limited_and_hide_no_other_mount() {
     assert_eq!(why("/home/u/63"), Some(Exclusion::User(4001)));
     assert_eq!(why("/home/u/64"), None);
     let of = |listed, not_listed| UserMounts { listed, not_listed };
-    assert_eq!(
-        excluded.of_users,
-        [(4001, of(64, 1036)), (4002, of(1, 0))].into()
-    );
+    assert_eq!(excluded.of_users, [(4001, of(64, 1036)), (4002, of(1, 0))].into());
 }
 
 #[test]
 fn a_network_filesystem_is_remote_and_has_no_device() {
-    let world = TestHost::default()
-        .mounted("0:50", "/", "/home", "nfs4", "server:/home")
-        .mounted("0:50", "/", "/opt", "nfs4", "server:/opt");
+    let world = TestHost::default().mounted("0:50", "/", "/home", "nfs4", "server:/home").mounted(
+        "0:50",
+        "/",
+        "/opt",
+        "nfs4",
+        "server:/opt",
+    );
     let volumes = world.volumes();
     assert_eq!(volumes.len(), 2);
     assert!(
@@ -223,44 +189,28 @@ fn a_csi_volume_has_its_mounts_by_role_and_takes_the_filesystem() {
     let volume = &volumes[0];
     assert_eq!(volume.id.as_str(), "csi:d/h");
     let roles: Vec<MountRole> = volume.mounts.iter().map(|mount| mount.role).collect();
-    assert_eq!(
-        roles,
-        [
-            MountRole::Staging,
-            MountRole::Pod,
-            MountRole::Host,
-            MountRole::Pod
-        ]
-    );
+    assert_eq!(roles, [MountRole::Staging, MountRole::Pod, MountRole::Host, MountRole::Pod]);
     assert_eq!(volume.pods.len(), 1);
-    assert_eq!(
-        volume.pods[0].name.as_ref().map(|name| name.name.as_str()),
-        Some("pod-u1")
-    );
+    assert_eq!(volume.pods[0].name.as_ref().map(|name| name.name.as_str()), Some("pod-u1"));
     assert!(volume.missing_mounts.is_empty());
 }
 
 #[test]
 fn a_recorded_mount_that_is_not_mounted_is_missing() {
     let target = format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/mount");
-    let world = TestHost::default()
-        .csi("d", "h", Some("/staging"), &[("u1", &target)])
-        .csi("no-stage", "i", None, &[("u1", "/target")]);
+    let world = TestHost::default().csi("d", "h", Some("/staging"), &[("u1", &target)]).csi(
+        "no-stage",
+        "i",
+        None,
+        &[("u1", "/target")],
+    );
     let volumes = world.volumes();
     assert_eq!(
-        volumes[0]
-            .missing_mounts
-            .iter()
-            .map(|missing| missing.role)
-            .collect::<Vec<_>>(),
+        volumes[0].missing_mounts.iter().map(|missing| missing.role).collect::<Vec<_>>(),
         [MountRole::Staging, MountRole::Pod]
     );
     assert_eq!(
-        volumes[1]
-            .missing_mounts
-            .iter()
-            .map(|missing| missing.role)
-            .collect::<Vec<_>>(),
+        volumes[1].missing_mounts.iter().map(|missing| missing.role).collect::<Vec<_>>(),
         [MountRole::Pod]
     );
 }
@@ -278,11 +228,7 @@ fn two_volumes_in_folders_of_one_filesystem_are_two_and_the_hosts_stays_one() {
     let ids: Vec<&str> = volumes.iter().map(|volume| volume.id.as_str()).collect();
     assert_eq!(ids, ["csi:dir/1", "csi:dir/2", "mnt:/"]);
     assert_eq!(volumes[2].mounts.len(), 1);
-    assert!(
-        volumes
-            .iter()
-            .all(|volume| volume.drive_ids == [DriveId::new("A")])
-    );
+    assert!(volumes.iter().all(|volume| volume.drive_ids == [DriveId::new("A")]));
 }
 
 #[test]
@@ -301,10 +247,7 @@ fn a_local_volumes_bind_mount_names_the_pod() {
     assert_eq!(volumes.len(), 1);
     assert_eq!(volumes[0].id.as_str(), "mnt:/mnt/disks/1");
     assert_eq!(
-        (
-            volumes[0].pods[0].uid.as_str(),
-            volumes[0].pods[0].volume_name.as_str()
-        ),
+        (volumes[0].pods[0].uid.as_str(), volumes[0].pods[0].volume_name.as_str()),
         ("u7", "local-pv")
     );
 }
@@ -340,11 +283,7 @@ fn before_the_kubelet_records_are_read_a_csi_mount_is_not_a_host_volume() {
         &world.settings,
     );
     assert!(none.is_empty());
-    assert_eq!(
-        world.volumes().len(),
-        1,
-        "a mount whose record is damaged is still told of"
-    );
+    assert_eq!(world.volumes().len(), 1, "a mount whose record is damaged is still told of");
 }
 
 #[test]
@@ -362,10 +301,7 @@ fn a_mirror_covers_one_leg_and_a_degraded_one_none() {
         raid_disks: 2,
         degraded: 1,
         array_state: "clean".into(),
-        members: vec![
-            md_member("sda", "in_sync", Some(0)),
-            md_member("sdb", "spare", Some(1)),
-        ],
+        members: vec![md_member("sda", "in_sync", Some(0)), md_member("sdb", "spare", Some(1))],
         ..MdState::default()
     };
     world.facts.layers.insert(
@@ -385,10 +321,13 @@ fn a_mirror_covers_one_leg_and_a_degraded_one_none() {
 
 #[test]
 fn a_multipath_device_is_one_drive() {
-    let mut world = TestHost::default()
-        .disk("sda", "8:0", "A")
-        .disk("sdb", "8:16", "A")
-        .with(dm("dm-0", "253:0", "mpatha", "mpath-3600", &["sda", "sdb"]));
+    let mut world = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "A").with(dm(
+        "dm-0",
+        "253:0",
+        "mpatha",
+        "mpath-3600",
+        &["sda", "sdb"],
+    ));
     world.inventory.drives.pop();
     let world = world.mounted("253:0", "/", "/d", "xfs", "/dev/mapper/mpatha");
     assert_eq!(world.volumes()[0].stack, Stack::Drive(DriveId::new("A")));
@@ -401,22 +340,10 @@ fn lvms_raid_is_redundant_by_leg_and_a_thin_volume_needs_its_whole_pool() {
         .with(dm("dm-2", "253:2", "vg-lv_rmeta_0", "LVM-b", &["sda"]))
         .with(dm("dm-3", "253:3", "vg-lv_rimage_1", "LVM-c", &["sdb"]))
         .with(dm("dm-4", "253:4", "vg-lv_rmeta_1", "LVM-d", &["sdb"]))
-        .with(dm(
-            "dm-5",
-            "253:5",
-            "vg-lv",
-            "LVM-e",
-            &["dm-1", "dm-2", "dm-3", "dm-4"],
-        ))
+        .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["dm-1", "dm-2", "dm-3", "dm-4"]))
         .with(dm("dm-6", "253:6", "vg-pool_tmeta", "LVM-f", &["sda"]))
         .with(dm("dm-7", "253:7", "vg-pool_tdata", "LVM-g", &["sdb"]))
-        .with(dm(
-            "dm-8",
-            "253:8",
-            "vg-pool-tpool",
-            "LVM-h-tpool",
-            &["dm-6", "dm-7"],
-        ))
+        .with(dm("dm-8", "253:8", "vg-pool-tpool", "LVM-h-tpool", &["dm-6", "dm-7"]))
         .with(dm("dm-9", "253:9", "vg-thin", "LVM-i", &["dm-8"]))
         .mounted("253:5", "/", "/raid", "xfs", "/dev/mapper/vg-lv")
         .mounted("253:9", "/", "/thin", "xfs", "/dev/mapper/vg-thin");
@@ -446,9 +373,7 @@ fn a_loop_stands_on_the_filesystem_that_holds_its_file() {
         .with(device(
             "loop0",
             "7:0",
-            Layer::Loop {
-                backing_file: Some("/images/disk.img (deleted)".into()),
-            },
+            Layer::Loop { backing_file: Some("/images/disk.img (deleted)".into()) },
             &[],
         ))
         .mounted("8:0", "/", "/images", "ext4", "/dev/sda")
@@ -462,23 +387,14 @@ fn a_loop_stands_on_the_filesystem_that_holds_its_file() {
 #[test]
 fn cyclic_layers_terminate() {
     let world = TestHost::default()
-        .with(device(
-            "loop0",
-            "7:0",
-            Layer::Loop {
-                backing_file: Some("/a/f".into()),
-            },
-            &[],
-        ))
+        .with(device("loop0", "7:0", Layer::Loop { backing_file: Some("/a/f".into()) }, &[]))
         .with(dm("dm-0", "253:0", "x", "", &["dm-1", "dm-0"]))
         .with(dm("dm-1", "253:1", "y", "", &["dm-0"]))
         .mounted("7:0", "/", "/a", "ext4", "/dev/loop0")
         .mounted("253:0", "/", "/b", "ext4", "/dev/mapper/x");
     let volumes = world.volumes();
     assert!(
-        volumes
-            .iter()
-            .all(|volume| volume.stack == Stack::Nothing && volume.drive_ids.is_empty())
+        volumes.iter().all(|volume| volume.stack == Stack::Nothing && volume.drive_ids.is_empty())
     );
 }
 
@@ -488,9 +404,7 @@ fn a_graph_of_diamonds_stays_small() {
     let mut below = vec!["sda".to_owned(), "sdb".to_owned()];
     for level in 0..15 {
         let names: Vec<&str> = below.iter().map(String::as_str).collect();
-        let pair: Vec<String> = (0..2)
-            .map(|side| format!("dm-{}", level * 2 + side))
-            .collect();
+        let pair: Vec<String> = (0..2).map(|side| format!("dm-{}", level * 2 + side)).collect();
         for (side, name) in pair.iter().enumerate() {
             let dev = format!("253:{}", level * 2 + side);
             let mut sorted = names.clone();

@@ -43,12 +43,10 @@ pub struct ClassifierOptions {
 
 impl ClassifierOptions {
     fn admits(&self, name: &str) -> bool {
-        self.admit
-            .iter()
-            .any(|pattern| match pattern.strip_suffix('*') {
-                Some(start) => name.starts_with(start),
-                None => name == pattern,
-            })
+        self.admit.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => name == pattern,
+        })
     }
 }
 
@@ -79,10 +77,8 @@ struct PendingNotices {
 impl PendingNotices {
     fn add_rejected_request(&mut self, parsed: &ParsedRecord) {
         if self.rejected_requests.len() < MAX_PENDING_NOTICES {
-            self.rejected_requests.push(RejectedRequest {
-                device: parsed.device.clone(),
-                sector: parsed.sector,
-            });
+            self.rejected_requests
+                .push(RejectedRequest { device: parsed.device.clone(), sector: parsed.sector });
         }
     }
 }
@@ -116,19 +112,13 @@ struct RecordContext<'a> {
 
 impl Classifier {
     pub fn new(options: ClassifierOptions) -> Classifier {
-        Classifier {
-            host: HostState::new(options),
-            ..Classifier::default()
-        }
+        Classifier { host: HostState::new(options), ..Classifier::default() }
     }
 
     /// Classifies the next record. `time` is the time of its evidence: the time of arrival for live
     /// records, the kernel's time for others.
     pub fn push(&mut self, record: &Record<'_>, time: Timestamp, out: &mut Vec<Event>) {
-        let now = LogPosition {
-            seq: record.seq,
-            time_us: record.time_us,
-        };
+        let now = LogPosition { seq: record.seq, time_us: record.time_us };
         if record.seq < self.last_seq {
             self.reset_for_boot();
         }
@@ -147,12 +137,9 @@ impl Classifier {
         }
         if let Some((rule, mut parsed)) = read {
             if let Some(renamed) =
-                self.host
-                    .resolve_device(&mut parsed, rule.family.role, record, now)
-                && let Some(incident) = self
-                    .open_incidents
-                    .iter_mut()
-                    .find(|incident| incident.key == renamed.hctl)
+                self.host.resolve_device(&mut parsed, rule.family.role, record, now)
+                && let Some(incident) =
+                    self.open_incidents.iter_mut().find(|incident| incident.key == renamed.hctl)
             {
                 incident.key = renamed.block;
             }
@@ -179,10 +166,7 @@ impl Classifier {
 
     /// No more records will come: undecided commands are decided as they are.
     pub fn finish(&mut self, time: Timestamp, out: &mut Vec<Event>) {
-        let now = LogPosition {
-            seq: self.last_seq,
-            time_us: 0,
-        };
+        let now = LogPosition { seq: self.last_seq, time_us: 0 };
         self.finish_unnamed_recovery(None, now, out);
         for mut incident in std::mem::take(&mut self.open_incidents) {
             self.update(&mut incident, out).finish_command(now, time);
@@ -231,10 +215,7 @@ impl Classifier {
     /// Resets the state for a new boot: names and sequence numbers start again.
     fn reset_for_boot(&mut self) {
         let name_assignments = std::mem::take(&mut self.name_assignments);
-        *self = Classifier {
-            name_assignments,
-            ..Classifier::new(self.host.take_options())
-        };
+        *self = Classifier { name_assignments, ..Classifier::new(self.host.take_options()) };
     }
 
     fn update<'a>(
@@ -242,18 +223,12 @@ impl Classifier {
         incident: &'a mut Incident,
         out: &'a mut Vec<Event>,
     ) -> IncidentUpdate<'a> {
-        IncidentUpdate {
-            incident,
-            host: &self.host,
-            pending: &mut self.pending,
-            out,
-        }
+        IncidentUpdate { incident, host: &self.host, pending: &mut self.pending, out }
     }
 
     fn expire(&mut self, now: LogPosition, time: Timestamp, out: &mut Vec<Event>) {
-        let all = self
-            .open_since
-            .is_some_and(|since| now.seq.saturating_sub(since) > MAX_OPEN_RECORDS);
+        let all =
+            self.open_since.is_some_and(|since| now.seq.saturating_sub(since) > MAX_OPEN_RECORDS);
         let mut at = 0;
         while at < self.open_incidents.len() {
             let over = all || self.open_incidents[at].is_expired(now);
@@ -334,9 +309,7 @@ impl Classifier {
                 _ => None,
             };
             if let Some(host) = host {
-                self.host
-                    .devices
-                    .set_kind(&DeviceName::ScsiHost(host), DeviceKind::Usb);
+                self.host.devices.set_kind(&DeviceName::ScsiHost(host), DeviceKind::Usb);
             }
         }
         let key = self.incident_key(&parsed.device, of_filesystem);
@@ -353,18 +326,11 @@ impl Classifier {
     }
 
     fn incident_key(&self, device: &DeviceName, of_filesystem: bool) -> String {
-        if of_filesystem {
-            format!("fs:{device}")
-        } else {
-            self.host.devices.drive_key(device)
-        }
+        if of_filesystem { format!("fs:{device}") } else { self.host.devices.drive_key(device) }
     }
 
     fn take_open_incident(&mut self, key: &str) -> Option<Incident> {
-        let at = self
-            .open_incidents
-            .iter()
-            .position(|incident| incident.key == key)?;
+        let at = self.open_incidents.iter().position(|incident| incident.key == key)?;
         Some(self.open_incidents.swap_remove(at))
     }
 
@@ -413,8 +379,7 @@ impl Classifier {
         }
         if self.open_incidents.len() >= MAX_OPEN_INCIDENTS {
             let mut oldest = self.open_incidents.swap_remove(0);
-            self.update(&mut oldest, out)
-                .finish_command(context.position, context.line.time);
+            self.update(&mut oldest, out).finish_command(context.position, context.line.time);
         }
         Incident::open(key, context.position)
     }
@@ -426,13 +391,8 @@ impl Classifier {
         now: LogPosition,
         out: &mut Vec<Event>,
     ) {
-        let Some(UnnamedRecovery {
-            class,
-            blame,
-            rule,
-            line,
-            address,
-        }) = self.unnamed_recovery.take()
+        let Some(UnnamedRecovery { class, blame, rule, line, address }) =
+            self.unnamed_recovery.take()
         else {
             return;
         };
@@ -458,12 +418,7 @@ impl Classifier {
         };
         self.last_addressed = Some((address, parsed.device.clone(), parsed.other_name.clone()));
         self.host.prefer_block_name(&mut parsed);
-        let context = RecordContext {
-            rule,
-            parsed: &parsed,
-            line: &line,
-            position: now,
-        };
+        let context = RecordContext { rule, parsed: &parsed, line: &line, position: now };
         self.apply_record(&context, out);
     }
 }

@@ -41,11 +41,7 @@ pub(crate) struct DeviceMap {
 
 impl DeviceMap {
     pub(crate) fn assign_name(&mut self, hctl: &str, name: &str) {
-        if self
-            .name_by_hctl
-            .get(hctl)
-            .is_some_and(|known| known == name)
-        {
+        if self.name_by_hctl.get(hctl).is_some_and(|known| known == name) {
             return;
         }
         // Another device had the name before; its kind is outdated too.
@@ -103,24 +99,17 @@ impl DeviceMap {
             self.known_hosts.insert(host);
         }
         self.kind_by_key.remove(&scsi_host_key(host));
-        self.name_by_hctl
-            .retain(|hctl, _| scsi_host_of(hctl) != Some(host));
+        self.name_by_hctl.retain(|hctl, _| scsi_host_of(hctl) != Some(host));
         if let Some(kind) = kind {
             self.set_kind(&DeviceName::ScsiHost(host), kind);
         }
-        if let Some(path) = driver
-            .split_whitespace()
-            .nth(1)
-            .and_then(|path| path.split(':').next())
+        if let Some(path) = driver.split_whitespace().nth(1).and_then(|path| path.split(':').next())
             && kind == Some(DeviceKind::Usb)
             && self.host_by_usb_path.len() < MAX_NAMES
         {
             self.host_by_usb_path.insert(path.to_owned(), host);
         }
-        if ["ata", "ahci", "piix"]
-            .iter()
-            .any(|word| driver.contains(word))
-        {
+        if ["ata", "ahci", "piix"].iter().any(|word| driver.contains(word)) {
             if self.unmatched_ata_hosts.len() >= 256 {
                 self.unmatched_ata_hosts.pop_front();
             }
@@ -190,9 +179,7 @@ impl DeviceMap {
 
     /// A filesystem of the disk or of one of its partitions is mounted.
     pub(crate) fn is_disk_mounted(&self, disk: &str) -> bool {
-        self.mounted
-            .iter()
-            .any(|name| device_name::whole_disk(name) == disk)
+        self.mounted.iter().any(|name| device_name::whole_disk(name) == disk)
     }
 
     /// Whether the disk can be behind a USB bridge: the log does not say that it is elsewhere.
@@ -242,10 +229,10 @@ impl DeviceMap {
             .and_then(|hctl| scsi_host_of(&hctl))
             .and_then(|host| self.kind_by_key.get(&scsi_host_key(host)));
         // Kinds may have been recorded before the block name was assigned.
-        let own = self.kind_by_key.get(&key).max(
-            self.hctl_of(device)
-                .and_then(|hctl| self.kind_by_key.get(&hctl)),
-        );
+        let own = self
+            .kind_by_key
+            .get(&key)
+            .max(self.hctl_of(device).and_then(|hctl| self.kind_by_key.get(&hctl)));
         own.max(by_host).copied().unwrap_or(by_name)
     }
 
@@ -268,11 +255,9 @@ impl DeviceMap {
     pub(crate) fn drive_key(&self, device: &DeviceName) -> String {
         match device {
             DeviceName::Block(name) => device_name::drive_of(name).to_owned(),
-            DeviceName::Hctl(hctl) => self
-                .name_by_hctl
-                .get(hctl)
-                .cloned()
-                .unwrap_or_else(|| hctl.clone()),
+            DeviceName::Hctl(hctl) => {
+                self.name_by_hctl.get(hctl).cloned().unwrap_or_else(|| hctl.clone())
+            }
             DeviceName::Ata { port, device: unit } => {
                 let hctl = self
                     .host_of_port(*port)
@@ -329,28 +314,10 @@ mod tests {
         devices.add_ata_port(1);
         devices.add_ata_port(2);
         devices.assign_name("2:0:0:0", "sdb");
-        assert_eq!(
-            devices.drive_key(&DeviceName::Ata {
-                port: 2,
-                device: Some(0)
-            }),
-            "sdb"
-        );
-        assert_eq!(
-            devices.drive_key(&DeviceName::Ata {
-                port: 1,
-                device: None
-            }),
-            "ata1"
-        );
-        assert_eq!(
-            devices.kind_of(&DeviceName::Hctl("0:0:0:0".to_owned())),
-            DeviceKind::Usb
-        );
-        assert_eq!(
-            devices.kind_of(&DeviceName::Block("sdb1".to_owned())),
-            DeviceKind::Direct
-        );
+        assert_eq!(devices.drive_key(&DeviceName::Ata { port: 2, device: Some(0) }), "sdb");
+        assert_eq!(devices.drive_key(&DeviceName::Ata { port: 1, device: None }), "ata1");
+        assert_eq!(devices.kind_of(&DeviceName::Hctl("0:0:0:0".to_owned())), DeviceKind::Usb);
+        assert_eq!(devices.kind_of(&DeviceName::Block("sdb1".to_owned())), DeviceKind::Direct);
     }
 
     #[test]
@@ -358,14 +325,8 @@ mod tests {
         let mut devices = DeviceMap::default();
         devices.add_scsi_host(6, "uas");
         devices.assign_name("6:0:0:0", "sda");
-        assert_eq!(
-            devices.kind_of(&DeviceName::Block("sda".to_owned())),
-            DeviceKind::Usb
-        );
+        assert_eq!(devices.kind_of(&DeviceName::Block("sda".to_owned())), DeviceKind::Usb);
         devices.assign_name("0:0:0:0", "sda");
-        assert_eq!(
-            devices.kind_of(&DeviceName::Block("sda".to_owned())),
-            DeviceKind::Direct
-        );
+        assert_eq!(devices.kind_of(&DeviceName::Block("sda".to_owned())), DeviceKind::Direct);
     }
 }

@@ -19,9 +19,7 @@ pub(crate) fn parse(text: &str) -> Option<DeviceName> {
     if text.len() == 36 && text.bytes().filter(|byte| *byte == b'-').count() == 4 {
         return Some(DeviceName::FilesystemId(text.to_owned()));
     }
-    parse_ata(text)
-        .or_else(|| parse_nvme_controller(text))
-        .or_else(|| parse_block(text))
+    parse_ata(text).or_else(|| parse_nvme_controller(text)).or_else(|| parse_block(text))
 }
 
 /// The block device name at the text's beginning.
@@ -57,10 +55,7 @@ fn parse_ata(text: &str) -> Option<DeviceName> {
         Some((port, device)) => (port, Some(device.parse().ok()?)),
         None => (number, None),
     };
-    Some(DeviceName::Ata {
-        port: port.parse().ok()?,
-        device,
-    })
+    Some(DeviceName::Ata { port: port.parse().ok()?, device })
 }
 
 fn parse_hctl(text: &str) -> Option<DeviceName> {
@@ -109,10 +104,7 @@ pub(crate) fn whole_disk(name: &str) -> &str {
 /// path of `nvme0`).
 pub(crate) fn drive_of(name: &str) -> &str {
     let disk = whole_disk(name);
-    match disk
-        .strip_prefix("nvme")
-        .and_then(|rest| rest.find(|c: char| !c.is_ascii_digit()))
-    {
+    match disk.strip_prefix("nvme").and_then(|rest| rest.find(|c: char| !c.is_ascii_digit())) {
         Some(digits) if digits > 0 => &disk[.."nvme".len() + digits],
         _ => disk,
     }
@@ -143,8 +135,7 @@ pub(crate) fn is_software_device(name: &str) -> bool {
 /// Whether the name is one of the prefixes, followed by a digit.
 fn has_numbered_prefix(name: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| {
-        name.strip_prefix(prefix)
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        name.strip_prefix(prefix).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     })
 }
 
@@ -193,18 +184,9 @@ mod tests {
     #[test]
     fn software_optical_and_tape_devices_are_never_drives() {
         assert!(
-            [
-                "loop0",
-                "sr0",
-                "fd0",
-                "ram1",
-                "zram0",
-                "nbd3",
-                "mtdblock1",
-                "st0"
-            ]
-            .iter()
-            .all(|name| is_never_drive(name))
+            ["loop0", "sr0", "fd0", "ram1", "zram0", "nbd3", "mtdblock1", "st0"]
+                .iter()
+                .all(|name| is_never_drive(name))
         );
         assert!(
             ["sda", "sdr1", "nvme0n1", "dm-0", "md0", "mmcblk0", "vda"]

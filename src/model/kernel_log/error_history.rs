@@ -112,10 +112,7 @@ impl ErrorHistory {
 
     /// Number of incidents of all classes.
     pub(crate) fn incidents(&self) -> u64 {
-        self.tallies
-            .values()
-            .map(|tally| tally.incidents)
-            .fold(0, u64::saturating_add)
+        self.tallies.values().map(|tally| tally.incidents).fold(0, u64::saturating_add)
     }
 
     /// Time of the latest record of any class.
@@ -199,13 +196,7 @@ impl ErrorTally {
         self.suppressed = self.suppressed.saturating_add(event.suppressed);
         for sector in &event.sectors {
             let read = event.operation == Some(Operation::Read);
-            new |= self.add_sector(
-                event.device.to_string(),
-                *sector,
-                event.first.time,
-                time,
-                read,
-            );
+            new |= self.add_sector(event.device.to_string(), *sector, event.first.time, time, read);
         }
         self.more_sectors = self.more_sectors.saturating_add(event.more_sectors);
         if event.first.time < self.first.time {
@@ -249,14 +240,7 @@ impl ErrorTally {
             oldest.map(|at| self.sectors.remove(at));
             self.more_sectors = self.more_sectors.saturating_add(1);
         }
-        self.sectors.push(FailedSector {
-            device,
-            sector,
-            times: 1,
-            first,
-            last,
-            is_read: read,
-        });
+        self.sectors.push(FailedSector { device, sector, times: 1, first, last, is_read: read });
         // Failures in more sectors are a flood, which is reported rolled up.
         !full && self.sectors.len() <= MAX_SECTORS_AS_NEWS
     }
@@ -307,10 +291,7 @@ impl ErrorTally {
 
     /// Episodes that began within `window` before the last record.
     pub(crate) fn episodes_within(&self, window: Duration) -> usize {
-        self.episodes
-            .iter()
-            .filter(|start| elapsed(**start, self.last.time) <= window)
-            .count()
+        self.episodes.iter().filter(|start| elapsed(**start, self.last.time) <= window).count()
     }
 
     /// Distinct sectors that failed within `window` before the last record.
@@ -354,10 +335,7 @@ mod tests {
         let mut history = ErrorHistory::default();
         assert!(history.add(&event(Class::Medium, "sda", at(0), &[2048])));
         assert!(!history.add(&event(Class::Medium, "sda", at(1), &[2048])));
-        assert_eq!(
-            history.tallies[&Class::Medium].repeatedly_failed_sector(Duration::MAX),
-            None
-        );
+        assert_eq!(history.tallies[&Class::Medium].repeatedly_failed_sector(Duration::MAX), None);
         assert!(history.add(&event(Class::Medium, "sda", at(60), &[2048])));
         let tally = &history.tallies[&Class::Medium];
         assert_eq!(
@@ -367,11 +345,7 @@ mod tests {
             Some((2048, 2))
         );
         assert_eq!(
-            (
-                tally.incidents,
-                tally.episodes.len(),
-                tally.sectors_within(Duration::MAX)
-            ),
+            (tally.incidents, tally.episodes.len(), tally.sectors_within(Duration::MAX)),
             (3, 1, 1)
         );
     }
@@ -419,12 +393,7 @@ mod tests {
         other.merge(late, false);
         let tally = &other.tallies[&Class::Io];
         assert_eq!(
-            (
-                tally.incidents,
-                tally.sectors.len(),
-                tally.first.time,
-                tally.last.time
-            ),
+            (tally.incidents, tally.sectors.len(), tally.first.time, tally.last.time),
             (3, 3, at(0), at(9000))
         );
     }

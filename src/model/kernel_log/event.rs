@@ -136,10 +136,7 @@ impl std::fmt::Display for DeviceName {
             | DeviceName::FilesystemId(name) => f.write_str(name),
             DeviceName::Number(dev) => write!(f, "{dev}"),
             DeviceName::Ata { port, device: None } => write!(f, "ata{port}"),
-            DeviceName::Ata {
-                port,
-                device: Some(device),
-            } => write!(f, "ata{port}.{device:02}"),
+            DeviceName::Ata { port, device: Some(device) } => write!(f, "ata{port}.{device:02}"),
             DeviceName::ScsiHost(host) => write!(f, "host{host}"),
             DeviceName::Unnamed => f.write_str("unnamed"),
         }
@@ -182,11 +179,7 @@ pub enum LineOrigin {
 
 impl Line {
     pub(crate) fn of_kernel_log(time: Timestamp, text: String) -> Line {
-        Line {
-            time,
-            text,
-            origin: LineOrigin::KernelLog,
-        }
+        Line { time, text, origin: LineOrigin::KernelLog }
     }
 
     /// Whether a filesystem of this type (mountinfo's) can have printed the line: each fs/*/ prints
@@ -242,29 +235,14 @@ pub struct DamagedCopies {
 
 impl DamagedCopies {
     /// Redundancy or the drive itself corrected the error.
-    pub const NONE: DamagedCopies = DamagedCopies {
-        data: 0,
-        metadata: 0,
-    };
+    pub const NONE: DamagedCopies = DamagedCopies { data: 0, metadata: 0 };
     /// No report names a copy, or it says that none is good.
-    pub const ALL: DamagedCopies = DamagedCopies {
-        data: u8::MAX,
-        metadata: u8::MAX,
-    };
+    pub const ALL: DamagedCopies = DamagedCopies { data: u8::MAX, metadata: u8::MAX };
 
-    pub const ONE_OF_DATA: DamagedCopies = DamagedCopies {
-        data: 1,
-        metadata: 0,
-    };
-    pub const ONE_OF_METADATA: DamagedCopies = DamagedCopies {
-        data: 0,
-        metadata: 1,
-    };
+    pub const ONE_OF_DATA: DamagedCopies = DamagedCopies { data: 1, metadata: 0 };
+    pub const ONE_OF_METADATA: DamagedCopies = DamagedCopies { data: 0, metadata: 1 };
     /// Of data or metadata.
-    pub const ONE: DamagedCopies = DamagedCopies {
-        data: 1,
-        metadata: 1,
-    };
+    pub const ONE: DamagedCopies = DamagedCopies { data: 1, metadata: 1 };
 
     pub(crate) fn is_all(&self) -> bool {
         *self == DamagedCopies::ALL
@@ -381,9 +359,7 @@ impl NameAssignment {
         };
         self.seq > event.seq
             && self.is_filesystem == event.class.is_filesystem_class()
-            && std::iter::once(&event.device)
-                .chain(&event.other_names)
-                .any(named)
+            && std::iter::once(&event.device).chain(&event.other_names).any(named)
             || self.seq > event.seq
                 && !self.is_filesystem
                 && event.class.is_filesystem_class()
@@ -480,18 +456,10 @@ mod tests {
             (of("sda1", true), event_of(Class::Io, "sda1"), false),
             (of("sda", true), event_of(Class::FsShutdown, "sda1"), false),
         ] {
-            assert_eq!(
-                attached.supersedes(&earlier),
-                superseded,
-                "{attached:?} {earlier:?}"
-            );
+            assert_eq!(attached.supersedes(&earlier), superseded, "{attached:?} {earlier:?}");
         }
         assert!(
-            !NameAssignment {
-                seq: 0,
-                ..of("sda", false)
-            }
-            .supersedes(&event_of(Class::Io, "sda")),
+            !NameAssignment { seq: 0, ..of("sda", false) }.supersedes(&event_of(Class::Io, "sda")),
             "what comes later"
         );
     }

@@ -76,11 +76,7 @@ impl FaultSummary {
     pub(crate) fn add(&mut self, event: &Event, is_direct: bool) {
         let key = self.key(event);
         let full = self.devices.len() >= MAX_DEVICES && !self.devices.contains_key(&key);
-        let key = if full {
-            DeviceName::Unnamed.to_string()
-        } else {
-            key
-        };
+        let key = if full { DeviceName::Unnamed.to_string() } else { key };
         let summary = self.devices.entry(key).or_default();
         summary.add(event);
         summary.is_indirect |= !is_direct;
@@ -121,9 +117,7 @@ impl FaultSummary {
     }
 
     pub(crate) fn devices(&self) -> impl Iterator<Item = (&str, &DeviceSummary)> {
-        self.devices
-            .iter()
-            .map(|(name, record)| (name.as_str(), record))
+        self.devices.iter().map(|(name, record)| (name.as_str(), record))
     }
 
     /// The worst verdict of all devices; `No` without events.
@@ -154,9 +148,8 @@ impl FaultSummary {
         let others = self.devices.iter().filter(|(other, summary)| {
             other.as_str() != name && is_drive(other) && summary.classes.contains_key(&Class::Io)
         });
-        let took = device
-            .io_span
-            .map(|(first, last)| Duration::try_from(last.duration_since(first)));
+        let took =
+            device.io_span.map(|(first, last)| Duration::try_from(last.duration_since(first)));
         device.has_only_io()
             && device.sectors.len() >= MANY_SECTORS
             && matches!(took, Some(Ok(time)) if time >= RETRY_TIME)
@@ -274,15 +267,11 @@ impl DeviceSummary {
                     && (self.has(Evidence::SoftwareSense)
                         || self.has(Evidence::MediumWithoutSector)) =>
             {
-                (
-                    DriveFault::Unclear,
-                    "the error's report can be that of a target in software",
-                )
+                (DriveFault::Unclear, "the error's report can be that of a target in software")
             }
-            Some(Blame::Yes) if self.classes.contains_key(&Class::Medium) => (
-                DriveFault::Yes,
-                "the drive reports that its medium or hardware failed",
-            ),
+            Some(Blame::Yes) if self.classes.contains_key(&Class::Medium) => {
+                (DriveFault::Yes, "the drive reports that its medium or hardware failed")
+            }
             Some(Blame::Yes) => (
                 DriveFault::Yes,
                 "the drive or its controller does not respond, and its link works",
@@ -293,26 +282,21 @@ impl DeviceSummary {
             {
                 (DriveFault::Yes, "the drive did not respond to resets")
             }
-            Some(Blame::Unclear) if is_of_filesystem => (
-                DriveFault::Unclear,
-                "the filesystem does not say whether its drive caused this",
-            ),
-            Some(Blame::Unclear) if self.is_indirect => (
-                DriveFault::Unclear,
-                "a bridge, a network or a hypervisor is in between",
-            ),
-            Some(Blame::Unclear) if self.has_only_io() => (
-                DriveFault::Unclear,
-                "no record names the cause of the errors",
-            ),
-            Some(Blame::Unclear) => (
-                DriveFault::Unclear,
-                "the drive, or the path to it: cable, power, adapter",
-            ),
-            Some(Blame::No) | None => (
-                DriveFault::No,
-                "caused by the path, the host, a person or the filesystem itself",
-            ),
+            Some(Blame::Unclear) if is_of_filesystem => {
+                (DriveFault::Unclear, "the filesystem does not say whether its drive caused this")
+            }
+            Some(Blame::Unclear) if self.is_indirect => {
+                (DriveFault::Unclear, "a bridge, a network or a hypervisor is in between")
+            }
+            Some(Blame::Unclear) if self.has_only_io() => {
+                (DriveFault::Unclear, "no record names the cause of the errors")
+            }
+            Some(Blame::Unclear) => {
+                (DriveFault::Unclear, "the drive, or the path to it: cable, power, adapter")
+            }
+            Some(Blame::No) | None => {
+                (DriveFault::No, "caused by the path, the host, a person or the filesystem itself")
+            }
         }
     }
 }
@@ -329,10 +313,7 @@ mod tests {
             ..DeviceSummary::default()
         };
         assert_eq!(
-            (
-                record.verdict("sda").fault,
-                record.verdict(&DeviceName::Unnamed.to_string()).fault
-            ),
+            (record.verdict("sda").fault, record.verdict(&DeviceName::Unnamed.to_string()).fault),
             (DriveFault::Yes, DriveFault::Unclear)
         );
     }

@@ -132,9 +132,7 @@ impl ScsiCommand {
             return match by_host {
                 Some(Interpretation::Expected) => Interpretation::Expected,
                 // A status without sense data, or a torn report: the block layer's record decides.
-                _ => by_sense
-                    .filter(|_| whole)
-                    .unwrap_or(Interpretation::Undecided),
+                _ => by_sense.filter(|_| whole).unwrap_or(Interpretation::Undecided),
             };
         };
         match (scsi_sense::interpret_sense_key(key), by_sense) {
@@ -187,12 +185,7 @@ pub(crate) struct ExpectedFailure {
 impl ExpectedFailure {
     /// The device rejected a request as impossible.
     pub(crate) fn of_request(position: LogPosition) -> ExpectedFailure {
-        ExpectedFailure {
-            position,
-            medium: false,
-            filesystem: false,
-            beyond_end: false,
-        }
+        ExpectedFailure { position, medium: false, filesystem: false, beyond_end: false }
     }
 
     fn is_expired(&self, now: LogPosition) -> bool {
@@ -253,12 +246,9 @@ impl Incident {
         let known = self.damaged_blocks.iter().position(is_it);
         let mut block = match known {
             Some(at) => self.damaged_blocks.remove(at),
-            None => DamagedBlock {
-                root: copy.root,
-                inode: copy.inode,
-                offset: copy.offset,
-                mirrors: 0,
-            },
+            None => {
+                DamagedBlock { root: copy.root, inode: copy.inode, offset: copy.offset, mirrors: 0 }
+            }
         };
         block.mirrors |= 1 << copy.mirror.min(31);
         if self.damaged_blocks.len() >= MAX_DAMAGED_BLOCKS {

@@ -118,10 +118,7 @@ pub(crate) struct Captures<'a> {
 
 impl Captures<'_> {
     pub(crate) fn of_record(text: &str) -> Captures<'static> {
-        Captures {
-            record_bytes: text.len(),
-            ..Captures::default()
-        }
+        Captures { record_bytes: text.len(), ..Captures::default() }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -196,9 +193,7 @@ fn parse_pieces(text: &'static str) -> Result<Vec<Piece>, PatternError> {
                 continue;
             }
         };
-        let (inside, after) = inside
-            .split_once(close)
-            .ok_or(PatternError::Unclosed(text))?;
+        let (inside, after) = inside.split_once(close).ok_or(PatternError::Unclosed(text))?;
         rest = after;
         pieces.push(if close == '}' {
             Piece::Optional(parse_pieces(inside)?)
@@ -381,10 +376,7 @@ mod tests {
         let (captures, rest) = found(pattern, "sd 2:0:0:0: [sdb] tag#3 rejecting I/O").unwrap();
         assert_eq!(
             captures.devices().unwrap(),
-            [
-                DeviceName::Hctl("2:0:0:0".into()),
-                DeviceName::Block("sdb".into())
-            ]
+            [DeviceName::Hctl("2:0:0:0".into()), DeviceName::Block("sdb".into())]
         );
         assert_eq!((captures.fields.as_slice(), rest), (&["3"][..], " I/O"));
         assert!(found(pattern, "sd 2:0:0:0: rejecting").is_some());
@@ -405,10 +397,7 @@ mod tests {
         let pattern = "<print_req_error: |><I/O|timeout> error, dev <disk>$";
         for (text, fields) in [
             ("I/O error, dev sda \n", ["", "I/O"]),
-            (
-                "print_req_error: timeout error, dev sda",
-                ["print_req_error: ", "timeout"],
-            ),
+            ("print_req_error: timeout error, dev sda", ["print_req_error: ", "timeout"]),
         ] {
             assert_eq!(found(pattern, text).unwrap().0.fields, fields);
         }
@@ -418,12 +407,9 @@ mod tests {
     #[test]
     fn the_name_of_a_program_ends_before_the_kernels_own_text_and_is_short() {
         let pattern = "<comm>: attempt to access beyond end of device\n<disk>: rw=";
-        for (comm, matches) in [
-            ("mount", true),
-            ("a: b\nsda: rw=", true),
-            ("", true),
-            ("0123456789abcdef", false),
-        ] {
+        for (comm, matches) in
+            [("mount", true), ("a: b\nsda: rw=", true), ("", true), ("0123456789abcdef", false)]
+        {
             let text = format!("{comm}: attempt to access beyond end of device\nloop0: rw=0");
             assert_eq!(found(pattern, &text).is_some(), matches, "{comm}");
         }
@@ -434,15 +420,9 @@ mod tests {
 
     #[test]
     fn a_pattern_with_an_unknown_field_or_without_its_end_is_refused() {
-        assert_eq!(
-            Pattern::parse("a <any> b").unwrap_err(),
-            PatternError::UnknownField("any")
-        );
+        assert_eq!(Pattern::parse("a <any> b").unwrap_err(), PatternError::UnknownField("any"));
         for open in ["a <disk", "a {b"] {
-            assert!(matches!(
-                Pattern::parse(open),
-                Err(PatternError::Unclosed(_))
-            ));
+            assert!(matches!(Pattern::parse(open), Err(PatternError::Unclosed(_))));
         }
     }
 }

@@ -58,18 +58,11 @@ impl<'a> Record<'a> {
 
 /// `prio,seq,usec,flags[,caller=…][,…];text\n KEY=value\n …`
 pub fn parse(raw: &[u8]) -> Result<Record<'_>, ParseError> {
-    let end = raw
-        .iter()
-        .position(|byte| *byte == b';')
-        .ok_or(ParseError::NoPrefix)?;
+    let end = raw.iter().position(|byte| *byte == b';').ok_or(ParseError::NoPrefix)?;
     let head = std::str::from_utf8(&raw[..end]).map_err(|_| ParseError::BadPrefix)?;
     let mut fields = head.split(',');
-    let mut number = || {
-        fields
-            .next()
-            .and_then(|field| field.parse::<u64>().ok())
-            .ok_or(ParseError::BadPrefix)
-    };
+    let mut number =
+        || fields.next().and_then(|field| field.parse::<u64>().ok()).ok_or(ParseError::BadPrefix);
     let (priority, seq, time) = (number()?, number()?, number()?);
     let flag = fields.next().and_then(|flags| flags.chars().next());
     let caller = fields.find_map(|field| field.strip_prefix("caller="));
@@ -154,10 +147,7 @@ mod tests {
             (record.caller, record.subsystem, record.device),
             (None, Some("scsi"), Some("+scsi:6:0:0:0"))
         );
-        assert_eq!(
-            record.text,
-            "sd 6:0:0:0: [sda] tag#174 Sense Key : Aborted Command [current] "
-        );
+        assert_eq!(record.text, "sd 6:0:0:0: [sda] tag#174 Sense Key : Aborted Command [current] ");
     }
 
     #[test]
@@ -186,14 +176,9 @@ mod tests {
         for end in 0..raw.len() {
             let _ = parse(&raw[..end]);
         }
-        for bad in [
-            &b""[..],
-            b";",
-            b"x,1,2,-;t",
-            b"1,2;t",
-            b"99999999999999999999,1,1,-;t",
-            b"no prefix",
-        ] {
+        for bad in
+            [&b""[..], b";", b"x,1,2,-;t", b"1,2;t", b"99999999999999999999,1,1,-;t", b"no prefix"]
+        {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -40,8 +40,7 @@ impl MergeBoundaries<'_> {
     fn segment(&self, event: &Event) -> (bool, usize) {
         (
             self.is_counted(event),
-            self.name_assignments
-                .partition_point(|attached| attached.seq <= event.seq),
+            self.name_assignments.partition_point(|attached| attached.seq <= event.seq),
         )
     }
 }
@@ -63,12 +62,7 @@ pub(crate) fn rollup(events: Vec<Event>, boundaries: MergeBoundaries<'_>) -> Vec
         )
     };
     let near = |group: &Event, event: &Event| {
-        event
-            .last
-            .time
-            .duration_since(group.first.time)
-            .unsigned_abs()
-            <= MERGE_SPAN
+        event.last.time.duration_since(group.first.time).unsigned_abs() <= MERGE_SPAN
     };
     let events = merge(events, same_kind, near);
     if events.len() <= MAX_EVENTS {
@@ -96,35 +90,21 @@ fn fold(events: Vec<Event>, boundaries: MergeBoundaries<'_>) -> Vec<Event> {
         .map(|event| (std::cmp::Reverse((event.blame, event.count)), event.seq))
         .collect();
     by_weight.sort_unstable();
-    let kept: BTreeSet<u64> = by_weight
-        .into_iter()
-        .take(MAX_EVENTS - MAX_FOLDED)
-        .map(|(_, seq)| seq)
-        .collect();
-    let (mut named, rest): (Vec<Event>, Vec<Event>) = events
-        .into_iter()
-        .partition(|event| kept.contains(&event.seq));
+    let kept: BTreeSet<u64> =
+        by_weight.into_iter().take(MAX_EVENTS - MAX_FOLDED).map(|(_, seq)| seq).collect();
+    let (mut named, rest): (Vec<Event>, Vec<Event>) =
+        events.into_iter().partition(|event| kept.contains(&event.seq));
     // Sequence numbers are distinct in a log. If they are not, the bound must still hold.
     let surplus = named.split_off(named.len().min(MAX_EVENTS - MAX_FOLDED));
-    let unnamed = rest
-        .into_iter()
-        .chain(surplus)
-        .map(without_device)
-        .collect();
-    named.extend(merge(
-        unnamed,
-        |event| (boundaries.is_counted(event), event.class),
-        |_, _| true,
-    ));
+    let unnamed = rest.into_iter().chain(surplus).map(without_device).collect();
+    named.extend(merge(unnamed, |event| (boundaries.is_counted(event), event.class), |_, _| true));
     named.sort_by_key(|event| event.seq);
     named
 }
 
 /// Sectors and other names are meaningless without the device.
 fn without_device(mut event: Event) -> Event {
-    event.more_sectors = event
-        .more_sectors
-        .saturating_add(event.sectors.len() as u64);
+    event.more_sectors = event.more_sectors.saturating_add(event.sectors.len() as u64);
     event.sectors.clear();
     event.other_names.clear();
     event.device = DeviceName::Unnamed;
@@ -149,10 +129,7 @@ fn merge<K: Hash + Eq>(
             Some(group) => group.add(event),
             None => {
                 open.insert(key, groups.len());
-                groups.push(Group {
-                    sectors: None,
-                    event,
-                });
+                groups.push(Group { sectors: None, event });
             }
         }
     }
@@ -175,9 +152,7 @@ impl Group {
         event.suppressed = event.suppressed.saturating_add(other.suppressed);
         // An upper bound: the same sector may be beyond the limit of both.
         event.more_sectors = event.more_sectors.saturating_add(other.more_sectors);
-        self.sectors
-            .get_or_insert_with(|| event.sectors.drain(..).collect())
-            .extend(other.sectors);
+        self.sectors.get_or_insert_with(|| event.sectors.drain(..).collect()).extend(other.sectors);
         for name in std::iter::once(other.device).chain(other.other_names) {
             if event.other_names.len() < MAX_OTHER_NAMES
                 && name != event.device
@@ -211,9 +186,8 @@ impl Group {
     fn into_event(self) -> Event {
         let Group { mut event, sectors } = self;
         if let Some(sectors) = sectors {
-            event.more_sectors = event
-                .more_sectors
-                .saturating_add(sectors.len().saturating_sub(MAX_SECTORS) as u64);
+            event.more_sectors =
+                event.more_sectors.saturating_add(sectors.len().saturating_sub(MAX_SECTORS) as u64);
             event.sectors = sectors.into_iter().take(MAX_SECTORS).collect();
         }
         event
@@ -265,25 +239,18 @@ mod tests {
         let all = &rolled[0];
         assert_eq!((all.seq, all.count, all.records), (899, 900, 2700));
         assert_eq!((all.sectors.len(), all.more_sectors), (MAX_SECTORS, 8));
-        assert_eq!(
-            (all.first.text.as_str(), all.last.text.as_str()),
-            ("sda 0 #0", "sda 19 #899")
-        );
+        assert_eq!((all.first.text.as_str(), all.last.text.as_str()), ("sda 0 #0", "sda 19 #899"));
     }
 
     #[test]
     fn distant_incidents_are_merged_only_above_the_limit() {
         let rolled = rollup(
-            (0..100)
-                .map(|hour| event(hour * 3_600_000, "sda", 8))
-                .collect(),
+            (0..100).map(|hour| event(hour * 3_600_000, "sda", 8)).collect(),
             MergeBoundaries::default(),
         );
         assert_eq!(rolled.len(), 100);
         let rolled = rollup(
-            (0..1000)
-                .map(|hour| event(hour * 3_600_000, "sda", 8))
-                .collect(),
+            (0..1000).map(|hour| event(hour * 3_600_000, "sda", 8)).collect(),
             MergeBoundaries::default(),
         );
         assert_eq!((rolled.len(), rolled[0].count), (1, 1000));
@@ -300,16 +267,10 @@ mod tests {
         }];
         let rolled = rollup(
             vec![event(1, "sda", 8), event(3, "sda", 8), event(4, "sda", 8)],
-            MergeBoundaries {
-                counted_to: None,
-                name_assignments: &attached,
-            },
+            MergeBoundaries { counted_to: None, name_assignments: &attached },
         );
         assert_eq!(
-            rolled
-                .iter()
-                .map(|event| (event.seq, event.count))
-                .collect::<Vec<_>>(),
+            rolled.iter().map(|event| (event.seq, event.count)).collect::<Vec<_>>(),
             [(1, 1), (4, 2)]
         );
     }
@@ -318,16 +279,10 @@ mod tests {
     fn counted_events_are_not_merged_with_uncounted_ones() {
         let rolled = rollup(
             (1..=10).map(|seq| event(seq, "sda", 8)).collect(),
-            MergeBoundaries {
-                counted_to: Some(4),
-                name_assignments: &[],
-            },
+            MergeBoundaries { counted_to: Some(4), name_assignments: &[] },
         );
         assert_eq!(
-            rolled
-                .iter()
-                .map(|event| (event.seq, event.count))
-                .collect::<Vec<_>>(),
+            rolled.iter().map(|event| (event.seq, event.count)).collect::<Vec<_>>(),
             [(4, 4), (10, 6)]
         );
     }

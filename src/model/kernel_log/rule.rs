@@ -21,10 +21,7 @@ pub(crate) struct Rule {
     pub pattern: &'static str,
     pub action: RuleAction,
     /// The kernel file, function and versions that print it.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "documents the row; a test requires it")
-    )]
+    #[cfg_attr(not(test), expect(dead_code, reason = "documents the row; a test requires it"))]
     pub kernel_source: &'static str,
 }
 
@@ -114,10 +111,7 @@ pub(crate) const DRIVE: RuleFamily = RuleFamily {
     evidence: None,
 };
 
-pub(crate) const FILESYSTEM: RuleFamily = RuleFamily {
-    domain: Domain::Filesystem,
-    ..DRIVE
-};
+pub(crate) const FILESYSTEM: RuleFamily = RuleFamily { domain: Domain::Filesystem, ..DRIVE };
 
 impl RuleFamily {
     pub(crate) const fn with_prefix(self, prefix: &'static str) -> RuleFamily {
@@ -125,24 +119,15 @@ impl RuleFamily {
     }
 
     pub(crate) const fn rate_limited(self) -> RuleFamily {
-        RuleFamily {
-            is_rate_limited: true,
-            ..self
-        }
+        RuleFamily { is_rate_limited: true, ..self }
     }
 
     pub(crate) const fn with_role(self, role: Role) -> RuleFamily {
-        RuleFamily {
-            role: Some(role),
-            ..self
-        }
+        RuleFamily { role: Some(role), ..self }
     }
 
     pub(crate) const fn with_evidence(self, evidence: Evidence) -> RuleFamily {
-        RuleFamily {
-            evidence: Some(evidence),
-            ..self
-        }
+        RuleFamily { evidence: Some(evidence), ..self }
     }
 
     /// A row of the table.
@@ -153,13 +138,7 @@ impl RuleFamily {
         action: RuleAction,
         kernel_source: &'static str,
     ) -> Rule {
-        Rule {
-            name,
-            family: self,
-            pattern,
-            action,
-            kernel_source,
-        }
+        Rule { name, family: self, pattern, action, kernel_source }
     }
 
     /// A rule that no single record matches: the classifier derives it from several.

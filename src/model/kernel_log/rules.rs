@@ -114,11 +114,7 @@ impl RuleTable {
                     *new.insert(table.prefixes.len() - 1)
                 }
             };
-            let row = Row {
-                rule,
-                prefix: place,
-                pattern: Pattern::parse(rule.pattern)?,
-            };
+            let row = Row { rule, prefix: place, pattern: Pattern::parse(rule.pattern)? };
             let start = match rule.family.prefix.is_empty() {
                 true => &row.pattern,
                 false => &table.prefixes[place],
@@ -184,17 +180,14 @@ impl RuleTable {
 /// A packet that netfilter logs. A rule's author chooses what precedes it, also at the record's
 /// start (net/netfilter/nf_log_syslog.c nf_log_dump_packet_common(), NF_LOG_PREFIXLEN).
 fn is_logged_packet(text: &str) -> bool {
-    text.find("IN=")
-        .is_some_and(|at| at < 128 && text[at..].contains(" OUT="))
+    text.find("IN=").is_some_and(|at| at < 128 && text[at..].contains(" OUT="))
 }
 
 /// `systemd[1]: …`: written by a program, or about one.
 fn has_program_tag(text: &str) -> bool {
-    text.split_once("]: ")
-        .and_then(|(tag, _)| tag.split_once('['))
-        .is_some_and(|(name, pid)| {
-            !name.contains([' ', ':']) && !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit())
-        })
+    text.split_once("]: ").and_then(|(tag, _)| tag.split_once('[')).is_some_and(|(name, pid)| {
+        !name.contains([' ', ':']) && !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 #[cfg(test)]
@@ -213,11 +206,7 @@ mod tests {
         }
         for rule in TABLES.into_iter().flatten().chain(derived::RULES) {
             let found = table.find(rule.name).expect("every rule has its name");
-            assert!(
-                std::ptr::eq(found, rule),
-                "{}: two rules of this name",
-                rule.name
-            );
+            assert!(std::ptr::eq(found, rule), "{}: two rules of this name", rule.name);
         }
     }
 

@@ -45,13 +45,9 @@ const HOST_BYTES: [&str; 22] = [
 /// `0x3`, `0x03`
 pub(crate) fn parse_byte(text: &str) -> Option<u8> {
     let digits = text.strip_prefix("0x")?;
-    let is_byte = digits.len() <= 2
-        && digits
-            .bytes()
-            .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    is_byte
-        .then(|| u8::from_str_radix(digits, 16).ok())
-        .flatten()
+    let is_byte =
+        digits.len() <= 2 && digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    is_byte.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
 }
 
 /// DID_TIME_OUT
@@ -66,12 +62,7 @@ pub(crate) fn is_driver_timeout(text: &str) -> bool {
 
 /// `DID_TIME_OUT` or `0x03`, and nothing else.
 pub(crate) fn parse_host_byte(text: &str) -> Option<u8> {
-    parse_byte(text).or_else(|| {
-        HOST_BYTES
-            .iter()
-            .position(|name| *name == text)
-            .map(|at| at as u8)
-    })
+    parse_byte(text).or_else(|| HOST_BYTES.iter().position(|name| *name == text).map(|at| at as u8))
 }
 
 pub(crate) fn interpret_host_byte(byte: u8) -> Interpretation {
@@ -113,9 +104,7 @@ const SENSE_KEYS: [&str; 16] = [
 /// `Medium Error [current]` or `0x3 [deferred] [descriptor]`; and the text after it.
 pub(crate) fn parse_sense_key(text: &str) -> Option<(u8, &str)> {
     let (name, rest) = text.split_once(" [")?;
-    let rest = rest
-        .strip_prefix("current]")
-        .or_else(|| rest.strip_prefix("deferred]"))?;
+    let rest = rest.strip_prefix("current]").or_else(|| rest.strip_prefix("deferred]"))?;
     let key = parse_byte(name)
         .filter(|key| usize::from(*key) < SENSE_KEYS.len())
         .or_else(|| sense_key_of_name(name))?;
@@ -123,10 +112,7 @@ pub(crate) fn parse_sense_key(text: &str) -> Option<(u8, &str)> {
 }
 
 pub(crate) fn sense_key_of_name(name: &str) -> Option<u8> {
-    SENSE_KEYS
-        .iter()
-        .position(|key| *key == name)
-        .map(|at| at as u8)
+    SENSE_KEYS.iter().position(|key| *key == name).map(|at| at as u8)
 }
 
 pub(crate) fn interpret_sense_key(key: u8) -> Interpretation {
@@ -224,46 +210,18 @@ const ADDITIONAL_SENSE_TEXTS: &[(&str, u8, u8)] = &[
     ("Logical unit failed self-configuration", 0x4c, 0x00),
     ("Logical unit not ready, cause not reportable", 0x04, 0x00),
     ("Logical unit is in process of becoming ready", 0x04, 0x01),
-    (
-        "Logical unit not ready, initializing command required",
-        0x04,
-        0x02,
-    ),
-    (
-        "Logical unit not ready, manual intervention required",
-        0x04,
-        0x03,
-    ),
+    ("Logical unit not ready, initializing command required", 0x04, 0x02),
+    ("Logical unit not ready, manual intervention required", 0x04, 0x03),
     ("Logical unit not ready, format in progress", 0x04, 0x04),
     ("Logical unit not ready, rebuild in progress", 0x04, 0x05),
     ("Logical unit not ready, operation in progress", 0x04, 0x07),
     ("Logical unit not ready, long write in progress", 0x04, 0x08),
     ("Logical unit not ready, self-test in progress", 0x04, 0x09),
-    (
-        "Logical unit not accessible, target port in standby state",
-        0x04,
-        0x0b,
-    ),
-    (
-        "Logical unit not accessible, target port in unavailable state",
-        0x04,
-        0x0c,
-    ),
-    (
-        "Logical unit not accessible, asymmetric access state transition",
-        0x04,
-        0x0a,
-    ),
-    (
-        "Logical unit not ready, notify (enable spinup) required",
-        0x04,
-        0x11,
-    ),
-    (
-        "Logical unit not ready, start stop unit command in progress",
-        0x04,
-        0x1a,
-    ),
+    ("Logical unit not accessible, target port in standby state", 0x04, 0x0b),
+    ("Logical unit not accessible, target port in unavailable state", 0x04, 0x0c),
+    ("Logical unit not accessible, asymmetric access state transition", 0x04, 0x0a),
+    ("Logical unit not ready, notify (enable spinup) required", 0x04, 0x11),
+    ("Logical unit not ready, start stop unit command in progress", 0x04, 0x1a),
     ("Logical unit not ready, sanitize in progress", 0x04, 0x1b),
     ("Logical unit not ready", 0x04, 0x03),
     ("Logical unit does not respond to selection", 0x05, 0x00),
@@ -298,11 +256,7 @@ const ADDITIONAL_SENSE_TEXTS: &[(&str, u8, u8)] = &[
     ("Insufficient time for operation", 0x2e, 0x00),
     ("Failure prediction threshold exceeded (false)", 0x5d, 0xff),
     ("Failure prediction threshold exceeded", 0x5d, 0x00),
-    (
-        "Logical unit failure prediction threshold exceeded",
-        0x5d,
-        0x02,
-    ),
+    ("Logical unit failure prediction threshold exceeded", 0x5d, 0x02),
     ("Hardware impending failure", 0x5d, 0x10),
     ("Media impending failure", 0x5d, 0x43),
     ("Data channel impending failure", 0x5d, 0x30),
@@ -313,18 +267,12 @@ const ADDITIONAL_SENSE_TEXTS: &[(&str, u8, u8)] = &[
 /// decides.
 pub(crate) fn parse_additional_sense(text: &str) -> AdditionalSense {
     let text = text.trim_ascii();
-    let is_text = text
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || b" -,./&()".contains(&byte));
+    let is_text =
+        text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b" -,./&()".contains(&byte));
     let found = ADDITIONAL_SENSE_TEXTS.iter().find(|(words, _, _)| {
-        is_text
-            && text
-                .get(..words.len())
-                .is_some_and(|head| head.eq_ignore_ascii_case(words))
+        is_text && text.get(..words.len()).is_some_and(|head| head.eq_ignore_ascii_case(words))
     });
-    found.map_or(AdditionalSense::Unknown, |(_, asc, ascq)| {
-        AdditionalSense::Code(*asc, *ascq)
-    })
+    found.map_or(AdditionalSense::Unknown, |(_, asc, ascq)| AdditionalSense::Code(*asc, *ascq))
 }
 
 #[cfg(test)]
@@ -333,44 +281,20 @@ mod tests {
 
     #[test]
     fn text_and_numeric_codes_are_equivalent() {
-        assert_eq!(
-            (parse_host_byte("DID_TIME_OUT"), parse_host_byte("0x03")),
-            (Some(3), Some(3))
-        );
+        assert_eq!((parse_host_byte("DID_TIME_OUT"), parse_host_byte("0x03")), (Some(3), Some(3)));
         for text in ["Medium Error [current]", "0x3 [current]"] {
             assert_eq!(parse_sense_key(text), Some((3, "")), "{text}");
         }
-        assert_eq!(
-            parse_sense_key("Vendor Specific(9) [deferred] [descriptor] "),
-            Some((9, " "))
-        );
-        for text in [
-            "Unrecovered read error",
-            "Unrecovered read error - auto reallocate failed ",
-        ] {
-            assert_eq!(
-                parse_additional_sense(text),
-                AdditionalSense::Code(0x11, 0),
-                "{text}"
-            );
+        assert_eq!(parse_sense_key("Vendor Specific(9) [deferred] [descriptor] "), Some((9, " ")));
+        for text in ["Unrecovered read error", "Unrecovered read error - auto reallocate failed "] {
+            assert_eq!(parse_additional_sense(text), AdditionalSense::Code(0x11, 0), "{text}");
         }
-        assert_eq!(
-            parse_additional_sense("Unaligned write command"),
-            AdditionalSense::Unknown
-        );
+        assert_eq!(parse_additional_sense("Unaligned write command"), AdditionalSense::Unknown);
     }
 
     #[test]
     fn a_text_that_only_begins_like_a_code_is_none() {
-        for text in [
-            "DID_TIME_OUT driverbyte=x",
-            "DID",
-            "0x",
-            "0x003",
-            "0x0A",
-            "0x+3",
-            "",
-        ] {
+        for text in ["DID_TIME_OUT driverbyte=x", "DID", "0x", "0x003", "0x0A", "0x+3", ""] {
             assert_eq!(parse_host_byte(text), None, "{text}");
         }
         for text in [
@@ -392,32 +316,17 @@ mod tests {
     fn additional_sense_refines_the_sense_key() {
         let code = AdditionalSense::Code;
         for (key, sense, write, meaning) in [
-            (
-                Some(3),
-                code(0x11, 0),
-                Some(false),
-                Interpretation::Cause(Class::Medium, Blame::Yes),
-            ),
+            (Some(3), code(0x11, 0), Some(false), Interpretation::Cause(Class::Medium, Blame::Yes)),
             (
                 Some(3),
                 code(0x11, 0),
                 Some(true),
                 Interpretation::Cause(Class::Medium, Blame::Unclear),
             ),
-            (
-                Some(4),
-                code(0x3e, 1),
-                None,
-                Interpretation::Cause(Class::Medium, Blame::Yes),
-            ),
+            (Some(4), code(0x3e, 1), None, Interpretation::Cause(Class::Medium, Blame::Yes)),
             (Some(2), code(0x04, 1), None, Interpretation::Expected),
             (Some(2), code(0x3a, 0), None, Interpretation::Expected),
-            (
-                Some(2),
-                code(0x04, 0),
-                None,
-                Interpretation::Cause(Class::Removed, Blame::Unclear),
-            ),
+            (Some(2), code(0x04, 0), None, Interpretation::Cause(Class::Removed, Blame::Unclear)),
             (
                 Some(0xb),
                 code(0x4b, 3),
@@ -431,18 +340,9 @@ mod tests {
                 None,
                 Interpretation::Cause(Class::Io, Blame::Unclear),
             ),
-            (
-                Some(1),
-                code(0x5d, 0),
-                None,
-                Interpretation::Cause(Class::Medium, Blame::Yes),
-            ),
+            (Some(1), code(0x5d, 0), None, Interpretation::Cause(Class::Medium, Blame::Yes)),
         ] {
-            assert_eq!(
-                interpret_additional_sense(key, sense, write),
-                meaning,
-                "{key:?} {sense:?}"
-            );
+            assert_eq!(interpret_additional_sense(key, sense, write), meaning, "{key:?} {sense:?}");
         }
     }
 }

@@ -25,38 +25,22 @@ mod wordings;
 /// apart; `@60 ` in front sets the time to 60 seconds.
 fn classify_to_text(lines: &str) -> String {
     let events = classify(lines);
-    let shown: Vec<String> = events
-        .iter()
-        .filter(|event| event.count > 0)
-        .map(show)
-        .collect();
-    if shown.is_empty() {
-        "nothing".to_owned()
-    } else {
-        shown.join("; ")
-    }
+    let shown: Vec<String> = events.iter().filter(|event| event.count > 0).map(show).collect();
+    if shown.is_empty() { "nothing".to_owned() } else { shown.join("; ") }
 }
 
 fn classify(lines: &str) -> Vec<Event> {
     let mut classifier = Classifier::new(ClassifierOptions::default());
     let mut events = Vec::new();
-    for (number, line) in lines
-        .lines()
-        .map(str::trim_start)
-        .filter(|line| !line.is_empty())
-        .enumerate()
+    for (number, line) in
+        lines.lines().map(str::trim_start).filter(|line| !line.is_empty()).enumerate()
     {
         let at = line.strip_prefix('@').and_then(|line| line.split_once(' '));
-        let (seconds, line) = at.map_or((0, line), |(seconds, line)| {
-            (seconds.parse().unwrap(), line)
-        });
+        let (seconds, line) =
+            at.map_or((0, line), |(seconds, line)| (seconds.parse().unwrap(), line));
         let text = line.replace("\\n", "\n");
         classifier.push(
-            &Record::from_text(
-                number as u64,
-                seconds * 1_000_000 + number as u64 * 1000,
-                &text,
-            ),
+            &Record::from_text(number as u64, seconds * 1_000_000 + number as u64 * 1000, &text),
             Timestamp::UNIX_EPOCH,
             &mut events,
         );
@@ -67,21 +51,13 @@ fn classify(lines: &str) -> Vec<Event> {
 
 fn show(event: &Event) -> String {
     let blame = format!("{:?}", event.blame).to_lowercase();
-    let sectors: String = event
-        .sectors
-        .iter()
-        .map(|sector| format!(" {sector}"))
-        .collect();
+    let sectors: String = event.sectors.iter().map(|sector| format!(" {sector}")).collect();
     let damaged = match event.damaged {
         DamagedCopies::ALL => String::new(),
         DamagedCopies::NONE => " corrected".to_owned(),
         DamagedCopies { data, metadata } => format!(" copies {data} {metadata}"),
     };
-    format!(
-        "{} {} {blame}{sectors}{damaged}",
-        event.class.name(),
-        event.device
-    )
+    format!("{} {} {blame}{sectors}{damaged}", event.class.name(), event.device)
 }
 
 /// Each pair: lines, and their expected incidents.

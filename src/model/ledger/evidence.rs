@@ -7,10 +7,9 @@ use crate::model::finding::{Evidence, MAX_EVIDENCE};
 pub(crate) fn first(evidence: &[Evidence]) -> Vec<Evidence> {
     match distinct(evidence).as_slice() {
         [] => Vec::new(),
-        [first, rest @ ..] => std::iter::once(first)
-            .chain(latest(rest))
-            .map(|record| (*record).clone())
-            .collect(),
+        [first, rest @ ..] => {
+            std::iter::once(first).chain(latest(rest)).map(|record| (*record).clone()).collect()
+        }
     }
 }
 
@@ -23,10 +22,7 @@ pub(crate) fn add(kept: &[Evidence], new: &[Evidence]) -> Option<Vec<Evidence>> 
     for record in &mut all {
         let present = new.iter().any(|it| it.present && same(it, record));
         // Rows of earlier versions do not name the kind.
-        let kind = new
-            .iter()
-            .find(|it| same(it, record))
-            .map_or(record.witness, |it| it.witness);
+        let kind = new.iter().find(|it| same(it, record)).map_or(record.witness, |it| it.witness);
         changed |= (record.present, record.witness) != (present, kind);
         (record.present, record.witness) = (present, kind);
     }
@@ -35,10 +31,7 @@ pub(crate) fn add(kept: &[Evidence], new: &[Evidence]) -> Option<Vec<Evidence>> 
 
 /// `kept`, of which nothing is known to hold now; None if nothing changes.
 pub(crate) fn without_present(kept: &[Evidence]) -> Option<Vec<Evidence>> {
-    let absent = |record: &Evidence| Evidence {
-        present: false,
-        ..record.clone()
-    };
+    let absent = |record: &Evidence| Evidence { present: false, ..record.clone() };
     let any = kept.iter().any(|record| record.present);
     any.then(|| kept.iter().map(absent).collect())
 }
@@ -48,40 +41,23 @@ fn add_records(kept: &[Evidence], new: &[Evidence]) -> Option<Vec<Evidence>> {
         return (!new.is_empty()).then(|| first(new));
     };
     // Cut before it is compared, so that adding a long list again changes nothing.
-    let others: Vec<&Evidence> = distinct(new)
-        .into_iter()
-        .filter(|record| !same(record, first_kept))
-        .collect();
+    let others: Vec<&Evidence> =
+        distinct(new).into_iter().filter(|record| !same(record, first_kept)).collect();
     let fresh = latest(&others);
-    if fresh
-        .iter()
-        .all(|record| rest.iter().any(|known| same(known, record)))
-    {
+    if fresh.iter().all(|record| rest.iter().any(|known| same(known, record))) {
         return None;
     }
-    let mut all: Vec<&Evidence> = rest
-        .iter()
-        .filter(|known| !fresh.iter().any(|record| same(known, record)))
-        .collect();
+    let mut all: Vec<&Evidence> =
+        rest.iter().filter(|known| !fresh.iter().any(|record| same(known, record))).collect();
     all.extend(fresh.iter().copied());
-    Some(
-        std::iter::once(first_kept)
-            .chain(latest(&all).iter().copied())
-            .cloned()
-            .collect(),
-    )
+    Some(std::iter::once(first_kept).chain(latest(&all).iter().copied()).cloned().collect())
 }
 
 fn distinct(records: &[Evidence]) -> Vec<&Evidence> {
     let new = |(at, record): &(usize, &Evidence)| {
         !records[..*at].iter().any(|before| same(before, record))
     };
-    records
-        .iter()
-        .enumerate()
-        .filter(new)
-        .map(|(_, record)| record)
-        .collect()
+    records.iter().enumerate().filter(new).map(|(_, record)| record).collect()
 }
 
 fn latest<T>(records: &[T]) -> &[T] {

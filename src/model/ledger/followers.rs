@@ -38,10 +38,7 @@ impl Ledger {
         }
         let leads = |other: &&Key| {
             other.0 == key.0
-                && self
-                    .active
-                    .get(other)
-                    .is_some_and(|entry| entry.finding.follows.is_none())
+                && self.active.get(other).is_some_and(|entry| entry.finding.follows.is_none())
         };
         let failing = (key.0.clone(), Reason::DriveFailing);
         if key.1 != Reason::DriveFailing && related.contains(&failing) {
@@ -54,9 +51,7 @@ impl Ledger {
             let is_recent = elapsed(finding.since, now) <= CAUSE_LAG;
             (is_recent && finding.severity >= raised.severity).then_some(finding)
         });
-        earlier
-            .min_by_key(|finding| (finding.since, &finding.id))
-            .map(|finding| finding.id.clone())
+        earlier.min_by_key(|finding| (finding.since, &finding.id)).map(|finding| finding.id.clone())
     }
 
     fn followers(&self, id: &FindingId) -> Vec<Key> {

@@ -9,12 +9,7 @@ use crate::model::reason::Reason;
 
 pub(crate) fn resolve(judgements: Vec<Judgement>) -> BTreeMap<(Subject, Reason), Verdict> {
     let mut settled: BTreeMap<(Subject, Reason), Verdict> = BTreeMap::new();
-    for Judgement {
-        subject,
-        reason,
-        verdict,
-    } in judgements
-    {
+    for Judgement { subject, reason, verdict } in judgements {
         let key = (subject, reason);
         let weaker = |known: &Verdict| compare(&verdict, known) == Ordering::Greater;
         if settled.get(&key).is_none_or(weaker) {
@@ -53,10 +48,5 @@ fn compare_raised(a: &FindingDetails, b: &FindingDetails) -> Ordering {
     };
     (a.severity, a.status, &a.message, &a.clears_when, a.since)
         .cmp(&(b.severity, b.status, &b.message, &b.clears_when, b.since))
-        .then_with(|| {
-            a.evidence
-                .iter()
-                .map(record)
-                .cmp(b.evidence.iter().map(record))
-        })
+        .then_with(|| a.evidence.iter().map(record).cmp(b.evidence.iter().map(record)))
 }

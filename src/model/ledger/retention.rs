@@ -46,11 +46,7 @@ fn drop_oldest_of_largest(subjects: &mut Subjects<'_>) -> Option<usize> {
     let largest = subjects
         .iter_mut()
         .max_by_key(|(subject, positions)| {
-            (
-                positions.len(),
-                positions.last().copied(),
-                Reverse(**subject),
-            )
+            (positions.len(), positions.last().copied(), Reverse(**subject))
         })
         .map(|(_, positions)| positions)?;
     largest.pop()

@@ -40,27 +40,15 @@ fn raised(severity: Severity, status: Status, text: &str) -> FindingDetails {
 }
 
 fn judgement(verdict: Verdict) -> Vec<Judgement> {
-    vec![Judgement {
-        subject: volume("a"),
-        reason: Reason::NotAccessible,
-        verdict,
-    }]
+    vec![Judgement { subject: volume("a"), reason: Reason::NotAccessible, verdict }]
 }
 
 fn bad(text: &str) -> Vec<Judgement> {
-    judgement(Verdict::Raised(raised(
-        Severity::Bad,
-        Status::Inaccessible,
-        text,
-    )))
+    judgement(Verdict::Raised(raised(Severity::Bad, Status::Inaccessible, text)))
 }
 
 fn suspect(text: &str) -> Vec<Judgement> {
-    judgement(Verdict::Raised(raised(
-        Severity::Suspect,
-        Status::Degraded,
-        text,
-    )))
+    judgement(Verdict::Raised(raised(Severity::Suspect, Status::Degraded, text)))
 }
 
 fn only(ledger: &Ledger) -> Finding {
@@ -71,10 +59,7 @@ fn only(ledger: &Ledger) -> Finding {
 }
 
 fn kinds(transitions: &[Transition]) -> Vec<TransitionKind> {
-    transitions
-        .iter()
-        .map(|transition| transition.kind)
-        .collect()
+    transitions.iter().map(|transition| transition.kind).collect()
 }
 
 #[test]
@@ -88,10 +73,7 @@ fn a_finding_raised_again_gets_a_new_id_even_with_the_same_since() {
     ledger.apply(again(), at(0));
     let first = only(&ledger);
     assert_eq!(first.since, at(-5));
-    assert_eq!(
-        kinds(&ledger.apply(judgement(Verdict::Clear), at(1))),
-        [TransitionKind::Cleared]
-    );
+    assert_eq!(kinds(&ledger.apply(judgement(Verdict::Clear), at(1))), [TransitionKind::Cleared]);
     assert_eq!(ledger.history()[0].cleared.as_ref().unwrap().time, at(1));
     ledger.apply(again(), at(2));
     let second = only(&ledger);
@@ -115,29 +97,18 @@ fn worsening_counts_and_ends_the_acknowledgement_and_easing_does_neither() {
     let mut ledger = Ledger::default();
     ledger.apply(suspect("x"), at(0));
     let id = only(&ledger).id;
-    ledger
-        .acknowledge(&id, known(), SeenLevel::default(), at(1))
-        .unwrap();
+    ledger.acknowledge(&id, known(), SeenLevel::default(), at(1)).unwrap();
     assert!(ledger.apply(suspect("y"), at(2)).is_empty());
     assert!(only(&ledger).acknowledged.is_some());
     let worse = ledger.apply(bad("z"), at(3));
     assert_eq!(
         (kinds(&worse), worse[0].from, worse[0].to),
-        (
-            vec![TransitionKind::Worsened],
-            Some(Severity::Suspect),
-            Some(Severity::Bad)
-        )
+        (vec![TransitionKind::Worsened], Some(Severity::Suspect), Some(Severity::Bad))
     );
     assert!(only(&ledger).acknowledged.is_none());
     assert_eq!(only(&ledger).count, 2);
-    ledger
-        .acknowledge(&id, known(), SeenLevel::default(), at(4))
-        .unwrap();
-    assert_eq!(
-        kinds(&ledger.apply(suspect("x"), at(5))),
-        [TransitionKind::Eased]
-    );
+    ledger.acknowledge(&id, known(), SeenLevel::default(), at(4)).unwrap();
+    assert_eq!(kinds(&ledger.apply(suspect("x"), at(5))), [TransitionKind::Eased]);
     assert!(only(&ledger).acknowledged.is_some());
     assert_eq!((only(&ledger).count, only(&ledger).id), (2, id));
 }
@@ -147,10 +118,7 @@ fn what_has_become_worse_since_it_was_seen_is_not_acknowledged() {
     let mut ledger = Ledger::default();
     ledger.apply(suspect("x"), at(0));
     let listed = only(&ledger);
-    let seen = SeenLevel {
-        severity: Some(listed.severity),
-        status: Some(listed.status),
-    };
+    let seen = SeenLevel { severity: Some(listed.severity), status: Some(listed.status) };
     ledger.apply(bad("y"), at(1));
     assert_eq!(
         ledger.acknowledge(&listed.id, known(), seen, at(2)),
@@ -172,19 +140,10 @@ fn a_named_repair_is_why_a_finding_clears_unless_it_has_become_worse_since() {
         }]
     };
     let over = || {
-        vec![Judgement {
-            subject: volume("a"),
-            reason: Reason::IoErrors,
-            verdict: Verdict::Clear,
-        }]
+        vec![Judgement { subject: volume("a"), reason: Reason::IoErrors, verdict: Verdict::Clear }]
     };
     let cleared_why = |ledger: &mut Ledger| {
-        let cleared = ledger
-            .apply(over(), at(9))
-            .remove(0)
-            .finding
-            .cleared
-            .clone();
+        let cleared = ledger.apply(over(), at(9)).remove(0).finding.cleared.clone();
         cleared.expect("cleared").why
     };
     let seen = SeenLevel::default();
@@ -192,17 +151,10 @@ fn a_named_repair_is_why_a_finding_clears_unless_it_has_become_worse_since() {
     ledger.apply(of_errors(Severity::Suspect), at(0));
     let id = only(&ledger).id;
     assert!(ledger.acknowledge_repair(&id, known(), seen, at(1)).is_ok());
-    assert_eq!(
-        cleared_why(&mut ledger),
-        "repaired: known, acknowledged by uid 0"
-    );
+    assert_eq!(cleared_why(&mut ledger), "repaired: known, acknowledged by uid 0");
     ledger.apply(of_errors(Severity::Suspect), at(10));
     let id = only(&ledger).id;
-    assert!(
-        ledger
-            .acknowledge_repair(&id, known(), seen, at(11))
-            .is_ok()
-    );
+    assert!(ledger.acknowledge_repair(&id, known(), seen, at(11)).is_ok());
     ledger.apply(of_errors(Severity::Bad), at(12));
     assert_eq!(cleared_why(&mut ledger), "the condition is over");
     // What is so now is not ended by a word.
@@ -225,10 +177,7 @@ fn acknowledging_an_unknown_finding_is_an_error() {
     );
     ledger.apply(bad("x"), at(0));
     let id = only(&ledger).id;
-    assert_eq!(
-        ledger.unacknowledge(&id),
-        Err(LedgerError::NotAcknowledged(id.clone()))
-    );
+    assert_eq!(ledger.unacknowledge(&id), Err(LedgerError::NotAcknowledged(id.clone())));
 }
 
 #[test]
@@ -249,9 +198,7 @@ fn a_restored_finding_keeps_its_id_and_acknowledgement() {
     let mut before = Ledger::default();
     before.apply(bad("x"), at(0));
     let old = only(&before);
-    before
-        .acknowledge(&old.id, known(), SeenLevel::default(), at(1))
-        .unwrap();
+    before.acknowledge(&old.id, known(), SeenLevel::default(), at(1)).unwrap();
     let mut after = Ledger::default();
     after.apply(bad("x"), at(50));
     let young = only(&after).id;
@@ -268,10 +215,7 @@ fn history_is_bounded_by_number_and_age() {
         ledger.apply(bad("x"), at(round * 10));
         ledger.apply(judgement(Verdict::Clear), at(round * 10 + 1));
     }
-    let bounds = RetentionLimits {
-        max_age: Duration::from_secs(1000),
-        max_count: 5,
-    };
+    let bounds = RetentionLimits { max_age: Duration::from_secs(1000), max_count: 5 };
     assert_eq!(ledger.prune(bounds, at(200)).len(), 15);
     assert_eq!(ledger.history()[0].cleared.as_ref().unwrap().time, at(191));
     assert!(ledger.prune(bounds, at(200)).is_empty());
@@ -280,13 +224,8 @@ fn history_is_bounded_by_number_and_age() {
 
 /// Raises and clears one finding.
 fn past(ledger: &mut Ledger, subject: &Subject, second: i64, is_user_made: bool) {
-    let judged = |verdict| {
-        vec![Judgement {
-            subject: subject.clone(),
-            reason: Reason::OutOfSpace,
-            verdict,
-        }]
-    };
+    let judged =
+        |verdict| vec![Judgement { subject: subject.clone(), reason: Reason::OutOfSpace, verdict }];
     let full = raised(Severity::Bad, Status::Degraded, "full");
     ledger.apply(judged(Verdict::Raised(full)), at(second));
     let ended = ledger.apply(judged(Verdict::Clear), at(second + 1));
@@ -301,10 +240,7 @@ fn count(ledger: &Ledger, is_wanted: impl Fn(&Finding) -> bool) -> usize {
 
 #[test]
 fn what_users_make_fills_at_most_half_of_the_history_and_leaves_the_rest_to_the_node() {
-    let bounds = RetentionLimits {
-        max_count: 50,
-        ..RetentionLimits::default()
-    };
+    let bounds = RetentionLimits { max_count: 50, ..RetentionLimits::default() };
     let is_own = |finding: &Finding| finding.subject == volume("srv");
     let mut ledger = Ledger::default();
     past(&mut ledger, &volume("srv"), 0, false);
@@ -326,10 +262,7 @@ fn what_users_make_fills_at_most_half_of_the_history_and_leaves_the_rest_to_the_
 
 #[test]
 fn a_subject_that_fails_again_and_again_pushes_no_other_out_of_the_history() {
-    let bounds = RetentionLimits {
-        max_count: 50,
-        ..RetentionLimits::default()
-    };
+    let bounds = RetentionLimits { max_count: 50, ..RetentionLimits::default() };
     let mut ledger = Ledger::default();
     for number in 0..20 {
         past(&mut ledger, &volume(&format!("v{number}")), number, false);
@@ -345,16 +278,9 @@ fn a_subject_that_fails_again_and_again_pushes_no_other_out_of_the_history() {
 }
 
 fn any_verdict() -> impl Strategy<Value = Verdict> {
-    let severity = prop_oneof![
-        Just(Severity::Info),
-        Just(Severity::Suspect),
-        Just(Severity::Bad)
-    ];
-    let status = prop_oneof![
-        Just(Status::Degraded),
-        Just(Status::Inaccessible),
-        Just(Status::DataLoss)
-    ];
+    let severity = prop_oneof![Just(Severity::Info), Just(Severity::Suspect), Just(Severity::Bad)];
+    let status =
+        prop_oneof![Just(Status::Degraded), Just(Status::Inaccessible), Just(Status::DataLoss)];
     let evidence = proptest::collection::vec(0..20u8, 0..12);
     prop_oneof![
         Just(Verdict::Clear),
@@ -377,21 +303,13 @@ fn any_verdict() -> impl Strategy<Value = Verdict> {
 
 fn any_judgements() -> impl Strategy<Value = Vec<Judgement>> {
     let reason = prop_oneof![Just(Reason::NotAccessible), Just(Reason::OutOfSpace)];
-    let judgement =
-        ("[abc]", reason, any_verdict()).prop_map(|(name, reason, verdict)| Judgement {
-            subject: volume(&name),
-            reason,
-            verdict,
-        });
+    let judgement = ("[abc]", reason, any_verdict())
+        .prop_map(|(name, reason, verdict)| Judgement { subject: volume(&name), reason, verdict });
     proptest::collection::vec(judgement, 0..12)
 }
 
 fn contents(ledger: &Ledger) -> Vec<Finding> {
-    ledger
-        .active()
-        .chain(ledger.history().iter())
-        .map(|finding| (**finding).clone())
-        .collect()
+    ledger.active().chain(ledger.history().iter()).map(|finding| (**finding).clone()).collect()
 }
 
 proptest! {
@@ -475,9 +393,7 @@ fn evidence_holds_as_long_as_the_newest_judgement_says_so() {
     ledger.apply(witnessed(), at(1));
     assert_eq!(present(&ledger), [WitnessKind::Inventory]);
     // A source that fails leaves the finding, and no witness.
-    let unknown = Verdict::Unknown {
-        why: "no sysfs".to_owned(),
-    };
+    let unknown = Verdict::Unknown { why: "no sysfs".to_owned() };
     let transitions = ledger.apply(judgement(unknown), at(2));
     assert!(transitions.is_empty() && ledger.active().count() == 1);
     assert_eq!(present(&ledger), []);
@@ -507,9 +423,6 @@ fn a_finding_of_an_earlier_run_has_no_witness_before_it_is_judged_again() {
         ledger.apply(witnessed(), at(11));
         assert_eq!(present(&ledger), [WitnessKind::Inventory]);
         let finding = ledger.active().next().unwrap();
-        assert_eq!(
-            (finding.evidence.len(), finding.evidence[1].time),
-            (2, at(0))
-        );
+        assert_eq!((finding.evidence.len(), finding.evidence[1].time), (2, at(0)));
     }
 }

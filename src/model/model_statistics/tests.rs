@@ -44,11 +44,7 @@ fn time_in_service_adds_up_and_a_failure_counts_once() {
     let worse = with_finding(&bad, Reason::MediaErrors);
     assert_eq!(count(&mut world, &bad, &worse, 30), (30, 1));
     assert_eq!(count(&mut world, &worse, &good, 40), (40, 1));
-    assert_eq!(
-        count(&mut world, &good, &bad, 50),
-        (50, 1),
-        "it has failed before"
-    );
+    assert_eq!(count(&mut world, &good, &bad, 50), (50, 1), "it has failed before");
 }
 
 #[test]
@@ -106,10 +102,7 @@ fn further_models_are_counted_together_and_what_has_no_model_is_not() {
         statistics.count_failure(&facts);
     }
     assert_eq!(statistics.tallies().count(), MAX_MODELS + 1);
-    let (_, other) = statistics
-        .tallies()
-        .find(|(key, _)| key.model == OTHER)
-        .expect("there");
+    let (_, other) = statistics.tallies().find(|(key, _)| key.model == OTHER).expect("there");
     assert_eq!(other.failures, 10);
     facts.model = None;
     statistics.count_failure(&facts);

@@ -71,12 +71,7 @@ fn each_system_directory_is_on_the_filesystem_that_holds_it() {
         .node_context
         .system_directories
         .iter()
-        .map(|it| {
-            (
-                it.path.to_string(),
-                it.volume.as_ref().map(ToString::to_string),
-            )
-        })
+        .map(|it| (it.path.to_string(), it.volume.as_ref().map(ToString::to_string)))
         .collect();
     let root = || Some(VolumeId::mount(&"/".into()).to_string());
     assert_eq!(
@@ -145,11 +140,7 @@ fn idle_maintained_and_remote_drives_do_not_count() {
     lose(&mut snapshot, &["C"]);
     assert_eq!(reasons(&snapshot), [""; 0]);
     lose(&mut snapshot, &["D"]);
-    assert_eq!(
-        reasons(&snapshot),
-        ["DrivesUnreachable"],
-        "the only one that counts"
-    );
+    assert_eq!(reasons(&snapshot), ["DrivesUnreachable"], "the only one that counts");
 }
 
 #[test]
@@ -178,28 +169,14 @@ fn drives_whose_loss_redundancy_covers_do_not_count() {
 fn a_system_filesystem_that_was_unmounted_after_its_drive_was_lost_stays_gone() {
     let mut world = world();
     world.pull("sdb");
-    world
-        .mounts
-        .mounts
-        .retain(|it| it.mount_point != "/var/lib/kubelet".into());
+    world.mounts.mounts.retain(|it| it.mount_point != "/var/lib/kubelet".into());
     world.read_all(10);
     let context: &NodeContext = &world.facts.node_context;
     let kubelet = &context.system_directories[1];
-    assert_eq!(
-        kubelet.volume,
-        Some(VolumeId::mount(&"/var/lib/kubelet".into()))
-    );
+    assert_eq!(kubelet.volume, Some(VolumeId::mount(&"/var/lib/kubelet".into())));
     // Mounted anew from another drive.
     world.plug("sde", "8:64", "E");
-    world.mounts.mounts.push(mount(
-        90,
-        1,
-        "8:64",
-        "/",
-        "/var/lib/kubelet",
-        "ext4",
-        "/dev/sde",
-    ));
+    world.mounts.mounts.push(mount(90, 1, "8:64", "/", "/var/lib/kubelet", "ext4", "/dev/sde"));
     world.read_all(20);
     let again = snapshot(&world);
     let holder = again.node_context.system_directories[1].volume.clone();
@@ -218,11 +195,7 @@ fn what_is_not_known_is_no_failure_and_no_fitness() {
     root.health_unknown_why = "probing /: no worker".into();
     for snapshot in [unsettled, unprobed] {
         let found = assess(&snapshot);
-        assert_eq!(
-            (found.failures.len(), found.unknown.len()),
-            (0, 1),
-            "{found:?}"
-        );
+        assert_eq!((found.failures.len(), found.unknown.len()), (0, 1), "{found:?}");
     }
     let mut both = snapshot(&world());
     both.settled = false;

@@ -20,12 +20,8 @@ const MIN_INTERVAL: Duration = Duration::from_secs(3600);
 
 fn interval_too_short(key: &'static str, interval: Duration) -> Option<(&'static str, String)> {
     let seconds = interval.as_secs();
-    (!interval.is_zero() && interval < MIN_INTERVAL).then(|| {
-        (
-            key,
-            format!("{seconds}s is too often: at least 3600s, or 0 for never"),
-        )
-    })
+    (!interval.is_zero() && interval < MIN_INTERVAL)
+        .then(|| (key, format!("{seconds}s is too often: at least 3600s, or 0 for never")))
 }
 
 /// Whether writers may be held during one run.
@@ -173,10 +169,7 @@ impl CheckPolicy {
             let wrong = budget < Duration::from_secs(1) || budget > Duration::from_secs(60);
             let seconds = budget.as_secs();
             wrong.then(|| {
-                (
-                    key,
-                    format!("{seconds}s is not between 1s and 60s: writers wait for so long"),
-                )
+                (key, format!("{seconds}s is not between 1s and 60s: writers wait for so long"))
             })
         };
         let own = self.policies.iter().find_map(|policy| {
@@ -200,10 +193,7 @@ impl CheckPolicy {
         });
         let (gap, timeout, memory) = (self.frozen_gap, self.timeout, self.memory_bytes);
         let gap = (gap < MIN_FROZEN_GAP || gap > Duration::from_secs(3600)).then(|| {
-            (
-                "checks.frozen_gap",
-                format!("{}s is not between 60s and 3600s", gap.as_secs()),
-            )
+            ("checks.frozen_gap", format!("{}s is not between 60s and 3600s", gap.as_secs()))
         });
         let memory = (memory < 64 << 20).then(|| {
             let text = format!("{memory} is too little: at least 67108864 (64 MiB)");
@@ -211,16 +201,10 @@ impl CheckPolicy {
         });
         let allowed = Duration::from_secs(10)..=Duration::from_secs(24 * 3600);
         let timeout = (!allowed.contains(&timeout)).then(|| {
-            (
-                "checks.timeout",
-                format!("{}s is not between 10s and 24h", timeout.as_secs()),
-            )
+            ("checks.timeout", format!("{}s is not between 10s and 24h", timeout.as_secs()))
         });
         let pressure = (self.max_io_pressure > 100).then(|| {
-            (
-                "checks.max_io_pressure",
-                format!("{} is more than 100 %", self.max_io_pressure),
-            )
+            ("checks.max_io_pressure", format!("{} is more than 100 %", self.max_io_pressure))
         });
         out_of_range("checks.runs", self.runs, 3, 20)
             .or(budget("checks.budget", self.budget))
@@ -257,11 +241,8 @@ impl CheckPolicy {
 
     /// The policy for a device that is not a volume, by its name (`/dev/sdb1`).
     pub(crate) fn for_names(&self, names: &[HostPath]) -> EffectiveCheckPolicy {
-        let fits = |pattern: &String| {
-            names
-                .iter()
-                .any(|name| mounts::matches(pattern, name.as_bytes()))
-        };
+        let fits =
+            |pattern: &String| names.iter().any(|name| mounts::matches(pattern, name.as_bytes()));
         let found = self.policies.iter().find_map(|policy| {
             Some((policy, policy.volumes.iter().find(|pattern| fits(pattern))?))
         });

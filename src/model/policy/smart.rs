@@ -156,16 +156,8 @@ impl SmartLimits {
             self.reallocated_suspect,
             self.reallocated_bad,
         )
-        .or(contradiction(
-            "smart.limits.pending_bad",
-            self.pending_suspect,
-            self.pending_bad,
-        ))
-        .or(contradiction(
-            "smart.limits.uncorrected_bad",
-            uncorrected.0,
-            uncorrected.1,
-        ))
+        .or(contradiction("smart.limits.pending_bad", self.pending_suspect, self.pending_bad))
+        .or(contradiction("smart.limits.uncorrected_bad", uncorrected.0, uncorrected.1))
     }
 }
 
@@ -174,10 +166,7 @@ impl SmartPolicy {
     /// matches.
     pub(crate) fn for_drive(&self, model: Option<&str>, serial: Option<&str>) -> DriveSmartPolicy {
         match self.overrides.iter().find(|set| set.matches(model, serial)) {
-            None => DriveSmartPolicy {
-                limits: self.limits.clone(),
-                ..DriveSmartPolicy::default()
-            },
+            None => DriveSmartPolicy { limits: self.limits.clone(), ..DriveSmartPolicy::default() },
             Some(set) => DriveSmartPolicy {
                 limits: self.limits.with(&set.limits),
                 ignore_reasons: set.ignore_reasons.clone(),
@@ -222,16 +211,10 @@ mod tests {
             "#,
         );
         let first = policy.for_drive(Some("TESTDISK 2T"), Some("XY7"));
-        assert_eq!(
-            (first.ignore_attributes, first.limits.pending_suspect),
-            (vec![188], 1)
-        );
+        assert_eq!((first.ignore_attributes, first.limits.pending_suspect), (vec![188], 1));
         let second = policy.for_drive(Some("TESTDISK 2T"), Some("XYZ"));
         assert_eq!(second.ignore_reasons, vec![Reason::Overheating]);
-        assert_eq!(
-            (second.limits.pending_suspect, second.limits.pending_bad),
-            (9, 50)
-        );
+        assert_eq!((second.limits.pending_suspect, second.limits.pending_bad), (9, 50));
         assert_eq!(second.limits.growth_window, Duration::from_secs(3600));
         let other = policy.for_drive(Some("OTHER"), Some("XY7"));
         assert_eq!(other.limits, policy.limits);
@@ -240,10 +223,7 @@ mod tests {
     #[test]
     fn a_missing_model_or_serial_matches_no_pattern() {
         let policy = policy("[[overrides]]\nserial = \"*\"\nlimits.pending_bad = 5\n");
-        assert_eq!(
-            policy.for_drive(Some("TESTDISK"), None).limits,
-            SmartLimits::default()
-        );
+        assert_eq!(policy.for_drive(Some("TESTDISK"), None).limits, SmartLimits::default());
         assert_eq!(policy.for_drive(None, Some("X")).limits.pending_bad, 5);
     }
 

@@ -74,15 +74,10 @@ impl SpaceLimit {
             |fs_type: &String| self.filesystems.is_empty() || self.filesystems.contains(fs_type);
         let is_named = || {
             let names = volume.names();
-            names
-                .iter()
-                .any(|name| mounts::matches_any(&self.volumes, name.as_bytes()))
+            names.iter().any(|name| mounts::matches_any(&self.volumes, name.as_bytes()))
         };
         (self.volumes.is_empty() || is_named())
-            && volume
-                .fs_type
-                .as_ref()
-                .map_or(self.filesystems.is_empty(), of_type)
+            && volume.fs_type.as_ref().map_or(self.filesystems.is_empty(), of_type)
     }
 
     fn applied_to(&self, base: &SpacePolicy) -> SpacePolicy {
@@ -90,12 +85,8 @@ impl SpaceLimit {
             raise_percent: self.raise_percent.unwrap_or(base.raise_percent),
             raise_bytes: self.raise_bytes.unwrap_or(base.raise_bytes),
             clear_percent: self.clear_percent.unwrap_or(base.clear_percent),
-            raise_inodes_percent: self
-                .raise_inodes_percent
-                .unwrap_or(base.raise_inodes_percent),
-            clear_inodes_percent: self
-                .clear_inodes_percent
-                .unwrap_or(base.clear_inodes_percent),
+            raise_inodes_percent: self.raise_inodes_percent.unwrap_or(base.raise_inodes_percent),
+            clear_inodes_percent: self.clear_inodes_percent.unwrap_or(base.clear_inodes_percent),
             forecast: self.forecast.unwrap_or(base.forecast),
             forecast_percent: self.forecast_percent.unwrap_or(base.forecast_percent),
             limits: Vec::new(),
@@ -110,19 +101,14 @@ impl SpacePolicy {
     /// A volume of this size is short of space (SUSPECT) while fewer bytes are available.
     pub fn short_below(&self, total_bytes: u64) -> u64 {
         let share = u128::from(total_bytes) * u128::from(self.raise_percent);
-        u64::try_from(share.div_ceil(100))
-            .unwrap_or(u64::MAX)
-            .min(self.raise_bytes)
+        u64::try_from(share.div_ceil(100)).unwrap_or(u64::MAX).min(self.raise_bytes)
     }
 
     /// Its writers are about to fail (BAD) while fewer bytes are available. A limit that is set very
     /// low leaves room for SUSPECT.
     pub fn full_below(&self, total_bytes: u64) -> u64 {
         let short = self.short_below(total_bytes);
-        total_bytes
-            .div_ceil(1000)
-            .min(FULL_BYTES)
-            .min(short.div_ceil(2))
+        total_bytes.div_ceil(1000).min(FULL_BYTES).min(short.div_ceil(2))
     }
 
     /// The limits of one volume.
@@ -158,14 +144,13 @@ impl SpacePolicy {
         if let Some((key, value)) = excess {
             return Some((key, format!("{value} is more than 100 %")));
         }
-        [(0, 1), (2, 3)]
-            .into_iter()
-            .find(|(raise, clear)| percents[*clear] < percents[*raise])
-            .map(|(raise, clear)| {
+        [(0, 1), (2, 3)].into_iter().find(|(raise, clear)| percents[*clear] < percents[*raise]).map(
+            |(raise, clear)| {
                 let raise = keys[raise];
                 let why = format!("must not be below {raise}: the finding would come and go");
                 (keys[clear], why)
-            })
+            },
+        )
     }
 }
 
@@ -207,11 +192,7 @@ mod tests {
         assert_eq!(policy.problem(), None);
         let limits = |path: &str, fs_type: &str| {
             let policy = policy.for_volume(&volume(path, fs_type));
-            (
-                policy.raise_percent,
-                policy.raise_bytes,
-                policy.forecast.as_secs(),
-            )
+            (policy.raise_percent, policy.raise_bytes, policy.forecast.as_secs())
         };
         assert_eq!(limits("scratch-1", "xfs"), (1, 50 << 30, 0));
         assert_eq!(limits("data", "xfs"), (10, 7, 3 * 86_400));
@@ -238,18 +219,9 @@ mod tests {
                 "{total}"
             );
         }
-        let small = SpacePolicy {
-            raise_bytes: MIB,
-            ..SpacePolicy::default()
-        };
-        assert_eq!(
-            (small.short_below(TIB), small.full_below(TIB)),
-            (MIB, MIB / 2)
-        );
-        let off = SpacePolicy {
-            raise_percent: 0,
-            ..SpacePolicy::default()
-        };
+        let small = SpacePolicy { raise_bytes: MIB, ..SpacePolicy::default() };
+        assert_eq!((small.short_below(TIB), small.full_below(TIB)), (MIB, MIB / 2));
+        let off = SpacePolicy { raise_percent: 0, ..SpacePolicy::default() };
         assert_eq!((off.short_below(TIB), off.full_below(TIB)), (0, 0));
     }
 

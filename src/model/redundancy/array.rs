@@ -37,12 +37,9 @@ impl Array {
     pub(crate) fn of(state: &LayerState) -> Option<Array> {
         match state {
             LayerState::Md(md) => Array::of_md(md),
-            LayerState::DmRaid {
-                level,
-                health,
-                layout,
-                ..
-            } => Array::of_dm_raid(level, health, *layout),
+            LayerState::DmRaid { level, health, layout, .. } => {
+                Array::of_dm_raid(level, health, *layout)
+            }
             _ => None,
         }
     }
@@ -76,14 +73,8 @@ impl Array {
         }
         let unlisted = degraded.saturating_sub(if md.members.is_empty() { 0 } else { listed });
         let in_sync = members.iter_mut().rev().filter(|member| member.in_sync);
-        in_sync
-            .take(unlisted)
-            .for_each(|member| member.in_sync = false);
-        Some(Array {
-            scheme,
-            members,
-            is_parity_stale: md.is_resync_due,
-        })
+        in_sync.take(unlisted).for_each(|member| member.in_sync = false);
+        Some(Array { scheme, members, is_parity_stale: md.is_resync_due })
     }
 
     /// Letters: `A` in sync, `a` not in sync, `D` dead, `-` missing (__raid_dev_status(),
@@ -96,11 +87,7 @@ impl Array {
             in_sync: leg == 'A' || (leg == 'a' && is_whole_sync),
             ..Member::default()
         });
-        Some(Array {
-            scheme,
-            members: members.collect(),
-            is_parity_stale: is_whole_sync,
-        })
+        Some(Array { scheme, members: members.collect(), is_parity_stale: is_whole_sync })
     }
 
     pub(crate) fn members(&self) -> &[Member] {
@@ -114,9 +101,7 @@ impl Array {
     /// Slots without a member that holds current data.
     pub(crate) fn missing_slots(&self) -> impl Iterator<Item = usize> {
         let slots = self.members.iter().enumerate();
-        slots
-            .filter(|(_, member)| !member.in_sync)
-            .map(|(slot, _)| slot)
+        slots.filter(|(_, member)| !member.in_sync).map(|(slot, _)| slot)
     }
 
     /// Parity protects nothing before it is computed again.
@@ -192,10 +177,9 @@ impl Array {
         match self.scheme {
             // The same data is at different places of its members: the worst case is that all ranges
             // are of the same data.
-            Scheme::Raid10(layout) if !layout.has_equal_places() => Some(lacking(None))
-                .filter(|slots| !slots.is_empty())
-                .into_iter()
-                .collect(),
+            Scheme::Raid10(layout) if !layout.has_equal_places() => {
+                Some(lacking(None)).filter(|slots| !slots.is_empty()).into_iter().collect()
+            }
             _ => ranges
                 .map(|(start, _)| lacking(Some(*start)))
                 .filter(|slots| !slots.is_empty())

@@ -65,11 +65,7 @@ fn tried(copies: &[BTreeSet<usize>], present: &[usize]) -> Option<usize> {
         })
     };
     (0..=present.len())
-        .take_while(|count| {
-            choices(present, *count)
-                .iter()
-                .all(|failed| survives(failed))
-        })
+        .take_while(|count| choices(present, *count).iter().all(|failed| survives(failed)))
         .last()
 }
 
@@ -84,13 +80,7 @@ struct Layout {
 
 /// Layouts that mdadm makes: near; far and offset, each in the old and in the corrected form.
 fn layouts() -> impl Strategy<Value = Layout> {
-    let shape = (
-        2usize..9,
-        1usize..4,
-        1usize..4,
-        any::<bool>(),
-        any::<bool>(),
-    );
+    let shape = (2usize..9, 1usize..4, 1usize..4, any::<bool>(), any::<bool>());
     shape
         .prop_filter("more copies than members", |(disks, near, far, ..)| {
             near * far > 1 && near * far <= *disks
@@ -99,13 +89,7 @@ fn layouts() -> impl Strategy<Value = Layout> {
             let far_sets = far_sets && far > 1;
             let word =
                 (near | far << 8) as u32 | u32::from(offset) << 16 | u32::from(far_sets) << 18;
-            Layout {
-                disks,
-                near,
-                far,
-                word,
-                far_sets,
-            }
+            Layout { disks, near, far, word, far_sets }
         })
 }
 
@@ -211,10 +195,7 @@ fn what_counts_as_a_copy() {
     let mut md = complete("raid1", 2);
     // A member that is only written to is one, and so is the old one while its replacement is filled.
     md.members[1].state = "in_sync,write_mostly,want_replacement".into();
-    md.members.push(MdMember {
-        state: "spare,replacement".into(),
-        ..md.members[1].clone()
-    });
+    md.members.push(MdMember { state: "spare,replacement".into(), ..md.members[1].clone() });
     assert_eq!(array(&md).tolerates(), Some(1));
     // The replacement is complete before the old one leaves: the slot still counts once.
     md.members[2].state = "in_sync,replacement".into();
@@ -237,11 +218,7 @@ fn a_range_that_a_member_lacks_has_one_copy_less() {
     let sets = left.copy_sets().unwrap();
     let last: Vec<_> = sets.iter().filter(|set| set.tolerates == 0).collect();
     assert_eq!(last.len(), 1);
-    assert_eq!(
-        last[0].members,
-        BTreeSet::from([1]),
-        "sdb holds the range alone"
-    );
+    assert_eq!(last[0].members, BTreeSet::from([1]), "sdb holds the range alone");
     // Different ranges of two members of three: each has two copies.
     let mut md = complete("raid1", 3);
     md.members[0].bad_blocks = vec![(100, 8)];

@@ -89,10 +89,8 @@ impl SmartReport {
         if let (Body::Scsi(now), Body::Scsi(before)) = (&mut self.body, &before.body) {
             carry(&mut now.exception, &before.exception);
         }
-        let qualifies = before
-            .messages
-            .iter()
-            .filter(|message| message.is_attribute_check_warning());
+        let qualifies =
+            before.messages.iter().filter(|message| message.is_attribute_check_warning());
         append_messages(&mut self.messages, qualifies);
     }
 
@@ -104,10 +102,7 @@ impl SmartReport {
         if !self.with_text && !other_firmware {
             append_messages(
                 &mut self.messages,
-                before
-                    .messages
-                    .iter()
-                    .filter(|message| message.is_firmware_notice()),
+                before.messages.iter().filter(|message| message.is_firmware_notice()),
             );
         }
     }
@@ -172,10 +167,7 @@ impl SelfTests {
             log.retain(|test| !test.is_status_only());
         }
         // A failure in the drive's status that the earlier log does not have is newer than the log.
-        if log
-            .first()
-            .is_none_or(|newest| newest.outcome != SelfTestOutcome::Failed)
-        {
+        if log.first().is_none_or(|newest| newest.outcome != SelfTestOutcome::Failed) {
             log.splice(0..0, self.log.drain(..));
         }
         self.log = log;
@@ -194,10 +186,7 @@ impl Ata {
             .iter_mut()
             .filter(|attribute| attribute.when_failed == WhenFailed::Unknown)
         {
-            if let Some(before) = before
-                .attributes
-                .iter()
-                .find(|before| before.id == attribute.id)
+            if let Some(before) = before.attributes.iter().find(|before| before.id == attribute.id)
             {
                 attribute.carry_forward(before);
             }
@@ -214,13 +203,7 @@ impl Ata {
             .filter(|then| !self.statistics.iter().any(|now| now.page == then.page));
         let missing: Vec<_> = missing.cloned().collect();
         self.statistics.extend(missing);
-        carry_fields!(
-            self,
-            before,
-            endurance_used,
-            spare_available,
-            spare_threshold
-        );
+        carry_fields!(self, before, endurance_used, spare_available, spare_threshold);
     }
 }
 
@@ -229,9 +212,8 @@ impl Attribute {
     /// it.
     fn carry_forward(&mut self, before: &Attribute) {
         carry(&mut self.threshold, &before.threshold);
-        let below = self
-            .threshold
-            .is_some_and(|threshold| threshold > 0 && self.value <= threshold);
+        let below =
+            self.threshold.is_some_and(|threshold| threshold > 0 && self.value <= threshold);
         self.when_failed = match before.when_failed {
             WhenFailed::Unknown => WhenFailed::Unknown,
             same if self.value == before.value => same,

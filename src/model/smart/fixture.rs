@@ -42,13 +42,7 @@ pub(crate) fn disk() -> SmartReport {
         .with(attribute(5, "Reallocated_Sector_Ct", 100, 10, "0").prefailure())
         .with(attribute(10, "Spin_Retry_Count", 100, 97, "0").prefailure())
         .with(attribute(187, "Reported_Uncorrect", 100, 0, "0"))
-        .with(attribute(
-            194,
-            "Temperature_Celsius",
-            65,
-            0,
-            "35 (Min/Max 20/41)",
-        ))
+        .with(attribute(194, "Temperature_Celsius", 65, 0, "35 (Min/Max 20/41)"))
         .with(attribute(197, "Current_Pending_Sector", 100, 0, "0"))
         .with(attribute(198, "Offline_Uncorrectable", 100, 0, "0"))
         .with(attribute(199, "UDMA_CRC_Error_Count", 200, 0, "0"))
@@ -108,11 +102,7 @@ pub(crate) fn attribute(id: u8, name: &str, value: u8, threshold: u8, raw_text: 
         threshold: Some(threshold),
         when_failed: WhenFailed::Never,
         prefailure: false,
-        raw: raw_text
-            .split(' ')
-            .next()
-            .and_then(|raw| raw.parse().ok())
-            .unwrap_or(0),
+        raw: raw_text.split(' ').next().and_then(|raw| raw.parse().ok()).unwrap_or(0),
         raw_text: raw_text.into(),
     }
 }
@@ -132,9 +122,7 @@ impl Attribute {
 impl SmartReport {
     /// Adds an attribute, or replaces the one with its number.
     pub(crate) fn with(mut self, attribute: Attribute) -> Self {
-        let Body::Ata(ata) = &mut self.body else {
-            panic!("no ATA drive")
-        };
+        let Body::Ata(ata) = &mut self.body else { panic!("no ATA drive") };
         ata.attributes.retain(|other| other.id != attribute.id);
         ata.attributes.push(attribute);
         self
@@ -142,9 +130,7 @@ impl SmartReport {
 
     /// Replaces the raw value of an existing attribute.
     pub(crate) fn raw(mut self, id: u8, raw_text: &str) -> Self {
-        let Body::Ata(ata) = &mut self.body else {
-            panic!("no ATA drive")
-        };
+        let Body::Ata(ata) = &mut self.body else { panic!("no ATA drive") };
         let attribute = ata
             .attributes
             .iter_mut()
@@ -160,25 +146,19 @@ impl SmartReport {
     }
 
     pub(crate) fn ata(mut self, change: impl FnOnce(&mut Ata)) -> Self {
-        let Body::Ata(ata) = &mut self.body else {
-            panic!("no ATA drive")
-        };
+        let Body::Ata(ata) = &mut self.body else { panic!("no ATA drive") };
         change(ata);
         self
     }
 
     pub(crate) fn nvme(mut self, change: impl FnOnce(&mut Nvme)) -> Self {
-        let Body::Nvme(nvme) = &mut self.body else {
-            panic!("no NVMe drive")
-        };
+        let Body::Nvme(nvme) = &mut self.body else { panic!("no NVMe drive") };
         change(nvme);
         self
     }
 
     pub(crate) fn scsi(mut self, change: impl FnOnce(&mut Scsi)) -> Self {
-        let Body::Scsi(scsi) = &mut self.body else {
-            panic!("no SCSI drive")
-        };
+        let Body::Scsi(scsi) = &mut self.body else { panic!("no SCSI drive") };
         change(scsi);
         self
     }
@@ -190,23 +170,14 @@ impl SmartReport {
 
     /// Newest first.
     pub(crate) fn tests(mut self, log: &[SelfTest]) -> Self {
-        self.self_tests = SelfTests {
-            log: log.to_vec(),
-            log_read: true,
-            ..SelfTests::default()
-        };
+        self.self_tests = SelfTests { log: log.to_vec(), log_read: true, ..SelfTests::default() };
         self
     }
 }
 
 pub(crate) fn self_test(extended: bool, outcome: SelfTestOutcome) -> SelfTest {
     SelfTest {
-        kind: if extended {
-            "Extended offline"
-        } else {
-            "Short offline"
-        }
-        .into(),
+        kind: if extended { "Extended offline" } else { "Short offline" }.into(),
         extended,
         outcome,
         text: match outcome {
@@ -222,11 +193,5 @@ pub(crate) fn self_test(extended: bool, outcome: SelfTestOutcome) -> SelfTest {
 }
 
 pub(crate) fn statistic(page: u8, offset: u32, name: &str, value: i64) -> Statistic {
-    Statistic {
-        page,
-        offset,
-        name: name.into(),
-        value,
-        normalized: false,
-    }
+    Statistic { page, offset, name: name.into(), value, normalized: false }
 }

@@ -126,10 +126,8 @@ impl SmartHistory {
         {
             *self = SmartHistory::default();
         }
-        let incomparable = self
-            .last
-            .as_ref()
-            .is_some_and(|(_, last)| is_incomparable(last, report));
+        let incomparable =
+            self.last.as_ref().is_some_and(|(_, last)| is_incomparable(last, report));
         let mut merged = Box::new(report.clone());
         if let Some((_, last)) = &self.last {
             merged.carry_forward(last);
@@ -138,9 +136,8 @@ impl SmartHistory {
         // counters) is recorded with the carried-forward part: otherwise the missing part would
         // look like growth in the next report.
         let reported = metric_values(report);
-        for (metric, value) in metric_values(&merged)
-            .into_iter()
-            .filter(|(metric, _)| reported.contains_key(metric))
+        for (metric, value) in
+            metric_values(&merged).into_iter().filter(|(metric, _)| reported.contains_key(metric))
         {
             self.series.entry(metric).or_default().record(
                 value,
@@ -246,9 +243,8 @@ impl<'a> From<&'a SmartReport> for DriveWarnings<'a> {
         match &report.body {
             Body::Ata(ata) => {
                 let attributes = ata.attributes.iter();
-                warnings.failed_attributes = attributes
-                    .map(|attribute| (attribute.id, attribute.when_failed))
-                    .collect();
+                warnings.failed_attributes =
+                    attributes.map(|attribute| (attribute.id, attribute.when_failed)).collect();
             }
             Body::Nvme(nvme) => warnings.critical_warning = nvme.critical_warning,
             Body::Scsi(scsi) => warnings.exception = scsi.exception.as_ref(),

@@ -106,9 +106,7 @@ fn document(output: &[u8]) -> Result<(Value, Option<StrayText>), ParseError> {
         Err(error) => error,
     };
     if let Some(version) = version_of_text(output) {
-        return Err(check_version(version, MIN_VERSION)
-            .err()
-            .unwrap_or(ParseError::TextOutput));
+        return Err(check_version(version, MIN_VERSION).err().unwrap_or(ParseError::TextOutput));
     }
     if text.contains("=== START OF ") {
         return Err(ParseError::TextOutput);
@@ -121,10 +119,7 @@ fn version_of(root: Field<'_>) -> Result<[u32; 2], ParseError> {
     if !smartctl.is_object() {
         return Err(ParseError::NotSmartctl);
     }
-    let mut numbers = smartctl
-        .get("version")
-        .items()
-        .map(|number| number.as_unsigned::<u32>());
+    let mut numbers = smartctl.get("version").items().map(|number| number.as_unsigned::<u32>());
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(major), Some(minor)) => Ok([major, minor]),
         _ => Err(ParseError::NoVersion),
@@ -136,19 +131,13 @@ fn version_of_text(output: &[u8]) -> Option<[u32; 2]> {
     let mut words = output.trim_ascii_start().split(u8::is_ascii_whitespace);
     let (name, version) = (words.next()?, words.next()?);
     let (major, minor) = std::str::from_utf8(version).ok()?.split_once('.')?;
-    let digits = minor
-        .find(|letter: char| !letter.is_ascii_digit())
-        .unwrap_or(minor.len());
+    let digits = minor.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(minor.len());
     let minor = minor.get(..digits)?;
     (name == b"smartctl").then_some([major.parse().ok()?, minor.parse().ok()?])
 }
 
 fn check_version(version: [u32; 2], oldest: [u32; 2]) -> Result<[u32; 2], ParseError> {
-    if version < oldest {
-        Err(ParseError::TooOld(version))
-    } else {
-        Ok(version)
-    }
+    if version < oldest { Err(ParseError::TooOld(version)) } else { Ok(version) }
 }
 
 fn report(root: Field<'_>, smartctl: [u32; 2]) -> SmartReport {
@@ -225,29 +214,13 @@ impl Verdict {
 fn messages(root: Field<'_>) -> Vec<Message> {
     let read = |message: Field<'_>| {
         let severity = message.get("severity").as_text().unwrap_or_default();
-        message
-            .get("string")
-            .as_text()
-            .map(|text| Message { text, severity })
+        message.get("string").as_text().map(|text| Message { text, severity })
     };
-    let mut messages: Vec<Message> = root
-        .get("smartctl")
-        .get("messages")
-        .items()
-        .filter_map(read)
-        .take(MAX_MESSAGES)
-        .collect();
-    for text in drivedb_warnings(
-        root.get("smartctl")
-            .get("output")
-            .items()
-            .map(Field::as_text),
-    ) {
+    let mut messages: Vec<Message> =
+        root.get("smartctl").get("messages").items().filter_map(read).take(MAX_MESSAGES).collect();
+    for text in drivedb_warnings(root.get("smartctl").get("output").items().map(Field::as_text)) {
         if messages.len() < MAX_MESSAGES && !messages.iter().any(|message| message.text == text) {
-            messages.push(Message {
-                text,
-                severity: "warning".to_owned(),
-            });
+            messages.push(Message { text, severity: "warning".to_owned() });
         }
     }
     messages
@@ -265,9 +238,8 @@ fn drivedb_warnings(output: impl Iterator<Item = Option<String>>) -> Vec<String>
                 warnings.push(line);
             }
             Some(line) if within => {
-                if let Some(warning) = warnings
-                    .last_mut()
-                    .filter(|warning| warning.len() < MAX_WARNING_LENGTH)
+                if let Some(warning) =
+                    warnings.last_mut().filter(|warning| warning.len() < MAX_WARNING_LENGTH)
                 {
                     warning.push(' ');
                     warning.push_str(&line);

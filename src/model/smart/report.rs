@@ -303,9 +303,7 @@ impl SmartReport {
                         || scsi.grown_defects.is_some()
                         || scsi.pending_defects.is_some()
                         || scsi.percentage_used.is_some()
-                        || [&scsi.read, &scsi.write, &scsi.verify]
-                            .into_iter()
-                            .any(counted)
+                        || [&scsi.read, &scsi.write, &scsi.verify].into_iter().any(counted)
                 }
                 Body::None => false,
             }

@@ -72,11 +72,7 @@ struct Symptom {
 
 impl Symptom {
     fn suspect(message: impl Into<String>, evidence: Vec<String>) -> Symptom {
-        Symptom {
-            severity: Severity::Suspect,
-            message: message.into(),
-            evidence,
-        }
+        Symptom { severity: Severity::Suspect, message: message.into(), evidence }
     }
 }
 
@@ -167,30 +163,15 @@ pub(crate) const RULES: &[Rule] = &[
         counters::reallocated,
         NEVER,
     ),
-    rule(
-        Reason::SmartAttributeSuspect,
-        "drivedb.h 184",
-        counters::end_to_end,
-        NEVER,
-    ),
-    rule(
-        Reason::SmartAttributeSuspect,
-        "drivedb.h 10",
-        counters::spin_retries,
-        NEVER,
-    ),
+    rule(Reason::SmartAttributeSuspect, "drivedb.h 184", counters::end_to_end, NEVER),
+    rule(Reason::SmartAttributeSuspect, "drivedb.h 10", counters::spin_retries, NEVER),
     rule(
         Reason::SmartAttributeSuspect,
         "drivedb.h 188 and its raw16 format for Seagate",
         counters::command_timeouts,
         NO_GROWTH,
     ),
-    rule(
-        Reason::SmartAttributeSuspect,
-        "drivedb.h 201",
-        counters::soft_read_errors,
-        NO_GROWTH,
-    ),
+    rule(Reason::SmartAttributeSuspect, "drivedb.h 201", counters::soft_read_errors, NO_GROWTH),
     rule(
         Reason::SmartAttributeSuspect,
         "smartctl(8) -A, Old_age; EXIT STATUS bit 5",
@@ -265,12 +246,7 @@ const fn rule(
     evaluate: fn(&RuleInput) -> Option<Symptom>,
     clears: &'static str,
 ) -> Rule {
-    Rule {
-        reason,
-        source,
-        evaluate,
-        clears,
-    }
+    Rule { reason, source, evaluate, clears }
 }
 
 /// Evaluates all rules. Out: at most one hit for each reason, the most severe first. `report` is
@@ -281,10 +257,8 @@ pub(crate) fn evaluate(
     history: Option<&SmartHistory>,
     policy: &SmartPolicy,
 ) -> Vec<RuleHit> {
-    let terms = policy.for_drive(
-        report.identity.model.as_deref(),
-        report.identity.serial.as_deref(),
-    );
+    let terms =
+        policy.for_drive(report.identity.model.as_deref(), report.identity.serial.as_deref());
     let report = without_attributes(report, &terms.ignore_attributes);
     let case = RuleInput {
         values: history::metric_values(&report),
@@ -331,11 +305,8 @@ fn fold_by_attribute(
     });
     let mut kept: Vec<(usize, Reason, Symptom)> = Vec::new();
     for (row, reason, cause) in causes {
-        let quoted: Vec<&String> = cause
-            .evidence
-            .iter()
-            .filter(|line| lines.contains(line))
-            .collect();
+        let quoted: Vec<&String> =
+            cause.evidence.iter().filter(|line| lines.contains(line)).collect();
         let covers = |(_, other, worse): &&mut (usize, Reason, Symptom)| {
             *other != reason
                 && worse.severity > Severity::Info
@@ -368,11 +339,8 @@ fn merge(reason: Reason, mut causes: Vec<Holding>) -> Option<RuleHit> {
             clears.push(condition);
         }
     }
-    let message = causes
-        .iter()
-        .map(|(cause, _)| cause.message.as_str())
-        .collect::<Vec<_>>()
-        .join("; ");
+    let message =
+        causes.iter().map(|(cause, _)| cause.message.as_str()).collect::<Vec<_>>().join("; ");
     let mut evidence: Vec<String> = Vec::new();
     for line in causes.into_iter().flat_map(|(cause, _)| cause.evidence) {
         if evidence.len() < MAX_EVIDENCE && !evidence.contains(&line) {
@@ -381,19 +349,8 @@ fn merge(reason: Reason, mut causes: Vec<Holding>) -> Option<RuleHit> {
     }
     // Only the kernel, whose read failed, can prove the loss of data: a drive reports sectors, but
     // not whether they contained data.
-    let status = if severity == Severity::Info {
-        Status::Information
-    } else {
-        Status::Degraded
-    };
-    Some(RuleHit {
-        reason,
-        severity,
-        status,
-        message,
-        evidence,
-        clears,
-    })
+    let status = if severity == Severity::Info { Status::Information } else { Status::Degraded };
+    Some(RuleHit { reason, severity, status, message, evidence, clears })
 }
 
 /// The report without the ignored attributes.
@@ -443,8 +400,7 @@ impl RuleInput<'_> {
 
     /// The value, if it has reached the limit.
     fn value_from(&self, metric: Metric, limit: u64) -> Option<u64> {
-        self.value(metric)
-            .filter(|value| reaches_limit(*value, limit))
+        self.value(metric).filter(|value| reaches_limit(*value, limit))
     }
 
     /// The series of a metric that this report contains.
@@ -454,15 +410,13 @@ impl RuleInput<'_> {
     }
 
     fn growth(&self, metric: Metric) -> Option<Growth> {
-        self.series(metric)?
-            .growth(to_signed_duration(self.limits.growth_window))
+        self.series(metric)?.growth(to_signed_duration(self.limits.growth_window))
     }
 
     /// The growth, if the value increased on `growth_occasions` occasions within the window.
     fn repeated_growth(&self, metric: Metric) -> Option<Growth> {
         let occasions = self.limits.growth_occasions;
-        self.growth(metric)
-            .filter(|growth| occasions > 0 && growth.occasions >= occasions)
+        self.growth(metric).filter(|growth| occasions > 0 && growth.occasions >= occasions)
     }
 }
 

@@ -142,27 +142,14 @@ fn node_facts() -> Facts {
 }
 
 fn measured(facts: &mut Facts, available_bytes: u64, second: i64) {
-    let usage = Usage {
-        total_bytes: 1_000_000,
-        available_bytes,
-        ..Usage::default()
-    };
+    let usage = Usage { total_bytes: 1_000_000, available_bytes, ..Usage::default() };
     let result = Observation::ok(
         at(second),
-        MountProbe {
-            statfs: Ok(usage),
-            readdir: Ok(()),
-            btrfs: None,
-            mount_id: None,
-        },
+        MountProbe { statfs: Ok(usage), readdir: Ok(()), btrfs: None, mount_id: None },
     );
     facts.probes.insert(
         HostPath::from("/data"),
-        ProbeFacts {
-            result,
-            usage: Some((usage, at(second))),
-            ..ProbeFacts::default()
-        },
+        ProbeFacts { result, usage: Some((usage, at(second))), ..ProbeFacts::default() },
     );
 }
 
@@ -176,10 +163,7 @@ struct BuilderFixture {
 
 impl BuilderFixture {
     fn new() -> BuilderFixture {
-        let last = Arc::new(Snapshot {
-            revision: 100,
-            ..Snapshot::default()
-        });
+        let last = Arc::new(Snapshot { revision: 100, ..Snapshot::default() });
         BuilderFixture {
             builder: SnapshotBuilder::default(),
             last,
@@ -217,14 +201,8 @@ impl BuilderFixture {
 
     fn judge(&mut self, verdict: Verdict, second: i64) {
         let subject = Subject::Drive(drive_id());
-        self.ledger.apply(
-            vec![Judgement {
-                subject,
-                reason: Reason::DriveMissing,
-                verdict,
-            }],
-            at(second),
-        );
+        self.ledger
+            .apply(vec![Judgement { subject, reason: Reason::DriveMissing, verdict }], at(second));
     }
 
     fn raise(&mut self, second: i64) {
@@ -252,10 +230,7 @@ use ChangeKind::{Added, Modified, Removed};
 fn each_change_is_one_revision_and_no_change_shares_the_snapshot() {
     let mut fixture = BuilderFixture::new();
     let mut facts = node_facts();
-    assert_eq!(
-        fixture.next(&facts, 0),
-        [(101, Added, "drive"), (102, Added, "volume")]
-    );
+    assert_eq!(fixture.next(&facts, 0), [(101, Added, "drive"), (102, Added, "volume")]);
     assert_eq!(fixture.last.revision, 102);
     let before = fixture.last.clone();
     assert_eq!(fixture.next(&facts, 1), []);
@@ -263,28 +238,17 @@ fn each_change_is_one_revision_and_no_change_shares_the_snapshot() {
     fixture.raise(2);
     assert_eq!(
         fixture.next(&facts, 2),
-        [
-            (103, Modified, "drive"),
-            (104, Added, "finding"),
-            (105, Added, "cause")
-        ]
+        [(103, Modified, "drive"), (104, Added, "finding"), (105, Added, "cause")]
     );
     assert!(
-        Arc::ptr_eq(
-            &before.volumes[&volume_id()],
-            &fixture.last.volumes[&volume_id()]
-        ),
+        Arc::ptr_eq(&before.volumes[&volume_id()], &fixture.last.volumes[&volume_id()]),
         "what did not change is shared"
     );
     assert_eq!(fixture.last.drives[&drive_id()].health, Health::Bad);
     fixture.judge(Verdict::Clear, 3);
     assert_eq!(
         fixture.next(&facts, 3),
-        [
-            (106, Modified, "drive"),
-            (107, Removed, "finding"),
-            (108, Removed, "cause")
-        ]
+        [(106, Modified, "drive"), (107, Removed, "finding"), (108, Removed, "cause")]
     );
     assert_eq!(fixture.last.history.len(), 1);
     facts.volumes.clear();
@@ -302,14 +266,8 @@ fn timestamps_update_in_the_snapshot_without_a_change_event() {
     facts.drives.get_mut(&drive_id()).unwrap().last_seen = at(3000);
     fixture.raise(3000);
     assert_eq!(fixture.next(&facts, 3000), []);
-    assert_eq!(
-        fixture.last.volumes[&volume_id()].last_probe,
-        Some(at(3000))
-    );
-    assert_eq!(
-        fixture.last.findings.values().next().unwrap().last_seen,
-        at(3000)
-    );
+    assert_eq!(fixture.last.volumes[&volume_id()].last_probe, Some(at(3000)));
+    assert_eq!(fixture.last.findings.values().next().unwrap().last_seen, at(3000));
 }
 
 #[test]
@@ -328,11 +286,7 @@ fn usage_changes_are_published_when_noticeable_or_after_the_interval() {
     measured(&mut facts, 498_799, 180);
     assert_eq!(fixture.next(&facts, 180), []);
     measured(&mut facts, 498_798, 420);
-    assert_eq!(
-        fixture.next(&facts, 420).len(),
-        1,
-        "after five minutes the smallest step is told"
-    );
+    assert_eq!(fixture.next(&facts, 420).len(), 1, "after five minutes the smallest step is told");
 }
 
 #[test]
@@ -340,18 +294,12 @@ fn the_last_usage_remains_and_is_stale_since_the_first_failed_probe() {
     let mut fixture = BuilderFixture::new();
     let mut facts = node_facts();
     assert_eq!(fixture.next(&facts, 0).len(), 2);
-    assert_eq!(
-        fixture.last.volumes[&volume_id()].usage,
-        VolumeUsage::NotMeasured
-    );
+    assert_eq!(fixture.last.volumes[&volume_id()].usage, VolumeUsage::NotMeasured);
     measured(&mut facts, 1, 10);
     fixture.next(&facts, 10);
     for second in [20, 30] {
-        facts
-            .probes
-            .get_mut(&HostPath::from("/data"))
-            .unwrap()
-            .result = Observation::failed(at(second), "no worker");
+        facts.probes.get_mut(&HostPath::from("/data")).unwrap().result =
+            Observation::failed(at(second), "no worker");
         fixture.next(&facts, second);
     }
     let usage = fixture.last.volumes[&volume_id()].usage;
@@ -363,14 +311,8 @@ fn the_last_usage_remains_and_is_stale_since_the_first_failed_probe() {
 
 #[test]
 fn a_failed_source_is_unknown_also_before_settled_and_never_with_an_adverse_finding() {
-    let mut fixture = BuilderFixture {
-        settled: false,
-        ..BuilderFixture::new()
-    };
-    let facts = Facts {
-        inventory: Observation::failed(at(0), "no scan").into(),
-        ..node_facts()
-    };
+    let mut fixture = BuilderFixture { settled: false, ..BuilderFixture::new() };
+    let facts = Facts { inventory: Observation::failed(at(0), "no scan").into(), ..node_facts() };
     fixture.next(&facts, 0);
     let drive = &fixture.last.drives[&drive_id()];
     assert_eq!(
@@ -384,10 +326,7 @@ fn a_failed_source_is_unknown_also_before_settled_and_never_with_an_adverse_find
     fixture.raise(2);
     fixture.next(&facts, 2);
     let drive = &fixture.last.drives[&drive_id()];
-    assert_eq!(
-        (drive.health, drive.health_unknown_cause),
-        (Health::Bad, None)
-    );
+    assert_eq!((drive.health, drive.health_unknown_cause), (Health::Bad, None));
     assert_eq!(drive.health_unknown_why, "");
 }
 
@@ -400,9 +339,7 @@ fn a_drive_that_has_never_been_awake_does_not_make_the_node_unknown() {
     let standby = SourceUpdate::Smart {
         drive: drive_id(),
         at: at(0),
-        response: Box::new(SmartResponse::Standby {
-            mode: "STANDBY".to_owned(),
-        }),
+        response: Box::new(SmartResponse::Standby { mode: "STANDBY".to_owned() }),
         duration: Duration::ZERO,
     };
     facts.apply(standby, &VolumeSettings::default(), at(0));
@@ -422,12 +359,8 @@ fn a_filesystem_without_a_size_is_not_measured() {
     let mut facts = node_facts();
     measured(&mut facts, 5, 10);
     fixture.next(&facts, 10);
-    let dead = MountProbe {
-        statfs: Ok(Usage::default()),
-        readdir: Ok(()),
-        btrfs: None,
-        mount_id: None,
-    };
+    let dead =
+        MountProbe { statfs: Ok(Usage::default()), readdir: Ok(()), btrfs: None, mount_id: None };
     let probe = facts.probes.get_mut(&HostPath::from("/data")).unwrap();
     probe.result = Observation::ok(at(20), dead);
     fixture.next(&facts, 20);
@@ -448,19 +381,11 @@ fn an_acknowledged_finding_counts_for_its_drive_and_not_for_the_node() {
     let id = fixture.last.drives[&drive_id()].findings[0].clone();
     fixture
         .ledger
-        .acknowledge(
-            &id,
-            ("uid 0".to_owned(), "known".to_owned()),
-            SeenLevel::default(),
-            at(1),
-        )
+        .acknowledge(&id, ("uid 0".to_owned(), "known".to_owned()), SeenLevel::default(), at(1))
         .unwrap();
     fixture.next(&facts, 1);
     assert_eq!(
-        (
-            fixture.last.node.health,
-            fixture.last.drives[&drive_id()].health
-        ),
+        (fixture.last.node.health, fixture.last.drives[&drive_id()].health),
         (Some(Health::Good), Health::Bad)
     );
     fixture.ledger.unacknowledge(&id).unwrap();

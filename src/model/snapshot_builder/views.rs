@@ -22,9 +22,8 @@ pub(super) fn drives(
     let drive = |(id, known): (&DriveId, &KnownDrive)| {
         let subject = Subject::Drive(id.clone());
         let (health, health_unknown_why, health_unknown_cause) = health(scene, findings, &subject);
-        let presence = known
-            .missing_since
-            .map_or(Presence::Present, |since| Presence::Missing { since });
+        let presence =
+            known.missing_since.map_or(Presence::Present, |since| Presence::Missing { since });
         let ids = ids(findings, &subject);
         let errors = scene.facts.kernel.errors.get(&subject);
         let smart = scene.facts.smart.get(id);
@@ -80,10 +79,8 @@ pub(super) fn volumes(
         let old = previous.volumes.get(id);
         let (health, health_unknown_why, health_unknown_cause) = health(scene, findings, &subject);
         let about = findings.get(&subject).map_or(&[][..], Vec::as_slice);
-        let unknown = (health == Health::Unknown).then_some((
-            health_unknown_why.as_str(),
-            scene.facts.wall_time(scene.now),
-        ));
+        let unknown = (health == Health::Unknown)
+            .then_some((health_unknown_why.as_str(), scene.facts.wall_time(scene.now)));
         let about: Vec<&Finding> = about.iter().map(Arc::as_ref).collect();
         let statuses = condition::statuses(known, &about);
         let condition = condition::condition(
@@ -176,19 +173,11 @@ pub(super) fn volume_changed(old: &Volume, new: &Volume) -> bool {
 }
 
 pub(super) fn finding_changed(old: &Finding, new: &Finding) -> bool {
-    Finding {
-        last_seen: new.last_seen,
-        ..old.clone()
-    } != *new
+    Finding { last_seen: new.last_seen, ..old.clone() } != *new
 }
 
 fn ids(findings: &FindingsBySubject, subject: &Subject) -> Vec<FindingId> {
-    findings
-        .get(subject)
-        .into_iter()
-        .flatten()
-        .map(|finding| finding.id.clone())
-        .collect()
+    findings.get(subject).into_iter().flatten().map(|finding| finding.id.clone()).collect()
 }
 
 /// The worst of the active findings, acknowledged ones too: an acknowledged failing drive is still
@@ -212,15 +201,9 @@ fn health(
 /// Mounts of one volume show one filesystem: the newest measurement of any of them counts.
 fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> VolumeUsage {
     if volume.facts.block {
-        let device = volume
-            .facts
-            .device
-            .as_ref()
-            .and_then(|name| facts.device(name));
+        let device = volume.facts.device.as_ref().and_then(|name| facts.device(name));
         return match (device, before) {
-            (Some(device), _) => VolumeUsage::Block {
-                size_bytes: device.size_bytes,
-            },
+            (Some(device), _) => VolumeUsage::Block { size_bytes: device.size_bytes },
             (None, Some(known @ VolumeUsage::Block { .. })) if facts.inventory().is_none() => {
                 *known
             }
@@ -235,44 +218,32 @@ fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> V
         };
     }
     let mounts = volume.facts.mounts.iter();
-    let probes: Vec<_> = mounts
-        .filter_map(|mount| facts.probes.get(&mount.path))
-        .collect();
+    let probes: Vec<_> = mounts.filter_map(|mount| facts.probes.get(&mount.path)).collect();
     let measured = probes.iter().filter_map(|probe| probe.usage);
     let Some((usage, at)) = measured.max_by_key(|(_, at)| *at) else {
         let tried = probes
             .iter()
             .any(|probe| probe.result != Observation::Unavailable || probe.stuck.is_some());
-        return if tried {
-            VolumeUsage::Unknown
-        } else {
-            VolumeUsage::NotMeasured
-        };
+        return if tried { VolumeUsage::Unknown } else { VolumeUsage::NotMeasured };
     };
     // One mount that responds is enough: the figures are the filesystem's.
     let answers = probes.iter().any(|probe| {
         probe.stuck.is_none()
             && match &probe.result {
-                Observation::Ok { value, .. } => value
-                    .statfs
-                    .as_ref()
-                    .is_ok_and(|measured| measured.total_bytes > 0),
+                Observation::Ok { value, .. } => {
+                    value.statfs.as_ref().is_ok_and(|measured| measured.total_bytes > 0)
+                }
                 Observation::Failed { .. } => false,
                 Observation::Unavailable => true,
             }
     });
     let failing_since = || {
-        let stuck = probes
-            .iter()
-            .filter_map(|probe| Some(probe.stuck.as_ref()?.since))
-            .min();
+        let stuck = probes.iter().filter_map(|probe| Some(probe.stuck.as_ref()?.since)).min();
         stuck.or_else(|| probes.iter().filter_map(|probe| probe.result.at()).min())
     };
     let stale = match before {
         _ if answers => None,
-        Some(VolumeUsage::Mounted {
-            stale: Some(since), ..
-        }) => Some(*since),
+        Some(VolumeUsage::Mounted { stale: Some(since), .. }) => Some(*since),
         _ => failing_since(),
     };
     let subject = Subject::Volume(volume.facts.id.clone());
@@ -287,7 +258,5 @@ fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> V
 
 fn last_probe(facts: &Facts, volume: &KnownVolume) -> Option<Timestamp> {
     let mounts = volume.facts.mounts.iter();
-    mounts
-        .filter_map(|mount| facts.probes.get(&mount.path)?.result.at())
-        .max()
+    mounts.filter_map(|mount| facts.probes.get(&mount.path)?.result.at()).max()
 }

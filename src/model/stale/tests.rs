@@ -69,19 +69,12 @@ fn a_pods_mount_is_stale_when_record_and_logs_are_gone_for_longer_than_the_grace
     world.read_kubelet(9 + GRACE_SECONDS);
     assert!(stale(&world).is_empty(), "within the grace");
     world.read_kubelet(10 + GRACE_SECONDS);
-    assert_eq!(
-        stale(&world),
-        [target()],
-        "what is staged has its record still"
-    );
+    assert_eq!(stale(&world), [target()], "what is staged has its record still");
     let why = world.facts.attachments[&HostPath::from(target().as_str())]
         .stale_cause()
         .expect("stale")
         .to_owned();
-    assert_eq!(
-        why,
-        "pod u1 is gone: it has no record of the volume and no folder of logs"
-    );
+    assert_eq!(why, "pod u1 is gone: it has no record of the volume and no folder of logs");
     world.kubelet.volumes.clear();
     world.read_kubelet(20 + GRACE_SECONDS);
     world.read_kubelet(20 + 2 * GRACE_SECONDS);
@@ -104,13 +97,10 @@ fn logs_or_an_unreadable_record_keep_an_attachment() {
     let mut world = host();
     world.read_all(0);
     forget_pod(&mut world);
-    world.kubelet.pods.insert(
-        "u1".into(),
-        PodName {
-            namespace: "default".into(),
-            name: "web".into(),
-        },
-    );
+    world
+        .kubelet
+        .pods
+        .insert("u1".into(), PodName { namespace: "default".into(), name: "web".into() });
     world.read_kubelet(10);
     world.read_kubelet(1000);
     assert!(stale(&world).is_empty(), "its logs are there");
@@ -120,10 +110,7 @@ fn logs_or_an_unreadable_record_keep_an_attachment() {
     )];
     world.read_kubelet(2000);
     world.read_kubelet(3000);
-    assert!(
-        stale(&world).is_empty(),
-        "a record that cannot be read is a record"
-    );
+    assert!(stale(&world).is_empty(), "a record that cannot be read is a record");
 }
 
 #[test]
@@ -160,10 +147,7 @@ fn a_remounted_attachment_restarts_the_grace_period() {
     world.read_mounts(110);
     world.read_kubelet(GRACE_SECONDS);
     assert!(stale(&world).is_empty());
-    assert_eq!(
-        world.facts.attachments[&HostPath::from(target().as_str())].since,
-        at(110)
-    );
+    assert_eq!(world.facts.attachments[&HostPath::from(target().as_str())].since, at(110));
 }
 
 #[derive(Clone, Copy, Debug)]

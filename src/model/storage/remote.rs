@@ -84,11 +84,7 @@ fn is_remote(snapshot: &Snapshot, volume: &Volume) -> bool {
     };
     // A filesystem in user space without a drive is a client of something else.
     let is_fuse = volume.facts.drive_ids.is_empty()
-        && volume
-            .facts
-            .fs_type
-            .as_deref()
-            .is_some_and(|of| of.starts_with("fuse"));
+        && volume.facts.fs_type.as_deref().is_some_and(|of| of.starts_with("fuse"));
     // A drive that is missing is still listed: its volume stays what it was.
     volume.facts.remote || is_fuse || drives.peek().is_some() && drives.all(is_remote)
 }

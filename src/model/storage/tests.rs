@@ -22,15 +22,7 @@ use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, Usage
 pub(crate) fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
     let mut world = TestHost::default()
         .disk("sdp", "8:0", "P")
-        .with(device(
-            "sdp1",
-            "8:1",
-            Layer::Partition {
-                number: 1,
-                start_bytes: 1 << 20,
-            },
-            &["sdp"],
-        ))
+        .with(device("sdp1", "8:1", Layer::Partition { number: 1, start_bytes: 1 << 20 }, &["sdp"]))
         .mounted("8:1", "/", "/pool", "ext4", "/dev/sdp1");
     let attachment = |path: &str| ProvidedAttachment {
         path: path.into(),
@@ -61,9 +53,7 @@ pub(crate) fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
         world = world.with(device(
             "loop7",
             "7:7",
-            Layer::Loop {
-                backing_file: Some("/pool/images/v1.img".into()),
-            },
+            Layer::Loop { backing_file: Some("/pool/images/v1.img".into()) },
             &[],
         ));
     }
@@ -120,37 +110,22 @@ fn test_snapshot() -> Snapshot {
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/m", "ext4", "/dev/sda")
         .mounted("8:0", "/s", "/s", "ext4", "/dev/sda");
-    world = world
-        .csi("d", "m", None, &[("u1", "/m")])
-        .csi("d", "s", None, &[("u2", "/s")]);
+    world = world.csi("d", "m", None, &[("u1", "/m")]).csi("d", "s", None, &[("u2", "/s")]);
     world.read_all(0);
-    let mut snapshot = Snapshot {
-        settled: true,
-        ..Snapshot::default()
-    };
-    for (id, known) in world
-        .facts
-        .volumes
-        .iter()
-        .filter(|(_, known)| known.facts.driver.is_some())
+    let mut snapshot = Snapshot { settled: true, ..Snapshot::default() };
+    for (id, known) in world.facts.volumes.iter().filter(|(_, known)| known.facts.driver.is_some())
     {
         let mut of = volume(known);
         if id.as_str() == "csi:d/m" {
             let facts = Arc::make_mut(&mut of.facts);
             facts.drive_ids = vec![DriveId::new("A"), DriveId::new("B")];
             let parts = facts.drive_ids.iter().cloned().map(Stack::Drive).collect();
-            facts.stack = Stack::Redundant {
-                level: "raid1 md0".into(),
-                tolerates: 1,
-                parts,
-            };
+            facts.stack = Stack::Redundant { level: "raid1 md0".into(), tolerates: 1, parts };
         }
         snapshot.volumes.insert(id.clone(), Arc::new(of));
     }
     for (name, serial) in [("sda", "A"), ("sdb", "B"), ("sdc", "C")] {
-        snapshot
-            .drives
-            .insert(DriveId::new(serial), Arc::new(published(name, serial)));
+        snapshot.drives.insert(DriveId::new(serial), Arc::new(published(name, serial)));
     }
     snapshot
 }
@@ -158,9 +133,9 @@ fn test_snapshot() -> Snapshot {
 pub(crate) fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
     let id = FindingId::new(&subject.to_string(), reason.name(), at(0));
     match &subject {
-        Subject::Drive(drive) => Arc::make_mut(snapshot.drives.get_mut(drive).expect("known"))
-            .findings
-            .push(id.clone()),
+        Subject::Drive(drive) => {
+            Arc::make_mut(snapshot.drives.get_mut(drive).expect("known")).findings.push(id.clone())
+        }
         Subject::Volume(volume) => Arc::make_mut(snapshot.volumes.get_mut(volume).expect("known"))
             .findings
             .push(id.clone()),
@@ -187,23 +162,14 @@ pub(crate) fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Rea
 }
 
 fn drive_mut<'a>(snapshot: &'a mut Snapshot, serial: &str) -> &'a mut Drive {
-    Arc::make_mut(
-        snapshot
-            .drives
-            .get_mut(&DriveId::new(serial))
-            .expect("known"),
-    )
+    Arc::make_mut(snapshot.drives.get_mut(&DriveId::new(serial)).expect("known"))
 }
 
 fn remove_drive(snapshot: &mut Snapshot, serial: &str) {
     let drive = drive_mut(snapshot, serial);
     drive.presence = Presence::Missing { since: at(0) };
     drive.health = Health::Bad;
-    add_finding(
-        snapshot,
-        Subject::Drive(DriveId::new(serial)),
-        Reason::DriveMissing,
-    );
+    add_finding(snapshot, Subject::Drive(DriveId::new(serial)), Reason::DriveMissing);
 }
 
 fn faults(snapshot: &Snapshot, driver: &str) -> Result<Vec<StorageFault>, StorageUnknown> {
@@ -222,9 +188,7 @@ fn fault_summaries(
 }
 
 fn volumes<'a>(snapshot: &'a Snapshot, ids: &[&str]) -> Vec<&'a Volume> {
-    ids.iter()
-        .map(|id| snapshot.volumes[&crate::model::fixture::volume(id)].as_ref())
-        .collect()
+    ids.iter().map(|id| snapshot.volumes[&crate::model::fixture::volume(id)].as_ref()).collect()
 }
 
 #[test]
@@ -233,17 +197,10 @@ fn faults_name_only_drives_under_the_drivers_volumes() {
     drive_mut(&mut snapshot, "C").health = Health::Bad;
     assert_eq!(fault_summaries(&snapshot), Ok(Vec::new()));
     drive_mut(&mut snapshot, "B").health = Health::Bad;
-    add_finding(
-        &mut snapshot,
-        Subject::Drive(DriveId::new("B")),
-        Reason::SmartFailing,
-    );
+    add_finding(&mut snapshot, Subject::Drive(DriveId::new("B")), Reason::SmartFailing);
     let message =
         "1 of 2 drives beneath the volumes are failing: sdb (B): SmartFailing: it is so".to_owned();
-    assert_eq!(
-        fault_summaries(&snapshot),
-        Ok(vec![(false, "DriveFailing", message)])
-    );
+    assert_eq!(fault_summaries(&snapshot), Ok(vec![(false, "DriveFailing", message)]));
 }
 
 #[test]
@@ -251,18 +208,14 @@ fn storage_is_unreachable_only_when_every_drive_is_gone() {
     let mut snapshot = test_snapshot();
     remove_drive(&mut snapshot, "A");
     assert_eq!(
-        fault_summaries(&snapshot).map(|faults| faults
-            .iter()
-            .map(|fault| (fault.0, fault.1))
-            .collect::<Vec<_>>()),
+        fault_summaries(&snapshot)
+            .map(|faults| faults.iter().map(|fault| (fault.0, fault.1)).collect::<Vec<_>>()),
         Ok(vec![(false, "DriveMissing")])
     );
     remove_drive(&mut snapshot, "B");
     assert_eq!(
-        fault_summaries(&snapshot).map(|faults| faults
-            .iter()
-            .map(|fault| (fault.0, fault.1))
-            .collect::<Vec<_>>()),
+        fault_summaries(&snapshot)
+            .map(|faults| faults.iter().map(|fault| (fault.0, fault.1)).collect::<Vec<_>>()),
         Ok(vec![(true, "DriveMissing")])
     );
 }
@@ -299,12 +252,9 @@ fn silence(snapshot: &mut Snapshot, id: &str, reason: Reason) {
 
 #[test]
 fn a_backend_on_the_network_is_unreachable_when_no_volume_answers() {
-    for reason in [
-        Reason::ProbeTimeout,
-        Reason::IoStalled,
-        Reason::DeviceMissing,
-        Reason::NotAccessible,
-    ] {
+    for reason in
+        [Reason::ProbeTimeout, Reason::IoStalled, Reason::DeviceMissing, Reason::NotAccessible]
+    {
         let mut snapshot = remote_snapshot();
         assert_eq!(fault_summaries(&snapshot), Ok(Vec::new()));
         silence(&mut snapshot, "csi:d/m", reason);
@@ -319,10 +269,7 @@ fn a_backend_on_the_network_is_unreachable_when_no_volume_answers() {
             "one that answers proves that the backend is reached"
         );
         silence(&mut snapshot, "csi:d/s", reason);
-        assert_eq!(
-            fault_summaries(&snapshot),
-            Ok(vec![(true, reason.name(), message(2))])
-        );
+        assert_eq!(fault_summaries(&snapshot), Ok(vec![(true, reason.name(), message(2))]));
     }
 }
 
@@ -395,9 +342,7 @@ fn the_pools_drives_count_before_it_has_a_volume() {
         node_context: world.facts.node_context.clone(),
         ..Snapshot::default()
     };
-    snapshot
-        .drives
-        .insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
+    snapshot.drives.insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
     assert_eq!(faults(&snapshot, "own"), Ok(Vec::new()));
     assert!(pool_connectivity(&snapshot, "own").is_ok_and(|answer| answer.connected));
     remove_drive(&mut snapshot, "P");
@@ -422,52 +367,34 @@ fn the_pool_stack_is_kept_when_its_drive_is_removed() {
         node_context: world.facts.node_context.clone(),
         ..Snapshot::default()
     };
-    snapshot
-        .drives
-        .insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
+    snapshot.drives.insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
     remove_drive(&mut snapshot, "P");
     assert!(pool_connectivity(&snapshot, "own").is_ok_and(|answer| !answer.connected));
 }
 
 #[test]
 fn a_pool_whose_array_has_lost_a_leg_is_still_connected() {
-    let legs = |serials: [&str; 2]| {
-        serials
-            .map(|serial| Stack::Drive(DriveId::new(serial)))
-            .to_vec()
-    };
-    let mirror = Stack::Redundant {
-        level: "raid1 md0".into(),
-        tolerates: 1,
-        parts: legs(["A", "B"]),
-    };
+    let legs =
+        |serials: [&str; 2]| serials.map(|serial| Stack::Drive(DriveId::new(serial))).to_vec();
+    let mirror =
+        Stack::Redundant { level: "raid1 md0".into(), tolerates: 1, parts: legs(["A", "B"]) };
     let surroundings = NodeContext {
         driver: Some("d".into()),
         pool: BTreeMap::from([(BackingKind::Loop, mirror)]),
         ..NodeContext::default()
     };
-    let mut snapshot = Snapshot {
-        node_context: Arc::new(surroundings),
-        ..test_snapshot()
-    };
+    let mut snapshot = Snapshot { node_context: Arc::new(surroundings), ..test_snapshot() };
     let of = |snapshot: &Snapshot| {
         pool_connectivity(snapshot, "d")
             .map(|answer| (answer.connected, answer.messages.join("; ")))
     };
-    assert_eq!(
-        of(&snapshot),
-        Ok((true, "driver d has no volumes here".into()))
-    );
+    assert_eq!(of(&snapshot), Ok((true, "driver d has no volumes here".into())));
     remove_drive(&mut snapshot, "A");
     let said =
         "driver d has no volumes here; redundancy stands in: drive sda (A): DriveMissing: it is so";
     assert_eq!(of(&snapshot), Ok((true, said.into())));
     let mut doubtful = snapshot.clone();
-    add_finding(
-        &mut doubtful,
-        Subject::Drive(DriveId::new("B")),
-        Reason::ProbeTimeout,
-    );
+    add_finding(&mut doubtful, Subject::Drive(DriveId::new("B")), Reason::ProbeTimeout);
     assert!(
         of(&doubtful).is_err_and(|why| why.0.contains("whether drive sdb (B) serves is not known")),
         "{:?}",
@@ -487,15 +414,10 @@ fn a_drive_that_does_not_answer_smartctl_is_uncertain_and_not_missing() {
     let whole = test_snapshot();
     let of = |snapshot: &Snapshot, id: &str| connectivity(snapshot, &volumes(snapshot, &[id]));
     let mut snapshot = whole;
-    add_finding(
-        &mut snapshot,
-        Subject::Drive(DriveId::new("A")),
-        Reason::ProbeTimeout,
-    );
+    add_finding(&mut snapshot, Subject::Drive(DriveId::new("A")), Reason::ProbeTimeout);
     let why = of(&snapshot, "csi:d/s").expect_err("it may serve and it may not");
     assert!(
-        why.0
-            .contains("whether drive sda (A) serves is not known: ProbeTimeout: it is so"),
+        why.0.contains("whether drive sda (A) serves is not known: ProbeTimeout: it is so"),
         "{why}"
     );
     let mirrored = of(&snapshot, "csi:d/m").expect("the other leg serves");
@@ -544,10 +466,7 @@ fn unknown_health_is_an_error_and_never_healthy() {
                 && connectivity(&blind, &volumes(&blind, &["csi:d/s"])).is_err()
         );
     }
-    let unsettled = Snapshot {
-        settled: false,
-        ..snapshot
-    };
+    let unsettled = Snapshot { settled: false, ..snapshot };
     assert!(
         fault_summaries(&unsettled).is_err()
             && connectivity(&unsettled, &volumes(&unsettled, &["csi:d/s"])).is_err()
@@ -560,33 +479,17 @@ fn volumes_are_connected_when_every_needed_drive_and_the_volume_answer() {
     let of = |snapshot: &Snapshot, id: &str| {
         connectivity(snapshot, &volumes(snapshot, &[id])).map(|answer| answer.connected)
     };
-    assert_eq!(
-        (of(&whole, "csi:d/s"), of(&whole, "csi:d/m")),
-        (Ok(true), Ok(true))
-    );
+    assert_eq!((of(&whole, "csi:d/s"), of(&whole, "csi:d/m")), (Ok(true), Ok(true)));
     let mut snapshot = whole.clone();
-    add_finding(
-        &mut snapshot,
-        Subject::Drive(DriveId::new("A")),
-        Reason::DriveOffline,
-    );
+    add_finding(&mut snapshot, Subject::Drive(DriveId::new("A")), Reason::DriveOffline);
     assert_eq!(
         (of(&snapshot, "csi:d/s"), of(&snapshot, "csi:d/m")),
         (Ok(false), Ok(true)),
         "the mirror stands in"
     );
-    let said = connectivity(&snapshot, &volumes(&snapshot, &["csi:d/m"]))
-        .expect("told")
-        .messages;
-    assert!(
-        said[0].contains("redundancy stands in: drive sda (A): DriveOffline"),
-        "{said:?}"
-    );
-    for reason in [
-        Reason::ProbeTimeout,
-        Reason::IoStalled,
-        Reason::DeviceMissing,
-    ] {
+    let said = connectivity(&snapshot, &volumes(&snapshot, &["csi:d/m"])).expect("told").messages;
+    assert!(said[0].contains("redundancy stands in: drive sda (A): DriveOffline"), "{said:?}");
+    for reason in [Reason::ProbeTimeout, Reason::IoStalled, Reason::DeviceMissing] {
         let mut snapshot = whole.clone();
         add_finding(
             &mut snapshot,
@@ -601,9 +504,5 @@ fn volumes_are_connected_when_every_needed_drive_and_the_volume_answer() {
         Subject::Volume(crate::model::fixture::volume("csi:d/m")),
         Reason::ReadOnly,
     );
-    assert_eq!(
-        of(&snapshot, "csi:d/m"),
-        Ok(true),
-        "what is read-only answers"
-    );
+    assert_eq!(of(&snapshot, "csi:d/m"), Ok(true), "what is read-only answers");
 }

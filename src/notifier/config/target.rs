@@ -30,15 +30,9 @@ pub(crate) enum TargetError {
     #[error("type: `{0}` is none: write smtp, webhook, exec or heartbeat")]
     Type(String),
     #[error("{key}: type {kind} needs it")]
-    Missing {
-        key: &'static str,
-        kind: &'static str,
-    },
+    Missing { key: &'static str, kind: &'static str },
     #[error("{key}: type {kind} has no such key")]
-    Unused {
-        key: &'static str,
-        kind: &'static str,
-    },
+    Unused { key: &'static str, kind: &'static str },
     #[error("{key}: {problem}")]
     Value { key: &'static str, problem: String },
 }
@@ -108,18 +102,9 @@ impl RawTarget {
             return Err(TargetError::Name);
         }
         let (kind, keys): (&'static str, &[&str]) = match self.r#type.as_str() {
-            "smtp" => (
-                "smtp",
-                &[
-                    "server",
-                    "tls",
-                    "ca_file",
-                    "from",
-                    "to",
-                    "username",
-                    "password_file",
-                ],
-            ),
+            "smtp" => {
+                ("smtp", &["server", "tls", "ca_file", "from", "to", "username", "password_file"])
+            }
             "webhook" => (
                 "webhook",
                 &[
@@ -151,10 +136,8 @@ impl RawTarget {
             ),
             other => return Err(TargetError::Type(echo(other))),
         };
-        if let Some((key, _)) = self
-            .given()
-            .into_iter()
-            .find(|(key, given)| *given && !keys.contains(key))
+        if let Some((key, _)) =
+            self.given().into_iter().find(|(key, given)| *given && !keys.contains(key))
         {
             return Err(TargetError::Unused { key, kind });
         }
@@ -185,10 +168,7 @@ impl RawTarget {
         &mut self,
         kind: &'static str,
     ) -> Result<(lettre::message::Mailbox, Vec<lettre::message::Mailbox>), TargetError> {
-        let from = self
-            .from
-            .take()
-            .ok_or(TargetError::Missing { key: "from", kind })?;
+        let from = self.from.take().ok_or(TargetError::Missing { key: "from", kind })?;
         let to = self.to.take().filter(|to| !to.is_empty());
         let to = to.ok_or(TargetError::Missing { key: "to", kind })?;
         let address = |key: &'static str, text: &str| {
@@ -198,33 +178,25 @@ impl RawTarget {
                     "`{shown}` is no mail address ({error}): write NAME@HOST; a user of this host is NAME@localhost"
                 )
             };
-            text.parse::<lettre::message::Mailbox>()
-                .map_err(|error| wrong(key)(problem(error)))
+            text.parse::<lettre::message::Mailbox>().map_err(|error| wrong(key)(problem(error)))
         };
         Ok((
             address("from", &from)?,
-            to.iter()
-                .map(|to| address("to", to))
-                .collect::<Result<_, _>>()?,
+            to.iter().map(|to| address("to", to)).collect::<Result<_, _>>()?,
         ))
     }
 
     fn smtp(&mut self, folder: &Path) -> Result<SmtpTarget, TargetError> {
         let kind = "smtp";
-        let server = self.server.take().ok_or(TargetError::Missing {
-            key: "server",
-            kind,
-        })?;
+        let server = self.server.take().ok_or(TargetError::Missing { key: "server", kind })?;
         let tls = match self.tls.as_deref() {
             Some("none") => Tls::None,
             Some("insecure") => Tls::Insecure,
             Some("starttls") => Tls::Starttls,
             Some("tls") => Tls::Implicit,
             Some(other) => {
-                let problem = format!(
-                    "`{}` is none: write starttls, tls, none or insecure",
-                    echo(other)
-                );
+                let problem =
+                    format!("`{}` is none: write starttls, tls, none or insecure", echo(other));
                 return Err(wrong("tls")(problem));
             }
             None => return Err(TargetError::Missing { key: "tls", kind }),
@@ -263,15 +235,7 @@ impl RawTarget {
             }
         };
         let (from, to) = self.mail(kind)?;
-        Ok(SmtpTarget {
-            host,
-            port,
-            tls,
-            ca_file: self.authorities(folder),
-            from,
-            to,
-            credentials,
-        })
+        Ok(SmtpTarget { host, port, tls, ca_file: self.authorities(folder), from, to, credentials })
     }
 
     /// The file with further certificates of authorities.
@@ -287,9 +251,9 @@ impl RawTarget {
                 Ok(UrlSource::Known(url))
             }
             (None, Some(file)) => Ok(UrlSource::Secret(SecretFile::new(file, folder))),
-            (Some(_), Some(_)) => Err(wrong("url")(
-                "url_file is given too: write one of them".to_owned(),
-            )),
+            (Some(_), Some(_)) => {
+                Err(wrong("url")("url_file is given too: write one of them".to_owned()))
+            }
             (None, None) => Err(TargetError::Missing { key: "url", kind }),
         }
     }
@@ -311,10 +275,7 @@ impl RawTarget {
         }
         let mut files = Vec::new();
         for (header, file) in self.header_files.take().unwrap_or_default() {
-            files.push((
-                name("header_files", &header)?,
-                SecretFile::new(file, folder),
-            ));
+            files.push((name("header_files", &header)?, SecretFile::new(file, folder)));
         }
         Ok(Headers { plain, files })
     }
@@ -326,10 +287,7 @@ impl RawTarget {
             Some("POST") => Ok(http::Method::POST),
             Some("PUT") => Ok(http::Method::PUT),
             Some("HEAD") if default == http::Method::GET => Ok(http::Method::HEAD),
-            Some(other) => Err(wrong("method")(format!(
-                "`{}` is not possible here",
-                echo(other)
-            ))),
+            Some(other) => Err(wrong("method")(format!("`{}` is not possible here", echo(other)))),
         }
     }
 
@@ -349,10 +307,8 @@ impl RawTarget {
                 return Err(wrong("preset")(problem));
             }
         };
-        let content_type = self
-            .content_type
-            .take()
-            .unwrap_or_else(|| "application/json".to_owned());
+        let content_type =
+            self.content_type.take().unwrap_or_else(|| "application/json".to_owned());
         let content_type = content_type.parse::<http::HeaderValue>().map_err(|_| {
             wrong("content_type")("it has characters that a header cannot have".to_owned())
         })?;
@@ -364,19 +320,14 @@ impl RawTarget {
                 ));
             }
             Some(text) => {
-                let is_json = content_type
-                    .to_str()
-                    .is_ok_and(|text| text.contains("json"));
+                let is_json = content_type.to_str().is_ok_and(|text| text.contains("json"));
                 Some(
                     Template::new(&text, is_json)
                         .map_err(|error| wrong("body")(error.to_string()))?,
                 )
             }
         };
-        let token = self
-            .token_file
-            .take()
-            .map(|file| SecretFile::new(file, folder));
+        let token = self.token_file.take().map(|file| SecretFile::new(file, folder));
         if preset == Preset::Gotify && token.is_none() {
             return Err(TargetError::Missing {
                 key: "token_file",
@@ -397,11 +348,7 @@ impl RawTarget {
     }
 
     fn heartbeat(&mut self, folder: &Path) -> Result<HeartbeatTarget, TargetError> {
-        let interval = span(
-            "interval",
-            self.interval.as_deref(),
-            Duration::from_secs(60),
-        )?;
+        let interval = span("interval", self.interval.as_deref(), Duration::from_secs(60))?;
         if interval < Duration::from_secs(1) {
             return Err(wrong("interval")("1s is the shortest".to_owned()));
         }
@@ -410,10 +357,7 @@ impl RawTarget {
             url: self.url("heartbeat", folder)?,
             method: self.method(http::Method::GET)?,
             headers,
-            token: self
-                .token_file
-                .take()
-                .map(|file| SecretFile::new(file, folder)),
+            token: self.token_file.take().map(|file| SecretFile::new(file, folder)),
             ca_file: self.authorities(folder),
             interval,
         })
@@ -422,31 +366,21 @@ impl RawTarget {
     fn exec(&mut self) -> Result<ExecTarget, TargetError> {
         let kind = "exec";
         let command = self.command.take().filter(|command| !command.is_empty());
-        let mut command = command.ok_or(TargetError::Missing {
-            key: "command",
-            kind,
-        })?;
+        let mut command = command.ok_or(TargetError::Missing { key: "command", kind })?;
         let program = PathBuf::from(command.remove(0));
         if !program.is_absolute() {
-            return Err(wrong("command")(
-                "the program's path must be absolute".to_owned(),
-            ));
+            return Err(wrong("command")("the program's path must be absolute".to_owned()));
         }
         let input = match self.input.take().as_deref() {
             None | Some("json") => {
                 if self.from.is_some() || self.to.is_some() {
-                    return Err(wrong("from")(
-                        "only input = \"mail\" uses from and to".to_owned(),
-                    ));
+                    return Err(wrong("from")("only input = \"mail\" uses from and to".to_owned()));
                 }
                 Input::Json
             }
             Some("mail") => {
                 let (from, to) = self.mail("exec with input mail")?;
-                Input::Mail {
-                    from: Box::new(from),
-                    to,
-                }
+                Input::Mail { from: Box::new(from), to }
             }
             Some(other) => {
                 return Err(wrong("input")(format!(
@@ -455,11 +389,7 @@ impl RawTarget {
                 )));
             }
         };
-        Ok(ExecTarget {
-            program,
-            args: command,
-            input,
-        })
+        Ok(ExecTarget { program, args: command, input })
     }
 }
 
@@ -478,9 +408,7 @@ fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), String>
             host.parse::<std::net::Ipv6Addr>().map_err(|_| wrong())?;
             (host, rest.strip_prefix(':'))
         }
-        None => text
-            .split_once(':')
-            .map_or((text, None), |(host, port)| (host, Some(port))),
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     if host.is_empty() || !host.chars().all(plain) {
@@ -494,8 +422,5 @@ fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), String>
 }
 
 pub(crate) fn is_loopback(host: &str) -> bool {
-    host == "localhost"
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }

@@ -8,9 +8,7 @@ pub(super) struct Origins<'a>(origin::Origins<'a>);
 
 impl<'a> Origins<'a> {
     pub(super) fn new(drives: &'a [wire::Drive], volumes: &'a [wire::Volume]) -> Origins<'a> {
-        let remote = drives
-            .iter()
-            .filter(|drive| drive.kind() == DriveKind::Remote);
+        let remote = drives.iter().filter(|drive| drive.kind() == DriveKind::Remote);
         let remote = remote.map(|drive| drive.id.as_str());
         Origins(origin::Origins::new(remote, volumes.iter().map(volume)))
     }
@@ -58,21 +56,14 @@ mod tests {
     use super::*;
 
     fn subject(kind: SubjectKind, id: &str) -> wire::Subject {
-        wire::Subject {
-            kind: kind.into(),
-            id: id.to_owned(),
-            name: String::new(),
-        }
+        wire::Subject { kind: kind.into(), id: id.to_owned(), name: String::new() }
     }
 
     fn volume(fs_type: &str, path: &str, options: &[&str], super_options: &[&str]) -> wire::Volume {
         let texts = |list: &[&str]| list.iter().map(|it| (*it).to_owned()).collect();
         wire::Volume {
             id: "v".to_owned(),
-            filesystem: Some(wire::Filesystem {
-                r#type: fs_type.to_owned(),
-                ..Default::default()
-            }),
+            filesystem: Some(wire::Filesystem { r#type: fs_type.to_owned(), ..Default::default() }),
             mounts: vec![wire::VolumeMount {
                 path: path.to_owned(),
                 role: MountRole::Host.into(),
@@ -105,24 +96,14 @@ mod tests {
         let confined = ["rw", "nosuid", "nodev"];
         let fuse_of_root = volume("fuse.glusterfs", "/g", &[], &["user_id=1000", "user_id=0"]);
         let ntfs_of_root = volume("fuseblk", "/mnt/win", &confined, &["user_id=0"]);
-        let on_san = wire::Volume {
-            remote: true,
-            ..volume("xfs", "/var/lib/postgresql", &confined, &[])
-        };
+        let on_san =
+            wire::Volume { remote: true, ..volume("xfs", "/var/lib/postgresql", &confined, &[]) };
         let home_of_nfs = wire::Volume {
             remote: true,
             drive_ids: Vec::new(),
             ..volume("nfs4", "/home", &confined, &[])
         };
-        for own in [
-            on_loop,
-            with_pods,
-            hardened,
-            fuse_of_root,
-            ntfs_of_root,
-            on_san,
-            home_of_nfs,
-        ] {
+        for own in [on_loop, with_pods, hardened, fuse_of_root, ntfs_of_root, on_san, home_of_nfs] {
             for reason in ["OutOfSpace", "FilesystemCorrupted", "ProbeTimeout"] {
                 assert!(!is_user_made(own.clone(), reason), "{own:?}");
             }
@@ -139,11 +120,7 @@ mod tests {
         for own in ["FilesystemCorrupted", "NotAccessible", "ProbeTimeout"] {
             assert!(!is_user_made(of_pod.clone(), own), "{own}");
         }
-        let remote = wire::Volume {
-            remote: true,
-            drive_ids: Vec::new(),
-            ..of_pod
-        };
+        let remote = wire::Volume { remote: true, drive_ids: Vec::new(), ..of_pod };
         assert!(is_user_made(remote, "FilesystemErrors"));
     }
 
@@ -156,15 +133,10 @@ mod tests {
             ..volume("ext4", "/mnt/x", &confined, &[])
         };
         let stick = volume("vfat", "/run/media/u/LABEL", &confined, &[]);
-        let net = wire::Volume {
-            remote: true,
-            ..volume("nfs4", "/net/host/export", &confined, &[])
-        };
+        let net =
+            wire::Volume { remote: true, ..volume("nfs4", "/net/host/export", &confined, &[]) };
         for users in [fuse, image, stick, net] {
-            assert!(
-                is_user_made(users.clone(), "FilesystemCorrupted"),
-                "{users:?}"
-            );
+            assert!(is_user_made(users.clone(), "FilesystemCorrupted"), "{users:?}");
         }
     }
 

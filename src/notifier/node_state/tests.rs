@@ -10,11 +10,8 @@ fn answers() -> Answers {
         text: HOSTILE.to_owned(),
         ..Default::default()
     };
-    let subject = || wire::Subject {
-        id: "naa.1".to_owned(),
-        name: HOSTILE.to_owned(),
-        ..Default::default()
-    };
+    let subject =
+        || wire::Subject { id: "naa.1".to_owned(), name: HOSTILE.to_owned(), ..Default::default() };
     let finding = |id: &str| wire::Finding {
         id: id.to_owned(),
         subject: Some(subject()),
@@ -40,13 +37,7 @@ fn answers() -> Answers {
         severity: 99,
         counted: true,
         findings: vec![member("one"), member("two")],
-        hits: vec![
-            wire::CauseHit {
-                name: HOSTILE.to_owned(),
-                ..Default::default()
-            };
-            1000
-        ],
+        hits: vec![wire::CauseHit { name: HOSTILE.to_owned(), ..Default::default() }; 1000],
         message: HOSTILE.to_owned(),
         explain: "a name'; rm -rf /".to_owned(),
         ..Default::default()
@@ -65,11 +56,7 @@ fn answers() -> Answers {
         causes: vec![cause],
         findings: vec![finding("one"), finding("two")],
         drives: vec![
-            wire::Drive {
-                id: "naa.1".to_owned(),
-                health: 99,
-                ..Default::default()
-            },
+            wire::Drive { id: "naa.1".to_owned(), health: 99, ..Default::default() },
             wire::Drive {
                 id: "naa.2".to_owned(),
                 name: "sdb".to_owned(),
@@ -154,17 +141,10 @@ fn a_source_of_evidence_is_the_subject_of_a_cause_and_well_once_it_is_read() {
         message: finding.message.clone(),
         ..Default::default()
     };
-    let mut answers = Answers {
-        causes: vec![cause],
-        findings: vec![finding],
-        ..answers()
-    };
+    let mut answers = Answers { causes: vec![cause], findings: vec![finding], ..answers() };
     let state = NodeState::from_wire(&answers);
     assert_eq!(state.causes[0].subject, "smart");
-    assert_eq!(
-        state.causes[0].item.message,
-        "SMART cannot be read: smartctl is not installed"
-    );
+    assert_eq!(state.causes[0].item.message, "SMART cannot be read: smartctl is not installed");
     assert!(state.subjects.contains("smart") && !state.good.contains("smart"));
     answers.causes.clear();
     answers.findings.clear();

@@ -55,19 +55,14 @@ impl Lane {
         if other.window.iter().any(is_theirs) {
             let begun = [self.window_since, other.window_since];
             self.window_since = begun.into_iter().flatten().min();
-            self.window
-                .extend(other.window.extract_if(.., |it| is_theirs(it)));
+            self.window.extend(other.window.extract_if(.., |it| is_theirs(it)));
         }
-        self.held
-            .extend(other.held.extract_if(.., |it| is_theirs(it)));
+        self.held.extend(other.held.extract_if(.., |it| is_theirs(it)));
     }
 
     pub(super) fn window_end(&self, settings: &Settings) -> Option<Timestamp> {
         let since = self.window_since?;
-        let recent = self
-            .recent
-            .iter()
-            .filter(|sent| since.duration_since(**sent) < BURST_WINDOW);
+        let recent = self.recent.iter().filter(|sent| since.duration_since(**sent) < BURST_WINDOW);
         let wait = match recent.count() >= BURST {
             true => settings.group_wait.max(SLOW_WAIT),
             false => settings.group_wait,
@@ -89,9 +84,8 @@ impl Lane {
             return None;
         }
         self.window_since = None;
-        let (mut sent, held): (Vec<_>, Vec<_>) = std::mem::take(&mut self.window)
-            .into_iter()
-            .partition(passes);
+        let (mut sent, held): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.window).into_iter().partition(passes);
         for change in &mut sent {
             self.replace_held(change);
         }
@@ -105,8 +99,7 @@ impl Lane {
     }
 
     pub(super) fn note_sent(&mut self, notifications: usize, now: Timestamp) {
-        self.recent
-            .retain(|sent| *sent <= now && now.duration_since(*sent) < BURST_WINDOW);
+        self.recent.retain(|sent| *sent <= now && now.duration_since(*sent) < BURST_WINDOW);
         self.recent.extend(std::iter::repeat_n(now, notifications));
     }
 
@@ -129,9 +122,6 @@ impl Lane {
 
     /// What was held back, and how many more are not described.
     pub(super) fn take_held(&mut self) -> (Vec<Change>, u64) {
-        (
-            std::mem::take(&mut self.held),
-            std::mem::take(&mut self.held_omitted),
-        )
+        (std::mem::take(&mut self.held), std::mem::take(&mut self.held_omitted))
     }
 }

@@ -53,10 +53,8 @@ fn cause(name: &str, severity: Level, findings: &[&str]) -> ObservedCause {
 fn acknowledged(mut cause: ObservedCause) -> ObservedCause {
     cause.counted = false;
     cause.acknowledged = true;
-    cause.item.acknowledged = Some(Acknowledged {
-        by: "ops".to_owned(),
-        note: "ordered".to_owned(),
-    });
+    cause.item.acknowledged =
+        Some(Acknowledged { by: "ops".to_owned(), note: "ordered".to_owned() });
     cause
 }
 
@@ -69,10 +67,7 @@ fn state(causes: Vec<ObservedCause>) -> NodeState {
         good: subjects.clone().into(),
         subjects: subjects.into(),
         counts: NodeCounts {
-            drives: Counts {
-                good: 24,
-                ..Counts::default()
-            },
+            drives: Counts { good: 24, ..Counts::default() },
             ..NodeCounts::default()
         },
     }
@@ -81,21 +76,14 @@ fn state(causes: Vec<ObservedCause>) -> NodeState {
 /// The daemon's record that a finding has cleared.
 fn with_cleared(mut state: NodeState, cause: &ObservedCause) -> NodeState {
     for finding in &cause.findings {
-        let cleared = Cleared {
-            time: at(50),
-            why: "the drive reports none".to_owned(),
-        };
+        let cleared = Cleared { time: at(50), why: "the drive reports none".to_owned() };
         let item = Item {
             transition: Transition::Cleared,
             cleared: Some(cleared.clone()),
             cause: format!("finding:{}", finding.id),
             ..cause.item.clone()
         };
-        let finding_record = ClearedFinding {
-            item,
-            cleared,
-            follows: false,
-        };
+        let finding_record = ClearedFinding { item, cleared, follows: false };
         state.cleared.insert(finding.id.clone(), finding_record);
     }
     state
@@ -109,19 +97,13 @@ struct Run {
 
 impl Run {
     fn new(settings: Settings) -> Run {
-        Run {
-            state: PlannerState::default(),
-            settings,
-        }
+        Run { state: PlannerState::default(), settings }
     }
 
     /// A daemon without a problem has been observed before.
     fn calm(settings: Settings) -> Run {
         let mut run = Run::new(settings);
-        assert_eq!(
-            run.observe(&state(Vec::new()), 0),
-            Vec::<Notification>::new()
-        );
+        assert_eq!(run.observe(&state(Vec::new()), 0), Vec::<Notification>::new());
         run
     }
 
@@ -150,12 +132,7 @@ fn lines(notifications: &[Notification]) -> Vec<String> {
             .iter()
             .map(|item| format!("{} {}", item.transition, item.name))
             .collect();
-        format!(
-            "{:?} {}: {}",
-            notification.kind,
-            notification.severity.word(),
-            items.join(", ")
-        )
+        format!("{:?} {}: {}", notification.kind, notification.severity.word(), items.join(", "))
     };
     notifications.iter().map(line).collect()
 }
@@ -163,19 +140,13 @@ fn lines(notifications: &[Notification]) -> Vec<String> {
 #[test]
 fn each_transition_of_a_cause_is_one_message() {
     let mut run = Run::calm(settings());
-    let (suspect, bad) = (
-        cause("sda", Level::Suspect, &["a"]),
-        cause("sda", Level::Bad, &["a"]),
-    );
+    let (suspect, bad) = (cause("sda", Level::Suspect, &["a"]), cause("sda", Level::Bad, &["a"]));
     assert_eq!(
         lines(&run.observe(&state(vec![suspect.clone()]), 10)),
         ["Changes SUSPECT: raised sda"]
     );
     assert_eq!(lines(&run.observe(&state(vec![suspect]), 20)), [""; 0]);
-    assert_eq!(
-        lines(&run.observe(&state(vec![bad.clone()]), 30)),
-        ["Changes BAD: worse sda"]
-    );
+    assert_eq!(lines(&run.observe(&state(vec![bad.clone()]), 30)), ["Changes BAD: worse sda"]);
     let noted = acknowledged(bad.clone());
     assert_eq!(
         lines(&run.observe(&state(vec![noted.clone()]), 40)),
@@ -185,10 +156,7 @@ fn each_transition_of_a_cause_is_one_message() {
     let over = with_cleared(state(Vec::new()), &bad);
     let made = run.observe(&over, 60);
     assert_eq!(lines(&made), ["Changes BAD: cleared sda"]);
-    assert_eq!(
-        made[0].title,
-        "[cleared] node7: sda (slot 03) is good again: a cleared"
-    );
+    assert_eq!(made[0].title, "[cleared] node7: sda (slot 03) is good again: a cleared");
     assert_eq!(lines(&run.observe(&over, 70)), [""; 0]);
 }
 
@@ -197,16 +165,10 @@ fn changes_within_the_window_are_one_message_worst_first() {
     let mut run = Run::calm(settings());
     let first = state(vec![cause("sdb", Level::Suspect, &["a"])]);
     assert_eq!(run.state.observe(&first, &run.settings, at(10)), []);
-    let both = state(vec![
-        cause("sda", Level::Bad, &["a"]),
-        cause("sdb", Level::Suspect, &["a"]),
-    ]);
+    let both = state(vec![cause("sda", Level::Bad, &["a"]), cause("sdb", Level::Suspect, &["a"])]);
     let made = run.observe(&both, 11);
     assert_eq!(lines(&made), ["Changes BAD: raised sda, raised sdb"]);
-    assert_eq!(
-        made[0].title,
-        "[BAD] node7: sda (slot 03): a; and 1 more: sdb"
-    );
+    assert_eq!(made[0].title, "[BAD] node7: sda (slot 03): a; and 1 more: sdb");
 }
 
 #[test]
@@ -217,10 +179,7 @@ fn a_new_bad_finding_of_a_bad_cause_is_announced_and_another_suspect_one_is_not(
     more.findings[1].severity = Level::Suspect;
     assert_eq!(lines(&run.observe(&state(vec![more.clone()]), 20)), [""; 0]);
     more.findings[1].severity = Level::Bad;
-    assert_eq!(
-        lines(&run.observe(&state(vec![more]), 30)),
-        ["Changes BAD: worse sda"]
-    );
+    assert_eq!(lines(&run.observe(&state(vec![more]), 30)), ["Changes BAD: worse sda"]);
 }
 
 #[test]
@@ -263,10 +222,7 @@ fn what_came_and_went_during_a_downtime_is_announced_once() {
     let gone = cause("sda", Level::Bad, &["a"]);
     let over = with_cleared(state(Vec::new()), &gone);
     run.restart();
-    assert_eq!(
-        lines(&run.observe(&over, 3600)),
-        ["Changes BAD: cleared sda"]
-    );
+    assert_eq!(lines(&run.observe(&over, 3600)), ["Changes BAD: cleared sda"]);
     assert_eq!(lines(&run.observe(&over, 3700)), [""; 0]);
     // The first answer ever announces what is there, not the past.
     let mut fresh = Run::new(settings());
@@ -291,19 +247,11 @@ fn a_cause_that_is_missing_without_a_record_is_over_only_when_its_drive_is_well(
     let mut unknown = state(Vec::new());
     unknown.good.remove("sda");
     for minutes in [1, 10, 20, 60] {
-        assert_eq!(
-            lines(&run.observe(&unknown, minutes * 60)),
-            [""; 0],
-            "{minutes}"
-        );
+        assert_eq!(lines(&run.observe(&unknown, minutes * 60)), [""; 0], "{minutes}");
     }
     let made = run.observe(&state(Vec::new()), 4000);
     assert_eq!(lines(&made), ["Changes BAD: cleared sda"]);
-    assert!(
-        made[0].text.contains("has no record of the end"),
-        "{}",
-        made[0].text
-    );
+    assert!(made[0].text.contains("has no record of the end"), "{}", made[0].text);
 }
 
 #[test]
@@ -317,37 +265,23 @@ fn a_daemon_without_its_history_does_not_announce_the_same_again() {
 
 #[test]
 fn quiet_hours_and_the_limit_hold_back_neither_a_first_raise_nor_a_worsening_to_bad() {
-    let quiet = Settings {
-        quiet_hours: Some("12:00-13:00".parse().expect("hours")),
-        ..settings()
-    };
-    let limited = Settings {
-        daily_limit: Some(0),
-        ..settings()
-    };
+    let quiet = Settings { quiet_hours: Some("12:00-13:00".parse().expect("hours")), ..settings() };
+    let limited = Settings { daily_limit: Some(0), ..settings() };
     for settings in [quiet, limited] {
         let mut run = Run::calm(settings);
-        let (suspect, bad) = (
-            cause("sda", Level::Suspect, &["a"]),
-            cause("sda", Level::Bad, &["a"]),
-        );
+        let (suspect, bad) =
+            (cause("sda", Level::Suspect, &["a"]), cause("sda", Level::Bad, &["a"]));
         assert_eq!(
             lines(&run.observe(&state(vec![suspect.clone()]), 10)),
             ["Changes SUSPECT: raised sda"]
         );
-        assert_eq!(
-            lines(&run.observe(&state(vec![bad.clone()]), 20)),
-            ["Changes BAD: worse sda"]
-        );
+        assert_eq!(lines(&run.observe(&state(vec![bad.clone()]), 20)), ["Changes BAD: worse sda"]);
         let over = with_cleared(state(Vec::new()), &bad);
         assert_eq!(lines(&run.observe(&over, 30)), [""; 0], "held back");
         // It returns: SUSPECT waits, BAD does not.
         let mut back = cause("sda", Level::Suspect, &["b"]);
         back.findings[0].id = "new".to_owned();
-        assert_eq!(
-            lines(&run.observe(&with_cleared(state(vec![back]), &bad), 40)),
-            [""; 0]
-        );
+        assert_eq!(lines(&run.observe(&with_cleared(state(vec![back]), &bad), 40)), [""; 0]);
         run.restart();
         run.settings.daily_limit = None;
         assert_eq!(
@@ -368,10 +302,7 @@ fn with_bad_only_quiet_hours_hold_all_that_is_not_bad_until_their_end() {
         ..settings()
     });
     let suspect = |name: &str| cause(name, Level::Suspect, &["a"]);
-    assert_eq!(
-        lines(&run.observe(&state(vec![suspect("sda"), suspect("sdb")]), 10)),
-        [""; 0]
-    );
+    assert_eq!(lines(&run.observe(&state(vec![suspect("sda"), suspect("sdb")]), 10)), [""; 0]);
     // What becomes BAD is announced, and its beginning is not told again afterwards.
     let both = state(vec![cause("sda", Level::Bad, &["a"]), suspect("sdb")]);
     assert_eq!(lines(&run.observe(&both, 60)), ["Changes BAD: raised sda"]);
@@ -380,10 +311,7 @@ fn with_bad_only_quiet_hours_hold_all_that_is_not_bad_until_their_end() {
     assert_eq!(end, at(3600));
     assert_eq!(
         lines(&run.tick(3600)),
-        [
-            "Summary SUSPECT: raised sdb",
-            "Digest good: still there sda, still there sdb"
-        ]
+        ["Summary SUSPECT: raised sdb", "Digest good: still there sda, still there sdb"]
     );
     assert_eq!(lines(&run.tick(3700)), [""; 0]);
 }
@@ -396,21 +324,11 @@ fn a_recovery_continues_the_thread_of_its_raise_and_calls_nobody() {
     assert_eq!(raised.title, "[BAD] node7: sda (slot 03): a and 1 more");
     assert_eq!((raised.urgency(), raised.replies_to.len()), (Level::Bad, 0));
     run.restart();
-    let noted = run
-        .observe(&state(vec![acknowledged(bad.clone())]), 20)
-        .remove(0);
-    let over = run
-        .observe(&with_cleared(state(Vec::new()), &bad), 60)
-        .remove(0);
-    assert_eq!(
-        over.title,
-        "[cleared] node7: sda (slot 03) is good again: a and 1 more cleared"
-    );
+    let noted = run.observe(&state(vec![acknowledged(bad.clone())]), 20).remove(0);
+    let over = run.observe(&with_cleared(state(Vec::new()), &bad), 60).remove(0);
+    assert_eq!(over.title, "[cleared] node7: sda (slot 03) is good again: a and 1 more cleared");
     let first = over.text.lines().next().expect("a line");
-    assert!(
-        first.starts_with("sda") && first.ends_with("good again, was BAD"),
-        "{first}"
-    );
+    assert!(first.starts_with("sda") && first.ends_with("good again, was BAD"), "{first}");
     for message in [noted, over] {
         assert_eq!(message.urgency(), Level::Info);
         assert_eq!(message.severity, Level::Bad, "filters let it through");
@@ -421,9 +339,7 @@ fn a_recovery_continues_the_thread_of_its_raise_and_calls_nobody() {
     let returned = run.observe(&state(vec![again.clone()]), 100).remove(0);
     assert_eq!(returned.replies_to, [""; 0]);
     let last = cause("sda", Level::Bad, &["d"]);
-    let made = run
-        .observe(&with_cleared(state(vec![last]), &again), 200)
-        .remove(0);
+    let made = run.observe(&with_cleared(state(vec![last]), &again), 200).remove(0);
     assert_eq!(made.title, "[BAD] node7: sda (slot 03): d; and 1 more");
     assert_eq!(made.replies_to, [returned.id]);
 }
@@ -438,11 +354,7 @@ fn a_drive_that_is_not_known_to_be_good_is_not_called_good() {
     let made = run.observe(&unknown, 60).remove(0);
     assert_eq!(made.title, "[cleared] node7: sda (slot 03) cleared: a");
     assert!(!made.text.contains("good"), "{}", made.text);
-    assert!(
-        made.text.contains("  now       the drive reports none"),
-        "{}",
-        made.text
-    );
+    assert!(made.text.contains("  now       the drive reports none"), "{}", made.text);
 }
 
 #[test]
@@ -454,10 +366,7 @@ fn a_finding_that_goes_from_the_mount_to_its_device_is_no_change() {
     unmounted.item.name = "sdb1".to_owned();
     unmounted.findings[0].key = "FilesystemCorrupted sdb1".to_owned();
     assert_eq!(lines(&run.observe(&state(vec![unmounted]), 20)), [""; 0]);
-    assert_eq!(
-        lines(&run.observe(&state(vec![mounted.clone()]), 30)),
-        [""; 0]
-    );
+    assert_eq!(lines(&run.observe(&state(vec![mounted.clone()]), 30)), [""; 0]);
     // Nor is another id of the cause, of a daemon of another version.
     let mut renamed = mounted;
     renamed.item.cause = "mount:fs:u".to_owned();
@@ -469,10 +378,7 @@ fn a_finding_that_goes_from_the_mount_to_its_device_is_no_change() {
     let before = of_mount(cause("fs", Level::Bad, &["FilesystemCorrupted"]));
     run.observe(&state(vec![before]), 10);
     let renamed = of_mount(renamed);
-    assert_eq!(
-        lines(&run.observe(&state(vec![renamed.clone()]), 20)),
-        [""; 0]
-    );
+    assert_eq!(lines(&run.observe(&state(vec![renamed.clone()]), 20)), [""; 0]);
     let over = with_cleared(state(Vec::new()), &renamed);
     assert_eq!(lines(&run.observe(&over, 60)), ["Changes BAD: cleared fs"]);
 }
@@ -494,11 +400,7 @@ fn reminders_come_at_growing_intervals_until_somebody_takes_note() {
             hours.push(hour);
         }
     }
-    assert_eq!(
-        hours,
-        [1, 3, 6, 9, 12],
-        "after 1 h, then 2 h, then 3 h each"
-    );
+    assert_eq!(hours, [1, 3, 6, 9, 12], "after 1 h, then 2 h, then 3 h each");
     run.observe(&state(vec![acknowledged(broken)]), 13 * 3600);
     assert_eq!(lines(&run.tick(100 * 3600)), [""; 0]);
 }
@@ -508,18 +410,13 @@ fn a_daemon_that_does_not_answer_is_announced_once_and_its_return_too() {
     let mut run = Run::calm(settings());
     let silent = |run: &mut Run, seconds| {
         let settings = run.settings.clone();
-        run.state
-            .observe_silence("no diskvitalsd at /run/x", &settings, at(seconds))
+        run.state.observe_silence("no diskvitalsd at /run/x", &settings, at(seconds))
     };
     assert_eq!(silent(&mut run, 10), []);
     assert_eq!(lines(&run.tick(14 * 60)), [""; 0]);
     let made = run.tick(16 * 60);
     assert_eq!(lines(&made), ["DaemonSilent unknown: "]);
-    assert!(
-        made[0].text.contains("no diskvitalsd at /run/x"),
-        "{}",
-        made[0].text
-    );
+    assert!(made[0].text.contains("no diskvitalsd at /run/x"), "{}", made[0].text);
     run.restart();
     assert_eq!(silent(&mut run, 20 * 60), []);
     let back = run.observe(&state(Vec::new()), 30 * 60);
@@ -532,42 +429,27 @@ fn a_daemon_that_does_not_answer_is_announced_once_and_its_return_too() {
 
 #[test]
 fn a_digest_never_reads_as_well_while_something_is_unknown() {
-    let mut run = Run::calm(Settings {
-        digest: "daily 14:00".parse().expect("a schedule"),
-        ..settings()
-    });
+    let mut run =
+        Run::calm(Settings { digest: "daily 14:00".parse().expect("a schedule"), ..settings() });
     let hour = 3600;
     let mut worn = state(Vec::new());
     worn.counts.near_end_of_life = vec!["sdb X Y".to_owned(), "sdc X Z".to_owned()];
     run.observe(&worn, 1);
     let made = run.tick(2 * hour);
     assert_eq!(made.len(), 1);
-    assert_eq!(
-        made[0].title,
-        "[digest] node7: all 24 drives well; 2 near the end of life"
-    );
+    assert_eq!(made[0].title, "[digest] node7: all 24 drives well; 2 near the end of life");
     assert_eq!(lines(&run.tick(3 * hour)), [""; 0]);
     let mut unread = state(Vec::new());
     unread.counts.drives.unknown = 2;
     run.observe(&unread, 4 * hour);
     let made = run.tick(26 * hour);
-    assert_eq!(
-        made[0].title,
-        "[digest] node7: 24 of 26 drives well, 2 unknown"
-    );
+    assert_eq!(made[0].title, "[digest] node7: 24 of 26 drives well, 2 unknown");
     assert_eq!(made[0].severity, Level::Unknown);
     let silence = run.settings.clone();
-    run.state
-        .observe_silence("no diskvitalsd", &silence, at(27 * hour));
-    let made: Vec<Notification> = run
-        .tick(50 * hour)
-        .into_iter()
-        .filter(|made| made.kind == Kind::Digest)
-        .collect();
-    assert_eq!(
-        made[0].title,
-        "[digest] node7: health is unknown: diskvitalsd does not answer"
-    );
+    run.state.observe_silence("no diskvitalsd", &silence, at(27 * hour));
+    let made: Vec<Notification> =
+        run.tick(50 * hour).into_iter().filter(|made| made.kind == Kind::Digest).collect();
+    assert_eq!(made[0].title, "[digest] node7: health is unknown: diskvitalsd does not answer");
     assert!(!made[0].text.contains("well"), "{}", made[0].text);
 }
 
@@ -581,25 +463,17 @@ fn ten_thousand_transitions_in_a_minute_lose_nothing_and_make_few_messages() {
             .map(|name| cause(&name, Level::Bad, &["a"]))
             .collect();
         let settings = run.settings.clone();
-        made.extend(
-            run.state
-                .observe(&state(causes), &settings, at(10 + second)),
-        );
+        made.extend(run.state.observe(&state(causes), &settings, at(10 + second)));
     }
     made.extend(run.tick(1000));
-    let announced: std::collections::BTreeSet<&str> = made
-        .iter()
-        .flat_map(|made| made.items.iter().map(|item| item.name.as_str()))
-        .collect();
+    let announced: std::collections::BTreeSet<&str> =
+        made.iter().flat_map(|made| made.items.iter().map(|item| item.name.as_str())).collect();
     assert_eq!(announced.len(), 10_000);
     let ids: std::collections::BTreeSet<&str> = made.iter().map(|made| made.id.as_str()).collect();
     assert_eq!(ids.len(), made.len(), "each message has its own id");
     assert!(made.len() <= 120, "{}", made.len());
     let longest = made.iter().map(|made| made.text.len()).max();
-    assert!(
-        longest.is_some_and(|longest| longest < 64 << 10),
-        "{longest:?}"
-    );
+    assert!(longest.is_some_and(|longest| longest < 64 << 10), "{longest:?}");
 }
 
 #[test]
@@ -631,21 +505,15 @@ fn in_a_flood_the_first_thousand_changes_have_all_details_and_the_others_their_n
 #[test]
 fn a_message_has_all_that_a_person_needs() {
     let mut run = Run::calm(settings());
-    let made = run.observe(
-        &state(vec![cause("sda", Level::Bad, &["SmartFailing"])]),
-        10,
-    );
+    let made = run.observe(&state(vec![cause("sda", Level::Bad, &["SmartFailing"])]), 10);
     insta::assert_snapshot!(format!("{}\n\n{}", made[0].title, made[0].text));
 }
 
 /// Users' volumes with long names, all BAD.
 fn flood(count: usize) -> Vec<ObservedCause> {
     let causes = (0..count).map(|at| {
-        let mut cause = cause(
-            &format!("{at:03}-{}", "x".repeat(900)),
-            Level::Bad,
-            &["ProbeTimeout"],
-        );
+        let mut cause =
+            cause(&format!("{at:03}-{}", "x".repeat(900)), Level::Bad, &["ProbeTimeout"]);
         cause.item.user_made = true;
         cause.item.slot = String::new();
         cause
@@ -655,17 +523,12 @@ fn flood(count: usize) -> Vec<ObservedCause> {
 
 #[test]
 fn what_users_can_make_neither_delays_nor_displaces_the_nodes_own_storage() {
-    let mut run = Run::calm(Settings {
-        daily_limit: Some(20),
-        ..settings()
-    });
+    let mut run = Run::calm(Settings { daily_limit: Some(20), ..settings() });
     let mut causes = Vec::new();
     let mut made = 0;
     for second in 0..12 {
         causes = flood(10 * (second + 1));
-        made += run
-            .observe(&state(causes.clone()), 10 + 5 * second as i64)
-            .len();
+        made += run.observe(&state(causes.clone()), 10 + 5 * second as i64).len();
     }
     assert!(made >= 10, "the users' messages are collected for a minute");
     causes.insert(0, cause("sda", Level::Suspect, &["OutOfSpace"]));
@@ -674,10 +537,8 @@ fn what_users_can_make_neither_delays_nor_displaces_the_nodes_own_storage() {
     assert_eq!(lines(&own), ["Changes SUSPECT: raised sda"]);
     assert_eq!(own[0].title, "[SUSPECT] node7: sda (slot 03): OutOfSpace");
     // Nor do they use up the limit: its end is announced, and theirs waits.
-    let over = with_cleared(
-        state(causes.split_off(1)),
-        &cause("sda", Level::Suspect, &["OutOfSpace"]),
-    );
+    let over =
+        with_cleared(state(causes.split_off(1)), &cause("sda", Level::Suspect, &["OutOfSpace"]));
     run.restart();
     let cleared = run.state.observe(&over, &run.settings, at(90));
     assert_eq!(cleared, []);
@@ -732,19 +593,13 @@ fn the_beginning_of_a_message_names_each_of_several_causes_however_long_the_name
     for hit in &mut first.item.hits {
         hit.name = "p".repeat(1000);
     }
-    let mut second = cause(
-        &format!("/{}/end", "d".repeat(1000)),
-        Level::Suspect,
-        &["a"],
-    );
+    let mut second = cause(&format!("/{}/end", "d".repeat(1000)), Level::Suspect, &["a"]);
     second.item.model = "M".repeat(1000);
     let third = acknowledged(cause("sdc", Level::Bad, &["a"]));
     run.observe(&state(vec![cause("sdc", Level::Bad, &["a"])]), 5);
     let made = run.observe(&state(vec![third, second, first]), 20);
     assert!(
-        made[0]
-            .title
-            .starts_with("[BAD] node7: sda (slot 03): SmartFailing; and 2 more: /ddd"),
+        made[0].title.starts_with("[BAD] node7: sda (slot 03): SmartFailing; and 2 more: /ddd"),
         "{}",
         made[0].title
     );
@@ -759,10 +614,8 @@ fn the_beginning_of_a_message_names_each_of_several_causes_however_long_the_name
 
 #[test]
 fn a_digest_begins_with_the_problems_of_the_nodes_own_storage() {
-    let mut run = Run::calm(Settings {
-        digest: "daily 14:00".parse().expect("a schedule"),
-        ..settings()
-    });
+    let mut run =
+        Run::calm(Settings { digest: "daily 14:00".parse().expect("a schedule"), ..settings() });
     let mut causes = flood(300);
     causes.push(cause("sda", Level::Suspect, &["a"]));
     let mut state = state(causes);

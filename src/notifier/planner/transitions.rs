@@ -198,19 +198,11 @@ impl PlannerState {
         now: Timestamp,
         changes: &mut Vec<Change>,
     ) {
-        let item = |transition| Item {
-            transition,
-            time: now,
-            ..cause.item.clone()
-        };
+        let item = |transition| Item { transition, time: now, ..cause.item.clone() };
         let before = self.known.get(&cause.item.cause);
         let returned = before.is_some();
         let before = before.filter(|known| known.over_since.is_none());
-        let first_id = cause
-            .findings
-            .iter()
-            .map(|finding| finding.id.as_str())
-            .min();
+        let first_id = cause.findings.iter().map(|finding| finding.id.as_str()).min();
         let key = before.map_or_else(
             || format!("{} {}", cause.item.cause, first_id.unwrap_or_default()),
             |known| known.key.clone(),
@@ -225,13 +217,8 @@ impl PlannerState {
             _ => Some(Transition::Raised),
         };
         let bad_ids = || {
-            let bad = cause
-                .findings
-                .iter()
-                .filter(|finding| finding.severity == Level::Bad);
-            bad.map(|finding| finding.id.as_str())
-                .collect::<Vec<_>>()
-                .join(" ")
+            let bad = cause.findings.iter().filter(|finding| finding.severity == Level::Bad);
+            bad.map(|finding| finding.id.as_str()).collect::<Vec<_>>().join(" ")
         };
         if let Some(transition) = transition {
             let bad = cause.item.severity == Level::Bad;
@@ -250,9 +237,7 @@ impl PlannerState {
                 thread: None,
             });
         }
-        let mut findings = before
-            .map(|known| known.findings.clone())
-            .unwrap_or_default();
+        let mut findings = before.map(|known| known.findings.clone()).unwrap_or_default();
         findings.extend(
             cause
                 .findings
@@ -262,10 +247,7 @@ impl PlannerState {
         let starts = matches!(transition, Some(Transition::Raised | Transition::Worse));
         let wait = settings.reminder_wait(0);
         let known = KnownCause {
-            item: Item {
-                evidence: Vec::new(),
-                ..item(Transition::Present)
-            },
+            item: Item { evidence: Vec::new(), ..item(Transition::Present) },
             subject: cause.subject.clone(),
             counted: cause.counted,
             acknowledged: cause.acknowledged,
@@ -275,9 +257,7 @@ impl PlannerState {
             findings,
             missing_since: None,
             over_since: None,
-            reminders: before
-                .filter(|_| !starts)
-                .map_or(0, |known| known.reminders),
+            reminders: before.filter(|_| !starts).map_or(0, |known| known.reminders),
             reminder_at: match before.filter(|_| !starts) {
                 Some(known) => known.reminder_at.or_else(|| wait.map(|wait| now + wait)),
                 None => wait.map(|wait| now + wait),
@@ -288,9 +268,7 @@ impl PlannerState {
 
     fn forget(&mut self, now: Timestamp) {
         self.known.retain(|_, known| {
-            known
-                .over_since
-                .is_none_or(|since| now.duration_since(since) < RETURN_WINDOW)
+            known.over_since.is_none_or(|since| now.duration_since(since) < RETURN_WINDOW)
         });
         if self.cleared.len() > MAX_CLEARED {
             let mut times: Vec<Timestamp> = self.cleared.values().copied().collect();

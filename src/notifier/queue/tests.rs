@@ -4,11 +4,7 @@ use crate::notifier::message::tests_support::sample;
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn message(id: &str, kind: Kind) -> Arc<Notification> {
-    Arc::new(Notification {
-        id: id.to_owned(),
-        kind,
-        ..sample()
-    })
+    Arc::new(Notification { id: id.to_owned(), kind, ..sample() })
 }
 
 fn queue() -> Queue {
@@ -103,11 +99,7 @@ async fn a_write_that_failed_is_repeated_with_what_came_since() {
     queue.push("mail", &message("2", Kind::Changes), false, now);
     queue.restore(failed);
     let changes = queue.take_changes();
-    let added: Vec<&str> = changes
-        .added
-        .iter()
-        .map(|(_, added)| added.id.as_str())
-        .collect();
+    let added: Vec<&str> = changes.added.iter().map(|(_, added)| added.id.as_str()).collect();
     assert_eq!(added, ["2"]);
     assert_eq!(changes.removed, [("1".to_owned(), "mail".to_owned())]);
     assert_eq!(changes.planner.as_deref(), Some("one"));
@@ -120,13 +112,7 @@ async fn messages_of_a_target_that_is_gone_are_removed_from_the_disk_as_well() {
     queue.push("gone", &message("2", Kind::Changes), true, now);
     queue.set_targets(&["chat"], 3, HOUR);
     let removed = queue.take_changes().removed;
-    assert_eq!(
-        removed,
-        [
-            ("2".to_owned(), "gone".to_owned()),
-            ("1".to_owned(), "mail".to_owned())
-        ]
-    );
+    assert_eq!(removed, [("2".to_owned(), "gone".to_owned()), ("1".to_owned(), "mail".to_owned())]);
     assert_eq!(queue.waiting(), 0);
 }
 

@@ -44,9 +44,7 @@ impl ExecTarget {
             // A program on this host expects this host's line ends.
             Input::Mail { from, to } => {
                 let mail = mail::message(notification, from, to)?.formatted();
-                String::from_utf8_lossy(&mail)
-                    .replace("\r\n", "\n")
-                    .into_bytes()
+                String::from_utf8_lossy(&mail).replace("\r\n", "\n").into_bytes()
             }
         };
         let command = Exec {

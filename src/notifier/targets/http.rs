@@ -159,9 +159,7 @@ async fn connect(url: &HttpUrl, ca_file: Option<&Path>) -> Result<Box<dyn Stream
     if !url.is_tls() {
         return Ok(Box::new(stream));
     }
-    let config = tls::client_config(ca_file)
-        .await
-        .map_err(|error| failed("TLS to", &error))?;
+    let config = tls::client_config(ca_file).await.map_err(|error| failed("TLS to", &error))?;
     let name =
         ServerName::try_from(url.host().to_owned()).map_err(|error| failed("TLS to", &error))?;
     let stream = TlsConnector::from(config)
@@ -201,10 +199,8 @@ pub(crate) async fn send(request: Request<'_>) -> Result<String, DeliveryError> 
         .body(Full::new(Bytes::from(request.body)))
         .map_err(|error| failed("a request to", &error))?;
     let answer = async {
-        let answer = sender
-            .send_request(built)
-            .await
-            .map_err(|error| failed("no answer from", &error))?;
+        let answer =
+            sender.send_request(built).await.map_err(|error| failed("no answer from", &error))?;
         let (head, mut body) = answer.into_parts();
         let mut text = Vec::new();
         while text.len() < MAX_ANSWER {

@@ -62,11 +62,7 @@ pub(crate) fn message(
         builder = builder.to(to.clone());
     }
     // RFC 5322, 3.6.4: the parents, and all that came before in their threads, which is the same here.
-    let parents: Vec<String> = notification
-        .replies_to
-        .iter()
-        .map(|id| message_id(id))
-        .collect();
+    let parents: Vec<String> = notification.replies_to.iter().map(|id| message_id(id)).collect();
     if !parents.is_empty() {
         let parents = parents.join(" ");
         builder = builder.in_reply_to(parents.clone()).references(parents);
@@ -77,7 +73,5 @@ pub(crate) fn message(
         notification.host,
         notification.id
     );
-    builder
-        .body(text)
-        .map_err(|error| DeliveryError::refused(format!("making the mail: {error}")))
+    builder.body(text).map_err(|error| DeliveryError::refused(format!("making the mail: {error}")))
 }

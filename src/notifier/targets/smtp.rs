@@ -131,12 +131,9 @@ impl SmtpTarget {
             let secret = file.read().await;
             let secret = secret.map_err(|error| DeliveryError::unavailable(with_causes(&error)))?;
             let credentials = Credentials::new(name.clone(), secret.expose().to_owned());
-            connection
-                .auth(&[Mechanism::Plain, Mechanism::Login], &credentials)
-                .await
-                .map_err(|error| {
-                    DeliveryError::unavailable(self.describe("refuses the login", &error))
-                })?;
+            connection.auth(&[Mechanism::Plain, Mechanism::Login], &credentials).await.map_err(
+                |error| DeliveryError::unavailable(self.describe("refuses the login", &error)),
+            )?;
         }
         Ok(connection)
     }
@@ -155,19 +152,15 @@ impl SmtpTarget {
                 with_causes(error)
             ))
         };
-        let authorities = tls::authorities(self.ca_file.as_deref())
-            .await
-            .map_err(|error| failed(&error))?;
+        let authorities =
+            tls::authorities(self.ca_file.as_deref()).await.map_err(|error| failed(&error))?;
         let mut builder =
             TlsParameters::builder(self.host.clone()).certificate_store(CertificateStore::None);
         for authority in authorities {
             // The system may have some that cannot be used.
-            let usable = rustls::RootCertStore::empty()
-                .add(authority.clone())
-                .is_ok();
-            if let Some(certificate) = Certificate::from_der(authority.to_vec())
-                .ok()
-                .filter(|_| usable)
+            let usable = rustls::RootCertStore::empty().add(authority.clone()).is_ok();
+            if let Some(certificate) =
+                Certificate::from_der(authority.to_vec()).ok().filter(|_| usable)
             {
                 builder = builder.add_root_certificate(certificate);
             }

@@ -48,20 +48,14 @@ pub(crate) async fn authorities(
 fn read_authorities(ca_file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let mut certificates = rustls_native_certs::load_native_certs().certs;
     if let Some(path) = ca_file {
-        let failed = |source| TlsError::CaFile {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = |source| TlsError::CaFile { path: path.to_owned(), source };
         let before = certificates.len();
         for certificate in CertificateDer::pem_file_iter(path).map_err(failed)? {
             let certificate = certificate.map_err(failed)?;
             // The system may have some that rustls cannot use; a person's choice must be usable.
             RootCertStore::empty()
                 .add(certificate.clone())
-                .map_err(|source| TlsError::Certificate {
-                    path: path.to_owned(),
-                    source,
-                })?;
+                .map_err(|source| TlsError::Certificate { path: path.to_owned(), source })?;
             certificates.push(certificate);
         }
         if certificates.len() == before {

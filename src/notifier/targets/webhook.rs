@@ -57,10 +57,7 @@ impl WebhookTarget {
                     ::http::HeaderName::from_static("x-gotify-key"),
                     http::secret_value(&token, "")?,
                 ),
-                _ => (
-                    ::http::header::AUTHORIZATION,
-                    http::secret_value(&token, "Bearer ")?,
-                ),
+                _ => (::http::header::AUTHORIZATION, http::secret_value(&token, "Bearer ")?),
             });
         }
         http::send(Request {
@@ -97,11 +94,7 @@ fn request(
         // The topic is the last part of the path; JSON goes to the path above it.
         Preset::Ntfy => {
             let path = url.path_and_query().to_owned();
-            let path = path
-                .split('?')
-                .next()
-                .unwrap_or_default()
-                .trim_end_matches('/');
+            let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
             let (base, topic) = path.rsplit_once('/').unwrap_or(("", path));
             if topic.is_empty() {
                 return Err(DeliveryError::unavailable(
@@ -136,11 +129,7 @@ fn request(
 
 /// Slack reads `<...>` as links and mentions, and `&` as an entity (api.slack.com, Formatting).
 fn slack(title: &str, text: &str) -> Value {
-    let plain = |text: &str| {
-        text.replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;")
-    };
+    let plain = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     // In a block of code there is no other format; backticks would end it.
     let block = plain(&format!("{}\n\n{}", cut(title, 300), cut(text, 2300)));
     let block = cut(&block.replace("```", "'''"), 2900);
@@ -198,11 +187,8 @@ mod tests {
 
     #[test]
     fn names_of_others_are_no_link_no_mention_and_no_format_in_any_chat() {
-        let notification = Notification {
-            title: HOSTILE.to_owned(),
-            text: HOSTILE.to_owned(),
-            ..sample()
-        };
+        let notification =
+            Notification { title: HOSTILE.to_owned(), text: HOSTILE.to_owned(), ..sample() };
         let body = |preset| {
             let url: HttpUrl = "https://chat.example/hook".parse().expect("an address");
             request(preset, url, &notification).expect("a body").1
@@ -236,9 +222,6 @@ mod tests {
         assert_eq!(text(&ntfy, "/message"), HOSTILE);
         assert_eq!(ntfy.get("markdown"), None);
         let gotify = body(Preset::Gotify);
-        assert_eq!(
-            text(&gotify, "/extras/client::display/contentType"),
-            "text/plain"
-        );
+        assert_eq!(text(&gotify, "/extras/client::display/contentType"), "text/plain");
     }
 }

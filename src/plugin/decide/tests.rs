@@ -17,10 +17,7 @@ fn open(status: &str) -> Value {
 
 #[test]
 fn an_approval_names_the_person_the_servers_time_and_the_evidence_that_was_shown() {
-    let mut object = record(
-        json!({}),
-        json!({"evidence": ["newer"], "evidenceHash": "h2"}),
-    );
+    let mut object = record(json!({}), json!({"evidence": ["newer"], "evidenceHash": "h2"}));
     object.meta.resource_version = "17".into();
     let shown = action(&object, time(NOW));
     let written = change(
@@ -50,10 +47,7 @@ fn a_decision_is_tried_again_only_for_the_same_evidence_of_an_action_that_waits(
     assert_eq!(now(json!({}), json!({"blockedBy": "BudgetUsed"})), Ok(()));
     let changed = now(json!({}), json!({"evidenceHash": "h2"}));
     assert!(changed.is_err_and(|why| why.contains("changed while you read it")));
-    let rejected = now(
-        json!({"approval": "Rejected", "approvedBy": "joe"}),
-        json!({}),
-    );
+    let rejected = now(json!({"approval": "Rejected", "approvedBy": "joe"}), json!({}));
     assert!(rejected.is_err_and(|why| why.contains("rejected by joe")));
 }
 
@@ -66,10 +60,7 @@ fn nothing_is_approved_under_a_policy_that_approves_nothing() {
     assert_eq!(refusal(policy_with(open("False"), false)), Ok(None));
     for (policy, why) in [
         (Ok(None), "its policy default no longer exists: …"),
-        (
-            policy_with(json!({}), true),
-            "its policy default is suspended: …",
-        ),
+        (policy_with(json!({}), true), "its policy default is suspended: …"),
         (
             policy_with(open("True"), false),
             "the breaker is open (ManyDrives): …. Find the common cause, then kubectl diskvitals breaker reset default",
@@ -104,22 +95,12 @@ fn only_open_breakers_are_reset_and_a_named_one_must_be_open() {
     let all = [record("a", "True"), record("b", "False")];
     let names = |name| {
         let open = open_breakers(&all, name)?;
-        Ok::<_, String>(
-            open.into_iter()
-                .map(|(_, row)| row.name)
-                .collect::<Vec<_>>(),
-        )
+        Ok::<_, String>(open.into_iter().map(|(_, row)| row.name).collect::<Vec<_>>())
     };
     assert_eq!(names(None), Ok(vec!["a".to_owned()]));
     assert_eq!(names(Some("a")), Ok(vec!["a".to_owned()]));
-    assert_eq!(
-        names(Some("b")),
-        Err("the breaker of policy b is not open".to_owned())
-    );
-    assert_eq!(
-        names(Some("c")),
-        Err("there is no StoragePolicy `c`".to_owned())
-    );
+    assert_eq!(names(Some("b")), Err("the breaker of policy b is not open".to_owned()));
+    assert_eq!(names(Some("c")), Err("there is no StoragePolicy `c`".to_owned()));
 }
 
 #[test]
@@ -130,13 +111,8 @@ fn an_approval_says_last_that_nothing_undoes_it() {
         text,
         "If the controller carries out actions in this namespace, the claim shop/data-db-0 is deleted. Nothing undoes that.\n"
     );
-    let row = action(
-        &record(
-            json!({"claim": {"name": "\u{1b}[2J", "uid": "c"}}),
-            json!({}),
-        ),
-        time(NOW),
-    );
+    let row =
+        action(&record(json!({"claim": {"name": "\u{1b}[2J", "uid": "c"}}), json!({})), time(NOW));
     let text = render::actions::consequence(&row, &crate::cli::screen::tests::screen(None));
     assert!(!text.contains('\u{1b}'), "{text}");
 }
@@ -146,10 +122,7 @@ fn an_action_of_a_newer_version_cannot_be_decided() {
     let row = action(&record(json!({"type": "Handover"}), json!({})), time(NOW));
     assert_eq!(row.state, State::Waiting);
     assert!(undecidable(&row).is_some_and(|why| why.contains("`Handover`")));
-    let row = action(
-        &record(json!({"approval": "Delegated"}), json!({})),
-        time(NOW),
-    );
+    let row = action(&record(json!({"approval": "Delegated"}), json!({})), time(NOW));
     assert_eq!(row.state, State::Unknown);
     assert!(undecidable(&row).is_some_and(|why| why.contains("`Delegated`")));
 }

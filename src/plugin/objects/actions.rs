@@ -31,9 +31,7 @@ impl Meta {
             name: text(&metadata["name"]),
             resource_version: text(&metadata["resourceVersion"]),
             generation: metadata["generation"].as_i64(),
-            created: metadata["creationTimestamp"]
-                .as_str()
-                .and_then(|time| time.parse().ok()),
+            created: metadata["creationTimestamp"].as_str().and_then(|time| time.parse().ok()),
             note: text(&metadata["annotations"][NOTE_ANNOTATION]),
         }
     }
@@ -86,10 +84,7 @@ impl From<Value> for PolicyRecord {
     fn from(mut object: Value) -> PolicyRecord {
         PolicyRecord {
             meta: Meta::of(&object),
-            mode: object["spec"]["mode"]
-                .as_str()
-                .unwrap_or("Observe")
-                .to_owned(),
+            mode: object["spec"]["mode"].as_str().unwrap_or("Observe").to_owned(),
             content: content(&mut object),
         }
     }

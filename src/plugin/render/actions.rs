@@ -113,11 +113,7 @@ pub(crate) fn actions(rows: &[ActionRow], wide: bool, screen: &Screen) -> String
 /// Each gate of the rows once, in words; and how to go on.
 pub(crate) fn legend(rows: &[ActionRow], screen: &Screen) -> String {
     let mut gates: BTreeMap<&str, &Block> = BTreeMap::new();
-    gates.extend(
-        rows.iter()
-            .filter_map(gate)
-            .map(|it| (it.gate.as_str(), it)),
-    );
+    gates.extend(rows.iter().filter_map(gate).map(|it| (it.gate.as_str(), it)));
     let mut text = String::new();
     for block in gates.values() {
         text.push('\n');
@@ -182,14 +178,7 @@ pub(crate) fn action(row: &ActionRow, screen: &Screen) -> String {
                 format!("{}: {} {}", it.gate, it.meaning, it.advice)
             }),
         ),
-        (
-            if row.state == State::Rejected {
-                "rejected"
-            } else {
-                "approved"
-            },
-            approval(row, screen),
-        ),
+        (if row.state == State::Rejected { "rejected" } else { "approved" }, approval(row, screen)),
         ("note", row.note.clone()),
     ];
     let lines = lines.map(|(label, text)| (label, escape_control(&text)));
@@ -302,9 +291,7 @@ pub(crate) fn policies(rows: &[PolicyRow], screen: &Screen) -> String {
         }
         if !row.blocked.is_empty() && row.unknown.is_none() {
             let gates = row.blocked.iter();
-            let gates: Vec<String> = gates
-                .map(|it| format!("{} {}", it.gate, it.count))
-                .collect();
+            let gates: Vec<String> = gates.map(|it| format!("{} {}", it.gate, it.count)).collect();
             parts.push(format!("held back: {}", gates.join(", ")));
         }
         if row.breaker.is_some() {

@@ -113,14 +113,9 @@ impl Overview {
 
 pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
     let mut text = head(view, screen);
-    section(
-        &mut text,
-        "drives to replace",
-        &view.drives_to_replace,
-        "drives",
-        screen,
-        |rows| drives(rows, wide, screen),
-    );
+    section(&mut text, "drives to replace", &view.drives_to_replace, "drives", screen, |rows| {
+        drives(rows, wide, screen)
+    });
     if view.other_drives > 0 {
         text.push_str(&format!(
             "\n{} not good as well, or put aside: kubectl diskvitals drives\n",
@@ -130,22 +125,12 @@ pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
             }
         ));
     }
-    section(
-        &mut text,
-        "claims affected",
-        &view.claims,
-        "claims -A",
-        screen,
-        |rows| claims(rows, wide, screen),
-    );
-    section(
-        &mut text,
-        "actions",
-        &view.actions,
-        "actions -A",
-        screen,
-        |rows| actions::actions(rows, wide, screen),
-    );
+    section(&mut text, "claims affected", &view.claims, "claims -A", screen, |rows| {
+        claims(rows, wide, screen)
+    });
+    section(&mut text, "actions", &view.actions, "actions -A", screen, |rows| {
+        actions::actions(rows, wide, screen)
+    });
     if !view.open_breakers.is_empty() {
         text.push_str(&format!("\n{}", heading("open breakers", screen)));
         text.push_str(&actions::policies(&view.open_breakers, screen));
@@ -166,30 +151,15 @@ pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
         screen,
         |rows| terminating(rows, wide, screen),
     );
-    section(
-        &mut text,
-        "filesystems of nodes",
-        &view.filesystems,
-        "claims -A",
-        screen,
-        |rows| claims(rows, wide, screen),
-    );
-    section(
-        &mut text,
-        "nodes that do not report",
-        &view.silent,
-        "-o json",
-        screen,
-        |rows| silent(rows, wide, screen),
-    );
-    section(
-        &mut text,
-        "stale mounts",
-        &view.stale,
-        "stale",
-        screen,
-        |rows| stale(rows, wide, screen),
-    );
+    section(&mut text, "filesystems of nodes", &view.filesystems, "claims -A", screen, |rows| {
+        claims(rows, wide, screen)
+    });
+    section(&mut text, "nodes that do not report", &view.silent, "-o json", screen, |rows| {
+        silent(rows, wide, screen)
+    });
+    section(&mut text, "stale mounts", &view.stale, "stale", screen, |rows| {
+        stale(rows, wide, screen)
+    });
     if view.former_reports > 0 {
         text.push_str(&format!(
             "\n{} of deleted or replaced nodes: kubectl diskvitals drives\n",
@@ -201,29 +171,15 @@ pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
 }
 
 fn head(view: &Overview, screen: &Screen) -> String {
-    let NodeCounts {
-        good,
-        suspect,
-        bad,
-        unknown,
-    } = view.nodes;
-    let counts = [
-        (bad, "bad"),
-        (suspect, "suspect"),
-        (unknown, "unknown"),
-        (good, "good"),
-    ];
+    let NodeCounts { good, suspect, bad, unknown } = view.nodes;
+    let counts = [(bad, "bad"), (suspect, "suspect"), (unknown, "unknown"), (good, "good")];
     let counts: Vec<String> = counts
         .iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, word)| format!("{count} {word}"))
         .collect();
     let all = (good + suspect + bad + unknown) as u64;
-    let at_least = if view.are_nodes_unknown {
-        "at least "
-    } else {
-        ""
-    };
+    let at_least = if view.are_nodes_unknown { "at least " } else { "" };
     let (word, tone) = match view.verdict() {
         Verdict::Good => ("GOOD", Tone::Good),
         Verdict::Warning => ("WARNING", Tone::Warning),
@@ -239,11 +195,7 @@ fn head(view: &Overview, screen: &Screen) -> String {
         (view.claims.len() as u64, "claim", " affected"),
         (view.count_actions(State::Stuck), "action", " STUCK"),
         (view.count_actions(State::Waiting), "action", " waiting"),
-        (
-            view.count_actions(State::ByHand),
-            "action",
-            " to be done by hand",
-        ),
+        (view.count_actions(State::ByHand), "action", " to be done by hand"),
         (view.open_breakers.len() as u64, "breaker", " open"),
         (view.stale_count, "stale mount", ""),
         (view.unreached(), "driver", " not reached from a node"),
@@ -276,18 +228,11 @@ fn section<T>(
     text.push_str(&heading(title, screen));
     text.push_str(&table(first));
     if !rest.is_empty() {
-        text.push_str(&format!(
-            "and {} more: kubectl diskvitals {command}\n",
-            rest.len()
-        ));
+        text.push_str(&format!("and {} more: kubectl diskvitals {command}\n", rest.len()));
     }
 }
 
-const SILENT: [Column; 3] = [
-    column("NODE", 12, 0),
-    column("SINCE", 0, 2),
-    column("WHY", 24, 1),
-];
+const SILENT: [Column; 3] = [column("NODE", 12, 0), column("SINCE", 0, 2), column("WHY", 24, 1)];
 
 fn silent(rows: &[SilentRow], wide: bool, screen: &Screen) -> String {
     let cells = rows.iter().map(|row| -> Cells {
@@ -333,12 +278,8 @@ fn unreachable(rows: &[UnreachableRow], wide: bool, screen: &Screen) -> String {
     all(&UNREACHABLE, cells.collect(), wide, screen)
 }
 
-const TERMINATING: [Column; 4] = [
-    column("NODE", 12, 0),
-    column("NAMESPACE", 0, 1),
-    column("POD", 16, 0),
-    column("SINCE", 0, 2),
-];
+const TERMINATING: [Column; 4] =
+    [column("NODE", 12, 0), column("NAMESPACE", 0, 1), column("POD", 16, 0), column("SINCE", 0, 2)];
 
 fn terminating(rows: &[TerminatingRow], wide: bool, screen: &Screen) -> String {
     let cells = rows.iter().map(|row| -> Cells {
@@ -353,9 +294,6 @@ fn terminating(rows: &[TerminatingRow], wide: bool, screen: &Screen) -> String {
 }
 
 fn all(columns: &[Column], cells: Vec<Cells>, wide: bool, screen: &Screen) -> String {
-    let unlimited = Screen {
-        width: None,
-        ..screen.clone()
-    };
+    let unlimited = Screen { width: None, ..screen.clone() };
     table(columns, cells, if wide { &unlimited } else { screen })
 }

@@ -75,60 +75,28 @@ fn a_state_is_that_of_the_conditions_before_that_of_the_approval() {
         (none(), none(), State::Waiting),
         (good(), none(), State::Approved),
         (good(), conditions(&["Confirmed"]), State::Running),
-        (
-            good(),
-            conditions(&["Confirmed", "Prepared"]),
-            State::Running,
-        ),
+        (good(), conditions(&["Confirmed", "Prepared"]), State::Running),
         (good(), by_hand(), State::ByHand),
         // The namespace was taken from the list.
-        (
-            good(),
-            held_after(&["Prepared"], "NotCarriedOut", ""),
-            State::ByHand,
-        ),
+        (good(), held_after(&["Prepared"], "NotCarriedOut", ""), State::ByHand),
         (
             approved("2026-03-01T09:00:00Z", "h1"),
             held_after(&["Prepared", "ClaimDeleted"], "NotCarriedOut", ""),
             State::ByHand,
         ),
-        (
-            good(),
-            held_after(&["Prepared"], "BreakerOpen", ""),
-            State::Running,
-        ),
+        (good(), held_after(&["Prepared"], "BreakerOpen", ""), State::Running),
         // Taken back before the claim was deleted.
         (none(), conditions(&["Confirmed"]), State::Waiting),
         // Beyond the point of no return the age of the approval decides nothing.
-        (
-            approved("2026-03-01T09:00:00Z", "h1"),
-            conditions(&["ClaimDeleted"]),
-            State::Running,
-        ),
-        (
-            good(),
-            conditions(&["ClaimDeleted", "PodEvicted", "Stuck"]),
-            State::Stuck,
-        ),
-        (
-            good(),
-            conditions(&["ClaimDeleted", "Replaced"]),
-            State::Replaced,
-        ),
+        (approved("2026-03-01T09:00:00Z", "h1"), conditions(&["ClaimDeleted"]), State::Running),
+        (good(), conditions(&["ClaimDeleted", "PodEvicted", "Stuck"]), State::Stuck),
+        (good(), conditions(&["ClaimDeleted", "Replaced"]), State::Replaced),
         (none(), conditions(&["Aborted"]), State::Aborted),
-        (
-            json!({"approval": "Rejected", "approvedBy": "jane"}),
-            none(),
-            State::Rejected,
-        ),
+        (json!({"approval": "Rejected", "approvedBy": "jane"}), none(), State::Rejected),
         (json!({"claim": "unreadable"}), none(), State::Unknown),
         (json!({"approval": "Delegated"}), none(), State::Unknown),
     ] {
-        assert_eq!(
-            row(spec.clone(), status.clone()).state,
-            state,
-            "{spec} {status}"
-        );
+        assert_eq!(row(spec.clone(), status.clone()).state, state, "{spec} {status}");
     }
     let ended = json!({"conditions": [{"type": "Stuck", "status": "False", "reason": "R", "message": "m", "lastTransitionTime": "2026-03-01T11:40:00Z"}]});
     assert_eq!(row(good(), ended).state, State::Approved);
@@ -140,14 +108,8 @@ fn an_approval_is_valid_for_one_hour_and_for_one_evidence() {
         row(approved(at, hash), json!({"evidenceHash": present})).state
     };
     assert_eq!(state("2026-03-01T11:00:01Z", "h1", ""), State::Approved);
-    assert_eq!(
-        state("2026-03-01T11:00:00Z", "h1", ""),
-        State::ApprovalInvalid
-    );
-    assert_eq!(
-        state("2026-03-01T11:30:00Z", "h1", "h2"),
-        State::ApprovalInvalid
-    );
+    assert_eq!(state("2026-03-01T11:00:00Z", "h1", ""), State::ApprovalInvalid);
+    assert_eq!(state("2026-03-01T11:30:00Z", "h1", "h2"), State::ApprovalInvalid);
     assert_eq!(state("2026-03-01T11:30:00Z", "h2", "h2"), State::Approved);
     let mut timeless = approved("2026-03-01T11:30:00Z", "h1");
     timeless["approvedAt"] = Value::Null;
@@ -158,10 +120,7 @@ fn an_approval_is_valid_for_one_hour_and_for_one_evidence() {
 fn an_action_that_the_controller_does_not_carry_out_is_to_be_done_by_hand() {
     let row = row(approved("2026-03-01T11:30:00Z", "h1"), by_hand());
     let text = render::actions::legend(std::slice::from_ref(&row), &screen(None));
-    assert!(
-        text.contains("to be done by hand: By hand: kubectl patch pv pv-1"),
-        "{text}"
-    );
+    assert!(text.contains("to be done by hand: By hand: kubectl patch pv pv-1"), "{text}");
     let text = render::actions::action(&row, &screen(None));
     assert!(text.contains("By hand: kubectl patch pv pv-1"), "{text}");
     assert!(!text.contains("what is left to do"), "{text}");
@@ -170,31 +129,18 @@ fn an_action_that_the_controller_does_not_carry_out_is_to_be_done_by_hand() {
 
 #[test]
 fn an_action_that_is_carried_out_is_shown_by_its_last_step_and_what_is_left() {
-    let all = [
-        "Confirmed",
-        "Prepared",
-        "ClaimDeleted",
-        "PodEvicted",
-        "Replaced",
-    ];
+    let all = ["Confirmed", "Prepared", "ClaimDeleted", "PodEvicted", "Replaced"];
     let steps = |names: &[&str]| row(approved("2026-03-01T11:30:00Z", "h1"), conditions(names));
     for (at, step) in all.iter().enumerate() {
         assert_eq!(&steps(&all[..=at]).step, step);
     }
     // A stuck action stays where it is.
     let stuck = steps(&["Confirmed", "Prepared", "ClaimDeleted", "Stuck"]);
-    assert_eq!(
-        (stuck.state, stuck.step.as_str()),
-        (State::Stuck, "ClaimDeleted")
-    );
+    assert_eq!((stuck.state, stuck.step.as_str()), (State::Stuck, "ClaimDeleted"));
     let shown = |done: usize| render::actions::action(&steps(&all[..done]), &screen(None));
     for (done, first, end) in [
         (1, "4. The PersistentVolume is set", "Nothing is lost yet."),
-        (
-            2,
-            "5. The PersistentVolumeClaim is deleted",
-            "Nothing is lost yet.",
-        ),
+        (2, "5. The PersistentVolumeClaim is deleted", "Nothing is lost yet."),
         (3, "6. The pod is evicted", "nothing undoes that"),
         (4, "7. The StatefulSet makes", "nothing undoes that"),
     ] {
@@ -215,23 +161,12 @@ fn an_action_under_way_says_what_it_waits_for() {
     let legend = render::actions::legend(std::slice::from_ref(&row), &screen(None));
     assert!(legend.contains(&format!("under way: {why}")), "{legend}");
     let text = render::actions::action(&row, &screen(None));
-    assert!(
-        text.contains(&format!("state     under way: {why}\n")),
-        "{text}"
-    );
+    assert!(text.contains(&format!("state     under way: {why}\n")), "{text}");
     // What held an earlier step is over.
     let mut over = held_after(&[], "BreakerOpen", "open");
     let all = over["conditions"].as_array_mut().expect("a list");
-    all.extend(
-        conditions(&["Prepared"])["conditions"]
-            .as_array()
-            .expect("a list")
-            .clone(),
-    );
-    let row = action(
-        &record(approved("2026-03-01T11:30:00Z", "h1"), over),
-        screen(None).now,
-    );
+    all.extend(conditions(&["Prepared"])["conditions"].as_array().expect("a list").clone());
+    let row = action(&record(approved("2026-03-01T11:30:00Z", "h1"), over), screen(None).now);
     assert_eq!((row.state, row.why.as_str()), (State::Running, ""));
 }
 
@@ -249,19 +184,9 @@ fn waiting_actions_come_first_and_ended_ones_last() {
         record(json!({}), json!({})),
         record(approved("2026-03-01T11:30:00Z", "h1"), json!({})),
     ];
-    let states: Vec<State> = actions(&records, screen(None).now)
-        .iter()
-        .map(|it| it.state)
-        .collect();
-    assert_eq!(
-        states,
-        [
-            State::Waiting,
-            State::Stuck,
-            State::Approved,
-            State::Aborted
-        ]
-    );
+    let states: Vec<State> =
+        actions(&records, screen(None).now).iter().map(|it| it.state).collect();
+    assert_eq!(states, [State::Waiting, State::Stuck, State::Approved, State::Aborted]);
 }
 
 #[test]
@@ -296,11 +221,7 @@ fn a_list_explains_each_gate_once_and_says_who_is_stuck() {
         row(json!({}), conditions(&["Stuck"])),
     ];
     let text = render::actions::legend(&rows, &screen(None));
-    assert_eq!(
-        text.matches("GroupNotReady: Fewer members").count(),
-        1,
-        "{text}"
-    );
+    assert_eq!(text.matches("GroupNotReady: Fewer members").count(), 1, "{text}");
     assert!(
         text.contains(
             "Mood: The controller has a gate that this version of the plugin does not know."

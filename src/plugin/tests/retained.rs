@@ -42,10 +42,7 @@ fn a_released_volume_is_listed_for_an_action_a_failed_drive_or_a_lost_node() {
     let kept = rows(good(), &[action()]);
     assert_eq!(kept[0].action, "release-data-db-0-1");
     assert_eq!(kept[0].drives, ["ZDH1"]);
-    let failed = report(
-        "node-1",
-        json!({"drives": [bad_drive()], "volumes": [bad_volume()]}),
-    );
+    let failed = report("node-1", json!({"drives": [bad_drive()], "volumes": [bad_volume()]}));
     assert_eq!(rows(failed, &[])[0].drive_state, "BAD (MediaErrors)");
     let empty = base(Vec::new(), Vec::new());
     let lost = retained(&empty, &nodes(&empty), &[released()], &[]);
@@ -66,9 +63,6 @@ fn a_drive_is_gone_only_if_a_complete_current_report_says_so() {
     assert_eq!(state(cut), "not known: the node's list of drives is cut");
     let old = json!({"driveIDs": ["naa.2"], "reportedAt": "2026-03-01T09:00:00Z"});
     assert_eq!(state(old), "not known: its node has no current report");
-    assert_eq!(
-        state(json!({})),
-        "good now: look at the volume before you delete it"
-    );
+    assert_eq!(state(json!({})), "good now: look at the volume before you delete it");
     assert_eq!(state(json!({"drives": [bad_drive()]})), "BAD (MediaErrors)");
 }

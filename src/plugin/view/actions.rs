@@ -125,13 +125,7 @@ pub(crate) struct ActionRow {
 }
 
 pub(crate) fn action(record: &ActionRecord, now: Timestamp) -> ActionRow {
-    let Meta {
-        namespace,
-        name,
-        created,
-        note,
-        ..
-    } = record.meta.clone();
+    let Meta { namespace, name, created, note, .. } = record.meta.clone();
     let unreadable = Default::default();
     let (spec, status) = record.content.as_ref().unwrap_or(&unreadable);
     let (evidence, hash) = present_evidence(spec, Some(status));
@@ -175,10 +169,7 @@ pub(crate) fn action(record: &ActionRecord, now: Timestamp) -> ActionRow {
         steps: status
             .steps
             .iter()
-            .map(|step| Line {
-                time: Some(step.time.0),
-                text: step.text.clone(),
-            })
+            .map(|step| Line { time: Some(step.time.0), text: step.text.clone() })
             .collect(),
         created,
     }
@@ -209,18 +200,13 @@ fn state(record: &ActionRecord, now: Timestamp) -> (State, String) {
     let (spec, status) = match &record.content {
         Ok((spec, status)) => (spec, status),
         Err(why) => {
-            return (
-                State::Unknown,
-                format!("this version cannot read it: {why}"),
-            );
+            return (State::Unknown, format!("this version cannot read it: {why}"));
         }
     };
     // What has ended has ended, whatever a newer version calls its approval.
-    for (condition, state) in [
-        (REPLACED, State::Replaced),
-        (ABORTED, State::Aborted),
-        (STUCK, State::Stuck),
-    ] {
+    for (condition, state) in
+        [(REPLACED, State::Replaced), (ABORTED, State::Aborted), (STUCK, State::Stuck)]
+    {
         if status.has(condition) {
             return (state, message(status, condition, "True"));
         }
@@ -233,10 +219,7 @@ fn state(record: &ActionRecord, now: Timestamp) -> (State, String) {
         "" | "Pending" => (State::Waiting, String::new()),
         "Rejected" => (State::Rejected, String::new()),
         "Approved" => approved(spec, status, now),
-        other => (
-            State::Unknown,
-            format!("this version does not know the approval `{other}`"),
-        ),
+        other => (State::Unknown, format!("this version does not know the approval `{other}`")),
     }
 }
 
@@ -281,12 +264,7 @@ fn under_way(status: &StorageActionStatus, state: State) -> (State, String) {
 pub(crate) fn actions(records: &[ActionRecord], now: Timestamp) -> Vec<ActionRow> {
     let mut rows: Vec<ActionRow> = records.iter().map(|it| action(it, now)).collect();
     rows.sort_by_cached_key(|row| {
-        (
-            row.state,
-            row.created,
-            row.namespace.clone(),
-            row.name.clone(),
-        )
+        (row.state, row.created, row.namespace.clone(), row.name.clone())
     });
     rows
 }
@@ -298,19 +276,17 @@ pub(crate) fn undecidable(row: &ActionRow) -> Option<String> {
         name => format!(" by {name}"),
     };
     let why = match row.state {
-        State::Waiting if row.kind != "Release" => format!(
-            "this version does not know what an action of the type `{}` does",
-            row.kind
-        ),
+        State::Waiting if row.kind != "Release" => {
+            format!("this version does not know what an action of the type `{}` does", row.kind)
+        }
         State::Waiting if row.evidence_hash.is_empty() => {
             "it has no hash of its evidence: there is nothing to decide about".to_owned()
         }
         State::Waiting => return None,
         State::Approved | State::ByHand | State::Running => format!("it is approved already{by}"),
-        State::ApprovalInvalid => format!(
-            "it was approved{by}, and {}. Decide when it waits for approval again",
-            row.why
-        ),
+        State::ApprovalInvalid => {
+            format!("it was approved{by}, and {}. Decide when it waits for approval again", row.why)
+        }
         State::Stuck => format!("it is under way and stuck: {}", row.why),
         State::Rejected => format!("it is rejected{by}; that is final"),
         State::Replaced => "it is done: the volume was replaced".to_owned(),
@@ -376,10 +352,7 @@ pub(crate) fn policy(record: &PolicyRecord) -> PolicyRow {
         blocked: status
             .blocked
             .iter()
-            .map(|it| Blocked {
-                gate: it.gate.clone(),
-                count: it.count,
-            })
+            .map(|it| Blocked { gate: it.gate.clone(), count: it.count })
             .collect(),
         breaker: open.map(|it| Breaker {
             opener: it.reason.clone(),

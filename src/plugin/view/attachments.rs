@@ -85,19 +85,10 @@ pub(crate) fn view(
     seen(nodes, subject, volume, &mut rows, &mut gaps);
     attached(subject, &mut rows, &mut gaps);
     silent_nodes(base, nodes, subject, &reach, &rows, &mut gaps);
-    let mounted: Vec<&str> = rows
-        .iter()
-        .filter(|row| row.evidence == "seen")
-        .map(|row| row.node.as_str())
-        .collect();
+    let mounted: Vec<&str> =
+        rows.iter().filter(|row| row.evidence == "seen").map(|row| row.node.as_str()).collect();
     let fences = volume.map(|volume| {
-        fences(
-            volume,
-            &reach,
-            &subject.attachments,
-            &subject.needs_attach,
-            &mounted,
-        )
+        fences(volume, &reach, &subject.attachments, &subject.needs_attach, &mounted)
     });
     VolumeView {
         volume: subject.volume_name.clone(),
@@ -112,11 +103,7 @@ pub(crate) fn view(
 }
 
 fn claim_of(subject: &Subject, gaps: &mut Vec<Gap>) -> String {
-    let reference = subject
-        .volume
-        .as_ref()
-        .ok()
-        .and_then(|it| it.claim.as_ref());
+    let reference = subject.volume.as_ref().ok().and_then(|it| it.claim.as_ref());
     let name = |namespace: &str, name: &str| format!("{namespace}/{name}");
     match (&subject.claim, reference) {
         (Err(why), Some(claim)) => {
@@ -135,10 +122,9 @@ fn claim_of(subject: &Subject, gaps: &mut Vec<Gap>) -> String {
             "{} (deleted; another claim has the name now)",
             name(&claim.namespace, &claim.name)
         ),
-        (Ok(Some(claim)), None) if subject.volume.is_ok() => format!(
-            "{} (the volume does not name it)",
-            name(&claim.namespace, &claim.name)
-        ),
+        (Ok(Some(claim)), None) if subject.volume.is_ok() => {
+            format!("{} (the volume does not name it)", name(&claim.namespace, &claim.name))
+        }
         (Ok(Some(claim)), _) if claim.deleting.is_some() => {
             format!("{} (being deleted)", name(&claim.namespace, &claim.name))
         }
@@ -223,13 +209,9 @@ fn seen(
         name => name == subject.volume_name,
     };
     for node in nodes {
-        let entries = node
-            .status
-            .map(|it| it.stale.as_slice())
-            .unwrap_or_default();
-        let entries = entries
-            .iter()
-            .filter(|it| is_it(&it.persistent_volume, &it.driver, &it.handle));
+        let entries = node.status.map(|it| it.stale.as_slice()).unwrap_or_default();
+        let entries =
+            entries.iter().filter(|it| is_it(&it.persistent_volume, &it.driver, &it.handle));
         for entry in entries {
             let running = rows.iter_mut().find(|row| {
                 row.node == node.name && !entry.pod_uid.is_empty() && row.pod_uid == entry.pod_uid
@@ -238,10 +220,7 @@ fn seen(
                 // The pod is younger than the report, or one of the two is wrong.
                 row.state = State::Unknown;
                 row.evidence = "seen";
-                row.why = format!(
-                    "the node calls it stale ({}), and the pod exists",
-                    entry.reason
-                );
+                row.why = format!("the node calls it stale ({}), and the pod exists", entry.reason);
                 continue;
             }
             let mark = node.report.mark();
@@ -262,13 +241,9 @@ fn seen(
                 },
             });
         }
-        let volumes = node
-            .status
-            .map(|it| it.volumes.as_slice())
-            .unwrap_or_default();
-        let is_named = volumes
-            .iter()
-            .any(|it| is_it(&it.persistent_volume, &it.driver, &it.handle));
+        let volumes = node.status.map(|it| it.volumes.as_slice()).unwrap_or_default();
+        let is_named =
+            volumes.iter().any(|it| is_it(&it.persistent_volume, &it.driver, &it.handle));
         if is_named {
             for row in rows.iter_mut().filter(|row| row.node == node.name) {
                 if row.why.is_empty() {
@@ -346,10 +321,7 @@ fn silent_nodes(
             // Each node that is concerned is named; of the others the first few.
             _ if on_node(node.name) || matches!(reach, Reach::One(_)) => gaps.push(Gap::new(
                 format!("node {}", node.name),
-                format!(
-                    "{}: what is mounted there now is not known",
-                    node.report.why()
-                ),
+                format!("{}: what is mounted there now is not known", node.report.why()),
             )),
             _ => silent.push(node.name),
         }

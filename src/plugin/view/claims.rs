@@ -63,21 +63,12 @@ pub(crate) fn claims(base: &Base, nodes: &[NodeView<'_>], named: &Named) -> Vec<
     let mut rows = Vec::new();
     for node in nodes {
         let entries = node.status.map(|it| it.volumes.as_slice());
-        rows.extend(
-            entries
-                .unwrap_or_default()
-                .iter()
-                .map(|entry| row(base, node, entry, named)),
-        );
+        rows.extend(entries.unwrap_or_default().iter().map(|entry| row(base, node, entry, named)));
     }
     rows.sort_by_cached_key(|row| {
         (
             (!row.report.is_of_a_node(), !row.is_of_kubernetes),
-            std::cmp::Reverse((
-                row.health.severity(),
-                severity(row.status),
-                row.has_last_copy,
-            )),
+            std::cmp::Reverse((row.health.severity(), severity(row.status), row.has_last_copy)),
             row.namespace.clone(),
             row.claim.clone(),
             row.node.clone(),
@@ -158,12 +149,7 @@ fn join(
         Ok(volumes) => volumes,
         Err(_) => return "its claim is not known: PersistentVolumes cannot be read".to_owned(),
     };
-    let found = volume_of(
-        &entry.driver,
-        &entry.handle,
-        &entry.persistent_volume,
-        volumes,
-    );
+    let found = volume_of(&entry.driver, &entry.handle, &entry.persistent_volume, volumes);
     let Some(volume) = found else {
         return "there is no such PersistentVolume".to_owned();
     };
@@ -208,24 +194,17 @@ pub(crate) fn users<'a>(
     pods: &'a [PodRecord],
     claim: &'a str,
 ) -> impl Iterator<Item = &'a PodRecord> {
-    pods.iter()
-        .filter(move |pod| !pod.has_ended && pod.claims.iter().any(|it| it == claim))
+    pods.iter().filter(move |pod| !pod.has_ended && pod.claims.iter().any(|it| it == claim))
 }
 
 /// Slot and serial number of the drives that are not good; the ids of the others.
 fn drive_names(node: &NodeView<'_>, entry: &VolumeEntry) -> Vec<String> {
-    let listed = node
-        .status
-        .map(|it| it.drives.as_slice())
-        .unwrap_or_default();
+    let listed = node.status.map(|it| it.drives.as_slice()).unwrap_or_default();
     let names =
-        entry
-            .drive_ids
-            .iter()
-            .map(|id| match listed.iter().find(|drive| drive.id == *id) {
-                Some(drive) if !drive.serial.is_empty() => drive.serial.clone(),
-                _ => id.clone(),
-            });
+        entry.drive_ids.iter().map(|id| match listed.iter().find(|drive| drive.id == *id) {
+            Some(drive) if !drive.serial.is_empty() => drive.serial.clone(),
+            _ => id.clone(),
+        });
     names.collect()
 }
 
@@ -247,10 +226,7 @@ pub(crate) struct StaleRow {
 pub(crate) fn stale(nodes: &[NodeView<'_>]) -> Vec<StaleRow> {
     let mut rows = Vec::new();
     for node in nodes {
-        let entries = node
-            .status
-            .map(|it| it.stale.as_slice())
-            .unwrap_or_default();
+        let entries = node.status.map(|it| it.stale.as_slice()).unwrap_or_default();
         rows.extend(entries.iter().map(|entry| StaleRow {
             node: node.name.to_owned(),
             volume: match (entry.persistent_volume.as_str(), entry.handle.as_str()) {

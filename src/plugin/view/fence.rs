@@ -75,10 +75,8 @@ enum Match {
 
 /// A term without requirements matches nothing (NodeSelectorTerm of core/v1).
 fn matches(term: &Term, node: &NodeRecord) -> Match {
-    let labels = term
-        .labels
-        .iter()
-        .map(|it| requirement(it, node.labels.get(&it.key).map(String::as_str)));
+    let labels =
+        term.labels.iter().map(|it| requirement(it, node.labels.get(&it.key).map(String::as_str)));
     let fields = term.fields.iter().map(|it| match it.key.as_str() {
         "metadata.name" => requirement(it, Some(&node.name)),
         _ => Match::Unknown,
@@ -161,10 +159,8 @@ fn attach(
                         "NOT fenced: {node} has it mounted without a VolumeAttachment; a pod on another node would be a second writer"
                     );
                 }
-                let names: Vec<String> = attachments
-                    .iter()
-                    .map(|it| format!("{} on {}", it.name, it.node))
-                    .collect();
+                let names: Vec<String> =
+                    attachments.iter().map(|it| format!("{} on {}", it.name, it.node)).collect();
                 match names.as_slice() {
                     [] => {
                         "fenced by the attach-detach controller; it is attached nowhere".to_owned()

@@ -93,11 +93,10 @@ pub(crate) struct NodeView<'a> {
 pub(crate) fn nodes(base: &Base) -> Vec<NodeView<'_>> {
     let existing = base.nodes.as_ref().ok();
     let mut views: BTreeMap<&str, NodeView<'_>> = BTreeMap::new();
-    let reporters = base.reporters.as_ref().ok().map(|pods| {
-        pods.iter()
-            .map(|pod| (pod.node.as_str(), pod))
-            .collect::<BTreeMap<_, _>>()
-    });
+    let reporters =
+        base.reporters.as_ref().ok().map(|pods| {
+            pods.iter().map(|pod| (pod.node.as_str(), pod)).collect::<BTreeMap<_, _>>()
+        });
     for record in &base.storages {
         let node = existing.and_then(|nodes| nodes.get(&record.name));
         if base.is_selected && node.is_none() {
@@ -109,22 +108,14 @@ pub(crate) fn nodes(base: &Base) -> Vec<NodeView<'_>> {
             Err(_) => Known::NotRead,
         };
         let report = report(record, node, reporter, base.now);
-        let said = record
-            .status
-            .as_ref()
-            .map_or(Health::Unknown, NodeStorageStatus::worst_health);
+        let said = record.status.as_ref().map_or(Health::Unknown, NodeStorageStatus::worst_health);
         let health = match report.is_of_a_node() {
             true => report.judge(said),
             false => Health::Unknown,
         };
         views.insert(
             &record.name,
-            NodeView {
-                name: &record.name,
-                health,
-                report,
-                status: record.status.as_ref(),
-            },
+            NodeView { name: &record.name, health, report, status: record.status.as_ref() },
         );
     }
     for node in existing.into_iter().flat_map(BTreeMap::values) {
@@ -132,10 +123,7 @@ pub(crate) fn nodes(base: &Base) -> Vec<NodeView<'_>> {
         views.entry(&node.name).or_insert_with(|| NodeView {
             name: &node.name,
             report: Report::Never {
-                why: format!(
-                    "it has never reported; {}",
-                    silence(Known::Is(node), reporter)
-                ),
+                why: format!("it has never reported; {}", silence(Known::Is(node), reporter)),
             },
             health: Health::Unknown,
             status: None,
@@ -168,9 +156,7 @@ impl<'a> Reporter<'a> {
     fn of(all: Option<&BTreeMap<&str, &'a PodRecord>>, node: &str) -> Reporter<'a> {
         match all {
             None => Reporter::NotRead,
-            Some(all) => all
-                .get(node)
-                .map_or(Reporter::None, |pod| Reporter::Is(pod)),
+            Some(all) => all.get(node).map_or(Reporter::None, |pod| Reporter::Is(pod)),
         }
     }
 }
@@ -184,10 +170,7 @@ fn report(
     if matches!(node, Known::Gone) {
         return Report::NodeDeleted;
     }
-    let unknown = |why: &str| Report::Silent {
-        since: None,
-        why: why.to_owned(),
-    };
+    let unknown = |why: &str| Report::Silent { since: None, why: why.to_owned() };
     if let Some(why) = &record.broken {
         return unknown(&format!("this version cannot read its report: {why}"));
     }
@@ -221,10 +204,7 @@ fn report(
         ));
     }
     let silent = |since: Option<Timestamp>, why: String| Report::Silent { since, why };
-    let reachable = status
-        .conditions
-        .iter()
-        .find(|it| it.type_ == DAEMON_REACHABLE);
+    let reachable = status.conditions.iter().find(|it| it.type_ == DAEMON_REACHABLE);
     match reachable {
         None => return unknown("the report does not say whether the node's daemon answers"),
         Some(condition) if condition.status != "True" => {
@@ -244,15 +224,9 @@ fn report(
         );
     }
     if let Reporter::Is(pod) = reporter {
-        let grace = pod
-            .ready
-            .since
-            .is_none_or(|since| now.duration_since(since) > REPORTER_GRACE);
+        let grace = pod.ready.since.is_none_or(|since| now.duration_since(since) > REPORTER_GRACE);
         if !pod.ready.is_true && grace && before(pod.ready.since) {
-            return silent(
-                Some(pod.ready.since.unwrap_or(reported)),
-                silence(node, reporter),
-            );
+            return silent(Some(pod.ready.since.unwrap_or(reported)), silence(node, reporter));
         }
     }
     if age > MAX_REPORT_AGE {
@@ -274,19 +248,15 @@ fn silence(node: Known<'_>, reporter: Reporter<'_>) -> String {
     match reporter {
         Reporter::NotRead => "whether its reporter runs is not known".to_owned(),
         Reporter::None => "no reporter's pod is on it".to_owned(),
-        Reporter::Is(pod) if pod.ready.is_true => format!(
-            "its reporter's pod {}/{} runs: see its log",
-            pod.namespace, pod.name
-        ),
+        Reporter::Is(pod) if pod.ready.is_true => {
+            format!("its reporter's pod {}/{} runs: see its log", pod.namespace, pod.name)
+        }
         Reporter::Is(pod) => {
             let reason = match pod.ready.reason.as_str() {
                 "" => &pod.ready.word,
                 reason => reason,
             };
-            format!(
-                "its reporter's pod {}/{} is not ready ({reason})",
-                pod.namespace, pod.name
-            )
+            format!("its reporter's pod {}/{} is not ready ({reason})", pod.namespace, pod.name)
         }
     }
 }

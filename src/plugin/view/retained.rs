@@ -38,10 +38,8 @@ pub(crate) fn retained(
     volumes: &[VolumeRecord],
     actions: &[ActionRow],
 ) -> Vec<RetainedRow> {
-    let mut rows: Vec<RetainedRow> = volumes
-        .iter()
-        .filter_map(|volume| row(base, nodes, volume, actions))
-        .collect();
+    let mut rows: Vec<RetainedRow> =
+        volumes.iter().filter_map(|volume| row(base, nodes, volume, actions)).collect();
     rows.sort_by(|a, b| (&a.node, a.since, &a.volume).cmp(&(&b.node, b.since, &b.volume)));
     rows
 }
@@ -52,9 +50,7 @@ fn row(
     volume: &VolumeRecord,
     actions: &[ActionRow],
 ) -> Option<RetainedRow> {
-    let action = actions
-        .iter()
-        .find(|it| it.volume == volume.name && it.volume_uid == volume.uid);
+    let action = actions.iter().find(|it| it.volume == volume.name && it.volume_uid == volume.uid);
     let reach = reach(volume, &base.nodes);
     let pinned = match &reach {
         Reach::One(node) => Some(node.as_str()),
@@ -110,9 +106,8 @@ fn serial(id: &str, status: Option<&NodeStorageStatus>, action: Option<&ActionRo
     let drives = status.map(|it| it.drives.as_slice()).unwrap_or_default();
     let listed = drives.iter().find(|it| it.id == id);
     let of_action = action.filter(|it| it.drive.id == id);
-    let serial = listed
-        .map(|it| it.serial.as_str())
-        .or(of_action.map(|it| it.drive.serial.as_str()));
+    let serial =
+        listed.map(|it| it.serial.as_str()).or(of_action.map(|it| it.drive.serial.as_str()));
     match serial {
         None | Some("") => id.to_owned(),
         Some(serial) => serial.to_owned(),

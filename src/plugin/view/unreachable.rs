@@ -50,9 +50,8 @@ pub(crate) struct TerminatingRow {
 }
 
 pub(crate) fn terminating(pods: &[PodRecord], now: Timestamp) -> Vec<TerminatingRow> {
-    let overdue = pods
-        .iter()
-        .filter(|pod| pod.deleting.is_some_and(|until| until < now) && !pod.has_ended);
+    let overdue =
+        pods.iter().filter(|pod| pod.deleting.is_some_and(|until| until < now) && !pod.has_ended);
     let mut rows: Vec<TerminatingRow> = overdue
         .map(|pod| TerminatingRow {
             node: pod.node.clone(),
@@ -67,9 +66,8 @@ pub(crate) fn terminating(pods: &[PodRecord], now: Timestamp) -> Vec<Terminating
 
 /// `pods`: of nodes that do not reach storage.
 pub(crate) fn gaps(nodes: &[NodeView<'_>], pods: &Read<Vec<PodRecord>>) -> Vec<Gap> {
-    let mut gaps = drives::cut(nodes, "unreachable drivers", |status| {
-        status.truncated.unreachable_drivers
-    });
+    let mut gaps =
+        drives::cut(nodes, "unreachable drivers", |status| status.truncated.unreachable_drivers);
     if let Err(why) = pods {
         let why = format!("{why}; whether pods do not end there is not known");
         gaps.push(Gap::new("pods of nodes that do not reach storage", why));

@@ -60,12 +60,7 @@ struct VolumeEntry {
 
 impl VolumeEntry {
     fn idle(volume: Volume) -> VolumeEntry {
-        VolumeEntry {
-            volume,
-            activity: None,
-            is_recovering: false,
-            queued: None,
-        }
+        VolumeEntry { volume, activity: None, is_recovering: false, queued: None }
     }
 }
 
@@ -124,10 +119,8 @@ impl Engine {
     ) -> (Engine, Actor<S>) {
         let (sender, messages) = mpsc::channel(REQUEST_QUEUE);
         let unknown = Some("the daemon has not read its volumes' records yet".to_owned());
-        let first = Arc::new(EngineView {
-            records_error: unknown.clone(),
-            ..EngineView::default()
-        });
+        let first =
+            Arc::new(EngineView { records_error: unknown.clone(), ..EngineView::default() });
         let (view, views) = watch::channel(first);
         let engine = Engine {
             messages: sender,
@@ -199,8 +192,7 @@ impl<S: StepExecutor> Actor<S> {
         }
         self.is_discovering = true;
         let ctx = self.pool_context();
-        self.tasks
-            .spawn(async move { TaskResult::Discovered(discover::read_records(&ctx).await) });
+        self.tasks.spawn(async move { TaskResult::Discovered(discover::read_records(&ctx).await) });
     }
 
     fn start_measuring(&mut self) {
@@ -320,24 +312,16 @@ impl<S: StepExecutor> Actor<S> {
             }
             TaskResult::Capacities(capacities) => {
                 self.is_measuring = false;
-                let group = capacities
-                    .iter()
-                    .find(|(kind, _)| *kind == BackingKind::Lvm);
+                let group = capacities.iter().find(|(kind, _)| *kind == BackingKind::Lvm);
                 if let Some((_, Ok(capacity))) = group {
                     self.physical_volumes.clone_from(&capacity.physical_volumes);
                 }
                 self.capacities = capacities;
             }
-            TaskResult::Unrecorded {
-                handle,
-                reply,
-                result,
-            } => self.end_unrecorded(handle, reply, result),
-            TaskResult::Operation {
-                volume,
-                failed_scan,
-                reply,
-            } => {
+            TaskResult::Unrecorded { handle, reply, result } => {
+                self.end_unrecorded(handle, reply, result)
+            }
+            TaskResult::Operation { volume, failed_scan, reply } => {
                 let handle = volume.handle.clone();
                 let changed_size = self.volumes.get(&handle).is_some_and(|entry| {
                     (entry.volume.size, entry.volume.exists) != (volume.size, volume.exists)
@@ -345,8 +329,7 @@ impl<S: StepExecutor> Actor<S> {
                 let stays = volume.exists || volume.intent.is_some();
                 let before = self.volumes.remove(&handle);
                 if stays {
-                    self.volumes
-                        .insert(handle.clone(), VolumeEntry::idle(*volume));
+                    self.volumes.insert(handle.clone(), VolumeEntry::idle(*volume));
                 }
                 self.sync_static_volumes();
                 if changed_size {
@@ -386,10 +369,7 @@ impl<S: StepExecutor> Actor<S> {
             _ => {}
         }
         for file in unrecognized.difference(&self.unrecognized_files) {
-            tracing::warn!(
-                file,
-                "a file in the directory of the pool's records is no record"
-            );
+            tracing::warn!(file, "a file in the directory of the pool's records is no record");
         }
         (self.volume_group_error, self.unrecognized_files) = (group_error, unrecognized);
         let settings = self.settings();
@@ -421,10 +401,7 @@ impl<S: StepExecutor> Actor<S> {
             !entry.volume.is_static()
                 || !free(entry)
                 || entry.volume.record_problem.is_some()
-                || settings
-                    .static_volumes
-                    .iter()
-                    .any(|wanted| wanted.name == *name)
+                || settings.static_volumes.iter().any(|wanted| wanted.name == *name)
         });
         let mut fresh = false;
         for wanted in &settings.static_volumes {
@@ -435,10 +412,8 @@ impl<S: StepExecutor> Actor<S> {
                     || entry.volume.record_problem.is_some()
             };
             if !self.volumes.get(&wanted.name).is_some_and(same) {
-                self.volumes.insert(
-                    wanted.name.clone(),
-                    VolumeEntry::idle(Volume::from_static(wanted)),
-                );
+                self.volumes
+                    .insert(wanted.name.clone(), VolumeEntry::idle(Volume::from_static(wanted)));
                 fresh = true;
             }
         }

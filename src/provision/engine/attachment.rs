@@ -71,13 +71,7 @@ pub(crate) async fn attach_and_mount<S: StepExecutor>(
     formatting::mark_used(ctx, volume).await?;
     let fs_type = filesystem.name().to_owned();
     ctx.run_for_field(
-        Step::Mount {
-            device: device.node,
-            target: target.clone(),
-            fs_type,
-            options,
-            read_only,
-        },
+        Step::Mount { device: device.node, target: target.clone(), fs_type, options, read_only },
         field,
     )
     .await?;
@@ -92,12 +86,9 @@ pub(crate) async fn refuse_foreign_mount<S: StepExecutor>(
     field: &'static str,
 ) -> Result<(), ProvisionError> {
     match ctx.find_mount(target, Some(field)).await? {
-        Some(other) if !volume.matches_mount(&other) => {
-            Err(ProvisionError::AlreadyExists(format!(
-                "{field}: {} is mounted at {} already",
-                other.source, target.path
-            )))
-        }
+        Some(other) if !volume.matches_mount(&other) => Err(ProvisionError::AlreadyExists(
+            format!("{field}: {} is mounted at {} already", other.source, target.path),
+        )),
         _ => Ok(()),
     }
 }
@@ -151,10 +142,7 @@ async fn ensure_filesystem<S: StepExecutor>(
                     device.name, device.size
                 )));
             }
-            let options = volume
-                .record
-                .as_ref()
-                .map_or("", |record| &record.mkfs_options);
+            let options = volume.record.as_ref().map_or("", |record| &record.mkfs_options);
             let options = mkfs::parse_options(filesystem, options)?;
             format(ctx, volume, device, filesystem, options).await?;
             Ok((filesystem, None))
@@ -172,8 +160,7 @@ async fn format<S: StepExecutor>(
     let proof = formatting::proof(ctx, volume, device).await?;
     let before = volume.format.clone();
     formatting::record_use(ctx, volume, device, &proof).await?;
-    ctx.set_formatting(volume, Some(device.device_identity()))
-        .await?;
+    ctx.set_formatting(volume, Some(device.device_identity())).await?;
     let step = Step::Format {
         device: device.node.clone(),
         fs_type: filesystem.name().to_owned(),
@@ -251,10 +238,7 @@ pub(crate) async fn release_device<S: StepExecutor>(
     if volume.is_attached() {
         return Ok(());
     }
-    let formatting = volume
-        .intent
-        .as_ref()
-        .is_some_and(|intent| intent.formatting);
+    let formatting = volume.intent.as_ref().is_some_and(|intent| intent.formatting);
     if formatting && volume.is_static() {
         repeat_interrupted_format(ctx, volume).await?;
     } else if formatting && volume.record.is_some() {
@@ -276,12 +260,7 @@ async fn wipe_interrupted_format<S: StepExecutor>(
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     match ctx.attach_device(volume, false).await {
-        Ok(Some(device)) => {
-            ctx.run(Step::WipeSignatures {
-                device: device.node,
-            })
-            .await
-        }
+        Ok(Some(device)) => ctx.run(Step::WipeSignatures { device: device.node }).await,
         Ok(None) => Ok(()),
         Err(ProvisionError::Unavailable(why)) => {
             tracing::error!(
@@ -308,9 +287,7 @@ async fn repeat_interrupted_format<S: StepExecutor>(
     else {
         return Ok(());
     };
-    let fs_type = Filesystem::requested(requested_fs_type(volume, access))?
-        .name()
-        .to_owned();
+    let fs_type = Filesystem::requested(requested_fs_type(volume, access))?.name().to_owned();
     let step = Step::RepeatFormat {
         device: device.node.clone(),
         expected: intent.device.clone().unwrap_or_default(),
@@ -345,10 +322,7 @@ pub(crate) async fn check_unattached<S: StepExecutor>(
     };
     match checked {
         Ok(()) => {
-            volume.size = volume
-                .device
-                .as_ref()
-                .map_or(volume.size, |device| device.size);
+            volume.size = volume.device.as_ref().map_or(volume.size, |device| device.size);
             volume.error = None;
         }
         Err(fault @ ProvisionError::Stuck(_)) => return Err(fault),
@@ -364,11 +338,8 @@ pub(crate) async fn check_directory<S: StepExecutor>(
     ctx: &StepContext<S>,
     path: &HostPath,
 ) -> Result<(), ProvisionError> {
-    ctx.run(Step::CheckDirectory {
-        path: path.clone(),
-        roots: ctx.settings.static_roots.clone(),
-    })
-    .await
+    ctx.run(Step::CheckDirectory { path: path.clone(), roots: ctx.settings.static_roots.clone() })
+        .await
 }
 
 /// Whether the volume is mounted at a path that no record lists. Another mount at the path is an
@@ -383,17 +354,12 @@ pub(crate) async fn is_mounted_unrecorded<S: StepExecutor>(
     match ctx.find_mount(target, Some(field)).await? {
         None => Ok(false),
         Some(mounted) if volume.matches_mount(&mounted) => Ok(true),
-        Some(other) => Err(ProvisionError::FailedPrecondition(foreign_mount(
-            &other, target,
-        ))),
+        Some(other) => Err(ProvisionError::FailedPrecondition(foreign_mount(&other, target))),
     }
 }
 
 pub(crate) fn foreign_mount(other: &MountedFilesystem, target: &RootedPath) -> String {
-    format!(
-        "{} is mounted at {}, not this volume",
-        other.source, target.path
-    )
+    format!("{} is mounted at {}, not this volume", other.source, target.path)
 }
 
 /// Checks that the kind of volume permits the requested access.

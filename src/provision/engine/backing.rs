@@ -21,14 +21,10 @@ impl<S: StepExecutor> StepContext<S> {
         read_only: bool,
     ) -> Result<Option<Device>, ProvisionError> {
         let step = match &volume.backing {
-            Backing::Image(image) => Step::AttachImage {
-                image: image.clone(),
-                read_only,
-            },
-            Backing::LogicalVolume { group, name } => Step::ActivateLogicalVolume {
-                group: group.clone(),
-                name: name.clone(),
-            },
+            Backing::Image(image) => Step::AttachImage { image: image.clone(), read_only },
+            Backing::LogicalVolume { group, name } => {
+                Step::ActivateLogicalVolume { group: group.clone(), name: name.clone() }
+            }
             Backing::Device(path) => Step::ResolveDevice { path: path.clone() },
             Backing::Directory(_) => return Ok(None),
         };
@@ -68,13 +64,10 @@ impl<S: StepExecutor> StepContext<S> {
     /// Detaches the device. A static volume's device is never detached.
     pub(crate) async fn detach_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         let step = match &volume.backing {
-            Backing::Image(image) => Step::DetachImage {
-                image: image.clone(),
-            },
-            Backing::LogicalVolume { group, name } => Step::DeactivateLogicalVolume {
-                group: group.clone(),
-                name: name.clone(),
-            },
+            Backing::Image(image) => Step::DetachImage { image: image.clone() },
+            Backing::LogicalVolume { group, name } => {
+                Step::DeactivateLogicalVolume { group: group.clone(), name: name.clone() }
+            }
             Backing::Device(_) | Backing::Directory(_) => return Ok(()),
         };
         self.run(step).await?;
@@ -85,10 +78,9 @@ impl<S: StepExecutor> StepContext<S> {
     /// Creates the volume's image or logical volume, blank.
     pub(crate) async fn create_backing(&self, volume: &Volume) -> Result<(), ProvisionError> {
         let step = match (&volume.backing, &volume.record) {
-            (Backing::Image(image), Some(_)) => Step::CreateImage {
-                image: image.clone(),
-                size: volume.size,
-            },
+            (Backing::Image(image), Some(_)) => {
+                Step::CreateImage { image: image.clone(), size: volume.size }
+            }
             (Backing::LogicalVolume { group, name }, Some(record)) => Step::CreateLogicalVolume {
                 group: group.clone(),
                 name: name.clone(),
@@ -106,15 +98,10 @@ impl<S: StepExecutor> StepContext<S> {
         wipe: Wipe,
     ) -> Result<(), ProvisionError> {
         let step = match &volume.backing {
-            Backing::Image(image) => Step::RemoveImage {
-                image: image.clone(),
-                wipe,
-            },
-            Backing::LogicalVolume { group, name } => Step::RemoveLogicalVolume {
-                group: group.clone(),
-                name: name.clone(),
-                wipe,
-            },
+            Backing::Image(image) => Step::RemoveImage { image: image.clone(), wipe },
+            Backing::LogicalVolume { group, name } => {
+                Step::RemoveLogicalVolume { group: group.clone(), name: name.clone(), wipe }
+            }
             Backing::Device(_) | Backing::Directory(_) => return Ok(()),
         };
         self.run(step).await
@@ -128,19 +115,13 @@ pub(crate) fn pool_backing(
     handle: &str,
 ) -> Option<Backing> {
     match kind {
-        BackingKind::Loop => Some(Backing::Image(
-            settings
-                .directory
-                .join(IMAGES_DIR)
-                .join(format!("{handle}.img")),
-        )),
+        BackingKind::Loop => {
+            Some(Backing::Image(settings.directory.join(IMAGES_DIR).join(format!("{handle}.img"))))
+        }
         BackingKind::Lvm => settings
             .volume_group
             .clone()
-            .map(|group| Backing::LogicalVolume {
-                group,
-                name: handle.to_owned(),
-            }),
+            .map(|group| Backing::LogicalVolume { group, name: handle.to_owned() }),
         BackingKind::StaticDevice | BackingKind::StaticDirectory => None,
     }
 }

@@ -44,10 +44,7 @@ pub(crate) async fn finish_unstage<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     let place = ctx.rooted_path("staging_path", path)?;
     attachment::find_remaining_device(ctx, volume).await?;
-    let is_mounted = volume
-        .staged
-        .as_ref()
-        .is_some_and(|staged| !staged.access.block)
+    let is_mounted = volume.staged.as_ref().is_some_and(|staged| !staged.access.block)
         && !matches!(volume.backing, Backing::Directory(_));
     if is_mounted || volume.staged.is_none() {
         unmount_own(ctx, volume, &place, field, is_mounted).await?;
@@ -108,19 +105,12 @@ async fn confirm_detached<S: StepExecutor>(
     };
     let remains = ctx.find_remains(Some(path), image, None).await?;
     let mounts = remains.mounts.iter().map(|at| format!("mounted at {at}"));
-    let loops = remains
-        .loops
-        .iter()
-        .map(|name| format!("attached as {name}"));
+    let loops = remains.loops.iter().map(|name| format!("attached as {name}"));
     let left: Vec<String> = mounts.chain(loops).collect();
     if left.is_empty() {
         return Ok(());
     }
-    Err(ProvisionError::InUse(format!(
-        "volume {} is still {}",
-        volume.handle,
-        left.join(", ")
-    )))
+    Err(ProvisionError::InUse(format!("volume {} is still {}", volume.handle, left.join(", "))))
 }
 
 /// Unmounts the volume; returns `InUse` if another filesystem is mounted there.
@@ -132,9 +122,7 @@ async fn unmount_own<S: StepExecutor>(
     known: bool,
 ) -> Result<(), ProvisionError> {
     match ctx.unmount(volume, target, field, known).await? {
-        Some(other) => Err(ProvisionError::InUse(attachment::foreign_mount(
-            &other, target,
-        ))),
+        Some(other) => Err(ProvisionError::InUse(attachment::foreign_mount(&other, target))),
         None => Ok(()),
     }
 }
@@ -148,13 +136,7 @@ pub(crate) async fn undo_publish<S: StepExecutor>(
     attachment::find_remaining_device(ctx, volume).await?;
     // At the start of the operation nothing else was mounted there.
     match ctx.unmount(volume, &place, Some("path"), true).await {
-        Ok(None) => match ctx
-            .run(Step::RemoveTarget {
-                target: place,
-                owner: None,
-            })
-            .await
-        {
+        Ok(None) => match ctx.run(Step::RemoveTarget { target: place, owner: None }).await {
             // The content existed before the publication.
             Err(ProvisionError::InUse(why)) => {
                 tracing::info!(volume = volume.handle, %why, "a target is left as it was")
@@ -192,11 +174,7 @@ pub(crate) async fn finish_unpublish<S: StepExecutor>(
         volume.published = published;
         return Err(fault);
     }
-    ctx.run(Step::RemoveTarget {
-        target: place,
-        owner: None,
-    })
-    .await
+    ctx.run(Step::RemoveTarget { target: place, owner: None }).await
 }
 
 /// A volume exists if its record (or its tagged logical volume) exists: without one, no caller has
@@ -207,10 +185,7 @@ pub(crate) async fn undo_create<S: StepExecutor>(
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
     if let Backing::LogicalVolume { group, name } = &volume.backing {
-        let found = ctx
-            .find_logical_volume(group, name)
-            .await?
-            .filter(|found| !found.unfinished);
+        let found = ctx.find_logical_volume(group, name).await?.filter(|found| !found.unfinished);
         volume.exists = found.is_some();
         volume.size = found.map_or(volume.size, |found| found.size);
     }
@@ -245,27 +220,16 @@ pub(crate) async fn grow_device<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     match &volume.backing {
         Backing::Image(image) => {
-            ctx.run(Step::GrowImage {
-                image: image.clone(),
-                size,
-            })
-            .await?;
+            ctx.run(Step::GrowImage { image: image.clone(), size }).await?;
             if let Some(record) = &volume.record {
-                let record = VolumeRecord {
-                    size: size.max(record.size),
-                    ..record.clone()
-                };
+                let record = VolumeRecord { size: size.max(record.size), ..record.clone() };
                 ctx.write_volume_record(&record).await?;
                 volume.record = Some(record);
             }
         }
         Backing::LogicalVolume { group, name } => {
-            ctx.run(Step::GrowLogicalVolume {
-                group: group.clone(),
-                name: name.clone(),
-                size,
-            })
-            .await?;
+            ctx.run(Step::GrowLogicalVolume { group: group.clone(), name: name.clone(), size })
+                .await?;
         }
         Backing::Device(_) | Backing::Directory(_) => return Ok(()),
     }

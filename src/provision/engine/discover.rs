@@ -53,13 +53,7 @@ pub(crate) async fn read_records<S: StepExecutor>(
         Some(group) => ctx.list_logical_volumes(&group).await,
         None => Ok(Vec::new()),
     };
-    Ok(DiscoveredRecords {
-        volumes,
-        intents,
-        attachments,
-        formats,
-        logical_volumes: group,
-    })
+    Ok(DiscoveredRecords { volumes, intents, attachments, formats, logical_volumes: group })
 }
 
 pub(crate) async fn measure_capacities<S: StepExecutor>(
@@ -92,9 +86,7 @@ pub(crate) fn build_volumes(
         }
     }
     for entry in &settings.static_volumes {
-        volumes
-            .entry(entry.name.clone())
-            .or_insert_with(|| Volume::from_static(entry));
+        volumes.entry(entry.name.clone()).or_insert_with(|| Volume::from_static(entry));
     }
     let is_unlisted = |kind: BackingKind| kind == BackingKind::Lvm && !listed;
     for (handle, file) in records_by_handle(&found.intents) {
@@ -107,19 +99,11 @@ pub(crate) fn build_volumes(
                 continue;
             }
         };
-        let incomplete = matches!(
-            intent.operation,
-            Operation::Create { .. } | Operation::Delete
-        );
+        let incomplete = matches!(intent.operation, Operation::Create { .. } | Operation::Delete);
         let path = intent.static_path.as_ref();
-        if let Some(volume) = volume_for_record(
-            &mut volumes,
-            settings,
-            handle,
-            intent.kind,
-            path,
-            incomplete,
-        ) {
+        if let Some(volume) =
+            volume_for_record(&mut volumes, settings, handle, intent.kind, path, incomplete)
+        {
             if let Operation::Create { record } = &intent.operation {
                 if volume.record.is_none() {
                     *volume = volume.clone().with_record(record.clone());
@@ -198,9 +182,7 @@ impl DiscoveredRecords {
 
 /// Indexes records by their handles. Ignores other files in the directories.
 fn records_by_handle(files: &[RecordFile]) -> impl Iterator<Item = (&str, &RecordFile)> {
-    files
-        .iter()
-        .filter_map(|file| Some((record::handle_from_file_name(&file.name)?, file)))
+    files.iter().filter_map(|file| Some((record::handle_from_file_name(&file.name)?, file)))
 }
 
 fn parse_record<T: DeserializeOwned>(handle: &str, file: &RecordFile) -> Result<T, RecordError> {
@@ -214,18 +196,12 @@ fn image_volume(settings: &Settings, handle: &str, file: &RecordFile) -> Volume 
     let backing = pool_backing(settings, BackingKind::Loop, handle)
         .unwrap_or(Backing::Image(HostPath::default()));
     let volume = Volume::new(handle, BackingKind::Loop, backing);
-    let text = file
-        .text
-        .as_ref()
-        .map_or(b"".as_slice(), |text| text.as_bytes());
+    let text = file.text.as_ref().map_or(b"".as_slice(), |text| text.as_bytes());
     with_record_or_problem(volume, parse_record(handle, file), text)
 }
 
 fn logical_volume(group: &str, logical: &LogicalVolume) -> Volume {
-    let backing = Backing::LogicalVolume {
-        group: group.to_owned(),
-        name: logical.name.clone(),
-    };
+    let backing = Backing::LogicalVolume { group: group.to_owned(), name: logical.name.clone() };
     let volume = Volume::new(&logical.name, BackingKind::Lvm, backing);
     let text = tags::decode(&logical.tags);
     let parsed = match &text {
@@ -310,15 +286,11 @@ fn mark_unreadable(
     handle: &str,
     problem: RecordProblem,
 ) {
-    let kind = if names::is_pool_handle(handle) {
-        BackingKind::Loop
-    } else {
-        BackingKind::StaticDevice
-    };
+    let kind =
+        if names::is_pool_handle(handle) { BackingKind::Loop } else { BackingKind::StaticDevice };
     let backing =
         pool_backing(settings, kind, handle).unwrap_or(Backing::Device(HostPath::default()));
-    let volume = volumes
-        .entry(handle.to_owned())
-        .or_insert_with(|| Volume::new(handle, kind, backing));
+    let volume =
+        volumes.entry(handle.to_owned()).or_insert_with(|| Volume::new(handle, kind, backing));
     volume.record_problem = Some(problem);
 }

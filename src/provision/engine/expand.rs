@@ -16,9 +16,7 @@ pub(crate) async fn expand<S: StepExecutor>(
 ) -> Result<ExpandResponse, ProvisionError> {
     volume.check_usable()?;
     if let Some(path) = &request.volume_path
-        && !volume
-            .attachments()
-            .any(|held| held.path.as_bytes() == path.as_bytes())
+        && !volume.attachments().any(|held| held.path.as_bytes() == path.as_bytes())
     {
         return Err(ProvisionError::NotFound(format!(
             "volume {} is not at the path that volume_path names",
@@ -52,8 +50,7 @@ pub(crate) async fn expand<S: StepExecutor>(
                     room.available
                 )));
             }
-            ctx.begin_operation(volume, Operation::Expand { size })
-                .await?;
+            ctx.begin_operation(volume, Operation::Expand { size }).await?;
             let grown = completion::grow_device(ctx, volume, size).await;
             if let Err(ProvisionError::ResourceExhausted(_)) | Ok(()) = &grown {
                 // Either nothing was grown, or everything.
@@ -62,10 +59,7 @@ pub(crate) async fn expand<S: StepExecutor>(
             grown?;
         }
     }
-    let mounted = volume
-        .attachments()
-        .find(|held| !held.access.block)
-        .cloned();
+    let mounted = volume.attachments().find(|held| !held.access.block).cloned();
     let never_mounted = volume.record.as_ref().is_some_and(|record| {
         !record.accesses.is_empty() && record.accesses.iter().all(|access| access.block)
     });
@@ -77,10 +71,7 @@ pub(crate) async fn expand<S: StepExecutor>(
         Some(_) => true,
         None => !volume.is_attached() && !never_mounted,
     };
-    Ok(ExpandResponse {
-        size: volume.size,
-        node_expansion_required,
-    })
+    Ok(ExpandResponse { size: volume.size, node_expansion_required })
 }
 
 async fn grow_filesystem<S: StepExecutor>(

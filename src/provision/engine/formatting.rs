@@ -23,10 +23,7 @@ fn identity(volume: &Volume, device: &Device) -> DeviceIdentity {
     if volume.is_static() {
         return device.device_identity();
     }
-    DeviceIdentity {
-        size: device.size,
-        name: Some(format!("volume {}", volume.handle)),
-    }
+    DeviceIdentity { size: device.size, name: Some(format!("volume {}", volume.handle)) }
 }
 
 /// The proof that the device may be formatted. Reads a part of the device if that is needed.
@@ -60,9 +57,7 @@ pub(crate) async fn proof<S: StepExecutor>(
 /// Whether root permits a mkfs on this device.
 pub(crate) fn authorized(volume: &Volume, device: &Device) -> Option<FormatProof> {
     let authorization = volume.format.authorization.as_ref()?;
-    let is_same = authorization
-        .device
-        .is_certainly_same(&identity(volume, device));
+    let is_same = authorization.device.is_certainly_same(&identity(volume, device));
     (is_same && authorization.is_valid(clock::now())).then(|| FormatProof::Authorized {
         device: volume.is_static().then(|| authorization.device.clone()),
     })
@@ -81,10 +76,11 @@ async fn scan_part<S: StepExecutor>(
     device: &Device,
 ) -> Result<ScanState, ProvisionError> {
     let begun = volume.format.scan.is_some();
-    let state = volume.format.scan.clone().unwrap_or_else(|| ScanState {
-        device: identity(volume, device),
-        ..ScanState::default()
-    });
+    let state = volume
+        .format
+        .scan
+        .clone()
+        .unwrap_or_else(|| ScanState { device: identity(volume, device), ..ScanState::default() });
     if !begun {
         tracing::info!(
             volume = volume.handle,
@@ -92,11 +88,7 @@ async fn scan_part<S: StepExecutor>(
             "a device is read for data before it is formatted"
         );
     }
-    let step = Step::Scan {
-        device: device.node.clone(),
-        state,
-        tracked: volume.is_static(),
-    };
+    let step = Step::Scan { device: device.node.clone(), state, tracked: volume.is_static() };
     let state = ctx.run_for_scan(step).await?;
     volume.format.scan = Some(state.clone());
     write(ctx, volume).await?;
@@ -140,11 +132,7 @@ pub(crate) async fn record_use<S: StepExecutor>(
     volume.format.new = !volume.is_static();
     tracing::info!(volume = volume.handle, %device, ?permitted_by, "a device that was not created here is formatted");
     volume.format.authorization = None;
-    volume.format.formatted = Some(PastFormat {
-        at: clock::now(),
-        device,
-        permitted_by,
-    });
+    volume.format.formatted = Some(PastFormat { at: clock::now(), device, permitted_by });
     write(ctx, volume).await
 }
 
@@ -169,12 +157,8 @@ pub(crate) async fn mark_used<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
-    let used = FormatRecord {
-        new: false,
-        scan: None,
-        authorization: None,
-        ..volume.format.clone()
-    };
+    let used =
+        FormatRecord { new: false, scan: None, authorization: None, ..volume.format.clone() };
     if used == volume.format {
         return Ok(());
     }
@@ -194,22 +178,15 @@ pub(crate) async fn authorize<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     volume.check_usable()?;
     let before = volume.format.authorization.clone();
-    volume.format.authorization = if revoke {
-        None
-    } else {
-        Some(new_authorization(ctx, volume).await?)
-    };
+    volume.format.authorization =
+        if revoke { None } else { Some(new_authorization(ctx, volume).await?) };
     if let Err(fault) = write(ctx, volume).await {
         volume.format.authorization = before;
         return Err(fault);
     }
     tracing::warn!(
         volume = volume.handle,
-        device = volume
-            .format
-            .authorization
-            .as_ref()
-            .map(|it| it.device.to_string()),
+        device = volume.format.authorization.as_ref().map(|it| it.device.to_string()),
         "root has {} one format of a device",
         if revoke { "revoked" } else { "authorized" }
     );
@@ -221,10 +198,7 @@ async fn new_authorization<S: StepExecutor>(
     volume: &mut Volume,
 ) -> Result<FormatAuthorization, ProvisionError> {
     let refused = |why: &str| {
-        Err(ProvisionError::FailedPrecondition(format!(
-            "volume {} {why}",
-            volume.handle
-        )))
+        Err(ProvisionError::FailedPrecondition(format!("volume {} {why}", volume.handle)))
     };
     if let Some(holders) = volume.attached_at() {
         return refused(&format!("is {holders}"));
@@ -236,10 +210,7 @@ async fn new_authorization<S: StepExecutor>(
         attachment::find_remaining_device(ctx, volume).await?;
         identity(volume, volume.require_device()?)
     } else {
-        DeviceIdentity {
-            size: volume.size,
-            name: Some(format!("volume {}", volume.handle)),
-        }
+        DeviceIdentity { size: volume.size, name: Some(format!("volume {}", volume.handle)) }
     };
     if device.name.is_none() {
         return Err(ProvisionError::FailedPrecondition(format!(
@@ -247,16 +218,12 @@ async fn new_authorization<S: StepExecutor>(
             volume.handle
         )));
     }
-    Ok(FormatAuthorization {
-        device,
-        since: clock::now(),
-    })
+    Ok(FormatAuthorization { device, since: clock::now() })
 }
 
 async fn write<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
 ) -> Result<(), ProvisionError> {
-    ctx.write_format_record(&volume.handle, &volume.format)
-        .await
+    ctx.write_format_record(&volume.handle, &volume.format).await
 }

@@ -64,9 +64,7 @@ impl Engine {
 
     pub(crate) async fn stage(&self, request: StageRequest) -> Result<(), ProvisionError> {
         let handle = request.handle.clone();
-        self.operate(handle, VolumeJob::Stage(request))
-            .await
-            .map(drop)
+        self.operate(handle, VolumeJob::Stage(request)).await.map(drop)
     }
 
     pub(crate) async fn unstage(
@@ -80,9 +78,7 @@ impl Engine {
 
     pub(crate) async fn publish(&self, request: PublishRequest) -> Result<(), ProvisionError> {
         let handle = request.handle.clone();
-        self.operate(handle, VolumeJob::Publish(request))
-            .await
-            .map(drop)
+        self.operate(handle, VolumeJob::Publish(request)).await.map(drop)
     }
 
     pub(crate) async fn unpublish(
@@ -115,8 +111,7 @@ impl Engine {
     }
 
     async fn operate(&self, handle: String, job: VolumeJob) -> Result<Response, ProvisionError> {
-        self.call(Some(&handle), Request::Operation(handle.clone(), job))
-            .await
+        self.call(Some(&handle), Request::Operation(handle.clone(), job)).await
     }
 
     /// The operation continues after the time limit: a later call finds it done or still running.

@@ -16,10 +16,7 @@ use crate::provision::step::StepExecutor;
 pub(crate) fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
     names::check_name(&request.name)?;
     request.range.check()?;
-    if matches!(
-        request.kind,
-        Some(BackingKind::StaticDevice | BackingKind::StaticDirectory)
-    ) {
+    if matches!(request.kind, Some(BackingKind::StaticDevice | BackingKind::StaticDirectory)) {
         return Err(ProvisionError::invalid_argument(
             "kind",
             "is a static one: those come from the configuration",
@@ -60,9 +57,7 @@ pub(crate) fn check_same_volume(
             "a volume with this name exists already, with another {what}"
         )))
     };
-    volume
-        .check_usable()
-        .or_else(|_| differs("record, which cannot be read"))?;
+    volume.check_usable().or_else(|_| differs("record, which cannot be read"))?;
     // A request without a kind accepts the existing kind, even if the default has changed since.
     if request.kind.is_some_and(|kind| kind != volume.kind) {
         return differs("kind");
@@ -130,9 +125,7 @@ pub(crate) async fn create<S: StepExecutor>(
     };
     record.size = size;
     let record = record.clone();
-    let operation = Operation::Create {
-        record: record.clone(),
-    };
+    let operation = Operation::Create { record: record.clone() };
     ctx.begin_operation(volume, operation).await?;
     let created = create_and_record(ctx, volume, &record).await;
     recover::finish_or_undo(ctx, volume, created).await
@@ -145,8 +138,7 @@ async fn create_and_record<S: StepExecutor>(
 ) -> Result<(), ProvisionError> {
     // Before the volume: it is lost with the volume, and a volume without it counts as used.
     volume.format.new = true;
-    ctx.write_format_record(&volume.handle, &volume.format)
-        .await?;
+    ctx.write_format_record(&volume.handle, &volume.format).await?;
     ctx.create_backing(volume).await?;
     if let Backing::Image(_) = volume.backing {
         ctx.write_volume_record(record).await?;

@@ -114,11 +114,7 @@ async fn bind_and_record<S: StepExecutor>(
     match (volume.backing.clone(), staged) {
         (Backing::Directory(path), _) => {
             attachment::check_directory(ctx, &path).await?;
-            let step = Step::Bind {
-                source: BindSource::Directory { path },
-                target,
-                read_only,
-            };
+            let step = Step::Bind { source: BindSource::Directory { path }, target, read_only };
             ctx.run_for_field(step, TARGET_FIELD).await?;
         }
         (_, Some(staged)) if !access.block => {
@@ -165,10 +161,7 @@ async fn bind_staged<S: StepExecutor>(
         ctx.find_device(volume).await?;
     }
     let step = Step::Bind {
-        source: BindSource::Staged {
-            place,
-            device: volume.require_device()?.node.clone(),
-        },
+        source: BindSource::Staged { place, device: volume.require_device()?.node.clone() },
         target,
         read_only,
     };

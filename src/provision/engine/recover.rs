@@ -243,10 +243,7 @@ async fn reconcile<S: StepExecutor>(
         volume.error = problem;
     }
     if before != (volume.staged.clone(), volume.published.clone()) {
-        tracing::info!(
-            volume = volume.handle,
-            "what it was mounted at is no longer mounted"
-        );
+        tracing::info!(volume = volume.handle, "what it was mounted at is no longer mounted");
         if !volume.is_attached() && volume.device.is_some() {
             ctx.detach_device(volume).await?;
         }

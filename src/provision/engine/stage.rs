@@ -48,10 +48,8 @@ pub(crate) async fn stage<S: StepExecutor>(
         place: target,
     };
     attachment::check_target(ctx, volume, &target, STAGING_FIELD).await?;
-    let operation = Operation::Stage {
-        path: target.place.path.clone(),
-        access: request.access.clone(),
-    };
+    let operation =
+        Operation::Stage { path: target.place.path.clone(), access: request.access.clone() };
     ctx.begin_operation(volume, operation).await?;
     let staged = attach_and_record(ctx, volume, &request.access, &target).await;
     recover::finish_or_undo(ctx, volume, staged).await

@@ -78,8 +78,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     pub(crate) async fn execute(&self, step: Step) -> Result<StepOutput, StepError> {
-        self.activity
-            .send_replace(format!("{}: {}", self.operation, step.description()));
+        self.activity.send_replace(format!("{}: {}", self.operation, step.description()));
         let target = match step.waits_for_pool() {
             true => &self.pool_target,
             false => &self.target,
@@ -133,16 +132,11 @@ impl<S: StepExecutor> StepContext<S> {
     async fn directory_capacity(&self) -> Result<PoolCapacity, ProvisionError> {
         let folder = self.settings.directory.clone();
         let parent = folder.as_path().parent().map(HostPath::from);
-        match (
-            self.run_for_capacity(Step::DirectoryCapacity { folder })
-                .await,
-            parent,
-        ) {
+        match (self.run_for_capacity(Step::DirectoryCapacity { folder }).await, parent) {
             (Err(ProvisionError::Unavailable(_)), Some(folder))
                 if !self.settings.directory_configured =>
             {
-                self.run_for_capacity(Step::DirectoryCapacity { folder })
-                    .await
+                self.run_for_capacity(Step::DirectoryCapacity { folder }).await
             }
             (capacity, _) => capacity,
         }
@@ -154,8 +148,7 @@ impl<S: StepExecutor> StepContext<S> {
             (BackingKind::Loop, _) => self.directory_capacity().await,
             (BackingKind::Lvm, Some(group)) => {
                 let group = group.clone();
-                self.run_for_capacity(Step::VolumeGroupCapacity { group })
-                    .await
+                self.run_for_capacity(Step::VolumeGroupCapacity { group }).await
             }
             (BackingKind::Lvm | BackingKind::StaticDevice | BackingKind::StaticDirectory, _) => {
                 Err(no_volume_group())
@@ -164,9 +157,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     pub(crate) async fn probe_content(&self, device: &Device) -> Result<Content, ProvisionError> {
-        let step = Step::ProbeContent {
-            device: device.node.clone(),
-        };
+        let step = Step::ProbeContent { device: device.node.clone() };
         match self.run_with_output(step, None).await? {
             StepOutput::Content(content) => Ok(content),
             other => Err(unexpected_output(&other)),
@@ -185,9 +176,7 @@ impl<S: StepExecutor> StepContext<S> {
         target: &RootedPath,
         field: Option<&'static str>,
     ) -> Result<Option<MountedFilesystem>, ProvisionError> {
-        let step = Step::FindMount {
-            target: target.clone(),
-        };
+        let step = Step::FindMount { target: target.clone() };
         match self.run_with_output(step, field).await? {
             StepOutput::Mounted { mounted } => Ok(mounted),
             other => Err(unexpected_output(&other)),
@@ -198,9 +187,7 @@ impl<S: StepExecutor> StepContext<S> {
         &self,
         folder: &str,
     ) -> Result<Vec<RecordFile>, ProvisionError> {
-        let step = Step::ReadRecords {
-            folder: self.settings.directory.join(folder),
-        };
+        let step = Step::ReadRecords { folder: self.settings.directory.join(folder) };
         match self.run_with_output(step, None).await? {
             StepOutput::Records { records } => Ok(records),
             other => Err(unexpected_output(&other)),
@@ -211,10 +198,8 @@ impl<S: StepExecutor> StepContext<S> {
         &self,
         group: &str,
     ) -> Result<Vec<LogicalVolume>, ProvisionError> {
-        let step = Step::ListLogicalVolumes {
-            group: group.to_owned(),
-            tag: tags::VOLUME_TAG.to_owned(),
-        };
+        let step =
+            Step::ListLogicalVolumes { group: group.to_owned(), tag: tags::VOLUME_TAG.to_owned() };
         match self.run_with_output(step, None).await? {
             StepOutput::LogicalVolumes { volumes } => Ok(volumes),
             other => Err(unexpected_output(&other)),
@@ -340,15 +325,13 @@ impl<S: StepExecutor> StepContext<S> {
         &self,
         write: impl Future<Output = Result<(), ProvisionError>>,
     ) -> Result<(), ProvisionError> {
-        tokio::time::timeout(POOL_PATIENCE, write)
-            .await
-            .unwrap_or_else(|_| {
-                Err(ProvisionError::Stuck(format!(
-                    "the pool {} has not answered for {} s",
-                    self.settings.directory,
-                    POOL_PATIENCE.as_secs()
-                )))
-            })
+        tokio::time::timeout(POOL_PATIENCE, write).await.unwrap_or_else(|_| {
+            Err(ProvisionError::Stuck(format!(
+                "the pool {} has not answered for {} s",
+                self.settings.directory,
+                POOL_PATIENCE.as_secs()
+            )))
+        })
     }
 
     pub(crate) async fn find_remains(
@@ -433,10 +416,7 @@ impl<S: StepExecutor> StepContext<S> {
             None => Ok(None),
             Some(mounted) if !recorded && !volume.matches_mount(&mounted) => Ok(Some(mounted)),
             Some(_) => {
-                let step = Step::Unmount {
-                    target: target.clone(),
-                    lazy: false,
-                };
+                let step = Step::Unmount { target: target.clone(), lazy: false };
                 self.run_with_output(step, field).await.map(|_| None)
             }
         }
@@ -449,10 +429,7 @@ pub(crate) fn record_write_error(error: RecordError) -> ProvisionError {
 }
 
 fn unexpected_output(output: &StepOutput) -> ProvisionError {
-    let error = StepError::new(
-        StepErrorKind::Other,
-        format!("unexpected output: {output:?}"),
-    );
+    let error = StepError::new(StepErrorKind::Other, format!("unexpected output: {output:?}"));
     ProvisionError::from_step("executing a step", None, error)
 }
 

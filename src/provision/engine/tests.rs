@@ -66,11 +66,7 @@ pub(crate) fn pool_snapshot() -> Snapshot {
     let drive = |(name, serial)| (DriveId::new(serial), Arc::new(published(name, serial)));
     let stack = |serial| Stack::Drive(DriveId::new(serial));
     let context = NodeContext {
-        pool: [
-            (BackingKind::Loop, stack("A")),
-            (BackingKind::Lvm, stack("B")),
-        ]
-        .into(),
+        pool: [(BackingKind::Loop, stack("A")), (BackingKind::Lvm, stack("B"))].into(),
         ..NodeContext::default()
     };
     Snapshot {
@@ -101,12 +97,8 @@ impl Daemon {
         let settings = watch::Sender::new(Arc::new(settings));
         let (reports, received) = mpsc::channel(10_000);
         let snapshots = watch::Sender::new(Arc::new(pool_snapshot()));
-        let (engine, actor) = Engine::new(
-            fake.clone(),
-            settings.subscribe(),
-            reports,
-            snapshots.subscribe(),
-        );
+        let (engine, actor) =
+            Engine::new(fake.clone(), settings.subscribe(), reports, snapshots.subscribe());
         Daemon {
             engine,
             snapshots,
@@ -149,12 +141,7 @@ impl Daemon {
     }
 
     pub(crate) async fn create(&self, name: &str) -> Result<String, ProvisionError> {
-        Ok(self
-            .engine
-            .create(create_request(name))
-            .await?
-            .provided
-            .handle)
+        Ok(self.engine.create(create_request(name)).await?.provided.handle)
     }
 
     pub(crate) async fn stage(&self, handle: &str) -> Result<(), ProvisionError> {
@@ -184,10 +171,7 @@ impl Daemon {
         handle: &str,
         size: u64,
     ) -> Result<super::request::ExpandResponse, ProvisionError> {
-        let range = CapacityRange {
-            required: size,
-            limit: 0,
-        };
+        let range = CapacityRange { required: size, limit: 0 };
         self.engine
             .expand(ExpandRequest {
                 handle: handle.into(),
@@ -206,11 +190,7 @@ pub(crate) fn staging(number: usize) -> String {
 
 /// The path of `scratch` differs, so that it is staged beside another volume.
 fn staging_of(handle: &str) -> String {
-    if handle == "scratch" {
-        staging(3)
-    } else {
-        STAGING.into()
-    }
+    if handle == "scratch" { staging(3) } else { STAGING.into() }
 }
 
 pub(crate) fn block_target(pod: &str) -> String {
@@ -224,12 +204,7 @@ pub(crate) fn target(pod: &str) -> String {
 }
 
 pub(crate) fn access(mode: AccessMode) -> VolumeAccess {
-    VolumeAccess {
-        mode,
-        block: false,
-        fs_type: None,
-        mount_flags: Vec::new(),
-    }
+    VolumeAccess { mode, block: false, fs_type: None, mount_flags: Vec::new() }
 }
 
 pub(crate) fn writer() -> VolumeAccess {
@@ -237,10 +212,7 @@ pub(crate) fn writer() -> VolumeAccess {
 }
 
 pub(crate) fn create_request(name: &str) -> CreateRequest {
-    let range = CapacityRange {
-        required: 1 << 20,
-        limit: 0,
-    };
+    let range = CapacityRange { required: 1 << 20, limit: 0 };
     CreateRequest {
         name: name.into(),
         range,
@@ -257,10 +229,6 @@ pub(crate) fn publish_request(handle: &str, pod: &str) -> PublishRequest {
         target_path: target(pod),
         access: writer(),
         read_only: false,
-        pod: Some(PodRef {
-            uid: "u".into(),
-            name: pod.into(),
-            namespace: "shop".into(),
-        }),
+        pod: Some(PodRef { uid: "u".into(), name: pod.into(), namespace: "shop".into() }),
     }
 }

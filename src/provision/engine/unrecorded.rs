@@ -18,11 +18,7 @@ use crate::provision::step::StepExecutor;
 
 /// The volume of a handle while no record is read; None if only a record could tell that there is one.
 pub(crate) fn volume(settings: &Settings, handle: &str, why: &str) -> Option<Volume> {
-    let mut volume = match settings
-        .static_volumes
-        .iter()
-        .find(|entry| entry.name == handle)
-    {
+    let mut volume = match settings.static_volumes.iter().find(|entry| entry.name == handle) {
         Some(entry) => Volume::from_static(entry),
         None if names::is_pool_handle(handle) => {
             let backing = pool_backing(settings, BackingKind::Loop, handle)?;
@@ -56,13 +52,8 @@ pub(crate) async fn with_attachments<S: StepExecutor>(
             fs_type: None,
             mount_flags: Vec::new(),
         };
-        let attachment = ProvidedAttachment {
-            path,
-            access,
-            read_only: false,
-            pod: None,
-            since: clock::now(),
-        };
+        let attachment =
+            ProvidedAttachment { path, access, read_only: false, pod: None, since: clock::now() };
         match parsed {
             Some(parsed) if parsed.kind == CsiPathKind::Staging && volume.staged.is_none() => {
                 volume.staged = Some(attachment)
@@ -82,21 +73,12 @@ async fn find_group<S: StepExecutor>(
     let (Backing::Image(image), Some(group)) = (&volume.backing, &ctx.settings.volume_group) else {
         return Ok(());
     };
-    if ctx
-        .find_remains(None, Some(image), None)
-        .await?
-        .loops
-        .is_empty()
-        && ctx
-            .find_logical_volume(group, &volume.handle)
-            .await?
-            .is_some()
+    if ctx.find_remains(None, Some(image), None).await?.loops.is_empty()
+        && ctx.find_logical_volume(group, &volume.handle).await?.is_some()
     {
         volume.kind = BackingKind::Lvm;
-        volume.backing = Backing::LogicalVolume {
-            group: group.clone(),
-            name: volume.handle.clone(),
-        };
+        volume.backing =
+            Backing::LogicalVolume { group: group.clone(), name: volume.handle.clone() };
     }
     Ok(())
 }

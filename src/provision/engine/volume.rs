@@ -100,11 +100,7 @@ impl Volume {
     }
 
     pub(crate) fn from_static(entry: &StaticVolume) -> Volume {
-        Volume::new(
-            &entry.name,
-            entry.kind,
-            static_backing(entry.kind, entry.path.clone()),
-        )
+        Volume::new(&entry.name, entry.kind, static_backing(entry.kind, entry.path.clone()))
     }
 
     pub(crate) fn with_record(mut self, record: VolumeRecord) -> Volume {
@@ -115,10 +111,7 @@ impl Volume {
     }
 
     pub(crate) fn is_static(&self) -> bool {
-        matches!(
-            self.kind,
-            BackingKind::StaticDevice | BackingKind::StaticDirectory
-        )
+        matches!(self.kind, BackingKind::StaticDevice | BackingKind::StaticDirectory)
     }
 
     pub(crate) fn is_attached(&self) -> bool {
@@ -126,9 +119,7 @@ impl Volume {
     }
 
     pub(crate) fn is_staged_at(&self, path: &HostPath) -> bool {
-        self.staged
-            .as_ref()
-            .is_some_and(|staged| staged.path == *path)
+        self.staged.as_ref().is_some_and(|staged| staged.path == *path)
     }
 
     pub(crate) fn is_published_at(&self, path: &HostPath) -> bool {
@@ -190,11 +181,9 @@ impl Volume {
         let name = Some(device.name.as_bytes());
         let mapped = match &self.backing {
             // Device-mapper doubles the dashes within a part of a name (lvm(8)).
-            Backing::LogicalVolume { group, name } => Some(format!(
-                "{}-{}",
-                group.replace('-', "--"),
-                name.replace('-', "--")
-            )),
+            Backing::LogicalVolume { group, name } => {
+                Some(format!("{}-{}", group.replace('-', "--"), name.replace('-', "--")))
+            }
             Backing::Image(_) | Backing::Device(_) | Backing::Directory(_) => None,
         };
         let source = last(mounted.source.as_bytes());
@@ -230,14 +219,9 @@ impl Volume {
 
     /// The attachment path, for messages.
     pub(crate) fn attached_at(&self) -> Option<String> {
-        let staged = self
-            .staged
-            .iter()
-            .map(|staged| format!("staged at {}", staged.path));
-        let published = self
-            .published
-            .iter()
-            .map(|held| format!("published to {}", access::describe(held)));
+        let staged = self.staged.iter().map(|staged| format!("staged at {}", staged.path));
+        let published =
+            self.published.iter().map(|held| format!("published to {}", access::describe(held)));
         let all: Vec<String> = published.chain(staged).take(4).collect();
         (!all.is_empty()).then(|| all.join(", "))
     }

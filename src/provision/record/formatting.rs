@@ -71,9 +71,7 @@ impl FormatRecord {
 
 impl FormatAuthorization {
     pub(crate) fn expires(&self) -> Timestamp {
-        self.since
-            .checked_add(AUTHORIZATION_LIFETIME)
-            .unwrap_or(self.since)
+        self.since.checked_add(AUTHORIZATION_LIFETIME).unwrap_or(self.since)
     }
 
     /// A clock that was set back does not extend it.
@@ -88,10 +86,8 @@ mod tests {
 
     #[test]
     fn an_authorization_ends_after_a_day_and_not_before_it_began() {
-        let authorization = FormatAuthorization {
-            device: DeviceIdentity::default(),
-            since: Timestamp::UNIX_EPOCH,
-        };
+        let authorization =
+            FormatAuthorization { device: DeviceIdentity::default(), since: Timestamp::UNIX_EPOCH };
         let at = |hours| Timestamp::UNIX_EPOCH + SignedDuration::from_hours(hours);
         assert!(authorization.is_valid(at(0)) && authorization.is_valid(at(23)));
         assert!(!authorization.is_valid(at(24)) && !authorization.is_valid(at(-1)));

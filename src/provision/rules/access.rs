@@ -33,19 +33,13 @@ pub(crate) fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
 }
 
 pub(crate) fn is_read_only(mode: AccessMode) -> bool {
-    matches!(
-        mode,
-        AccessMode::SingleNodeReaderOnly | AccessMode::MultiNodeReaderOnly
-    )
+    matches!(mode, AccessMode::SingleNodeReaderOnly | AccessMode::MultiNodeReaderOnly)
 }
 
 /// Whether a volume may be published at several paths at a time. SINGLE_NODE_WRITER and SINGLE_NODE_READER_ONLY
 /// may not: "Non MULTI_NODE_*" in both tables.
 fn is_shared(mode: AccessMode) -> bool {
-    matches!(
-        mode,
-        AccessMode::SingleNodeMultiWriter | AccessMode::MultiNodeReaderOnly
-    )
+    matches!(mode, AccessMode::SingleNodeMultiWriter | AccessMode::MultiNodeReaderOnly)
 }
 
 /// Whether two accesses are compatible. A missing filesystem type fits any type.
@@ -66,9 +60,7 @@ pub(crate) fn conflicting_attachment(
     wanted: AccessMode,
     published: &[ProvidedAttachment],
 ) -> Option<&ProvidedAttachment> {
-    published
-        .iter()
-        .find(|held| !is_shared(wanted) || !is_shared(held.access.mode))
+    published.iter().find(|held| !is_shared(wanted) || !is_shared(held.access.mode))
 }
 
 /// Describes an attachment for messages: the pod, if it is known, and the path.
@@ -89,20 +81,11 @@ mod tests {
     use crate::model::provision::PodRef;
 
     fn access(mode: AccessMode) -> VolumeAccess {
-        VolumeAccess {
-            mode,
-            block: false,
-            fs_type: None,
-            mount_flags: Vec::new(),
-        }
+        VolumeAccess { mode, block: false, fs_type: None, mount_flags: Vec::new() }
     }
 
     fn held(mode: AccessMode) -> ProvidedAttachment {
-        let pod = PodRef {
-            uid: "u".into(),
-            name: "db".into(),
-            namespace: "shop".into(),
-        };
+        let pod = PodRef { uid: "u".into(), name: "db".into(), namespace: "shop".into() };
         let path = HostPath::from("/k/t");
         ProvidedAttachment {
             path,
@@ -139,16 +122,10 @@ mod tests {
 
     #[test]
     fn writers_on_other_nodes_are_refused_and_readers_are_not() {
-        for mode in [
-            AccessMode::MultiNodeMultiWriter,
-            AccessMode::MultiNodeSingleWriter,
-        ] {
+        for mode in [AccessMode::MultiNodeMultiWriter, AccessMode::MultiNodeSingleWriter] {
             assert!(matches!(
                 check(&access(mode)),
-                Err(ProvisionError::InvalidArgument {
-                    field: "access.mode",
-                    ..
-                })
+                Err(ProvisionError::InvalidArgument { field: "access.mode", .. })
             ));
         }
         assert_eq!(check(&access(AccessMode::MultiNodeReaderOnly)), Ok(()));
@@ -156,32 +133,14 @@ mod tests {
 
     #[test]
     fn a_block_volume_has_no_filesystem_and_no_mount_flags() {
-        let block = VolumeAccess {
-            block: true,
-            ..access(AccessMode::SingleNodeWriter)
-        };
+        let block = VolumeAccess { block: true, ..access(AccessMode::SingleNodeWriter) };
         assert_eq!(check(&block), Ok(()));
-        assert!(
-            check(&VolumeAccess {
-                fs_type: Some("xfs".into()),
-                ..block.clone()
-            })
-            .is_err()
-        );
-        assert!(
-            check(&VolumeAccess {
-                mount_flags: vec!["noatime".into()],
-                ..block
-            })
-            .is_err()
-        );
+        assert!(check(&VolumeAccess { fs_type: Some("xfs".into()), ..block.clone() }).is_err());
+        assert!(check(&VolumeAccess { mount_flags: vec!["noatime".into()], ..block }).is_err());
     }
 
     #[test]
     fn an_attachment_is_described_by_its_pod() {
-        assert_eq!(
-            describe(&held(AccessMode::SingleNodeWriter)),
-            "pod shop/db at /k/t"
-        );
+        assert_eq!(describe(&held(AccessMode::SingleNodeWriter)), "pod shop/db at /k/t");
     }
 }

@@ -21,9 +21,7 @@ impl Filesystem {
     }
 
     pub(crate) fn from_name(name: &str) -> Option<Filesystem> {
-        Filesystem::ALL
-            .into_iter()
-            .find(|filesystem| filesystem.name() == name)
+        Filesystem::ALL.into_iter().find(|filesystem| filesystem.name() == name)
     }
 
     /// The requested filesystem; the default is ext4.

@@ -40,32 +40,17 @@ const EXT4: &[Row] = &[
     ("-J", List("size fast_commit_size")),
     ("-L", Label),
     ("-O", Features),
-    (
-        "-T",
-        OneOf("small floppy big huge news largefile largefile4 default"),
-    ),
+    ("-T", OneOf("small floppy big huge news largefile largefile4 default")),
 ];
 
 const XFS: &[Row] = &[
     ("-b -s", List("size")),
-    (
-        "-d",
-        List("agcount agsize sunit swidth su sw noalign concurrency"),
-    ),
-    (
-        "-i",
-        List("size perblock maxpct align attr projid32bit sparse nrext64 exchange"),
-    ),
+    ("-d", List("agcount agsize sunit swidth su sw noalign concurrency")),
+    ("-i", List("size perblock maxpct align attr projid32bit sparse nrext64 exchange")),
     ("-K -q", Nothing),
-    (
-        "-l",
-        List("size version sunit su lazy-count internal concurrency"),
-    ),
+    ("-l", List("size version sunit su lazy-count internal concurrency")),
     ("-L", Label),
-    (
-        "-m",
-        List("bigtime crc finobt inobtcount reflink rmapbt autofsck"),
-    ),
+    ("-m", List("bigtime crc finobt inobtcount reflink rmapbt autofsck")),
     ("-n", List("size version ftype parent")),
 ];
 
@@ -154,18 +139,15 @@ fn is_valid_value(form: OptionValue, value: &str) -> bool {
         OneOf(words) => has_word(words, value),
         Label => {
             (1..=12).contains(&value.len())
-                && value
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+                && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         }
         Features => value.split(',').all(|word| {
             let name = word.strip_prefix('^').unwrap_or(word);
             is_word(name) && !FORBIDDEN_FEATURES.contains(&name)
         }),
         List(known) => value.split(',').all(|part| {
-            let (name, value) = part
-                .split_once('=')
-                .map_or((part, None), |(name, value)| (name, Some(value)));
+            let (name, value) =
+                part.split_once('=').map_or((part, None), |(name, value)| (name, Some(value)));
             has_word(known, name) && value.is_none_or(is_number)
         }),
     }
@@ -173,9 +155,7 @@ fn is_valid_value(form: OptionValue, value: &str) -> bool {
 
 fn is_word(text: &str) -> bool {
     (1..=40).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
         && !text.starts_with('-')
 }
 
@@ -185,9 +165,7 @@ fn is_number(text: &str) -> bool {
     (1..=20).contains(&text.len())
         && text.len() - digits.len() <= 1
         && digits.starts_with(|c: char| c.is_ascii_digit())
-        && digits
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.')
+        && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
 #[cfg(test)]
@@ -254,10 +232,7 @@ mod tests {
             assert!(
                 matches!(
                     parse_options(Filesystem::Ext4, text),
-                    Err(ProvisionError::InvalidArgument {
-                        field: "mkfs_options",
-                        ..
-                    })
+                    Err(ProvisionError::InvalidArgument { field: "mkfs_options", .. })
                 ),
                 "{text}"
             );
@@ -275,14 +250,7 @@ mod tests {
         ] {
             assert!(parse_options(Filesystem::Xfs, text).is_err(), "{text}");
         }
-        for text in [
-            "-f",
-            "--rootdir=/etc",
-            "-r /etc",
-            "--force",
-            "/dev/sdb",
-            "-d raid1",
-        ] {
+        for text in ["-f", "--rootdir=/etc", "-r /etc", "--force", "/dev/sdb", "-d raid1"] {
             assert!(parse_options(Filesystem::Btrfs, text).is_err(), "{text}");
         }
         assert!(parse_options(Filesystem::Ext4, &"-q ".repeat(300)).is_err());

@@ -74,32 +74,15 @@ pub(crate) fn check(
     named: bool,
     flags: &[String],
 ) -> Result<(), ProvisionError> {
-    let wrong = |problem| {
-        Err(ProvisionError::invalid_argument(
-            "access.mount_flags",
-            problem,
-        ))
-    };
+    let wrong = |problem| Err(ProvisionError::invalid_argument("access.mount_flags", problem));
     if flags.len() > MAX_FLAGS {
-        return wrong(format!(
-            "are {}, at most {MAX_FLAGS} are allowed",
-            flags.len()
-        ));
+        return wrong(format!("are {}, at most {MAX_FLAGS} are allowed", flags.len()));
     }
     let single = [filesystem];
-    let (possible, names): (&[Filesystem], _) = if named {
-        (&single, filesystem.name())
-    } else {
-        (&Filesystem::ALL, "ext4, xfs or btrfs")
-    };
-    match flags
-        .iter()
-        .find(|flag| !possible.iter().any(|one| allows(*one, flag)))
-    {
-        Some(flag) => wrong(format!(
-            "`{}` is not permitted for volumes with {names}",
-            echo(flag)
-        )),
+    let (possible, names): (&[Filesystem], _) =
+        if named { (&single, filesystem.name()) } else { (&Filesystem::ALL, "ext4, xfs or btrfs") };
+    match flags.iter().find(|flag| !possible.iter().any(|one| allows(*one, flag))) {
+        Some(flag) => wrong(format!("`{}` is not permitted for volumes with {names}", echo(flag))),
         None => Ok(()),
     }
 }
@@ -117,14 +100,9 @@ fn allows(filesystem: Filesystem, flag: &str) -> bool {
             has(table.number, name) && is_number(value)
                 || has(table.size, name)
                     && is_number(
-                        value
-                            .strip_suffix(['k', 'm', 'g', 'K', 'M', 'G'])
-                            .unwrap_or(value),
+                        value.strip_suffix(['k', 'm', 'g', 'K', 'M', 'G']).unwrap_or(value),
                     )
-                || table
-                    .choice
-                    .iter()
-                    .any(|(known, values)| *known == name && has(values, value))
+                || table.choice.iter().any(|(known, values)| *known == name && has(values, value))
         }
     }
 }

@@ -16,10 +16,7 @@ pub(crate) fn pool_handle(bits: [u8; 16]) -> String {
 /// Whether `text` has the form of a pool handle.
 pub(crate) fn is_pool_handle(text: &str) -> bool {
     text.strip_prefix(POOL_PREFIX).is_some_and(|rest| {
-        rest.len() == 32
-            && rest
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        rest.len() == 32 && rest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 

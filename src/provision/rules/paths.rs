@@ -21,9 +21,7 @@ pub(crate) fn rooted_path(
     }
     if path.len() > MAX_PATH_BYTES {
         let length = path.len();
-        return wrong(&format!(
-            "has {length} bytes, at most {MAX_PATH_BYTES} are possible"
-        ));
+        return wrong(&format!("has {length} bytes, at most {MAX_PATH_BYTES} are possible"));
     }
     if path.contains('\0') {
         return wrong("has a NUL");
@@ -31,18 +29,12 @@ pub(crate) fn rooted_path(
     let Some(names) = path.strip_prefix('/') else {
         return wrong("is not an absolute path");
     };
-    if names
-        .split('/')
-        .any(|name| name.is_empty() || name == "." || name == "..")
-    {
+    if names.split('/').any(|name| name.is_empty() || name == "." || name == "..") {
         return wrong("is not a clean path: no `.`, `..`, `//` or closing `/`");
     }
     let path = HostPath::from(path);
     match path.strip_prefix(root) {
-        Some(below) if !below.is_empty() => Ok(RootedPath {
-            root: root.clone(),
-            path,
-        }),
+        Some(below) if !below.is_empty() => Ok(RootedPath { root: root.clone(), path }),
         _ => wrong(&format!("is not below {root}")),
     }
 }
@@ -74,14 +66,12 @@ pub(crate) fn kubelet_record(place: &RootedPath, owner: &PathOwner) -> Result<Ho
                     "stages",
                     format!("plugins/kubernetes.io/csi/{driver}/SHA256-OF-HANDLE/globalmount"),
                 ),
-                (PathRole::Stage, true) => (
-                    "stages",
-                    "plugins/kubernetes.io/csi/volumeDevices/staging/PV".to_owned(),
-                ),
-                (PathRole::Publish, false) => (
-                    "publishes",
-                    "pods/UID/volumes/kubernetes.io~csi/PV/mount".to_owned(),
-                ),
+                (PathRole::Stage, true) => {
+                    ("stages", "plugins/kubernetes.io/csi/volumeDevices/staging/PV".to_owned())
+                }
+                (PathRole::Publish, false) => {
+                    ("publishes", "pods/UID/volumes/kubernetes.io~csi/PV/mount".to_owned())
+                }
                 (PathRole::Publish, true) => (
                     "publishes",
                     "plugins/kubernetes.io/csi/volumeDevices/publish/PV/UID".to_owned(),
@@ -100,10 +90,7 @@ pub(crate) fn kubelet_record(place: &RootedPath, owner: &PathOwner) -> Result<Ho
 fn has_handle_hash(path: &HostPath) -> bool {
     let name = path.as_bytes().rsplit(|byte| *byte == b'/').nth(1);
     name.is_some_and(|name| {
-        name.len() == 64
-            && name
-                .iter()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        name.len() == 64 && name.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
@@ -136,12 +123,7 @@ mod tests {
                 format!("{csi}/d.csi/{hash}/globalmount"),
                 format!("{csi}/d.csi/{hash}"),
             ),
-            (
-                PathRole::Stage,
-                false,
-                format!("{csi}/pv/a/globalmount"),
-                format!("{csi}/pv/a"),
-            ),
+            (PathRole::Stage, false, format!("{csi}/pv/a/globalmount"), format!("{csi}/pv/a")),
             (
                 PathRole::Stage,
                 true,
@@ -168,16 +150,8 @@ mod tests {
             ),
         ];
         let record = |below: &str, role, block| {
-            let owner = PathOwner {
-                driver: "d.csi".into(),
-                handle: "h".into(),
-                role,
-                block,
-            };
-            kubelet_record(
-                &rooted_path(&root, "p", &format!("/k/{below}")).unwrap(),
-                &owner,
-            )
+            let owner = PathOwner { driver: "d.csi".into(), handle: "h".into(), role, block };
+            kubelet_record(&rooted_path(&root, "p", &format!("/k/{below}")).unwrap(), &owner)
         };
         for (role, block, below, folder) in &forms {
             let expected = root.join(folder).join("vol_data.json");
@@ -185,16 +159,9 @@ mod tests {
                 assert_eq!(record(below, *role, asked), Ok(expected.clone()), "{below}");
             }
             assert!(record(below, *role, Some(!block)).is_err(), "{below}");
-            let other = if *role == PathRole::Stage {
-                PathRole::Publish
-            } else {
-                PathRole::Stage
-            };
+            let other = if *role == PathRole::Stage { PathRole::Publish } else { PathRole::Stage };
             assert!(record(below, other, Some(*block)).is_err(), "{below}");
-            for wrong in [
-                format!("{below}/x"),
-                below.rsplit_once('/').unwrap().0.to_owned(),
-            ] {
+            for wrong in [format!("{below}/x"), below.rsplit_once('/').unwrap().0.to_owned()] {
                 assert!(record(&wrong, *role, None).is_err(), "{wrong}");
             }
         }
@@ -214,10 +181,7 @@ mod tests {
         ] {
             for role in [PathRole::Stage, PathRole::Publish] {
                 let why = record(wrong, role, None).unwrap_err();
-                assert!(
-                    why.starts_with(&format!("/k/{wrong} is not where the kubelet ")),
-                    "{why}"
-                );
+                assert!(why.starts_with(&format!("/k/{wrong} is not where the kubelet ")), "{why}");
             }
         }
     }
@@ -237,21 +201,12 @@ mod tests {
             "/var/lib/kubelet/./x",
             "/var/lib/kubelet//x",
         ];
-        for bad in bad.into_iter().chain([
-            "/var/lib/kubelets/x",
-            "/etc",
-            "/var/lib/kubelet/a\0b",
-            &long,
-        ]) {
+        for bad in
+            bad.into_iter().chain(["/var/lib/kubelets/x", "/etc", "/var/lib/kubelet/a\0b", &long])
+        {
             let answer = rooted_path(&root, "target_path", bad);
             assert!(
-                matches!(
-                    answer,
-                    Err(ProvisionError::InvalidArgument {
-                        field: "target_path",
-                        ..
-                    })
-                ),
+                matches!(answer, Err(ProvisionError::InvalidArgument { field: "target_path", .. })),
                 "{bad:?}"
             );
         }

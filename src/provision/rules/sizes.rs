@@ -48,21 +48,13 @@ impl CapacityRange {
                 "limit_bytes {most} is less than {least}, the smallest that is possible here"
             )));
         }
-        let wanted = if self.required == 0 {
-            DEFAULT_SIZE.min(most)
-        } else {
-            self.required
-        }
-        .max(least);
+        let wanted =
+            if self.required == 0 { DEFAULT_SIZE.min(most) } else { self.required }.max(least);
         self.round_to_unit(wanted, least, unit)
     }
 
     fn most(self) -> u64 {
-        if self.limit == 0 {
-            MAX_SIZE
-        } else {
-            self.limit
-        }
+        if self.limit == 0 { MAX_SIZE } else { self.limit }
     }
 
     /// The size to grow to from `now`. A volume that is large enough keeps its size.
@@ -82,10 +74,7 @@ impl CapacityRange {
 
     fn round_to_unit(self, wanted: u64, least: u64, unit: u64) -> Result<u64, ProvisionError> {
         let (most, unit) = (self.most(), unit.max(1));
-        let up = wanted
-            .div_ceil(unit)
-            .checked_mul(unit)
-            .filter(|up| *up <= most);
+        let up = wanted.div_ceil(unit).checked_mul(unit).filter(|up| *up <= most);
         // A default may be reduced to fit a limit that is not a multiple; a required size may not.
         let down = wanted / unit * unit;
         let fits = |size: &u64| *size >= least && *size >= self.required && *size > 0;
@@ -155,10 +144,7 @@ mod tests {
     #[test]
     fn a_volume_that_is_large_enough_is_not_grown() {
         assert_eq!(range(1, 0).size_for_growth(1 << 20, 4096), Ok(1 << 20));
-        assert_eq!(
-            range(2 << 20, 2 << 20).size_for_growth(1 << 20, 4096),
-            Ok(2 << 20)
-        );
+        assert_eq!(range(2 << 20, 2 << 20).size_for_growth(1 << 20, 4096), Ok(2 << 20));
         assert!(matches!(
             range(1, 10).size_for_growth(1 << 20, 4096),
             Err(ProvisionError::OutOfRange(_))

@@ -13,10 +13,7 @@ pub struct StepError {
 
 impl StepError {
     pub(crate) fn new(kind: StepErrorKind, message: impl Into<String>) -> StepError {
-        StepError {
-            kind,
-            message: message.into(),
-        }
+        StepError { kind, message: message.into() }
     }
 }
 

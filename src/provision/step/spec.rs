@@ -156,12 +156,7 @@ impl Step {
             Step::CheckDirectory { path, .. } => format!("checking {path}"),
             Step::ProbeContent { device } => format!("probing the content of {device}"),
             Step::Scan { device, .. } => format!("reading {device} for data"),
-            Step::Format {
-                device, fs_type, ..
-            }
-            | Step::RepeatFormat {
-                device, fs_type, ..
-            } => {
+            Step::Format { device, fs_type, .. } | Step::RepeatFormat { device, fs_type, .. } => {
                 format!("creating an {fs_type} on {device}")
             }
             Step::WipeSignatures { device } => {

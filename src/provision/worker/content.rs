@@ -21,12 +21,8 @@ const MIB: u64 = 1 << 20;
 /// Areas that must contain zeros besides the first and the last MiB: start and length. They hold
 /// copies of superblocks of ext4 (second group, with blocks of 1 and 4 KiB) and btrfs (64 MiB, 256
 /// GiB). A filesystem whose first superblock is lost can be restored from them.
-pub(crate) const BACKUP_AREAS: [(u64, u64); 4] = [
-    (8 * MIB, 65536),
-    (64 * MIB, 65536),
-    (128 * MIB, 65536),
-    (256 << 30, 65536),
-];
+pub(crate) const BACKUP_AREAS: [(u64, u64); 4] =
+    [(8 * MIB, 65536), (64 * MIB, 65536), (128 * MIB, 65536), (256 << 30, 65536)];
 
 /// [`BACKUP_AREAS`] with the first and the last MiB of a device of this size.
 pub(crate) fn signature_areas(size: u64) -> impl Iterator<Item = (u64, u64)> {
@@ -59,11 +55,9 @@ pub(crate) fn probe(root: &HostRoot, device: &HostPath) -> Result<Content, StepW
     Ok(match probe_block(&block, &path, device)? {
         ProbedContent::Blank => Content::Blank,
         ProbedContent::UnknownData { at } => Content::Unknown { at },
-        ProbedContent::Filesystem { fs_type, uuid } => Content::Filesystem {
-            size: filesystem_size(&block, &fs_type),
-            fs_type,
-            uuid,
-        },
+        ProbedContent::Filesystem { fs_type, uuid } => {
+            Content::Filesystem { size: filesystem_size(&block, &fs_type), fs_type, uuid }
+        }
         ProbedContent::Other { what } => Content::Foreign { what },
     })
 }
@@ -74,20 +68,15 @@ pub(crate) fn probe_block(
     path: &Path,
     device: &HostPath,
 ) -> Result<ProbedContent, StepWorkerError> {
-    let ran = tool::run(
-        "blkid",
-        &["-p", "-o", "export", "--", &path.to_string_lossy()],
-        PROBE_TIMEOUT,
-    )?;
+    let ran =
+        tool::run("blkid", &["-p", "-o", "export", "--", &path.to_string_lossy()], PROBE_TIMEOUT)?;
     let output = ran.stdout();
     let signature = match ran.exit_code() {
         Some(0) if !ran.output.truncated => parse_blkid(&output),
         // Status 2: blkid found nothing (blkid(8)) or could not read. The reads below detect the
         // latter.
         Some(2) if output.trim().is_empty() => None,
-        Some(8) => Some(other_content(
-            "more than one signature, which contradict each other",
-        )),
+        Some(8) => Some(other_content("more than one signature, which contradict each other")),
         _ => return Err(ran.to_error(StepErrorKind::Other, &format!("probing {device}"))),
     };
     if let Some(signature) = signature {
@@ -112,29 +101,26 @@ fn other_content(what: impl Into<String>) -> ProbedContent {
 /// escapes characters that are unsafe in a shell.
 fn parse_blkid(text: &str) -> Option<ProbedContent> {
     let value = |wanted: &str| {
-        let line = text
-            .lines()
-            .find_map(|line| line.split_once('=').filter(|(key, _)| *key == wanted));
+        let line =
+            text.lines().find_map(|line| line.split_once('=').filter(|(key, _)| *key == wanted));
         line.map(|(_, value)| value.replace('\\', ""))
     };
     // The properties of a partition (PART_ENTRY_…) do not describe its content.
     text.lines().find(|line| {
         !line.trim().is_empty() && !line.starts_with("DEVNAME=") && !line.starts_with("PART_ENTRY_")
     })?;
-    Some(
-        match (value("TYPE"), value("USAGE").as_deref(), value("PTTYPE")) {
-            (Some(fs_type), Some("filesystem"), None) => ProbedContent::Filesystem {
-                fs_type,
-                uuid: value("UUID").filter(|uuid| !uuid.is_empty()),
-            },
-            (Some(fs_type), _, Some(table)) => {
-                other_content(format!("{fs_type} and a partition table ({table})"))
-            }
-            (None, _, Some(table)) => other_content(format!("a partition table ({table})")),
-            (Some(other), ..) => other_content(other),
-            (None, _, None) => other_content("a signature that blkid does not name"),
+    Some(match (value("TYPE"), value("USAGE").as_deref(), value("PTTYPE")) {
+        (Some(fs_type), Some("filesystem"), None) => ProbedContent::Filesystem {
+            fs_type,
+            uuid: value("UUID").filter(|uuid| !uuid.is_empty()),
         },
-    )
+        (Some(fs_type), _, Some(table)) => {
+            other_content(format!("{fs_type} and a partition table ({table})"))
+        }
+        (None, _, Some(table)) => other_content(format!("a partition table ({table})")),
+        (Some(other), ..) => other_content(other),
+        (None, _, None) => other_content("a signature that blkid does not name"),
+    })
 }
 
 /// The filesystem's size in bytes from its superblock; None for types that we cannot read.
@@ -161,11 +147,7 @@ const LARGEST_BLOCK: u64 = 65536;
 /// 96, s_blocks_count_hi 336), struct xfs_dsb (sb_blocksize 4, sb_dblocks 8, big-endian), struct
 /// btrfs_super_block (total_bytes 112).
 fn size_in_superblock(fs_type: &str, superblock: &[u8]) -> Option<u64> {
-    let word = |at: usize| {
-        Some(u32::from_le_bytes(
-            superblock.get(at..at + 4)?.try_into().ok()?,
-        ))
-    };
+    let word = |at: usize| Some(u32::from_le_bytes(superblock.get(at..at + 4)?.try_into().ok()?));
     let quad = |at: usize| -> Option<[u8; 8]> { superblock.get(at..at + 8)?.try_into().ok() };
     const INCOMPAT_64BIT: u32 = 0x80;
     match fs_type {
@@ -175,11 +157,8 @@ fn size_in_superblock(fs_type: &str, superblock: &[u8]) -> Option<u64> {
         }
         "btrfs" => Some(u64::from_le_bytes(quad(112)?)),
         _ => {
-            let high = if word(96)? & INCOMPAT_64BIT != 0 {
-                u64::from(word(336)?) << 32
-            } else {
-                0
-            };
+            let high =
+                if word(96)? & INCOMPAT_64BIT != 0 { u64::from(word(336)?) << 32 } else { 0 };
             (high | u64::from(word(4)?)).checked_mul(1024_u64.checked_shl(word(24)?)?)
         }
     }
@@ -197,10 +176,7 @@ mod tests {
         let uuid = Some("f0e6a351-b4e2-4bcd-a714-3b8581972fc0".to_owned());
         assert_eq!(
             parse_blkid(text),
-            Some(ProbedContent::Filesystem {
-                fs_type: "ext4".into(),
-                uuid
-            })
+            Some(ProbedContent::Filesystem { fs_type: "ext4".into(), uuid })
         );
     }
 
@@ -217,15 +193,9 @@ mod tests {
             Some(ProbedContent::Other { what }) => what,
             other => panic!("{text}: {other:?}"),
         };
-        assert_eq!(
-            other("DEVNAME=/dev/sdb\nPTUUID=1\nPTTYPE=gpt\n"),
-            "a partition table (gpt)"
-        );
+        assert_eq!(other("DEVNAME=/dev/sdb\nPTUUID=1\nPTTYPE=gpt\n"), "a partition table (gpt)");
         assert_eq!(other("TYPE=crypto_LUKS\nUSAGE=crypto\n"), "crypto_LUKS");
-        assert_eq!(
-            other("TYPE=linux_raid_member\nUSAGE=raid\n"),
-            "linux_raid_member"
-        );
+        assert_eq!(other("TYPE=linux_raid_member\nUSAGE=raid\n"), "linux_raid_member");
         assert_eq!(
             other("TYPE=vfat\nUSAGE=filesystem\nPTTYPE=dos\n"),
             "vfat and a partition table (dos)"
@@ -237,17 +207,9 @@ mod tests {
     fn signature_areas_lie_on_the_device_and_include_both_ends() {
         assert_eq!(
             signature_areas(100 * MIB).collect::<Vec<_>>(),
-            [
-                (0, MIB),
-                (99 * MIB, MIB),
-                (8 * MIB, 65536),
-                (64 * MIB, 65536)
-            ]
+            [(0, MIB), (99 * MIB, MIB), (8 * MIB, 65536), (64 * MIB, 65536)]
         );
-        assert_eq!(
-            signature_areas(512).collect::<Vec<_>>(),
-            [(0, MIB), (0, MIB)]
-        );
+        assert_eq!(signature_areas(512).collect::<Vec<_>>(), [(0, MIB), (0, MIB)]);
         assert_eq!(signature_areas(0).count(), 0);
     }
 
@@ -263,10 +225,7 @@ mod tests {
             "no 64bit: the high half means nothing"
         );
         ext4[96] = 0x80;
-        assert_eq!(
-            size_in_superblock("ext4", &ext4),
-            Some((100 + (1 << 32)) * 4096)
-        );
+        assert_eq!(size_in_superblock("ext4", &ext4), Some((100 + (1 << 32)) * 4096));
         let mut xfs = vec![0; 1024];
         xfs[4..8].copy_from_slice(&4096_u32.to_be_bytes());
         xfs[8..16].copy_from_slice(&7_u64.to_be_bytes());

@@ -56,15 +56,8 @@ fn describe(node: &Path, dev: DevNo, name: String) -> Result<Device, StepWorkerE
 
 /// Files in sysfs that identify a drive, array, mapping or card, the most reliable first
 /// (Documentation/ABI/stable/sysfs-block and the drivers' own).
-const IDENTITY_FILES: [&str; 7] = [
-    "wwid",
-    "device/wwid",
-    "dm/uuid",
-    "md/uuid",
-    "device/cid",
-    "device/serial",
-    "serial",
-];
+const IDENTITY_FILES: [&str; 7] =
+    ["wwid", "device/wwid", "dm/uuid", "md/uuid", "device/cid", "device/serial", "serial"];
 
 /// Identifies a device. A partition has the identity of its disk, its number and its start. A disk
 /// without an identity gets one for this boot, until it is removed (diskseq, Linux 5.15). `root`
@@ -79,20 +72,12 @@ pub(crate) fn identity(root: &Path, dev: DevNo) -> Option<String> {
         Some(number) => format!(", partition {number} from {}", read(&folder.join("start"))?),
         None => String::new(),
     };
-    let disk = if part.is_empty() {
-        folder.as_path()
-    } else {
-        folder.parent()?
-    };
-    let named = IDENTITY_FILES
-        .iter()
-        .find_map(|name| Some(format!("{name} {}", read(&disk.join(name))?)));
+    let disk = if part.is_empty() { folder.as_path() } else { folder.parent()? };
+    let named =
+        IDENTITY_FILES.iter().find_map(|name| Some(format!("{name} {}", read(&disk.join(name))?)));
     let disk = named.or_else(|| {
         let boot = read(&root.join("proc/sys/kernel/random/boot_id"))?;
-        Some(format!(
-            "disk {} of boot {boot}",
-            read(&disk.join("diskseq"))?
-        ))
+        Some(format!("disk {} of boot {boot}", read(&disk.join("diskseq"))?))
     })?;
     Some(disk + &part)
 }
@@ -111,18 +96,14 @@ pub(crate) fn generation(root: &Path, dev: DevNo) -> Option<String> {
     let count = |field: usize| stat.split_ascii_whitespace().nth(field);
     let (written, discarded) = (count(6)?, count(13).unwrap_or("0"));
     let (boot, sequence) = (boot.trim(), sequence.trim());
-    Some(format!(
-        "boot {boot}, disk {sequence}, {written} sectors written, {discarded} discarded"
-    ))
+    Some(format!("boot {boot}, disk {sequence}, {written} sectors written, {discarded} discarded"))
 }
 
 /// The kernel's name of a device: `loop3`, `dm-2`, `cciss!c0d0`.
 pub(crate) fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
     let link = std::fs::read_link(format!("/sys/dev/block/{dev}"))
         .map_err(io_error("looking for the device", &dev))?;
-    let name = link
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
+    let name = link.file_name().map(|name| name.to_string_lossy().into_owned());
     name.ok_or_else(|| {
         StepErrorKind::Other.error(format!("the device {dev} has no name in /sys/dev/block"))
     })
@@ -131,19 +112,15 @@ pub(crate) fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
 /// Checks that the path is one of `roots`, or is below one and reached from it without a link.
 pub(crate) fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWorkerError> {
     let is_directory = if roots.contains(path) {
-        std::fs::symlink_metadata(path.as_path())
-            .map_err(io_error("looking at", path))?
-            .is_dir()
+        std::fs::symlink_metadata(path.as_path()).map_err(io_error("looking at", path))?.is_dir()
     } else {
         let root = roots.iter().find(|root| path.strip_prefix(root).is_some());
         let root = root.ok_or_else(|| {
-            StepErrorKind::InvalidPath.error(format!(
-                "{path} is not below a directory that static volumes may use"
-            ))
+            StepErrorKind::InvalidPath
+                .error(format!("{path} is not below a directory that static volumes may use"))
         })?;
-        let opened = resolve_beneath::resolve(root, path)?
-            .open()
-            .map_err(io_error("looking for", path))?;
+        let opened =
+            resolve_beneath::resolve(root, path)?.open().map_err(io_error("looking for", path))?;
         let data = fstat(&opened).map_err(io_error("looking at", path))?;
         SFlag::from_bits_truncate(data.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR
     };
@@ -177,12 +154,7 @@ pub(crate) fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
     let dev = std::fs::metadata(root.at_host_path(device))
         .map(|data| dev_no(data.rdev()))
         .unwrap_or_default();
-    let what = OpenTarget {
-        dev,
-        mount_point: None,
-        node: Some(device.clone()),
-        pod_uid: None,
-    };
+    let what = OpenTarget { dev, mount_point: None, node: Some(device.clone()), pod_uid: None };
     let openers = find_openers(root, &what);
     let by = summary(&openers).unwrap_or_else(|| mounted_at(dev));
     kind_of_use(&openers).error(format!("{device} is in use: {by}"))
@@ -246,17 +218,8 @@ mod tests {
         assert_eq!(check(root.join("a/b")), Ok(()));
         assert_eq!(check(root.clone()), Ok(()));
         assert_eq!(check(root.join("a/none")), Err(StepErrorKind::NotFound));
-        for wrong in [
-            root.join("a/file"),
-            root.join("a/out"),
-            root.join("a/../a"),
-            "/etc".into(),
-        ] {
-            assert_eq!(
-                check(wrong.clone()),
-                Err(StepErrorKind::InvalidPath),
-                "{wrong}"
-            );
+        for wrong in [root.join("a/file"), root.join("a/out"), root.join("a/../a"), "/etc".into()] {
+            assert_eq!(check(wrong.clone()), Err(StepErrorKind::InvalidPath), "{wrong}");
         }
     }
 
@@ -269,12 +232,9 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         std::fs::create_dir_all(dir.path().join("sys/dev/block")).unwrap();
-        for (number, below) in [
-            ("8:0", "sda"),
-            ("8:1", "sda/sda1"),
-            ("7:0", "loop0"),
-            ("254:0", "vda"),
-        ] {
+        for (number, below) in
+            [("8:0", "sda"), ("8:1", "sda/sda1"), ("7:0", "loop0"), ("254:0", "vda")]
+        {
             put(&format!("sys/block/{below}/uevent"), "");
             std::os::unix::fs::symlink(
                 format!("../../block/{below}"),
@@ -289,10 +249,7 @@ mod tests {
         put("sys/block/loop0/diskseq", "9\n");
         put("sys/block/vda/serial", "\n");
         let of = |number: &str| identity(dir.path(), number.parse().unwrap());
-        assert_eq!(
-            of("8:0").as_deref(),
-            Some("device/wwid naa.5000c500a1b2c3d4")
-        );
+        assert_eq!(of("8:0").as_deref(), Some("device/wwid naa.5000c500a1b2c3d4"));
         assert_eq!(
             of("8:1").as_deref(),
             Some("device/wwid naa.5000c500a1b2c3d4, partition 1 from 2048")
@@ -305,10 +262,7 @@ mod tests {
 
     #[test]
     fn a_path_that_is_not_a_block_device_is_refused() {
-        assert_eq!(
-            resolve(&"/dev/null".into()).unwrap_err().kind,
-            StepErrorKind::InvalidPath
-        );
+        assert_eq!(resolve(&"/dev/null".into()).unwrap_err().kind, StepErrorKind::InvalidPath);
         assert_eq!(
             resolve(&"/dev/disk/by-id/none".into()).unwrap_err().kind,
             StepErrorKind::NotFound

@@ -24,11 +24,7 @@ pub(crate) struct StepWorkerError {
 impl StepErrorKind {
     /// An error of this kind without a cause.
     pub(crate) fn error(self, message: impl Into<String>) -> StepWorkerError {
-        StepWorkerError {
-            kind: self,
-            operation: message.into(),
-            source: None,
-        }
+        StepWorkerError { kind: self, operation: message.into(), source: None }
     }
 }
 
@@ -38,11 +34,7 @@ impl StepWorkerError {
         operation: impl Into<String>,
         source: impl Error + Send + Sync + 'static,
     ) -> StepWorkerError {
-        StepWorkerError {
-            kind,
-            operation: operation.into(),
-            source: Some(Box::new(source)),
-        }
+        StepWorkerError { kind, operation: operation.into(), source: Some(Box::new(source)) }
     }
 
     pub(crate) fn with_kind(self, kind: StepErrorKind) -> StepWorkerError {
@@ -70,10 +62,7 @@ pub(crate) fn io_error<E: Into<io::Error>>(
 
 impl From<StepWorkerError> for StepError {
     fn from(failure: StepWorkerError) -> StepError {
-        StepError {
-            kind: failure.kind,
-            message: with_causes(&failure),
-        }
+        StepError { kind: failure.kind, message: with_causes(&failure) }
     }
 }
 
@@ -132,9 +121,6 @@ mod tests {
     fn the_message_names_the_operation_and_every_cause() {
         let error = StepError::from(StepWorkerError::io("making /x", Errno::ENOSPC));
         assert_eq!(error.kind, StepErrorKind::NoSpace);
-        assert_eq!(
-            error.message,
-            "making /x: No space left on device (os error 28)"
-        );
+        assert_eq!(error.message, "making /x: No space left on device (os error 28)");
     }
 }

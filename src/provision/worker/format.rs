@@ -37,15 +37,13 @@ impl Permission<'_> {
             Permission::Proof(FormatProof::Scanned { state, tracked }) => {
                 return scan::check_complete(block, device, state, *tracked);
             }
-            Permission::Proof(FormatProof::Authorized {
-                device: Some(expected),
-            }) => (expected, "that may be formatted"),
+            Permission::Proof(FormatProof::Authorized { device: Some(expected) }) => {
+                (expected, "that may be formatted")
+            }
             Permission::Interrupted(expected) => (*expected, "whose mkfs was interrupted"),
         };
-        let found = DeviceIdentity {
-            size: block.size,
-            name: device::identity(Path::new("/"), block.dev),
-        };
+        let found =
+            DeviceIdentity { size: block.size, name: device::identity(Path::new("/"), block.dev) };
         if expected.is_certainly_same(&found) {
             return Ok(());
         }
@@ -111,9 +109,8 @@ fn run_mkfs(
     block.sync().map_err(io_error("synchronising", device))?;
     match content::probe_block(&block, path, device)? {
         ProbedContent::Filesystem { fs_type: made, .. } if made == fs_type => Ok(()),
-        found => Err(StepErrorKind::Other.error(format!(
-            "after {program} on {device} there is no {fs_type} but {found:?}"
-        ))),
+        found => Err(StepErrorKind::Other
+            .error(format!("after {program} on {device} there is no {fs_type} but {found:?}"))),
     }
 }
 
@@ -150,9 +147,8 @@ fn not_blank(device: &HostPath, found: &ProbedContent) -> StepWorkerError {
         ProbedContent::Filesystem { fs_type, .. } => format!("a filesystem ({fs_type})"),
         ProbedContent::Other { what } => what.clone(),
     };
-    StepErrorKind::ForeignData.error(format!(
-        "{device} is not blank and is not formatted: it carries {what}"
-    ))
+    StepErrorKind::ForeignData
+        .error(format!("{device} is not blank and is not formatted: it carries {what}"))
 }
 
 /// The default options, then the caller's options, which override them.
@@ -165,19 +161,15 @@ fn mkfs_arguments(fs_type: &str, options: &[String]) -> Result<Vec<String>, Step
     let (defaults, options): (&[&str], Vec<String>) = match fs_type {
         "ext4" => {
             let (mut extended, rest) = split_extended_options(options);
-            extended.insert(
-                0,
-                "nodiscard,lazy_itable_init=1,lazy_journal_init=1".to_owned(),
-            );
+            extended.insert(0, "nodiscard,lazy_itable_init=1,lazy_journal_init=1".to_owned());
             // mke2fs(8) uses the last -E only.
             let options = [extended.join(",")].into_iter().chain(rest).collect();
             (&["-q", "-m", "0", "-E"], options)
         }
         "xfs" | "btrfs" => (&["-q", "-K"], options.to_vec()),
         other => {
-            return Err(StepErrorKind::Unsupported.error(format!(
-                "making an {other}: only ext4, xfs and btrfs are supported"
-            )));
+            return Err(StepErrorKind::Unsupported
+                .error(format!("making an {other}: only ext4, xfs and btrfs are supported")));
         }
     };
     let defaults = defaults.iter().map(|word| (*word).to_owned());
@@ -234,14 +226,8 @@ mod tests {
     use super::*;
 
     fn made(fs_type: &str, options: &[&str]) -> Vec<String> {
-        mkfs_arguments(
-            fs_type,
-            &options
-                .iter()
-                .map(|word| (*word).to_owned())
-                .collect::<Vec<_>>(),
-        )
-        .unwrap()
+        mkfs_arguments(fs_type, &options.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+            .unwrap()
     }
 
     #[test]
@@ -253,10 +239,7 @@ mod tests {
             made("ext4", &["-E", "stride=16", "-i", "8192", "-Eresize=1g"]),
             ["-q", "-m", "0", "-E", &with, "-i", "8192"]
         );
-        assert_eq!(
-            made("xfs", &["-m", "reflink=0"]),
-            ["-q", "-K", "-m", "reflink=0"]
-        );
+        assert_eq!(made("xfs", &["-m", "reflink=0"]), ["-q", "-K", "-m", "reflink=0"]);
     }
 
     #[test]
@@ -272,20 +255,13 @@ mod tests {
 
     #[test]
     fn another_type_or_a_partition_table_is_never_taken_for_an_interrupted_mkfs() {
-        let filesystem = |fs_type: &str| ProbedContent::Filesystem {
-            fs_type: fs_type.into(),
-            uuid: None,
-        };
-        assert!(may_be_interrupted_mkfs(
-            &ProbedContent::UnknownData { at: 0 },
-            "ext4"
-        ));
+        let filesystem =
+            |fs_type: &str| ProbedContent::Filesystem { fs_type: fs_type.into(), uuid: None };
+        assert!(may_be_interrupted_mkfs(&ProbedContent::UnknownData { at: 0 }, "ext4"));
         assert!(may_be_interrupted_mkfs(&filesystem("ext4"), "ext4"));
         assert!(!may_be_interrupted_mkfs(&filesystem("xfs"), "ext4"));
         assert!(!may_be_interrupted_mkfs(
-            &ProbedContent::Other {
-                what: "a partition table (gpt)".into()
-            },
+            &ProbedContent::Other { what: "a partition table (gpt)".into() },
             "ext4"
         ));
     }

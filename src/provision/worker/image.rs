@@ -71,13 +71,7 @@ pub(crate) fn create(image: &HostPath, size: u64) -> Result<(), StepWorkerError>
     file.sync_all().map_err(io_error("synchronising", image))?;
     let name = CString::new(image.as_bytes())
         .map_err(|_| StepErrorKind::InvalidPath.error(format!("{image} has a NUL in it")))?;
-    match linkat(
-        &file,
-        c"",
-        AT_FDCWD,
-        name.as_c_str(),
-        AtFlags::AT_EMPTY_PATH,
-    ) {
+    match linkat(&file, c"", AT_FDCWD, name.as_c_str(), AtFlags::AT_EMPTY_PATH) {
         Ok(()) => records::sync_directory(&folder),
         Err(errno) => Err(io_error("naming", image)(errno)),
     }
@@ -235,10 +229,7 @@ mod tests {
         create(&image, 1 << 20).unwrap();
         let data = std::fs::metadata(image.as_path()).unwrap();
         assert!(data.len() == 1 << 20 && data.blocks() >= 2048, "{data:?}");
-        assert_eq!(
-            create(&image, 2 << 20).unwrap_err().kind,
-            StepErrorKind::AlreadyExists
-        );
+        assert_eq!(create(&image, 2 << 20).unwrap_err().kind, StepErrorKind::AlreadyExists);
         grow(&image, 2 << 20).unwrap();
         grow(&image, 1 << 20).unwrap();
         assert_eq!(std::fs::metadata(image.as_path()).unwrap().len(), 2 << 20);
@@ -248,20 +239,11 @@ mod tests {
     #[test]
     fn an_image_that_has_no_room_leaves_nothing() {
         let (dir, image) = image();
-        assert_eq!(
-            create(&image, 1 << 50).unwrap_err().kind,
-            StepErrorKind::NoSpace
-        );
-        assert_eq!(
-            create(&image, u64::MAX).unwrap_err().kind,
-            StepErrorKind::NoSpace
-        );
+        assert_eq!(create(&image, 1 << 50).unwrap_err().kind, StepErrorKind::NoSpace);
+        assert_eq!(create(&image, u64::MAX).unwrap_err().kind, StepErrorKind::NoSpace);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         create(&image, 1 << 20).unwrap();
-        assert_eq!(
-            grow(&image, 1 << 50).unwrap_err().kind,
-            StepErrorKind::NoSpace
-        );
+        assert_eq!(grow(&image, 1 << 50).unwrap_err().kind, StepErrorKind::NoSpace);
         assert_eq!(std::fs::metadata(image.as_path()).unwrap().len(), 1 << 20);
     }
 
@@ -290,20 +272,12 @@ mod tests {
         let other = dir.path().join("other");
         std::fs::write(&other, "x").unwrap();
         std::os::unix::fs::symlink(&other, image.as_path()).unwrap();
+        assert_eq!(grow(&image, 4096).unwrap_err().kind, StepErrorKind::InvalidPath);
         assert_eq!(
-            grow(&image, 4096).unwrap_err().kind,
+            remove(&HostRoot::new("/"), &image, Wipe::None).unwrap_err().kind,
             StepErrorKind::InvalidPath
         );
-        assert_eq!(
-            remove(&HostRoot::new("/"), &image, Wipe::None)
-                .unwrap_err()
-                .kind,
-            StepErrorKind::InvalidPath
-        );
-        assert_eq!(
-            create(&image, 1).unwrap_err().kind,
-            StepErrorKind::AlreadyExists
-        );
+        assert_eq!(create(&image, 1).unwrap_err().kind, StepErrorKind::AlreadyExists);
         assert_eq!(std::fs::read(&other).unwrap(), b"x");
     }
 }

@@ -159,12 +159,7 @@ fn run_report<T>(
 
 /// With `pv_name`, lvm reports one row for each physical volume.
 pub(crate) fn capacity(group: &str) -> Result<PoolCapacity, StepWorkerError> {
-    run_report(
-        "vgs",
-        "vg_size,vg_free,vg_extent_size,pv_name",
-        group,
-        parse_capacity,
-    )
+    run_report("vgs", "vg_size,vg_free,vg_extent_size,pv_name", group, parse_capacity)
 }
 
 /// `NoSpace` unless the group has `bytes` left, rounded up to extents.
@@ -188,10 +183,7 @@ pub(crate) fn parse_capacity(text: &str) -> Option<PoolCapacity> {
         total: bytes(&row.vg_size)?,
         available: bytes(&row.vg_free)?,
         unit: bytes(&row.vg_extent_size)?,
-        physical_volumes: rows
-            .iter()
-            .map(|row| HostPath::from(row.pv_name.trim()))
-            .collect(),
+        physical_volumes: rows.iter().map(|row| HostPath::from(row.pv_name.trim())).collect(),
     })
 }
 
@@ -209,12 +201,7 @@ pub(crate) fn parse_volumes(text: &str) -> Option<Vec<LvState>> {
         Some(LvState {
             name: row.lv_name.trim_matches(['[', ']']).to_owned(),
             size: row.lv_size.trim().parse().ok()?,
-            tags: row
-                .lv_tags
-                .split(',')
-                .filter(|tag| !tag.is_empty())
-                .map(str::to_owned)
-                .collect(),
+            tags: row.lv_tags.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
             dev,
             open: matches!(row.lv_device_open.trim(), "open" | "1"),
         })
@@ -224,9 +211,7 @@ pub(crate) fn parse_volumes(text: &str) -> Option<Vec<LvState>> {
 
 fn find_volume(group: &str, name: &str) -> Result<Option<LvState>, StepWorkerError> {
     check_name(name)?;
-    Ok(list_volumes(group)?
-        .into_iter()
-        .find(|volume| volume.name == name))
+    Ok(list_volumes(group)?.into_iter().find(|volume| volume.name == name))
 }
 
 fn require_volume(group: &str, name: &str) -> Result<LvState, StepWorkerError> {
@@ -244,11 +229,7 @@ pub(crate) fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, 
         unfinished: volume.is_unfinished(),
         name: volume.name,
         size: volume.size,
-        tags: volume
-            .tags
-            .into_iter()
-            .filter(|tag| tag != UNFINISHED_TAG)
-            .collect(),
+        tags: volume.tags.into_iter().filter(|tag| tag != UNFINISHED_TAG).collect(),
         open: volume.open,
     });
     Ok(listed.collect())
@@ -297,10 +278,7 @@ fn wipe_and_untag(group: &str, name: &str) -> Result<(), StepWorkerError> {
         device::open_exclusive(&HostRoot::new("/"), &device.node, OpenMode::WriteExclusive)?;
     for (start, length) in content::signature_areas(block.size) {
         block.zero(start, length).map_err(|error| {
-            StepWorkerError::io(
-                format!("clearing the new logical volume {group}/{name}"),
-                error,
-            )
+            StepWorkerError::io(format!("clearing the new logical volume {group}/{name}"), error)
         })?;
     }
     drop(block);
@@ -345,10 +323,7 @@ pub(crate) fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerE
     }
     require_space(group, size - known.size)?;
     let (volume, size) = (format!("{group}/{name}"), format!("{size}b"));
-    run_change(
-        &format!("growing {volume}"),
-        &["lvextend", "--yes", "-L", &size, &volume],
-    )
+    run_change(&format!("growing {volume}"), &["lvextend", "--yes", "-L", &size, &volume])
 }
 
 /// `Zero` overwrites the whole volume (BLKZEROOUT), because a later volume on the same extents
@@ -367,11 +342,7 @@ pub(crate) fn remove(
     if wipe != Wipe::None {
         let device = lvchange_activate(group, name)?;
         let block = device::open_exclusive(root, &device.node, OpenMode::WriteExclusive)?;
-        let wiped = if wipe == Wipe::Zero {
-            block.zero(0, block.size)
-        } else {
-            block.discard()
-        };
+        let wiped = if wipe == Wipe::Zero { block.zero(0, block.size) } else { block.discard() };
         wiped.map_err(|error| {
             StepWorkerError::io(format!("wiping the logical volume {group}/{name}"), error)
         })?;
@@ -411,10 +382,7 @@ fn check_finished(group: &str, known: &LvState) -> Result<(), StepWorkerError> {
 fn lvchange_activate(group: &str, name: &str) -> Result<Device, StepWorkerError> {
     let volume = format!("{group}/{name}");
     if require_volume(group, name)?.dev.is_none() {
-        run_change(
-            &format!("activating {volume}"),
-            &["lvchange", "-ay", "-K", &volume],
-        )?;
+        run_change(&format!("activating {volume}"), &["lvchange", "-ay", "-K", &volume])?;
     }
     let dev = require_volume(group, name)?.dev;
     let dev = dev.ok_or_else(|| {
@@ -435,10 +403,7 @@ pub(crate) fn deactivate(root: &HostRoot, group: &str, name: &str) -> Result<(),
 
 fn lvchange_deactivate(group: &str, name: &str) -> Result<(), StepWorkerError> {
     let volume = format!("{group}/{name}");
-    run_change(
-        &format!("deactivating {volume}"),
-        &["lvchange", "-an", &volume],
-    )
+    run_change(&format!("deactivating {volume}"), &["lvchange", "-an", &volume])
 }
 
 #[cfg(test)]

@@ -15,10 +15,7 @@ pub(crate) fn openers_of_mounts(
     places: &[HostPath],
 ) -> Result<Vec<String>, StepWorkerError> {
     let mut lines = Vec::new();
-    for mount in mount_table()?
-        .iter()
-        .filter(|mount| places.contains(&mount.mount_point))
-    {
+    for mount in mount_table()?.iter().filter(|mount| places.contains(&mount.mount_point)) {
         let found = find_openers(root, &opener_query(mount));
         lines.extend(found.iter().map(ToString::to_string));
     }
@@ -64,10 +61,7 @@ mod tests {
 
     #[test]
     fn a_bound_device_is_in_use_by_processes_with_its_node_open() {
-        assert_eq!(
-            opener_query(&mount("devtmpfs", "/loop3")).node,
-            Some("/dev/loop3".into())
-        );
+        assert_eq!(opener_query(&mount("devtmpfs", "/loop3")).node, Some("/dev/loop3".into()));
         assert_eq!(opener_query(&mount("ext4", "/")).node, None);
     }
 

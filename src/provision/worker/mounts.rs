@@ -51,11 +51,7 @@ impl MountPoint {
         if self.kind == kind {
             return Ok(());
         }
-        let what = if kind == SFlag::S_IFDIR {
-            "folder"
-        } else {
-            "file"
-        };
+        let what = if kind == SFlag::S_IFDIR { "folder" } else { "file" };
         Err(StepErrorKind::InvalidPath.error(format!("{} is no {what}", self.spot.path)))
     }
 
@@ -110,17 +106,8 @@ fn inspect(spot: ResolvedPath) -> Result<Option<MountPoint>, StepWorkerError> {
     };
     let stack = mount_stack(&spot, &file)?;
     // The file type of a mount is not read, because the mount may hang and can be unmounted anyway.
-    let kind = if stack.is_empty() {
-        file_type(&file).map_err(&looking)?
-    } else {
-        SFlag::empty()
-    };
-    Ok(Some(MountPoint {
-        spot,
-        file,
-        kind,
-        stack,
-    }))
+    let kind = if stack.is_empty() { file_type(&file).map_err(&looking)? } else { SFlag::empty() };
+    Ok(Some(MountPoint { spot, file, kind, stack }))
 }
 
 fn file_type(file: &OwnedFd) -> Result<SFlag, Errno> {
@@ -143,10 +130,8 @@ fn mount_stack(spot: &ResolvedPath, file: &OwnedFd) -> Result<Vec<Mount>, StepWo
         return Ok(Vec::new());
     }
     mounts_above(&mount_table()?, &mut at, below).ok_or_else(|| {
-        StepErrorKind::Other.error(format!(
-            "the mounts at {} changed while they were read",
-            spot.path
-        ))
+        StepErrorKind::Other
+            .error(format!("the mounts at {} changed while they were read", spot.path))
     })
 }
 
@@ -173,16 +158,8 @@ pub(crate) fn check_target(target: &OwnedPath) -> Result<(), StepWorkerError> {
         return there.confirm_top(top, false, "nothing");
     }
     let is_node = target.owner.role == PathRole::Publish && target.owner.block == Some(true);
-    there.require_kind(if is_node {
-        SFlag::S_IFREG
-    } else {
-        SFlag::S_IFDIR
-    })?;
-    if recorded {
-        Ok(())
-    } else {
-        there.require_empty()
-    }
+    there.require_kind(if is_node { SFlag::S_IFREG } else { SFlag::S_IFDIR })?;
+    if recorded { Ok(()) } else { there.require_empty() }
 }
 
 /// Opens a path to mount on, which `create` makes if it is missing. A mount that exists there is
@@ -207,11 +184,7 @@ fn open_target(
 /// Creates the directory; its parent must exist.
 fn ensure_directory(target: &RootedPath) -> Result<MountPoint, StepWorkerError> {
     let spot = resolve_beneath::resolve(&target.root, &target.path)?;
-    let made = mkdirat(
-        &spot.parent,
-        spot.name.as_c_str(),
-        Mode::from_bits_truncate(0o750),
-    );
+    let made = mkdirat(&spot.parent, spot.name.as_c_str(), Mode::from_bits_truncate(0o750));
     inspect_created(spot, made, SFlag::S_IFDIR)
 }
 
@@ -219,13 +192,8 @@ fn ensure_file(target: &RootedPath) -> Result<MountPoint, StepWorkerError> {
     let spot = resolve_beneath::resolve(&target.root, &target.path)?;
     let flags =
         OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let made = openat(
-        &spot.parent,
-        spot.name.as_c_str(),
-        flags,
-        Mode::from_bits_truncate(0o600),
-    )
-    .map(drop);
+    let made = openat(&spot.parent, spot.name.as_c_str(), flags, Mode::from_bits_truncate(0o600))
+        .map(drop);
     inspect_created(spot, made, SFlag::S_IFREG)
 }
 
@@ -304,11 +272,7 @@ fn open_origin(source: &BindSource) -> Result<BindOrigin, StepWorkerError> {
                 return Err(StepErrorKind::ForeignData.error(message));
             }
             let read_only = top.is_read_only();
-            Ok(BindOrigin {
-                file: there.file,
-                path: there.spot.path,
-                read_only,
-            })
+            Ok(BindOrigin { file: there.file, path: there.spot.path, read_only })
         }
         BindSource::Directory { path } => Ok(BindOrigin {
             file: open_configured_path(path)?,
@@ -338,10 +302,8 @@ pub(crate) fn bind(
     let there = open_target(target, ensure_directory)?;
     if let Some(top) = there.top() {
         let looking = io_error::<Errno>("looking at", &target.place.path);
-        let (shown, wanted) = (
-            fstat(&there.file).map_err(&looking)?,
-            fstat(&origin.file).map_err(&looking)?,
-        );
+        let (shown, wanted) =
+            (fstat(&there.file).map_err(&looking)?, fstat(&origin.file).map_err(&looking)?);
         let same = (shown.st_dev, shown.st_ino) == (wanted.st_dev, wanted.st_ino);
         let as_wanted = top.is_read_only() == (read_only || origin.read_only);
         let expected = format!("{} ({})", origin.path, access_word(read_only));
@@ -350,12 +312,8 @@ pub(crate) fn bind(
     if file_type(&origin.file).map_err(io_error("looking at", &origin.path))? != SFlag::S_IFDIR {
         return Err(StepErrorKind::InvalidPath.error(format!("{} is no folder", origin.path)));
     }
-    let mount = mounting::bind(
-        origin.file.as_fd(),
-        &origin.path,
-        MountSourceKind::Directory,
-        read_only,
-    )?;
+    let mount =
+        mounting::bind(origin.file.as_fd(), &origin.path, MountSourceKind::Directory, read_only)?;
     Ok(mount.attach(there.file.as_fd(), &there.spot.path)?)
 }
 
@@ -423,10 +381,7 @@ fn in_use(root: &HostRoot, spot: &ResolvedPath, top: &Mount) -> StepWorkerError 
         node: None,
         pod_uid: None,
     };
-    let upon = mount_table()
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|mount| mount.parent == top.id);
+    let upon = mount_table().unwrap_or_default().into_iter().filter(|mount| mount.parent == top.id);
     let upon: Vec<String> = upon
         .map(|mount| format!("{} is mounted below it", mount.mount_point))
         .chain(summary(&find_openers(root, &what)))
@@ -468,9 +423,7 @@ pub(crate) fn remove_target(
         SFlag::S_IFDIR => UnlinkatFlags::RemoveDir,
         SFlag::S_IFREG => {
             // A file with content was not created as a mount point.
-            let size = fstat(&there.file)
-                .map_err(io_error("looking at", path))?
-                .st_size;
+            let size = fstat(&there.file).map_err(io_error("looking at", path))?.st_size;
             if size != 0 {
                 return Err(StepErrorKind::InUse.error(format!("the file {path} is not empty")));
             }
@@ -506,12 +459,7 @@ pub(crate) fn find_mount(
             device::kernel_name(top.dev).unwrap_or_else(|_| top.source.to_string())
         },
         fs_type: top.fs_type.clone(),
-        options: top
-            .options
-            .iter()
-            .chain(top.super_options.iter())
-            .cloned()
-            .collect(),
+        options: top.options.iter().chain(top.super_options.iter()).cloned().collect(),
         read_only: top.is_read_only() || top.is_super_read_only(),
         root: top.root.clone(),
     }))
@@ -543,11 +491,7 @@ pub(crate) fn grow(
             }
             ResizeError::Geometry { .. } | ResizeError::Grow { .. } => StepErrorKind::Other,
         };
-        StepWorkerError::with_source(
-            kind,
-            format!("growing what is mounted at {}", at.path),
-            error,
-        )
+        StepWorkerError::with_source(kind, format!("growing what is mounted at {}", at.path), error)
     })
 }
 

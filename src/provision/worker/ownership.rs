@@ -59,12 +59,7 @@ fn read_record(root: &HostPath, path: &HostPath) -> Result<Option<Vec<u8>>, Step
     };
     let reading = io_error::<Errno>("reading", path);
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let file = match openat(
-        spot.parent.as_fd(),
-        spot.name.as_c_str(),
-        flags,
-        Mode::empty(),
-    ) {
+    let file = match openat(spot.parent.as_fd(), spot.name.as_c_str(), flags, Mode::empty()) {
         // ELOOP: a link.
         Err(Errno::ENOENT | Errno::ELOOP) => return Ok(None),
         opened => opened.map_err(&reading)?,

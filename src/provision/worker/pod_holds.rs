@@ -77,10 +77,7 @@ pub(crate) fn holds_of_pods(
                 continue;
             };
             if !host.iter().any(|there| is_copy(mount, there)) {
-                let (comm, at) = (
-                    command(&root.at(format!("/proc/{pid}"))),
-                    &mount.mount_point,
-                );
+                let (comm, at) = (command(&root.at(format!("/proc/{pid}"))), &mount.mount_point);
                 let text =
                     format!("{pid} ({comm}) has it mounted at {at} in a namespace of its own");
                 found.add(&uid, HoldKind::MountElsewhere, text);
@@ -92,10 +89,7 @@ pub(crate) fn holds_of_pods(
     let more = not_read.len().saturating_sub(MAX_NAMED);
     not_read.truncate(MAX_NAMED);
     not_read.extend((more > 0).then(|| format!("{more} more")));
-    Ok(PodHolds {
-        holds: found.0,
-        not_read,
-    })
+    Ok(PodHolds { holds: found.0, not_read })
 }
 
 /// Who can have made the mounts of a namespace.
@@ -159,10 +153,7 @@ fn list_namespaces(
         };
         let namespace = namespaces
             .entry((namespace, its_root))
-            .or_insert(Namespace {
-                maker,
-                processes: Vec::new(),
-            });
+            .or_insert(Namespace { maker, processes: Vec::new() });
         // Nobody without root's rights has a process of the host in a namespace of his own. The
         // reverse is usual: a sandbox in a namespace that root has made.
         namespace.maker = match (namespace.maker, maker) {
@@ -243,10 +234,7 @@ fn pods_of_process(groups: &[u8], init: &[u8]) -> BTreeSet<String> {
 /// The uid of an object, or the hash of a static pod. Other groups can have names with `pod` in them: a
 /// kubelet's `--cgroup-root=/pods`.
 fn is_generated(uid: &str) -> bool {
-    uid.len() >= 32
-        && uid
-            .bytes()
-            .all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+    uid.len() >= 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
 /// Who uses a mount of a pod none of whose containers runs, for people: why the kubelet does not get
@@ -287,11 +275,7 @@ impl Holds {
         }
         // Each mount counts: it is compared with the attachments.
         if kind == HoldKind::Mount || self.0.iter().filter(same).count() < MAX_NAMED {
-            self.0.push(PodHold {
-                pod_uid: uid.to_owned(),
-                kind,
-                detail,
-            });
+            self.0.push(PodHold { pod_uid: uid.to_owned(), kind, detail });
         }
     }
 }
@@ -331,9 +315,7 @@ pub(super) fn pod_of(mount: &Mount) -> Option<&str> {
 /// a kubelet may have its directory in a namespace of its own.
 fn trusted_pod_of(mount: &Mount, places: &Places, table: &Table<'_>) -> Option<String> {
     let by_path = || pod_at(&mount.mount_point, mount).filter(|_| user_of(mount).is_none());
-    places
-        .pod_of(mount, table)
-        .or_else(|| by_path().map(str::to_owned))
+    places.pod_of(mount, table).or_else(|| by_path().map(str::to_owned))
 }
 
 fn pod_at<'a>(path: &'a HostPath, mount: &Mount) -> Option<&'a str> {

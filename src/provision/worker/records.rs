@@ -59,10 +59,8 @@ pub(crate) fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError
 
 fn read_text(path: &Path) -> io::Result<String> {
     // The open follows no link and does not wait for a pipe.
-    let file = File::options()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)?;
+    let file =
+        File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     let size = file.metadata()?.len();
     if size > MAX_RECORD_BYTES {
         return Err(io::Error::new(
@@ -93,9 +91,7 @@ pub(crate) fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), Ste
         .mode(0o600)
         .open(&draft)
         .map_err(failed("making the draft of"))?;
-    let written = file
-        .write_all(text.as_bytes())
-        .and_then(|()| file.sync_all());
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     if let Err(error) = written {
         // A full disk must not keep half a record. A draft that cannot be removed is not a record.
         std::fs::remove_file(&draft).ok();
@@ -160,14 +156,9 @@ mod tests {
         write(&folder, "b.json", "2").unwrap();
         write(&folder, "a.json", "old").unwrap();
         write(&folder, "a.json", "1").unwrap();
-        let record = |name: &str, text: &str| RecordFile {
-            name: name.into(),
-            text: Ok(text.into()),
-        };
-        assert_eq!(
-            read(&folder).unwrap(),
-            [record("a.json", "1"), record("b.json", "2")]
-        );
+        let record =
+            |name: &str, text: &str| RecordFile { name: name.into(), text: Ok(text.into()) };
+        assert_eq!(read(&folder).unwrap(), [record("a.json", "1"), record("b.json", "2")]);
         remove(&folder, "a.json").unwrap();
         remove(&folder, "a.json").unwrap();
         assert_eq!(read(&folder).unwrap(), [record("b.json", "2")]);
@@ -206,19 +197,13 @@ mod tests {
         write(&folder, "a.json", "1").unwrap();
         std::os::unix::fs::symlink("/etc/passwd", folder.as_path().join("b.json")).unwrap();
         let records = read(&folder).unwrap();
-        assert!(
-            records[0].text.is_ok() && records[1].text.is_err(),
-            "{records:?}"
-        );
+        assert!(records[0].text.is_ok() && records[1].text.is_err(), "{records:?}");
     }
 
     #[test]
     fn a_folder_whose_parent_is_missing_is_not_made() {
         let dir = tempfile::tempdir().unwrap();
         let folder = HostPath::from(dir.path().join("mnt/pool").as_path());
-        assert_eq!(
-            write(&folder, "a.json", "").unwrap_err().kind,
-            StepErrorKind::NotFound
-        );
+        assert_eq!(write(&folder, "a.json", "").unwrap_err().kind, StepErrorKind::NotFound);
     }
 }

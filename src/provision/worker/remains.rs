@@ -21,17 +21,12 @@ pub(crate) fn find(
         None => Vec::new(),
     };
     let names = loops.iter().map(String::as_str).chain(device);
-    let devices = names
-        .map(BlockDevice::named)
-        .collect::<Result<Vec<_>, _>>()?;
+    let devices = names.map(BlockDevice::named).collect::<Result<Vec<_>, _>>()?;
     let table = mount_table()?;
     let mounts = table.iter().filter(|mount| {
         at == Some(&mount.mount_point) || devices.iter().any(|device| device.is_shown_by(mount))
     });
-    Ok(Remains {
-        mounts: mounts.map(|mount| mount.mount_point.clone()).collect(),
-        loops,
-    })
+    Ok(Remains { mounts: mounts.map(|mount| mount.mount_point.clone()).collect(), loops })
 }
 
 struct BlockDevice<'a> {
@@ -85,10 +80,7 @@ mod tests {
 
     #[test]
     fn a_device_is_shown_by_its_filesystem_and_by_its_bound_node() {
-        let device = BlockDevice {
-            name: "loop3",
-            number: "7:3".parse().ok(),
-        };
+        let device = BlockDevice { name: "loop3", number: "7:3".parse().ok() };
         for own in [
             mount("7:3", "ext4", "/", "/dev/loop3"),
             mount("7:3", "ext4", "/data", "/dev/block/7:3"),
@@ -114,9 +106,6 @@ mod tests {
         assert!(!at("/proc").is_empty());
         assert_eq!(at("/no/such/place"), Vec::<HostPath>::new());
         let image = HostPath::from("/no/such/image.img");
-        assert_eq!(
-            find(None, Some(&image), None).expect("read"),
-            Remains::default()
-        );
+        assert_eq!(find(None, Some(&image), None).expect("read"), Remains::default());
     }
 }

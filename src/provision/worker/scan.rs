@@ -91,19 +91,11 @@ fn current_state(
     } else {
         (before.device.name.clone(), String::new())
     };
-    let found = DeviceIdentity {
-        size: block.size,
-        name,
-    };
+    let found = DeviceIdentity { size: block.size, name };
     if (&found, &generation) == (&before.device, &before.generation) {
         return Ok(before.clone());
     }
-    Ok(ScanState {
-        device: found,
-        generation,
-        position: 0,
-        data_at: None,
-    })
+    Ok(ScanState { device: found, generation, position: 0, data_at: None })
 }
 
 /// Refuses unless the whole device was read as zero and has not been written to since.
@@ -117,7 +109,6 @@ pub(crate) fn check_complete(
     if now == *scan && now.is_complete() {
         return Ok(());
     }
-    Err(StepErrorKind::ForeignData.error(format!(
-        "{device} has changed since it was read: it is not formatted"
-    )))
+    Err(StepErrorKind::ForeignData
+        .error(format!("{device} has changed since it was read: it is not formatted")))
 }

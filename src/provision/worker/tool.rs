@@ -24,10 +24,7 @@ pub(crate) fn find(name: &str) -> Result<PathBuf, StepWorkerError> {
     let runs = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
     };
-    let found = SEARCH_PATH
-        .iter()
-        .map(|folder| Path::new(folder).join(name))
-        .find(runs);
+    let found = SEARCH_PATH.iter().map(|folder| Path::new(folder).join(name)).find(runs);
     found.ok_or_else(|| {
         let folders = SEARCH_PATH.join(", ");
         StepErrorKind::Unsupported.error(format!("{name} is not installed (searched {folders})"))
@@ -62,10 +59,7 @@ pub(crate) fn run(
     let output = runtime.block_on(exec::run(&exec)).map_err(|error| {
         StepWorkerError::with_source(StepErrorKind::Other, format!("running {name}"), error)
     })?;
-    Ok(ToolOutput {
-        name: name.to_owned(),
-        output,
-    })
+    Ok(ToolOutput { name: name.to_owned(), output })
 }
 
 impl ToolOutput {
@@ -91,10 +85,7 @@ impl ToolOutput {
             .filter(|line| !line.is_empty())
             .collect::<Vec<_>>()
             .join("; ");
-        line.chars()
-            .map(|c| if c.is_control() { ' ' } else { c })
-            .take(MAX_MESSAGE_CHARS)
-            .collect()
+        line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE_CHARS).collect()
     }
 
     pub(crate) fn require_success(&self, doing: &str) -> Result<(), StepWorkerError> {

@@ -206,13 +206,10 @@ impl Backend for HostBackend {
     ) -> Result<Duration, JobError> {
         let job = Job::SyncFs { path: mount, dev };
         let target = format!("syncfs {dev}");
-        answer(
-            self.workers.run(&target, job, limit).await,
-            |result| match result {
-                JobResult::SyncFs { elapsed } => Some(elapsed),
-                _ => None,
-            },
-        )
+        answer(self.workers.run(&target, job, limit).await, |result| match result {
+            JobResult::SyncFs { elapsed } => Some(elapsed),
+            _ => None,
+        })
     }
 
     async fn query_health(

@@ -88,10 +88,7 @@ enum RequestError {
 }
 
 fn repair_failure(error: &RequestError) -> String {
-    format!(
-        "looking for filesystems that were left frozen: {}",
-        with_causes(error)
-    )
+    format!("looking for filesystems that were left frozen: {}", with_causes(error))
 }
 
 /// The filesystem may still be frozen; the text explains why this is unknown.
@@ -171,11 +168,7 @@ impl Freezer {
             }
         });
         match is_frozen.await {
-            Ok(Ok(())) => Ok(FreezeGuard {
-                thaw,
-                thawed,
-                early: None,
-            }),
+            Ok(Ok(())) => Ok(FreezeGuard { thaw, thawed, early: None }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(FreezeError::Failed("freezing ended without a word".into())),
         }
@@ -184,10 +177,9 @@ impl Freezer {
     /// At the daemon's start: thaws the filesystems that an earlier daemon left frozen. Returns a
     /// log line for each.
     pub async fn thaw_leftovers(&self) -> Vec<String> {
-        self.repair(None).await.map_or_else(
-            |error| vec![repair_failure(&error)],
-            |repaired| repaired.lines,
-        )
+        self.repair(None)
+            .await
+            .map_or_else(|error| vec![repair_failure(&error)], |repaired| repaired.lines)
     }
 
     /// The life cycle of one helper. None: nothing was frozen, and `frozen` has received the
@@ -255,20 +247,12 @@ impl Freezer {
         };
         // An error: the check was dropped, which `wanted` reports below.
         let _ = frozen.send(Ok(()));
-        Some(
-            self.await_thaw(helper, &check, limit, asked, freezing, wanted)
-                .await,
-        )
+        Some(self.await_thaw(helper, &check, limit, asked, freezing, wanted).await)
     }
 
     async fn start_helper(&self, order: FreezeRequest) -> Result<Helper, HelperError> {
         let mut helper = Helper::start_urgent(&self.program).await?;
-        helper
-            .send(&FreezerRequest::Freeze {
-                order,
-                intents: self.intents.clone(),
-            })
-            .await?;
+        helper.send(&FreezerRequest::Freeze { order, intents: self.intents.clone() }).await?;
         Ok(helper)
     }
 
@@ -381,10 +365,8 @@ impl Freezer {
     }
 
     async fn repair(&self, only: Option<&CheckId>) -> Result<RepairResult, RequestError> {
-        let request = FreezerRequest::Repair {
-            intents: self.intents.clone(),
-            only: only.map(intent_name),
-        };
+        let request =
+            FreezerRequest::Repair { intents: self.intents.clone(), only: only.map(intent_name) };
         match self.request(&request).await? {
             FreezerEvent::Repaired(repaired) => Ok(repaired),
             other => Err(RequestError::Unexpected(Box::new(other))),
@@ -393,10 +375,7 @@ impl Freezer {
 
     /// Resumes volumes that dead lvm processes left suspended. `forget`: removes their intents too.
     pub(crate) async fn resume_suspended(&self, forget: bool) -> ResumeResult {
-        let request = FreezerRequest::Resume {
-            intents: self.intents.clone(),
-            forget,
-        };
+        let request = FreezerRequest::Resume { intents: self.intents.clone(), forget };
         let error = match self.request(&request).await {
             Ok(FreezerEvent::Resumed(resumed)) => return resumed,
             Ok(other) => RequestError::Unexpected(Box::new(other)),
@@ -435,10 +414,7 @@ impl FreezeGuard {
                 self.early.insert(thawed)
             }
         };
-        early
-            .early_reason
-            .clone()
-            .unwrap_or_else(|| "it was thawed".into())
+        early.early_reason.clone().unwrap_or_else(|| "it was thawed".into())
     }
 
     pub async fn thaw(self) -> ThawResult {
@@ -463,9 +439,5 @@ fn daemon_ending() -> ThawResult {
 
 /// The file name of a check's intent: ids may contain slashes.
 pub(crate) fn intent_name(check: &CheckId) -> String {
-    check
-        .as_str()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-        .collect()
+    check.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }

@@ -19,10 +19,7 @@ static LOAD_FILES: BlockingLane = BlockingLane::new();
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error("reading {path}")]
-    Read {
-        path: &'static str,
-        source: io::Error,
-    },
+    Read { path: &'static str, source: io::Error },
     #[error("{PRESSURE} makes no sense")]
     MalformedPressure,
     #[error("{DISKSTATS} does not name the underlying drives")]
@@ -61,10 +58,9 @@ impl IoLoad {
                 "the node's I/O is busy (tasks waited for it in {:.0} % of the last minute)",
                 self.percent
             ),
-            LoadSource::Drive => format!(
-                "a drive beneath is busy ({:.0} % of the time)",
-                self.percent
-            ),
+            LoadSource::Drive => {
+                format!("a drive beneath is busy ({:.0} % of the time)", self.percent)
+            }
         }
     }
 }
@@ -115,20 +111,12 @@ pub(crate) async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLo
     // ENOENT: not built in. EOPNOTSUPP on opening: switched off (psi=0).
     if let Ok(text) = read(root, PRESSURE).await {
         let percent = parse_pressure(&text).ok_or(LoadError::MalformedPressure)?;
-        return Ok(IoLoad {
-            percent,
-            source: LoadSource::Pressure,
-        });
+        return Ok(IoLoad { percent, source: LoadSource::Pressure });
     }
-    let failed = |source| LoadError::Read {
-        path: DISKSTATS,
-        source,
-    };
+    let failed = |source| LoadError::Read { path: DISKSTATS, source };
     let tree = root.clone();
     let devices = LOAD_FILES.run(move || {
-        let underlying = devices
-            .iter()
-            .flat_map(|dev| underlying_devices(&tree, *dev));
+        let underlying = devices.iter().flat_map(|dev| underlying_devices(&tree, *dev));
         underlying.collect::<BTreeSet<_>>()
     });
     let devices = devices.await.map_err(|_| LoadError::TaskLost)?;
@@ -142,19 +130,13 @@ pub(crate) async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLo
     let after = ticks().await?;
     let percent =
         busiest(&devices, &before, &after, from.elapsed()).ok_or(LoadError::UnknownDrives)?;
-    Ok(IoLoad {
-        percent,
-        source: LoadSource::Drive,
-    })
+    Ok(IoLoad { percent, source: LoadSource::Drive })
 }
 
 /// Nothing in these files waits for a device.
 async fn read(root: &HostRoot, path: &'static str) -> io::Result<String> {
     let file = root.at(path);
-    LOAD_FILES
-        .run(move || std::fs::read_to_string(file))
-        .await
-        .map_err(io::Error::other)?
+    LOAD_FILES.run(move || std::fs::read_to_string(file)).await.map_err(io::Error::other)?
 }
 
 /// The device itself and all devices below it: the disk of a partition, the slaves of md and dm
@@ -186,10 +168,7 @@ fn directly_underlying_devices(root: &HostRoot, dev: DevNo) -> Vec<DevNo> {
         below.extend(place.parent().and_then(|disk| number(&disk.join("dev"))));
     }
     // Missing for most devices: they have no devices below them.
-    let slaves = std::fs::read_dir(place.join("slaves"))
-        .into_iter()
-        .flatten()
-        .flatten();
+    let slaves = std::fs::read_dir(place.join("slaves")).into_iter().flatten().flatten();
     below.extend(slaves.filter_map(|slave| number(&slave.path().join("dev"))));
     below
 }
@@ -232,12 +211,7 @@ mod tests {
         let before = BTreeMap::from([(a, 100), (b, u64::from(u32::MAX) - 499), (c, 5)]);
         let after = BTreeMap::from([(a, 200), (b, 500), (c, 2005)]);
         let of = |devices: &[DevNo]| {
-            busiest(
-                &devices.iter().copied().collect(),
-                &before,
-                &after,
-                Duration::from_secs(2),
-            )
+            busiest(&devices.iter().copied().collect(), &before, &after, Duration::from_secs(2))
         };
         assert_eq!(of(&[a]), Some(5.0));
         assert_eq!(of(&[a, b]), Some(50.0));
@@ -265,11 +239,7 @@ mod tests {
         write(&dir, "sys/devices/sda/sda1/partition", "1\n");
         write(&dir, "sys/devices/dm-0/dev", "253:0\n");
         write(&dir, "sys/devices/dm-0/slaves/sda1/dev", "8:1\n");
-        write(
-            &dir,
-            "proc/diskstats",
-            "8 0 sda 1 2 3 4 5 6 7 8 9 1000 11\n",
-        );
+        write(&dir, "proc/diskstats", "8 0 sda 1 2 3 4 5 6 7 8 9 1000 11\n");
         std::fs::create_dir_all(dir.path().join("sys/dev/block")).unwrap();
         for (number, place) in [("8:0", "sda"), ("8:1", "sda/sda1"), ("253:0", "dm-0")] {
             std::os::unix::fs::symlink(
@@ -284,13 +254,7 @@ mod tests {
             BTreeSet::from([DevNo::new(253, 0), DevNo::new(8, 1), DevNo::new(8, 0)])
         );
         let busy = measure(&root, vec![DevNo::new(253, 0)]).await.unwrap();
-        assert_eq!(
-            busy,
-            IoLoad {
-                percent: 0.0,
-                source: LoadSource::Drive
-            }
-        );
+        assert_eq!(busy, IoLoad { percent: 0.0, source: LoadSource::Drive });
         assert!(
             measure(&root, vec![DevNo::new(9, 0)]).await.is_err(),
             "what is not seen is not quiet"
@@ -300,19 +264,9 @@ mod tests {
     #[tokio::test]
     async fn psi_is_preferred_where_the_kernel_has_it() {
         let (dir, root) = tree();
-        write(
-            &dir,
-            "proc/pressure/io",
-            "some avg10=0.00 avg60=37.20 avg300=0.00 total=0\n",
-        );
+        write(&dir, "proc/pressure/io", "some avg10=0.00 avg60=37.20 avg300=0.00 total=0\n");
         let busy = measure(&root, Vec::new()).await.unwrap();
-        assert_eq!(
-            busy,
-            IoLoad {
-                percent: 37.2,
-                source: LoadSource::Pressure
-            }
-        );
+        assert_eq!(busy, IoLoad { percent: 37.2, source: LoadSource::Pressure });
         assert_eq!(
             busy.describe(),
             "the node's I/O is busy (tasks waited for it in 37 % of the last minute)"

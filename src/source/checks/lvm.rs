@@ -99,10 +99,7 @@ impl HostLvm {
         let changes = serde_json::json!(changes).to_string();
         self.exec(
             WorkerRole::Lvm,
-            [self.lvm.to_string_lossy().into_owned(), changes]
-                .into_iter()
-                .chain(args)
-                .collect(),
+            [self.lvm.to_string_lossy().into_owned(), changes].into_iter().chain(args).collect(),
             timeout,
         )
     }
@@ -121,21 +118,11 @@ impl Lvm for HostLvm {
         args: Vec<String>,
     ) -> Result<Output, ExecError> {
         let (group, volume, snapshot) = (group.to_owned(), volume.to_owned(), snapshot.to_owned());
-        let changes = LvmChange {
-            intents: self.freezer.intents.clone(),
-            group,
-            volume,
-            snapshot,
-        };
+        let changes = LvmChange { intents: self.freezer.intents.clone(), group, volume, snapshot };
         // Resumes volumes that an earlier lvm left suspended, before the change; and those that
         // this one left, after it, however it ended. An lvm that still runs is left alone.
         self.resume_suspended().await;
-        let ran = Box::pin(run_own(&self.lvm_exec(
-            Some(&changes),
-            args,
-            CHANGE_TIMEOUT,
-        )))
-        .await;
+        let ran = Box::pin(run_own(&self.lvm_exec(Some(&changes), args, CHANGE_TIMEOUT))).await;
         self.resume_suspended().await;
         ran
     }

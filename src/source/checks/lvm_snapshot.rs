@@ -145,10 +145,7 @@ async fn create_and_replay<L: Lvm>(
     }
     let known = list_volumes(&lvm, Some(&order.group)).await?;
     // There is one check per filesystem, so any other snapshot of ours is a leftover.
-    for left in known
-        .iter()
-        .filter(|volume| volume.is_ours() && volume.origin == order.volume)
-    {
+    for left in known.iter().filter(|volume| volume.is_ours() && volume.origin == order.volume) {
         remove(&lvm, &left.vg_name, &left.origin, &left.lv_name).await?;
     }
     let plan = plan(&known, &order.volume).map_err(LvmSnapshotError::Refused)?;
@@ -162,21 +159,11 @@ async fn create_and_replay<L: Lvm>(
         volume: order.volume.clone(),
         name: name.clone(),
         thin: plan == SnapshotPlan::Thin,
-        device: Device {
-            name: String::new(),
-            dev: DevNo::default(),
-        },
+        device: Device { name: String::new(), dev: DevNo::default() },
         // Set before the creation: a lvcreate that fails or is slow may still create the snapshot.
         remove_on_drop: true,
     };
-    match lvm
-        .change(
-            &order.group,
-            &order.volume,
-            &name,
-            lvcreate_args(&order, &plan, &name),
-        )
-        .await
+    match lvm.change(&order.group, &order.volume, &name, lvcreate_args(&order, &plan, &name)).await
     {
         Err(ExecError::Unkillable { child, timeout, .. }) => {
             // lvcreate is never killed; a snapshot that it creates later is removed then.
@@ -194,10 +181,7 @@ async fn create_and_replay<L: Lvm>(
         .find(|volume| volume.lv_name == name)
         .and_then(LvsRow::dev)
         .ok_or(LvmSnapshotError::NoDevice)?;
-    snapshot.device = Device {
-        name: format!("dm-{}", dev.minor),
-        dev,
-    };
+    snapshot.device = Device { name: format!("dm-{}", dev.minor), dev };
     if tell.is_closed() {
         return Err(LvmSnapshotError::NotWanted);
     }
@@ -211,9 +195,7 @@ async fn replay<L: Lvm>(
     dev: DevNo,
 ) -> Result<(), LvmSnapshotError> {
     let ran = lvm.replay(order.filesystem, dev).await;
-    let damaged = ran
-        .as_ref()
-        .is_ok_and(|output| output.status == i32::from(REPLAY_DAMAGED) << 8);
+    let damaged = ran.as_ref().is_ok_and(|output| output.status == i32::from(REPLAY_DAMAGED) << 8);
     match require_success(ran, "replaying the log of a snapshot") {
         Ok(_) => Ok(()),
         Err(error) if damaged => {
@@ -301,13 +283,8 @@ impl<L: Lvm> LvmSnapshot<L> {
 
     pub(crate) async fn remove(mut self) {
         self.remove_on_drop = false;
-        remove_or_log(
-            self.lvm.clone(),
-            self.group.clone(),
-            self.volume.clone(),
-            self.name.clone(),
-        )
-        .await;
+        remove_or_log(self.lvm.clone(), self.group.clone(), self.volume.clone(), self.name.clone())
+            .await;
     }
 }
 
@@ -339,10 +316,7 @@ pub(crate) async fn clean_up(
     let (mut lines, left) = resume_suspended(freezer).await;
     let there = {
         let root = root.clone();
-        DEVICES
-            .run(move || has_own_snapshot(&root))
-            .await
-            .unwrap_or(true)
+        DEVICES.run(move || has_own_snapshot(&root)).await.unwrap_or(true)
     };
     if !there && !left {
         return lines;
@@ -407,13 +381,7 @@ async fn remove_leftovers<L: Lvm>(lvm: &L) -> Vec<String> {
         }
     };
     let mut lines = Vec::new();
-    for LvsRow {
-        vg_name,
-        lv_name,
-        origin,
-        ..
-    } in known.iter().filter(|volume| volume.is_ours())
-    {
+    for LvsRow { vg_name, lv_name, origin, .. } in known.iter().filter(|volume| volume.is_ours()) {
         lines.push(match remove(lvm, vg_name, origin, lv_name).await {
             Ok(()) => format!("the snapshot {vg_name}/{lv_name} of a check was left behind, and is removed"),
             Err(error) => format!("the snapshot {vg_name}/{lv_name} of a check was left behind, and could not be removed: {}", with_causes(&error)),

@@ -92,10 +92,7 @@ impl UnfinishedCheck {
         UnfinishedCheck {
             desired,
             position,
-            stage: Stage::Queued {
-                gate: LoadGate::Unsampled,
-                busy_since: None,
-            },
+            stage: Stage::Queued { gate: LoadGate::Unsampled, busy_since: None },
             cancellation: None,
             last_reported: None,
             last_reported_at: at,
@@ -125,11 +122,7 @@ impl UnfinishedCheck {
             || "the daemon ends".to_owned(),
             |cancellation| cancellation.reason.clone(),
         );
-        CheckOutcome {
-            verdict: CheckVerdict::Inconclusive,
-            reason,
-            mode: self.desired.target.mode,
-        }
+        CheckOutcome { verdict: CheckVerdict::Inconclusive, reason, mode: self.desired.target.mode }
     }
 
     fn has_permit(&self) -> bool {
@@ -137,24 +130,13 @@ impl UnfinishedCheck {
     }
 
     fn wants_permit(&self) -> bool {
-        matches!(
-            self.stage,
-            Stage::Active {
-                permit: PermitState::Requested(_),
-                ..
-            }
-        )
+        matches!(self.stage, Stage::Active { permit: PermitState::Requested(_), .. })
     }
 }
 
 /// All block devices of the filesystem: two checks of the same filesystem share one of them.
 pub(crate) fn devices_of(target: &CheckTarget) -> BTreeSet<DevNo> {
-    target
-        .members
-        .iter()
-        .map(|(_, dev)| *dev)
-        .chain([target.dev])
-        .collect()
+    target.members.iter().map(|(_, dev)| *dev).chain([target.dev]).collect()
 }
 
 fn share_devices(one: &CheckTarget, other: &CheckTarget) -> bool {
@@ -206,12 +188,9 @@ impl Queue {
     /// The first action that is due; called again after each. At most `at_once` checks hold a
     /// permit.
     pub(crate) fn next_action(&self, at_once: usize, at: Instant) -> Option<QueueAction> {
-        let mut free = at_once.max(1).saturating_sub(
-            self.checks
-                .values()
-                .filter(|check| check.has_permit())
-                .count(),
-        );
+        let mut free = at_once
+            .max(1)
+            .saturating_sub(self.checks.values().filter(|check| check.has_permit()).count());
         for (id, check) in self.by_priority() {
             if free == 0 {
                 return None;
@@ -266,10 +245,7 @@ impl Queue {
     /// When the load of a busy node is next sampled. Overdue samples wait for another event.
     pub(crate) fn next_load_sample(&self, at: Instant) -> Option<Instant> {
         let again = self.checks.values().filter_map(|check| match &check.stage {
-            Stage::Queued {
-                gate: LoadGate::Busy { retry_at, .. },
-                ..
-            } => Some(*retry_at),
+            Stage::Queued { gate: LoadGate::Busy { retry_at, .. }, .. } => Some(*retry_at),
             Stage::Queued { .. } | Stage::Active { .. } => None,
         });
         again.filter(|again| *again > at).min()
@@ -292,14 +268,10 @@ impl Queue {
             return format!("the check {other} of this filesystem goes on");
         }
         match &check.stage {
-            Stage::Queued {
-                gate: LoadGate::Busy { why, .. },
-                ..
-            } => why.clone(),
-            Stage::Queued {
-                gate: LoadGate::Sampling,
-                ..
-            } => "it looks how busy the node is".to_owned(),
+            Stage::Queued { gate: LoadGate::Busy { why, .. }, .. } => why.clone(),
+            Stage::Queued { gate: LoadGate::Sampling, .. } => {
+                "it looks how busy the node is".to_owned()
+            }
             Stage::Queued { .. } | Stage::Active { .. } => {
                 "it waits for its turn: other checks go on".to_owned()
             }
@@ -314,11 +286,8 @@ impl Queue {
         why: Option<String>,
         at: Instant,
     ) -> Result<(), CheckOutcome> {
-        let Some(UnfinishedCheck {
-            stage: Stage::Queued { gate, busy_since },
-            desired,
-            ..
-        }) = self.checks.get_mut(id)
+        let Some(UnfinishedCheck { stage: Stage::Queued { gate, busy_since }, desired, .. }) =
+            self.checks.get_mut(id)
         else {
             return Ok(());
         };
@@ -336,20 +305,14 @@ impl Queue {
                 mode: desired.target.mode,
             });
         }
-        *gate = LoadGate::Busy {
-            retry_at: at + LOAD_INTERVAL,
-            why,
-        };
+        *gate = LoadGate::Busy { retry_at: at + LOAD_INTERVAL, why };
         Ok(())
     }
 
     /// The outcome of a check whose filesystem has a stuck checker.
     pub(crate) fn stuck_outcome(&self, target: &CheckTarget) -> Option<CheckOutcome> {
         let mine = devices_of(target);
-        let stuck = self
-            .stuck
-            .values()
-            .find(|stuck| !stuck.devices.is_disjoint(&mine))?;
+        let stuck = self.stuck.values().find(|stuck| !stuck.devices.is_disjoint(&mine))?;
         let place = in_parentheses(stuck.waiting_in.as_deref());
         let reason = format!(
             "a checker has hung on this filesystem since {:.0} and cannot be killed{place}: the device does not answer, and until it does nothing else checks it",
@@ -360,11 +323,7 @@ impl Queue {
 }
 
 pub(crate) fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
-    CheckOutcome {
-        verdict: CheckVerdict::Failed,
-        reason,
-        mode,
-    }
+    CheckOutcome { verdict: CheckVerdict::Failed, reason, mode }
 }
 
 /// The kernel function in which a process waits, in parentheses, for a message.

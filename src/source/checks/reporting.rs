@@ -49,13 +49,7 @@ impl<W: Backend> CheckSource<W> {
         self.queue.checks.remove(id);
         self.progress.send_modify(|all| drop(all.remove(id)));
         // The check must not start again before the owner has removed it from its list.
-        if self
-            .context
-            .checks
-            .borrow()
-            .iter()
-            .any(|wanted| wanted.id == *id)
-        {
+        if self.context.checks.borrow().iter().any(|wanted| wanted.id == *id) {
             self.queue.finished.insert(id.clone());
         }
         let progress = CheckProgress {
@@ -66,9 +60,7 @@ impl<W: Backend> CheckSource<W> {
             signals,
             outcome: Some(outcome),
         };
-        self.context
-            .report(SourceUpdate::Check(Box::new(progress)))
-            .await
+        self.context.report(SourceUpdate::Check(Box::new(progress))).await
     }
 
     /// Ends queued checks that cannot run: no checker program, or a stuck checker on the
@@ -77,11 +69,7 @@ impl<W: Backend> CheckSource<W> {
         &mut self,
         tools: &AvailableTools,
     ) -> Result<(), SourceError> {
-        let queued = self
-            .queue
-            .checks
-            .iter()
-            .filter(|(_, check)| !check.is_active());
+        let queued = self.queue.checks.iter().filter(|(_, check)| !check.is_active());
         let ending: Vec<(CheckId, CheckOutcome)> = queued
             .filter_map(|(id, check)| {
                 let target = &check.desired.target;
@@ -91,10 +79,7 @@ impl<W: Backend> CheckSource<W> {
                         .err()
                         .map(|why| failed_outcome(why, target.mode))
                 };
-                Some((
-                    id.clone(),
-                    self.queue.stuck_outcome(target).or_else(absent)?,
-                ))
+                Some((id.clone(), self.queue.stuck_outcome(target).or_else(absent)?))
             })
             .collect();
         for (id, outcome) in ending {
@@ -145,22 +130,9 @@ impl<W: Backend> CheckSource<W> {
                 continue;
             };
             (check.last_reported, check.last_reported_at) = (Some(progress.clone()), at);
-            let TaskProgress {
-                state,
-                runs,
-                signals,
-            } = progress;
-            let progress = CheckProgress {
-                id,
-                at: now(),
-                state,
-                runs,
-                signals,
-                outcome: None,
-            };
-            self.context
-                .report(SourceUpdate::Check(Box::new(progress)))
-                .await?;
+            let TaskProgress { state, runs, signals } = progress;
+            let progress = CheckProgress { id, at: now(), state, runs, signals, outcome: None };
+            self.context.report(SourceUpdate::Check(Box::new(progress))).await?;
         }
         Ok(held_back)
     }
@@ -172,9 +144,7 @@ impl<W: Backend> CheckSource<W> {
         let status = match (tools.status(), self.queue.stuck.len()) {
             (status, 0) => status,
             (SourceStatus::Active(text) | SourceStatus::Limited(text), stuck) => {
-                SourceStatus::Limited(format!(
-                    "{text}; {stuck} checkers hang and cannot be killed"
-                ))
+                SourceStatus::Limited(format!("{text}; {stuck} checkers hang and cannot be killed"))
             }
             (status, _) => status,
         };

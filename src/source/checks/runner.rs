@@ -92,9 +92,7 @@ pub struct ReapedRun {
 
 impl std::fmt::Debug for PreparedRun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared")
-            .field("order", &self.request)
-            .finish_non_exhaustive()
+        f.debug_struct("Prepared").field("order", &self.request).finish_non_exhaustive()
     }
 }
 
@@ -128,26 +126,21 @@ pub async fn prepare(
             unkillable: None,
         })
     };
-    let helper = Helper::start(program)
-        .await
-        .map_err(|error| failed(with_causes(&error)))?;
+    let helper = Helper::start(program).await.map_err(|error| failed(with_causes(&error)))?;
     let mut helper = GuardedHelper::new(helper, orphans);
     let ready = async {
         let helper = helper.helper()?;
-        helper
-            .send(&RunnerRequest::Run(Box::new(request.clone())))
-            .await?;
+        helper.send(&RunnerRequest::Run(Box::new(request.clone()))).await?;
         helper.recv::<RunnerEvent>().await
     };
     match timeout(PREPARE_TIMEOUT, ready).await {
         Ok(Ok(RunnerEvent::Ready)) => Ok(PreparedRun { request, helper }),
-        Ok(Ok(RunnerEvent::Finished(run))) => Err(Box::new(ReapedRun {
-            run: *run,
-            unkillable: None,
-        })),
-        Ok(Ok(_)) => Err(failed(
-            "the helper that runs checkers says what makes no sense".to_owned(),
-        )),
+        Ok(Ok(RunnerEvent::Finished(run))) => {
+            Err(Box::new(ReapedRun { run: *run, unkillable: None }))
+        }
+        Ok(Ok(_)) => {
+            Err(failed("the helper that runs checkers says what makes no sense".to_owned()))
+        }
         Ok(Err(error)) => Err(failed(with_causes(&error))),
         Err(_) => {
             let why = format!(
@@ -174,20 +167,14 @@ impl PreparedRun {
             Ok(Ok(run)) => run,
             Ok(Err(error)) => self.kill_lost_run(
                 Termination::Signal(9),
-                format!(
-                    "the helper that runs the checker was lost: {}",
-                    with_causes(&error)
-                ),
+                format!("the helper that runs the checker was lost: {}", with_causes(&error)),
             ),
             Err(_) => self.kill_lost_run(
                 Termination::TimedOut,
                 "the helper that runs the checker does not answer".to_owned(),
             ),
         };
-        FinishedRun {
-            run,
-            helper: self.helper,
-        }
+        FinishedRun { run, helper: self.helper }
     }
 
     async fn follow(&mut self, activity: &watch::Sender<RunActivity>) -> Result<Run, HelperError> {
@@ -258,9 +245,8 @@ async fn await_exit(helper: Helper, within: Duration) -> Option<UnkillableChild>
     match timeout(within, &mut end).await {
         Ok(()) => None,
         // Only a helper in state D itself waits in the kernel; others wait for their checker.
-        Err(_) => Some(UnkillableChild::watch(
-            waiting_in(id).filter(|state| state.starts_with('D')),
-            end,
-        )),
+        Err(_) => {
+            Some(UnkillableChild::watch(waiting_in(id).filter(|state| state.starts_with('D')), end))
+        }
     }
 }

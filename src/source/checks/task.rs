@@ -95,10 +95,7 @@ pub(crate) async fn run_check<W: Backend>(
         backend,
         desired,
         inputs,
-        clock: SteadyClock {
-            at: clock::now(),
-            since: Instant::now(),
-        },
+        clock: SteadyClock { at: clock::now(), since: Instant::now() },
         runs: Vec::new(),
         own_signals: Vec::new(),
         freeze_refusal: None,
@@ -118,12 +115,7 @@ pub(crate) async fn run_check<W: Backend>(
     task.collect_orphans().await;
     let unkillable = std::mem::take(&mut task.unkillable);
     let signals = task.signals();
-    TaskResult {
-        outcome,
-        runs: task.runs,
-        signals,
-        unkillable,
-    }
+    TaskResult { outcome, runs: task.runs, signals, unkillable }
 }
 
 fn stuck_outcome(waiting_in: Option<&str>, mode: Mode) -> CheckOutcome {
@@ -228,18 +220,11 @@ impl<W: Backend> CheckTask<W> {
 
     /// The strongest mode of the runs so far, or the target's mode.
     fn strongest_mode(&self) -> Mode {
-        self.runs
-            .iter()
-            .map(|run| run.mode)
-            .max()
-            .unwrap_or(self.desired.target.mode)
+        self.runs.iter().map(|run| run.mode).max().unwrap_or(self.desired.target.mode)
     }
 
     fn device(&self) -> Device {
-        Device {
-            name: self.desired.target.device.clone(),
-            dev: self.desired.target.dev,
-        }
+        Device { name: self.desired.target.device.clone(), dev: self.desired.target.dev }
     }
 
     // --- progress and permit
@@ -269,10 +254,7 @@ impl<W: Backend> CheckTask<W> {
 
     fn set_state(&self, phase: String, run: Option<RunProgress>) {
         self.publish(|progress| {
-            progress.state = CheckState::Running {
-                phase,
-                progress: run,
-            };
+            progress.state = CheckState::Running { phase, progress: run };
         });
     }
 
@@ -298,10 +280,7 @@ impl<W: Backend> CheckTask<W> {
         });
         let (reply, issued) = oneshot::channel();
         // An error, here and below: the source is ending, and with it this check.
-        let _ = self
-            .inputs
-            .permit_requests
-            .send((self.desired.id.clone(), reply));
+        let _ = self.inputs.permit_requests.send((self.desired.id.clone(), reply));
         let permit = self.or_cancelled(issued).await?;
         self.inputs.permit = Some(permit.map_err(|_| Abort::Cancelled)?);
         Ok(())
@@ -338,10 +317,7 @@ impl<W: Backend> CheckTask<W> {
         match mode {
             Mode::Live => format!(
                 "live run {number} of {}",
-                self.desired
-                    .terms
-                    .runs
-                    .max(u32::try_from(number).unwrap_or(u32::MAX))
+                self.desired.terms.runs.max(u32::try_from(number).unwrap_or(u32::MAX))
             ),
             Mode::Frozen => format!("frozen run {number} of {}", number.max(2)),
             Mode::Snapshot | Mode::ReadOnly | Mode::Unmounted => format!("{} run", mode.name()),
@@ -358,10 +334,7 @@ impl<W: Backend> CheckTask<W> {
             members: target
                 .members
                 .iter()
-                .map(|(name, dev)| Device {
-                    name: name.clone(),
-                    dev: *dev,
-                })
+                .map(|(name, dev)| Device { name: name.clone(), dev: *dev })
                 .collect(),
             command: self.inputs.checker.clone(),
             timeout: if frozen {
@@ -386,10 +359,7 @@ impl<W: Backend> CheckTask<W> {
         started: Timestamp,
         change: impl FnOnce(&mut Run),
     ) -> Result<(), Abort> {
-        let ReapedRun {
-            mut run,
-            unkillable,
-        } = reaped;
+        let ReapedRun { mut run, unkillable } = reaped;
         run.started = started;
         change(&mut run);
         self.record_run(run);
@@ -417,10 +387,7 @@ impl<W: Backend> CheckTask<W> {
         let started = self.clock.now();
         self.set_phase(format!("{}: preparing", self.run_label(request.mode)));
         let (backend, orphans) = (self.backend.clone(), self.orphans.clone());
-        match self
-            .or_cancelled(Box::pin(backend.prepare(request, orphans)))
-            .await?
-        {
+        match self.or_cancelled(Box::pin(backend.prepare(request, orphans))).await? {
             Ok(prepared) => Ok(Some(prepared)),
             Err(reaped) => self.record_reaped(*reaped, started, |_| {}).map(|()| None),
         }
@@ -466,19 +433,13 @@ impl<W: Backend> CheckTask<W> {
         let dev = target.mountinfo_dev();
         self.set_phase("asking XFS for its health".to_owned());
         let backend = self.backend.clone();
-        let queried = self
-            .or_cancelled(Box::pin(backend.query_health(mount, dev, scope)))
-            .await?;
+        let queried = self.or_cancelled(Box::pin(backend.query_health(mount, dev, scope))).await?;
         Ok(queried.map(|signals| self.own_signals.extend(signals)))
     }
 }
 
 fn with_phase(name: &str, phase: &str) -> String {
-    if phase.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{name}: {phase}")
-    }
+    if phase.is_empty() { name.to_owned() } else { format!("{name}: {phase}") }
 }
 
 /// A run without any output to parse.
@@ -489,9 +450,5 @@ fn failed_run(
     end: Termination,
     why: String,
 ) -> Run {
-    Run {
-        duration,
-        active: duration,
-        ..Run::failed(mode, started, end, why)
-    }
+    Run { duration, active: duration, ..Run::failed(mode, started, end, why) }
 }

@@ -54,29 +54,15 @@ impl AvailableTools {
         let mut all: BTreeMap<_, _> = FILESYSTEMS
             .into_iter()
             .map(|filesystem| {
-                (
-                    filesystem,
-                    Err(format!("{} is not installed", filesystem.checker().0)),
-                )
+                (filesystem, Err(format!("{} is not installed", filesystem.checker().0)))
             })
             .collect();
-        all.extend(
-            checkers
-                .into_iter()
-                .map(|(filesystem, checker)| (filesystem, Ok(checker))),
-        );
-        AvailableTools {
-            checkers: all,
-            lvm,
-            absent: None,
-        }
+        all.extend(checkers.into_iter().map(|(filesystem, checker)| (filesystem, Ok(checker))));
+        AvailableTools { checkers: all, lvm, absent: None }
     }
 
     pub(crate) fn unavailable(why: &str) -> AvailableTools {
-        AvailableTools {
-            absent: Some(why.to_owned()),
-            ..AvailableTools::default()
-        }
+        AvailableTools { absent: Some(why.to_owned()), ..AvailableTools::default() }
     }
 
     /// The error contains the reason, and what to do.
@@ -99,9 +85,7 @@ impl AvailableTools {
         for (filesystem, checker) in &self.checkers {
             match checker {
                 Ok(checker) => names.push(
-                    format!("{} {}", filesystem.checker().0, checker.version)
-                        .trim_end()
-                        .to_owned(),
+                    format!("{} {}", filesystem.checker().0, checker.version).trim_end().to_owned(),
                 ),
                 Err(why) => missing.push(format!("{} cannot be checked: {why}", filesystem.name())),
             }
@@ -157,30 +141,18 @@ pub(crate) async fn find_tools(
                     Some(known) => known.version.clone(),
                     None => version(filesystem, &path).await,
                 };
-                Ok(CheckerProgram {
-                    path,
-                    version,
-                    file_identity: stamp,
-                })
+                Ok(CheckerProgram { path, version, file_identity: stamp })
             }
         };
         checkers.insert(filesystem, checker);
     }
-    AvailableTools {
-        checkers,
-        lvm,
-        absent: None,
-    }
+    AvailableTools { checkers, lvm, absent: None }
 }
 
 /// Finds lvm. Returns its path on the host.
 pub(crate) async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
     let (root, given) = (root.clone(), given.lvm.clone());
-    PROGRAM_FILES
-        .run(move || find_program(&root, given.as_deref(), "lvm"))
-        .await
-        .ok()
-        .flatten()
+    PROGRAM_FILES.run(move || find_program(&root, given.as_deref(), "lvm")).await.ok().flatten()
 }
 
 /// The configured path, or the first executable in `SEARCH_PATH`.
@@ -190,18 +162,11 @@ fn find_program(root: &HostRoot, given: Option<&Path>, name: &str) -> Option<Pat
         std::fs::metadata(root.at(path))
             .is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
     };
-    given.map_or_else(
-        || places.clone().find(runs),
-        |given| Some(given.to_owned()).filter(runs),
-    )
+    given.map_or_else(|| places.clone().find(runs), |given| Some(given.to_owned()).filter(runs))
 }
 
 async fn version(filesystem: Filesystem, path: &Path) -> String {
-    let argument = if filesystem == Filesystem::Btrfs {
-        "--version"
-    } else {
-        "-V"
-    };
+    let argument = if filesystem == Filesystem::Btrfs { "--version" } else { "-V" };
     let exec = Exec {
         program: path.to_owned(),
         args: vec![argument.to_owned()],
@@ -210,10 +175,10 @@ async fn version(filesystem: Filesystem, path: &Path) -> String {
         max_output: MAX_OUTPUT_BYTES,
     };
     match run(&exec).await {
-        Ok(output) => parse_version(&String::from_utf8_lossy(
-            &[output.stdout, output.stderr].concat(),
-        ))
-        .unwrap_or_default(),
+        Ok(output) => {
+            parse_version(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat()))
+                .unwrap_or_default()
+        }
         Err(error) => {
             tracing::warn!(%error, program = %path.display(), "a checker does not tell its version");
             String::new()
@@ -257,33 +222,20 @@ mod tests {
         let found = AvailableTools::new([(Filesystem::Ext4, e2fsck)], None);
         let limited = "e2fsck 1.47.0; xfs cannot be checked: xfs_repair is not installed; btrfs cannot be checked: btrfs is not installed";
         assert_eq!(found.status(), SourceStatus::Limited(limited.to_owned()));
-        assert_eq!(
-            found.checker(Filesystem::Ext4),
-            Ok(Path::new("/sbin/e2fsck"))
-        );
+        assert_eq!(found.checker(Filesystem::Ext4), Ok(Path::new("/sbin/e2fsck")));
         assert_eq!(
             found.checker(Filesystem::Xfs),
             Err("xfs cannot be checked: xfs_repair is not installed".to_owned())
         );
-        assert!(matches!(
-            AvailableTools::new([], None).status(),
-            SourceStatus::Down(_)
-        ));
+        assert!(matches!(AvailableTools::new([], None).status(), SourceStatus::Down(_)));
     }
 
     #[tokio::test]
     async fn a_configured_program_that_is_missing_is_not_searched_for_elsewhere() {
         let root = HostRoot::new("/");
-        assert_eq!(
-            find_program(&root, Some(Path::new("/nonexistent/sh")), "sh"),
-            None
-        );
+        assert_eq!(find_program(&root, Some(Path::new("/nonexistent/sh")), "sh"), None);
         assert!(find_program(&root, None, "sh").is_some());
         let file = tempfile::NamedTempFile::new().unwrap();
-        assert_eq!(
-            find_program(&root, Some(file.path()), "sh"),
-            None,
-            "not a program"
-        );
+        assert_eq!(find_program(&root, Some(file.path()), "sh"), None, "not a program");
     }
 }

@@ -73,14 +73,9 @@ pub(crate) async fn query(
 ) -> Result<Vec<FilesystemSignal>, HealthError> {
     let until = Instant::now() + QUERY_TIMEOUT;
     let late = || HealthError::TimedOut(mount.clone());
-    let query = HealthQuery {
-        mount: mount.clone(),
-        dev,
-        scope,
-    };
-    let (mut helper, mut sick) = timeout_at(until, start_query(program, query))
-        .await
-        .map_err(|_| late())??;
+    let query = HealthQuery { mount: mount.clone(), dev, scope };
+    let (mut helper, mut sick) =
+        timeout_at(until, start_query(program, query)).await.map_err(|_| late())??;
     if scope == HealthScope::Inodes && sick.is_empty() {
         match timeout_at(until, helper.recv::<HealthResponse>()).await {
             Ok(Ok(HealthResponse::Sick(inodes))) => sick.extend(inodes),

@@ -23,30 +23,21 @@ pub(crate) fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
         let at = line.trim_end().rfind(' ')?;
         Some((at, line[at..].trim().parse().ok()?))
     };
-    text.lines()
-        .map(|text| line(text).map(|(at, count)| (text[..at].trim_end(), count)))
-        .collect()
+    text.lines().map(|text| line(text).map(|(at, count)| (text[..at].trim_end(), count))).collect()
 }
 
 /// Reads each PCIe function above the block devices `names` and above the NVMe controllers once.
 pub(crate) fn read(reader: &SysfsReader<'_>, names: &[String]) -> Vec<CounterReading> {
     let blocks = names.iter().map(|name| format!("/sys/class/block/{name}"));
     // With native multipath, the block device of a namespace is below no controller.
-    let controllers = reader
-        .list("/sys/class/nvme")
-        .into_iter()
-        .map(|name| format!("/sys/class/nvme/{name}"));
-    let paths: Vec<String> = blocks
-        .chain(controllers)
-        .filter_map(|link| reader.link(&link))
-        .collect();
+    let controllers =
+        reader.list("/sys/class/nvme").into_iter().map(|name| format!("/sys/class/nvme/{name}"));
+    let paths: Vec<String> =
+        blocks.chain(controllers).filter_map(|link| reader.link(&link)).collect();
     // The path, cut off after the function's address.
     let folder = |path: &str| {
         classify::pci_address(path).and_then(|name| {
-            Some((
-                name.to_owned(),
-                path[..path.rfind(name)? + name.len()].to_owned(),
-            ))
+            Some((name.to_owned(), path[..path.rfind(name)? + name.len()].to_owned()))
         })
     };
     let functions: BTreeSet<(String, String)> =
@@ -70,9 +61,7 @@ fn read_one(
         };
         match parse(&text) {
             Some(counts) => values.extend(
-                counts
-                    .into_iter()
-                    .map(|(name, count)| (format!("{severity}.{name}"), count)),
+                counts.into_iter().map(|(name, count)| (format!("{severity}.{name}"), count)),
             ),
             None => reader.warn(format!("{file}: `{text:.80}` are not counters")),
         }
@@ -108,10 +97,7 @@ mod tests {
             ),
             Some("10000:e1:00.0")
         );
-        assert_eq!(
-            classify::pci_address("/sys/devices/virtual/block/loop0"),
-            None
-        );
+        assert_eq!(classify::pci_address("/sys/devices/virtual/block/loop0"), None);
         assert_eq!(
             classify::pci_address(
                 "/sys/devices/platform/ahci/ata1/host0/target0:0:0/0:0:0:0/block/sda"

@@ -23,24 +23,17 @@ pub(crate) fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
         let (name, count) = line.split_once(' ')?;
         Some((name.to_owned(), count.trim().parse().ok()?))
     };
-    text.lines()
-        .map(line)
-        .collect::<Option<BTreeMap<_, _>>>()
-        .filter(|counts| !counts.is_empty())
+    text.lines().map(line).collect::<Option<BTreeMap<_, _>>>().filter(|counts| !counts.is_empty())
 }
 
 pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
-    uuids(reader)
-        .filter_map(|uuid| read_one(reader, &uuid).ok().flatten())
-        .collect()
+    uuids(reader).filter_map(|uuid| read_one(reader, &uuid).ok().flatten()).collect()
 }
 
 fn read_one(reader: &SysfsReader<'_>, uuid: &str) -> Result<Option<CounterReading>, DeviceRemoved> {
     let dir = format!("{DIR}/{uuid}");
-    let (members, devices) = (
-        reader.list(&format!("{dir}/devinfo")),
-        reader.list(&format!("{dir}/devices")),
-    );
+    let (members, devices) =
+        (reader.list(&format!("{dir}/devinfo")), reader.list(&format!("{dir}/devices")));
     let ([member], [device]) = (members.as_slice(), devices.as_slice()) else {
         return Ok(None);
     };
@@ -62,11 +55,8 @@ pub(crate) fn read_members(
     for (id, path) in &members.devices {
         // The path may lead to another device now; the list of members in sysfs is authoritative.
         match name(path).filter(|name| devices.contains(name)) {
-            Some(name) => readings.extend(
-                reading(reader, &members.uuid, &id.to_string(), &name)
-                    .ok()
-                    .flatten(),
-            ),
+            Some(name) => readings
+                .extend(reading(reader, &members.uuid, &id.to_string(), &name).ok().flatten()),
             None => reader.warn(format!(
                 "{DIR}/{}/devinfo/{id}: {path} is no longer the device of this member",
                 members.uuid
@@ -115,13 +105,7 @@ mod tests {
             "write_errs 1\nread_errs 0\nflush_errs 0\ncorruption_errs 7\ngeneration_errs 0\n",
         )
         .expect("counters");
-        assert_eq!(
-            (stats["write_errs"], stats["corruption_errs"], stats.len()),
-            (1, 7, 5)
-        );
-        assert_eq!(
-            (parse("invalid"), parse(""), parse("write_errs x")),
-            (None, None, None)
-        );
+        assert_eq!((stats["write_errs"], stats["corruption_errs"], stats.len()), (1, 7, 5));
+        assert_eq!((parse("invalid"), parse(""), parse("write_errs x")), (None, None, None));
     }
 }

@@ -90,20 +90,12 @@ mod tests {
                 "{UUID}:{id}|data_extents_scrubbed:3|tree_extents_scrubbed:9|data_bytes_scrubbed:4096|tree_bytes_scrubbed:147456|read_errors:0|csum_errors:{csum}|verify_errors:0|no_csum:0|csum_discards:0|super_errors:0|malloc_errors:0|uncorrectable_errors:0|corrected_errors:{csum}|last_physical:1|t_start:1700000000|t_resumed:0|duration:1|canceled:0|finished:{finished}\n"
             )
         };
-        let text = format!(
-            "scrub status:1\n{}{}{UUID}:3|t_start:x\n",
-            line(1, 0, 1),
-            line(2, 4, 0)
-        );
+        let text =
+            format!("scrub status:1\n{}{}{UUID}:3|t_start:x\n", line(1, 0, 1), line(2, 4, 0));
         let found = parse(&text, UUID);
         let values = |at: usize| {
             let (id, values) = &found[at];
-            (
-                id.as_str(),
-                values["started"],
-                values["finished"],
-                values["errors"],
-            )
+            (id.as_str(), values["started"], values["finished"], values["errors"])
         };
         assert_eq!(
             (values(0), values(1), found.len()),

@@ -16,11 +16,7 @@ const FIELDS: [&str; 6] = ["time", "errcode", "func", "line", "ino", "block"];
 
 pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
     // The directory `features` is no filesystem and has no counts.
-    reader
-        .list(DIR)
-        .iter()
-        .filter_map(|name| read_one(reader, name).ok().flatten())
-        .collect()
+    reader.list(DIR).iter().filter_map(|name| read_one(reader, name).ok().flatten()).collect()
 }
 
 fn read_one(reader: &SysfsReader<'_>, name: &str) -> Result<Option<CounterReading>, DeviceRemoved> {
@@ -41,11 +37,8 @@ fn read_one(reader: &SysfsReader<'_>, name: &str) -> Result<Option<CounterReadin
             .iter()
             .flat_map(|which| FIELDS.map(|field| format!("{which}_error_{field}")))
         {
-            details.extend(
-                reader
-                    .text(&format!("{file}/{attribute}"))?
-                    .map(|text| (attribute, text)),
-            );
+            details
+                .extend(reader.text(&format!("{file}/{attribute}"))?.map(|text| (attribute, text)));
         }
     }
     Ok(Some(block_reading(name, "ext4", file, values, details)))

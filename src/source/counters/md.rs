@@ -26,11 +26,7 @@ pub(crate) fn read(
     if let Some(value) = reader.number(&file)? {
         readings.push(reading(array, file, "mismatch_cnt", value));
     }
-    for member in reader
-        .list(&dir)
-        .iter()
-        .filter(|name| name.starts_with("dev-"))
-    {
+    for member in reader.list(&dir).iter().filter(|name| name.starts_with("dev-")) {
         // When a member is pulled out, its link disappears and its name remains, which another
         // device may have now.
         let Some(block) = reader.link(&format!("{dir}/{member}/block")) else {

@@ -56,21 +56,15 @@ pub(crate) fn read(
                 };
                 values.insert(name.to_owned(), value);
             }
-            None => reader.warn(format!(
-                "{}: `{text:.40}` is not a hexadecimal number",
-                path(attribute)
-            )),
+            None => reader
+                .warn(format!("{}: `{text:.40}` is not a hexadecimal number", path(attribute))),
         }
     }
     if values.is_empty() {
         return Ok(None);
     }
     for attribute in REQUEST_COUNTERS {
-        details.extend(
-            reader
-                .text(&path(attribute))?
-                .map(|text| (attribute.to_owned(), text)),
-        );
+        details.extend(reader.text(&path(attribute))?.map(|text| (attribute.to_owned(), text)));
     }
     let file = format!("/sys/block/{name}/device");
     Ok(Some(block_reading(name, "scsi", file, values, details)))
@@ -83,13 +77,7 @@ mod tests {
     #[test]
     fn counts_are_hexadecimal() {
         assert_eq!(
-            (
-                parse("0x1f\n"),
-                parse("0x0"),
-                parse("31"),
-                parse("0x"),
-                parse("")
-            ),
+            (parse("0x1f\n"), parse("0x0"), parse("31"), parse("0x"), parse("")),
             (Some(31), Some(0), None, None, None)
         );
     }

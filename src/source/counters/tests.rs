@@ -37,62 +37,22 @@ fn tree() -> tempfile::TempDir {
     ] {
         put(root, &format!("{disk}/{name}"), &format!("{text}\n"));
     }
-    put(
-        root,
-        &format!("{function}/aer_dev_correctable"),
-        "RxErr 3\nTOTAL_ERR_COR 3\n",
-    );
-    put(
-        root,
-        &format!("{function}/aer_dev_fatal"),
-        "DLP 0\nTOTAL_ERR_FATAL 0\n",
-    );
-    put(
-        root,
-        &format!("{disk}/block/sda/sda1/bcache/io_errors"),
-        "4\n",
-    );
+    put(root, &format!("{function}/aer_dev_correctable"), "RxErr 3\nTOTAL_ERR_COR 3\n");
+    put(root, &format!("{function}/aer_dev_fatal"), "DLP 0\nTOTAL_ERR_FATAL 0\n");
+    put(root, &format!("{disk}/block/sda/sda1/bcache/io_errors"), "4\n");
     link(root, &format!("{disk}/block/sda/device"), "../..");
-    link(
-        root,
-        "sys/class/block/sda",
-        &format!("../../../{disk}/block/sda"),
-    );
-    link(
-        root,
-        "sys/class/block/sda1",
-        &format!("../../../{disk}/block/sda/sda1"),
-    );
-    link(
-        root,
-        "sys/class/block/sr0",
-        &format!("../../../{disk}/block/sda"),
-    );
-    put(
-        root,
-        "sys/devices/virtual/block/md0/md/mismatch_cnt",
-        "128\n",
-    );
-    put(
-        root,
-        "sys/devices/virtual/block/md0/md/dev-sda2/errors",
-        "7\n",
-    );
-    put(
-        root,
-        "sys/devices/virtual/block/md0/md/dev-sdz1/errors",
-        "9\n",
-    );
+    link(root, "sys/class/block/sda", &format!("../../../{disk}/block/sda"));
+    link(root, "sys/class/block/sda1", &format!("../../../{disk}/block/sda/sda1"));
+    link(root, "sys/class/block/sr0", &format!("../../../{disk}/block/sda"));
+    put(root, "sys/devices/virtual/block/md0/md/mismatch_cnt", "128\n");
+    put(root, "sys/devices/virtual/block/md0/md/dev-sda2/errors", "7\n");
+    put(root, "sys/devices/virtual/block/md0/md/dev-sdz1/errors", "9\n");
     link(
         root,
         "sys/devices/virtual/block/md0/md/dev-sda2/block",
         "../../../../../pci0000:00/0000:03:00.0/host0/block/sda/sda2",
     );
-    link(
-        root,
-        "sys/class/block/md0",
-        "../../devices/virtual/block/md0",
-    );
+    link(root, "sys/class/block/md0", "../../devices/virtual/block/md0");
     link(root, "sys/block/md0", "../devices/virtual/block/md0");
     for (name, text) in [
         ("errors_count", "2"),
@@ -101,11 +61,7 @@ fn tree() -> tempfile::TempDir {
         ("last_error_func", "ext4_lookup"),
         ("last_error_errcode", "5"),
     ] {
-        put(
-            root,
-            &format!("sys/fs/ext4/sda1/{name}"),
-            &format!("{text}\n"),
-        );
+        put(root, &format!("sys/fs/ext4/sda1/{name}"), &format!("{text}\n"));
     }
     put(root, "sys/fs/ext4/features/lazy_itable_init", "supported\n");
     let stats = "write_errs 1\nread_errs 0\nflush_errs 0\ncorruption_errs 7\ngeneration_errs 0\n";
@@ -134,17 +90,9 @@ fn libata_error_handling_is_not_counted_as_timeouts() {
     }
     std::fs::create_dir_all(tree.path().join(disk).join("block/sda")).expect("made");
     link(tree.path(), &format!("{disk}/block/sda/device"), "../..");
-    link(
-        tree.path(),
-        "sys/class/block/sda",
-        &format!("../../../{disk}/block/sda"),
-    );
+    link(tree.path(), "sys/class/block/sda", &format!("../../../{disk}/block/sda"));
     let answer = read(&HostRoot::new(tree.path()), &CounterGroup::Plain).expect("read");
-    let values: Vec<_> = answer
-        .readings
-        .iter()
-        .map(|reading| reading.values.clone())
-        .collect();
+    let values: Vec<_> = answer.readings.iter().map(|reading| reading.values.clone()).collect();
     let expected = [("ioerr_cnt", 4), ("iotmo_cnt of libata", 3)];
     let expected = expected.map(|(name, value)| (name.to_owned(), value));
     assert_eq!(values, [expected.into()]);
@@ -179,35 +127,21 @@ fn every_kind_of_counter_is_attributed_to_its_device() {
             "values": {"correctable.RxErr": 3, "correctable.TOTAL_ERR_COR": 3, "fatal.DLP": 0, "fatal.TOTAL_ERR_FATAL": 0}, "details": {},
         },
     ]);
-    assert_eq!(
-        serde_json::to_value(&answer.readings).expect("JSON"),
-        expected
-    );
+    assert_eq!(serde_json::to_value(&answer.readings).expect("JSON"), expected);
 }
 
 #[test]
 fn an_array_and_its_members_are_counted_and_a_member_that_is_gone_is_not() {
     let tree = tree();
-    let answer = read(
-        &HostRoot::new(tree.path()),
-        &CounterGroup::Md {
-            array: "md0".into(),
-        },
-    )
-    .expect("read");
+    let answer =
+        read(&HostRoot::new(tree.path()), &CounterGroup::Md { array: "md0".into() }).expect("read");
     let seen: Vec<_> = answer
         .readings
         .iter()
         .map(|reading| (reading.device.clone(), reading.values.clone()))
         .collect();
     let values = |name: &str, value| BTreeMap::from([(name.to_owned(), value)]);
-    assert_eq!(
-        seen,
-        [
-            (of("md0"), values("mismatch_cnt", 128)),
-            (of("sda2"), values("errors", 7))
-        ]
-    );
+    assert_eq!(seen, [(of("md0"), values("mismatch_cnt", 128)), (of("sda2"), values("errors", 7))]);
 }
 
 #[test]
@@ -215,17 +149,12 @@ fn a_bcache_is_counted_where_its_device_is() {
     let tree = tree();
     let answer = read(
         &HostRoot::new(tree.path()),
-        &CounterGroup::Bcache {
-            devices: vec!["sda1".into(), "gone".into()],
-        },
+        &CounterGroup::Bcache { devices: vec!["sda1".into(), "gone".into()] },
     )
     .expect("read");
     assert_eq!(answer.readings.len(), 1);
     assert_eq!(
-        (
-            &answer.readings[0].device,
-            answer.readings[0].values["io_errors"]
-        ),
+        (&answer.readings[0].device, answer.readings[0].values["io_errors"]),
         (&of("sda1"), 4)
     );
 }
@@ -248,16 +177,9 @@ fn a_counter_that_makes_no_sense_is_a_warning_and_the_others_are_there() {
         answer.warnings,
         ["/sys/class/block/sda/device/ioerr_cnt: `many` is not a hexadecimal number"]
     );
-    let sources: Vec<&str> = answer
-        .readings
-        .iter()
-        .map(|reading| reading.source.as_str())
-        .collect();
-    assert_eq!(
-        sources,
-        ["scsi", "ext4", "aer"],
-        "`invalid` is no counter and nothing to warn of"
-    );
+    let sources: Vec<&str> =
+        answer.readings.iter().map(|reading| reading.source.as_str()).collect();
+    assert_eq!(sources, ["scsi", "ext4", "aer"], "`invalid` is no counter and nothing to warn of");
 }
 
 #[test]

@@ -39,23 +39,14 @@ pub(crate) fn parse(
     geometry: &[u8; GEOMETRY],
 ) -> (BTreeMap<String, u64>, BTreeMap<String, String>) {
     let word = |at: usize| {
-        u32::from_ne_bytes([
-            geometry[at],
-            geometry[at + 1],
-            geometry[at + 2],
-            geometry[at + 3],
-        ])
+        u32::from_ne_bytes([geometry[at], geometry[at + 1], geometry[at + 2], geometry[at + 3]])
     };
     let (sick, checked) = (word(SICK_OFFSET), word(CHECKED_OFFSET));
     let name = |bit: usize| {
-        SICK_BITS
-            .get(bit)
-            .map_or_else(|| format!("sick_bit_{bit}"), |name| format!("sick_{name}"))
+        SICK_BITS.get(bit).map_or_else(|| format!("sick_bit_{bit}"), |name| format!("sick_{name}"))
     };
     let bits = (0..32).filter(|bit| *bit < SICK_BITS.len() || sick >> bit & 1 == 1);
-    let values = bits
-        .map(|bit| (name(bit), u64::from(sick >> bit & 1)))
-        .collect();
+    let values = bits.map(|bit| (name(bit), u64::from(sick >> bit & 1))).collect();
     (
         values,
         BTreeMap::from([

@@ -78,12 +78,7 @@ fn parse_error_event(mut records: &[u8]) -> Option<Notification> {
         records = rest;
     }
     let (errno, count) = what?;
-    Some(Notification::Error {
-        fsid,
-        errno,
-        count,
-        inode,
-    })
+    Some(Notification::Error { fsid, errno, count, inode })
 }
 
 /// struct fanotify_event_info_header: kind, padding, length with the header.
@@ -92,11 +87,7 @@ fn next_record(records: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     if length < 4 {
         return None;
     }
-    Some((
-        *records.first()?,
-        records.get(..length)?,
-        records.get(length..)?,
-    ))
+    Some((*records.first()?, records.get(..length)?, records.get(length..)?))
 }
 
 /// The inode in the struct file_handle after the filesystem's id: length, type, handle. An error
@@ -150,16 +141,7 @@ mod tests {
 
     fn fid(fsid: FsId, kind: i32, handle: &[u8]) -> Vec<u8> {
         let length = u32::try_from(handle.len()).expect("short");
-        record(
-            FID,
-            &[
-                &fsid[..],
-                &length.to_ne_bytes(),
-                &kind.to_ne_bytes(),
-                handle,
-            ]
-            .concat(),
-        )
+        record(FID, &[&fsid[..], &length.to_ne_bytes(), &kind.to_ne_bytes(), handle].concat())
     }
 
     fn failure(errno: i32, count: u32) -> Vec<u8> {
@@ -174,21 +156,11 @@ mod tests {
         let mut bytes = event(FS_ERROR, &[failure(117, 3), fid(FS, 1, &handle)]);
         bytes.extend(event(
             FS_ERROR,
-            &[
-                fid(FS, 0x81, &[&99_u64.to_ne_bytes()[..], &[0; 4]].concat()),
-                failure(-5, 1),
-            ],
+            &[fid(FS, 0x81, &[&99_u64.to_ne_bytes()[..], &[0; 4]].concat()), failure(-5, 1)],
         ));
-        let error = |errno, count, inode| Notification::Error {
-            fsid: Some(FS),
-            errno,
-            count,
-            inode,
-        };
-        assert_eq!(
-            parse(&bytes),
-            [error(117, 3, Some(12)), error(5, 1, Some(99))]
-        );
+        let error =
+            |errno, count, inode| Notification::Error { fsid: Some(FS), errno, count, inode };
+        assert_eq!(parse(&bytes), [error(117, 3, Some(12)), error(5, 1, Some(99))]);
     }
 
     #[test]
@@ -196,12 +168,7 @@ mod tests {
         let bytes = event(FS_ERROR, &[failure(5, 1), fid(FS, 0xff, &[])]);
         assert_eq!(
             parse(&bytes),
-            [Notification::Error {
-                fsid: Some(FS),
-                errno: 5,
-                count: 1,
-                inode: None
-            }]
+            [Notification::Error { fsid: Some(FS), errno: 5, count: 1, inode: None }]
         );
     }
 
@@ -209,21 +176,13 @@ mod tests {
     fn other_events_and_unknown_records_are_passed_over() {
         let mut bytes = event(0x2, &[fid(FS, 1, &[0; 8])]);
         bytes.extend(event(Q_OVERFLOW, &[]));
-        bytes.extend(event(
-            FS_ERROR,
-            &[record(77, &[0; 5]), failure(117, 1), record(6, &[])],
-        ));
+        bytes.extend(event(FS_ERROR, &[record(77, &[0; 5]), failure(117, 1), record(6, &[])]));
         bytes.extend(event(FS_ERROR, &[fid(FS, 1, &[0; 8])]));
         assert_eq!(
             parse(&bytes),
             [
                 Notification::Overflow,
-                Notification::Error {
-                    fsid: None,
-                    errno: 117,
-                    count: 1,
-                    inode: None
-                }
+                Notification::Error { fsid: None, errno: 117, count: 1, inode: None }
             ]
         );
     }

@@ -53,14 +53,8 @@ fn read_at(
     let has_udev_record = udev.is_some();
     let udev = udev.unwrap_or_default();
     let (layer, below) = layer(reader, name, &sysfs, &udev)?;
-    let whole = if matches!(layer, Layer::Partition { .. }) {
-        parent(&sysfs)
-    } else {
-        &sysfs
-    };
-    let iostats = reader
-        .flag(&format!("{whole}/queue/iostats"))?
-        .unwrap_or(true);
+    let whole = if matches!(layer, Layer::Partition { .. }) { parent(&sysfs) } else { &sysfs };
+    let iostats = reader.flag(&format!("{whole}/queue/iostats"))?.unwrap_or(true);
     let read_only = reader.flag(&format!("{sysfs}/ro"))?.unwrap_or(false);
     // The device has vanished: the attributes may belong to two devices.
     if !reader.exists(&dev_file) {
@@ -88,12 +82,7 @@ fn read_at(
         fs_label: udev.get_decoded("ID_FS_LABEL"),
         iostats,
     };
-    Ok(Some(BlockEntry {
-        device,
-        sysfs,
-        udev,
-        nvme_parent,
-    }))
+    Ok(Some(BlockEntry { device, sysfs, udev, nvme_parent }))
 }
 
 /// The layer of the device, and the kernel names of the devices below it.
@@ -104,27 +93,17 @@ fn layer(
     udev: &UdevRecord,
 ) -> Result<(Layer, Vec<String>), DeviceRemoved> {
     if let Some(number) = reader.number(&format!("{sysfs}/partition"))? {
-        let start_bytes = reader
-            .number(&format!("{sysfs}/start"))?
-            .unwrap_or(0)
-            .saturating_mul(SECTOR);
+        let start_bytes =
+            reader.number(&format!("{sysfs}/start"))?.unwrap_or(0).saturating_mul(SECTOR);
         let number = u32::try_from(number).unwrap_or(0);
         return Ok((
-            Layer::Partition {
-                number,
-                start_bytes,
-            },
+            Layer::Partition { number, start_bytes },
             vec![file_name(parent(sysfs)).to_owned()],
         ));
     }
     let below = reader.list(&format!("{sysfs}/slaves"));
     if reader.is_dir(&format!("{sysfs}/md")) {
-        return Ok((
-            Layer::Md {
-                level: reader.text(&format!("{sysfs}/md/level"))?,
-            },
-            below,
-        ));
+        return Ok((Layer::Md { level: reader.text(&format!("{sysfs}/md/level"))? }, below));
     }
     if reader.is_dir(&format!("{sysfs}/dm")) {
         return Ok((dm(reader, sysfs, udev)?, below));
@@ -150,9 +129,7 @@ fn layer(
 }
 
 fn dm(reader: &SysfsReader<'_>, sysfs: &str, udev: &UdevRecord) -> Result<Layer, DeviceRemoved> {
-    let name = reader
-        .text(&format!("{sysfs}/dm/name"))?
-        .unwrap_or_default();
+    let name = reader.text(&format!("{sysfs}/dm/name"))?.unwrap_or_default();
     let uuid = reader.text(&format!("{sysfs}/dm/uuid"))?;
     let is_lvm = uuid.as_ref().is_some_and(|uuid| uuid.starts_with("LVM-"));
     let (volume_group, logical_volume) = match (udev.get("DM_VG_NAME"), udev.get("DM_LV_NAME")) {
@@ -160,12 +137,7 @@ fn dm(reader: &SysfsReader<'_>, sysfs: &str, udev: &UdevRecord) -> Result<Layer,
         _ if is_lvm => formats::split_lvm_name(&name).unzip(),
         _ => (None, None),
     };
-    Ok(Layer::Dm {
-        name,
-        uuid,
-        volume_group,
-        logical_volume,
-    })
+    Ok(Layer::Dm { name, uuid, volume_group, logical_volume })
 }
 
 /// Devices with a driver that are no drives: optical, floppy, raw flash.

@@ -10,9 +10,7 @@ const DIR: &str = "/sys/fs/btrfs";
 const REPLACEMENT: u64 = 0;
 
 pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<BtrfsFs> {
-    uuids(reader)
-        .filter_map(|uuid| read_one(reader, uuid).ok())
-        .collect()
+    uuids(reader).filter_map(|uuid| read_one(reader, uuid).ok()).collect()
 }
 
 /// The directories of filesystems are named by UUID; `features` and `debug` are others.
@@ -41,10 +39,7 @@ fn read_one(reader: &SysfsReader<'_>, uuid: String) -> Result<BtrfsFs, DeviceRem
     Ok(BtrfsFs {
         label: reader.text(&format!("{dir}/label"))?,
         devices,
-        pulled: pulled
-            .into_iter()
-            .map(|name| PulledMember { name, drive: None })
-            .collect(),
+        pulled: pulled.into_iter().map(|name| PulledMember { name, drive: None }).collect(),
         member_ids: ids.filter(|id| *id != REPLACEMENT).collect(),
         missing_devices: u32::try_from(missing_devices).unwrap_or(u32::MAX),
         missing_ids,

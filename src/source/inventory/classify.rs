@@ -78,9 +78,9 @@ fn is_logical_disk(signs: &DiskProperties<'_>) -> bool {
         // Channels 0 and 1 are physical disks (MEGASAS_IS_LOGICAL in megaraid_sas.h).
         Some("megaraid_sas") => signs.scsi_channel.is_some_and(|channel| channel >= 2),
         // raid_level_show() of hpsa.c and smartpqi_init.c.
-        Some("hpsa" | "smartpqi") => signs
-            .raid_level
-            .is_some_and(|level| !level.starts_with("N/A")),
+        Some("hpsa" | "smartpqi") => {
+            signs.raid_level.is_some_and(|level| !level.starts_with("N/A"))
+        }
         // Containers are on channel 0 (CONTAINER_CHANNEL in aacraid.h), physical disks on the
         // others.
         Some("aacraid") => signs.scsi_channel == Some(0),
@@ -121,17 +121,8 @@ pub(crate) fn kind(signs: &DiskProperties<'_>, transport: Transport) -> DriveKin
 
 /// Disks that a hypervisor or a cloud emulates: their health and rotation speed have no meaning.
 fn is_virtual_disk(signs: &DiskProperties<'_>) -> bool {
-    const VENDORS: [&str; 9] = [
-        "QEMU",
-        "VMware",
-        "VBOX",
-        "Msft",
-        "Google",
-        "NUTANIX",
-        "Xen",
-        "Virtuozzo",
-        "AHV",
-    ];
+    const VENDORS: [&str; 9] =
+        ["QEMU", "VMware", "VBOX", "Msft", "Google", "NUTANIX", "Xen", "Virtuozzo", "AHV"];
     const MODELS: [&str; 13] = [
         "QEMU ",
         "VMware",
@@ -181,20 +172,14 @@ pub(crate) fn hctl(sysfs: &str) -> Option<&str> {
     components(sysfs)
         .filter(|part| {
             part.split(':').count() == 4
-                && part
-                    .split(':')
-                    .all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+                && part.split(':').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
         })
         .last()
 }
 
 /// Number of the libata port above: `3` of `…/ata3/host2/target2:0:0/…`.
 pub(crate) fn ata_port(sysfs: &str) -> Option<u32> {
-    components(sysfs)
-        .find(|part| is_numbered_name(part, "ata"))?
-        .strip_prefix("ata")?
-        .parse()
-        .ok()
+    components(sysfs).find(|part| is_numbered_name(part, "ata"))?.strip_prefix("ata")?.parse().ok()
 }
 
 fn components(sysfs: &str) -> impl Iterator<Item = &str> {
@@ -237,67 +222,31 @@ mod tests {
             classified(&format!("{pci}/{path}"), vendor, Some(driver), rotational)
         };
         assert_eq!(
-            check(
-                "ata1/host0/target0:0:0/0:0:0:0/block/sda",
-                "ATA",
-                "ahci",
-                true
-            ),
+            check("ata1/host0/target0:0:0/0:0:0:0/block/sda", "ATA", "ahci", true),
             (Transport::Sata, DriveKind::Hdd)
         );
         let sas =
             "host0/port-0:0/expander-0:0/port-0:0:1/end_device-0:0:1/target0:0:1/0:0:1:0/block/sdb";
+        assert_eq!(check(sas, "SEAGATE", "mpt3sas", true), (Transport::Sas, DriveKind::Hdd));
+        assert_eq!(check(sas, "ATA", "mpt3sas", false), (Transport::Sata, DriveKind::Ssd));
         assert_eq!(
-            check(sas, "SEAGATE", "mpt3sas", true),
-            (Transport::Sas, DriveKind::Hdd)
-        );
-        assert_eq!(
-            check(sas, "ATA", "mpt3sas", false),
-            (Transport::Sata, DriveKind::Ssd)
-        );
-        assert_eq!(
-            check(
-                "host0/target0:1:0/0:1:0:0/block/sdb",
-                "LSI",
-                "mpt3sas",
-                true
-            ),
+            check("host0/target0:1:0/0:1:0:0/block/sdb", "LSI", "mpt3sas", true),
             (Transport::Raid, DriveKind::Hdd)
         );
         assert_eq!(
-            check(
-                "host0/target0:2:0/0:2:0:0/block/sdb",
-                "DELL",
-                "megaraid_sas",
-                true
-            ),
+            check("host0/target0:2:0/0:2:0:0/block/sdb", "DELL", "megaraid_sas", true),
             (Transport::Raid, DriveKind::Hdd)
         );
         assert_eq!(
-            check(
-                "host0/target0:0:9/0:0:9:0/block/sdb",
-                "SEAGATE",
-                "megaraid_sas",
-                true
-            ),
+            check("host0/target0:0:9/0:0:9:0/block/sdb", "SEAGATE", "megaraid_sas", true),
             (Transport::Scsi, DriveKind::Hdd)
         );
         assert_eq!(
-            check(
-                "usb2/2-1/2-1:1.0/host6/target6:0:0/6:0:0:0/block/sdb",
-                "WD",
-                "uas",
-                true
-            ),
+            check("usb2/2-1/2-1:1.0/host6/target6:0:0/6:0:0:0/block/sdb", "WD", "uas", true),
             (Transport::Usb, DriveKind::Usb)
         );
         assert_eq!(
-            check(
-                "host3/rport-3:0-1/target3:0:0/3:0:0:4/block/sdx",
-                "NETAPP",
-                "qla2xxx",
-                false
-            ),
+            check("host3/rport-3:0-1/target3:0:0/3:0:0:4/block/sdx", "NETAPP", "qla2xxx", false),
             (Transport::FibreChannel, DriveKind::Remote)
         );
         assert_eq!(
@@ -305,21 +254,11 @@ mod tests {
             (Transport::Virtio, DriveKind::Virtual)
         );
         assert_eq!(
-            check(
-                "virtio1/host0/target0:0:0/0:0:0:1/block/sda",
-                "QEMU",
-                "virtio_scsi",
-                false
-            ),
+            check("virtio1/host0/target0:0:0/0:0:0:1/block/sda", "QEMU", "virtio_scsi", false),
             (Transport::Virtio, DriveKind::Virtual)
         );
         assert_eq!(
-            check(
-                "ata1/host0/target0:0:0/0:0:0:0/block/sda",
-                "VBOX",
-                "ahci",
-                true
-            ),
+            check("ata1/host0/target0:0:0/0:0:0:0/block/sda", "VBOX", "ahci", true),
             (Transport::Sata, DriveKind::Virtual)
         );
         assert_eq!(

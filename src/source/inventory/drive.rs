@@ -27,15 +27,10 @@ pub(crate) fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
     let mut drives: Vec<DriveFacts> = identity::assign_ids(&candidates)
         .into_iter()
         .filter_map(|assigned| {
-            let mut paths = assigned
-                .members
-                .iter()
-                .filter_map(|at| facts.get_mut(*at)?.take());
+            let mut paths = assigned.members.iter().filter_map(|at| facts.get_mut(*at)?.take());
             let first = paths.next()?;
             let mut drive = paths.fold(first, merge_path);
-            drive
-                .devices
-                .sort_by(|a, b| compare_kernel_names(&a.name, &b.name));
+            drive.devices.sort_by(|a, b| compare_kernel_names(&a.name, &b.name));
             drive.id = assigned.id;
             drive.id_stable = assigned.stable;
             drive.identities = assigned.identities;
@@ -78,9 +73,9 @@ pub(crate) fn detect(
     let admitted = || formats::matches_any(admit, &entry.device.name);
     let found = match &entry.device.layer {
         Layer::Disk => physical_drive(reader, entry),
-        Layer::Loop {
-            backing_file: Some(file),
-        } if admitted() => virtual_drive(reader, entry, Some(file)),
+        Layer::Loop { backing_file: Some(file) } if admitted() => {
+            virtual_drive(reader, entry, Some(file))
+        }
         Layer::Other
             if entry.device.size_bytes > 0 && entry.device.underlying.is_empty() && admitted() =>
         {
@@ -100,23 +95,16 @@ fn virtual_drive(
     backing_file: Option<&str>,
 ) -> Result<DetectedDrive, DeviceRemoved> {
     let mut facts = common_facts(reader, entry)?;
-    let signs = DiskProperties {
-        name: &facts.name,
-        sysfs: &entry.sysfs,
-        ..DiskProperties::default()
-    };
+    let signs =
+        DiskProperties { name: &facts.name, sysfs: &entry.sysfs, ..DiskProperties::default() };
     facts.transport = classify::transport(&signs);
     facts.kind = classify::kind(&signs, facts.transport);
-    let offset = reader
-        .number(&format!("{}/loop/offset", entry.sysfs))?
-        .filter(|offset| *offset > 0);
+    let offset =
+        reader.number(&format!("{}/loop/offset", entry.sysfs))?.filter(|offset| *offset > 0);
     let identity = backing_file.map(|file| {
         // The kernel adds this suffix to the path of a deleted file.
         let file = file.strip_suffix(" (deleted)").unwrap_or(file);
-        offset.map_or_else(
-            || format!("loop:{file}"),
-            |offset| format!("loop:{file}:{offset}"),
-        )
+        offset.map_or_else(|| format!("loop:{file}"), |offset| format!("loop:{file}:{offset}"))
     });
     let candidate = IdentityCandidate {
         identities: identity.into_iter().collect(),
@@ -137,15 +125,10 @@ pub(crate) fn common_facts(
     let (sysfs, device) = (&entry.sysfs, &entry.device);
     let block_size = |name: &str| -> Result<u32, DeviceRemoved> {
         let size = reader.number(&format!("{sysfs}/queue/{name}"))?;
-        Ok(size
-            .and_then(|size| u32::try_from(size).ok())
-            .unwrap_or(512))
+        Ok(size.and_then(|size| u32::try_from(size).ok()).unwrap_or(512))
     };
     let write_cache = reader.text(&format!("{sysfs}/queue/write_cache"))?;
-    let by_id_or_path = device
-        .links
-        .iter()
-        .filter(|link| link.starts_with("/dev/disk/by-"));
+    let by_id_or_path = device.links.iter().filter(|link| link.starts_with("/dev/disk/by-"));
     Ok(DriveFacts {
         name: device.name.clone(),
         devices: vec![DriveDevice {
@@ -205,14 +188,10 @@ fn physical_drive(
     let raid_level = attribute("raid_level")?;
     // Only for ATA and USB is udev's model longer than the sixteen characters of the inquiry, and
     // preferred.
-    let udev_model = udev
-        .get_decoded("ID_MODEL")
-        .filter(|_| matches!(udev.get("ID_BUS"), Some("ata" | "usb")));
-    facts.model = ata
-        .model
-        .or(udev_model)
-        .or(inquiry_model)
-        .or_else(|| udev.get_decoded("ID_MODEL"));
+    let udev_model =
+        udev.get_decoded("ID_MODEL").filter(|_| matches!(udev.get("ID_BUS"), Some("ata" | "usb")));
+    facts.model =
+        ata.model.or(udev_model).or(inquiry_model).or_else(|| udev.get_decoded("ID_MODEL"));
     facts.vendor = vendor.clone();
     facts.firmware = match (ata.firmware, udev.get("ID_REVISION")) {
         (Some(firmware), _) => Some(firmware),
@@ -227,9 +206,7 @@ fn physical_drive(
         model: facts.model.as_deref(),
         nvme_transport: None,
         scsi_driver: proc_name.as_deref(),
-        scsi_channel: hctl
-            .as_ref()
-            .and_then(|hctl| hctl.split(':').nth(1)?.parse().ok()),
+        scsi_channel: hctl.as_ref().and_then(|hctl| hctl.split(':').nth(1)?.parse().ok()),
         raid_level: raid_level.as_deref(),
         rotational: facts.rotational,
     };
@@ -245,10 +222,7 @@ fn physical_drive(
         .iter()
         .find_map(|key| formats::parse_wwid(udev.get(key)?))
         .filter(|wwid| wwid.number().is_some());
-    let number = wwid
-        .clone()
-        .filter(|wwid| wwid.number().is_some())
-        .or(udev_wwn);
+    let number = wwid.clone().filter(|wwid| wwid.number().is_some()).or(udev_wwn);
     facts.wwn = number.as_ref().and_then(Wwid::number);
 
     facts.state = if is_scsi { attribute("state")? } else { None };
@@ -278,29 +252,17 @@ fn identity_candidate(
     number: Option<Wwid>,
     wwid: Option<Wwid>,
 ) -> IdentityCandidate {
-    let serial = facts
-        .serial
-        .clone()
-        .filter(|serial| !identity::is_bogus_serial(serial));
+    let serial = facts.serial.clone().filter(|serial| !identity::is_bogus_serial(serial));
     let mut identities = Vec::new();
     // Wide numbers come before naa; a device has one of them.
-    identities.extend(
-        number
-            .filter(|number| !is_bogus_wwid(number))
-            .and_then(|number| number.number()),
-    );
+    identities
+        .extend(number.filter(|number| !is_bogus_wwid(number)).and_then(|number| number.number()));
     identities.extend(serial.as_ref().map(|serial| {
-        identity::model_serial(
-            facts.model.as_deref().unwrap_or(bus_name(facts.transport)),
-            serial,
-        )
+        identity::model_serial(facts.model.as_deref().unwrap_or(bus_name(facts.transport)), serial)
     }));
     if let (Some(Wwid::Text(words)), None) = (wwid, &serial) {
         // `t10.`, a vendor of eight characters, then text that the vendor chose.
-        let own = words
-            .strip_prefix("t10.")
-            .and_then(|rest| rest.get(8..))
-            .unwrap_or("");
+        let own = words.strip_prefix("t10.").and_then(|rest| rest.get(8..)).unwrap_or("");
         let last = own.split_whitespace().last().unwrap_or("");
         if !identity::is_bogus_serial(last) && Some(own.trim()) != facts.model.as_deref() {
             identities.push(words.split_whitespace().collect::<Vec<_>>().join("_"));
@@ -338,8 +300,7 @@ fn scsi_target(facts: &DriveFacts) -> Option<String> {
         _ => false,
     };
     let hctl = facts.location.hctl.as_ref().filter(|_| several)?;
-    hctl.rsplit_once(':')
-        .map(|(target, _lun)| target.to_owned())
+    hctl.rsplit_once(':').map(|(target, _lun)| target.to_owned())
 }
 
 pub(super) fn is_bogus_wwid(wwid: &Wwid) -> bool {
@@ -409,10 +370,8 @@ fn serial(
         }
         _ => {}
     }
-    let sensible = serials
-        .iter()
-        .position(|serial| !identity::is_bogus_serial(serial))
-        .unwrap_or(0);
+    let sensible =
+        serials.iter().position(|serial| !identity::is_bogus_serial(serial)).unwrap_or(0);
     Ok((sensible < serials.len()).then(|| serials.swap_remove(sensible)))
 }
 
@@ -463,17 +422,12 @@ fn enclosure(
 ) -> Result<(Option<String>, Option<String>), DeviceRemoved> {
     let device = format!("{sysfs}/device");
     // Through the link itself, which is in the directory of the SCSI device.
-    let Some(link) = reader
-        .list(&device)
-        .into_iter()
-        .find(|name| name.starts_with("enclosure_device:"))
+    let Some(link) =
+        reader.list(&device).into_iter().find(|name| name.starts_with("enclosure_device:"))
     else {
         return Ok((None, None));
     };
-    let slot = link
-        .trim_start_matches("enclosure_device:")
-        .trim()
-        .to_owned();
+    let slot = link.trim_start_matches("enclosure_device:").trim().to_owned();
     // Resolved by name from the SCSI device's own directory, not from below `block/`.
     let scsi_device = parent(parent(sysfs));
     let Some(component) = reader.link(&format!("{scsi_device}/{link}")) else {
@@ -483,8 +437,5 @@ fn enclosure(
     let id = reader
         .text(&format!("{enclosure}/id"))?
         .filter(|id| !identity::is_bogus_number(id.trim_start_matches("0x")));
-    Ok((
-        Some(id.unwrap_or_else(|| file_name(enclosure).to_owned())),
-        Some(slot),
-    ))
+    Ok((Some(id.unwrap_or_else(|| file_name(enclosure).to_owned())), Some(slot)))
 }

@@ -35,9 +35,8 @@ pub(crate) fn parse_wwid(text: &str) -> Option<Wwid> {
         (matches!(digits.len(), 16 | 24 | 32) && digits.bytes().all(|b| b.is_ascii_hexdigit()))
             .then(|| digits.to_owned())
     };
-    if let Some(digits) = lower
-        .strip_prefix("naa.")
-        .or_else(|| lower.starts_with("0x").then_some(lower.as_str()))
+    if let Some(digits) =
+        lower.strip_prefix("naa.").or_else(|| lower.starts_with("0x").then_some(lower.as_str()))
     {
         return hex(digits).map(Wwid::Naa);
     }
@@ -54,17 +53,11 @@ pub(crate) fn parse_wwid(text: &str) -> Option<Wwid> {
 /// drivers/nvme/host/sysfs.c. All zeros means that the namespace has none.
 pub(crate) fn parse_namespace_id(nguid: Option<&str>, eui: Option<&str>) -> Option<Wwid> {
     let digits = |text: &str| {
-        text.chars()
-            .filter(char::is_ascii_hexdigit)
-            .collect::<String>()
-            .to_ascii_lowercase()
+        text.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_ascii_lowercase()
     };
     let set =
         |text: &String, length: usize| text.len() == length && text.bytes().any(|b| b != b'0');
-    let nguid = nguid
-        .map(digits)
-        .filter(|text| set(text, 32))
-        .map(Wwid::Nguid);
+    let nguid = nguid.map(digits).filter(|text| set(text, 32)).map(Wwid::Nguid);
     nguid.or_else(|| eui.map(digits).filter(|text| set(text, 16)).map(Wwid::Eui))
 }
 
@@ -99,19 +92,13 @@ pub(crate) fn parse_vpd_ata(page: &[u8]) -> Option<AtaIdentify> {
             .collect();
         printable(&bytes)
     };
-    Some(AtaIdentify {
-        serial: text(10..20),
-        firmware: text(23..27),
-        model: text(27..47),
-    })
+    Some(AtaIdentify { serial: text(10..20), firmware: text(23..27), model: text(27..47) })
 }
 
 /// Trimmed text; None when nothing is left or when a byte is not printable ASCII.
 fn printable(bytes: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(bytes)
-        .ok()?
-        .trim_matches(|c: char| c == ' ' || c == '\0')
-        .to_owned();
+    let text =
+        std::str::from_utf8(bytes).ok()?.trim_matches(|c: char| c == ' ' || c == '\0').to_owned();
     (!text.is_empty() && text.chars().all(|c| c == ' ' || c.is_ascii_graphic())).then_some(text)
 }
 
@@ -127,10 +114,8 @@ pub(crate) fn split_lvm_name(name: &str) -> Option<(String, String)> {
         } else if bytes.get(at + 1) == Some(&b'-') {
             at += 2;
         } else {
-            let (group, volume) = (
-                name[..at].replace("--", "-"),
-                name[at + 1..].replace("--", "-"),
-            );
+            let (group, volume) =
+                (name[..at].replace("--", "-"), name[at + 1..].replace("--", "-"));
             return (!group.is_empty() && !volume.is_empty()).then_some((group, volume));
         }
     }
@@ -167,9 +152,7 @@ pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
 }
 
 pub(crate) fn matches_any(patterns: &[String], name: &str) -> bool {
-    patterns
-        .iter()
-        .any(|pattern| matches_pattern(pattern, name))
+    patterns.iter().any(|pattern| matches_pattern(pattern, name))
 }
 
 #[cfg(test)]
@@ -184,18 +167,9 @@ mod tests {
             parse_wwid("naa.5000C500A1B2C3D4\n"),
             Some(Wwid::Naa("5000c500a1b2c3d4".into()))
         );
-        assert_eq!(
-            parse_wwid("0x5000c500a1b2c3d4"),
-            Some(Wwid::Naa("5000c500a1b2c3d4".into()))
-        );
-        assert_eq!(
-            parse_wwid("eui.0025385b01234567"),
-            Some(Wwid::Eui("0025385b01234567".into()))
-        );
-        assert_eq!(
-            parse_wwid("t10.ATA     Model"),
-            Some(Wwid::Text("t10.ATA     Model".into()))
-        );
+        assert_eq!(parse_wwid("0x5000c500a1b2c3d4"), Some(Wwid::Naa("5000c500a1b2c3d4".into())));
+        assert_eq!(parse_wwid("eui.0025385b01234567"), Some(Wwid::Eui("0025385b01234567".into())));
+        assert_eq!(parse_wwid("t10.ATA     Model"), Some(Wwid::Text("t10.ATA     Model".into())));
         assert_eq!(parse_wwid("naa.123"), None);
         assert_eq!(parse_wwid(" \n"), None);
     }
@@ -214,18 +188,12 @@ mod tests {
             Some(Wwid::Eui("0025385b01234567".into()))
         );
         let nguid = parse_namespace_id(Some("36483331-4e70-0225-0025-385300000001"), None);
-        assert_eq!(
-            nguid,
-            Some(Wwid::Nguid("364833314e7002250025385300000001".into()))
-        );
+        assert_eq!(nguid, Some(Wwid::Nguid("364833314e7002250025385300000001".into())));
     }
 
     #[test]
     fn vital_product_data_gives_the_serial() {
-        assert_eq!(
-            parse_vpd_serial(b"\x00\x80\x00\x08  S3R14L"),
-            Some("S3R14L".into())
-        );
+        assert_eq!(parse_vpd_serial(b"\x00\x80\x00\x08  S3R14L"), Some("S3R14L".into()));
         assert_eq!(parse_vpd_serial(b"\x00\x80\x00\x08        "), None);
         assert_eq!(parse_vpd_serial(b"\x00\x83\x00\x01x"), None);
         assert_eq!(parse_vpd_serial(b""), None);
@@ -259,10 +227,7 @@ mod tests {
         let split = |name| split_lvm_name(name).map(|(group, volume)| format!("{group} {volume}"));
         assert_eq!(split("vg0-data").as_deref(), Some("vg0 data"));
         assert_eq!(split("vg--a-lv--b").as_deref(), Some("vg-a lv-b"));
-        assert_eq!(
-            split("ubuntu--vg-ubuntu--lv").as_deref(),
-            Some("ubuntu-vg ubuntu-lv")
-        );
+        assert_eq!(split("ubuntu--vg-ubuntu--lv").as_deref(), Some("ubuntu-vg ubuntu-lv"));
         assert_eq!(split("vg-pool-tpool").as_deref(), Some("vg pool-tpool"));
         assert_eq!(split("nohyphen"), None);
         assert_eq!(split("-x"), None);

@@ -83,9 +83,7 @@ pub(crate) fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssign
         .map(|members| {
             let first = &candidates[members[0]];
             let common = |identity: &&String| {
-                members
-                    .iter()
-                    .all(|at| candidates[*at].identities.contains(*identity))
+                members.iter().all(|at| candidates[*at].identities.contains(*identity))
             };
             let own: Vec<&String> = first.identities().filter(common).collect();
             let mut unique = own.iter();
@@ -113,11 +111,7 @@ pub(crate) fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssign
 /// The location of a drive with several paths is the first in alphabetical order, so that it does
 /// not depend on the order of discovery.
 fn group_path<'a>(candidates: &'a [IdentityCandidate], members: &[usize]) -> &'a str {
-    members
-        .iter()
-        .map(|at| candidates[*at].path.as_str())
-        .min()
-        .unwrap_or_default()
+    members.iter().map(|at| candidates[*at].path.as_str()).min().unwrap_or_default()
 }
 
 /// Two nodes are one drive only if their best identity, model, size and (if both have one) serial
@@ -137,10 +131,8 @@ fn group_paths(candidates: &[IdentityCandidate]) -> Vec<Vec<usize>> {
     }
     for members in by_key.into_values() {
         let targets: BTreeSet<_> = members.iter().map(|at| &candidates[*at].nexus).collect();
-        let serials: BTreeSet<_> = members
-            .iter()
-            .filter_map(|at| candidates[*at].serial.as_ref())
-            .collect();
+        let serials: BTreeSet<_> =
+            members.iter().filter_map(|at| candidates[*at].serial.as_ref()).collect();
         if targets.len() == members.len() && serials.len() <= 1 {
             groups.push(members);
         } else {
@@ -207,11 +199,7 @@ fn is_sequential(text: &str) -> bool {
         b'f' => b == b'0',
         _ => a.is_ascii_hexdigit() && b == a + 1,
     };
-    text.len() >= 6
-        && text
-            .as_bytes()
-            .windows(2)
-            .all(|pair| follows(pair[0], pair[1]))
+    text.len() >= 6 && text.as_bytes().windows(2).all(|pair| follows(pair[0], pair[1]))
 }
 
 #[cfg(test)]
@@ -253,22 +241,12 @@ mod tests {
         ] {
             assert!(is_bogus_serial(serial), "{serial:?}");
         }
-        for serial in [
-            "QM00001",
-            "S5GXNX0R123456",
-            "2000",
-            "overlayblk",
-            "WD-WX11A00000",
-            "root",
-        ] {
+        for serial in ["QM00001", "S5GXNX0R123456", "2000", "overlayblk", "WD-WX11A00000", "root"] {
             assert!(!is_bogus_serial(serial), "{serial:?}");
         }
-        for number in [
-            "0000000000000000",
-            "ffffffffffffffff",
-            "5000000000000001",
-            "5000000000000000",
-        ] {
+        for number in
+            ["0000000000000000", "ffffffffffffffff", "5000000000000001", "5000000000000000"]
+        {
             assert!(is_bogus_number(number), "{number}");
         }
         for number in [
@@ -283,32 +261,18 @@ mod tests {
 
     #[test]
     fn the_same_serial_on_two_drives_identifies_neither() {
-        let mut docks = [
-            candidate(&["JMicron_DOCK1"], "usb-1", 1),
-            candidate(&["JMicron_DOCK1"], "usb-2", 1),
-        ];
+        let mut docks =
+            [candidate(&["JMicron_DOCK1"], "usb-1", 1), candidate(&["JMicron_DOCK1"], "usb-2", 1)];
         for dock in &mut docks {
             dock.serial = Some("DOCK1".into());
         }
-        assert_eq!(
-            ids(&docks),
-            [
-                ("path:usb-1".into(), false, 1),
-                ("path:usb-2".into(), false, 1)
-            ]
-        );
+        assert_eq!(ids(&docks), [("path:usb-1".into(), false, 1), ("path:usb-2".into(), false, 1)]);
     }
 
     #[test]
     fn a_duplicate_falls_to_the_next_level_only() {
-        let drives = [
-            candidate(&["naa.1", "M_A"], "1", 1),
-            candidate(&["naa.1", "M_B"], "2", 2),
-        ];
-        assert_eq!(
-            ids(&drives),
-            [("M_A".into(), true, 1), ("M_B".into(), true, 1)]
-        );
+        let drives = [candidate(&["naa.1", "M_A"], "1", 1), candidate(&["naa.1", "M_B"], "2", 2)];
+        assert_eq!(ids(&drives), [("M_A".into(), true, 1), ("M_B".into(), true, 1)]);
     }
 
     #[test]
@@ -317,22 +281,13 @@ mod tests {
             nexus: Some(nexus.into()),
             ..candidate(&["naa.6", "LUN_1"], nexus, 10)
         };
-        assert_eq!(
-            ids(&[path("0:0:0"), path("1:0:0")]),
-            [("naa.6".into(), true, 2)]
-        );
+        assert_eq!(ids(&[path("0:0:0"), path("1:0:0")]), [("naa.6".into(), true, 2)]);
         // The same target cannot be two ways to one unit.
         assert_eq!(ids(&[path("0:0:0"), path("0:0:0")]).len(), 2);
         // Another size is another drive, and a drive behind a network is no path of a local one.
         for other in [
-            IdentityCandidate {
-                size_bytes: 11,
-                ..path("2:0:0")
-            },
-            IdentityCandidate {
-                is_remote: true,
-                ..path("2:0:0")
-            },
+            IdentityCandidate { size_bytes: 11, ..path("2:0:0") },
+            IdentityCandidate { is_remote: true, ..path("2:0:0") },
         ] {
             assert_eq!(ids(&[path("0:0:0"), other]).len(), 2);
         }
@@ -350,10 +305,7 @@ mod tests {
         luns[1].exact_path = "exact/other".into();
         assert_eq!(
             ids(&luns),
-            [
-                ("path:exact/pci-1".into(), false, 1),
-                ("path:exact/other".into(), false, 1)
-            ]
+            [("path:exact/pci-1".into(), false, 1), ("path:exact/other".into(), false, 1)]
         );
     }
 
@@ -361,23 +313,16 @@ mod tests {
         let identities = proptest::collection::vec("[ab]_[12]", 0..3);
         let serial = proptest::option::of("[12]");
         let nexus = proptest::option::of("[0-3]:0:0");
-        (
-            identities,
-            serial,
-            proptest::option::of("[ab]"),
-            0u64..3,
-            nexus,
+        (identities, serial, proptest::option::of("[ab]"), 0u64..3, nexus).prop_map(
+            |(identities, serial, model, size_bytes, nexus)| IdentityCandidate {
+                identities,
+                serial,
+                model,
+                size_bytes,
+                nexus,
+                ..IdentityCandidate::default()
+            },
         )
-            .prop_map(
-                |(identities, serial, model, size_bytes, nexus)| IdentityCandidate {
-                    identities,
-                    serial,
-                    model,
-                    size_bytes,
-                    nexus,
-                    ..IdentityCandidate::default()
-                },
-            )
     }
 
     fn placed(mut candidates: Vec<IdentityCandidate>) -> Vec<IdentityCandidate> {

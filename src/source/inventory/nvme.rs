@@ -38,15 +38,10 @@ pub(crate) fn detect(
     ignored: &dyn Fn(&str) -> bool,
 ) -> Vec<DetectedDrive> {
     let mut subsystems: BTreeMap<String, Vec<Member>> = BTreeMap::new();
-    for (class, prefix) in [
-        ("/sys/class/nvme", "nvme"),
-        ("/sys/class/nvme-subsystem", "nvme-subsys"),
-    ] {
-        for name in reader
-            .list(class)
-            .into_iter()
-            .filter(|name| is_numbered_name(name, prefix))
-        {
+    for (class, prefix) in
+        [("/sys/class/nvme", "nvme"), ("/sys/class/nvme-subsystem", "nvme-subsys")]
+    {
+        for name in reader.list(class).into_iter().filter(|name| is_numbered_name(name, prefix)) {
             // On `DeviceRemoved`, a uevent follows.
             if let Some(Ok((key, member))) = reader
                 .link(&format!("{class}/{name}"))
@@ -61,13 +56,7 @@ pub(crate) fn detect(
         .filter(|members| !members.iter().any(|member| ignored(&member.name)));
     drives
         .filter_map(|members| drive(reader, &members, entries).ok())
-        .filter(|found| {
-            !found
-                .facts
-                .devices
-                .iter()
-                .any(|device| ignored(&device.name))
-        })
+        .filter(|found| !found.facts.devices.iter().any(|device| ignored(&device.name)))
         .collect()
 }
 
@@ -93,18 +82,7 @@ fn read_member(
     if !reader.is_dir(&sysfs) {
         return Err(DeviceRemoved);
     }
-    Ok((
-        key,
-        Member {
-            name: name.to_owned(),
-            model,
-            serial,
-            firmware,
-            transport,
-            state,
-            sysfs,
-        },
-    ))
+    Ok((key, Member { name: name.to_owned(), model, serial, firmware, transport, state, sysfs }))
 }
 
 fn drive(
@@ -112,16 +90,10 @@ fn drive(
     members: &[Member],
     entries: &[BlockEntry],
 ) -> Result<DetectedDrive, DeviceRemoved> {
-    let controllers: Vec<&Member> = members
-        .iter()
-        .filter(|member| is_numbered_name(&member.name, "nvme"))
-        .collect();
+    let controllers: Vec<&Member> =
+        members.iter().filter(|member| is_numbered_name(&member.name, "nvme")).collect();
     // A subsystem without controllers remains while its namespaces are in use.
-    let first = controllers
-        .first()
-        .copied()
-        .or(members.first())
-        .ok_or(DeviceRemoved)?;
+    let first = controllers.first().copied().or(members.first()).ok_or(DeviceRemoved)?;
     let mut namespaces = Vec::new();
     for entry in entries.iter().filter(|entry| {
         entry
@@ -152,13 +124,9 @@ fn drive(
         .iter()
         .map(|namespace| device(namespace, &controllers, state.as_ref()))
         .collect();
-    facts
-        .devices
-        .sort_by(|a, b| drive::compare_kernel_names(&a.name, &b.name));
-    facts.name = facts
-        .devices
-        .first()
-        .map_or_else(|| first.name.clone(), |device| device.name.clone());
+    facts.devices.sort_by(|a, b| drive::compare_kernel_names(&a.name, &b.name));
+    facts.name =
+        facts.devices.first().map_or_else(|| first.name.clone(), |device| device.name.clone());
     facts.links = namespaces
         .iter()
         .flat_map(|namespace| &namespace.entry.device.links)
@@ -167,22 +135,14 @@ fn drive(
         .collect();
     facts.links.sort();
     facts.links.dedup();
-    facts.size_bytes = facts
-        .devices
-        .iter()
-        .map(|device| device.size_bytes)
-        .fold(0, u64::saturating_add);
+    facts.size_bytes =
+        facts.devices.iter().map(|device| device.size_bytes).fold(0, u64::saturating_add);
     facts.model.clone_from(&first.model);
     facts.serial.clone_from(&first.serial);
     facts.firmware.clone_from(&first.firmware);
-    facts.wwn = namespaces
-        .first()
-        .and_then(|namespace| namespace.wwid.as_ref()?.number());
+    facts.wwn = namespaces.first().and_then(|namespace| namespace.wwid.as_ref()?.number());
     facts.location.pci = classify::pci_address(&first.sysfs).map(str::to_owned);
-    facts.location.controllers = controllers
-        .iter()
-        .map(|member| member.name.clone())
-        .collect();
+    facts.location.controllers = controllers.iter().map(|member| member.name.clone()).collect();
     facts.location.controllers.sort();
     facts.state = state;
     let signs = DiskProperties {
@@ -191,16 +151,11 @@ fn drive(
         model: first.model.as_deref(),
         // A subsystem has no transport attribute; without controllers it is a guess: a local drive
         // does not lose its controllers.
-        nvme_transport: Some(
-            first
-                .transport
-                .as_deref()
-                .unwrap_or(if controllers.is_empty() {
-                    "tcp"
-                } else {
-                    "pcie"
-                }),
-        ),
+        nvme_transport: Some(first.transport.as_deref().unwrap_or(if controllers.is_empty() {
+            "tcp"
+        } else {
+            "pcie"
+        })),
         ..DiskProperties::default()
     };
     facts.transport = classify::transport(&signs);
@@ -224,17 +179,9 @@ fn namespace<'a>(
             .filter(|wwid| wwid.number().is_some()),
     };
     // Without the attribute, the number in the name is used.
-    let by_name = || {
-        entry
-            .device
-            .name
-            .rsplit_once('n')
-            .and_then(|(_, number)| number.parse().ok())
-    };
-    let nsid = reader
-        .number(&format!("{}/nsid", entry.sysfs))?
-        .or_else(by_name)
-        .unwrap_or(u64::MAX);
+    let by_name = || entry.device.name.rsplit_once('n').and_then(|(_, number)| number.parse().ok());
+    let nsid =
+        reader.number(&format!("{}/nsid", entry.sysfs))?.or_else(by_name).unwrap_or(u64::MAX);
     if !reader.is_dir(&entry.sysfs) {
         return Err(DeviceRemoved);
     }
@@ -263,10 +210,7 @@ fn identity_candidate(
     first: &Member,
     namespaces: &[Namespace<'_>],
 ) -> IdentityCandidate {
-    let serial = first
-        .serial
-        .clone()
-        .filter(|serial| !identity::is_bogus_serial(serial));
+    let serial = first.serial.clone().filter(|serial| !identity::is_bogus_serial(serial));
     let mut identities = Vec::new();
     identities.extend(
         serial
@@ -278,15 +222,10 @@ fn identity_candidate(
         .filter_map(|namespace| namespace.wwid.as_ref())
         .find(|wwid| !drive::is_bogus_wwid(wwid));
     identities.extend(number.and_then(Wwid::number));
-    let exact_path = first
-        .sysfs
-        .strip_prefix("/sys/devices/")
-        .unwrap_or(&first.sysfs);
+    let exact_path = first.sysfs.strip_prefix("/sys/devices/").unwrap_or(&first.sysfs);
     // The directory ends in the controller's number, which depends on the order of discovery.
     let exact_path = match facts.location.pci {
-        Some(_) => exact_path
-            .trim_end_matches(file_name(&first.sysfs))
-            .trim_end_matches('/'),
+        Some(_) => exact_path.trim_end_matches(file_name(&first.sysfs)).trim_end_matches('/'),
         None => exact_path,
     };
     IdentityCandidate {

@@ -39,14 +39,9 @@ mod tests {
     fn swap_devices_are_listed_also_when_their_node_is_gone() {
         let text = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/sdb1                               partition\t524284\t\t0\t\t-2\n/dev/sdc\\040(deleted)   partition\t524284\t0\t-3\n/swapfile  file\t524284\t0\t-4\n";
         let found = parse(text);
-        let found: Vec<(&str, &str)> = found
-            .iter()
-            .map(|(name, path)| (name.as_str(), path.as_str()))
-            .collect();
-        assert_eq!(
-            found,
-            [("sdb1", "/dev/sdb1"), ("sdc", "/dev/sdc\\040(deleted)")]
-        );
+        let found: Vec<(&str, &str)> =
+            found.iter().map(|(name, path)| (name.as_str(), path.as_str())).collect();
+        assert_eq!(found, [("sdb1", "/dev/sdb1"), ("sdc", "/dev/sdc\\040(deleted)")]);
         assert!(parse("").is_empty());
     }
 }

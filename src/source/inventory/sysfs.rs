@@ -31,10 +31,7 @@ pub(crate) struct SysfsReader<'a> {
 
 impl<'a> SysfsReader<'a> {
     pub(crate) fn new(root: &'a HostRoot) -> SysfsReader<'a> {
-        SysfsReader {
-            root,
-            warnings: RefCell::default(),
-        }
+        SysfsReader { root, warnings: RefCell::default() }
     }
 
     pub(crate) fn into_warnings(self) -> Vec<String> {

@@ -48,11 +48,8 @@ impl Tree {
                 [&[0, 0x80, 0, length], serial.as_bytes()].concat(),
             );
         }
-        symlink(
-            format!("../../../{port}:0:0:0"),
-            self.path().join(format!("{sysfs}/device")),
-        )
-        .unwrap();
+        symlink(format!("../../../{port}:0:0:0"), self.path().join(format!("{sysfs}/device")))
+            .unwrap();
         symlink(
             format!("../../{device}/block/{name}"),
             self.path().join(format!("sys/class/block/{name}")),
@@ -72,21 +69,14 @@ impl Tree {
             self.file(&format!("sys/{controller}/{name}"), text);
         }
         fs::create_dir_all(self.path().join("sys/class/nvme")).unwrap();
-        symlink(
-            format!("../../{controller}"),
-            self.path().join("sys/class/nvme/nvme0"),
-        )
-        .unwrap();
+        symlink(format!("../../{controller}"), self.path().join("sys/class/nvme/nvme0")).unwrap();
         for nsid in namespaces {
             let name = format!("nvme0n{nsid}");
             let sysfs = format!("sys/{controller}/{name}");
             self.file(&format!("{sysfs}/dev"), format!("259:{nsid}\n"));
             self.file(&format!("{sysfs}/size"), "2048\n");
             self.file(&format!("{sysfs}/nsid"), format!("{nsid}\n"));
-            self.file(
-                &format!("{sysfs}/eui"),
-                format!("00 25 38 5b 01 23 45 0{nsid}\n"),
-            );
+            self.file(&format!("{sysfs}/eui"), format!("00 25 38 5b 01 23 45 0{nsid}\n"));
             symlink(
                 format!("../../{controller}/{name}"),
                 self.path().join(format!("sys/class/block/{name}")),
@@ -100,11 +90,7 @@ impl Tree {
     }
 
     fn ids(&self) -> Vec<String> {
-        self.scan()
-            .drives
-            .iter()
-            .map(|drive| drive.id.to_string())
-            .collect()
+        self.scan().drives.iter().map(|drive| drive.id.to_string()).collect()
     }
 }
 
@@ -118,11 +104,7 @@ fn a_missing_block_class_is_an_error_not_an_empty_inventory() {
 #[test]
 fn a_device_removed_during_the_scan_is_skipped_silently() {
     let tree = Tree::new();
-    symlink(
-        "../../devices/pci0000:00/block/sdz",
-        tree.path().join("sys/class/block/sdz"),
-    )
-    .unwrap();
+    symlink("../../devices/pci0000:00/block/sdz", tree.path().join("sys/class/block/sdz")).unwrap();
     tree.disk(1, "sda", Some("naa.5000c500a1b2c3d4"), None);
     let inventory = tree.scan();
     assert_eq!(inventory.devices.keys().collect::<Vec<_>>(), ["sda"]);
@@ -140,18 +122,12 @@ fn what_cannot_be_read_is_a_warning_that_names_the_file() {
     let inventory = tree.scan();
     assert_eq!(inventory.drives.len(), 1);
     assert!(
-        inventory
-            .warnings
-            .iter()
-            .any(|line| line.contains("/run/udev/data/b8:16")),
+        inventory.warnings.iter().any(|line| line.contains("/run/udev/data/b8:16")),
         "{:?}",
         inventory.warnings
     );
     assert!(
-        inventory
-            .warnings
-            .iter()
-            .any(|line| line.contains("block/sda/removable")),
+        inventory.warnings.iter().any(|line| line.contains("block/sda/removable")),
         "{:?}",
         inventory.warnings
     );
@@ -165,16 +141,10 @@ fn a_second_namespace_does_not_change_a_controllers_id() {
         let inventory = tree.scan();
         assert_eq!(inventory.drives.len(), 1);
         assert_eq!(inventory.drives[0].devices.len(), namespaces.len());
-        assert_eq!(
-            inventory.drives[0].size_bytes,
-            1024 * 1024 * namespaces.len() as u64
-        );
+        assert_eq!(inventory.drives[0].size_bytes, 1024 * 1024 * namespaces.len() as u64);
         inventory.drives[0].id.to_string()
     };
-    assert_eq!(
-        [id(&[]), id(&[1]), id(&[1, 2]), id(&[2])],
-        ["Fast_SERIAL7"; 4]
-    );
+    assert_eq!([id(&[]), id(&[1]), id(&[1, 2]), id(&[2])], ["Fast_SERIAL7"; 4]);
 }
 
 #[test]
@@ -190,11 +160,7 @@ fn a_controller_without_namespaces_is_a_drive_with_the_controllers_name() {
     tree.nvme(&[], "SERIAL7\n");
     let drive = tree.scan().drives.remove(0);
     assert_eq!(
-        (
-            drive.name.as_str(),
-            drive.state.as_deref(),
-            drive.size_bytes
-        ),
+        (drive.name.as_str(), drive.state.as_deref(), drive.size_bytes),
         ("nvme0", Some("live"), 0)
     );
 }
@@ -214,19 +180,12 @@ fn a_network_block_device_is_a_drive_while_it_is_connected() {
         let sysfs = format!("devices/virtual/block/nbd{number}");
         tree.file(&format!("sys/{sysfs}/dev"), format!("43:{number}\n"));
         tree.file(&format!("sys/{sysfs}/size"), format!("{size}\n"));
-        symlink(
-            format!("../../{sysfs}"),
-            tree.path().join(format!("sys/class/block/nbd{number}")),
-        )
-        .unwrap();
+        symlink(format!("../../{sysfs}"), tree.path().join(format!("sys/class/block/nbd{number}")))
+            .unwrap();
     }
     let inventory = tree.scan();
     assert_eq!(
-        inventory
-            .drives
-            .iter()
-            .map(|drive| (drive.name.as_str(), drive.kind))
-            .collect::<Vec<_>>(),
+        inventory.drives.iter().map(|drive| (drive.name.as_str(), drive.kind)).collect::<Vec<_>>(),
         [("nbd0", DriveKind::Remote)]
     );
     assert!(!inventory.drives[0].id_stable);
@@ -249,12 +208,8 @@ fn ignored_drives_are_devices_but_no_drives() {
     let tree = Tree::new();
     tree.disk(1, "sda", None, Some("S1"));
     tree.nvme(&[1], "SERIAL7\n");
-    let inventory = scan(
-        &HostRoot::new(tree.path()),
-        &[],
-        &["sd*".into(), "nvme0".into()],
-    )
-    .unwrap();
+    let inventory =
+        scan(&HostRoot::new(tree.path()), &[], &["sd*".into(), "nvme0".into()]).unwrap();
     assert!(inventory.drives.is_empty());
     assert_eq!(inventory.devices.len(), 2);
 }
@@ -304,20 +259,16 @@ proptest! {
 #[test]
 fn a_check_snapshot_is_excluded_from_devices() {
     let tree = Tree::new();
-    for (name, number, mapped) in [
-        ("dm-0", "253:0", "vg-home"),
-        ("dm-1", "253:1", "vg-diskvitals--check--0123456789ab"),
-    ] {
+    for (name, number, mapped) in
+        [("dm-0", "253:0", "vg-home"), ("dm-1", "253:1", "vg-diskvitals--check--0123456789ab")]
+    {
         let sysfs = format!("devices/virtual/block/{name}");
         tree.file(&format!("sys/{sysfs}/dev"), format!("{number}\n"));
         tree.file(&format!("sys/{sysfs}/size"), "2048\n");
         tree.file(&format!("sys/{sysfs}/dm/name"), format!("{mapped}\n"));
         tree.file(&format!("sys/{sysfs}/dm/uuid"), format!("LVM-{name}\n"));
-        symlink(
-            format!("../../{sysfs}"),
-            tree.path().join(format!("sys/class/block/{name}")),
-        )
-        .unwrap();
+        symlink(format!("../../{sysfs}"), tree.path().join(format!("sys/class/block/{name}")))
+            .unwrap();
     }
     let seen = tree.scan();
     assert_eq!(seen.devices.into_keys().collect::<Vec<_>>(), ["dm-0"]);
@@ -340,10 +291,7 @@ fn a_member_of_a_btrfs_that_was_pulled_keeps_its_link_and_is_missing() {
     let seen = tree.scan();
     let fs = &seen.btrfs[0];
     let pulled: Vec<&str> = fs.pulled.iter().map(|it| it.name.as_str()).collect();
-    assert_eq!(
-        (fs.devices.as_slice(), pulled),
-        (&["sda".to_owned()][..], vec!["sdb"])
-    );
+    assert_eq!((fs.devices.as_slice(), pulled), (&["sda".to_owned()][..], vec!["sdb"]));
     assert_eq!((fs.missing_devices, &fs.missing_ids[..]), (1, &[][..]));
 }
 
@@ -362,10 +310,6 @@ fn the_profiles_of_a_btrfs_are_those_with_chunks() {
     }
     let seen = tree.scan();
     let fs = &seen.btrfs[0];
-    assert_eq!(
-        fs.data_profiles,
-        ["raid1"],
-        "a conversion has emptied the other"
-    );
+    assert_eq!(fs.data_profiles, ["raid1"], "a conversion has emptied the other");
     assert_eq!(fs.metadata_profiles, ["dup", "raid1"]);
 }

@@ -25,9 +25,8 @@ pub(crate) fn parse(bytes: &[u8]) -> UdevRecord {
     for line in text.lines() {
         if let Some(link) = line.strip_prefix("S:") {
             record.links.push(format!("/dev/{link}"));
-        } else if let Some((key, value)) = line
-            .strip_prefix("E:")
-            .and_then(|rest| rest.split_once('='))
+        } else if let Some((key, value)) =
+            line.strip_prefix("E:").and_then(|rest| rest.split_once('='))
         {
             record.properties.insert(key.to_owned(), value.to_owned());
         }
@@ -40,10 +39,7 @@ pub(crate) fn parse(bytes: &[u8]) -> UdevRecord {
 impl UdevRecord {
     /// A property, unchanged; None if absent or empty.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
-        self.properties
-            .get(key)
-            .map(|value| value.trim())
-            .filter(|value| !value.is_empty())
+        self.properties.get(key).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
     /// A property of which udev also keeps an encoded form: `ID_MODEL` has spaces replaced by `_`,
@@ -99,10 +95,7 @@ mod tests {
         let record = parse(
             b"S:disk/by-id/ata-X_1\nS:disk/by-path/pci-1\nL:10\nI:123\nE:ID_MODEL=A_B\nE:ID_MODEL_ENC=A\\x20B\\x20\\x20\nE:EMPTY=\nG:systemd\nV:1\n",
         );
-        assert_eq!(
-            record.links,
-            ["/dev/disk/by-id/ata-X_1", "/dev/disk/by-path/pci-1"]
-        );
+        assert_eq!(record.links, ["/dev/disk/by-id/ata-X_1", "/dev/disk/by-path/pci-1"]);
         assert_eq!(record.get_decoded("ID_MODEL").as_deref(), Some("A B"));
         assert_eq!(record.get("EMPTY"), None);
         assert!(!record.has_invalid_utf8);

@@ -41,10 +41,7 @@ pub(crate) struct KernelClock {
 
 impl KernelClock {
     pub(crate) fn read() -> KernelClock {
-        KernelClock {
-            now: clock::now(),
-            monotonic: clock::monotonic(),
-        }
+        KernelClock { now: clock::now(), monotonic: clock::monotonic() }
     }
 
     /// Never later than the moment at which the clock was read.
@@ -143,9 +140,7 @@ impl Delays {
         let least = self.least.filter(|(least, found)| {
             *least < difference && arrival.monotonic.saturating_sub(*found) < DELAYS_COMPARED
         });
-        let (least, _) = *self
-            .least
-            .insert(least.unwrap_or((difference, arrival.monotonic)));
+        let (least, _) = *self.least.insert(least.unwrap_or((difference, arrival.monotonic)));
         arrival.before(difference.saturating_sub(least))
     }
 }
@@ -307,10 +302,7 @@ impl Batcher {
                 .max(self.counted_to)
                 .is_some_and(|last| record.seq > last.saturating_add(1))
         {
-            let expected = self
-                .last
-                .max(self.counted_to)
-                .map_or(0, |last| last.saturating_add(1));
+            let expected = self.last.max(self.counted_to).map_or(0, |last| last.saturating_add(1));
             self.lost = self.lost.saturating_add(record.seq - expected);
         }
         self.last = Some(record.seq);
@@ -396,10 +388,8 @@ impl Batcher {
     pub(crate) fn finish_batch(&mut self) {
         self.classify_joined();
         self.roll_up();
-        let (events, attached) = (
-            std::mem::take(&mut self.events),
-            std::mem::take(&mut self.attached),
-        );
+        let (events, attached) =
+            (std::mem::take(&mut self.events), std::mem::take(&mut self.attached));
         self.ready.push(Batch {
             cursor: self.cursor(),
             events,
@@ -415,19 +405,13 @@ impl Batcher {
     }
 
     pub(crate) fn cursor(&self) -> Cursor {
-        let next = self
-            .last
-            .map_or(0, |last| last.saturating_add(1))
-            .max(self.skip_before);
+        let next = self.last.map_or(0, |last| last.saturating_add(1)).max(self.skip_before);
         Cursor {
             boot_id: self.epoch.to_string(),
             counted_to: self.counted_to,
             // When counted records are read again, incidents that were open then are not all open
             // yet.
-            reread_from: self
-                .classifier
-                .oldest_open()
-                .map_or(next, |open| open.min(next)),
+            reread_from: self.classifier.oldest_open().map_or(next, |open| open.min(next)),
             lost: self.lost,
         }
     }
@@ -440,11 +424,7 @@ impl Batcher {
         // When reading continues after an earlier run, the device that had the name at that run's
         // end is unknown here.
         if self.in_backlog && (!first || self.resumed_at.is_some()) {
-            let lag = if first {
-                PROBE_LEAD
-            } else {
-                SignedDuration::ZERO
-            };
+            let lag = if first { PROBE_LEAD } else { SignedDuration::ZERO };
             self.superseding.push((attached.clone(), lag));
         }
         if self.assigned_names.len() > MAX_ATTACHED {
@@ -461,8 +441,7 @@ impl Batcher {
             let over = |event: &Event, (attached, lag): &(NameAssignment, SignedDuration)| {
                 attached.supersedes(event) && attached.at.duration_since(event.last.time) >= *lag
             };
-            self.events
-                .retain(|event| !superseding.iter().any(|named| over(event, named)));
+            self.events.retain(|event| !superseding.iter().any(|named| over(event, named)));
         }
     }
 
@@ -471,10 +450,7 @@ impl Batcher {
         let events = std::mem::take(&mut self.events);
         self.events = rollup(
             events,
-            MergeBoundaries {
-                counted_to: self.resumed_at,
-                name_assignments: &self.attached,
-            },
+            MergeBoundaries { counted_to: self.resumed_at, name_assignments: &self.attached },
         );
     }
 
@@ -489,12 +465,7 @@ impl Batcher {
         self.classifier = Classifier::new(self.scope.clone());
         // The records of another log have another clock.
         self.delays = Delays::default();
-        (
-            self.last,
-            self.counted_to,
-            self.resumed_at,
-            self.skip_before,
-        ) = (None, None, None, 0);
+        (self.last, self.counted_to, self.resumed_at, self.skip_before) = (None, None, None, 0);
     }
 }
 

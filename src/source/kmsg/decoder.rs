@@ -27,22 +27,20 @@ impl Decoder {
         match self {
             Decoder::Records => batcher.push(bytes, arrival, None),
             Decoder::Lines(lines) => lines.push(bytes, |raw| batcher.push(raw, arrival, None)),
-            Decoder::Journal {
-                lines,
-                opened,
-                cursor,
-            } => lines.push(bytes, |line| match journal::parse_entry(line) {
-                Some(entry) => {
-                    if batcher.in_backlog
-                        && entry.received.is_some_and(|received| received >= *opened)
-                    {
-                        future |= batcher.catch_up() == CatchUp::CursorAhead;
+            Decoder::Journal { lines, opened, cursor } => {
+                lines.push(bytes, |line| match journal::parse_entry(line) {
+                    Some(entry) => {
+                        if batcher.in_backlog
+                            && entry.received.is_some_and(|received| received >= *opened)
+                        {
+                            future |= batcher.catch_up() == CatchUp::CursorAhead;
+                        }
+                        batcher.push(&entry.raw, arrival, entry.received);
+                        *cursor = entry.cursor.or(cursor.take());
                     }
-                    batcher.push(&entry.raw, arrival, entry.received);
-                    *cursor = entry.cursor.or(cursor.take());
-                }
-                None => batcher.count_unreadable(),
-            }),
+                    None => batcher.count_unreadable(),
+                })
+            }
         }
         future
     }

@@ -28,15 +28,10 @@ pub(crate) fn is_running(root: &HostRoot) -> bool {
 /// Arguments to print the kernel's records of this boot, and then new ones. `after`: the journal's
 /// own cursor.
 pub(crate) fn arguments(root: &HostRoot, boot_id: &str, after: Option<&str>) -> Vec<String> {
-    let mut arguments: Vec<String> = [
-        "--quiet",
-        "--no-pager",
-        "--output=json",
-        "--follow",
-        "--no-tail",
-    ]
-    .map(str::to_owned)
-    .into();
+    let mut arguments: Vec<String> =
+        ["--quiet", "--no-pager", "--output=json", "--follow", "--no-tail"]
+            .map(str::to_owned)
+            .into();
     arguments.push(format!("--output-fields={FIELDS}"));
     if root.dir() != Path::new("/") {
         arguments.push(format!("--root={}", root.dir().display()));
@@ -135,9 +130,7 @@ pub(crate) fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
     // Without a facility, a record does not count as the kernel's: 1 is the facility of user space.
     let facility = number(&line.facility).unwrap_or(1).min(127);
     let priority = facility << 3 | number(&line.priority).unwrap_or(6).min(7);
-    let time = number(&line.kernel_time)
-        .or_else(|| number(&line.monotonic))
-        .unwrap_or_default();
+    let time = number(&line.kernel_time).or_else(|| number(&line.monotonic)).unwrap_or_default();
     let mut raw = format!("{priority},{seq},{time},-;").into_bytes();
     escape(&message, &mut raw);
     for (key, value) in [("SUBSYSTEM", &line.subsystem), ("DEVICE", &line.device)] {
@@ -146,11 +139,7 @@ pub(crate) fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
             escape(&value, &mut raw);
         }
     }
-    Some(JournalEntry {
-        raw,
-        received: number(&line.monotonic),
-        cursor,
-    })
+    Some(JournalEntry { raw, received: number(&line.monotonic), cursor })
 }
 
 /// Escapes as the kernel does (msg_add_ext_text(), kernel/printk/printk.c); journald has removed
@@ -183,10 +172,7 @@ mod tests {
             (record.facility, record.level, record.seq, record.time_us),
             (0, Some(3), 0x4d2, 22_048_412)
         );
-        assert_eq!(
-            (record.subsystem, record.device),
-            (Some("scsi"), Some("+scsi:6:0:0:0"))
-        );
+        assert_eq!((record.subsystem, record.device), (Some("scsi"), Some("+scsi:6:0:0:0")));
         assert_eq!(record.text, "cmd a\\b\n  res");
         assert_eq!(entry.received, Some(22_048_500));
         assert_eq!(entry.cursor.as_deref(), Some("s=ab;i=4d2;b=ee;m=1;t=2;x=3"));
@@ -194,21 +180,14 @@ mod tests {
 
     #[test]
     fn a_message_may_be_bytes_or_come_twice_and_the_sequence_number_may_be_a_field() {
-        for (message, text) in [
-            ("[66,255,67]", "B\u{fffd}C"),
-            (r#"["one","two"]"#, "one"),
-            ("[[66,67],\"x\"]", "BC"),
-        ] {
+        for (message, text) in
+            [("[66,255,67]", "B\u{fffd}C"), (r#"["one","two"]"#, "one"), ("[[66,67],\"x\"]", "BC")]
+        {
             let line = format!(r#"{{"__SEQNUM":"7","SYSLOG_FACILITY":"0","MESSAGE":{message}}}"#);
             let entry = parse_entry(line.as_bytes()).unwrap();
             let record = record::parse(&entry.raw).unwrap();
             assert_eq!(
-                (
-                    record.seq,
-                    record.text.as_ref(),
-                    record.level,
-                    entry.received
-                ),
+                (record.seq, record.text.as_ref(), record.level, entry.received),
                 (7, text, Some(6), None)
             );
         }
@@ -219,9 +198,7 @@ mod tests {
         for facility in [r#""SYSLOG_FACILITY":"3","#, ""] {
             let line = format!(r#"{{"__SEQNUM":7,{facility}"MESSAGE":"I/O error"}}"#);
             assert_ne!(
-                record::parse(&parse_entry(line.as_bytes()).unwrap().raw)
-                    .unwrap()
-                    .facility,
+                record::parse(&parse_entry(line.as_bytes()).unwrap().raw).unwrap().facility,
                 0
             );
         }

@@ -30,40 +30,24 @@ const JOURNAL_SUFFIX: &str = "/journal";
 
 impl LogEpoch {
     pub(crate) fn new(boot_id: &str, medium: Medium) -> LogEpoch {
-        LogEpoch {
-            boot_id: boot_id.to_owned(),
-            medium,
-            generation: 0,
-        }
+        LogEpoch { boot_id: boot_id.to_owned(), medium, generation: 0 }
     }
 
     pub(crate) fn parse(text: &str) -> LogEpoch {
-        let (text, again) = match text
-            .rsplit_once('+')
-            .map(|(text, again)| (text, again.parse()))
-        {
+        let (text, again) = match text.rsplit_once('+').map(|(text, again)| (text, again.parse())) {
             Some((text, Ok(again))) => (text, again),
             _ => (text, 0),
         };
         match text.strip_suffix(JOURNAL_SUFFIX) {
-            Some(boot_id) => LogEpoch {
-                boot_id: boot_id.to_owned(),
-                medium: Medium::Journal,
-                generation: again,
-            },
-            None => LogEpoch {
-                boot_id: text.to_owned(),
-                medium: Medium::Kmsg,
-                generation: again,
-            },
+            Some(boot_id) => {
+                LogEpoch { boot_id: boot_id.to_owned(), medium: Medium::Journal, generation: again }
+            }
+            None => LogEpoch { boot_id: text.to_owned(), medium: Medium::Kmsg, generation: again },
         }
     }
 
     pub(crate) fn next(&self) -> LogEpoch {
-        LogEpoch {
-            generation: self.generation.saturating_add(1),
-            ..self.clone()
-        }
+        LogEpoch { generation: self.generation.saturating_add(1), ..self.clone() }
     }
 }
 
@@ -104,10 +88,7 @@ impl StartPosition {
             StartPosition::Resume(was, cursor.clone())
         } else {
             // A new number even after a return to a former medium, so that no epoch is reused.
-            StartPosition::Now(LogEpoch {
-                medium,
-                ..was.next()
-            })
+            StartPosition::Now(LogEpoch { medium, ..was.next() })
         }
     }
 }
@@ -117,12 +98,7 @@ mod tests {
     use super::*;
 
     fn cursor(boot_id: &str) -> Cursor {
-        Cursor {
-            boot_id: boot_id.to_owned(),
-            counted_to: Some(9),
-            reread_from: 8,
-            lost: 1,
-        }
+        Cursor { boot_id: boot_id.to_owned(), counted_to: Some(9), reread_from: 8, lost: 1 }
     }
 
     #[test]

@@ -53,10 +53,7 @@ impl LogFd {
         let file = open(false)?;
         let of = file.metadata()?.file_type();
         if of.is_file() {
-            return Ok(LogFd {
-                kind: LogFdKind::Recording,
-                fd: Fd::File(file),
-            });
+            return Ok(LogFd { kind: LogFdKind::Recording, fd: Fd::File(file) });
         }
         if of.is_fifo() {
             // The daemon also has the pipe open for writing, so that there is no end of file when
@@ -88,10 +85,7 @@ impl LogFd {
         let fd = Arc::new(fd);
         // Whether it can be waited for at all.
         async_fd::register(fd.clone())?;
-        Ok(LogFd {
-            kind,
-            fd: Fd::Polled(fd),
-        })
+        Ok(LogFd { kind, fd: Fd::Polled(fd) })
     }
 
     /// A descriptor that preserves record boundaries, as the device does.

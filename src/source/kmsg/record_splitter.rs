@@ -110,21 +110,14 @@ mod tests {
 
     const STREAM: &[u8] =
         b"6,1,2,-;one\n SUBSYSTEM=scsi\n DEVICE=b8:0\n\n6,2,3,-;two\n6,3,4,-;\xff\n X=1\n";
-    const RECORDS: [&str; 3] = [
-        "6,1,2,-;one\n SUBSYSTEM=scsi\n DEVICE=b8:0",
-        "6,2,3,-;two",
-        "6,3,4,-;\u{fffd}\n X=1",
-    ];
+    const RECORDS: [&str; 3] =
+        ["6,1,2,-;one\n SUBSYSTEM=scsi\n DEVICE=b8:0", "6,2,3,-;two", "6,3,4,-;\u{fffd}\n X=1"];
 
     #[test]
     fn a_record_torn_at_any_place_is_one_record() {
         for at in 0..STREAM.len() {
             let (a, b) = STREAM.split_at(at);
-            assert_eq!(
-                all(&mut RecordSplitter::new(true), &[a, b]),
-                RECORDS,
-                "{at}"
-            );
+            assert_eq!(all(&mut RecordSplitter::new(true), &[a, b]), RECORDS, "{at}");
         }
         let bytes: Vec<&[u8]> = STREAM.chunks(1).collect();
         assert_eq!(all(&mut RecordSplitter::new(true), &bytes), RECORDS);
@@ -145,12 +138,7 @@ mod tests {
         let long = vec![b'x'; 1 << 20];
         let given = all(
             &mut lines,
-            &[
-                b"6,1,2,-;",
-                &long[..],
-                &long[..],
-                b"\n SUBSYSTEM=scsi\n6,2,3,-;two\n",
-            ],
+            &[b"6,1,2,-;", &long[..], &long[..], b"\n SUBSYSTEM=scsi\n6,2,3,-;two\n"],
         );
         assert_eq!((given, lines.dropped), (vec!["6,2,3,-;two".to_owned()], 1));
         assert!(lines.record.capacity() <= MAX_RECORD);
@@ -159,10 +147,7 @@ mod tests {
     #[test]
     fn a_line_that_continues_nothing_is_a_record_of_its_own() {
         assert_eq!(
-            all(
-                &mut RecordSplitter::new(true),
-                &[b" SUBSYSTEM=scsi\n6,2,3,-;two\n"]
-            ),
+            all(&mut RecordSplitter::new(true), &[b" SUBSYSTEM=scsi\n6,2,3,-;two\n"]),
             [" SUBSYSTEM=scsi", "6,2,3,-;two"]
         );
     }

@@ -135,10 +135,7 @@ impl Session {
             .loss_reported_at
             .filter(|_| self.batcher.lost > self.loss_reported)
             .map(|at| at + LOSS_REPORT_INTERVAL);
-        [waiting, quiet, cursor, loss, self.loss_ends_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [waiting, quiet, cursor, loss, self.loss_ends_at()].into_iter().flatten().min()
     }
 
     /// When the reported loss no longer limits the source.

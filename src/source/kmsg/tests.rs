@@ -44,19 +44,11 @@ impl Drop for Running {
 impl Host {
     fn new() -> Host {
         let dir = tempfile::tempdir().expect("a folder");
-        for folder in [
-            "dev",
-            "proc/sys/kernel/random",
-            "proc/1/ns",
-            "run/systemd/journal",
-        ] {
+        for folder in ["dev", "proc/sys/kernel/random", "proc/1/ns", "run/systemd/journal"] {
             std::fs::create_dir_all(dir.path().join(folder)).expect("made");
         }
-        std::fs::write(
-            dir.path().join("proc/sys/kernel/random/boot_id"),
-            format!("{BOOT}\n"),
-        )
-        .expect("written");
+        std::fs::write(dir.path().join("proc/sys/kernel/random/boot_id"), format!("{BOOT}\n"))
+            .expect("written");
         let settings = SourceSettings {
             checks: Default::default(),
             kubelet_root: HostPath::new("/var/lib/kubelet"),
@@ -107,11 +99,7 @@ impl Host {
 
     /// Opened as the reader opens it: without waiting for the other end.
     fn writer(&self) -> std::fs::File {
-        std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open(self.kmsg())
-            .expect("opened")
+        std::fs::File::options().read(true).write(true).open(self.kmsg()).expect("opened")
     }
 
     fn set(&self, enabled: bool) {
@@ -185,11 +173,7 @@ impl Running {
 
     async fn status(&mut self) -> SourceStatus {
         loop {
-            if let SourceUpdate::Source {
-                source: Source::KernelLog,
-                status,
-            } = self.next().await
-            {
+            if let SourceUpdate::Source { source: Source::KernelLog, status } = self.next().await {
                 return status;
             }
         }
@@ -214,10 +198,7 @@ impl Running {
         let mut batches = Vec::new();
         loop {
             batches.push(self.batch().await);
-            if batches
-                .last()
-                .is_some_and(|batch| batch.cursor.counted_to >= Some(seq))
-            {
+            if batches.last().is_some_and(|batch| batch.cursor.counted_to >= Some(seq)) {
                 return batches;
             }
         }
@@ -232,27 +213,18 @@ fn failure(seq: u64, device: &str) -> String {
 }
 
 fn records(batches: &[Batch]) -> u64 {
-    batches
-        .iter()
-        .flat_map(|batch| &batch.events)
-        .map(|event| event.records)
-        .sum()
+    batches.iter().flat_map(|batch| &batch.events).map(|event| event.records).sum()
 }
 
 #[tokio::test]
 async fn a_record_in_a_pipe_is_reported_at_once_with_its_arrival_time() {
     let host = Host::new().fifo();
     let mut running = host.start();
-    assert_eq!(
-        running.status().await,
-        SourceStatus::Active("/dev/kmsg, a pipe".into())
-    );
+    assert_eq!(running.status().await, SourceStatus::Active("/dev/kmsg, a pipe".into()));
     assert!(running.batch().await.is_backlog, "what was there: nothing");
     let before = now();
     let written = Instant::now();
-    host.writer()
-        .write_all(failure(5, "sda").as_bytes())
-        .expect("written");
+    host.writer().write_all(failure(5, "sda").as_bytes()).expect("written");
     let batch = running.batch().await;
     let took = written.elapsed();
     assert!(
@@ -261,11 +233,7 @@ async fn a_record_in_a_pipe_is_reported_at_once_with_its_arrival_time() {
             && batch.events[0].first.time <= now()
     );
     assert_eq!(
-        (
-            batch.events[0].seq,
-            batch.cursor.counted_to,
-            batch.cursor.reread_from
-        ),
+        (batch.events[0].seq, batch.cursor.counted_to, batch.cursor.reread_from),
         (5, Some(5), 5),
         "the incident may go on"
     );
@@ -276,26 +244,13 @@ async fn a_record_in_a_pipe_is_reported_at_once_with_its_arrival_time() {
 async fn records_written_before_the_start_are_backlog() {
     let host = Host::new().fifo();
     let mut writer = host.writer();
-    writer
-        .write_all(failure(5, "sda").as_bytes())
-        .expect("written");
+    writer.write_all(failure(5, "sda").as_bytes()).expect("written");
     let mut running = host.start();
     let batches = running.until(5).await;
-    assert_eq!(
-        (
-            records(&batches),
-            batches.iter().all(|batch| batch.is_backlog)
-        ),
-        (1, true)
-    );
-    writer
-        .write_all(failure(6, "sda").as_bytes())
-        .expect("written");
+    assert_eq!((records(&batches), batches.iter().all(|batch| batch.is_backlog)), (1, true));
+    writer.write_all(failure(6, "sda").as_bytes()).expect("written");
     let batches = running.until(6).await;
-    assert_eq!(
-        (records(&batches), batches.last().expect("one").is_backlog),
-        (1, false)
-    );
+    assert_eq!((records(&batches), batches.last().expect("one").is_backlog), (1, false));
 }
 
 #[tokio::test]
@@ -308,14 +263,10 @@ async fn torn_records_junk_and_lines_of_a_megabyte_harm_no_other_record() {
         let (a, b) = text.as_bytes().split_at(40);
         writer.write_all(a).expect("written");
         writer.write_all(b).expect("written");
-        writer
-            .write_all(b" SUBSYSTEM=block\n\0\xff\xfe\n3,x;\n")
-            .expect("written");
+        writer.write_all(b" SUBSYSTEM=block\n\0\xff\xfe\n3,x;\n").expect("written");
         writer.write_all(&vec![b'x'; 1 << 20]).expect("written");
         writer.write_all(b"\n SUBSYSTEM=scsi\n").expect("written");
-        writer
-            .write_all(failure(8, "sdb").as_bytes())
-            .expect("written");
+        writer.write_all(failure(8, "sdb").as_bytes()).expect("written");
         writer
     });
     let batches = running.until(8).await;
@@ -349,10 +300,7 @@ async fn a_loss_limits_the_source_for_ten_minutes_and_is_then_only_mentioned() {
     writer
         .write_all(format!("{}{}", failure(1, "sda"), failure(40, "sda")).as_bytes())
         .expect("written");
-    assert!(matches!(
-        running.status_after(40).await,
-        SourceStatus::Limited(_)
-    ));
+    assert!(matches!(running.status_after(40).await, SourceStatus::Limited(_)));
     let past = |lost| {
         SourceStatus::Active(format!(
             "/dev/kmsg, a pipe; {lost} records since the boot were overwritten before they could be read"
@@ -361,13 +309,8 @@ async fn a_loss_limits_the_source_for_ten_minutes_and_is_then_only_mentioned() {
     pass(LOSS_PERIOD).await;
     assert_eq!(running.status().await, past(38));
     // Another loss begins anew.
-    writer
-        .write_all(failure(43, "sda").as_bytes())
-        .expect("written");
-    assert!(matches!(
-        running.status_after(43).await,
-        SourceStatus::Limited(_)
-    ));
+    writer.write_all(failure(43, "sda").as_bytes()).expect("written");
+    assert!(matches!(running.status_after(43).await, SourceStatus::Limited(_)));
     pass(LOSS_PERIOD).await;
     assert_eq!(running.status().await, past(40));
 }
@@ -422,46 +365,27 @@ async fn a_flood_arrives_complete_in_few_batches_and_starves_no_task() {
 #[tokio::test]
 async fn a_recording_is_read_once_to_its_end() {
     let host = Host::new();
-    std::fs::write(
-        host.kmsg(),
-        format!("{}{}", failure(1, "sda"), failure(2, "sda").trim_end()),
-    )
-    .expect("written");
+    std::fs::write(host.kmsg(), format!("{}{}", failure(1, "sda"), failure(2, "sda").trim_end()))
+        .expect("written");
     let mut running = host.start();
-    assert_eq!(
-        running.status().await,
-        SourceStatus::Active("/dev/kmsg, a recording".into())
-    );
+    assert_eq!(running.status().await, SourceStatus::Active("/dev/kmsg, a recording".into()));
     let batches = running.until(1).await;
     // Its last line has no line break: it was still being written.
-    assert_eq!(
-        (
-            records(&batches),
-            batches.iter().all(|batch| batch.is_backlog)
-        ),
-        (1, true)
-    );
+    assert_eq!((records(&batches), batches.iter().all(|batch| batch.is_backlog)), (1, true));
     assert!(
-        tokio::time::timeout(Duration::from_millis(300), running.reports.recv())
-            .await
-            .is_err()
+        tokio::time::timeout(Duration::from_millis(300), running.reports.recv()).await.is_err()
     );
 }
 
 #[tokio::test]
 async fn reading_waits_for_the_store_and_resumes_at_its_cursor() {
     let host = Host::new();
-    std::fs::write(
-        host.kmsg(),
-        (1..=20).map(|seq| failure(seq, "sda")).collect::<String>(),
-    )
-    .expect("written");
+    std::fs::write(host.kmsg(), (1..=20).map(|seq| failure(seq, "sda")).collect::<String>())
+        .expect("written");
     host.resume.send_replace(ResumePoint::Unknown);
     let mut running = host.start();
     assert!(
-        tokio::time::timeout(Duration::from_millis(200), running.reports.recv())
-            .await
-            .is_err()
+        tokio::time::timeout(Duration::from_millis(200), running.reports.recv()).await.is_err()
     );
     host.resume.send_replace(ResumePoint::From(Some(Cursor {
         boot_id: BOOT.into(),
@@ -482,11 +406,8 @@ async fn reading_waits_for_the_store_and_resumes_at_its_cursor() {
 #[tokio::test]
 async fn a_cursor_beyond_the_end_restarts_at_the_oldest_record() {
     let host = Host::new();
-    std::fs::write(
-        host.kmsg(),
-        (1..=20).map(|seq| failure(seq, "sda")).collect::<String>(),
-    )
-    .expect("written");
+    std::fs::write(host.kmsg(), (1..=20).map(|seq| failure(seq, "sda")).collect::<String>())
+        .expect("written");
     host.resume.send_replace(ResumePoint::From(Some(Cursor {
         boot_id: BOOT.into(),
         counted_to: Some(1500),
@@ -497,12 +418,7 @@ async fn a_cursor_beyond_the_end_restarts_at_the_oldest_record() {
     assert_eq!(records(&batches), 20);
     assert_eq!(
         batches.last().expect("one").cursor,
-        Cursor {
-            boot_id: format!("{BOOT}+1"),
-            counted_to: Some(20),
-            reread_from: 1,
-            lost: 0
-        }
+        Cursor { boot_id: format!("{BOOT}+1"), counted_to: Some(20), reread_from: 1, lost: 0 }
     );
 }
 
@@ -518,26 +434,13 @@ async fn an_empty_pipe_is_not_another_log() {
     let mut running = host.start();
     assert_eq!(
         running.batch().await.cursor,
-        Cursor {
-            boot_id: BOOT.into(),
-            counted_to: Some(15),
-            reread_from: 16,
-            lost: 0
-        }
+        Cursor { boot_id: BOOT.into(), counted_to: Some(15), reread_from: 16, lost: 0 }
     );
     host.writer()
-        .write_all(
-            (10..=20)
-                .map(|seq| failure(seq, "sda"))
-                .collect::<String>()
-                .as_bytes(),
-        )
+        .write_all((10..=20).map(|seq| failure(seq, "sda")).collect::<String>().as_bytes())
         .expect("written");
     let batches = running.until(20).await;
-    assert_eq!(
-        (records(&batches), batches[0].cursor.boot_id.as_str()),
-        (5, BOOT)
-    );
+    assert_eq!((records(&batches), batches[0].cursor.boot_id.as_str()), (5, BOOT));
 }
 
 #[tokio::test]
@@ -551,11 +454,8 @@ async fn a_disabled_reader_reads_nothing_and_resumes_when_enabled() {
         running.status().await,
         SourceStatus::Absent("switched off: [kernel_log] enabled = false".into())
     );
-    std::fs::write(
-        host.kmsg(),
-        format!("{}{}", failure(1, "sda"), failure(2, "sda")),
-    )
-    .expect("written");
+    std::fs::write(host.kmsg(), format!("{}{}", failure(1, "sda"), failure(2, "sda")))
+        .expect("written");
     host.set(true);
     let new = running
         .until(2)
@@ -605,23 +505,15 @@ async fn records_of_a_device_are_whole_however_long_they_are() {
     let tap = LogFd::from_datagrams(theirs.into()).expect("a descriptor that can be waited for");
     let mut buffer = vec![0; BUFFER];
     assert_eq!(
-        tap.try_read(&mut buffer)
-            .expect_err("nothing is there")
-            .kind(),
+        tap.try_read(&mut buffer).expect_err("nothing is there").kind(),
         io::ErrorKind::WouldBlock
     );
     let long = format!("{}{}", failure(1, "sda"), " KEY=value\n".repeat(700));
     ours.send(long.as_bytes()).expect("sent");
     ours.send(failure(2, "sda").as_bytes()).expect("sent");
-    tokio::time::timeout(TEST_TIMEOUT, tap.readable())
-        .await
-        .expect("in time")
-        .expect("readable");
+    tokio::time::timeout(TEST_TIMEOUT, tap.readable()).await.expect("in time").expect("readable");
     assert_eq!(tap.try_read(&mut buffer).expect("read"), long.len());
-    assert_eq!(
-        tap.try_read(&mut buffer).expect("read"),
-        failure(2, "sda").len()
-    );
+    assert_eq!(tap.try_read(&mut buffer).expect("read"), failure(2, "sda").len());
 }
 
 fn entry(seq: u64, text: &str) -> String {
@@ -646,9 +538,7 @@ async fn journald_is_followed_without_kmsg_and_a_new_journalctl_resumes() {
         log = log.display()
     ));
     let mut running = host.start();
-    let SourceStatus::Limited(text) = running.status().await else {
-        panic!("it is a makeshift")
-    };
+    let SourceStatus::Limited(text) = running.status().await else { panic!("it is a makeshift") };
     assert!(
         text.starts_with("journald's copy") && text.contains("opening /dev/kmsg: No such file"),
         "{text}"
@@ -657,23 +547,14 @@ async fn journald_is_followed_without_kmsg_and_a_new_journalctl_resumes() {
     assert_eq!(records(&batches), 1);
     let last = batches.last().expect("one");
     assert_eq!(
-        (
-            last.cursor.boot_id.clone(),
-            last.cursor.lost,
-            last.is_backlog
-        ),
+        (last.cursor.boot_id.clone(), last.cursor.lost, last.is_backlog),
         (format!("{BOOT}/journal"), 0, true)
     );
     // Its age is that of CLOCK_MONOTONIC: the wall clock may have been stepped since.
     let age = now().duration_since(batches[0].events[0].first.time);
     let since_boot = monotonic().as_secs().cast_signed();
-    assert!(
-        (since_boot - 40..=since_boot).contains(&(age.as_secs() + 30)),
-        "{age:?}"
-    );
-    let SourceStatus::Down(text) = running.status().await else {
-        panic!("it has ended")
-    };
+    assert!((since_boot - 40..=since_boot).contains(&(age.as_secs() + 30)), "{age:?}");
+    let SourceStatus::Down(text) = running.status().await else { panic!("it has ended") };
     assert!(text.contains("exit status: 3"), "{text}");
     assert_eq!(records(&running.until(120).await), 1);
     let arguments = std::fs::read_to_string(log).expect("written");
@@ -688,9 +569,7 @@ async fn journald_is_followed_without_kmsg_and_a_new_journalctl_resumes() {
 async fn a_reader_without_kmsg_and_journald_reports_a_hint_and_retries() {
     let host = Host::new();
     let mut running = host.start();
-    let SourceStatus::Down(text) = running.status().await else {
-        panic!("there is nothing")
-    };
+    let SourceStatus::Down(text) = running.status().await else { panic!("there is nothing") };
     assert!(
         text.contains("No such file")
             && text.contains("a container needs")

@@ -47,10 +47,7 @@ pub(crate) fn parse_pod_log_folder(name: &str) -> Option<(String, PodName)> {
         (Some(namespace), Some(name), Some(uid), None) if ![namespace, name, uid].contains(&"") => {
             Some((
                 uid.to_owned(),
-                PodName {
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                },
+                PodName { namespace: namespace.to_owned(), name: name.to_owned() },
             ))
         }
         _ => None,
@@ -68,11 +65,7 @@ mod tests {
         let text = br#"{"attachmentID":"csi-1","driverName":"a.csi","nodeName":"n","specVolID":"pv-1","volumeHandle":"h","volumeLifecycleMode":"Persistent","later":"x"}"#;
         let data = parse_volume_data(text).expect("good");
         assert_eq!(
-            (
-                data.driver_name.as_str(),
-                data.volume_handle.as_str(),
-                data.spec_vol_id.as_str()
-            ),
+            (data.driver_name.as_str(), data.volume_handle.as_str(), data.spec_vol_id.as_str()),
             ("a.csi", "h", "pv-1")
         );
     }

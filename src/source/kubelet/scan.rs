@@ -31,19 +31,13 @@ pub(crate) fn scan(
     root: &HostRoot,
     kubelet_root: &HostPath,
 ) -> Result<Option<KubeletRecords>, KubeletError> {
-    let resolved = resolve(root, kubelet_root).map_err(|source| KubeletError {
-        path: kubelet_root.clone(),
-        source,
-    })?;
+    let resolved = resolve(root, kubelet_root)
+        .map_err(|source| KubeletError { path: kubelet_root.clone(), source })?;
     let Some(kubelet_root) = resolved else {
         return Ok(None);
     };
     let kubelet_root = &kubelet_root;
-    let mut scan = Scan {
-        root,
-        volumes: BTreeMap::new(),
-        warnings: Vec::new(),
-    };
+    let mut scan = Scan { root, volumes: BTreeMap::new(), warnings: Vec::new() };
     let csi = kubelet_root.join("plugins/kubernetes.io/csi");
     for folder in scan.list(&csi)? {
         match folder.as_slice() {
@@ -94,9 +88,7 @@ fn resolve(root: &HostRoot, path: &HostPath) -> io::Result<Option<HostPath>> {
                 links += 1;
                 // The limit of the kernel (path_resolution(7)).
                 if links > 40 {
-                    return Err(io::Error::from_raw_os_error(
-                        nix::errno::Errno::ELOOP as i32,
-                    ));
+                    return Err(io::Error::from_raw_os_error(nix::errno::Errno::ELOOP as i32));
                 }
                 let target = HostPath::from(std::fs::read_link(&local)?.as_path());
                 resolved.pop();
@@ -112,10 +104,8 @@ fn resolve(root: &HostRoot, path: &HostPath) -> io::Result<Option<HostPath>> {
 }
 
 fn parts(path: &HostPath) -> impl DoubleEndedIterator<Item = Vec<u8>> {
-    let parts = path
-        .as_bytes()
-        .split(|byte| *byte == b'/')
-        .filter(|part| !matches!(*part, b"" | b"."));
+    let parts =
+        path.as_bytes().split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
     parts.map(<[u8]>::to_vec).collect::<Vec<_>>().into_iter()
 }
 
@@ -241,13 +231,9 @@ impl Scan<'_> {
             return Err(invalid("not a regular file".to_owned()));
         }
         let mut text = Vec::new();
-        File::open(local)?
-            .take(MAX_RECORD + 1)
-            .read_to_end(&mut text)?;
+        File::open(local)?.take(MAX_RECORD + 1).read_to_end(&mut text)?;
         if text.len() as u64 > MAX_RECORD {
-            return Err(invalid(format!(
-                "longer than the {MAX_RECORD} bytes a record may have"
-            )));
+            return Err(invalid(format!("longer than the {MAX_RECORD} bytes a record may have")));
         }
         Ok(text)
     }
@@ -262,10 +248,7 @@ impl Scan<'_> {
         path: &HostPath,
         wanted: impl Fn(&std::fs::FileType) -> bool,
     ) -> Result<Vec<Vec<u8>>, KubeletError> {
-        let wrong = |source| KubeletError {
-            path: path.clone(),
-            source,
-        };
+        let wrong = |source| KubeletError { path: path.clone(), source };
         let entries = match std::fs::read_dir(self.root.at_host_path(path)) {
             Ok(entries) => entries,
             Err(error)
@@ -302,12 +285,9 @@ mod tests {
     }
 
     fn scanned(dir: &tempfile::TempDir) -> KubeletRecords {
-        scan(
-            &HostRoot::new(dir.path()),
-            &HostPath::from("/var/lib/kubelet"),
-        )
-        .expect("readable")
-        .expect("there")
+        scan(&HostRoot::new(dir.path()), &HostPath::from("/var/lib/kubelet"))
+            .expect("readable")
+            .expect("there")
     }
 
     const RECORD: &str = r#"{"driverName":"a.csi","volumeHandle":"h1","specVolID":"pv1","volumeLifecycleMode":"Persistent"}"#;
@@ -320,21 +300,13 @@ mod tests {
             "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/abcd/vol_data.json",
             r#"{"driverName":"a.csi","volumeHandle":"h1"}"#,
         );
-        write(
-            &dir,
-            "var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv1/vol_data.json",
-            RECORD,
-        );
+        write(&dir, "var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv1/vol_data.json", RECORD);
         write(&dir, "var/log/pods/db_mysql-0_u1/x", "");
         let records = scanned(&dir);
         assert_eq!(records.volumes.len(), 1);
         let volume = &records.volumes[0];
         assert_eq!(
-            (
-                volume.pv.as_deref(),
-                volume.publications.len(),
-                volume.block
-            ),
+            (volume.pv.as_deref(), volume.publications.len(), volume.block),
             (Some("pv1"), 1, false)
         );
         assert_eq!(
@@ -352,11 +324,7 @@ mod tests {
             "var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pv1/data/vol_data.json",
             RECORD,
         );
-        write(
-            &dir,
-            "var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv1/u1",
-            "",
-        );
+        write(&dir, "var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv1/u1", "");
         let volume = &scanned(&dir).volumes[0];
         assert!(volume.block);
         assert_eq!(
@@ -368,11 +336,7 @@ mod tests {
     #[test]
     fn damaged_records_are_named_and_the_others_are_there() {
         let dir = tempfile::tempdir().expect("dir");
-        write(
-            &dir,
-            "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/1/vol_data.json",
-            RECORD,
-        );
+        write(&dir, "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/1/vol_data.json", RECORD);
         write(
             &dir,
             "var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/2/vol_data.json",
@@ -384,8 +348,7 @@ mod tests {
             &"x".repeat(70_000),
         );
         std::fs::create_dir_all(
-            dir.path()
-                .join("var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/4/vol_data.json"),
+            dir.path().join("var/lib/kubelet/plugins/kubernetes.io/csi/a.csi/4/vol_data.json"),
         )
         .expect("a folder");
         let records = scanned(&dir);
@@ -401,26 +364,15 @@ mod tests {
     #[test]
     fn a_kubelet_folder_behind_links_is_named_as_the_mount_table_names_it() {
         let dir = tempfile::tempdir().expect("dir");
-        write(
-            &dir,
-            "data/disk1/kubelet/plugins/kubernetes.io/csi/a.csi/1/vol_data.json",
-            RECORD,
-        );
+        write(&dir, "data/disk1/kubelet/plugins/kubernetes.io/csi/a.csi/1/vol_data.json", RECORD);
         std::fs::create_dir_all(dir.path().join("var/lib")).expect("folders");
         std::os::unix::fs::symlink("/data/kube", dir.path().join("var/lib/kubelet")).expect("link");
         std::os::unix::fs::symlink("../data/./disk1/kubelet", dir.path().join("data/kube"))
             .expect("link");
         let records = scanned(&dir);
         assert_eq!(records.root, HostPath::from("/data/disk1/kubelet"));
-        let staging = records.volumes[0]
-            .staging
-            .as_ref()
-            .expect("staged")
-            .to_string();
-        assert_eq!(
-            staging,
-            "/data/disk1/kubelet/plugins/kubernetes.io/csi/a.csi/1/globalmount"
-        );
+        let staging = records.volumes[0].staging.as_ref().expect("staged").to_string();
+        assert_eq!(staging, "/data/disk1/kubelet/plugins/kubernetes.io/csi/a.csi/1/globalmount");
         std::os::unix::fs::symlink("loop", dir.path().join("loop")).expect("link");
         assert!(scan(&HostRoot::new(dir.path()), &HostPath::from("/loop")).is_err());
     }
@@ -429,11 +381,8 @@ mod tests {
     fn no_kubelet_is_none_and_not_empty() {
         let dir = tempfile::tempdir().expect("dir");
         assert_eq!(
-            scan(
-                &HostRoot::new(dir.path()),
-                &HostPath::from("/var/lib/kubelet")
-            )
-            .expect("readable"),
+            scan(&HostRoot::new(dir.path()), &HostPath::from("/var/lib/kubelet"))
+                .expect("readable"),
             None
         );
     }

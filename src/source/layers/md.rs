@@ -9,18 +9,11 @@ pub(crate) fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError>
     let dir = format!("/sys/block/{device}/md");
     let attributes = MdAttributes { root, dir: &dir };
     let mut members = Vec::new();
-    let failed = |source| LayerError::Read {
-        path: dir.clone(),
-        source,
-    };
+    let failed = |source| LayerError::Read { path: dir.clone(), source };
     for entry in std::fs::read_dir(root.at(&dir)).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         // A name that is no UTF-8 does not occur: the kernel builds it from device names.
-        if let Some(name) = entry
-            .file_name()
-            .to_str()
-            .filter(|name| name.starts_with("dev-"))
-        {
+        if let Some(name) = entry.file_name().to_str().filter(|name| name.starts_with("dev-")) {
             members.extend(member(&attributes, name)?);
         }
     }
@@ -61,10 +54,7 @@ fn member(attributes: &MdAttributes<'_>, name: &str) -> Result<Option<MdMember>,
         .text(&format!("{name}/slot"))?
         .filter(|slot| slot != "none" && slot != "journal");
     let slot = slot
-        .map(|slot| {
-            slot.parse()
-                .map_err(|_| attributes.malformed(&format!("{name}/slot"), &slot))
-        })
+        .map(|slot| slot.parse().map_err(|_| attributes.malformed(&format!("{name}/slot"), &slot)))
         .transpose()?;
     let errors = attributes.number(&format!("{name}/errors"))?.unwrap_or(0);
     let block = format!("{}/{name}/block", attributes.dir);
@@ -150,10 +140,7 @@ impl MdAttributes<'_> {
             return Ok(None);
         };
         let first = text.split_whitespace().next().unwrap_or("");
-        first
-            .parse()
-            .map(Some)
-            .map_err(|_| self.malformed(name, &text))
+        first.parse().map(Some).map_err(|_| self.malformed(name, &text))
     }
 
     fn malformed(&self, name: &str, text: &str) -> LayerError {

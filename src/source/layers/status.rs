@@ -12,10 +12,7 @@ pub(crate) fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let bad = || StatusParseError(line.chars().take(200).collect());
         let mut words = Tokens(line.split_whitespace());
-        let (_start, _length) = (
-            words.number().ok_or_else(bad)?,
-            words.number().ok_or_else(bad)?,
-        );
+        let (_start, _length) = (words.number().ok_or_else(bad)?, words.number().ok_or_else(bad)?);
         let state = match words.word().ok_or_else(bad)? {
             "thin-pool" => parse_thin_pool(words, line),
             "multipath" => parse_multipath(words, line),
@@ -128,9 +125,7 @@ fn parse_multipath(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
     words.number()?;
     let mut paths = Vec::new();
     for _ in 0..groups {
-        words
-            .word()
-            .filter(|state| matches!(*state, "A" | "E" | "D"))?;
+        words.word().filter(|state| matches!(*state, "A" | "E" | "D"))?;
         let selector = words.number()?;
         words.skip(selector)?;
         let (count, words_a_path) = (words.number()?, words.number()?);
@@ -141,18 +136,11 @@ fn parse_multipath(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
                 "F" => false,
                 _ => return None,
             };
-            paths.push(MultipathPath {
-                dev,
-                active,
-                fail_count: words.number()?,
-            });
+            paths.push(MultipathPath { dev, active, fail_count: words.number()? });
             words.skip(words_a_path)?;
         }
     }
-    Some(LayerState::Multipath(Multipath {
-        paths,
-        status_line: line.trim().to_owned(),
-    }))
+    Some(LayerState::Multipath(Multipath { paths, status_line: line.trim().to_owned() }))
 }
 
 /// `<level> <legs> <health, a character a leg> <ratio> <action> <mismatches> …` (dm-raid.rst,
@@ -226,18 +214,14 @@ mod tests {
 
     #[test]
     fn a_failed_pool_has_no_usage() {
-        let Ok(LayerState::Thin(pool)) = parse("0 1953 thin-pool Fail") else {
-            panic!("a pool")
-        };
+        let Ok(LayerState::Thin(pool)) = parse("0 1953 thin-pool Fail") else { panic!("a pool") };
         assert_eq!((pool.mode.as_str(), pool.data_total), ("Fail", 0));
     }
 
     #[test]
     fn each_path_of_each_group_is_read() {
         let line = "0 2097152 multipath 2 0 0 0 2 1 A 0 1 2 8:16 A 0 0 1 E 0 1 2 8:32 F 3 0 1 ";
-        let Ok(LayerState::Multipath(multipath)) = parse(line) else {
-            panic!("paths")
-        };
+        let Ok(LayerState::Multipath(multipath)) = parse(line) else { panic!("paths") };
         let path = |minor, active, fail_count| MultipathPath {
             dev: DevNo::new(8, minor),
             active,
@@ -257,13 +241,7 @@ mod tests {
     #[test]
     fn raid_leg_health_is_read() {
         let line = "0 1960893648 raid raid4 5 AAADA 2/490221568 recover 0 0 -";
-        let Ok(LayerState::DmRaid {
-            level,
-            health,
-            sync_action,
-            ..
-        }) = parse(line)
-        else {
+        let Ok(LayerState::DmRaid { level, health, sync_action, .. }) = parse(line) else {
             panic!("a raid")
         };
         assert_eq!(
@@ -275,22 +253,10 @@ mod tests {
     #[test]
     fn the_table_of_a_raid10_gives_its_layout() {
         for (table, expected) in [
-            (
-                "0 8 raid raid10 3 64 raid10_copies 3 4 - 253:1 - 253:2 - 253:3 - 253:4",
-                Some(0x103),
-            ),
-            (
-                "0 8 raid raid10 1 64 4 - 253:1 - 253:2 - 253:3 - 253:4",
-                Some(0x102),
-            ),
-            (
-                "0 8 raid raid10_far 3 64 raid10_copies 2 4 -",
-                Some(0x20201),
-            ),
-            (
-                "0 8 raid raid10 5 64 raid10_copies 2 raid10_format offset 4 -",
-                Some(0x30201),
-            ),
+            ("0 8 raid raid10 3 64 raid10_copies 3 4 - 253:1 - 253:2 - 253:3 - 253:4", Some(0x103)),
+            ("0 8 raid raid10 1 64 4 - 253:1 - 253:2 - 253:3 - 253:4", Some(0x102)),
+            ("0 8 raid raid10_far 3 64 raid10_copies 2 4 -", Some(0x20201)),
+            ("0 8 raid raid10 5 64 raid10_copies 2 raid10_format offset 4 -", Some(0x30201)),
             ("0 8 raid raid10 3 64 raid10_copies many 4 -", None),
             ("", None),
         ] {

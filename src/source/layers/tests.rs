@@ -34,11 +34,7 @@ fn a_rebuilding_mirror_reports_members_and_progress() {
         ("sys/block/md0/md/dev-sda1/slot", "none\n"),
         ("sys/block/md0/md/dev-sda1/errors", "7\n"),
     ]);
-    symlink(
-        "../../../sdb/sdb1",
-        dir.path().join("sys/block/md0/md/dev-sdb1/block"),
-    )
-    .unwrap();
+    symlink("../../../sdb/sdb1", dir.path().join("sys/block/md0/md/dev-sdb1/block")).unwrap();
     let member = |device: &str, state: &str, slot, errors| MdMember {
         device: device.into(),
         state: state.into(),
@@ -53,10 +49,7 @@ fn a_rebuilding_mirror_reports_members_and_progress() {
         array_state: "active".into(),
         sync_action: Some("recover".into()),
         sync_completed: Some((1024, 4096)),
-        members: vec![
-            member("sdb1", "spare", Some(1), 0),
-            member("sda1", "faulty", None, 7),
-        ],
+        members: vec![member("sdb1", "spare", Some(1), 0), member("sda1", "faulty", None, 7)],
         ..MdState::default()
     };
     assert_eq!(read(&root, "md0", &MD).unwrap(), LayerState::Md(expected));
@@ -82,15 +75,10 @@ fn the_layout_a_pending_resync_and_ranges_that_a_member_lacks_are_read() {
         ("sys/block/md0/md/dev-sdc1/state", "in_sync,journal\n"),
         ("sys/block/md0/md/dev-sdc1/slot", "journal\n"),
     ]);
-    let LayerState::Md(state) = read(&root, "md0", &MD).unwrap() else {
-        panic!("md")
-    };
+    let LayerState::Md(state) = read(&root, "md0", &MD).unwrap() else { panic!("md") };
     assert_eq!((state.layout, state.is_resync_due), (Some(258), true));
-    let lacking: Vec<&[(u64, u64)]> = state
-        .members
-        .iter()
-        .map(|member| member.bad_blocks.as_slice())
-        .collect();
+    let lacking: Vec<&[(u64, u64)]> =
+        state.members.iter().map(|member| member.bad_blocks.as_slice()).collect();
     assert_eq!(lacking, [&[(2048, 8), (6952, 16)][..], &[], &[]]);
     assert_eq!(state.members[2].slot, None, "a journal is in no slot");
 }
@@ -102,13 +90,8 @@ fn a_stripe_has_no_degraded_attribute() {
         ("sys/block/md1/md/raid_disks", "2\n"),
         ("sys/block/md1/md/array_state", "clean\n"),
     ]);
-    let LayerState::Md(state) = read(&root, "md1", &MD).unwrap() else {
-        panic!("md")
-    };
-    assert_eq!(
-        (state.degraded, state.sync_action, state.sync_completed),
-        (0, None, None)
-    );
+    let LayerState::Md(state) = read(&root, "md1", &MD).unwrap() else { panic!("md") };
+    assert_eq!((state.degraded, state.sync_action, state.sync_completed), (0, None, None));
 }
 
 #[test]
@@ -118,10 +101,7 @@ fn nonsense_in_an_attribute_is_an_error_that_names_it() {
         ("sys/block/md1/md/array_state", "clean\n"),
     ]);
     let error = read(&root, "md1", &MD).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "/sys/block/md1/md/degraded: `many` makes no sense"
-    );
+    assert_eq!(error.to_string(), "/sys/block/md1/md/degraded: `many` makes no sense");
     assert!(read(&root, "md9", &MD).is_err());
 }
 
@@ -131,12 +111,8 @@ fn a_recorded_device_mapper_status_is_read_and_its_absence_is_an_error() {
         "exec/dm/dm-3.status",
         "0 8 thin-pool 1 2/3 4/5 - rw discard_passdown queue_if_no_space - 1\n",
     )]);
-    let layer = Layer::Dm {
-        name: "pool".into(),
-        uuid: None,
-        volume_group: None,
-        logical_volume: None,
-    };
+    let layer =
+        Layer::Dm { name: "pool".into(), uuid: None, volume_group: None, logical_volume: None };
     assert!(
         matches!(read(&root, "dm-3", &layer).unwrap(), LayerState::Thin(pool) if pool.data_used == 4)
     );

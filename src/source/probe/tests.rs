@@ -2,10 +2,8 @@ use super::*;
 use crate::model::dev::DevNo;
 use crate::model::failure_domain::FailureDomains;
 
-const INTERVALS: Intervals = Intervals {
-    by_load: Duration::from_secs(60),
-    configured: Duration::from_secs(60),
-};
+const INTERVALS: Intervals =
+    Intervals { by_load: Duration::from_secs(60), configured: Duration::from_secs(60) };
 
 fn plans(mounts: &[(&str, u32)]) -> BTreeMap<HostPath, Plan> {
     let target = |&(path, minor): &(&str, u32)| ProbeTarget {
@@ -30,11 +28,7 @@ fn end(
     response: Response,
     was_stuck: bool,
 ) -> bool {
-    let outcome = ProbeOutcome {
-        path: path.into(),
-        response,
-        was_stuck,
-    };
+    let outcome = ProbeOutcome { path: path.into(), response, was_stuck };
     let next = record_outcome(plans, &outcome, INTERVALS);
     next.is_some_and(|next| next <= Instant::now())
 }
@@ -46,12 +40,7 @@ fn the_mounts_of_a_filesystem_are_probed_by_one_task() {
     let paths: Vec<Vec<String>> = due
         .filesystems
         .iter()
-        .map(|targets| {
-            targets
-                .iter()
-                .map(|target| target.path.to_string())
-                .collect()
-        })
+        .map(|targets| targets.iter().map(|target| target.path.to_string()).collect())
         .collect();
     assert_eq!(paths, [vec!["/a", "/c"], vec!["/b"]]);
     assert!(take_due(&mut plans, INTERVALS).filesystems.is_empty());
@@ -75,12 +64,7 @@ fn a_worker_that_dies_after_it_was_stuck_frees_its_share_only() {
     let mut plans = plans(&[("/a", 1), ("/b", 1), ("/other", 2)]);
     take_due(&mut plans, INTERVALS);
     end(&mut plans, "/b", Response::Missing, false);
-    end(
-        &mut plans,
-        "/other",
-        Response::NotTried { refused: true },
-        false,
-    );
+    end(&mut plans, "/other", Response::NotTried { refused: true }, false);
     assert!(end(&mut plans, "/a", Response::Missing, true));
     let due = take_due(&mut plans, INTERVALS).filesystems;
     assert_eq!(due[0][0].path, HostPath::from("/other"));
@@ -165,8 +149,5 @@ fn a_mount_that_answered_is_due_after_its_interval_and_sooner_when_the_interval_
     end(&mut plans, "/a", Response::Missing, false);
     let before = due(&plans);
     shorten_waits(&mut plans, Intervals::new(1, Duration::from_secs(60)));
-    assert!(
-        due(&plans) + Duration::from_secs(1) >= before,
-        "its back-off stays"
-    );
+    assert!(due(&plans) + Duration::from_secs(1) >= before, "its back-off stays");
 }

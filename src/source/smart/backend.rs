@@ -66,10 +66,7 @@ impl Backend for HostBackend {
     async fn is_suspended(&self, device: HostPath) -> Option<bool> {
         let root = self.root.clone();
         let read = RUNTIME_STATUS.run(move || read_suspended(&root, &device));
-        tokio::time::timeout(RUNTIME_STATUS_TIMEOUT, read)
-            .await
-            .ok()?
-            .ok()?
+        tokio::time::timeout(RUNTIME_STATUS_TIMEOUT, read).await.ok()?.ok()?
     }
 
     async fn file_stamp(&self, program: PathBuf) -> Option<FileStamp> {
@@ -82,9 +79,7 @@ impl Backend for HostBackend {
 /// takes no lock. None: unknown.
 fn read_suspended(root: &HostRoot, device: &HostPath) -> Option<bool> {
     let name = device.as_path().file_name()?.to_str()?;
-    let status = root.at(format!(
-        "/sys/class/block/{name}/device/power/runtime_status"
-    ));
+    let status = root.at(format!("/sys/class/block/{name}/device/power/runtime_status"));
     match std::fs::read_to_string(status) {
         Ok(status) => Some(status.trim() == "suspended"),
         // The kernel, or this device, has no runtime power management.
@@ -95,13 +90,7 @@ fn read_suspended(root: &HostRoot, device: &HostPath) -> Option<bool> {
 
 fn stamp(program: &Path) -> Option<FileStamp> {
     let data = std::fs::metadata(program).ok()?;
-    Some(FileStamp(
-        data.dev(),
-        data.ino(),
-        data.size(),
-        data.mtime(),
-        data.mtime_nsec(),
-    ))
+    Some(FileStamp(data.dev(), data.ino(), data.size(), data.mtime(), data.mtime_nsec()))
 }
 
 #[cfg(test)]
@@ -113,9 +102,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = HostRoot::new(dir.path());
         let power = |name: &str| {
-            let power = dir
-                .path()
-                .join(format!("sys/class/block/{name}/device/power"));
+            let power = dir.path().join(format!("sys/class/block/{name}/device/power"));
             std::fs::create_dir_all(&power).unwrap();
             power.join("runtime_status")
         };

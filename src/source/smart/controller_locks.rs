@@ -36,24 +36,13 @@ impl ControllerLocks {
     }
 
     fn acquire(&self, way: LockKey) -> Option<ControllerLockGuard> {
-        let free = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(way.clone());
-        free.then(|| ControllerLockGuard {
-            locks: self.clone(),
-            key: way,
-        })
+        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(way.clone());
+        free.then(|| ControllerLockGuard { locks: self.clone(), key: way })
     }
 }
 
 impl Drop for ControllerLockGuard {
     fn drop(&mut self) {
-        self.locks
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.key);
+        self.locks.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
 }

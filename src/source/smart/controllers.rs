@@ -119,17 +119,8 @@ pub(crate) fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
     hosts.sort();
     let known = |(host, driver): &(u32, String)| {
         // 3ware's nodes are numbered per driver.
-        let rank = hosts
-            .iter()
-            .filter(|(other, same)| same == driver && other < host)
-            .count();
-        Some(read_controller(
-            &reader,
-            ControllerKind::from_driver(driver)?,
-            *host,
-            driver,
-            rank,
-        ))
+        let rank = hosts.iter().filter(|(other, same)| same == driver && other < host).count();
+        Some(read_controller(&reader, ControllerKind::from_driver(driver)?, *host, driver, rank))
     };
     Ok(hosts.iter().filter_map(known).collect())
 }
@@ -152,10 +143,8 @@ fn read_controller(
     rank: usize,
 ) -> Controller {
     let names = reader.list(DEVICES);
-    let devices: Vec<ScsiDevice> = names
-        .iter()
-        .filter_map(|name| read_device(reader, host, name))
-        .collect();
+    let devices: Vec<ScsiDevice> =
+        names.iter().filter_map(|name| read_device(reader, host, name)).collect();
     let generic = |kind: u64| {
         let of = |node: &String| {
             let path = reader.link(&format!("{GENERIC}/{node}/device"))?;
@@ -167,11 +156,8 @@ fn read_controller(
         };
         reader.list(GENERIC).iter().find_map(of)
     };
-    let no_node = |what: &str| {
-        Some(format!(
-            "there is no /dev/sgN of its {what}: load the module sg"
-        ))
-    };
+    let no_node =
+        |what: &str| Some(format!("there is no /dev/sgN of its {what}: load the module sg"));
     let (device, missing) = match kind {
         ControllerKind::Megaraid => (Some(HostPath::new(format!("/dev/bus/{host}"))), None),
         ControllerKind::Cciss => (generic(ARRAY_CONTROLLER), no_node("controller device")),
@@ -185,13 +171,9 @@ fn read_controller(
             (Some(HostPath::new(format!("/dev/tw{letter}{rank}"))), None)
         }
         // smartctl opens /dev/aacH, whatever its device argument is.
-        ControllerKind::Aacraid => (
-            Some(HostPath::new(format!(
-                "/dev/aac{}",
-                aacraid_adapter(reader, host, rank)
-            ))),
-            None,
-        ),
+        ControllerKind::Aacraid => {
+            (Some(HostPath::new(format!("/dev/aac{}", aacraid_adapter(reader, host, rank)))), None)
+        }
     };
     let missing = missing.filter(|_| device.is_none());
     let pci = reader
@@ -228,20 +210,13 @@ fn read_controller(
 }
 
 fn areca_slot(slot: u32, enclosure: u32) -> String {
-    if enclosure == 1 {
-        format!("areca,{slot}")
-    } else {
-        format!("areca,{slot}/{enclosure}")
-    }
+    if enclosure == 1 { format!("areca,{slot}") } else { format!("areca,{slot}/{enclosure}") }
 }
 
 /// aacraid numbers its controllers itself, and uses that number for its nodes (aac_probe_one(),
 /// aac_cfg_open(), drivers/scsi/aacraid/linit.c).
 fn aacraid_adapter(reader: &SysfsReader<'_>, host: u32, rank: usize) -> u64 {
-    let told = reader
-        .number(&format!("{HOSTS}/host{host}/unique_id"))
-        .ok()
-        .flatten();
+    let told = reader.number(&format!("{HOSTS}/host{host}/unique_id")).ok().flatten();
     told.unwrap_or(rank as u64)
 }
 
@@ -252,10 +227,7 @@ fn read_device(reader: &SysfsReader<'_>, of: u32, hctl: &str) -> Option<ScsiDevi
     if host != u64::from(of) {
         return None;
     }
-    let kind = reader
-        .number(&format!("{DEVICES}/{hctl}/device/type"))
-        .ok()
-        .flatten();
+    let kind = reader.number(&format!("{DEVICES}/{hctl}/device/type")).ok().flatten();
     let has_block = reader.is_dir(&format!("{DEVICES}/{hctl}/device/block"));
     Some(ScsiDevice {
         hctl: hctl.to_owned(),

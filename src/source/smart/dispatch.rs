@@ -33,12 +33,7 @@ impl<W: Backend> SmartSource<W> {
         let set = |set: &&DeviceType| {
             matches(&set.model, &target.model) && matches(&set.serial, &target.serial)
         };
-        let set = self
-            .settings
-            .device_types
-            .iter()
-            .find(set)
-            .map(|set| set.device_type.as_str());
+        let set = self.settings.device_types.iter().find(set).map(|set| set.device_type.as_str());
         set.or(target.device_type.as_deref())
     }
 
@@ -70,22 +65,15 @@ impl<W: Backend> SmartSource<W> {
         let Some(plan) = self.plans.get(&drive) else {
             return;
         };
-        let (device, implied) = query::device_node(
-            &self.context.root,
-            &plan.target.device,
-            plan.target.transport,
-        );
+        let (device, implied) =
+            query::device_node(&self.context.root, &plan.target.device, plan.target.transport);
         let given = self.configured_type(&plan.target).map(str::to_owned);
         // It continues when the process that holds the lock ends.
         let Some((slot_lock, controller_lock)) = self.lock_target(&plan.target, given.as_deref())
         else {
             return;
         };
-        let scope = if plan.is_full_due(at) {
-            ReadScope::Full
-        } else {
-            plan.quick_scope()
-        };
+        let scope = if plan.is_full_due(at) { ReadScope::Full } else { plan.quick_scope() };
         let usb = plan.target.transport == Transport::Usb;
         let query = Query {
             program: self.settings.command.clone(),
@@ -106,11 +94,7 @@ impl<W: Backend> SmartSource<W> {
         self.in_flight += 1;
         let (backend, since) = (self.backend.clone(), now());
         let outcome_of = |response: SmartResponse| QueryOutcome::Response(response.into());
-        let failed = move |why: &str| {
-            outcome_of(SmartResponse::Failed {
-                why: why.to_owned(),
-            })
-        };
+        let failed = move |why: &str| outcome_of(SmartResponse::Failed { why: why.to_owned() });
         let lost = SmartTaskResult::Queried {
             drive: drive.clone(),
             scope,
@@ -121,19 +105,11 @@ impl<W: Backend> SmartSource<W> {
         self.tasks.spawn(lost, async move {
             let _held = controller_lock;
             let outcome = match backend.is_suspended(host_device).await {
-                Some(true) => outcome_of(SmartResponse::Standby {
-                    mode: "suspended".to_owned(),
-                }),
+                Some(true) => outcome_of(SmartResponse::Standby { mode: "suspended".to_owned() }),
                 Some(false) => query::query(&backend, &query).await,
                 None => failed(SUSPEND_UNKNOWN),
             };
-            SmartTaskResult::Queried {
-                drive,
-                scope,
-                since,
-                lock: slot_lock,
-                outcome,
-            }
+            SmartTaskResult::Queried { drive, scope, since, lock: slot_lock, outcome }
         });
     }
 
@@ -170,8 +146,7 @@ impl<W: Backend> SmartSource<W> {
         };
         match outcome {
             QueryOutcome::Stuck(child) => {
-                self.mark_stuck(&drive, since, scope == ReadScope::Full, child, slot_lock)
-                    .await
+                self.mark_stuck(&drive, since, scope == ReadScope::Full, child, slot_lock).await
             }
             QueryOutcome::StartFailed(why) => {
                 plan.reset_query(at);
@@ -209,17 +184,13 @@ impl<W: Backend> SmartSource<W> {
                 if !plan.wanted || self.ignored.contains(&drive) {
                     return Ok(());
                 }
-                if matches!(
-                    response,
-                    SmartResponse::Failed { .. } | SmartResponse::TimedOut { .. }
-                ) {
+                if matches!(response, SmartResponse::Failed { .. } | SmartResponse::TimedOut { .. })
+                {
                     self.raid_members.recheck_slot(&plan.target, at);
                 }
                 if let Some(output) = output {
                     let drive = drive.clone();
-                    self.context
-                        .report(SourceUpdate::SmartOutput { drive, output })
-                        .await?;
+                    self.context.report(SourceUpdate::SmartOutput { drive, output }).await?;
                 }
                 let at = now();
                 self.context
@@ -254,15 +225,10 @@ impl<W: Backend> SmartSource<W> {
                 idle && Some(&plan.target.device) == device.as_ref()
                     && plan.target.device_type.as_ref() == Some(&stuck.slot)
             };
-            match self
-                .plans
-                .iter()
-                .find(|(_, plan)| is_there(plan))
-                .map(|(drive, _)| drive.clone())
+            match self.plans.iter().find(|(_, plan)| is_there(plan)).map(|(drive, _)| drive.clone())
             {
                 Some(drive) => {
-                    self.mark_stuck(&drive, stuck.since, false, stuck.child, stuck.lock)
-                        .await?
+                    self.mark_stuck(&drive, stuck.since, false, stuck.child, stuck.lock).await?
                 }
                 None => stuck_slots.push(stuck),
             }
@@ -286,9 +252,7 @@ impl<W: Backend> SmartSource<W> {
         tracing::warn!(%drive, waiting_in, "smartctl hangs and cannot be killed; the drive is not asked until it has gone");
         let stuck_drive = drive.clone();
         self.tasks.spawn(
-            SmartTaskResult::StuckProcessExited {
-                drive: drive.clone(),
-            },
+            SmartTaskResult::StuckProcessExited { drive: drive.clone() },
             async move {
                 child.exited().await;
                 drop(slot_lock);
@@ -296,12 +260,7 @@ impl<W: Backend> SmartSource<W> {
             },
         );
         let stuck = Some(StuckSmartctl { since, waiting_in });
-        self.context
-            .report(SourceUpdate::SmartStuck {
-                drive: drive.clone(),
-                stuck,
-            })
-            .await
+        self.context.report(SourceUpdate::SmartStuck { drive: drive.clone(), stuck }).await
     }
 }
 

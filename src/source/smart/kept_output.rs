@@ -20,10 +20,7 @@ pub(crate) fn keep(output: &Output, complete: bool, usable: bool) -> Option<Smar
         return None;
     }
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    let gzip = match encoder
-        .write_all(&output.stdout)
-        .and_then(|()| encoder.finish())
-    {
+    let gzip = match encoder.write_all(&output.stdout).and_then(|()| encoder.finish()) {
         Ok(gzip) if gzip.len() <= MAX_GZIP_BYTES => Ok(gzip.into_boxed_slice()),
         Ok(gzip) => Err(format!(
             "its output has {} bytes, compressed: more than the {} KiB that are kept",
@@ -50,12 +47,7 @@ mod tests {
     use super::*;
 
     fn output(stdout: Vec<u8>) -> Output {
-        Output {
-            status: 4 << 8,
-            stdout,
-            stderr: Vec::new(),
-            truncated: false,
-        }
+        Output { status: 4 << 8, stdout, stderr: Vec::new(), truncated: false }
     }
 
     #[test]
@@ -64,9 +56,7 @@ mod tests {
         assert_eq!((kept.exit_status, kept.size), (4, 16));
         let gzip = kept.gzip.expect("compressed");
         let mut text = String::new();
-        flate2::read::GzDecoder::new(&gzip[..])
-            .read_to_string(&mut text)
-            .expect("gzip");
+        flate2::read::GzDecoder::new(&gzip[..]).read_to_string(&mut text).expect("gzip");
         assert_eq!(text, "{\"smartctl\": 1}\n");
     }
 
@@ -74,9 +64,7 @@ mod tests {
     fn an_output_that_does_not_compress_enough_is_left_out_with_the_reason() {
         let mut state = 1_u64;
         let noise = std::iter::repeat_with(|| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 56) as u8
         });
         let kept = keep(&output(noise.take(200_000).collect()), true, false).expect("an entry");

@@ -60,21 +60,13 @@ pub(crate) fn controllers(target: &SmartTarget) -> BTreeSet<String> {
     if target.transport != Transport::Nvme {
         return BTreeSet::new();
     }
-    target
-        .controllers
-        .iter()
-        .cloned()
-        .chain(controller_of_device(target))
-        .collect()
+    target.controllers.iter().cloned().chain(controller_of_device(target)).collect()
 }
 
 fn controller_of_device(target: &SmartTarget) -> Option<String> {
     let name = target.device.as_path().file_name()?.to_str()?;
-    let number: String = name
-        .strip_prefix("nvme")?
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
+    let number: String =
+        name.strip_prefix("nvme")?.chars().take_while(char::is_ascii_digit).collect();
     (!number.is_empty()).then(|| format!("nvme{number}"))
 }
 
@@ -96,12 +88,9 @@ impl NvmeEventSetup {
         at: Instant,
     ) -> Option<Instant> {
         // A suspended controller is not woken.
-        let wanted = plans
-            .values()
-            .filter(|plan| plan.wanted && !plan.target.asleep);
+        let wanted = plans.values().filter(|plan| plan.wanted && !plan.target.asleep);
         let wanted: BTreeSet<String> = wanted.flat_map(|plan| controllers(&plan.target)).collect();
-        self.controllers
-            .retain(|name, state| state.in_flight || wanted.contains(name));
+        self.controllers.retain(|name, state| state.in_flight || wanted.contains(name));
         for name in wanted {
             self.controllers.entry(name).or_insert(ControllerState {
                 due: at,
@@ -110,10 +99,8 @@ impl NvmeEventSetup {
             });
         }
         let timeout = context.settings.borrow().worker_timeout;
-        for (name, state) in self
-            .controllers
-            .iter_mut()
-            .filter(|(_, state)| !state.in_flight && state.due <= at)
+        for (name, state) in
+            self.controllers.iter_mut().filter(|(_, state)| !state.in_flight && state.due <= at)
         {
             state.in_flight = true;
             let (backend, controller) = (backend.clone(), name.clone());
@@ -122,28 +109,21 @@ impl NvmeEventSetup {
                 result: Err(NvmeEventsError::TaskLost),
             };
             tasks.spawn(smart::SmartTaskResult::NvmeEvents(lost), async move {
-                let job = Job::NvmeEvents {
-                    controller: controller.clone(),
-                };
-                let outcome = backend
-                    .run_job(format!("events of {controller}"), job, timeout)
-                    .await;
+                let job = Job::NvmeEvents { controller: controller.clone() };
+                let outcome =
+                    backend.run_job(format!("events of {controller}"), job, timeout).await;
                 let result = match outcome {
                     // The controller is not queried again until the stuck worker has ended.
-                    WorkerOutcome::Stuck {
-                        late: Some(late), ..
-                    } => late_answer(late, nvme_events_result).await,
+                    WorkerOutcome::Stuck { late: Some(late), .. } => {
+                        late_answer(late, nvme_events_result).await
+                    }
                     outcome => answer(outcome, nvme_events_result),
                 };
                 let result = result.map_err(NvmeEventsError::Worker);
                 smart::SmartTaskResult::NvmeEvents(NvmeEventsResult { controller, result })
             });
         }
-        self.controllers
-            .values()
-            .filter(|state| !state.in_flight)
-            .map(|state| state.due)
-            .min()
+        self.controllers.values().filter(|state| !state.in_flight).map(|state| state.due).min()
     }
 
     pub(crate) fn record_result(
@@ -156,12 +136,7 @@ impl NvmeEventSetup {
             return;
         };
         state.in_flight = false;
-        state.due = at
-            + if finished.result.is_ok() {
-                settings.interval
-            } else {
-                RETRY_INTERVAL
-            };
+        state.due = at + if finished.result.is_ok() { settings.interval } else { RETRY_INTERVAL };
         let result = finished.result;
         if state.logged.as_ref() != Some(&result) {
             match &result {

@@ -137,9 +137,7 @@ impl Plan {
         if moved || grew && !self.last_timed_out {
             self.query_now(at);
         } else if worse {
-            let soon = self
-                .started
-                .map_or(at, |started| started + self.interval(settings));
+            let soon = self.started.map_or(at, |started| started + self.interval(settings));
             self.due = self.due.min(soon);
         }
     }
@@ -165,10 +163,7 @@ impl Plan {
             let shortest = settings.shortest_interval;
             Backoff::new(shortest, shortest * MAX_FLOOR_FACTOR).delay(self.consecutive_failures)
         };
-        Some(
-            self.started
-                .map_or(self.due, |started| self.due.max(started + floor)),
-        )
+        Some(self.started.map_or(self.due, |started| self.due.max(started + floor)))
     }
 
     /// Whether the plan is still needed: it is a target, or something runs.
@@ -295,11 +290,8 @@ impl Plan {
             self.defer_full(settings, at);
         }
         // The quick pages may still be readable.
-        let wait = if quick_is_left {
-            Duration::ZERO
-        } else {
-            self.backoff(self.interval(settings))
-        };
+        let wait =
+            if quick_is_left { Duration::ZERO } else { self.backoff(self.interval(settings)) };
         self.due = self.started.unwrap_or(at) + wait;
     }
 
@@ -326,11 +318,7 @@ impl Plan {
     }
 
     fn interval(&self, settings: &SmartSettings) -> Duration {
-        let base = if self.target.suspect {
-            settings.suspect_interval
-        } else {
-            settings.interval
-        };
+        let base = if self.target.suspect { settings.suspect_interval } else { settings.interval };
         jitter(base, self.target.drive.as_str(), self.round)
     }
 }

@@ -129,16 +129,10 @@ impl ReadScope {
 
 impl Query {
     pub(crate) fn command(&self, device_type: Option<&str>) -> Exec {
-        let mut args: Vec<String> = self
-            .scope
-            .arguments()
-            .iter()
-            .map(|text| (*text).to_owned())
-            .collect();
+        let mut args: Vec<String> =
+            self.scope.arguments().iter().map(|text| (*text).to_owned()).collect();
         args.extend(
-            device_type
-                .iter()
-                .flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]),
+            device_type.iter().flat_map(|device_type| ["-d".to_owned(), (*device_type).to_owned()]),
         );
         args.push(self.device.to_string_lossy().into_owned());
         smartctl_command(&self.program, args, self.timeout)
@@ -146,13 +140,7 @@ impl Query {
 }
 
 pub(crate) fn smartctl_command(program: &Path, args: Vec<String>, timeout: Duration) -> Exec {
-    Exec {
-        program: program.to_owned(),
-        args,
-        stdin: Vec::new(),
-        timeout,
-        max_output: MAX_OUTPUT,
-    }
+    Exec { program: program.to_owned(), args, stdin: Vec::new(), timeout, max_output: MAX_OUTPUT }
 }
 
 /// The path of the host's device in this mount namespace, and the device type that smartctl needs
@@ -209,27 +197,21 @@ pub(crate) async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome 
     }
     let second = match run_smartctl(world, query.command(Some("sat"))).await {
         Ok(output) => with_output(interpret(&output, query), &output, query),
-        Err(QueryOutcome::Response(failed)) => QueryResponse {
-            fallback_tried: true,
-            ..failed
-        },
+        Err(QueryOutcome::Response(failed)) => QueryResponse { fallback_tried: true, ..failed },
         Err(outcome) => return outcome,
     };
     QueryOutcome::Response(match second.response {
         // No output, and tried already: a time-out, or an error of the system.
         _ if second.fallback_tried => second,
-        SmartResponse::Report(_) => QueryResponse {
-            device_type: Some("sat".to_owned()),
-            fallback_tried: true,
-            ..second
-        },
+        SmartResponse::Report(_) => {
+            QueryResponse { device_type: Some("sat".to_owned()), fallback_tried: true, ..second }
+        }
         // A bridge that passes no command on rejects CHECK POWER MODE too, and smartctl reports
         // that as SLEEP (ataprint.cpp). A disk that really sleeps responds when it is awake.
         SmartResponse::Standby { .. } | SmartResponse::Failed { .. } => first,
-        SmartResponse::NotApplicable { .. } | SmartResponse::TimedOut { .. } => QueryResponse {
-            fallback_tried: true,
-            ..first
-        },
+        SmartResponse::NotApplicable { .. } | SmartResponse::TimedOut { .. } => {
+            QueryResponse { fallback_tried: true, ..first }
+        }
     })
 }
 
@@ -243,12 +225,8 @@ async fn run_smartctl<W: Backend>(world: &W, exec: Exec) -> Result<Output, Query
         ExecError::Unkillable { child, .. } => return Err(QueryOutcome::Stuck(child)),
         ExecError::NotAbsolute(_) => return Err(QueryOutcome::StartFailed(error.to_string())),
         ExecError::Start { .. } => return Err(QueryOutcome::StartFailed(with_causes(&error))),
-        ExecError::TimedOut { .. } => SmartResponse::TimedOut {
-            why: error.to_string(),
-        },
-        ExecError::Wait { .. } => SmartResponse::Failed {
-            why: with_causes(&error),
-        },
+        ExecError::TimedOut { .. } => SmartResponse::TimedOut { why: error.to_string() },
+        ExecError::Wait { .. } => SmartResponse::Failed { why: with_causes(&error) },
     };
     Err(QueryOutcome::Response(response.into()))
 }
@@ -260,10 +238,7 @@ fn with_output(response: QueryResponse, output: &Output, query: &Query) -> Query
     }
     let usable = !matches!(response.response, SmartResponse::Failed { .. });
     let output = kept_output::keep(output, query.scope == ReadScope::Full, usable);
-    QueryResponse {
-        output: output.map(Box::new),
-        ..response
-    }
+    QueryResponse { output: output.map(Box::new), ..response }
 }
 
 /// Interprets the output of one run.

@@ -139,11 +139,7 @@ impl RaidMembers {
         let of = |(name, state): (&String, &ControllerState)| {
             state.error.as_ref().map(|why| format!("{name}: {why}"))
         };
-        self.error
-            .iter()
-            .cloned()
-            .chain(self.controllers.iter().filter_map(of))
-            .collect()
+        self.error.iter().cloned().chain(self.controllers.iter().filter_map(of)).collect()
     }
 
     /// Out: when the next work is due.
@@ -169,11 +165,7 @@ impl RaidMembers {
                 ))
             });
         }
-        let mut next = if self.discovering {
-            at + DISCOVERY_INTERVAL
-        } else {
-            self.discovery_due
-        };
+        let mut next = if self.discovering { at + DISCOVERY_INTERVAL } else { self.discovery_due };
         for (name, state) in self
             .controllers
             .iter_mut()
@@ -256,9 +248,9 @@ impl RaidMembers {
                 }
                 let again = match &enumerated.drives {
                     Err(_) => ENUMERATE_RETRY_INTERVAL,
-                    Ok(_) if !state.known.absent_counts.is_empty() => settings
-                        .shortest_interval
-                        .saturating_mul(CONFIRM_AFTER_INTERVALS),
+                    Ok(_) if !state.known.absent_counts.is_empty() => {
+                        settings.shortest_interval.saturating_mul(CONFIRM_AFTER_INTERVALS)
+                    }
                     Ok(_) if enumerated.incomplete => ENUMERATE_RETRY_INTERVAL,
                     Ok(_) => ENUMERATE_INTERVAL,
                 };
@@ -270,11 +262,7 @@ impl RaidMembers {
                 } else {
                     state.due
                 };
-                state.error = enumerated
-                    .drives
-                    .as_ref()
-                    .err()
-                    .map(EnumerateError::to_string);
+                state.error = enumerated.drives.as_ref().err().map(EnumerateError::to_string);
                 vec![SourceUpdate::RaidMembers {
                     controller: name,
                     drives: Observation::from_result(now(), enumerated.drives),
@@ -293,10 +281,7 @@ impl RaidMembers {
     fn update_controllers(&mut self, found: Vec<Controller>, at: Instant) -> Vec<SourceUpdate> {
         let mut updates = Vec::new();
         let names: BTreeSet<String> = found.iter().map(Controller::name).collect();
-        for (gone, _) in self
-            .controllers
-            .extract_if(.., |name, _| !names.contains(name))
-        {
+        for (gone, _) in self.controllers.extract_if(.., |name, _| !names.contains(name)) {
             updates.push(SourceUpdate::RaidMembers {
                 controller: gone,
                 drives: Observation::ok(now(), Vec::new()),
@@ -304,26 +289,20 @@ impl RaidMembers {
         }
         for controller in found {
             let name = controller.name();
-            let state = self
-                .controllers
-                .entry(name.clone())
-                .or_insert_with(|| ControllerState {
-                    controller: controller.clone(),
-                    due: at,
-                    last_enumerated: None,
-                    enumerating: false,
-                    known: KnownDisks::default(),
-                    error: None,
-                });
+            let state = self.controllers.entry(name.clone()).or_insert_with(|| ControllerState {
+                controller: controller.clone(),
+                due: at,
+                last_enumerated: None,
+                enumerating: false,
+                known: KnownDisks::default(),
+                error: None,
+            });
             if state.controller != controller {
                 state.due = at;
                 state.controller = controller;
             }
             let missing = state.controller.device_error.clone();
-            if let Some(why) = missing
-                .as_ref()
-                .filter(|why| state.error.as_ref() != Some(why))
-            {
+            if let Some(why) = missing.as_ref().filter(|why| state.error.as_ref() != Some(why)) {
                 updates.push(SourceUpdate::RaidMembers {
                     controller: name,
                     drives: Observation::failed(now(), why),
@@ -343,9 +322,7 @@ impl RaidMembers {
 }
 
 fn await_stuck_exit(tasks: &mut TaskSet, name: String, stuck: StuckSlot) {
-    let StuckSlot {
-        slot, child, lock, ..
-    } = stuck;
+    let StuckSlot { slot, child, lock, .. } = stuck;
     tracing::warn!(
         controller = name,
         slot,
@@ -367,9 +344,7 @@ async fn find_controllers<W: Backend>(
     backend: W,
     timeout: Duration,
 ) -> Result<Vec<Controller>, DiscoverError> {
-    let outcome = backend
-        .run_job("raid controllers".to_owned(), Job::Controllers, timeout)
-        .await;
+    let outcome = backend.run_job("raid controllers".to_owned(), Job::Controllers, timeout).await;
     answer(outcome, |result| match result {
         JobResult::Controllers(controllers) => Some(controllers),
         _ => None,

@@ -139,10 +139,7 @@ async fn check_and_start<W: Backend>(
 }
 
 fn parse_serial(output: &Output) -> Result<String, SelfTestError> {
-    query::identity(output)
-        .map_err(SelfTestError::Output)?
-        .serial
-        .ok_or(SelfTestError::NoSerial)
+    query::identity(output).map_err(SelfTestError::Output)?.serial.ok_or(SelfTestError::NoSerial)
 }
 
 #[derive(Deserialize)]
@@ -178,9 +175,7 @@ fn parse_output(output: &Output) -> Result<String, SelfTestError> {
         .collect();
     let joined =
         |lines: &[&str]| -> String { lines.join(" ").chars().take(MAX_TEXT_LENGTH).collect() };
-    let begun = lines
-        .iter()
-        .position(|line| line.to_ascii_lowercase().contains("has begun"));
+    let begun = lines.iter().position(|line| line.to_ascii_lowercase().contains("has begun"));
     let refused = output.status >> 8 & 0b111 != 0;
     match begun {
         Some(index) if !refused => return Ok(joined(lines.get(index..).unwrap_or_default())),
@@ -192,11 +187,9 @@ fn parse_output(output: &Output) -> Result<String, SelfTestError> {
     let status = output.status >> 8 & 0xff;
     Err(match smartctl.version[..] {
         _ if !messages.is_empty() => SelfTestError::Refused(joined(&messages)),
-        [major, minor, ..] if (major, minor) < (7, 4) => SelfTestError::TooOld {
-            major,
-            minor,
-            status,
-        },
+        [major, minor, ..] if (major, minor) < (7, 4) => {
+            SelfTestError::TooOld { major, minor, status }
+        }
         _ => SelfTestError::NoOutput { status },
     })
 }
@@ -217,13 +210,8 @@ mod tests {
         ];
         output.extend(lines);
         let stdout = serde_json::json!({"smartctl": {"version": [7, 3], "output": output, "exit_status": status}}).to_string().into_bytes();
-        parse_output(&Output {
-            status: status << 8,
-            stdout,
-            stderr: Vec::new(),
-            truncated: false,
-        })
-        .map_err(|error| error.to_string())
+        parse_output(&Output { status: status << 8, stdout, stderr: Vec::new(), truncated: false })
+            .map_err(|error| error.to_string())
     }
 
     #[test]

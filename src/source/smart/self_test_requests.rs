@@ -23,11 +23,8 @@ impl<W: Backend> SmartSource<W> {
         if let ToolState::Unusable(why) = &self.tool {
             return Err(SelfTestError::ToolUnusable(why.clone()));
         }
-        let plan = self
-            .plans
-            .get(drive)
-            .filter(|plan| plan.wanted)
-            .ok_or(SelfTestError::NotQueried)?;
+        let plan =
+            self.plans.get(drive).filter(|plan| plan.wanted).ok_or(SelfTestError::NotQueried)?;
         if let QueryState::Stuck { since } = plan.state {
             return Err(SelfTestError::StuckSince { since });
         }
@@ -90,10 +87,8 @@ impl<W: Backend> SmartSource<W> {
     }
 
     fn start_self_test(&mut self, drive: DriveId, kind: SelfTestKind, at: Instant) {
-        let Some(plan) = self
-            .plans
-            .get(&drive)
-            .filter(|plan| matches!(plan.state, QueryState::Idle))
+        let Some(plan) =
+            self.plans.get(&drive).filter(|plan| matches!(plan.state, QueryState::Idle))
         else {
             return;
         };
@@ -112,12 +107,8 @@ impl<W: Backend> SmartSource<W> {
             true => plan.hints.serial.clone(),
             false => target.serial.clone(),
         };
-        let identify = serial.map(|serial| {
-            (
-                self_test::identify_command(command, &device, device_type),
-                serial,
-            )
-        });
+        let identify = serial
+            .map(|serial| (self_test::identify_command(command, &device, device_type), serial));
         let exec = self_test::start_command(command, device, device_type, kind);
         let host_device = target.device.clone();
         if let Some(plan) = self.plans.get_mut(&drive) {
@@ -140,13 +131,7 @@ impl<W: Backend> SmartSource<W> {
                 Some(false) => self_test::start(backend, exec, identify).await,
                 None => SelfTestStartResult::Response(Err(SelfTestError::SuspendUnknown)),
             };
-            SmartTaskResult::SelfTestStarted {
-                drive,
-                kind,
-                since,
-                lock: slot_lock,
-                result,
-            }
+            SmartTaskResult::SelfTestStarted { drive, kind, since, lock: slot_lock, result }
         });
     }
 }

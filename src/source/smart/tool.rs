@@ -43,11 +43,8 @@ pub(crate) async fn check<W: Backend>(
     if known == Some(stamp) {
         return ToolCheck::Unchanged;
     }
-    let exec = query::smartctl_command(
-        &program,
-        vec!["-j".to_owned(), "--version".to_owned()],
-        TIMEOUT,
-    );
+    let exec =
+        query::smartctl_command(&program, vec!["-j".to_owned(), "--version".to_owned()], TIMEOUT);
     let output = match backend.run(exec).await {
         Ok(output) => output,
         Err(ExecError::Unkillable { child, .. }) => return ToolCheck::Stuck(child),

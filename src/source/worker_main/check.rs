@@ -94,17 +94,12 @@ fn recv(input: &mut impl BufRead) -> io::Result<Option<RunnerRequest>> {
     if input.read_line(&mut line)? == 0 {
         return Ok(None);
     }
-    serde_json::from_str(&line)
-        .map(Some)
-        .map_err(io::Error::from)
+    serde_json::from_str(&line).map(Some).map_err(io::Error::from)
 }
 
 fn enter_private_dev(root: &HostRoot, command: Option<&Path>) -> Result<(), Errno> {
     let (proc, sys) = (root.at("/proc"), root.at("/sys"));
-    let keep: Vec<&Path> = [proc.as_path(), sys.as_path()]
-        .into_iter()
-        .chain(command)
-        .collect();
+    let keep: Vec<&Path> = [proc.as_path(), sys.as_path()].into_iter().chain(command).collect();
     jail::private_dev(&keep)
 }
 
@@ -133,11 +128,7 @@ struct OpenDevices {
 #[derive(Debug, thiserror::Error)]
 enum OpenError {
     #[error("{name} is not installed: install the package {package} ({} is not there)", command.display())]
-    NotInstalled {
-        name: &'static str,
-        package: &'static str,
-        command: PathBuf,
-    },
+    NotInstalled { name: &'static str, package: &'static str, command: PathBuf },
     #[error("looking who may change the checker")]
     Untrusted(#[source] io::Error),
     #[error("choosing a user id for the checker")]
@@ -158,11 +149,7 @@ impl OpenDevices {
     fn new(root: &HostRoot, order: &RunRequest) -> Result<OpenDevices, OpenError> {
         if !order.command.is_file() {
             let (name, package) = order.filesystem.checker();
-            return Err(OpenError::NotInstalled {
-                name,
-                package,
-                command: order.command.clone(),
-            });
+            return Err(OpenError::NotInstalled { name, package, command: order.command.clone() });
         }
         trusted_file::check_program(&order.command).map_err(OpenError::Untrusted)?;
         // Before the mount that may hold the host's /etc is left.
@@ -177,10 +164,7 @@ impl OpenDevices {
             _devices: Vec::new(),
             filesystem_uuid: None,
         };
-        for (number, device) in std::iter::once(&order.device)
-            .chain(&order.members)
-            .enumerate()
-        {
+        for (number, device) in std::iter::once(&order.device).chain(&order.members).enumerate() {
             let named = |error| OpenError::Device(device.name.clone(), device.dev, error);
             if !is_same_device(root, device) {
                 return Err(OpenError::Replaced(device.name.clone(), device.dev));
@@ -195,16 +179,10 @@ impl OpenDevices {
                 loops::open_node(&dir, BACKING_NODE_NAME, device.dev, O_CLOEXEC).map_err(named)?;
             if order.filesystem == Filesystem::Ext4 {
                 // Through its page cache, which has the mounted filesystem's metadata.
-                opened.nodes.push(DeviceNode {
-                    name: device.name.clone(),
-                    dev: device.dev,
-                });
+                opened.nodes.push(DeviceNode { name: device.name.clone(), dev: device.dev });
             } else {
                 let attached = loops::attach(root, Path::new(DEV_DIR), &backing).map_err(named)?;
-                opened.nodes.push(DeviceNode {
-                    name: attached.name.clone(),
-                    dev: attached.dev,
-                });
+                opened.nodes.push(DeviceNode { name: attached.name.clone(), dev: attached.dev });
                 opened.loops.push(attached);
             }
             if number == 0 {
@@ -230,9 +208,7 @@ impl OpenDevices {
             low_priority: order.mode != Mode::Frozen,
             parent: nix::unistd::getpid().as_raw(),
             progress: checker::reports_on_descriptor(order.filesystem),
-            read_rate: order
-                .bytes_per_second
-                .filter(|_| order.mode != Mode::Frozen),
+            read_rate: order.bytes_per_second.filter(|_| order.mode != Mode::Frozen),
         }
     }
 
@@ -246,11 +222,7 @@ impl OpenDevices {
     ) -> (Run, Option<JailedProcess>) {
         let Some(first) = self.nodes.first() else {
             return (
-                not_started(
-                    order.mode,
-                    order.command_line(),
-                    "without a device".to_owned(),
-                ),
+                not_started(order.mode, order.command_line(), "without a device".to_owned()),
                 None,
             );
         };
@@ -260,10 +232,7 @@ impl OpenDevices {
         );
         for attached in &self.loops {
             if let Err(error) = attached.flush_buffers() {
-                return (
-                    not_started(order.mode, order.command_line(), with_causes(&error)),
-                    None,
-                );
+                return (not_started(order.mode, order.command_line(), with_causes(&error)), None);
             }
         }
         let ours = RunSpec {
@@ -282,10 +251,7 @@ impl OpenDevices {
         };
         // If the daemon has exited, our input is closed too.
         let mut activity = |activity: &RunActivity| {
-            drop(write_json_line(
-                output,
-                &RunnerEvent::Activity(activity.clone()),
-            ))
+            drop(write_json_line(output, &RunnerEvent::Activity(activity.clone())))
         };
         let mut void = || self.invalid_reason(root, order);
         let stdin = io::stdin();
@@ -293,10 +259,7 @@ impl OpenDevices {
             &ours,
             group,
             stdin.as_fd(),
-            &mut RunCallbacks {
-                on_activity: &mut activity,
-                invalid_because: &mut void,
-            },
+            &mut RunCallbacks { on_activity: &mut activity, invalid_because: &mut void },
         );
         // The loop's name is of no interest and changes each time.
         done.run.command = order.command_line();
@@ -306,10 +269,7 @@ impl OpenDevices {
 
     /// Why the read data is invalid.
     fn invalid_reason(&self, root: &HostRoot, order: &RunRequest) -> Option<String> {
-        for (number, device) in std::iter::once(&order.device)
-            .chain(&order.members)
-            .enumerate()
-        {
+        for (number, device) in std::iter::once(&order.device).chain(&order.members).enumerate() {
             if !is_same_device(root, device) {
                 return Some(format!("{} was removed meanwhile", device.name));
             }
@@ -329,10 +289,7 @@ impl OpenDevices {
 /// Whether `dev` is still the device with that name.
 fn is_same_device(root: &HostRoot, device: &Device) -> bool {
     let link = std::fs::read_link(root.at(format!("/sys/dev/block/{}", device.dev)));
-    link.is_ok_and(|path| {
-        path.file_name()
-            .is_some_and(|name| name == device.name.as_str())
-    })
+    link.is_ok_and(|path| path.file_name().is_some_and(|name| name == device.name.as_str()))
 }
 
 /// Whether a mount in any namespace, or a layer above the device, has claimed it: open(2), O_EXCL

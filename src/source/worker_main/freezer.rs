@@ -187,9 +187,7 @@ fn freeze(
         None
     } else {
         // If it is not read, the daemon closes the pipe, or the limit is reached: both thaw.
-        let _ = send(&FreezerEvent::Frozen {
-            freeze_duration: freezing,
-        });
+        let _ = send(&FreezerEvent::Frozen { freeze_duration: freezing });
         Some(signals.wait(io::stdin(), order.limit, parent))
     };
     let thawed = mounted.thaw();
@@ -209,29 +207,20 @@ fn freeze(
         (Ok(()), Some(WakeReason::Signal(signal))) => {
             Some(format!("the freezer got signal {signal}"))
         }
-        (Ok(()), Some(WakeReason::Timeout)) => Some(format!(
-            "writers may not be held longer than {:.1?}",
-            order.limit
-        )),
+        (Ok(()), Some(WakeReason::Timeout)) => {
+            Some(format!("writers may not be held longer than {:.1?}", order.limit))
+        }
     };
-    Ok(remove_intent(
-        noted,
-        FreezerEvent::Thawed {
-            held,
-            freeze_duration: freezing,
-            early,
-            late,
-        },
-    ))
+    Ok(remove_intent(noted, FreezerEvent::Thawed { held, freeze_duration: freezing, early, late }))
 }
 
 fn freeze_failure(errno: Errno, mount: &HostPath) -> FreezerEvent {
     match errno {
         Errno::EBUSY => FreezerEvent::AlreadyFrozen,
         // No freeze_fs (tmpfs, FUSE), or a filesystem without a device.
-        Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOTTY => refused(format!(
-            "the filesystem at {mount} cannot be frozen ({errno})"
-        )),
+        Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENOTTY => {
+            refused(format!("the filesystem at {mount} cannot be frozen ({errno})"))
+        }
         errno => failed(format!("freezing the filesystem at {mount}: {errno}")),
     }
 }
@@ -268,17 +257,10 @@ pub(super) fn enter_host_mounts(root: &HostRoot) -> Result<(), HostMountsError> 
 /// Thaws what an earlier freezer left frozen. Fails while that freezer is still alive.
 fn thaw_earlier(intents: &Path, dev: DevNo) -> Result<(), FreezerEvent> {
     let found = intents::find(intents).map_err(refused_by)?;
-    for earlier in found.iter().filter(|found| {
-        found
-            .intent
-            .as_ref()
-            .is_some_and(|intent| intent.dev == dev)
-    }) {
-        if earlier
-            .intent
-            .as_ref()
-            .is_some_and(FreezeIntent::is_writer_alive)
-        {
+    for earlier in
+        found.iter().filter(|found| found.intent.as_ref().is_some_and(|intent| intent.dev == dev))
+    {
+        if earlier.intent.as_ref().is_some_and(FreezeIntent::is_writer_alive) {
             return Err(failed(
                 "an earlier freeze of it is not over: its call has not returned from the kernel, or another check holds it",
             ));
@@ -294,14 +276,7 @@ fn write_intent(order: &FreezeRequest, intents: &Path) -> Result<IntentFile, Fre
     let started = intents::process_start_time(pid)
         .ok_or_else(|| refused("this process' own /proc cannot be read"))?;
     let (mount, dev) = (order.mount.clone(), order.dev);
-    let intent = FreezeIntent {
-        stage: Stage::Freezing,
-        mount,
-        dev,
-        pid,
-        started,
-        boot_id,
-    };
+    let intent = FreezeIntent { stage: Stage::Freezing, mount, dev, pid, started, boot_id };
     IntentFile::create(intents, &intent_name(&order.check), &intent).map_err(refused_by)
 }
 
@@ -322,16 +297,12 @@ fn daemon_devices(needed: &[PathBuf]) -> (Vec<(DevNo, String)>, Vec<HostPath>) {
             continue;
         };
         let what = format!("what diskvitals needs ({})", path.display());
-        devs.extend(std::fs::metadata(&path).map(|data| {
-            (
-                dev_no(std::os::unix::fs::MetadataExt::dev(&data)),
-                what.clone(),
-            )
-        }));
         devs.extend(
-            table
-                .containing(&HostPath::from(path.as_path()))
-                .map(|mount| (mount.dev, what)),
+            std::fs::metadata(&path)
+                .map(|data| (dev_no(std::os::unix::fs::MetadataExt::dev(&data)), what.clone())),
+        );
+        devs.extend(
+            table.containing(&HostPath::from(path.as_path())).map(|mount| (mount.dev, what)),
         );
     }
     (devs, layers)
@@ -347,15 +318,9 @@ fn read_host(
     let read = |path: &str| {
         std::fs::read(path).map_err(|error| refused(format!("reading {path}: {error}")))
     };
-    let always = SYSTEM_PATHS
-        .iter()
-        .map(|(path, what)| (PathBuf::from(path), (*what).to_owned()));
-    let ours = needed.iter().map(|path| {
-        (
-            path.clone(),
-            "what diskvitals or the kubelet needs".to_owned(),
-        )
-    });
+    let always = SYSTEM_PATHS.iter().map(|(path, what)| (PathBuf::from(path), (*what).to_owned()));
+    let ours =
+        needed.iter().map(|path| (path.clone(), "what diskvitals or the kubelet needs".to_owned()));
     let resolved = always.chain(ours).filter_map(|(path, what)| {
         Some((HostPath::from(path.canonicalize().ok()?.as_path()), what))
     });
@@ -383,11 +348,7 @@ fn read_host(
 }
 
 fn first_field(line: &[u8]) -> HostPath {
-    HostPath::unescape(
-        line.split(u8::is_ascii_whitespace)
-            .next()
-            .unwrap_or_default(),
-    )
+    HostPath::unescape(line.split(u8::is_ascii_whitespace).next().unwrap_or_default())
 }
 
 /// Loop devices and their backing files (Documentation/ABI/stable/sysfs-block-loop).
@@ -400,10 +361,7 @@ fn list_loops() -> Result<Vec<(String, HostPath)>, FreezerEvent> {
         let file = std::fs::read(entry.path().join("loop/backing_file")).ok()?;
         let file = file.trim_ascii_end();
         let file = file.strip_suffix(b" (deleted)").unwrap_or(file);
-        Some((
-            entry.file_name().to_string_lossy().into_owned(),
-            HostPath::new(file),
-        ))
+        Some((entry.file_name().to_string_lossy().into_owned(), HostPath::new(file)))
     });
     Ok(loops.collect())
 }

@@ -38,10 +38,7 @@ pub(crate) fn serve(limitations: Vec<String>) -> std::io::Result<()> {
     let table = match GroupTable::new() {
         Ok(table) => Arc::new(table),
         Err(errno) => {
-            send(&HelperMessage::Unavailable {
-                errno: errno as i32,
-                text: errno_text(errno),
-            })?;
+            send(&HelperMessage::Unavailable { errno: errno as i32, text: errno_text(errno) })?;
             // Waits for the end of standard input; nothing else is left to do.
             std::io::stdin().lock().lines().for_each(drop);
             return Ok(());
@@ -103,18 +100,13 @@ impl MarkScheduler {
     fn run(mut self, told: &Receiver<ThreadMessage>) -> std::io::Result<()> {
         loop {
             self.start_next()?;
-            let patience = self
-                .current
-                .map_or(Duration::from_secs(3600), |(_, since)| {
-                    MARK_TIMEOUT.saturating_sub(since.elapsed())
-                });
+            let patience = self.current.map_or(Duration::from_secs(3600), |(_, since)| {
+                MARK_TIMEOUT.saturating_sub(since.elapsed())
+            });
             match told.recv_timeout(patience) {
                 Ok(ThreadMessage::Request(wanted)) => {
-                    let devs: BTreeSet<DevNo> = wanted
-                        .filesystems
-                        .iter()
-                        .map(|filesystem| filesystem.dev)
-                        .collect();
+                    let devs: BTreeSet<DevNo> =
+                        wanted.filesystems.iter().map(|filesystem| filesystem.dev).collect();
                     self.reported.retain(|dev, _| devs.contains(dev));
                     self.table.forget_others(&devs);
                     self.queue = wanted.filesystems.into();
@@ -127,9 +119,8 @@ impl MarkScheduler {
                     self.report(dev, mark)?;
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    if let Some((dev, _)) = self
-                        .current
-                        .take_if(|(_, since)| since.elapsed() >= MARK_TIMEOUT)
+                    if let Some((dev, _)) =
+                        self.current.take_if(|(_, since)| since.elapsed() >= MARK_TIMEOUT)
                     {
                         self.stuck.insert(dev);
                         // The thread exits after its call: it receives no more requests.
@@ -191,18 +182,9 @@ fn run_marker(table: &Arc<GroupTable>, asked: &Receiver<Filesystem>, tell: &Send
     for filesystem in asked {
         let mark = match table.mark(&filesystem) {
             Ok(()) => MarkResult::Set,
-            Err(errno) => MarkResult::Refused {
-                errno: errno as i32,
-                text: errno_text(errno),
-            },
+            Err(errno) => MarkResult::Refused { errno: errno as i32, text: errno_text(errno) },
         };
-        if tell
-            .send(ThreadMessage::Marked {
-                dev: filesystem.dev,
-                mark,
-            })
-            .is_err()
-        {
+        if tell.send(ThreadMessage::Marked { dev: filesystem.dev, mark }).is_err() {
             return;
         }
     }
@@ -224,18 +206,14 @@ type FsidMap = Mutex<BTreeMap<FsId, (DevNo, HostPath)>>;
 
 impl GroupTable {
     fn new() -> Result<GroupTable, Errno> {
-        let table = GroupTable {
-            groups: Mutex::default(),
-        };
+        let table = GroupTable { groups: Mutex::default() };
         table.add()?;
         Ok(table)
     }
 
     fn add(&self) -> Result<GroupEntry, Errno> {
-        let entry = GroupEntry {
-            group: Arc::new(FanotifyGroup::new()?),
-            filesystems: Arc::default(),
-        };
+        let entry =
+            GroupEntry { group: Arc::new(FanotifyGroup::new()?), filesystems: Arc::default() };
         let read = entry.clone();
         spawn("events", move || {
             read_events(&read.group, &read.filesystems);
@@ -277,17 +255,11 @@ impl GroupTable {
     /// A group in which the id means `dev`, or is unused.
     fn group_for(&self, dev: DevNo, fsid: FsId) -> Result<GroupEntry, Errno> {
         let is_of = |entry: &&GroupEntry| {
-            lock_fsids(&entry.filesystems)
-                .get(&fsid)
-                .is_some_and(|(known, _)| *known == dev)
+            lock_fsids(&entry.filesystems).get(&fsid).is_some_and(|(known, _)| *known == dev)
         };
         let is_free = |entry: &&GroupEntry| !lock_fsids(&entry.filesystems).contains_key(&fsid);
         let groups = self.lock();
-        let known = groups
-            .iter()
-            .find(is_of)
-            .or_else(|| groups.iter().find(is_free))
-            .cloned();
+        let known = groups.iter().find(is_of).or_else(|| groups.iter().find(is_free)).cloned();
         drop(groups);
         known.map_or_else(|| self.add(), Ok)
     }
@@ -313,19 +285,12 @@ fn read_events(group: &FanotifyGroup, filesystems: &FsidMap) {
     let mut buffer = [0; 8192];
     loop {
         // Any error ends the process, and the daemon starts another one.
-        let Ok(length) = group.read(&mut buffer) else {
-            std::process::exit(1)
-        };
+        let Ok(length) = group.read(&mut buffer) else { std::process::exit(1) };
         let at = now();
         for notice in notification::parse(&buffer[..length]) {
             let said = match notice {
                 Notification::Overflow => HelperMessage::Overflow,
-                Notification::Error {
-                    fsid,
-                    errno,
-                    count,
-                    inode,
-                } => {
+                Notification::Error { fsid, errno, count, inode } => {
                     // An event of a filesystem that is no longer watched is not reported.
                     let Some((dev, path)) =
                         fsid.and_then(|fsid| lock_fsids(filesystems).get(&fsid).cloned())
@@ -333,14 +298,7 @@ fn read_events(group: &FanotifyGroup, filesystems: &FsidMap) {
                         continue;
                     };
                     HelperMessage::Error {
-                        error: FsErrorNotice {
-                            at,
-                            dev,
-                            path,
-                            errno,
-                            count,
-                            inode,
-                        },
+                        error: FsErrorNotice { at, dev, path, errno, count, inode },
                     }
                 }
             };
@@ -356,11 +314,7 @@ fn send(said: &HelperMessage) -> std::io::Result<()> {
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    std::thread::Builder::new()
-        .name(name.into())
-        .stack_size(STACK_SIZE)
-        .spawn(body)
-        .map(drop)
+    std::thread::Builder::new().name(name.into()).stack_size(STACK_SIZE).spawn(body).map(drop)
 }
 
 fn errno_text(errno: Errno) -> String {

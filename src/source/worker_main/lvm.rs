@@ -76,29 +76,13 @@ fn detach_from_daemon(root: &HostRoot, changes: LvmChange) -> Result<(), DetachE
         .and_then(|group| setpgid(Pid::from_raw(0), group))
         .map_err(DetachError::ProcessGroup)?;
     // The process is already in the host's mount namespace.
-    let here = if root.is_recorded() {
-        root.clone()
-    } else {
-        HostRoot::new("/")
-    };
+    let here = if root.is_recorded() { root.clone() } else { HostRoot::new("/") };
     own_cgroup::check_host_pid_namespace(&here)?;
     own_cgroup::enter_own_cgroup()?;
     let pid = std::process::id();
     let started = intents::process_start_time(pid).ok_or(DetachError::OwnProc)?;
-    let LvmChange {
-        intents,
-        group,
-        volume,
-        snapshot,
-    } = changes;
-    LvmIntent {
-        group,
-        volume,
-        snapshot,
-        pid,
-        started,
-    }
-    .write(&intents)?;
+    let LvmChange { intents, group, volume, snapshot } = changes;
+    LvmIntent { group, volume, snapshot, pid, started }.write(&intents)?;
     Ok(())
 }
 
@@ -156,23 +140,12 @@ fn mount_once(filesystem: &str, dev: DevNo) -> Result<(), (&'static str, Errno)>
     .map_err(with("mounting a tmpfs"))?;
     let (node, at) = (format!("{TMPFS_DIR}/device"), format!("{TMPFS_DIR}/mount"));
     let number = makedev(u64::from(dev.major), u64::from(dev.minor));
-    mknod(
-        node.as_str(),
-        SFlag::S_IFBLK,
-        Mode::S_IRUSR | Mode::S_IWUSR,
-        number,
-    )
-    .map_err(with("making a device node"))?;
+    mknod(node.as_str(), SFlag::S_IFBLK, Mode::S_IRUSR | Mode::S_IWUSR, number)
+        .map_err(with("making a device node"))?;
     nix::unistd::mkdir(at.as_str(), Mode::S_IRWXU).map_err(with("making a mount point"))?;
     let flags = MsFlags::MS_NOATIME | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID;
-    mount(
-        Some(node.as_str()),
-        at.as_str(),
-        Some(filesystem),
-        flags,
-        Some(options),
-    )
-    .map_err(with("mounting the snapshot"))?;
+    mount(Some(node.as_str()), at.as_str(), Some(filesystem), flags, Some(options))
+        .map_err(with("mounting the snapshot"))?;
     umount2(at.as_str(), MntFlags::UMOUNT_NOFOLLOW).map_err(with("unmounting the snapshot"))
 }
 

@@ -44,11 +44,7 @@ pub(crate) fn probe(
     is_btrfs: bool,
 ) -> Result<MountProbe, ProbeJobError> {
     // Queries nothing and changes no atime: an automount is not triggered, a dead server not asked.
-    let opened = open(
-        path.as_path(),
-        OFlag::O_PATH | OFlag::O_CLOEXEC,
-        Mode::empty(),
-    );
+    let opened = open(path.as_path(), OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
     let place = match opened {
         Ok(place) => place,
         Err(errno) => {
@@ -61,10 +57,8 @@ pub(crate) fn probe(
             });
         }
     };
-    let is_it = is_mount(&place, path, id, dev).map_err(|source| ProbeJobError::Identify {
-        path: path.clone(),
-        source,
-    })?;
+    let is_it = is_mount(&place, path, id, dev)
+        .map_err(|source| ProbeJobError::Identify { path: path.clone(), source })?;
     if !is_it {
         return Err(ProbeJobError::NotMounted { path: path.clone() });
     }
@@ -108,10 +102,7 @@ fn usage(place: &OwnedFd) -> Result<Usage, ProbeError> {
     Ok(Usage {
         total_bytes: answer.blocks().saturating_mul(unit),
         available_bytes: answer.blocks_available().saturating_mul(unit),
-        used_bytes: answer
-            .blocks()
-            .saturating_sub(answer.blocks_free())
-            .saturating_mul(unit),
+        used_bytes: answer.blocks().saturating_sub(answer.blocks_free()).saturating_mul(unit),
         total_inodes,
         available_inodes: answer.files_available(),
         used_inodes: total_inodes.saturating_sub(answer.files_free()),
@@ -122,14 +113,7 @@ fn usage(place: &OwnedFd) -> Result<Usage, ProbeError> {
 /// and not read.
 fn read_directory(place: &OwnedFd) -> Result<(), ProbeError> {
     let plain = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let directory = |flags| {
-        openat(
-            place,
-            ".",
-            plain | OFlag::O_DIRECTORY | flags,
-            Mode::empty(),
-        )
-    };
+    let directory = |flags| openat(place, ".", plain | OFlag::O_DIRECTORY | flags, Mode::empty());
     let opened = match directory(OFlag::O_NOATIME) {
         Ok(directory) => return first_entry(directory),
         Err(Errno::ENOTDIR) => {
@@ -175,16 +159,10 @@ pub(crate) enum SyncError {
 pub(crate) fn sync(path: &HostPath, dev: DevNo) -> Result<Duration, SyncError> {
     let mounted = OpenMount::open(path)?;
     if !mounted.has_dev(dev) {
-        return Err(SyncError::DifferentFilesystem {
-            path: path.clone(),
-            dev,
-        });
+        return Err(SyncError::DifferentFilesystem { path: path.clone(), dev });
     }
     let began = monotonic();
-    mounted.sync().map_err(|errno| SyncError::Sync {
-        path: path.clone(),
-        errno,
-    })?;
+    mounted.sync().map_err(|errno| SyncError::Sync { path: path.clone(), errno })?;
     Ok(monotonic().saturating_sub(began))
 }
 
@@ -229,17 +207,9 @@ pub(crate) fn recorded_probe(
         },
         Some(RecordedProbe::Error { errno, operation }) => {
             let failure = probe_error(operation, Errno::from_raw(*errno));
-            let statfs = if operation == "statfs" {
-                Err(failure.clone())
-            } else {
-                Ok(Usage::default())
-            };
-            MountProbe {
-                statfs,
-                readdir: Err(failure),
-                btrfs: None,
-                mount_id: None,
-            }
+            let statfs =
+                if operation == "statfs" { Err(failure.clone()) } else { Ok(Usage::default()) };
+            MountProbe { statfs, readdir: Err(failure), btrfs: None, mount_id: None }
         }
         Some(RecordedProbe::Hang { hang: false }) | None => {
             let failure = probe_error("statfs", Errno::ENOENT);

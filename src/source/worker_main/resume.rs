@@ -29,10 +29,7 @@ pub(crate) fn resume(root: &HostRoot, intents: &Path, forget: bool) -> ResumeRes
     let found = match lvm_intent::find(intents) {
         Ok(found) => found,
         Err(error) => {
-            return ResumeResult {
-                lines: vec![with_causes(&error)],
-                ..ResumeResult::default()
-            };
+            return ResumeResult { lines: vec![with_causes(&error)], ..ResumeResult::default() };
         }
     };
     let lives = |note: &StoredIntent<LvmIntent>| {
@@ -67,19 +64,12 @@ pub(crate) fn resume(root: &HostRoot, intents: &Path, forget: bool) -> ResumeRes
 }
 
 fn remove_intent(note: &StoredIntent<LvmIntent>) -> Option<String> {
-    note.remove()
-        .err()
-        .map(|error| format!("removing {}: {error}", note.path.display()))
+    note.remove().err().map(|error| format!("removing {}: {error}", note.path.display()))
 }
 
 /// Returns a line for each device, and whether all are resumed.
 fn resume_one(root: &HostRoot, change: &LvmIntent) -> (Vec<String>, bool) {
-    let LvmIntent {
-        group,
-        volume,
-        snapshot,
-        ..
-    } = change;
+    let LvmIntent { group, volume, snapshot, .. } = change;
     let held = match suspended_for_long(root, group, volume, snapshot) {
         Ok(held) => held,
         Err(error) => {
@@ -145,9 +135,7 @@ mod tests {
 
     fn notes(changes: &[LvmIntent]) -> tempfile::TempDir {
         let memory = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
-        changes
-            .iter()
-            .for_each(|change| change.write(memory.path()).expect("written"));
+        changes.iter().for_each(|change| change.write(memory.path()).expect("written"));
         memory
     }
 
@@ -168,10 +156,7 @@ mod tests {
     fn an_intent_of_an_active_volume_is_removed_when_allowed() {
         let (_dir, root) = host(true);
         let notes = notes(&[change("vg", u32::MAX, 1)]);
-        let seen = ResumeResult {
-            had_intents: true,
-            ..ResumeResult::default()
-        };
+        let seen = ResumeResult { had_intents: true, ..ResumeResult::default() };
         assert_eq!(resume(&root, notes.path(), false), seen);
         assert_eq!(left(&notes), 1);
         assert_eq!(resume(&root, notes.path(), true), seen);
@@ -190,11 +175,7 @@ mod tests {
         ]);
         assert_eq!(
             resume(&root, notes.path(), true),
-            ResumeResult {
-                lines: Vec::new(),
-                had_intents: true,
-                still_running: true
-            }
+            ResumeResult { lines: Vec::new(), had_intents: true, still_running: true }
         );
         assert_eq!(left(&notes), 2, "both of vg stay");
     }

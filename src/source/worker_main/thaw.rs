@@ -38,11 +38,8 @@ use crate::source::mounts;
 /// A freezer whose pipe has closed thaws at once; one that was killed in FIFREEZE exits when that
 /// returns. Longer waits are left to the next repair: a service's stop waits for this one.
 const FREEZER_EXIT_TIMEOUT: Duration = Duration::from_secs(5);
-const CAPABILITIES: &[Capability] = &[
-    Capability::CAP_SYS_ADMIN,
-    Capability::CAP_DAC_READ_SEARCH,
-    Capability::CAP_FOWNER,
-];
+const CAPABILITIES: &[Capability] =
+    &[Capability::CAP_SYS_ADMIN, Capability::CAP_DAC_READ_SEARCH, Capability::CAP_FOWNER];
 
 /// `worker thaw ROOT INTENTS`: prints a line for each intent that was handled.
 pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -56,11 +53,7 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let thawed = repair(&root, intents, None);
     // Already in the host's mount namespace, where the root has another path. Intents stay for the
     // next start, which may have to remove a snapshot.
-    let root = if root.is_recorded() {
-        root
-    } else {
-        HostRoot::new("/")
-    };
+    let root = if root.is_recorded() { root } else { HostRoot::new("/") };
     let resumed = resume_on_host(&root, intents, false);
     thawed
         .lines
@@ -82,10 +75,7 @@ pub(super) fn resume_on_host(root: &HostRoot, intents: &Path, forget: bool) -> R
         Ok(true) => {}
         Ok(false) => return ResumeResult::default(),
         Err(error) => {
-            return ResumeResult {
-                lines: vec![with_causes(&error)],
-                ..ResumeResult::default()
-            };
+            return ResumeResult { lines: vec![with_causes(&error)], ..ResumeResult::default() };
         }
     }
     resume::resume(&HostRoot::new("/"), intents, forget)
@@ -126,10 +116,7 @@ pub(crate) fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Rep
         Ok(true) => {}
         Ok(false) => return RepairResult::default(),
         Err(error) => {
-            return RepairResult {
-                lines: vec![with_causes(&error)],
-                maybe_frozen: true,
-            };
+            return RepairResult { lines: vec![with_causes(&error)], maybe_frozen: true };
         }
     }
     let wanted = |found: &StoredIntent| {
@@ -142,10 +129,7 @@ pub(crate) fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> Rep
             Ok(found) => found,
             Err(error) => {
                 repaired.lines.push(with_causes(&error));
-                return RepairResult {
-                    maybe_frozen: true,
-                    ..repaired
-                };
+                return RepairResult { maybe_frozen: true, ..repaired };
             }
         };
         // Lines about other intents come from the first round, and stay.
@@ -196,11 +180,7 @@ pub(super) fn thaw(found: &StoredIntent) -> Option<(String, bool)> {
     let Some(intent) = &found.intent else {
         return Some((format!("{name} is no note of a freeze, and stays"), false));
     };
-    let said = if is_current_boot(intent) {
-        try_thaw(intent)
-    } else {
-        Ok(None)
-    };
+    let said = if is_current_boot(intent) { try_thaw(intent) } else { Ok(None) };
     match said {
         Ok(said) => match found.remove() {
             Ok(()) => said.map(|said| (said, false)),
@@ -243,9 +223,7 @@ fn paths(intent: &FreezeIntent) -> Vec<HostPath> {
     let others = mounts
         .into_iter()
         .filter(|mount| mount.dev == intent.dev && mount.mount_point != intent.mount);
-    std::iter::once(intent.mount.clone())
-        .chain(others.map(|mount| mount.mount_point))
-        .collect()
+    std::iter::once(intent.mount.clone()).chain(others.map(|mount| mount.mount_point)).collect()
 }
 
 fn read_mounts() -> io::Result<Vec<crate::model::mount::Mount>> {

@@ -66,11 +66,7 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
         };
     }
     send(&health_message(groups(&ask)))?;
-    if ask.scope == HealthScope::Inodes {
-        send(&health_message(inodes(&ask)))
-    } else {
-        Ok(())
-    }
+    if ask.scope == HealthScope::Inodes { send(&health_message(inodes(&ask))) } else { Ok(()) }
 }
 
 fn send(said: &HealthResponse) -> io::Result<()> {
@@ -80,19 +76,11 @@ fn send(said: &HealthResponse) -> io::Result<()> {
 fn health_message(read: Result<Option<Sick>, XfsError>) -> HealthResponse {
     match read {
         Ok(sick) => HealthResponse::Sick(describe_sick(&sick.unwrap_or_default())),
-        Err(XfsError::Open {
-            path,
-            source: Errno::EIO,
-        }) => {
+        Err(XfsError::Open { path, source: Errno::EIO }) => {
             let text = format!("open({path}): EIO: the filesystem has shut down");
-            HealthResponse::Sick(vec![Sickness {
-                kind: SignalKind::Fault,
-                text,
-            }])
+            HealthResponse::Sick(vec![Sickness { kind: SignalKind::Fault, text }])
         }
-        Err(error) => HealthResponse::Failed {
-            error: with_causes(&error),
-        },
+        Err(error) => HealthResponse::Failed { error: with_causes(&error) },
     }
 }
 
@@ -110,10 +98,7 @@ fn inodes(ask: &HealthQuery) -> Result<Option<Sick>, XfsError> {
 fn check_device(ask: &HealthQuery) -> Result<(), XfsError> {
     match std::fs::symlink_metadata(ask.mount.as_path()) {
         Ok(data) if dev_no(std::os::unix::fs::MetadataExt::dev(&data)) != ask.dev => {
-            Err(XfsError::Open {
-                path: ask.mount.clone(),
-                source: Errno::ESTALE,
-            })
+            Err(XfsError::Open { path: ask.mount.clone(), source: Errno::ESTALE })
         }
         // The error of the next query is reported instead.
         Ok(_) | Err(_) => Ok(()),
@@ -128,10 +113,7 @@ fn is_input_open() -> bool {
 }
 
 fn describe_sick(sick: &Sick) -> Vec<Sickness> {
-    let damaged = |text| Sickness {
-        kind: SignalKind::Corrupted,
-        text,
-    };
+    let damaged = |text| Sickness { kind: SignalKind::Corrupted, text };
     let groups = sick.groups.iter().map(|(number, bits)| {
         format!(
             "XFS_IOC_AG_GEOMETRY: allocation group {number} is sick ({bits:#x}): {}",
@@ -144,24 +126,12 @@ fn describe_sick(sick: &Sick) -> Vec<Sickness> {
             bit_names(u64::from(*bits), &INODE_SICK_BITS)
         )
     });
-    let more = (sick.more_inodes > 0).then(|| {
-        format!(
-            "XFS_IOC_BULKSTAT: {} more inodes are sick",
-            sick.more_inodes
-        )
-    });
+    let more = (sick.more_inodes > 0)
+        .then(|| format!("XFS_IOC_BULKSTAT: {} more inodes are sick", sick.more_inodes));
     let refused = sick.errors.iter().filter_map(|(errno, text)| {
-        Some(Sickness {
-            kind: signal_kind(*errno)?,
-            text: text.clone(),
-        })
+        Some(Sickness { kind: signal_kind(*errno)?, text: text.clone() })
     });
-    groups
-        .chain(inodes)
-        .chain(more)
-        .map(damaged)
-        .chain(refused)
-        .collect()
+    groups.chain(inodes).chain(more).map(damaged).chain(refused).collect()
 }
 
 /// The meaning of an error for the filesystem. A failed read of the drive is no damage, and a
@@ -178,13 +148,9 @@ fn signal_kind(errno: Errno) -> Option<SignalKind> {
 /// Names of the bits; bits of later kernels are named by number.
 fn bit_names(bits: u64, names: &[&str]) -> String {
     let set = (0..64_usize).filter(|bit| bits >> bit & 1 == 1);
-    set.map(|bit| {
-        names
-            .get(bit)
-            .map_or_else(|| format!("bit {bit}"), |name| (*name).to_owned())
-    })
-    .collect::<Vec<_>>()
-    .join(", ")
+    set.map(|bit| names.get(bit).map_or_else(|| format!("bit {bit}"), |name| (*name).to_owned()))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 #[cfg(test)]
@@ -210,17 +176,10 @@ mod tests {
             "XFS_IOC_BULKSTAT after inode 9: Structure needs cleaning",
         ];
         assert_eq!(
-            describe_sick(&sick)
-                .iter()
-                .map(|sickness| sickness.text.as_str())
-                .collect::<Vec<_>>(),
+            describe_sick(&sick).iter().map(|sickness| sickness.text.as_str()).collect::<Vec<_>>(),
             lines
         );
-        assert!(
-            describe_sick(&sick)
-                .iter()
-                .all(|sickness| sickness.kind == SignalKind::Corrupted)
-        );
+        assert!(describe_sick(&sick).iter().all(|sickness| sickness.kind == SignalKind::Corrupted));
         assert_eq!(describe_sick(&Sick::default()), Vec::new());
     }
 
@@ -228,12 +187,9 @@ mod tests {
     fn errors_are_classified_by_errno_and_never_by_text() {
         let refused = |errno: Errno| {
             let text = format!("XFS_IOC_BULKSTAT after inode 9: {}", io::Error::from(errno));
-            describe_sick(&Sick {
-                errors: vec![(errno, text)],
-                ..Sick::default()
-            })
-            .first()
-            .map(|sickness| sickness.kind)
+            describe_sick(&Sick { errors: vec![(errno, text)], ..Sick::default() })
+                .first()
+                .map(|sickness| sickness.kind)
         };
         assert_eq!(refused(Errno::EIO), Some(SignalKind::Fault));
         for errno in [Errno::EUCLEAN, Errno::EBADMSG] {
@@ -243,19 +199,13 @@ mod tests {
             assert_eq!(refused(errno), None);
         }
         let path = || "/mnt".into();
-        let shut = health_message(Err(XfsError::Open {
-            path: path(),
-            source: Errno::EIO,
-        }));
+        let shut = health_message(Err(XfsError::Open { path: path(), source: Errno::EIO }));
         assert!(
             matches!(shut, HealthResponse::Sick(sick) if sick.len() == 1 && sick[0].kind == SignalKind::Fault)
         );
         for errno in [Errno::ENOTTY, Errno::ESHUTDOWN, Errno::EPERM] {
             assert!(matches!(
-                health_message(Err(XfsError::Query {
-                    path: path(),
-                    source: errno.into()
-                })),
+                health_message(Err(XfsError::Query { path: path(), source: errno.into() })),
                 HealthResponse::Failed { .. }
             ));
         }

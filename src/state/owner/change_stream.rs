@@ -47,18 +47,11 @@ impl ChangeStream {
         let start = match resume {
             Some(after) if (self.oldest_resumable..=current.revision).contains(&after) => {
                 SubscriptionStart::Resume(
-                    self.buffer
-                        .iter()
-                        .filter(|change| change.revision > after)
-                        .cloned()
-                        .collect(),
+                    self.buffer.iter().filter(|change| change.revision > after).cloned().collect(),
                 )
             }
             _ => SubscriptionStart::Snapshot(current.clone()),
         };
-        Subscription {
-            start,
-            changes: self.subscribers.subscribe(),
-        }
+        Subscription { start, changes: self.subscribers.subscribe() }
     }
 }

@@ -21,24 +21,15 @@ const WRITE_ACK_TIMEOUT: Duration = Duration::from_secs(5);
 impl Owner {
     pub(super) fn handle_command(&mut self, command: Command) {
         match command {
-            Command::Acknowledge {
-                finding,
-                by,
-                note,
-                seen,
-                is_repaired,
-                reply,
-            } => {
+            Command::Acknowledge { finding, by, note, seen, is_repaired, reply } => {
                 let (ack, now) = ((by, note), clock::now());
                 let result = match is_repaired {
                     true => self.ledger.acknowledge_repair(&finding, ack, seen, now),
                     false => self.ledger.acknowledge(&finding, ack, seen, now),
                 };
                 if let Ok(transition) = &result {
-                    let (subject, reason) = (
-                        transition.finding.subject.clone(),
-                        transition.finding.reason,
-                    );
+                    let (subject, reason) =
+                        (transition.finding.subject.clone(), transition.finding.reason);
                     if reason == Reason::FilesystemCorrupted {
                         self.facts.acknowledge_corruption(&subject);
                     } else if is_repaired {
@@ -52,9 +43,7 @@ impl Owner {
                 self.reply_when_stored(result, reply);
             }
             Command::Subscribe { resume, reply } => {
-                let subscription = self
-                    .change_stream
-                    .subscribe(resume, &self.snapshots.borrow());
+                let subscription = self.change_stream.subscribe(resume, &self.snapshots.borrow());
                 // The client may have disconnected.
                 let _ = reply.send(subscription);
             }
@@ -67,12 +56,7 @@ impl Owner {
                 // Without sources there is no receiver.
                 let _ = self.requests.send(SourceRequest::DiskStats);
             }
-            Command::ReadAgain {
-                requests,
-                wanted,
-                patience,
-                reply,
-            } => {
+            Command::ReadAgain { requests, wanted, patience, reply } => {
                 let until = Instant::now() + patience;
                 if self.reading_waiters.add(wanted, clock::now(), until, reply) {
                     for request in requests {
@@ -96,10 +80,7 @@ impl Owner {
                     self.publish_soon();
                 }
             }
-            Command::StartCheck {
-                request: asked,
-                reply,
-            } => {
+            Command::StartCheck { request: asked, reply } => {
                 let rules = self.settings.borrow().clone();
                 let (checks, active) = (&rules.policy.checks, self.ledger.severities());
                 let begun = self.facts.start_check(asked, checks, &active, clock::now());
@@ -108,10 +89,8 @@ impl Owner {
                 let _ = reply.send(begun.map_err(CommandError::from));
             }
             Command::CancelCheck { check, reply } => {
-                let cancelled = self
-                    .facts
-                    .cancel_check(&check)
-                    .ok_or(CommandError::NoSuchCheck(check));
+                let cancelled =
+                    self.facts.cancel_check(&check).ok_or(CommandError::NoSuchCheck(check));
                 self.publish(Vec::new());
                 // The client may have disconnected.
                 let _ = reply.send(cancelled);
@@ -125,9 +104,7 @@ impl Owner {
             return;
         }
         let settled = self.snapshots.borrow().settled;
-        let due = self
-            .reading_waiters
-            .take_due(&self.facts, settled, Instant::now());
+        let due = self.reading_waiters.take_due(&self.facts, settled, Instant::now());
         if due.is_empty() {
             return;
         }
@@ -171,9 +148,9 @@ impl Owner {
         tokio::spawn(async move {
             let result = match timeout(WRITE_ACK_TIMEOUT, answer).await {
                 Ok(Ok(Ok(()))) => Ok(finding),
-                Ok(Ok(Err(why))) => Err(CommandError::NotStored(format!(
-                    "{why} (it holds in memory)"
-                ))),
+                Ok(Ok(Err(why))) => {
+                    Err(CommandError::NotStored(format!("{why} (it holds in memory)")))
+                }
                 Ok(Err(_)) => Err(CommandError::NotStored(
                     "the disk does not keep up (it holds in memory)".to_owned(),
                 )),

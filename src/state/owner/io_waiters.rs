@@ -31,9 +31,8 @@ impl IoWaiters {
             return;
         }
         let stats = seen.value().cloned().map(Arc::new);
-        let (due, waiting): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
-            .into_iter()
-            .partition(|(_, asked)| *asked <= at);
+        let (due, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.0).into_iter().partition(|(_, asked)| *asked <= at);
         self.0 = waiting;
         for (reply, _) in due {
             if let Some(stats) = &stats {
@@ -58,11 +57,7 @@ mod tests {
         let (reply, mut answer) = oneshot::channel();
         askers.add(reply, at(10));
         askers.reply(&Observation::ok(at(9), Vec::new()));
-        assert!(
-            answer
-                .try_recv()
-                .is_err_and(|error| error == oneshot::error::TryRecvError::Empty)
-        );
+        assert!(answer.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
         askers.reply(&Observation::ok(at(10), Vec::new()));
         assert!(answer.try_recv().is_ok());
     }
@@ -74,9 +69,7 @@ mod tests {
         askers.add(reply, at(10));
         askers.reply(&Observation::failed(at(11), "no"));
         assert!(
-            answer
-                .try_recv()
-                .is_err_and(|error| error == oneshot::error::TryRecvError::Closed)
+            answer.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Closed)
         );
     }
 }

@@ -53,12 +53,7 @@ impl ReadingWaiters {
         self.0.retain(|waiter| !waiter.reply.is_closed());
         let fits = self.0.len() < MAX_WAITERS;
         if fits {
-            self.0.push(Waiter {
-                since,
-                until,
-                wanted,
-                reply,
-            });
+            self.0.push(Waiter { since, until, wanted, reply });
         }
         fits
     }
@@ -81,11 +76,7 @@ impl ReadingWaiters {
                 }
             }
             if !waits || waiter.until <= now {
-                due.push(DueReply {
-                    reply: waiter.reply,
-                    inventory,
-                    missing,
-                });
+                due.push(DueReply { reply: waiter.reply, inventory, missing });
             } else {
                 self.0.push(waiter);
             }

@@ -155,11 +155,8 @@ impl StoreSync {
     fn diff(&mut self, facts: &Facts, ledger: &Ledger, all: bool) -> WriteBatch {
         let all = all || self.needs_full_write;
         let histories = is_due(&mut self.histories_written_at, HISTORY_WRITE_INTERVAL, all);
-        let times = is_due(
-            &mut self.timestamps_written_at,
-            TIMESTAMP_WRITE_INTERVAL,
-            all || histories,
-        );
+        let times =
+            is_due(&mut self.timestamps_written_at, TIMESTAMP_WRITE_INTERVAL, all || histories);
         if self.needs_full_write {
             self.drives.clear();
             self.findings.clear();
@@ -181,11 +178,7 @@ impl StoreSync {
             space: diff_rows(&mut self.space, facts.space.iter(), |old, new| {
                 !histories || Arc::ptr_eq(old, new)
             }),
-            checks: diff_rows(
-                &mut self.checks,
-                facts.checks.all().iter(),
-                is_check_unchanged,
-            ),
+            checks: diff_rows(&mut self.checks, facts.checks.all().iter(), is_check_unchanged),
             ..WriteBatch::default()
         };
         let smart = facts.smart.iter().map(|(id, smart)| (id, &smart.history));
@@ -292,10 +285,10 @@ fn is_unchanged<'a, K: Eq + 'a, V: 'a>(
     mut now: impl Iterator<Item = (&'a K, &'a V)>,
     same: impl Fn(&V, &V) -> bool,
 ) -> bool {
-    known.iter().all(|(key, old)| {
-        now.next()
-            .is_some_and(|(other, new)| key == other && same(old, new))
-    }) && now.next().is_none()
+    known
+        .iter()
+        .all(|(key, old)| now.next().is_some_and(|(other, new)| key == other && same(old, new)))
+        && now.next().is_none()
 }
 
 /// Returns the differences between `known` and `now`, and applies them to `known`.
@@ -308,24 +301,15 @@ fn diff_rows<'a, K: Ord + Clone + 'a, V: Clone + 'a>(
         return RowChanges::default();
     }
     let keys: BTreeSet<&K> = now.clone().map(|(key, _)| key).collect();
-    let gone: Vec<K> = known
-        .keys()
-        .filter(|key| !keys.contains(key))
-        .cloned()
-        .collect();
+    let gone: Vec<K> = known.keys().filter(|key| !keys.contains(key)).cloned().collect();
     let differs = |(key, value): &(&K, &V)| known.get(key).is_none_or(|old| !same(old, value));
-    let put: Vec<(K, V)> = now
-        .filter(differs)
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
+    let put: Vec<(K, V)> =
+        now.filter(differs).map(|(key, value)| (key.clone(), value.clone())).collect();
     for key in &gone {
         known.remove(key);
     }
     known.extend(put.iter().cloned());
-    RowChanges {
-        upserted: put,
-        deleted: gone,
-    }
+    RowChanges { upserted: put, deleted: gone }
 }
 
 /// The current phase of a check is not stored.
@@ -336,11 +320,7 @@ fn is_check_unchanged(old: &Arc<Check>, new: &Arc<Check>) -> bool {
             check.started,
             check.cancelled,
             check.is_scrubbed,
-            check
-                .runs
-                .iter()
-                .map(|run| run.output.kept)
-                .collect::<Vec<_>>(),
+            check.runs.iter().map(|run| run.output.kept).collect::<Vec<_>>(),
         )
     };
     Arc::ptr_eq(old, new) || stored_part(old) == stored_part(new)
@@ -364,12 +344,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
     } = old;
     times && *last_seen != new.last_seen
         || (first_seen, missing_since, abnormal_state_since, in_use)
-            != (
-                &new.first_seen,
-                &new.missing_since,
-                &new.abnormal_state_since,
-                &new.in_use,
-            )
+            != (&new.first_seen, &new.missing_since, &new.abnormal_state_since, &new.in_use)
         || (signatures, released, last_use, failed)
             != (&new.signatures, &new.released, &new.last_use, &new.failed)
         || moved != &new.moved
@@ -410,14 +385,7 @@ fn difference(old: &Arc<Finding>, new: &Arc<Finding>) -> Difference {
         follows,
     } = &**old;
     let is_same_level = (severity, status, since, count, acknowledged, cleared)
-        == (
-            &new.severity,
-            &new.status,
-            &new.since,
-            &new.count,
-            &new.acknowledged,
-            &new.cleared,
-        )
+        == (&new.severity, &new.status, &new.since, &new.count, &new.acknowledged, &new.cleared)
         && (id, subject, reason, follows) == (&new.id, &new.subject, &new.reason, &new.follows);
     let is_same_text =
         (message, evidence, clears_when) == (&new.message, &new.evidence, &new.clears_when);

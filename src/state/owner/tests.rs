@@ -55,16 +55,7 @@ fn harness() -> Harness {
     let task = tokio::spawn(owner.run(async {
         stopped.await.ok();
     }));
-    Harness {
-        handles,
-        ops,
-        store,
-        publications,
-        stop,
-        task,
-        _ended: ended,
-        _rules: rules_sender,
-    }
+    Harness { handles, ops, store, publications, stop, task, _ended: ended, _rules: rules_sender }
 }
 
 impl Harness {
@@ -83,27 +74,13 @@ impl Harness {
     /// Suspect; the finding's message has `of DISKS devices: it survives…`.
     async fn degrade(&self, device: &str, disks: u32) {
         let level = "raid6".to_owned();
-        self.report(
-            device,
-            MdState {
-                level,
-                ..mirror(disks, 1)
-            },
-        )
-        .await;
+        self.report(device, MdState { level, ..mirror(disks, 1) }).await;
     }
 
     /// Bad.
     async fn stop_array(&self, device: &str) {
         let array_state = "inactive".to_owned();
-        self.report(
-            device,
-            MdState {
-                array_state,
-                ..mirror(2, 0)
-            },
-        )
-        .await;
+        self.report(device, MdState { array_state, ..mirror(2, 0) }).await;
     }
 
     async fn repair(&self, device: &str) {
@@ -112,11 +89,7 @@ impl Harness {
 
     async fn until(&self, holds: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
         let mut snapshots = self.handles.handle.snapshots();
-        snapshots
-            .wait_for(|snapshot| holds(snapshot))
-            .await
-            .unwrap()
-            .clone()
+        snapshots.wait_for(|snapshot| holds(snapshot)).await.unwrap().clone()
     }
 
     async fn one(&self) -> Finding {
@@ -128,30 +101,20 @@ impl Harness {
     fn take_ops(&self) -> Vec<crate::state::store::WriteBatch> {
         let ops = self.ops.try_iter();
         ops.map(|op| {
-            op.acks
-                .into_iter()
-                .for_each(|stored| drop(stored.send(Ok(()))));
+            op.acks.into_iter().for_each(|stored| drop(stored.send(Ok(()))));
             op.write
         })
         .collect()
     }
 
     async fn open(&self, loaded: StoreContents) {
-        self.store
-            .send(StoreEvent::Opened(Box::new(loaded)))
-            .await
-            .unwrap();
-        self.store
-            .send(StoreEvent::Status(StoreStatus::Ok))
-            .await
-            .unwrap();
+        self.store.send(StoreEvent::Opened(Box::new(loaded))).await.unwrap();
+        self.store.send(StoreEvent::Status(StoreStatus::Ok)).await.unwrap();
     }
 
     async fn in_memory(&self) {
         self.store
-            .send(StoreEvent::Status(StoreStatus::MemoryOnly(
-                "no disk".to_owned(),
-            )))
+            .send(StoreEvent::Status(StoreStatus::MemoryOnly("no disk".to_owned())))
             .await
             .unwrap();
     }
@@ -171,11 +134,7 @@ async fn one_report_is_published_within_20_ms_and_a_burst_is_judged_a_few_times(
     let start = Instant::now();
     owner.stop_array("one").await;
     owner.until(|snapshot| snapshot.findings.len() == 1).await;
-    assert!(
-        start.elapsed() <= MIN_PUBLISH_INTERVAL,
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() <= MIN_PUBLISH_INTERVAL, "{:?}", start.elapsed());
     let before = owner.publications.load(Ordering::Relaxed);
     for device in 0..500 {
         owner.stop_array(&format!("md{device}")).await;
@@ -203,10 +162,7 @@ async fn usage_only_changes_are_published_after_a_delay() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     tokio::time::sleep(USAGE_DELAY).await;
-    assert!(matches!(
-        owner.publications.load(Ordering::Relaxed) - before,
-        1..=2
-    ));
+    assert!(matches!(owner.publications.load(Ordering::Relaxed) - before, 1..=2));
     let message = owner.one().await.message;
     assert!(message.contains("; recover 20 %"), "{message}");
 }
@@ -217,27 +173,10 @@ async fn a_snapshot_is_settled_when_each_source_has_answered_or_after_the_timeou
     let early = harness();
     early.in_memory().await;
     let at = clock::now();
-    early
-        .send(SourceUpdate::Inventory(Observation::ok(
-            at,
-            Inventory::default(),
-        )))
-        .await;
-    early
-        .send(SourceUpdate::Mounts(Observation::ok(
-            at,
-            MountTable::default(),
-        )))
-        .await;
-    early
-        .send(SourceUpdate::Kubelet(Observation::ok(
-            at,
-            KubeletRecords::default(),
-        )))
-        .await;
-    early
-        .send(SourceUpdate::Counters(Observation::ok(at, Vec::new())))
-        .await;
+    early.send(SourceUpdate::Inventory(Observation::ok(at, Inventory::default()))).await;
+    early.send(SourceUpdate::Mounts(Observation::ok(at, MountTable::default()))).await;
+    early.send(SourceUpdate::Kubelet(Observation::ok(at, KubeletRecords::default()))).await;
+    early.send(SourceUpdate::Counters(Observation::ok(at, Vec::new()))).await;
     early
         .send(SourceUpdate::Source {
             source: Source::KernelLog,
@@ -276,13 +215,8 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
                 .await
         }
     });
-    owner
-        .until(|snapshot| only(snapshot).acknowledged.is_some())
-        .await;
-    assert!(
-        timeout(Duration::from_secs(1), &mut answer).await.is_err(),
-        "not before it is stored"
-    );
+    owner.until(|snapshot| only(snapshot).acknowledged.is_some()).await;
+    assert!(timeout(Duration::from_secs(1), &mut answer).await.is_err(), "not before it is stored");
     let writes = owner.take_ops();
     assert!(writes.iter().any(|write| {
         write
@@ -293,11 +227,7 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
     }));
     assert!(answer.await.unwrap().unwrap().acknowledged.is_some());
     assert!(matches!(
-        owner
-            .handles
-            .handle
-            .unacknowledge(FindingId::known("x"))
-            .await,
+        owner.handles.handle.unacknowledge(FindingId::known("x")).await,
         Err(CommandError::NoSuchFinding(_))
     ));
 }
@@ -311,18 +241,9 @@ async fn a_hung_disk_fails_the_acknowledgement_and_blocks_nothing_else() {
     let result = owner
         .handles
         .handle
-        .acknowledge(
-            id,
-            "uid 0".to_owned(),
-            "known".to_owned(),
-            SeenLevel::default(),
-            false,
-        )
+        .acknowledge(id, "uid 0".to_owned(), "known".to_owned(), SeenLevel::default(), false)
         .await;
-    assert!(
-        matches!(result, Err(CommandError::NotStored(_))),
-        "{result:?}"
-    );
+    assert!(matches!(result, Err(CommandError::NotStored(_))), "{result:?}");
     for round in 0..200 {
         match round % 2 {
             0 => owner.degrade("md0", 2).await,
@@ -333,10 +254,7 @@ async fn a_hung_disk_fails_the_acknowledgement_and_blocks_nothing_else() {
     }
     owner
         .until(|snapshot| {
-            snapshot
-                .findings
-                .values()
-                .any(|finding| finding.message.contains("of 201 devices:"))
+            snapshot.findings.values().any(|finding| finding.message.contains("of 201 devices:"))
         })
         .await;
     assert!(owner.take_ops().len() <= 64);
@@ -364,20 +282,12 @@ async fn without_a_store_an_acknowledgement_holds_in_memory_and_is_written_when_
     owner
         .handles
         .handle
-        .acknowledge(
-            id,
-            "uid 0".to_owned(),
-            "known".to_owned(),
-            SeenLevel::default(),
-            false,
-        )
+        .acknowledge(id, "uid 0".to_owned(), "known".to_owned(), SeenLevel::default(), false)
         .await
         .unwrap();
     assert!(owner.take_ops().is_empty());
     owner.open(StoreContents::default()).await;
-    owner
-        .until(|snapshot| snapshot.node.store == StoreStatus::Ok)
-        .await;
+    owner.until(|snapshot| snapshot.node.store == StoreStatus::Ok).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let writes = owner.take_ops();
     assert!(writes[0].is_complete && writes[0].findings.upserted[0].1.acknowledged.is_some());
@@ -393,21 +303,14 @@ async fn history_that_loads_late_is_merged_with_new_findings() {
         time: young.since,
         note: "b".to_owned(),
     });
-    let old = Finding {
-        id: FindingId::known("0ld"),
-        acknowledged,
-        ..young.clone()
-    };
+    let old = Finding { id: FindingId::known("0ld"), acknowledged, ..young.clone() };
     let other = Finding {
         id: FindingId::known("0ther"),
         subject: Subject::Device("md9".to_owned()),
         ..young.clone()
     };
     owner
-        .open(StoreContents {
-            findings: vec![old.clone(), other],
-            ..StoreContents::default()
-        })
+        .open(StoreContents { findings: vec![old.clone(), other], ..StoreContents::default() })
         .await;
     let snapshot = owner.until(|snapshot| snapshot.findings.len() == 2).await;
     assert!(
@@ -423,28 +326,17 @@ async fn a_watcher_resumes_after_its_revision_or_gets_a_full_snapshot() {
     let begin = owner.until(|snapshot| snapshot.settled).await;
     owner.stop_array("md0").await;
     owner.until(|snapshot| snapshot.findings.len() == 1).await;
-    let mut subscription = owner
-        .handles
-        .handle
-        .subscribe(Some(begin.revision))
-        .await
-        .unwrap();
+    let mut subscription = owner.handles.handle.subscribe(Some(begin.revision)).await.unwrap();
     match &subscription.start {
         SubscriptionStart::Resume(changes) => assert_eq!(
-            changes
-                .iter()
-                .map(|change| change.revision)
-                .collect::<Vec<_>>(),
+            changes.iter().map(|change| change.revision).collect::<Vec<_>>(),
             [begin.revision + 1, begin.revision + 2],
             "a finding and its cause"
         ),
         other => panic!("{other:?}"),
     }
     owner.stop_array("md1").await;
-    assert_eq!(
-        subscription.changes.recv().await.unwrap().revision,
-        begin.revision + 3
-    );
+    assert_eq!(subscription.changes.recv().await.unwrap().revision, begin.revision + 3);
     for unknown in [None, Some(0), Some(begin.revision - 1), Some(u64::MAX)] {
         let start = owner.handles.handle.subscribe(unknown).await.unwrap().start;
         assert!(
@@ -456,23 +348,16 @@ async fn a_watcher_resumes_after_its_revision_or_gets_a_full_snapshot() {
         owner.degrade("md1", round + 2).await;
         owner
             .until(|snapshot| {
-                snapshot.findings.values().any(|finding| {
-                    finding
-                        .message
-                        .contains(&format!("of {} devices:", round + 2))
-                })
+                snapshot
+                    .findings
+                    .values()
+                    .any(|finding| finding.message.contains(&format!("of {} devices:", round + 2)))
             })
             .await;
         owner.take_ops();
     }
     assert!(matches!(
-        owner
-            .handles
-            .handle
-            .subscribe(Some(begin.revision))
-            .await
-            .unwrap()
-            .start,
+        owner.handles.handle.subscribe(Some(begin.revision)).await.unwrap().start,
         SubscriptionStart::Snapshot(_)
     ));
 }
@@ -481,28 +366,15 @@ async fn a_watcher_resumes_after_its_revision_or_gets_a_full_snapshot() {
 async fn transitions_and_requests_are_forwarded_and_the_heartbeat_advances() {
     let owner = harness();
     owner.in_memory().await;
-    let (mut transitions, mut requests) = (
-        owner.handles.transitions.subscribe(),
-        owner.handles.requests.subscribe(),
-    );
+    let (mut transitions, mut requests) =
+        (owner.handles.transitions.subscribe(), owner.handles.requests.subscribe());
     owner.degrade("md0", 2).await;
-    assert_eq!(
-        transitions.recv().await.unwrap().kind,
-        TransitionKind::Raised
-    );
+    assert_eq!(transitions.recv().await.unwrap().kind, TransitionKind::Raised);
     owner.stop_array("md0").await;
-    assert_eq!(
-        transitions.recv().await.unwrap().kind,
-        TransitionKind::Worsened
-    );
+    assert_eq!(transitions.recv().await.unwrap().kind, TransitionKind::Worsened);
     owner.repair("md0").await;
     assert_eq!(transitions.recv().await.unwrap().to, None);
-    owner
-        .handles
-        .handle
-        .refresh(SourceRequest::All)
-        .await
-        .unwrap();
+    owner.handles.handle.refresh(SourceRequest::All).await.unwrap();
     assert_eq!(requests.recv().await.unwrap(), SourceRequest::All);
     let before = owner.handles.heartbeat.count();
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -549,11 +421,7 @@ async fn a_step_of_the_clock_is_shown_and_everything_is_stored_again() {
     let settings = AssessmentSettings::default();
     let state = Observation::ok(clock::now(), LayerState::Md(mirror(2, 1)));
     let device = "md0".to_owned();
-    owner.apply(
-        SourceUpdate::Layer { device, state },
-        &settings,
-        clock::now(),
-    );
+    owner.apply(SourceUpdate::Layer { device, state }, &settings, clock::now());
     owner.publish(Vec::new());
     let before = only(&handles.handle.snapshot());
     drop(ops.try_iter().collect::<Vec<_>>());

@@ -82,18 +82,13 @@ pub(crate) fn open(dir: &Path, boot_id: &str) -> Result<(Database, StoreContents
     let (kind, why) = match unfit {
         OpenFailure::Newer(version) => (
             "newer",
-            format!(
-                "its version is {version}, this program knows up to {}",
-                MIGRATIONS.len()
-            ),
+            format!("its version is {version}, this program knows up to {}", MIGRATIONS.len()),
         ),
         OpenFailure::Damaged(why) => ("damaged", why),
         OpenFailure::Failed(source) => return Err(failed(path, source)),
     };
-    let kept = set_aside(dir, kind).map_err(|source| OpenError::SetAside {
-        path: path.clone(),
-        source,
-    })?;
+    let kept = set_aside(dir, kind)
+        .map_err(|source| OpenError::SetAside { path: path.clone(), source })?;
     tracing::error!(
         database = %path.display(), why, kept_as = %kept.display(),
         "the state database cannot be used and is set aside; history and acknowledgements begin anew"
@@ -101,10 +96,9 @@ pub(crate) fn open(dir: &Path, boot_id: &str) -> Result<(Database, StoreContents
     try_open(&path, boot_id).map_err(|unfit| match unfit {
         OpenFailure::Failed(source) => failed(path, source),
         // A new database is neither, unless the disk returns wrong data.
-        OpenFailure::Damaged(_) | OpenFailure::Newer(_) => OpenError::Open {
-            path,
-            source: rusqlite::Error::InvalidQuery,
-        },
+        OpenFailure::Damaged(_) | OpenFailure::Newer(_) => {
+            OpenError::Open { path, source: rusqlite::Error::InvalidQuery }
+        }
     })
 }
 
@@ -130,12 +124,7 @@ impl Database {
 
 fn moment(boot_id: &str) -> Moment {
     let (time, boottime, wall) = clock::read_all();
-    Moment {
-        boot_id: boot_id.to_owned(),
-        time,
-        boottime,
-        wall,
-    }
+    Moment { boot_id: boot_id.to_owned(), time, boottime, wall }
 }
 
 fn failed(path: PathBuf, source: rusqlite::Error) -> OpenError {
@@ -149,16 +138,13 @@ fn failed(path: PathBuf, source: rusqlite::Error) -> OpenError {
 /// database the mode of the database.
 fn keep_private(path: &Path) {
     let private = Permissions::from_mode(0o600);
-    let created = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .and_then(|file| match file.metadata()?.mode() & 0o077 {
-            0 => Ok(()),
-            _ => file.set_permissions(private),
-        });
+    let created =
+        File::options().write(true).create(true).truncate(false).mode(0o600).open(path).and_then(
+            |file| match file.metadata()?.mode() & 0o077 {
+                0 => Ok(()),
+                _ => file.set_permissions(private),
+            },
+        );
     // SQLite says next why the file cannot be written.
     if let Err(error) = created {
         tracing::debug!(path = %path.display(), %error, "the database's mode was not set");
@@ -171,13 +157,9 @@ fn try_open(path: &Path, boot_id: &str) -> Result<(Database, StoreContents), Ope
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(classify)?;
-    connection
-        .busy_timeout(Duration::from_secs(2))
-        .map_err(classify)?;
+    connection.busy_timeout(Duration::from_secs(2)).map_err(classify)?;
     // A database to be set aside stays unchanged: closing would merge the WAL and delete it.
-    connection
-        .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
-        .map_err(classify)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(classify)?;
     let version = schema::version(&connection).map_err(classify)?;
     if version > MIGRATIONS.len() {
         return Err(OpenFailure::Newer(version));
@@ -191,22 +173,14 @@ fn try_open(path: &Path, boot_id: &str) -> Result<(Database, StoreContents), Ope
             "the state directory's filesystem has no shared memory maps; the database works without a write-ahead log"
         );
     }
-    for (name, value) in [
-        ("synchronous", "FULL"),
-        ("foreign_keys", "ON"),
-        ("trusted_schema", "OFF"),
-    ] {
-        connection
-            .pragma_update(None, name, value)
-            .map_err(classify)?;
+    for (name, value) in
+        [("synchronous", "FULL"), ("foreign_keys", "ON"), ("trusted_schema", "OFF")]
+    {
+        connection.pragma_update(None, name, value).map_err(classify)?;
     }
     // All our memory is locked, and these tables are read at the start only.
-    connection
-        .pragma_update(None, "cache_size", -128)
-        .map_err(classify)?;
-    connection
-        .pragma_update(None, "journal_size_limit", 4 << 20)
-        .map_err(classify)?;
+    connection.pragma_update(None, "cache_size", -128).map_err(classify)?;
+    connection.pragma_update(None, "journal_size_limit", 4 << 20).map_err(classify)?;
     if std::fs::metadata(path).is_ok_and(|file| file.len() <= MAX_CHECKED_BYTES) {
         let check: String = connection
             .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
@@ -258,9 +232,7 @@ fn set_aside(dir: &Path, kind: &str) -> io::Result<PathBuf> {
     };
     // Only names from the same second can exist; a thousand of them indicate a loop elsewhere.
     let name = (0..1000).map(named).find(|name| {
-        ["-wal", "-shm", ""]
-            .iter()
-            .all(|end| !dir.join(format!("{name}{end}")).exists())
+        ["-wal", "-shm", ""].iter().all(|end| !dir.join(format!("{name}{end}")).exists())
     });
     let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::AlreadyExists, "no free name"))?;
     for end in ["-wal", "-shm", ""] {
@@ -311,11 +283,7 @@ mod tests {
         let time = clock::now() + ahead;
         let write = errors(time - SignedDuration::from_mins(1));
         database.write(std::iter::once(&write)).unwrap();
-        let last = Moment {
-            time,
-            wall: time,
-            ..moment("a")
-        };
+        let last = Moment { time, wall: time, ..moment("a") };
         let transaction = database.connection.transaction().unwrap();
         topics::put_last_write(&transaction, &last).unwrap();
         transaction.commit().unwrap();

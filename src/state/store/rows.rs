@@ -34,9 +34,7 @@ pub(crate) fn load(
     while let Some(row) = rows.next()? {
         match json::<KnownDrive>(row, 1, &rebase) {
             Ok(known) => loaded.drives.push(known),
-            Err(error) => unreadable
-                .drives
-                .extend(warn_skipped("drives", row, &error)),
+            Err(error) => unreadable.drives.extend(warn_skipped("drives", row, &error)),
         }
     }
     let mut statement = connection.prepare(
@@ -48,9 +46,7 @@ pub(crate) fn load(
     while let Some(row) = rows.next()? {
         match finding(row, &rebase) {
             Ok(finding) => loaded.findings.push(finding),
-            Err(error) => unreadable
-                .findings
-                .extend(warn_skipped("findings", row, &error)),
+            Err(error) => unreadable.findings.extend(warn_skipped("findings", row, &error)),
         }
     }
     topics::load(connection, &rebase, &mut loaded)?;
@@ -64,19 +60,9 @@ pub(crate) fn apply(
     unreadable: &UnreadableRows,
 ) -> rusqlite::Result<()> {
     if write.is_complete {
-        let named = write
-            .drives
-            .upserted
-            .iter()
-            .map(|(id, _)| id.as_str())
-            .collect();
+        let named = write.drives.upserted.iter().map(|(id, _)| id.as_str()).collect();
         delete_others(transaction, "drives", &named, &unreadable.drives)?;
-        let named = write
-            .findings
-            .upserted
-            .iter()
-            .map(|(id, _)| id.as_str())
-            .collect();
+        let named = write.findings.upserted.iter().map(|(id, _)| id.as_str()).collect();
         delete_others(transaction, "findings", &named, &unreadable.findings)?;
     }
     let mut delete = transaction.prepare_cached("DELETE FROM findings WHERE id = ?1")?;
@@ -108,13 +94,7 @@ fn put_drive(transaction: &Transaction<'_>, known: &KnownDrive) -> rusqlite::Res
     )?;
     let missing = known.missing_since.map(|since| since.to_string());
     let (first, last) = (known.first_seen.to_string(), known.last_seen.to_string());
-    statement.execute(params![
-        known.facts.id.as_str(),
-        text(known)?,
-        first,
-        last,
-        missing
-    ])?;
+    statement.execute(params![known.facts.id.as_str(), text(known)?, first, last, missing])?;
     Ok(())
 }
 
@@ -143,16 +123,10 @@ fn put_finding(transaction: &Transaction<'_>, finding: &Finding) -> rusqlite::Re
         i64::try_from(finding.count).unwrap_or(i64::MAX),
         text(&finding.evidence)?,
         finding.clears_when,
-        finding
-            .cleared
-            .as_ref()
-            .map(|cleared| cleared.time.to_string()),
+        finding.cleared.as_ref().map(|cleared| cleared.time.to_string()),
         finding.cleared.as_ref().map(|cleared| cleared.why.as_str()),
         finding.follows.as_ref().map(FindingId::as_str),
-        finding
-            .cleared
-            .as_ref()
-            .is_some_and(|cleared| cleared.is_user_made),
+        finding.cleared.as_ref().is_some_and(|cleared| cleared.is_user_made),
     ])?;
     match &finding.acknowledged {
         None => transaction.prepare_cached("DELETE FROM acknowledgements WHERE finding = ?1")?.execute([finding.id.as_str()])?,
@@ -173,14 +147,9 @@ fn delete_others(
     unreadable: &BTreeSet<String>,
 ) -> rusqlite::Result<()> {
     let mut statement = transaction.prepare(&format!("SELECT id FROM {table}"))?;
-    let ids: Vec<String> = statement
-        .query_map([], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
+    let ids: Vec<String> = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     let mut delete = transaction.prepare(&format!("DELETE FROM {table} WHERE id = ?1"))?;
-    for id in ids
-        .iter()
-        .filter(|id| !named.contains(id.as_str()) && !unreadable.contains(*id))
-    {
+    for id in ids.iter().filter(|id| !named.contains(id.as_str()) && !unreadable.contains(*id)) {
         delete.execute([id])?;
     }
     Ok(())
@@ -192,17 +161,12 @@ fn finding(row: &Row<'_>, rebase: &Rebase) -> rusqlite::Result<Finding> {
         let (time, note) = (parse_time(row, "time", rebase)?, row.get("note")?);
         Ok(Acknowledgement { by, time, note })
     };
-    let acknowledged = row
-        .get::<_, Option<String>>("by")?
-        .map(acknowledged)
-        .transpose()?;
+    let acknowledged = row.get::<_, Option<String>>("by")?.map(acknowledged).transpose()?;
     let cleared = match row.get::<_, Option<String>>("cleared_time")? {
         None => None,
         Some(_) => Some(Clearance {
             time: parse_time(row, "cleared_time", rebase)?,
-            why: row
-                .get::<_, Option<String>>("cleared_why")?
-                .unwrap_or_default(),
+            why: row.get::<_, Option<String>>("cleared_why")?.unwrap_or_default(),
             is_user_made: row.get("user_made")?,
         }),
     };
@@ -221,9 +185,7 @@ fn finding(row: &Row<'_>, rebase: &Rebase) -> rusqlite::Result<Finding> {
         advice: None,
         acknowledged,
         cleared,
-        follows: row
-            .get::<_, Option<String>>("follows")?
-            .map(FindingId::known),
+        follows: row.get::<_, Option<String>>("follows")?.map(FindingId::known),
     })
 }
 

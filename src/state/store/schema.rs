@@ -91,9 +91,7 @@ mod tests {
         steps.push("ALTER TABLE meta ADD COLUMN time TEXT; SYNTAX ERROR");
         migrate(&mut connection, &steps).unwrap_err();
         assert_eq!(version(&connection).unwrap(), MIGRATIONS.len());
-        connection
-            .execute("INSERT INTO meta (key, value) VALUES ('a', 'b')", [])
-            .unwrap();
+        connection.execute("INSERT INTO meta (key, value) VALUES ('a', 'b')", []).unwrap();
         steps.pop();
         steps.push("ALTER TABLE meta ADD COLUMN time TEXT");
         migrate(&mut connection, &steps).unwrap();

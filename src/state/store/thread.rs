@@ -44,11 +44,7 @@ pub(crate) fn run(
         thread.open_if_due();
         let first = match thread.database {
             Some(_) => ops.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            None => ops.recv_timeout(
-                thread
-                    .next_attempt
-                    .saturating_duration_since(Instant::now()),
-            ),
+            None => ops.recv_timeout(thread.next_attempt.saturating_duration_since(Instant::now())),
         };
         match first {
             Ok(first) => thread.write(std::iter::once(first).chain(ops.try_iter()).collect()),

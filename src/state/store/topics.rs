@@ -36,9 +36,7 @@ pub(crate) fn put_last_write(transaction: &Transaction<'_>, now: &Moment) -> rus
 
 fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
     connection
-        .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| {
-            row.get(0)
-        })
+        .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
         .optional()
 }
 
@@ -68,10 +66,7 @@ pub(crate) fn load(
 }
 
 pub(crate) fn apply(transaction: &Transaction<'_>, write: &WriteBatch) -> rusqlite::Result<()> {
-    let topics = TopicWriter {
-        transaction,
-        is_complete: write.is_complete,
-    };
+    let topics = TopicWriter { transaction, is_complete: write.is_complete };
     topics.apply(ERRORS, &write.errors)?;
     topics.apply(COUNTERS, &write.counters)?;
     topics.apply(SMART, &write.smart)?;
@@ -140,12 +135,10 @@ impl TopicWriter<'_> {
             named.insert(subject);
         }
         if self.is_complete {
-            let mut statement = self
-                .transaction
-                .prepare("SELECT subject FROM memories WHERE topic = ?1")?;
-            let known: Vec<String> = statement
-                .query_map([topic], |row| row.get(0))?
-                .collect::<Result<_, _>>()?;
+            let mut statement =
+                self.transaction.prepare("SELECT subject FROM memories WHERE topic = ?1")?;
+            let known: Vec<String> =
+                statement.query_map([topic], |row| row.get(0))?.collect::<Result<_, _>>()?;
             for subject in known.iter().filter(|subject| !named.contains(*subject)) {
                 delete.execute([topic, subject])?;
             }
@@ -202,17 +195,11 @@ mod tests {
     }
 
     fn put<K, V>(put: Vec<(K, V)>) -> RowChanges<K, V> {
-        RowChanges {
-            upserted: put,
-            deleted: Vec::new(),
-        }
+        RowChanges { upserted: put, deleted: Vec::new() }
     }
 
     fn gone<K, V>(subject: K) -> RowChanges<K, V> {
-        RowChanges {
-            upserted: Vec::new(),
-            deleted: vec![subject],
-        }
+        RowChanges { upserted: Vec::new(), deleted: vec![subject] }
     }
 
     fn drive() -> Subject {
@@ -262,10 +249,7 @@ mod tests {
         };
         write_and_reload(&mut connection, &write);
         let loaded = write_and_reload(&mut connection, &write);
-        assert_eq!(
-            (loaded.errors.len(), &loaded.errors[0]),
-            (2, &(drive(), memory))
-        );
+        assert_eq!((loaded.errors.len(), &loaded.errors[0]), (2, &(drive(), memory)));
         assert_eq!(
             (loaded.progress, loaded.counters),
             (Some(progress), vec![((drive(), "scsi".into()), counters)])
@@ -278,20 +262,10 @@ mod tests {
             ..WriteBatch::default()
         };
         let loaded = write_and_reload(&mut connection, &less);
-        assert_eq!(
-            (
-                loaded.errors.len(),
-                loaded.counters.len(),
-                loaded.smart.len()
-            ),
-            (1, 0, 1)
-        );
+        assert_eq!((loaded.errors.len(), loaded.counters.len(), loaded.smart.len()), (1, 0, 1));
         let nothing = write_and_reload(
             &mut connection,
-            &WriteBatch {
-                is_complete: true,
-                ..WriteBatch::default()
-            },
+            &WriteBatch { is_complete: true, ..WriteBatch::default() },
         );
         assert!(nothing.errors.is_empty() && nothing.smart.is_empty() && nothing.space.is_empty());
     }
@@ -300,16 +274,11 @@ mod tests {
     fn error_history_without_log_progress_is_discarded() {
         let mut connection = Connection::open_in_memory().unwrap();
         migrate(&mut connection, MIGRATIONS).unwrap();
-        let write = WriteBatch {
-            errors: put(vec![(drive(), Arc::default())]),
-            ..WriteBatch::default()
-        };
+        let write =
+            WriteBatch { errors: put(vec![(drive(), Arc::default())]), ..WriteBatch::default() };
         assert!(write_and_reload(&mut connection, &write).errors.is_empty());
         connection
-            .execute(
-                "INSERT INTO meta (key, value) VALUES (?1, 'junk')",
-                [PROGRESS],
-            )
+            .execute("INSERT INTO meta (key, value) VALUES (?1, 'junk')", [PROGRESS])
             .unwrap();
         assert!(write_and_reload(&mut connection, &write).errors.is_empty());
     }

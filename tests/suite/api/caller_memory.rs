@@ -134,14 +134,8 @@ impl Flood {
 fn status(daemon: &Daemon, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id()))
         .expect("the daemon runs");
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name))
-        .expect("a line");
-    let kib: u64 = line
-        .trim_matches([':', ' ', '\t', 'k', 'B'])
-        .parse()
-        .expect("a number");
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
+    let kib: u64 = line.trim_matches([':', ' ', '\t', 'k', 'B']).parse().expect("a number");
     kib << 10
 }
 
@@ -151,9 +145,7 @@ fn reset_peak(daemon: &Daemon) {
 }
 
 async fn connect(socket: &Path) -> Client {
-    Client::connect(socket, Duration::from_secs(10))
-        .await
-        .expect("the daemon answers")
+    Client::connect(socket, Duration::from_secs(10)).await.expect("the daemon answers")
 }
 
 async fn answers(socket: &Path) -> bool {
@@ -179,17 +171,10 @@ async fn peak_is_reached(daemon: &Daemon) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_hold_at_most_16_mib_and_give_it_back() {
     let root = tempfile::tempdir().expect("a folder");
-    let plan = tree::Plan {
-        drives: 24,
-        volumes: 600,
-        hung: 0,
-    };
+    let plan = tree::Plan { drives: 24, volumes: 600, hung: 0 };
     tree::write(root.path(), plan).expect("a recorded host");
     let daemon = Daemon::start(root.path(), "", None);
-    let (main, agent) = (
-        daemon.dir.path().join("d.sock"),
-        daemon.dir.path().join("a.sock"),
-    );
+    let (main, agent) = (daemon.dir.path().join("d.sock"), daemon.dir.path().join("a.sock"));
     super::fixture::within(60, async {
         while !(agent.exists() && answers(&main).await) {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -247,9 +232,8 @@ async fn callers_hold_at_most_16_mib_and_give_it_back() {
     let before = status(&daemon, "VmRSS");
     for flood in floods {
         reset_peak(&daemon);
-        let callers: Vec<_> = (0..CONNECTIONS)
-            .map(|_| tokio::spawn(flood.clone().connection()))
-            .collect();
+        let callers: Vec<_> =
+            (0..CONNECTIONS).map(|_| tokio::spawn(flood.clone().connection())).collect();
         let peak = peak_is_reached(&daemon).await;
         callers.iter().for_each(|caller| caller.abort());
         report += &format!(
@@ -270,10 +254,7 @@ async fn callers_hold_at_most_16_mib_and_give_it_back() {
             break;
         }
         let more = (after - before) >> 10;
-        assert!(
-            tokio::time::Instant::now() < end,
-            "{more} KiB stay\n{report}"
-        );
+        assert!(tokio::time::Instant::now() < end, "{more} KiB stay\n{report}");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     daemon.stop();

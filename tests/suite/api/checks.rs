@@ -20,11 +20,7 @@ use super::fixture::{Served, channel, now, snapshot};
 fn gzip(text: &str) -> CheckerOutput {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(text.as_bytes()).unwrap();
-    CheckerOutput {
-        gzip: encoder.finish().unwrap().into(),
-        written: 5000,
-        kept: text.len() as u64,
-    }
+    CheckerOutput { gzip: encoder.finish().unwrap().into(), written: 5000, kept: text.len() as u64 }
 }
 
 fn check(number: i64, volume: &VolumeId) -> Check {
@@ -101,10 +97,8 @@ fn with_checks(number: i64) -> (Snapshot, Vec<Check>) {
     let volume = VolumeId::csi("d.example", "a");
     let mut checks: Vec<Check> = (0..number).map(|number| check(number, &volume)).collect();
     checks.reverse();
-    snapshot.checks = checks
-        .iter()
-        .map(|check| (check.id.clone(), Arc::new(check.clone())))
-        .collect();
+    snapshot.checks =
+        checks.iter().map(|check| (check.id.clone(), Arc::new(check.clone()))).collect();
     (snapshot, checks)
 }
 
@@ -115,18 +109,12 @@ async fn checks_are_listed_newest_first_page_by_page_and_without_their_output() 
     let mut client = ChecksClient::new(channel(&served.socket()).await);
     let (mut seen, mut page_token) = (Vec::new(), String::new());
     loop {
-        let request = wire::ListChecksRequest {
-            page_size: 2,
-            page_token,
-            target: "csi:d.example/a".into(),
-        };
+        let request =
+            wire::ListChecksRequest { page_size: 2, page_token, target: "csi:d.example/a".into() };
         let page = client.list_checks(request).await.unwrap().into_inner();
         assert!(
             page.checks.len() <= 2
-                && page
-                    .checks
-                    .iter()
-                    .all(|check| check.runs[0].output.is_empty())
+                && page.checks.iter().all(|check| check.runs[0].output.is_empty())
         );
         seen.extend(page.checks.into_iter().map(|check| check.id));
         page_token = page.next_page_token;
@@ -134,34 +122,11 @@ async fn checks_are_listed_newest_first_page_by_page_and_without_their_output() 
             break;
         }
     }
-    assert_eq!(
-        seen,
-        checks
-            .iter()
-            .map(|check| check.id.to_string())
-            .collect::<Vec<_>>()
-    );
-    let other = wire::ListChecksRequest {
-        target: "csi:d.example/b".into(),
-        ..Default::default()
-    };
-    assert!(
-        client
-            .list_checks(other)
-            .await
-            .unwrap()
-            .into_inner()
-            .checks
-            .is_empty()
-    );
-    let nothing = wire::ListChecksRequest {
-        target: "nonsense".into(),
-        ..Default::default()
-    };
-    assert_eq!(
-        client.list_checks(nothing).await.unwrap_err().code(),
-        Code::NotFound
-    );
+    assert_eq!(seen, checks.iter().map(|check| check.id.to_string()).collect::<Vec<_>>());
+    let other = wire::ListChecksRequest { target: "csi:d.example/b".into(), ..Default::default() };
+    assert!(client.list_checks(other).await.unwrap().into_inner().checks.is_empty());
+    let nothing = wire::ListChecksRequest { target: "nonsense".into(), ..Default::default() };
+    assert_eq!(client.list_checks(nothing).await.unwrap_err().code(), Code::NotFound);
 }
 
 #[tokio::test]
@@ -170,20 +135,13 @@ async fn a_check_is_returned_with_all_its_fields() {
     let served = Served::start(snapshot).await;
     let mut client = ChecksClient::new(channel(&served.socket()).await);
     let told = client
-        .get_check(wire::GetCheckRequest {
-            id: checks[0].id.to_string(),
-            without_output: false,
-        })
+        .get_check(wire::GetCheckRequest { id: checks[0].id.to_string(), without_output: false })
         .await
         .unwrap()
         .into_inner();
     assert_eq!(
         (told.verdict(), told.mode(), told.filesystem.as_str()),
-        (
-            wire::check::Verdict::Corrupted,
-            wire::check::Mode::Frozen,
-            "ext4"
-        )
+        (wire::check::Verdict::Corrupted, wire::check::Mode::Frozen, "ext4")
     );
     let run = &told.runs[0];
     assert_eq!(
@@ -195,26 +153,14 @@ async fn a_check_is_returned_with_all_its_fields() {
         (550_000_000, 3, 5000)
     );
     assert_eq!(run.output, "Pass 1: Checking inodes, blocks, and sizes\n");
-    assert_eq!(
-        run.findings[0].weight(),
-        wire::check_finding::Weight::Damage
-    );
+    assert_eq!(run.findings[0].weight(), wire::check_finding::Weight::Damage);
     let missing = client
-        .get_check(wire::GetCheckRequest {
-            id: "0123456789ab".into(),
-            without_output: true,
-        })
+        .get_check(wire::GetCheckRequest { id: "0123456789ab".into(), without_output: true })
         .await
         .unwrap_err();
     assert_eq!(missing.code(), Code::NotFound);
-    let empty = client
-        .get_check(wire::GetCheckRequest::default())
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (empty.code(), empty.message()),
-        (Code::InvalidArgument, "id: is empty")
-    );
+    let empty = client.get_check(wire::GetCheckRequest::default()).await.unwrap_err();
+    assert_eq!((empty.code(), empty.message()), (Code::InvalidArgument, "id: is empty"));
 }
 
 #[tokio::test]
@@ -222,45 +168,28 @@ async fn invalid_arguments_are_named_and_uncheckable_filesystems_fail_a_precondi
     let (snapshot, checks) = with_checks(1);
     let served = Served::start(snapshot).await;
     let mut client = ChecksClient::new(channel(&served.socket()).await);
-    let request = |target: &str| wire::StartCheckRequest {
-        target: target.into(),
-        ..Default::default()
-    };
+    let request =
+        |target: &str| wire::StartCheckRequest { target: target.into(), ..Default::default() };
     for (request, code, word) in [
         (request(""), Code::InvalidArgument, "target: is empty"),
         (request("nonsense"), Code::NotFound, "nonsense"),
         (
-            wire::StartCheckRequest {
-                runs: 2,
-                ..request("csi:d.example/a")
-            },
+            wire::StartCheckRequest { runs: 2, ..request("csi:d.example/a") },
             Code::InvalidArgument,
             "runs: 2 is not between 3 and 20",
         ),
         (
-            wire::StartCheckRequest {
-                filesystem: "zfs".into(),
-                ..request("csi:d.example/a")
-            },
+            wire::StartCheckRequest { filesystem: "zfs".into(), ..request("csi:d.example/a") },
             Code::InvalidArgument,
             "filesystem: ",
         ),
-        (
-            request("csi:d.example/a"),
-            Code::FailedPrecondition,
-            "is not checked",
-        ),
+        (request("csi:d.example/a"), Code::FailedPrecondition, "is not checked"),
     ] {
         let refused = client.start_check(request).await.unwrap_err();
-        assert!(
-            refused.code() == code && refused.message().contains(word),
-            "{refused:?}"
-        );
+        assert!(refused.code() == code && refused.message().contains(word), "{refused:?}");
     }
     let over = client
-        .cancel_check(wire::CancelCheckRequest {
-            id: checks[0].id.to_string(),
-        })
+        .cancel_check(wire::CancelCheckRequest { id: checks[0].id.to_string() })
         .await
         .unwrap_err();
     assert_eq!(over.code(), Code::FailedPrecondition);
@@ -270,17 +199,9 @@ async fn invalid_arguments_are_named_and_uncheckable_filesystems_fail_a_precondi
 async fn explain_shows_the_newest_check_with_its_output() {
     let (snapshot, checks) = with_checks(3);
     let served = Served::start(snapshot).await;
-    let told = served
-        .client()
-        .await
-        .explain("csi:d.example/a")
-        .await
-        .unwrap();
+    let told = served.client().await.explain("csi:d.example/a").await.unwrap();
     assert_eq!(
-        told.checks
-            .iter()
-            .map(|check| check.id.as_str())
-            .collect::<Vec<_>>(),
+        told.checks.iter().map(|check| check.id.as_str()).collect::<Vec<_>>(),
         [checks[0].id.as_str()]
     );
     assert!(told.checks[0].runs[0].output.contains("Pass 1"));

@@ -83,9 +83,7 @@ impl CleanupBackend for Host {
             self.go.notified().await;
         }
         let refusal = self.refusal.lock().unwrap().clone();
-        refusal
-            .filter(|_| is_unmount)
-            .map_or(Ok(StepOutput::Empty), Err)
+        refusal.filter(|_| is_unmount).map_or(Ok(StepOutput::Empty), Err)
     }
 
     async fn openers(&self, _: Vec<HostPath>) -> Result<Vec<String>, StepError> {
@@ -94,10 +92,7 @@ impl CleanupBackend for Host {
 
     async fn pod_holds(&self, _: HostPath, pod_uids: Vec<String>) -> Result<PodHolds, StepError> {
         self.asked.lock().unwrap().push(pod_uids);
-        Ok(PodHolds {
-            holds: self.holds.lock().unwrap().clone(),
-            not_read: Vec::new(),
-        })
+        Ok(PodHolds { holds: self.holds.lock().unwrap().clone(), not_read: Vec::new() })
     }
 
     async fn rescan(&self) {}
@@ -112,19 +107,12 @@ struct Scene {
 impl Scene {
     async fn start(allowed: bool) -> Scene {
         let host = Arc::new(Host::default());
-        let (settings, given) = watch::channel(OrderSettings {
-            allowed,
-            uids: Vec::new(),
-        });
+        let (settings, given) = watch::channel(OrderSettings { allowed, uids: Vec::new() });
         let backend = host.clone();
         let served = Served::build(node(), |server| server.with_orders(backend, given)).await;
         // As uid 0 may, without root.
         served.allow(nix::unistd::geteuid().as_raw());
-        Scene {
-            served,
-            host,
-            settings,
-        }
+        Scene { served, host, settings }
     }
 
     async fn order(&self, id: &str, uids: &[&str]) -> Result<StaleCleaning, Status> {
@@ -133,10 +121,7 @@ impl Scene {
             quarantine_id: id.into(),
             pod_uids: uids.iter().map(ToString::to_string).collect(),
         };
-        StorageClient::new(channel)
-            .clean_stale(request)
-            .await
-            .map(tonic::Response::into_inner)
+        StorageClient::new(channel).clean_stale(request).await.map(tonic::Response::into_inner)
     }
 
     async fn states(&self, id: &str, uids: &[&str]) -> Vec<State> {
@@ -164,9 +149,7 @@ async fn an_order_is_carried_out_once_and_its_answer_does_not_wait() {
     let scene = Scene::start(true).await;
     *scene.host.waits.lock().unwrap() = true;
     let pods = &["uid-a", "uid-b", "uid-z"][..];
-    let answer = within(5, scene.order("q-1", pods))
-        .await
-        .expect("an answer");
+    let answer = within(5, scene.order("q-1", pods)).await.expect("an answer");
     let states: Vec<_> = answer.pods.iter().map(|pod| pod.state()).collect();
     assert_eq!(states, [State::Cleaning, State::InUse, State::Absent]);
     assert!(answer.orders_allowed && answer.unreadable.is_empty());
@@ -195,9 +178,7 @@ async fn an_order_is_carried_out_once_and_its_answer_does_not_wait() {
         });
     });
     scene.host.go.notify_one();
-    scene
-        .until("q-1", pods, &[State::Cleaned, State::InUse, State::Absent])
-        .await;
+    scene.until("q-1", pods, &[State::Cleaned, State::InUse, State::Absent]).await;
     // Another order begins anew.
     assert_eq!(scene.states("q-2", &["uid-a"]).await, [State::Absent]);
     assert_eq!(scene.host.unmounted().len(), 2);
@@ -242,9 +223,7 @@ async fn without_permission_in_the_configuration_an_order_is_answered_and_not_ca
     assert_eq!(answer.pods[0].detail, target("a"));
     assert!(scene.host.steps.lock().unwrap().is_empty());
     // A reload of the configuration permits it.
-    scene
-        .settings
-        .send_modify(|settings| settings.allowed = true);
+    scene.settings.send_modify(|settings| settings.allowed = true);
     scene.order("q-1", &["uid-a"]).await.expect("an answer");
     within(20, async {
         while scene.host.unmounted().is_empty() {
@@ -258,17 +237,15 @@ async fn without_permission_in_the_configuration_an_order_is_answered_and_not_ca
 async fn callers_that_may_only_read_give_no_orders_unless_they_are_listed() {
     let scene = Scene::start(true).await;
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
-    scene.served.callers.send_replace(AgentCallers {
-        read_gids: vec![gid.as_raw()],
-        ..AgentCallers::default()
-    });
+    scene
+        .served
+        .callers
+        .send_replace(AgentCallers { read_gids: vec![gid.as_raw()], ..AgentCallers::default() });
     let (code, why) = scene.refused("q-1", &["uid-a"]).await;
     assert_eq!(code, Code::PermissionDenied);
     assert!(why.contains("order_uids"), "{why}");
     assert!(scene.host.steps.lock().unwrap().is_empty());
-    scene
-        .settings
-        .send_modify(|settings| settings.uids = vec![uid.as_raw()]);
+    scene.settings.send_modify(|settings| settings.uids = vec![uid.as_raw()]);
     assert_eq!(scene.states("q-1", &["uid-a"]).await, [State::Cleaning]);
 }
 
@@ -297,10 +274,8 @@ async fn what_an_unmount_meets_is_the_answer_and_offers_no_lazy_unmount() {
         (StepErrorKind::Other, State::Failed),
     ] {
         let scene = Scene::start(true).await;
-        *scene.host.refusal.lock().unwrap() = Some(StepError {
-            kind,
-            message: "unmounting /x: no".into(),
-        });
+        *scene.host.refusal.lock().unwrap() =
+            Some(StepError { kind, message: "unmounting /x: no".into() });
         scene.order("q-1", &["uid-a"]).await.expect("an answer");
         scene.until("q-1", &["uid-a"], &[state]).await;
         let answer = scene.order("q-1", &["uid-a"]).await.expect("an answer");
@@ -313,20 +288,10 @@ async fn a_kubelet_whose_records_cannot_be_read_makes_everything_unreadable() {
     let scene = Scene::start(true).await;
     scene.served.owner.redraw(|node| {
         let down = SourceStatus::Down("reading /var/lib/kubelet/pods: EIO".into());
-        Arc::make_mut(&mut node.node)
-            .sources
-            .insert(Source::Kubelet, (down, now()));
+        Arc::make_mut(&mut node.node).sources.insert(Source::Kubelet, (down, now()));
     });
-    let answer = scene
-        .order("q-1", &["uid-a", "uid-z"])
-        .await
-        .expect("an answer");
+    let answer = scene.order("q-1", &["uid-a", "uid-z"]).await.expect("an answer");
     assert!(answer.unreadable.contains("EIO"), "{answer:?}");
-    assert!(
-        answer
-            .pods
-            .iter()
-            .all(|pod| pod.state() == State::Unreadable)
-    );
+    assert!(answer.pods.iter().all(|pod| pod.state() == State::Unreadable));
     assert!(scene.host.steps.lock().unwrap().is_empty());
 }

@@ -48,10 +48,8 @@ fn attachment(handle: &str, role: MountRole, stale: bool) -> Attachment {
         read_only: false,
         block: false,
         mode: None,
-        pod: (role == MountRole::Pod).then(|| PodRef {
-            uid: format!("uid-{handle}"),
-            ..PodRef::default()
-        }),
+        pod: (role == MountRole::Pod)
+            .then(|| PodRef { uid: format!("uid-{handle}"), ..PodRef::default() }),
         since: now(),
         used_by: (!stale).then(|| "the kubelet's record says that a pod has it".into()),
         orphaned: stale.then_some(orphaned),
@@ -67,15 +65,12 @@ pub fn picture(more: usize) -> Snapshot {
         kubelet_root: root,
         ..NodeContext::default()
     });
-    let handles = (0..more)
-        .map(|n| format!("more{n:05}"))
-        .chain(["a".to_owned(), "b".to_owned()]);
+    let handles = (0..more).map(|n| format!("more{n:05}")).chain(["a".to_owned(), "b".to_owned()]);
     let attachments = handles.flat_map(|handle| {
         [MountRole::Staging, MountRole::Pod].map(|role| attachment(&handle, role, handle == "a"))
     });
-    picture.attachments = attachments
-        .map(|attachment| (attachment.path.clone(), Arc::new(attachment)))
-        .collect();
+    picture.attachments =
+        attachments.map(|attachment| (attachment.path.clone(), Arc::new(attachment))).collect();
     picture
 }
 
@@ -99,10 +94,8 @@ impl CleanupBackend for RecordingBackend {
             return std::future::pending().await;
         }
         let refused = self.unmount.lock().unwrap().clone().filter(|_| is_unmount);
-        let not_empty = is_parent.then(|| StepError {
-            kind: StepErrorKind::InUse,
-            message: "it is not empty".into(),
-        });
+        let not_empty = is_parent
+            .then(|| StepError { kind: StepErrorKind::InUse, message: "it is not empty".into() });
         refused.or(not_empty).map_or(Ok(StepOutput::Empty), Err)
     }
 
@@ -121,10 +114,7 @@ impl CleanupBackend for RecordingBackend {
 async fn served(picture: Snapshot) -> (Served, Arc<RecordingBackend>) {
     let backend = Arc::new(RecordingBackend::default());
     let given = backend.clone();
-    (
-        Served::build(picture, |server| server.with_cleanup(given)).await,
-        backend,
-    )
+    (Served::build(picture, |server| server.with_cleanup(given)).await, backend)
 }
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
@@ -147,26 +137,13 @@ async fn attachments_are_listed_in_pages_of_any_size_and_by_volume() {
     let served = Served::start(picture(150)).await;
     let channel = super::fixture::channel(&served.socket()).await;
     let mut client = wire::inventory_client::InventoryClient::new(channel);
-    let whole = served
-        .client()
-        .await
-        .attachments("", "", false)
-        .await
-        .unwrap()
-        .attachments;
+    let whole = served.client().await.attachments("", "", false).await.unwrap().attachments;
     assert_eq!(whole.len(), 304);
     for page_size in [1, 7, 100, 1000] {
-        let mut request = wire::ListAttachmentsRequest {
-            page_size,
-            ..Default::default()
-        };
+        let mut request = wire::ListAttachmentsRequest { page_size, ..Default::default() };
         let mut joined = Vec::new();
         loop {
-            let page = client
-                .list_attachments(request.clone())
-                .await
-                .unwrap()
-                .into_inner();
+            let page = client.list_attachments(request.clone()).await.unwrap().into_inner();
             joined.extend(page.attachments);
             request.page_token = page.next_page_token;
             if request.page_token.is_empty() {
@@ -175,57 +152,25 @@ async fn attachments_are_listed_in_pages_of_any_size_and_by_volume() {
         }
         assert_eq!(joined, whole, "page size {page_size}");
     }
-    let stale = served
-        .client()
-        .await
-        .attachments("", "", true)
-        .await
-        .unwrap()
-        .attachments;
+    let stale = served.client().await.attachments("", "", true).await.unwrap().attachments;
     assert_eq!(
-        stale
-            .iter()
-            .map(|it| (it.role(), it.stale.as_str()))
-            .collect::<Vec<_>>(),
-        [
-            (wire::MountRole::Staging, "its pod is gone"),
-            (wire::MountRole::Pod, "its pod is gone")
-        ]
+        stale.iter().map(|it| (it.role(), it.stale.as_str())).collect::<Vec<_>>(),
+        [(wire::MountRole::Staging, "its pod is gone"), (wire::MountRole::Pod, "its pod is gone")]
     );
     assert_eq!(
         (stale[1].pod_uid.as_str(), stale[1].volume_id.as_str()),
         ("uid-a", "csi:d.example/a")
     );
     assert_eq!(
-        served
-            .client()
-            .await
-            .attachments("d.example", "b", false)
-            .await
-            .unwrap()
-            .attachments
-            .len(),
+        served.client().await.attachments("d.example", "b", false).await.unwrap().attachments.len(),
         2
     );
     assert_eq!(
-        served
-            .client()
-            .await
-            .attachments("other", "", false)
-            .await
-            .unwrap()
-            .attachments
-            .len(),
+        served.client().await.attachments("other", "", false).await.unwrap().attachments.len(),
         0
     );
-    let wrong = wire::ListAttachmentsRequest {
-        page_token: "junk".into(),
-        ..Default::default()
-    };
-    assert_eq!(
-        client.list_attachments(wrong).await.unwrap_err().code(),
-        Code::InvalidArgument
-    );
+    let wrong = wire::ListAttachmentsRequest { page_token: "junk".into(), ..Default::default() };
+    assert_eq!(client.list_attachments(wrong).await.unwrap_err().code(), Code::InvalidArgument);
 }
 
 #[tokio::test]
@@ -234,25 +179,14 @@ async fn a_dry_run_lists_the_steps_and_takes_none() {
         return;
     }
     let (served, backend) = served(picture(0)).await;
-    let answer = served
-        .client()
-        .await
-        .clean_up("csi:d.example/a", false, false)
-        .await
-        .unwrap();
+    let answer = served.client().await.clean_up("csi:d.example/a", false, false).await.unwrap();
     assert_eq!(answer.volume_id, "csi:d.example/a");
-    let steps: Vec<(&str, State)> = answer
-        .steps
-        .iter()
-        .map(|step| (step.action.as_str(), step.state()))
-        .collect();
+    let steps: Vec<(&str, State)> =
+        answer.steps.iter().map(|step| (step.action.as_str(), step.state())).collect();
     let each = ["unmount", "remove", "remove if empty"].map(|words| (words, State::Planned));
     assert_eq!(steps, [each, each].concat());
     assert_eq!(
-        (
-            answer.steps[0].path.as_str(),
-            backend.taken.lock().unwrap().len()
-        ),
+        (answer.steps[0].path.as_str(), backend.taken.lock().unwrap().len()),
         (target("a").as_str(), 0)
     );
 }
@@ -263,16 +197,8 @@ async fn cleanup_steps_run_in_order_and_are_reported() {
         return;
     }
     let (served, backend) = served(picture(0)).await;
-    let answer = served
-        .client()
-        .await
-        .clean_up("a", true, true)
-        .await
-        .unwrap();
-    assert!(
-        answer.steps.iter().all(|step| step.state() == State::Done),
-        "{answer:?}"
-    );
+    let answer = served.client().await.clean_up("a", true, true).await.unwrap();
+    assert!(answer.steps.iter().all(|step| step.state() == State::Done), "{answer:?}");
     assert_eq!(answer.steps[2].detail, "it is not empty and stays");
     let taken = backend.taken.lock().unwrap();
     assert_eq!(taken.len(), 6);
@@ -292,22 +218,13 @@ async fn a_failed_cleanup_step_stops_the_cleanup() {
         return;
     }
     let (served, backend) = served(picture(0)).await;
-    *backend.unmount.lock().unwrap() = Some(StepError {
-        kind: StepErrorKind::InUse,
-        message: "unmounting /x: in use".into(),
-    });
-    let answer = served
-        .client()
-        .await
-        .clean_up(&target("a"), true, false)
-        .await
-        .unwrap();
+    *backend.unmount.lock().unwrap() =
+        Some(StepError { kind: StepErrorKind::InUse, message: "unmounting /x: in use".into() });
+    let answer = served.client().await.clean_up(&target("a"), true, false).await.unwrap();
     let states: Vec<State> = answer.steps.iter().map(wire::CleanupStep::state).collect();
     assert_eq!(states, [State::Failed, State::Planned, State::Planned]);
     assert!(
-        answer.steps[0]
-            .detail
-            .starts_with("unmounting /x: in use; a lazy unmount"),
+        answer.steps[0].detail.starts_with("unmounting /x: in use; a lazy unmount"),
         "{answer:?}"
     );
     assert_eq!(backend.taken.lock().unwrap().len(), 1);
@@ -333,10 +250,7 @@ async fn a_lazy_cleanup_does_not_wait_for_a_hung_volume() {
     });
     assert_eq!(hanging.unwrap().steps[0].detail, "under way");
     let lazy = lazy.unwrap();
-    assert!(
-        lazy.steps.iter().all(|step| step.state() == State::Done),
-        "{lazy:?}"
-    );
+    assert!(lazy.steps.iter().all(|step| step.state() == State::Done), "{lazy:?}");
 }
 
 #[tokio::test]
@@ -364,25 +278,13 @@ async fn cleanup_is_refused_while_the_volume_is_or_may_be_in_use() {
             kind: StepErrorKind::Stuck,
             message: "the worker does not answer".into(),
         }));
-        assert_eq!(
-            refused(client.clean_up("a", commit, true).await).0,
-            Code::FailedPrecondition
-        );
+        assert_eq!(refused(client.clean_up("a", commit, true).await).0, Code::FailedPrecondition);
         *backend.openers.lock().unwrap() = None;
     }
-    assert_eq!(
-        refused(client.clean_up("nope", true, false).await).0,
-        Code::NotFound
-    );
-    assert_eq!(
-        refused(client.clean_up("", true, false).await).0,
-        Code::InvalidArgument
-    );
+    assert_eq!(refused(client.clean_up("nope", true, false).await).0, Code::NotFound);
+    assert_eq!(refused(client.clean_up("", true, false).await).0, Code::InvalidArgument);
     served.owner.redraw(|picture| picture.settled = false);
-    assert_eq!(
-        refused(client.clean_up("a", true, false).await).0,
-        Code::FailedPrecondition
-    );
+    assert_eq!(refused(client.clean_up("a", true, false).await).0, Code::FailedPrecondition);
     assert!(backend.taken.lock().unwrap().is_empty());
 }
 
@@ -401,19 +303,10 @@ async fn cleanup_is_refused_where_unmounting_is_impossible() {
 #[allow(clippy::disallowed_methods)] // The very program that is tested.
 async fn diskvitals(socket: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"));
-    command
-        .args(arguments)
-        .env("DISKVITALS_SOCKET", socket)
-        .stdin(std::process::Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap();
+    command.args(arguments).env("DISKVITALS_SOCKET", socket).stdin(std::process::Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
 #[tokio::test]
@@ -436,10 +329,7 @@ async fn the_command_line_prints_the_planned_steps_and_the_command_to_run_them()
     let (code, printed, _) =
         diskvitals(&served.socket(), &["cleanup", "a", "--yes", "-o", "json"]).await;
     let answer: serde_json::Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(
-        (code, &answer["steps"][0]["state"]),
-        (Some(0), &"STATE_DONE".into())
-    );
+    assert_eq!((code, &answer["steps"][0]["state"]), (Some(0), &"STATE_DONE".into()));
     let (code, _, complaint) = diskvitals(&served.socket(), &["cleanup", "b", "--yes"]).await;
     assert_eq!(code, Some(1));
     assert!(

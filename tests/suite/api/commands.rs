@@ -15,13 +15,8 @@ use super::fixture::{Served, snapshot};
 #[allow(clippy::disallowed_methods)] // The very program that is tested.
 async fn diskvitals(socket: &Path, arguments: &[&str]) -> Output {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"));
-    command
-        .args(arguments)
-        .env("DISKVITALS_SOCKET", socket)
-        .stdin(std::process::Stdio::null());
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
+    command.args(arguments).env("DISKVITALS_SOCKET", socket).stdin(std::process::Stdio::null());
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
 /// Runs as the user `nobody`. The folder and the socket get open permissions first, so that only
@@ -34,20 +29,10 @@ async fn as_nobody(socket: &Path, arguments: &[&str]) -> Output {
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .tempdir()
         .unwrap();
-    std::fs::copy(
-        env!("CARGO_BIN_EXE_diskvitals"),
-        program.path().join("diskvitals"),
-    )
-    .unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_diskvitals"), program.path().join("diskvitals")).unwrap();
     let mut command = std::process::Command::new(program.path().join("diskvitals"));
-    command
-        .args(arguments)
-        .env("DISKVITALS_SOCKET", socket)
-        .uid(NOBODY)
-        .gid(NOBODY);
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
+    command.args(arguments).env("DISKVITALS_SOCKET", socket).uid(NOBODY).gid(NOBODY);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
 const NOBODY: u32 = 65534;
@@ -72,34 +57,18 @@ async fn a_user_other_than_root_may_read_and_not_change() {
         text(&refused.stderr)
     );
     open(&served.socket(), 0o666);
-    assert!(
-        as_nobody(&served.socket(), &["drives"])
-            .await
-            .status
-            .success()
-    );
+    assert!(as_nobody(&served.socket(), &["drives"]).await.status.success());
     let refused = as_nobody(&served.socket(), &["ack", "0123456789ab", "--note", "x"]).await;
     assert_eq!(
         (refused.status.code(), text(&refused.stderr).as_str()),
-        (
-            Some(1),
-            "diskvitals: uid 65534 may not acknowledge findings\n"
-        )
+        (Some(1), "diskvitals: uid 65534 may not acknowledge findings\n")
     );
     // On the agent socket anyone may connect, the configured users may call, and the configuration
     // may change.
     let refused = as_nobody(&served.agent_socket(), &["drives"]).await;
-    assert_eq!(
-        text(&refused.stderr),
-        "diskvitals: uid 65534 may not call on the agent's socket\n"
-    );
+    assert_eq!(text(&refused.stderr), "diskvitals: uid 65534 may not call on the agent's socket\n");
     served.allow(NOBODY);
-    assert!(
-        as_nobody(&served.agent_socket(), &["drives"])
-            .await
-            .status
-            .success()
-    );
+    assert!(as_nobody(&served.agent_socket(), &["drives"]).await.status.success());
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -161,26 +130,11 @@ async fn commands_without_a_daemon_print_one_line_and_offline_commands_work() {
     let status = diskvitals(&socket, &["status"]).await;
     assert_eq!(status.status.code(), Some(1));
     let told = text(&status.stderr);
-    assert!(
-        told.contains("no diskvitalsd at") && told.lines().count() == 1,
-        "{told}"
-    );
+    assert!(told.contains("no diskvitalsd at") && told.lines().count() == 1, "{told}");
+    assert_eq!(diskvitals(&socket, &["status", "--exit-code"]).await.status.code(), Some(3));
+    assert_eq!(diskvitals(&socket, &["nonsense"]).await.status.code(), Some(2));
     assert_eq!(
-        diskvitals(&socket, &["status", "--exit-code"])
-            .await
-            .status
-            .code(),
-        Some(3)
-    );
-    assert_eq!(
-        diskvitals(&socket, &["nonsense"]).await.status.code(),
-        Some(2)
-    );
-    assert_eq!(
-        diskvitals(&socket, &["status", "--exit-code", "--nonsense"])
-            .await
-            .status
-            .code(),
+        diskvitals(&socket, &["status", "--exit-code", "--nonsense"]).await.status.code(),
         Some(3)
     );
     let reasons = diskvitals(&socket, &["reasons"]).await;
@@ -194,12 +148,7 @@ async fn commands_without_a_daemon_print_one_line_and_offline_commands_work() {
         text(&diskvitals(&socket, &["completions", "bash"]).await.stdout).contains("_diskvitals")
     );
     let man = dir.path().join("man");
-    assert!(
-        diskvitals(&socket, &["man", man.to_str().unwrap()])
-            .await
-            .status
-            .success()
-    );
+    assert!(diskvitals(&socket, &["man", man.to_str().unwrap()]).await.status.success());
     assert!(man.join("diskvitals.1").exists() && man.join("diskvitals-explain.1").exists());
     assert!(text(&diskvitals(&socket, &["version"]).await.stdout).starts_with("diskvitals 0."));
 }
@@ -226,10 +175,7 @@ async fn a_single_reason_is_printed_with_and_without_a_daemon() {
         let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
         assert_eq!(
             (&json["name"], &json["levels"]),
-            (
-                &"PendingSectors".into(),
-                &serde_json::json!(["SEVERITY_SUSPECT", "SEVERITY_BAD"])
-            )
+            (&"PendingSectors".into(), &serde_json::json!(["SEVERITY_SUSPECT", "SEVERITY_BAD"]))
         );
         assert!(
             json["data"].as_str().is_some_and(|text| !text.is_empty())
@@ -268,10 +214,7 @@ async fn exit_codes_are_those_of_a_monitoring_plugin() {
         if !has_finding {
             snapshot.findings.clear();
         }
-        snapshot.node = Arc::new(NodeState {
-            health,
-            ..NodeState::default()
-        });
+        snapshot.node = Arc::new(NodeState { health, ..NodeState::default() });
         let served = Served::start(snapshot).await;
         let ended = diskvitals(&served.socket(), &["status", "--exit-code"]).await;
         assert_eq!(ended.status.code(), Some(code));
@@ -285,10 +228,7 @@ async fn json_output_is_the_whole_answer_and_errors_are_the_daemons() {
     let volumes: serde_json::Value = serde_json::from_slice(&volumes.stdout).unwrap();
     assert_eq!(volumes["volumes"].as_array().unwrap().len(), 1502);
     assert_eq!(
-        (
-            &volumes["nextPageToken"],
-            &volumes["volumes"][0]["capacity"]["totalBytes"]
-        ),
+        (&volumes["nextPageToken"], &volumes["volumes"][0]["capacity"]["totalBytes"]),
         (&"".into(), &(100u64 << 30).to_string().into())
     );
     let unknown = diskvitals(&served.socket(), &["volume", "nope"]).await;
@@ -312,22 +252,15 @@ async fn a_path_of_any_form_means_the_mount_that_holds_it() {
     std::fs::write(real.join("data/deep/file"), "").expect("written");
     std::os::unix::fs::symlink(real.join("data"), real.join("link")).expect("linked");
     let mount_point = |path: &Path, source: &str| {
-        let what = MountPoint {
-            fs_type: "ext4".into(),
-            source: source.into(),
-        };
+        let what = MountPoint { fs_type: "ext4".into(), source: source.into() };
         (HostPath::from(path), what)
     };
     let mut snapshot = snapshot(0);
-    let mut volume = snapshot.volumes[&VolumeId::csi("d.example", "a")]
-        .as_ref()
-        .clone();
+    let mut volume = snapshot.volumes[&VolumeId::csi("d.example", "a")].as_ref().clone();
     let mut facts = volume.facts.as_ref().clone();
     facts.mounts[0].path = HostPath::from(real.join("data").as_path());
     volume.facts = facts.into();
-    snapshot
-        .volumes
-        .insert(volume.facts.id.clone(), Arc::new(volume));
+    snapshot.volumes.insert(volume.facts.id.clone(), Arc::new(volume));
     snapshot.node_context = Arc::new(NodeContext {
         mount_points: [
             mount_point(Path::new("/"), "overlay"),
@@ -340,37 +273,23 @@ async fn a_path_of_any_form_means_the_mount_that_holds_it() {
     let socket = served.socket();
     let below = |path: &str| real.join(path).to_str().expect("text").to_owned();
     let is_taken = format!(" is on the mount {} (", below("data"));
-    for path in [
-        below("data/deep/file"),
-        below("link/deep"),
-        below("data/deep/../deep/./file"),
-    ] {
+    for path in [below("data/deep/file"), below("link/deep"), below("data/deep/../deep/./file")] {
         for command in ["explain", "volume", "findings"] {
             let answer = diskvitals(&socket, &[command, &path]).await;
             let (shown, note) = (text(&answer.stdout), text(&answer.stderr));
             assert!(answer.status.success(), "{command} {path}: {note}");
             assert!(note.contains(&is_taken), "{note}");
-            assert!(
-                command == "findings" || shown.contains("csi:d.example/a"),
-                "{shown}"
-            );
+            assert!(command == "findings" || shown.contains("csi:d.example/a"), "{shown}");
         }
     }
     // Not a volume, and nothing at all.
     for (path, why) in [
-        (
-            real.to_str().expect("text"),
-            ": it is on /: ext4, which is no volume",
-        ),
+        (real.to_str().expect("text"), ": it is on /: ext4, which is no volume"),
         ("/no/such/path", "nothing here is known as `/no/such/path`"),
     ] {
         let answer = diskvitals(&socket, &["explain", path]).await;
         assert_eq!(answer.status.code(), Some(1));
-        assert!(
-            text(&answer.stderr).contains(why),
-            "{}",
-            text(&answer.stderr)
-        );
+        assert!(text(&answer.stderr).contains(why), "{}", text(&answer.stderr));
     }
 }
 
@@ -430,28 +349,18 @@ async fn the_findings_of_a_thing_are_acknowledged_after_a_question_only() {
     let ack = async |word: &str, more: &[&str]| {
         let arguments = [&["ack", word, "--note", "known"], more].concat();
         let output = diskvitals(&served.socket(), &arguments).await;
-        (
-            output.status.code().unwrap(),
-            text(&output.stdout),
-            text(&output.stderr),
-        )
+        (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
     };
     // Standard input is no terminal.
     let (code, out, error) = ack("pv-a", &[]).await;
     assert_eq!(code, 2, "{error}");
     assert!(out.contains(&id), "{out}");
-    assert!(
-        error.contains("nothing is changed: --yes is needed"),
-        "{error}"
-    );
+    assert!(error.contains("nothing is changed: --yes is needed"), "{error}");
     let (code, out, error) = ack("pv-a", &["--yes"]).await;
     assert_eq!((code, error.as_str()), (0, ""));
     assert!(out.ends_with("acknowledged 1 finding\n"), "{out}");
     let (code, out, _) = ack("sdb", &["--yes"]).await;
-    assert_eq!(
-        (code, out.as_str()),
-        (0, "nothing to acknowledge about sdb\n")
-    );
+    assert_eq!((code, out.as_str()), (0, "nothing to acknowledge about sdb\n"));
     // One finding is named exactly: no question.
     let (code, out, _) = ack(&id[..6], &[]).await;
     assert!(code == 0 && out.contains("acked"), "{out}");
@@ -461,10 +370,7 @@ async fn the_findings_of_a_thing_are_acknowledged_after_a_question_only() {
     assert_eq!((code, &json["findings"]), (0, &serde_json::json!([])));
     for (word, text) in [
         ("x", "nothing here is known as `x`"),
-        (
-            "0123456789ab",
-            "no active finding has the id `0123456789ab`",
-        ),
+        ("0123456789ab", "no active finding has the id `0123456789ab`"),
     ] {
         let (code, _, error) = ack(word, &["--yes"]).await;
         assert_eq!((code, error), (1, format!("diskvitals: {text}\n")));

@@ -96,9 +96,8 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
         root: path("/".into()),
         pod_uid,
     };
-    let staging = path(format!(
-        "/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/{handle}/globalmount"
-    ));
+    let staging =
+        path(format!("/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/{handle}/globalmount"));
     let published = path(format!(
         "/var/lib/kubelet/pods/uid-{handle}/volumes/kubernetes.io~csi/pv-{handle}/mount"
     ));
@@ -116,19 +115,12 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
         fs_label: None,
         mounts: vec![
             mount(staging, MountRole::Staging, None),
-            mount(
-                published.clone(),
-                MountRole::Pod,
-                Some(format!("uid-{handle}")),
-            ),
+            mount(published.clone(), MountRole::Pod, Some(format!("uid-{handle}"))),
         ],
         missing_mounts: Vec::new(),
         pods: vec![PodUse {
             uid: format!("uid-{handle}"),
-            name: Some(PodName {
-                namespace: "default".into(),
-                name: format!("pod-{handle}"),
-            }),
+            name: Some(PodName { namespace: "default".into(), name: format!("pod-{handle}") }),
             volume_name: format!("pv-{handle}"),
             path: published,
         }],
@@ -149,12 +141,7 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
     };
     Volume {
         facts: facts.into(),
-        usage: VolumeUsage::Mounted {
-            usage,
-            at: now(),
-            stale: None,
-            full_at: None,
-        },
+        usage: VolumeUsage::Mounted { usage, at: now(), stale: None, full_at: None },
         csi_status: CsiStatus::Published,
         operational_status: OperationalStatus::Operative,
         usage_status: UsageStatus::InUse,
@@ -230,10 +217,7 @@ pub fn snapshot(more: usize) -> Snapshot {
     volumes.extend(
         (0..more).map(|n| volume(&format!("more{n:05}"), &format!("nbd{n}"), &other.facts.id)),
     );
-    one.volumes = volumes[..2]
-        .iter()
-        .map(|volume| volume.facts.id.clone())
-        .collect();
+    one.volumes = volumes[..2].iter().map(|volume| volume.facts.id.clone()).collect();
     let found = finding(
         Subject::Volume(volumes[0].facts.id.clone()),
         Reason::ReadOnly,
@@ -250,42 +234,21 @@ pub fn snapshot(more: usize) -> Snapshot {
     };
     let devices = BTreeMap::from([
         block("sda", Layer::Disk, &[], Some(id)),
-        block(
-            "sda1",
-            Layer::Partition {
-                number: 1,
-                start_bytes: 0,
-            },
-            &["sda"],
-            None,
-        ),
-        block(
-            "sda2",
-            Layer::Partition {
-                number: 2,
-                start_bytes: 1 << 30,
-            },
-            &["sda"],
-            None,
-        ),
+        block("sda1", Layer::Partition { number: 1, start_bytes: 0 }, &["sda"], None),
+        block("sda2", Layer::Partition { number: 2, start_bytes: 1 << 30 }, &["sda"], None),
         block("dm-0", lv, &["sda2"], None),
         block("sdb", Layer::Disk, &[], Some(other.facts.id.clone())),
     ]);
     Snapshot {
         revision: 1000,
         settled: true,
-        drives: [one, other]
-            .map(|drive| (drive.facts.id.clone(), Arc::new(drive)))
-            .into(),
+        drives: [one, other].map(|drive| (drive.facts.id.clone(), Arc::new(drive))).into(),
         volumes: volumes
             .into_iter()
             .map(|volume| (volume.facts.id.clone(), Arc::new(volume)))
             .collect(),
         findings: BTreeMap::from([(found.id.clone(), Arc::new(found))]),
-        inventory: Arc::new(Inventory {
-            devices,
-            ..Inventory::default()
-        }),
+        inventory: Arc::new(Inventory { devices, ..Inventory::default() }),
         ..Snapshot::default()
     }
 }
@@ -352,12 +315,7 @@ impl Owner {
             }
         }
         let revision = snapshot.revision;
-        let change = Arc::new(Change {
-            revision,
-            time: now(),
-            kind,
-            item,
-        });
+        let change = Arc::new(Change { revision, time: now(), kind, item });
         self.snapshots.send_replace(Arc::new(snapshot));
         self.remembered.lock().unwrap().push(change.clone());
         let _ = self.changes.send(change);
@@ -371,13 +329,11 @@ impl Owner {
 
     /// Publishes a snapshot without change events.
     pub fn redraw(&self, change: impl FnOnce(&mut Snapshot)) {
-        self.snapshots
-            .send_modify(|snapshot| change(Arc::make_mut(snapshot)));
+        self.snapshots.send_modify(|snapshot| change(Arc::make_mut(snapshot)));
     }
 
     pub fn settle(&self) {
-        self.snapshots
-            .send_modify(|snapshot| Arc::make_mut(snapshot).settled = true);
+        self.snapshots.send_modify(|snapshot| Arc::make_mut(snapshot).settled = true);
     }
 
     fn answer(&self, command: Command) {
@@ -398,38 +354,20 @@ impl Owner {
                     }
                     _ => SubscriptionStart::Snapshot(snapshot),
                 };
-                let _ = reply.send(Subscription {
-                    start,
-                    changes: self.changes.subscribe(),
-                });
+                let _ = reply.send(Subscription { start, changes: self.changes.subscribe() });
             }
-            Command::Acknowledge {
-                finding,
-                by,
-                note,
-                seen,
-                is_repaired: _,
-                reply,
-            } => {
-                let ack = Acknowledgement {
-                    by,
-                    time: now(),
-                    note,
-                };
+            Command::Acknowledge { finding, by, note, seen, is_repaired: _, reply } => {
+                let ack = Acknowledgement { by, time: now(), note };
                 let found = self.snapshots.borrow().findings.get(&finding).cloned();
-                if found.iter().any(|found| {
-                    seen.severity
-                        .is_some_and(|severity| found.severity > severity)
-                }) {
+                if found
+                    .iter()
+                    .any(|found| seen.severity.is_some_and(|severity| found.severity > severity))
+                {
                     let _ = reply.send(Err(CommandError::Worsened(finding)));
                     return;
                 }
-                let answer = found.map(|found| {
-                    Arc::new(Finding {
-                        acknowledged: Some(ack),
-                        ..(*found).clone()
-                    })
-                });
+                let answer = found
+                    .map(|found| Arc::new(Finding { acknowledged: Some(ack), ..(*found).clone() }));
                 if let Some(found) = &answer {
                     self.change(ChangeKind::Modified, ChangedItem::Finding(found.clone()));
                 }
@@ -438,16 +376,9 @@ impl Owner {
             Command::Unacknowledge { finding, reply } => {
                 let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));
             }
-            Command::ReadAgain {
-                requests,
-                wanted,
-                patience,
-                reply,
-            } => {
+            Command::ReadAgain { requests, wanted, patience, reply } => {
                 self.asked.lock().unwrap().extend(requests);
-                let probes = wanted
-                    .iter()
-                    .filter(|it| matches!(it, WantedReading::Probe(_)));
+                let probes = wanted.iter().filter(|it| matches!(it, WantedReading::Probe(_)));
                 let text = format!("{} mounts within {} s", probes.count(), patience.as_secs());
                 let inventory = wanted.contains(&WantedReading::Hardware);
                 let _ = reply.send(FreshReadings {
@@ -456,10 +387,7 @@ impl Owner {
                     missing: Vec::from_iter(inventory.then_some(text)),
                 });
             }
-            Command::StartCheck {
-                request: asked,
-                reply,
-            } => {
+            Command::StartCheck { request: asked, reply } => {
                 let refused = StartCheckError::NotCheckable(format!(
                     "{:?} is not checked in this play",
                     asked.target
@@ -503,10 +431,8 @@ impl Served {
 
     /// Starts with the node's own volumes.
     pub async fn with_volumes(snapshot: Snapshot, engine: Engine) -> Served {
-        Served::build(snapshot, |server| {
-            server.with_volumes(engine, "csi.diskvitals.io".into())
-        })
-        .await
+        Served::build(snapshot, |server| server.with_volumes(engine, "csi.diskvitals.io".into()))
+            .await
     }
 
     pub async fn build(snapshot: Snapshot, change: impl FnOnce(Server) -> Server) -> Served {
@@ -526,32 +452,20 @@ impl Served {
         let (owner, handle) = Owner::start(snapshot);
         let (callers, allowed) = watch::channel(AgentCallers::default());
         let (stop, stopped) = oneshot::channel();
-        let main = bind(&dir.path().join("main.sock"), SocketAccess::Group)
-            .await
-            .unwrap();
-        let agent = bind(&dir.path().join("csi/agent.sock"), SocketAccess::Anyone)
-            .await
-            .unwrap();
+        let main = bind(&dir.path().join("main.sock"), SocketAccess::Group).await.unwrap();
+        let agent = bind(&dir.path().join("csi/agent.sock"), SocketAccess::Anyone).await.unwrap();
         let server = change(Server::new(handle, node(), allowed));
         let task = tokio::spawn(async move {
             let until = async move { drop(stopped.await) };
             server.serve(main, Some(agent), until).await.unwrap();
         });
-        Served {
-            dir,
-            owner,
-            callers,
-            stop: Some(stop),
-            task,
-        }
+        Served { dir, owner, callers, stop: Some(stop), task }
     }
 
     /// The uid may do everything on the agent's socket.
     pub fn allow(&self, uid: u32) {
-        self.callers.send_replace(AgentCallers {
-            allow_uids: vec![uid],
-            ..AgentCallers::default()
-        });
+        self.callers
+            .send_replace(AgentCallers { allow_uids: vec![uid], ..AgentCallers::default() });
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -574,9 +488,7 @@ impl Served {
 }
 
 pub async fn client(socket: &Path) -> Client {
-    Client::connect(socket, Duration::from_secs(30))
-        .await
-        .unwrap()
+    Client::connect(socket, Duration::from_secs(30)).await.unwrap()
 }
 
 pub fn node() -> NodeFacts {
@@ -596,11 +508,7 @@ pub async fn channel(socket: &Path) -> tonic::transport::Channel {
     let socket = socket.to_owned();
     let connector = tower::service_fn(move |_: tonic::transport::Uri| {
         let socket = socket.clone();
-        async move {
-            tokio::net::UnixStream::connect(socket)
-                .await
-                .map(hyper_util::rt::TokioIo::new)
-        }
+        async move { tokio::net::UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
     });
     tonic::transport::Endpoint::from_static("http://localhost")
         .connect_with_connector(connector)
@@ -609,7 +517,5 @@ pub async fn channel(socket: &Path) -> tonic::transport::Channel {
 }
 
 pub async fn within<T>(seconds: u64, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(seconds), future)
-        .await
-        .expect("in time")
+    tokio::time::timeout(Duration::from_secs(seconds), future).await.expect("in time")
 }

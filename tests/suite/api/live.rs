@@ -52,20 +52,14 @@ async fn the_screen_follows_changes_and_sizes_and_q_restores_the_terminal() {
         terminal.await_frame(|frame| frame.contains("sdc"));
         terminal.resize(40, 8);
         let frame = terminal.await_frame(|frame| frame.lines().count() <= 8);
-        assert!(
-            frame.lines().all(|line| line.chars().count() <= 40),
-            "{frame}"
-        );
+        assert!(frame.lines().all(|line| line.chars().count() <= 40), "{frame}");
         terminal.resize(100, 40);
         terminal.await_frame(|frame| frame.contains("sdc"));
         terminal.type_keys("xq");
         assert!(terminal.ended().success());
         terminal.await_output(|text| text.ends_with(RESTORED));
         let settings = terminal.settings();
-        assert!(
-            settings.contains(" icanon") && settings.contains(" echo "),
-            "{settings}"
-        );
+        assert!(settings.contains(" icanon") && settings.contains(" echo "), "{settings}");
     })
     .await;
 }
@@ -93,10 +87,7 @@ async fn ctrl_c_and_signals_restore_the_terminal() {
 
 /// Revisions begin with the time of the start, so that those of a restarted daemon are higher.
 fn after_restart() -> Snapshot {
-    Snapshot {
-        revision: 9000,
-        ..snapshot(0)
-    }
+    Snapshot { revision: 9000, ..snapshot(0) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,10 +183,7 @@ async fn watch_survives_a_restart_and_repeats_nothing() {
     served.stop().await;
     let mut lines = beside(move || {
         let lost = line(&mut lines);
-        assert!(
-            lost.contains("no answer from diskvitalsd, trying again: "),
-            "{lost}"
-        );
+        assert!(lost.contains("no answer from diskvitalsd, trying again: "), "{lost}");
         lines
     })
     .await;
@@ -208,10 +196,7 @@ async fn watch_survives_a_restart_and_repeats_nothing() {
     .await;
     added(&served, "sdc");
     let next = beside(move || line(&mut lines)).await;
-    assert!(
-        next.ends_with("added    drive    GOOD  sdc (MODEL_S-sdc)"),
-        "{next}"
-    );
+    assert!(next.ends_with("added    drive    GOOD  sdc (MODEL_S-sdc)"), "{next}");
     drop(process);
 }
 
@@ -227,16 +212,11 @@ async fn watch_of_one_drive_leaves_out_the_others() {
     .await;
     added(&served, "sdc");
     let mut gone = drive("sda", "S1");
-    gone.presence = diskvitals::model::snapshot::Presence::Missing {
-        since: super::fixture::now(),
-    };
+    gone.presence = diskvitals::model::snapshot::Presence::Missing { since: super::fixture::now() };
     let gone = ChangedItem::Drive(Arc::new(gone));
     served.owner.change(ChangeKind::Modified, gone);
     let next = beside(move || line(&mut lines)).await;
-    assert!(
-        next.ends_with("changed  drive    GOOD  sda (MODEL_S1), MISSING"),
-        "{next}"
-    );
+    assert!(next.ends_with("changed  drive    GOOD  sda (MODEL_S1), MISSING"), "{next}");
     drop(process);
 }
 
@@ -343,10 +323,7 @@ async fn monitoring_systems_get_one_line_without_a_daemon() {
         let socket = socket.clone();
         let (code, text) = beside(move || finished(&socket, &["status", "--format", format])).await;
         assert_eq!(code, Some(status));
-        assert!(
-            text.starts_with(begins) && text.lines().count() == 1,
-            "{text}"
-        );
+        assert!(text.starts_with(begins) && text.lines().count() == 1, "{text}");
     }
     let wrong = beside(move || finished(&socket, &["status", "--format", "other"])).await;
     assert_eq!(wrong.0, Some(3));
@@ -358,10 +335,7 @@ async fn a_plugin_ends_with_the_state_of_the_node() {
     let socket = served.socket();
     let (code, text) = beside(move || finished(&socket, &["status", "--format", "nagios"])).await;
     assert_eq!(code, Some(2));
-    assert!(
-        text.starts_with("DISKVITALS CRITICAL - 2 drives, 2 volumes, "),
-        "{text}"
-    );
+    assert!(text.starts_with("DISKVITALS CRITICAL - 2 drives, 2 volumes, "), "{text}");
 }
 
 fn finished(socket: &Path, words: &[&str]) -> (Option<i32>, String) {

@@ -27,10 +27,7 @@ async fn volumes_by(
     let (mut ids, mut page_token) = (Vec::new(), String::new());
     loop {
         let page = client
-            .list_volumes(wire::ListVolumesRequest {
-                page_size,
-                page_token,
-            })
+            .list_volumes(wire::ListVolumesRequest { page_size, page_token })
             .await
             .unwrap()
             .into_inner();
@@ -50,11 +47,7 @@ async fn pages_of_any_size_make_up_the_whole_list() {
     assert_eq!(whole.len(), 302);
     assert!(whole.is_sorted());
     for size in [0, 1, 2, 7, 99, 100, 101, 301, 302, 303, i32::MAX] {
-        assert_eq!(
-            volumes_by(&mut client, size).await,
-            whole,
-            "page size {size}"
-        );
+        assert_eq!(volumes_by(&mut client, size).await, whole, "page size {size}");
     }
 }
 
@@ -63,10 +56,7 @@ async fn a_page_token_survives_removals_and_insertions() {
     let served = Served::start(snapshot(20)).await;
     let mut client = inventory(&served).await;
     let first = client
-        .list_volumes(wire::ListVolumesRequest {
-            page_size: 5,
-            page_token: String::new(),
-        })
+        .list_volumes(wire::ListVolumesRequest { page_size: 5, page_token: String::new() })
         .await
         .unwrap()
         .into_inner();
@@ -74,13 +64,10 @@ async fn a_page_token_survives_removals_and_insertions() {
     // The entry that the token names disappears, and new ones appear before and after it.
     let last = volume("more00002", "nbd2", &drive);
     assert_eq!(first.volumes.last().unwrap().id, last.facts.id.as_str());
+    served.owner.change(ChangeKind::Removed, ChangedItem::Volume(Arc::new(last)));
     served
         .owner
-        .change(ChangeKind::Removed, ChangedItem::Volume(Arc::new(last)));
-    served.owner.change(
-        ChangeKind::Added,
-        ChangedItem::Volume(Arc::new(volume("aa", "nbd77", &drive))),
-    );
+        .change(ChangeKind::Added, ChangedItem::Volume(Arc::new(volume("aa", "nbd77", &drive))));
     served.owner.change(
         ChangeKind::Added,
         ChangedItem::Volume(Arc::new(volume("more00002x", "nbd78", &drive))),
@@ -93,11 +80,7 @@ async fn a_page_token_survives_removals_and_insertions() {
         .await
         .unwrap()
         .into_inner();
-    let rest: Vec<String> = rest
-        .volumes
-        .into_iter()
-        .map(|volume| volume.handle)
-        .collect();
+    let rest: Vec<String> = rest.volumes.into_iter().map(|volume| volume.handle).collect();
     assert_eq!(rest.first().map(String::as_str), Some("more00002x"));
     assert_eq!(rest.len(), 18);
 }
@@ -108,33 +91,20 @@ async fn findings_are_sorted_worst_first_with_stable_pages() {
     for n in 0..50u32 {
         let since = now() - jiff::SignedDuration::from_secs(i64::from(n / 3));
         let severity = [Severity::Info, Severity::Suspect, Severity::Bad][n as usize % 3];
-        let found = finding(
-            Subject::Device(format!("md{n}")),
-            Reason::RaidDegraded,
-            severity,
-            since,
-        );
+        let found =
+            finding(Subject::Device(format!("md{n}")), Reason::RaidDegraded, severity, since);
         picture.findings.insert(found.id.clone(), Arc::new(found));
     }
     let served = Served::start(picture).await;
     let mut client = inventory(&served).await;
-    let whole = served
-        .client()
-        .await
-        .findings(false)
-        .await
-        .unwrap()
-        .findings;
+    let whole = served.client().await.findings(false).await.unwrap().findings;
     assert!(whole.is_sorted_by_key(|finding| -finding.severity));
     assert_eq!(whole.len(), 51);
     for page_size in [1, 2, 7, 50, 51] {
         let (mut paged, mut page_token) = (Vec::new(), String::new());
         loop {
-            let request = wire::ListFindingsRequest {
-                page_size,
-                page_token,
-                include_cleared: false,
-            };
+            let request =
+                wire::ListFindingsRequest { page_size, page_token, include_cleared: false };
             let page = client.list_findings(request).await.unwrap().into_inner();
             paged.extend(page.findings);
             page_token = page.next_page_token;
@@ -182,10 +152,7 @@ async fn causes_are_sorted_worst_first_with_stable_pages_and_bounded_hits() {
     for page_size in [1, 2, 7, 49, 50] {
         let (mut paged, mut page_token) = (Vec::new(), String::new());
         loop {
-            let request = wire::ListCausesRequest {
-                page_size,
-                page_token,
-            };
+            let request = wire::ListCausesRequest { page_size, page_token };
             let page = client.list_causes(request).await.unwrap().into_inner();
             paged.extend(page.causes);
             page_token = page.next_page_token;
@@ -202,37 +169,22 @@ async fn invalid_page_tokens_and_sizes_are_invalid_arguments_that_are_named() {
     let served = Served::start(snapshot(10)).await;
     let mut client = inventory(&served).await;
     let foreign = client
-        .list_drives(wire::ListDrivesRequest {
-            page_size: 1,
-            page_token: String::new(),
-        })
+        .list_drives(wire::ListDrivesRequest { page_size: 1, page_token: String::new() })
         .await
         .unwrap()
         .into_inner()
         .next_page_token;
     assert!(!foreign.is_empty());
-    for token in [
-        foreign,
-        "x".into(),
-        "00".into(),
-        "ä".into(),
-        "f".repeat(60 << 10),
-    ] {
+    for token in [foreign, "x".into(), "00".into(), "ä".into(), "f".repeat(60 << 10)] {
         let status = client
-            .list_volumes(wire::ListVolumesRequest {
-                page_size: 0,
-                page_token: token,
-            })
+            .list_volumes(wire::ListVolumesRequest { page_size: 0, page_token: token })
             .await
             .unwrap_err();
         assert_eq!(status.code(), Code::InvalidArgument);
         assert!(status.message().starts_with("page_token: "), "{status}");
     }
     let status = client
-        .list_volumes(wire::ListVolumesRequest {
-            page_size: -1,
-            page_token: String::new(),
-        })
+        .list_volumes(wire::ListVolumesRequest { page_size: -1, page_token: String::new() })
         .await
         .unwrap_err();
     assert_eq!(
@@ -246,13 +198,7 @@ async fn unknown_empty_and_huge_ids_are_clear_errors() {
     let served = Served::start(snapshot(0)).await;
     let mut client = inventory(&served).await;
     let mut ask = async |id: String| {
-        client
-            .get_volume(wire::GetVolumeRequest {
-                id,
-                ..Default::default()
-            })
-            .await
-            .unwrap_err()
+        client.get_volume(wire::GetVolumeRequest { id, ..Default::default() }).await.unwrap_err()
     };
     let unknown = ask("no-such".into()).await;
     assert_eq!(
@@ -260,17 +206,11 @@ async fn unknown_empty_and_huge_ids_are_clear_errors() {
         (Code::NotFound, "nothing here is known as `no-such`")
     );
     let empty = ask(String::new()).await;
-    assert_eq!(
-        (empty.code(), empty.message()),
-        (Code::InvalidArgument, "id: is empty")
-    );
+    assert_eq!((empty.code(), empty.message()), (Code::InvalidArgument, "id: is empty"));
     let huge = ask("x".repeat(60 << 10)).await;
     assert_eq!(
         (huge.code(), huge.message()),
-        (
-            Code::InvalidArgument,
-            "id: has 61440 bytes, at most 4096 are allowed"
-        )
+        (Code::InvalidArgument, "id: has 61440 bytes, at most 4096 are allowed")
     );
     let long = ask("x".repeat(4096)).await;
     assert_eq!(long.code(), Code::NotFound);
@@ -298,32 +238,15 @@ async fn a_volume_is_resolved_by_any_of_its_names() {
         "/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/a/globalmount/",
     ] {
         assert_eq!(
-            client
-                .volume(query)
-                .await
-                .map(|volume| volume.id)
-                .map_err(|error| error.to_string()),
+            client.volume(query).await.map(|volume| volume.id).map_err(|error| error.to_string()),
             Ok("csi:d.example/a".to_owned()),
             "{query}"
         );
     }
-    for query in [
-        "vg-data",
-        "/dev/mapper/vg-data",
-        "/dev/vg/data",
-        "dm-0",
-        "sda2",
-    ] {
-        assert_eq!(
-            client.volume(query).await.unwrap().id,
-            "csi:d.example/b",
-            "{query}"
-        );
+    for query in ["vg-data", "/dev/mapper/vg-data", "/dev/vg/data", "dm-0", "sda2"] {
+        assert_eq!(client.volume(query).await.unwrap().id, "csi:d.example/b", "{query}");
     }
-    assert_eq!(
-        client.volume_by_handle("d.example", "a").await.unwrap().id,
-        "csi:d.example/a"
-    );
+    assert_eq!(client.volume_by_handle("d.example", "a").await.unwrap().id, "csi:d.example/a");
     assert!(client.volume_by_handle("d.example", "zz").await.is_err());
     for query in [
         "sda",
@@ -343,13 +266,7 @@ async fn a_volume_is_resolved_by_any_of_its_names() {
 #[tokio::test]
 async fn an_ambiguous_name_lists_its_candidates() {
     let served = Served::start(snapshot(0)).await;
-    let error = served
-        .client()
-        .await
-        .volume("sda")
-        .await
-        .unwrap_err()
-        .to_string();
+    let error = served.client().await.volume("sda").await.unwrap_err().to_string();
     assert!(
         error.contains("`sda` is ambiguous")
             && error.contains("csi:d.example/a")
@@ -363,31 +280,14 @@ async fn explain_follows_the_chain_from_the_drive_to_the_pod() {
     let served = Served::start(snapshot(3)).await;
     let client = served.client().await;
     let explained = client.explain("default/pod-b").await.unwrap();
-    let chain: Vec<&str> = explained
-        .chain
-        .iter()
-        .map(|node| node.kind.as_str())
-        .collect();
+    let chain: Vec<&str> = explained.chain.iter().map(|node| node.kind.as_str()).collect();
     assert_eq!(
         chain,
-        [
-            "drive",
-            "partition",
-            "lvm",
-            "filesystem",
-            "mount",
-            "mount",
-            "volume",
-            "pod"
-        ]
+        ["drive", "partition", "lvm", "filesystem", "mount", "mount", "volume", "pod"]
     );
     for query in ["default/pod-b", "sda", "sda1", "sda2", "csi:d.example/a"] {
         let explained = client.explain(query).await.unwrap();
-        let ids: BTreeSet<&str> = explained
-            .chain
-            .iter()
-            .map(|node| node.id.as_str())
-            .collect();
+        let ids: BTreeSet<&str> = explained.chain.iter().map(|node| node.id.as_str()).collect();
         assert_eq!(ids.len(), explained.chain.len(), "each node once");
         assert!(
             explained
@@ -400,15 +300,9 @@ async fn explain_follows_the_chain_from_the_drive_to_the_pod() {
         );
     }
     let about_drive = client.explain("sda").await.unwrap();
-    assert_eq!(
-        (about_drive.volumes.len(), about_drive.findings.len()),
-        (2, 1)
-    );
+    assert_eq!((about_drive.volumes.len(), about_drive.findings.len()), (2, 1));
     let finding = about_drive.findings[0].id.clone();
-    assert_eq!(
-        client.explain(&finding).await.unwrap().subject.unwrap().id,
-        "csi:d.example/a"
-    );
+    assert_eq!(client.explain(&finding).await.unwrap().subject.unwrap().id, "csi:d.example/a");
 }
 
 #[tokio::test]
@@ -418,15 +312,7 @@ async fn a_volume_carries_its_findings() {
     assert_eq!(volume.findings[0].reason, "ReadOnly");
     assert_eq!(volume.findings[0].evidence.len(), 1);
     let node = served.client().await.node().await.unwrap();
-    assert_eq!(
-        (
-            node.drives,
-            node.volumes,
-            node.active_findings,
-            node.api_revision
-        ),
-        (2, 2, 1, 1)
-    );
+    assert_eq!((node.drives, node.volumes, node.active_findings, node.api_revision), (2, 2, 1, 1));
 }
 
 /// As root this tests the permission; as another user, the refusal.
@@ -434,15 +320,7 @@ async fn a_volume_carries_its_findings() {
 async fn acknowledging_needs_root_and_validates_its_arguments() {
     let served = Served::start(snapshot(0)).await;
     let mut admin = AdminClient::new(channel(&served.socket()).await);
-    let id = served
-        .client()
-        .await
-        .findings(false)
-        .await
-        .unwrap()
-        .findings[0]
-        .id
-        .clone();
+    let id = served.client().await.findings(false).await.unwrap().findings[0].id.clone();
     let mut ack = async |finding_id: String, note: String| {
         admin
             .acknowledge_finding(wire::AcknowledgeFindingRequest {
@@ -472,41 +350,23 @@ async fn acknowledging_needs_root_and_validates_its_arguments() {
             Code::InvalidArgument
         );
     }
-    assert_eq!(
-        ack("000000000000".into(), "n".into())
-            .await
-            .unwrap_err()
-            .code(),
-        Code::NotFound
-    );
-    let acknowledged = ack(id.clone(), "known".into())
-        .await
-        .unwrap()
-        .into_inner()
-        .acknowledged
-        .unwrap();
-    assert_eq!(
-        (acknowledged.by.as_str(), acknowledged.note.as_str()),
-        ("uid 0 (root)", "known")
-    );
+    assert_eq!(ack("000000000000".into(), "n".into()).await.unwrap_err().code(), Code::NotFound);
+    let acknowledged =
+        ack(id.clone(), "known".into()).await.unwrap().into_inner().acknowledged.unwrap();
+    assert_eq!((acknowledged.by.as_str(), acknowledged.note.as_str()), ("uid 0 (root)", "known"));
     let status = admin
         .unacknowledge_finding(wire::UnacknowledgeFindingRequest { finding_id: id })
         .await
         .unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     let asked = admin
-        .refresh(wire::RefreshRequest {
-            query: "sda1".into(),
-        })
+        .refresh(wire::RefreshRequest { query: "sda1".into() })
         .await
         .unwrap()
         .into_inner()
         .asked;
     assert_eq!(asked, ["csi:d.example/a"]);
-    admin
-        .refresh(wire::RefreshRequest::default())
-        .await
-        .unwrap();
+    admin.refresh(wire::RefreshRequest::default()).await.unwrap();
     let requests = super::fixture::within(10, async {
         loop {
             let requests = served.owner.asked.lock().unwrap().clone();
@@ -544,10 +404,7 @@ async fn what_is_worse_than_the_caller_has_seen_is_not_acknowledged() {
     };
     let refused = ack(wire::Severity::Suspect).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert!(
-        refused.message().contains("has become worse"),
-        "{refused:?}"
-    );
+    assert!(refused.message().contains("has become worse"), "{refused:?}");
     assert!(ack(wire::Severity::Bad).await.is_ok());
 }
 
@@ -556,14 +413,8 @@ async fn explain_takes_its_argument_by_both_names_but_not_by_both_at_once() {
     let served = Served::start(snapshot(0)).await;
     let mut client = inventory(&served).await;
     let mut explain = async |id: &str, query: &str| {
-        let request = wire::ExplainRequest {
-            id: id.into(),
-            query: query.into(),
-        };
-        client
-            .explain(request)
-            .await
-            .map(tonic::Response::into_inner)
+        let request = wire::ExplainRequest { id: id.into(), query: query.into() };
+        client.explain(request).await.map(tonic::Response::into_inner)
     };
     let by_id = explain("default/pod-a", "").await.unwrap();
     assert_eq!(by_id, explain("", "default/pod-a").await.unwrap());
@@ -571,11 +422,7 @@ async fn explain_takes_its_argument_by_both_names_but_not_by_both_at_once() {
     for (id, query, message) in [
         ("", "", "id: is empty"),
         ("sda", "sdb", "query: is the former name of id: give one"),
-        (
-            "sdc",
-            "",
-            "nothing here is known as `sdc`; did you mean `sda` or `sdb`?",
-        ),
+        ("sdc", "", "nothing here is known as `sdc`; did you mean `sda` or `sdb`?"),
     ] {
         assert_eq!(explain(id, query).await.unwrap_err().message(), message);
     }
@@ -591,9 +438,7 @@ async fn slots_ends_of_serials_and_bare_names_of_pods_are_names_where_they_are_u
     ] {
         let mut drive = super::fixture::drive(name, serial);
         drive.facts.location.slot = Some(slot.into());
-        snapshot
-            .drives
-            .insert(drive.facts.id.clone(), Arc::new(drive));
+        snapshot.drives.insert(drive.facts.id.clone(), Arc::new(drive));
     }
     let served = Served::start(snapshot).await;
     let client = served.client().await;
@@ -604,10 +449,7 @@ async fn slots_ends_of_serials_and_bare_names_of_pods_are_names_where_they_are_u
     assert_eq!(pod, client.explain("default/pod-b").await.expect("the pod"));
     for (name, candidate) in [("slot 6", "(sdy)"), ("zzzz", "(sdz)")] {
         let error = client.drive(name).await.expect_err(name).to_string();
-        assert!(
-            error.contains("is ambiguous") && error.contains(candidate),
-            "{error}"
-        );
+        assert!(error.contains("is ambiguous") && error.contains(candidate), "{error}");
     }
     // Nearly a name, and too short an end.
     let error = client.drive("slot 55").await.expect_err("none").to_string();

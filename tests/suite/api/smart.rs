@@ -27,24 +27,14 @@ fn with(reasons: &[(Reason, Severity, &str)]) -> (Snapshot, Drive) {
         let mut finding = finding(Subject::Drive(one.clone()), *reason, *severity, now());
         finding.message = (*message).to_owned();
         drive.findings.push(finding.id.clone());
-        snapshot
-            .findings
-            .insert(finding.id.clone(), Arc::new(finding));
+        snapshot.findings.insert(finding.id.clone(), Arc::new(finding));
     }
     for volume in snapshot.volumes.values_mut() {
         let single = volume.facts.handle.as_deref() == Some("a");
         let parts = vec![Stack::Drive(one.clone()), Stack::Drive(other.clone())];
-        let mirror = Stack::Redundant {
-            level: "raid1 md0".into(),
-            tolerates: 1,
-            parts,
-        };
+        let mirror = Stack::Redundant { level: "raid1 md0".into(), tolerates: 1, parts };
         let facts = &mut Arc::make_mut(volume).facts;
-        Arc::make_mut(facts).stack = if single {
-            Stack::Drive(one.clone())
-        } else {
-            mirror
-        };
+        Arc::make_mut(facts).stack = if single { Stack::Drive(one.clone()) } else { mirror };
     }
     snapshot.drives.insert(one, Arc::new(drive.clone()));
     (snapshot, drive)
@@ -59,16 +49,8 @@ fn sentence(reasons: &[(Reason, Severity, &str)]) -> (Action, String) {
 #[test]
 fn the_advice_for_a_failing_drive_is_replacement_and_names_volumes_without_redundancy() {
     let (action, sentence) = sentence(&[
-        (
-            Reason::LinkErrors,
-            Severity::Suspect,
-            "drive X had errors on its link",
-        ),
-        (
-            Reason::PendingSectors,
-            Severity::Bad,
-            "drive X: 269 sectors wait (12 more in 3 days)",
-        ),
+        (Reason::LinkErrors, Severity::Suspect, "drive X had errors on its link"),
+        (Reason::PendingSectors, Severity::Bad, "drive X: 269 sectors wait (12 more in 3 days)"),
     ]);
     assert_eq!(action, Action::ReplaceNow);
     assert_eq!(
@@ -81,31 +63,13 @@ fn the_advice_for_a_failing_drive_is_replacement_and_names_volumes_without_redun
 #[test]
 fn every_kind_of_drive_problem_has_its_own_advice() {
     let action = |reason, severity| sentence(&[(reason, severity, "m")]).0;
-    assert_eq!(
-        action(Reason::LinkErrors, Severity::Suspect),
-        Action::ReseatCable
-    );
+    assert_eq!(action(Reason::LinkErrors, Severity::Suspect), Action::ReseatCable);
     assert_eq!(action(Reason::Overheating, Severity::Suspect), Action::Cool);
-    assert_eq!(
-        action(Reason::ReallocatedSectors, Severity::Suspect),
-        Action::Watch
-    );
-    assert_eq!(
-        action(Reason::ReallocatedSectors, Severity::Bad),
-        Action::ReplaceNow
-    );
-    assert_eq!(
-        action(Reason::WornOut, Severity::Suspect),
-        Action::PlanReplacement
-    );
-    assert_eq!(
-        action(Reason::DriveMissing, Severity::Bad),
-        Action::BringBack
-    );
-    assert_eq!(
-        action(Reason::IoTimeouts, Severity::Suspect),
-        Action::LookAtPath
-    );
+    assert_eq!(action(Reason::ReallocatedSectors, Severity::Suspect), Action::Watch);
+    assert_eq!(action(Reason::ReallocatedSectors, Severity::Bad), Action::ReplaceNow);
+    assert_eq!(action(Reason::WornOut, Severity::Suspect), Action::PlanReplacement);
+    assert_eq!(action(Reason::DriveMissing, Severity::Bad), Action::BringBack);
+    assert_eq!(action(Reason::IoTimeouts, Severity::Suspect), Action::LookAtPath);
 }
 
 #[test]
@@ -120,14 +84,9 @@ fn told() -> SmartFacts {
         at: now() + jiff::SignedDuration::from_secs(second),
         value,
     };
-    let series = Series {
-        points: points.map(point).to_vec(),
-        ..Series::default()
-    };
-    let memory = SmartHistory {
-        series: [(Metric::Reallocated, series)].into(),
-        ..SmartHistory::default()
-    };
+    let series = Series { points: points.map(point).to_vec(), ..Series::default() };
+    let memory =
+        SmartHistory { series: [(Metric::Reallocated, series)].into(), ..SmartHistory::default() };
     SmartFacts {
         outcome: Some((now(), SmartOutcome::Report)),
         self_test: Some(SelfTestStart {
@@ -157,31 +116,18 @@ async fn the_output_of_smartctl_is_served_from_memory_or_the_reason_why_there_is
     snapshot.drives.insert(id.clone(), Arc::new(known));
     let output = smart_output(snapshot.clone()).await;
     assert_eq!(output.drive_id, "MODEL_S1");
-    assert_eq!(
-        (output.exit_status, output.complete, output.size_bytes),
-        (4, true, 9)
-    );
-    assert_eq!(
-        (&output.gzip[..], &output.unavailable[..]),
-        (&b"\x1f\x8b"[..], "")
-    );
+    assert_eq!((output.exit_status, output.complete, output.size_bytes), (4, true, 9));
+    assert_eq!((&output.gzip[..], &output.unavailable[..]), (&b"\x1f\x8b"[..], ""));
     snapshot.drives.insert(id, Arc::new(drive));
     let output = smart_output(snapshot).await;
-    assert!(
-        output.gzip.is_empty() && output.unavailable.contains("printed nothing"),
-        "{output:?}"
-    );
+    assert!(output.gzip.is_empty() && output.unavailable.contains("printed nothing"), "{output:?}");
 }
 
 async fn smart_output(snapshot: Snapshot) -> wire::SmartOutput {
     let served = Served::start(snapshot).await;
     let mut inventory = InventoryClient::new(channel(&served.socket()).await);
     let request = wire::GetSmartOutputRequest { id: "sda".into() };
-    inventory
-        .get_smart_output(request)
-        .await
-        .expect("answers")
-        .into_inner()
+    inventory.get_smart_output(request).await.expect("answers").into_inner()
 }
 
 #[tokio::test]
@@ -189,9 +135,7 @@ async fn smart_history_state_and_explanation_are_served() {
     let (mut snapshot, mut drive) =
         with(&[(Reason::ReallocatedSectors, Severity::Suspect, "9 sectors")]);
     drive.smart = Some(Arc::new(told()));
-    snapshot
-        .drives
-        .insert(drive.facts.id.clone(), Arc::new(drive));
+    snapshot.drives.insert(drive.facts.id.clone(), Arc::new(drive));
     let served = Served::start(snapshot).await;
     let mut inventory = InventoryClient::new(channel(&served.socket()).await);
     let history = inventory
@@ -199,24 +143,13 @@ async fn smart_history_state_and_explanation_are_served() {
         .await
         .unwrap()
         .into_inner();
-    let values: Vec<u64> = history.series[0]
-        .points
-        .iter()
-        .map(|point| point.value)
-        .collect();
+    let values: Vec<u64> = history.series[0].points.iter().map(|point| point.value).collect();
     assert_eq!(
-        (
-            history.drive_id.as_str(),
-            history.series[0].metric.as_str(),
-            values
-        ),
+        (history.drive_id.as_str(), history.series[0].metric.as_str(), values),
         ("MODEL_S1", "reallocated", vec![4, 4, 9])
     );
-    let drive = inventory
-        .get_drive(wire::GetDriveRequest { id: "sda".into() })
-        .await
-        .unwrap()
-        .into_inner();
+    let drive =
+        inventory.get_drive(wire::GetDriveRequest { id: "sda".into() }).await.unwrap().into_inner();
     let smart = drive.smart.unwrap();
     assert_eq!(
         (smart.state(), smart.values[0].first, smart.values[0].value),
@@ -229,10 +162,7 @@ async fn smart_history_state_and_explanation_are_served() {
         (wire::SelfTestKind::Short, false, "a test is running")
     );
     let explained = inventory
-        .explain(wire::ExplainRequest {
-            id: "sda".into(),
-            ..Default::default()
-        })
+        .explain(wire::ExplainRequest { id: "sda".into(), ..Default::default() })
         .await
         .unwrap()
         .into_inner();
@@ -261,36 +191,22 @@ async fn a_self_test_is_forwarded_for_a_drive_that_supports_it() {
     let start = async |id: &str, kind: wire::SelfTestKind| {
         admin
             .clone()
-            .start_self_test(wire::StartSelfTestRequest {
-                id: id.into(),
-                kind: kind.into(),
-            })
+            .start_self_test(wire::StartSelfTestRequest { id: id.into(), kind: kind.into() })
             .await
     };
-    let wrong = start("sda", wire::SelfTestKind::Unspecified)
-        .await
-        .unwrap_err();
+    let wrong = start("sda", wire::SelfTestKind::Unspecified).await.unwrap_err();
     assert_eq!(
         (wrong.code(), wrong.message().starts_with("kind: ")),
         (Code::InvalidArgument, true)
     );
     assert_eq!(
-        start("sdb", wire::SelfTestKind::Short)
-            .await
-            .unwrap_err()
-            .code(),
+        start("sdb", wire::SelfTestKind::Short).await.unwrap_err().code(),
         Code::FailedPrecondition
     );
-    let started = start("sda", wire::SelfTestKind::Long)
-        .await
-        .unwrap()
-        .into_inner();
+    let started = start("sda", wire::SelfTestKind::Long).await.unwrap().into_inner();
     assert_eq!(started.drive_id, id.to_string());
     assert_eq!(
         *served.owner.asked.lock().unwrap(),
-        [SourceRequest::SelfTest {
-            drive: id,
-            kind: SelfTestKind::Long
-        }]
+        [SourceRequest::SelfTest { drive: id, kind: SelfTestKind::Long }]
     );
 }

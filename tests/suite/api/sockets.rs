@@ -24,21 +24,14 @@ async fn a_stale_socket_is_replaced() {
     let path = dir.path().join("s.sock");
     drop(UnixListener::bind(&path).unwrap());
     let listener = bind(&path, SocketAccess::Group).await.unwrap();
-    assert_eq!(
-        std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-        0o660
-    );
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
     let mut names: Vec<_> = std::fs::read_dir(dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
     let locks = format!(".diskvitals.lock-{}", nix::unistd::geteuid());
-    assert_eq!(
-        names,
-        [locks.as_str(), "s.sock"],
-        "no temporary name is left"
-    );
+    assert_eq!(names, [locks.as_str(), "s.sock"], "no temporary name is left");
     drop(listener);
     assert!(!path.exists());
 }
@@ -70,26 +63,14 @@ async fn a_second_live_daemon_is_refused_on_either_socket() {
 async fn invalid_socket_paths_are_errors_that_name_the_path() {
     let dir = tempfile::tempdir().unwrap();
     let long = dir.path().join("x".repeat(120));
-    let error = bind(&long, SocketAccess::Group)
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("at most 107") && error.contains("xxx"),
-        "{error}"
-    );
+    let error = bind(&long, SocketAccess::Group).await.unwrap_err().to_string();
+    assert!(error.contains("at most 107") && error.contains("xxx"), "{error}");
     let file = dir.path().join("file");
     std::fs::write(&file, "precious").unwrap();
-    assert!(matches!(
-        bind(&file, SocketAccess::Group).await,
-        Err(ListenError::NotASocket(_))
-    ));
+    assert!(matches!(bind(&file, SocketAccess::Group).await, Err(ListenError::NotASocket(_))));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
     let deep = dir.path().join("no/such/s.sock");
-    let error = bind(&deep, SocketAccess::Group)
-        .await
-        .unwrap_err()
-        .to_string();
+    let error = bind(&deep, SocketAccess::Group).await.unwrap_err().to_string();
     assert!(error.contains("no/such"), "{error}");
     // 107 bytes are possible although the temporary name would be longer.
     let name = "y".repeat(107 - dir.path().as_os_str().len() - 1);
@@ -105,21 +86,14 @@ async fn grpc_health_is_not_serving_until_the_first_full_snapshot() {
     let mut health = HealthClient::new(channel(&served.socket()).await);
     for service in ["", "diskvitals.v1.Inventory", "diskvitals.v1.Admin"] {
         let answer = health
-            .check(HealthCheckRequest {
-                service: service.into(),
-            })
+            .check(HealthCheckRequest { service: service.into() })
             .await
             .unwrap()
             .into_inner();
         assert_eq!(answer.status(), ServingStatus::NotServing, "{service}");
     }
-    let mut statuses = health
-        .watch(HealthCheckRequest {
-            service: String::new(),
-        })
-        .await
-        .unwrap()
-        .into_inner();
+    let mut statuses =
+        health.watch(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
     served.owner.settle();
     within(30, async {
         while statuses.message().await.unwrap().unwrap().status() != ServingStatus::Serving {}
@@ -134,10 +108,7 @@ async fn reflected(
 ) -> tonic_reflection::pb::v1::server_reflection_response::MessageResponse {
     use tonic_reflection::pb::v1::ServerReflectionRequest;
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
-    let request = ServerReflectionRequest {
-        host: String::new(),
-        message_request: Some(request),
-    };
+    let request = ServerReflectionRequest { host: String::new(), message_request: Some(request) };
     let mut answers = ServerReflectionClient::new(channel)
         .server_reflection_info(tokio_stream::once(request))
         .await
@@ -177,10 +148,7 @@ async fn reflection_lists_on_each_socket_what_that_socket_serves() {
     use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest;
     let symbol = MessageRequest::FileContainingSymbol("diskvitals.v1.Inventory".into());
-    let request = ServerReflectionRequest {
-        host: String::new(),
-        message_request: Some(symbol),
-    };
+    let request = ServerReflectionRequest { host: String::new(), message_request: Some(symbol) };
     let mut answers = ServerReflectionClient::new(main)
         .server_reflection_info(tokio_stream::once(request))
         .await
@@ -192,11 +160,7 @@ async fn reflection_lists_on_each_socket_what_that_socket_serves() {
     served.allow(nix::unistd::geteuid().as_raw());
     assert_eq!(
         listed_services(channel(&served.agent_socket()).await).await,
-        [
-            "diskvitals.v1.Inventory",
-            "diskvitals.v1.Storage",
-            "grpc.health.v1.Health",
-        ]
+        ["diskvitals.v1.Inventory", "diskvitals.v1.Storage", "grpc.health.v1.Health",]
     );
 }
 
@@ -234,10 +198,7 @@ async fn a_method_that_is_not_served_is_named_in_the_answer() {
         .unwrap_err();
     assert_eq!(
         (status.code(), status.message()),
-        (
-            Code::Unimplemented,
-            "this socket does not serve `diskvitals.v1.Volumes/Delete`"
-        )
+        (Code::Unimplemented, "this socket does not serve `diskvitals.v1.Volumes/Delete`")
     );
     // A service that is served, and a method that it does not have.
     let mut grpc = tonic::client::Grpc::new(main);
@@ -264,10 +225,7 @@ async fn a_method_that_is_not_served_is_named_in_the_answer() {
         .unwrap_err();
     assert_eq!(
         (status.code(), status.message()),
-        (
-            Code::Unimplemented,
-            "this socket does not serve `diskvitals.v1.Admin/Refresh`"
-        )
+        (Code::Unimplemented, "this socket does not serve `diskvitals.v1.Admin/Refresh`")
     );
 }
 
@@ -276,9 +234,7 @@ async fn the_agent_socket_is_read_only() {
     let served = Served::start(snapshot(0)).await;
     let channel = channel(&served.agent_socket()).await;
     let uid = nix::unistd::geteuid().as_raw();
-    let node = InventoryClient::new(channel.clone())
-        .get_node(wire::GetNodeRequest {})
-        .await;
+    let node = InventoryClient::new(channel.clone()).get_node(wire::GetNodeRequest {}).await;
     if uid == 0 {
         node.unwrap();
     } else {
@@ -286,10 +242,7 @@ async fn the_agent_socket_is_read_only() {
         assert_eq!(status.code(), Code::PermissionDenied);
         assert!(status.message().contains(&uid.to_string()));
         served.allow(uid);
-        InventoryClient::new(channel.clone())
-            .get_node(wire::GetNodeRequest {})
-            .await
-            .unwrap();
+        InventoryClient::new(channel.clone()).get_node(wire::GetNodeRequest {}).await.unwrap();
     }
     let refused = wire::admin_client::AdminClient::new(channel)
         .refresh(wire::RefreshRequest::default())
@@ -302,10 +255,7 @@ async fn the_agent_socket_is_read_only() {
 async fn a_request_beyond_64_kib_is_refused() {
     let served = Served::start(snapshot(0)).await;
     let mut inventory = InventoryClient::new(channel(&served.socket()).await);
-    let query = |length| wire::ExplainRequest {
-        query: "x".repeat(length),
-        ..Default::default()
-    };
+    let query = |length| wire::ExplainRequest { query: "x".repeat(length), ..Default::default() };
     let refused = inventory.explain(query(65 << 10)).await.unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
     let read = inventory.explain(query(60 << 10)).await.unwrap_err();
@@ -314,17 +264,10 @@ async fn a_request_beyond_64_kib_is_refused() {
 
 #[tokio::test]
 async fn a_silent_connection_is_closed() {
-    let limits = Limits {
-        preface_timeout: Duration::from_millis(200),
-        ..Limits::default()
-    };
+    let limits = Limits { preface_timeout: Duration::from_millis(200), ..Limits::default() };
     let served = Served::with(snapshot(0), limits).await;
-    let mut silent = tokio::net::UnixStream::connect(served.socket())
-        .await
-        .unwrap();
-    let mut half = tokio::net::UnixStream::connect(served.socket())
-        .await
-        .unwrap();
+    let mut silent = tokio::net::UnixStream::connect(served.socket()).await.unwrap();
+    let mut half = tokio::net::UnixStream::connect(served.socket()).await.unwrap();
     half.write_all(b"PRI * HT").await.unwrap();
     for stream in [&mut silent, &mut half] {
         // The server's first frame (SETTINGS) may arrive before the end.
@@ -348,18 +291,15 @@ async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
     let served = Served::with(snapshot(10), limits).await;
     let before = served.client().await;
     let watch = before.watch(0).await.unwrap();
-    let flood: Vec<UnixStream> = (0..100)
-        .map(|_| UnixStream::connect(served.socket()).unwrap())
-        .collect();
+    let flood: Vec<UnixStream> =
+        (0..100).map(|_| UnixStream::connect(served.socket()).unwrap()).collect();
     within(30, before.volumes()).await.unwrap();
     drop(watch);
     // The excess is closed at once, not queued.
     let is_closed = |mut one: &UnixStream| {
         one.set_nonblocking(true).unwrap();
-        !one.read(&mut [0; 64]).map_or_else(
-            |error| error.kind() == ErrorKind::WouldBlock,
-            |read| read > 0,
-        )
+        !one.read(&mut [0; 64])
+            .map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |read| read > 0)
     };
     within(30, async {
         while flood.iter().filter(|one| is_closed(one)).count() < flood.len() - 16 {
@@ -390,19 +330,13 @@ async fn a_flood_of_control_frames_ends_its_connection_and_no_other() {
     let served = Served::start(snapshot(10)).await;
     let polite = served.client().await;
     polite.node().await.unwrap();
-    let payloads: [(u8, u8, &[u8]); 4] = [
-        (2, 1, &[0, 0, 0, 0, 1]),
-        (4, 0, &[]),
-        (6, 0, &[0; 8]),
-        (8, 0, &[0, 0, 0, 1]),
-    ];
+    let payloads: [(u8, u8, &[u8]); 4] =
+        [(2, 1, &[0, 0, 0, 0, 1]), (4, 0, &[]), (6, 0, &[0; 8]), (8, 0, &[0, 0, 0, 1])];
     for (kind, stream, payload) in payloads {
         let mut frame = vec![0, 0, u8::try_from(payload.len()).unwrap(), kind, 0];
         frame.extend([0, 0, 0, stream]);
         frame.extend(payload);
-        let mut flooder = tokio::net::UnixStream::connect(served.socket())
-            .await
-            .unwrap();
+        let mut flooder = tokio::net::UnixStream::connect(served.socket()).await.unwrap();
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
         flooder.write_all(preface).await.unwrap();
         let (mut answers, mut flood) = flooder.split();
@@ -418,15 +352,10 @@ async fn a_flood_of_control_frames_ends_its_connection_and_no_other() {
 
 #[tokio::test]
 async fn a_hung_client_does_not_delay_the_shutdown() {
-    let limits = Limits {
-        drain_timeout: Duration::from_millis(300),
-        ..Limits::default()
-    };
+    let limits = Limits { drain_timeout: Duration::from_millis(300), ..Limits::default() };
     let mut served = Served::with(snapshot(3000), limits).await;
     let watching = served.client().await.watch(0).await.unwrap();
-    let silent = tokio::net::UnixStream::connect(served.socket())
-        .await
-        .unwrap();
+    let silent = tokio::net::UnixStream::connect(served.socket()).await.unwrap();
     within(10, served.stop()).await;
     assert!(!served.socket().exists());
     drop((watching, silent));
@@ -464,8 +393,5 @@ async fn a_client_that_does_not_read_exhausts_its_quota_and_not_the_daemons_memo
     let refused = served.client().await.node().await.unwrap_err().to_string();
     assert!(refused.contains("hold too much memory"), "{refused}");
     drop(held);
-    within(30, async {
-        while served.client().await.node().await.is_err() {}
-    })
-    .await;
+    within(30, async { while served.client().await.node().await.is_err() {} }).await;
 }

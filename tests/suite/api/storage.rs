@@ -41,12 +41,7 @@ fn change_volume(
     handle: &str,
     change: impl FnOnce(&mut diskvitals::model::snapshot::Volume),
 ) {
-    change(Arc::make_mut(
-        picture
-            .volumes
-            .get_mut(&VolumeId::csi("d.example", handle))
-            .unwrap(),
-    ));
+    change(Arc::make_mut(picture.volumes.get_mut(&VolumeId::csi("d.example", handle)).unwrap()));
 }
 
 fn witnessed(call: Call, driver: &str, handle: &str, path: &str) -> wire::WitnessRequest {
@@ -80,13 +75,7 @@ async fn statistics_come_from_memory_with_the_time_of_measurement() {
         })
     });
     assert_eq!(
-        client
-            .usage("d.example", "a", "")
-            .await
-            .unwrap()
-            .time
-            .unwrap()
-            .seconds,
+        client.usage("d.example", "a", "").await.unwrap().time.unwrap().seconds,
         now().as_second()
     );
     // Without a fixed number of inodes none are reported.
@@ -97,14 +86,7 @@ async fn statistics_come_from_memory_with_the_time_of_measurement() {
             }
         })
     });
-    assert_eq!(
-        client
-            .usage("d.example", "a", "")
-            .await
-            .unwrap()
-            .total_inodes,
-        None
-    );
+    assert_eq!(client.usage("d.example", "a", "").await.unwrap().total_inodes, None);
     served.owner.redraw(|picture| {
         change_volume(picture, "a", |volume| {
             Arc::make_mut(&mut volume.facts).block = true;
@@ -112,23 +94,14 @@ async fn statistics_come_from_memory_with_the_time_of_measurement() {
         })
     });
     let block = client.usage("d.example", "a", "").await.unwrap();
-    assert_eq!(
-        (block.block, block.total_bytes, block.total_inodes),
-        (true, 77, None)
-    );
+    assert_eq!((block.block, block.total_bytes, block.total_inodes), (true, 77, None));
 }
 
 #[tokio::test]
 async fn statistics_and_volume_of_one_call_are_of_one_snapshot() {
     let (_served, client) = served(snapshot(0)).await;
-    let answer = client
-        .usage_and_volume("d.example", "a", STAGING)
-        .await
-        .unwrap();
-    assert_eq!(
-        answer.volume,
-        Some(client.volume_by_handle("d.example", "a").await.unwrap())
-    );
+    let answer = client.usage_and_volume("d.example", "a", STAGING).await.unwrap();
+    assert_eq!(answer.volume, Some(client.volume_by_handle("d.example", "a").await.unwrap()));
     let plain = client.usage("d.example", "a", STAGING).await.unwrap();
     assert_eq!(
         (answer.total_bytes, answer.time, plain.volume),
@@ -160,124 +133,65 @@ async fn a_path_is_compared_in_the_form_of_the_mount_table() {
         "/k",
         "/kk/plugins/kubernetes.io/csi/d.example/a/globalmount",
     ] {
-        assert_eq!(
-            code(client.usage("d.example", "a", path).await).0,
-            Code::NotFound,
-            "{path}"
-        );
+        assert_eq!(code(client.usage("d.example", "a", path).await).0, Code::NotFound, "{path}");
     }
 }
 
 #[tokio::test]
 async fn an_unknown_volume_is_not_found_only_after_a_complete_scan() {
     let (served, client) = served(snapshot(0)).await;
-    assert_eq!(
-        code(client.usage("d.example", "nope", "").await).0,
-        Code::NotFound
-    );
-    assert_eq!(
-        code(client.usage("d.example", "a/../a\0", "").await).0,
-        Code::NotFound
-    );
+    assert_eq!(code(client.usage("d.example", "nope", "").await).0, Code::NotFound);
+    assert_eq!(code(client.usage("d.example", "a/../a\0", "").await).0, Code::NotFound);
     assert_eq!(
         code(client.usage("", "a", "").await),
         (Code::InvalidArgument, "driver: is empty".to_owned())
     );
-    assert_eq!(
-        code(client.usage("d.example", "", "").await).0,
-        Code::InvalidArgument
-    );
+    assert_eq!(code(client.usage("d.example", "", "").await).0, Code::InvalidArgument);
     assert_eq!(
         code(client.usage("d.example", &"x".repeat(5000), "").await).0,
         Code::InvalidArgument
     );
     served.owner.redraw(|picture| {
-        change_volume(picture, "b", |volume| {
-            volume.usage = VolumeUsage::NotMeasured
-        })
+        change_volume(picture, "b", |volume| volume.usage = VolumeUsage::NotMeasured)
     });
     assert_eq!(
         code(client.usage("d.example", "b", "").await),
-        (
-            Code::Unavailable,
-            "the volume has not been measured yet".to_owned()
-        )
+        (Code::Unavailable, "the volume has not been measured yet".to_owned())
     );
     let down = |picture: &mut Snapshot| {
         let node = Arc::make_mut(&mut picture.node);
-        node.sources.insert(
-            Source::Kubelet,
-            (SourceStatus::Down("no permission".into()), now()),
-        );
+        node.sources.insert(Source::Kubelet, (SourceStatus::Down("no permission".into()), now()));
     };
     served.owner.redraw(down);
     let (code_, said) = code(client.usage("d.example", "nope", "").await);
-    assert_eq!(
-        (code_, said.contains("no permission")),
-        (Code::Unavailable, true),
-        "{said}"
-    );
+    assert_eq!((code_, said.contains("no permission")), (Code::Unavailable, true), "{said}");
     client.usage("d.example", "a", "").await.unwrap();
 }
 
 #[tokio::test]
 async fn storage_health_names_the_drives_and_is_an_error_when_unknown() {
     let (served, client) = served(snapshot(0)).await;
-    assert!(
-        client
-            .storage_health("d.example")
-            .await
-            .unwrap()
-            .faults
-            .is_empty()
-    );
-    assert!(
-        client
-            .storage_health("another")
-            .await
-            .unwrap()
-            .faults
-            .is_empty()
-    );
+    assert!(client.storage_health("d.example").await.unwrap().faults.is_empty());
+    assert!(client.storage_health("another").await.unwrap().faults.is_empty());
     let id = DriveId::new("MODEL_S1");
     served.owner.redraw(|picture| {
         Arc::make_mut(picture.drives.get_mut(&id).unwrap()).health = Health::Unknown
     });
-    assert_eq!(
-        code(client.storage_health("d.example").await).0,
-        Code::Unavailable
-    );
+    assert_eq!(code(client.storage_health("d.example").await).0, Code::Unavailable);
     served
         .owner
         .redraw(|picture| Arc::make_mut(picture.drives.get_mut(&id).unwrap()).health = Health::Bad);
-    let fault = client
-        .storage_health("d.example")
-        .await
-        .unwrap()
-        .faults
-        .remove(0);
+    let fault = client.storage_health("d.example").await.unwrap().faults.remove(0);
     assert_eq!(
-        (
-            fault.unreachable,
-            fault.reason.as_str(),
-            fault.message.contains("sda (MODEL_S1)")
-        ),
+        (fault.unreachable, fault.reason.as_str(), fault.message.contains("sda (MODEL_S1)")),
         (false, "DriveFailing", true)
     );
     served.owner.redraw(|picture| {
         Arc::make_mut(picture.drives.get_mut(&id).unwrap()).presence =
             Presence::Missing { since: now() };
     });
-    let fault = client
-        .storage_health("d.example")
-        .await
-        .unwrap()
-        .faults
-        .remove(0);
-    assert_eq!(
-        (fault.unreachable, fault.reason.as_str()),
-        (true, "DriveMissing")
-    );
+    let fault = client.storage_health("d.example").await.unwrap().faults.remove(0);
+    assert_eq!((fault.unreachable, fault.reason.as_str()), (true, "DriveMissing"));
     served.owner.redraw(|picture| picture.settled = false);
     assert!(client.storage_health("another").await.is_err());
 }
@@ -300,10 +214,7 @@ async fn io_is_in_progress_when_the_volumes_own_device_completes_some() {
     let sample = Duration::from_millis(10);
     for (before, after, expected) in [(1, 1, false), (1, 2, true)] {
         *served.owner.io.lock().unwrap() = [stat(before), stat(after)].into();
-        let answer = client
-            .connectivity("d.example", vec!["a".into()], sample)
-            .await
-            .unwrap();
+        let answer = client.connectivity("d.example", vec!["a".into()], sample).await.unwrap();
         assert_eq!((answer.connected, answer.io_in_progress), (true, expected));
     }
     // Without a sample the counters are not read, and a failed reading is an error.
@@ -315,21 +226,13 @@ async fn io_is_in_progress_when_the_volumes_own_device_completes_some() {
             .io_in_progress
     );
     assert_eq!(
-        code(
-            client
-                .connectivity("d.example", vec!["a".into()], sample)
-                .await
-        )
-        .0,
+        code(client.connectivity("d.example", vec!["a".into()], sample).await).0,
         Code::Unavailable
     );
     *served.owner.io.lock().unwrap() = [stat(1), stat(1)].into();
     // The counters of b's device are missing: this is not the absence of I/O.
-    let (code, why) = code(
-        client
-            .connectivity("d.example", vec!["a".into(), "b".into()], sample)
-            .await,
-    );
+    let (code, why) =
+        code(client.connectivity("d.example", vec!["a".into(), "b".into()], sample).await);
     assert_eq!(code, Code::Unavailable);
     assert!(why.contains("does not count the I/O of dm-0"), "{why}");
 }
@@ -346,21 +249,11 @@ async fn a_volume_is_not_connected_only_on_proof_and_unknown_is_an_error() {
     assert_eq!(code(ask(&["a", "nope"]).await).0, Code::NotFound);
     assert_eq!(code(ask(&[""]).await).0, Code::InvalidArgument);
     assert_eq!(
-        code(
-            client
-                .connectivity("d.example", vec!["a".into(); 1001], Duration::ZERO)
-                .await
-        )
-        .0,
+        code(client.connectivity("d.example", vec!["a".into(); 1001], Duration::ZERO).await).0,
         Code::InvalidArgument
     );
     assert_eq!(
-        code(
-            client
-                .connectivity("d.example", Vec::new(), Duration::from_secs(61))
-                .await
-        )
-        .0,
+        code(client.connectivity("d.example", Vec::new(), Duration::from_secs(61)).await).0,
         Code::InvalidArgument
     );
     served.owner.redraw(|picture| {
@@ -370,18 +263,13 @@ async fn a_volume_is_not_connected_only_on_proof_and_unknown_is_an_error() {
             Severity::Bad,
             now(),
         );
-        change_volume(picture, "a", |volume| {
-            volume.findings.push(found.id.clone())
-        });
+        change_volume(picture, "a", |volume| volume.findings.push(found.id.clone()));
         picture.findings.insert(found.id.clone(), Arc::new(found));
     });
     let answer = ask(&["a", "b"]).await.unwrap();
     assert_eq!(
         (answer.connected, answer.messages),
-        (
-            false,
-            vec!["volume csi:d.example/a: ProbeTimeout: it is so".to_owned()]
-        )
+        (false, vec!["volume csi:d.example/a: ProbeTimeout: it is so".to_owned()])
     );
     assert!(ask(&["b"]).await.unwrap().connected);
     served.owner.redraw(|picture| {
@@ -391,23 +279,14 @@ async fn a_volume_is_not_connected_only_on_proof_and_unknown_is_an_error() {
         })
     });
     let (code_, said) = code(ask(&["b"]).await);
-    assert_eq!(
-        (code_, said.contains("mounts: no")),
-        (Code::Unavailable, true),
-        "{said}"
-    );
+    assert_eq!((code_, said.contains("mounts: no")), (Code::Unavailable, true), "{said}");
 }
 
 #[tokio::test]
 async fn a_call_that_passes_the_interposer_triggers_a_scan_and_is_remembered() {
     let (served, client) = served(snapshot(0)).await;
     client
-        .witness(witnessed(
-            Call::Published,
-            "other.example",
-            "h",
-            "/var/lib/kubelet/x",
-        ))
+        .witness(witnessed(Call::Published, "other.example", "h", "/var/lib/kubelet/x"))
         .await
         .unwrap();
     let asked = std::mem::take(&mut *served.owner.asked.lock().unwrap());
@@ -419,24 +298,13 @@ async fn a_call_that_passes_the_interposer_triggers_a_scan_and_is_remembered() {
             SourceRequest::Probe(vec![HostPath::from("/var/lib/kubelet/x")])
         ]
     );
-    client
-        .witness(witnessed(Call::Bypassed, "other.example", "", ""))
-        .await
-        .unwrap();
+    client.witness(witnessed(Call::Bypassed, "other.example", "", "")).await.unwrap();
     assert_eq!(
         *served.owner.bypassed.lock().unwrap(),
-        [
-            ("other.example".to_owned(), false),
-            ("other.example".to_owned(), true)
-        ]
+        [("other.example".to_owned(), false), ("other.example".to_owned(), true)]
     );
     assert_eq!(
-        code(
-            client
-                .witness(witnessed(Call::Unspecified, "other.example", "h", ""))
-                .await
-        )
-        .0,
+        code(client.witness(witnessed(Call::Unspecified, "other.example", "h", "")).await).0,
         Code::InvalidArgument
     );
     assert_eq!(
@@ -449,11 +317,7 @@ async fn a_call_that_passes_the_interposer_triggers_a_scan_and_is_remembered() {
         ("/", "is the root"),
         ("/a//b", "//"),
     ] {
-        let (refused, said) = code(
-            client
-                .witness(witnessed(Call::Staged, "d", "h", path))
-                .await,
-        );
+        let (refused, said) = code(client.witness(witnessed(Call::Staged, "d", "h", path)).await);
         assert_eq!(
             (refused, said.contains(words)),
             (Code::InvalidArgument, true),
@@ -461,16 +325,11 @@ async fn a_call_that_passes_the_interposer_triggers_a_scan_and_is_remembered() {
         );
     }
     served.owner.asked.lock().unwrap().clear();
-    client
-        .witness(witnessed(Call::Staged, "d", "h", "/var/lib/kubelet/x/"))
-        .await
-        .unwrap();
+    client.witness(witnessed(Call::Staged, "d", "h", "/var/lib/kubelet/x/")).await.unwrap();
     let asked = std::mem::take(&mut *served.owner.asked.lock().unwrap());
     assert_eq!(
         asked.last(),
-        Some(&SourceRequest::Probe(vec![HostPath::from(
-            "/var/lib/kubelet/x"
-        )])),
+        Some(&SourceRequest::Probe(vec![HostPath::from("/var/lib/kubelet/x")])),
         "a closing `/` is the caller's way to write it"
     );
 }
@@ -500,28 +359,14 @@ async fn a_confirmation_reads_again_and_names_what_is_wrong_with_the_volumes_in_
     let drive = volume.facts.drive_ids[0].clone();
     let add = |picture: &mut Snapshot, subject, reason, severity| {
         let finding = finding(subject, reason, severity, now());
-        picture
-            .findings
-            .insert(finding.id.clone(), Arc::new(finding));
+        picture.findings.insert(finding.id.clone(), Arc::new(finding));
     };
     picture.findings.clear();
     let other = DriveId::new("another");
     for (subject, reason, severity) in [
-        (
-            Subject::Drive(drive.clone()),
-            Reason::DriveOffline,
-            Severity::Bad,
-        ),
-        (
-            Subject::Volume(volume.facts.id.clone()),
-            Reason::OutOfSpace,
-            Severity::Suspect,
-        ),
-        (
-            Subject::Drive(drive.clone()),
-            Reason::SmartUnavailable,
-            Severity::Info,
-        ),
+        (Subject::Drive(drive.clone()), Reason::DriveOffline, Severity::Bad),
+        (Subject::Volume(volume.facts.id.clone()), Reason::OutOfSpace, Severity::Suspect),
+        (Subject::Drive(drive.clone()), Reason::SmartUnavailable, Severity::Info),
         (Subject::Drive(other), Reason::DriveOffline, Severity::Bad),
     ] {
         add(&mut picture, subject, reason, severity);
@@ -549,19 +394,12 @@ async fn a_confirmation_reads_again_and_names_what_is_wrong_with_the_volumes_in_
         ]
     );
     let evidence = &answer.findings[0].finding.as_ref().unwrap().evidence[0];
-    assert_eq!(
-        (evidence.witness(), evidence.present),
-        (wire::WitnessKind::KernelLog, true)
-    );
+    assert_eq!((evidence.witness(), evidence.present), (wire::WitnessKind::KernelLog, true));
     assert!(answer.inventory && !answer.truncated);
     // The snapshot of this test has no kernel log: that is said, and is no good news.
     assert!(!answer.kernel_log);
     assert!(answer.missing.iter().any(|it| it.contains("kernel log")));
-    assert!(
-        answer.missing[0].ends_with("within 45 s"),
-        "{:?}",
-        answer.missing
-    );
+    assert!(answer.missing[0].ends_with("within 45 s"), "{:?}", answer.missing);
     let asked = served.owner.asked.lock().unwrap().clone();
     assert!(asked.contains(&SourceRequest::Inventory));
     assert!(asked.contains(&SourceRequest::Smart(vec![drive.clone()])));
@@ -577,11 +415,7 @@ async fn a_confirmation_says_which_names_are_unknown_and_refuses_too_many() {
     let answer = client.confirm(about(&["pv-x"], &["naa.0"])).await.unwrap();
     assert!(answer.findings.is_empty());
     for name in ["`pv-x`", "`naa.0`"] {
-        assert!(
-            answer.missing.iter().any(|it| it.contains(name)),
-            "{:?}",
-            answer.missing
-        );
+        assert!(answer.missing.iter().any(|it| it.contains(name)), "{:?}", answer.missing);
     }
     let many: Vec<String> = (0..17).map(|n| n.to_string()).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -589,10 +423,7 @@ async fn a_confirmation_says_which_names_are_unknown_and_refuses_too_many() {
     assert_eq!(refused, Code::InvalidArgument);
     assert!(why.starts_with("persistent_volumes: "), "{why}");
     let long = wire::ConfirmRequest {
-        patience: Some(prost_types::Duration {
-            seconds: 61,
-            nanos: 0,
-        }),
+        patience: Some(prost_types::Duration { seconds: 61, nanos: 0 }),
         ..Default::default()
     };
     assert_eq!(code(client.confirm(long).await).0, Code::InvalidArgument);

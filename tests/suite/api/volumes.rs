@@ -43,14 +43,9 @@ impl StepExecutor for Host {
             Step::ReadRecords { folder } => {
                 let of = |(path, text): (&String, &String)| {
                     let name = path.strip_prefix(&format!("{folder}/"))?.to_owned();
-                    Some(RecordFile {
-                        name,
-                        text: Ok(text.clone()),
-                    })
+                    Some(RecordFile { name, text: Ok(text.clone()) })
                 };
-                Ok(StepOutput::Records {
-                    records: records.iter().filter_map(of).collect(),
-                })
+                Ok(StepOutput::Records { records: records.iter().filter_map(of).collect() })
             }
             Step::WriteRecord { folder, name, text } => {
                 records.insert(folder.join(name).to_string(), text);
@@ -124,10 +119,7 @@ async fn served_with(snapshot: Snapshot) -> (Served, VolumesClient<Channel>) {
 }
 
 fn writer() -> Access {
-    Access {
-        mode: AccessMode::SingleNodeWriter.into(),
-        ..Default::default()
-    }
+    Access { mode: AccessMode::SingleNodeWriter.into(), ..Default::default() }
 }
 
 fn create(name: &str) -> CreateRequest {
@@ -142,10 +134,7 @@ fn create(name: &str) -> CreateRequest {
 #[track_caller]
 fn refused<T: std::fmt::Debug>(answer: Result<T, Status>, code: Code, field: &str) {
     let status = answer.unwrap_err();
-    assert!(
-        status.code() == code && status.message().contains(field),
-        "{status:?}"
-    );
+    assert!(status.code() == code && status.message().contains(field), "{status:?}");
 }
 
 /// The reporter and interposers: root by name, in the readers' group.
@@ -158,51 +147,27 @@ async fn a_reader_reads_the_inventory_and_may_not_use_the_volumes() {
     });
     let status = client.get_pool(GetPoolRequest {}).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
-    assert!(
-        status
-            .message()
-            .ends_with("may not use this node's volumes"),
-        "{status:?}"
-    );
+    assert!(status.message().ends_with("may not use this node's volumes"), "{status:?}");
     let channel = channel(&served.agent_socket()).await;
-    InventoryClient::new(channel.clone())
-        .get_node(GetNodeRequest {})
-        .await
-        .unwrap();
+    InventoryClient::new(channel.clone()).get_node(GetNodeRequest {}).await.unwrap();
     StorageClient::new(channel)
         .witness(WitnessRequest::default())
         .await
-        .map_or_else(
-            |status| assert_ne!(status.code(), Code::PermissionDenied),
-            |_| (),
-        );
+        .map_or_else(|status| assert_ne!(status.code(), Code::PermissionDenied), |_| ());
 }
 
 #[tokio::test]
 async fn the_pool_is_reported_and_volumes_are_created_listed_and_deleted() {
     let (_served, mut client) = served().await;
-    let pool = client
-        .get_pool(GetPoolRequest {})
-        .await
-        .unwrap()
-        .into_inner();
+    let pool = client.get_pool(GetPoolRequest {}).await.unwrap().into_inner();
     assert_eq!(
-        (
-            pool.kinds.len(),
-            pool.kinds[0].kind(),
-            pool.kinds[0].available_bytes
-        ),
+        (pool.kinds.len(), pool.kinds[0].kind(), pool.kinds[0].available_bytes),
         (1, ProvidedKind::Loop, 1 << 33)
     );
     let mut handles = Vec::new();
     for number in 0..5 {
         handles.push(
-            client
-                .create(create(&format!("pvc-{number}")))
-                .await
-                .unwrap()
-                .into_inner()
-                .handle,
+            client.create(create(&format!("pvc-{number}"))).await.unwrap().into_inner().handle,
         );
     }
     let again = client.create(create("pvc-3")).await.unwrap().into_inner();
@@ -214,10 +179,7 @@ async fn the_pool_is_reported_and_volumes_are_created_listed_and_deleted() {
     let (mut listed, mut page_token) = (Vec::new(), String::new());
     loop {
         let page = client
-            .list_provided(ListProvidedRequest {
-                page_size: 2,
-                page_token,
-            })
+            .list_provided(ListProvidedRequest { page_size: 2, page_token })
             .await
             .unwrap()
             .into_inner();
@@ -232,185 +194,91 @@ async fn the_pool_is_reported_and_volumes_are_created_listed_and_deleted() {
     for handle in handles {
         assert_eq!(
             client
-                .get_provided(GetProvidedRequest {
-                    handle: handle.clone()
-                })
+                .get_provided(GetProvidedRequest { handle: handle.clone() })
                 .await
                 .unwrap()
                 .into_inner()
                 .handle,
             handle
         );
-        client
-            .delete(DeleteRequest {
-                handle: handle.clone(),
-            })
-            .await
-            .unwrap();
-        refused(
-            client.get_provided(GetProvidedRequest { handle }).await,
-            Code::NotFound,
-            "handle",
-        );
+        client.delete(DeleteRequest { handle: handle.clone() }).await.unwrap();
+        refused(client.get_provided(GetProvidedRequest { handle }).await, Code::NotFound, "handle");
     }
 }
 
 #[tokio::test]
 async fn every_invalid_argument_has_the_specified_code_and_names_its_field() {
     let (_served, mut client) = served().await;
+    refused(client.create(create("")).await, Code::InvalidArgument, "name");
     refused(
-        client.create(create("")).await,
-        Code::InvalidArgument,
-        "name",
-    );
-    refused(
-        client
-            .create(CreateRequest {
-                accesses: Vec::new(),
-                ..create("a")
-            })
-            .await,
+        client.create(CreateRequest { accesses: Vec::new(), ..create("a") }).await,
         Code::InvalidArgument,
         "accesses",
     );
     refused(
-        client
-            .create(CreateRequest {
-                accesses: vec![Access::default()],
-                ..create("a")
-            })
-            .await,
+        client.create(CreateRequest { accesses: vec![Access::default()], ..create("a") }).await,
         Code::InvalidArgument,
         "access.mode",
     );
     for kind in [3, 2, 99] {
-        let request = CreateRequest {
-            kind,
-            ..create("a")
-        };
+        let request = CreateRequest { kind, ..create("a") };
         refused(client.create(request).await, Code::InvalidArgument, "kind");
     }
     refused(
-        client
-            .create(CreateRequest {
-                mkfs_options: "-n".into(),
-                ..create("a")
-            })
-            .await,
+        client.create(CreateRequest { mkfs_options: "-n".into(), ..create("a") }).await,
         Code::InvalidArgument,
         "mkfs_options",
     );
     refused(
-        client
-            .create(CreateRequest {
-                required_bytes: u64::MAX,
-                ..create("a")
-            })
-            .await,
+        client.create(CreateRequest { required_bytes: u64::MAX, ..create("a") }).await,
         Code::OutOfRange,
         "bytes",
     );
     refused(
-        client
-            .create(CreateRequest {
-                required_bytes: 2,
-                limit_bytes: 1,
-                ..create("a")
-            })
-            .await,
+        client.create(CreateRequest { required_bytes: 2, limit_bytes: 1, ..create("a") }).await,
         Code::OutOfRange,
         "limit_bytes",
     );
     refused(
-        client
-            .create(CreateRequest {
-                required_bytes: 1 << 40,
-                ..create("a")
-            })
-            .await,
+        client.create(CreateRequest { required_bytes: 1 << 40, ..create("a") }).await,
         Code::ResourceExhausted,
         "pool",
     );
     client.create(create("a")).await.unwrap();
     refused(
-        client
-            .create(CreateRequest {
-                required_bytes: 2 << 20,
-                ..create("a")
-            })
-            .await,
+        client.create(CreateRequest { required_bytes: 2 << 20, ..create("a") }).await,
         Code::AlreadyExists,
         "size",
     );
-    refused(
-        client.delete(DeleteRequest::default()).await,
-        Code::InvalidArgument,
-        "handle",
-    );
-    client
-        .delete(DeleteRequest {
-            handle: "../../etc/passwd\0".into(),
-        })
-        .await
-        .unwrap();
+    refused(client.delete(DeleteRequest::default()).await, Code::InvalidArgument, "handle");
+    client.delete(DeleteRequest { handle: "../../etc/passwd\0".into() }).await.unwrap();
     let stage = |handle: &str, path: &str| StageRequest {
         handle: handle.into(),
         staging_path: path.into(),
         access: Some(writer()),
     };
+    refused(client.stage(stage("", "/k/s")).await, Code::InvalidArgument, "handle");
+    refused(client.stage(stage("x", "s")).await, Code::InvalidArgument, "staging_path");
     refused(
-        client.stage(stage("", "/k/s")).await,
-        Code::InvalidArgument,
-        "handle",
-    );
-    refused(
-        client.stage(stage("x", "s")).await,
-        Code::InvalidArgument,
-        "staging_path",
-    );
-    refused(
-        client
-            .stage(StageRequest {
-                access: None,
-                ..stage("x", "/k/s")
-            })
-            .await,
+        client.stage(StageRequest { access: None, ..stage("x", "/k/s") }).await,
         Code::InvalidArgument,
         "access",
     );
-    refused(
-        client.stage(stage("x", "/k/s")).await,
-        Code::NotFound,
-        "handle",
-    );
+    refused(client.stage(stage("x", "/k/s")).await, Code::NotFound, "handle");
     let publish = PublishRequest {
         handle: "x".into(),
         target_path: "/etc/x".into(),
         access: Some(writer()),
         ..Default::default()
     };
+    refused(client.publish(publish).await, Code::InvalidArgument, "target_path");
     refused(
-        client.publish(publish).await,
-        Code::InvalidArgument,
-        "target_path",
-    );
-    refused(
-        client
-            .unpublish(UnpublishRequest {
-                handle: "x".into(),
-                target_path: "/k/t".into(),
-            })
-            .await,
+        client.unpublish(UnpublishRequest { handle: "x".into(), target_path: "/k/t".into() }).await,
         Code::NotFound,
         "handle",
     );
     refused(
-        client
-            .unstage(UnstageRequest {
-                handle: "x".into(),
-                staging_path: String::new(),
-            })
-            .await,
+        client.unstage(UnstageRequest { handle: "x".into(), staging_path: String::new() }).await,
         Code::InvalidArgument,
         "staging_path",
     );
@@ -423,10 +291,7 @@ async fn every_invalid_argument_has_the_specified_code_and_names_its_field() {
     refused(client.expand(expand).await, Code::NotFound, "handle");
     refused(
         client
-            .list_provided(ListProvidedRequest {
-                page_token: "x".into(),
-                ..Default::default()
-            })
+            .list_provided(ListProvidedRequest { page_token: "x".into(), ..Default::default() })
             .await,
         Code::InvalidArgument,
         "page_token",
@@ -436,27 +301,14 @@ async fn every_invalid_argument_has_the_specified_code_and_names_its_field() {
 #[tokio::test]
 async fn a_failed_step_is_reported_with_its_cause_and_undone() {
     let (_served, mut client) = served().await;
-    let handle = client
-        .create(create("a"))
-        .await
-        .unwrap()
-        .into_inner()
-        .handle;
+    let handle = client.create(create("a")).await.unwrap().into_inner().handle;
     let stage = StageRequest {
         handle: handle.clone(),
         staging_path: "/k/s".into(),
         access: Some(writer()),
     };
-    refused(
-        client.stage(stage).await,
-        Code::Internal,
-        "this host cannot AttachImage",
-    );
-    let volume = client
-        .get_provided(GetProvidedRequest { handle })
-        .await
-        .unwrap()
-        .into_inner();
+    refused(client.stage(stage).await, Code::Internal, "this host cannot AttachImage");
+    let volume = client.get_provided(GetProvidedRequest { handle }).await.unwrap().into_inner();
     assert!(
         volume.attachments.is_empty() && volume.trouble.is_empty() && volume.busy.is_empty(),
         "{volume:?}"
@@ -467,24 +319,13 @@ async fn a_failed_step_is_reported_with_its_cause_and_undone() {
 #[tokio::test]
 async fn a_failing_drive_below_the_pool_is_reported_as_its_cordon() {
     let mut snapshot = with_pool(snapshot(0));
-    let drive = snapshot
-        .drives
-        .values_mut()
-        .find(|it| it.facts.name == "sdb")
-        .expect("is there");
+    let drive = snapshot.drives.values_mut().find(|it| it.facts.name == "sdb").expect("is there");
     let drive = Arc::make_mut(drive);
     let id = drive.facts.id.clone();
-    let failing = finding(
-        Subject::Drive(id.clone()),
-        Reason::SmartFailing,
-        Severity::Bad,
-        now(),
-    );
+    let failing = finding(Subject::Drive(id.clone()), Reason::SmartFailing, Severity::Bad, now());
     drive.health = Health::Bad;
     drive.findings.push(failing.id.clone());
-    snapshot
-        .findings
-        .insert(failing.id.clone(), Arc::new(failing));
+    snapshot.findings.insert(failing.id.clone(), Arc::new(failing));
     let (served, mut client) = served_with(snapshot).await;
     let pool = client.get_pool(GetPoolRequest {}).await.unwrap();
     let kind = &pool.into_inner().kinds[0];
@@ -498,19 +339,11 @@ async fn a_failing_drive_below_the_pool_is_reported_as_its_cordon() {
         panic!("{:?}", node.pool_cordons);
     };
     assert_eq!(
-        (
-            cordon.kind.as_str(),
-            cordon.drive_id.as_str(),
-            cordon.reason.as_str()
-        ),
+        (cordon.kind.as_str(), cordon.drive_id.as_str(), cordon.reason.as_str()),
         ("loop", id.as_str(), "SmartFailing")
     );
     assert_eq!(cordon.message, kind.trouble);
-    for part in [
-        "drive sdb (MODEL, serial S2)",
-        "SmartFailing since",
-        "Replace it now",
-    ] {
+    for part in ["drive sdb (MODEL, serial S2)", "SmartFailing since", "Replace it now"] {
         assert!(cordon.message.contains(part), "{}", cordon.message);
     }
     let status = client.create(create("pvc-1")).await.unwrap_err();
@@ -534,9 +367,5 @@ async fn the_pool_has_no_figures_while_its_drives_are_unknown() {
     let mut snapshot = with_pool(snapshot(0));
     snapshot.settled = false;
     let (_served, mut client) = served_with(snapshot).await;
-    refused(
-        client.get_pool(GetPoolRequest {}).await,
-        Code::Unavailable,
-        "not known yet",
-    );
+    refused(client.get_pool(GetPoolRequest {}).await, Code::Unavailable, "not known yet");
 }

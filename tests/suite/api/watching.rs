@@ -40,17 +40,12 @@ async fn a_watch_sends_the_whole_state_and_then_each_change() {
     let served = Served::start(snapshot(5)).await;
     let mut events = served.client().await.watch(0).await.unwrap();
     assert_eq!(first_picture(&mut events).await, ["sda", "sdb"]);
-    let revision = served.owner.change(
-        ChangeKind::Added,
-        ChangedItem::Drive(Arc::new(drive("sdc", "S3"))),
-    );
+    let revision =
+        served.owner.change(ChangeKind::Added, ChangedItem::Drive(Arc::new(drive("sdc", "S3"))));
     let event = next(&mut events).await;
     assert_eq!((event.revision, event.change()), (revision, Change::Added));
     assert!(matches!(event.item, Some(Told::Drive(drive)) if drive.name == "sdc"));
-    served.owner.change(
-        ChangeKind::Removed,
-        ChangedItem::Drive(Arc::new(drive("sdc", "S3"))),
-    );
+    served.owner.change(ChangeKind::Removed, ChangedItem::Drive(Arc::new(drive("sdc", "S3"))));
     assert_eq!(next(&mut events).await.change(), Change::Removed);
 }
 
@@ -58,23 +53,16 @@ async fn a_watch_sends_the_whole_state_and_then_each_change() {
 async fn a_watch_resumes_after_its_revision_or_starts_again() {
     let served = Served::start(snapshot(0)).await;
     let client = served.client().await;
-    let seen = served.owner.change(
-        ChangeKind::Added,
-        ChangedItem::Drive(Arc::new(drive("sdc", "S3"))),
-    );
-    let missed = served.owner.change(
-        ChangeKind::Added,
-        ChangedItem::Drive(Arc::new(drive("sdd", "S4"))),
-    );
+    let seen =
+        served.owner.change(ChangeKind::Added, ChangedItem::Drive(Arc::new(drive("sdc", "S3"))));
+    let missed =
+        served.owner.change(ChangeKind::Added, ChangedItem::Drive(Arc::new(drive("sdd", "S4"))));
     let mut events = client.watch(seen).await.unwrap();
     let event = next(&mut events).await;
     assert_eq!((event.revision, event.change()), (missed, Change::Added));
     // A revision from before the daemon's start.
     let mut events = client.watch(7).await.unwrap();
-    assert_eq!(
-        first_picture(&mut events).await,
-        ["sda", "sdb", "sdc", "sdd"]
-    );
+    assert_eq!(first_picture(&mut events).await, ["sda", "sdb", "sdc", "sdd"]);
 }
 
 #[tokio::test]
@@ -87,10 +75,7 @@ async fn a_slow_watcher_gets_a_new_snapshot_and_others_are_not_delayed() {
     big.health_unknown_why = "x".repeat(100_000);
     for n in 0..200 {
         big.facts.firmware = Some(n.to_string());
-        served.owner.change(
-            ChangeKind::Modified,
-            ChangedItem::Drive(Arc::new(big.clone())),
-        );
+        served.owner.change(ChangeKind::Modified, ChangedItem::Drive(Arc::new(big.clone())));
         tokio::task::yield_now().await;
         if n % 50 == 0 {
             within(30, served.client().await.node()).await.unwrap();
@@ -117,9 +102,7 @@ async fn a_watcher_that_never_reads_is_dropped() {
     big.health_unknown_why = "x".repeat(1 << 20);
     for n in 0..40 {
         big.facts.id = DriveId::new(format!("big{n}"));
-        picture
-            .drives
-            .insert(big.facts.id.clone(), Arc::new(big.clone()));
+        picture.drives.insert(big.facts.id.clone(), Arc::new(big.clone()));
     }
     let served = Served::with(picture, limits).await;
     let client = served.client().await;
@@ -145,9 +128,6 @@ async fn a_shutdown_is_announced_to_watchers_and_is_fast() {
     first_picture(&mut events).await;
     within(30, served.stop()).await;
     let end = within(30, events.message()).await.unwrap_err();
-    assert_eq!(
-        (end.code(), end.message()),
-        (Code::Unavailable, "the daemon is shutting down")
-    );
+    assert_eq!((end.code(), end.message()), (Code::Unavailable, "the daemon is shutting down"));
     assert!(!served.socket().exists());
 }

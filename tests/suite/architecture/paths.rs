@@ -28,8 +28,7 @@ pub struct Reference {
 
 /// Whether the path is `prefix` or an item in it.
 pub fn is_within(path: &str, prefix: &str) -> bool {
-    path.strip_prefix(prefix)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
 }
 
 /// The line of the first `unsafe` in the file outside comments.
@@ -155,10 +154,7 @@ fn read_items(
         match item {
             Item::Mod(inner) => {
                 assert!(
-                    inner
-                        .attrs
-                        .iter()
-                        .all(|attribute| !attribute.path().is_ident("path")),
+                    inner.attrs.iter().all(|attribute| !attribute.path().is_ident("path")),
                     "{}: a module at another path is not understood here",
                     file.display()
                 );
@@ -223,11 +219,7 @@ fn expand(item: &syn::ItemUse) -> Vec<Import> {
             UseTree::Name(tree) => {
                 let path = with(&tree.ident);
                 let name = path.last().cloned();
-                imports.push(Import {
-                    path,
-                    name,
-                    line: line(&tree.ident),
-                });
+                imports.push(Import { path, name, line: line(&tree.ident) });
             }
             UseTree::Rename(tree) => imports.push(Import {
                 path: with(&tree.ident),
@@ -247,11 +239,7 @@ fn expand(item: &syn::ItemUse) -> Vec<Import> {
         }
     }
     let mut imports = Vec::new();
-    let before = if item.leading_colon.is_some() {
-        vec![String::new()]
-    } else {
-        vec![]
-    };
+    let before = if item.leading_colon.is_some() { vec![String::new()] } else { vec![] };
     walk(&item.tree, &before, &mut imports);
     imports
 }
@@ -278,9 +266,7 @@ fn resolve(
 ) -> Segments {
     let in_crate = |path: &[String], rest: &[String]| -> Segments {
         let root = std::iter::once("crate".to_owned());
-        root.chain(path.iter().cloned())
-            .chain(rest.iter().cloned())
-            .collect()
+        root.chain(path.iter().cloned()).chain(rest.iter().cloned()).collect()
     };
     let Some((first, rest)) = written.split_first() else {
         return vec![];
@@ -307,11 +293,8 @@ fn resolve(
     if depth == DEPTH {
         return written.to_vec();
     }
-    let aliased = scopes
-        .iter()
-        .rev()
-        .chain([&module.imports])
-        .find_map(|imports| imports.names.get(first));
+    let aliased =
+        scopes.iter().rev().chain([&module.imports]).find_map(|imports| imports.names.get(first));
     if let Some(path) = aliased {
         // `use tokio;` and `use log::log;` name the crate.
         if path.first() != Some(first) {
@@ -329,16 +312,10 @@ fn resolve(
         return in_crate(&module.path, written);
     }
     // Imports such as `use super::*`.
-    for glob in scopes
-        .iter()
-        .rev()
-        .chain([&module.imports])
-        .flat_map(|imports| &imports.globs)
-    {
+    for glob in scopes.iter().rev().chain([&module.imports]).flat_map(|imports| &imports.globs) {
         let from = resolve(modules, module, &[], glob, depth + 1);
-        let Some(("crate", from)) = from
-            .split_first()
-            .map(|(crate_, path)| (crate_.as_str(), path))
+        let Some(("crate", from)) =
+            from.split_first().map(|(crate_, path)| (crate_.as_str(), path))
         else {
             continue;
         };
@@ -363,9 +340,8 @@ fn follow(modules: &BTreeMap<Segments, Module>, path: &[String]) -> Segments {
         if path.first().is_none_or(|first| first != "crate") {
             break;
         }
-        let Some((module, length)) = (1..=path.len())
-            .rev()
-            .find_map(|end| Some((modules.get(&path[1..end])?, end)))
+        let Some((module, length)) =
+            (1..=path.len()).rev().find_map(|end| Some((modules.get(&path[1..end])?, end)))
         else {
             break;
         };
@@ -386,12 +362,7 @@ impl Reader<'_> {
     fn add(&mut self, written: &[String], line: usize) {
         let path = resolve(self.modules, self.module, &self.scopes, written, 0);
         self.references.push(Reference {
-            file: self
-                .module
-                .file
-                .strip_prefix(self.base)
-                .expect("below")
-                .to_owned(),
+            file: self.module.file.strip_prefix(self.base).expect("below").to_owned(),
             line,
             module: self.module.path.join("::"),
             means: follow(self.modules, &path).join("::"),
@@ -457,11 +428,7 @@ fn segments(path: &syn::Path) -> Segments {
     let before = path.leading_colon.as_ref().map(|_| String::new());
     before
         .into_iter()
-        .chain(
-            path.segments
-                .iter()
-                .map(|segment| segment.ident.to_string()),
-        )
+        .chain(path.segments.iter().map(|segment| segment.ident.to_string()))
         .collect()
 }
 

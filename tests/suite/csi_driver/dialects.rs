@@ -32,12 +32,7 @@ async fn controller_can(shim: &Shim) -> Vec<i32> {
     let number = |one: wire::ControllerServiceCapability| match one.r#type.expect("said") {
         wire::controller_service_capability::Type::Rpc(rpc) => rpc.r#type,
     };
-    let mut numbers: Vec<i32> = answer
-        .into_inner()
-        .capabilities
-        .into_iter()
-        .map(number)
-        .collect();
+    let mut numbers: Vec<i32> = answer.into_inner().capabilities.into_iter().map(number).collect();
     numbers.sort_unstable();
     numbers
 }
@@ -45,26 +40,14 @@ async fn controller_can(shim: &Shim) -> Vec<i32> {
 #[tokio::test]
 async fn the_announced_capabilities_are_those_of_the_csi_version() {
     for (arguments, node, controller) in [
-        (
-            vec![],
-            vec![1, 2, 3, 4, 5, 7, 8],
-            vec![1, 3, 4, 11, 12, 13, 16, 17],
-        ),
+        (vec![], vec![1, 2, 3, 4, 5, 7, 8], vec![1, 3, 4, 11, 12, 13, 16, 17]),
         (
             vec!["--health-api", "both", "--controller-publish"],
             vec![1, 2, 3, 4, 5, 7, 8],
             vec![1, 2, 3, 4, 9, 10, 11, 12, 13, 16, 17],
         ),
-        (
-            vec!["--health-api", "condition"],
-            vec![1, 2, 3, 4, 5],
-            vec![1, 3, 4, 11, 12, 13],
-        ),
-        (
-            vec!["--health-api", "health"],
-            vec![1, 2, 3, 5, 7, 8],
-            vec![1, 3, 4, 12, 13, 16, 17],
-        ),
+        (vec!["--health-api", "condition"], vec![1, 2, 3, 4, 5], vec![1, 3, 4, 11, 12, 13]),
+        (vec!["--health-api", "health"], vec![1, 2, 3, 5, 7, 8], vec![1, 3, 4, 12, 13, 16, 17]),
     ] {
         // Capabilities do not need a daemon.
         let shim = Shim::alone(&arguments).await;
@@ -86,12 +69,7 @@ fn suspect(shim: &Shim) {
             "DriveFailing",
             "sda: 3 pending sectors",
         ),
-        finding(
-            Severity::Bad,
-            FindingStatus::Inaccessible,
-            "NotAccessible",
-            "readdir: I/O error",
-        ),
+        finding(Severity::Bad, FindingStatus::Inaccessible, "NotAccessible", "readdir: I/O error"),
         finding(
             Severity::Info,
             FindingStatus::Information,
@@ -109,17 +87,11 @@ fn suspect(shim: &Shim) {
         used_inodes: Some(3),
         ..Default::default()
     };
-    shim.daemon
-        .state()
-        .usage
-        .insert(("dv-1".into(), "/p".into()), usage);
+    shim.daemon.state().usage.insert(("dv-1".into(), "/p".into()), usage);
 }
 
 fn condition() -> wire::VolumeCondition {
-    wire::VolumeCondition {
-        abnormal: true,
-        message: "something is wrong".into(),
-    }
+    wire::VolumeCondition { abnormal: true, message: "something is wrong".into() }
 }
 
 fn statuses() -> wire::VolumeHealth {
@@ -156,32 +128,17 @@ async fn csi_1_12_gets_a_condition_with_the_statistics() {
         used,
     };
     let expected = wire::NodeGetVolumeStatsResponse {
-        usage: vec![
-            entry(Unit::Bytes, 100, 40, 50),
-            entry(Unit::Inodes, 10, 7, 3),
-        ],
+        usage: vec![entry(Unit::Bytes, 100, 40, 50), entry(Unit::Inodes, 10, 7, 3)],
         volume_condition: Some(condition()),
     };
     assert_eq!(
-        shim.node()
-            .node_get_volume_stats(stats_request())
-            .await
-            .expect("an answer")
-            .into_inner(),
+        shim.node().node_get_volume_stats(stats_request()).await.expect("an answer").into_inner(),
         expected
     );
-    let health = wire::NodeGetVolumeHealthRequest {
-        volume_id: "dv-1".into(),
-        ..Default::default()
-    };
-    refused(
-        shim.node().node_get_volume_health(health).await,
-        Code::Unimplemented,
-        "--health-api",
-    );
-    let request = wire::ControllerGetVolumeRequest {
-        volume_id: "dv-1".into(),
-    };
+    let health =
+        wire::NodeGetVolumeHealthRequest { volume_id: "dv-1".into(), ..Default::default() };
+    refused(shim.node().node_get_volume_health(health).await, Code::Unimplemented, "--health-api");
+    let request = wire::ControllerGetVolumeRequest { volume_id: "dv-1".into() };
     let volume = wire::Volume {
         capacity_bytes: 1 << 20,
         volume_id: "dv-1".into(),
@@ -197,11 +154,7 @@ async fn csi_1_12_gets_a_condition_with_the_statistics() {
         }),
     };
     assert_eq!(
-        shim.controller()
-            .controller_get_volume(request)
-            .await
-            .expect("an answer")
-            .into_inner(),
+        shim.controller().controller_get_volume(request).await.expect("an answer").into_inner(),
         expected
     );
 }
@@ -210,12 +163,8 @@ async fn csi_1_12_gets_a_condition_with_the_statistics() {
 async fn csi_1_13_gets_statuses_worst_first_and_no_condition() {
     let shim = Shim::start(&["--health-api", "health"]).await;
     suspect(&shim);
-    let stats = shim
-        .node()
-        .node_get_volume_stats(stats_request())
-        .await
-        .expect("an answer")
-        .into_inner();
+    let stats =
+        shim.node().node_get_volume_stats(stats_request()).await.expect("an answer").into_inner();
     assert_eq!((stats.usage.len(), stats.volume_condition), (2, None));
     // Without any path, as csi-sanity calls, and with the kubelet's paths.
     for (publish, staging) in [("", ""), ("/p", "/s")] {
@@ -224,18 +173,12 @@ async fn csi_1_13_gets_statuses_worst_first_and_no_condition() {
             volume_publish_path: publish.into(),
             staging_target_path: staging.into(),
         };
-        let answer = shim
-            .node()
-            .node_get_volume_health(request)
-            .await
-            .expect("an answer")
-            .into_inner();
+        let answer =
+            shim.node().node_get_volume_health(request).await.expect("an answer").into_inner();
         assert_eq!(answer.volume_health, Some(statuses()));
     }
-    let request = wire::ControllerGetVolumeHealthRequest {
-        volume_id: "dv-1".into(),
-        ..Default::default()
-    };
+    let request =
+        wire::ControllerGetVolumeHealthRequest { volume_id: "dv-1".into(), ..Default::default() };
     let answer = shim
         .controller()
         .controller_get_volume_health(request)
@@ -247,27 +190,18 @@ async fn csi_1_13_gets_statuses_worst_first_and_no_condition() {
         .controller()
         .controller_list_volume_health(wire::ControllerListVolumeHealthRequest::default())
         .await;
-    assert_eq!(
-        answer.expect("an answer").into_inner().entries,
-        [statuses()]
-    );
+    assert_eq!(answer.expect("an answer").into_inner().entries, [statuses()]);
 }
 
 #[tokio::test]
 async fn both_csi_versions_are_served_together() {
     let shim = Shim::start(&[]).await;
     suspect(&shim);
-    let stats = shim
-        .node()
-        .node_get_volume_stats(stats_request())
-        .await
-        .expect("an answer")
-        .into_inner();
+    let stats =
+        shim.node().node_get_volume_stats(stats_request()).await.expect("an answer").into_inner();
     assert_eq!(stats.volume_condition, Some(condition()));
-    let request = wire::NodeGetVolumeHealthRequest {
-        volume_id: "dv-1".into(),
-        ..Default::default()
-    };
+    let request =
+        wire::NodeGetVolumeHealthRequest { volume_id: "dv-1".into(), ..Default::default() };
     assert_eq!(
         shim.node()
             .node_get_volume_health(request)
@@ -283,12 +217,8 @@ async fn both_csi_versions_are_served_together() {
 async fn storage_health_is_degraded_or_unreachable_and_never_limited_to_a_use() {
     let shim = Shim::start(&[]).await;
     let request = wire::NodeGetStorageHealthRequest::default;
-    let answer = shim
-        .node()
-        .node_get_storage_health(request())
-        .await
-        .expect("an answer")
-        .into_inner();
+    let answer =
+        shim.node().node_get_storage_health(request()).await.expect("an answer").into_inner();
     assert_eq!(answer.backend_health, []);
     let fault = |unreachable, reason: &str| daemon::StorageFault {
         unreachable,
@@ -309,19 +239,11 @@ async fn storage_health_is_degraded_or_unreachable_and_never_limited_to_a_use() 
             message: "sda".into(),
             volume_capability: None,
         };
-    let answer = shim
-        .node()
-        .node_get_storage_health(request())
-        .await
-        .expect("an answer")
-        .into_inner();
+    let answer =
+        shim.node().node_get_storage_health(request()).await.expect("an answer").into_inner();
     assert_eq!(
         answer.backend_health,
-        [
-            expected(2, "DriveMissing"),
-            expected(1, "DriveFailing"),
-            expected(1, "bad_reason_")
-        ]
+        [expected(2, "DriveMissing"), expected(1, "DriveFailing"), expected(1, "bad_reason_")]
     );
 }
 
@@ -348,10 +270,7 @@ async fn podmon_gets_the_daemons_answer_on_the_drivers_socket() {
     let sampled = shim.daemon.state().sampled.clone();
     assert_eq!(sampled[0].handles, ["dv-1"]);
     assert_eq!(
-        (
-            sampled[0].driver.as_str(),
-            sampled[0].sample.map(|sample| sample.seconds)
-        ),
+        (sampled[0].driver.as_str(), sampled[0].sample.map(|sample| sample.seconds)),
         (DRIVER, Some(2))
     );
 }
@@ -364,10 +283,8 @@ async fn withdrawn_health_is_an_empty_list_even_without_a_daemon_and_statistics_
     let mut shim = Shim::start(&[]).await;
     suspect(&shim);
     let health = async |shim: &Shim| {
-        let request = wire::NodeGetVolumeHealthRequest {
-            volume_id: "dv-1".into(),
-            ..Default::default()
-        };
+        let request =
+            wire::NodeGetVolumeHealthRequest { volume_id: "dv-1".into(), ..Default::default() };
         let answer = shim.node().node_get_volume_health(request).await;
         answer.expect("an answer").into_inner().volume_health
     };
@@ -379,10 +296,7 @@ async fn withdrawn_health_is_an_empty_list_even_without_a_daemon_and_statistics_
         .expect("withdrawn")
         .into_inner();
     assert!(!begun.round_completed);
-    let nothing = wire::VolumeHealth {
-        volume_id: "dv-1".into(),
-        health_statuses: Vec::new(),
-    };
+    let nothing = wire::VolumeHealth { volume_id: "dv-1".into(), health_statuses: Vec::new() };
     assert_eq!(health(&shim).await, Some(nothing.clone()));
     let answer = shim.node().node_get_volume_stats(stats_request()).await;
     let answer = answer.expect("statistics").into_inner();
@@ -396,10 +310,8 @@ async fn withdrawn_health_is_an_empty_list_even_without_a_daemon_and_statistics_
     shim.daemon.vanish();
     assert_eq!(health(&shim).await, Some(nothing));
     for round in 1..=3 {
-        let answer = shim
-            .node()
-            .node_get_storage_health(wire::NodeGetStorageHealthRequest::default())
-            .await;
+        let answer =
+            shim.node().node_get_storage_health(wire::NodeGetStorageHealthRequest::default()).await;
         assert_eq!(answer.expect("an answer").into_inner().backend_health, []);
         let progress = WithdrawalClient::new(shim.channel())
             .withdraw(WithdrawRequest {})

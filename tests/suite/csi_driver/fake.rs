@@ -75,10 +75,7 @@ impl Fake {
             .expect("a runtime");
         let _inside = process.enter();
         let incoming = UnixListenerStream::new(UnixListener::bind(&self.socket).expect("bound"));
-        let service = Service {
-            state: self.state.clone(),
-            hung: self.hung.subscribe(),
-        };
+        let service = Service { state: self.state.clone(), hung: self.hung.subscribe() };
         let router = tonic::transport::Server::builder()
             .add_service(InventoryServer::new(service.clone()))
             .add_service(VolumesServer::new(service.clone()))
@@ -148,16 +145,8 @@ fn provided(state: &State, handle: &str) -> Result<wire::ProvidedVolume, Status>
 
 /// One page of `entries`, by index.
 fn page<T>(entries: Vec<T>, size: usize, token: &str) -> (Vec<T>, String) {
-    let from: usize = if token.is_empty() {
-        0
-    } else {
-        token.parse().expect("ours")
-    };
-    let next = if from + size < entries.len() {
-        (from + size).to_string()
-    } else {
-        String::new()
-    };
+    let from: usize = if token.is_empty() { 0 } else { token.parse().expect("ours") };
+    let next = if from + size < entries.len() { (from + size).to_string() } else { String::new() };
     (entries.into_iter().skip(from).take(size).collect(), next)
 }
 
@@ -200,10 +189,7 @@ impl Inventory for Service {
         self.answer(|state| {
             let (volumes, next_page_token) =
                 page(state.volumes.values().cloned().collect(), 7, &token);
-            Ok(wire::ListVolumesResponse {
-                volumes,
-                next_page_token,
-            })
+            Ok(wire::ListVolumesResponse { volumes, next_page_token })
         })
         .await
     }
@@ -334,8 +320,7 @@ impl Volumes for Service {
         &self,
         request: Request<wire::GetProvidedRequest>,
     ) -> Result<Response<wire::ProvidedVolume>, Status> {
-        self.answer(|state| provided(state, &request.into_inner().handle))
-            .await
+        self.answer(|state| provided(state, &request.into_inner().handle)).await
     }
 
     async fn list_provided(
@@ -346,10 +331,7 @@ impl Volumes for Service {
         self.answer(|state| {
             let (volumes, next_page_token) =
                 page(state.provided.values().cloned().collect(), 5, &token);
-            Ok(wire::ListProvidedResponse {
-                volumes,
-                next_page_token,
-            })
+            Ok(wire::ListProvidedResponse { volumes, next_page_token })
         })
         .await
     }
@@ -436,11 +418,7 @@ impl Storage for Service {
         &self,
         request: Request<wire::GetUsageRequest>,
     ) -> Result<Response<wire::VolumeUsageAnswer>, Status> {
-        let wire::GetUsageRequest {
-            handle,
-            volume_path,
-            ..
-        } = request.into_inner();
+        let wire::GetUsageRequest { handle, volume_path, .. } = request.into_inner();
         self.answer(|state| {
             if state.late > 0 {
                 state.late -= 1;

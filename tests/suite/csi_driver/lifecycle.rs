@@ -9,10 +9,7 @@ use super::*;
 fn create(name: &str) -> wire::CreateVolumeRequest {
     wire::CreateVolumeRequest {
         name: name.into(),
-        capacity_range: Some(wire::CapacityRange {
-            required_bytes: 1 << 20,
-            limit_bytes: 1 << 21,
-        }),
+        capacity_range: Some(wire::CapacityRange { required_bytes: 1 << 20, limit_bytes: 1 << 21 }),
         volume_capabilities: vec![mounted(Mode::SingleNodeWriter)],
         ..Default::default()
     }
@@ -59,9 +56,7 @@ async fn a_volume_is_created_with_its_parameters_and_topology() {
     let mut bare = mounted(Mode::SingleNodeWriter);
     bare.access_type = Some(AccessType::Mount(MountVolume::default()));
     let request = wire::CreateVolumeRequest {
-        parameters: parameters
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into(),
+        parameters: parameters.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         volume_capabilities: vec![
             bare,
             mounted(Mode::SingleNodeMultiWriter),
@@ -74,12 +69,7 @@ async fn a_volume_is_created_with_its_parameters_and_topology() {
         secrets: [("key".to_owned(), "hunter2".to_owned())].into(),
         ..create("pvc-1")
     };
-    let answer = shim
-        .controller()
-        .create_volume(request)
-        .await
-        .expect("made")
-        .into_inner();
+    let answer = shim.controller().create_volume(request).await.expect("made").into_inner();
     let expected = wire::Volume {
         capacity_bytes: 1 << 20,
         volume_id: "dv-pvc-1".into(),
@@ -101,12 +91,7 @@ async fn a_volume_is_created_with_its_parameters_and_topology() {
         kind: daemon::ProvidedKind::Loop.into(),
         accesses: vec![
             access(daemon::AccessMode::SingleNodeWriter, "xfs", &[], false),
-            access(
-                daemon::AccessMode::SingleNodeMultiWriter,
-                "ext4",
-                &["noatime"],
-                false,
-            ),
+            access(daemon::AccessMode::SingleNodeMultiWriter, "ext4", &["noatime"], false),
             access(daemon::AccessMode::SingleNodeSingleWriter, "", &[], true),
         ],
         mkfs_options: "-i 8192".into(),
@@ -143,23 +128,14 @@ async fn staging_and_publishing_forward_the_kubelets_arguments() {
         volume_id: "dv-1".into(),
         target_path: "/k/target".into(),
     };
-    shim.node()
-        .node_unpublish_volume(unpublish)
-        .await
-        .expect("unpublished");
+    shim.node().node_unpublish_volume(unpublish).await.expect("unpublished");
     let unstage = wire::NodeUnstageVolumeRequest {
         volume_id: "dv-1".into(),
         staging_target_path: "/k/stage".into(),
     };
-    shim.node()
-        .node_unstage_volume(unstage)
-        .await
-        .expect("unstaged");
+    shim.node().node_unstage_volume(unstage).await.expect("unstaged");
     shim.controller()
-        .delete_volume(wire::DeleteVolumeRequest {
-            volume_id: "dv-1".into(),
-            ..Default::default()
-        })
+        .delete_volume(wire::DeleteVolumeRequest { volume_id: "dv-1".into(), ..Default::default() })
         .await
         .expect("deleted");
     let state = shim.daemon.state();
@@ -181,11 +157,7 @@ async fn staging_and_publishing_forward_the_kubelets_arguments() {
         handle: "dv-1".into(),
         staging_path: "/k/stage".into(),
         target_path: "/k/target".into(),
-        access: Some(daemon::Access {
-            mode: 2,
-            block: true,
-            ..Default::default()
-        }),
+        access: Some(daemon::Access { mode: 2, block: true, ..Default::default() }),
         read_only: true,
         pod_uid: "u".into(),
         pod_name: "n".into(),
@@ -213,16 +185,8 @@ async fn the_daemons_errors_are_forwarded_with_code_and_message() {
         Code::DeadlineExceeded,
     ] {
         shim.daemon.state().refusal = Some(Status::new(code, "held by pod ns/n"));
-        refused(
-            shim.node().node_stage_volume(stage("dv-1")).await,
-            code,
-            "held by pod ns/n",
-        );
-        refused(
-            shim.controller().create_volume(create("x")).await,
-            code,
-            "held by pod ns/n",
-        );
+        refused(shim.node().node_stage_volume(stage("dv-1")).await, code, "held by pod ns/n");
+        refused(shim.controller().create_volume(create("x")).await, code, "held by pod ns/n");
     }
     // Problems between the two programs are not the caller's error.
     for (code, words) in [
@@ -230,11 +194,7 @@ async fn the_daemons_errors_are_forwarded_with_code_and_message() {
         (Code::Unimplemented, "older than this diskvitals-csi"),
     ] {
         shim.daemon.state().refusal = Some(Status::new(code, "uid 9 may not"));
-        refused(
-            shim.node().node_stage_volume(stage("dv-1")).await,
-            Code::Unavailable,
-            words,
-        );
+        refused(shim.node().node_stage_volume(stage("dv-1")).await, Code::Unavailable, words);
     }
 }
 
@@ -250,11 +210,7 @@ async fn a_volume_made_under_another_topology_value_is_not_staged() {
             ..stage("dv-1")
         })
         .await;
-    refused(
-        staged,
-        Code::FailedPrecondition,
-        "`worker-9`, this one's is `worker-1`",
-    );
+    refused(staged, Code::FailedPrecondition, "`worker-9`, this one's is `worker-1`");
     let published = shim
         .node()
         .node_publish_volume(wire::NodePublishVolumeRequest {
@@ -271,22 +227,16 @@ async fn a_volume_made_under_another_topology_value_is_not_staged() {
         ..Default::default()
     };
     let answer = validated(&shim, request).await;
-    assert!(
-        answer.confirmed.is_none() && answer.message.contains("worker-9"),
-        "{answer:?}"
-    );
+    assert!(answer.confirmed.is_none() && answer.message.contains("worker-9"), "{answer:?}");
 }
 
 #[tokio::test]
 async fn another_topology_has_no_capacity_and_no_volumes() {
     let shim = Shim::start(&[]).await;
-    let elsewhere = wire::Topology {
-        segments: [(TOPOLOGY.to_owned(), "worker-2".to_owned())].into(),
-    };
-    let requirement = wire::TopologyRequirement {
-        requisite: vec![elsewhere.clone()],
-        preferred: vec![],
-    };
+    let elsewhere =
+        wire::Topology { segments: [(TOPOLOGY.to_owned(), "worker-2".to_owned())].into() };
+    let requirement =
+        wire::TopologyRequirement { requisite: vec![elsewhere.clone()], preferred: vec![] };
     let created = shim
         .controller()
         .create_volume(wire::CreateVolumeRequest {
@@ -294,11 +244,7 @@ async fn another_topology_has_no_capacity_and_no_volumes() {
             ..create("x")
         })
         .await;
-    refused(
-        created,
-        Code::ResourceExhausted,
-        "accessibility_requirements",
-    );
+    refused(created, Code::ResourceExhausted, "accessibility_requirements");
     assert!(shim.daemon.state().created.is_empty());
     let kind = daemon::PoolKind {
         kind: 1,
@@ -310,11 +256,7 @@ async fn another_topology_has_no_capacity_and_no_volumes() {
     };
     shim.daemon.state().pool = daemon::Pool { kinds: vec![kind] };
     let capacity = async |request: wire::GetCapacityRequest| {
-        shim.controller()
-            .get_capacity(request)
-            .await
-            .expect("an answer")
-            .into_inner()
+        shim.controller().get_capacity(request).await.expect("an answer").into_inner()
     };
     let whole = wire::GetCapacityResponse {
         available_capacity: 50,
@@ -330,10 +272,8 @@ async fn another_topology_has_no_capacity_and_no_volumes() {
         .await,
         whole
     );
-    let there = wire::GetCapacityRequest {
-        accessible_topology: Some(elsewhere),
-        ..Default::default()
-    };
+    let there =
+        wire::GetCapacityRequest { accessible_topology: Some(elsewhere), ..Default::default() };
     assert_eq!(capacity(there).await, wire::GetCapacityResponse::default());
     let shared = wire::GetCapacityRequest {
         volume_capabilities: vec![mounted(Mode::MultiNodeMultiWriter)],
@@ -387,10 +327,7 @@ async fn capabilities_are_confirmed_or_refused_with_a_message() {
     for mode in served {
         for capability in [mounted(mode), block(mode)] {
             let answer = validated(&shim, validate(capability.clone())).await;
-            assert_eq!(
-                answer.confirmed.expect("confirmed").volume_capabilities,
-                [capability]
-            );
+            assert_eq!(answer.confirmed.expect("confirmed").volume_capabilities, [capability]);
         }
     }
     for mode in [Mode::MultiNodeSingleWriter, Mode::MultiNodeMultiWriter] {
@@ -412,13 +349,7 @@ async fn a_newly_published_volume_gets_its_statistics_as_soon_as_they_exist() {
             since: Some(since.into()),
             ..Default::default()
         };
-        shim.daemon
-            .state()
-            .provided
-            .get_mut("dv-1")
-            .expect("there")
-            .attachments
-            .push(attachment);
+        shim.daemon.state().provided.get_mut("dv-1").expect("there").attachments.push(attachment);
     };
     let now = std::time::SystemTime::now();
     attach("/p", now);
@@ -427,10 +358,7 @@ async fn a_newly_published_volume_gets_its_statistics_as_soon_as_they_exist() {
         let mut state = shim.daemon.state();
         state.usage.insert(
             ("dv-1".into(), "/p".into()),
-            daemon::VolumeUsageAnswer {
-                total_bytes: 7,
-                ..Default::default()
-            },
+            daemon::VolumeUsageAnswer { total_bytes: 7, ..Default::default() },
         );
         state.late = 3;
     }
@@ -439,25 +367,17 @@ async fn a_newly_published_volume_gets_its_statistics_as_soon_as_they_exist() {
         volume_path: path.into(),
         ..Default::default()
     };
-    let stats = shim
-        .node()
-        .node_get_volume_stats(request("/p"))
-        .await
-        .expect("an answer")
-        .into_inner();
+    let stats =
+        shim.node().node_get_volume_stats(request("/p")).await.expect("an answer").into_inner();
     assert_eq!(stats.usage[0].total, 7);
     let began = Instant::now();
     refused(
-        shim.node()
-            .node_get_volume_stats(request("/elsewhere"))
-            .await,
+        shim.node().node_get_volume_stats(request("/elsewhere")).await,
         Code::NotFound,
         "is not at `/elsewhere`",
     );
     refused(
-        shim.node()
-            .node_get_volume_stats(request("/unmounted-by-hand"))
-            .await,
+        shim.node().node_get_volume_stats(request("/unmounted-by-hand")).await,
         Code::NotFound,
         "",
     );
@@ -471,10 +391,7 @@ async fn a_newly_published_volume_gets_its_statistics_as_soon_as_they_exist() {
 async fn expanding_a_volume_returns_the_new_size() {
     let shim = Shim::start(&["--controller-publish"]).await;
     shim.provide("dv-1");
-    let range = Some(wire::CapacityRange {
-        required_bytes: 1 << 21,
-        limit_bytes: 0,
-    });
+    let range = Some(wire::CapacityRange { required_bytes: 1 << 21, limit_bytes: 0 });
     let request = wire::NodeExpandVolumeRequest {
         volume_id: "dv-1".into(),
         volume_path: "/p".into(),
@@ -482,12 +399,7 @@ async fn expanding_a_volume_returns_the_new_size() {
         ..Default::default()
     };
     assert_eq!(
-        shim.node()
-            .node_expand_volume(request)
-            .await
-            .expect("grown")
-            .into_inner()
-            .capacity_bytes,
+        shim.node().node_expand_volume(request).await.expect("grown").into_inner().capacity_bytes,
         1 << 21
     );
     let request = wire::ControllerExpandVolumeRequest {
@@ -495,12 +407,8 @@ async fn expanding_a_volume_returns_the_new_size() {
         capacity_range: range,
         ..Default::default()
     };
-    let answer = shim
-        .controller()
-        .controller_expand_volume(request)
-        .await
-        .expect("grown")
-        .into_inner();
+    let answer =
+        shim.controller().controller_expand_volume(request).await.expect("grown").into_inner();
     assert_eq!(
         answer,
         wire::ControllerExpandVolumeResponse {
@@ -528,28 +436,18 @@ async fn controller_publish_checks_the_node_and_only_where_it_is_announced() {
     };
     let shim = Shim::start(&["--controller-publish"]).await;
     shim.provide("dv-1");
-    shim.controller()
-        .controller_publish_volume(publish("dv-1", NODE))
-        .await
-        .expect("attached");
+    shim.controller().controller_publish_volume(publish("dv-1", NODE)).await.expect("attached");
     refused(
-        shim.controller()
-            .controller_publish_volume(publish("dv-1", "worker-2"))
-            .await,
+        shim.controller().controller_publish_volume(publish("dv-1", "worker-2")).await,
         Code::NotFound,
         "node_id",
     );
     refused(
-        shim.controller()
-            .controller_publish_volume(publish("nobody", NODE))
-            .await,
+        shim.controller().controller_publish_volume(publish("nobody", NODE)).await,
         Code::NotFound,
         "volume_id",
     );
-    let readonly = wire::ControllerPublishVolumeRequest {
-        readonly: true,
-        ..publish("dv-1", NODE)
-    };
+    let readonly = wire::ControllerPublishVolumeRequest { readonly: true, ..publish("dv-1", NODE) };
     refused(
         shim.controller().controller_publish_volume(readonly).await,
         Code::InvalidArgument,
@@ -561,43 +459,21 @@ async fn controller_publish_checks_the_node_and_only_where_it_is_announced() {
             node_id: node.into(),
             ..Default::default()
         };
-        shim.controller()
-            .controller_unpublish_volume(request)
-            .await
-            .expect("detached");
+        shim.controller().controller_unpublish_volume(request).await.expect("detached");
     }
-    let attachment = daemon::Attachment {
-        path: "/p".into(),
-        ..Default::default()
-    };
-    shim.daemon
-        .state()
-        .provided
-        .get_mut("dv-1")
-        .expect("there")
-        .attachments
-        .push(attachment);
+    let attachment = daemon::Attachment { path: "/p".into(), ..Default::default() };
+    shim.daemon.state().provided.get_mut("dv-1").expect("there").attachments.push(attachment);
     let page = shim
         .controller()
         .list_volumes(wire::ListVolumesRequest::default())
         .await
         .expect("a page")
         .into_inner();
-    assert_eq!(
-        page.entries[0]
-            .status
-            .as_ref()
-            .expect("given")
-            .published_node_ids,
-        [NODE]
-    );
+    assert_eq!(page.entries[0].status.as_ref().expect("given").published_node_ids, [NODE]);
 
     let without = Shim::start(&[]).await;
     refused(
-        without
-            .controller()
-            .controller_publish_volume(publish("dv-1", NODE))
-            .await,
+        without.controller().controller_publish_volume(publish("dv-1", NODE)).await,
         Code::Unimplemented,
         "--controller-publish",
     );
@@ -612,13 +488,6 @@ async fn controller_publish_checks_the_node_and_only_where_it_is_announced() {
 #[tokio::test]
 async fn mode_controller_does_not_serve_the_node_service() {
     let shim = Shim::start(&["--mode", "controller"]).await;
-    shim.controller()
-        .create_volume(create("pvc-1"))
-        .await
-        .expect("made");
-    refused(
-        shim.node().node_get_info(wire::NodeGetInfoRequest {}).await,
-        Code::Unimplemented,
-        "",
-    );
+    shim.controller().create_volume(create("pvc-1")).await.expect("made");
+    refused(shim.node().node_get_info(wire::NodeGetInfoRequest {}).await, Code::Unimplemented, "");
 }

@@ -9,25 +9,13 @@ use super::*;
 async fn ids(shim: &Shim, max_entries: i32) -> Vec<String> {
     let (mut ids, mut starting_token) = (Vec::new(), String::new());
     loop {
-        let request = wire::ListVolumesRequest {
-            max_entries,
-            starting_token,
-        };
-        let page = shim
-            .controller()
-            .list_volumes(request)
-            .await
-            .expect("a page")
-            .into_inner();
+        let request = wire::ListVolumesRequest { max_entries, starting_token };
+        let page = shim.controller().list_volumes(request).await.expect("a page").into_inner();
         assert!(
             max_entries == 0
                 || page.entries.len() <= usize::try_from(max_entries).expect("positive")
         );
-        ids.extend(
-            page.entries
-                .into_iter()
-                .map(|entry| entry.volume.expect("given").volume_id),
-        );
+        ids.extend(page.entries.into_iter().map(|entry| entry.volume.expect("given").volume_id));
         starting_token = page.next_token;
         if starting_token.is_empty() {
             return ids;
@@ -86,10 +74,7 @@ async fn volumes_are_listed_completely_with_any_page_size_and_their_conditions()
         .collect();
     assert_eq!(abnormal, ["dv-03"]);
     assert!(page.entries.iter().all(|entry| {
-        entry
-            .status
-            .as_ref()
-            .is_some_and(|status| status.volume_condition.is_some())
+        entry.status.as_ref().is_some_and(|status| status.volume_condition.is_some())
     }));
 }
 
@@ -101,30 +86,16 @@ async fn pages_stay_right_while_volumes_come_and_go() {
     }
     let first = shim
         .controller()
-        .list_volumes(wire::ListVolumesRequest {
-            max_entries: 2,
-            ..Default::default()
-        })
+        .list_volumes(wire::ListVolumesRequest { max_entries: 2, ..Default::default() })
         .await
         .expect("a page")
         .into_inner();
     shim.daemon.state().provided.remove("b");
     shim.provide("bb");
-    let request = wire::ListVolumesRequest {
-        max_entries: 9,
-        starting_token: first.next_token,
-    };
-    let rest = shim
-        .controller()
-        .list_volumes(request)
-        .await
-        .expect("a page")
-        .into_inner();
-    let ids: Vec<_> = rest
-        .entries
-        .into_iter()
-        .map(|entry| entry.volume.expect("given").volume_id)
-        .collect();
+    let request = wire::ListVolumesRequest { max_entries: 9, starting_token: first.next_token };
+    let rest = shim.controller().list_volumes(request).await.expect("a page").into_inner();
+    let ids: Vec<_> =
+        rest.entries.into_iter().map(|entry| entry.volume.expect("given").volume_id).collect();
     assert_eq!(ids, ["bb", "c", "d"]);
 }
 
@@ -145,12 +116,8 @@ async fn only_adverse_volumes_of_this_driver_are_in_the_list_of_health() {
     shim.picture("a", daemon::Health::Good, vec![]);
     shim.picture("b", daemon::Health::Suspect, bad());
     shim.picture("d", daemon::Health::Suspect, bad());
-    shim.daemon
-        .state()
-        .provided
-        .get_mut("e")
-        .expect("there")
-        .trouble = "its record cannot be read".into();
+    shim.daemon.state().provided.get_mut("e").expect("there").trouble =
+        "its record cannot be read".into();
     let foreign = daemon::Volume {
         driver: "other".into(),
         handle: "f".into(),
@@ -158,10 +125,7 @@ async fn only_adverse_volumes_of_this_driver_are_in_the_list_of_health() {
         findings: bad(),
         ..Default::default()
     };
-    shim.daemon
-        .state()
-        .volumes
-        .insert(("other".into(), "f".into()), foreign);
+    shim.daemon.state().volumes.insert(("other".into(), "f".into()), foreign);
     let (mut listed, mut starting_token) = (Vec::new(), String::new());
     loop {
         let request = wire::ControllerListVolumeHealthRequest {
@@ -185,14 +149,7 @@ async fn only_adverse_volumes_of_this_driver_are_in_the_list_of_health() {
             break;
         }
     }
-    assert_eq!(
-        listed,
-        [
-            ("b".to_owned(), 1),
-            ("d".to_owned(), 1),
-            ("e".to_owned(), 2)
-        ]
-    );
+    assert_eq!(listed, [("b".to_owned(), 1), ("d".to_owned(), 1), ("e".to_owned(), 2)]);
 }
 
 #[tokio::test]
@@ -203,29 +160,14 @@ async fn a_token_of_another_list_is_aborted() {
     }
     let page = shim
         .controller()
-        .list_volumes(wire::ListVolumesRequest {
-            max_entries: 1,
-            ..Default::default()
-        })
+        .list_volumes(wire::ListVolumesRequest { max_entries: 1, ..Default::default() })
         .await
         .expect("a page");
     let volumes_token = page.into_inner().next_token;
-    for token in [
-        "invalid-token",
-        "1",
-        "../../etc",
-        "\0",
-        &"x".repeat(100_000),
-    ] {
-        let request = wire::ListVolumesRequest {
-            starting_token: token.into(),
-            ..Default::default()
-        };
-        refused(
-            shim.controller().list_volumes(request).await,
-            Code::Aborted,
-            "starting_token",
-        );
+    for token in ["invalid-token", "1", "../../etc", "\0", &"x".repeat(100_000)] {
+        let request =
+            wire::ListVolumesRequest { starting_token: token.into(), ..Default::default() };
+        refused(shim.controller().list_volumes(request).await, Code::Aborted, "starting_token");
     }
     for token in ["invalid-token", &volumes_token] {
         let request = wire::ControllerListVolumeHealthRequest {
@@ -233,20 +175,11 @@ async fn a_token_of_another_list_is_aborted() {
             ..Default::default()
         };
         refused(
-            shim.controller()
-                .controller_list_volume_health(request)
-                .await,
+            shim.controller().controller_list_volume_health(request).await,
             Code::Aborted,
             "starting_token",
         );
     }
-    let request = wire::ListVolumesRequest {
-        max_entries: -1,
-        ..Default::default()
-    };
-    refused(
-        shim.controller().list_volumes(request).await,
-        Code::InvalidArgument,
-        "max_entries",
-    );
+    let request = wire::ListVolumesRequest { max_entries: -1, ..Default::default() };
+    refused(shim.controller().list_volumes(request).await, Code::InvalidArgument, "max_entries");
 }

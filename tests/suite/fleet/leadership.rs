@@ -22,11 +22,7 @@ async fn leadership_that_is_lost_during_a_write_ends_it_and_the_next_leader_read
         cluster.controlled().await;
         cluster.state().of_path = Some(("/claim-v0/status", fault));
         cluster.state().set(REPORTS, report("a", &volumes(0..1)));
-        cluster
-            .until("it writes", |state| {
-                state.asked.iter().any(|it| it.method == "PATCH")
-            })
-            .await;
+        cluster.until("it writes", |state| state.asked.iter().any(|it| it.method == "PATCH")).await;
         renew_by_other(&cluster);
         // It learns of it when it renews.
         sleep(Duration::from_secs(5)).await;
@@ -54,16 +50,10 @@ async fn leadership_that_is_lost_during_a_write_ends_it_and_the_next_leader_read
 async fn one_who_cannot_renew_stops_before_another_may_take_over() {
     let mut cluster = Cluster::with_volumes(1);
     let metrics = cluster.control("one");
-    cluster
-        .until("it leads", |state| holder(state) == "one")
-        .await;
+    cluster.until("it leads", |state| holder(state) == "one").await;
     sleep(SOON).await;
     for fault in [Fault::Silence, Fault::Break, Fault::AnswerLost] {
-        cluster
-            .until("it leads again", |_| {
-                metrics().contains("diskvitals_fleet_leader 1")
-            })
-            .await;
+        cluster.until("it leads again", |_| metrics().contains("diskvitals_fleet_leader 1")).await;
         cluster.state().of_path = Some(("leases", fault));
         // Twelve seconds from the last renewal, which was up to two seconds ago.
         sleep(Duration::from_secs(9)).await;

@@ -26,10 +26,7 @@ async fn ten_minutes_without_connection_raise_and_clear_nothing() {
     cluster.state().set(NODES, node("b", true));
     sleep(TEN_MINUTES).await;
     assert_eq!(cluster.written("w"), 0, "raised by ignorance");
-    assert_eq!(
-        (cluster.health("v0"), cluster.written("v0")),
-        (Vec::new(), 1)
-    );
+    assert_eq!((cluster.health("v0"), cluster.written("v0")), (Vec::new(), 1));
     assert_eq!(cluster.writes().len(), 1);
 }
 
@@ -131,14 +128,9 @@ async fn a_watch_that_works_again_without_news_lets_writes_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn while_a_list_is_incomplete_nothing_is_decided() {
-    for fault in [
-        Fault::Silence,
-        Fault::Status {
-            code: 504,
-            reason: "Timeout",
-            retry_after_seconds: None,
-        },
-    ] {
+    for fault in
+        [Fault::Silence, Fault::Status { code: 504, reason: "Timeout", retry_after_seconds: None }]
+    {
         let mut cluster = Cluster::with_volumes(2);
         cluster.state().set(REPORTS, report("a", &volumes(0..1)));
         cluster.controlled().await;
@@ -153,12 +145,7 @@ async fn while_a_list_is_incomplete_nothing_is_decided() {
         }
         sleep(TEN_MINUTES).await;
         assert_eq!(cluster.writes().len(), 0, "{fault:?}");
-        let lists = cluster
-            .state()
-            .asked
-            .iter()
-            .filter(|it| it.path == REPORTS)
-            .count();
+        let lists = cluster.state().asked.iter().filter(|it| it.path == REPORTS).count();
         assert!((4..=40).contains(&lists), "{lists}");
         cluster.state().fault_of_continuation = None;
         sleep(TEN_MINUTES).await;
@@ -196,13 +183,6 @@ async fn a_start_with_an_incomplete_list_clears_nothing_and_shows_no_zeros() {
     assert!(!text.contains("diskvitals_fleet_nodes"), "{text}");
     cluster.state().fault_of_continuation = None;
     sleep(TEN_MINUTES).await;
-    assert_eq!(
-        (cluster.health("v0"), cluster.written("v0")),
-        (Vec::new(), 1)
-    );
-    assert!(
-        metrics().contains("diskvitals_fleet_nodes{health=\"good\"} 2"),
-        "{}",
-        metrics()
-    );
+    assert_eq!((cluster.health("v0"), cluster.written("v0")), (Vec::new(), 1));
+    assert!(metrics().contains("diskvitals_fleet_nodes{health=\"good\"} 2"), "{}", metrics());
 }

@@ -64,11 +64,7 @@ async fn after_ten_minutes_of_errors_the_newest_state_is_written_once() {
     assert_eq!(cluster.health("v0"), ["DriveOffline"]);
     cluster.state().asked.clear();
 
-    cluster.fail(Fault::Status {
-        code: 500,
-        reason: "InternalError",
-        retry_after_seconds: None,
-    });
+    cluster.fail(Fault::Status { code: 500, reason: "InternalError", retry_after_seconds: None });
     for last in [3, 2, 3] {
         sleep(TEN_MINUTES / 3).await;
         cluster.state().set(REPORTS, report("a", &volumes(1..last)));
@@ -81,10 +77,7 @@ async fn after_ten_minutes_of_errors_the_newest_state_is_written_once() {
     cluster.recover();
     sleep(TEN_MINUTES).await;
     // Its drive is bad and it is no longer listed: that is no evidence that it is well.
-    assert_eq!(
-        (cluster.health("v0"), cluster.written("v0")),
-        (vec!["DriveOffline".to_owned()], 0)
-    );
+    assert_eq!((cluster.health("v0"), cluster.written("v0")), (vec!["DriveOffline".to_owned()], 0));
     for volume in ["v1", "v2"] {
         assert_eq!(cluster.health(volume), ["DriveOffline"]);
         assert_eq!(cluster.written(volume), 1, "{volume}");
@@ -124,8 +117,5 @@ async fn an_answer_that_never_comes_holds_up_nothing_else_and_is_asked_for_again
     assert!((20..=19 + 12).contains(&asked), "{asked}");
     cluster.state().of_path = None;
     sleep(TEN_MINUTES).await;
-    assert_eq!(
-        (cluster.health("v0"), cluster.written("v0")),
-        (vec!["DriveOffline".to_owned()], 1)
-    );
+    assert_eq!((cluster.health("v0"), cluster.written("v0")), (vec!["DriveOffline".to_owned()], 1));
 }

@@ -30,18 +30,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 
-pub const BOTH: EnabledHealthApis = EnabledHealthApis {
-    condition: true,
-    health: true,
-};
-pub const CONDITION: EnabledHealthApis = EnabledHealthApis {
-    condition: true,
-    health: false,
-};
-pub const HEALTH: EnabledHealthApis = EnabledHealthApis {
-    condition: false,
-    health: true,
-};
+pub const BOTH: EnabledHealthApis = EnabledHealthApis { condition: true, health: true };
+pub const CONDITION: EnabledHealthApis = EnabledHealthApis { condition: true, health: false };
+pub const HEALTH: EnabledHealthApis = EnabledHealthApis { condition: false, health: true };
 /// For a loaded machine; a passing test never waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -62,26 +53,18 @@ type Handler = Arc<dyn Fn(Request<Incoming>) -> Answer + Send + Sync>;
 
 /// A body with these frames, without a content length.
 pub fn body(chunks: Vec<Bytes>, trailers: Option<HeaderMap>) -> Body {
-    let frames = chunks
-        .into_iter()
-        .map(Frame::data)
-        .chain(trailers.map(Frame::trailers));
+    let frames = chunks.into_iter().map(Frame::data).chain(trailers.map(Frame::trailers));
     StreamBody::new(tokio_stream::iter(frames.map(Ok::<_, Error>))).boxed_unsync()
 }
 
 /// A body that is sent as the channel receives it.
 pub fn channel() -> (mpsc::Sender<Result<Frame<Bytes>, Error>>, Body) {
     let (sender, receiver) = mpsc::channel(1);
-    (
-        sender,
-        StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync(),
-    )
+    (sender, StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync())
 }
 
 pub fn framed(message: &[u8]) -> Bytes {
-    let length = u32::try_from(message.len())
-        .expect("short enough")
-        .to_be_bytes();
+    let length = u32::try_from(message.len()).expect("short enough").to_be_bytes();
     [&[0][..], &length, message].concat().into()
 }
 
@@ -89,10 +72,7 @@ pub fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
     pairs
         .iter()
         .map(|(name, value)| {
-            (
-                http::HeaderName::from_static(name),
-                HeaderValue::from_str(value).expect("a value"),
-            )
+            (http::HeaderName::from_static(name), HeaderValue::from_str(value).expect("a value"))
         })
         .collect()
 }
@@ -116,9 +96,7 @@ impl Upstream {
                 served.spawn(async move {
                     let mut builder =
                         hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-                    builder
-                        .auto_date_header(false)
-                        .max_header_list_size(1 << 20);
+                    builder.auto_date_header(false).max_header_list_size(1 << 20);
                     let _ = builder
                         .serve_connection(
                             TokioIo::new(stream),
@@ -158,21 +136,12 @@ pub fn driver(said: &[(&'static str, Said)]) -> (Handler, Asked) {
     let asked = Asked::default();
     let log = Arc::clone(&asked);
     let handler = handler(move |request| {
-        let call = request
-            .uri()
-            .path()
-            .trim_start_matches("/csi.v1.")
-            .to_owned();
-        let said = table
-            .get(call.as_str())
-            .cloned()
-            .unwrap_or(Err(Code::Unimplemented));
+        let call = request.uri().path().trim_start_matches("/csi.v1.").to_owned();
+        let said = table.get(call.as_str()).cloned().unwrap_or(Err(Code::Unimplemented));
         let log = Arc::clone(&log);
         async move {
             let message = request.into_body().collect().await?.to_bytes();
-            log.lock()
-                .expect("whole")
-                .push((call, message[5..].to_vec()));
+            log.lock().expect("whole").push((call, message[5..].to_vec()));
             Ok(answer(&said))
         }
     });
@@ -184,10 +153,7 @@ pub fn answer(said: &Said) -> Response<Body> {
     let (headers, body) = match said {
         Ok(message) => (
             headers(&[content_type]),
-            body(
-                vec![framed(message)],
-                Some(headers(&[("grpc-status", "0")])),
-            ),
+            body(vec![framed(message)], Some(headers(&[("grpc-status", "0")]))),
         ),
         Err(code) => {
             let code = i32::from(*code).to_string();
@@ -281,8 +247,7 @@ impl HealthSource for Fake {
         passing: &LifecycleEvent,
     ) -> Result<(), HealthSourceError> {
         self.answer(|_| Ok(())).await?;
-        self.told
-            .send_modify(|told| told.push((driver.to_owned(), passing.clone())));
+        self.told.send_modify(|told| told.push((driver.to_owned(), passing.clone())));
         Ok(())
     }
 }
@@ -313,12 +278,7 @@ impl Setup {
         let interposer = Interposer::new(settings, Arc::clone(&witness));
         let task =
             tokio::spawn(interposer.serve(ReceiverStream::new(accepted), std::future::pending()));
-        Setup {
-            witness,
-            connections,
-            dir,
-            task,
-        }
+        Setup { witness, connections, dir, task }
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -379,9 +339,8 @@ impl Caller {
         let trailers = collected.trailers().cloned().unwrap_or(head.headers);
         let code = Code::from_bytes(trailers["grpc-status"].as_bytes());
         if code != Code::Ok {
-            let message = trailers
-                .get("grpc-message")
-                .map(|text| text.to_str().expect("text").to_owned());
+            let message =
+                trailers.get("grpc-message").map(|text| text.to_str().expect("text").to_owned());
             return Err((code, message.unwrap_or_default()));
         }
         Ok(collected.to_bytes()[5..].to_vec())

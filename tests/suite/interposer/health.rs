@@ -29,18 +29,12 @@ fn announcing(numbers: &[i32]) -> Vec<u8> {
             wire::controller_service_capability::Rpc { r#type: *number },
         )),
     };
-    wire::ControllerGetCapabilitiesResponse {
-        capabilities: numbers.iter().map(one).collect(),
-    }
-    .encode_to_vec()
+    wire::ControllerGetCapabilitiesResponse { capabilities: numbers.iter().map(one).collect() }
+        .encode_to_vec()
 }
 
 fn status(status: HealthErrorType, reason: &str) -> HealthStatus {
-    HealthStatus {
-        status,
-        reason: reason.into(),
-        message: "sda".into(),
-    }
+    HealthStatus { status, reason: reason.into(), message: "sda".into() }
 }
 
 fn entry(status: HealthErrorType, reason: &str) -> wire::volume_health::VolumeHealthEntry {
@@ -52,10 +46,7 @@ fn entry(status: HealthErrorType, reason: &str) -> wire::volume_health::VolumeHe
 }
 
 fn failing() -> VolumeHealth {
-    let condition = VolumeCondition {
-        abnormal: true,
-        message: "drive failing".into(),
-    };
+    let condition = VolumeCondition { abnormal: true, message: "drive failing".into() };
     VolumeHealth {
         statuses: Ok(vec![status(Degraded, "DriveFailing")]),
         condition: Some(condition),
@@ -64,27 +55,12 @@ fn failing() -> VolumeHealth {
 }
 
 fn know(setup: &Setup, handle: &str, told: VolumeHealth) {
-    setup
-        .witness
-        .known
-        .lock()
-        .expect("whole")
-        .volumes
-        .insert(handle.into(), told);
+    setup.witness.known.lock().expect("whole").volumes.insert(handle.into(), told);
 }
 
 fn stats(condition: Option<wire::VolumeCondition>) -> Vec<u8> {
-    let usage = vec![wire::VolumeUsage {
-        available: 1,
-        total: 3,
-        used: 2,
-        unit: 1,
-    }];
-    wire::NodeGetVolumeStatsResponse {
-        usage,
-        volume_condition: condition,
-    }
-    .encode_to_vec()
+    let usage = vec![wire::VolumeUsage { available: 1, total: 3, used: 2, unit: 1 }];
+    wire::NodeGetVolumeStatsResponse { usage, volume_condition: condition }.encode_to_vec()
 }
 
 async fn asked_stats(
@@ -104,10 +80,8 @@ async fn asked_health(
     call: &str,
     handle: &str,
 ) -> Result<wire::VolumeHealth, (Code, String)> {
-    let request = wire::NodeGetVolumeHealthRequest {
-        volume_id: handle.into(),
-        ..Default::default()
-    };
+    let request =
+        wire::NodeGetVolumeHealthRequest { volume_id: handle.into(), ..Default::default() };
     let answer: wire::NodeGetVolumeHealthResponse = caller.ask(call, &request).await?;
     Ok(answer.volume_health.expect("always there"))
 }
@@ -127,11 +101,7 @@ async fn each_csi_version_announces_its_own_capabilities_once() {
         ]);
         let _upstream = setup.upstream(handler);
         let mut caller = setup.caller().await;
-        assert_eq!(
-            caller.call(NODE_CAPABILITIES, b"").await,
-            Ok(announcing(node)),
-            "{dialects:?}"
-        );
+        assert_eq!(caller.call(NODE_CAPABILITIES, b"").await, Ok(announcing(node)), "{dialects:?}");
         assert_eq!(
             caller.call(CONTROLLER_CAPABILITIES, b"").await,
             Ok(announcing(controller)),
@@ -140,18 +110,13 @@ async fn each_csi_version_announces_its_own_capabilities_once() {
     }
     let setup = Setup::new(BOTH);
     let (all, few) = (announcing(&[8, 7, 4, 2]), announcing(&[1, 2]));
-    let (handler, _) = driver(&[
-        (NODE_CAPABILITIES, Ok(all.clone())),
-        (CONTROLLER_CAPABILITIES, Ok(few)),
-    ]);
+    let (handler, _) =
+        driver(&[(NODE_CAPABILITIES, Ok(all.clone())), (CONTROLLER_CAPABILITIES, Ok(few))]);
     let _upstream = setup.upstream(handler);
     let mut caller = setup.caller().await;
     assert_eq!(caller.call(NODE_CAPABILITIES, b"").await, Ok(all));
     // No condition is possible without LIST_VOLUMES or GET_VOLUME.
-    assert_eq!(
-        caller.call(CONTROLLER_CAPABILITIES, b"").await,
-        Ok(announcing(&[1, 2, 16, 17]))
-    );
+    assert_eq!(caller.call(CONTROLLER_CAPABILITIES, b"").await, Ok(announcing(&[1, 2, 16, 17])));
 }
 
 #[tokio::test]
@@ -164,28 +129,15 @@ async fn statistics_get_a_condition_and_keep_all_else() {
     let mut caller = setup.caller().await;
     know(&setup, "bad", failing());
     let request = |handle: &str| {
-        wire::NodeGetVolumeStatsRequest {
-            volume_id: handle.into(),
-            ..Default::default()
-        }
-        .encode_to_vec()
+        wire::NodeGetVolumeStatsRequest { volume_id: handle.into(), ..Default::default() }
+            .encode_to_vec()
     };
-    let condition = wire::VolumeCondition {
-        abnormal: true,
-        message: "drive failing".into(),
-    }
-    .encode_to_vec();
-    let expected = [
-        &theirs[..],
-        &[0x12, u8::try_from(condition.len()).expect("short")],
-        &condition,
-    ]
-    .concat();
+    let condition =
+        wire::VolumeCondition { abnormal: true, message: "drive failing".into() }.encode_to_vec();
+    let expected =
+        [&theirs[..], &[0x12, u8::try_from(condition.len()).expect("short")], &condition].concat();
     assert_eq!(caller.call(STATS, &request("bad")).await, Ok(expected));
-    assert_eq!(
-        caller.call(STATS, &request("not known to us")).await,
-        Ok(theirs.clone())
-    );
+    assert_eq!(caller.call(STATS, &request("not known to us")).await, Ok(theirs.clone()));
     setup.witness.known.lock().expect("whole").away = true;
     assert_eq!(caller.call(STATS, &request("bad")).await, Ok(theirs));
 }
@@ -193,18 +145,12 @@ async fn statistics_get_a_condition_and_keep_all_else() {
 #[tokio::test]
 async fn without_csi_1_12_statistics_pass_unchanged() {
     let setup = Setup::new(HEALTH);
-    let theirs = stats(Some(wire::VolumeCondition {
-        abnormal: true,
-        message: "theirs".into(),
-    }));
+    let theirs = stats(Some(wire::VolumeCondition { abnormal: true, message: "theirs".into() }));
     let (handler, _) = driver(&[(STATS, Ok(theirs.clone()))]);
     let _upstream = setup.upstream(handler);
     know(&setup, "bad", failing());
-    let request = wire::NodeGetVolumeStatsRequest {
-        volume_id: "bad".into(),
-        ..Default::default()
-    }
-    .encode_to_vec();
+    let request = wire::NodeGetVolumeStatsRequest { volume_id: "bad".into(), ..Default::default() }
+        .encode_to_vec();
     assert_eq!(setup.caller().await.call(STATS, &request).await, Ok(theirs));
 }
 
@@ -228,11 +174,7 @@ async fn an_answer_that_cannot_be_parsed_passes_unchanged() {
     know(&setup, "v", failing());
     let mut caller = setup.caller().await;
     for call in calls {
-        assert_eq!(
-            caller.call(call, &[0x0a, 1, b'v']).await,
-            Ok(junk.clone()),
-            "{call}"
-        );
+        assert_eq!(caller.call(call, &[0x0a, 1, b'v']).await, Ok(junk.clone()), "{call}");
     }
 }
 
@@ -244,18 +186,8 @@ async fn a_daemon_that_hangs_delays_no_answer_of_the_upstream() {
     setup.witness.known.lock().expect("whole").hangs = true;
     let mut caller = setup.caller().await;
     let begun = Instant::now();
-    assert_eq!(
-        asked_stats(&mut caller, "v")
-            .await
-            .expect("theirs")
-            .volume_condition,
-        None
-    );
-    assert!(
-        begun.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        begun.elapsed()
-    );
+    assert_eq!(asked_stats(&mut caller, "v").await.expect("theirs").volume_condition, None);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -268,27 +200,13 @@ async fn statistics_are_answered_locally_where_the_upstream_has_none() {
         let _upstream = setup.upstream(handler);
         let mut caller = setup.caller().await;
         know(&setup, "v", failing());
-        let bytes = Amount {
-            total: 100,
-            available: 60,
-            used: 40,
-        };
+        let bytes = Amount { total: 100, available: 60, used: 40 };
         let usage = Usage {
             block: false,
             bytes,
-            inodes: Some(Amount {
-                total: 10,
-                available: 6,
-                used: 4,
-            }),
+            inodes: Some(Amount { total: 10, available: 6, used: 4 }),
         };
-        setup
-            .witness
-            .known
-            .lock()
-            .expect("whole")
-            .usage
-            .insert("v".into(), usage);
+        setup.witness.known.lock().expect("whole").usage.insert("v".into(), usage);
         let answer = asked_stats(&mut caller, "v").await.expect("an answer");
         let units: Vec<(i32, i64, i64, i64)> = answer
             .usage
@@ -301,10 +219,7 @@ async fn statistics_are_answered_locally_where_the_upstream_has_none() {
             answer.expect_err("an error").0
         };
         assert_eq!(code(asked_stats(&mut caller, "w").await), Code::NotFound);
-        assert_eq!(
-            code(asked_stats(&mut caller, "").await),
-            Code::InvalidArgument
-        );
+        assert_eq!(code(asked_stats(&mut caller, "").await), Code::InvalidArgument);
         setup.witness.known.lock().expect("whole").away = true;
         assert_eq!(code(asked_stats(&mut caller, "v").await), Code::Unavailable);
     }
@@ -322,11 +237,9 @@ async fn an_upstream_that_announces_a_call_has_the_last_word_on_its_errors() {
     let _upstream = setup.upstream(handler);
     know(&setup, "v", failing());
     let mut caller = setup.caller().await;
-    for (call, code) in [
-        (STATS, Code::NotFound),
-        (NODE_HEALTH, Code::Internal),
-        (STORAGE, Code::Unavailable),
-    ] {
+    for (call, code) in
+        [(STATS, Code::NotFound), (NODE_HEALTH, Code::Internal), (STORAGE, Code::Unavailable)]
+    {
         assert_eq!(
             caller.call(call, &[0x0a, 1, b'v']).await,
             Err((code, "the driver says so".into())),
@@ -361,39 +274,25 @@ async fn health_is_answered_locally_where_the_upstream_has_none_and_unknown_is_a
         },
     );
     for call in [NODE_HEALTH, CONTROLLER_HEALTH] {
-        let health = asked_health(&mut caller, call, "bad")
-            .await
-            .expect("an answer");
+        let health = asked_health(&mut caller, call, "bad").await.expect("an answer");
         assert_eq!(
             (health.volume_id.as_str(), health.health_statuses),
             ("bad", vec![entry(Degraded, "DriveFailing")])
         );
-        let health = asked_health(&mut caller, call, "fine")
-            .await
-            .expect("an answer");
-        assert_eq!(
-            (health.volume_id.as_str(), health.health_statuses),
-            ("fine", vec![])
-        );
-        let (code, message) = asked_health(&mut caller, call, "unknown")
-            .await
-            .expect_err("not known");
+        let health = asked_health(&mut caller, call, "fine").await.expect("an answer");
+        assert_eq!((health.volume_id.as_str(), health.health_statuses), ("fine", vec![]));
+        let (code, message) =
+            asked_health(&mut caller, call, "unknown").await.expect_err("not known");
         assert_eq!(
             (code, message.as_str()),
             (Code::Unavailable, "not known: smartctl does not answer")
         );
         assert_eq!(
-            asked_health(&mut caller, call, "nobody")
-                .await
-                .expect_err("no such volume")
-                .0,
+            asked_health(&mut caller, call, "nobody").await.expect_err("no such volume").0,
             Code::NotFound
         );
         assert_eq!(
-            asked_health(&mut caller, call, "")
-                .await
-                .expect_err("no id")
-                .0,
+            asked_health(&mut caller, call, "").await.expect_err("no id").0,
             Code::InvalidArgument
         );
     }
@@ -404,28 +303,16 @@ async fn health_is_answered_locally_where_the_upstream_has_none_and_unknown_is_a
         }
         let begun = Instant::now();
         let (health, storage, list) = tokio::join!(
-            async {
-                asked_health(&mut caller.clone(), NODE_HEALTH, "bad")
-                    .await
-                    .map(drop)
-            },
+            async { asked_health(&mut caller.clone(), NODE_HEALTH, "bad").await.map(drop) },
             async { caller.clone().call(STORAGE, b"").await.map(drop) },
             async {
-                caller
-                    .clone()
-                    .call("Controller/ControllerListVolumeHealth", b"")
-                    .await
-                    .map(drop)
+                caller.clone().call("Controller/ControllerListVolumeHealth", b"").await.map(drop)
             },
         );
         for answer in [health, storage, list] {
             assert_eq!(answer.expect_err("away").0, Code::Unavailable);
         }
-        assert!(
-            begun.elapsed() < Duration::from_secs(4),
-            "{:?}",
-            begun.elapsed()
-        );
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     }
 }
 
@@ -433,10 +320,7 @@ async fn health_is_answered_locally_where_the_upstream_has_none_and_unknown_is_a
 async fn a_newly_published_volume_is_healthy_until_the_daemon_should_know_it() {
     let setup = Setup::new(BOTH);
     let created = wire::CreateVolumeResponse {
-        volume: Some(wire::Volume {
-            volume_id: "made".into(),
-            ..Default::default()
-        }),
+        volume: Some(wire::Volume { volume_id: "made".into(), ..Default::default() }),
     };
     let (handler, _) = driver(&[
         ("Node/NodePublishVolume", Ok(Vec::new())),
@@ -445,10 +329,7 @@ async fn a_newly_published_volume_is_healthy_until_the_daemon_should_know_it() {
     let _upstream = setup.upstream(handler);
     let mut caller = setup.caller().await;
     assert_eq!(
-        asked_health(&mut caller, NODE_HEALTH, "v")
-            .await
-            .expect_err("no such volume")
-            .0,
+        asked_health(&mut caller, NODE_HEALTH, "v").await.expect_err("no such volume").0,
         Code::NotFound
     );
     let publish = wire::NodePublishVolumeRequest {
@@ -456,29 +337,18 @@ async fn a_newly_published_volume_is_healthy_until_the_daemon_should_know_it() {
         target_path: "/t".into(),
         ..Default::default()
     };
-    let _: wire::NodePublishVolumeResponse = caller
-        .ask("Node/NodePublishVolume", &publish)
-        .await
-        .expect("published");
+    let _: wire::NodePublishVolumeResponse =
+        caller.ask("Node/NodePublishVolume", &publish).await.expect("published");
     assert_eq!(
-        asked_health(&mut caller, NODE_HEALTH, "v")
-            .await
-            .expect("vouched for")
-            .health_statuses,
+        asked_health(&mut caller, NODE_HEALTH, "v").await.expect("vouched for").health_statuses,
         []
     );
     let _: wire::CreateVolumeResponse = caller
-        .ask(
-            "Controller/CreateVolume",
-            &wire::CreateVolumeRequest::default(),
-        )
+        .ask("Controller/CreateVolume", &wire::CreateVolumeRequest::default())
         .await
         .expect("made");
     assert_eq!(
-        asked_health(&mut caller, CONTROLLER_HEALTH, "made")
-            .await
-            .expect("vouched for")
-            .volume_id,
+        asked_health(&mut caller, CONTROLLER_HEALTH, "made").await.expect("vouched for").volume_id,
         "made"
     );
 }
@@ -488,30 +358,19 @@ async fn the_upstreams_health_is_kept_beside_the_daemons() {
     let setup = Setup::new(BOTH);
     let theirs = wire::VolumeHealth {
         volume_id: "v".into(),
-        health_statuses: vec![
-            entry(Degraded, "ArrayRebuilding"),
-            entry(Degraded, "DriveFailing"),
-        ],
+        health_statuses: vec![entry(Degraded, "ArrayRebuilding"), entry(Degraded, "DriveFailing")],
     };
-    let theirs = wire::NodeGetVolumeHealthResponse {
-        volume_health: Some(theirs),
-    }
-    .encode_to_vec();
+    let theirs = wire::NodeGetVolumeHealthResponse { volume_health: Some(theirs) }.encode_to_vec();
     let storage = wire::NodeGetStorageHealthResponse::default().encode_to_vec();
     let (handler, _) = driver(&[(NODE_HEALTH, Ok(theirs.clone())), (STORAGE, Ok(storage))]);
     let _upstream = setup.upstream(handler);
     let mut caller = setup.caller().await;
     let told = VolumeHealth {
-        statuses: Ok(vec![
-            status(DataLoss, "MediaErrors"),
-            status(Degraded, "DriveFailing"),
-        ]),
+        statuses: Ok(vec![status(DataLoss, "MediaErrors"), status(Degraded, "DriveFailing")]),
         ..failing()
     };
     know(&setup, "v", told);
-    let health = asked_health(&mut caller, NODE_HEALTH, "v")
-        .await
-        .expect("an answer");
+    let health = asked_health(&mut caller, NODE_HEALTH, "v").await.expect("an answer");
     let expected = vec![
         entry(DataLoss, "MediaErrors"),
         entry(Degraded, "ArrayRebuilding"),
@@ -535,12 +394,7 @@ async fn with_csi_1_12_the_calls_of_1_13_go_to_the_upstream_only() {
     let _upstream = setup.upstream(handler);
     let mut caller = setup.caller().await;
     know(&setup, "v", failing());
-    for call in [
-        NODE_HEALTH,
-        CONTROLLER_HEALTH,
-        STORAGE,
-        "Controller/ControllerListVolumeHealth",
-    ] {
+    for call in [NODE_HEALTH, CONTROLLER_HEALTH, STORAGE, "Controller/ControllerListVolumeHealth"] {
         assert_eq!(
             caller.call(call, &[0x0a, 1, b'v']).await,
             Err((Code::Unimplemented, "the driver says so".into())),
@@ -565,19 +419,14 @@ async fn a_remote_volume_that_this_node_cannot_reach_is_only_degraded_to_a_contr
         },
     );
     assert_eq!(
-        asked_health(&mut caller, NODE_HEALTH, "v")
-            .await
-            .expect("an answer")
-            .health_statuses[0]
+        asked_health(&mut caller, NODE_HEALTH, "v").await.expect("an answer").health_statuses[0]
             .status,
         2
     );
     assert_eq!(
-        asked_health(&mut caller, CONTROLLER_HEALTH, "v")
-            .await
-            .expect("an answer")
-            .health_statuses[0]
-            .status,
+        asked_health(&mut caller, CONTROLLER_HEALTH, "v").await.expect("an answer").health_statuses
+            [0]
+        .status,
         1
     );
 }
@@ -593,19 +442,15 @@ async fn withdrawn_health_is_what_the_upstream_reports_by_itself() {
             health_statuses: vec![entry(Degraded, "ArrayRebuilding")],
         }),
     };
-    let (handler, _) = driver(&[
-        (NODE_HEALTH, Ok(theirs.encode_to_vec())),
-        (STATS, Ok(stats(None))),
-    ]);
+    let (handler, _) =
+        driver(&[(NODE_HEALTH, Ok(theirs.encode_to_vec())), (STATS, Ok(stats(None)))]);
     let _upstream = setup.upstream(handler);
     let mut caller = setup.caller().await;
     know(&setup, "v", failing());
     setup.witness.known.lock().expect("whole").storage = vec![status(Degraded, "DriveFailing")];
     let withdraw = "/diskvitals.withdrawal.v1.Withdrawal/Withdraw";
-    let begun: WithdrawResponse = caller
-        .ask(withdraw, &WithdrawRequest::default())
-        .await
-        .expect("withdrawn");
+    let begun: WithdrawResponse =
+        caller.ask(withdraw, &WithdrawRequest::default()).await.expect("withdrawn");
 
     for round in 1..=3 {
         let health = asked_health(&mut caller, NODE_HEALTH, "v").await;
@@ -621,10 +466,8 @@ async fn withdrawn_health_is_what_the_upstream_reports_by_itself() {
             .await
             .expect("an answer");
         assert_eq!(answer.backend_health, []);
-        let progress: WithdrawResponse = caller
-            .ask(withdraw, &WithdrawRequest::default())
-            .await
-            .expect("the progress");
+        let progress: WithdrawResponse =
+            caller.ask(withdraw, &WithdrawRequest::default()).await.expect("the progress");
         assert_eq!(progress.since, begun.since);
         assert_eq!((progress.volumes, progress.storage_calls), (1, round));
         assert_eq!(progress.round_completed, round == 3);

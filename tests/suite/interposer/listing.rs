@@ -18,10 +18,7 @@ fn bad(handle: &str) -> ListedVolume {
         reason: "DriveFailing".into(),
         message: String::new(),
     };
-    let condition = VolumeCondition {
-        abnormal: true,
-        message: "drive failing".into(),
-    };
+    let condition = VolumeCondition { abnormal: true, message: "drive failing".into() };
     ListedVolume {
         handle: handle.into(),
         attached: true,
@@ -67,9 +64,7 @@ fn page(pages: &[&[(&str, usize)]]) -> Vec<Vec<(String, usize)>> {
     pages
         .iter()
         .map(|page| {
-            page.iter()
-                .map(|(handle, statuses)| ((*handle).to_owned(), *statuses))
-                .collect()
+            page.iter().map(|(handle, statuses)| ((*handle).to_owned(), *statuses)).collect()
         })
         .collect()
 }
@@ -82,24 +77,14 @@ async fn the_local_list_is_paged_where_the_upstream_has_none() {
     let mut caller = setup.caller().await;
     assert_eq!(pages(&mut caller, 0).await, page(&[&[]]));
     list(&setup, &["c", "a", "b"]);
-    assert_eq!(
-        pages(&mut caller, 0).await,
-        page(&[&[("a", 1), ("b", 1), ("c", 1)]])
-    );
-    assert_eq!(
-        pages(&mut caller, 2).await,
-        page(&[&[("a", 1), ("b", 1)], &[("c", 1)]])
-    );
+    assert_eq!(pages(&mut caller, 0).await, page(&[&[("a", 1), ("b", 1), ("c", 1)]]));
+    assert_eq!(pages(&mut caller, 2).await, page(&[&[("a", 1), ("b", 1)], &[("c", 1)]]));
     let request = wire::ControllerListVolumeHealthRequest {
         starting_token: "invalid-token".into(),
         ..Default::default()
     };
     assert_eq!(
-        caller
-            .call(LIST_HEALTH, &request.encode_to_vec())
-            .await
-            .expect_err("a bad token")
-            .0,
+        caller.call(LIST_HEALTH, &request.encode_to_vec()).await.expect_err("a bad token").0,
         Code::Aborted
     );
 }
@@ -131,11 +116,8 @@ async fn local_entries_follow_the_upstreams_pages() {
                     _ => Err(Code::Aborted),
                 }
                 .map(|(entries, next)| {
-                    wire::ControllerListVolumeHealthResponse {
-                        entries,
-                        next_token: next.into(),
-                    }
-                    .encode_to_vec()
+                    wire::ControllerListVolumeHealthResponse { entries, next_token: next.into() }
+                        .encode_to_vec()
                 })
             }
             _ => Err(Code::Unimplemented),
@@ -143,10 +125,7 @@ async fn local_entries_follow_the_upstreams_pages() {
         Ok(answer(&said))
     }));
     let mut caller = setup.caller().await;
-    assert_eq!(
-        pages(&mut caller, 0).await,
-        page(&[&[("b", 1), ("x", 1)], &[("y", 1)]])
-    );
+    assert_eq!(pages(&mut caller, 0).await, page(&[&[("b", 1), ("x", 1)], &[("y", 1)]]));
     list(&setup, &["b", "a", "c", "y"]);
     assert_eq!(
         pages(&mut caller, 0).await,
@@ -166,20 +145,14 @@ async fn local_entries_follow_the_upstreams_pages() {
 async fn a_list_of_volumes_gets_conditions_and_keeps_its_token() {
     let setup = Setup::new(BOTH);
     let entry = |id: &str| wire::list_volumes_response::Entry {
-        volume: Some(wire::Volume {
-            volume_id: id.into(),
-            ..Default::default()
-        }),
+        volume: Some(wire::Volume { volume_id: id.into(), ..Default::default() }),
         status: None,
     };
     let theirs = wire::ListVolumesResponse {
         entries: vec![entry("a"), entry("z")],
         next_token: "next".into(),
     };
-    let one = wire::ControllerGetVolumeResponse {
-        volume: entry("a").volume,
-        status: None,
-    };
+    let one = wire::ControllerGetVolumeResponse { volume: entry("a").volume, status: None };
     let (handler, _) = driver(&[
         ("Controller/ListVolumes", Ok(theirs.encode_to_vec())),
         ("Controller/ControllerGetVolume", Ok(one.encode_to_vec())),
@@ -187,48 +160,21 @@ async fn a_list_of_volumes_gets_conditions_and_keeps_its_token() {
     let _upstream = setup.upstream(handler);
     let mut caller = setup.caller().await;
     list(&setup, &["a"]);
-    setup
-        .witness
-        .known
-        .lock()
-        .expect("whole")
-        .volumes
-        .insert("a".into(), bad("a").health);
+    setup.witness.known.lock().expect("whole").volumes.insert("a".into(), bad("a").health);
     let got: wire::ListVolumesResponse = caller
-        .ask(
-            "Controller/ListVolumes",
-            &wire::ListVolumesRequest::default(),
-        )
+        .ask("Controller/ListVolumes", &wire::ListVolumesRequest::default())
         .await
         .expect("a list");
-    let condition = got.entries[0]
-        .status
-        .clone()
-        .and_then(|status| status.volume_condition);
+    let condition = got.entries[0].status.clone().and_then(|status| status.volume_condition);
     assert_eq!(
         condition.map(|condition| (condition.abnormal, condition.message)),
         Some((true, "drive failing".into()))
     );
-    assert_eq!(
-        (&got.entries[1], got.next_token.as_str()),
-        (&entry("z"), "next")
-    );
-    let request = wire::ControllerGetVolumeRequest {
-        volume_id: "a".into(),
-    };
-    let got: wire::ControllerGetVolumeResponse = caller
-        .ask("Controller/ControllerGetVolume", &request)
-        .await
-        .expect("a volume");
-    assert!(
-        got.status
-            .and_then(|status| status.volume_condition)
-            .expect("there")
-            .abnormal
-    );
+    assert_eq!((&got.entries[1], got.next_token.as_str()), (&entry("z"), "next"));
+    let request = wire::ControllerGetVolumeRequest { volume_id: "a".into() };
+    let got: wire::ControllerGetVolumeResponse =
+        caller.ask("Controller/ControllerGetVolume", &request).await.expect("a volume");
+    assert!(got.status.and_then(|status| status.volume_condition).expect("there").abnormal);
     setup.witness.known.lock().expect("whole").away = true;
-    assert_eq!(
-        caller.call("Controller/ListVolumes", b"").await,
-        Ok(theirs.encode_to_vec())
-    );
+    assert_eq!(caller.call("Controller/ListVolumes", b"").await, Ok(theirs.encode_to_vec()));
 }

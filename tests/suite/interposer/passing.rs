@@ -25,13 +25,7 @@ struct Side {
 
 impl Side {
     fn body(&self, chunk: usize) -> Body {
-        body(
-            self.data
-                .chunks(chunk)
-                .map(Bytes::copy_from_slice)
-                .collect(),
-            self.trailers.clone(),
-        )
+        body(self.data.chunks(chunk).map(Bytes::copy_from_slice).collect(), self.trailers.clone())
     }
 
     async fn of<B>(headers: HeaderMap, incoming: B) -> Side
@@ -40,11 +34,7 @@ impl Side {
     {
         let collected = incoming.collect().await.expect("whole");
         let trailers = collected.trailers().cloned();
-        Side {
-            headers,
-            data: collected.to_bytes().to_vec(),
-            trailers,
-        }
+        Side { headers, data: collected.to_bytes().to_vec(), trailers }
     }
 }
 
@@ -76,10 +66,8 @@ fn data() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         junk.clone(),
         junk.clone().prop_map(|bytes| framed(&bytes).to_vec()),
-        prop::collection::vec(junk, 0..4).prop_map(|many| many
-            .iter()
-            .flat_map(|bytes| framed(bytes).to_vec())
-            .collect()),
+        prop::collection::vec(junk, 0..4)
+            .prop_map(|many| many.iter().flat_map(|bytes| framed(bytes).to_vec()).collect()),
     ]
 }
 
@@ -115,10 +103,8 @@ struct Exchange {
 
 #[test]
 fn whatever_is_sent_arrives_unchanged_both_ways() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let exchange: Arc<Mutex<Exchange>> = Arc::default();
     let (setup, _upstream, caller) = runtime.block_on(async {
         let setup = Setup::new(BOTH);
@@ -127,11 +113,7 @@ fn whatever_is_sent_arrives_unchanged_both_ways() {
             let shared = Arc::clone(&shared);
             async move {
                 let (head, incoming) = request.into_parts();
-                if head
-                    .headers
-                    .get("user-agent")
-                    .is_some_and(|agent| agent == "diskvitals-csi")
-                {
+                if head.headers.get("user-agent").is_some_and(|agent| agent == "diskvitals-csi") {
                     // The interposer's own request for the driver's name.
                     return Ok(answer(&Err(Code::Unavailable)));
                 }
@@ -191,15 +173,10 @@ async fn ten_megabytes_pass_both_ways_also_through_calls_that_are_looked_into() 
         "/csi.v1.Node/NodeGetVolumeStats",
         "/csi.v1.Controller/ListVolumes",
     ] {
-        let answer = caller
-            .send(post(call, body(vec![framed(&message)], None)))
-            .await
-            .expect("an answer");
+        let answer =
+            caller.send(post(call, body(vec![framed(&message)], None))).await.expect("an answer");
         let got = Side::of(HeaderMap::new(), answer.into_body()).await;
-        assert!(
-            got.data == framed(&message) && got.trailers.is_some(),
-            "{call}"
-        );
+        assert!(got.data == framed(&message) && got.trailers.is_some(), "{call}");
     }
 }
 
@@ -217,9 +194,7 @@ async fn streams_flow_both_ways_at_once() {
                 }
             }
             // The caller may have disconnected.
-            let _ = sender
-                .send(Ok(Frame::trailers(headers(&[("grpc-status", "0")]))))
-                .await;
+            let _ = sender.send(Ok(Frame::trailers(headers(&[("grpc-status", "0")])))).await;
         });
         Ok(Response::new(answer))
     }));
@@ -231,19 +206,13 @@ async fn streams_flow_both_ways_at_once() {
         .expect("headers before any message")
         .into_body();
     for round in 0u8..20 {
-        sender
-            .send(Ok(Frame::data(Bytes::from(vec![round; 100]))))
-            .await
-            .expect("sends");
+        sender.send(Ok(Frame::data(Bytes::from(vec![round; 100])))).await.expect("sends");
         let frame = answer.frame().await.expect("more").expect("no error");
         assert_eq!(frame.into_data().expect("data"), vec![round; 100]);
     }
     drop(sender);
     let last = answer.frame().await.expect("more").expect("no error");
-    assert_eq!(
-        last.into_trailers().expect("trailers"),
-        headers(&[("grpc-status", "0")])
-    );
+    assert_eq!(last.into_trailers().expect("trailers"), headers(&[("grpc-status", "0")]));
 }
 
 /// Sends its name when it is dropped.
@@ -278,39 +247,24 @@ async fn a_cancelled_call_is_cancelled_at_the_upstream() {
         }
     }));
     let mut caller = setup.caller().await;
-    for call in [
-        "/a.B/Unary",
-        "/csi.v1.Node/NodeGetVolumeStats",
-        "/csi.v1.Node/NodeStageVolume",
-    ] {
+    for call in ["/a.B/Unary", "/csi.v1.Node/NodeGetVolumeStats", "/csi.v1.Node/NodeStageVolume"] {
         let mut sending = caller.clone();
         let waiting = tokio::spawn(async move {
-            sending
-                .send(post(call, body(vec![framed(b"")], None)))
-                .await
-                .map(drop)
+            sending.send(post(call, body(vec![framed(b"")], None))).await.map(drop)
         });
         // The interposer also requests the driver's name.
-        while tokio::time::timeout(PATIENCE, happened.recv())
-            .await
-            .expect("in time")
+        while tokio::time::timeout(PATIENCE, happened.recv()).await.expect("in time")
             != Some("asked")
         {}
         waiting.abort();
-        while tokio::time::timeout(PATIENCE, happened.recv())
-            .await
-            .expect("in time")
+        while tokio::time::timeout(PATIENCE, happened.recv()).await.expect("in time")
             != Some("given up")
         {}
     }
-    let answer = caller
-        .send(post("/a.B/Stream", body(vec![framed(b"")], None)))
-        .await
-        .expect("headers");
+    let answer =
+        caller.send(post("/a.B/Stream", body(vec![framed(b"")], None))).await.expect("headers");
     drop(answer);
-    while tokio::time::timeout(PATIENCE, happened.recv())
-        .await
-        .expect("in time")
+    while tokio::time::timeout(PATIENCE, happened.recv()).await.expect("in time")
         != Some("stream given up")
     {}
 }
@@ -341,19 +295,13 @@ async fn an_answer_of_trailers_only_stays_one() {
         "/csi.v1.Node/NodeGetVolumeStats",
         "/csi.v1.Node/NodePublishVolume",
     ] {
-        let answer = caller
-            .send(post(call, body(vec![framed(b"")], None)))
-            .await
-            .expect("an answer");
+        let answer =
+            caller.send(post(call, body(vec![framed(b"")], None))).await.expect("an answer");
         let (head, incoming) = answer.into_parts();
         let got = Side::of(head.headers, incoming).await;
         assert_eq!(
             got,
-            Side {
-                headers: refusal.clone(),
-                data: Vec::new(),
-                trailers: None
-            },
+            Side { headers: refusal.clone(), data: Vec::new(), trailers: None },
             "{call}"
         );
     }
@@ -363,15 +311,9 @@ async fn an_answer_of_trailers_only_stays_one() {
 async fn an_upstream_that_is_away_is_unavailable_and_comes_back_by_itself() {
     let setup = Setup::new(BOTH);
     let mut caller = setup.caller().await;
-    let (code, message) = caller
-        .call("Node/NodeGetInfo", b"")
-        .await
-        .expect_err("nobody there");
+    let (code, message) = caller.call("Node/NodeGetInfo", b"").await.expect_err("nobody there");
     assert_eq!(code, Code::Unavailable);
-    assert!(
-        message.contains("connecting to the upstream driver"),
-        "{message}"
-    );
+    assert!(message.contains("connecting to the upstream driver"), "{message}");
     for call in [
         "Node/NodeGetVolumeStats",
         "Node/NodeGetVolumeHealth",
@@ -379,11 +321,7 @@ async fn an_upstream_that_is_away_is_unavailable_and_comes_back_by_itself() {
         "Node/NodeStageVolume",
     ] {
         assert_eq!(
-            caller
-                .call(call, &[0x0a, 1, b'v'])
-                .await
-                .expect_err("nobody there")
-                .0,
+            caller.call(call, &[0x0a, 1, b'v']).await.expect_err("nobody there").0,
             Code::Unavailable,
             "{call}"
         );
@@ -398,19 +336,12 @@ async fn an_upstream_that_is_away_is_unavailable_and_comes_back_by_itself() {
                 "round {round}"
             );
         }
-        assert_eq!(
-            upstream.connections.load(Ordering::SeqCst),
-            1,
-            "one connection for all calls"
-        );
+        assert_eq!(upstream.connections.load(Ordering::SeqCst), 1, "one connection for all calls");
         drop(upstream);
         std::fs::remove_file(setup.socket()).expect("there");
         let end = tokio::time::Instant::now() + PATIENCE;
         while caller.call("Node/NodeGetInfo", b"").await.is_ok() {
-            assert!(
-                tokio::time::Instant::now() < end,
-                "the upstream does not go"
-            );
+            assert!(tokio::time::Instant::now() < end, "the upstream does not go");
         }
     }
 }
@@ -441,10 +372,7 @@ async fn a_connection_that_breaks_during_an_answer_ends_it_as_unavailable() {
         let ready = ready.lock().expect("whole").take();
         async move {
             tokio::spawn(async move {
-                sender
-                    .send(Ok(Frame::data(framed(b"part"))))
-                    .await
-                    .expect("sends");
+                sender.send(Ok(Frame::data(framed(b"part")))).await.expect("sends");
                 if let Some(ready) = ready {
                     ready.send(()).expect("waited for");
                 }
@@ -461,23 +389,12 @@ async fn a_connection_that_breaks_during_an_answer_ends_it_as_unavailable() {
         .into_body();
     waiting.await.expect("told");
     assert_eq!(
-        answer
-            .frame()
-            .await
-            .expect("data")
-            .expect("no error")
-            .into_data()
-            .expect("data"),
+        answer.frame().await.expect("data").expect("no error").into_data().expect("data"),
         framed(b"part")
     );
     drop(upstream);
-    let trailers = answer
-        .frame()
-        .await
-        .expect("more")
-        .expect("no error")
-        .into_trailers()
-        .expect("trailers");
+    let trailers =
+        answer.frame().await.expect("more").expect("no error").into_trailers().expect("trailers");
     assert_eq!(trailers["grpc-status"], "14");
 }
 
@@ -489,18 +406,12 @@ async fn a_stream_that_the_upstream_resets_is_reset_for_the_same_reason() {
     }));
     let mut caller = setup.caller().await;
     for call in ["/a.B/C", "/csi.v1.Node/NodeGetVolumeStats"] {
-        let error = caller
-            .send(post(call, body(vec![framed(b"")], None)))
-            .await
-            .expect_err("reset");
+        let error =
+            caller.send(post(call, body(vec![framed(b"")], None))).await.expect_err("reset");
         let cause = std::error::Error::source(&error)
             .and_then(|cause| cause.downcast_ref::<h2::Error>())
             .expect("h2's");
-        assert_eq!(
-            cause.reason(),
-            Some(h2::Reason::ENHANCE_YOUR_CALM),
-            "{call}"
-        );
+        assert_eq!(cause.reason(), Some(h2::Reason::ENHANCE_YOUR_CALM), "{call}");
     }
 }
 
@@ -509,19 +420,12 @@ async fn large_metadata_pass_unchanged() {
     let setup = Setup::new(BOTH);
     let _upstream = setup.upstream(handler(|request| async move {
         let mut response = Response::new(body(Vec::new(), Some(headers(&[("grpc-status", "0")]))));
-        response
-            .headers_mut()
-            .insert("x-back", request.headers()["x-there"].clone());
+        response.headers_mut().insert("x-back", request.headers()["x-there"].clone());
         Ok(response)
     }));
     let mut caller = setup.caller().await;
     let value = "m".repeat(200 << 10);
     let mut request = post("/a.B/C", body(Vec::new(), None));
-    request
-        .headers_mut()
-        .extend(headers(&[("x-there", &value)]));
-    assert_eq!(
-        caller.send(request).await.expect("an answer").headers()["x-back"],
-        value
-    );
+    request.headers_mut().extend(headers(&[("x-there", &value)]));
+    assert_eq!(caller.send(request).await.expect("an answer").headers()["x-back"], value);
 }

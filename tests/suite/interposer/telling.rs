@@ -40,24 +40,16 @@ async fn successful_calls_are_notified_in_order_and_failed_ones_are_not() {
         staging_target_path: "/s".into(),
         ..Default::default()
     };
-    caller
-        .call("Node/NodeStageVolume", &stage.encode_to_vec())
-        .await
-        .expect("staged");
+    caller.call("Node/NodeStageVolume", &stage.encode_to_vec()).await.expect("staged");
     let publish = wire::NodePublishVolumeRequest {
         volume_id: "v".into(),
         staging_target_path: "/s".into(),
         target_path: "/t".into(),
         ..Default::default()
     };
-    caller
-        .call("Node/NodePublishVolume", &publish.encode_to_vec())
-        .await
-        .expect("published");
-    let unpublish = wire::NodeUnpublishVolumeRequest {
-        volume_id: "v".into(),
-        target_path: "/t".into(),
-    };
+    caller.call("Node/NodePublishVolume", &publish.encode_to_vec()).await.expect("published");
+    let unpublish =
+        wire::NodeUnpublishVolumeRequest { volume_id: "v".into(), target_path: "/t".into() };
     assert_eq!(
         caller
             .call("Node/NodeUnpublishVolume", &unpublish.encode_to_vec())
@@ -66,30 +58,16 @@ async fn successful_calls_are_notified_in_order_and_failed_ones_are_not() {
             .0,
         Code::Internal
     );
-    let unstage = wire::NodeUnstageVolumeRequest {
-        volume_id: "v".into(),
-        staging_target_path: "/s".into(),
-    };
-    caller
-        .call("Node/NodeUnstageVolume", &unstage.encode_to_vec())
-        .await
-        .expect("unstaged");
+    let unstage =
+        wire::NodeUnstageVolumeRequest { volume_id: "v".into(), staging_target_path: "/s".into() };
+    caller.call("Node/NodeUnstageVolume", &unstage.encode_to_vec()).await.expect("unstaged");
     let (handle, path) = (|| "v".to_owned(), |path: &str| path.to_owned());
     assert_eq!(
         told(&setup, 3).await,
         [
-            LifecycleEvent::Staged {
-                handle: handle(),
-                path: path("/s")
-            },
-            LifecycleEvent::Published {
-                handle: handle(),
-                path: path("/t")
-            },
-            LifecycleEvent::Unstaged {
-                handle: handle(),
-                path: path("/s")
-            },
+            LifecycleEvent::Staged { handle: handle(), path: path("/s") },
+            LifecycleEvent::Published { handle: handle(), path: path("/t") },
+            LifecycleEvent::Unstaged { handle: handle(), path: path("/s") },
         ]
     );
 }
@@ -101,23 +79,13 @@ async fn a_daemon_that_hangs_delays_no_staging() {
     let _upstream = setup.upstream(handler);
     setup.witness.known.lock().expect("whole").hangs = true;
     let mut caller = setup.caller().await;
-    let stage = wire::NodeStageVolumeRequest {
-        volume_id: "v".into(),
-        ..Default::default()
-    }
-    .encode_to_vec();
+    let stage = wire::NodeStageVolumeRequest { volume_id: "v".into(), ..Default::default() }
+        .encode_to_vec();
     let begun = std::time::Instant::now();
     for _ in 0..300 {
-        caller
-            .call("Node/NodeStageVolume", &stage)
-            .await
-            .expect("staged");
+        caller.call("Node/NodeStageVolume", &stage).await.expect("staged");
     }
-    assert!(
-        begun.elapsed() < Duration::from_secs(30),
-        "{:?}",
-        begun.elapsed()
-    );
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -130,11 +98,7 @@ async fn a_driver_that_is_reached_past_the_interposer_is_detected_and_reported()
             condition: Some(VolumeCondition::default()),
             local: true,
         };
-        ListedVolume {
-            handle: handle.into(),
-            attached: true,
-            health: told,
-        }
+        ListedVolume { handle: handle.into(), attached: true, health: told }
     };
     // Set before the first poll, which needs the driver's name.
     setup.witness.known.lock().expect("whole").listed = vec![here("older")];
@@ -145,18 +109,9 @@ async fn a_driver_that_is_reached_past_the_interposer_is_detected_and_reported()
         target_path: "/t".into(),
         ..Default::default()
     };
-    caller
-        .call("Node/NodePublishVolume", &publish.encode_to_vec())
-        .await
-        .expect("published");
+    caller.call("Node/NodePublishVolume", &publish.encode_to_vec()).await.expect("published");
     assert_eq!(told(&setup, 1).await.len(), 1);
-    setup
-        .witness
-        .known
-        .lock()
-        .expect("whole")
-        .listed
-        .push(here("ours"));
+    setup.witness.known.lock().expect("whole").listed.push(here("ours"));
     let mut looks = setup.witness.looks.subscribe();
     let enough = *looks.borrow() + 4;
     tokio::time::timeout(PATIENCE, looks.wait_for(|looks| *looks >= enough))
@@ -164,19 +119,8 @@ async fn a_driver_that_is_reached_past_the_interposer_is_detected_and_reported()
         .expect("in time")
         .expect("kept");
     assert_eq!(told(&setup, 1).await.len(), 1);
-    setup
-        .witness
-        .known
-        .lock()
-        .expect("whole")
-        .listed
-        .push(here("stranger"));
-    assert_eq!(
-        told(&setup, 2).await[1],
-        LifecycleEvent::Bypassed {
-            handle: "stranger".into()
-        }
-    );
+    setup.witness.known.lock().expect("whole").listed.push(here("stranger"));
+    assert_eq!(told(&setup, 2).await[1], LifecycleEvent::Bypassed { handle: "stranger".into() });
 }
 
 #[derive(Clone, Default)]
@@ -218,10 +162,7 @@ async fn no_secret_of_a_request_reaches_a_log() {
         "Controller/CreateVolume",
         "Future/Call",
     ];
-    let mut said: Vec<_> = calls
-        .iter()
-        .map(|call| (*call, Ok(vec![0x0a, 0xff])))
-        .collect();
+    let mut said: Vec<_> = calls.iter().map(|call| (*call, Ok(vec![0x0a, 0xff]))).collect();
     said[1].1 = Err(Code::Internal);
     let (handler, asked) = driver(&said);
     let _upstream = setup.upstream(handler);
@@ -229,26 +170,14 @@ async fn no_secret_of_a_request_reaches_a_log() {
     let mut caller = setup.caller().await;
     let secrets =
         std::collections::HashMap::from([("password".to_owned(), "pa55-of-nobody".to_owned())]);
-    let stage = wire::NodeStageVolumeRequest {
-        volume_id: "v".into(),
-        secrets,
-        ..Default::default()
-    }
-    .encode_to_vec();
+    let stage =
+        wire::NodeStageVolumeRequest { volume_id: "v".into(), secrets, ..Default::default() }
+            .encode_to_vec();
     for call in calls {
         // The call passed, whether it was refused or not.
         let _ = caller.call(call, &stage).await;
     }
-    assert!(
-        asked
-            .lock()
-            .expect("whole")
-            .iter()
-            .any(|(_, message)| message == &stage)
-    );
+    assert!(asked.lock().expect("whole").iter().any(|(_, message)| message == &stage));
     let lines = String::from_utf8_lossy(&lines.0.lock().expect("whole")).into_owned();
-    assert!(
-        lines.contains("the upstream driver") && !lines.contains("pa55-of-nobody"),
-        "{lines}"
-    );
+    assert!(lines.contains("the upstream driver") && !lines.contains("pa55-of-nobody"), "{lines}");
 }

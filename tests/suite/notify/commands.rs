@@ -11,23 +11,14 @@ fn a_test_mail_arrives_over_starttls_and_over_tls_and_the_answer_is_printed() {
         let (text, status) = said(&scene.output(&["test", "mail"]));
         assert_eq!(status, Some(0), "{text}");
         assert!(text.starts_with("diskvitalsd: "), "{text}");
-        assert!(
-            text.ends_with("\nmail: sent: 250 2.0.0 queued as TEST1\n"),
-            "{text}"
-        );
+        assert!(text.ends_with("\nmail: sent: 250 2.0.0 queued as TEST1\n"), "{text}");
         let mails = server.accepted();
         let [mail] = mails.as_slice() else {
             panic!("one mail: {mails:#?}");
         };
-        assert_eq!(
-            header(mail, "Subject"),
-            "[test] node7: this is a test of diskvitals-notify"
-        );
+        assert_eq!(header(mail, "Subject"), "[test] node7: this is a test of diskvitals-notify");
         assert_eq!(header(mail, "Auto-Submitted"), "auto-generated");
-        assert!(
-            header(mail, "Message-ID").ends_with("@node7.example>"),
-            "{mail}"
-        );
+        assert!(header(mail, "Message-ID").ends_with("@node7.example>"), "{mail}");
         let text = mail_text(mail);
         assert!(
             text.contains("diskvitalsd did not answer, so this says nothing about the drives:"),
@@ -94,21 +85,12 @@ fn what_keeps_a_mail_from_being_sent_is_said_and_no_secret_is() {
             "5.7.8 the password is wrong or has expired",
         ),
         (smtp_target(&expired, "tls"), "expired"),
-        (
-            no_authority(smtp_target(&works, "starttls")),
-            "UnknownIssuer",
-        ),
-        (
-            smtp_target(&plain, "starttls"),
-            "does not offer STARTTLS: nothing is sent in clear text",
-        ),
+        (no_authority(smtp_target(&works, "starttls")), "UnknownIssuer"),
+        (smtp_target(&plain, "starttls"), "does not offer STARTTLS: nothing is sent in clear text"),
         (smtp_target(&plain, "tls"), "cannot be used"),
         (smtp_target(&refuses, "starttls"), "5.1.1 no such user"),
         (smtp_target(&dies, "starttls"), "refuses the mail"),
-        (
-            smtp_target(&hangs, "tls").replace("\"5s\"", "\"1s\""),
-            "no answer within",
-        ),
+        (smtp_target(&hangs, "tls").replace("\"5s\"", "\"1s\""), "no answer within"),
         (
             smtp_target(&works, "starttls").replace("\"password\"", "\"absent\""),
             "reading the secret",
@@ -116,15 +98,9 @@ fn what_keeps_a_mail_from_being_sent_is_said_and_no_secret_is() {
     ] {
         let scene = Scene::new(&config);
         let (text, status) = said(&scene.output(&["test", "mail"]));
-        assert!(
-            text.contains("mail: not sent: ") && text.contains(expected),
-            "{expected}: {text}"
-        );
+        assert!(text.contains("mail: not sent: ") && text.contains(expected), "{expected}: {text}");
         assert_eq!(status, Some(1), "{text}");
-        assert!(
-            !text.contains(PASSWORD) && !text.contains('\u{1b}'),
-            "{text}"
-        );
+        assert!(!text.contains(PASSWORD) && !text.contains('\u{1b}'), "{text}");
     }
     for server in [&works, &expired, &plain, &refuses, &dies] {
         assert_eq!(server.accepted(), Vec::<String>::new());
@@ -147,16 +123,8 @@ fn a_hostile_name_of_the_host_adds_no_header_and_no_line() {
     let mails = server.accepted();
     assert_eq!(header(&mails[0], "Bcc"), "");
     assert_eq!(header(&mails[0], "To"), "ops@example.com");
-    assert!(
-        mail_text(&mails[0]).contains(r"a\r\nBcc: thief@example.com"),
-        "{}",
-        mails[0]
-    );
-    assert!(
-        !mail_text(&mails[0]).contains(['\u{202e}', '\u{1b}']),
-        "{}",
-        mails[0]
-    );
+    assert!(mail_text(&mails[0]).contains(r"a\r\nBcc: thief@example.com"), "{}", mails[0]);
+    assert!(!mail_text(&mails[0]).contains(['\u{202e}', '\u{1b}']), "{}", mails[0]);
     let requests = hook.accepted();
     assert!(!requests[0].contains("<!channel>"), "{}", requests[0]);
     assert!(requests[0].contains("&lt;!channel&gt;"), "{}", requests[0]);
@@ -168,32 +136,16 @@ fn every_preset_sends_the_form_that_its_service_reads() {
     let presets = [
         ("json", "", "POST /hook", "/schema"),
         ("slack", "", "POST /hook", "/blocks/0/text/text"),
-        (
-            "teams",
-            "",
-            "POST /hook",
-            "/attachments/0/content/body/1/inlines/0/text",
-        ),
+        ("teams", "", "POST /hook", "/attachments/0/content/body/1/inlines/0/text"),
         ("discord", "", "POST /hook", "/content"),
         ("ntfy", "token_file = \"password\"", "POST / HTTP", "/topic"),
-        (
-            "gotify",
-            "token_file = \"password\"",
-            "POST /hook/message",
-            "/message",
-        ),
+        ("gotify", "token_file = \"password\"", "POST /hook/message", "/message"),
     ];
     for (at, (preset, more, line, field)) in presets.into_iter().enumerate() {
-        let scene = Scene::new(&webhook_target(
-            &hook,
-            &format!("preset = \"{preset}\"\n{more}"),
-        ));
+        let scene = Scene::new(&webhook_target(&hook, &format!("preset = \"{preset}\"\n{more}")));
         let (text, status) = said(&scene.output(&["test", "hook"]));
         assert_eq!(status, Some(0), "{preset}: {text}");
-        assert!(
-            text.ends_with("\nhook: sent: HTTP 200 OK received\n"),
-            "{preset}: {text}"
-        );
+        assert!(text.ends_with("\nhook: sent: HTTP 200 OK received\n"), "{preset}: {text}");
         let requests = hook.accepted();
         let request = &requests[at];
         let (head, body) = request.split_once("\n\n").expect("a head and a body");
@@ -201,15 +153,9 @@ fn every_preset_sends_the_form_that_its_service_reads() {
         assert_eq!(header(request, "idempotency-key").len(), 32, "{head}");
         let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
         let value = body.pointer(field).and_then(serde_json::Value::as_str);
-        assert!(
-            value.is_some_and(|value| !value.is_empty()),
-            "{preset}: {body:#}"
-        );
+        assert!(value.is_some_and(|value| !value.is_empty()), "{preset}: {body:#}");
         match preset {
-            "ntfy" => assert_eq!(
-                header(request, "authorization"),
-                format!("Bearer {PASSWORD}")
-            ),
+            "ntfy" => assert_eq!(header(request, "authorization"), format!("Bearer {PASSWORD}")),
             "gotify" => assert_eq!(header(request, "x-gotify-key"), PASSWORD),
             _ => {}
         }
@@ -238,21 +184,13 @@ header_files = { "X-Secret" = "password" }
 #[test]
 fn an_answer_that_is_no_success_is_a_failure_with_its_text() {
     let hook = Server::http(true);
-    for status in [
-        "302 Found",
-        "403 Forbidden",
-        "422 Unprocessable",
-        "500 Broken",
-        "429 Slow Down",
-    ] {
+    for status in ["302 Found", "403 Forbidden", "422 Unprocessable", "500 Broken", "429 Slow Down"]
+    {
         hook.will(&[Behavior::Refuses(status)]);
         let scene = Scene::new(&webhook_target(&hook, ""));
         let (text, code) = said(&scene.output(&["test"]));
         let number = &status[..3];
-        assert!(
-            text.contains(&format!("HTTP {number}")) && code == Some(1),
-            "{text}"
-        );
+        assert!(text.contains(&format!("HTTP {number}")) && code == Some(1), "{text}");
         // The path may be a secret.
         assert!(!text.contains("/hook"), "{text}");
     }
@@ -279,9 +217,7 @@ fn a_program_gets_json_or_a_mail_on_its_standard_input() {
     let json: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&got).expect("written")).expect("JSON");
     assert_eq!(json["schema"], "diskvitals.notification/v1");
-    scene.configure(&exec(
-        "input = \"mail\"\nfrom = \"a@b.example\"\nto = [\"ops@example.com\"]",
-    ));
+    scene.configure(&exec("input = \"mail\"\nfrom = \"a@b.example\"\nto = [\"ops@example.com\"]"));
     assert_eq!(said(&scene.output(&["test"])).1, Some(0));
     let mail = std::fs::read_to_string(&got).expect("written");
     assert_eq!(header(&mail, "To"), "ops@example.com");
@@ -294,8 +230,11 @@ fn the_check_of_a_configuration_finds_what_cannot_work_and_sends_nothing() {
     let expired = Server::smtp(0, Tls::Implicit, "expired.pem");
     let hook = Server::http(true);
     let named = |text: String, name: &str| {
-        text.replacen("\"mail\"", &format!("\"{name}\""), 1)
-            .replacen("\"hook\"", &format!("\"{name}\""), 1)
+        text.replacen("\"mail\"", &format!("\"{name}\""), 1).replacen(
+            "\"hook\"",
+            &format!("\"{name}\""),
+            1,
+        )
     };
     let config = [
         named(smtp_target(&works, "starttls"), "good"),
@@ -339,9 +278,6 @@ fn an_unknown_target_is_wrong_usage_that_lists_the_known_ones() {
     let hook = Server::http(true);
     let scene = Scene::new(&webhook_target(&hook, ""));
     let (text, status) = said(&scene.output(&["test", "mail"]));
-    assert!(
-        text.contains("no such target") && text.contains("hook"),
-        "{text}"
-    );
+    assert!(text.contains("no such target") && text.contains("hook"), "{text}");
     assert_eq!(status, Some(2));
 }

@@ -14,13 +14,8 @@ pub(super) fn socket(host: &Host) -> PathBuf {
 }
 
 fn break_drive(host: &Host) {
-    let failing = Ata {
-        passed: false,
-        ..sata()
-    };
-    host.smartctl
-        .set_response("/dev/sda", &failing.response())
-        .expect("written");
+    let failing = Ata { passed: false, ..sata() };
+    host.smartctl.set_response("/dev/sda", &failing.response()).expect("written");
 }
 
 pub(super) fn broken_host() -> (Host, Daemon) {
@@ -45,19 +40,11 @@ fn transitions(server: &Server, name: &str) -> Vec<serde_json::Value> {
 fn a_failing_drive_is_one_mail_and_one_request_within_ten_seconds_and_its_end_is_another() {
     let host = Host::new(OFTEN);
     let daemon = host.started();
-    let (mail, hook) = (
-        Server::smtp(0, Tls::Starttls, "server.pem"),
-        Server::http(true),
-    );
-    let scene = Scene::new(&format!(
-        "{}{}",
-        smtp_target(&mail, "starttls"),
-        webhook_target(&hook, "")
-    ));
+    let (mail, hook) = (Server::smtp(0, Tls::Starttls, "server.pem"), Server::http(true));
+    let scene =
+        Scene::new(&format!("{}{}", smtp_target(&mail, "starttls"), webhook_target(&hook, "")));
     let agent = scene.start(&socket(&host));
-    scene.until("it runs", || {
-        scene.log().contains("diskvitals-notify runs").then_some(())
-    });
+    scene.until("it runs", || scene.log().contains("diskvitals-notify runs").then_some(()));
     break_drive(&host);
     let finding = daemon.until("it fails", |daemon| daemon.finding("sda", "SmartFailing"));
     let found = std::time::Instant::now();
@@ -69,54 +56,21 @@ fn a_failing_drive_is_one_mail_and_one_request_within_ten_seconds_and_its_end_is
     let request = scene.until("a request", || about(&hook, "SmartFailing"));
     assert!(found.elapsed().as_secs() < 10, "{:?}", found.elapsed());
     let body = json(&request);
-    let item = body["items"]
-        .as_array()
-        .expect("items")
-        .iter()
-        .find(|item| item["name"] == "sda");
+    let item = body["items"].as_array().expect("items").iter().find(|item| item["name"] == "sda");
     let item = item.expect("the drive");
-    assert_eq!(
-        (&item["transition"], &item["severity"]),
-        (&"raised".into(), &"bad".into())
-    );
-    assert!(
-        !item["hits"].as_array().expect("hits").is_empty(),
-        "{item:#}"
-    );
-    assert!(
-        !item["evidence"].as_array().expect("evidence").is_empty(),
-        "{item:#}"
-    );
-    assert_eq!(
-        header(&text, "X-Diskvitals-Id"),
-        body["id"].as_str().expect("an id")
-    );
-    for part in [
-        "sda",
-        "ZL200000",
-        "SmartFailing",
-        "to do",
-        "diskvitals explain",
-    ] {
-        assert!(
-            mail_text(&text).contains(part),
-            "{part}: {}",
-            mail_text(&text)
-        );
+    assert_eq!((&item["transition"], &item["severity"]), (&"raised".into(), &"bad".into()));
+    assert!(!item["hits"].as_array().expect("hits").is_empty(), "{item:#}");
+    assert!(!item["evidence"].as_array().expect("evidence").is_empty(), "{item:#}");
+    assert_eq!(header(&text, "X-Diskvitals-Id"), body["id"].as_str().expect("an id"));
+    for part in ["sda", "ZL200000", "SmartFailing", "to do", "diskvitals explain"] {
+        assert!(mail_text(&text).contains(part), "{part}: {}", mail_text(&text));
     }
 
     let id = finding["id"].as_str().expect("an id").to_owned();
-    daemon
-        .ask(&["ack", &id, "--note", "ordered"])
-        .expect("acknowledged");
-    host.smartctl
-        .set_response("/dev/sda", &sata().response())
-        .expect("written");
+    daemon.ask(&["ack", &id, "--note", "ordered"]).expect("acknowledged");
+    host.smartctl.set_response("/dev/sda", &sata().response()).expect("written");
     scene.until("the end", || {
-        transitions(&hook, "sda")
-            .iter()
-            .any(|item| item["transition"] == "cleared")
-            .then_some(())
+        transitions(&hook, "sda").iter().any(|item| item["transition"] == "cleared").then_some(())
     });
     let raised: Vec<_> = transitions(&hook, "sda")
         .into_iter()
@@ -168,37 +122,21 @@ fn a_kill_within_the_delivery_sends_the_mail_again_under_the_same_id() {
         smtp_target(&mail, "starttls"),
         webhook_target(&hook, "")
     ));
-    scene.until("reloaded", || {
-        scene
-            .log()
-            .contains("the configuration was reloaded")
-            .then_some(())
-    });
+    scene
+        .until("reloaded", || scene.log().contains("the configuration was reloaded").then_some(()));
     break_second(&host);
     scene.until("the other drive", || {
-        hook.accepted()
-            .iter()
-            .any(|request| request.contains("sdb"))
-            .then_some(())
+        hook.accepted().iter().any(|request| request.contains("sdb")).then_some(())
     });
-    scene.until("its mail", || {
-        (mail.accepted().len() > before).then_some(())
-    });
-    assert!(
-        transitions(&hook, "sda").is_empty(),
-        "what was announced is not announced again"
-    );
+    scene.until("its mail", || (mail.accepted().len() > before).then_some(()));
+    assert!(transitions(&hook, "sda").is_empty(), "what was announced is not announced again");
     assert_eq!(agent.end(Signal::SIGTERM).code(), Some(0));
 }
 
 pub(super) fn break_second(host: &Host) {
-    let failing = crate::smartctl::Scsi {
-        exception: Some((0x5d, 0x10)),
-        ..crate::smart::host::sas()
-    };
-    host.smartctl
-        .set_response("/dev/sdb", &failing.response())
-        .expect("written");
+    let failing =
+        crate::smartctl::Scsi { exception: Some((0x5d, 0x10)), ..crate::smart::host::sas() };
+    host.smartctl.set_response("/dev/sdb", &failing.response()).expect("written");
 }
 
 #[test]
@@ -207,11 +145,7 @@ fn a_target_that_hangs_delays_no_other_and_gets_its_message_later() {
     let mail = Server::smtp(0, Tls::Implicit, "server.pem");
     mail.will(&[Behavior::Hangs]);
     let hook = Server::http(true);
-    let scene = Scene::new(&format!(
-        "{}{}",
-        smtp_target(&mail, "tls"),
-        webhook_target(&hook, "")
-    ));
+    let scene = Scene::new(&format!("{}{}", smtp_target(&mail, "tls"), webhook_target(&hook, "")));
     let _agent = scene.start(&socket(&host));
     scene.until("a request", || hook.accepted().pop());
     assert_eq!(mail.accepted(), Vec::<String>::new());
@@ -221,9 +155,7 @@ fn a_target_that_hangs_delays_no_other_and_gets_its_message_later() {
         json(&hook.accepted()[0])["id"].as_str().expect("an id")
     );
     assert!(
-        scene
-            .log()
-            .contains("the target cannot be used; its messages wait"),
+        scene.log().contains("the target cannot be used; its messages wait"),
         "{}",
         scene.log()
     );
@@ -246,9 +178,7 @@ fn messages_wait_over_a_downtime_of_the_server_and_of_the_process() {
     });
     assert_eq!(agent.end(Signal::SIGTERM).code(), Some(0));
     let _agent = scene.start(&socket(&host));
-    scene.until("it waits", || {
-        scene.log().contains("waiting=2").then_some(())
-    });
+    scene.until("it waits", || scene.log().contains("waiting=2").then_some(()));
     let server = Server::smtp(port, Tls::None, "server.pem");
     let text = scene.until("the mail", || server.accepted().pop());
     assert!(mail_text(&text).contains("SmartFailing"), "{text}");
@@ -261,9 +191,7 @@ fn a_secret_is_read_again_when_it_changes() {
     let scene = Scene::new(&smtp_target(&mail, "starttls"));
     scene.write("password", "outdated");
     let _agent = scene.start(&socket(&host));
-    scene.until("it is refused", || {
-        scene.log().contains("has expired").then_some(())
-    });
+    scene.until("it is refused", || scene.log().contains("has expired").then_some(()));
     scene.write("password", PASSWORD);
     scene.until("the mail", || mail.accepted().pop());
     assert!(
@@ -281,21 +209,13 @@ fn a_webhook_with_an_expired_token_gets_its_message_when_the_file_has_a_new_one(
     let scene = Scene::new(&webhook_target(&hook, "token_file = \"token\""));
     scene.write("token", "outdated");
     let _agent = scene.start(&socket(&host));
-    scene.until("it is refused", || {
-        scene.log().contains("HTTP 401").then_some(())
-    });
+    scene.until("it is refused", || scene.log().contains("HTTP 401").then_some(()));
     scene.write("token", PASSWORD);
     let request = scene.until("a request", || hook.accepted().pop());
-    assert_eq!(
-        header(&request, "authorization"),
-        format!("Bearer {PASSWORD}")
-    );
+    assert_eq!(header(&request, "authorization"), format!("Bearer {PASSWORD}"));
     // The same message, not another one.
     let refused = &hook.received()[0];
-    assert_eq!(
-        header(refused, "idempotency-key"),
-        header(&request, "idempotency-key")
-    );
+    assert_eq!(header(refused, "idempotency-key"), header(&request, "idempotency-key"));
     assert!(!scene.log().contains("outdated"), "{}", scene.log());
 }
 
@@ -307,17 +227,10 @@ fn without_a_disk_for_the_queue_messages_are_sent_from_memory_and_the_log_says_s
     scene.write("state", "a file where the folder should be");
     let _agent = scene.start(&socket(&host));
     scene.until("a request", || hook.accepted().pop());
-    assert!(
-        scene.log().contains("the queue is not on disk"),
-        "{}",
-        scene.log()
-    );
+    assert!(scene.log().contains("the queue is not on disk"), "{}", scene.log());
     std::fs::remove_file(scene.path("state")).expect("removed");
     scene.until("it is on disk", || {
-        scene
-            .log()
-            .contains("the queue is on disk again")
-            .then_some(())
+        scene.log().contains("the queue is on disk again").then_some(())
     });
 }
 
@@ -329,32 +242,22 @@ fn a_silent_daemon_stops_the_heartbeat_and_is_announced() {
         "[[target]]\nname = \"alive\"\ntype = \"heartbeat\"\nurl = \"http://{}/ping\"\ninterval = \"1s\"\n",
         beat.address
     );
-    let scene = Scene::new(&format!(
-        "daemon_silent = \"10s\"\n{heartbeat}{}",
-        webhook_target(&hook, "")
-    ));
+    let scene =
+        Scene::new(&format!("daemon_silent = \"10s\"\n{heartbeat}{}", webhook_target(&hook, "")));
     let _agent = scene.start(&socket(&host));
     scene.until("heartbeats", || (beat.accepted().len() >= 3).then_some(()));
     daemon.kill();
     let message = scene.until("the announcement", || {
         let requests = hook.accepted();
-        requests
-            .iter()
-            .map(|request| json(request))
-            .find(|body| body["kind"] == "daemonSilent")
+        requests.iter().map(|request| json(request)).find(|body| body["kind"] == "daemonSilent")
     });
     assert_eq!(message["severity"], "unknown");
     let stopped = beat.accepted().len();
     let _daemon = host.start();
     scene.until("its return", || {
-        hook.accepted()
-            .iter()
-            .any(|request| json(request)["kind"] == "daemonBack")
-            .then_some(())
+        hook.accepted().iter().any(|request| json(request)["kind"] == "daemonBack").then_some(())
     });
-    scene.until("heartbeats again", || {
-        (beat.accepted().len() > stopped).then_some(())
-    });
+    scene.until("heartbeats again", || (beat.accepted().len() > stopped).then_some(()));
     assert!(stopped < 30, "none for ten seconds of silence: {stopped}");
 }
 
@@ -367,18 +270,10 @@ fn a_wrong_configuration_is_refused_while_it_runs_and_the_old_one_stays() {
     let agent = scene.start(&socket(&host));
     scene.until("a request", || hook.accepted().pop());
     scene.configure(&config.replace("https://", "gopher://"));
-    scene.until("refused", || {
-        scene
-            .log()
-            .contains("the configuration is refused")
-            .then_some(())
-    });
+    scene.until("refused", || scene.log().contains("the configuration is refused").then_some(()));
     break_second(&host);
     scene.until("the next", || {
-        hook.accepted()
-            .iter()
-            .any(|request| request.contains("sdb"))
-            .then_some(())
+        hook.accepted().iter().any(|request| request.contains("sdb")).then_some(())
     });
     let begin = std::time::Instant::now();
     assert_eq!(agent.end(Signal::SIGTERM).code(), Some(0));

@@ -32,11 +32,7 @@ pub struct FakeDaemon {
 impl FakeDaemon {
     pub fn start(socket: &Path, causes: usize, steps: u64) -> FakeDaemon {
         let (step, steps_done) = watch::channel(1);
-        let flood = Flood {
-            causes,
-            steps,
-            step: Arc::new(step),
-        };
+        let flood = Flood { causes, steps, step: Arc::new(step) };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -50,10 +46,7 @@ impl FakeDaemon {
             .add_service(InventoryServer::new(flood))
             .serve_with_incoming(UnixListenerStream::new(listener));
         runtime.spawn(async move { server.await.expect("it serves") });
-        FakeDaemon {
-            runtime: Some(runtime),
-            step: steps_done,
-        }
+        FakeDaemon { runtime: Some(runtime), step: steps_done }
     }
 
     pub fn step(&self) -> u64 {
@@ -84,11 +77,7 @@ fn severity(cause: usize) -> i32 {
 }
 
 fn subject(cause: usize) -> wire::Subject {
-    wire::Subject {
-        id: format!("naa.{cause:x}"),
-        name: format!("sd{cause}"),
-        ..Default::default()
-    }
+    wire::Subject { id: format!("naa.{cause:x}"), name: format!("sd{cause}"), ..Default::default() }
 }
 
 fn finding_id(cause: usize, step: u64) -> String {
@@ -120,10 +109,8 @@ impl Flood {
             message: message(cause, step),
             since: time(step),
             evidence: evidence.collect(),
-            cleared: (!is_active).then(|| wire::Cleared {
-                time: time(step + 1),
-                why: "it is over".to_owned(),
-            }),
+            cleared: (!is_active)
+                .then(|| wire::Cleared { time: time(step + 1), why: "it is over".to_owned() }),
             ..Default::default()
         }
     }
@@ -230,9 +217,7 @@ impl Inventory for Flood {
             Ok(wire::WatchEvent {
                 revision: step,
                 change: wire::watch_event::Change::Modified.into(),
-                item: Some(wire::watch_event::Item::Finding(Flood::finding(
-                    0, step, true,
-                ))),
+                item: Some(wire::watch_event::Item::Finding(Flood::finding(0, step, true))),
                 ..Default::default()
             })
         });

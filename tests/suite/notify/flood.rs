@@ -33,9 +33,7 @@ fn messages(hook: &Server) -> Vec<Value> {
     let mut ids = BTreeSet::new();
     let requests = hook.accepted();
     let bodies = requests.iter().map(|request| json(request));
-    bodies
-        .filter(|body| ids.insert(body["id"].as_str().expect("an id").to_owned()))
-        .collect()
+    bodies.filter(|body| ids.insert(body["id"].as_str().expect("an id").to_owned())).collect()
 }
 
 fn items(body: &Value) -> impl Iterator<Item = (&str, &str)> {
@@ -48,15 +46,9 @@ fn items(body: &Value) -> impl Iterator<Item = (&str, &str)> {
 
 #[test]
 fn ten_thousand_transitions_in_a_minute_arrive_in_few_messages_worst_first_over_a_kill() {
-    let (mail, hook) = (
-        Server::smtp(0, Tls::Starttls, "server.pem"),
-        Server::http(true),
-    );
-    let scene = Scene::new(&format!(
-        "{}{}",
-        smtp_target(&mail, "starttls"),
-        webhook_target(&hook, "")
-    ));
+    let (mail, hook) = (Server::smtp(0, Tls::Starttls, "server.pem"), Server::http(true));
+    let scene =
+        Scene::new(&format!("{}{}", smtp_target(&mail, "starttls"), webhook_target(&hook, "")));
     let begun = Instant::now();
     let daemon = FakeDaemon::start(&scene.path("d.sock"), CAUSES, STEPS);
     let agent = scene.start(&scene.path("d.sock"));
@@ -66,9 +58,7 @@ fn ten_thousand_transitions_in_a_minute_arrive_in_few_messages_worst_first_over_
     let before = peak_memory(&scene, agent.0.id());
     agent.end(Signal::SIGKILL);
     let agent = scene.start(&scene.path("d.sock"));
-    scene.until_within(LIMIT, "all steps were read", || {
-        (daemon.step() == STEPS).then_some(())
-    });
+    scene.until_within(LIMIT, "all steps were read", || (daemon.step() == STEPS).then_some(()));
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(60), "{took:?}");
 
@@ -76,9 +66,7 @@ fn ten_thousand_transitions_in_a_minute_arrive_in_few_messages_worst_first_over_
     let ends = |messages: &[Value]| {
         let all = messages.iter().flat_map(items);
         let ends = all.filter(|(_, transition)| *transition == "cleared");
-        ends.map(|(message, _)| message.to_owned())
-            .collect::<BTreeSet<_>>()
-            .len()
+        ends.map(|(message, _)| message.to_owned()).collect::<BTreeSet<_>>().len()
     };
     let pairs = CAUSES * usize::try_from(STEPS / 2).expect("a small number");
     let arrived = scene.until_within(LIMIT, "all ends", || {
@@ -111,16 +99,12 @@ fn ten_thousand_transitions_in_a_minute_arrive_in_few_messages_worst_first_over_
         assert_eq!(share, bad.len(), "{window}");
     }
 
-    let ids: BTreeSet<&str> = arrived
-        .iter()
-        .map(|body| body["id"].as_str().expect("an id"))
-        .collect();
+    let ids: BTreeSet<&str> =
+        arrived.iter().map(|body| body["id"].as_str().expect("an id")).collect();
     scene.until_within(LIMIT, "as many mails", || {
         let mails = mail.accepted();
-        let mails: BTreeSet<&str> = mails
-            .iter()
-            .map(|mail| header(mail, "X-Diskvitals-Id"))
-            .collect();
+        let mails: BTreeSet<&str> =
+            mails.iter().map(|mail| header(mail, "X-Diskvitals-Id")).collect();
         (mails == ids).then_some(())
     });
     for memory in [before, peak_memory(&scene, agent.0.id())] {
@@ -152,17 +136,11 @@ fn a_full_disk_under_the_queue_loses_no_message_and_is_used_again_when_it_has_ro
     };
     scene.until("a request without a disk", || about_second().then_some(()));
     let log = scene.log();
-    assert!(
-        log.contains("the queue is not on disk") && log.contains("full"),
-        "{log}"
-    );
+    assert!(log.contains("the queue is not on disk") && log.contains("full"), "{log}");
 
     std::fs::remove_file(&filler).expect("removed");
     scene.until("it is on disk", || {
-        scene
-            .log()
-            .contains("the queue is on disk again")
-            .then_some(())
+        scene.log().contains("the queue is on disk again").then_some(())
     });
     agent.end(Signal::SIGKILL);
     let before = hook.accepted().len();
@@ -174,9 +152,5 @@ fn a_full_disk_under_the_queue_loses_no_message_and_is_used_again_when_it_has_ro
         (scene.log().matches("diskvitalsd answers").count() == 2).then_some(())
     });
     assert_eq!(agent.end(Signal::SIGTERM).code(), Some(0));
-    assert_eq!(
-        hook.accepted().len(),
-        before,
-        "what was delivered is not sent again"
-    );
+    assert_eq!(hook.accepted().len(), before, "what was delivered is not sent again");
 }

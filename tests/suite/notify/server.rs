@@ -52,9 +52,7 @@ pub struct Server {
 }
 
 pub fn certificate(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/support/certificates")
-        .join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/support/certificates").join(name)
 }
 
 trait Duplex: Read + Write + Send {}
@@ -194,11 +192,7 @@ impl SmtpSession {
         let mut is_known = !self.needs_login;
         loop {
             let line = read_line(&mut self.stream)?;
-            let verb = line
-                .split(' ')
-                .next()
-                .unwrap_or_default()
-                .to_ascii_uppercase();
+            let verb = line.split(' ').next().unwrap_or_default().to_ascii_uppercase();
             match verb.as_str() {
                 "EHLO" => {
                     self.say("250-test.example")?;
@@ -217,9 +211,7 @@ impl SmtpSession {
                 }
                 "AUTH" => {
                     let given = line.rsplit(' ').next().unwrap_or_default();
-                    let given = base64::engine::general_purpose::STANDARD
-                        .decode(given)
-                        .ok()?;
+                    let given = base64::engine::general_purpose::STANDARD.decode(given).ok()?;
                     is_known = given == format!("\0{USER}\0{PASSWORD}").as_bytes();
                     self.say(match is_known {
                         true => "235 2.7.0 welcome",
@@ -315,9 +307,7 @@ pub fn mail_text(mail: &str) -> String {
         let bytes = base64::engine::general_purpose::STANDARD.decode(joined);
         return String::from_utf8(bytes.expect("base64")).expect("text");
     }
-    body.replace("=\n", "")
-        .replace("=20", " ")
-        .replace("=3D", "=")
+    body.replace("=\n", "").replace("=20", " ").replace("=3D", "=")
 }
 
 pub fn header<'a>(mail: &'a str, name: &str) -> &'a str {

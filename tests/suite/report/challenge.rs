@@ -39,15 +39,11 @@ impl Scene {
     }
 
     fn until_answered(&self, nonce: &str) -> Value {
-        self.until(nonce, || {
-            Some(self.answer()).filter(|answer| answer["nonce"] == nonce)
-        })
+        self.until(nonce, || Some(self.answer()).filter(|answer| answer["nonce"] == nonce))
     }
 
     fn until_status_of(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        self.until(what, || {
-            self.server.storage().filter(|status| is_so(status))
-        })
+        self.until(what, || self.server.storage().filter(|status| is_so(status)))
     }
 }
 
@@ -120,10 +116,7 @@ fn without_its_daemon_a_node_answers_nothing_and_the_daemon_that_returns_answers
 fn a_flood_of_nonces_costs_one_answer_for_each_interval() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
-    let pace = ReportTiming {
-        answer_interval: Duration::from_secs(2),
-        ..pace()
-    };
+    let pace = ReportTiming { answer_interval: Duration::from_secs(2), ..pace() };
     let _reporter = scene.report(CHALLENGES, pace);
     scene.until_status_of("good", |status| status["health"] == "Good");
     scene.until_still("still", || scene.server.storage_writes(200));
@@ -160,15 +153,9 @@ fn a_restarted_reporter_keeps_the_answer_and_one_that_does_not_answer_removes_it
     assert_eq!(scene.answer(), answer);
     assert_eq!(scene.server.storage_writes(200), writes);
     drop(reporter);
-    let silent = EnabledReports {
-        challenges: false,
-        clean_stale: false,
-        ..CHALLENGES
-    };
+    let silent = EnabledReports { challenges: false, clean_stale: false, ..CHALLENGES };
     let before = lists(&scene);
     let _reporter = scene.report(silent, pace());
-    scene.until("it is removed", || {
-        (scene.answer() == Value::Null).then_some(())
-    });
+    scene.until("it is removed", || (scene.answer() == Value::Null).then_some(()));
     assert_eq!(lists(&scene), before, "{NODE} is watched without need");
 }

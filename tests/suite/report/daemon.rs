@@ -22,10 +22,7 @@ fn a_daemon_that_stays_away_makes_the_condition_unknown_and_its_return_true() {
 fn a_daemon_replaced_in_time_causes_no_event_and_no_heartbeat_while_it_is_down() {
     let scene = Scene::stage();
     let daemon = started(&scene);
-    let pace = ReportTiming {
-        absence_grace: Duration::from_secs(60),
-        ..brisk()
-    };
+    let pace = ReportTiming { absence_grace: Duration::from_secs(60), ..brisk() };
     let _reporter = scene.report(BOTH, pace);
     scene.until_status("True");
     let beats = |scene: &Scene| {
@@ -48,10 +45,7 @@ fn a_daemon_replaced_in_time_causes_no_event_and_no_heartbeat_while_it_is_down()
 
     let _daemon = started(&scene);
     scene.until("it is told again", || (beats(&scene) > away).then_some(()));
-    assert_eq!(
-        scene.server.condition().expect("told")["lastTransitionTime"],
-        transition
-    );
+    assert_eq!(scene.server.condition().expect("told")["lastTransitionTime"], transition);
     assert_only_the_drive_is_news(&scene);
 }
 
@@ -62,15 +56,9 @@ fn without_a_daemon_the_node_is_never_called_healthy() {
     scene.until_status("Unknown");
     let state = scene.server.state();
     let told = state.asked.iter().flat_map(|asked| {
-        asked.body["status"]["conditions"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default()
+        asked.body["status"]["conditions"].as_array().cloned().unwrap_or_default()
     });
-    assert!(
-        told.into_iter()
-            .all(|condition| condition["status"] == "Unknown")
-    );
+    assert!(told.into_iter().all(|condition| condition["status"] == "Unknown"));
     drop(state);
     // Only an earlier reporter can have recorded the start of this state.
     let _daemon = started(&scene);
@@ -86,12 +74,7 @@ fn assert_only_the_drive_is_news(scene: &Scene) {
         !line.contains(" Warning Smart") && !line.ends_with(" Warning DriveFailing")
     };
     assert_eq!(
-        scene
-            .server
-            .told()
-            .into_iter()
-            .filter(other)
-            .collect::<Vec<_>>(),
+        scene.server.told().into_iter().filter(other).collect::<Vec<_>>(),
         Vec::<String>::new()
     );
 }
@@ -105,19 +88,14 @@ fn events_during_a_daemons_absence_are_published_when_it_is_back() {
     daemon.kill();
     scene.break_drive();
     let daemon = scene.host.start();
-    daemon.until("it knows", |daemon| {
-        daemon.finding("sda", "SmartFailing").map(|_| ())
-    });
+    daemon.until("it knows", |daemon| daemon.finding("sda", "SmartFailing").map(|_| ()));
     scene.until_status("False");
     scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
     scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
 }
 
 fn long_grace() -> ReportTiming {
-    ReportTiming {
-        absence_grace: Duration::from_secs(60),
-        ..brisk()
-    }
+    ReportTiming { absence_grace: Duration::from_secs(60), ..brisk() }
 }
 
 /// Ends the daemon and deletes its history.
@@ -138,27 +116,15 @@ fn a_daemon_that_comes_back_without_its_history_repeats_nothing() {
     forget(&scene, daemon);
     let daemon = scene.host.start();
     daemon.until("it finds it again", |daemon| {
-        daemon
-            .finding("sda", "SmartFailing")
-            .map(|again| assert_ne!(again["id"], id))
+        daemon.finding("sda", "SmartFailing").map(|again| assert_ne!(again["id"], id))
     });
     scene.mend_drive();
     scene.until_told(&format!("Node {NODE} Normal SmartFailingCleared"));
     scene.until_told(&format!("Pod {POD} Normal DriveFailingCleared"));
-    for told in [
-        format!("Node {NODE} Warning SmartFailing"),
-        format!("Pod {POD} Warning DriveFailing"),
-    ] {
-        assert_eq!(
-            scene
-                .server
-                .told()
-                .iter()
-                .filter(|line| **line == told)
-                .count(),
-            1,
-            "{told}"
-        );
+    for told in
+        [format!("Node {NODE} Warning SmartFailing"), format!("Pod {POD} Warning DriveFailing")]
+    {
+        assert_eq!(scene.server.told().iter().filter(|line| **line == told).count(), 1, "{told}");
     }
 }
 

@@ -14,10 +14,7 @@ const FAILED: EnabledReports = EnabledReports {
 };
 
 fn held() -> ReportTiming {
-    ReportTiming {
-        failure_hold: Duration::from_millis(300),
-        ..brisk()
-    }
+    ReportTiming { failure_hold: Duration::from_millis(300), ..brisk() }
 }
 
 impl Scene {
@@ -55,9 +52,7 @@ fn a_root_filesystem_that_became_read_only_fails_the_node_until_it_is_writable()
     let _reporter = scene.report(FAILED, held());
     assert_eq!(scene.until_failed("False")["reason"], "StorageUsable");
     scene.break_drive();
-    daemon.until("the drive fails", |daemon| {
-        daemon.finding("sda", "SmartFailing")
-    });
+    daemon.until("the drive fails", |daemon| daemon.finding("sda", "SmartFailing"));
     scene.remount_root(&daemon, "rw,emergency_ro");
     let failed = scene.until_failed("True");
     assert_eq!(failed["reason"], "SystemFilesystemReadOnly", "{failed:#}");
@@ -70,19 +65,11 @@ fn a_root_filesystem_that_became_read_only_fails_the_node_until_it_is_writable()
     daemon.kill();
     let beats = || scene.heartbeats();
     scene.until_still("without a daemon nothing is written", beats);
-    assert_eq!(
-        scene.failed().as_ref().map(|it| &it["status"]),
-        Some(&Value::from("True"))
-    );
+    assert_eq!(scene.failed().as_ref().map(|it| &it["status"]), Some(&Value::from("True")));
     let daemon = started(&scene);
     let before = scene.heartbeats();
-    scene.until("it is written again", || {
-        (scene.heartbeats() > before).then_some(())
-    });
-    assert_eq!(
-        scene.failed().expect("there")["lastTransitionTime"],
-        failed["lastTransitionTime"]
-    );
+    scene.until("it is written again", || (scene.heartbeats() > before).then_some(()));
+    assert_eq!(scene.failed().expect("there")["lastTransitionTime"], failed["lastTransitionTime"]);
     scene.remount_root(&daemon, "rw");
     scene.until_failed("False");
 }
@@ -103,17 +90,12 @@ fn a_condition_that_is_not_reported_any_more_is_removed() {
 fn both_conditions_are_published_side_by_side_and_withdrawn_together() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
-    let both = EnabledReports {
-        storage_failed: true,
-        ..BOTH
-    };
+    let both = EnabledReports { storage_failed: true, ..BOTH };
     let reporter = scene.report(both, held());
     scene.until_failed("False");
     scene.until_status("True");
     let before = scene.heartbeats();
-    scene.until("both go on", || {
-        (scene.heartbeats() > before + 3).then_some(())
-    });
+    scene.until("both go on", || (scene.heartbeats() > before + 3).then_some(()));
     assert!(scene.failed().is_some() && scene.server.condition().is_some());
     drop(reporter);
     let _withdrawn = process::withdraw(&scene, "events,storage-failed");

@@ -10,10 +10,7 @@ use super::*;
 use crate::child::Process;
 
 impl Process {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a test starts the programs it tests"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
     fn start(scene: &Scene, arguments: &[&str]) -> Process {
         let kubeconfig = kubeconfig(&scene.dir(), &scene.server.url());
         let log = std::fs::File::options()
@@ -68,15 +65,8 @@ fn a_failing_drive_is_published_once_to_node_pod_and_claim_over_restarts_of_the_
 
     let before = scene.server.told();
     let reporter = Process::start(&scene, &["--report", "events"]);
-    let refused = |scene: &Scene| {
-        scene
-            .server
-            .state()
-            .asked
-            .iter()
-            .filter(|asked| asked.code == 409)
-            .count()
-    };
+    let refused =
+        |scene: &Scene| scene.server.state().asked.iter().filter(|asked| asked.code == 409).count();
     scene.until("what is fresh is told again, and is there", || {
         (refused(&scene) >= expected.len()).then_some(())
     });
@@ -115,13 +105,9 @@ fn the_condition_follows_the_drive_and_keeps_the_time_of_its_transition_over_a_r
     scene.break_drive();
     scene.until_status("False");
     let of_drive = |condition: &Value| {
-        condition["reason"]
-            .as_str()
-            .is_some_and(|reason| reason.starts_with("Smart"))
+        condition["reason"].as_str().is_some_and(|reason| reason.starts_with("Smart"))
     };
-    let failing = scene.until("with its reason", || {
-        scene.server.condition().filter(of_drive)
-    });
+    let failing = scene.until("with its reason", || scene.server.condition().filter(of_drive));
     let message = failing["message"].as_str().expect("text");
     assert!(
         message.contains("bad")
@@ -146,18 +132,9 @@ fn the_condition_follows_the_drive_and_keeps_the_time_of_its_transition_over_a_r
     );
     // The other conditions belong to the kubelet, and no events were requested.
     let state = scene.server.state();
+    assert!(state.conditions.iter().any(|condition| condition["type"] == "Ready"));
     assert!(
-        state
-            .conditions
-            .iter()
-            .any(|condition| condition["type"] == "Ready")
-    );
-    assert!(
-        state.events.is_empty()
-            && state
-                .asked
-                .iter()
-                .all(|asked| asked.path.ends_with("/status"))
+        state.events.is_empty() && state.asked.iter().all(|asked| asked.path.ends_with("/status"))
     );
 }
 
@@ -168,14 +145,10 @@ fn the_driver_serves_while_the_api_server_is_away() {
     let _daemon = started(&scene);
     let socket = scene.dir().join("csi.sock");
     let endpoint = format!("unix://{}", socket.display());
-    let driver = Process::start(
-        &scene,
-        &["--report", "events,conditions", "--endpoint", &endpoint],
-    );
+    let driver =
+        Process::start(&scene, &["--report", "events,conditions", "--endpoint", &endpoint]);
     scene.break_drive();
-    scene.until("it listens", || {
-        std::os::unix::net::UnixStream::connect(&socket).ok()
-    });
+    scene.until("it listens", || std::os::unix::net::UnixStream::connect(&socket).ok());
     scene.server.come();
     scene.until_status("False");
     scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
@@ -183,10 +156,7 @@ fn the_driver_serves_while_the_api_server_is_away() {
     assert!(!socket.exists());
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a test starts the programs it tests"
-)]
+#[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
 fn without_a_cluster(arguments: &[&str], kubeconfig: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"));
     command
@@ -194,24 +164,15 @@ fn without_a_cluster(arguments: &[&str], kubeconfig: &str) -> Output {
         .env("KUBECONFIG", kubeconfig)
         .env("HOME", "/nonexistent")
         .env_remove("CSI_ENDPOINT");
-    command
-        .env_remove("KUBERNETES_SERVICE_HOST")
-        .output()
-        .expect("runs")
+    command.env_remove("KUBERNETES_SERVICE_HOST").output().expect("runs")
 }
 
 #[test]
 fn unusable_settings_are_reported_at_the_start() {
     let dir = tempfile::tempdir().expect("a folder");
-    let there = kubeconfig(dir.path(), "http://127.0.0.1:1")
-        .display()
-        .to_string();
+    let there = kubeconfig(dir.path(), "http://127.0.0.1:1").display().to_string();
     for (arguments, kubeconfig, says) in [
-        (
-            vec!["--report", "events"],
-            "/nonexistent/kubeconfig",
-            "finding the API server",
-        ),
+        (vec!["--report", "events"], "/nonexistent/kubeconfig", "finding the API server"),
         (
             vec!["--report", "events", "--node-id", "no/name"],
             there.as_str(),
@@ -221,10 +182,7 @@ fn unusable_settings_are_reported_at_the_start() {
         let output = without_a_cluster(&arguments, kubeconfig);
         let words = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {words}");
-        assert!(
-            words.contains("--report") && words.contains(says),
-            "{arguments:?}: {words}"
-        );
+        assert!(words.contains("--report") && words.contains(says), "{arguments:?}: {words}");
     }
 }
 
@@ -237,16 +195,12 @@ fn a_withdrawn_reporter_ends_its_warnings_and_removes_its_condition() {
     scene.until_status("False");
     scene.until("the pod is warned", || {
         let told = scene.server.told();
-        told.iter()
-            .any(|line| line.starts_with("Pod") && line.contains("Warning"))
-            .then_some(())
+        told.iter().any(|line| line.starts_with("Pod") && line.contains("Warning")).then_some(())
     });
     reporter.end(Signal::SIGTERM);
 
     let _withdrawn = Process::start(&scene, &["--report=events,conditions", "--withdraw"]);
-    scene.until("the condition is removed", || {
-        scene.server.condition().is_none().then_some(())
-    });
+    scene.until("the condition is removed", || scene.server.condition().is_none().then_some(()));
     let withdrawn = || {
         let told = scene.server.told();
         let of = |kind: &str| {

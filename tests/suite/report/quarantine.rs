@@ -45,9 +45,7 @@ impl Scene {
     fn clean(&self) -> Option<[String; 3]> {
         let status = self.server.storage()?;
         let conditions = status["conditions"].as_array()?.clone();
-        let condition = conditions
-            .into_iter()
-            .find(|it| it["type"] == "AttachmentsClean")?;
+        let condition = conditions.into_iter().find(|it| it["type"] == "AttachmentsClean")?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Some([
             text(&condition["status"]),
@@ -92,10 +90,7 @@ fn a_node_without_anything_of_the_pods_is_clean_by_proof_and_says_for_which_quar
 #[test]
 fn an_object_that_is_deleted_while_it_is_watched_is_created_again_at_once() {
     let (scene, _daemon) = staged();
-    let pace = ReportTiming {
-        storage_refresh: Duration::from_secs(1800),
-        ..pace()
-    };
+    let pace = ReportTiming { storage_refresh: Duration::from_secs(1800), ..pace() };
     let _reporter = scene.report(QUARANTINE, pace);
     scene.until_health("Good");
     scene.server.state().storage = None;
@@ -113,10 +108,7 @@ fn a_pod_that_the_kubelet_has_again_keeps_the_node_unclean_and_is_named() {
     scene.quarantine(&json!({"id": "q-1", "podUIDs": [uid, "gone"]}));
     scene.until_clean_is(["False", "InUse", "q-1"]);
     let status = scene.server.storage().expect("there").to_string();
-    assert!(
-        status.contains(&format!("/pods/{uid}/volumes/")),
-        "{status}"
-    );
+    assert!(status.contains(&format!("/pods/{uid}/volumes/")), "{status}");
     assert!(status.contains("wait for the kubelet"), "{status}");
 }
 
@@ -148,10 +140,7 @@ fn a_restarted_reporter_asks_again_and_one_that_does_not_answer_takes_the_answer
     let _daemon = started(&scene);
     scene.until_clean_is(["True", "ProvenClean", "q-1"]);
     drop(reporter);
-    let others = EnabledReports {
-        clean_stale: false,
-        ..QUARANTINE
-    };
+    let others = EnabledReports { clean_stale: false, ..QUARANTINE };
     let _reporter = scene.report(others, pace());
     scene.until_clean_is(["True", "NothingStale", ""]);
 }
@@ -196,20 +185,14 @@ fn a_process_of_a_listed_pod_holds_the_node_and_after_a_while_that_is_an_event()
     let write = |name: &str, text: &str| std::fs::write(process.join(name), text).expect("written");
     write("comm", "mysqld\n");
     write("cgroup", "0::/kubepods/burstable/podgone/1\n");
-    let pace = ReportTiming {
-        unclean_after: Duration::from_millis(500),
-        ..pace()
-    };
+    let pace = ReportTiming { unclean_after: Duration::from_millis(500), ..pace() };
     let _reporter = scene.report(QUARANTINE, pace);
     scene.until_clean_is(["True", "NothingStale", ""]);
     scene.quarantine(&json!({"id": "q-1", "podUIDs": ["gone"]}));
     scene.until_clean_is(["False", "Held", "q-1"]);
     scene.until_told(&format!("Node {NODE} Warning AttachmentsUnclean"));
     let status = scene.server.storage().expect("there").to_string();
-    assert!(
-        status.contains("812 (mysqld) runs in its container"),
-        "{status}"
-    );
+    assert!(status.contains("812 (mysqld) runs in its container"), "{status}");
     std::fs::remove_dir_all(&process).expect("removed");
     scene.until_clean_is(["True", "ProvenClean", "q-1"]);
 }
@@ -219,9 +202,7 @@ fn a_mount_that_no_pod_has_keeps_the_node_unclean_and_both_lists_name_it() {
     let (scene, daemon) = staged();
     let uid = scene.uids()[0].clone();
     let root = scene.host.root();
-    let volumes = root.join(format!(
-        "var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi"
-    ));
+    let volumes = root.join(format!("var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~csi"));
     // The kubelet has forgotten the pod, and its mount is left.
     let entries = std::fs::read_dir(&volumes).expect("readable");
     for entry in entries {

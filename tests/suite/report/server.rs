@@ -164,9 +164,8 @@ impl Server {
                 tokio::spawn(async move {
                     let service = service_fn(move |request| answer(state.clone(), request));
                     // The test ends the connection.
-                    let _ = http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
+                    let _ =
+                        http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                 });
             }
         });
@@ -200,11 +199,7 @@ impl Server {
     }
 
     pub fn condition_of(&self, name: &str) -> Option<Value> {
-        self.state()
-            .conditions
-            .iter()
-            .find(|condition| condition["type"] == name)
-            .cloned()
+        self.state().conditions.iter().find(|condition| condition["type"] == name).cloned()
     }
 
     /// The status of the NodeStorage object.
@@ -242,11 +237,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (head, body) = request.into_parts();
-    let body = body
-        .collect()
-        .await
-        .map_err(|error| std::io::Error::other(error.into()))?
-        .to_bytes();
+    let body =
+        body.collect().await.map_err(|error| std::io::Error::other(error.into()))?.to_bytes();
     let kind = head
         .headers
         .get("content-type")
@@ -264,13 +256,9 @@ where
     };
     let fault = {
         let mut state = state.lock().expect("no panic");
-        let of_path = state
-            .of_path
-            .filter(|(part, _)| asked.path.contains(part))
-            .map(|(_, fault)| fault);
-        let of_page = state
-            .fault_of_continuation
-            .filter(|_| asked.query.contains("continue="));
+        let of_path =
+            state.of_path.filter(|(part, _)| asked.path.contains(part)).map(|(_, fault)| fault);
+        let of_page = state.fault_of_continuation.filter(|_| asked.query.contains("continue="));
         let next = state.faults.pop_front();
         next.or(of_page).or(of_path).or(state.always)
     };
@@ -292,11 +280,7 @@ where
             match std::future::pending::<Infallible>().await {}
         }
         Some(Fault::Stranger) => (503, json!({"message": "no healthy upstream"})),
-        Some(Fault::Status {
-            code,
-            reason,
-            retry_after_seconds: Some(seconds),
-        }) => {
+        Some(Fault::Status { code, reason, retry_after_seconds: Some(seconds) }) => {
             asked.code = code;
             state.lock().expect("no panic").asked.push(asked);
             // As API priority and fairness rejects: plain text.
@@ -349,43 +333,20 @@ impl State {
     fn answer(&mut self, asked: &Asked) -> (u16, Value) {
         let parts: Vec<&str> = asked.path.trim_matches('/').split('/').collect();
         match (asked.method.as_str(), parts.as_slice()) {
-            (
-                "POST",
-                [
-                    "apis",
-                    "events.k8s.io",
-                    "v1",
-                    "namespaces",
-                    namespace,
-                    "events",
-                ],
-            ) => self.event(namespace, &asked.body),
+            ("POST", ["apis", "events.k8s.io", "v1", "namespaces", namespace, "events"]) => {
+                self.event(namespace, &asked.body)
+            }
             ("PATCH", ["api", "v1", "nodes", NODE, "status"]) => self.node(asked),
             ("GET", ["api", "v1", "persistentvolumes", name]) => match self.claims.get(*name) {
                 Some(namespace) => (200, volume(name, namespace)),
                 None => self.read(asked),
             },
-            (
-                method,
-                [
-                    "apis",
-                    "diskvitals.io",
-                    "v1alpha1",
-                    "nodestorages",
-                    rest @ ..,
-                ],
-            ) => self.node_storage(method, rest, asked),
+            (method, ["apis", "diskvitals.io", "v1alpha1", "nodestorages", rest @ ..]) => {
+                self.node_storage(method, rest, asked)
+            }
             (
                 "PATCH",
-                [
-                    "api",
-                    "v1",
-                    "namespaces",
-                    namespace,
-                    "persistentvolumeclaims",
-                    name,
-                    "status",
-                ],
+                ["api", "v1", "namespaces", namespace, "persistentvolumeclaims", name, "status"],
             ) => self.claim_health(namespace, name, asked),
             (method, ["apis", "coordination.k8s.io", ..]) => self.lease(method, asked),
             ("POST", ["apis", "authorization.k8s.io", ..]) => {
@@ -421,9 +382,7 @@ impl State {
                 (201, object)
             }
             ("GET", [])
-                if asked
-                    .query
-                    .contains(&format!("fieldSelector=metadata.name%3D{NODE}")) =>
+                if asked.query.contains(&format!("fieldSelector=metadata.name%3D{NODE}")) =>
             {
                 let version = self.storage_version();
                 let items: Vec<&Value> = self.storage.iter().collect();
@@ -453,16 +412,9 @@ impl State {
 
     /// Lists in pages of the requested size, and single objects.
     fn read(&mut self, asked: &Asked) -> (u16, Value) {
-        let query: BTreeMap<&str, &str> = asked
-            .query
-            .split('&')
-            .filter_map(|pair| pair.split_once('='))
-            .collect();
-        if self
-            .forbidden
-            .iter()
-            .any(|path| asked.path.starts_with(path))
-        {
+        let query: BTreeMap<&str, &str> =
+            asked.query.split('&').filter_map(|pair| pair.split_once('=')).collect();
+        if self.forbidden.iter().any(|path| asked.path.starts_with(path)) {
             return (403, failure(403, "Forbidden"));
         }
         let Some(objects) = self.objects.get(asked.path.as_str()) else {
@@ -474,9 +426,7 @@ impl State {
                 None => (404, failure(404, "NotFound")),
             };
         };
-        let start: usize = query
-            .get("continue")
-            .map_or(0, |it| it.parse().expect("ours"));
+        let start: usize = query.get("continue").map_or(0, |it| it.parse().expect("ours"));
         if start > 0 && self.expire > 0 {
             self.expire -= 1;
             let mut gone = failure(410, "Expired");
@@ -485,16 +435,11 @@ impl State {
             }
             return (410, gone);
         }
-        let limit: usize = query
-            .get("limit")
-            .map_or(usize::MAX, |it| it.parse().expect("a number"));
+        let limit: usize =
+            query.get("limit").map_or(usize::MAX, |it| it.parse().expect("a number"));
         let limit = limit.min(self.page_size.unwrap_or(limit));
         let end = start.saturating_add(limit).min(objects.len());
-        let more = if end < objects.len() {
-            end.to_string()
-        } else {
-            String::new()
-        };
+        let more = if end < objects.len() { end.to_string() } else { String::new() };
         let page = &objects[start..end];
         (
             200,
@@ -504,19 +449,11 @@ impl State {
 
     fn event(&mut self, namespace: &str, event: &Value) -> (u16, Value) {
         // The same checks as in the API server (pkg/apis/core/validation/events.go).
-        let missing = [
-            "reportingController",
-            "reportingInstance",
-            "action",
-            "reason",
-            "type",
-            "eventTime",
-        ]
-        .into_iter()
-        .find(|field| event[*field].as_str().is_none_or(str::is_empty));
-        let of = event["regarding"]["namespace"]
-            .as_str()
-            .unwrap_or("default");
+        let missing =
+            ["reportingController", "reportingInstance", "action", "reason", "type", "eventTime"]
+                .into_iter()
+                .find(|field| event[*field].as_str().is_none_or(str::is_empty));
+        let of = event["regarding"]["namespace"].as_str().unwrap_or("default");
         let name = event["metadata"]["name"].as_str().unwrap_or_default();
         if missing.is_some()
             || of != namespace
@@ -541,19 +478,14 @@ impl State {
                     && asked.query.contains("force=true") =>
             {
                 // What the manager applied before and no longer applies is removed.
-                let manager = asked
-                    .query
-                    .split('&')
-                    .find(|it| it.starts_with("fieldManager="));
+                let manager = asked.query.split('&').find(|it| it.starts_with("fieldManager="));
                 let owned = self.owned.entry(manager.unwrap_or_default().to_owned());
                 let owned = owned.or_default();
-                self.conditions
-                    .retain(|condition| !owned.contains(&condition["type"]));
+                self.conditions.retain(|condition| !owned.contains(&condition["type"]));
                 let applied = asked.body["status"]["conditions"].as_array();
                 let applied: Vec<Value> = applied.into_iter().flatten().cloned().collect();
                 *owned = applied.iter().map(|it| it["type"].clone()).collect();
-                self.conditions
-                    .retain(|condition| !owned.contains(&condition["type"]));
+                self.conditions.retain(|condition| !owned.contains(&condition["type"]));
                 self.conditions.extend(applied);
             }
             _ => return (415, failure(415, "UnsupportedMediaType")),
@@ -574,10 +506,7 @@ fn is_watch_of_one(asked: &Asked) -> bool {
 /// A watch of the NodeStorage object that ends with its first event, or without one after a while,
 /// which is shorter than the reporter's time limit for the begin of an answer.
 async fn watch(state: &Arc<Mutex<State>>, asked: &Asked) -> (u16, Value) {
-    let known = asked
-        .query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("resourceVersion="));
+    let known = asked.query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion="));
     for _ in 0..40 {
         {
             let state = state.lock().expect("no panic");

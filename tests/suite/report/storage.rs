@@ -16,9 +16,7 @@ pub(super) const STORAGE: EnabledReports = EnabledReports {
 
 impl Scene {
     fn until_storage(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
-        self.until(what, || {
-            self.server.storage().filter(|status| is_so(status))
-        })
+        self.until(what, || self.server.storage().filter(|status| is_so(status)))
     }
 
     pub(super) fn until_health(&self, health: &str) -> Value {
@@ -28,9 +26,7 @@ impl Scene {
 
 fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {
     let mut conditions = status["conditions"].as_array().expect("a list").iter();
-    conditions
-        .find(|it| it["type"] == kind)
-        .expect("a condition")
+    conditions.find(|it| it["type"] == kind).expect("a condition")
 }
 
 #[test]
@@ -40,11 +36,7 @@ fn the_object_of_a_healthy_node_is_created_and_then_left_alone() {
     let _reporter = scene.report(STORAGE, brisk());
     let status = scene.until_health("Good");
     assert_eq!(status["nodeUID"], scene.server.state().node_uid);
-    assert!(
-        status["driveIDs"]
-            .as_array()
-            .is_some_and(|ids| !ids.is_empty())
-    );
+    assert!(status["driveIDs"].as_array().is_some_and(|ids| !ids.is_empty()));
     assert_eq!(condition(&status, "DaemonReachable")["status"], "True");
     let writes = scene.until_still("nothing is written", || scene.server.storage_writes(200));
     assert!(writes <= 2, "{writes}");
@@ -61,30 +53,17 @@ fn a_failing_drive_is_shown_with_its_volume_and_its_recovery_clears_both() {
         status["counts"]["bad"] == 1 && status["counts"]["affected"] != 0
     });
     let drive = &status["drives"][0];
-    assert_eq!(
-        (&drive["name"], &drive["health"]),
-        (&json!("sda"), &json!("Bad"))
-    );
+    assert_eq!((&drive["name"], &drive["health"]), (&json!("sda"), &json!("Bad")));
     let reason = drive["reason"].as_str().expect("a reason");
     assert!(reason.starts_with("Smart"), "{drive:#}");
-    assert!(
-        drive["serial"]
-            .as_str()
-            .is_some_and(|serial| !serial.is_empty())
-    );
+    assert!(drive["serial"].as_str().is_some_and(|serial| !serial.is_empty()));
     let volume = &status["volumes"][0];
-    assert_eq!(
-        volume["healthConditions"][0]["reason"], "DriveFailing",
-        "{volume:#}"
-    );
+    assert_eq!(volume["healthConditions"][0]["reason"], "DriveFailing", "{volume:#}");
     assert_eq!(volume["driveIDs"], json!([drive["id"]]));
     assert_eq!(volume["redundant"], false);
     scene.mend_drive();
     let status = scene.until_health("Good");
-    assert_eq!(
-        (&status["drives"], &status["volumes"]),
-        (&json!([]), &json!([]))
-    );
+    assert_eq!((&status["drives"], &status["volumes"]), (&json!([]), &json!([])));
 }
 
 #[test]
@@ -113,10 +92,7 @@ fn without_a_daemon_no_list_is_called_empty() {
     let scene = Scene::stage();
     let _reporter = scene.report(STORAGE, brisk());
     let status = scene.until_health("Unknown");
-    assert_eq!(
-        status["truncated"],
-        json!({"drives": true, "volumes": true, "stale": true})
-    );
+    assert_eq!(status["truncated"], json!({"drives": true, "volumes": true, "stale": true}));
 }
 
 #[test]
@@ -133,10 +109,7 @@ fn the_object_of_an_earlier_node_is_taken_over_as_a_whole() {
     let _reporter = scene.report(STORAGE, brisk());
     let status = scene.until_health("Unknown");
     assert_eq!(status["nodeUID"], scene.server.state().node_uid);
-    assert_eq!(
-        (&status["drives"], &status["novelty"]),
-        (&json!([]), &Value::Null)
-    );
+    assert_eq!((&status["drives"], &status["novelty"]), (&json!([]), &Value::Null));
     let state = scene.server.state();
     let spec = &state.storage.as_ref().expect("there")["spec"];
     assert_eq!(spec["quarantine"]["id"], "a", "what others wrote stays");
@@ -166,10 +139,7 @@ fn a_restarted_reporter_writes_nothing_while_nothing_has_changed() {
 fn a_deleted_object_is_created_again_at_the_next_refresh() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
-    let pace = ReportTiming {
-        storage_refresh: Duration::from_millis(500),
-        ..brisk()
-    };
+    let pace = ReportTiming { storage_refresh: Duration::from_millis(500), ..brisk() };
     let _reporter = scene.report(STORAGE, pace);
     scene.until_health("Good");
     scene.server.state().storage = None;
@@ -190,9 +160,7 @@ fn an_api_server_that_was_away_gets_the_newest_state_once() {
     pause(500);
     scene.break_drive();
     let daemon = &_daemon;
-    daemon.until("it knows", |daemon| {
-        daemon.finding("sda", "SmartFailing").map(|_| ())
-    });
+    daemon.until("it knows", |daemon| daemon.finding("sda", "SmartFailing").map(|_| ()));
     pause(500);
     let before = scene.server.storage_writes(200);
     scene.server.come();
@@ -209,16 +177,9 @@ fn an_overloaded_api_server_is_left_alone_as_long_as_it_asks() {
     let _daemon = started(&scene);
     scene.server.state().of_path = Some((
         "nodestorages",
-        Fault::Status {
-            code: 429,
-            reason: "TooManyRequests",
-            retry_after_seconds: Some(2),
-        },
+        Fault::Status { code: 429, reason: "TooManyRequests", retry_after_seconds: Some(2) },
     ));
-    let pace = ReportTiming {
-        max_backoff: Duration::from_secs(2),
-        ..brisk()
-    };
+    let pace = ReportTiming { max_backoff: Duration::from_secs(2), ..brisk() };
     let _reporter = scene.report(STORAGE, pace);
     let refused = |scene: &Scene| {
         let state = scene.server.state();
@@ -229,10 +190,7 @@ fn an_overloaded_api_server_is_left_alone_as_long_as_it_asks() {
         Some(refused(&scene)).filter(|times| times.len() >= 3)
     });
     for pair in times.windows(2) {
-        assert!(
-            pair[1] - pair[0] >= Duration::from_millis(1900),
-            "{times:?}"
-        );
+        assert!(pair[1] - pair[0] >= Duration::from_millis(1900), "{times:?}");
     }
     scene.server.state().of_path = None;
     scene.until_health("Good");

@@ -25,35 +25,19 @@ const CONDITIONS: EnabledReports = EnabledReports {
 };
 
 fn status(code: u16, reason: &'static str) -> Fault {
-    Fault::Status {
-        code,
-        reason,
-        retry_after_seconds: None,
-    }
+    Fault::Status { code, reason, retry_after_seconds: None }
 }
 
 fn posts(scene: &Scene) -> Vec<Asked> {
-    scene
-        .server
-        .state()
-        .asked
-        .iter()
-        .filter(|asked| asked.method == "POST")
-        .cloned()
-        .collect()
+    scene.server.state().asked.iter().filter(|asked| asked.method == "POST").cloned().collect()
 }
 
 #[test]
 fn every_api_server_error_is_retried_and_each_event_published_once() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
-    let _reporter = scene.report(
-        BOTH,
-        ReportTiming {
-            request_timeout: Duration::from_millis(300),
-            ..brisk()
-        },
-    );
+    let _reporter =
+        scene.report(BOTH, ReportTiming { request_timeout: Duration::from_millis(300), ..brisk() });
     scene.until_status("True");
     scene.server.state().faults.extend([
         status(500, "InternalError"),
@@ -67,23 +51,15 @@ fn every_api_server_error_is_retried_and_each_event_published_once() {
         status(504, "Timeout"),
     ]);
     scene.break_drive();
-    let expected = [
-        format!("Node {NODE} Warning SmartFailing"),
-        format!("Pod {POD} Warning DriveFailing"),
-    ];
+    let expected =
+        [format!("Node {NODE} Warning SmartFailing"), format!("Pod {POD} Warning DriveFailing")];
     for line in &expected {
         scene.until_told(line);
     }
     scene.until_status("False");
-    scene.until("all of it was met with", || {
-        scene.server.state().faults.is_empty().then_some(())
-    });
+    scene.until("all of it was met with", || scene.server.state().faults.is_empty().then_some(()));
     let posts = posts(&scene);
-    for (at, made) in posts
-        .iter()
-        .enumerate()
-        .filter(|(_, asked)| asked.code == 201)
-    {
+    for (at, made) in posts.iter().enumerate().filter(|(_, asked)| asked.code == 201) {
         let again = posts[at + 1..]
             .iter()
             .find(|later| later.body["metadata"]["name"] == made.body["metadata"]["name"]);
@@ -114,10 +90,7 @@ fn every_api_server_error_is_retried_and_each_event_published_once() {
 fn assert_ever_rarer(asked: &[Asked]) {
     let gaps: Vec<Duration> = asked.windows(2).map(|two| two[1].at - two[0].at).collect();
     for (number, gap) in gaps.iter().enumerate().take(5) {
-        assert!(
-            *gap >= Duration::from_millis(20 << number),
-            "{number}: {gaps:?}"
-        );
+        assert!(*gap >= Duration::from_millis(20 << number), "{number}: {gaps:?}");
     }
 }
 
@@ -128,9 +101,8 @@ fn retries_back_off_and_obey_retry_after() {
     let _reporter = scene.report(EVENTS, brisk());
     scene.server.state().always = Some(status(500, "InternalError"));
     scene.break_drive();
-    let asked = scene.until("six attempts", || {
-        Some(posts(&scene)).filter(|posts| posts.len() >= 6)
-    });
+    let asked =
+        scene.until("six attempts", || Some(posts(&scene)).filter(|posts| posts.len() >= 6));
     assert_ever_rarer(&asked);
     // The event is still the first: waiting events keep their order.
     assert!(
@@ -147,10 +119,7 @@ fn retries_back_off_and_obey_retry_after() {
     scene.server.state().always = None;
     scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
     let asked = posts(&scene);
-    let wish = asked
-        .iter()
-        .position(|asked| asked.code == 429)
-        .expect("met with");
+    let wish = asked.iter().position(|asked| asked.code == 429).expect("met with");
     assert!(asked[wish + 1].at - asked[wish].at >= Duration::from_secs(2));
 }
 
@@ -159,19 +128,12 @@ fn a_rejected_event_is_dropped_and_the_next_is_published() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
     let _reporter = scene.report(EVENTS, brisk());
-    scene
-        .server
-        .state()
-        .faults
-        .push_back(status(422, "Invalid"));
+    scene.server.state().faults.push_back(status(422, "Invalid"));
     scene.break_drive();
     scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
     // The node's events come first.
     let asked = posts(&scene);
-    assert_eq!(
-        (asked[0].code, asked[0].body["regarding"]["kind"].as_str()),
-        (422, Some("Node"))
-    );
+    assert_eq!((asked[0].code, asked[0].body["regarding"]["kind"].as_str()), (422, Some("Node")));
     assert_eq!(
         asked
             .iter()
@@ -211,25 +173,15 @@ fn a_missing_permission_is_abandoned_and_delays_no_other_event() {
     scene.server.state().of_path = None;
     scene.mend_drive();
     scene.until_told(&format!("Node {NODE} Normal SmartFailingCleared"));
-    assert!(
-        !scene
-            .server
-            .told()
-            .contains(&format!("Node {NODE} Warning SmartFailing"))
-    );
+    assert!(!scene.server.told().contains(&format!("Node {NODE} Warning SmartFailing")));
 }
 
 #[test]
 fn an_object_whose_events_always_fail_does_not_delay_the_others() {
     let scene = Scene::stage();
     let _daemon = started(&scene);
-    let _reporter = scene.report(
-        EVENTS,
-        ReportTiming {
-            max_backoff: Duration::from_millis(100),
-            ..brisk()
-        },
-    );
+    let _reporter =
+        scene.report(EVENTS, ReportTiming { max_backoff: Duration::from_millis(100), ..brisk() });
     scene.server.state().of_path = Some(("/namespaces/default/", status(500, "InternalError")));
     scene.break_drive();
     scene.until_told(&format!("Pod {POD} Warning DriveFailing"));
@@ -245,9 +197,7 @@ fn a_forbidden_condition_is_retried_with_backoff_and_published_once_allowed() {
     let _daemon = started(&scene);
     scene.server.state().always = Some(status(403, "Forbidden"));
     let _reporter = scene.report(CONDITIONS, brisk());
-    scene.until("six attempts", || {
-        (scene.server.state().asked.len() >= 6).then_some(())
-    });
+    scene.until("six attempts", || (scene.server.state().asked.len() >= 6).then_some(()));
     assert_ever_rarer(&scene.server.state().asked);
     assert_eq!(scene.server.status(), None);
     scene.server.state().always = None;
@@ -262,9 +212,7 @@ fn an_unreachable_api_server_gets_all_events_when_it_is_back() {
     scene.until_status("True");
     scene.server.go();
     scene.break_drive();
-    daemon.until("it knows", |daemon| {
-        daemon.finding("sda", "SmartFailing").map(|_| ())
-    });
+    daemon.until("it knows", |daemon| daemon.finding("sda", "SmartFailing").map(|_| ()));
     scene.server.come();
     scene.until_status("False");
     scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
@@ -294,13 +242,7 @@ fn an_event_of_a_volume_claimed_in_another_namespace_goes_to_its_pod_only() {
     });
     scene.mend_drive();
     scene.until_told(&format!("Pod {POD} Normal DriveFailingCleared"));
-    assert!(
-        scene
-            .server
-            .told()
-            .iter()
-            .all(|line| !line.starts_with("PersistentVolumeClaim"))
-    );
+    assert!(scene.server.told().iter().all(|line| !line.starts_with("PersistentVolumeClaim")));
 }
 
 #[test]
@@ -319,23 +261,14 @@ fn a_flapping_condition_is_rate_limited() {
     scene.until_status("Unknown");
     let state = scene.server.state();
     let told = state.asked.iter().filter_map(|asked| {
-        Some((
-            asked.at,
-            asked.body["status"]["conditions"][0]["status"].as_str()?,
-        ))
+        Some((asked.at, asked.body["status"]["conditions"][0]["status"].as_str()?))
     });
     let told: Vec<(tokio::time::Instant, &str)> = told.collect();
     let mut changes = vec![told[0]];
-    changes.extend(
-        told.windows(2)
-            .filter(|two| two[0].1 != two[1].1)
-            .map(|two| two[1]),
-    );
+    changes.extend(told.windows(2).filter(|two| two[0].1 != two[1].1).map(|two| two[1]));
     assert!(
         changes.len() >= 2
-            && changes
-                .windows(2)
-                .all(|two| two[1].0 - two[0].0 >= Duration::from_secs(4)),
+            && changes.windows(2).all(|two| two[1].0 - two[0].0 >= Duration::from_secs(4)),
         "{changes:?}"
     );
 }

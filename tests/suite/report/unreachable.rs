@@ -66,17 +66,14 @@ fn answer() -> Value {
 }
 
 fn is_in(list: &Value, driver: &str) -> bool {
-    list.as_array()
-        .is_some_and(|list| list.iter().any(|it| it == driver))
+    list.as_array().is_some_and(|list| list.iter().any(|it| it == driver))
 }
 
 #[test]
 fn a_server_that_answers_no_share_is_listed_until_one_share_answers() {
     let scene = Scene::stage();
     scene.add_shares();
-    scene
-        .host
-        .configure_also("[probes]\ninterval = \"2s\"\ntimeout = \"1s\"\n");
+    scene.host.configure_also("[probes]\ninterval = \"2s\"\ntimeout = \"1s\"\n");
     let _daemon = started(&scene);
     let _reporter = scene.report(STORAGE, brisk());
     scene.until_drivers("the server is reached", |listed, reached| {

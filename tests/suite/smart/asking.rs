@@ -14,19 +14,14 @@ fn no_smartctl(settings: &str, why: &str, prepare: impl FnOnce(&Host)) {
         let source = daemon.source()?;
         (source["state"] == "STATE_DOWN" || source["state"] == "STATE_ABSENT").then_some(source)
     });
-    assert!(
-        source["detail"].as_str().expect("text").contains(why),
-        "{source:#}"
-    );
+    assert!(source["detail"].as_str().expect("text").contains(why), "{source:#}");
     let drives = ["sda", "sdb", "nvme0n1"];
     let is_unknown = |drive: &serde_json::Value| {
         let unknown_why = drive["healthUnknownWhy"].as_str().unwrap_or_default();
         drive["health"] == "HEALTH_UNKNOWN" && unknown_why.contains(why)
     };
     daemon.until("every drive is unknown, with the reason", |daemon| {
-        drives
-            .iter()
-            .all(|drive| daemon.drive(drive).is_some_and(|drive| is_unknown(&drive)))
+        drives.iter().all(|drive| daemon.drive(drive).is_some_and(|drive| is_unknown(&drive)))
     });
     // The state does not change. No event announces that, so the test waits.
     pause(2000);
@@ -49,25 +44,15 @@ fn no_smartctl(settings: &str, why: &str, prepare: impl FnOnce(&Host)) {
 
 #[test]
 fn a_missing_smartctl_is_reported_once_for_the_node() {
-    no_smartctl(
-        "command = \"/nonexistent/smartctl\"\n",
-        "/nonexistent/smartctl",
-        |_| {},
-    );
+    no_smartctl("command = \"/nonexistent/smartctl\"\n", "/nonexistent/smartctl", |_| {});
 }
 
 #[test]
 fn a_smartctl_that_is_too_old_is_treated_as_missing() {
     let host = Host::new(OFTEN);
     let settings = format!("command = \"{}\"\n", host.smartctl.program().display());
-    no_smartctl(&settings.clone(), "7.0", |_| {
-        host.smartctl.set_version("6.6").expect("written")
-    });
-    assert_eq!(
-        host.smartctl.count_calls("/dev/sda", ""),
-        0,
-        "it was not asked about drives"
-    );
+    no_smartctl(&settings.clone(), "7.0", |_| host.smartctl.set_version("6.6").expect("written"));
+    assert_eq!(host.smartctl.count_calls("/dev/sda", ""), 0, "it was not asked about drives");
 }
 
 #[test]
@@ -84,9 +69,7 @@ fn a_smartctl_that_is_installed_later_is_found() {
     });
     std::fs::rename(&aside, &program).expect("moved");
     daemon.ask(&["refresh"]).expect("asked");
-    daemon.until("it is used", |daemon| {
-        state(&daemon.drive("sda")?, "STATE_ANSWERED")
-    });
+    daemon.until("it is used", |daemon| state(&daemon.drive("sda")?, "STATE_ANSWERED"));
 }
 
 #[test]
@@ -137,10 +120,7 @@ fn no_drive_is_asked_twice_at_a_time_and_two_drives_at_most() {
 fn a_disk_without_smart_is_good() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .set_response(
-            "/dev/sdb",
-            &without_smart("SEAGATE", "ST4000NM0295", "ZL200001"),
-        )
+        .set_response("/dev/sdb", &without_smart("SEAGATE", "ST4000NM0295", "ZL200001"))
         .expect("written");
     let daemon = host.start();
     let drive = daemon.until("there is none to be had", |daemon| {
@@ -149,53 +129,28 @@ fn a_disk_without_smart_is_good() {
     });
     assert_eq!(drive["health"], "HEALTH_GOOD", "{drive:#}");
     let said = daemon.findings("sdb");
-    assert!(
-        said.iter()
-            .all(|finding| finding["severity"] == "SEVERITY_INFO"),
-        "{said:#?}"
-    );
+    assert!(said.iter().all(|finding| finding["severity"] == "SEVERITY_INFO"), "{said:#?}");
 }
 
 #[test]
 fn changed_limits_and_overrides_take_effect_without_a_restart() {
     let host = Host::new(OFTEN);
     host.smartctl
-        .set_response(
-            "/dev/sda",
-            &Ata {
-                reallocated: 12,
-                ..sata()
-            }
-            .response(),
-        )
+        .set_response("/dev/sda", &Ata { reallocated: 12, ..sata() }.response())
         .expect("written");
     host.smartctl
-        .set_response(
-            "/dev/sdb",
-            &Scsi {
-                grown_defects: 12,
-                ..sas()
-            }
-            .response(),
-        )
+        .set_response("/dev/sdb", &Scsi { grown_defects: 12, ..sas() }.response())
         .expect("written");
     let daemon = host.started();
-    daemon.until("sectors were replaced", |daemon| {
-        daemon.finding("sda", "ReallocatedSectors")
-    });
-    daemon.until("on the other as well", |daemon| {
-        daemon.finding("sdb", "ReallocatedSectors")
-    });
+    daemon.until("sectors were replaced", |daemon| daemon.finding("sda", "ReallocatedSectors"));
+    daemon.until("on the other as well", |daemon| daemon.finding("sdb", "ReallocatedSectors"));
     host.configure_also(
         "[[smart.override]]\nserial = \"ZL200000\"\nignore_reasons = [\"ReallocatedSectors\"]\n",
     );
     daemon.until("no longer of this one", |daemon| {
         daemon.finding("sda", "ReallocatedSectors").is_none()
     });
-    assert!(
-        daemon.finding("sdb", "ReallocatedSectors").is_some(),
-        "of the other it is still told"
-    );
+    assert!(daemon.finding("sdb", "ReallocatedSectors").is_some(), "of the other it is still told");
     // `ignore`: the drive is not polled, except for a poll that was planned before the file was
     // read.
     host.configure_also("[[smart.override]]\nserial = \"ZL200000\"\ndevice_type = \"ignore\"\n");
@@ -219,14 +174,9 @@ fn no_drive_is_queried_when_smart_is_disabled() {
     ));
     let daemon = host.start();
     daemon.until("it runs", |daemon| {
-        daemon
-            .ask(&["status"])
-            .is_ok_and(|node| node["settled"] == true)
+        daemon.ask(&["status"]).is_ok_and(|node| node["settled"] == true)
     });
     pause(1500);
     assert_eq!(host.smartctl.calls(), Vec::<String>::new());
-    assert_eq!(
-        daemon.drive("sda").expect("a drive")["health"],
-        "HEALTH_GOOD"
-    );
+    assert_eq!(daemon.drive("sda").expect("a drive")["health"], "HEALTH_GOOD");
 }

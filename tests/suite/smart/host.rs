@@ -43,31 +43,14 @@ impl Host {
     pub fn new(settings: &str) -> Host {
         let dir = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(dir.path().join("root")).expect("a folder");
-        tree::write(
-            &dir.path().join("root"),
-            tree::Plan {
-                drives: 3,
-                volumes: 3,
-                hung: 0,
-            },
-        )
-        .expect("the tree");
+        tree::write(&dir.path().join("root"), tree::Plan { drives: 3, volumes: 3, hung: 0 })
+            .expect("the tree");
         let smartctl = Smartctl::new(&dir.path().join("smartctl")).expect("a smartctl");
-        smartctl
-            .set_response("/dev/sda", &sata().response())
-            .expect("written");
-        smartctl
-            .set_response("/dev/sdb", &sas().response())
-            .expect("written");
-        smartctl
-            .set_response("/dev/nvme0", &nvme().response())
-            .expect("written");
+        smartctl.set_response("/dev/sda", &sata().response()).expect("written");
+        smartctl.set_response("/dev/sdb", &sas().response()).expect("written");
+        smartctl.set_response("/dev/nvme0", &nvme().response()).expect("written");
         let settings = format!("command = \"{}\"\n{settings}", smartctl.program().display());
-        Host {
-            dir,
-            smartctl,
-            settings,
-        }
+        Host { dir, smartctl, settings }
     }
 
     pub fn root(&self) -> PathBuf {
@@ -92,15 +75,9 @@ impl Host {
             self.configure(&self.settings);
         }
         let path = |name: &str| self.dir.path().join(name);
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(path("log"))
-            .expect("the log");
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "a test starts the programs it tests"
-        )]
+        let log =
+            std::fs::File::options().create(true).append(true).open(path("log")).expect("the log");
+        #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
         let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
             .arg("--host-root")
             .arg(self.root())
@@ -117,27 +94,17 @@ impl Host {
             .stderr(log)
             .spawn()
             .expect("starts");
-        Daemon {
-            process: Process(child),
-            socket: path("d.sock"),
-            log: path("log"),
-        }
+        Daemon { process: Process(child), socket: path("d.sock"), log: path("log") }
     }
 
     /// Starts a daemon with the finding `PendingSectors` of `sda`.
     pub fn with_pending_sectors(settings: &str) -> (Host, Daemon, Value) {
         let host = Host::new(settings);
-        let sda = Ata {
-            pending: 8,
-            ..sata()
-        };
-        host.smartctl
-            .set_response("/dev/sda", &sda.response())
-            .expect("written");
+        let sda = Ata { pending: 8, ..sata() };
+        host.smartctl.set_response("/dev/sda", &sda.response()).expect("written");
         let daemon = host.started();
-        let finding = daemon.until("sectors wait", |daemon| {
-            daemon.finding("sda", "PendingSectors")
-        });
+        let finding =
+            daemon.until("sectors wait", |daemon| daemon.finding("sda", "PendingSectors"));
         (host, daemon, finding)
     }
 
@@ -170,10 +137,7 @@ pub struct Daemon {
 
 impl Daemon {
     /// The answer of `diskvitals WORDS -o json`, or its error text.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a test starts the programs it tests"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
     pub fn ask(&self, words: &[&str]) -> Result<Value, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals"));
         let output = command
@@ -191,18 +155,10 @@ impl Daemon {
     }
 
     /// The text output for users.
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a test starts the programs it tests"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
     pub fn text(&self, words: &[&str]) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals"));
-        let output = command
-            .arg("--socket")
-            .arg(&self.socket)
-            .args(words)
-            .output()
-            .expect("runs");
+        let output = command.arg("--socket").arg(&self.socket).args(words).output().expect("runs");
         String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr)
     }
@@ -213,15 +169,11 @@ impl Daemon {
 
     /// All current findings of the drive.
     pub fn findings(&self, name: &str) -> Vec<Value> {
-        self.drive(name)
-            .and_then(|drive| drive["findings"].as_array().cloned())
-            .unwrap_or_default()
+        self.drive(name).and_then(|drive| drive["findings"].as_array().cloned()).unwrap_or_default()
     }
 
     pub fn finding(&self, name: &str, reason: &str) -> Option<Value> {
-        self.findings(name)
-            .into_iter()
-            .find(|finding| finding["reason"] == reason)
+        self.findings(name).into_iter().find(|finding| finding["reason"] == reason)
     }
 
     /// The state of the source of SMART data.
@@ -260,9 +212,7 @@ impl Daemon {
 
     pub fn said(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
-        text.chars()
-            .skip(text.chars().count().saturating_sub(3000))
-            .collect()
+        text.chars().skip(text.chars().count().saturating_sub(3000)).collect()
     }
 
     /// Kills the daemon with SIGKILL.
@@ -297,10 +247,7 @@ pub fn state(drive: &Value, state: &str) -> Option<()> {
 
 /// The newest value that the drive's verdict uses.
 pub fn value(drive: &Value, metric: &str) -> Option<u64> {
-    drive["smart"]["values"]
-        .as_array()?
-        .iter()
-        .find(|value| value["metric"] == metric)?["value"]
+    drive["smart"]["values"].as_array()?.iter().find(|value| value["metric"] == metric)?["value"]
         .as_str()?
         .parse()
         .ok()
@@ -332,10 +279,7 @@ pub fn controller(root: &Path, number: u32, driver: &str) {
 }
 
 /// The only wait without a condition: the pause between two polls.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "between two looks at another process"
-)]
+#[allow(clippy::disallowed_methods, reason = "between two looks at another process")]
 pub fn pause(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }

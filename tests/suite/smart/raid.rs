@@ -15,10 +15,7 @@ const FAILING: u32 = 9;
 fn disk(place: u32) -> Scsi {
     match place {
         PASSED_THROUGH => sas(),
-        _ => Scsi::new(
-            &format!("MR7{place:05}"),
-            0x5000_c500_b000_0000 + u64::from(place),
-        ),
+        _ => Scsi::new(&format!("MR7{place:05}"), 0x5000_c500_b000_0000 + u64::from(place)),
     }
 }
 
@@ -30,19 +27,13 @@ fn host() -> Host {
     let host = Host::new(OFTEN);
     controller(&host.root(), 9, "megaraid_sas");
     for place in PLACES {
-        host.smartctl
-            .set_response(&device(place), &disk(place).response())
-            .expect("written");
+        host.smartctl.set_response(&device(place), &disk(place).response()).expect("written");
     }
     // One of the disks is a SATA disk behind the controller.
     host.smartctl
         .set_response(
             &device(2),
-            &Ata {
-                model: "RECORDED SATA".into(),
-                ..Ata::new("MR700002", 0xb000_0002)
-            }
-            .response(),
+            &Ata { model: "RECORDED SATA".into(), ..Ata::new("MR700002", 0xb000_0002) }.response(),
         )
         .expect("written");
     host
@@ -55,11 +46,7 @@ fn behind(daemon: &Daemon) -> Vec<Value> {
         .unwrap_or_default();
     drives
         .into_iter()
-        .filter(|drive| {
-            drive["serial"]
-                .as_str()
-                .is_some_and(|serial| serial.starts_with("MR7"))
-        })
+        .filter(|drive| drive["serial"].as_str().is_some_and(|serial| serial.starts_with("MR7")))
         .collect()
 }
 
@@ -69,36 +56,22 @@ fn every_disk_behind_a_controller_is_a_drive_with_its_slot_and_is_judged() {
     host.smartctl
         .set_response(
             &device(FAILING),
-            &Scsi {
-                exception: Some((0x5d, 0x10)),
-                ..disk(FAILING)
-            }
-            .response(),
+            &Scsi { exception: Some((0x5d, 0x10)), ..disk(FAILING) }.response(),
         )
         .expect("written");
     let daemon = host.started();
-    let drives = daemon.until(
-        "seven disks have answered behind the controller",
-        |daemon| {
-            let drives = behind(daemon);
-            (drives.len() == 7
-                && drives
-                    .iter()
-                    .all(|drive| state(drive, "STATE_ANSWERED").is_some()))
+    let drives = daemon.until("seven disks have answered behind the controller", |daemon| {
+        let drives = behind(daemon);
+        (drives.len() == 7 && drives.iter().all(|drive| state(drive, "STATE_ANSWERED").is_some()))
             .then_some(drives)
-        },
-    );
+    });
     for place in PLACES.into_iter().filter(|place| *place != PASSED_THROUGH) {
         let slot = format!("megaraid,{place}");
         let drive = drives
             .iter()
             .find(|drive| drive["location"]["slot"] == slot.as_str())
             .unwrap_or_else(|| panic!("no {slot}: {drives:#?}"));
-        let health = if place == FAILING {
-            "HEALTH_BAD"
-        } else {
-            "HEALTH_GOOD"
-        };
+        let health = if place == FAILING { "HEALTH_BAD" } else { "HEALTH_GOOD" };
         assert_eq!(drive["health"], health, "{drive:#}");
         assert_eq!(drive["presence"], "PRESENCE_PRESENT");
     }
@@ -108,30 +81,20 @@ fn every_disk_behind_a_controller_is_a_drive_with_its_slot_and_is_judged() {
     assert!(evidence(&failing).contains("5d"), "{failing:#}");
 
     // The passed-through disk is the same drive as the kernel's device.
-    let all = daemon.ask(&["drives"]).expect("drives")["drives"]
-        .as_array()
-        .cloned()
-        .expect("a list");
+    let all =
+        daemon.ask(&["drives"]).expect("drives")["drives"].as_array().cloned().expect("a list");
     assert_eq!(
-        all.iter()
-            .filter(|drive| drive["serial"] == "ZL200001")
-            .count(),
+        all.iter().filter(|drive| drive["serial"] == "ZL200001").count(),
         1,
         "one drive, two ways to it"
     );
-    assert_eq!(
-        all.len(),
-        10,
-        "three of the host's and seven behind the controller"
-    );
+    assert_eq!(all.len(), 10, "three of the host's and seven behind the controller");
 }
 
 fn wait_for_seven_answers(daemon: &Daemon) {
     daemon.until("seven disks have answered", |daemon| {
         let drives = behind(daemon);
-        let answered = drives
-            .iter()
-            .filter(|drive| state(drive, "STATE_ANSWERED").is_some());
+        let answered = drives.iter().filter(|drive| state(drive, "STATE_ANSWERED").is_some());
         answered.count() == 7
     });
 }
@@ -141,34 +104,20 @@ fn a_hung_disk_behind_a_controller_delays_no_other() {
     let host = host();
     let daemon = host.started();
     wait_for_seven_answers(&daemon);
-    host.smartctl
-        .set_behavior(&device(FAILING), "hang")
-        .expect("written");
+    host.smartctl.set_behavior(&device(FAILING), "hang").expect("written");
     for place in [0, 1, 3, 8, 10] {
         host.smartctl
-            .set_response(
-                &device(place),
-                &Scsi {
-                    temperature: 44,
-                    ..disk(place)
-                }
-                .response(),
-            )
+            .set_response(&device(place), &Scsi { temperature: 44, ..disk(place) }.response())
             .expect("written");
     }
     daemon.until("the others have answered", |daemon| {
-        behind(daemon)
-            .iter()
-            .filter(|drive| drive["smart"]["temperatureCelsius"] == 44)
-            .count()
+        behind(daemon).iter().filter(|drive| drive["smart"]["temperatureCelsius"] == 44).count()
             == 5
     });
     let drives = behind(&daemon);
     assert_eq!(drives.len(), 7, "a disk that hangs is not gone");
     assert!(
-        drives
-            .iter()
-            .all(|drive| drive["findings"].as_array().is_some_and(Vec::is_empty)),
+        drives.iter().all(|drive| drive["findings"].as_array().is_some_and(Vec::is_empty)),
         "{drives:#?}"
     );
 }
@@ -178,22 +127,13 @@ fn a_disk_that_is_pulled_from_behind_a_controller_is_missing() {
     let host = host();
     let daemon = host.started();
     wait_for_seven_answers(&daemon);
-    let folder = host
-        .smartctl
-        .program()
-        .parent()
-        .expect("a folder")
-        .join("dev/bus");
+    let folder = host.smartctl.program().parent().expect("a folder").join("dev/bus");
     std::fs::remove_file(folder.join("9.megaraid,8.json")).expect("removed");
     daemon.ask(&["refresh"]).expect("asked");
-    daemon.within(
-        4 * SOON,
-        "it is missed, and the others are there",
-        |daemon| {
-            let drives = behind(daemon);
-            let missing = |drive: &&Value| drive["presence"] == "PRESENCE_MISSING";
-            let gone: Vec<&Value> = drives.iter().filter(missing).collect();
-            gone.len() == 1 && gone[0]["serial"] == "MR700008" && drives.len() == 7
-        },
-    );
+    daemon.within(4 * SOON, "it is missed, and the others are there", |daemon| {
+        let drives = behind(daemon);
+        let missing = |drive: &&Value| drive["presence"] == "PRESENCE_MISSING";
+        let gone: Vec<&Value> = drives.iter().filter(missing).collect();
+        gone.len() == 1 && gone[0]["serial"] == "MR700008" && drives.len() == 7
+    });
 }

@@ -6,15 +6,9 @@ use crate::smartctl::{Ata, SelfTest, self_test_response};
 #[test]
 fn a_self_test_is_started_followed_and_read() {
     let host = Host::new(OFTEN);
-    host.smartctl
-        .set_self_test_response("/dev/sda", &self_test_response(true))
-        .expect("written");
+    host.smartctl.set_self_test_response("/dev/sda", &self_test_response(true)).expect("written");
     let daemon = host.started();
-    assert_eq!(
-        host.smartctl.count_calls("/dev/sda", "-t"),
-        0,
-        "nobody has asked for one"
-    );
+    assert_eq!(host.smartctl.count_calls("/dev/sda", "-t"), 0, "nobody has asked for one");
     daemon
         .ask(&["self-test", "--no-wait", "sda", "short"])
         .unwrap_or_else(|error| panic!("{error}"));
@@ -23,50 +17,24 @@ fn a_self_test_is_started_followed_and_read() {
         (requested["started"] == true).then_some(requested)
     });
     assert_eq!(asked["kind"], "SELF_TEST_KIND_SHORT", "{asked:#}");
-    assert!(
-        host.smartctl
-            .calls()
-            .iter()
-            .any(|call| call.starts_with("begin")
-                && call.contains("-t short")
-                && call.contains("/dev/sda"))
-    );
+    assert!(host.smartctl.calls().iter().any(|call| call.starts_with("begin")
+        && call.contains("-t short")
+        && call.contains("/dev/sda")));
 
     host.smartctl
-        .set_response(
-            "/dev/sda",
-            &Ata {
-                running: Some(40),
-                ..sata()
-            }
-            .response(),
-        )
+        .set_response("/dev/sda", &Ata { running: Some(40), ..sata() }.response())
         .expect("written");
     daemon.until("its progress is told", |daemon| {
         daemon
             .drive("sda")
             .filter(|drive| drive["smart"]["selfTests"]["runningRemainingPercent"] == 40)
     });
-    let passed = SelfTest {
-        extended: false,
-        passed: true,
-        hours: 20_000,
-        lba: None,
-    };
+    let passed = SelfTest { extended: false, passed: true, hours: 20_000, lba: None };
     host.smartctl
-        .set_response(
-            "/dev/sda",
-            &Ata {
-                self_tests: vec![passed],
-                ..sata()
-            }
-            .response(),
-        )
+        .set_response("/dev/sda", &Ata { self_tests: vec![passed], ..sata() }.response())
         .expect("written");
     let log = daemon.until("its result is told", |daemon| {
-        let log = daemon.drive("sda")?["smart"]["selfTests"]["log"]
-            .as_array()?
-            .clone();
+        let log = daemon.drive("sda")?["smart"]["selfTests"]["log"].as_array()?.clone();
         (!log.is_empty()).then_some(log)
     });
     assert_eq!(log[0]["outcome"], "passed", "{log:#?}");
@@ -75,9 +43,7 @@ fn a_self_test_is_started_followed_and_read() {
 #[test]
 fn a_refused_self_test_is_reported_with_the_reason() {
     let host = Host::new(OFTEN);
-    host.smartctl
-        .set_self_test_response("/dev/sda", &self_test_response(false))
-        .expect("written");
+    host.smartctl.set_self_test_response("/dev/sda", &self_test_response(false)).expect("written");
     let daemon = host.started();
     // The drive's answer is stored afterwards, even if the command does not wait for it.
     let said = daemon.text(&["self-test", "--no-wait", "sda", "long"]);
@@ -87,9 +53,7 @@ fn a_refused_self_test_is_reported_with_the_reason() {
     });
     assert_ne!(asked["started"], true, "{asked:#}; {said}");
     assert!(
-        asked["text"]
-            .as_str()
-            .is_some_and(|text| text.contains("40% remaining")),
+        asked["text"].as_str().is_some_and(|text| text.contains("40% remaining")),
         "{asked:#}; {said}"
     );
     state(&daemon.drive("sda").expect("a drive"), "STATE_ANSWERED").expect("it still answers");

@@ -32,10 +32,7 @@ pub(crate) fn kind_of(number: i32) -> Result<Option<BackingKind>, Status> {
         Ok(wire::ProvidedKind::Loop) => Ok(Some(BackingKind::Loop)),
         Ok(wire::ProvidedKind::Lvm) => Ok(Some(BackingKind::Lvm)),
         Ok(wire::ProvidedKind::StaticDevice | wire::ProvidedKind::StaticDirectory) | Err(_) => {
-            Err(invalid(
-                "kind",
-                "is neither PROVIDED_KIND_LOOP nor PROVIDED_KIND_LVM",
-            ))
+            Err(invalid("kind", "is neither PROVIDED_KIND_LOOP nor PROVIDED_KIND_LVM"))
         }
     }
 }
@@ -81,21 +78,11 @@ pub(crate) fn pool_kind(
     capacity: &Result<PoolCapacity, ProvisionError>,
 ) -> Result<wire::PoolKind, StorageUnknown> {
     let (total, available, unit, trouble) = match capacity {
-        Ok(PoolCapacity {
-            total,
-            available,
-            unit,
-            ..
-        }) => {
+        Ok(PoolCapacity { total, available, unit, .. }) => {
             let cordon = cordon::of_pool(snapshot, kind_of)?;
             let available = if cordon.is_some() { 0 } else { *available };
             let trouble = cordon.map(|cordon| cordon.text(clock::wall(cordon.since)));
-            (
-                *total,
-                available,
-                (*unit).max(1),
-                trouble.unwrap_or_default(),
-            )
+            (*total, available, (*unit).max(1), trouble.unwrap_or_default())
         }
         Err(error) => (0, 0, 1, with_causes(error)),
     };
@@ -113,14 +100,8 @@ pub(crate) fn pool_kind(
 pub(crate) fn volume(view: &VolumeView, driver: &str) -> wire::ProvidedVolume {
     let provided = &view.provided;
     let one = |role, attached| attachment(driver, &provided.handle, role, attached);
-    let staged = provided
-        .staged
-        .iter()
-        .map(|staged| one(wire::MountRole::Staging, staged));
-    let published = provided
-        .published
-        .iter()
-        .map(|attached| one(wire::MountRole::Pod, attached));
+    let staged = provided.staged.iter().map(|staged| one(wire::MountRole::Staging, staged));
+    let published = provided.published.iter().map(|attached| one(wire::MountRole::Pod, attached));
     wire::ProvidedVolume {
         handle: provided.handle.clone(),
         name: view.name.clone(),

@@ -126,10 +126,7 @@ mod tests {
     use super::*;
 
     fn causes(names: &[&str]) -> Vec<wire::Cause> {
-        let cause = |name: &&str| wire::Cause {
-            id: (*name).to_owned(),
-            ..Default::default()
-        };
+        let cause = |name: &&str| wire::Cause { id: (*name).to_owned(), ..Default::default() };
         names.iter().map(cause).collect()
     }
 

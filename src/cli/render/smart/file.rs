@@ -33,15 +33,9 @@ pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
         ("self-assessment", verdict(smart.passed).to_owned()),
         (
             "temperature",
-            drive
-                .temperature_celsius
-                .map(|celsius| format!("{celsius} °C"))
-                .unwrap_or_default(),
+            drive.temperature_celsius.map(|celsius| format!("{celsius} °C")).unwrap_or_default(),
         ),
-        (
-            "powered on",
-            drive.power_on_hours.map(hours).unwrap_or_default(),
-        ),
+        ("powered on", drive.power_on_hours.map(hours).unwrap_or_default()),
     ];
     // A count of zero has no line.
     let shown = |metric: &str, value: u64| match metric {
@@ -55,21 +49,14 @@ pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
         .iter()
         .filter_map(|(metric, value)| Some((label(metric), shown(metric, *value)?)))
         .collect();
-    lines.extend(
-        values
-            .iter()
-            .map(|(label, value)| (label.as_str(), value.clone())),
-    );
+    lines.extend(values.iter().map(|(label, value)| (label.as_str(), value.clone())));
     let messages = smart.messages.iter().map(|text| escape_control(text));
     lines.extend(labelled("smartctl", messages));
     let notes = smart.notes.iter().map(|text| escape_control(text));
     lines.extend(labelled("left out", notes));
     let mut text = heading(&escape_control(&smart.file), screen);
     text.push_str(&label_value_lines(&lines));
-    smart
-        .findings
-        .iter()
-        .for_each(|finding| text.push_str(&finding_text(finding, screen)));
+    smart.findings.iter().for_each(|finding| text.push_str(&finding_text(finding, screen)));
     text
 }
 

@@ -22,10 +22,7 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 pub(crate) fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
     let series = history.series.iter();
     let rows: Vec<Cells> = series.filter_map(|it| row(it, screen)).collect();
-    let title = heading(
-        &format!("history of {}", escape_control(&history.drive_id)),
-        screen,
-    );
+    let title = heading(&format!("history of {}", escape_control(&history.drive_id)), screen);
     if rows.is_empty() {
         return format!(
             "{title}no history: SMART is not read, or the drive has reported no attribute that decides its health\n"
@@ -39,11 +36,7 @@ fn row(series: &wire::SmartSeries, screen: &Screen) -> Option<Cells> {
     let values = || series.points.iter().map(|point| point.value);
     let (least, most) = (values().min()?, values().max()?);
     let minute = |point: &wire::SmartPoint| {
-        screen
-            .date_time(point.time.as_ref())
-            .chars()
-            .take(16)
-            .collect::<String>()
+        screen.date_time(point.time.as_ref()).chars().take(16).collect::<String>()
     };
     Some(vec![
         (label(&series.metric), Tone::Strong),
@@ -66,20 +59,13 @@ fn sparkline(points: &[wire::SmartPoint]) -> String {
     };
     let values = || points.iter().map(|point| point.value);
     let (least, most) = (values().min().unwrap_or(0), values().max().unwrap_or(0));
-    let (begin, length) = (
-        second(first),
-        second(last).saturating_sub(second(first)).max(0),
-    );
+    let (begin, length) = (second(first), second(last).saturating_sub(second(first)).max(0));
     let block = |value: u64| {
         let range = u128::from(most - least).max(1);
         let step = u128::from(value.saturating_sub(least)) * (BLOCKS.len() as u128 - 1) / range;
         // Any value above the minimum is visibly higher.
         let step = if value > least { step.max(1) } else { step };
-        usize::try_from(step)
-            .ok()
-            .and_then(|step| BLOCKS.get(step))
-            .copied()
-            .unwrap_or('█')
+        usize::try_from(step).ok().and_then(|step| BLOCKS.get(step)).copied().unwrap_or('█')
     };
     let parts = if length == 0 { 1 } else { WIDTH };
     let mut line = String::new();
@@ -88,11 +74,8 @@ fn sparkline(points: &[wire::SmartPoint]) -> String {
             begin.saturating_add((i128::from(length) * part as i128 / parts as i128) as i64)
         };
         let (from, to) = (edge(part), edge(part + 1));
-        let standing = points
-            .iter()
-            .take_while(|point| second(point) <= from)
-            .last()
-            .map(|point| point.value);
+        let standing =
+            points.iter().take_while(|point| second(point) <= from).last().map(|point| point.value);
         let within = points
             .iter()
             .filter(|point| second(point) > from && second(point) <= to)
@@ -113,10 +96,7 @@ mod tests {
 
     fn points(values: &[(i64, u64)]) -> Vec<wire::SmartPoint> {
         let point = |(at, value): &(i64, u64)| wire::SmartPoint {
-            time: Some(prost_types::Timestamp {
-                seconds: *at,
-                nanos: 0,
-            }),
+            time: Some(prost_types::Timestamp { seconds: *at, nanos: 0 }),
             value: *value,
         };
         values.iter().map(point).collect()
@@ -141,12 +121,8 @@ mod tests {
 
     #[test]
     fn a_small_rise_beside_a_great_one_is_seen() {
-        let line = sparkline(&points(&[
-            (0, 0),
-            (8_000, 1),
-            (16_000, u64::MAX),
-            (24_000, u64::MAX),
-        ]));
+        let line =
+            sparkline(&points(&[(0, 0), (8_000, 1), (16_000, u64::MAX), (24_000, u64::MAX)]));
         assert!(line.contains('▂') && line.ends_with('█'), "{line}");
     }
 }

@@ -12,11 +12,7 @@ pub(crate) fn line(
     kind: TestKind,
     drive: &wire::Drive,
 ) -> String {
-    let name = escape_control(or_dash(if drive.name.is_empty() {
-        &drive.id
-    } else {
-        &drive.name
-    }));
+    let name = escape_control(or_dash(if drive.name.is_empty() { &drive.id } else { &drive.name }));
     let kind_of = match kind {
         TestKind::Short => "short",
         TestKind::Long => "long",
@@ -25,21 +21,13 @@ pub(crate) fn line(
         SelfTestProgress::Requested => format!("{name}: {kind_of} self-test requested"),
         SelfTestProgress::Refused(why) => format!("{name}: refused: {}", escape_control(why)),
         SelfTestProgress::Running(remaining) => {
-            let remaining = remaining
-                .map(|remaining| format!(", {remaining} % remain"))
-                .unwrap_or_default();
-            let takes = if first {
-                expected_duration(drive, kind)
-            } else {
-                String::new()
-            };
+            let remaining =
+                remaining.map(|remaining| format!(", {remaining} % remain")).unwrap_or_default();
+            let takes = if first { expected_duration(drive, kind) } else { String::new() };
             format!("{name}: the {kind_of} self-test runs{remaining}{takes}")
         }
         SelfTestProgress::Finished(test) => {
-            let place = test
-                .lba
-                .map(|lba| format!(", first at LBA {lba}"))
-                .unwrap_or_default();
+            let place = test.lba.map(|lba| format!(", first at LBA {lba}")).unwrap_or_default();
             format!(
                 "{name}: {}: {}{place}",
                 escape_control(&test.outcome),

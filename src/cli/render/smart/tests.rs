@@ -74,12 +74,7 @@ fn smart_response() -> wire::Smart {
         self_tests: Some(wire::SelfTests {
             running_remaining_percent: Some(70),
             log: vec![
-                test(
-                    "Extended offline",
-                    "failed",
-                    "Completed: read failure",
-                    29_700,
-                ),
+                test("Extended offline", "failed", "Completed: read failure", 29_700),
                 test("Short offline", "passed", "Completed without error", 29_000),
             ],
             short_minutes: 2,
@@ -95,12 +90,7 @@ fn smart_response() -> wire::Smart {
 }
 
 fn drive(smart: wire::Smart) -> wire::Drive {
-    wire::Drive {
-        id: "naa.5".into(),
-        name: "sda".into(),
-        smart: Some(smart),
-        ..Default::default()
-    }
+    wire::Drive { id: "naa.5".into(), name: "sda".into(), smart: Some(smart), ..Default::default() }
 }
 
 #[test]
@@ -140,11 +130,7 @@ fn an_old_answer_is_shown_with_its_age() {
             answered,
             ..Default::default()
         };
-        smart::section(&drive(smart), &screen(None))
-            .lines()
-            .nth(2)
-            .unwrap_or_default()
-            .to_owned()
+        smart::section(&drive(smart), &screen(None)).lines().nth(2).unwrap_or_default().to_owned()
     };
     let lines = [
         state(State::Waiting, "", None),
@@ -156,11 +142,7 @@ fn an_old_answer_is_shown_with_its_age() {
             None,
         ),
         state(State::Failed, "Permission denied", before(7200)),
-        state(
-            State::Stuck,
-            "smartctl has not returned since 11:00",
-            before(7200),
-        ),
+        state(State::Stuck, "smartctl has not returned since 11:00", before(7200)),
     ];
     insta::assert_snapshot!(lines.join("\n"), @r#"
     state  not polled yet
@@ -188,33 +170,21 @@ fn what_was_left_out_and_an_age_that_may_have_wrapped_are_shown() {
     let mut smart = smart_response();
     smart.notes = vec!["spare threshold 255 %".to_owned()];
     let text = smart::section(&drive(smart.clone()), &screen(Some(100)));
-    assert!(
-        text.contains("left out") && text.contains("spare threshold 255 %"),
-        "{text}"
-    );
+    assert!(text.contains("left out") && text.contains("spare threshold 255 %"), "{text}");
     smart.power_on_hours = Some(70_000);
     smart.self_tests = Some(wire::SelfTests {
         log: vec![test("Short offline", "passed", "Completed", 4464)],
         ..Default::default()
     });
-    assert_eq!(
-        smart::self_tests(&smart),
-        ["Short offline passed: Completed, at hour 4464"]
-    );
+    assert_eq!(smart::self_tests(&smart), ["Short offline passed: Completed, at hour 4464"]);
     smart.power_on_hours = Some(60_000);
     assert!(smart::self_tests(&smart)[0].ends_with("55536 hours of power ago"));
 }
 
 #[test]
 fn history_has_a_line_a_value() {
-    let point = |seconds: i64, value| wire::SmartPoint {
-        time: before(seconds),
-        value,
-    };
-    let series = |metric: &str, points| wire::SmartSeries {
-        metric: metric.into(),
-        points,
-    };
+    let point = |seconds: i64, value| wire::SmartPoint { time: before(seconds), value };
+    let series = |metric: &str, points| wire::SmartSeries { metric: metric.into(), points };
     let history = wire::SmartHistory {
         drive_id: "naa.5".into(),
         series: vec![
@@ -237,10 +207,7 @@ fn history_has_a_line_a_value() {
     pending  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▂▂▂▂████  0      269   0    269  2026-01-30 12:00  2026-03-01 11:59
     wear     ▁                         3      3     3    3    2026-03-01 11:59  2026-03-01 11:59
     "#);
-    let none = wire::SmartHistory {
-        drive_id: "naa.5".into(),
-        series: Vec::new(),
-    };
+    let none = wire::SmartHistory { drive_id: "naa.5".into(), series: Vec::new() };
     assert!(smart::history::text(&none, &screen(None)).contains("no history: SMART is not read"));
 }
 
@@ -264,10 +231,7 @@ fn a_self_test_prints_a_line_for_each_change() {
             &drive(smart_response()),
         ),
         line(SelfTestProgress::Finished(failed), TestKind::Short),
-        line(
-            SelfTestProgress::Refused("a test is running already".into()),
-            TestKind::Long,
-        ),
+        line(SelfTestProgress::Refused("a test is running already".into()), TestKind::Long),
         line(SelfTestProgress::ResultUnknown, TestKind::Short),
         line(SelfTestProgress::NotStarted, TestKind::Short),
     ];

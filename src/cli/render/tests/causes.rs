@@ -26,10 +26,7 @@ pub(super) fn cause(name: &str, severity: wire::Severity, hits: usize) -> wire::
         serial: "PHYF8421007W960CGN".into(),
         severity: severity.into(),
         counted: true,
-        findings: vec![
-            finding("SmartFailing", "", 0),
-            finding("PendingSectors", "24", 8),
-        ],
+        findings: vec![finding("SmartFailing", "", 0), finding("PendingSectors", "24", 8)],
         consequences: vec![finding("DriveFailing", "", 0)],
         hits: (0..hits).map(hit).collect(),
         message: "the drive reports that it fails".into(),
@@ -107,9 +104,8 @@ fn hostile_names_are_escaped_and_cut_and_many_causes_are_counted() {
             }
         }
     }
-    let many: Vec<wire::Cause> = (0..256)
-        .map(|n| cause(&format!("sd{n}"), wire::Severity::Bad, 500))
-        .collect();
+    let many: Vec<wire::Cause> =
+        (0..256).map(|n| cause(&format!("sd{n}"), wire::Severity::Bad, 500)).collect();
     let node = node(wire::Health::Bad);
     let view = StatusView {
         node: &node,
@@ -120,10 +116,7 @@ fn hostile_names_are_escaped_and_cut_and_many_causes_are_counted() {
     };
     for width in [Some(40), Some(80), None] {
         let text = status::screen(&view, &screen(width));
-        assert!(
-            text.contains("and 244 more causes (244 BAD): diskvitals findings"),
-            "{text}"
-        );
+        assert!(text.contains("and 244 more causes (244 BAD): diskvitals findings"), "{text}");
         let limit = width.map_or(usize::MAX, usize::from);
         for line in text.lines().skip(3) {
             assert!(line.chars().count() <= limit.max(60), "{width:?}: {line}");

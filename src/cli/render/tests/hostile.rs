@@ -104,10 +104,7 @@ fn no_field_of_an_answer_controls_a_terminal_a_page_or_a_line() {
             ("cause", causes::in_full(cause, &answers.findings, &screen)),
             ("checks", checks::table(&answers.checks, &screen)),
             ("check", checks::in_full(&answers.checks[0], &screen)),
-            (
-                "attachments",
-                attachments::table(&answers.attachments, &screen),
-            ),
+            ("attachments", attachments::table(&answers.attachments, &screen)),
             ("explain", explain::tree(&all, &screen)),
             ("reason", reasons::one(&answers.reasons[0], &screen)),
             ("report", text::report(&answers, &screen)),
@@ -116,10 +113,7 @@ fn no_field_of_an_answer_controls_a_terminal_a_page_or_a_line() {
             ("checkmk", checkmk::output(&view)),
         ];
         for (what, text) in shown {
-            for part in text
-                .split('\n')
-                .filter_map(|line| line.strip_prefix("\u{1b}[31mEVIL "))
-            {
+            for part in text.split('\n').filter_map(|line| line.strip_prefix("\u{1b}[31mEVIL ")) {
                 let field = part.split('<').next().unwrap_or_default();
                 raw.insert(format!("{what}: {field}"));
             }
@@ -129,11 +123,7 @@ fn no_field_of_an_answer_controls_a_terminal_a_page_or_a_line() {
             }
         }
     }
-    assert!(
-        raw.is_empty(),
-        "shown as they are:\n{}",
-        Vec::from_iter(raw).join("\n")
-    );
+    assert!(raw.is_empty(), "shown as they are:\n{}", Vec::from_iter(raw).join("\n"));
     let json = json::pretty("Node", &answers.node).expect("JSON");
     assert!(json.contains('\u{202e}'), "only the outlet escapes");
     assert!(!Shown::json(&json).as_str().contains('\u{202e}'));
@@ -141,10 +131,6 @@ fn no_field_of_an_answer_controls_a_terminal_a_page_or_a_line() {
 
 fn around(text: &str, bad: impl Fn(char) -> bool) -> String {
     let at = text.find(bad).unwrap_or(0);
-    let from = text[..at]
-        .char_indices()
-        .rev()
-        .nth(60)
-        .map_or(0, |(at, _)| at);
+    let from = text[..at].char_indices().rev().nth(60).map_or(0, |(at, _)| at);
     text[from..].chars().take(90).collect()
 }

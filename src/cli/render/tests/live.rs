@@ -56,10 +56,7 @@ fn node() -> Node {
         started: before(65),
         progress: Some(wire::RunProgress {
             percent: Some(37),
-            remaining: Some(prost_types::Duration {
-                seconds: 130,
-                nanos: 0,
-            }),
+            remaining: Some(prost_types::Duration { seconds: 130, nanos: 0 }),
             ..Default::default()
         }),
         ..Default::default()
@@ -75,11 +72,7 @@ fn node() -> Node {
             store: "ok".into(),
             ..Default::default()
         },
-        drives: vec![
-            disk("sda", wire::Health::Good),
-            disk("sdb", wire::Health::Good),
-            gone,
-        ],
+        drives: vec![disk("sda", wire::Health::Good), disk("sdb", wire::Health::Good), gone],
         causes: vec![
             causes::cause("sdc", wire::Severity::Bad, 2),
             causes::cause("sdd", wire::Severity::Suspect, 1),
@@ -127,10 +120,7 @@ fn a_low_screen_counts_what_does_not_fit_and_keeps_the_causes() {
         assert!(lines.len() <= usize::from(height), "{height}: {lines:#?}");
     }
     let few = shown(&node(), 80, 6).join("\n");
-    assert!(
-        few.contains("sdc  slot 00") && few.contains("CRITICAL"),
-        "{few}"
-    );
+    assert!(few.contains("sdc  slot 00") && few.contains("CRITICAL"), "{few}");
 }
 
 #[test]
@@ -155,10 +145,7 @@ fn hostile_and_wide_names_stay_in_their_columns() {
     for width in [1, 10, 40, 80, 120, 200] {
         for line in shown(&node, width, 30) {
             assert!(columns(&line) <= usize::from(width), "{width}: {line}");
-            assert!(
-                !line.chars().any(|c| c.is_control() || c == '\u{202e}'),
-                "{line}"
-            );
+            assert!(!line.chars().any(|c| c.is_control() || c == '\u{202e}'), "{line}");
         }
     }
 }

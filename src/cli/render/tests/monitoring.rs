@@ -45,24 +45,15 @@ fn node() -> Node {
     answered(&mut silent, wire::smart::State::Failed);
     silent.health_unknown_why = "smartctl did not answer".into();
     let mut acknowledged = drive("sdc", wire::Health::Bad);
-    acknowledged.findings = vec![wire::Finding {
-        acknowledged: Some(wire::Acknowledgement::default()),
-        ..finding()
-    }];
+    acknowledged.findings =
+        vec![wire::Finding { acknowledged: Some(wire::Acknowledgement::default()), ..finding() }];
     let mut mounted = volume(wire::Health::Good, Vec::new());
     mounted.driver.clear();
     mounted.pods.clear();
-    mounted.usage = Some(wire::Usage {
-        used_bytes: 40 << 30,
-        available_bytes: 60 << 30,
-        ..Default::default()
-    });
+    mounted.usage =
+        Some(wire::Usage { used_bytes: 40 << 30, available_bytes: 60 << 30, ..Default::default() });
     Node {
-        node: wire::Node {
-            settled: true,
-            health: wire::Health::Bad.into(),
-            ..Default::default()
-        },
+        node: wire::Node { settled: true, health: wire::Health::Bad.into(), ..Default::default() },
         drives: vec![good, silent, acknowledged],
         volumes: vec![mounted, volume(wire::Health::Bad, vec![finding()])],
         findings: vec![finding(), finding()],
@@ -107,15 +98,9 @@ fn hostile_names_do_not_leave_their_place() {
     assert_eq!(text.lines().count(), 6, "{text}");
     for line in text.lines() {
         let parts: Vec<&str> = line.splitn(3, '"').collect();
-        assert!(
-            parts[2].starts_with(' ') && !parts[1].contains('\''),
-            "{line}"
-        );
+        assert!(parts[2].starts_with(' ') && !parts[1].contains('\''), "{line}");
         assert!(["0 ", "1 ", "2 ", "3 "].contains(&parts[0]), "{line}");
-        assert!(
-            !line.contains('\\') && !line.chars().any(char::is_control),
-            "{line}"
-        );
+        assert!(!line.contains('\\') && !line.chars().any(char::is_control), "{line}");
     }
     assert!(text.len() < 4000, "{}", text.len());
 }
@@ -127,12 +112,6 @@ fn a_figure_without_a_current_reading_is_unknown() {
     assert!(text.contains("'sdb_temperature'=U;") && text.contains("'sda_temperature'=38;"));
     assert!(!text.contains("sdc_"), "it was never queried: {text}");
     let text = checkmk::output(&node.view());
-    let silent = text
-        .lines()
-        .find(|line| line.contains("nguid.sdb"))
-        .unwrap();
-    assert!(
-        silent.starts_with("3 ") && silent.contains("\" - "),
-        "{silent}"
-    );
+    let silent = text.lines().find(|line| line.contains("nguid.sdb")).unwrap();
+    assert!(silent.starts_with("3 ") && silent.contains("\" - "), "{silent}");
 }

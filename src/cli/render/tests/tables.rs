@@ -7,10 +7,8 @@ fn disk(slot: u32) -> wire::Drive {
     let letters = ["sdb", "sda", "sdaa"];
     let mut disk = drive(letters[slot as usize % 3], wire::Health::Good);
     disk.id = format!("naa.5000c500a1d0000{slot}");
-    (disk.model, disk.serial) = (
-        "INTEL SSDSC2KB960G8".into(),
-        format!("PHYF8421007W960C{slot:02}"),
-    );
+    (disk.model, disk.serial) =
+        ("INTEL SSDSC2KB960G8".into(), format!("PHYF8421007W960C{slot:02}"));
     disk.kind = wire::DriveKind::Ssd.into();
     disk.size_bytes = (1 << 40) - 512;
     disk.location = Some(wire::Location {
@@ -38,10 +36,7 @@ fn drives_keep_what_identifies_them_and_what_ages_them_on_any_width() {
         for it in &disks {
             assert!(text.contains(&it.serial), "{width}: {text}");
         }
-        assert!(
-            text.lines()
-                .all(|line| line.chars().count() <= usize::from(width))
-        );
+        assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)));
         assert!(!text.contains("1024.0"), "{text}");
     }
 }
@@ -60,14 +55,8 @@ fn volumes_keep_their_place_and_name_their_device_on_any_width() {
     for (width, name) in [(40, "40"), (80, "80"), (120, "120"), (200, "200")] {
         let text = volumes::table(&volumes, &screen(Some(width)));
         insta::assert_snapshot!(format!("volumes_at_{name}_columns"), text);
-        assert!(
-            text.contains("/srv/home dirs") && text.contains("default/web-0"),
-            "{text}"
-        );
-        assert!(
-            text.lines()
-                .all(|line| line.chars().count() <= usize::from(width))
-        );
+        assert!(text.contains("/srv/home dirs") && text.contains("default/web-0"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)));
     }
 }
 
@@ -120,12 +109,7 @@ fn hostile_names_are_escaped_and_hundreds_of_rows_are_whole_in_every_table() {
 
 #[test]
 fn wide_and_combining_characters_keep_the_columns_aligned() {
-    let names = [
-        "/srv/backup",
-        "/srv/备份/数据库",
-        "/srv/🙂🙂",
-        "/srv/e\u{301}e\u{301}te\u{301}",
-    ];
+    let names = ["/srv/backup", "/srv/备份/数据库", "/srv/🙂🙂", "/srv/e\u{301}e\u{301}te\u{301}"];
     let volumes: Vec<wire::Volume> = names
         .iter()
         .enumerate()
@@ -144,10 +128,7 @@ fn wide_and_combining_characters_keep_the_columns_aligned() {
         let places: Vec<usize> = text.lines().filter_map(place).collect();
         assert_eq!(places.len(), names.len(), "{text}");
         // Below 80 columns a volume takes several lines.
-        assert!(
-            width < 80 || places.iter().all(|it| *it == places[0]),
-            "{text}"
-        );
+        assert!(width < 80 || places.iter().all(|it| *it == places[0]), "{text}");
         for line in text.lines() {
             assert!(columns(line) <= usize::from(width), "{width}: {line}");
         }

@@ -11,13 +11,7 @@ fn unknown(name: &str, why: String) -> wire::Drive {
 }
 
 fn view<'a>(node: &'a wire::Node, drives: &'a [wire::Drive]) -> StatusView<'a> {
-    StatusView {
-        node,
-        drives,
-        volumes: &[],
-        findings: &[],
-        causes: Some(&[]),
-    }
+    StatusView { node, drives, volumes: &[], findings: &[], causes: Some(&[]) }
 }
 
 #[test]
@@ -54,24 +48,15 @@ fn equal_unknowns_are_one_block_and_nothing_is_called_well() {
 #[test]
 fn reasons_that_differ_only_in_a_time_are_one_and_different_ones_are_not() {
     let drives = [
-        unknown(
-            "sda",
-            "SMART: the last answer is from 2026-01-01T00:00:00Z".into(),
-        ),
-        unknown(
-            "sdb",
-            "SMART: the last answer is from 2026-01-02T00:00:00Z".into(),
-        ),
+        unknown("sda", "SMART: the last answer is from 2026-01-01T00:00:00Z".into()),
+        unknown("sdb", "SMART: the last answer is from 2026-01-02T00:00:00Z".into()),
         unknown("sdc", "SMART: no answer".into()),
         drive("sdd", wire::Health::Good),
     ];
     let groups = status::unknown_by_reason(&drives, &[]);
     let names: Vec<_> = groups.iter().map(|(_, names)| names.join(" ")).collect();
     assert_eq!(names, ["sda sdb", "sdc"]);
-    assert_eq!(
-        groups[0].0,
-        "sda: SMART: the last answer is from 2026-01-01T00:00:00Z"
-    );
+    assert_eq!(groups[0].0, "sda: SMART: the last answer is from 2026-01-01T00:00:00Z");
 }
 
 #[test]
@@ -105,8 +90,5 @@ fn explain_does_not_call_an_unknown_drive_free_of_findings() {
     };
     let text = explain::tree(&explanation, &screen(Some(80)));
     assert!(text.contains("no findings, but 1 drive unknown"), "{text}");
-    assert!(
-        text.contains("sda: SMART: smartctl is not installed"),
-        "{text}"
-    );
+    assert!(text.contains("sda: SMART: smartctl is not installed"), "{text}");
 }

@@ -6,12 +6,7 @@ use crate::cli::render::watch::line;
 use crate::cli::screen::tests::{before, screen};
 
 fn event(change: Change, item: Option<Item>) -> wire::WatchEvent {
-    wire::WatchEvent {
-        revision: 7,
-        time: before(0),
-        change: change.into(),
-        item,
-    }
+    wire::WatchEvent { revision: 7, time: before(0), change: change.into(), item }
 }
 
 fn drive(health: wire::Health) -> Item {
@@ -24,11 +19,7 @@ fn drive(health: wire::Health) -> Item {
 }
 
 fn volume(health: wire::Health) -> Item {
-    Item::Volume(wire::Volume {
-        id: "fs:u".into(),
-        health: health.into(),
-        ..Default::default()
-    })
+    Item::Volume(wire::Volume { id: "fs:u".into(), health: health.into(), ..Default::default() })
 }
 
 fn finding(reason: &str) -> Item {
@@ -56,10 +47,7 @@ fn cause(figure: &str) -> Item {
         counted: true,
         findings: vec![of("SmartFailing")],
         consequences: vec![of("DriveFailing")],
-        hits: vec![wire::CauseHit {
-            name: "/srv/\u{202e}a".into(),
-            ..Default::default()
-        }],
+        hits: vec![wire::CauseHit { name: "/srv/\u{202e}a".into(), ..Default::default() }],
         ..Default::default()
     })
 }
@@ -74,9 +62,7 @@ fn list(items: Vec<Item>) -> Vec<wire::WatchEvent> {
 
 fn lines(journal: &mut Journal, events: Vec<wire::WatchEvent>) -> String {
     let screen = screen(None);
-    let entries = events
-        .iter()
-        .filter_map(|event| journal.apply(event, &screen));
+    let entries = events.iter().filter_map(|event| journal.apply(event, &screen));
     entries.flatten().map(|it| line(&it, &screen)).collect()
 }
 
@@ -95,10 +81,7 @@ fn a_failing_drive_with_the_findings_that_follow_is_one_line() {
     let mut journal = Journal::new(false);
     let healthy = vec![drive(wire::Health::Good), volume(wire::Health::Good)];
     lines(&mut journal, list(healthy));
-    let changes = everything()
-        .into_iter()
-        .map(|it| event(Change::Modified, Some(it)))
-        .collect();
+    let changes = everything().into_iter().map(|it| event(Change::Modified, Some(it))).collect();
     insta::assert_snapshot!(lines(&mut journal, changes), @"2026-03-01 12:00:00  added    cause    BAD  nvme0n1: SmartFailing; hits /srv/\\u{202e}a");
 }
 
@@ -130,11 +113,7 @@ fn after_a_restart_only_what_has_changed_meanwhile_is_printed() {
     let mut journal = Journal::new(false);
     lines(&mut journal, list(everything()));
     assert_eq!(lines(&mut journal, list(everything())), "");
-    let fewer = vec![
-        drive(wire::Health::Good),
-        finding("SmartFailing"),
-        cause(""),
-    ];
+    let fewer = vec![drive(wire::Health::Good), finding("SmartFailing"), cause("")];
     insta::assert_snapshot!(lines(&mut journal, list(fewer)), @"2026-03-01 12:00:00  removed  volume   BAD  fs:u");
 }
 

@@ -34,24 +34,12 @@ fn client_bytes(frames: &[ClientFrame]) -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
     for sent in frames {
         match sent {
-            ClientFrame::Other {
-                kind,
-                flags,
-                stream,
-                payload,
-            } => bytes.extend(raw(*kind, *flags, *stream, payload)),
-            ClientFrame::Headers {
-                stream,
-                list,
-                padding,
-                priority,
-                end_stream,
-                cuts,
-            } => {
-                let block = encoder.encode(
-                    list.iter()
-                        .map(|(name, value)| (name.as_slice(), value.as_slice())),
-                );
+            ClientFrame::Other { kind, flags, stream, payload } => {
+                bytes.extend(raw(*kind, *flags, *stream, payload))
+            }
+            ClientFrame::Headers { stream, list, padding, priority, end_stream, cuts } => {
+                let block = encoder
+                    .encode(list.iter().map(|(name, value)| (name.as_slice(), value.as_slice())));
                 let mut pieces = Vec::new();
                 let mut rest = block.as_slice();
                 for cut in cuts {
@@ -108,12 +96,7 @@ fn client_bytes(frames: &[ClientFrame]) -> Vec<u8> {
 /// decoded, with its stream, END_STREAM and priority.
 #[derive(Debug, PartialEq)]
 enum ServerFrame {
-    Headers {
-        stream: [u8; 4],
-        list: HeaderList,
-        end_stream: bool,
-        priority: Option<[u8; 5]>,
-    },
+    Headers { stream: [u8; 4], list: HeaderList, end_stream: bool, priority: Option<[u8; 5]> },
     Other(Vec<u8>),
 }
 
@@ -145,12 +128,7 @@ fn server_reads(bytes: &[u8]) -> Vec<ServerFrame> {
                     priority = Some(payload[..5].try_into().expect("five"));
                     payload = &payload[5..];
                 }
-                open = Some((
-                    payload[..payload.len() - padding].to_vec(),
-                    stream,
-                    flags,
-                    priority,
-                ));
+                open = Some((payload[..payload.len() - padding].to_vec(), stream, flags, priority));
             }
             CONTINUATION => {
                 let (block, of, ..) = open.as_mut().expect("open");
@@ -179,10 +157,7 @@ fn server_reads(bytes: &[u8]) -> Vec<ServerFrame> {
 
 fn rewritten(bytes: &[u8]) -> Result<Vec<u8>, FrameError> {
     let mut out = Vec::new();
-    assert_eq!(
-        FrameRewriter::new().rewrite(bytes, &mut out, usize::MAX)?,
-        bytes.len()
-    );
+    assert_eq!(FrameRewriter::new().rewrite(bytes, &mut out, usize::MAX)?, bytes.len());
     Ok(out)
 }
 
@@ -236,39 +211,21 @@ fn headers(
         any::<bool>(),
         prop::collection::vec(any::<usize>(), 0..4),
     )
-        .prop_map(
-            |(stream, mut list, authority, padding, priority, end_stream, cuts)| {
-                if let Some(authority) = authority {
-                    list.insert(list.len() / 2, (AUTHORITY.to_vec(), authority));
-                }
-                ClientFrame::Headers {
-                    stream,
-                    list,
-                    padding,
-                    priority,
-                    end_stream,
-                    cuts,
-                }
-            },
-        )
+        .prop_map(|(stream, mut list, authority, padding, priority, end_stream, cuts)| {
+            if let Some(authority) = authority {
+                list.insert(list.len() / 2, (AUTHORITY.to_vec(), authority));
+            }
+            ClientFrame::Headers { stream, list, padding, priority, end_stream, cuts }
+        })
 }
 
 fn other() -> impl Strategy<Value = ClientFrame> {
     let kind = any::<u8>().prop_filter("of no header block", |kind| {
         ![HEADERS, PUSH_PROMISE, CONTINUATION].contains(kind)
     });
-    (
-        kind,
-        any::<u8>(),
-        any::<u8>(),
-        prop::collection::vec(any::<u8>(), 0..300),
+    (kind, any::<u8>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..300)).prop_map(
+        |(kind, flags, stream, payload)| ClientFrame::Other { kind, flags, stream, payload },
     )
-        .prop_map(|(kind, flags, stream, payload)| ClientFrame::Other {
-            kind,
-            flags,
-            stream,
-            payload,
-        })
 }
 
 fn valid() -> impl Strategy<Value = Vec<u8>> {
@@ -367,10 +324,7 @@ fn a_header_block_must_be_continued_by_its_own_stream_and_nothing_else() {
         malformed(&[open.clone(), raw(CONTINUATION, END_HEADERS, 3, &[0x84])]),
         FrameError::ExpectedContinuation(CONTINUATION)
     );
-    assert_eq!(
-        malformed(&[open.clone(), open]),
-        FrameError::ExpectedContinuation(HEADERS)
-    );
+    assert_eq!(malformed(&[open.clone(), open]), FrameError::ExpectedContinuation(HEADERS));
     assert_eq!(
         malformed(&[raw(CONTINUATION, END_HEADERS, 1, &[0x82])]),
         FrameError::UnexpectedContinuation
@@ -383,10 +337,7 @@ fn a_header_block_must_be_continued_by_its_own_stream_and_nothing_else() {
 
 #[test]
 fn headers_too_short_for_what_its_flags_announce_are_refused() {
-    assert_eq!(
-        malformed(&[raw(HEADERS, END_HEADERS | PADDED, 1, &[])]),
-        FrameError::TooShort
-    );
+    assert_eq!(malformed(&[raw(HEADERS, END_HEADERS | PADDED, 1, &[])]), FrameError::TooShort);
     assert_eq!(
         malformed(&[raw(HEADERS, END_HEADERS | PADDED, 1, &[2, 0x82])]),
         FrameError::TooShort
@@ -396,12 +347,7 @@ fn headers_too_short_for_what_its_flags_announce_are_refused() {
         FrameError::TooShort
     );
     assert_eq!(
-        malformed(&[raw(
-            HEADERS,
-            END_HEADERS | PADDED | PRIORITY,
-            1,
-            &[1, 0, 0, 0, 0, 0]
-        )]),
+        malformed(&[raw(HEADERS, END_HEADERS | PADDED | PRIORITY, 1, &[1, 0, 0, 0, 0, 0])]),
         FrameError::TooShort
     );
 }
@@ -410,10 +356,7 @@ fn headers_too_short_for_what_its_flags_announce_are_refused() {
 fn header_blocks_are_bounded_as_sent_and_as_decoded() {
     // As sent: frames without end, also empty ones.
     let mut frames = vec![raw(HEADERS, 0, 1, &[])];
-    frames.extend(vec![
-        raw(CONTINUATION, 0, 1, &[]);
-        MAX_HEADER_BLOCK / FRAME_HEADER_LEN
-    ]);
+    frames.extend(vec![raw(CONTINUATION, 0, 1, &[]); MAX_HEADER_BLOCK / FRAME_HEADER_LEN]);
     assert_eq!(malformed(&frames), FrameError::TooLarge);
     assert_eq!(
         malformed(&[raw(HEADERS, END_HEADERS, 1, &vec![0x82; MAX_HEADER_BLOCK])]),
@@ -423,10 +366,7 @@ fn header_blocks_are_bounded_as_sent_and_as_decoded() {
     let mut block = vec![0x40, 1, b'n', 0x7f, 0xf9, 0x16];
     block.extend([b'v'; 3064]);
     block.extend([0xbe; 100]);
-    assert_eq!(
-        malformed(&[raw(HEADERS, END_HEADERS, 1, &block)]),
-        FrameError::TooLarge
-    );
+    assert_eq!(malformed(&[raw(HEADERS, END_HEADERS, 1, &block)]), FrameError::TooLarge);
 }
 
 #[test]
@@ -461,15 +401,10 @@ fn a_request_of_grpc_for_go_that_dialled_a_bare_path_names_localhost_and_is_unch
         ServerFrame::Other(_) => None,
     };
     let before = server_reads(&bytes);
-    assert_eq!(
-        authority(&before).as_deref(),
-        Some("%2Ftmp%2Fr%2Fx-reg.sock")
-    );
+    assert_eq!(authority(&before).as_deref(), Some("%2Ftmp%2Fr%2Fx-reg.sock"));
     let mut after = server_reads(&rewritten(&bytes).expect("well formed"));
     assert_eq!(authority(&after).as_deref(), Some("localhost"));
-    let ServerFrame::Headers { list, .. } = &mut after[2] else {
-        panic!("not headers")
-    };
+    let ServerFrame::Headers { list, .. } = &mut after[2] else { panic!("not headers") };
     for (name, value) in list {
         if name == AUTHORITY {
             *value = b"%2Ftmp%2Fr%2Fx-reg.sock".to_vec();

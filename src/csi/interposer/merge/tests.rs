@@ -26,39 +26,20 @@ fn unknowns(message: &[u8]) -> Vec<String> {
 }
 
 fn abnormal(message: &str) -> VolumeCondition {
-    VolumeCondition {
-        abnormal: true,
-        message: message.into(),
-    }
+    VolumeCondition { abnormal: true, message: message.into() }
 }
 
 fn status(status: HealthErrorType, reason: &str) -> HealthStatus {
-    HealthStatus {
-        status,
-        reason: reason.into(),
-        message: format!("{reason} it is"),
-    }
+    HealthStatus { status, reason: reason.into(), message: format!("{reason} it is") }
 }
 
 fn stats_with(condition: Option<wire::VolumeCondition>) -> Vec<u8> {
-    let usage = vec![wire::VolumeUsage {
-        available: 1,
-        total: 3,
-        used: 2,
-        unit: 1,
-    }];
-    wire::NodeGetVolumeStatsResponse {
-        usage,
-        volume_condition: condition,
-    }
-    .encode_to_vec()
+    let usage = vec![wire::VolumeUsage { available: 1, total: 3, used: 2, unit: 1 }];
+    wire::NodeGetVolumeStatsResponse { usage, volume_condition: condition }.encode_to_vec()
 }
 
 fn theirs(abnormal: bool, message: &str) -> wire::VolumeCondition {
-    wire::VolumeCondition {
-        abnormal,
-        message: message.into(),
-    }
+    wire::VolumeCondition { abnormal, message: message.into() }
 }
 
 #[test]
@@ -69,24 +50,16 @@ fn capabilities_are_announced_once_and_in_addition() {
                 wire::node_service_capability::Rpc { r#type: *number },
             )),
         };
-        wire::NodeGetCapabilitiesResponse {
-            capabilities: numbers.iter().map(one).collect(),
-        }
-        .encode_to_vec()
+        wire::NodeGetCapabilitiesResponse { capabilities: numbers.iter().map(one).collect() }
+            .encode_to_vec()
     };
     let theirs = announce(&[1, 2, 99]);
-    assert_eq!(
-        add_capabilities(&theirs, &[2, 4, 7, 8]),
-        Ok(announce(&[1, 2, 99, 4, 7, 8]))
-    );
+    assert_eq!(add_capabilities(&theirs, &[2, 4, 7, 8]), Ok(announce(&[1, 2, 99, 4, 7, 8])));
     assert_eq!(add_capabilities(&theirs, &[2]), Ok(theirs.clone()));
     assert_eq!(announced_capabilities(&theirs), Ok(vec![1, 2, 99]));
     // An entry without a type, as another oneof member of a later CSI would look.
     let strange = [&theirs[..], &[0x0a, 0x02, 0x12, 0x00]].concat();
-    assert_eq!(
-        add_capabilities(&strange, &[4]),
-        Ok([&strange[..], &announce(&[4])].concat())
-    );
+    assert_eq!(add_capabilities(&strange, &[4]), Ok([&strange[..], &announce(&[4])].concat()));
     assert_eq!(add_capabilities(&[0xff], &[4]), Err(DecodeError));
 }
 
@@ -98,41 +71,20 @@ fn a_condition_of_ours_comes_first_and_the_upstreams_stays() {
         assert_eq!(merged.usage.len(), 1);
         merged.volume_condition.expect("a condition")
     };
-    let fine = VolumeCondition {
-        abnormal: false,
-        message: "fine".into(),
-    };
+    let fine = VolumeCondition { abnormal: false, message: "fine".into() };
     assert_eq!(merged(None, &abnormal("disk")), theirs(true, "disk"));
     assert_eq!(merged(None, &fine), theirs(false, "fine"));
-    assert_eq!(
-        merged(Some(theirs(true, "link")), &abnormal("disk")),
-        theirs(true, "disk; link")
-    );
-    assert_eq!(
-        merged(Some(theirs(true, "disk")), &abnormal("disk")),
-        theirs(true, "disk")
-    );
-    assert_eq!(
-        merged(Some(theirs(false, "healthy")), &abnormal("disk")),
-        theirs(true, "disk")
-    );
-    assert_eq!(
-        merged(Some(theirs(true, "link")), &fine),
-        theirs(true, "link")
-    );
-    assert_eq!(
-        merged(Some(theirs(false, "healthy")), &fine),
-        theirs(false, "healthy")
-    );
+    assert_eq!(merged(Some(theirs(true, "link")), &abnormal("disk")), theirs(true, "disk; link"));
+    assert_eq!(merged(Some(theirs(true, "disk")), &abnormal("disk")), theirs(true, "disk"));
+    assert_eq!(merged(Some(theirs(false, "healthy")), &abnormal("disk")), theirs(true, "disk"));
+    assert_eq!(merged(Some(theirs(true, "link")), &fine), theirs(true, "link"));
+    assert_eq!(merged(Some(theirs(false, "healthy")), &fine), theirs(false, "healthy"));
 }
 
 #[test]
 fn a_condition_goes_into_the_listed_volumes_that_we_know() {
     let entry = |id: &str, status| wire::list_volumes_response::Entry {
-        volume: Some(wire::Volume {
-            volume_id: id.into(),
-            ..Default::default()
-        }),
+        volume: Some(wire::Volume { volume_id: id.into(), ..Default::default() }),
         status,
     };
     let nodes = |condition| wire::list_volumes_response::VolumeStatus {
@@ -140,18 +92,11 @@ fn a_condition_goes_into_the_listed_volumes_that_we_know() {
         volume_condition: condition,
     };
     let list = wire::ListVolumesResponse {
-        entries: vec![
-            entry("a", None),
-            entry("b", Some(nodes(None))),
-            entry("c", None),
-        ],
+        entries: vec![entry("a", None), entry("b", Some(nodes(None))), entry("c", None)],
         next_token: "t".into(),
     };
-    let told = VolumeHealth {
-        statuses: Ok(Vec::new()),
-        condition: Some(abnormal("disk")),
-        local: true,
-    };
+    let told =
+        VolumeHealth { statuses: Ok(Vec::new()), condition: Some(abnormal("disk")), local: true };
     let ours = HashMap::from([("a".to_owned(), told.clone()), ("b".to_owned(), told)]);
     let merged = volumes(&list.encode_to_vec(), &ours).expect("reads");
     let merged = wire::ListVolumesResponse::decode(merged.as_slice()).expect("reads");
@@ -164,10 +109,7 @@ fn a_condition_goes_into_the_listed_volumes_that_we_know() {
         entry("b", Some(nodes(Some(theirs(true, "disk"))))),
         entry("c", None),
     ];
-    assert_eq!(
-        (merged.entries, merged.next_token),
-        (expected, "t".to_owned())
-    );
+    assert_eq!((merged.entries, merged.next_token), (expected, "t".to_owned()));
 }
 
 #[test]
@@ -186,14 +128,9 @@ fn of_equally_bad_statuses_the_upstreams_come_first() {
         status(Degraded, "DriveFailing"),
         status(Inaccessible, "Gone"),
     ];
-    let answer = wire::NodeGetVolumeHealthResponse {
-        volume_health: Some(health),
-    }
-    .encode_to_vec();
+    let answer = wire::NodeGetVolumeHealthResponse { volume_health: Some(health) }.encode_to_vec();
     let merged = wire::NodeGetVolumeHealthResponse::decode(
-        super::health(&answer, "v", &ours)
-            .expect("reads")
-            .as_slice(),
+        super::health(&answer, "v", &ours).expect("reads").as_slice(),
     )
     .expect("reads");
     let merged = merged.volume_health.expect("there").health_statuses;
@@ -204,11 +141,7 @@ fn of_equally_bad_statuses_the_upstreams_come_first() {
     assert_eq!(
         order,
         [
-            (
-                DataLoss.number(),
-                "FilesystemCorrupted",
-                "FilesystemCorrupted it is"
-            ),
+            (DataLoss.number(), "FilesystemCorrupted", "FilesystemCorrupted it is"),
             (Inaccessible.number(), "Gone", "theirs"),
             (Degraded.number(), "Slow", "theirs"),
             (Degraded.number(), "DriveFailing", "DriveFailing it is"),
@@ -235,23 +168,15 @@ fn storage_entries_that_differ_in_what_they_are_limited_to_are_two() {
     let answer = wire::NodeGetStorageHealthResponse {
         backend_health: vec![limited("ext4"), limited("xfs"), limited("xfs")],
     };
-    let merged = storage(
-        &answer.encode_to_vec(),
-        &[status(Degraded, "Slow"), status(Inaccessible, "Gone")],
-    )
-    .expect("reads");
+    let merged =
+        storage(&answer.encode_to_vec(), &[status(Degraded, "Slow"), status(Inaccessible, "Gone")])
+            .expect("reads");
     let merged = wire::NodeGetStorageHealthResponse::decode(merged.as_slice())
         .expect("reads")
         .backend_health;
     assert_eq!(merged.len(), 4);
-    assert_eq!(
-        (merged[0].status, &merged[1..3]),
-        (2, &[limited("ext4"), limited("xfs")][..])
-    );
-    assert_eq!(
-        (merged[3].reason.as_str(), &merged[3].volume_capability),
-        ("Slow", &None)
-    );
+    assert_eq!((merged[0].status, &merged[1..3]), (2, &[limited("ext4"), limited("xfs")][..]));
+    assert_eq!((merged[3].reason.as_str(), &merged[3].volume_capability), ("Slow", &None));
 }
 
 fn text() -> impl Strategy<Value = String> {
@@ -279,12 +204,9 @@ fn encoded(entries: &[(i32, String, String)]) -> Vec<u8> {
     let mut message = Vec::new();
     raw::put_bytes(&mut message, HEALTH_VOLUME_ID, b"v");
     for (index, (status, reason, text)) in entries.iter().enumerate() {
-        let entry = VolumeHealthEntry {
-            status: *status,
-            reason: reason.clone(),
-            message: text.clone(),
-        }
-        .encode_to_vec();
+        let entry =
+            VolumeHealthEntry { status: *status, reason: reason.clone(), message: text.clone() }
+                .encode_to_vec();
         raw::put_bytes(
             &mut message,
             HEALTH_STATUSES,

@@ -64,15 +64,10 @@ impl ApiServer {
     pub(crate) async fn create_storage(&self) -> Result<(), ApiError> {
         let mut object = DynamicObject::new(&self.node, &resource());
         object.data = json!({"spec": {}});
-        let parameters = PostParams {
-            field_manager: Some(FIELD_MANAGER.into()),
-            ..PostParams::default()
-        };
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         let storages = self.node_storages();
-        match self
-            .with_timeout(storages.create(&parameters, &object))
-            .await
-        {
+        match self.with_timeout(storages.create(&parameters, &object)).await {
             Ok(_) => Ok(()),
             Err(error) if already_exists(&error) => Ok(()),
             Err(error) if is_not_found(&error) => Err(ApiError::Retryable {
@@ -87,10 +82,8 @@ impl ApiServer {
 
     /// Returns the status as it is stored.
     pub(crate) async fn patch_storage_status(&self, status: &Value) -> Result<Value, ApiError> {
-        let parameters = PatchParams {
-            field_manager: Some(FIELD_MANAGER.into()),
-            ..PatchParams::default()
-        };
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Merge(json!({"status": status}));
         let storages = self.node_storages();
         let patched = self.with_timeout(storages.patch_status(&self.node, &parameters, &patch));
@@ -133,9 +126,9 @@ impl StorageChanges {
                 version: object.metadata.resource_version,
             }),
             WatchEvent::Deleted(_) => Ok(StorageChange::Deleted),
-            WatchEvent::Bookmark(bookmark) => Ok(StorageChange::Unchanged {
-                version: bookmark.metadata.resource_version,
-            }),
+            WatchEvent::Bookmark(bookmark) => {
+                Ok(StorageChange::Unchanged { version: bookmark.metadata.resource_version })
+            }
             WatchEvent::Error(status) => {
                 Err(classify_error(CallError::Kube(kube::Error::Api(status))))
             }
@@ -144,11 +137,7 @@ impl StorageChanges {
 }
 
 fn status_of(mut object: DynamicObject) -> Value {
-    object
-        .data
-        .get_mut("status")
-        .map(Value::take)
-        .unwrap_or_default()
+    object.data.get_mut("status").map(Value::take).unwrap_or_default()
 }
 
 fn resource() -> ApiResource {

@@ -21,9 +21,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    builder
-        .with_layer(&AndThenLayer::new(keep_delay::<B>))
-        .build()
+    builder.with_layer(&AndThenLayer::new(keep_delay::<B>)).build()
 }
 
 async fn keep_delay<B>(response: Response<B>) -> Result<Response<Either<B, Full<Bytes>>>, BoxError>
@@ -47,18 +45,16 @@ where
 
 fn with_delay(status: StatusCode, text: &[u8], seconds: u32) -> Value {
     let parsed = serde_json::from_slice::<Value>(text).ok();
-    let mut answer = parsed
-        .filter(|answer| answer["kind"] == "Status")
-        .unwrap_or_else(|| {
-            json!({
-                "kind": "Status",
-                "apiVersion": "v1",
-                "status": "Failure",
-                "code": status.as_u16(),
-                "reason": status.canonical_reason().unwrap_or_default().replace(' ', ""),
-                "message": String::from_utf8_lossy(text).trim(),
-            })
-        });
+    let mut answer = parsed.filter(|answer| answer["kind"] == "Status").unwrap_or_else(|| {
+        json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "status": "Failure",
+            "code": status.as_u16(),
+            "reason": status.canonical_reason().unwrap_or_default().replace(' ', ""),
+            "message": String::from_utf8_lossy(text).trim(),
+        })
+    });
     if !answer["details"].is_object() {
         answer["details"] = json!({});
     }

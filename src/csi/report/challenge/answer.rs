@@ -70,9 +70,8 @@ fn finding(confirmed: wire::ConfirmedFinding) -> Option<AnsweredFinding> {
         }
     };
     let present = finding.evidence.iter().filter(|evidence| evidence.present);
-    let witnesses: BTreeSet<Witness> = present
-        .filter_map(|evidence| witness(evidence.witness()))
-        .collect();
+    let witnesses: BTreeSet<Witness> =
+        present.filter_map(|evidence| witness(evidence.witness())).collect();
     Some(AnsweredFinding {
         status,
         witnesses: witnesses.into_iter().collect(),

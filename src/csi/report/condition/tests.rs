@@ -6,14 +6,8 @@ use super::*;
 use crate::csi::report::transitions::tests::{drive, issue, snapshot, volume};
 
 fn condition_of(snapshot: NodeSnapshot) -> StorageCondition {
-    storage_condition(
-        &DaemonView {
-            snapshot: Some(Arc::new(snapshot)),
-            outage: None,
-        },
-        false,
-    )
-    .expect("known")
+    storage_condition(&DaemonView { snapshot: Some(Arc::new(snapshot)), outage: None }, false)
+        .expect("known")
 }
 
 #[test]
@@ -37,10 +31,8 @@ fn the_condition_is_false_with_the_worst_reason_and_lists_all_issues() {
         message: "it is gone".into(),
         ..issue(drive("d1"), Severity::Bad)
     };
-    let condition = condition_of(snapshot(&[
-        ("0a", issue(volume("v1"), Severity::Suspect)),
-        ("0b", worst),
-    ]));
+    let condition =
+        condition_of(snapshot(&[("0a", issue(volume("v1"), Severity::Suspect)), ("0b", worst)]));
     assert_eq!(
         (condition.status, condition.reason.as_str()),
         (ConditionStatus::False, "DriveMissing")
@@ -58,10 +50,8 @@ fn the_message_has_one_line_a_drive_and_counts_the_volumes_on_failing_drives() {
         message: format!("drive d1 (sda): {reason} in words"),
         ..issue(drive("d1"), severity)
     };
-    let of_volume = |id: &str| Issue {
-        reason: "DriveFailing".into(),
-        ..issue(volume(id), Severity::Bad)
-    };
+    let of_volume =
+        |id: &str| Issue { reason: "DriveFailing".into(), ..issue(volume(id), Severity::Bad) };
     let condition = condition_of(snapshot(&[
         ("0a", of_drive("SmartFailing", Severity::Bad)),
         ("0b", of_drive("PendingSectors", Severity::Suspect)),
@@ -77,35 +67,22 @@ fn the_message_has_one_line_a_drive_and_counts_the_volumes_on_failing_drives() {
 
 #[test]
 fn of_equally_bad_issues_the_drive_is_the_reason_and_not_its_volumes() {
-    let of_volume = Issue {
-        reason: "DriveFailing".into(),
-        status: 4,
-        ..issue(volume("v1"), Severity::Bad)
-    };
-    let condition = condition_of(snapshot(&[
-        ("0a", of_volume),
-        ("0b", issue(drive("d1"), Severity::Bad)),
-    ]));
+    let of_volume =
+        Issue { reason: "DriveFailing".into(), status: 4, ..issue(volume("v1"), Severity::Bad) };
+    let condition =
+        condition_of(snapshot(&[("0a", of_volume), ("0b", issue(drive("d1"), Severity::Bad))]));
     assert_eq!(condition.reason, "SmartFailing");
 }
 
 #[test]
 fn acknowledged_and_maintenance_issues_are_mentioned_but_not_counted() {
-    let acknowledged = Issue {
-        acknowledged: true,
-        ..issue(volume("v1"), Severity::Bad)
-    };
-    let mut seen = snapshot(&[
-        ("0a", issue(drive("d1"), Severity::Bad)),
-        ("0b", acknowledged),
-    ]);
+    let acknowledged = Issue { acknowledged: true, ..issue(volume("v1"), Severity::Bad) };
+    let mut seen = snapshot(&[("0a", issue(drive("d1"), Severity::Bad)), ("0b", acknowledged)]);
     seen.drives.get_mut("d1").expect("there").maintenance = true;
     let condition = condition_of(seen);
     assert_eq!(condition.status, ConditionStatus::True);
     assert!(
-        condition
-            .message
-            .ends_with("; 2 acknowledged or under maintenance"),
+        condition.message.ends_with("; 2 acknowledged or under maintenance"),
         "{}",
         condition.message
     );
@@ -130,14 +107,11 @@ fn unknown_health_is_reported_with_its_reason_also_beside_bad_issues() {
             message: message.into()
         }
     );
-    seen.issues
-        .insert("0a".into(), issue(volume("v1"), Severity::Bad));
+    seen.issues.insert("0a".into(), issue(volume("v1"), Severity::Bad));
     let condition = condition_of(seen);
     assert_eq!(condition.status, ConditionStatus::False);
     assert!(
-        condition
-            .message
-            .ends_with("; drive sda: health unknown: smartctl hangs"),
+        condition.message.ends_with("; drive sda: health unknown: smartctl hangs"),
         "{}",
         condition.message
     );
@@ -146,10 +120,7 @@ fn unknown_health_is_reported_with_its_reason_also_beside_bad_issues() {
 #[test]
 fn an_unexplained_node_health_is_never_true() {
     for health in [Health::Unknown, Health::Suspect, Health::Bad] {
-        let condition = condition_of(NodeSnapshot {
-            health,
-            ..snapshot(&[])
-        });
+        let condition = condition_of(NodeSnapshot { health, ..snapshot(&[]) });
         assert_eq!(condition.status, ConditionStatus::Unknown, "{health:?}");
         assert!(!condition.message.is_empty());
     }
@@ -157,15 +128,9 @@ fn an_unexplained_node_health_is_never_true() {
 
 #[test]
 fn an_absent_daemon_is_unknown_after_the_grace_period_and_unreported_before() {
-    let lost = Some(Outage {
-        since: Instant::now(),
-        why: "no diskvitalsd listens".into(),
-    });
+    let lost = Some(Outage { since: Instant::now(), why: "no diskvitalsd listens".into() });
     for snapshot in [None, Some(Arc::new(snapshot(&[])))] {
-        let view = DaemonView {
-            snapshot,
-            outage: lost.clone(),
-        };
+        let view = DaemonView { snapshot, outage: lost.clone() };
         assert_eq!(storage_condition(&view, true), None);
         let condition = storage_condition(&view, false).expect("a condition");
         assert_eq!(
@@ -184,9 +149,7 @@ fn a_thousand_findings_with_hostile_text_make_a_short_message() {
         ..issue(drive("d1"), Severity::Bad)
     };
     let mut seen = snapshot(&[]);
-    seen.issues = (0..1000)
-        .map(|number| (format!("{number:04}"), hostile(number)))
-        .collect();
+    seen.issues = (0..1000).map(|number| (format!("{number:04}"), hostile(number))).collect();
     let condition = condition_of(seen);
     assert!(
         condition.message.len() <= 1024
@@ -205,10 +168,7 @@ fn a_drive_without_its_first_answer_is_not_called_healthy() {
     let condition = condition_of(seen);
     assert_eq!(
         (condition.status, condition.message.as_str()),
-        (
-            ConditionStatus::Unknown,
-            "drive sda: health unknown: SMART: not queried yet"
-        )
+        (ConditionStatus::Unknown, "drive sda: health unknown: SMART: not queried yet")
     );
 }
 

@@ -117,12 +117,8 @@ impl VolumeIdentity {
             .iter()
             .find(|mount| mount.role() == wire::MountRole::Host)
             .map(|mount| &mount.path);
-        let names = [
-            Some(&volume.handle),
-            host_mount,
-            Some(&volume.device_name),
-            Some(&volume.device),
-        ];
+        let names =
+            [Some(&volume.handle), host_mount, Some(&volume.device_name), Some(&volume.device)];
         let handle = names.into_iter().flatten().find(|name| !name.is_empty());
         VolumeIdentity {
             driver: volume.driver.clone(),

@@ -6,21 +6,14 @@ fn the_text_of_an_issue_does_not_name_its_drive_again() {
         ("drive naa.5 (sda) could not read", "could not read"),
         ("drive naa.5 (sda): It fails (soon)", "It fails (soon)"),
         ("drive naa.5 is missing", "is missing"),
-        (
-            "the cable of drive naa.5 (sda)",
-            "the cable of drive naa.5 (sda)",
-        ),
+        ("the cable of drive naa.5 (sda)", "the cable of drive naa.5 (sda)"),
     ] {
         assert_eq!(without_drive_name(message, "naa.5"), text);
     }
 }
 
 fn event(change: Change, item: Item) -> wire::WatchEvent {
-    wire::WatchEvent {
-        change: change.into(),
-        item: Some(item),
-        ..Default::default()
-    }
+    wire::WatchEvent { change: change.into(), item: Some(item), ..Default::default() }
 }
 
 fn finding(
@@ -40,10 +33,7 @@ fn finding(
         status: wire::FindingStatus::Degraded.into(),
         reason: "SmartFailing".into(),
         message: "it says so".into(),
-        since: Some(prost_types::Timestamp {
-            seconds: 100,
-            nanos: 0,
-        }),
+        since: Some(prost_types::Timestamp { seconds: 100, nanos: 0 }),
         count: 1,
         ..Default::default()
     }
@@ -79,10 +69,7 @@ fn a_finding_is_an_issue_until_cleared_and_then_kept_for_an_hour() {
     assert_eq!(snapshot.issues["0a"].severity, Severity::Bad);
     let cleared = wire::Finding {
         cleared: Some(wire::Cleared {
-            time: Some(prost_types::Timestamp {
-                seconds: 1000,
-                nanos: 0,
-            }),
+            time: Some(prost_types::Timestamp { seconds: 1000, nanos: 0 }),
             why: "the condition is over".into(),
         }),
         ..raised
@@ -90,10 +77,7 @@ fn a_finding_is_an_issue_until_cleared_and_then_kept_for_an_hour() {
     snapshot.apply(event(Change::Removed, Item::Finding(cleared)));
     assert!(snapshot.issues.is_empty());
     assert_eq!(
-        snapshot.recently_cleared["0a"]
-            .cleared
-            .as_ref()
-            .map(|cleared| cleared.why.as_str()),
+        snapshot.recently_cleared["0a"].cleared.as_ref().map(|cleared| cleared.why.as_str()),
         Some("the condition is over")
     );
     let at = |second| Timestamp::from_second(second).expect("a time");
@@ -111,11 +95,7 @@ fn what_only_a_newer_daemon_knows_is_never_good() {
     snapshot.apply(event(Change::Added, Item::Finding(strange)));
     assert_eq!(snapshot.issues["0a"].severity, Severity::Suspect);
     snapshot.update_node(
-        &wire::Node {
-            health: 99,
-            settled: true,
-            ..Default::default()
-        },
+        &wire::Node { health: 99, settled: true, ..Default::default() },
         Timestamp::UNIX_EPOCH,
     );
     assert_eq!(snapshot.health, Health::Unknown);
@@ -127,32 +107,19 @@ fn a_second_snapshot_begin_discards_the_state() {
     let mut snapshot = NodeSnapshot::default();
     snapshot.apply(event(
         Change::Added,
-        Item::Drive(wire::Drive {
-            id: "d1".into(),
-            ..Default::default()
-        }),
+        Item::Drive(wire::Drive { id: "d1".into(), ..Default::default() }),
     ));
-    let begin = wire::WatchEvent {
-        change: Change::SnapshotBegin.into(),
-        ..Default::default()
-    };
+    let begin = wire::WatchEvent { change: Change::SnapshotBegin.into(), ..Default::default() };
     assert_eq!(snapshot.apply(begin), ApplyOutcome::Partial);
     assert_eq!(snapshot, NodeSnapshot::default());
-    let end = wire::WatchEvent {
-        change: Change::SnapshotEnd.into(),
-        ..Default::default()
-    };
+    let end = wire::WatchEvent { change: Change::SnapshotEnd.into(), ..Default::default() };
     assert_eq!(snapshot.apply(end), ApplyOutcome::Complete);
 }
 
 #[test]
 fn the_claim_of_a_local_volume_and_of_a_csi_volume_is_found_by_the_name_of_its_persistent_volume() {
     let local = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~local-volume/local-pv";
-    let of = |pods| wire::Volume {
-        id: "fs:1".into(),
-        pods,
-        ..Default::default()
-    };
+    let of = |pods| wire::Volume { id: "fs:1".into(), pods, ..Default::default() };
     assert_eq!(
         claims(&of(vec![pod("u1", "web", "local-pv", local)])),
         [("local-pv".to_owned(), vec!["shop".to_owned()])]
@@ -167,23 +134,14 @@ fn the_claim_of_a_local_volume_and_of_a_csi_volume_is_found_by_the_name_of_its_p
         claims(&of(vec![pod("u1", "web", "pvc-1", csi)])),
         [("pvc-1".to_owned(), vec!["shop".to_owned()])]
     );
-    let inline = wire::Volume {
-        ephemeral: true,
-        ..of(vec![pod("u1", "web", "scratch", csi)])
-    };
+    let inline = wire::Volume { ephemeral: true, ..of(vec![pod("u1", "web", "scratch", csi)]) };
     assert_eq!(claims(&inline), []);
     // Here the name may be one of the pod's own specification.
     let nfs = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~nfs/data";
     assert_eq!(claims(&of(vec![pod("u1", "web", "data", nfs)])), []);
     let block = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pvc-2/u1";
-    let block = wire::Volume {
-        pv: "pvc-2".into(),
-        ..of(vec![pod("u1", "web", "pvc-2", block)])
-    };
-    assert_eq!(
-        claims(&block),
-        [("pvc-2".to_owned(), vec!["shop".to_owned()])]
-    );
+    let block = wire::Volume { pv: "pvc-2".into(), ..of(vec![pod("u1", "web", "pvc-2", block)]) };
+    assert_eq!(claims(&block), [("pvc-2".to_owned(), vec!["shop".to_owned()])]);
 }
 
 #[test]
@@ -196,11 +154,8 @@ fn a_pod_without_a_name_is_left_out() {
         ],
         ..Default::default()
     };
-    let names: Vec<String> = Volume::from_wire(&volume)
-        .pods
-        .into_iter()
-        .map(|pod| pod.name)
-        .collect();
+    let names: Vec<String> =
+        Volume::from_wire(&volume).pods.into_iter().map(|pod| pod.name).collect();
     assert_eq!(names, ["web"]);
 }
 
@@ -211,10 +166,7 @@ fn a_volume_that_cannot_serve_is_an_issue_also_without_a_finding() {
         id: "csi:d/h".into(),
         health: wire::Health::Good.into(),
         operational_status: wire::OperationalStatus::Missing.into(),
-        condition: Some(wire::Condition {
-            abnormal: true,
-            message: "the image is gone".into(),
-        }),
+        condition: Some(wire::Condition { abnormal: true, message: "the image is gone".into() }),
         ..Default::default()
     };
     snapshot.apply(event(Change::Added, Item::Volume(volume.clone())));
@@ -232,16 +184,8 @@ fn a_volume_that_cannot_serve_is_an_issue_also_without_a_finding() {
     ));
     assert!(snapshot.issues.is_empty());
     // A finding says it already.
-    let spoken_of = finding(
-        "0a",
-        wire::SubjectKind::Volume,
-        "csi:d/h",
-        wire::Severity::Bad,
-    );
-    let spoken_of = wire::Finding {
-        reason: "DeviceMissing".into(),
-        ..spoken_of
-    };
+    let spoken_of = finding("0a", wire::SubjectKind::Volume, "csi:d/h", wire::Severity::Bad);
+    let spoken_of = wire::Finding { reason: "DeviceMissing".into(), ..spoken_of };
     snapshot.apply(event(
         Change::Modified,
         Item::Volume(wire::Volume {
@@ -259,10 +203,8 @@ fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_
     let reasons = |health: wire::Health,
                    state: fn(&mut wire::Volume),
                    said: &[(&str, wire::FindingStatus, bool)]| {
-        let findings = said
-            .iter()
-            .enumerate()
-            .map(|(number, (reason, status, acknowledged))| wire::Finding {
+        let findings =
+            said.iter().enumerate().map(|(number, (reason, status, acknowledged))| wire::Finding {
                 reason: (*reason).into(),
                 status: (*status).into(),
                 acknowledged: acknowledged.then(wire::Acknowledgement::default),
@@ -274,10 +216,8 @@ fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_
                 )
             });
         let findings: Vec<wire::Finding> = findings.collect();
-        let condition = Some(wire::Condition {
-            abnormal: true,
-            message: "the image is gone".into(),
-        });
+        let condition =
+            Some(wire::Condition { abnormal: true, message: "the image is gone".into() });
         let mut volume = wire::Volume {
             id: "csi:d/h".into(),
             health: health.into(),
@@ -286,38 +226,26 @@ fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_
             ..Default::default()
         };
         state(&mut volume);
-        let mut snapshot = NodeSnapshot {
-            health: Health::Good,
-            settled: true,
-            ..NodeSnapshot::default()
-        };
+        let mut snapshot =
+            NodeSnapshot { health: Health::Good, settled: true, ..NodeSnapshot::default() };
         for finding in volume.findings.clone() {
             snapshot.apply(event(Change::Added, Item::Finding(finding)));
         }
         snapshot.apply(event(Change::Added, Item::Volume(volume)));
-        let counted = snapshot
-            .adverse()
-            .into_iter()
-            .filter(|(_, issue)| snapshot.is_counted(issue));
-        counted
-            .map(|(_, issue)| issue.reason.clone())
-            .collect::<Vec<String>>()
+        let counted =
+            snapshot.adverse().into_iter().filter(|(_, issue)| snapshot.is_counted(issue));
+        counted.map(|(_, issue)| issue.reason.clone()).collect::<Vec<String>>()
     };
     let failed: fn(&mut wire::Volume) = |volume| volume.csi_status = wire::CsiStatus::Failed.into();
     let missing: fn(&mut wire::Volume) =
         |volume| volume.operational_status = wire::OperationalStatus::Missing.into();
     let none: fn(&mut wire::Volume) = |_| {};
-    let (degraded, inaccessible) = (
-        wire::FindingStatus::Degraded,
-        wire::FindingStatus::Inaccessible,
-    );
+    let (degraded, inaccessible) =
+        (wire::FindingStatus::Degraded, wire::FindingStatus::Inaccessible);
     let (suspect, unknown) = (wire::Health::Suspect, wire::Health::Unknown);
     let mild = |acknowledged| ("FilesystemErrors", degraded, acknowledged);
     assert_eq!(reasons(suspect, failed, &[mild(true)]), ["NotMounted"]);
-    assert_eq!(
-        reasons(suspect, missing, &[mild(false)]),
-        ["DeviceMissing", "FilesystemErrors"]
-    );
+    assert_eq!(reasons(suspect, missing, &[mild(false)]), ["DeviceMissing", "FilesystemErrors"]);
     // How it is cannot be told, and that it does not serve can.
     assert_eq!(reasons(unknown, failed, &[mild(true)]), ["NotMounted"]);
     // What is acknowledged stays so, and does not come back as a state.
@@ -331,14 +259,8 @@ fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_
         Vec::<String>::new()
     );
     // As bad, and of something else: it tells of it, but not once it is acknowledged.
-    assert_eq!(
-        reasons(suspect, failed, &[("IoStalled", inaccessible, false)]),
-        ["IoStalled"]
-    );
-    assert_eq!(
-        reasons(suspect, failed, &[("IoStalled", inaccessible, true)]),
-        ["NotMounted"]
-    );
+    assert_eq!(reasons(suspect, failed, &[("IoStalled", inaccessible, false)]), ["IoStalled"]);
+    assert_eq!(reasons(suspect, failed, &[("IoStalled", inaccessible, true)]), ["NotMounted"]);
     // Of the last known condition nothing is known to be left.
     assert_eq!(reasons(unknown, none, &[]), Vec::<String>::new());
 }
@@ -363,10 +285,7 @@ fn a_first_answer_that_is_outstanding_is_no_failure() {
 #[test]
 fn a_finding_has_the_cause_that_lists_it_until_the_cause_ends() {
     let mut snapshot = NodeSnapshot::default();
-    let listed = |id: &str| wire::CauseFinding {
-        finding_id: id.into(),
-        ..Default::default()
-    };
+    let listed = |id: &str| wire::CauseFinding { finding_id: id.into(), ..Default::default() };
     let cause = wire::Cause {
         id: "drive:d1".into(),
         findings: vec![listed("f1")],

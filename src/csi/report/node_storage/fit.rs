@@ -111,11 +111,7 @@ struct Admission<T> {
 
 impl<T: Serialize> Admission<T> {
     fn new(entries: Vec<T>) -> Admission<T> {
-        Admission {
-            waiting: entries.into_iter().peekable(),
-            admitted: Vec::new(),
-            lost: false,
-        }
+        Admission { waiting: entries.into_iter().peekable(), admitted: Vec::new(), lost: false }
     }
 
     fn admit(&mut self, room: &mut Room, is_next: impl Fn(&T) -> bool) {

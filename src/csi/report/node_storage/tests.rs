@@ -26,10 +26,7 @@ fn context<'a>(last: Option<&'a NodeStorageStatus>, overdue: &'a BTreeSet<String
 }
 
 fn view(snapshot: &NodeSnapshot) -> DaemonView {
-    DaemonView {
-        snapshot: Some(Arc::new(snapshot.clone())),
-        outage: None,
-    }
+    DaemonView { snapshot: Some(Arc::new(snapshot.clone())), outage: None }
 }
 
 fn status(snapshot: &NodeSnapshot) -> NodeStorageStatus {
@@ -79,25 +76,12 @@ fn a_healthy_node_lists_its_drive_ids_and_no_deviation() {
     let status = status(&clean());
     assert_eq!(status.health, Health::Good);
     assert_eq!(status.drive_ids, ["d1"]);
-    assert_eq!(
-        (
-            status.drives.len(),
-            status.volumes.len(),
-            status.stale.len()
-        ),
-        (0, 0, 0)
-    );
+    assert_eq!((status.drives.len(), status.volumes.len(), status.stale.len()), (0, 0, 0));
     assert_eq!(status.truncated, Truncated::default());
     assert_eq!(status.unreachable_drivers, Some(vec![]));
-    assert_eq!(
-        state(&status, DAEMON_REACHABLE),
-        ("True", "DaemonAnswering")
-    );
+    assert_eq!(state(&status, DAEMON_REACHABLE), ("True", "DaemonAnswering"));
     assert_eq!(state(&status, ATTACHMENTS_CLEAN), ("True", "NothingStale"));
-    assert_eq!(
-        (status.node_uid.as_str(), status.boot_id.as_str()),
-        ("uid-1", "boot")
-    );
+    assert_eq!((status.node_uid.as_str(), status.boot_id.as_str()), ("uid-1", "boot"));
 }
 
 #[test]
@@ -106,34 +90,19 @@ fn a_failing_drive_is_listed_with_serial_slot_and_reason_and_its_volume_with_its
     assert_eq!(status.health, Health::Bad);
     let listed = &status.drives[0];
     assert_eq!(
-        (
-            listed.id.as_str(),
-            listed.serial.as_str(),
-            listed.slot.as_str()
-        ),
+        (listed.id.as_str(), listed.serial.as_str(), listed.slot.as_str()),
         ("d1", "S1", "12")
     );
     assert_eq!(
-        (
-            listed.health,
-            listed.reason.as_str(),
-            listed.since.as_ref().map(|it| it.0)
-        ),
+        (listed.health, listed.reason.as_str(), listed.since.as_ref().map(|it| it.0)),
         (Health::Bad, "SmartFailing", Some(at(100)))
     );
     let volume = &status.volumes[0];
     assert_eq!(
-        (
-            volume.handle.as_str(),
-            volume.persistent_volume.as_str(),
-            volume.health
-        ),
+        (volume.handle.as_str(), volume.persistent_volume.as_str(), volume.health),
         ("h1", "pv1", Health::Bad)
     );
-    assert_eq!(
-        volume.health_conditions[0].status,
-        VolumeStatus::Inaccessible
-    );
+    assert_eq!(volume.health_conditions[0].status, VolumeStatus::Inaccessible);
     assert_eq!(volume.drive_ids, ["d1"]);
     assert_eq!((status.counts.bad, status.counts.affected), (1, 1));
 }
@@ -146,9 +115,7 @@ fn redundancy_needs_a_cause_below_the_volume_and_every_one_of_them_covered() {
     let covered = |is| vec![("v1".to_owned(), is)];
     snapshot.redundancy.insert("drive:d1".into(), covered(true));
     assert!(redundant(&snapshot));
-    snapshot
-        .redundancy
-        .insert("drive:d2".into(), covered(false));
+    snapshot.redundancy.insert("drive:d2".into(), covered(false));
     assert!(!redundant(&snapshot));
 }
 
@@ -174,22 +141,13 @@ fn an_absent_daemon_keeps_the_last_lists_and_nothing_is_good() {
     let last = status(&failing());
     let silent = DaemonView {
         snapshot: Some(Arc::new(clean())),
-        outage: Some(Outage {
-            since: Instant::now(),
-            why: "gone".into(),
-        }),
+        outage: Some(Outage { since: Instant::now(), why: "gone".into() }),
     };
-    assert_eq!(
-        storage_status(&silent, true, &context(Some(&last), NONE)),
-        None
-    );
+    assert_eq!(storage_status(&silent, true, &context(Some(&last), NONE)), None);
     let away = storage_status(&silent, false, &context(Some(&last), NONE)).expect("a status");
     assert_eq!(away.health, Health::Unknown);
     assert_eq!((&away.drives, &away.volumes), (&last.drives, &last.volumes));
-    assert_eq!(
-        state(&away, DAEMON_REACHABLE),
-        ("False", "DaemonNotAnswering")
-    );
+    assert_eq!(state(&away, DAEMON_REACHABLE), ("False", "DaemonNotAnswering"));
     assert_eq!(state(&away, ATTACHMENTS_CLEAN).0, "Unknown");
     // Without a last status no list is called empty.
     let unknown = storage_status(&silent, false, &context(None, NONE)).expect("a status");
@@ -220,22 +178,11 @@ fn attachments_are_clean_by_proof_only() {
         of(&|it| it.node.kubelet_unreadable = Some("EIO".into())),
         is("Unknown", "KubeletFolderUnreadable")
     );
-    assert_eq!(
-        of(&|it| it.stale = None),
-        is("Unknown", "AttachmentsUnknown")
-    );
-    assert_eq!(
-        of(&|it| it.node.boot_id.clear()),
-        is("Unknown", "BootUnknown")
-    );
-    let mount = StaleMount {
-        path: "/var/lib/kubelet/pods/u/mount".into(),
-        ..StaleMount::default()
-    };
-    assert_eq!(
-        of(&|it| it.stale = Some(vec![mount.clone()])),
-        is("False", "StaleAttachments")
-    );
+    assert_eq!(of(&|it| it.stale = None), is("Unknown", "AttachmentsUnknown"));
+    assert_eq!(of(&|it| it.node.boot_id.clear()), is("Unknown", "BootUnknown"));
+    let mount =
+        StaleMount { path: "/var/lib/kubelet/pods/u/mount".into(), ..StaleMount::default() };
+    assert_eq!(of(&|it| it.stale = Some(vec![mount.clone()])), is("False", "StaleAttachments"));
     let mut unknown = clean();
     unknown.stale = None;
     assert!(status(&unknown).truncated.stale);
@@ -285,10 +232,7 @@ fn the_transition_time_of_a_condition_changes_only_with_its_status() {
     let mut times = again.conditions.iter().map(|it| it.last_transition_time.0);
     assert!(times.all(|time| time == at(10)));
     let withdrawn = withdrawn_status(&context(Some(&last), NONE));
-    let mut times = withdrawn
-        .conditions
-        .iter()
-        .map(|it| it.last_transition_time.0);
+    let mut times = withdrawn.conditions.iter().map(|it| it.last_transition_time.0);
     assert!(times.all(|time| time == at(500)));
 }
 
@@ -297,12 +241,7 @@ fn a_worst_case_of_long_names_is_within_the_limits_and_keeps_all_bad_drives() {
     let status = fit::fit(worst_case());
     assert!(fit::json_len(&status) <= MAX_STATUS_LEN);
     assert_eq!(status.drives.len(), MAX_DRIVES);
-    assert!(
-        status
-            .drives
-            .iter()
-            .all(|drive| drive.health == Health::Bad)
-    );
+    assert!(status.drives.iter().all(|drive| drive.health == Health::Bad));
     assert!(status.truncated.drives && status.truncated.volumes && status.truncated.stale);
 }
 
@@ -311,23 +250,14 @@ fn worst_case() -> NodeStorageStatus {
     let name = |prefix: &str, number: usize| format!("{prefix}{number:04}{}", "n".repeat(290));
     NodeStorageStatus {
         node_uid: "uid".into(),
-        drive_ids: (0..600)
-            .map(|number| format!("naa.5000c500{number:08}"))
-            .collect(),
+        drive_ids: (0..600).map(|number| format!("naa.5000c500{number:08}")).collect(),
         models: (0..20)
-            .map(|number| ModelCount {
-                model: name("m", number),
-                ..ModelCount::default()
-            })
+            .map(|number| ModelCount { model: name("m", number), ..ModelCount::default() })
             .collect(),
         drives: (0..80)
             .map(|number| DriveEntry {
                 id: format!("naa.5000c500{number:08}"),
-                health: if number % 2 == 0 {
-                    Health::Bad
-                } else {
-                    Health::Suspect
-                },
+                health: if number % 2 == 0 { Health::Bad } else { Health::Suspect },
                 reason: "SmartFailing".into(),
                 ..DriveEntry::default()
             })
@@ -349,21 +279,14 @@ fn worst_case() -> NodeStorageStatus {
             })
             .collect(),
         stale: (0..50)
-            .map(|number| StaleEntry {
-                path: name("/p", number),
-                ..StaleEntry::default()
-            })
+            .map(|number| StaleEntry { path: name("/p", number), ..StaleEntry::default() })
             .collect(),
         ..NodeStorageStatus::default()
     }
 }
 
 fn any_health() -> impl Strategy<Value = Health> {
-    prop_oneof![
-        Just(Health::Suspect),
-        Just(Health::Bad),
-        Just(Health::Unknown)
-    ]
+    prop_oneof![Just(Health::Suspect), Just(Health::Bad), Just(Health::Unknown)]
 }
 
 prop_compose! {
@@ -434,18 +357,12 @@ fn an_answer_is_part_of_every_status_and_only_its_nonce_and_contents_are_a_chang
         ..ChallengeAnswer::default()
     };
     let with = |view: &DaemonView, answer: Option<&ChallengeAnswer>| {
-        let context = Context {
-            answer,
-            ..context(None, NONE)
-        };
+        let context = Context { answer, ..context(None, NONE) };
         storage_status(view, false, &context).expect("a status")
     };
     let silent = DaemonView {
         snapshot: None,
-        outage: Some(Outage {
-            since: Instant::now(),
-            why: "gone".into(),
-        }),
+        outage: Some(Outage { since: Instant::now(), why: "gone".into() }),
     };
     for view in [view(&failing()), silent] {
         let (one, later) = (answer("a", 1), answer("a", 2));
@@ -454,10 +371,7 @@ fn an_answer_is_part_of_every_status_and_only_its_nonce_and_contents_are_a_chang
         assert!(says_the_same(&first, &again));
         let other = answer("b", 1);
         assert!(!says_the_same(&first, &with(&view, Some(&other))));
-        let more = ChallengeAnswer {
-            kernel_log: true,
-            ..one
-        };
+        let more = ChallengeAnswer { kernel_log: true, ..one };
         assert!(!says_the_same(&first, &with(&view, Some(&more))));
         let without = with(&view, None);
         assert!(!says_the_same(&first, &without));
@@ -480,35 +394,20 @@ fn quarantined(view: &DaemonView, quarantine: &QuarantineState) -> [String; 3] {
     // An earlier reporter has proved another quarantine.
     let mut last = status(&clean());
     last.observed_quarantine = "q-0".into();
-    let context = Context {
-        quarantine,
-        ..context(Some(&last), NONE)
-    };
+    let context = Context { quarantine, ..context(Some(&last), NONE) };
     let status = storage_status(view, false, &context).expect("a status");
     let mut conditions = status.conditions.iter();
-    let clean = conditions
-        .find(|it| it.type_ == ATTACHMENTS_CLEAN)
-        .expect("one");
-    [
-        clean.status.clone(),
-        clean.reason.clone(),
-        status.observed_quarantine,
-    ]
+    let clean = conditions.find(|it| it.type_ == ATTACHMENTS_CLEAN).expect("one");
+    [clean.status.clone(), clean.reason.clone(), status.observed_quarantine]
 }
 
 #[test]
 fn a_quarantine_is_clean_by_an_answer_of_this_boot_and_by_what_the_snapshot_lists() {
     let node = view(&clean());
     let clean_answer = answered(CleanReason::ProvenClean, "boot");
-    assert_eq!(
-        quarantined(&node, &clean_answer),
-        ["True", "ProvenClean", "q-1"]
-    );
+    assert_eq!(quarantined(&node, &clean_answer), ["True", "ProvenClean", "q-1"]);
     for reason in CleanReason::ALL.into_iter().skip(1) {
-        assert_eq!(
-            quarantined(&node, &answered(reason, "boot")),
-            ["False", reason.name(), "q-1"]
-        );
+        assert_eq!(quarantined(&node, &answered(reason, "boot")), ["False", reason.name(), "q-1"]);
     }
     let other_boot = answered(CleanReason::ProvenClean, "boot-2");
     assert_eq!(quarantined(&node, &other_boot), ["False", "NoAnswer", ""]);
@@ -516,42 +415,23 @@ fn a_quarantine_is_clean_by_an_answer_of_this_boot_and_by_what_the_snapshot_list
     assert_eq!(quarantined(&node, &no_answer), ["False", "NoAnswer", ""]);
     let mut stale = clean();
     stale.stale = Some(vec![StaleMount::default()]);
-    assert_eq!(
-        quarantined(&view(&stale), &clean_answer),
-        ["False", "StaleAttachments", "q-1"]
-    );
+    assert_eq!(quarantined(&view(&stale), &clean_answer), ["False", "StaleAttachments", "q-1"]);
     stale.stale = None;
-    assert_eq!(
-        quarantined(&view(&stale), &clean_answer),
-        ["False", "Unreadable", "q-1"]
-    );
+    assert_eq!(quarantined(&view(&stale), &clean_answer), ["False", "Unreadable", "q-1"]);
 }
 
 #[test]
 fn without_the_daemon_a_quarantine_is_never_clean_and_without_one_nothing_is_claimed() {
     let silent = DaemonView {
         snapshot: Some(Arc::new(clean())),
-        outage: Some(Outage {
-            since: Instant::now(),
-            why: "gone".into(),
-        }),
+        outage: Some(Outage { since: Instant::now(), why: "gone".into() }),
     };
     let clean_answer = answered(CleanReason::ProvenClean, "boot");
-    assert_eq!(
-        quarantined(&silent, &clean_answer),
-        ["False", "NoAnswer", ""]
-    );
+    assert_eq!(quarantined(&silent, &clean_answer), ["False", "NoAnswer", ""]);
     let node = view(&clean());
-    for none in [
-        QuarantineState::Disabled,
-        QuarantineState::Unknown,
-        QuarantineState::Absent,
-    ] {
+    for none in [QuarantineState::Disabled, QuarantineState::Unknown, QuarantineState::Absent] {
         assert_eq!(quarantined(&node, &none), ["True", "NothingStale", ""]);
-        assert_eq!(
-            quarantined(&silent, &none),
-            ["Unknown", "DaemonNotAnswering", ""]
-        );
+        assert_eq!(quarantined(&silent, &none), ["Unknown", "DaemonNotAnswering", ""]);
     }
 }
 
@@ -559,18 +439,12 @@ fn without_the_daemon_a_quarantine_is_never_clean_and_without_one_nothing_is_cla
 fn an_outage_that_is_too_short_to_be_published_takes_the_proof_back() {
     let silent = DaemonView {
         snapshot: Some(Arc::new(clean())),
-        outage: Some(Outage {
-            since: Instant::now(),
-            why: "gone".into(),
-        }),
+        outage: Some(Outage { since: Instant::now(), why: "gone".into() }),
     };
     let mut proved = status(&clean());
     proved.observed_quarantine = "q-1".into();
     let of = |quarantine: &QuarantineState| {
-        let context = Context {
-            quarantine,
-            ..context(Some(&proved), NONE)
-        };
+        let context = Context { quarantine, ..context(Some(&proved), NONE) };
         storage_status(&silent, true, &context)
     };
     let taken_back = of(&QuarantineState::NoAnswer("gone".into())).expect("a status");
@@ -578,10 +452,7 @@ fn an_outage_that_is_too_short_to_be_published_takes_the_proof_back() {
     assert_eq!(taken_back.observed_quarantine, "");
     assert_eq!(taken_back.drive_ids, proved.drive_ids);
     assert!(!says_the_same(&proved, &taken_back));
-    for other in [
-        QuarantineState::Absent,
-        answered(CleanReason::ProvenClean, "boot"),
-    ] {
+    for other in [QuarantineState::Absent, answered(CleanReason::ProvenClean, "boot")] {
         assert!(of(&other).is_none(), "{other:?}");
     }
 }

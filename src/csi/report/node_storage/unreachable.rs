@@ -17,22 +17,16 @@ pub(super) fn unreachable_drivers(
     context: &Context<'_>,
 ) -> Vec<UnreachableDriver> {
     let drivers = snapshot.driver_storage.iter();
-    let mut entries: Vec<UnreachableDriver> = drivers
-        .filter_map(|(driver, storage)| entry(driver, storage, snapshot))
-        .collect();
-    let last = context
-        .last
-        .and_then(|last| last.unreachable_drivers.as_deref())
-        .unwrap_or_default();
+    let mut entries: Vec<UnreachableDriver> =
+        drivers.filter_map(|(driver, storage)| entry(driver, storage, snapshot)).collect();
+    let last =
+        context.last.and_then(|last| last.unreachable_drivers.as_deref()).unwrap_or_default();
     for entry in &mut entries {
         // One that does not answer may change its reason.
         let is_same = |last: &&UnreachableDriver| {
             last.driver == entry.driver && last.unknown == entry.unknown
         };
-        let since = last
-            .iter()
-            .find(is_same)
-            .and_then(|same| same.since.as_ref());
+        let since = last.iter().find(is_same).and_then(|same| same.since.as_ref());
         // A time in the future is of a clock that was ahead.
         let since = since.map_or(context.now, |since| since.0.min(context.now));
         entry.since = Some(Time(since));
@@ -90,10 +84,7 @@ mod tests {
     }
 
     fn gone() -> Option<DriverStorage> {
-        Some(DriverStorage::Unreachable {
-            reason: "ProbeTimeout".into(),
-            message: "1 of 1".into(),
-        })
+        Some(DriverStorage::Unreachable { reason: "ProbeTimeout".into(), message: "1 of 1".into() })
     }
 
     fn unknown() -> Option<DriverStorage> {
@@ -122,15 +113,9 @@ mod tests {
 
     fn said(entries: &[UnreachableDriver]) -> Vec<(&str, bool, &str, Option<i64>, u32)> {
         let since = |it: &UnreachableDriver| it.since.as_ref().map(|time| time.0.as_second());
-        let said = entries.iter().map(|it| {
-            (
-                it.driver.as_str(),
-                it.unknown,
-                it.reason.as_str(),
-                since(it),
-                it.volumes,
-            )
-        });
+        let said = entries
+            .iter()
+            .map(|it| (it.driver.as_str(), it.unknown, it.reason.as_str(), since(it), it.volumes));
         said.collect()
     }
 
@@ -142,15 +127,10 @@ mod tests {
     fn a_driver_is_listed_since_it_was_first_unreachable_and_leaves_the_list_when_it_answers() {
         let first = entries(gone(), &[], 100);
         assert_eq!(said(&first), [("d", false, "ProbeTimeout", second(100), 1)]);
-        let other = DriverStorage::Unreachable {
-            reason: "DriveOffline".into(),
-            message: String::new(),
-        };
+        let other =
+            DriverStorage::Unreachable { reason: "DriveOffline".into(), message: String::new() };
         let second_time = entries(Some(other), &first, 200);
-        assert_eq!(
-            said(&second_time),
-            [("d", false, "DriveOffline", second(100), 1)]
-        );
+        assert_eq!(said(&second_time), [("d", false, "DriveOffline", second(100), 1)]);
         assert_eq!(entries(Some(DriverStorage::Reachable), &first, 300), []);
     }
 
@@ -179,21 +159,14 @@ mod tests {
     fn volumes_on_the_network_count_whatever_the_drives_of_the_node_are() {
         use crate::api::wire::{NetworkStorage, StorageFault, StorageHealth};
         let of = |network: NetworkStorage, unreachable, remote| {
-            let fault = StorageFault {
-                unreachable,
-                remote,
-                reason: "R".into(),
-                message: "m".into(),
-            };
+            let fault =
+                StorageFault { unreachable, remote, reason: "R".into(), message: "m".into() };
             DriverStorage::from_wire(&StorageHealth {
                 faults: vec![fault],
                 network: network.into(),
             })
         };
-        let cut_off = DriverStorage::Unreachable {
-            reason: "R".into(),
-            message: "m".into(),
-        };
+        let cut_off = DriverStorage::Unreachable { reason: "R".into(), message: "m".into() };
         for unreachable in [true, false] {
             assert_eq!(of(NetworkStorage::CutOff, unreachable, true), cut_off);
             // Only drives of the node: they are no question of its way to the storage.

@@ -77,12 +77,7 @@ pub(crate) fn answer(quarantine: &Quarantine, cleaning: wire::StaleCleaning) -> 
         }
         Some(((reason, why), others)) => (*reason, all_of(why, others)),
     };
-    QuarantineAnswer {
-        id: quarantine.id.clone(),
-        reason,
-        message,
-        boot_id: node.boot_id,
-    }
+    QuarantineAnswer { id: quarantine.id.clone(), reason, message, boot_id: node.boot_id }
 }
 
 /// What is left of each pod, as far as it fits.

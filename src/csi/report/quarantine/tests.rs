@@ -13,11 +13,7 @@ fn quarantine(pods: &[&str]) -> Quarantine {
 
 fn cleaning(pods: &[(&str, State)]) -> wire::StaleCleaning {
     wire::StaleCleaning {
-        node: Some(wire::Node {
-            settled: true,
-            boot_id: "boot-1".into(),
-            ..wire::Node::default()
-        }),
+        node: Some(wire::Node { settled: true, boot_id: "boot-1".into(), ..wire::Node::default() }),
         orders_allowed: true,
         pods: pods
             .iter()
@@ -41,17 +37,10 @@ fn a_node_is_clean_when_each_pod_is_absent_or_cleaned_and_nothing_else_is_left()
     let clean = cleaning(&[("a", State::Absent), ("b", State::Cleaned)]);
     let answered = answer(&two, clean.clone());
     assert_eq!(
-        (
-            answered.reason,
-            answered.id.as_str(),
-            answered.boot_id.as_str()
-        ),
+        (answered.reason, answered.id.as_str(), answered.boot_id.as_str()),
         (CleanReason::ProvenClean, "q-1", "boot-1")
     );
-    let left = wire::StaleCleaning {
-        left: vec!["/x: staged".into()],
-        ..clean
-    };
+    let left = wire::StaleCleaning { left: vec!["/x: staged".into()], ..clean };
     assert_eq!(reason(&two, left), CleanReason::StaleAttachments);
 }
 
@@ -75,10 +64,7 @@ fn ignorance_is_never_clean() {
     let mut bootless = clean();
     bootless.node.as_mut().expect("one").boot_id.clear();
     assert_eq!(reason(&one, bootless), CleanReason::Unreadable);
-    let unreadable = wire::StaleCleaning {
-        unreadable: "EIO".into(),
-        ..clean()
-    };
+    let unreadable = wire::StaleCleaning { unreadable: "EIO".into(), ..clean() };
     assert_eq!(reason(&one, unreadable), CleanReason::Unreadable);
 }
 
@@ -114,11 +100,8 @@ fn every_state_that_is_not_clean_has_its_reason_and_the_first_of_several_is_show
 #[test]
 fn a_cut_list_is_clean_in_another_boot_only() {
     let clean = || cleaning(&[("a", State::Absent)]);
-    let cut = |boot: &str| Quarantine {
-        truncated: true,
-        boot_id: boot.into(),
-        ..quarantine(&["a"])
-    };
+    let cut =
+        |boot: &str| Quarantine { truncated: true, boot_id: boot.into(), ..quarantine(&["a"]) };
     assert_eq!(reason(&cut(""), clean()), CleanReason::Truncated);
     assert_eq!(reason(&cut("boot-1"), clean()), CleanReason::Truncated);
     assert_eq!(reason(&cut("boot-0"), clean()), CleanReason::ProvenClean);
@@ -138,11 +121,7 @@ fn a_quarantine_that_cannot_be_read_is_none_that_is_answered() {
     assert_eq!(ordered_by(&StorageObject::Unknown), Ordered::Unknown);
     let read = ordered(json!({"quarantine": {"id": "q-1", "podUIDs": ["a"], "novelty": 1}}));
     assert_eq!(read, Ordered::Quarantine(quarantine(&["a"])));
-    for odd in [
-        json!({"podUIDs": ["a"]}),
-        json!({"id": ""}),
-        json!({"id": 7}),
-    ] {
+    for odd in [json!({"podUIDs": ["a"]}), json!({"id": ""}), json!({"id": 7})] {
         let read = ordered(json!({"quarantine": odd}));
         assert!(matches!(read, Ordered::Unreadable(_)), "{read:?}");
     }
@@ -168,19 +147,11 @@ async fn a_node_that_stays_unclean_is_an_event_once_for_each_reason_and_says_wha
     let first = published.try_recv().expect("an event");
     assert_eq!(first.reason, "AttachmentsUnclean");
     assert!(
-        first
-            .note
-            .contains("Held: pod a: why; end the process, or restart the node"),
+        first.note.contains("Held: pod a: why; end the process, or restart the node"),
         "{}",
         first.note
     );
-    assert!(
-        published
-            .try_recv()
-            .expect("another reason")
-            .note
-            .contains("Hung")
-    );
+    assert!(published.try_recv().expect("another reason").note.contains("Hung"));
     published.try_recv().expect_err("once for each");
     // The same quarantine with other pods does not begin anew.
     let mut again = Present::new(quarantine(&["a", "b"]), Some(present), &timing());

@@ -32,17 +32,11 @@ fn what_a_newer_version_or_a_person_wrote_beside_the_status_is_removed() {
     let patch = replacement(&stored, wanted.clone());
     assert_eq!(patch["novelty"], Value::Null);
     assert_eq!(apply(stored, &patch), wanted);
-    assert_eq!(
-        apply(Value::Null, &replacement(&Value::Null, wanted.clone())),
-        wanted
-    );
+    assert_eq!(apply(Value::Null, &replacement(&Value::Null, wanted.clone())), wanted);
 }
 
 fn any_object() -> impl Strategy<Value = Value> {
-    let leaf = prop_oneof![
-        any::<bool>().prop_map(Value::from),
-        "[a-c]{1,2}".prop_map(Value::from)
-    ];
+    let leaf = prop_oneof![any::<bool>().prop_map(Value::from), "[a-c]{1,2}".prop_map(Value::from)];
     let deep = leaf.prop_recursive(3, 16, 4, |inner| {
         prop::collection::btree_map("[a-d]", inner, 0..4)
             .prop_map(|map| Value::Object(map.into_iter().collect()))
@@ -102,15 +96,9 @@ async fn first_evidence_is_overdue_after_the_grace_period_and_not_while_a_drive_
     (sleeping.is_pending, sleeping.is_asleep) = (true, true);
     let mut pending = PendingSince::default();
     assert!(pending.update(Some(&node), patience).is_empty());
-    assert_eq!(
-        pending.next_overdue(patience),
-        Some(Instant::now() + patience)
-    );
+    assert_eq!(pending.next_overdue(patience), Some(Instant::now() + patience));
     tokio::time::advance(patience).await;
-    assert_eq!(
-        pending.update(Some(&node), patience),
-        BTreeSet::from(["v1".to_owned()])
-    );
+    assert_eq!(pending.update(Some(&node), patience), BTreeSet::from(["v1".to_owned()]));
     assert_eq!(pending.next_overdue(patience), None);
     node.volumes.get_mut("v1").expect("there").is_pending = false;
     assert!(pending.update(Some(&node), patience).is_empty());

@@ -46,15 +46,8 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
         drives: vec![],
         identity: Default::default(),
     };
-    let pods = vec![PodRef {
-        uid: "u1".into(),
-        name: "web".into(),
-        namespace: "shop".into(),
-    }];
-    let claimed = vec![PvUse {
-        pv: "pv1".into(),
-        namespaces: BTreeSet::from(["shop".into()]),
-    }];
+    let pods = vec![PodRef { uid: "u1".into(), name: "web".into(), namespace: "shop".into() }];
+    let claimed = vec![PvUse { pv: "pv1".into(), namespaces: BTreeSet::from(["shop".into()]) }];
     let sda = Drive {
         name: "drive sda".into(),
         health,
@@ -83,10 +76,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
             ),
         ]
         .into(),
-        issues: issues
-            .iter()
-            .map(|(id, issue)| ((*id).to_owned(), issue.clone()))
-            .collect(),
+        issues: issues.iter().map(|(id, issue)| ((*id).to_owned(), issue.clone())).collect(),
         recently_cleared: Default::default(),
         causes: Default::default(),
         failures: None,
@@ -98,17 +88,8 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
 }
 
 fn with_cleared(mut snapshot: NodeSnapshot, id: &str, issue: &Issue, second: i64) -> NodeSnapshot {
-    let cleared = Some(Cleared {
-        time: at(second),
-        why: "the condition is over".into(),
-    });
-    snapshot.recently_cleared.insert(
-        id.into(),
-        Issue {
-            cleared,
-            ..issue.clone()
-        },
-    );
+    let cleared = Some(Cleared { time: at(second), why: "the condition is over".into() });
+    snapshot.recently_cleared.insert(id.into(), Issue { cleared, ..issue.clone() });
     snapshot
 }
 
@@ -167,26 +148,10 @@ fn a_drive_finding_targets_the_node_and_a_volume_finding_its_pod_and_claim() {
         ("0c", issue(volume("fs:root"), Severity::Bad)),
     ]);
     let expected = [
-        one(
-            "node",
-            StorageTransitionKind::Raised,
-            "drive sda: it says that it fails",
-        ),
-        one(
-            "node",
-            StorageTransitionKind::Raised,
-            "filesystem /: it says that it fails",
-        ),
-        one(
-            "pod shop/web",
-            StorageTransitionKind::Raised,
-            "volume pv1: it says that it fails",
-        ),
-        one(
-            "claim of pv1",
-            StorageTransitionKind::Raised,
-            "volume pv1: it says that it fails",
-        ),
+        one("node", StorageTransitionKind::Raised, "drive sda: it says that it fails"),
+        one("node", StorageTransitionKind::Raised, "filesystem /: it says that it fails"),
+        one("pod shop/web", StorageTransitionKind::Raised, "volume pv1: it says that it fails"),
+        one("claim of pv1", StorageTransitionKind::Raised, "volume pv1: it says that it fails"),
     ];
     assert_eq!(lines(Some(&before), &after), expected);
     assert_eq!(lines(Some(&after), &after), []);
@@ -194,10 +159,7 @@ fn a_drive_finding_targets_the_node_and_a_volume_finding_its_pod_and_claim() {
 
 #[test]
 fn a_source_of_evidence_that_is_down_is_an_event_of_the_node_until_it_is_cleared() {
-    let smart = Subject::Source {
-        id: "smart".into(),
-        label: "SMART".into(),
-    };
+    let smart = Subject::Source { id: "smart".into(), label: "SMART".into() };
     let issue = Issue {
         reason: "MonitoringIncomplete".into(),
         message: "SMART cannot be read: smartctl is not installed".into(),
@@ -211,10 +173,7 @@ fn a_source_of_evidence_that_is_down_is_an_event_of_the_node_until_it_is_cleared
     let over = with_cleared(before, "0a", &issue, NOW);
     let over = lines(Some(&after), &over);
     assert_eq!(over.len(), 1);
-    assert_eq!(
-        (over[0].0.as_str(), &over[0].1),
-        ("node", &StorageTransitionKind::Cleared)
-    );
+    assert_eq!((over[0].0.as_str(), &over[0].1), ("node", &StorageTransitionKind::Cleared));
 }
 
 #[test]
@@ -223,10 +182,7 @@ fn a_volume_with_unnamed_pods_targets_the_node_and_its_claim() {
     after.volumes.get_mut("v1").expect("there").pods.clear();
     let mut before = after.clone();
     before.issues.clear();
-    let to: Vec<String> = lines(Some(&before), &after)
-        .into_iter()
-        .map(|(to, ..)| to)
-        .collect();
+    let to: Vec<String> = lines(Some(&before), &after).into_iter().map(|(to, ..)| to).collect();
     assert_eq!(to, ["node", "claim of pv1"]);
 }
 
@@ -234,36 +190,21 @@ fn a_volume_with_unnamed_pods_targets_the_node_and_its_claim() {
 fn each_change_of_a_finding_is_a_transition() {
     let quiet = snapshot(&[]);
     let suspect = snapshot(&[("0a", issue(drive("d1"), Severity::Suspect))]);
-    let bad = snapshot(&[(
-        "0a",
-        Issue {
-            count: 2,
-            ..issue(drive("d1"), Severity::Bad)
-        },
-    )]);
+    let bad = snapshot(&[("0a", Issue { count: 2, ..issue(drive("d1"), Severity::Bad) })]);
     let kinds = |before, after| {
-        lines(Some(before), after)
-            .into_iter()
-            .map(|(_, kind, _)| kind)
-            .collect::<Vec<_>>()
+        lines(Some(before), after).into_iter().map(|(_, kind, _)| kind).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&quiet, &suspect), [StorageTransitionKind::Raised]);
     assert_eq!(kinds(&suspect, &bad), [StorageTransitionKind::Worsened]);
     assert_eq!(kinds(&bad, &suspect), [StorageTransitionKind::Eased]);
     let done = with_cleared(quiet.clone(), "0a", &issue(drive("d1"), Severity::Bad), NOW);
     let note = "drive sda: cleared, the condition is over. It was: it says that it fails";
-    assert_eq!(
-        lines(Some(&bad), &done),
-        [one("node", StorageTransitionKind::Cleared, note)]
-    );
+    assert_eq!(lines(Some(&bad), &done), [one("node", StorageTransitionKind::Cleared, note)]);
     assert_eq!(lines(Some(&done), &done), []);
     // It appeared and ended between two snapshots.
     assert_eq!(
         kinds(&quiet, &done),
-        [
-            StorageTransitionKind::Raised,
-            StorageTransitionKind::Cleared
-        ]
+        [StorageTransitionKind::Raised, StorageTransitionKind::Cleared]
     );
 }
 
@@ -279,10 +220,7 @@ fn a_first_snapshot_does_not_repeat_the_end_of_findings_about_volumes_that_are_g
         with_cleared(snapshot(&[]), "0a", &found, NOW)
     };
     assert_eq!(targets(None, &ended(volume("deleted"))), [""; 0]);
-    assert_eq!(
-        targets(None, &ended(volume("v1"))),
-        ["pod shop/web", "claim of pv1"]
-    );
+    assert_eq!(targets(None, &ended(volume("v1"))), ["pod shop/web", "claim of pv1"]);
     assert_eq!(targets(None, &ended(drive("d1"))), ["node"]);
 }
 
@@ -305,19 +243,11 @@ fn the_end_of_a_finding_reaches_the_claim_after_its_pod_was_deleted() {
         over.issues.clear();
         let claims: Vec<(EventTarget, bool)> = detect_transitions(Some(&baseline), &over, at(NOW))
             .into_iter()
-            .map(|transition| {
-                (
-                    transition.target,
-                    transition.note.starts_with("volume pv1:"),
-                )
-            })
+            .map(|transition| (transition.target, transition.note.starts_with("volume pv1:")))
             .filter(|(target, _)| matches!(target, EventTarget::Claim(_)))
             .collect();
         let namespaces = BTreeSet::from(["shop".to_owned()]);
-        let claim = PvUse {
-            pv: "pv1".into(),
-            namespaces,
-        };
+        let claim = PvUse { pv: "pv1".into(), namespaces };
         assert_eq!(claims, [(EventTarget::Claim(claim), true)]);
     }
 }
@@ -329,10 +259,7 @@ fn a_pod_that_starts_on_a_failing_volume_is_warned_like_those_that_were_there() 
     let volume = staged.volumes.get_mut("v1").expect("there");
     volume.pods.clear();
     volume.pv_uses[0].namespaces.clear();
-    assert_eq!(
-        targets(Some(&staged), &after),
-        ["pod shop/web", "claim of pv1"]
-    );
+    assert_eq!(targets(Some(&staged), &after), ["pod shop/web", "claim of pv1"]);
     let raised = detect_transitions(Some(&snapshot(&[])), &after, at(NOW));
     let late = detect_transitions(Some(&staged), &after, at(NOW));
     assert_eq!(raised[0].key, late[0].key, "no pod is warned twice");
@@ -344,25 +271,16 @@ fn new_trouble_comes_before_what_is_over() {
     let old = issue(drive("d1"), Severity::Bad);
     let before = snapshot(&[("0a", old.clone())]);
     let mut after = with_cleared(snapshot(&[]), "0a", &old, NOW);
-    let raised = Issue {
-        reason: "DriveFailing".into(),
-        ..issue(volume("v1"), Severity::Bad)
-    };
+    let raised = Issue { reason: "DriveFailing".into(), ..issue(volume("v1"), Severity::Bad) };
     after.issues.insert("0b".into(), raised);
-    assert_eq!(
-        targets(Some(&before), &after),
-        ["pod shop/web", "claim of pv1", "node"]
-    );
+    assert_eq!(targets(Some(&before), &after), ["pod shop/web", "claim of pv1", "node"]);
 }
 
 #[test]
 fn changed_messages_counts_and_acknowledgements_are_no_transitions() {
     let before = snapshot(&[("0a", issue(drive("d1"), Severity::Bad))]);
-    let again = Issue {
-        message: "now 9".into(),
-        acknowledged: true,
-        ..issue(drive("d1"), Severity::Bad)
-    };
+    let again =
+        Issue { message: "now 9".into(), acknowledged: true, ..issue(drive("d1"), Severity::Bad) };
     assert_eq!(lines(Some(&before), &snapshot(&[("0a", again)])), []);
     let info = snapshot(&[("0b", issue(drive("d1"), Severity::Info))]);
     assert_eq!(lines(Some(&snapshot(&[])), &info), []);
@@ -372,17 +290,11 @@ fn changed_messages_counts_and_acknowledgements_are_no_transitions() {
 #[test]
 fn the_first_snapshot_reports_only_recent_transitions_under_their_live_keys() {
     let fresh = issue(drive("d1"), Severity::Bad);
-    let old = Issue {
-        since: Some(at(NOW - 45 * 60 - 1)),
-        ..fresh.clone()
-    };
+    let old = Issue { since: Some(at(NOW - 45 * 60 - 1)), ..fresh.clone() };
     let seen = snapshot(&[("0a", fresh.clone()), ("0b", old.clone())]);
     let first = detect_transitions(None, &seen, at(NOW));
-    let live = detect_transitions(
-        Some(&snapshot(&[])),
-        &snapshot(&[("0a", fresh.clone())]),
-        at(NOW),
-    );
+    let live =
+        detect_transitions(Some(&snapshot(&[])), &snapshot(&[("0a", fresh.clone())]), at(NOW));
     assert_eq!(first.len(), 1);
     assert_eq!(first[0].key, live[0].key);
     // The same of what is over.
@@ -405,17 +317,9 @@ fn each_transition_of_a_finding_has_a_key_of_its_own() {
     let mut keys = BTreeSet::new();
     let mut before = snapshot(&[]);
     for (level, count) in stages {
-        let after = snapshot(&[(
-            "0a",
-            Issue {
-                count,
-                ..issue(drive("d1"), level)
-            },
-        )]);
+        let after = snapshot(&[("0a", Issue { count, ..issue(drive("d1"), level) })]);
         keys.extend(
-            detect_transitions(Some(&before), &after, at(NOW))
-                .into_iter()
-                .map(|news| news.key),
+            detect_transitions(Some(&before), &after, at(NOW)).into_iter().map(|news| news.key),
         );
         before = after;
     }
@@ -470,11 +374,7 @@ fn a_first_answer_that_is_outstanding_is_no_transition() {
 
 #[test]
 fn a_state_clears_only_when_the_volume_is_known_to_have_left_it() {
-    let state = Issue {
-        since: None,
-        count: 0,
-        ..issue(volume("v1"), Severity::Bad)
-    };
+    let state = Issue { since: None, count: 0, ..issue(volume("v1"), Severity::Bad) };
     let before = snapshot(&[("state of v1", state)]);
     assert_eq!(lines(None, &before), []);
     assert_eq!(lines(Some(&snapshot(&[])), &before).len(), 2);
@@ -486,15 +386,9 @@ fn a_state_clears_only_when_the_volume_is_known_to_have_left_it() {
         (volume.health, volume.state_reason) = (health, state.map(str::to_owned));
         snapshot
     };
-    assert_eq!(
-        lines(Some(&before), &with(Health::Suspect, Some("NotHealthy"))).len(),
-        2
-    );
+    assert_eq!(lines(Some(&before), &with(Health::Suspect, Some("NotHealthy"))).len(), 2);
     // A finding says it by now.
-    assert_eq!(
-        lines(Some(&before), &with(Health::Bad, Some("SmartFailing"))),
-        []
-    );
+    assert_eq!(lines(Some(&before), &with(Health::Bad, Some("SmartFailing"))), []);
     let unknown = with(Health::Unknown, None);
     assert!(
         lines(Some(&before), &unknown)
@@ -512,40 +406,25 @@ fn a_removed_drive_keeps_its_former_name() {
     let before = snapshot(&[("0a", finding.clone())]);
     let mut after = with_cleared(snapshot(&[]), "0a", &finding, NOW);
     after.drives.clear();
-    assert!(
-        lines(Some(&before), &after)[0]
-            .2
-            .starts_with("drive sda: cleared")
-    );
+    assert!(lines(Some(&before), &after)[0].2.starts_with("drive sda: cleared"));
 }
 
 #[test]
 fn the_same_issue_under_another_id_is_a_transition_only_when_it_worsens() {
     let before = snapshot(&[("0a", issue(drive("d1"), Severity::Suspect))]);
     assert_eq!(
-        lines(
-            Some(&before),
-            &snapshot(&[("0b", issue(drive("d1"), Severity::Suspect))])
-        ),
+        lines(Some(&before), &snapshot(&[("0b", issue(drive("d1"), Severity::Suspect))])),
         []
     );
     let worse = snapshot(&[("0b", issue(drive("d1"), Severity::Bad))]);
     assert_eq!(
-        lines(Some(&before), &worse)
-            .iter()
-            .map(|(_, kind, _)| *kind)
-            .collect::<Vec<_>>(),
+        lines(Some(&before), &worse).iter().map(|(_, kind, _)| *kind).collect::<Vec<_>>(),
         [StorageTransitionKind::Worsened]
     );
     // Another reason, or of another drive, is another trouble.
-    let other = Issue {
-        reason: "WornOut".into(),
-        ..issue(drive("d1"), Severity::Suspect)
-    };
+    let other = Issue { reason: "WornOut".into(), ..issue(drive("d1"), Severity::Suspect) };
     assert_eq!(
-        lines(Some(&before), &snapshot(&[("0b", other)]))
-            .first()
-            .map(|(_, kind, _)| *kind),
+        lines(Some(&before), &snapshot(&[("0b", other)])).first().map(|(_, kind, _)| *kind),
         Some(StorageTransitionKind::Raised)
     );
 }
@@ -556,26 +435,17 @@ fn an_issue_that_cleared_and_returned_ends_with_its_return() {
     let before = snapshot(&[("0a", finding.clone())]);
     let after = with_cleared(snapshot(&[("0b", finding.clone())]), "0a", &finding, NOW);
     let kinds = |before: &NodeSnapshot, after: &NodeSnapshot| {
-        lines(Some(before), after)
-            .into_iter()
-            .map(|(_, kind, _)| kind)
-            .collect::<Vec<_>>()
+        lines(Some(before), after).into_iter().map(|(_, kind, _)| kind).collect::<Vec<_>>()
     };
     assert_eq!(
         kinds(&before, &after),
-        [
-            StorageTransitionKind::Cleared,
-            StorageTransitionKind::Raised
-        ]
+        [StorageTransitionKind::Cleared, StorageTransitionKind::Raised]
     );
     // Also where the one that was over is of a daemon that had given it another id.
     let after = with_cleared(snapshot(&[("0c", finding.clone())]), "0b", &finding, NOW);
     assert_eq!(
         kinds(&before, &after),
-        [
-            StorageTransitionKind::Cleared,
-            StorageTransitionKind::Raised
-        ]
+        [StorageTransitionKind::Cleared, StorageTransitionKind::Raised]
     );
 }
 
@@ -586,10 +456,7 @@ fn an_issue_lost_with_the_daemons_history_clears_once_its_subject_is_known_good(
         ("0b", issue(volume("v1"), Severity::Bad)),
     ]);
     let ended = |before: &NodeSnapshot, after: &NodeSnapshot| {
-        lines(Some(before), after)
-            .into_iter()
-            .map(|(to, kind, _)| (to, kind))
-            .collect::<Vec<_>>()
+        lines(Some(before), after).into_iter().map(|(to, kind, _)| (to, kind)).collect::<Vec<_>>()
     };
     // It has begun anew and has not asked the drive yet.
     let mut unheard = snapshot(&[]);
@@ -634,9 +501,7 @@ fn what_has_one_cause_names_it_also_when_it_is_over() {
     };
     let raised = causes(&healthy, &failing);
     let has = |target: &str, cause: Option<&str>| {
-        raised
-            .iter()
-            .any(|(to, of)| to.starts_with(target) && of.as_deref() == cause)
+        raised.iter().any(|(to, of)| to.starts_with(target) && of.as_deref() == cause)
     };
     assert!(has("Node", Some("drive:d1")), "{raised:?}");
     assert!(has("Pod", Some("drive:d1")), "{raised:?}");

@@ -29,24 +29,16 @@ impl Api {
     pub(crate) async fn act(&self, action: &ActionObject, act: &Act) -> Result<Acted, ApiError> {
         let (namespace, spec) = (&action.namespace, &action.spec);
         match act {
-            Act::KeepVolume {
-                resource_version,
-                previous_policy,
-            } => {
+            Act::KeepVolume { resource_version, previous_policy } => {
                 let annotations = json!({
                     VOLUME_ANNOTATION: format!("{namespace}/{}", action.name),
                     POLICY_ANNOTATION: previous_policy,
                 });
-                self.patch_volume(action, resource_version, "Retain", annotations)
-                    .await
+                self.patch_volume(action, resource_version, "Retain", annotations).await
             }
-            Act::RestoreVolume {
-                resource_version,
-                policy,
-            } => {
+            Act::RestoreVolume { resource_version, policy } => {
                 let annotations = json!({VOLUME_ANNOTATION: null, POLICY_ANNOTATION: null});
-                self.patch_volume(action, resource_version, policy, annotations)
-                    .await
+                self.patch_volume(action, resource_version, policy, annotations).await
             }
             Act::DeleteClaim { uid } => {
                 let claims =
@@ -62,8 +54,7 @@ impl Api {
                 acted(self.call(call).await)
             }
             Act::EvictPod { uid } | Act::EvictAgain { uid } => {
-                self.evict_pod(namespace, &spec.pod.name, uid, Evict::Now)
-                    .await
+                self.evict_pod(namespace, &spec.pod.name, uid, Evict::Now).await
             }
         }
     }
@@ -117,10 +108,7 @@ impl Api {
     ) -> Result<Value, CallError> {
         let is_dry_run = evict == Evict::DryRun;
         let eviction = Eviction {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                ..ObjectMeta::default()
-            },
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
             delete_options: Some(DeleteOptions {
                 dry_run: is_dry_run.then(|| vec!["All".to_owned()]),
                 preconditions: Some(UidPrecondition {
@@ -130,10 +118,7 @@ impl Api {
                 ..DeleteOptions::default()
             }),
         };
-        let parameters = PostParams {
-            dry_run: is_dry_run,
-            ..PostParams::default()
-        };
+        let parameters = PostParams { dry_run: is_dry_run, ..PostParams::default() };
         let call = pods.create_subresource("eviction", name, &parameters, &eviction);
         self.call(call).await
     }

@@ -30,11 +30,7 @@ use crate::fleet::model::release::{EMPTY_MEMBER, POLICY_ANNOTATION, VOLUME_ANNOT
 use crate::fleet::release::action::ActionObject;
 use crate::fleet::release::readings::{Question, Readings};
 
-const MAINTENANCE: [&str; 3] = [
-    "MaintenancePlanned",
-    "MaintenanceInProgress",
-    "DrainInProgress",
-];
+const MAINTENANCE: [&str; 3] = ["MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress"];
 
 impl Api {
     /// The action itself is read last: what a person decided meanwhile counts.
@@ -80,11 +76,8 @@ impl Api {
                 let uid = volume.uid().unwrap_or_default();
                 let volume = reduce::volume(volume);
                 readings.pins = volume.pins;
-                evidence.volume = Reading::Read(Some(VolumeState {
-                    uid,
-                    pinned_to: None,
-                    claim: volume.claim,
-                }));
+                evidence.volume =
+                    Reading::Read(Some(VolumeState { uid, pinned_to: None, claim: volume.claim }));
             }
             Reading::Read(None) => {
                 readings.progress.volume = Reading::Read(None);
@@ -127,8 +120,7 @@ impl Api {
             return readings;
         }
         evidence.pod = Reading::Read(Some(pod_state(pod)));
-        self.read_members(question, pod, &all, &claims, &mut readings)
-            .await;
+        self.read_members(question, pod, &all, &claims, &mut readings).await;
         let evidence = &mut readings.evidence;
         evidence.eviction = self.try_eviction(&pods, pod).await;
         if let Reading::Read(Some(claim)) = &claim {
@@ -164,10 +156,8 @@ impl Api {
         readings: &mut Readings,
     ) {
         let namespace = &question.claim.namespace;
-        if let Reading::Read(Some(PodState {
-            stateful_set: Some(owner),
-            ..
-        })) = &readings.evidence.pod
+        if let Reading::Read(Some(PodState { stateful_set: Some(owner), .. })) =
+            &readings.evidence.pod
         {
             let sets = kube::Api::<StatefulSet>::namespaced(self.client.clone(), namespace);
             let set = self.get(&sets, &owner.name).await;
@@ -182,34 +172,22 @@ impl Api {
                 return;
             }
         };
-        let claims: BTreeMap<String, PersistentVolumeClaim> = all_claims
-            .into_iter()
-            .map(|claim| (claim.name_any(), claim))
-            .collect();
-        self.read_other_claims(question, pod, &claims, readings)
-            .await;
-        let group = question
-            .label_keys
-            .iter()
-            .find_map(|key| Some((key, pod.labels().get(key)?)));
+        let claims: BTreeMap<String, PersistentVolumeClaim> =
+            all_claims.into_iter().map(|claim| (claim.name_any(), claim)).collect();
+        self.read_other_claims(question, pod, &claims, readings).await;
+        let group = question.label_keys.iter().find_map(|key| Some((key, pod.labels().get(key)?)));
         let Some((key, value)) = group else {
             readings.evidence.group = Reading::Read(None);
             return;
         };
         let is_of_group = |labels: &BTreeMap<String, String>| labels.get(key) == Some(value);
-        let mut group = GroupState {
-            name: format!("{key}={value}"),
-            ..GroupState::default()
-        };
+        let mut group = GroupState { name: format!("{key}={value}"), ..GroupState::default() };
         let mut of_group: BTreeMap<&str, Option<&PersistentVolumeClaim>> = claims
             .iter()
             .filter(|(_, claim)| is_of_group(claim.labels()))
             .map(|(name, claim)| (name.as_str(), Some(claim)))
             .collect();
-        for member in pods
-            .iter()
-            .filter(|it| is_live(it) && is_of_group(it.labels()))
-        {
+        for member in pods.iter().filter(|it| is_live(it) && is_of_group(it.labels())) {
             for name in claims_of(member) {
                 of_group.insert(name, claims.get(name));
             }
@@ -267,10 +245,7 @@ impl Api {
                     }
                 }
             }
-            others.push(OtherClaim {
-                name: name.to_owned(),
-                is_movable: false,
-            });
+            others.push(OtherClaim { name: name.to_owned(), is_movable: false });
         }
         readings.evidence.other_claims = Reading::Read(others);
     }
@@ -325,10 +300,7 @@ fn map_ref<T, U>(reading: &Reading<Option<T>>, of: impl FnOnce(&T) -> U) -> Read
 }
 
 fn node_state(node: &KubeNode) -> NodeState {
-    let conditions = node
-        .status
-        .iter()
-        .flat_map(|it| it.conditions.iter().flatten());
+    let conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
     let mut state = NodeState {
         uid: node.uid().unwrap_or_default(),
         is_ready: false,
@@ -378,18 +350,12 @@ fn claim_progress(claim: &PersistentVolumeClaim) -> ClaimProgress {
 }
 
 fn volume_of(claim: &PersistentVolumeClaim) -> String {
-    let name = claim
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.volume_name.clone());
+    let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone());
     name.unwrap_or_default()
 }
 
 pub(super) fn class_of(claim: &PersistentVolumeClaim) -> String {
-    let class = claim
-        .spec
-        .as_ref()
-        .and_then(|it| it.storage_class_name.clone());
+    let class = claim.spec.as_ref().and_then(|it| it.storage_class_name.clone());
     class.unwrap_or_default()
 }
 
@@ -403,10 +369,7 @@ fn is_bound(claim: &PersistentVolumeClaim) -> bool {
 }
 
 fn is_ready(pod: &Pod) -> bool {
-    let mut conditions = pod
-        .status
-        .iter()
-        .flat_map(|it| it.conditions.iter().flatten());
+    let mut conditions = pod.status.iter().flat_map(|it| it.conditions.iter().flatten());
     conditions.any(|it| it.type_ == "Ready" && it.status == "True")
 }
 
@@ -438,10 +401,7 @@ fn pod_state(pod: &Pod) -> PodState {
         is_ready: is_ready(pod),
         stateful_set: owner
             .filter(|it| it.kind == "StatefulSet" && it.api_version.starts_with("apps/"))
-            .map(|it| ObjectRef {
-                name: it.name.clone(),
-                uid: it.uid.clone(),
-            }),
+            .map(|it| ObjectRef { name: it.name.clone(), uid: it.uid.clone() }),
     }
 }
 
@@ -483,8 +443,5 @@ fn claim_template(template: &PersistentVolumeClaim) -> ClaimTemplate {
             || is_named
             || spec.selector.is_some()
     });
-    ClaimTemplate {
-        name: template.name_any(),
-        has_source,
-    }
+    ClaimTemplate { name: template.name_any(), has_source }
 }

@@ -35,10 +35,7 @@ impl Api {
         pod: &Pod,
         pods: &[Pod],
     ) -> Reading<Vec<String>> {
-        let requests = claim
-            .spec
-            .as_ref()
-            .and_then(|it| it.resources.as_ref()?.requests.as_ref());
+        let requests = claim.spec.as_ref().and_then(|it| it.resources.as_ref()?.requests.as_ref());
         let Some(wanted) = requests.and_then(|it| bytes(it.get("storage")?)) else {
             return Reading::Failed("the claim's size cannot be read".to_owned());
         };
@@ -63,9 +60,7 @@ impl Api {
             let Some(Ok(selector)) = topology else {
                 continue;
             };
-            let parameters = ListParams::default()
-                .labels_from(&selector)
-                .limit(MAX_NODES);
+            let parameters = ListParams::default().labels_from(&selector).limit(MAX_NODES);
             match self.call(nodes.list(&parameters)).await {
                 Ok(page) => room.extend(
                     page.items
@@ -99,18 +94,12 @@ fn occupied(question: &Question, pod: &Pod, pods: &[Pod]) -> BTreeSet<String> {
     let affinity = pod.spec.as_ref().and_then(|it| it.affinity.as_ref());
     let has_rule = affinity
         .and_then(|it| it.pod_anti_affinity.as_ref())
-        .and_then(|it| {
-            it.required_during_scheduling_ignored_during_execution
-                .as_ref()
-        })
+        .and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref())
         .is_some_and(|rules| !rules.is_empty());
     if !has_rule {
         return BTreeSet::new();
     }
-    let key = question
-        .label_keys
-        .iter()
-        .find(|key| pod.labels().contains_key(*key));
+    let key = question.label_keys.iter().find(|key| pod.labels().contains_key(*key));
     let is_peer = |other: &&Pod| {
         is_live(other) && key.is_some_and(|key| other.labels().get(key) == pod.labels().get(key))
     };
@@ -120,13 +109,8 @@ fn occupied(question: &Question, pod: &Pod, pods: &[Pod]) -> BTreeSet<String> {
 
 fn may_run_on(pod: &Pod, node: &KubeNode) -> bool {
     let Some(spec) = &pod.spec else { return false };
-    let conditions = node
-        .status
-        .iter()
-        .flat_map(|it| it.conditions.iter().flatten());
-    let is_ready = conditions
-        .into_iter()
-        .any(|it| it.type_ == "Ready" && it.status == "True");
+    let conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    let is_ready = conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True");
     let node_spec = node.spec.as_ref();
     let is_unschedulable = node_spec.and_then(|it| it.unschedulable) == Some(true);
     let labels = node.labels();
@@ -141,10 +125,7 @@ fn may_run_on(pod: &Pod, node: &KubeNode) -> bool {
         .affinity
         .as_ref()
         .and_then(|it| it.node_affinity.as_ref())
-        .and_then(|it| {
-            it.required_during_scheduling_ignored_during_execution
-                .as_ref()
-        });
+        .and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
     let has_affinity = required.is_none_or(|it| {
         let mut terms = it.node_selector_terms.iter();
         terms.any(|term| matches(term, node))
@@ -197,9 +178,7 @@ fn matches(term: &NodeSelectorTerm, node: &KubeNode) -> bool {
 /// A quantity of Kubernetes in bytes, rounded down. None: another form.
 fn bytes(quantity: &Quantity) -> Option<u128> {
     let text = quantity.0.trim();
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let factor: u128 = match suffix {
         "" => 1,
@@ -220,9 +199,7 @@ fn bytes(quantity: &Quantity) -> Option<u128> {
             if let Some(exponent) = suffix.strip_prefix(['e', 'E']) {
                 return whole(number, 10_u128.checked_pow(exponent.parse().ok()?)?);
             }
-            return (suffix == "m")
-                .then(|| whole(number, 1))?
-                .map(|it| it / 1000);
+            return (suffix == "m").then(|| whole(number, 1))?.map(|it| it / 1000);
         }
     };
     whole(number, factor)
@@ -271,18 +248,12 @@ mod tests {
         let on = |spec| may_run_on(&pod(spec), &node(ready.clone()));
         let any = || serde_json::json!({"containers": []});
         assert!(on(any()));
-        assert!(on(
-            serde_json::json!({"containers": [], "nodeSelector": {"disk": "nvme"}})
-        ));
-        assert!(!on(
-            serde_json::json!({"containers": [], "nodeSelector": {"disk": "hdd"}})
-        ));
+        assert!(on(serde_json::json!({"containers": [], "nodeSelector": {"disk": "nvme"}})));
+        assert!(!on(serde_json::json!({"containers": [], "nodeSelector": {"disk": "hdd"}})));
         let affinity = |operator: &str| {
-            on(
-                serde_json::json!({"containers": [], "affinity": {"nodeAffinity":
+            on(serde_json::json!({"containers": [], "affinity": {"nodeAffinity":
                 {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms":
-                [{"matchExpressions": [{"key": "disk", "operator": operator, "values": ["nvme"]}]}]}}}}),
-            )
+                [{"matchExpressions": [{"key": "disk", "operator": operator, "values": ["nvme"]}]}]}}}}))
         };
         assert!(affinity("In") && !affinity("NotIn") && !affinity("Gt"));
         let mut tainted = ready.clone();

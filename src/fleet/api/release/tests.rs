@@ -6,17 +6,11 @@ fn object(value: Value) -> DynamicObject {
 
 #[test]
 fn a_field_that_is_gone_is_removed_by_the_patch() {
-    let old = StorageActionStatus {
-        blocked_by: "NotApproved".into(),
-        ..StorageActionStatus::default()
-    };
+    let old =
+        StorageActionStatus { blocked_by: "NotApproved".into(), ..StorageActionStatus::default() };
     let patch = merge_patch(&old, &StorageActionStatus::default()).expect("encoded");
     assert_eq!(patch["blockedBy"], Value::Null);
-    assert!(
-        patch
-            .as_object()
-            .is_some_and(|it| it.contains_key("blockedBy"))
-    );
+    assert!(patch.as_object().is_some_and(|it| it.contains_key("blockedBy")));
 }
 
 #[test]

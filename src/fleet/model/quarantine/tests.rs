@@ -15,12 +15,7 @@ struct World {
 }
 
 fn pod(uid: &str) -> PodReading {
-    PodReading {
-        uid: uid.to_owned(),
-        is_terminating: false,
-        is_movable: true,
-        volumes: Vec::new(),
-    }
+    PodReading { uid: uid.to_owned(), is_terminating: false, is_movable: true, volumes: Vec::new() }
 }
 
 impl World {
@@ -88,10 +83,7 @@ impl World {
 
     fn next(&mut self) -> Order {
         self.count += 1;
-        let now = Now {
-            elapsed: Duration::from_secs(self.seconds),
-            wall: wall(0),
-        };
+        let now = Now { elapsed: Duration::from_secs(self.seconds), wall: wall(0) };
         let id = format!("q{}", self.count);
         let limits = QuarantineLimits::default();
         next(&self.readings, &mut self.memory, &limits, &id, now)
@@ -153,10 +145,7 @@ fn a_node_that_is_lost_has_the_list_first_and_then_the_taint() {
 #[test]
 fn a_node_without_a_pod_that_can_move_is_left_alone() {
     let mut world = World::new(&[]);
-    world.readings.pods = Reading::Read(vec![PodReading {
-        is_movable: false,
-        ..pod("pinned")
-    }]);
+    world.readings.pods = Reading::Read(vec![PodReading { is_movable: false, ..pod("pinned") }]);
     world.node().is_ready = false;
     assert_eq!(world.step(), Order::Nothing);
 }
@@ -210,10 +199,7 @@ fn a_proof_that_is_withdrawn_counts_from_the_next_one_on() {
 #[test]
 fn a_pod_that_is_being_deleted_stays_on_the_list() {
     let mut world = World::lost(&["a"]);
-    world.readings.pods = Reading::Read(vec![PodReading {
-        is_terminating: true,
-        ..pod("a")
-    }]);
+    world.readings.pods = Reading::Read(vec![PodReading { is_terminating: true, ..pod("a") }]);
     world.node().is_ready = true;
     world.settle();
     assert_eq!(world.uids(), ["a"]);
@@ -223,22 +209,16 @@ fn a_pod_that_is_being_deleted_stays_on_the_list() {
 #[test]
 fn only_a_volume_that_is_tied_to_a_node_does_not_move() {
     let mut view = View::default();
-    let volume = |pins| Volume {
-        pins,
-        ..Volume::default()
-    };
-    view.volumes
-        .insert("local".into(), volume(vec![Pin::Name("a".into())]));
+    let volume = |pins| Volume { pins, ..Volume::default() };
+    view.volumes.insert("local".into(), volume(vec![Pin::Name("a".into())]));
     view.volumes.insert("network".into(), volume(Vec::new()));
     let is_movable = |volumes: &[&str]| {
         let pod = PodReading {
             volumes: volumes.iter().map(|name| (*name).to_owned()).collect(),
             ..PodReading::default()
         };
-        let mut readings = NodeReadings {
-            pods: Reading::Read(vec![pod]),
-            ..NodeReadings::default()
-        };
+        let mut readings =
+            NodeReadings { pods: Reading::Read(vec![pod]), ..NodeReadings::default() };
         readings.complete(&view);
         readings.pods.as_ref().expect("read")[0].is_movable
     };
@@ -307,11 +287,7 @@ fn a_node_that_is_lost_again_has_the_pods_of_both_times() {
     world.settle();
     assert_eq!(world.uids(), ["a", "b", "c"]);
     let quarantine = world.report().quarantine.clone().expect("a list");
-    assert_ne!(
-        Some(&quarantine.id),
-        id.as_ref(),
-        "the old word proves nothing"
-    );
+    assert_ne!(Some(&quarantine.id), id.as_ref(), "the old word proves nothing");
     assert_eq!(world.node().taint.as_ref(), Some(&quarantine.id));
 }
 

@@ -178,10 +178,7 @@ pub(crate) struct Breaker {
 impl Breaker {
     /// `open`: what the policies' conditions say about the breaker of an earlier process.
     pub(crate) fn new(open: Option<Open>) -> Breaker {
-        Breaker {
-            state: BreakerState { open, pause: None },
-            ..Breaker::default()
-        }
+        Breaker { state: BreakerState { open, pause: None }, ..Breaker::default() }
     }
 
     /// An earlier process opened it.
@@ -207,11 +204,7 @@ impl Breaker {
         self.reset(sample, limits, now);
         if self.state.open.is_none() {
             let cause = self.cause(sample, limits, now.elapsed);
-            self.state.open = cause.map(|(opener, text)| Open {
-                opener,
-                text,
-                at: now.wall,
-            });
+            self.state.open = cause.map(|(opener, text)| Open { opener, text, at: now.wall });
         }
         self.pause(sample.view, limits, now);
         self.state != before
@@ -254,12 +247,9 @@ impl Breaker {
 
     fn forget_old(&mut self, limits: &BreakerLimits, now: Elapsed) {
         let is_young = |since: Elapsed, window| now.saturating_sub(since) <= window;
-        self.new_bad
-            .retain(|_, since| is_young(*since, limits.window));
-        self.new_affected
-            .retain(|_, since| is_young(*since, limits.window));
-        self.new_reasons
-            .retain(|_, (since, _)| is_young(*since, limits.version_window));
+        self.new_bad.retain(|_, since| is_young(*since, limits.window));
+        self.new_affected.retain(|_, since| is_young(*since, limits.window));
+        self.new_reasons.retain(|_, (since, _)| is_young(*since, limits.version_window));
     }
 
     /// A person has looked at what is counted now: only what comes later counts again.
@@ -289,9 +279,7 @@ impl Breaker {
         if let Some(what) = sample.went_back {
             return Some((Opener::StoreWentBack, what.to_owned()));
         }
-        let stuck = stuck(sample.actions)
-            .filter(|action| !self.forgiven.contains(action))
-            .count();
+        let stuck = stuck(sample.actions).filter(|action| !self.forgiven.contains(action)).count();
         if stuck >= limits.stuck_actions {
             return Some((Opener::ActionsStuck, format!("{stuck} actions are stuck")));
         }
@@ -308,9 +296,8 @@ impl Breaker {
                 nodes.entry(reason).or_default().insert(node);
             }
         }
-        let (reason, nodes) = nodes
-            .into_iter()
-            .find(|(_, nodes)| nodes.len() >= limits.version_nodes)?;
+        let (reason, nodes) =
+            nodes.into_iter().find(|(_, nodes)| nodes.len() >= limits.version_nodes)?;
         let text = format!(
             "{reason} appeared on {} nodes within {} min, under a version of diskvitalsd that is known for less than {} h",
             nodes.len(),
@@ -395,9 +382,8 @@ fn is_silent(view: &View, name: &str, limits: &BreakerLimits, wall: Timestamp) -
     let (Some(node), Some(report)) = (view.nodes.get(name), view.reports.get(name)) else {
         return false;
     };
-    let age = report
-        .last_write
-        .and_then(|written| Duration::try_from(wall.duration_since(written)).ok());
+    let age =
+        report.last_write.and_then(|written| Duration::try_from(wall.duration_since(written)).ok());
     report.current(node).is_none() || age.is_some_and(|age| age >= limits.silent_after)
 }
 
@@ -409,10 +395,7 @@ fn last_report(status: &NodeStorageStatus) -> LastReport {
         .filter(|volume| volume.health == Health::Bad)
         .flat_map(|volume| &volume.health_conditions)
         .filter(|condition| {
-            matches!(
-                condition.status,
-                VolumeStatus::Inaccessible | VolumeStatus::DataLoss
-            )
+            matches!(condition.status, VolumeStatus::Inaccessible | VolumeStatus::DataLoss)
         });
     LastReport {
         bad_drives: bad().map(|drive| drive.id.clone()).collect(),

@@ -35,10 +35,8 @@ impl ActionSummary {
         spec: &StorageActionSpec,
         status: &StorageActionStatus,
     ) -> ActionSummary {
-        let confirmed = status
-            .conditions
-            .iter()
-            .find(|it| it.type_ == CONFIRMED && it.status == "True");
+        let confirmed =
+            status.conditions.iter().find(|it| it.type_ == CONFIRMED && it.status == "True");
         ActionSummary {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -59,9 +57,7 @@ impl ActionSummary {
 /// The limit of a day.
 pub(crate) fn per_day(budget: &DailyBudget, nodes: u32) -> u32 {
     let share = u64::from(nodes) * u64::from(budget.per_mille) / 1000;
-    budget
-        .absolute
-        .max(u32::try_from(share).unwrap_or(u32::MAX))
+    budget.absolute.max(u32::try_from(share).unwrap_or(u32::MAX))
 }
 
 /// Why `own` may not begin, or go on, beside the others.
@@ -73,9 +69,8 @@ pub(crate) fn refusal(
     now: Timestamp,
 ) -> Option<String> {
     let count = |filter: &dyn Fn(&ActionSummary) -> bool| {
-        let others = actions
-            .iter()
-            .filter(|it| (&it.namespace, &it.name) != (&own.namespace, &own.name));
+        let others =
+            actions.iter().filter(|it| (&it.namespace, &it.name) != (&own.namespace, &own.name));
         u32::try_from(others.filter(|it| filter(it)).count()).unwrap_or(u32::MAX)
     };
     let under_way = count(&ActionSummary::is_under_way);
@@ -83,10 +78,7 @@ pub(crate) fn refusal(
         count(&|it| it.is_under_way() && it.namespace == own.namespace && it.group == own.group);
     let of_node = count(&|it| it.is_under_way() && it.node == own.node);
     let of_day = count(&|it| {
-        !it.changed_nothing
-            && it
-                .confirmed
-                .is_some_and(|since| now.duration_since(since) < DAY)
+        !it.changed_nothing && it.confirmed.is_some_and(|since| now.duration_since(since) < DAY)
     });
     [
         (under_way, budget.in_flight, "in the cluster"),

@@ -70,9 +70,8 @@ impl Candidate {
     }
 
     pub(crate) fn drive_line(&self) -> String {
-        let since = self
-            .since
-            .map_or_else(|| "an unknown time".to_owned(), |since| since.to_string());
+        let since =
+            self.since.map_or_else(|| "an unknown time".to_owned(), |since| since.to_string());
         format!(
             "node {} reports {} of drive {} (model {}, serial {}, slot {}) since {since}",
             self.node,
@@ -85,11 +84,8 @@ impl Candidate {
     }
 
     pub(crate) fn volume_line(&self) -> String {
-        let state = if self.is_inaccessible {
-            "inaccessible"
-        } else {
-            "not known to be inaccessible"
-        };
+        let state =
+            if self.is_inaccessible { "inaccessible" } else { "not known to be inaccessible" };
         format!(
             "volume {} of claim {}/{} is {state}, and has {} redundancy",
             self.volume,

@@ -45,10 +45,7 @@ impl PolicyState {
     pub(crate) fn unreadable(name: &str) -> PolicyState {
         PolicyState {
             name: name.to_owned(),
-            spec: StoragePolicySpec {
-                hold: String::new(),
-                ..StoragePolicySpec::default()
-            },
+            spec: StoragePolicySpec { hold: String::new(), ..StoragePolicySpec::default() },
             created: None,
         }
     }
@@ -97,22 +94,14 @@ pub(crate) struct Refusal {
 
 /// All gates that refuse, in the order of the table. Empty: the case may go on.
 pub(crate) fn check(case: &Case<'_>, now: Now) -> Vec<Refusal> {
-    let stage = if case.action.is_some() {
-        Stage::Confirm
-    } else {
-        Stage::Propose
-    };
+    let stage = if case.action.is_some() { Stage::Confirm } else { Stage::Propose };
     Gate::ALL
         .iter()
         .filter(|gate| gate.stage() <= stage)
         .filter_map(|&gate| {
             refuse(gate, case, now).map(|text| Refusal {
                 gate,
-                effect: if is_unread(gate, case) {
-                    Effect::Hold
-                } else {
-                    gate.effect()
-                },
+                effect: if is_unread(gate, case) { Effect::Hold } else { gate.effect() },
                 text,
             })
         })
@@ -280,9 +269,9 @@ fn of_report(gate: Gate, case: &Case<'_>, candidate: &Candidate, now: Now) -> Op
         }
         Gate::OlderThanInstallation => match (candidate.since, case.policy.created) {
             (Some(since), Some(created)) if since >= created => None,
-            (Some(since), Some(created)) => Some(format!(
-                "it began at {since}, the policy was created at {created}"
-            )),
+            (Some(since), Some(created)) => {
+                Some(format!("it began at {since}, the policy was created at {created}"))
+            }
             _ => Some("it is not known when it began, or when the policy was created".to_owned()),
         },
         Gate::DaemonYoung => match since(candidate.daemon_since) {
@@ -296,11 +285,7 @@ fn of_report(gate: Gate, case: &Case<'_>, candidate: &Candidate, now: Now) -> Op
         Gate::BootChanged => boot_changed(case.action, candidate, answer),
         Gate::DriveElsewhere if !candidate.elsewhere.is_empty() => {
             let nodes: Vec<&str> = candidate.elsewhere.iter().map(String::as_str).collect();
-            Some(format!(
-                "drive {} is listed by {} too",
-                candidate.drive.id,
-                nodes.join(", ")
-            ))
+            Some(format!("drive {} is listed by {} too", candidate.drive.id, nodes.join(", ")))
         }
         _ => None,
     }

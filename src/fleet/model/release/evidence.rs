@@ -211,10 +211,7 @@ pub(crate) fn lines(candidate: &Candidate, evidence: &Evidence) -> Vec<String> {
     }
     if let Ok(room) = evidence.room.as_ref() {
         let names: Vec<&str> = room.iter().map(String::as_str).collect();
-        lines.push(format!(
-            "nodes with room for the new volume: {}",
-            list(&names)
-        ));
+        lines.push(format!("nodes with room for the new volume: {}", list(&names)));
     }
     lines.truncate(MAX_EVIDENCE);
     for line in &mut lines {
@@ -224,11 +221,7 @@ pub(crate) fn lines(candidate: &Candidate, evidence: &Evidence) -> Vec<String> {
 }
 
 fn list(names: &[&str]) -> String {
-    if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.join(", ")
-    }
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 impl Peer {
@@ -244,12 +237,7 @@ pub(crate) fn hash(candidate: &Candidate, evidence: &Evidence) -> Option<String>
     let facts = Facts::new(candidate, evidence)?;
     let texts = facts.texts.iter().map(String::as_str);
     let claims = facts.claims.iter().copied();
-    let all: Vec<&str> = facts
-        .identity
-        .into_iter()
-        .chain(texts)
-        .chain(claims)
-        .collect();
+    let all: Vec<&str> = facts.identity.into_iter().chain(texts).chain(claims).collect();
     Some(hash_of(&all))
 }
 
@@ -281,13 +269,8 @@ impl<'a> Facts<'a> {
         let pod = evidence.pod.as_ref().ok()?.as_ref();
         let set = evidence.stateful_set.as_ref().ok()?.as_ref();
         let group = evidence.group.as_ref().ok()?.as_ref();
-        let mut claims: Vec<&str> = evidence
-            .other_claims
-            .as_ref()
-            .ok()?
-            .iter()
-            .map(|claim| claim.name.as_str())
-            .collect();
+        let mut claims: Vec<&str> =
+            evidence.other_claims.as_ref().ok()?.iter().map(|claim| claim.name.as_str()).collect();
         claims.sort_unstable();
         let empty_member = set.and_then(|set| set.empty_member.as_deref());
         Some(Facts {

@@ -47,18 +47,9 @@ pub(crate) fn proposal(
     let spec = StorageActionSpec {
         kind: ActionType::Release,
         policy: policy.to_owned(),
-        claim: ObjectRef {
-            name: candidate.claim.name.clone(),
-            uid: candidate.claim.uid.clone(),
-        },
-        persistent_volume: ObjectRef {
-            name: candidate.volume.clone(),
-            uid: volume.uid.clone(),
-        },
-        pod: ObjectRef {
-            name: pod.name.clone(),
-            uid: pod.uid.clone(),
-        },
+        claim: ObjectRef { name: candidate.claim.name.clone(), uid: candidate.claim.uid.clone() },
+        persistent_volume: ObjectRef { name: candidate.volume.clone(), uid: volume.uid.clone() },
+        pod: ObjectRef { name: pod.name.clone(), uid: pod.uid.clone() },
         node: NodeRef {
             name: candidate.node.clone(),
             uid: candidate.node_uid.clone(),
@@ -78,10 +69,7 @@ pub(crate) fn proposal(
     };
     Some(Proposal {
         namespace: candidate.claim.namespace.clone(),
-        name: object_name(
-            &candidate.claim.name,
-            &hash_of(&candidate.identity(&pod.uid)),
-        ),
+        name: object_name(&candidate.claim.name, &hash_of(&candidate.identity(&pod.uid))),
         spec,
     })
 }
@@ -119,11 +107,7 @@ pub(crate) fn evidence_update(
     let has_changed = former_hash(candidate, evidence)? != known;
     // What a person has approved keeps its hash.
     let is_kept = !has_changed && action.spec.approval == Approval::Approved;
-    (!is_kept).then(|| EvidenceUpdate {
-        lines: lines(candidate, evidence),
-        hash,
-        has_changed,
-    })
+    (!is_kept).then(|| EvidenceUpdate { lines: lines(candidate, evidence), hash, has_changed })
 }
 
 /// Numbers of a policy's status: candidates that nothing holds back, and the others by their first
@@ -139,9 +123,8 @@ pub(crate) fn tally<'a>(
             Some(refusal) => *blocked.entry(refusal.gate).or_default() += 1,
         }
     }
-    let blocked = blocked.into_iter().map(|(gate, count)| BlockedCount {
-        gate: gate.name().to_owned(),
-        count,
-    });
+    let blocked = blocked
+        .into_iter()
+        .map(|(gate, count)| BlockedCount { gate: gate.name().to_owned(), count });
     (would_act, blocked.collect())
 }

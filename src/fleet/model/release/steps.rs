@@ -83,11 +83,7 @@ pub(crate) struct StepLimits {
 impl Default for StepLimits {
     fn default() -> StepLimits {
         let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
-        StepLimits {
-            eviction: minutes(30),
-            replacement: minutes(30),
-            missing_claim: minutes(2),
-        }
+        StepLimits { eviction: minutes(30), replacement: minutes(30), missing_claim: minutes(2) }
     }
 }
 
@@ -95,10 +91,7 @@ impl Default for StepLimits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
     /// Set the volume's reclaim policy to Retain, with the annotations.
-    KeepVolume {
-        resource_version: String,
-        previous_policy: String,
-    },
+    KeepVolume { resource_version: String, previous_policy: String },
     /// With the uid as precondition. The point of no return.
     DeleteClaim { uid: String },
     /// By the Eviction API, with the uid as precondition.
@@ -107,10 +100,7 @@ pub(crate) enum Act {
     /// the reason `EvictedAgain`.
     EvictAgain { uid: String },
     /// Undo `KeepVolume`.
-    RestoreVolume {
-        resource_version: String,
-        policy: String,
-    },
+    RestoreVolume { resource_version: String, policy: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,10 +134,7 @@ pub(crate) enum Step {
 
 impl Step {
     fn wait(text: impl Into<String>) -> Step {
-        Step::Wait {
-            gate: None,
-            text: text.into(),
-        }
+        Step::Wait { gate: None, text: text.into() }
     }
 }
 
@@ -208,10 +195,7 @@ fn before_deletion(case: &Case<'_>, action: &ActionState, progress: &Progress, n
         [] => {}
         [only] if only.gate == Gate::NoAnswer => return Step::Challenge,
         [first, ..] => {
-            return Step::Wait {
-                gate: Some(first.gate),
-                text: first.text.clone(),
-            };
+            return Step::Wait { gate: Some(first.gate), text: first.text.clone() };
         }
     }
     if !status.has(CONFIRMED) {
@@ -237,9 +221,7 @@ fn prepare(action: &ActionState, progress: &Progress) -> Step {
         }
         Some(_) if volume.reclaim_policy == "Retain" => {
             if action.status.has(PREPARED) {
-                Step::Act(Act::DeleteClaim {
-                    uid: action.spec.claim.uid.clone(),
-                })
+                Step::Act(Act::DeleteClaim { uid: action.spec.claim.uid.clone() })
             } else {
                 Step::MarkPrepared
             }
@@ -303,9 +285,7 @@ fn evict(action: &ActionState, progress: &Progress, limits: &StepLimits, wall: T
         Ok(pod) => pod,
         Err(why) => return Step::wait(format!("the pod could not be read: {why}")),
     };
-    let old = pod
-        .as_ref()
-        .filter(|pod| pod.uid == action.spec.pod.uid && !pod.is_terminating);
+    let old = pod.as_ref().filter(|pod| pod.uid == action.spec.pod.uid && !pod.is_terminating);
     let Some(pod) = old else {
         return Step::MarkPodEvicted;
     };
@@ -329,9 +309,7 @@ fn evict(action: &ActionState, progress: &Progress, limits: &StepLimits, wall: T
             limit.as_secs() / 60
         ));
     }
-    Step::Act(Act::EvictPod {
-        uid: pod.uid.clone(),
-    })
+    Step::Act(Act::EvictPod { uid: pod.uid.clone() })
 }
 
 fn wait_for_replacement(
@@ -364,13 +342,9 @@ fn wait_for_replacement(
     if let Some(pod) = new_pod.filter(|pod| pod.is_pending)
         && claim.is_none()
         && !was_evicted_again(&action.status)
-        && pod
-            .created
-            .is_some_and(|created| is_older(created, limits.missing_claim, wall))
+        && pod.created.is_some_and(|created| is_older(created, limits.missing_claim, wall))
     {
-        return Step::Act(Act::EvictAgain {
-            uid: pod.uid.clone(),
-        });
+        return Step::Act(Act::EvictAgain { uid: pod.uid.clone() });
     }
     Step::wait(if old_pod.is_some() {
         format!("pod {} has not ended yet", spec.pod.name)
@@ -397,10 +371,7 @@ fn why_stuck(
             "pod {} has not been Ready on the new volume {} for {minutes} min",
             spec.pod.name, claim.volume_name
         ),
-        _ => format!(
-            "pod {} has had no new volume for {minutes} min",
-            spec.pod.name
-        ),
+        _ => format!("pod {} has had no new volume for {minutes} min", spec.pod.name),
     }
 }
 

@@ -34,10 +34,7 @@ pub(crate) fn wall(seconds: i64) -> Timestamp {
 }
 
 fn now() -> Now {
-    Now {
-        elapsed: ELAPSED,
-        wall: wall(0),
-    }
+    Now { elapsed: ELAPSED, wall: wall(0) }
 }
 
 fn condition(name: &str, since: Timestamp) -> Condition {
@@ -68,10 +65,7 @@ impl World {
         World {
             policy: PolicyState {
                 name: "default".into(),
-                spec: StoragePolicySpec {
-                    mode: Mode::Propose,
-                    ..StoragePolicySpec::default()
-                },
+                spec: StoragePolicySpec { mode: Mode::Propose, ..StoragePolicySpec::default() },
                 created: Some(wall(-1_000_000)),
             },
             sighting: Sighting::Listed(Box::new(candidate())),
@@ -166,11 +160,7 @@ fn there<T>(reading: &mut Reading<Option<T>>) -> &mut T {
 }
 
 pub(crate) fn claim() -> Claim {
-    Claim {
-        namespace: "shop".into(),
-        name: "data-db-1".into(),
-        uid: "of-claim".into(),
-    }
+    Claim { namespace: "shop".into(), name: "data-db-1".into(), uid: "of-claim".into() }
 }
 
 fn candidate() -> Candidate {
@@ -203,11 +193,7 @@ fn candidate() -> Candidate {
 }
 
 fn peer(name: &str) -> Peer {
-    Peer {
-        name: name.into(),
-        is_ready: true,
-        drives: Health::Good,
-    }
+    Peer { name: name.into(), is_ready: true, drives: Health::Good }
 }
 
 pub(crate) fn evidence() -> Evidence {
@@ -236,20 +222,11 @@ pub(crate) fn evidence() -> Evidence {
             uid: some("of-pod"),
             node: some("a"),
             is_ready: false,
-            stateful_set: Some(ObjectRef {
-                name: some("db"),
-                uid: some("of-set"),
-            }),
+            stateful_set: Some(ObjectRef { name: some("db"), uid: some("of-set") }),
         })),
         other_claims: Reading::Read(vec![
-            OtherClaim {
-                name: some("backup-db-1"),
-                is_movable: true,
-            },
-            OtherClaim {
-                name: some("config"),
-                is_movable: true,
-            },
+            OtherClaim { name: some("backup-db-1"), is_movable: true },
+            OtherClaim { name: some("config"), is_movable: true },
         ]),
         stateful_set: Reading::Read(Some(StatefulSetState {
             name: some("db"),
@@ -258,21 +235,13 @@ pub(crate) fn evidence() -> Evidence {
             first_ordinal: 0,
             is_rolling_out: false,
             empty_member: Some(some("rejoins")),
-            templates: vec![ClaimTemplate {
-                name: some("data"),
-                has_source: false,
-            }],
+            templates: vec![ClaimTemplate { name: some("data"), has_source: false }],
         })),
-        storage_class: Reading::Read(Some(StorageClassState {
-            waits_for_first_consumer: true,
-        })),
+        storage_class: Reading::Read(Some(StorageClassState { waits_for_first_consumer: true })),
         group: Reading::Read(Some(GroupState {
             name: some("app.kubernetes.io/instance=db"),
             peers: vec![peer("db-0"), peer("db-2")],
-            claims: vec![GroupClaim {
-                name: some("data-db-0"),
-                ..GroupClaim::default()
-            }],
+            claims: vec![GroupClaim { name: some("data-db-0"), ..GroupClaim::default() }],
         })),
         room: Reading::Read(vec![some("b")]),
         eviction: Reading::Read(DryRun::Allowed),

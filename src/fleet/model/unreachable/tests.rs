@@ -32,11 +32,7 @@ pub(crate) fn report(
         }],
         ..NodeStorageStatus::default()
     };
-    Report {
-        status: Some(status),
-        last_write: Some(wall(0)),
-        ..Report::default()
-    }
+    Report { status: Some(status), last_write: Some(wall(0)), ..Report::default() }
 }
 
 /// Nodes with drivers, changed by orders as the API server would.
@@ -61,10 +57,7 @@ impl World {
                 ..Node::default()
             };
             world.view.nodes.insert(name.clone(), node);
-            world
-                .view
-                .drivers
-                .insert(name.clone(), ["d".to_owned()].into());
+            world.view.drivers.insert(name.clone(), ["d".to_owned()].into());
             world.says(&name, Some(&[]));
         }
         world
@@ -153,10 +146,7 @@ fn a_node_that_does_not_reach_the_storage_for_five_minutes_gets_the_taint_and_ma
     assert_eq!(world.tainted(), [("n00", "d")].into());
     assert!(world.last.evictable.is_empty(), "first the taint");
     world.decide();
-    assert_eq!(
-        world.last.evictable,
-        [("n00".to_owned(), "d".to_owned())].into()
-    );
+    assert_eq!(world.last.evictable, [("n00".to_owned(), "d".to_owned())].into());
 }
 
 #[test]
@@ -183,11 +173,8 @@ fn the_taint_goes_after_ten_minutes_without_interruption_and_unknown_clears_noth
     world.says("n00", Some(&[]));
     world.pass(GOOD - 1);
     assert_eq!(world.tainted().len(), 1);
-    let unknown = UnreachableDriver {
-        driver: "d".into(),
-        unknown: true,
-        ..UnreachableDriver::default()
-    };
+    let unknown =
+        UnreachableDriver { driver: "d".into(), unknown: true, ..UnreachableDriver::default() };
     world.writes("n00", Some(vec![unknown]), &[]);
     world.pass(3600);
     assert_eq!(world.tainted().len(), 1);
@@ -212,11 +199,7 @@ fn away_for_more_than_a_fifth_of_the_nodes_nothing_moves() {
         }
         world.pass(HOLD);
         world.decide();
-        assert_eq!(
-            world.tainted().len(),
-            if is_moved { away } else { 0 },
-            "{away} of {nodes}"
-        );
+        assert_eq!(world.tainted().len(), if is_moved { away } else { 0 }, "{away} of {nodes}");
         assert_eq!(world.last.evictable.is_empty(), !is_moved);
         assert_eq!(world.last.drivers["d"].is_beyond(), !is_moved);
     }
@@ -238,11 +221,7 @@ fn without_a_node_that_reaches_the_storage_nothing_shows_that_it_is_there() {
     let mut alone = World::new(1);
     alone.says("n00", Some(&["d"]));
     alone.pass(HOLD);
-    assert_eq!(
-        alone.tainted(),
-        BTreeMap::new(),
-        "the only node of a cluster"
-    );
+    assert_eq!(alone.tainted(), BTreeMap::new(), "the only node of a cluster");
 }
 
 #[test]
@@ -321,10 +300,7 @@ fn two_drivers_are_one_taint_and_a_name_that_is_no_label_value_is_hashed() {
     world.says("n00", Some(&["x-"]));
     world.pass(GOOD);
     let hashed = world.tainted()["n00"];
-    assert!(
-        hashed.starts_with("driver-") && is_label_value(hashed),
-        "{hashed}"
-    );
+    assert!(hashed.starts_with("driver-") && is_label_value(hashed), "{hashed}");
 }
 
 #[test]
@@ -334,24 +310,13 @@ fn a_node_object_that_is_created_anew_gets_the_taint_again() {
     world.pass(HOLD);
     let old = world.view.nodes.remove("n00").expect("there");
     world.decide();
-    let anew = Node {
-        uid: "uid-2".into(),
-        taints: BTreeMap::new(),
-        ..old
-    };
+    let anew = Node { uid: "uid-2".into(), taints: BTreeMap::new(), ..old };
     world.view.nodes.insert("n00".into(), anew.clone());
     world.pass(1);
     assert_eq!(world.tainted(), [("n00", "d")].into());
-    assert!(
-        world.last.evictable.is_empty(),
-        "the report about the old Node is no evidence"
-    );
+    assert!(world.last.evictable.is_empty(), "the report about the old Node is no evidence");
     // Another machine under the old name has another history.
-    let other = Node {
-        uid: "uid-3".into(),
-        machine_id: "another".into(),
-        ..anew
-    };
+    let other = Node { uid: "uid-3".into(), machine_id: "another".into(), ..anew };
     world.view.nodes.insert("n00".into(), other);
     world.pass(1);
     assert_eq!(world.tainted(), BTreeMap::new());
@@ -409,10 +374,7 @@ fn after_a_restart_another_driver_does_not_stand_for_that_of_the_taint() {
     world.writes("n00", Some(vec![]), &["e"]);
     world.pass(GOOD);
     assert_eq!(world.tainted(), [("n00", "d")].into());
-    world
-        .node("n00")
-        .taints
-        .insert(KEY.into(), "several".into());
+    world.node("n00").taints.insert(KEY.into(), "several".into());
     world.memory = Memory::default();
     world.pass(GOOD);
     assert_eq!(world.tainted(), BTreeMap::new());

@@ -31,18 +31,12 @@ fn timing() -> ReleaseTiming {
 }
 
 fn engine(carry_out: bool) -> Engine {
-    let namespaces = carry_out
-        .then(|| NAMESPACE.to_owned())
-        .into_iter()
-        .collect();
+    let namespaces = carry_out.then(|| NAMESPACE.to_owned()).into_iter().collect();
     let mut engine = Engine::new(timing(), namespaces);
     let policy = PolicyObject {
         state: PolicyState {
             name: "default".into(),
-            spec: StoragePolicySpec {
-                mode: Mode::Propose,
-                ..StoragePolicySpec::default()
-            },
+            spec: StoragePolicySpec { mode: Mode::Propose, ..StoragePolicySpec::default() },
             created: Some(model_wall(-1_000_000)),
         },
         ..PolicyObject::default()
@@ -95,11 +89,7 @@ impl Cluster {
                 volume_name: "pv1".into(),
                 ..ClaimProgress::default()
             },
-            pod: PodProgress {
-                uid: "of-pod".into(),
-                is_pending: true,
-                ..PodProgress::default()
-            },
+            pod: PodProgress { uid: "of-pod".into(), is_pending: true, ..PodProgress::default() },
             is_claim_missing: false,
             is_finding_gone: false,
             eviction: Acted::Done,
@@ -138,9 +128,7 @@ impl Cluster {
         if let Some(action) = &mut self.action
             && action.spec.approval == Approval::Pending
         {
-            let hash = present_evidence(&action.spec, Some(&action.status))
-                .1
-                .to_owned();
+            let hash = present_evidence(&action.spec, Some(&action.status)).1.to_owned();
             action.spec.approval = Approval::Approved;
             action.spec.approved_by = "jane".into();
             action.spec.approved_at = Some(Time(now));
@@ -181,12 +169,7 @@ impl Cluster {
 
     fn readings(&self, question: &Question) -> Readings {
         let mut evidence = evidence();
-        let mut state = evidence
-            .node
-            .as_ref()
-            .expect("read")
-            .clone()
-            .expect("there");
+        let mut state = evidence.node.as_ref().expect("read").clone().expect("there");
         state.uid = "uid-of-a".into();
         evidence.node = Reading::Read(Some(state));
         if self.claim.uid != "of-claim" {
@@ -286,10 +269,7 @@ impl Cluster {
     /// As the API server does it: a uid or version that is another one changes nothing.
     fn act(&mut self, act: &Act) -> Acted {
         match act {
-            Act::KeepVolume {
-                resource_version,
-                previous_policy,
-            } => {
+            Act::KeepVolume { resource_version, previous_policy } => {
                 if self.volume.resource_version != *resource_version {
                     return Acted::Changed;
                 }
@@ -297,17 +277,11 @@ impl Cluster {
                     uid: "of-volume".into(),
                     resource_version: format!("{resource_version}1"),
                     reclaim_policy: "Retain".into(),
-                    kept_by: self
-                        .action
-                        .as_ref()
-                        .map(|it| format!("{NAMESPACE}/{}", it.name)),
+                    kept_by: self.action.as_ref().map(|it| format!("{NAMESPACE}/{}", it.name)),
                     previous_policy: Some(previous_policy.clone()),
                 };
             }
-            Act::RestoreVolume {
-                resource_version,
-                policy,
-            } => {
+            Act::RestoreVolume { resource_version, policy } => {
                 if self.volume.resource_version != *resource_version {
                     return Acted::Changed;
                 }
@@ -363,11 +337,7 @@ impl Cluster {
         for _ in 0..300 {
             self.turn(engine);
             self.approve();
-            if self
-                .action
-                .as_ref()
-                .is_some_and(|it| it.status.has(condition))
-            {
+            if self.action.as_ref().is_some_and(|it| it.status.has(condition)) {
                 return;
             }
         }
@@ -400,11 +370,7 @@ fn an_approved_action_is_carried_out_step_by_step() {
         "ReleasePodEvicted",
         "ReleaseReplaced",
     ] {
-        assert!(
-            cluster.told.contains(&reason),
-            "{reason}: {:?}",
-            cluster.told
-        );
+        assert!(cluster.told.contains(&reason), "{reason}: {:?}", cluster.told);
     }
 }
 
@@ -416,15 +382,8 @@ fn the_steps_of_an_action_do_not_count_as_gates_that_hold_its_claim_back() {
     cluster.run_until(&mut engine, PREPARED);
     cluster.told.clear();
     cluster.run_until(&mut engine, REPLACED);
-    assert!(
-        !cluster.told.contains(&"ReleaseHeldBack"),
-        "{:?}",
-        cluster.told
-    );
-    assert_eq!(
-        cluster.told_of_claim,
-        ["ReleaseClaimDeleted", "ReleaseReplaced"]
-    );
+    assert!(!cluster.told.contains(&"ReleaseHeldBack"), "{:?}", cluster.told);
+    assert_eq!(cluster.told_of_claim, ["ReleaseClaimDeleted", "ReleaseReplaced"]);
 }
 
 #[test]
@@ -457,11 +416,7 @@ fn in_another_namespace_nothing_is_changed_and_a_person_has_the_commands() {
     assert_eq!(cluster.volume, before.volume);
     assert_eq!(cluster.claim, before.claim);
     assert!(cluster.deleted.is_empty() && cluster.evicted.is_empty());
-    assert!(
-        cluster
-            .message_of(CONFIRMED)
-            .contains("kubectl delete pvc -n shop data-db-1")
-    );
+    assert!(cluster.message_of(CONFIRMED).contains("kubectl delete pvc -n shop data-db-1"));
     assert!(cluster.told.contains(&"ReleaseNotCarriedOut"));
 }
 
@@ -475,10 +430,7 @@ fn what_was_begun_goes_on_by_hand_when_the_namespace_is_carried_out_no_longer() 
     }
     assert!(cluster.evicted.is_empty());
     let text = cluster.message_of(POD_EVICTED);
-    assert!(
-        text.ends_with("By hand: kubectl delete pod -n shop db-1"),
-        "{text}"
-    );
+    assert!(text.ends_with("By hand: kubectl delete pod -n shop db-1"), "{text}");
     // A person does it.
     cluster.pod.is_terminating = true;
     cluster.run_until(&mut shows, REPLACED);
@@ -492,10 +444,7 @@ fn a_finding_that_ends_before_the_deletion_puts_the_volume_back() {
     cluster.run_until(&mut engine, ABORTED);
     assert!(cluster.deleted.is_empty() && cluster.evicted.is_empty());
     assert_eq!(cluster.volume.reclaim_policy, "Delete");
-    assert_eq!(
-        (&cluster.volume.kept_by, &cluster.volume.previous_policy),
-        (&None, &None)
-    );
+    assert_eq!((&cluster.volume.kept_by, &cluster.volume.previous_policy), (&None, &None));
     assert!(!cluster.status().has(PREPARED));
     assert!(cluster.told.contains(&"ReleaseAborted"));
 }
@@ -517,11 +466,7 @@ fn a_refused_eviction_is_asked_again_and_then_is_stuck() {
     for _ in 0..30 {
         cluster.turn(&mut engine);
     }
-    assert!(
-        cluster
-            .message_of(POD_EVICTED)
-            .contains("PodDisruptionBudget db")
-    );
+    assert!(cluster.message_of(POD_EVICTED).contains("PodDisruptionBudget db"));
     cluster.seconds += 1800;
     cluster.run_until(&mut engine, STUCK);
     assert!(cluster.told.contains(&"ReleaseStuck"));

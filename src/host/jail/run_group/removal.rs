@@ -36,9 +36,7 @@ pub(crate) fn clear_all_leftover_groups(root: &HostRoot) -> Vec<String> {
     // Without control groups, nothing is left over.
     let parents = parents(root).unwrap_or_default();
     let deadline = Instant::now() + REMOVE_TIMEOUT;
-    let left = parents
-        .iter()
-        .flat_map(|parent| clear(&parent.hierarchy, MAX_DEPTH, deadline));
+    let left = parents.iter().flat_map(|parent| clear(&parent.hierarchy, MAX_DEPTH, deadline));
     left.map(|path| {
         format!(
             "the control group {} of an earlier filesystem check has a process that cannot be killed",
@@ -60,10 +58,7 @@ pub(super) fn clear(dir: &Path, depth: usize, deadline: Instant) -> Vec<PathBuf>
         // Removed meanwhile.
         Err(_) => false,
     });
-    let below = others
-        .iter()
-        .filter(|_| depth > 0)
-        .flat_map(|dir| clear(dir, depth - 1, deadline));
+    let below = others.iter().filter(|_| depth > 0).flat_map(|dir| clear(dir, depth - 1, deadline));
     left.chain(below).collect()
 }
 

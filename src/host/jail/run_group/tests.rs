@@ -78,23 +78,14 @@ fn what_no_group_can_bound_is_named_and_the_rest_is_bounded() {
     };
     assert_eq!(
         unbounded(&[]),
-        [
-            "no control group can bound memory here",
-            "no control group can bound pids here"
-        ]
+        ["no control group can bound memory here", "no control group can bound pids here"]
     );
     let [memory, tasks] = unbounded(&[parent(none, &["memory", "cpu"]), parent(none, &["io"])]);
-    assert!(
-        memory.starts_with("making /nonexistent/diskvitals-check-"),
-        "{memory}"
-    );
+    assert!(memory.starts_with("making /nonexistent/diskvitals-check-"), "{memory}");
     assert_eq!(tasks, "no control group can bound pids here");
     let unreadable = GroupError::Read("/x".into(), io::ErrorKind::PermissionDenied.into());
     let group = RunGroup::create_in(Err(unreadable), bounds(), &root);
-    assert_eq!(
-        group.unbounded.memory.as_deref(),
-        Some("reading /x: permission denied")
-    );
+    assert_eq!(group.unbounded.memory.as_deref(), Some("reading /x: permission denied"));
     assert_eq!(group.unbounded.memory, group.unbounded.tasks);
 }
 
@@ -120,11 +111,8 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     std::fs::create_dir_all(sysfs.path().join("sys/dev/block")).unwrap();
     std::fs::write(disk.join("dev"), "8:0\n").unwrap();
     std::fs::write(disk.join("sda1/partition"), "1\n").unwrap();
-    std::os::unix::fs::symlink(
-        "../../block/sda/sda1",
-        sysfs.path().join("sys/dev/block/8:1"),
-    )
-    .unwrap();
+    std::os::unix::fs::symlink("../../block/sda/sda1", sysfs.path().join("sys/dev/block/8:1"))
+        .unwrap();
     let root = HostRoot::new(sysfs.path());
     let set_bounds = |is_v2| {
         let mut unbounded = Unbounded::default();
@@ -137,10 +125,7 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     let Unbounded { memory, tasks } = set_bounds(true);
     assert!(memory.is_some_and(|why| why.contains("/memory.max")) && tasks.is_none());
     // Without swap accounting, memory.memsw.limit_in_bytes and memory.swap.max are missing.
-    group_files(
-        dir.path(),
-        &["memory.max", "memory.oom.group", "pids.max", "io.max"],
-    );
+    group_files(dir.path(), &["memory.max", "memory.oom.group", "pids.max", "io.max"]);
     // Without cpu.weight, the rest holds nevertheless.
     assert_eq!(set_bounds(true), all);
     let swap = "memory.swap.max";
@@ -149,11 +134,7 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     assert_eq!(set_bounds(true), all);
     group_files(
         dir.path(),
-        &[
-            "memory.limit_in_bytes",
-            "cpu.shares",
-            "blkio.throttle.read_bps_device",
-        ],
+        &["memory.limit_in_bytes", "cpu.shares", "blkio.throttle.read_bps_device"],
     );
     assert_eq!(set_bounds(false), all);
     let read = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap();
@@ -168,30 +149,15 @@ fn each_version_gets_its_own_files_for_the_same_bounds() {
     assert_eq!(read("blkio.throttle.read_bps_device"), "8:0 33554432");
     assert_eq!(read(swap), "0");
 
-    let group = RunGroup {
-        dirs: vec![group],
-        bounds: bounds(),
-        unbounded: Unbounded::default(),
-    };
+    let group = RunGroup { dirs: vec![group], bounds: bounds(), unbounded: Unbounded::default() };
     assert_eq!(group.exceeded(), None);
     std::fs::write(dir.path().join("pids.events"), "max 0\n").unwrap();
-    std::fs::write(
-        dir.path().join("memory.events"),
-        "low 0\noom 0\noom_kill 0\n",
-    )
-    .unwrap();
+    std::fs::write(dir.path().join("memory.events"), "low 0\noom 0\noom_kill 0\n").unwrap();
     assert_eq!(group.exceeded(), None);
     std::fs::write(dir.path().join("pids.events"), "max 3\n").unwrap();
     let reason = group.exceeded().unwrap();
-    assert!(
-        reason.starts_with("wanted more than the 576 processes"),
-        "{reason}"
-    );
-    std::fs::write(
-        dir.path().join("memory.oom_control"),
-        "under_oom 0\noom_kill 1\n",
-    )
-    .unwrap();
+    assert!(reason.starts_with("wanted more than the 576 processes"), "{reason}");
+    std::fs::write(dir.path().join("memory.oom_control"), "under_oom 0\noom_kill 1\n").unwrap();
     let reason = group.exceeded().unwrap();
     assert!(reason.contains("may use 1024 MiB together"), "{reason}");
 }
@@ -213,14 +179,8 @@ fn a_group_that_is_locked_is_not_cleared() {
     let _held = Flock::lock(File::open(&used).unwrap(), FlockArg::LockExclusiveNonblock).unwrap();
     std::fs::create_dir_all(left.join("made/by the run")).unwrap();
     // Also when the time is over.
-    assert_eq!(
-        clear(parent.path(), 1, Instant::now()),
-        Vec::<PathBuf>::new()
-    );
-    assert_eq!(
-        [left, below, used, other].map(|path| path.exists()),
-        [false, false, true, true]
-    );
+    assert_eq!(clear(parent.path(), 1, Instant::now()), Vec::<PathBuf>::new());
+    assert_eq!([left, below, used, other].map(|path| path.exists()), [false, false, true, true]);
 }
 
 #[test]
@@ -232,11 +192,7 @@ fn a_group_that_does_not_take_the_process_bounds_nothing_of_it() {
         // What is dropped is killed by this file, not by the kernel.
         group_files(&path, &["cgroup.kill"]);
         let lock = Flock::lock(File::open(&path).unwrap(), FlockArg::LockShared).unwrap();
-        GroupDir {
-            path,
-            controllers: vec![name.to_owned()],
-            _lock: lock,
-        }
+        GroupDir { path, controllers: vec![name.to_owned()], _lock: lock }
     };
     let mut group = RunGroup {
         dirs: vec![dir("cpu"), dir("memory")],

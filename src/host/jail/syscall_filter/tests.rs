@@ -9,20 +9,12 @@ const PID: u32 = 4711;
 const SOCKET: u32 = 3;
 
 fn input(listener: bool) -> FilterInput {
-    FilterInput {
-        pid: PID,
-        socket: SOCKET,
-        listener,
-        threads_only: false,
-    }
+    FilterInput { pid: PID, socket: SOCKET, listener, threads_only: false }
 }
 
 #[test]
 fn without_a_control_group_it_starts_threads_and_no_process() {
-    let filter = filter(FilterInput {
-        threads_only: true,
-        ..input(true)
-    });
+    let filter = filter(FilterInput { threads_only: true, ..input(true) });
     let call =
         |number: c_long, argument| run(&filter, ARCHITECTURE, number as u32, first(argument));
     // What glibc uses for a thread, for fork(3) and for posix_spawn(3).
@@ -120,11 +112,7 @@ fn arguments_decide_about_clone_prctl_and_signals() {
     assert_eq!(call(libc::SYS_clone, first(0x0120_0011)), ALLOW);
     for flag in 0..32 {
         let bits = 1 << flag;
-        let expected = if u64::from(FORBIDDEN_CLONE_FLAGS) & bits == 0 {
-            ALLOW
-        } else {
-            NOTED
-        };
+        let expected = if u64::from(FORBIDDEN_CLONE_FLAGS) & bits == 0 { ALLOW } else { NOTED };
         assert_eq!(call(libc::SYS_clone, first(bits | 17)), expected);
     }
     // The kernel ignores the upper half of all these arguments.

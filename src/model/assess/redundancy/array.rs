@@ -20,10 +20,8 @@ impl View<'_> {
     pub(super) fn md(self, name: &str, at: Timestamp, md: &MdState) -> Option<Loss> {
         // md.rst, array_state: these do no I/O. `broken` is a raid0 or linear array that has lost a
         // member.
-        let is_stopped = matches!(
-            md.array_state.as_str(),
-            "inactive" | "clear" | "broken" | "suspended"
-        );
+        let is_stopped =
+            matches!(md.array_state.as_str(), "inactive" | "clear" | "broken" | "suspended");
         let array = Array::of_md(md);
         let left = match &array {
             _ if is_stopped => Left::Stopped,
@@ -76,22 +74,13 @@ impl View<'_> {
     }
 
     pub(super) fn dm_raid(self, name: &str, at: Timestamp, state: &LayerState) -> Option<Loss> {
-        let LayerState::DmRaid {
-            level,
-            health,
-            sync_action,
-            status_line,
-            ..
-        } = state
-        else {
+        let LayerState::DmRaid { level, health, sync_action, status_line, .. } = state else {
             return None;
         };
         let array = Array::of(state);
         let letters = |letters: &str| -> Vec<usize> {
             let legs = health.chars().enumerate();
-            legs.filter(|(_, leg)| letters.contains(*leg))
-                .map(|(at, _)| at)
-                .collect()
+            legs.filter(|(_, leg)| letters.contains(*leg)).map(|(at, _)| at).collect()
         };
         let dead = letters("D-");
         let left = match &array {
@@ -102,10 +91,7 @@ impl View<'_> {
         let inventory = self.facts.inventory();
         let devices_of = |leg: usize| Some(leg_devices(inventory?, name, leg));
         let filling: Vec<usize> = match &array {
-            Some(array) => array
-                .missing_slots()
-                .filter(|leg| !dead.contains(leg))
-                .collect(),
+            Some(array) => array.missing_slots().filter(|leg| !dead.contains(leg)).collect(),
             None => Vec::new(),
         };
         let of_legs = |legs: &[usize]| -> Vec<String> {
@@ -137,16 +123,9 @@ impl View<'_> {
             tool: Some(Tool::Lvm),
             ..self.shown(array.as_ref(), &devices_of)
         };
-        let shown = Shown {
-            filling: self.drive_names(&of_legs(&filling)),
-            ..shown
-        };
-        let proof = vec![evidence(
-            WitnessKind::Layer,
-            format!("dm status of {name}"),
-            at,
-            status_line,
-        )];
+        let shown = Shown { filling: self.drive_names(&of_legs(&filling)), ..shown };
+        let proof =
+            vec![evidence(WitnessKind::Layer, format!("dm status of {name}"), at, status_line)];
         Some(shown.loss(level_of(left), proof))
     }
 
@@ -174,20 +153,12 @@ impl View<'_> {
         let sets = array.copy_sets().unwrap_or_default();
         let last = sets.iter().filter(|set| set.tolerates == 0);
         let slots: BTreeSet<usize> = last.flat_map(|set| set.members.iter().copied()).collect();
-        let holders: Vec<String> = slots
-            .iter()
-            .filter_map(|slot| devices_of(*slot))
-            .flatten()
-            .collect();
-        let filling: Vec<String> = array
-            .members()
-            .iter()
-            .flat_map(|member| member.filling.iter().cloned())
-            .collect();
-        let lacks = array
-            .members()
-            .iter()
-            .filter(|member| member.in_sync && !member.bad_blocks.is_empty());
+        let holders: Vec<String> =
+            slots.iter().filter_map(|slot| devices_of(*slot)).flatten().collect();
+        let filling: Vec<String> =
+            array.members().iter().flat_map(|member| member.filling.iter().cloned()).collect();
+        let lacks =
+            array.members().iter().filter(|member| member.in_sync && !member.bad_blocks.is_empty());
         let lacking = lacks.map(|member| {
             let names = self.drive_names(&member.devices).join(", ");
             match member.bad_blocks.len() {
@@ -219,13 +190,8 @@ impl View<'_> {
         array.is_mirror()
             && array.members().len() >= MANY_SLOTS
             && array.count_in_sync() >= 2
-            && array
-                .tolerates()
-                .is_some_and(|tolerates| tolerates + 1 == array.count_in_sync())
-            && array
-                .members()
-                .iter()
-                .all(|member| member.filling.is_empty())
+            && array.tolerates().is_some_and(|tolerates| tolerates + 1 == array.count_in_sync())
+            && array.members().iter().all(|member| member.filling.is_empty())
             && array.missing_slots().all(is_new)
             && !md.members.iter().any(|member| member.is("faulty"))
             && self.former_members(name, md).is_empty()
@@ -242,26 +208,13 @@ fn level_of(left: Left) -> crate::model::assess::text::Level {
 fn md_evidence(name: &str, at: Timestamp, md: &MdState) -> Vec<Evidence> {
     let file = |name_below: &str| format!("/sys/block/{name}/md/{name_below}");
     let mut proof = vec![
-        evidence(
-            WitnessKind::Layer,
-            file("degraded"),
-            at,
-            md.degraded.to_string(),
-        ),
-        evidence(
-            WitnessKind::Layer,
-            file("raid_disks"),
-            at,
-            md.raid_disks.to_string(),
-        ),
+        evidence(WitnessKind::Layer, file("degraded"), at, md.degraded.to_string()),
+        evidence(WitnessKind::Layer, file("raid_disks"), at, md.raid_disks.to_string()),
         evidence(WitnessKind::Layer, file("array_state"), at, &md.array_state),
     ];
     let mut states: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for member in &md.members {
-        states
-            .entry(&member.state)
-            .or_default()
-            .push(&member.device);
+        states.entry(&member.state).or_default().push(&member.device);
     }
     proof.extend(states.iter().map(|(state, devices)| {
         let devices = devices.join(",");
@@ -269,12 +222,7 @@ fn md_evidence(name: &str, at: Timestamp, md: &MdState) -> Vec<Evidence> {
             true => format!("{{{devices}}}"),
             false => devices,
         };
-        evidence(
-            WitnessKind::Layer,
-            file(&format!("dev-{devices}/state")),
-            at,
-            *state,
-        )
+        evidence(WitnessKind::Layer, file(&format!("dev-{devices}/state")), at, *state)
     }));
     proof
 }

@@ -81,11 +81,7 @@ impl<'a> View<'a> {
                 }
                 (None, _) => device.clone(),
             };
-            FaultyMember {
-                device,
-                drive,
-                text,
-            }
+            FaultyMember { device, drive, text }
         });
         members.collect()
     }
@@ -229,9 +225,7 @@ pub(super) fn leg_devices(inventory: &Inventory, name: &str, leg: usize) -> Vec<
             return false;
         };
         ["_rimage_", "_rmeta_"].iter().any(|mark| {
-            mapped
-                .rsplit_once(mark)
-                .is_some_and(|(_, number)| number.parse() == Ok(leg))
+            mapped.rsplit_once(mark).is_some_and(|(_, number)| number.parse() == Ok(leg))
         })
     };
     let below = device.underlying.iter().filter(is_of_leg);

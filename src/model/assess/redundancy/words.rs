@@ -87,10 +87,7 @@ impl Shown {
             clears: self.clears(),
             evidence,
         };
-        Loss {
-            reason,
-            degradation,
-        }
+        Loss { reason, degradation }
     }
 
     fn message(&self) -> String {
@@ -123,14 +120,12 @@ impl Shown {
                     "{NO_REDUNDANCY}: the only copy of {part}{name} is on {holders}; it {count}"
                 )
             }
-            Left::Some(1) => format!(
-                "{name} {count}: it survives the failure of one more {}",
-                self.one()
-            ),
-            Left::Some(more) => format!(
-                "{name} {count}: it survives the failure of {more} more {}",
-                self.unit
-            ),
+            Left::Some(1) => {
+                format!("{name} {count}: it survives the failure of one more {}", self.one())
+            }
+            Left::Some(more) => {
+                format!("{name} {count}: it survives the failure of {more} more {}", self.unit)
+            }
         };
         if let Left::Some(_) = self.left
             && !self.lacking.is_empty()
@@ -151,10 +146,7 @@ impl Shown {
         list("missing", &self.missing);
         let faulty: Vec<String> = self.faulty.iter().map(|it| it.text.clone()).collect();
         list("faulty", &faulty);
-        list(
-            "present, without what was written meanwhile",
-            &self.not_current,
-        );
+        list("present, without what was written meanwhile", &self.not_current);
         if self.left == Left::None {
             list("of unknown health", &self.unknown);
         }
@@ -286,9 +278,7 @@ impl Shown {
 
     /// None: what holds for every array.
     fn clears(&self) -> Option<String> {
-        let Shown {
-            name, all, unit, ..
-        } = self;
+        let Shown { name, all, unit, .. } = self;
         let members = match self.tool? {
             Tool::Md => "raid devices",
             Tool::Lvm => unit,
@@ -297,15 +287,15 @@ impl Shown {
         let is_one_short = self.have + 1 == *all && self.lacking.is_empty();
         match self.left {
             _ if *all == 0 => None,
-            Left::Stopped | Left::TooFew => Some(format!(
-                "{name} runs, with all {all} {members} present and in sync"
-            )),
+            Left::Stopped | Left::TooFew => {
+                Some(format!("{name} runs, with all {all} {members} present and in sync"))
+            }
             Left::None if self.waits_for_parity => Some(format!("the parity of {name} is in sync")),
             Left::None if !is_one_short => None,
             Left::Some(_) if !self.lacking.is_empty() => None,
-            Left::None | Left::Some(_) => Some(format!(
-                "all {all} {members} of {name} are present and in sync"
-            )),
+            Left::None | Left::Some(_) => {
+                Some(format!("all {all} {members} of {name} are present and in sync"))
+            }
         }
     }
 }

@@ -59,10 +59,7 @@ fn scrub(world: &mut TestHost, ids: &[u64], started: i64, errors: u64, second: i
         device: CounterDevice::Block("sda".into()),
         source: "btrfs-scrub".into(),
         file: format!("device {id}"),
-        values: values
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), *value))
-            .collect(),
+        values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         details: [("devid".to_owned(), id.to_string())].into(),
     };
     let readings = ids.iter().map(of_member).collect();
@@ -74,9 +71,7 @@ fn scrub(world: &mut TestHost, ids: &[u64], started: i64, errors: u64, second: i
 #[test]
 fn a_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     let mut world = scanned(host("raid1", &[2], "boot 1"), &[], "boot 2", 100);
-    let found = world
-        .raised_for(Reason::RedundancyLost, 101)
-        .expect("raised");
+    let found = world.raised_for(Reason::RedundancyLost, 101).expect("raised");
     assert_eq!(
         found.message,
         "no redundancy left: the btrfs b-1 (raid1) runs with 2 of 3 devices; present, without what was written \
@@ -97,10 +92,7 @@ fn a_member_that_was_away_is_no_copy_until_a_scrub_has_read_it() {
     let world = scanned(world, &[], "boot 3", 170);
     let stored = world.facts.counters.iter();
     let stored = stored.map(|(key, history)| (key.clone(), (**history).clone()));
-    let mut restarted = TestHost {
-        facts: Facts::default(),
-        ..world.clone()
-    };
+    let mut restarted = TestHost { facts: Facts::default(), ..world.clone() };
     restarted.facts.counters.restore(stored.collect());
     restarted.read_all(200);
     for mut world in [world, restarted] {
@@ -164,10 +156,8 @@ fn a_scan_during_a_mount_forgets_no_member() {
 fn a_device_scan_does_not_bring_a_member_back_before_the_next_mount() {
     let mut world = host("raid1", &[2], "boot 1");
     // The kernel clears the mark of the member, and does not use it.
-    world.inventory.btrfs[0] = BtrfsFs {
-        missing_ids: Vec::new(),
-        ..world.inventory.btrfs[0].clone()
-    };
+    world.inventory.btrfs[0] =
+        BtrfsFs { missing_ids: Vec::new(), ..world.inventory.btrfs[0].clone() };
     world.scan(50);
     assert!(is_lost(&mut world, 51));
     let mut world = scanned(world, &[], "boot 2", 100);
@@ -200,12 +190,7 @@ fn mount_recorded(world: &mut TestHost, name: &str, second: i64) {
         is_remount: false,
     };
     let batch = Batch {
-        cursor: Cursor {
-            boot_id: "boot".into(),
-            counted_to: Some(1),
-            reread_from: 0,
-            lost: 0,
-        },
+        cursor: Cursor { boot_id: "boot".into(), counted_to: Some(1), reread_from: 0, lost: 0 },
         events: Vec::new(),
         name_assignments: vec![mounted],
         full_reads: Vec::new(),
@@ -224,10 +209,7 @@ fn mounted_again(mut world: TestHost, missing: &[u64], second: i64) -> TestHost 
 #[test]
 fn a_btrfs_is_the_same_volume_whichever_of_its_members_is_pulled() {
     let cases = ["sda", "sdb", "sdc"].map(|name| (name, format!("/dev/{name}")));
-    let links = [
-        ("sda", "/dev/disk/by-id/A".to_owned()),
-        ("sdb", "/dev/disk/by-id/A".to_owned()),
-    ];
+    let links = [("sda", "/dev/disk/by-id/A".to_owned()), ("sdb", "/dev/disk/by-id/A".to_owned())];
     for (name, source) in cases.into_iter().chain(links) {
         let world = mounted_by(host("raid1", &[], "boot 1"), &source);
         let mut world = without(world, name, 100);
@@ -244,9 +226,7 @@ fn a_btrfs_is_the_same_volume_whichever_of_its_members_is_pulled() {
     let mut world = ["sda", "sdb", "sdc"]
         .into_iter()
         .zip(100..)
-        .fold(host("raid1c3", &[], "boot 1"), |world, (name, at)| {
-            without(world, name, at)
-        });
+        .fold(host("raid1c3", &[], "boot 1"), |world, (name, at)| without(world, name, at));
     assert!(world.raised_for(Reason::DeviceMissing, 200).is_some());
 }
 
@@ -259,10 +239,7 @@ fn of_two_btrfs_without_a_member_none_is_taken_for_the_other() {
         .uuid("sde", "b-2")
         .uuid("sdf", "b-2")
         .mounted("0:41", "/", "/other", "btrfs", "/dev/sdf");
-    world
-        .inventory
-        .btrfs
-        .push(btrfs("b-2", &["sde", "sdf"], "raid1"));
+    world.inventory.btrfs.push(btrfs("b-2", &["sde", "sdf"], "raid1"));
     world.read_all(10);
     // The second one is named by its mount: it cannot be the first.
     let fs = &mut world.inventory.btrfs[1];
@@ -304,9 +281,7 @@ fn is_one_volume_without(world: &mut TestHost, member: &str, second: i64) {
 #[test]
 fn a_member_that_is_pulled_is_missing_and_no_copy_until_a_scrub_has_read_it() {
     let mut world = pulled(host("raid1", &[], "boot 1"), 100);
-    let found = world
-        .raised_for(Reason::RedundancyLost, 101)
-        .expect("raised");
+    let found = world.raised_for(Reason::RedundancyLost, 101).expect("raised");
     assert_eq!(
         found.message,
         "no redundancy left: the only copy of the btrfs b-1 (raid1) is on sda, sdc; it runs with 2 of 3 devices; \
@@ -317,16 +292,8 @@ fn a_member_that_is_pulled_is_missing_and_no_copy_until_a_scrub_has_read_it() {
     // The kernel does not use the drive that is back before the next mount.
     world.plug("sdd", "8:48", "B");
     world.scan(150);
-    let found = world
-        .raised_for(Reason::RedundancyLost, 151)
-        .expect("raised");
-    assert!(
-        found
-            .message
-            .ends_with("missing: sdb, serial B (back as sdd)"),
-        "{}",
-        found.message
-    );
+    let found = world.raised_for(Reason::RedundancyLost, 151).expect("raised");
+    assert!(found.message.ends_with("missing: sdb, serial B (back as sdd)"), "{}", found.message);
     let advice = found.advice.expect("an advice");
     assert!(
         advice.starts_with("Unmount /data, run `btrfs device scan`, and mount it again"),
@@ -355,14 +322,8 @@ fn a_member_that_is_pulled_is_missing_and_no_copy_until_a_scrub_has_read_it() {
         assert!(!world.facts.take_scan_request());
     }
     let mut back = mounted_again(back, &[], 200);
-    let found = back
-        .raised_for(Reason::RedundancyLost, 201)
-        .expect("raised");
-    assert!(
-        found.message.contains("the device that was sdb (was away"),
-        "{}",
-        found.message
-    );
+    let found = back.raised_for(Reason::RedundancyLost, 201).expect("raised");
+    assert!(found.message.contains("the device that was sdb (was away"), "{}", found.message);
     scrub(&mut back, &[1, 2, 3], 210, 0, 212);
     assert!(!is_lost(&mut back, 214));
 }
@@ -375,14 +336,8 @@ fn a_member_that_was_pulled_counts_once() {
     let found = world.raised_for(Reason::RedundancyLost, 201);
     assert!(found.is_some_and(|it| it.severity == Severity::Suspect));
     let mut world = scanned(world, &[], "boot 3", 300);
-    let found = world
-        .raised_for(Reason::RedundancyLost, 301)
-        .expect("raised");
-    assert!(
-        found.message.contains("device 2 (was away"),
-        "{}",
-        found.message
-    );
+    let found = world.raised_for(Reason::RedundancyLost, 301).expect("raised");
+    assert!(found.message.contains("device 2 (was away"), "{}", found.message);
     // Replaced under the same mount. A scan during an unmount is no proof of it.
     let mut world = pulled(host("raid1", &[], "boot 1"), 100);
     world.inventory.btrfs[0].pulled.clear();

@@ -38,9 +38,7 @@ fn raised(statfs: u64, btrfs: BtrfsSpace) -> Option<(Severity, String)> {
     let mut probe = healthy_probe(usage(100 * GIB, statfs * GIB));
     probe.btrfs = Some(Box::new(btrfs));
     world.probe("/data", probe, 10);
-    world
-        .raised_for(Reason::OutOfSpace, 11)
-        .map(|raised| (raised.severity, raised.message))
+    world.raised_for(Reason::OutOfSpace, 11).map(|raised| (raised.severity, raised.message))
 }
 
 #[test]
@@ -76,10 +74,7 @@ fn the_small_device_decides_about_a_mirror() {
     let data = groups(DATA | RAID1, 90 * GIB, 90 * GIB);
     let raid1 = |small: u64| raised(45, btrfs(data, metadata, &[small, 90 * GIB]));
     assert_eq!(raid1(0).map(|(severity, _)| severity), Some(Severity::Bad));
-    assert_eq!(
-        raid1(GIB).map(|(severity, _)| severity),
-        Some(Severity::Suspect)
-    );
+    assert_eq!(raid1(GIB).map(|(severity, _)| severity), Some(Severity::Suspect));
     assert_eq!(raid1(20 * GIB), None);
 }
 

@@ -18,39 +18,24 @@ fn a_confirmed_corruption_is_lost_data_and_wrong_bookkeeping_is_not() {
         &mut world,
         data(),
         CheckVerdict::Corrupted,
-        run(
-            Mode::Frozen,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        ),
+        run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
     assert_eq!(world.raised(12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
-    let proof: Vec<Evidence> = world
-        .raised_for(Reason::FilesystemCorrupted, 13)
-        .expect("raised")
-        .evidence;
+    let proof: Vec<Evidence> =
+        world.raised_for(Reason::FilesystemCorrupted, 13).expect("raised").evidence;
     assert!(
-        proof[0]
-            .source
-            .starts_with("e2fsck -fn /dev/sda (frozen, check "),
+        proof[0].source.starts_with("e2fsck -fn /dev/sda (frozen, check "),
         "{}",
         proof[0].source
     );
-    assert_eq!(
-        proof[0].text,
-        "Inode 12 passes checks, but checksum does not match inode."
-    );
+    assert_eq!(proof[0].text, "Inode 12 passes checks, but checksum does not match inode.");
     let mut world = plain();
     checked(
         &mut world,
         data(),
         CheckVerdict::Corrupted,
-        run(
-            Mode::Frozen,
-            RunResult::Findings,
-            vec![flaw(Weight::Bookkeeping)],
-        ),
+        run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Bookkeeping)]),
         10,
     );
     assert_eq!(world.raised(12), ["fs:u FilesystemCorrupted Bad Degraded"]);
@@ -63,11 +48,7 @@ fn a_clean_check_of_the_same_strength_clears_and_a_weaker_or_failed_one_does_not
         &mut world,
         data(),
         CheckVerdict::Corrupted,
-        run(
-            Mode::Frozen,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        ),
+        run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
     let raised = ["fs:u FilesystemCorrupted Bad DataLoss"];
@@ -111,26 +92,16 @@ fn a_suspicion_is_cleared_by_any_clean_check_or_confirmed() {
         run(Mode::Live, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
-    assert_eq!(
-        world.raised(12),
-        ["fs:u FilesystemSuspect Suspect Degraded"]
-    );
+    assert_eq!(world.raised(12), ["fs:u FilesystemSuspect Suspect Degraded"]);
     let mut confirmed = world.clone();
     checked(
         &mut confirmed,
         data(),
         CheckVerdict::Corrupted,
-        run(
-            Mode::Frozen,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        ),
+        run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         20,
     );
-    assert_eq!(
-        confirmed.raised(22),
-        ["fs:u FilesystemCorrupted Bad DataLoss"]
-    );
+    assert_eq!(confirmed.raised(22), ["fs:u FilesystemCorrupted Bad DataLoss"]);
     checked(
         &mut world,
         data(),
@@ -148,11 +119,7 @@ fn a_new_filesystem_on_the_device_is_not_the_one_that_was_checked() {
         &mut world,
         data(),
         CheckVerdict::Corrupted,
-        run(
-            Mode::Frozen,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        ),
+        run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
     assert_eq!(world.raised(12).len(), 1);
@@ -174,26 +141,16 @@ fn corruption_is_a_finding_of_the_mounted_volume_else_of_the_device() {
         &mut world,
         data(),
         CheckVerdict::Corrupted,
-        run(
-            Mode::Frozen,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        ),
+        run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
     assert_eq!(world.raised(12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
     for second in [20, 40] {
         world.umount("/data");
         world.read_all(second);
-        assert_eq!(
-            world.raised(second + 2),
-            ["dev:sda FilesystemCorrupted Bad DataLoss"]
-        );
+        assert_eq!(world.raised(second + 2), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
         world = mount(world, second + 10);
-        assert_eq!(
-            world.raised(second + 12),
-            ["fs:u FilesystemCorrupted Bad DataLoss"]
-        );
+        assert_eq!(world.raised(second + 12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
         assert_eq!(world.active.len(), 1, "{:?}", world.active);
     }
     // Another filesystem is another matter.
@@ -208,29 +165,17 @@ fn corruption_is_a_finding_of_the_mounted_volume_else_of_the_device() {
 fn corruption_of_a_device_becomes_the_volumes_when_mounted() {
     let mut world = plain();
     world.umount("/data");
-    world
-        .inventory
-        .devices
-        .get_mut("sda")
-        .expect("there")
-        .fs_type = Some("ext4".into());
+    world.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
     world.read_all(5);
     let unmounted = request(RequestedTarget::Device("sda".into()));
     checked(
         &mut world,
         unmounted,
         CheckVerdict::Corrupted,
-        run(
-            Mode::Unmounted,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        ),
+        run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
-    assert_eq!(
-        world.raised(12),
-        ["dev:sda FilesystemCorrupted Bad DataLoss"]
-    );
+    assert_eq!(world.raised(12), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
     let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
     world.read_all(20);
     assert_eq!(world.raised(22), ["fs:u FilesystemCorrupted Bad DataLoss"]);
@@ -240,11 +185,7 @@ fn corruption_of_a_device_becomes_the_volumes_when_mounted() {
 /// Unmounted and mounted again after a check that proved damage; then ext4's superblock is read.
 fn mounted_again(state: ExtState) -> TestHost {
     let mut world = plain();
-    let found = run(
-        Mode::Unmounted,
-        RunResult::Findings,
-        vec![flaw(Weight::Damage)],
-    );
+    let found = run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::Damage)]);
     checked(&mut world, data(), CheckVerdict::Corrupted, found, 100);
     world.umount("/data");
     world.read_all(200);
@@ -255,11 +196,7 @@ fn mounted_again(state: ExtState) -> TestHost {
 }
 
 fn superblock(world: &mut TestHost, state: ExtState, second: i64) {
-    let found = Superblock {
-        fs_type: "ext4".into(),
-        uuid: "u".into(),
-        ext: Some(state),
-    };
+    let found = Superblock { fs_type: "ext4".into(), uuid: "u".into(), ext: Some(state) };
     let update = SourceUpdate::Superblock {
         device: "sda".into(),
         dev: "8:0".parse().expect("a number"),
@@ -282,47 +219,14 @@ fn a_mount_after_a_repair_that_ext4_records_clears_what_a_check_found() {
     assert_eq!(mounted_again(repaired()).raised(302), [""; 0]);
     let raised = ["fs:u FilesystemCorrupted Bad DataLoss"];
     for (why, state) in [
-        (
-            "somebody answered no",
-            ExtState {
-                is_valid: false,
-                ..repaired()
-            },
-        ),
-        (
-            "it counts errors",
-            ExtState {
-                errors: 1,
-                ..repaired()
-            },
-        ),
-        (
-            "it is marked as having errors",
-            ExtState {
-                has_errors: true,
-                ..repaired()
-            },
-        ),
-        (
-            "checked before our check only",
-            ExtState {
-                last_checked: Some(at(99)),
-                ..repaired()
-            },
-        ),
-        (
-            "never checked",
-            ExtState {
-                last_checked: None,
-                ..repaired()
-            },
-        ),
+        ("somebody answered no", ExtState { is_valid: false, ..repaired() }),
+        ("it counts errors", ExtState { errors: 1, ..repaired() }),
+        ("it is marked as having errors", ExtState { has_errors: true, ..repaired() }),
+        ("checked before our check only", ExtState { last_checked: Some(at(99)), ..repaired() }),
+        ("never checked", ExtState { last_checked: None, ..repaired() }),
         (
             "without a journal, the state says nothing",
-            ExtState {
-                has_journal: false,
-                ..repaired()
-            },
+            ExtState { has_journal: false, ..repaired() },
         ),
     ] {
         assert_eq!(mounted_again(state).raised(302), raised, "{why}");
@@ -332,11 +236,7 @@ fn a_mount_after_a_repair_that_ext4_records_clears_what_a_check_found() {
 #[test]
 fn a_repair_counts_only_once_the_kernel_has_mounted_it() {
     let mut world = plain();
-    let found = run(
-        Mode::Frozen,
-        RunResult::Findings,
-        vec![flaw(Weight::Damage)],
-    );
+    let found = run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]);
     checked(&mut world, data(), CheckVerdict::Corrupted, found, 100);
     // Mounted since before the check.
     superblock(&mut world, repaired(), 251);
@@ -345,10 +245,7 @@ fn a_repair_counts_only_once_the_kernel_has_mounted_it() {
     world.umount("/data");
     world.read_all(260);
     superblock(&mut world, repaired(), 261);
-    assert_eq!(
-        world.raised(262),
-        ["dev:sda FilesystemCorrupted Bad DataLoss"]
-    );
+    assert_eq!(world.raised(262), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
     let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
     world.read_all(300);
     superblock(&mut world, repaired(), 301);
@@ -364,11 +261,7 @@ fn the_end_of_a_finding_is_what_its_filesystem_can_prove() {
         let mut world = plain();
         world.mount_mut("/data").fs_type = filesystem.into();
         world.read_mounts(5);
-        let found = run(
-            Mode::Unmounted,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        );
+        let found = run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::Damage)]);
         checked(&mut world, data(), CheckVerdict::Corrupted, found, 10);
         let raised = world.raised_for(Reason::FilesystemCorrupted, 12);
         let clears = raised.expect("raised").clears_when;
@@ -378,25 +271,13 @@ fn the_end_of_a_finding_is_what_its_filesystem_can_prove() {
 
 #[test]
 fn damaged_copies_beside_good_ones_are_suspect_whether_mounted_or_not() {
-    let copies = || {
-        run(
-            Mode::Unmounted,
-            RunResult::Findings,
-            vec![flaw(Weight::DamagedCopy)],
-        )
-    };
+    let copies = || run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::DamagedCopy)]);
     let mut world = plain();
     checked(&mut world, data(), CheckVerdict::Suspected, copies(), 10);
-    assert_eq!(
-        world.raised(12),
-        ["fs:u FilesystemCorrupted Suspect Degraded"]
-    );
+    assert_eq!(world.raised(12), ["fs:u FilesystemCorrupted Suspect Degraded"]);
     world.umount("/data");
     world.read_all(20);
-    assert_eq!(
-        world.raised(22),
-        ["dev:sda FilesystemCorrupted Suspect Degraded"]
-    );
+    assert_eq!(world.raised(22), ["dev:sda FilesystemCorrupted Suspect Degraded"]);
 }
 
 /// A btrfs with two members; the record of the last scrub of each: its start, and errors.
@@ -405,10 +286,7 @@ fn scrub(world: &mut TestHost, members: [(i64, u64); 2], second: i64) {
         device: CounterDevice::Block("sda".into()),
         source: source.into(),
         file: format!("{source} {id}"),
-        values: values
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), *value))
-            .collect(),
+        values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         details: [("devid".to_owned(), id.to_string())].into(),
     };
     let of_member = |(id, (started, errors)): (usize, &(i64, u64))| {
@@ -473,11 +351,7 @@ fn a_scrub_does_not_prove_that_the_structures_are_in_order() {
             &[Weight::DamagedCopy, Weight::Damage][..],
             "fs:u FilesystemCorrupted Bad DataLoss",
         ),
-        (
-            CheckVerdict::Suspected,
-            &[Weight::Damage],
-            "fs:u FilesystemSuspect Suspect Degraded",
-        ),
+        (CheckVerdict::Suspected, &[Weight::Damage], "fs:u FilesystemSuspect Suspect Degraded"),
     ] {
         let mut world = btrfs_found(verdict, weights);
         scrub(&mut world, [(200, 0), (200, 0)], 300);
@@ -490,10 +364,7 @@ fn a_scrub_is_compared_by_the_wall_clock() {
     let mut world = btrfs_found(CheckVerdict::Suspected, &[Weight::DamagedCopy]);
     world.facts.wall_offset = jiff::SignedDuration::from_secs(1000);
     scrub(&mut world, [(500, 0), (500, 0)], 300);
-    assert_eq!(
-        world.raised(301),
-        ["fs:u FilesystemCorrupted Suspect Degraded"]
-    );
+    assert_eq!(world.raised(301), ["fs:u FilesystemCorrupted Suspect Degraded"]);
     scrub(&mut world, [(1200, 0), (1200, 0)], 310);
     assert_eq!(world.raised(311), [""; 0]);
 }

@@ -23,9 +23,7 @@ const DAY: i64 = 24 * 3600;
 
 /// An unmounted loop device; `udev`: with a record in udev's database.
 fn unmounted(udev: bool, uuid: Option<&str>) -> TestHost {
-    let layer = Layer::Loop {
-        backing_file: Some("/a.img".into()),
-    };
+    let layer = Layer::Loop { backing_file: Some("/a.img".into()) };
     let mut device = device("loop5", "7:5", layer, &[]);
     device.has_udev_record = udev;
     device.fs_uuid = uuid.map(str::to_owned);
@@ -49,11 +47,7 @@ fn superblock(world: &mut TestHost, uuid: &str, errors: u32, second: i64) {
     let found = Superblock {
         fs_type: "ext4".into(),
         uuid: uuid.into(),
-        ext: Some(ExtState {
-            is_valid: errors == 0,
-            errors,
-            ..ExtState::default()
-        }),
+        ext: Some(ExtState { is_valid: errors == 0, errors, ..ExtState::default() }),
     };
     world.apply(
         SourceUpdate::Superblock {
@@ -251,10 +245,7 @@ fn errors_count(world: &mut TestHost, value: u64, second: i64) {
         values: [("errors_count".to_owned(), value)].into(),
         details: Default::default(),
     };
-    world.apply(
-        SourceUpdate::Counters(Observation::ok(at(second), vec![reading])),
-        second,
-    );
+    world.apply(SourceUpdate::Counters(Observation::ok(at(second), vec![reading])), second);
 }
 
 #[test]
@@ -285,11 +276,7 @@ fn a_record_that_ext4_does_not_count_is_a_suspicion_and_no_answer_to_a_check() {
     errors_count(&mut world, 0, 6);
     kernel_reports(&mut world, 1, 10);
     assert!(world.facts.take_counters_request(), "it is asked at once");
-    assert_eq!(
-        corrupted(&mut world, 11),
-        ["fs:u Suspect"],
-        "until it answers"
-    );
+    assert_eq!(corrupted(&mut world, 11), ["fs:u Suspect"], "until it answers");
     let signals = |world: &TestHost, second: i64| {
         let known = &world.facts.volumes[&volume("fs:u")];
         let signals = signals(&world.facts, known, &world.policy, at(second));
@@ -299,11 +286,7 @@ fn a_record_that_ext4_does_not_count_is_a_suspicion_and_no_answer_to_a_check() {
     errors_count(&mut counted, 1, 12);
     assert_eq!(corrupted(&mut counted, 12), ["fs:u Bad"]);
     let mut silent = world.clone();
-    assert_eq!(
-        corrupted(&mut silent, 20),
-        ["fs:u Bad"],
-        "it does not answer"
-    );
+    assert_eq!(corrupted(&mut silent, 20), ["fs:u Bad"], "it does not answer");
     // A check answers from no count of 0: it reads the filesystem.
     assert_eq!(signals(&silent, 20), []);
     errors_count(&mut world, 0, 12);
@@ -320,11 +303,9 @@ fn the_kernels_record_of_a_mount_suffices_where_the_unmount_was_too_short_to_be_
     let mut world = mount(unmounted(true, Some("u")), 5);
     errors_count(&mut world, 0, 6);
     kernel_reports(&mut world, 1, 10);
-    for (is_remount, errors, expected) in [
-        (false, 0, vec![]),
-        (false, 1, vec!["fs:u Bad"]),
-        (true, 0, vec!["fs:u Suspect"]),
-    ] {
+    for (is_remount, errors, expected) in
+        [(false, 0, vec![]), (false, 1, vec!["fs:u Bad"]), (true, 0, vec!["fs:u Suspect"])]
+    {
         let mut world = world.clone();
         let mounted = NameAssignment {
             seq: 2,
@@ -334,12 +315,7 @@ fn the_kernels_record_of_a_mount_suffices_where_the_unmount_was_too_short_to_be_
             is_remount,
         };
         let batch = Batch {
-            cursor: Cursor {
-                boot_id: "boot".into(),
-                counted_to: Some(2),
-                reread_from: 0,
-                lost: 0,
-            },
+            cursor: Cursor { boot_id: "boot".into(), counted_to: Some(2), reread_from: 0, lost: 0 },
             events: Vec::new(),
             name_assignments: vec![mounted],
             full_reads: Vec::new(),

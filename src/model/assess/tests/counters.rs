@@ -16,17 +16,10 @@ use crate::model::smart::report::{Body, Identity, Nvme, SmartReport};
 use crate::model::source_update::SourceUpdate;
 
 fn log(world: &mut TestHost, class: Class, second: i64) {
-    let logged = Event {
-        blame: Blame::Yes,
-        seq: second as u64,
-        ..event(class, "sda", at(second), &[])
-    };
-    let cursor = Cursor {
-        boot_id: "b".into(),
-        counted_to: Some(second as u64),
-        reread_from: 0,
-        lost: 0,
-    };
+    let logged =
+        Event { blame: Blame::Yes, seq: second as u64, ..event(class, "sda", at(second), &[]) };
+    let cursor =
+        Cursor { boot_id: "b".into(), counted_to: Some(second as u64), reread_from: 0, lost: 0 };
     world.apply(
         SourceUpdate::KernelLog(Batch {
             cursor,
@@ -44,10 +37,7 @@ fn count(world: &mut TestHost, source: &str, file: &str, values: &[(&str, u64)],
         device: CounterDevice::Block("sda".into()),
         source: source.into(),
         file: file.into(),
-        values: values
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), *value))
-            .collect(),
+        values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         details: BTreeMap::new(),
     };
     let update = SourceUpdate::Counters(Observation::ok(at(second), vec![reading]));
@@ -64,10 +54,7 @@ fn answer(world: &mut TestHost, media_errors: u64, second: i64) {
             ..Identity::default()
         },
         passed: Some(true),
-        body: Body::Nvme(Nvme {
-            media_errors: Some(media_errors),
-            ..Nvme::default()
-        }),
+        body: Body::Nvme(Nvme { media_errors: Some(media_errors), ..Nvme::default() }),
         ..SmartReport::default()
     };
     let update = SourceUpdate::Smart {
@@ -100,11 +87,7 @@ fn the_media_errors_of_an_nvme_drive_are_shown_with_the_time_of_their_change() {
     answer(&mut world, 0, 65);
     log(&mut world, Class::Medium, 70);
     let still = || {
-        (
-            "smartctl 7.3 of /dev/sda".to_owned(),
-            5,
-            "Media and Data Integrity Errors: 0".to_owned(),
-        )
+        ("smartctl 7.3 of /dev/sda".to_owned(), 5, "Media and Data Integrity Errors: 0".to_owned())
     };
     assert_eq!(beside(&mut world, Reason::MediaErrors, 71), [still()]);
     // Another reading of the same value changes nothing, and lowers nothing.
@@ -126,28 +109,12 @@ fn a_count_that_has_a_finding_of_its_own_is_quoted_once() {
 #[test]
 fn the_superblock_count_of_ext4_is_shown_beside_its_errors() {
     let mut world = plain();
-    count(
-        &mut world,
-        "ext4",
-        "/sys/fs/ext4/sda",
-        &[("errors_count", 0)],
-        5,
-    );
+    count(&mut world, "ext4", "/sys/fs/ext4/sda", &[("errors_count", 0)], 5);
     log(&mut world, Class::FsError, 70);
-    let expected = (
-        "/sys/fs/ext4/sda".to_owned(),
-        5,
-        "errors_count 0".to_owned(),
-    );
+    let expected = ("/sys/fs/ext4/sda".to_owned(), 5, "errors_count 0".to_owned());
     assert_eq!(beside(&mut world, Reason::FilesystemErrors, 71), [expected]);
     // The growth belongs to the logged error, and is shown in its place.
-    count(
-        &mut world,
-        "ext4",
-        "/sys/fs/ext4/sda",
-        &[("errors_count", 1)],
-        72,
-    );
+    count(&mut world, "ext4", "/sys/fs/ext4/sda", &[("errors_count", 1)], 72);
     let grown = beside(&mut world, Reason::FilesystemErrors, 80);
     assert_eq!(grown[0].1, 72);
     assert_eq!(grown[0].2, "errors_count 1");
@@ -161,22 +128,14 @@ fn a_btrfs_shows_the_statistics_of_the_kind_of_error() {
     count(&mut world, "btrfs", file, &statistics, 5);
     log(&mut world, Class::FsCorruption, 70);
     let shown = beside(&mut world, Reason::FilesystemCorrupted, 71);
-    assert_eq!(
-        shown,
-        [(file.to_owned(), 5, "corruption_errs 7".to_owned())]
-    );
+    assert_eq!(shown, [(file.to_owned(), 5, "corruption_errs 7".to_owned())]);
     log(&mut world, Class::FsError, 72);
     let shown = beside(&mut world, Reason::FilesystemErrors, 73);
     assert_eq!(shown[0].2, "read_errs 0, write_errs 2");
 }
 
 fn records_lost(world: &mut TestHost, lost: u64, second: i64) {
-    let cursor = Cursor {
-        boot_id: "b".into(),
-        counted_to: Some(1),
-        reread_from: 0,
-        lost,
-    };
+    let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 0, lost };
     world.apply(
         SourceUpdate::KernelLog(Batch {
             cursor,
@@ -209,10 +168,7 @@ fn unknown(world: &TestHost, second: i64) -> Option<String> {
 #[test]
 fn a_drive_without_counters_is_unknown_while_records_may_be_lost() {
     let mut world = virtual_disk();
-    world.apply(
-        SourceUpdate::Counters(Observation::ok(at(3), Vec::new())),
-        3,
-    );
+    world.apply(SourceUpdate::Counters(Observation::ok(at(3), Vec::new())), 3);
     assert_eq!(unknown(&world, 4), None);
     world.facts.take_counters_request();
     records_lost(&mut world, 500, 100);
@@ -220,27 +176,18 @@ fn a_drive_without_counters_is_unknown_while_records_may_be_lost() {
     // It would refuse the question, and count that as an error.
     assert_eq!(world.facts.take_smart_request(), []);
     let why = unknown(&world, 101).expect("unknown");
-    assert!(
-        why.ends_with("and this drive has no counters of errors"),
-        "{why}"
-    );
+    assert!(why.ends_with("and this drive has no counters of errors"), "{why}");
     records_lost(&mut world, 900, 300);
     assert!(unknown(&world, 899).is_some());
-    assert_eq!(
-        unknown(&world, 901),
-        None,
-        "a failing drive has had its next error"
-    );
+    assert_eq!(unknown(&world, 901), None, "a failing drive has had its next error");
 }
 
 #[test]
 fn a_drive_whose_counters_stand_still_keeps_its_health_when_records_are_lost() {
     let values = |errors| [("ioerr_cnt", errors), ("iotmo_cnt", 0)];
-    for (errors, read, expected) in [
-        (4, true, None),
-        (5, true, Some("changed meanwhile")),
-        (4, false, Some("are not read")),
-    ] {
+    for (errors, read, expected) in
+        [(4, true, None), (5, true, Some("changed meanwhile")), (4, false, Some("are not read"))]
+    {
         let mut world = virtual_disk();
         count(&mut world, "scsi", "/sys/block/sda/device", &values(3), 3);
         // Grown before: the log has told of it, or it was harmless.
@@ -248,13 +195,7 @@ fn a_drive_whose_counters_stand_still_keeps_its_health_when_records_are_lost() {
         records_lost(&mut world, 500, 100);
         assert_eq!(unknown(&world, 101), None, "not read yet");
         if read {
-            count(
-                &mut world,
-                "scsi",
-                "/sys/block/sda/device",
-                &values(errors),
-                102,
-            );
+            count(&mut world, "scsi", "/sys/block/sda/device", &values(errors), 102);
             records_lost(&mut world, 900, 129);
         }
         let why = unknown(&world, 130);

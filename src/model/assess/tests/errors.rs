@@ -13,15 +13,8 @@ use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
 const DAY: i64 = 24 * 3600;
 
 fn plain() -> TestHost {
-    let mut part = device(
-        "sda1",
-        "8:1",
-        Layer::Partition {
-            number: 1,
-            start_bytes: 2048 * 512,
-        },
-        &["sda"],
-    );
+    let mut part =
+        device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 2048 * 512 }, &["sda"]);
     part.size_bytes = 100_000 * 512;
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
@@ -33,18 +26,10 @@ fn plain() -> TestHost {
 }
 
 fn log(world: &mut TestHost, seq: u64, events: Vec<Event>, second: i64) {
-    let events: Vec<Event> = events
-        .into_iter()
-        .zip(seq..)
-        .map(|(event, seq)| Event { seq, ..event })
-        .collect();
+    let events: Vec<Event> =
+        events.into_iter().zip(seq..).map(|(event, seq)| Event { seq, ..event }).collect();
     let counted_to = Some(seq + events.len() as u64 - 1);
-    let cursor = Cursor {
-        boot_id: "b".into(),
-        counted_to,
-        reread_from: 0,
-        lost: 0,
-    };
+    let cursor = Cursor { boot_id: "b".into(), counted_to, reread_from: 0, lost: 0 };
     world.apply(
         SourceUpdate::KernelLog(Batch {
             cursor,
@@ -58,10 +43,7 @@ fn log(world: &mut TestHost, seq: u64, events: Vec<Event>, second: i64) {
 }
 
 fn medium(second: i64, sector: u64) -> Event {
-    Event {
-        blame: Blame::Yes,
-        ..event(Class::Medium, "sda", at(second), &[sector])
-    }
+    Event { blame: Blame::Yes, ..event(Class::Medium, "sda", at(second), &[sector]) }
 }
 
 #[test]
@@ -85,11 +67,7 @@ fn one_media_error_is_suspect_until_a_quiet_day() {
 fn a_repeated_bad_sector_is_bad_and_data_loss_without_redundancy() {
     let mut world = plain();
     log(&mut world, 1, vec![medium(1, 5000), medium(2, 5000)], 2);
-    assert_eq!(
-        world.raised(2)[0],
-        "A MediaErrors Suspect Degraded",
-        "a retry is the same attempt"
-    );
+    assert_eq!(world.raised(2)[0], "A MediaErrors Suspect Degraded", "a retry is the same attempt");
     log(&mut world, 10, vec![medium(60, 5000)], 60);
     assert_eq!(
         world.raised(60),
@@ -103,12 +81,7 @@ fn a_repeated_bad_sector_is_bad_and_data_loss_without_redundancy() {
     let texts: Vec<(&str, i64)> = raised
         .evidence
         .iter()
-        .map(|record| {
-            (
-                record.text.as_str(),
-                record.time.as_second() - at(0).as_second(),
-            )
-        })
+        .map(|record| (record.text.as_str(), record.time.as_second() - at(0).as_second()))
         .collect();
     assert_eq!(
         texts,
@@ -141,11 +114,7 @@ fn evidence_names_its_source() {
     log(&mut world, 1, vec![counted, medium(2, 6000)], 2);
     let raised = world.raised_for(Reason::MediaErrors, 3).expect("raised");
     assert_eq!(
-        raised
-            .evidence
-            .iter()
-            .map(|proof| proof.source.as_str())
-            .collect::<Vec<_>>(),
+        raised.evidence.iter().map(|proof| proof.source.as_str()).collect::<Vec<_>>(),
         ["sysfs", "kernel log"]
     );
 }
@@ -159,12 +128,7 @@ fn three_distinct_sectors_or_three_episodes_in_the_window_are_bad_and_two_are_no
     assert_eq!(sectors.raised(2)[0], "A MediaErrors Bad Degraded");
     let mut episodes = plain();
     for (seq, second) in [(1, 0), (2, 3600), (3, 7200)] {
-        log(
-            &mut episodes,
-            seq,
-            vec![event(Class::Io, "sda", at(second), &[])],
-            second,
-        );
+        log(&mut episodes, seq, vec![event(Class::Io, "sda", at(second), &[])], second);
     }
     assert_eq!(episodes.raised(7200)[0], "A IoErrors Bad Degraded");
     let mut rare = plain();
@@ -178,13 +142,7 @@ fn three_distinct_sectors_or_three_episodes_in_the_window_are_bad_and_two_are_no
 fn a_bad_sector_outside_the_volume_is_a_finding_of_the_drive_only() {
     let mut world = plain();
     log(&mut world, 1, vec![medium(1, 5), medium(100, 5)], 100);
-    assert_eq!(
-        world.raised(100),
-        [
-            "A MediaErrors Bad Degraded",
-            "fs:u DriveFailing Bad Degraded"
-        ]
-    );
+    assert_eq!(world.raised(100), ["A MediaErrors Bad Degraded", "fs:u DriveFailing Bad Degraded"]);
 }
 
 #[test]
@@ -193,23 +151,14 @@ fn a_new_filesystem_on_a_drive_with_past_errors_has_lost_no_data() {
     log(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
     world.umount("/data");
     world.read_mounts(200);
-    world = world
-        .uuid("sda1", "new")
-        .mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    world = world.uuid("sda1", "new").mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
     world.read_all(300);
     assert_eq!(
         world.raised(300),
-        [
-            "A MediaErrors Bad Degraded",
-            "fs:new DriveFailing Bad Degraded"
-        ]
+        ["A MediaErrors Bad Degraded", "fs:new DriveFailing Bad Degraded"]
     );
     log(&mut world, 10, vec![medium(400, 5000)], 400);
-    assert!(
-        world
-            .raised(400)
-            .contains(&"fs:new IoErrors Bad DataLoss".to_owned())
-    );
+    assert!(world.raised(400).contains(&"fs:new IoErrors Bad DataLoss".to_owned()));
 }
 
 #[test]
@@ -217,17 +166,8 @@ fn redundancy_keeps_the_volume_degraded_and_its_data() {
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
-        .with(device(
-            "md0",
-            "9:0",
-            Layer::Md {
-                level: Some("raid1".into()),
-            },
-            &["sda", "sdb"],
-        ));
-    world = world
-        .uuid("md0", "u")
-        .mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+        .with(device("md0", "9:0", Layer::Md { level: Some("raid1".into()) }, &["sda", "sdb"]));
+    world = world.uuid("md0", "u").mounted("9:0", "/", "/data", "ext4", "/dev/md0");
     world.read_all(0);
     let member = |device: &str, slot| MdMember {
         device: device.into(),
@@ -246,31 +186,15 @@ fn redundancy_keeps_the_volume_degraded_and_its_data() {
     log(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
     assert_eq!(
         world.raised(100),
-        [
-            "A MediaErrors Bad Degraded",
-            "fs:u DriveFailing Suspect Degraded"
-        ]
+        ["A MediaErrors Bad Degraded", "fs:u DriveFailing Suspect Degraded"]
     );
 }
 
 #[test]
 fn an_ambiguous_media_error_makes_no_drive_bad_and_no_data_loss() {
     let mut world = plain();
-    let weak = |second, sector| Event {
-        blame: Blame::Unclear,
-        ..medium(second, sector)
-    };
-    log(
-        &mut world,
-        1,
-        vec![
-            weak(1, 5000),
-            weak(60, 5000),
-            weak(61, 6000),
-            weak(62, 7000),
-        ],
-        62,
-    );
+    let weak = |second, sector| Event { blame: Blame::Unclear, ..medium(second, sector) };
+    log(&mut world, 1, vec![weak(1, 5000), weak(60, 5000), weak(61, 6000), weak(62, 7000)], 62);
     assert_eq!(
         world.raised(62),
         [
@@ -284,32 +208,16 @@ fn an_ambiguous_media_error_makes_no_drive_bad_and_no_data_loss() {
 #[test]
 fn write_errors_are_not_data_loss() {
     let mut world = plain();
-    let write = |second, sector| Event {
-        operation: Some(Operation::Write),
-        ..medium(second, sector)
-    };
-    log(
-        &mut world,
-        1,
-        vec![medium(1, 5), write(2, 5000), write(3, 6000), write(4, 7000)],
-        4,
-    );
-    assert!(
-        world
-            .raised(4)
-            .contains(&"fs:u IoErrors Bad Degraded".to_owned())
-    );
+    let write =
+        |second, sector| Event { operation: Some(Operation::Write), ..medium(second, sector) };
+    log(&mut world, 1, vec![medium(1, 5), write(2, 5000), write(3, 6000), write(4, 7000)], 4);
+    assert!(world.raised(4).contains(&"fs:u IoErrors Bad Degraded".to_owned()));
 }
 
 #[test]
 fn an_old_burst_does_not_make_a_new_incident_bad() {
     let mut world = plain();
-    log(
-        &mut world,
-        1,
-        (0..200).map(|n| medium(0, 5000 + n * 8)).collect(),
-        0,
-    );
+    log(&mut world, 1, (0..200).map(|n| medium(0, 5000 + n * 8)).collect(), 0);
     log(&mut world, 300, vec![medium(20 * DAY, 90_000)], 20 * DAY);
     assert_eq!(world.raised(20 * DAY)[0], "A MediaErrors Suspect Degraded");
 }
@@ -317,18 +225,9 @@ fn an_old_burst_does_not_make_a_new_incident_bad() {
 #[test]
 fn corrected_errors_never_make_a_drive_bad() {
     let mut world = plain();
-    let corrected = |second: i64, sector| Event {
-        damaged: DamagedCopies::NONE,
-        ..medium(second, sector)
-    };
-    log(
-        &mut world,
-        1,
-        (0..10)
-            .map(|n| corrected(n * 3600, 5000 + n as u64))
-            .collect(),
-        10 * 3600,
-    );
+    let corrected =
+        |second: i64, sector| Event { damaged: DamagedCopies::NONE, ..medium(second, sector) };
+    log(&mut world, 1, (0..10).map(|n| corrected(n * 3600, 5000 + n as u64)).collect(), 10 * 3600);
     assert_eq!(world.raised(10 * 3600)[0], "A MediaErrors Suspect Degraded");
 }
 
@@ -359,19 +258,11 @@ fn a_drive_over_a_network_is_suspect_at_most() {
     for n in 0..9u64 {
         let second = n as i64 * 3600;
         let of = |class| event(class, "sda", at(second), &[9000 + n]);
-        log(
-            &mut world,
-            n * 10 + 1,
-            vec![of(Class::Io), of(Class::Timeout)],
-            second,
-        );
+        log(&mut world, n * 10 + 1, vec![of(Class::Io), of(Class::Timeout)], second);
     }
     assert_eq!(
         world.raised(9 * 3600)[..2],
-        [
-            "A IoErrors Suspect Degraded".to_owned(),
-            "A IoTimeouts Suspect Degraded".into()
-        ]
+        ["A IoErrors Suspect Degraded".to_owned(), "A IoTimeouts Suspect Degraded".into()]
     );
 }
 
@@ -382,26 +273,17 @@ fn errors_caused_elsewhere_make_no_drive_bad() {
         blame: Blame::No,
         ..event(Class::Io, "sda", at(second), &[sector])
     };
-    log(
-        &mut world,
-        1,
-        (0..9).map(|n| innocent(n * 3600, n as u64)).collect(),
-        9 * 3600,
-    );
+    log(&mut world, 1, (0..9).map(|n| innocent(n * 3600, n as u64)).collect(), 9 * 3600);
     assert_eq!(world.raised(9 * 3600)[0], "A IoErrors Suspect Degraded");
 }
 
 #[test]
 fn drives_of_one_controller_that_fail_together_are_suspect_at_most() {
     let errors = |name: &str, second: i64| -> Vec<Event> {
-        (0..9)
-            .map(|n| event(Class::Io, name, at(second + n), &[n as u64 * 100]))
-            .collect()
+        (0..9).map(|n| event(Class::Io, name, at(second + n), &[n as u64 * 100])).collect()
     };
     let raised = |pci_of_b: &str, second_of_b: i64| {
-        let mut world = TestHost::default()
-            .disk("sda", "8:0", "A")
-            .disk("sdb", "8:16", "B");
+        let mut world = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
         world.inventory.drives[0].location.pci = Some("0000:03:00.0".into());
         world.inventory.drives[1].location.pci = Some(pci_of_b.into());
         world.read_all(0);
@@ -415,10 +297,7 @@ fn drives_of_one_controller_that_fail_together_are_suspect_at_most() {
     );
     // Each drive of another controller, or at another time, fails alone.
     for raised in [raised("0000:04:00.0", 20), raised("0000:03:00.0", 500)] {
-        assert_eq!(
-            raised,
-            ["A IoErrors Bad Degraded", "B IoErrors Bad Degraded"]
-        );
+        assert_eq!(raised, ["A IoErrors Bad Degraded", "B IoErrors Bad Degraded"]);
     }
 }
 
@@ -432,31 +311,17 @@ fn many_corrected_sectors_of_a_member_are_bad_and_few_are_suspect() {
             ..event(Class::Io, "sda1", at(n as i64), &[n * 1000])
         };
         log(&mut world, 1, (0..sectors).map(corrected).collect(), 60);
-        assert_eq!(
-            world.raised(60)[0],
-            format!("A IoErrors {severity} Degraded"),
-            "{sectors}"
-        );
+        assert_eq!(world.raised(60)[0], format!("A IoErrors {severity} Degraded"), "{sectors}");
     }
 }
 
 #[test]
 fn errors_during_a_drive_removal_are_not_io_errors_of_the_drive() {
     let mut world = plain();
-    log(
-        &mut world,
-        1,
-        vec![event(Class::Io, "sda", at(10), &[1])],
-        10,
-    );
+    log(&mut world, 1, vec![event(Class::Io, "sda", at(10), &[1])], 10);
     world.pull("sda");
     world.scan(11);
-    assert!(
-        world
-            .raised(11)
-            .iter()
-            .all(|line| !line.starts_with("A IoErrors"))
-    );
+    assert!(world.raised(11).iter().all(|line| !line.starts_with("A IoErrors")));
 }
 
 #[test]
@@ -490,23 +355,10 @@ fn an_unread_log_clears_nothing() {
 fn filesystem_corruption_shutdown_and_errors_are_findings_with_log_evidence() {
     let mut world = plain();
     let of = |class| event(class, "sda1", at(1), &[]);
-    log(
-        &mut world,
-        1,
-        vec![
-            of(Class::FsError),
-            of(Class::FsCorruption),
-            of(Class::FsShutdown),
-        ],
-        1,
-    );
+    log(&mut world, 1, vec![of(Class::FsError), of(Class::FsCorruption), of(Class::FsShutdown)], 1);
     let expected = |shutdown: &str| {
-        [
-            "FilesystemErrors Suspect Degraded",
-            "FilesystemCorrupted Bad Degraded",
-            shutdown,
-        ]
-        .map(|said| format!("fs:u {said}"))
+        ["FilesystemErrors Suspect Degraded", "FilesystemCorrupted Bad Degraded", shutdown]
+            .map(|said| format!("fs:u {said}"))
     };
     let asked = "FilesystemShutdown Suspect Degraded";
     assert_eq!(world.raised(1), expected(asked), "a probe is asked");
@@ -514,11 +366,7 @@ fn filesystem_corruption_shutdown_and_errors_are_findings_with_log_evidence() {
     let shut_down = "FilesystemShutdown Bad Inaccessible";
     assert_eq!(silent.raised(11), expected(shut_down), "it does not answer");
     assert_eq!(
-        world
-            .raised_for(Reason::FilesystemShutdown, 2)
-            .expect("raised")
-            .evidence[0]
-            .text,
+        world.raised_for(Reason::FilesystemShutdown, 2).expect("raised").evidence[0].text,
         "fs-shutdown error, dev sda1, sectors []"
     );
     world.probe("/data", failing_probe(5), 3);
@@ -527,12 +375,7 @@ fn filesystem_corruption_shutdown_and_errors_are_findings_with_log_evidence() {
         "a probe that fails confirms it"
     );
     world.probe("/data", healthy_probe(usage(GIB, GIB)), 4);
-    assert!(
-        !world
-            .raised(4)
-            .iter()
-            .any(|line| line.contains("FilesystemShutdown"))
-    );
+    assert!(!world.raised(4).iter().any(|line| line.contains("FilesystemShutdown")));
 }
 
 #[test]
@@ -547,24 +390,15 @@ fn corruption_repaired_by_redundancy_is_suspect() {
         }],
         1,
     );
-    assert_eq!(
-        world.raised(1),
-        ["fs:u FilesystemCorrupted Suspect Degraded"]
-    );
+    assert_eq!(world.raised(1), ["fs:u FilesystemCorrupted Suspect Degraded"]);
 }
 
 /// What is left by the profiles and the members decides.
 #[test]
 fn damaged_copies_are_corruption_where_no_other_is_left() {
     let (data, metadata) = (1, 0);
-    let of_data = |copies| DamagedCopies {
-        data: copies,
-        metadata,
-    };
-    let of_metadata = |copies| DamagedCopies {
-        data: 0,
-        metadata: copies,
-    };
+    let of_data = |copies| DamagedCopies { data: copies, metadata };
+    let of_metadata = |copies| DamagedCopies { data: 0, metadata: copies };
     let of_either = DamagedCopies { data, metadata: 1 };
     for (profiles, missing, damaged, severity) in [
         (("raid1", "raid1"), 0, of_data(1), "Suspect"),
@@ -589,19 +423,13 @@ fn damaged_copies_are_corruption_where_no_other_is_left() {
         fs.missing_devices = missing;
         world.inventory.btrfs.push(fs);
         world.read_all(0);
-        let corruption = Event {
-            damaged,
-            ..event(Class::FsCorruption, "sda", at(1), &[])
-        };
+        let corruption = Event { damaged, ..event(Class::FsCorruption, "sda", at(1), &[]) };
         log(&mut world, 1, vec![corruption], 1);
         // Of what is missing, the next scan decides.
         world.scan(2);
         let expected = format!("mnt:/data FilesystemCorrupted {severity} Degraded");
         let raised = world.raised(2);
-        assert!(
-            raised.contains(&expected),
-            "{profiles:?} {missing} {damaged:?}: {raised:?}"
-        );
+        assert!(raised.contains(&expected), "{profiles:?} {missing} {damaged:?}: {raised:?}");
     }
 }
 
@@ -664,11 +492,7 @@ fn a_later_record_of_an_incident_is_judged_by_what_is_left_then() {
     assert_eq!(severity(&mut world, 13), Severity::Bad);
     let subject = Subject::Volume(volume("mnt:/data"));
     let tally = world.facts.tally(&subject, Class::FsCorruption);
-    assert_eq!(
-        tally.map(|tally| tally.incidents),
-        Some(2),
-        "not one for each record"
-    );
+    assert_eq!(tally.map(|tally| tally.incidents), Some(2), "not one for each record");
 }
 
 #[test]
@@ -679,10 +503,7 @@ fn an_aborted_journal_is_read_only_before_the_mount_table_says_so() {
     aborted.last = aborted.first.clone();
     log(&mut world, 1, vec![aborted], 1);
     let raised = world.raised_for(Reason::ReadOnly, 1).expect("raised");
-    assert_eq!(
-        raised.evidence[0].text,
-        "Aborting journal on device sda1-8."
-    );
+    assert_eq!(raised.evidence[0].text, "Aborting journal on device sda1-8.");
     world.umount("/data");
     world.read_mounts(2);
     assert!(world.raised(3).is_empty());
@@ -693,21 +514,10 @@ fn a_device_without_a_volume_has_findings_of_its_own() {
     let mut world = plain();
     world.umount("/data");
     world.read_mounts(1);
-    log(
-        &mut world,
-        1,
-        vec![event(Class::FsCorruption, "sda1", at(2), &[])],
-        2,
-    );
+    log(&mut world, 1, vec![event(Class::FsCorruption, "sda1", at(2), &[])], 2);
     world.apply(
-        SourceUpdate::Source {
-            source: Source::Udev,
-            status: SourceStatus::Active(String::new()),
-        },
+        SourceUpdate::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) },
         10,
     );
-    assert_eq!(
-        world.raised(10),
-        ["dev:sda1 FilesystemCorrupted Suspect Degraded"]
-    );
+    assert_eq!(world.raised(10), ["dev:sda1 FilesystemCorrupted Suspect Degraded"]);
 }

@@ -51,10 +51,7 @@ fn status(world: &mut TestHost, source: Source, status: SourceStatus) {
 
 fn read_log(world: &mut TestHost) {
     let batch = Batch {
-        cursor: Cursor {
-            boot_id: "b".into(),
-            ..Cursor::default()
-        },
+        cursor: Cursor { boot_id: "b".into(), ..Cursor::default() },
         events: Vec::new(),
         name_assignments: Vec::new(),
         full_reads: Vec::new(),
@@ -64,10 +61,7 @@ fn read_log(world: &mut TestHost) {
 }
 
 fn read_counters(world: &mut TestHost) {
-    world.apply(
-        SourceUpdate::Counters(Observation::ok(at(1), Vec::new())),
-        1,
-    );
+    world.apply(SourceUpdate::Counters(Observation::ok(at(1), Vec::new())), 1);
 }
 
 fn respond(world: &mut TestHost, response: SmartResponse) {
@@ -83,11 +77,7 @@ fn respond(world: &mut TestHost, response: SmartResponse) {
 }
 
 fn not_applicable() -> SmartResponse {
-    SmartResponse::NotApplicable {
-        why: "no SMART".into(),
-        hint: None,
-        said_so: true,
-    }
+    SmartResponse::NotApplicable { why: "no SMART".into(), hint: None, said_so: true }
 }
 
 #[test]
@@ -113,15 +103,9 @@ fn a_kernel_log_that_cannot_be_read_or_is_switched_off_is_no_evidence() {
     );
     assert_eq!(
         unknown_drive(&world),
-        Some(UnknownHealth::failed(
-            "kernel log: opening /dev/kmsg: permission denied"
-        ))
+        Some(UnknownHealth::failed("kernel log: opening /dev/kmsg: permission denied"))
     );
-    status(
-        &mut world,
-        Source::KernelLog,
-        SourceStatus::Absent("switched off".into()),
-    );
+    status(&mut world, Source::KernelLog, SourceStatus::Absent("switched off".into()));
     // Then only its counters are left, and a virtio disk has none.
     assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Failed));
     let reading = CounterReading {
@@ -174,18 +158,12 @@ fn logs_without_a_verdict_are_no_answer_about_health() {
     read_log(&mut world);
     read_counters(&mut world);
     let logs = SmartReport {
-        body: Body::Ata(Ata {
-            error_count: Some(2),
-            ..Ata::default()
-        }),
+        body: Body::Ata(Ata { error_count: Some(2), ..Ata::default() }),
         ..SmartReport::default()
     };
     respond(&mut world, SmartResponse::Report(Box::new(logs.clone())));
     assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Failed));
-    let judged = SmartReport {
-        passed: Some(true),
-        ..logs
-    };
+    let judged = SmartReport { passed: Some(true), ..logs };
     respond(&mut world, SmartResponse::Report(Box::new(judged)));
     assert_eq!(unknown_drive(&world), None);
 }
@@ -335,17 +313,12 @@ fn the_time_in_which_a_drive_sleeps_does_not_make_its_answer_old() {
     let standby = SourceUpdate::Smart {
         drive: DriveId::new("A"),
         at: at(5 * DAY),
-        response: Box::new(SmartResponse::Standby {
-            mode: "STANDBY".into(),
-        }),
+        response: Box::new(SmartResponse::Standby { mode: "STANDBY".into() }),
         duration: std::time::Duration::ZERO,
     };
     world.apply(standby, 5 * DAY);
     assert_eq!(unknown_later(&world, 5 * DAY + 60), None, "in standby");
-    assert!(
-        unknown_later(&world, 6 * DAY + 60).is_some(),
-        "nobody knows whether it still sleeps"
-    );
+    assert!(unknown_later(&world, 6 * DAY + 60).is_some(), "nobody knows whether it still sleeps");
 }
 
 #[test]
@@ -353,10 +326,7 @@ fn a_stored_answer_counts_after_a_restart_until_it_is_too_old() {
     let mut world = unread(|_| {});
     let mut history = SmartHistory::default();
     history.record(&SmartReport::default(), at(-1000));
-    world
-        .facts
-        .smart
-        .restore(vec![(DriveId::new("A"), history)]);
+    world.facts.smart.restore(vec![(DriveId::new("A"), history)]);
     assert_eq!(unknown_drive(&world), None);
     assert_eq!(
         cause(unknown_later(&world, DAY)),
@@ -374,9 +344,7 @@ fn a_stored_answer_counts_after_a_restart_until_it_is_too_old() {
 
 #[test]
 fn a_disk_in_standby_that_has_never_answered_is_asleep() {
-    let standby = || SmartResponse::Standby {
-        mode: "STANDBY".into(),
-    };
+    let standby = || SmartResponse::Standby { mode: "STANDBY".into() };
     let mut world = unread(|_| {});
     respond(&mut world, standby());
     assert_eq!(cause(unknown_drive(&world)), Some(UnknownCause::Asleep));
@@ -423,12 +391,7 @@ fn a_volume_is_unknown_until_its_first_probe_and_again_for_another_filesystem() 
     world.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 1);
     assert_eq!(unknown_volume(&world), None);
     world.plug("sdb", "8:16", "B");
-    world
-        .inventory
-        .devices
-        .get_mut("sdb")
-        .expect("plugged")
-        .fs_uuid = Some("v".into());
+    world.inventory.devices.get_mut("sdb").expect("plugged").fs_uuid = Some("v".into());
     let mount = world.mount_mut("/data");
     (mount.dev, mount.source) = ("8:16".parse().unwrap(), "/dev/sdb".into());
     world.scan(2);

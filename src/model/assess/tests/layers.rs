@@ -32,12 +32,7 @@ fn a_thin_pool_fills_with_hysteresis() {
         (91, 10, "rw", Some((Severity::Bad, Status::Degraded))),
         (88, 10, "rw", Some((Severity::Suspect, Status::Degraded))),
         (84, 10, "rw", None),
-        (
-            100,
-            10,
-            "out_of_data_space",
-            Some((Severity::Bad, Status::Inaccessible)),
-        ),
+        (100, 10, "out_of_data_space", Some((Severity::Bad, Status::Inaccessible))),
         (10, 10, "Fail", Some((Severity::Bad, Status::Inaccessible))),
         (10, 10, "rw", None),
     ] {
@@ -61,11 +56,8 @@ fn multipath_degrades_with_each_failed_path() {
         (true, false, Some((Severity::Suspect, Status::Degraded))),
         (false, false, Some((Severity::Bad, Status::Inaccessible))),
     ] {
-        let path = |minor, active| MultipathPath {
-            dev: DevNo::new(8, minor),
-            active,
-            fail_count: 0,
-        };
+        let path =
+            |minor, active| MultipathPath { dev: DevNo::new(8, minor), active, fail_count: 0 };
         let state = Multipath {
             paths: vec![path(0, first), path(16, second)],
             status_line: "0 8 multipath".into(),

@@ -13,10 +13,7 @@ fn a_device_mounted_before_its_scan_has_a_grace_period() {
     let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
     world.read_mounts(10);
     assert_eq!(world.raised(11), [""; 0]);
-    assert_eq!(
-        world.raised(20),
-        ["mnt:/data DeviceMissing Bad Inaccessible"]
-    );
+    assert_eq!(world.raised(20), ["mnt:/data DeviceMissing Bad Inaccessible"]);
 }
 
 #[test]
@@ -24,28 +21,15 @@ fn a_vanished_target_is_not_mounted_and_mounting_clears_it() {
     let mut world = csi();
     world.umount(T);
     world.read_mounts(10);
-    assert_eq!(
-        world.raised(12),
-        [""; 0],
-        "the kubelet may be unpublishing it"
-    );
-    assert_eq!(
-        world.raised(25),
-        [""; 0],
-        "the record may be gone since it was read"
-    );
+    assert_eq!(world.raised(12), [""; 0], "the kubelet may be unpublishing it");
+    assert_eq!(world.raised(25), [""; 0], "the record may be gone since it was read");
     world.read_kubelet(21);
     let found = world.raised_for(Reason::NotMounted, 25).unwrap();
     assert_eq!(
         (found.severity, found.status, found.since),
         (Severity::Bad, Status::Inaccessible, Some(at(10)))
     );
-    assert!(
-        found
-            .evidence
-            .iter()
-            .any(|evidence| evidence.source.ends_with("vol_data.json"))
-    );
+    assert!(found.evidence.iter().any(|evidence| evidence.source.ends_with("vol_data.json")));
     let mut world = world.mounted("8:0", "/", T, "ext4", "/dev/sda");
     world.read_mounts(30);
     assert_eq!(world.raised(31), [""; 0]);
@@ -58,19 +42,13 @@ fn a_vanished_staging_mount_is_suspect_while_a_pod_is_served_and_bad_otherwise()
     world.umount("/staging");
     world.read_mounts(10);
     world.read_kubelet(21);
-    assert_eq!(
-        world.raised(22),
-        ["csi:d/h StagingNotMounted Suspect Degraded"]
-    );
+    assert_eq!(world.raised(22), ["csi:d/h StagingNotMounted Suspect Degraded"]);
     world.umount(T);
     world.read_mounts(30);
     world.read_kubelet(41);
     assert_eq!(
         world.raised(42),
-        [
-            "csi:d/h StagingNotMounted Bad Inaccessible",
-            "csi:d/h NotMounted Bad Inaccessible"
-        ]
+        ["csi:d/h StagingNotMounted Bad Inaccessible", "csi:d/h NotMounted Bad Inaccessible"]
     );
 }
 
@@ -102,10 +80,7 @@ fn a_staging_path_of_a_driver_that_never_mounts_there_is_no_finding() {
         .mounted("8:0", "/", "/other", "ext4", "/dev/sda");
     world.read_all(510);
     world.read_kubelet(520);
-    assert_eq!(
-        world.raised(520),
-        ["csi:d/h StagingNotMounted Bad Inaccessible"]
-    );
+    assert_eq!(world.raised(520), ["csi:d/h StagingNotMounted Bad Inaccessible"]);
 }
 
 #[test]
@@ -132,11 +107,7 @@ fn errors_of_the_volume_are_faults_and_refusals_are_not() {
         world.probe("/data", failing_probe(13), 20);
         world.judge(21);
         assert_eq!(
-            is_active(
-                &world.active,
-                &Subject::Volume(volume("fs:u")),
-                Reason::NotAccessible
-            ),
+            is_active(&world.active, &Subject::Volume(volume("fs:u")), Reason::NotAccessible),
             expected,
             "a refusal clears nothing"
         );
@@ -149,10 +120,7 @@ fn errors_of_the_volume_are_faults_and_refusals_are_not() {
 #[test]
 fn the_advice_for_an_error_names_what_causes_it() {
     for (errno, text) in [
-        (
-            5,
-            "The cause is the device sda, the connection to it (cable, power, a reset",
-        ),
+        (5, "The cause is the device sda, the connection to it (cable, power, a reset"),
         (19, "look in the kernel log for errors and resets of sda."),
         (107, "The FUSE process behind /data has ended"),
         (108, "The filesystem has shut itself down"),
@@ -175,10 +143,9 @@ fn the_advice_for_an_error_names_what_causes_it() {
 
 #[test]
 fn the_amount_that_ends_a_shortage_is_the_smaller_of_both_limits() {
-    for (total, left, clears) in [
-        (50, 1, "3.5 GiB are available"),
-        (40_000, 10, "100.0 GiB are available"),
-    ] {
+    for (total, left, clears) in
+        [(50, 1, "3.5 GiB are available"), (40_000, 10, "100.0 GiB are available")]
+    {
         let mut world = plain();
         world.probe("/data", healthy_probe(usage(total * GIB, left * GIB)), 10);
         let found = world.raised_for(Reason::OutOfSpace, 11).unwrap();
@@ -217,9 +184,8 @@ fn a_read_only_bind_mount_excuses_nothing_and_a_read_only_mount_is_no_error() {
     world.read_mounts(10);
     assert_eq!(world.raised(11), ["fs:u ReadOnly Bad Degraded"]);
 
-    let mut world = TestHost::default()
-        .disk("sda", "8:0", "A")
-        .mounted("8:0", "/", "/iso", "ext4", "/dev/sda");
+    let mut world =
+        TestHost::default().disk("sda", "8:0", "A").mounted("8:0", "/", "/iso", "ext4", "/dev/sda");
     world.mount_mut("/iso").super_options = ro();
     world.mount_mut("/iso").options = ro();
     world.read_all(0);
@@ -295,12 +261,7 @@ fn space_is_short_below_the_smaller_limit_and_back_above_either_clearing_one() {
         (20_480.0, 0.13, Some(Severity::Bad), Some(Severity::Suspect)),
         (100.0, 6.5, Some(Severity::Suspect), Some(Severity::Suspect)),
         (100.0, 7.5, Some(Severity::Suspect), None),
-        (
-            20_480.0,
-            99.0,
-            Some(Severity::Suspect),
-            Some(Severity::Suspect),
-        ),
+        (20_480.0, 99.0, Some(Severity::Suspect), Some(Severity::Suspect)),
         (20_480.0, 101.0, Some(Severity::Suspect), None),
         (10.0, 0.69, Some(Severity::Suspect), Some(Severity::Suspect)),
         (10.0, 0.71, Some(Severity::Suspect), None),
@@ -309,15 +270,10 @@ fn space_is_short_below_the_smaller_limit_and_back_above_either_clearing_one() {
         let scale = |gib: f64| (gib * GIB as f64) as u64;
         world.probe("/data", healthy_probe(usage(scale(total), scale(left))), 10);
         if let Some(severity) = before {
-            world.active.insert(
-                (Subject::Volume(volume("fs:u")), Reason::OutOfSpace),
-                severity,
-            );
+            world.active.insert((Subject::Volume(volume("fs:u")), Reason::OutOfSpace), severity);
         }
         assert_eq!(
-            world
-                .raised_for(Reason::OutOfSpace, 11)
-                .map(|raised| raised.severity),
+            world.raised_for(Reason::OutOfSpace, 11).map(|raised| raised.severity),
             expected,
             "{left} of {total} GiB, {before:?}"
         );
@@ -351,16 +307,8 @@ fn space_that_is_gone_in_two_days_is_suspect_before_it_is_short() {
         ))
     );
     // Above the share that counts, and more slowly than three days.
-    assert!(
-        filling(30, 1)
-            .raised_for(Reason::OutOfSpace, 48 * HOUR + 1)
-            .is_none()
-    );
-    assert!(
-        filling(24, 0)
-            .raised_for(Reason::OutOfSpace, 48 * HOUR + 1)
-            .is_none()
-    );
+    assert!(filling(30, 1).raised_for(Reason::OutOfSpace, 48 * HOUR + 1).is_none());
+    assert!(filling(24, 0).raised_for(Reason::OutOfSpace, 48 * HOUR + 1).is_none());
 }
 
 #[test]
@@ -368,12 +316,8 @@ fn a_forecast_clears_when_twice_the_time_is_left_and_not_before() {
     let raise = |per_hour: u64, left: u64| {
         let mut world = filling(left, per_hour);
         let subject = Subject::Volume(volume("fs:u"));
-        world
-            .active
-            .insert((subject, Reason::OutOfSpace), Severity::Suspect);
-        world
-            .raised_for(Reason::OutOfSpace, 48 * HOUR + 1)
-            .is_some()
+        world.active.insert((subject, Reason::OutOfSpace), Severity::Suspect);
+        world.raised_for(Reason::OutOfSpace, 48 * HOUR + 1).is_some()
     };
     assert!(raise(1, 20));
     assert!(!raise(0, 20));
@@ -388,10 +332,7 @@ fn what_is_full_has_no_forecast_and_less_than_an_hour_is_not_about() {
         raised.map(|raised| raised.message)
     };
     let day = 24 * HOUR as u64;
-    assert_eq!(
-        message(0, 3 * day).as_deref(),
-        Some("0 B of 100.0 GiB (0 %) left at /data")
-    );
+    assert_eq!(message(0, 3 * day).as_deref(), Some("0 B of 100.0 GiB (0 %) left at /data"));
     assert_eq!(message(24, 0), None);
     for (minutes, text) in [
         (20, "full in less than an hour"),
@@ -411,11 +352,8 @@ fn what_is_full_has_no_forecast_and_less_than_an_hour_is_not_about() {
 fn inodes_run_out_and_filesystems_without_a_number_are_not_judged() {
     for (total, left, expected) in [(1000, 10, true), (1000, 20, false), (0, 0, false)] {
         let mut world = plain();
-        let usage = Usage {
-            total_inodes: total,
-            available_inodes: left,
-            ..usage(100 * GIB, 50 * GIB)
-        };
+        let usage =
+            Usage { total_inodes: total, available_inodes: left, ..usage(100 * GIB, 50 * GIB) };
         world.probe("/data", healthy_probe(usage), 10);
         assert_eq!(
             world.raised_for(Reason::OutOfInodes, 11).is_some(),

@@ -83,12 +83,7 @@ impl TestHost {
     }
 
     fn plug_if(&mut self, name: &str, dev: &str, serial: &str) {
-        if !self
-            .inventory
-            .drives
-            .iter()
-            .any(|drive| drive.id == DriveId::new(serial))
-        {
+        if !self.inventory.drives.iter().any(|drive| drive.id == DriveId::new(serial)) {
             self.plug(name, dev, serial);
         }
     }

@@ -10,9 +10,7 @@ use crate::model::source_update::SourceUpdate;
 
 fn with_faulty_member() -> TestHost {
     let mut world = mirror();
-    let LayerState::Md(mut md) = md_state(1, &["sda", "sdb"]) else {
-        unreachable!()
-    };
+    let LayerState::Md(mut md) = md_state(1, &["sda", "sdb"]) else { unreachable!() };
     md.members[1].state = "faulty,write_mostly".into();
     md.members[1].slot = None;
     world.layer("md0", LayerState::Md(md), 10);
@@ -29,10 +27,7 @@ fn a_drive_that_md_has_taken_out_endangers_no_volume_of_the_array() {
     let mut world = with_faulty_member();
     assert_eq!(
         world.raised(11),
-        [
-            "B RaidMemberFailed Suspect Degraded",
-            "fs:m RedundancyLost Suspect Degraded"
-        ]
+        ["B RaidMemberFailed Suspect Degraded", "fs:m RedundancyLost Suspect Degraded"]
     );
 }
 
@@ -41,15 +36,9 @@ fn a_faulty_member_is_a_suspicion_with_mds_word_until_the_array_has_it_again() {
     let mut world = with_faulty_member();
     assert!(is_raised(&mut world, 11));
     let finding = world.raised_for(Reason::RaidMemberFailed, 12).unwrap();
+    assert_eq!(finding.message, "md has taken drive B (sdb) out of md0 (raid1)");
     assert_eq!(
-        finding.message,
-        "md has taken drive B (sdb) out of md0 (raid1)"
-    );
-    assert_eq!(
-        (
-            finding.evidence[0].source.as_str(),
-            finding.evidence[0].text.as_str()
-        ),
+        (finding.evidence[0].source.as_str(), finding.evidence[0].text.as_str()),
         ("/sys/block/md0/md/dev-sdb/state", "faulty,write_mostly")
     );
     world.apply(
@@ -84,12 +73,7 @@ fn the_kernels_record_of_the_failure_is_evidence() {
         ..event(Class::Removed, "sdb", at(9), &[])
     };
     let batch = Batch {
-        cursor: Cursor {
-            boot_id: "boot".into(),
-            counted_to: Some(1),
-            reread_from: 2,
-            lost: 0,
-        },
+        cursor: Cursor { boot_id: "boot".into(), counted_to: Some(1), reread_from: 2, lost: 0 },
         events: vec![event],
         name_assignments: Vec::new(),
         full_reads: Vec::new(),
@@ -97,12 +81,7 @@ fn the_kernels_record_of_the_failure_is_evidence() {
     };
     world.apply(SourceUpdate::KernelLog(batch), 11);
     let finding = world.raised_for(Reason::RaidMemberFailed, 12).unwrap();
-    assert!(
-        finding
-            .evidence
-            .iter()
-            .any(|record| record.text == said.text)
-    );
+    assert!(finding.evidence.iter().any(|record| record.text == said.text));
 }
 
 #[test]
@@ -122,10 +101,7 @@ fn a_member_that_a_degraded_array_no_longer_lists_is_a_suspicion_until_it_is_rep
     world.layer("md0", md_state(1, &["sda"]), 11);
     assert!(is_raised(&mut world, 12));
     let finding = world.raised_for(Reason::RaidMemberFailed, 13).unwrap();
-    assert!(
-        finding.evidence[0].text.contains("degraded 1 without sdb"),
-        "{finding:?}"
-    );
+    assert!(finding.evidence[0].text.contains("degraded 1 without sdb"), "{finding:?}");
     world.plug("sdc", "8:32", "C");
     set_members(&mut world, &["sda", "sdc"]);
     world.scan(20);
@@ -147,9 +123,7 @@ fn a_spare_and_a_foreign_superblock_are_no_failures() {
     world.scan(10);
     world.layer("md0", md_state(1, &[sda]), 11);
     assert!(!is_raised(&mut world, 12));
-    let LayerState::Md(mut md) = md_state(1, &[sda, sdb]) else {
-        unreachable!()
-    };
+    let LayerState::Md(mut md) = md_state(1, &[sda, sdb]) else { unreachable!() };
     md.members[1].state = "spare".into();
     world.layer("md0", LayerState::Md(md), 20);
     assert!(!is_raised(&mut world, 21));

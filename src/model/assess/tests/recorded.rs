@@ -52,10 +52,7 @@ fn reading(
         device: CounterDevice::Block("sda".into()),
         source: source.into(),
         file: file.into(),
-        values: values
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), *value))
-            .collect(),
+        values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         details: details
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -75,21 +72,12 @@ fn ext4_count(world: &mut TestHost, errors: u64, second: i64) {
         ("last_error_func", "ext4_lookup"),
     ];
     let details = if errors > 0 { &details[..] } else { &[] };
-    let reading = reading(
-        "ext4",
-        "/sys/fs/ext4/sda",
-        &[("errors_count", errors)],
-        details,
-    );
+    let reading = reading("ext4", "/sys/fs/ext4/sda", &[("errors_count", errors)], details);
     count(world, vec![reading], second);
 }
 
 fn superblock(world: &mut TestHost, state: ExtState, second: i64) {
-    let superblock = Superblock {
-        fs_type: "ext4".into(),
-        uuid: "u".into(),
-        ext: Some(state),
-    };
+    let superblock = Superblock { fs_type: "ext4".into(), uuid: "u".into(), ext: Some(state) };
     let update = SourceUpdate::Superblock {
         device: "sda".into(),
         dev: "8:0".parse().unwrap(),
@@ -113,20 +101,13 @@ fn with_errors(errors: u32) -> ExtState {
 }
 
 fn clean() -> ExtState {
-    ExtState {
-        is_valid: true,
-        has_journal: true,
-        ..ExtState::default()
-    }
+    ExtState { is_valid: true, has_journal: true, ..ExtState::default() }
 }
 
 /// The active finding, as of now.
 fn found(world: &mut TestHost, second: i64) -> Option<FindingDetails> {
     let raised = world.raised_for(Reason::FilesystemErrors, second);
-    let is_active = world
-        .active
-        .keys()
-        .any(|(_, reason)| *reason == Reason::FilesystemErrors);
+    let is_active = world.active.keys().any(|(_, reason)| *reason == Reason::FilesystemErrors);
     assert!(is_active || raised.is_none());
     raised
 }
@@ -151,11 +132,7 @@ fn errors_that_ext4_recorded_years_ago_are_suspect_until_they_are_repaired() {
         "the ext4 on sda mounted at /data has recorded 3 errors (the first at 2019-03-01T12:00:00Z, the last at \
          2019-03-01T12:00:05Z) that nothing has repaired; they are from before diskvitals first saw it"
     );
-    let quoted: Vec<&str> = raised
-        .evidence
-        .iter()
-        .map(|one| one.text.as_str())
-        .collect();
+    let quoted: Vec<&str> = raised.evidence.iter().map(|one| one.text.as_str()).collect();
     assert_eq!(
         quoted,
         [
@@ -164,10 +141,7 @@ fn errors_that_ext4_recorded_years_ago_are_suspect_until_they_are_repaired() {
         ]
     );
     assert!(raised.evidence.iter().all(|one| !one.present));
-    assert!(
-        found(&mut world, 100 * DAY).is_some(),
-        "time repairs nothing"
-    );
+    assert!(found(&mut world, 100 * DAY).is_some(), "time repairs nothing");
     // A mount repairs nothing either, and the superblock has not been read at first.
     umount(&mut world, 100 * DAY + 10);
     let mut again = mount(world.clone(), "ext4", 100 * DAY + 20);
@@ -177,10 +151,7 @@ fn errors_that_ext4_recorded_years_ago_are_suspect_until_they_are_repaired() {
         is_active(&mut again, 100 * DAY + 23),
         "a count of zero is what e2fsck leaves also when it was not allowed to repair"
     );
-    let refused = ExtState {
-        is_valid: false,
-        ..clean()
-    };
+    let refused = ExtState { is_valid: false, ..clean() };
     superblock(&mut again, refused, 100 * DAY + 24);
     assert!(is_active(&mut again, 100 * DAY + 25));
     superblock(&mut again, clean(), 100 * DAY + 30);
@@ -195,17 +166,8 @@ fn errors_that_ext4_recorded_years_ago_are_suspect_until_they_are_repaired() {
 fn the_state_of_the_superblock_suffices_and_a_clean_one_raises_nothing() {
     for (state, expected) in [
         (with_errors(0), Some("is marked as having errors")),
-        (
-            with_errors(1),
-            Some("has recorded an error (at 2019-03-01T12:00:00Z)"),
-        ),
-        (
-            ExtState {
-                is_valid: false,
-                ..clean()
-            },
-            Some("is not marked as clean"),
-        ),
+        (with_errors(1), Some("has recorded an error (at 2019-03-01T12:00:00Z)")),
+        (ExtState { is_valid: false, ..clean() }, Some("is not marked as clean")),
         (clean(), None),
         // Mounted without a journal: the mount has removed the sign.
         (ExtState::default(), None),
@@ -214,10 +176,9 @@ fn the_state_of_the_superblock_suffices_and_a_clean_one_raises_nothing() {
         superblock(&mut world, state, 2);
         let raised = found(&mut world, 10).map(|raised| raised.message);
         match expected {
-            Some(words) => assert!(
-                raised.as_ref().is_some_and(|text| text.contains(words)),
-                "{raised:?}"
-            ),
+            Some(words) => {
+                assert!(raised.as_ref().is_some_and(|text| text.contains(words)), "{raised:?}")
+            }
             None => assert_eq!(raised, None),
         }
     }
@@ -248,10 +209,7 @@ fn a_clean_check_after_the_recorded_errors_clears_and_later_ones_raise_again() {
     superblock(&mut world, with_errors(3), 51);
     ext4_count(&mut world, 3, 52);
     assert!(!is_active(&mut world, 53));
-    let newer = ExtState {
-        last_error: Some(at(60)),
-        ..with_errors(4)
-    };
+    let newer = ExtState { last_error: Some(at(60)), ..with_errors(4) };
     superblock(&mut world, newer, 61);
     assert!(found(&mut world, 62).is_some());
 }
@@ -279,11 +237,7 @@ fn what_xfs_found_to_be_sick_outlives_the_mount() {
     assert_eq!(corrupted(&mut world, 31), ["dev:sda Bad"]);
     let mut again = mount(world.clone(), "xfs", 40);
     count(&mut again, sick(0), 41);
-    assert_eq!(
-        corrupted(&mut again, 42),
-        ["fs:u Bad"],
-        "XFS forgets it at an unmount"
-    );
+    assert_eq!(corrupted(&mut again, 42), ["fs:u Bad"], "XFS forgets it at an unmount");
     check(&mut world, Filesystem::Xfs, 50);
     let mut world = mount(world, "xfs", 60);
     count(&mut world, sick(0), 61);
@@ -291,18 +245,9 @@ fn what_xfs_found_to_be_sick_outlives_the_mount() {
 }
 
 fn statistics(write: u64, corruption: u64) -> CounterReading {
-    let values = [
-        ("write_errs", write),
-        ("corruption_errs", corruption),
-        ("missing", 0),
-    ];
+    let values = [("write_errs", write), ("corruption_errs", corruption), ("missing", 0)];
     let file = "/sys/fs/btrfs/u/devinfo/1/error_stats";
-    reading(
-        "btrfs",
-        file,
-        &values,
-        &[("devid", "1"), ("filesystem", "u")],
-    )
+    reading("btrfs", file, &values, &[("devid", "1"), ("filesystem", "u")])
 }
 
 fn scrub(started: i64, finished: u64, errors: u64) -> CounterReading {
@@ -329,10 +274,7 @@ fn statistics_of_btrfs_that_were_not_zero_at_first_sight_are_suspect_until_a_scr
              before diskvitals first read them at 2027-01-15T08:00:02Z"
         )
     );
-    assert!(
-        found(&mut world, 100 * DAY).is_some(),
-        "time repairs nothing"
-    );
+    assert!(found(&mut world, 100 * DAY).is_some(), "time repairs nothing");
     let second = 100 * DAY + 1;
     for (scrub, what) in [
         (scrub(1, 1, 0), "it began before"),
@@ -346,18 +288,10 @@ fn statistics_of_btrfs_that_were_not_zero_at_first_sight_are_suspect_until_a_scr
     let mut reset = world.clone();
     count(&mut reset, vec![statistics(0, 0)], second);
     assert!(!is_active(&mut reset, second + 1));
-    count(
-        &mut world,
-        vec![statistics(2, 0), scrub(second, 1, 0)],
-        second + 10,
-    );
+    count(&mut world, vec![statistics(2, 0), scrub(second, 1, 0)], second + 10);
     assert!(!is_active(&mut world, second + 20));
     // From then on only growth counts.
-    count(
-        &mut world,
-        vec![statistics(3, 0), scrub(second, 1, 0)],
-        second + 60,
-    );
+    count(&mut world, vec![statistics(3, 0), scrub(second, 1, 0)], second + 60);
     world.scan(second + 80);
     assert!(found(&mut world, second + 81).is_some());
 }
@@ -370,10 +304,6 @@ fn a_btrfs_of_which_one_member_was_not_scrubbed_stays_suspect() {
         details: [("devid".to_owned(), "2".to_owned())].into(),
         ..statistics(0, 0)
     };
-    count(
-        &mut world,
-        vec![statistics(2, 0), second, scrub(5, 1, 0)],
-        2,
-    );
+    count(&mut world, vec![statistics(2, 0), second, scrub(5, 1, 0)], 2);
     assert!(found(&mut world, 10).is_some());
 }

@@ -15,10 +15,7 @@ fn a_degraded_array_without_a_volume_is_a_finding_of_the_device() {
     world.umount("/data");
     world.read_mounts(5);
     world.layer("md0", md_state(1, &["sda"]), 10);
-    assert_eq!(
-        world.raised(11),
-        ["dev:md0 RedundancyLost Suspect Degraded"]
-    );
+    assert_eq!(world.raised(11), ["dev:md0 RedundancyLost Suspect Degraded"]);
     let mut world = world.mounted("9:0", "/", "/data", "ext4", "/dev/md0");
     world.read_mounts(20);
     assert_eq!(world.raised(21), ["fs:m RedundancyLost Suspect Degraded"]);
@@ -28,9 +25,7 @@ fn a_degraded_array_without_a_volume_is_a_finding_of_the_device() {
 #[test]
 fn a_rebuild_tells_its_progress_and_a_dead_array_is_inaccessible() {
     let mut world = mirror();
-    let LayerState::Md(mut md) = md_state(1, &["sda"]) else {
-        unreachable!()
-    };
+    let LayerState::Md(mut md) = md_state(1, &["sda"]) else { unreachable!() };
     md.sync_action = Some("recover".into());
     md.sync_completed = Some((43, 100));
     world.layer("md0", LayerState::Md(md.clone()), 10);
@@ -42,10 +37,7 @@ fn a_rebuild_tells_its_progress_and_a_dead_array_is_inaccessible() {
             .contains("runs with 1 of 2 devices; recover 43 %")
     );
     md.sync_completed = Some((44, 100));
-    assert_eq!(
-        world.layer("md0", LayerState::Md(md.clone()), 12),
-        Urgency::UsageOnly
-    );
+    assert_eq!(world.layer("md0", LayerState::Md(md.clone()), 12), Urgency::UsageOnly);
     md.array_state = "inactive".into();
     world.layer("md0", LayerState::Md(md), 20);
     assert_eq!(world.raised(21), ["fs:m RaidDegraded Bad Inaccessible"]);
@@ -55,26 +47,18 @@ fn a_rebuild_tells_its_progress_and_a_dead_array_is_inaccessible() {
 fn array(level: &str, disks: usize) -> TestHost {
     let names: Vec<String> = names(disks);
     let below: Vec<&str> = names.iter().map(String::as_str).collect();
-    let layer = Layer::Md {
-        level: Some(level.into()),
-    };
+    let layer = Layer::Md { level: Some(level.into()) };
     let mut world = TestHost::default().with(device("md0", "9:0", layer, &below));
     for (at, name) in names.iter().enumerate() {
         world.plug(name, &format!("8:{}", 16 * at), &name[2..].to_uppercase());
     }
-    let mut world = world
-        .uuid("md0", "m")
-        .mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+    let mut world = world.uuid("md0", "m").mounted("9:0", "/", "/data", "ext4", "/dev/md0");
     world.read_all(0);
     world
 }
 
 fn names(disks: usize) -> Vec<String> {
-    "abcdefghij"
-        .chars()
-        .take(disks)
-        .map(|letter| format!("sd{letter}"))
-        .collect()
+    "abcdefghij".chars().take(disks).map(|letter| format!("sd{letter}")).collect()
 }
 
 /// Slots by letter: `+` in sync, `-` empty, `r` being filled.
@@ -118,12 +102,8 @@ fn fail(world: &mut TestHost, device: &str, second: i64) {
         blame: Blame::Yes,
         ..event(Class::Medium, device, at(second), &[1])
     };
-    let cursor = Cursor {
-        boot_id: "b".into(),
-        counted_to: Some(second as u64),
-        reread_from: 0,
-        lost: 0,
-    };
+    let cursor =
+        Cursor { boot_id: "b".into(), counted_to: Some(second as u64), reread_from: 0, lost: 0 };
     let batch = Batch {
         cursor,
         events: vec![event],
@@ -180,22 +160,13 @@ fn each_state_has_its_reason_and_says_how_many_more_may_fail() {
             RaidDegraded,
             "md0 (raid5) runs with 3 of 5 devices: too few to carry its data",
         ),
-        (
-            "raid10",
-            "++--",
-            RaidDegraded,
-            "md0 (raid10) runs with 2 of 4 devices: too few",
-        ),
+        ("raid10", "++--", RaidDegraded, "md0 (raid10) runs with 2 of 4 devices: too few"),
     ] {
         let mut world = array(level, slots.len());
         let found = found(&mut world, state(level, slots), 10);
         assert_eq!(found.len(), 1, "{level} {slots}: {found:#?}");
         assert_eq!(found[0].0, reason, "{level} {slots}");
-        assert!(
-            found[0].1.message.starts_with(text),
-            "{level} {slots}: {}",
-            found[0].1.message
-        );
+        assert!(found[0].1.message.starts_with(text), "{level} {slots}: {}", found[0].1.message);
     }
     // Two of four may be missing, if every chunk has a copy.
     let mut world = array("raid10", 4);
@@ -214,11 +185,7 @@ fn what_is_complete_or_has_no_redundancy_by_design_is_no_finding() {
         ("raid1", "+"),
     ] {
         let mut world = array(level, slots.len());
-        assert_eq!(
-            found(&mut world, state(level, slots), 10),
-            [],
-            "{level} {slots}"
-        );
+        assert_eq!(found(&mut world, state(level, slots), 10), [], "{level} {slots}");
     }
 }
 
@@ -240,11 +207,7 @@ fn the_advice_depends_on_the_state() {
     rebuilding.sync_action = Some("recover".into());
     rebuilding.sync_completed = Some((10, 100));
     let rebuilding = found(&mut world, rebuilding, 20).remove(0).1;
-    assert!(
-        rebuilding.message.contains("; recover 10 %, onto sdb"),
-        "{}",
-        rebuilding.message
-    );
+    assert!(rebuilding.message.contains("; recover 10 %, onto sdb"), "{}", rebuilding.message);
     assert_eq!(
         rebuilding.advice.unwrap(),
         "A rebuild is running: wait until it has ended, and do not pull a drive."
@@ -271,10 +234,7 @@ fn the_missing_member_is_named_also_after_a_restart_and_until_it_is_replaced() {
         let stored = stored.map(|(key, history)| (key.clone(), (**history).clone()));
         facts.counters.restore(stored.collect());
         facts.drives = world.facts.drives.clone();
-        TestHost {
-            facts,
-            ..world.clone()
-        }
+        TestHost { facts, ..world.clone() }
     };
     let mut world = array("raid1", 2);
     let md0 = world.inventory.devices.get_mut("md0").unwrap();
@@ -336,8 +296,7 @@ fn the_missing_member_is_named_when_it_was_seen() {
     world.scan(20);
     let lost = found(&mut world, state("raid1", "+-"), 21).remove(0).1;
     assert!(
-        lost.message
-            .contains("; missing: raid device 1 (was sdb, serial B, last seen "),
+        lost.message.contains("; missing: raid device 1 (was sdb, serial B, last seen "),
         "{}",
         lost.message
     );
@@ -346,10 +305,7 @@ fn the_missing_member_is_named_when_it_was_seen() {
 #[test]
 fn a_faulty_member_that_is_still_listed_is_named_once_and_is_removed_first() {
     let mut world = array("raid1", 2);
-    let layer = Layer::Partition {
-        start_bytes: 1 << 20,
-        number: 1,
-    };
+    let layer = Layer::Partition { start_bytes: 1 << 20, number: 1 };
     world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda1".into(), "sdb1".into()];
     for (name, dev, disk) in [("sda1", "8:1", "sda"), ("sdb1", "8:17", "sdb")] {
         world = world.with(device(name, dev, layer.clone(), &[disk]));
@@ -370,30 +326,15 @@ fn a_faulty_member_that_is_still_listed_is_named_once_and_is_removed_first() {
         lost.advice.unwrap(),
         "Remove what is faulty from the array: `mdadm /dev/md0 --remove /dev/sdb1`. Replace its drive today: partition the new drive like the others and add the partition: `mdadm /dev/md0 --add /dev/NEW_PARTITION`. Add the old drive again (`--re-add`, or `--add` if mdadm refuses that) only if cable or power was at fault and it tests healthy."
     );
-    assert_eq!(
-        lost.clears_when,
-        "all 2 raid devices of md0 are present and in sync"
-    );
+    assert_eq!(lost.clears_when, "all 2 raid devices of md0 are present and in sync");
 }
 
 #[test]
 fn what_ends_it_is_what_it_lacks() {
     for (level, slots, expected) in [
-        (
-            "raid6",
-            "+++-",
-            "all 4 raid devices of md0 are present and in sync",
-        ),
-        (
-            "raid6",
-            "++--",
-            "the array survives the failure of a member again",
-        ),
-        (
-            "raid1",
-            "--",
-            "md0 runs, with all 2 raid devices present and in sync",
-        ),
+        ("raid6", "+++-", "all 4 raid devices of md0 are present and in sync"),
+        ("raid6", "++--", "the array survives the failure of a member again"),
+        ("raid1", "--", "md0 runs, with all 2 raid devices present and in sync"),
     ] {
         let mut world = array(level, slots.len());
         let found = found(&mut world, state(level, slots), 10).remove(0).1;
@@ -405,17 +346,10 @@ fn what_ends_it_is_what_it_lacks() {
 fn empty_slots_of_a_vendors_system_mirror_are_no_finding_until_one_held_a_member() {
     let mut world = array("raid1", 4);
     assert_eq!(found(&mut world, state("raid1", "++--"), 10), []);
-    assert_eq!(
-        found(&mut world, state("raid1", "+++-"), 20),
-        [],
-        "a bay is filled"
-    );
+    assert_eq!(found(&mut world, state("raid1", "+++-"), 20), [], "a bay is filled");
     let lost = found(&mut world, state("raid1", "++--"), 30);
     assert_eq!(lost[0].0, Reason::RaidDegraded);
-    assert_eq!(
-        found(&mut world, state("raid1", "+---"), 40)[0].0,
-        Reason::RedundancyLost
-    );
+    assert_eq!(found(&mut world, state("raid1", "+---"), 40)[0].0, Reason::RedundancyLost);
 }
 
 #[test]
@@ -448,18 +382,8 @@ fn a_btrfs_is_judged_by_its_profiles_and_missing_devices() {
     for (data, metadata, missing, expected) in [
         ("raid1", "raid1", 0, None),
         ("raid1", "raid1", 1, Some("RedundancyLost Suspect Degraded")),
-        (
-            "raid1c3",
-            "raid1c3",
-            1,
-            Some("RaidDegraded Suspect Degraded"),
-        ),
-        (
-            "raid6",
-            "raid1c3",
-            2,
-            Some("RedundancyLost Suspect Degraded"),
-        ),
+        ("raid1c3", "raid1c3", 1, Some("RaidDegraded Suspect Degraded")),
+        ("raid6", "raid1c3", 2, Some("RedundancyLost Suspect Degraded")),
         ("single", "raid1", 0, None),
     ] {
         let mut world = TestHost::default()
@@ -473,16 +397,9 @@ fn a_btrfs_is_judged_by_its_profiles_and_missing_devices() {
         });
         world.read_all(0);
         let raised = world.raised(10);
-        let raised: Vec<&str> = raised
-            .iter()
-            .filter_map(|line| line.split_once(' '))
-            .map(|(_, it)| it)
-            .collect();
-        assert_eq!(
-            raised,
-            Vec::from_iter(expected),
-            "{data} {metadata} {missing}"
-        );
+        let raised: Vec<&str> =
+            raised.iter().filter_map(|line| line.split_once(' ')).map(|(_, it)| it).collect();
+        assert_eq!(raised, Vec::from_iter(expected), "{data} {metadata} {missing}");
     }
     // Written while a device was missing: the kernel made a chunk without a second copy.
     let mut world = TestHost::default()
@@ -495,11 +412,7 @@ fn a_btrfs_is_judged_by_its_profiles_and_missing_devices() {
     });
     world.read_all(0);
     let lost = world.raised_for(Reason::RedundancyLost, 10).unwrap();
-    assert!(
-        lost.message.contains("runs with 1 of 2 devices"),
-        "{}",
-        lost.message
-    );
+    assert!(lost.message.contains("runs with 1 of 2 devices"), "{}", lost.message);
 }
 
 #[test]
@@ -534,11 +447,7 @@ fn lvms_raid_is_judged_by_its_letters() {
             ),
         ),
         // It came back, and nothing fills it.
-        (
-            "Aa",
-            "idle",
-            Some("the only copy of vg-lv (raid1) is on sda; it runs with 1 of 2 legs"),
-        ),
+        ("Aa", "idle", Some("the only copy of vg-lv (raid1) is on sda; it runs with 1 of 2 legs")),
     ] {
         let mut world = host();
         let state = LayerState::DmRaid {
@@ -550,18 +459,11 @@ fn lvms_raid_is_judged_by_its_letters() {
         };
         world.layer("dm-5", state, 10);
         let found = world.raised_for(Reason::RedundancyLost, 11);
-        let message = found
-            .as_ref()
-            .map(|it| it.message.trim_start_matches("no redundancy left: "));
+        let message =
+            found.as_ref().map(|it| it.message.trim_start_matches("no redundancy left: "));
         assert_eq!(message, expected, "{health} {action}");
         if health == "Aa" && action == "idle" {
-            assert!(
-                found
-                    .unwrap()
-                    .advice
-                    .unwrap()
-                    .contains("lvchange --refresh")
-            );
+            assert!(found.unwrap().advice.unwrap().contains("lvchange --refresh"));
         }
     }
 }

@@ -19,10 +19,7 @@ const MEMBERS: [(&str, &str, &str); 7] = [
 ];
 
 fn part() -> BlockDevice {
-    let layer = Layer::Partition {
-        number: 1,
-        start_bytes: 1 << 20,
-    };
+    let layer = Layer::Partition { number: 1, start_bytes: 1 << 20 };
     device("sdb1", "8:17", layer, &["sdb"])
 }
 
@@ -46,10 +43,7 @@ fn io(world: &mut TestHost, sectors_read: u64, sectors_written: u64, seconds: i6
         transfers: Default::default(),
         line: format!("8 16 sdb {sectors_read} {sectors_written}").into(),
     };
-    world.apply(
-        SourceUpdate::DiskStats(Observation::ok(at(seconds), vec![stat])),
-        seconds,
-    );
+    world.apply(SourceUpdate::DiskStats(Observation::ok(at(seconds), vec![stat])), seconds);
 }
 
 fn pulled(world: &mut TestHost, seconds: i64) -> Vec<String> {
@@ -71,10 +65,7 @@ fn a_signature_alone_is_a_suspicion_that_names_its_owner() {
         let named = format!("the signature of {owner},");
         assert!(finding.message.contains(&named), "{}", finding.message);
         let text = format!("ID_FS_TYPE={fs_type}");
-        assert!(
-            finding.evidence.iter().any(|record| record.text == text),
-            "{finding:?}"
-        );
+        assert!(finding.evidence.iter().any(|record| record.text == text), "{finding:?}");
     }
     for content in [None, Some("ext4"), Some("vfat"), Some("btrfs")] {
         let mut world = with_content(content, content.map(|_| "filesystem"));
@@ -88,17 +79,10 @@ fn active_swap_on_a_pulled_drive_is_a_loss() {
     let swaps = &mut world.inventory.swaps;
     swaps.insert("sdb1".into(), "/dev/sdb1".into());
     world.scan(10);
-    world
-        .inventory
-        .swaps
-        .insert("sdb1".into(), "/dev/sdb1\\040(deleted)".into());
+    world.inventory.swaps.insert("sdb1".into(), "/dev/sdb1\\040(deleted)".into());
     assert_eq!(pulled(&mut world, 20), BAD);
     let finding = world.raised_for(Reason::DriveMissing, 22).unwrap();
-    assert!(
-        finding.message.contains("active swap"),
-        "{}",
-        finding.message
-    );
+    assert!(finding.message.contains("active swap"), "{}", finding.message);
     assert!(finding.evidence.iter().any(|record| {
         (record.source.as_str(), record.text.as_str()) == ("/proc/swaps", "/dev/sdb1\\040(deleted)")
     }));
@@ -110,10 +94,7 @@ fn active_swap_on_a_pulled_drive_is_a_loss() {
 #[test]
 fn swap_that_was_turned_off_before_the_drive_was_pulled_is_a_signature() {
     let mut world = with_content(Some("swap"), Some("other"));
-    world
-        .inventory
-        .swaps
-        .insert("sdb1".into(), "/dev/sdb1".into());
+    world.inventory.swaps.insert("sdb1".into(), "/dev/sdb1".into());
     world.scan(10);
     world.inventory.swaps.clear();
     assert_eq!(pulled(&mut world, 20), SUSPECT);
@@ -122,38 +103,31 @@ fn swap_that_was_turned_off_before_the_drive_was_pulled_is_a_signature() {
 #[test]
 fn writes_of_the_last_hour_show_a_use_and_reads_do_not() {
     let zfs = || with_content(Some("zfs_member"), Some("filesystem"));
-    for (written, read, pulled_at, expected) in [
-        (8, 0, 100, BAD),
-        (8, 0, 3500, BAD),
-        (8, 0, 3700, SUSPECT),
-        (0, 800, 100, SUSPECT),
-    ] {
+    for (written, read, pulled_at, expected) in
+        [(8, 0, 100, BAD), (8, 0, 3500, BAD), (8, 0, 3700, SUSPECT), (0, 800, 100, SUSPECT)]
+    {
         let mut world = zfs();
         io(&mut world, 100, 100, 10);
         io(&mut world, 100 + read, 100 + written, 20);
-        assert_eq!(
-            pulled(&mut world, pulled_at),
-            expected,
-            "{written} {read} {pulled_at}"
-        );
+        assert_eq!(pulled(&mut world, pulled_at), expected, "{written} {read} {pulled_at}");
     }
     let mut world = with_content(None, None);
     io(&mut world, 0, 100, 10);
     io(&mut world, 0, 108, 20);
     assert_eq!(pulled(&mut world, 30), BAD, "without any signature");
     let finding = world.raised_for(Reason::DriveMissing, 32).unwrap();
-    assert!(
-        finding.message.contains("by an unknown user"),
-        "{}",
-        finding.message
-    );
+    assert!(finding.message.contains("by an unknown user"), "{}", finding.message);
 }
 
 #[test]
 fn the_writes_of_an_unmounted_filesystem_and_of_a_stick_are_no_use() {
-    let mut world = with_content(Some("ext4"), Some("filesystem"))
-        .uuid("sdb1", "b")
-        .mounted("8:17", "/", "/b", "ext4", "/dev/sdb1");
+    let mut world = with_content(Some("ext4"), Some("filesystem")).uuid("sdb1", "b").mounted(
+        "8:17",
+        "/",
+        "/b",
+        "ext4",
+        "/dev/sdb1",
+    );
     world.read_all(5);
     io(&mut world, 0, 100, 10);
     io(&mut world, 0, 108, 20);
@@ -163,12 +137,7 @@ fn the_writes_of_an_unmounted_filesystem_and_of_a_stick_are_no_use() {
     assert_eq!(pulled(&mut world, 60), INFO);
 
     let mut world = with_content(Some("vfat"), Some("filesystem"));
-    let stick = world
-        .inventory
-        .drives
-        .iter_mut()
-        .find(|drive| drive.name == "sdb")
-        .unwrap();
+    let stick = world.inventory.drives.iter_mut().find(|drive| drive.name == "sdb").unwrap();
     stick.transport = Transport::Usb;
     world.scan(5);
     io(&mut world, 0, 100, 10);
@@ -178,9 +147,7 @@ fn the_writes_of_an_unmounted_filesystem_and_of_a_stick_are_no_use() {
 
 #[test]
 fn a_member_that_was_taken_out_of_its_array_first_is_no_loss() {
-    let md = Layer::Md {
-        level: Some("raid1".into()),
-    };
+    let md = Layer::Md { level: Some("raid1".into()) };
     let mut world = with_content(Some("linux_raid_member"), Some("raid")).with(device(
         "md0",
         "9:0",

@@ -51,12 +51,7 @@ fn apply(
     second: i64,
 ) {
     let batch = Batch {
-        cursor: Cursor {
-            boot_id: boot.into(),
-            counted_to: Some(seq + 9),
-            reread_from: 0,
-            lost: 0,
-        },
+        cursor: Cursor { boot_id: boot.into(), counted_to: Some(seq + 9), reread_from: 0, lost: 0 },
         events,
         name_assignments: Vec::new(),
         full_reads,
@@ -93,18 +88,9 @@ fn an_error_whose_repair_is_named_is_over_and_a_new_one_raises_it_again() {
         let mut world = plain();
         let expected = format!("A {reason} Suspect Degraded");
         for second in [10, 1000] {
-            log(
-                &mut world,
-                second as u64,
-                &[(class, "sda", &[])],
-                &[],
-                second,
-            );
+            log(&mut world, second as u64, &[(class, "sda", &[])], &[], second);
         }
-        assert_eq!(
-            of_drive(&mut world, "A", 1001),
-            std::slice::from_ref(&expected)
-        );
+        assert_eq!(of_drive(&mut world, "A", 1001), std::slice::from_ref(&expected));
         let drive = Subject::Drive(DriveId::new("A"));
         world.facts.forget_repaired(&drive, reason);
         assert_eq!(of_drive(&mut world, "A", 1002), [""; 0], "{reason}");
@@ -112,16 +98,9 @@ fn an_error_whose_repair_is_named_is_over_and_a_new_one_raises_it_again() {
         assert_eq!(of_drive(&mut world, "A", 2001), [expected]);
     }
     // What a drive counts itself, and what is so now, is not ended by a word.
-    for reason in [
-        Reason::PendingSectors,
-        Reason::RaidDegraded,
-        Reason::ReadOnly,
-    ] {
+    for reason in [Reason::PendingSectors, Reason::RaidDegraded, Reason::ReadOnly] {
         let drive = Subject::Drive(DriveId::new("A"));
-        assert!(
-            !crate::model::facts::repairs::ends(&drive, reason),
-            "{reason}"
-        );
+        assert!(!crate::model::facts::repairs::ends(&drive, reason), "{reason}");
     }
 }
 
@@ -152,17 +131,12 @@ fn a_check_of_the_array_that_ended_clean_ends_the_errors_of_its_members() {
 #[test]
 fn a_check_proves_nothing_about_what_it_does_not_read() {
     let part = |name: &str, dev: &str, number: u32, start: u64, sectors: u64| {
-        let layer = Layer::Partition {
-            number,
-            start_bytes: start * 512,
-        };
+        let layer = Layer::Partition { number, start_bytes: start * 512 };
         let mut part = device(name, dev, layer, &["sda"]);
         part.size_bytes = sectors * 512;
         part
     };
-    let md = Layer::Md {
-        level: Some("raid1".into()),
-    };
+    let md = Layer::Md { level: Some("raid1".into()) };
     let world = || {
         let mut world = TestHost::default()
             .disk("sda", "8:0", "A")
@@ -179,11 +153,7 @@ fn a_check_proves_nothing_about_what_it_does_not_read() {
         let mut world = world();
         log(&mut world, 10, &[(Class::Medium, "sda", sectors)], &[], 10);
         log(&mut world, 20, &[], &[("md0", 15)], 20);
-        assert_eq!(
-            of_drive(&mut world, "A", 21).is_empty(),
-            is_over,
-            "{sectors:?}"
-        );
+        assert_eq!(of_drive(&mut world, "A", 21).is_empty(), is_over, "{sectors:?}");
     }
     // A member that is not in sync was not read.
     let mut world = world();
@@ -195,10 +165,7 @@ fn a_check_proves_nothing_about_what_it_does_not_read() {
     log(&mut world, 10, &[(Class::Io, "sda", inside)], &[], 10);
     log(&mut world, 20, &[], &[("md0", 15)], 20);
     let left = of_drive(&mut world, "A", 21);
-    assert!(
-        left.iter().any(|line| line.starts_with("A IoErrors")),
-        "{left:?}"
-    );
+    assert!(left.iter().any(|line| line.starts_with("A IoErrors")), "{left:?}");
 }
 
 #[test]
@@ -224,12 +191,9 @@ fn of_volume(world: &mut TestHost, id: &str, second: i64) -> Vec<String> {
 fn a_check_of_the_array_that_ended_clean_ends_the_errors_of_the_array_itself() {
     let error: &[(Class, &str, &[u64])] = &[(Class::Io, "md0", &[5000])];
     let of_member: &[(Class, &str, &[u64])] = &[(Class::Io, "sda", &[5000])];
-    for (degraded, during, is_over) in [
-        (0, &[][..], true),
-        (1, &[], false),
-        (0, error, false),
-        (0, of_member, false),
-    ] {
+    for (degraded, during, is_over) in
+        [(0, &[][..], true), (1, &[], false), (0, error, false), (0, of_member, false)]
+    {
         let mut world = mirror();
         world.layer("md0", md_state(degraded, &["sda", "sdb"]), 1);
         log(&mut world, 10, error, &[], 10);
@@ -288,12 +252,7 @@ fn a_check_of_the_only_array_of_dm_raid_ends_the_errors_of_the_array() {
 fn a_check_of_dm_raid_ends_the_errors_of_its_drives_in_the_pieces_that_it_read() {
     let leg = |offset: u64| LayerState::Linear {
         extents: vec![
-            Extent {
-                start: 0,
-                length: 1000,
-                dev: "8:0".parse().unwrap(),
-                offset,
-            },
+            Extent { start: 0, length: 1000, dev: "8:0".parse().unwrap(), offset },
             Extent {
                 start: 1000,
                 length: 1000,
@@ -331,11 +290,7 @@ fn a_check_of_dm_raid_ends_the_errors_of_its_drives_in_the_pieces_that_it_read()
         };
         assert_eq!(open(&mut world, 11), 1, "{sectors:?}");
         log(&mut world, 20, &[], &[("mdX", 15)], 20);
-        assert_eq!(
-            open(&mut world, 21),
-            usize::from(!is_over),
-            "{health} {sectors:?}"
-        );
+        assert_eq!(open(&mut world, 21), usize::from(!is_over), "{health} {sectors:?}");
     }
 }
 
@@ -346,10 +301,10 @@ fn a_scrub_of_a_btrfs_counts_once_it_has_read_every_member() {
             .disk("sda", "8:0", "A")
             .disk("sdb", "8:16", "B")
             .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
-        world.inventory.btrfs.push(BtrfsFs {
-            member_ids: vec![1, 3],
-            ..btrfs("b-1", &["sda", "sdb"], "raid1")
-        });
+        world
+            .inventory
+            .btrfs
+            .push(BtrfsFs { member_ids: vec![1, 3], ..btrfs("b-1", &["sda", "sdb"], "raid1") });
         world.read_all(0);
         let errors: &[(Class, &str, &[u64])] =
             &[(Class::Io, "sda", &[5000]), (Class::Timeout, "sdb", &[])];
@@ -390,17 +345,16 @@ fn a_read_that_goes_on_after_an_interruption_has_read_all_since_its_first_begin(
         let mut world = TestHost::default()
             .disk("sda", "8:0", "A")
             .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
-        world.inventory.btrfs.push(BtrfsFs {
-            member_ids: vec![1],
-            ..btrfs("b-1", &["sda"], "single")
-        });
+        world
+            .inventory
+            .btrfs
+            .push(BtrfsFs { member_ids: vec![1], ..btrfs("b-1", &["sda"], "single") });
         world.read_all(0);
         (world, name.to_owned())
     };
-    for (make, device) in [
-        (&md as &dyn Fn(&str) -> (TestHost, String), "md0"),
-        (&btrfs_on_a, "sda 1"),
-    ] {
+    for (make, device) in
+        [(&md as &dyn Fn(&str) -> (TestHost, String), "md0"), (&btrfs_on_a, "sda 1")]
+    {
         for boot in ["b", "another"] {
             // The error came between the two begins: what was read before it may be where it was.
             for (begun, is_over) in [(5, false), (15, true)] {
@@ -417,11 +371,7 @@ fn a_read_that_goes_on_after_an_interruption_has_read_all_since_its_first_begin(
                 reads(&mut world, "b", 30, &[&begin], begun);
                 reads(&mut world, boot, 50, &[&begin, &end], 20);
                 let left = of_drive(&mut world, "A", 30);
-                assert_eq!(
-                    left.is_empty(),
-                    is_over,
-                    "{device} {boot} {begun}: {left:?}"
-                );
+                assert_eq!(left.is_empty(), is_over, "{device} {boot} {begun}: {left:?}");
                 // The next one begins anew.
                 reads(&mut world, boot, 80, &[&begin, &end], 40);
                 assert_eq!(of_drive(&mut world, "A", 50), [""; 0], "{device} {boot}");

@@ -24,19 +24,12 @@ const LIBATA: &str = "ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x0"
 
 /// A record in these words about these sectors.
 fn log(world: &mut TestHost, class: Class, text: &str, sectors: &[u64], second: i64) {
-    let mut logged = Event {
-        blame: Blame::Yes,
-        seq: second as u64,
-        ..event(class, "sda", at(second), sectors)
-    };
+    let mut logged =
+        Event { blame: Blame::Yes, seq: second as u64, ..event(class, "sda", at(second), sectors) };
     logged.first.text = text.to_owned();
     logged.last.text = text.to_owned();
-    let cursor = Cursor {
-        boot_id: "b".into(),
-        counted_to: Some(second as u64),
-        reread_from: 0,
-        lost: 0,
-    };
+    let cursor =
+        Cursor { boot_id: "b".into(), counted_to: Some(second as u64), reread_from: 0, lost: 0 };
     world.apply(
         SourceUpdate::KernelLog(Batch {
             cursor,
@@ -56,10 +49,7 @@ fn count(world: &mut TestHost, source: &str, values: &[(&str, u64)], second: i64
         device: CounterDevice::Block("sda".into()),
         source: source.into(),
         file: DEVICE.into(),
-        values: values
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), *value))
-            .collect(),
+        values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         details: BTreeMap::new(),
     };
     let update = SourceUpdate::Counters(Observation::ok(at(second), vec![reading]));
@@ -67,27 +57,16 @@ fn count(world: &mut TestHost, source: &str, values: &[(&str, u64)], second: i64
 }
 
 fn scsi(world: &mut TestHost, errors: u64, second: i64) {
-    count(
-        world,
-        "scsi",
-        &[("ioerr_cnt", errors), ("iotmo_cnt", 0)],
-        second,
-    );
+    count(world, "scsi", &[("ioerr_cnt", errors), ("iotmo_cnt", 0)], second);
 }
 
 /// Its severity and message, without what it counts.
 fn found(world: &mut TestHost, reason: Reason, second: i64) -> (String, String) {
     let raised = world.raised_for(reason, second).expect("raised");
-    let (what, _) = raised
-        .message
-        .split_once(": 1 incident")
-        .unwrap_or_else(|| {
-            let (what, _) = raised
-                .message
-                .rsplit_once(" incidents in")
-                .expect("a count");
-            (what, "")
-        });
+    let (what, _) = raised.message.split_once(": 1 incident").unwrap_or_else(|| {
+        let (what, _) = raised.message.rsplit_once(" incidents in").expect("a count");
+        (what, "")
+    });
     (format!("{:?}", raised.severity), what.to_owned())
 }
 
@@ -102,15 +81,8 @@ fn a_medium_error_alarms_at_once_and_is_bad_when_its_counter_has_moved() {
     assert!(world.facts.take_counters_request(), "asked at once");
     let (severity, what) = found(&mut world, Reason::MediaErrors, 100);
     assert_eq!(severity, "Suspect");
-    assert!(
-        what.contains("so far only the kernel log says so"),
-        "{what}"
-    );
-    assert!(
-        found(&mut world, Reason::IoErrors, 100)
-            .1
-            .contains("so far only")
-    );
+    assert!(what.contains("so far only the kernel log says so"), "{what}");
+    assert!(found(&mut world, Reason::IoErrors, 100).1.contains("so far only"));
     scsi(&mut world, 5, 102);
     let (severity, what) = found(&mut world, Reason::MediaErrors, 102);
     assert_eq!(severity, "Bad");
@@ -128,11 +100,7 @@ fn a_record_that_moves_no_counter_is_a_suspicion_of_every_finding_from_it() {
         (Class::Medium, SENSE, Reason::MediaErrors),
         (Class::Medium, BLOCK, Reason::MediaErrors),
         (Class::Io, ERROR, Reason::IoErrors),
-        (
-            Class::Io,
-            "print_req_error: I/O error, dev sda, sector 5000",
-            Reason::IoErrors,
-        ),
+        (Class::Io, "print_req_error: I/O error, dev sda, sector 5000", Reason::IoErrors),
         (
             Class::Timeout,
             "sd 0:0:0:0: [sda] tag#1 timing out command, waited 180s",
@@ -141,13 +109,9 @@ fn a_record_that_moves_no_counter_is_a_suspicion_of_every_finding_from_it() {
     ] {
         let mut world = plain();
         scsi(&mut world, 4, 5);
-        for (second, sector) in [
-            (100, 5000),
-            (1000, 5000),
-            (2000, 5000),
-            (3000, 5000),
-            (4000, 5000),
-        ] {
+        for (second, sector) in
+            [(100, 5000), (1000, 5000), (2000, 5000), (3000, 5000), (4000, 5000)]
+        {
             log(&mut world, class, text, &[sector], second);
             assert_eq!(found(&mut world, reason, second).0, "Suspect", "{text}");
             scsi(&mut world, 4, second + 2);
@@ -169,21 +133,11 @@ fn a_flood_of_records_does_not_outrun_the_counter() {
     let mut world = plain();
     scsi(&mut world, 4, 5);
     for second in 100..200 {
-        log(
-            &mut world,
-            Class::Medium,
-            SENSE,
-            &[second as u64 * 8],
-            second,
-        );
+        log(&mut world, Class::Medium, SENSE, &[second as u64 * 8], second);
         if second % 5 == 1 {
             scsi(&mut world, 4, second);
         }
-        assert_eq!(
-            found(&mut world, Reason::MediaErrors, second).0,
-            "Suspect",
-            "{second}"
-        );
+        assert_eq!(found(&mut world, Reason::MediaErrors, second).0, "Suspect", "{second}");
     }
 }
 
@@ -199,11 +153,7 @@ fn a_silent_witness_makes_no_drive_milder() {
     let mut world = plain();
     log_alone(&mut world, BLOCK, 100);
     scsi(&mut world, 0, 102);
-    assert_eq!(
-        found(&mut world, Reason::MediaErrors, 200).0,
-        "Bad",
-        "its first reading"
-    );
+    assert_eq!(found(&mut world, Reason::MediaErrors, 200).0, "Bad", "its first reading");
     scsi(&mut world, 0, 300);
     log(&mut world, Class::Medium, BLOCK, &[9000], 400);
     scsi(&mut world, 0, 402);
@@ -287,12 +237,7 @@ fn alone(text: &str) -> String {
 fn an_error_after_a_long_recovery_is_confirmed_by_its_time_out() {
     let mut world = plain();
     let timed_out = |world: &mut TestHost, count_, second| {
-        count(
-            world,
-            "scsi",
-            &[("ioerr_cnt", 4), ("iotmo_cnt", count_)],
-            second,
-        );
+        count(world, "scsi", &[("ioerr_cnt", 4), ("iotmo_cnt", count_)], second);
     };
     timed_out(&mut world, 0, 5);
     timed_out(&mut world, 1, 101);
@@ -313,10 +258,7 @@ fn answer(world: &mut TestHost, media_errors: u64, second: i64) {
             ..Identity::default()
         },
         passed: Some(true),
-        body: Body::Nvme(Nvme {
-            media_errors: Some(media_errors),
-            ..Nvme::default()
-        }),
+        body: Body::Nvme(Nvme { media_errors: Some(media_errors), ..Nvme::default() }),
         ..SmartReport::default()
     };
     let update = SourceUpdate::Smart {
@@ -341,11 +283,7 @@ fn an_nvme_drive_is_asked_for_its_own_count() {
     };
     let judged = |world: &mut TestHost, second| {
         let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
-        let tally = world
-            .facts
-            .tally(&subject, Class::Medium)
-            .expect("counted")
-            .clone();
+        let tally = world.facts.tally(&subject, Class::Medium).expect("counted").clone();
         let context = crate::model::assess::reason_rules::Context {
             facts: &world.facts,
             policy: &world.policy,
@@ -366,11 +304,7 @@ fn an_nvme_drive_is_asked_for_its_own_count() {
     let mut world = nvme(3);
     assert_eq!(world.facts.take_smart_request(), [DriveId::new("A")]);
     assert!(matches!(judged(&mut world, 101), Proof::Doubted(_)));
-    assert_eq!(
-        judged(&mut world.clone(), 110),
-        Proof::LogAlone,
-        "no answer"
-    );
+    assert_eq!(judged(&mut world.clone(), 110), Proof::LogAlone, "no answer");
     let mut moved = world.clone();
     answer(&mut moved, 4, 102);
     assert_eq!(judged(&mut moved, 103), Proof::Confirmed);
@@ -394,12 +328,8 @@ fn a_failed_read_by_our_own_probe_or_a_state_in_sysfs_is_a_witness() {
         errno: 5,
         text: "Input/output error (EIO)".into(),
     };
-    let probe = MountProbe {
-        statfs: Err(failed()),
-        readdir: Err(failed()),
-        btrfs: None,
-        mount_id: None,
-    };
+    let probe =
+        MountProbe { statfs: Err(failed()), readdir: Err(failed()), btrfs: None, mount_id: None };
     let update = SourceUpdate::Probe {
         path: HostPath::new("/data"),
         result: Observation::ok(at(104), probe),
@@ -435,10 +365,7 @@ fn the_answer_outlives_a_restart() {
     let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
     let stored = serde_json::to_string(world.facts.errors(&subject).expect("counted")).unwrap();
     let mut later = plain();
-    later.facts.restore_errors(
-        vec![(subject, serde_json::from_str(&stored).unwrap())],
-        None,
-    );
+    later.facts.restore_errors(vec![(subject, serde_json::from_str(&stored).unwrap())], None);
     scsi(&mut later, 0, 200);
     assert_eq!(found(&mut later, Reason::MediaErrors, 201).0, "Suspect");
 }
@@ -472,17 +399,12 @@ fn btrfs_counts_what_its_own_statistics_say_and_nothing_else_refutes() {
                     .collect(),
                 details: BTreeMap::new(),
             };
-            world.apply(
-                SourceUpdate::Counters(Observation::ok(at(second), vec![reading])),
-                second,
-            );
+            world.apply(SourceUpdate::Counters(Observation::ok(at(second), vec![reading])), second);
         };
         read(&mut world, 0, 5);
         for second in [100, 1000, 2000] {
-            let mut logged = Event {
-                seq: second as u64,
-                ..event(Class::FsError, "sda", at(second), &[])
-            };
+            let mut logged =
+                Event { seq: second as u64, ..event(Class::FsError, "sda", at(second), &[]) };
             logged.first.text = text.into();
             logged.last.text = text.into();
             let cursor = Cursor {
@@ -503,15 +425,8 @@ fn btrfs_counts_what_its_own_statistics_say_and_nothing_else_refutes() {
             );
             read(&mut world, u64::from(moves) * second as u64, second + 2);
         }
-        let raised = world
-            .raised_for(Reason::FilesystemErrors, 2010)
-            .expect("raised");
-        assert_eq!(
-            format!("{:?}", raised.severity),
-            expected,
-            "{text}: {}",
-            raised.message
-        );
+        let raised = world.raised_for(Reason::FilesystemErrors, 2010).expect("raised");
+        assert_eq!(format!("{:?}", raised.severity), expected, "{text}: {}", raised.message);
         let alone = raised.message.contains("(log alone)");
         assert_eq!(alone, text == tree, "{}", raised.message);
     }

@@ -51,10 +51,7 @@ fn report(serial: &str, reallocated: u64, pending: u64) -> report::SmartReport {
             ..Identity::default()
         },
         passed: Some(true),
-        body: Body::Ata(Ata {
-            attributes,
-            ..Ata::default()
-        }),
+        body: Body::Ata(Ata { attributes, ..Ata::default() }),
         ..report::SmartReport::default()
     }
 }
@@ -76,30 +73,16 @@ fn report_smart(world: &mut TestHost, report: report::SmartReport, second: i64) 
 }
 
 fn failing(serial: &str) -> report::SmartReport {
-    report::SmartReport {
-        passed: Some(false),
-        exit_status: 8,
-        ..report(serial, 0, 0)
-    }
+    report::SmartReport { passed: Some(false), exit_status: 8, ..report(serial, 0, 0) }
 }
 
 #[test]
 fn a_drive_that_says_it_is_failing_is_bad_and_so_is_what_stands_on_it_alone() {
     let mut world = plain();
     report_smart(&mut world, failing("A"), 10);
-    assert_eq!(
-        world.raised(10),
-        [
-            "A SmartFailing Bad Degraded",
-            "fs:u DriveFailing Bad Degraded"
-        ]
-    );
+    assert_eq!(world.raised(10), ["A SmartFailing Bad Degraded", "fs:u DriveFailing Bad Degraded"]);
     let raised = world.raised_for(Reason::SmartFailing, 11).unwrap();
-    assert!(
-        raised.message.starts_with("drive A (sda): "),
-        "{}",
-        raised.message
-    );
+    assert!(raised.message.starts_with("drive A (sda): "), "{}", raised.message);
     assert!(
         raised
             .evidence
@@ -121,20 +104,10 @@ fn a_volume_does_not_follow_hints_for_planning() {
         ata.endurance_used = Some(85);
     }
     report_smart(&mut world, worn, 10);
-    assert_eq!(
-        world.raised(10),
-        [
-            "A WornOut Suspect Degraded",
-            "A Overheating Suspect Degraded"
-        ]
-    );
+    assert_eq!(world.raised(10), ["A WornOut Suspect Degraded", "A Overheating Suspect Degraded"]);
     // What endangers data now is another matter.
     report_smart(&mut world, report("A", 0, 8), 20);
-    assert!(
-        world
-            .raised(20)
-            .contains(&"fs:u DriveFailing Suspect Degraded".to_owned())
-    );
+    assert!(world.raised(20).contains(&"fs:u DriveFailing Suspect Degraded".to_owned()));
 }
 
 #[test]
@@ -143,9 +116,7 @@ fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
     report_smart(&mut world, failing("A"), 10);
     world.judge(10);
     for outcome in [
-        SmartResponse::Failed {
-            why: "smartctl ended by signal 11".into(),
-        },
+        SmartResponse::Failed { why: "smartctl ended by signal 11".into() },
         SmartResponse::NotApplicable {
             why: "SMART is switched off".into(),
             hint: None,
@@ -154,21 +125,10 @@ fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
     ] {
         respond(&mut world, outcome, 600);
         world.judge(600);
-        assert!(
-            world
-                .active
-                .keys()
-                .any(|(_, reason)| *reason == Reason::SmartFailing)
-        );
+        assert!(world.active.keys().any(|(_, reason)| *reason == Reason::SmartFailing));
     }
     let mut healthy = plain();
-    respond(
-        &mut healthy,
-        SmartResponse::Failed {
-            why: "half an answer".into(),
-        },
-        10,
-    );
+    respond(&mut healthy, SmartResponse::Failed { why: "half an answer".into() }, 10);
     assert!(healthy.raised(10).is_empty());
     let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
     let why = unknown_at(0, &healthy.facts, &subject);
@@ -185,37 +145,12 @@ fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
 fn a_standby_drive_keeps_its_last_report_with_a_stable_message() {
     let mut world = plain();
     report_smart(&mut world, failing("A"), 10);
-    respond(
-        &mut world,
-        SmartResponse::Standby {
-            mode: "STANDBY".into(),
-        },
-        2 * HOUR,
-    );
+    respond(&mut world, SmartResponse::Standby { mode: "STANDBY".into() }, 2 * HOUR);
     let first = world.raised_for(Reason::SmartFailing, 2 * HOUR).unwrap();
-    assert!(
-        first.message.contains(&format!("as of {}", at(10))),
-        "{}",
-        first.message
-    );
-    respond(
-        &mut world,
-        SmartResponse::Standby {
-            mode: "STANDBY".into(),
-        },
-        DAY,
-    );
-    assert_eq!(
-        world.raised_for(Reason::SmartFailing, DAY).unwrap().message,
-        first.message
-    );
-    let asleep = world
-        .facts
-        .smart
-        .get(&DriveId::new("A"))
-        .unwrap()
-        .history
-        .asleep_since;
+    assert!(first.message.contains(&format!("as of {}", at(10))), "{}", first.message);
+    respond(&mut world, SmartResponse::Standby { mode: "STANDBY".into() }, DAY);
+    assert_eq!(world.raised_for(Reason::SmartFailing, DAY).unwrap().message, first.message);
+    let asleep = world.facts.smart.get(&DriveId::new("A")).unwrap().history.asleep_since;
     assert_eq!(asleep, Some(at(2 * HOUR)));
 }
 
@@ -246,28 +181,16 @@ fn missing_smart_is_informational_on_a_physical_drive_only() {
 fn a_stuck_smart_query_is_a_finding_until_it_returns() {
     let mut world = plain();
     let stuck = |world: &mut TestHost, stuck, second| {
-        world.apply(
-            SourceUpdate::SmartStuck {
-                drive: DriveId::new("A"),
-                stuck,
-            },
-            second,
-        )
+        world.apply(SourceUpdate::SmartStuck { drive: DriveId::new("A"), stuck }, second)
     };
     stuck(
         &mut world,
-        Some(StuckSmartctl {
-            since: at(5),
-            waiting_in: Some("blk_execute_rq".into()),
-        }),
+        Some(StuckSmartctl { since: at(5), waiting_in: Some("blk_execute_rq".into()) }),
         65,
     );
     assert_eq!(
         world.raised(65),
-        [
-            "A ProbeTimeout Suspect Degraded",
-            "fs:u DriveFailing Suspect Degraded"
-        ]
+        ["A ProbeTimeout Suspect Degraded", "fs:u DriveFailing Suspect Degraded"]
     );
     assert!(
         world
@@ -287,39 +210,15 @@ fn neither_a_process_exit_nor_a_failure_ends_a_stuck_smart_query() {
     let mut world = plain();
     report_smart(&mut world, report("A", 0, 0), 1);
     let stuck = |world: &mut TestHost, stuck, second| {
-        world.apply(
-            SourceUpdate::SmartStuck {
-                drive: DriveId::new("A"),
-                stuck,
-            },
-            second,
-        )
+        world.apply(SourceUpdate::SmartStuck { drive: DriveId::new("A"), stuck }, second)
     };
-    stuck(
-        &mut world,
-        Some(StuckSmartctl {
-            since: at(5),
-            waiting_in: None,
-        }),
-        65,
-    );
+    stuck(&mut world, Some(StuckSmartctl { since: at(5), waiting_in: None }), 65);
     world.judge(65);
     stuck(&mut world, None, 100);
     assert_eq!(world.raised(100)[0], "A ProbeTimeout Suspect Degraded");
-    respond(
-        &mut world,
-        SmartResponse::Failed {
-            why: "the device is offline".into(),
-        },
-        200,
-    );
+    respond(&mut world, SmartResponse::Failed { why: "the device is offline".into() }, 200);
     world.judge(200);
-    assert!(
-        world
-            .active
-            .keys()
-            .any(|(_, reason)| *reason == Reason::ProbeTimeout)
-    );
+    assert!(world.active.keys().any(|(_, reason)| *reason == Reason::ProbeTimeout));
     report_smart(&mut world, report("A", 0, 0), 300);
     assert!(world.raised(300).is_empty() && world.active.is_empty());
 }
@@ -344,8 +243,7 @@ fn interface_crc_errors_indicate_the_link_and_not_the_drive() {
         let mut report = report("A", 0, 0);
         if let Body::Ata(ata) = &mut report.body {
             ata.attributes.retain(|attribute| attribute.id != 199);
-            ata.attributes
-                .push(attribute(199, "UDMA_CRC_Error_Count", count));
+            ata.attributes.push(attribute(199, "UDMA_CRC_Error_Count", count));
         }
         report
     };
@@ -376,37 +274,23 @@ fn a_killed_smart_query_is_a_finding_until_a_response() {
     let mut world = plain();
     respond(
         &mut world,
-        SmartResponse::TimedOut {
-            why: "smartctl has not ended after 60s and was killed".into(),
-        },
+        SmartResponse::TimedOut { why: "smartctl has not ended after 60s and was killed".into() },
         60,
     );
     assert_eq!(world.raised(60)[0], "A ProbeTimeout Suspect Degraded");
     respond(
         &mut world,
-        SmartResponse::TimedOut {
-            why: "smartctl has not ended after 60s and was killed".into(),
-        },
+        SmartResponse::TimedOut { why: "smartctl has not ended after 60s and was killed".into() },
         600,
     );
     assert_eq!(world.raised(600)[0], "A ProbeTimeout Suspect Degraded");
-    respond(
-        &mut world,
-        SmartResponse::Standby {
-            mode: "STANDBY".into(),
-        },
-        700,
-    );
+    respond(&mut world, SmartResponse::Standby { mode: "STANDBY".into() }, 700);
     assert!(world.raised(700).is_empty());
 }
 
 fn log(world: &mut TestHost, event: Event, second: i64) {
-    let cursor = Cursor {
-        boot_id: "b".into(),
-        counted_to: Some(event.seq),
-        reread_from: 0,
-        lost: 0,
-    };
+    let cursor =
+        Cursor { boot_id: "b".into(), counted_to: Some(event.seq), reread_from: 0, lost: 0 };
     world.apply(
         SourceUpdate::KernelLog(Batch {
             cursor,
@@ -424,10 +308,7 @@ fn the_kernel_log_and_smart_merge_into_one_finding() {
     let mut world = plain();
     log(
         &mut world,
-        Event {
-            blame: Blame::Yes,
-            ..event(Class::Medium, "sda", at(10), &[5000])
-        },
+        Event { blame: Blame::Yes, ..event(Class::Medium, "sda", at(10), &[5000]) },
         10,
     );
     let mut uncorrected = report("A", 0, 0);
@@ -436,11 +317,7 @@ fn the_kernel_log_and_smart_merge_into_one_finding() {
     }
     report_smart(&mut world, uncorrected, 20);
     let both = world.raised_for(Reason::MediaErrors, 20).unwrap();
-    let sources: Vec<&str> = both
-        .evidence
-        .iter()
-        .map(|proof| proof.source.as_str())
-        .collect();
+    let sources: Vec<&str> = both.evidence.iter().map(|proof| proof.source.as_str()).collect();
     assert!(
         sources.contains(&"kernel log") && sources.contains(&"smartctl 7.3 of /dev/sda"),
         "{sources:?}"
@@ -455,12 +332,7 @@ fn the_kernel_log_and_smart_merge_into_one_finding() {
         DAY,
     );
     let drives = world.raised_for(Reason::MediaErrors, 2 * DAY).unwrap();
-    assert!(
-        drives
-            .evidence
-            .iter()
-            .all(|proof| proof.source != "kernel log")
-    );
+    assert!(drives.evidence.iter().all(|proof| proof.source != "kernel log"));
 }
 
 #[test]
@@ -469,19 +341,10 @@ fn a_failed_smart_query_does_not_keep_a_finding_of_the_kernel_log() {
     report_smart(&mut world, report("A", 0, 0), 5);
     log(
         &mut world,
-        Event {
-            blame: Blame::Yes,
-            ..event(Class::Medium, "sda", at(10), &[5000])
-        },
+        Event { blame: Blame::Yes, ..event(Class::Medium, "sda", at(10), &[5000]) },
         10,
     );
-    respond(
-        &mut world,
-        SmartResponse::Failed {
-            why: "no answer".into(),
-        },
-        20,
-    );
+    respond(&mut world, SmartResponse::Failed { why: "no answer".into() }, 20);
     assert!(world.raised_for(Reason::MediaErrors, 20).is_some());
     world.apply(
         SourceUpdate::Source {
@@ -548,19 +411,13 @@ fn an_extended_self_test_that_began_after_a_media_error_ends_it_and_no_other_err
     let mut world = plain();
     world.facts.booted = Some(at(0));
     for (seq, class) in [(1, Class::Medium), (2, Class::Io)] {
-        let event = Event {
-            seq,
-            blame: Blame::Yes,
-            ..event(class, "sda", at(HOUR), &[5000])
-        };
+        let event = Event { seq, blame: Blame::Yes, ..event(class, "sda", at(HOUR), &[5000]) };
         log(&mut world, event, HOUR);
     }
     let reasons = |world: &mut TestHost, second| {
         let lines = world.raised(second);
         let of_drive = lines.iter().filter(|line| line.starts_with("A "));
-        of_drive
-            .filter_map(|line| line.split(' ').nth(1).map(str::to_owned))
-            .collect::<Vec<_>>()
+        of_drive.filter_map(|line| line.split(' ').nth(1).map(str::to_owned)).collect::<Vec<_>>()
     };
     // 600 minutes and rounding: a test that ended 8 hours after the error may have begun before it.
     report_smart(&mut world, tested(&[(1008, true, Passed)], 1010), 11 * HOUR);
@@ -582,8 +439,5 @@ fn what_never_falls_says_that_only_an_acknowledgement_or_a_new_drive_ends_it() {
         "never by itself, because the count does not fall: acknowledge it, or replace the drive"
     );
     let pending = world.raised_for(Reason::PendingSectors, 12).unwrap();
-    assert_eq!(
-        pending.clears_when,
-        "the drive reports no such sector, or the drive is replaced"
-    );
+    assert_eq!(pending.clears_when, "the drive reports no such sector, or the drive is replaced");
 }

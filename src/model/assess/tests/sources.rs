@@ -24,13 +24,8 @@ fn smartctl_that_is_missing_for_ten_minutes_is_a_finding_of_the_node_until_it_wo
     let mut world = plain();
     report(&mut world, Source::Smart, down(), 0);
     assert!(world.raised(10 * MINUTE - 1).is_empty());
-    let found = world
-        .raised_for(Reason::MonitoringIncomplete, 10 * MINUTE)
-        .unwrap();
-    assert_eq!(
-        found.message,
-        "SMART cannot be read: smartctl is not installed"
-    );
+    let found = world.raised_for(Reason::MonitoringIncomplete, 10 * MINUTE).unwrap();
+    assert_eq!(found.message, "SMART cannot be read: smartctl is not installed");
     assert_eq!(
         (found.severity, found.status, found.since),
         (Severity::Suspect, Status::Information, Some(at(0)))
@@ -80,12 +75,7 @@ fn a_source_that_no_verdict_rests_on_is_no_finding() {
     report(&mut world, Source::FsErrors, down(), 0);
     report(&mut world, Source::Udev, limited("a recorded tree"), 0);
     report(&mut world, Source::KernelLog, limited("journald's copy"), 0);
-    report(
-        &mut world,
-        Source::Smart,
-        SourceStatus::Absent("switched off".into()),
-        0,
-    );
+    report(&mut world, Source::Smart, SourceStatus::Absent("switched off".into()), 0);
     assert!(world.raised(3600).is_empty());
     // The last drive with SMART is taken out.
     let mut world = plain();
@@ -121,22 +111,14 @@ fn each_source_that_verdicts_rest_on_is_named() {
     ] {
         let mut world = plain();
         report(&mut world, source, SourceStatus::Down("no".into()), 0);
-        let found = world
-            .raised_for(Reason::MonitoringIncomplete, 3600)
-            .unwrap();
-        assert_eq!(
-            found.message,
-            format!("{} cannot be read: no", source.label())
-        );
+        let found = world.raised_for(Reason::MonitoringIncomplete, 3600).unwrap();
+        assert_eq!(found.message, format!("{} cannot be read: no", source.label()));
     }
     let mut world = plain();
     let partly = SourceStatus::Limited("sysfs; not read: md0".into());
     report(&mut world, Source::Counters, partly, 0);
     assert_eq!(
-        world
-            .raised_for(Reason::MonitoringIncomplete, 3600)
-            .unwrap()
-            .message,
+        world.raised_for(Reason::MonitoringIncomplete, 3600).unwrap().message,
         "the kernel's error counters: only a part can be read: sysfs; not read: md0"
     );
 }

@@ -20,18 +20,10 @@ fn a_failed_source_makes_its_subjects_unknown_and_clears_nothing() {
     );
     world.judge(11);
     assert!(is_active(&world.active, &subject, Reason::NotAccessible));
-    assert!(
-        unknown_at(0, &world.facts, &subject)
-            .unwrap()
-            .why
-            .contains("mountinfo")
-    );
+    assert!(unknown_at(0, &world.facts, &subject).unwrap().why.contains("mountinfo"));
     world.read_mounts(20);
     assert_eq!(unknown_at(0, &world.facts, &subject), None);
-    world.apply(
-        SourceUpdate::Inventory(Observation::failed(at(30), "scan")),
-        30,
-    );
+    world.apply(SourceUpdate::Inventory(Observation::failed(at(30), "scan")), 30);
     let drive = Subject::Drive(DriveId::new("A"));
     assert!(
         unknown_at(0, &world.facts, &drive).is_some()
@@ -123,10 +115,7 @@ fn an_unmounted_volume_clears_its_findings() {
 #[test]
 fn no_restored_finding_is_cleared_before_settled() {
     let mut world = TestHost::default();
-    world.active.insert(
-        (Subject::Volume(volume("fs:u")), Reason::ReadOnly),
-        Severity::Bad,
-    );
+    world.active.insert((Subject::Volume(volume("fs:u")), Reason::ReadOnly), Severity::Bad);
     world.judge(0);
     assert_eq!(world.active.len(), 1);
     world.read_all(1);

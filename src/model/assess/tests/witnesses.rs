@@ -14,12 +14,7 @@ use crate::model::source_update::SourceUpdate;
 fn removed() -> TestHost {
     let mut world = plain();
     let batch = Batch {
-        cursor: Cursor {
-            boot_id: "boot".into(),
-            counted_to: Some(1),
-            reread_from: 2,
-            lost: 0,
-        },
+        cursor: Cursor { boot_id: "boot".into(), counted_to: Some(1), reread_from: 2, lost: 0 },
         events: vec![event(Class::Removed, "sda", at(19), &[])],
         name_assignments: Vec::new(),
         full_reads: Vec::new(),
@@ -66,10 +61,7 @@ fn a_scan_that_fails_is_no_witness_of_what_the_last_one_saw() {
     world.facts.booted = Some(at(10));
     let failed = Observation::failed(at(30), "a device does not answer");
     world.apply(SourceUpdate::Inventory(failed), 30);
-    assert_eq!(
-        witnesses(&mut world, Reason::DriveMissing, 31),
-        [WitnessKind::KernelLog].into()
-    );
+    assert_eq!(witnesses(&mut world, Reason::DriveMissing, 31), [WitnessKind::KernelLog].into());
 }
 
 #[test]
@@ -86,8 +78,5 @@ fn a_mount_that_answers_with_an_error_is_seen_by_the_probe_and_listed_by_the_ker
 fn what_follows_from_another_finding_is_no_witness() {
     let mut world = removed();
     world.facts.booted = Some(at(10));
-    assert_eq!(
-        witnesses(&mut world, Reason::DriveFailing, 21),
-        BTreeSet::new()
-    );
+    assert_eq!(witnesses(&mut world, Reason::DriveFailing, 21), BTreeSet::new());
 }

@@ -38,22 +38,14 @@ pub(crate) fn decide(
             "it could not be confirmed by a second frozen run ({}): unmount the filesystem and check it",
             outcome_text::without_full_stop(&why)
         );
-        return Some(Decision::Done(unconfirmed(
-            situation.filesystem,
-            first,
-            &todo,
-        )));
+        return Some(Decision::Done(unconfirmed(situation.filesystem, first, &todo)));
     }
     Some(run_after_gap(&frozen, gap, now))
 }
 
 /// A failed run also requires the gap: it may have held the writers for the whole limit.
 fn run_after_gap(frozen: &[&Run], gap: Duration, now: Timestamp) -> Decision {
-    match frozen
-        .iter()
-        .map(|run| saturating_add(run.started, gap))
-        .max()
-    {
+    match frozen.iter().map(|run| saturating_add(run.started, gap)).max() {
         Some(until) if now < until => Decision::Wait { until },
         Some(_) | None => Decision::Run(Mode::Frozen),
     }
@@ -112,10 +104,7 @@ pub(crate) fn compare_runs(
 ) -> Option<CheckOutcome> {
     let outcome = |verdict, reason| Some(CheckOutcome::new(verdict, Mode::Frozen, reason));
     let checker = filesystem.checker().0;
-    let clean = good
-        .iter()
-        .filter(|run| run.result == RunResult::Clean)
-        .count();
+    let clean = good.iter().filter(|run| run.result == RunResult::Clean).count();
     let (first, others) = good.split_first()?;
     if clean == good.len() {
         let dropped = first.problems.len() as u64 + first.more_problems;
@@ -174,10 +163,7 @@ pub(crate) fn compare_runs(
         outcome_text::describe_problems(&proof, 0),
     );
     let verdict = proven(proof.iter(), no_error_found);
-    outcome(
-        verdict,
-        outcome_text::conclusion(&found, filesystem, device, verdict, &proof),
-    )
+    outcome(verdict, outcome_text::conclusion(&found, filesystem, device, verdict, &proof))
 }
 
 /// A problem that only one run found is not proof.

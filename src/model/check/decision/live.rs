@@ -37,9 +37,7 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run]) -> Decision {
     let live = runs_in_mode(runs, Mode::Live);
     let good = completed(&live);
     let failed = live.len() - good.len();
-    let wanted = usize::try_from(situation.terms.runs)
-        .unwrap_or(MIN_VOTES)
-        .max(MIN_VOTES);
+    let wanted = usize::try_from(situation.terms.runs).unwrap_or(MIN_VOTES).max(MIN_VOTES);
     let hopeless = any_timed_out(&live);
     let left = why_not_frozen(situation, runs, &live);
     if good.is_empty() && (failed >= MAX_FAILED_RUNS || hopeless) {
@@ -49,11 +47,7 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run]) -> Decision {
         return Decision::Done(tally_votes(situation.filesystem, &good, left));
     }
     // On XFS, more runs add no information.
-    let enough = if situation.filesystem == Filesystem::Xfs {
-        1
-    } else {
-        wanted
-    };
+    let enough = if situation.filesystem == Filesystem::Xfs { 1 } else { wanted };
     if good.len() >= enough || failed > MAX_FAILED_RUNS || hopeless && !good.is_empty() {
         return Decision::Done(tally_votes(situation.filesystem, &good, left));
     }
@@ -67,10 +61,8 @@ fn why_not_frozen(situation: &DecisionInput<'_>, runs: &[&Run], live: &[&Run]) -
     if let Some(why) = situation.freeze_refusal {
         return NotFrozen::Refused(why.to_owned());
     }
-    if let Some(run) = runs
-        .iter()
-        .rev()
-        .find(|run| run.mode == Mode::Frozen && run.result == RunResult::Failed)
+    if let Some(run) =
+        runs.iter().rev().find(|run| run.mode == Mode::Frozen && run.result == RunResult::Failed)
     {
         return NotFrozen::Refused(format!(
             "frozen runs could not do their work: {}",
@@ -116,10 +108,8 @@ pub(crate) fn tally_votes(filesystem: Filesystem, good: &[&Run], left: NotFrozen
     let Some(last) = good.last() else {
         return outcome_text::failed_outcome(good, Mode::Live);
     };
-    let shared: Vec<&Problem> = common_problems(good)
-        .into_iter()
-        .filter(|problem| !is_live_artifact(problem))
-        .collect();
+    let shared: Vec<&Problem> =
+        common_problems(good).into_iter().filter(|problem| !is_live_artifact(problem)).collect();
     let no_error_found = good.iter().all(|run| run.no_error_found);
     let suspicious = !shared.is_empty()
         && proven(shared.iter().copied(), no_error_found) != CheckVerdict::Inconclusive;
@@ -162,9 +152,7 @@ pub(crate) fn common_problems<'a>(runs: &[&'a Run]) -> Vec<&'a Problem> {
     let real = |run: &'a Run| non_transient(&run.problems);
     real(first)
         .filter(|problem| {
-            others
-                .iter()
-                .all(|run| real(run).any(|other| other.is_same_problem(problem)))
+            others.iter().all(|run| real(run).any(|other| other.is_same_problem(problem)))
         })
         .collect()
 }

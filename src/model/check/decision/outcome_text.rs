@@ -28,21 +28,13 @@ pub(crate) fn describe_run(filesystem: Filesystem, run: &Run) -> String {
 }
 
 pub(crate) fn describe_problems(problems: &[Problem], more: u64) -> String {
-    let of = |weight| {
-        problems
-            .iter()
-            .filter(|problem| problem.weight == weight)
-            .count()
-    };
+    let of = |weight| problems.iter().filter(|problem| problem.weight == weight).count();
     let parts = [
         (of(Weight::Damage), "damage"),
         (of(Weight::DamagedCopy), "damaged copy beside a good one"),
         (of(Weight::Unknown), "of unknown meaning"),
         (of(Weight::Bookkeeping), "bookkeeping"),
-        (
-            of(Weight::Transient),
-            "also seen on healthy mounted filesystems",
-        ),
+        (of(Weight::Transient), "also seen on healthy mounted filesystems"),
     ];
     let counts: Vec<String> = parts
         .iter()
@@ -53,22 +45,10 @@ pub(crate) fn describe_problems(problems: &[Problem], more: u64) -> String {
         return "nothing in particular".to_owned();
     };
     let all = problems.len() as u64 + more;
-    let beyond = if more > 0 {
-        format!(", {more} more")
-    } else {
-        String::new()
-    };
-    let kind = if worst.weight == Weight::Bookkeeping {
-        "; only bookkeeping is wrong"
-    } else {
-        ""
-    };
+    let beyond = if more > 0 { format!(", {more} more") } else { String::new() };
+    let kind = if worst.weight == Weight::Bookkeeping { "; only bookkeeping is wrong" } else { "" };
     if all == 1 {
-        return format!(
-            "one flaw ({}{kind}): {}",
-            counts.join(", "),
-            quoted(&worst.text)
-        );
+        return format!("one flaw ({}{kind}): {}", counts.join(", "), quoted(&worst.text));
     }
     format!(
         "{all} flaws ({}{beyond}{kind}), the worst of them {}",
@@ -102,9 +82,7 @@ pub(crate) fn conclusion(
     verdict: CheckVerdict,
     problems: &[Problem],
 ) -> String {
-    let worst = problems
-        .first()
-        .map_or(Weight::Transient, |problem| problem.weight);
+    let worst = problems.first().map_or(Weight::Transient, |problem| problem.weight);
     match verdict {
         CheckVerdict::Suspected => format!(
             "{found}. Nothing is lost: each of these blocks has a good copy. Start a scrub, which rewrites the damaged copies (btrfs scrub start -B MOUNT), and look at the drive below."
@@ -125,11 +103,7 @@ pub(crate) fn conclusion(
 
 /// Describes that the log or journal must be replayed.
 pub(crate) fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: &str) -> String {
-    let log = if filesystem == Filesystem::Xfs {
-        "log"
-    } else {
-        "journal"
-    };
+    let log = if filesystem == Filesystem::Xfs { "log" } else { "journal" };
     let what = if run.problems.is_empty() {
         "nothing else was found".to_owned()
     } else {
@@ -147,10 +121,7 @@ pub(crate) fn describe_pending_replay(filesystem: Filesystem, run: &Run, words: 
         }
         _ => format!("replay the {log} and check again"),
     };
-    format!(
-        "Its {log} waits to be replayed ({}): {what}. To know more, {then}.",
-        quoted(words)
-    )
+    format!("Its {log} waits to be replayed ({}): {what}. To know more, {then}.", quoted(words))
 }
 
 /// The outcome when no run was completed.

@@ -72,10 +72,7 @@ fn failed(mode: Mode) -> Run {
 }
 
 fn at(second: i64, run: Run) -> Run {
-    Run {
-        started: Timestamp::from_second(second).unwrap(),
-        ..run
-    }
+    Run { started: Timestamp::from_second(second).unwrap(), ..run }
 }
 
 fn situation(filesystem: Filesystem, mode: Mode, terms: &CheckTerms) -> DecisionInput<'_> {
@@ -117,19 +114,10 @@ fn a_kernel_signal_decides_without_a_run() {
     };
     let both = [signal(SignalKind::Fault), signal(SignalKind::Corrupted)];
     for mode in [Mode::Live, Mode::Unmounted] {
-        let told = DecisionInput {
-            signals: &both,
-            ..situation(Ext4, mode, &terms)
-        };
+        let told = DecisionInput { signals: &both, ..situation(Ext4, mode, &terms) };
         assert_eq!(verdict(decide_after(&told, &[])).0, CheckVerdict::Corrupted);
-        let told = DecisionInput {
-            signals: &both[..1],
-            ..told
-        };
-        assert_eq!(
-            verdict(decide_after(&told, &[])).0,
-            CheckVerdict::Inconclusive
-        );
+        let told = DecisionInput { signals: &both[..1], ..told };
+        assert_eq!(verdict(decide_after(&told, &[])).0, CheckVerdict::Inconclusive);
     }
 }
 
@@ -139,14 +127,8 @@ fn one_run_decides_on_a_quiescent_filesystem() {
     for mode in [Mode::Unmounted, Mode::ReadOnly] {
         let still = situation(Xfs, mode, &terms);
         assert_eq!(decide_after(&still, &[]), Decision::Run(mode));
-        assert_eq!(
-            verdict(decide_after(&still, &[clean(mode)])).0,
-            CheckVerdict::Clean
-        );
-        assert_eq!(
-            verdict(decide_after(&still, &[bad(mode)])).0,
-            CheckVerdict::Corrupted
-        );
+        assert_eq!(verdict(decide_after(&still, &[clean(mode)])).0, CheckVerdict::Clean);
+        assert_eq!(verdict(decide_after(&still, &[bad(mode)])).0, CheckVerdict::Corrupted);
         assert_eq!(decide_after(&still, &[failed(mode)]), Decision::Run(mode));
         assert_eq!(
             verdict(decide_after(&still, &[failed(mode), bad(mode)])).0,
@@ -168,10 +150,8 @@ fn a_pending_replay_is_inconclusive() {
                 pending_replay: Some("Warning: skipping journal recovery".to_owned()),
                 ..one
             };
-            let (verdict, reason) = verdict(decide_after(
-                &situation(filesystem, Mode::Unmounted, &terms),
-                &[one],
-            ));
+            let (verdict, reason) =
+                verdict(decide_after(&situation(filesystem, Mode::Unmounted, &terms), &[one]));
             assert_eq!(verdict, CheckVerdict::Inconclusive);
             assert!(reason.contains("mount it once"), "{reason}");
         }
@@ -180,23 +160,11 @@ fn a_pending_replay_is_inconclusive() {
 
 #[test]
 fn a_snapshot_is_as_good_as_an_unmounted_filesystem() {
-    let terms = CheckTerms {
-        snapshot: true,
-        ..terms(false)
-    };
-    let live = DecisionInput {
-        can_snapshot: true,
-        ..situation(Xfs, Mode::Live, &terms)
-    };
+    let terms = CheckTerms { snapshot: true, ..terms(false) };
+    let live = DecisionInput { can_snapshot: true, ..situation(Xfs, Mode::Live, &terms) };
     assert_eq!(decide_after(&live, &[]), Decision::Run(Mode::Snapshot));
-    assert_eq!(
-        verdict(decide_after(&live, &[bad(Mode::Snapshot)])).0,
-        CheckVerdict::Corrupted
-    );
-    assert_eq!(
-        verdict(decide_after(&live, &[clean(Mode::Snapshot)])).0,
-        CheckVerdict::Clean
-    );
+    assert_eq!(verdict(decide_after(&live, &[bad(Mode::Snapshot)])).0, CheckVerdict::Corrupted);
+    assert_eq!(verdict(decide_after(&live, &[clean(Mode::Snapshot)])).0, CheckVerdict::Clean);
     assert_eq!(
         decide_after(&live, &[failed(Mode::Snapshot), failed(Mode::Snapshot)]),
         Decision::Run(Mode::Live)
@@ -209,10 +177,7 @@ fn one_clean_live_run_is_clean() {
     for filesystem in [Ext4, Xfs, Btrfs] {
         let live = situation(filesystem, Mode::Live, &terms);
         assert_eq!(decide_after(&live, &[]), Decision::Run(Mode::Live));
-        assert_eq!(
-            verdict(decide_after(&live, &[clean(Mode::Live)])).0,
-            CheckVerdict::Clean
-        );
+        assert_eq!(verdict(decide_after(&live, &[clean(Mode::Live)])).0, CheckVerdict::Clean);
     }
 }
 
@@ -236,32 +201,16 @@ fn bitmap_checksums_do_not_make_a_live_ext4_suspected() {
     );
     let mut counts = run(Mode::Live, RunResult::Findings, &BAD);
     assert_eq!(
-        verdict(decide_after(
-            &live,
-            &[counts.clone(), counts.clone(), counts.clone()]
-        ))
-        .0,
+        verdict(decide_after(&live, &[counts.clone(), counts.clone(), counts.clone()])).0,
         CheckVerdict::Suspected
     );
     counts.problems[0].text = "WARNING: PROGRAMMING BUG IN E2FSCK! OR SOME BONEHEAD (YOU) IS CHECKING A MOUNTED (LIVE) FILESYSTEM.".to_owned();
     assert_eq!(
-        verdict(decide_after(
-            &live,
-            &[counts.clone(), counts.clone(), counts]
-        ))
-        .0,
+        verdict(decide_after(&live, &[counts.clone(), counts.clone(), counts])).0,
         CheckVerdict::Inconclusive
     );
     // Frozen they count.
-    let frozen = |second| {
-        at(
-            second,
-            Run {
-                mode: Mode::Frozen,
-                ..moving()
-            },
-        )
-    };
+    let frozen = |second| at(second, Run { mode: Mode::Frozen, ..moving() });
     assert_eq!(
         verdict(decide_after(&live, &[moving(), frozen(10), frozen(80)])).0,
         CheckVerdict::Corrupted
@@ -275,17 +224,10 @@ fn agreeing_live_runs_make_ext4_and_btrfs_suspected_never_xfs() {
     for filesystem in [Ext4, Btrfs] {
         let live = situation(filesystem, Mode::Live, &terms);
         assert_eq!(decide_after(&live, &runs[..2]), Decision::Run(Mode::Live));
-        assert_eq!(
-            verdict(decide_after(&live, &runs)).0,
-            CheckVerdict::Suspected
-        );
+        assert_eq!(verdict(decide_after(&live, &runs)).0, CheckVerdict::Suspected);
     }
     assert_eq!(
-        verdict(decide_after(
-            &situation(Xfs, Mode::Live, &terms),
-            &runs[..1]
-        ))
-        .0,
+        verdict(decide_after(&situation(Xfs, Mode::Live, &terms), &runs[..1])).0,
         CheckVerdict::Inconclusive
     );
     let ext4 = situation(Ext4, Mode::Live, &terms);
@@ -294,23 +236,10 @@ fn agreeing_live_runs_make_ext4_and_btrfs_suspected_never_xfs() {
         run(Mode::Live, RunResult::Findings, &[("b", Weight::Damage)]),
         bad(Mode::Live),
     ];
+    assert_eq!(verdict(decide_after(&ext4, &moving)).0, CheckVerdict::Inconclusive);
+    let transient = || run(Mode::Live, RunResult::Findings, &[("free-blocks", Weight::Transient)]);
     assert_eq!(
-        verdict(decide_after(&ext4, &moving)).0,
-        CheckVerdict::Inconclusive
-    );
-    let transient = || {
-        run(
-            Mode::Live,
-            RunResult::Findings,
-            &[("free-blocks", Weight::Transient)],
-        )
-    };
-    assert_eq!(
-        verdict(decide_after(
-            &ext4,
-            &[transient(), transient(), transient()]
-        ))
-        .0,
+        verdict(decide_after(&ext4, &[transient(), transient(), transient()])).0,
         CheckVerdict::Inconclusive
     );
 }
@@ -318,10 +247,7 @@ fn agreeing_live_runs_make_ext4_and_btrfs_suspected_never_xfs() {
 #[test]
 fn a_stuck_checker_is_not_retried() {
     let terms = terms(true);
-    let stuck = Run {
-        termination: Termination::Stuck(None),
-        ..failed(Mode::Live)
-    };
+    let stuck = Run { termination: Termination::Stuck(None), ..failed(Mode::Live) };
     assert_eq!(
         verdict(decide_after(&situation(Ext4, Mode::Live, &terms), &[stuck])).0,
         CheckVerdict::Failed
@@ -332,11 +258,7 @@ fn a_stuck_checker_is_not_retried() {
 fn reasons_are_sentences() {
     let terms = terms(false);
     let one = |reason: (CheckVerdict, String)| reason.1;
-    let flaws = [
-        ("a", Weight::Damage),
-        ("b", Weight::Bookkeeping),
-        ("c", Weight::Transient),
-    ];
+    let flaws = [("a", Weight::Damage), ("b", Weight::Bookkeeping), ("c", Weight::Transient)];
     insta::assert_snapshot!(one(verdict(decide_after(&situation(Ext4, Mode::Unmounted, &terms), &[run(Mode::Unmounted, RunResult::Findings, &flaws)]))), @r##"e2fsck found 3 flaws (1 damage, 1 bookkeeping, 1 also seen on healthy mounted filesystems), the worst of them "Inode 7: a" while nothing could change (unmounted). Back up what can still be read, then repair it: mount and unmount /dev/sdb1 once, which replays its journal; `e2fsck -fn /dev/sdb1` shows what would be changed; `e2fsck -f /dev/sdb1` repairs it; mount it again, which shows the repair to diskvitals."##);
     insta::assert_snapshot!(one(verdict(decide_after(&situation(Xfs, Mode::Live, &terms), &[bad(Mode::Live)]))), @r##"xfs_repair found one flaw (1 damage): "Inode 7: inode-checksum", which proves nothing while an XFS is mounted and written. To know, allow a frozen run (--freeze, if the policy permits it), or unmount the filesystem and check it."##);
     insta::assert_snapshot!(one(verdict(decide_after(&situation(Ext4, Mode::Unmounted, &terms), &[failed(Mode::Unmounted), failed(Mode::Unmounted)]))), @r##"None of 2 runs could do its work: e2fsck was ended by signal 11 (SIGSEGV). This says nothing of the filesystem."##);

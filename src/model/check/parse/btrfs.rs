@@ -22,68 +22,28 @@ const RULES: [ProblemRule; 35] = [
     rule("corrupt leaf", "tree-block", Damage, 2),
     rule("corrupt node", "tree-block", Damage, 2),
     rule("ref mismatch on [N N]", "extent-references", Damage, 2),
-    rule(
-        "backpointer mismatch on [N N]",
-        "extent-backpointer",
-        Damage,
-        2,
-    ),
+    rule("backpointer mismatch on [N N]", "extent-backpointer", Damage, 2),
     rule("owner ref check failed [N N]", "extent-owner", Damage, 2),
     rule("bytenr mimsmatch", "extent-start", Damage, 2),
     rule("referencer count mismatch", "extent-referencer", Damage, 2),
-    rule(
-        "has no backref item in extent tree",
-        "extent-backref",
-        Damage,
-        2,
-    ),
+    rule("has no backref item in extent tree", "extent-backref", Damage, 2),
     rule("has no tree block found", "extent-backref", Damage, 2),
-    rule(
-        "incorrect global backref count",
-        "extent-backref-count",
-        Damage,
-        1,
-    ),
+    rule("incorrect global backref count", "extent-backref-count", Damage, 1),
     rule("type mismatch with chunk", "extent-type", Damage, 2),
     rule("root N inode N errors ", INODE, Damage, 2),
     rule("unresolved ref dir N", "directory-entry", Damage, 2),
     rule("unresolved ref root N", "root-reference", Damage, 2),
     rule("root dir N not found", "root-directory", Damage, 2),
-    rule(
-        "block device size is smaller than total_bytes",
-        "device-too-small",
-        Damage,
-        0,
-    ),
-    rule(
-        "overlap with previous dev extent",
-        "device-extent",
-        Damage,
-        2,
-    ),
+    rule("block device size is smaller than total_bytes", "device-too-small", Damage, 0),
+    rule("overlap with previous dev extent", "device-extent", Damage, 2),
     rule("is beyond device boundary", "device-extent", Damage, 2),
     // Totals.
-    rule(
-        "super bytes used N mismatches actual used N",
-        "bytes-used",
-        Bookkeeping,
-        0,
-    ),
-    rule(
-        "used N but extent items used N",
-        "block-group-used",
-        Bookkeeping,
-        2,
-    ),
+    rule("super bytes used N mismatches actual used N", "bytes-used", Bookkeeping, 0),
+    rule("used N but extent items used N", "block-group-used", Bookkeeping, 2),
     rule("has incorrect used bytes", "device-used", Bookkeeping, 1),
     rule("device size detected", "device-size", Bookkeeping, 0),
     // Checksums that belong to no data: nothing reads them.
-    rule(
-        "there are no extents for csum range N-N",
-        "checksum-without-extent",
-        Bookkeeping,
-        2,
-    ),
+    rule("there are no extents for csum range N-N", "checksum-without-extent", Bookkeeping, 2),
     rule(
         "csum exists for N-N but there is no extent record",
         "checksum-without-extent",
@@ -92,12 +52,7 @@ const RULES: [ProblemRule; 35] = [
     ),
     // Quota counters: the kernel counts them again (btrfs quota rescan).
     rule("Counts for qgroup id: N", "quota-count", Bookkeeping, 2),
-    rule(
-        "Qgroup are marked as inconsistent",
-        "quota-count",
-        Bookkeeping,
-        0,
-    ),
+    rule("Qgroup are marked as inconsistent", "quota-count", Bookkeeping, 0),
     // The free space cache and tree: the kernel derives them from the extents and rebuilds them.
     rule(ORPHANED_FREE_SPACE, "free-space-orphan", Bookkeeping, 2),
     rule("free space", "free-space", Bookkeeping, 1),
@@ -161,12 +116,8 @@ const BOILERPLATE_BEGINNINGS: [&str; 9] = [
 ];
 
 /// A tree that is needed cannot be read. "Couldn't find free space inode" is about the cache.
-const OPENING_FAILED: [&str; 4] = [
-    "Couldn't read ",
-    "Couldn't setup ",
-    "Couldn't open ",
-    "Couldn't map ",
-];
+const OPENING_FAILED: [&str; 4] =
+    ["Couldn't read ", "Couldn't setup ", "Couldn't open ", "Couldn't map "];
 
 /// `ERROR: errors found in fs roots`: the end of a phase.
 const PHASE_FAILED: &str = "ERROR: errors found in ";
@@ -218,9 +169,7 @@ impl State {
         self.phase_failed |= line.starts_with(PHASE_FAILED);
         if BOILERPLATE.contains(&line)
             || line.starts_with(PHASE_FAILED)
-            || BOILERPLATE_BEGINNINGS
-                .iter()
-                .any(|begin| line.starts_with(begin))
+            || BOILERPLATE_BEGINNINGS.iter().any(|begin| line.starts_with(begin))
         {
             return found.end_problem();
         }
@@ -340,17 +289,13 @@ fn is_mkfs_leftover(line: &LineTemplate) -> bool {
 /// after it are consequences.
 fn is_read_error(line: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let parts = line
-        .strip_prefix("Error reading ")
-        .and_then(|rest| rest.split_once(", -"));
+    let parts = line.strip_prefix("Error reading ").and_then(|rest| rest.split_once(", -"));
     parts.is_some_and(|(at, error)| number(at) && number(error))
 }
 
 /// `[1/7] checking root items`, `checking extents`
 fn is_phase(line: &str) -> bool {
-    let numbered = line
-        .strip_prefix('[')
-        .and_then(|rest| rest.split_once("] checking "));
+    let numbered = line.strip_prefix('[').and_then(|rest| rest.split_once("] checking "));
     let known = [
         "checking extents",
         "checking free space cache",

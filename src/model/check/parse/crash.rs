@@ -8,9 +8,7 @@ pub(crate) fn is_crash(line: &str) -> bool {
     let bug = line.contains(": BUG_ON `") && line.contains("` triggered");
     // The same file and assert(3): `PROGRAM: FILE:LINE: FUNCTION: Assertion `CONDITION' failed.`
     let assertion = line.contains(": Assertion `")
-        && ["' failed", "` failed"]
-            .iter()
-            .any(|end| line.contains(end));
+        && ["' failed", "` failed"].iter().any(|end| line.contains(end));
     // e2fsck, sigcatcher.c: `Signal (11) SIGSEGV si_code=SEGV_MAPERR fault addr=0x10`.
     let signal = line.starts_with("Signal (") && line.contains(") SIG");
     bug || assertion || signal || is_libc_abort(line) || is_shell_notice(line)
@@ -20,9 +18,7 @@ pub(crate) fn is_crash(line: &str) -> bool {
 /// warning, and continues.
 pub(crate) fn is_stack_frame(line: &str) -> bool {
     let line = line.trim();
-    let Some((place, address)) = line
-        .strip_suffix(']')
-        .and_then(|line| line.rsplit_once('['))
+    let Some((place, address)) = line.strip_suffix(']').and_then(|line| line.rsplit_once('['))
     else {
         return false;
     };

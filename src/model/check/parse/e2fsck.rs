@@ -47,129 +47,39 @@ const ORPHANS: [&str; 4] = [
 
 const RULES: [ProblemRule; 34] = [
     rule("corrupted orphan linked list", "orphan-list", Transient, 0),
-    rule(
-        "was part of the orphaned inode list",
-        "orphan-inode",
-        Transient,
-        1,
-    ),
-    rule(
-        "Deleted inode N has zero dtime",
-        "deleted-inode-no-dtime",
-        Transient,
-        1,
-    ),
-    rule(
-        "Free blocks count wrong for group #N",
-        "group-free-blocks",
-        Transient,
-        1,
-    ),
-    rule(
-        "Free inodes count wrong for group #N",
-        "group-free-inodes",
-        Transient,
-        1,
-    ),
-    rule(
-        "Directories count wrong for group #N",
-        "group-directories",
-        Transient,
-        1,
-    ),
+    rule("was part of the orphaned inode list", "orphan-inode", Transient, 1),
+    rule("Deleted inode N has zero dtime", "deleted-inode-no-dtime", Transient, 1),
+    rule("Free blocks count wrong for group #N", "group-free-blocks", Transient, 1),
+    rule("Free inodes count wrong for group #N", "group-free-inodes", Transient, 1),
+    rule("Directories count wrong for group #N", "group-directories", Transient, 1),
     rule("Free blocks count wrong", "free-blocks", Transient, 0),
     rule("Free inodes count wrong", "free-inodes", Transient, 0),
-    rule(
-        "block bitmap does not match checksum",
-        "block-bitmap-checksum",
-        Bookkeeping,
-        1,
-    ),
-    rule(
-        "inode bitmap does not match checksum",
-        "inode-bitmap-checksum",
-        Bookkeeping,
-        1,
-    ),
+    rule("block bitmap does not match checksum", "block-bitmap-checksum", Bookkeeping, 1),
+    rule("inode bitmap does not match checksum", "inode-bitmap-checksum", Bookkeeping, 1),
     rule("Padding at end of", "bitmap-padding", Bookkeeping, 0),
     rule("i_blocks is", "inode-blocks", Bookkeeping, 1),
     rule("ref count is", "inode-links", Bookkeeping, 1),
     rule("[QUOTA WARNING]", "quota-usage", Bookkeeping, 1),
     rule("Update quota info", "quota-usage", Bookkeeping, 1),
-    rule(
-        "group descriptor checksums are invalid",
-        "group-descriptor-checksum",
-        Damage,
-        0,
-    ),
-    rule(
-        "passes checks, but checksum does not match inode",
-        "inode-checksum",
-        Damage,
-        1,
-    ),
+    rule("group descriptor checksums are invalid", "group-descriptor-checksum", Damage, 0),
+    rule("passes checks, but checksum does not match inode", "inode-checksum", Damage, 1),
     rule("checksum does not match inode", "inode-checksum", Damage, 1),
-    rule(
-        "directory passes checks but fails checksum",
-        "directory-checksum",
-        Damage,
-        2,
-    ),
-    rule(
-        "passes checks, but checksum does not match extent",
-        "extent-checksum",
-        Damage,
-        1,
-    ),
-    rule(
-        "Multiply-claimed block(s) in inode",
-        "multiply-claimed",
-        Damage,
-        1,
-    ),
+    rule("directory passes checks but fails checksum", "directory-checksum", Damage, 2),
+    rule("passes checks, but checksum does not match extent", "extent-checksum", Damage, 1),
+    rule("Multiply-claimed block(s) in inode", "multiply-claimed", Damage, 1),
     rule("(inode #N, mod time", "multiply-claimed-file", Damage, 2),
-    rule(
-        "multiply-claimed block(s), shared with",
-        "multiply-claimed-file",
-        Damage,
-        2,
-    ),
-    rule(
-        "has deleted/unused inode",
-        "entry-to-unused-inode",
-        Damage,
-        4,
-    ),
-    rule(
-        "has an incorrect filetype",
-        "entry-filetype",
-        Bookkeeping,
-        3,
-    ),
+    rule("multiply-claimed block(s), shared with", "multiply-claimed-file", Damage, 2),
+    rule("has deleted/unused inode", "entry-to-unused-inode", Damage, 4),
+    rule("has an incorrect filetype", "entry-filetype", Bookkeeping, 3),
     rule("Unattached inode", "unattached-inode", Damage, 1),
-    rule(
-        "Unconnected directory inode",
-        "unconnected-directory",
-        Damage,
-        1,
-    ),
+    rule("Unconnected directory inode", "unconnected-directory", Damage, 1),
     rule("has corrupt extent header", "extent-header", Damage, 1),
     rule("has an invalid extent", "invalid-extent", Damage, 1),
     rule("has illegal block(s)", "illegal-blocks", Damage, 1),
     rule("has invalid mode", "invalid-mode", Damage, 1),
     rule("i_size is", "inode-size", Damage, 1),
-    rule(
-        "The filesystem size (according to the superblock) is",
-        "device-too-small",
-        Damage,
-        1,
-    ),
-    rule(
-        "Superblock invalid, trying backup blocks",
-        "superblock",
-        Damage,
-        0,
-    ),
+    rule("The filesystem size (according to the superblock) is", "device-too-small", Damage, 1),
+    rule("Superblock invalid, trying backup blocks", "superblock", Damage, 0),
 ];
 
 /// The last line of a run that could not continue.
@@ -254,15 +164,11 @@ impl State {
         // e2fsck may continue with a backup superblock, or with the rest of the first one.
         if line.starts_with("e2fsck: ") && line.contains(" while trying to open ") {
             found.end_problem();
-            self.open_error
-                .get_or_insert_with(|| truncate(line, MAX_TEXT_BYTES).to_owned());
+            self.open_error.get_or_insert_with(|| truncate(line, MAX_TEXT_BYTES).to_owned());
             return;
         }
-        let gave_up = [
-            "Get a newer version of e2fsck!",
-            E2FSCK_ABORTED,
-            "Memory allocation failed",
-        ];
+        let gave_up =
+            ["Get a newer version of e2fsck!", E2FSCK_ABORTED, "Memory allocation failed"];
         if gave_up.iter().any(|words| line.contains(words))
             && (line.starts_with("e2fsck: ") || !line.contains(['\'', '"']))
         {
@@ -344,10 +250,7 @@ impl State {
         }
         for list in [self.blocks, self.inodes] {
             let transient = self.orphans && !list.has_missing;
-            found.merge(
-                list.problems,
-                if transient { Transient } else { Bookkeeping },
-            );
+            found.merge(list.problems, if transient { Transient } else { Bookkeeping });
         }
     }
 }
@@ -356,28 +259,20 @@ fn is_difference_list(text: &str) -> bool {
     let item = |item: &str| {
         item.starts_with(['+', '-'])
             && item.len() > 1
-            && item
-                .bytes()
-                .all(|byte| byte.is_ascii_digit() || b"+-()".contains(&byte))
+            && item.bytes().all(|byte| byte.is_ascii_digit() || b"+-()".contains(&byte))
     };
     !text.is_empty() && text.split_whitespace().all(item)
 }
 
 /// Removes `Fix? no`, which follows a problem or is alone in a line.
 fn without_question(line: &str) -> &str {
-    let Some(asked) = line
-        .strip_suffix("? no")
-        .or_else(|| line.strip_suffix("? yes"))
-    else {
+    let Some(asked) = line.strip_suffix("? no").or_else(|| line.strip_suffix("? yes")) else {
         return line.strip_suffix("  IGNORED.").unwrap_or(line);
     };
     if line.starts_with("Rename to ") {
         return "";
     }
-    let Some(question) = QUESTIONS
-        .iter()
-        .find(|question| asked.ends_with(**question))
-    else {
+    let Some(question) = QUESTIONS.iter().find(|question| asked.ends_with(**question)) else {
         return line;
     };
     let statement = asked.strip_suffix(question).unwrap_or(asked);
@@ -434,9 +329,7 @@ fn is_pass(line: &str) -> bool {
         "Duplicate ",
         "Pass ",
     ];
-    let Some((number, does)) = line
-        .strip_prefix("Pass ")
-        .and_then(|rest| rest.split_once(": "))
+    let Some((number, does)) = line.strip_prefix("Pass ").and_then(|rest| rest.split_once(": "))
     else {
         return false;
     };

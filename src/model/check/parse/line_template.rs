@@ -33,12 +33,7 @@ pub(crate) const fn rule(
     weight: Weight,
     ids: usize,
 ) -> ProblemRule {
-    ProblemRule {
-        pattern,
-        kind,
-        weight,
-        ids,
-    }
+    ProblemRule { pattern, kind, weight, ids }
 }
 
 /// At most the first `longest` bytes, in whole characters.
@@ -65,16 +60,11 @@ pub(crate) fn split_point(line: &[u8], longest: usize) -> Option<(usize, &[u8])>
     // Not at the blank after the label.
     let after = label.len() + 1;
     let head = line.get(after..=longest).unwrap_or_default();
-    let item = head
-        .windows(2)
-        .rposition(|pair| matches!(pair, [b' ', b'+' | b'-']));
+    let item = head.windows(2).rposition(|pair| matches!(pair, [b' ', b'+' | b'-']));
     let blank = || head.iter().rposition(|byte| *byte == b' ');
     let at = item.or_else(blank).map(|at| at + after).unwrap_or(longest);
     // A part must be longer than its label; otherwise splitting would not end.
-    Some((
-        at.max(after),
-        if at > label.len() * 2 { label } else { &[] },
-    ))
+    Some((at.max(after), if at > label.len() * 2 { label } else { &[] }))
 }
 
 /// Splits the line into parts of at most `longest` bytes, if it can be split.
@@ -129,22 +119,14 @@ pub(crate) fn template(line: &str) -> LineTemplate {
 
 /// Length of a quoted name with its quotes; 0: the closing quote is missing.
 fn quoted_length(text: &str, quote: char) -> usize {
-    text.get(1..)
-        .and_then(|inside| inside.find(quote))
-        .map_or(0, |end| end + 2)
+    text.get(1..).and_then(|inside| inside.find(quote)).map_or(0, |end| end + 2)
 }
 
 /// Length of a number, decimal or `0x…`; 0: the text is the beginning of a word.
 fn number_length(text: &str) -> usize {
     let digits = |text: &str, hex: bool| {
         text.bytes()
-            .take_while(|byte| {
-                if hex {
-                    byte.is_ascii_hexdigit()
-                } else {
-                    byte.is_ascii_digit()
-                }
-            })
+            .take_while(|byte| if hex { byte.is_ascii_hexdigit() } else { byte.is_ascii_digit() })
             .count()
     };
     let length = match text.strip_prefix("0x") {
@@ -167,11 +149,9 @@ impl LineTemplate {
         otherwise: Weight,
     ) -> (String, Vec<String>, Weight) {
         match rules.iter().find(|rule| self.text.contains(rule.pattern)) {
-            Some(rule) => (
-                rule.kind.to_owned(),
-                self.ids.into_iter().take(rule.ids).collect(),
-                rule.weight,
-            ),
+            Some(rule) => {
+                (rule.kind.to_owned(), self.ids.into_iter().take(rule.ids).collect(), rule.weight)
+            }
             None => (self.slug(), self.ids, otherwise),
         }
     }
@@ -184,10 +164,6 @@ impl LineTemplate {
             .map(|word| truncate(word, 40).to_lowercase())
             .collect::<Vec<_>>()
             .join("-");
-        if slug.is_empty() {
-            "unknown".to_owned()
-        } else {
-            slug
-        }
+        if slug.is_empty() { "unknown".to_owned() } else { slug }
     }
 }

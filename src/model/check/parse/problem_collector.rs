@@ -64,9 +64,7 @@ impl ProblemCollector {
                 return;
             }
         }
-        let place = self
-            .problems
-            .partition_point(|kept| kept.weight >= problem.weight);
+        let place = self.problems.partition_point(|kept| kept.weight >= problem.weight);
         if place < MAX_PROBLEMS {
             self.problems.insert(place, problem);
         } else {
@@ -114,21 +112,15 @@ impl ProblemCollector {
     }
 
     pub(crate) fn has_kind(&self, kinds: &[&str]) -> bool {
-        self.problems
-            .iter()
-            .any(|problem| kinds.contains(&problem.kind.as_str()))
+        self.problems.iter().any(|problem| kinds.contains(&problem.kind.as_str()))
     }
 
     pub(crate) fn has_weight(&self, weights: &[Weight]) -> bool {
-        self.problems
-            .iter()
-            .any(|problem| weights.contains(&problem.weight))
+        self.problems.iter().any(|problem| weights.contains(&problem.weight))
     }
 
     pub(crate) fn any_above(&self, weight: Weight) -> bool {
-        self.problems
-            .first()
-            .is_some_and(|worst| worst.weight > weight)
+        self.problems.first().is_some_and(|worst| worst.weight > weight)
     }
 
     pub(crate) fn into_output(self) -> ParsedOutput {

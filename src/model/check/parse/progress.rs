@@ -57,8 +57,7 @@ impl ProgressStream {
 
     fn keep(&mut self, bytes: &[u8]) {
         let room = MAX_PROGRESS_LINE.saturating_sub(self.rest.len());
-        self.rest
-            .extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        self.rest.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
     }
 }
 
@@ -92,15 +91,11 @@ impl XfsProgress<'_> {
         let is_time = |text: &str| {
             let bytes = text.as_bytes();
             bytes.len() >= 10
-                && bytes
-                    .iter()
-                    .take(10)
-                    .enumerate()
-                    .all(|(at, byte)| match at {
-                        2 | 5 | 8 => *byte == b':',
-                        9 => *byte == b' ',
-                        _ => byte.is_ascii_digit(),
-                    })
+                && bytes.iter().take(10).enumerate().all(|(at, byte)| match at {
+                    2 | 5 | 8 => *byte == b':',
+                    9 => *byte == b' ',
+                    _ => byte.is_ascii_digit(),
+                })
         };
         let at = line
             .match_indices("- ")
@@ -108,10 +103,7 @@ impl XfsProgress<'_> {
             .find(|at| line.get(at + 2..).is_some_and(is_time))?;
         // Written behind spaces or a tab at the begin of its own line.
         let before = line.get(..at)?.trim_end_matches([' ', '\t']);
-        Some(XfsProgress {
-            before,
-            report: line.get(at + 12..)?,
-        })
+        Some(XfsProgress { before, report: line.get(at + 12..)? })
     }
 
     /// None for a line that says nothing about a known step.
@@ -140,10 +132,7 @@ mod tests {
     fn e2fscks_passes_count_as_in_its_own_bar() {
         assert_eq!(streamed(&[b"1 0 160 /dev/sda1\n"]), Some(0));
         assert_eq!(streamed(&[b"1 80 160 /dev/sda1\n"]), Some(350));
-        assert_eq!(
-            streamed(&[b"1 160 160 /dev/sda1\n2 1 2 /dev/sda1\n3 "]),
-            Some(800)
-        );
+        assert_eq!(streamed(&[b"1 160 160 /dev/sda1\n2 1 2 /dev/sda1\n3 "]), Some(800));
         assert_eq!(streamed(&[b"5 16", b"0 160 /dev/sda1\n"]), Some(1000));
         assert_eq!(streamed(&[b"3 0 9", b" x", b" y\n4 0 9 x\n"]), Some(920));
     }
@@ -173,15 +162,11 @@ mod tests {
             |line: &str| XfsProgress::find(line).map(|it| (it.before.to_owned(), it.permille()));
         let step = "process known inodes and inode discovery";
         assert_eq!(
-            permille(&format!(
-                "        - 21:27:17: {step} - 100224 of 200448 inodes done"
-            )),
+            permille(&format!("        - 21:27:17: {step} - 100224 of 200448 inodes done")),
             Some((String::new(), Some(255)))
         );
         assert_eq!(
-            permille(&format!(
-                "bad CRC for inode 5, \t- 01:02:03: {step} - 0 of 0 inodes done"
-            )),
+            permille(&format!("bad CRC for inode 5, \t- 01:02:03: {step} - 0 of 0 inodes done")),
             Some(("bad CRC for inode 5,".to_owned(), Some(60)))
         );
         for other in [
@@ -190,11 +175,7 @@ mod tests {
         ] {
             assert_eq!(permille(other), Some((String::new(), None)), "{other}");
         }
-        for other in [
-            "        - agno = 0",
-            "- 1:2:3: x",
-            "Phase 3 - for each AG...",
-        ] {
+        for other in ["        - agno = 0", "- 1:2:3: x", "Phase 3 - for each AG..."] {
             assert_eq!(permille(other), None, "{other}");
         }
         let ordered = XFS_STEPS.windows(2).all(|pair| pair[0].2 <= pair[1].1);

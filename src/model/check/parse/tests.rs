@@ -102,10 +102,7 @@ fn a_clean_run_has_no_problems_and_is_complete() {
             }
         );
         let mut reader = OutputParser::new(filesystem);
-        clean
-            .lines()
-            .take(9)
-            .for_each(|line| reader.push_line(line));
+        clean.lines().take(9).for_each(|line| reader.push_line(line));
         assert!(reader.phase().is_some());
         assert!(!reader.finish().complete || filesystem != Xfs);
     }
@@ -197,10 +194,7 @@ fn ext4_blocks_only_in_the_bitmap_are_open_files_if_there_are_orphans() {
             .collect::<Vec<_>>()
     };
     assert_eq!(weights(ahead), [Weight::Bookkeeping; 3]);
-    assert_eq!(
-        weights(&format!("{ahead}{orphans}")),
-        [Weight::Transient; 4]
-    );
+    assert_eq!(weights(&format!("{ahead}{orphans}")), [Weight::Transient; 4]);
     assert_eq!(
         weights(&format!("{orphans}\n{}", ahead.replace("-9000", "+9000")))[..2],
         [Weight::Bookkeeping; 2]
@@ -231,13 +225,7 @@ Fix? no
 ";
     let parsed = parse(Ext4, &insert_lines(EXT4_CLEAN, text));
     assert_eq!(parsed.problems.len(), 8);
-    assert!(
-        parsed
-            .problems
-            .iter()
-            .all(|flaw| flaw.weight == Weight::Transient),
-        "{parsed:?}"
-    );
+    assert!(parsed.problems.iter().all(|flaw| flaw.weight == Weight::Transient), "{parsed:?}");
     for real in [
         "Orphan file (inode 12) has bad magic",
         "Feature orphan_present is set but orphan file is clean.",
@@ -277,10 +265,7 @@ fn ext4_messages_are_recognized_whatever_path_e2fsck_was_called_by() {
     let lost = "/usr/sbin/e2fsck: Superblock invalid, trying backup blocks...";
     assert_eq!(
         problem_lines(Ext4, &insert_lines(EXT4_CLEAN, lost)),
-        problem_lines(
-            Ext4,
-            &insert_lines(EXT4_CLEAN, lost.trim_start_matches("/usr/sbin/"))
-        )
+        problem_lines(Ext4, &insert_lines(EXT4_CLEAN, lost.trim_start_matches("/usr/sbin/")))
     );
     for words in [
         "Invalid argument while trying to open /dev/sdb",
@@ -305,37 +290,22 @@ fn an_unresponsive_device_is_a_failure_and_no_problem() {
         Ext4,
         "Error reading block 33 (Input/output error) while reading inode and block bitmaps.  Ignore error? no"
     ));
-    assert!(failure(
-        Ext4,
-        "Error reading block 7988 (Invalid argument).  Ignore error? no"
-    ));
+    assert!(failure(Ext4, "Error reading block 7988 (Invalid argument).  Ignore error? no"));
     assert!(!failure(
         Ext4,
         "Error while iterating over blocks in inode 12: Invalid argument passed to ext2 library"
     ));
-    assert!(failure(
-        Ext4,
-        "e2fsck: No such file or directory while trying to open /dev/sdq"
-    ));
+    assert!(failure(Ext4, "e2fsck: No such file or directory while trying to open /dev/sdq"));
     assert!(failure(Ext4, "e2fsck: aborted"));
-    assert!(failure(
-        Ext4,
-        "Error reading block 33 (Function not implemented).  Ignore error? no"
-    ));
+    assert!(failure(Ext4, "Error reading block 33 (Function not implemented).  Ignore error? no"));
     // A name is no message.
     for (filesystem, line) in [
-        (
-            Ext4,
-            "Entry 'Function not implemented' in / (2) has deleted/unused inode 12.  Clear? no",
-        ),
+        (Ext4, "Entry 'Function not implemented' in / (2) has deleted/unused inode 12.  Clear? no"),
         (
             Xfs,
             "entry \"Function not implemented\" in directory inode 128 references free inode 131",
         ),
-        (
-            Btrfs,
-            "unresolved ref dir 256 index 2 namelen 3 name ERROR: Function not implemented",
-        ),
+        (Btrfs, "unresolved ref dir 256 index 2 namelen 3 name ERROR: Function not implemented"),
     ] {
         assert!(!failure(filesystem, line), "{line}");
     }
@@ -363,20 +333,16 @@ fn an_unresponsive_device_is_a_failure_and_no_problem() {
     let gone = "[2/7] checking extents\nError reading 30474240, -1\nError reading 30474240, -1\n\
                 bad tree block 30474240, bytenr mismatch, want=30474240, have=0\nERROR: failed to repair root items: Input/output error";
     assert_eq!(
-        parse(Btrfs, &insert_lines(BTRFS_CLEAN, gone))
-            .failure
-            .as_deref(),
+        parse(Btrfs, &insert_lines(BTRFS_CLEAN, gone)).failure.as_deref(),
         Some("Error reading 30474240, -1")
     );
 }
 
 #[test]
 fn a_file_name_cannot_pass_for_a_checker_message() {
-    for name in [
-        "x.  Optimize? no",
-        "e2fsck: aborted",
-        "a: 1/2 files (0.0% non-contiguous), 3/4 blocks",
-    ] {
+    for name in
+        ["x.  Optimize? no", "e2fsck: aborted", "a: 1/2 files (0.0% non-contiguous), 3/4 blocks"]
+    {
         let parsed = parse(
             Ext4,
             &format!("Entry '{name}' in / (2) has deleted/unused inode 35.  Clear? no"),
@@ -474,13 +440,7 @@ disconnected inode 134, would move to lost+found
 would have reset inode 134 nlinks from 0 to 1";
     let parsed = parse(Xfs, &insert_lines(XFS_CLEAN, text));
     assert_eq!(parsed.problems.len(), 8);
-    assert!(
-        parsed
-            .problems
-            .iter()
-            .all(|flaw| flaw.weight == Weight::Transient),
-        "{parsed:?}"
-    );
+    assert!(parsed.problems.iter().all(|flaw| flaw.weight == Weight::Transient), "{parsed:?}");
     for real in [
         "disconnected inode 134, would move to lost+found\nwould have reset inode 135 nlinks from 0 to 1",
         "would have reset inode 134 nlinks from 0 to 2",
@@ -498,10 +458,7 @@ fn xfs_a_lost_superblock_with_a_good_copy_is_a_problem() {
     let text = "Phase 1 - find and verify superblock...\nbad primary superblock - bad magic number !!!\n\nattempting to find secondary superblock...\n.found candidate secondary superblock...\nverified secondary superblock...\nwould write modified primary superblock\nPrimary superblock would have been modified.\nCannot proceed further in no_modify mode.\nExiting now.";
     let parsed = parse(Xfs, text);
     assert!(parsed.complete && parsed.failure.is_none());
-    assert_eq!(
-        problem_lines(Xfs, text),
-        "Damage superblock \nDamage superblock-modified \n"
-    );
+    assert_eq!(problem_lines(Xfs, text), "Damage superblock \nDamage superblock-modified \n");
     let blank = "bad primary superblock - bad magic number !!!\n\nattempting to find secondary superblock...\n....Sorry, could not find valid secondary superblock\nExiting now.";
     assert!(parse(Xfs, blank).failure.is_some());
 }

@@ -53,97 +53,32 @@ const RULES: [ProblemRule; 30] = [
     rule("sb_icount N, counted N", "inode-count", Transient, 0),
     rule("sb_ifree N, counted N", "free-inodes", Transient, 0),
     rule("agi unlinked bucket N", "unlinked-bucket", Transient, 3),
-    rule(
-        "Would clear next_unlinked in inode N",
-        "next-unlinked",
-        Transient,
-        1,
-    ),
-    rule(
-        "would clear next_unlinked in inode N",
-        "next-unlinked",
-        Transient,
-        1,
-    ),
+    rule("Would clear next_unlinked in inode N", "next-unlinked", Transient, 1),
+    rule("would clear next_unlinked in inode N", "next-unlinked", Transient, 1),
     rule("leftover CoW extent", "leftover-cow", Transient, 3),
-    rule(
-        "would have reset inode N nlinks from N to N",
-        "inode-links",
-        Bookkeeping,
-        1,
-    ),
-    rule(
-        "agf_freeblks N, counted N in ag N",
-        "agf-free-blocks",
-        Bookkeeping,
-        3,
-    ),
-    rule(
-        "agf_longest N, counted N in ag N",
-        "agf-longest",
-        Bookkeeping,
-        3,
-    ),
-    rule(
-        "agf_btreeblks N, counted N",
-        "agf-btree-blocks",
-        Bookkeeping,
-        3,
-    ),
-    rule(
-        "agi_count N, counted N in ag N",
-        "agi-count",
-        Bookkeeping,
-        3,
-    ),
-    rule(
-        "agi_freecount N, counted N in ag N",
-        "agi-free-count",
-        Bookkeeping,
-        3,
-    ),
+    rule("would have reset inode N nlinks from N to N", "inode-links", Bookkeeping, 1),
+    rule("agf_freeblks N, counted N in ag N", "agf-free-blocks", Bookkeeping, 3),
+    rule("agf_longest N, counted N in ag N", "agf-longest", Bookkeeping, 3),
+    rule("agf_btreeblks N, counted N", "agf-btree-blocks", Bookkeeping, 3),
+    rule("agi_count N, counted N in ag N", "agi-count", Bookkeeping, 3),
+    rule("agi_freecount N, counted N in ag N", "agi-free-count", Bookkeeping, 3),
     rule("bad nblocks N for inode N", "inode-blocks", Bookkeeping, 2),
     rule("bad nextents N for inode N", "inode-extents", Damage, 2),
     rule("agf has bad CRC for ag N", "agf-crc", Damage, 1),
     rule("agi has bad CRC for ag N", "agi-crc", Damage, 1),
     rule("bad CRC for inode N", "inode-crc", Damage, 1),
-    rule(
-        "on inode N, would reset magic number",
-        "inode-magic",
-        Damage,
-        2,
-    ),
+    rule("on inode N, would reset magic number", "inode-magic", Damage, 2),
     rule("bad magic number N on inode N", "inode-magic", Damage, 2),
     rule("bad inode type N inode N", "inode-type", Damage, 2),
     rule("would have cleared inode N", "inode-unusable", Damage, 1),
     rule("references free inode N", "entry-to-free-inode", Damage, 5),
     rule("points to free inode N", "entry-to-free-inode", Damage, 3),
     rule("multiply claimed by", "multiply-claimed", Damage, 3),
-    rule(
-        "bad hash table for directory inode N",
-        "directory-hash",
-        Damage,
-        1,
-    ),
-    rule(
-        "would rebuild directory inode N",
-        "directory-rebuild",
-        Damage,
-        1,
-    ),
+    rule("bad hash table for directory inode N", "directory-hash", Damage, 1),
+    rule("would rebuild directory inode N", "directory-rebuild", Damage, 1),
     rule("bad primary superblock", "superblock", Damage, 0),
-    rule(
-        "Primary superblock would have been modified",
-        "superblock-modified",
-        Damage,
-        0,
-    ),
-    rule(
-        "Inode allocation btrees are too corrupted",
-        "inode-btrees",
-        Damage,
-        0,
-    ),
+    rule("Primary superblock would have been modified", "superblock-modified", Damage, 0),
+    rule("Inode allocation btrees are too corrupted", "inode-btrees", Damage, 0),
 ];
 
 #[derive(Debug, Default)]
@@ -290,11 +225,7 @@ impl State {
         let interrupted = std::mem::take(&mut self.interrupted);
         self.push_whole_line(&interrupted, found);
         for inode in &self.disconnected {
-            let weight = if self.unlinked.contains(inode) {
-                Transient
-            } else {
-                Damage
-            };
+            let weight = if self.unlinked.contains(inode) { Transient } else { Damage };
             let text = format!("disconnected inode {inode}, would move to lost+found");
             found.add(Problem {
                 kind: "disconnected-inode".to_owned(),
@@ -308,9 +239,7 @@ impl State {
 
 /// `Phase 3 - for each AG...`
 fn is_phase(line: &str) -> bool {
-    let rest = line
-        .strip_prefix("Phase ")
-        .and_then(|rest| rest.split_once(" - "));
+    let rest = line.strip_prefix("Phase ").and_then(|rest| rest.split_once(" - "));
     rest.is_some_and(|(number, _)| {
         number.len() == 1 && number.bytes().all(|byte| byte.is_ascii_digit())
     })
@@ -324,8 +253,5 @@ fn without_address(line: &str) -> String {
     };
     let digits = after.bytes().take_while(u8::is_ascii_hexdigit).count();
     let rest = after.get(digits..).unwrap_or_default();
-    format!(
-        "{before} detected at {}",
-        rest.strip_prefix(", ").unwrap_or(rest)
-    )
+    format!("{before} detected at {}", rest.strip_prefix(", ").unwrap_or(rest))
 }

@@ -6,24 +6,12 @@ const ALERT: &str = "ALERT: The filesystem has valuable metadata changes in a lo
 const QUIESCENT: [Mode; 3] = [Mode::Unmounted, Mode::ReadOnly, Mode::Snapshot];
 
 fn classify(filesystem: Filesystem, mode: Mode, text: &str, status: i32) -> RunResult {
-    classify_run(
-        filesystem,
-        mode,
-        &parse(filesystem, text),
-        &Termination::Exited(status),
-    )
-    .0
+    classify_run(filesystem, mode, &parse(filesystem, text), &Termination::Exited(status)).0
 }
 
 #[test]
 fn a_run_without_problems_and_status_0_is_clean_in_every_mode() {
-    for mode in [
-        Mode::Live,
-        Mode::Frozen,
-        Mode::Snapshot,
-        Mode::ReadOnly,
-        Mode::Unmounted,
-    ] {
+    for mode in [Mode::Live, Mode::Frozen, Mode::Snapshot, Mode::ReadOnly, Mode::Unmounted] {
         for (filesystem, clean) in [(Ext4, EXT4_CLEAN), (Xfs, XFS_CLEAN), (Btrfs, BTRFS_CLEAN)] {
             assert_eq!(classify(filesystem, mode, clean, 0), RunResult::Clean);
         }
@@ -38,11 +26,7 @@ fn status_0_does_not_hide_problems() {
             XFS_CLEAN,
             "Metadata CRC error detected at 0x55b6333a0f80, xfs_attr3_leaf block 0x80/0x1000",
         ),
-        (
-            Ext4,
-            EXT4_CLEAN,
-            "One or more block group descriptor checksums are invalid.  Fix? no",
-        ),
+        (Ext4, EXT4_CLEAN, "One or more block group descriptor checksums are invalid.  Fix? no"),
         (
             Btrfs,
             BTRFS_CLEAN,
@@ -61,35 +45,20 @@ fn status_0_does_not_hide_problems() {
 #[test]
 fn a_findings_status_without_problems_is_a_failed_run() {
     assert_eq!(classify(Xfs, Mode::Live, XFS_CLEAN, 1), RunResult::Failed);
-    assert_eq!(
-        classify(Ext4, Mode::Frozen, EXT4_CLEAN, 4),
-        RunResult::Failed
-    );
-    assert_eq!(
-        classify(Btrfs, Mode::Unmounted, BTRFS_CLEAN, 1),
-        RunResult::Failed
-    );
+    assert_eq!(classify(Ext4, Mode::Frozen, EXT4_CLEAN, 4), RunResult::Failed);
+    assert_eq!(classify(Btrfs, Mode::Unmounted, BTRFS_CLEAN, 1), RunResult::Failed);
 }
 
 #[test]
 fn an_e2fsck_aborted_by_damage_has_findings_unless_live() {
     let damaged = "Pass 1: Checking inodes, blocks, and sizes\nInode 1845 passes checks, but checksum does not match inode.  Fix? no\n\ne2fsck: aborted";
-    for mode in [
-        Mode::Frozen,
-        Mode::Snapshot,
-        Mode::ReadOnly,
-        Mode::Unmounted,
-    ] {
+    for mode in [Mode::Frozen, Mode::Snapshot, Mode::ReadOnly, Mode::Unmounted] {
         assert_eq!(classify(Ext4, mode, damaged, 12), RunResult::Findings);
     }
     // Healthy ones that are written make it give up too.
     assert_eq!(classify(Ext4, Mode::Live, damaged, 12), RunResult::Failed);
     for status in [8, 4 | 8 | 32, 140] {
-        assert_eq!(
-            classify(Ext4, Mode::Frozen, damaged, status),
-            RunResult::Failed,
-            "{status}"
-        );
+        assert_eq!(classify(Ext4, Mode::Frozen, damaged, status), RunResult::Failed, "{status}");
     }
     // What it named is no damage, or it is the device or memory that made it give up.
     let others = [
@@ -99,11 +68,7 @@ fn an_e2fsck_aborted_by_damage_has_findings_unless_live() {
         "Inode 7 has an invalid extent\nError allocating block bitmap: Memory allocation failed\ne2fsck: aborted",
     ];
     for text in others {
-        assert_eq!(
-            classify(Ext4, Mode::Frozen, text, 12),
-            RunResult::Failed,
-            "{text}"
-        );
+        assert_eq!(classify(Ext4, Mode::Frozen, text, 12), RunResult::Failed, "{text}");
     }
 }
 
@@ -140,14 +105,8 @@ fn an_incomplete_run_is_failed_whatever_it_found() {
             assert!(!why.is_empty());
         }
         let half = &clean[..clean.len() / 3];
-        assert_eq!(
-            classify(filesystem, Mode::Unmounted, half, 0),
-            RunResult::Failed
-        );
-        assert_eq!(
-            classify(filesystem, Mode::Unmounted, "", 0),
-            RunResult::Failed
-        );
+        assert_eq!(classify(filesystem, Mode::Unmounted, half, 0), RunResult::Failed);
+        assert_eq!(classify(filesystem, Mode::Unmounted, "", 0), RunResult::Failed);
     }
 }
 
@@ -186,10 +145,7 @@ fn transient_problems_are_ignored_in_frozen_runs_only() {
 
 #[test]
 fn stale_totals_that_e2fsck_accepts_are_no_findings() {
-    let text = insert_lines(
-        EXT4_CLEAN,
-        "Free blocks count wrong (5, counted=55480).\nFix? no",
-    );
+    let text = insert_lines(EXT4_CLEAN, "Free blocks count wrong (5, counted=55480).\nFix? no");
     for mode in QUIESCENT {
         assert_eq!(classify(Ext4, mode, &text, 0), RunResult::Clean);
         assert_eq!(classify(Ext4, mode, &text, 4), RunResult::Findings);
@@ -202,10 +158,7 @@ fn a_dirty_log_alone_is_clean_on_a_frozen_xfs_and_nowhere_else() {
     assert_eq!(classify(Xfs, Mode::Frozen, &text, 1), RunResult::Clean);
     assert_eq!(classify(Xfs, Mode::Live, &text, 1), RunResult::Findings);
     assert_eq!(classify(Xfs, Mode::Live, &text, 0), RunResult::Findings);
-    assert_eq!(
-        classify(Xfs, Mode::Unmounted, &text, 1),
-        RunResult::Findings
-    );
+    assert_eq!(classify(Xfs, Mode::Unmounted, &text, 1), RunResult::Findings);
 }
 
 #[test]

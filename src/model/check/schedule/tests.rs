@@ -32,10 +32,7 @@ fn every_form_is_read_and_kept_as_it_was_written() {
         "31 23:59",
         "Daily 00:00",
     ] {
-        assert_eq!(
-            String::from(Calendar::try_from(text.to_owned()).unwrap()),
-            text
-        );
+        assert_eq!(String::from(Calendar::try_from(text.to_owned()).unwrap()), text);
     }
 }
 
@@ -69,64 +66,28 @@ fn an_invalid_calendar_is_rejected() {
 
 #[test]
 fn the_next_due_time_is_in_local_time() {
-    assert_eq!(
-        next("daily 03:00", "2026-01-10T01:00:00Z"),
-        "2026-01-10T02:00:00Z"
-    );
-    assert_eq!(
-        next("daily 03:00", "2026-01-10T02:00:00Z"),
-        "2026-01-11T02:00:00Z"
-    );
-    assert_eq!(
-        next("daily 03:00", "2026-07-10T00:00:00Z"),
-        "2026-07-10T01:00:00Z"
-    );
-    assert_eq!(
-        next("Sun 03:00", "2026-01-10T01:00:00Z"),
-        "2026-01-11T02:00:00Z"
-    );
-    assert_eq!(
-        next("Mon,Thu 02:30", "2026-01-12T12:00:00Z"),
-        "2026-01-15T01:30:00Z"
-    );
-    assert_eq!(
-        next("1,15 04:00", "2026-01-15T03:00:00Z"),
-        "2026-02-01T03:00:00Z"
-    );
-    assert_eq!(
-        next("31 04:00", "2026-01-31T12:00:00Z"),
-        "2026-03-31T02:00:00Z"
-    );
+    assert_eq!(next("daily 03:00", "2026-01-10T01:00:00Z"), "2026-01-10T02:00:00Z");
+    assert_eq!(next("daily 03:00", "2026-01-10T02:00:00Z"), "2026-01-11T02:00:00Z");
+    assert_eq!(next("daily 03:00", "2026-07-10T00:00:00Z"), "2026-07-10T01:00:00Z");
+    assert_eq!(next("Sun 03:00", "2026-01-10T01:00:00Z"), "2026-01-11T02:00:00Z");
+    assert_eq!(next("Mon,Thu 02:30", "2026-01-12T12:00:00Z"), "2026-01-15T01:30:00Z");
+    assert_eq!(next("1,15 04:00", "2026-01-15T03:00:00Z"), "2026-02-01T03:00:00Z");
+    assert_eq!(next("31 04:00", "2026-01-31T12:00:00Z"), "2026-03-31T02:00:00Z");
 }
 
 #[test]
 fn a_dst_change_neither_skips_nor_repeats_a_due_time() {
     // 29 March 2026: 02:30 does not exist and is 03:30. 25 October 2026: 02:30 comes twice.
-    assert_eq!(
-        next("daily 02:30", "2026-03-28T12:00:00Z"),
-        "2026-03-29T01:30:00Z"
-    );
-    assert_eq!(
-        next("daily 02:30", "2026-10-24T12:00:00Z"),
-        "2026-10-25T00:30:00Z"
-    );
-    assert_eq!(
-        next("daily 02:30", "2026-10-25T00:30:00Z"),
-        "2026-10-26T01:30:00Z"
-    );
+    assert_eq!(next("daily 02:30", "2026-03-28T12:00:00Z"), "2026-03-29T01:30:00Z");
+    assert_eq!(next("daily 02:30", "2026-10-24T12:00:00Z"), "2026-10-25T00:30:00Z");
+    assert_eq!(next("daily 02:30", "2026-10-25T00:30:00Z"), "2026-10-26T01:30:00Z");
 }
 
 #[test]
 fn an_interval_counts_from_the_last() {
     let every = Schedule::Every(Duration::from_secs(3600));
     assert_eq!(
-        next_due(
-            &every,
-            at("2026-01-10T01:00:00Z"),
-            "a",
-            Duration::ZERO,
-            &TimeZone::UTC
-        ),
+        next_due(&every, at("2026-01-10T01:00:00Z"), "a", Duration::ZERO, &TimeZone::UTC),
         at("2026-01-10T02:00:00Z")
     );
     assert_eq!(
@@ -148,10 +109,7 @@ fn volumes_are_spread_evenly() {
         quarters
             [(jitter_fraction(&format!("csi:driver.example/volume-{number}")) * 4.0) as usize] += 1;
     }
-    assert!(
-        quarters.iter().all(|count| (900..1100).contains(count)),
-        "{quarters:?}"
-    );
+    assert!(quarters.iter().all(|count| (900..1100).contains(count)), "{quarters:?}");
     assert_eq!(jitter_fraction("a"), jitter_fraction("a"));
 }
 

@@ -16,26 +16,17 @@ impl Facts {
         &mut self,
         progress: CheckProgress,
     ) -> Urgency {
-        if self
-            .checks
-            .by_id
-            .get(&progress.id)
-            .is_none_or(|check| check.is_over())
-        {
+        if self.checks.by_id.get(&progress.id).is_none_or(|check| check.is_over()) {
             return Urgency::Nothing;
         }
         self.set_checked_uuid(&progress);
         let Some(known) = self.checks.by_id.get(&progress.id) else {
             return Urgency::Nothing;
         };
-        let moved = (known.target.mode != Mode::Live)
-            .then(|| self.changed_since_start(known))
-            .flatten();
-        let failed = progress
-            .outcome
-            .is_some()
-            .then(|| self.read_error_during(known, &progress))
-            .flatten();
+        let moved =
+            (known.target.mode != Mode::Live).then(|| self.changed_since_start(known)).flatten();
+        let failed =
+            progress.outcome.is_some().then(|| self.read_error_during(known, &progress)).flatten();
         let Some(check) = self.checks.by_id.get_mut(&progress.id) else {
             return Urgency::Nothing;
         };
@@ -99,17 +90,12 @@ impl Facts {
     /// An underlying device failed reads during a run of the checker: the findings may come from
     /// unreadable data.
     fn read_error_during(&self, check: &Check, progress: &CheckProgress) -> Option<String> {
-        let runs = progress
-            .runs
-            .iter()
-            .filter(|run| run.result == RunResult::Findings);
+        let runs = progress.runs.iter().filter(|run| run.result == RunResult::Findings);
         let begun = runs.map(|run| run.started).min()?;
         let target = &check.target;
         let volume = target.volume.clone().map(Subject::Volume);
         let drives = target.drives.iter().cloned().map(Subject::Drive);
-        let subjects = drives
-            .chain(volume)
-            .chain([Subject::Device(target.device.clone())]);
+        let subjects = drives.chain(volume).chain([Subject::Device(target.device.clone())]);
         let classes = [Class::Io, Class::Medium, Class::Timeout];
         let last = subjects
             .flat_map(|subject| classes.map(|class| self.tally(&subject, class)))
@@ -129,10 +115,7 @@ impl Facts {
             return None;
         }
         let target = &check.target;
-        if self
-            .device(&target.device)
-            .is_none_or(|device| device.dev != target.dev)
-        {
+        if self.device(&target.device).is_none_or(|device| device.dev != target.dev) {
             return Some(format!("{} went away", target.device));
         }
         let on_it = || {
@@ -141,10 +124,7 @@ impl Facts {
                     && !known.facts.mounts.is_empty()
             })
         };
-        let volume = target
-            .volume
-            .as_ref()
-            .map_or_else(on_it, |id| self.volumes.get(id));
+        let volume = target.volume.as_ref().map_or_else(on_it, |id| self.volumes.get(id));
         let now = volume.map(|known| (mounts(known), target::mode(known)));
         let (mounted, mode) = now.unwrap_or((BTreeSet::new(), Mode::Unmounted));
         let watched = self.checks.baselines.get(&check.id)?;

@@ -140,10 +140,7 @@ impl CheckRecords {
             let cut = run.problems.len().saturating_sub(MAX_OLD_PROBLEMS);
             run.problems.truncate(MAX_OLD_PROBLEMS);
             run.more_problems += cut as u64;
-            run.output = CheckerOutput {
-                written: run.output.written,
-                ..CheckerOutput::default()
-            };
+            run.output = CheckerOutput { written: run.output.written, ..CheckerOutput::default() };
         }
     }
 }
@@ -161,21 +158,19 @@ impl Facts {
         let ids: BTreeSet<&CheckId> = by(facts.id.as_str())
             .chain(facts.fs_uuid.iter().flat_map(move |uuid| by(uuid)))
             .collect();
-        ids.into_iter()
-            .filter_map(|id| self.checks.by_id.get(id))
-            .filter(move |check| {
-                let target = &check.target;
-                let named = target.volume.as_ref() == Some(&facts.id);
-                match (&target.uuid, &facts.fs_uuid) {
-                    (Some(checked), Some(now)) if checked != now => false,
-                    (Some(uuid), Some(_)) => {
-                        named
-                            || facts.device.as_ref() == Some(&target.device)
-                            || !self.uuid_is_shared(known, uuid)
-                    }
-                    _ => named,
+        ids.into_iter().filter_map(|id| self.checks.by_id.get(id)).filter(move |check| {
+            let target = &check.target;
+            let named = target.volume.as_ref() == Some(&facts.id);
+            match (&target.uuid, &facts.fs_uuid) {
+                (Some(checked), Some(now)) if checked != now => false,
+                (Some(uuid), Some(_)) => {
+                    named
+                        || facts.device.as_ref() == Some(&target.device)
+                        || !self.uuid_is_shared(known, uuid)
                 }
-            })
+                _ => named,
+            }
+        })
     }
 
     /// Whether another device, which is not below this volume, has the same UUID.
@@ -185,8 +180,7 @@ impl Facts {
         };
         let btrfs = known.facts.fs_type.as_deref() == Some("btrfs");
         inventory.devices.values().any(|device| {
-            self.device_uuid(&device.name)
-                .is_some_and(|found| found == uuid)
+            self.device_uuid(&device.name).is_some_and(|found| found == uuid)
                 && !known.facts.devices.contains(&device.name)
                 && !(btrfs && device.fs_type.as_deref() == Some("btrfs"))
         })
@@ -206,9 +200,7 @@ fn deciding_checks(checks: &[&Arc<Check>]) -> BTreeSet<CheckId> {
             Some(CheckVerdict::Corrupted) => 2,
             Some(CheckVerdict::Inconclusive | CheckVerdict::Failed) | None => continue,
         };
-        newest
-            .entry((verdict, strength(check.mode)))
-            .or_insert(check);
+        newest.entry((verdict, strength(check.mode))).or_insert(check);
     }
     newest.into_values().map(|check| check.id.clone()).collect()
 }

@@ -50,11 +50,7 @@ impl Facts {
                 "it is a raw block volume: what is on it is its user's affair".to_owned(),
             );
         }
-        let on_it = facts
-            .fs_type
-            .as_deref()
-            .filter(|_| !facts.block)
-            .or(device.fs_type.as_deref());
+        let on_it = facts.fs_type.as_deref().filter(|_| !facts.block).or(device.fs_type.as_deref());
         let filesystem = filesystem(&id.to_string(), on_it, given)?;
         // A mount that a lookup of its path ends in: a filesystem mounted over it must not be used
         // instead.
@@ -66,10 +62,7 @@ impl Facts {
             name: id.to_string(),
             volume: Some(id.clone()),
             filesystem,
-            uuid: facts
-                .fs_uuid
-                .clone()
-                .or_else(|| self.device_uuid(name).cloned()),
+            uuid: facts.fs_uuid.clone().or_else(|| self.device_uuid(name).cloned()),
             device: name.clone(),
             dev: device.dev,
             members: members(inventory, device, filesystem),
@@ -146,17 +139,14 @@ fn filesystem(
     given: Option<Filesystem>,
 ) -> Result<Filesystem, StartCheckError> {
     let refuse = |why: String| Err(StartCheckError::NotCheckable(format!("{what} is {why}")));
-    match (
-        known.map(|known| (known, Filesystem::from_name(known))),
-        given,
-    ) {
+    match (known.map(|known| (known, Filesystem::from_name(known))), given) {
         (Some((known, Some(is))), Some(given)) if is != given => {
             refuse(format!("{known} and not {}", given.name()))
         }
         (Some((_, Some(is))), _) => Ok(is),
-        (Some((known, None)), _) => refuse(format!(
-            "{known}: ext2 to ext4, XFS and btrfs can be checked"
-        )),
+        (Some((known, None)), _) => {
+            refuse(format!("{known}: ext2 to ext4, XFS and btrfs can be checked"))
+        }
         (None, Some(given)) => Ok(given),
         (None, None) => Err(StartCheckError::NotCheckable(format!(
             "what is on {what} is not known (udev's database does not say): name the filesystem"
@@ -183,23 +173,15 @@ fn members(
                 && other.fs_type.as_deref() == Some("btrfs")
         }
     };
-    let others = inventory
-        .devices
-        .values()
-        .filter(|other| other.name != device.name);
-    others
-        .filter(is_member)
-        .map(|other| (other.name.clone(), other.dev))
-        .collect()
+    let others = inventory.devices.values().filter(|other| other.name != device.name);
+    others.filter(is_member).map(|other| (other.name.clone(), other.dev)).collect()
 }
 
 fn logical_volume(device: &BlockDevice) -> Option<(String, String)> {
     match &device.layer {
-        Layer::Dm {
-            volume_group: Some(group),
-            logical_volume: Some(volume),
-            ..
-        } => Some((group.clone(), volume.clone())),
+        Layer::Dm { volume_group: Some(group), logical_volume: Some(volume), .. } => {
+            Some((group.clone(), volume.clone()))
+        }
         _ => None,
     }
 }

@@ -48,9 +48,7 @@ fn start(
     second: i64,
 ) -> Result<Arc<Check>, StartCheckError> {
     let active = world.active.clone();
-    world
-        .facts
-        .start_check(asked, &world.policy.checks, &active, at(second))
+    world.facts.start_check(asked, &world.policy.checks, &active, at(second))
 }
 
 pub(crate) fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run> {
@@ -71,11 +69,7 @@ pub(crate) fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run
         peak_memory: None,
         checker_error: None,
         command: "e2fsck -fn /dev/sda".into(),
-        output: CheckerOutput {
-            gzip: vec![1, 2, 3].into(),
-            written: 9,
-            kept: 9,
-        },
+        output: CheckerOutput { gzip: vec![1, 2, 3].into(), written: 9, kept: 9 },
         filesystem_uuid: None,
     })
 }
@@ -98,11 +92,7 @@ pub(crate) fn checked(
     second: i64,
 ) -> CheckId {
     let check = start(world, asked, second).expect("it may be checked");
-    let outcome = CheckOutcome {
-        verdict,
-        reason: "because".into(),
-        mode: run.mode,
-    };
+    let outcome = CheckOutcome { verdict, reason: "because".into(), mode: run.mode };
     let progress = CheckProgress {
         id: check.id.clone(),
         at: at(second + 1),
@@ -116,9 +106,7 @@ pub(crate) fn checked(
 }
 
 fn wanted(world: &TestHost, second: i64) -> Vec<DesiredCheck> {
-    world
-        .facts
-        .desired_checks(&world.policy, &world.active, at(second))
+    world.facts.desired_checks(&world.policy, &world.active, at(second))
 }
 
 #[test]
@@ -138,12 +126,7 @@ fn a_volume_is_checked_where_it_is_mounted_and_as_the_policy_says() {
     assert_eq!((check.terms.runs, check.terms.freeze), (3, false));
     let wanted = wanted(&world, 10);
     assert_eq!(
-        (
-            wanted.len(),
-            &wanted[0].id,
-            &wanted[0].cancellation,
-            wanted[0].signals.len()
-        ),
+        (wanted.len(), &wanted[0].id, &wanted[0].cancellation, wanted[0].signals.len()),
         (1, &check.id, &None, 0)
     );
 }
@@ -151,35 +134,15 @@ fn a_volume_is_checked_where_it_is_mounted_and_as_the_policy_says() {
 #[test]
 fn a_device_that_carries_a_mounted_volume_is_that_volume_and_one_that_does_not_is_unmounted() {
     let mut world = plain().disk("sdb", "8:16", "B").uuid("sdb", "v");
-    world
-        .inventory
-        .devices
-        .get_mut("sdb")
-        .expect("there")
-        .fs_type = Some("xfs".into());
+    world.inventory.devices.get_mut("sdb").expect("there").fs_type = Some("xfs".into());
     world.read_all(1);
-    let check = start(
-        &mut world,
-        request(RequestedTarget::Device("sda".into())),
-        10,
-    )
-    .expect("begun");
+    let check =
+        start(&mut world, request(RequestedTarget::Device("sda".into())), 10).expect("begun");
+    assert_eq!((check.target.name.as_str(), check.target.mode), ("fs:u", Mode::Live));
+    let check =
+        start(&mut world, request(RequestedTarget::Device("sdb".into())), 11).expect("begun");
     assert_eq!(
-        (check.target.name.as_str(), check.target.mode),
-        ("fs:u", Mode::Live)
-    );
-    let check = start(
-        &mut world,
-        request(RequestedTarget::Device("sdb".into())),
-        11,
-    )
-    .expect("begun");
-    assert_eq!(
-        (
-            check.target.name.as_str(),
-            check.target.mode,
-            check.target.filesystem
-        ),
+        (check.target.name.as_str(), check.target.mode, check.target.filesystem),
         ("/dev/sdb", Mode::Unmounted, Filesystem::Xfs)
     );
 }
@@ -193,20 +156,10 @@ fn the_filesystem_of_a_device_must_be_known_or_given() {
         matches!(start(&mut world, unknown.clone(), 5), Err(StartCheckError::NotCheckable(why)) if why.contains("not known"))
     );
     assert!(
-        start(
-            &mut world,
-            CheckRequest {
-                filesystem: Some(Filesystem::Ext4),
-                ..unknown
-            },
-            5
-        )
-        .is_ok()
+        start(&mut world, CheckRequest { filesystem: Some(Filesystem::Ext4), ..unknown }, 5)
+            .is_ok()
     );
-    let wrong = CheckRequest {
-        filesystem: Some(Filesystem::Xfs),
-        ..data()
-    };
+    let wrong = CheckRequest { filesystem: Some(Filesystem::Xfs), ..data() };
     assert!(
         matches!(start(&mut world, wrong, 5), Err(StartCheckError::NotCheckable(why)) if why.contains("is ext4 and not xfs"))
     );
@@ -222,10 +175,7 @@ fn a_volume_removed_before_the_check_starts_is_reported_as_gone() {
     let mut world = plain();
     world.umount("/data");
     world.read_mounts(6);
-    assert_eq!(
-        start(&mut world, data(), 7),
-        Err(StartCheckError::VolumeGone(volume("fs:u")))
-    );
+    assert_eq!(start(&mut world, data(), 7), Err(StartCheckError::VolumeGone(volume("fs:u"))));
 }
 
 #[test]
@@ -233,15 +183,8 @@ fn one_check_per_filesystem_and_the_queue_is_bounded() {
     let mut world = plain();
     let first = start(&mut world, data(), 10).expect("begun");
     assert_eq!(
-        start(
-            &mut world,
-            request(RequestedTarget::Device("sda".into())),
-            11
-        ),
-        Err(StartCheckError::AlreadyRunning {
-            what: "fs:u".into(),
-            id: first.id.clone()
-        })
+        start(&mut world, request(RequestedTarget::Device("sda".into())), 11),
+        Err(StartCheckError::AlreadyRunning { what: "fs:u".into(), id: first.id.clone() })
     );
     let mut world = world.disk("sdb", "8:16", "B");
     world.read_all(12);
@@ -250,61 +193,32 @@ fn one_check_per_filesystem_and_the_queue_is_bounded() {
         ..request(RequestedTarget::Device("sdb".into()))
     };
     world.policy.checks.max_queued = 1;
-    assert_eq!(
-        start(&mut world, other, 13),
-        Err(StartCheckError::QueueFull(1))
-    );
+    assert_eq!(start(&mut world, other, 13), Err(StartCheckError::QueueFull(1)));
 }
 
 #[test]
 fn a_failing_target_is_refused_unless_forced_and_a_forced_check_never_freezes() {
     let mut world = plain();
     world.policy.checks.freeze = Permission::OnDemand;
-    world.active.insert(
-        (Subject::Drive(DriveId::new("A")), Reason::MediaErrors),
-        Severity::Bad,
-    );
+    world.active.insert((Subject::Drive(DriveId::new("A")), Reason::MediaErrors), Severity::Bad);
     assert!(
         matches!(start(&mut world, data(), 10), Err(StartCheckError::TargetFailing { why, .. }) if why.contains("MediaErrors"))
     );
-    let forced = start(
-        &mut world,
-        CheckRequest {
-            force: true,
-            freeze: true,
-            ..data()
-        },
-        11,
-    )
-    .expect("forced");
-    assert!(
-        !forced.terms.freeze,
-        "a failing drive's writers are never held"
-    );
+    let forced = start(&mut world, CheckRequest { force: true, freeze: true, ..data() }, 11)
+        .expect("forced");
+    assert!(!forced.terms.freeze, "a failing drive's writers are never held");
     let mut stalled = plain();
-    stalled.active.insert(
-        (Subject::Volume(volume("fs:u")), Reason::IoStalled),
-        Severity::Bad,
-    );
-    assert!(matches!(
-        start(&mut stalled, data(), 10),
-        Err(StartCheckError::TargetFailing { .. })
-    ));
+    stalled.active.insert((Subject::Volume(volume("fs:u")), Reason::IoStalled), Severity::Bad);
+    assert!(matches!(start(&mut stalled, data(), 10), Err(StartCheckError::TargetFailing { .. })));
 }
 
 #[test]
 fn freezing_requires_permission_by_the_policy() {
     let mut world = plain();
-    let freeze = CheckRequest {
-        freeze: true,
-        ..data()
-    };
+    let freeze = CheckRequest { freeze: true, ..data() };
     assert_eq!(
         start(&mut world, freeze.clone(), 1),
-        Err(StartCheckError::NotAllowed {
-            what: "fs:u".into(),
-            key: "freeze"
-        })
+        Err(StartCheckError::NotAllowed { what: "fs:u".into(), key: "freeze" })
     );
     world.policy.checks.policies = vec![VolumeCheckPolicy {
         volumes: vec!["/da*".into()],
@@ -324,10 +238,7 @@ fn a_check_stops_when_its_mount_disappears_or_it_is_cancelled() {
     world.umount("/pod");
     world.read_mounts(11);
     assert_eq!(
-        wanted(&world, 11)[0]
-            .cancellation
-            .as_ref()
-            .map(|stop| stop.reason.as_str()),
+        wanted(&world, 11)[0].cancellation.as_ref().map(|stop| stop.reason.as_str()),
         Some("/pod was unmounted")
     );
     let mut world = plain();
@@ -342,14 +253,7 @@ fn a_check_stops_when_its_mount_disappears_or_it_is_cancelled() {
         None,
         "a table that cannot be read takes nothing away"
     );
-    let id = world
-        .facts
-        .checks
-        .by_id
-        .keys()
-        .next()
-        .expect("there")
-        .clone();
+    let id = world.facts.checks.by_id.keys().next().expect("there").clone();
     assert!(world.facts.cancel_check(&id).expect("goes on").cancelled);
     assert!(wanted(&world, 12)[0].cancellation.is_some());
 }
@@ -357,34 +261,18 @@ fn a_check_stops_when_its_mount_disappears_or_it_is_cancelled() {
 #[test]
 fn a_mount_during_an_unmounted_check_makes_it_inconclusive() {
     let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
-    world
-        .inventory
-        .devices
-        .get_mut("sda")
-        .expect("there")
-        .fs_type = Some("ext4".into());
+    world.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
     world.read_all(0);
-    let check = start(
-        &mut world,
-        request(RequestedTarget::Device("sda".into())),
-        5,
-    )
-    .expect("begun");
-    let mut world = TestHost {
-        mounts: plain().mounts,
-        ..world
-    };
+    let check =
+        start(&mut world, request(RequestedTarget::Device("sda".into())), 5).expect("begun");
+    let mut world = TestHost { mounts: plain().mounts, ..world };
     world.read_mounts(6);
     // The volume is there now; the check was of the device.
     let progress = CheckProgress {
         id: check.id.clone(),
         at: at(7),
         state: CheckState::Ended,
-        runs: vec![run(
-            Mode::Unmounted,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        )],
+        runs: vec![run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::Damage)])],
         signals: Vec::new(),
         outcome: Some(CheckOutcome {
             verdict: CheckVerdict::Corrupted,
@@ -394,12 +282,7 @@ fn a_mount_during_an_unmounted_check_makes_it_inconclusive() {
     };
     world.apply(SourceUpdate::Check(Box::new(progress)), 7);
     let check = &world.facts.checks.by_id[&check.id];
-    assert_eq!(
-        check.verdict,
-        Some(CheckVerdict::Inconclusive),
-        "{}",
-        check.reason
-    );
+    assert_eq!(check.verdict, Some(CheckVerdict::Inconclusive), "{}", check.reason);
 }
 
 #[test]
@@ -410,27 +293,13 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
             "EXT4-fs error (device sda): ext4_lookup:1855: inode #2: comm ls: bad extra_isize"
                 .to_owned();
         Event {
-            first: Line {
-                text: words.clone(),
-                ..event.first
-            },
-            last: Line {
-                text: words,
-                ..event.last
-            },
+            first: Line { text: words.clone(), ..event.first },
+            last: Line { text: words, ..event.last },
             ..event
         }
     };
-    let corruption = said(Event {
-        seq: 1,
-        ..event(Class::FsCorruption, "sda", at(5), &[])
-    });
-    let cursor = Cursor {
-        boot_id: "b".into(),
-        counted_to: Some(1),
-        reread_from: 0,
-        lost: 0,
-    };
+    let corruption = said(Event { seq: 1, ..event(Class::FsCorruption, "sda", at(5), &[]) });
+    let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 0, lost: 0 };
     let batch = Batch {
         cursor,
         events: vec![corruption],
@@ -450,14 +319,7 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
         reason: "stopped".into(),
         mode: Mode::Live,
     };
-    let id = world
-        .facts
-        .checks
-        .by_id
-        .keys()
-        .next()
-        .expect("there")
-        .clone();
+    let id = world.facts.checks.by_id.keys().next().expect("there").clone();
     let ended = CheckProgress {
         id,
         at: at(10),
@@ -467,11 +329,7 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
         outcome: Some(outcome),
     };
     world.apply(SourceUpdate::Check(Box::new(ended)), 10);
-    assert!(
-        world
-            .raised(11)
-            .contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned())
-    );
+    assert!(world.raised(11).contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned()));
     checked(
         &mut world,
         data(),
@@ -480,9 +338,7 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
         20,
     );
     assert!(
-        world
-            .raised(22)
-            .contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned()),
+        world.raised(22).contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned()),
         "a live check is too weak"
     );
     let clean = Arc::new(Run {

@@ -62,15 +62,9 @@ fn restart(host: &TestHost, seconds: i64, is_store_late: bool) -> TestHost {
     let smart = host.facts.smart.iter();
     let smart = smart.map(|(id, smart)| (id.clone(), (*smart.history).clone()));
     let smart: Vec<_> = smart.collect();
-    let mut after = TestHost {
-        facts: Default::default(),
-        ..host.clone()
-    };
+    let mut after = TestHost { facts: Default::default(), ..host.clone() };
     let restore = |after: &mut TestHost| {
-        stored
-            .iter()
-            .cloned()
-            .for_each(|old| after.facts.restore_drive(old));
+        stored.iter().cloned().for_each(|old| after.facts.restore_drive(old));
         after.facts.smart.restore(smart.clone());
         after.facts.identify_again(&after.settings, at(seconds));
     };
@@ -111,10 +105,7 @@ fn a_stick_with_the_identity_of_a_disk_changes_nothing_of_the_disk() {
     assert_eq!(present(&host), ["sda A", "sdz path:usb-1"]);
     assert_eq!(missing(&host), [] as [&str; 0]);
     let of = |name: &str| host.facts.device(name).unwrap().drive.clone().unwrap();
-    assert_eq!(
-        [of("sda").as_str(), of("sdz").as_str()],
-        ["A", "path:usb-1"]
-    );
+    assert_eq!([of("sda").as_str(), of("sdz").as_str()], ["A", "path:usb-1"]);
     answer(&mut host, "path:usb-1", 0, 3);
     let note = host.raised_for(Reason::DuplicateIdentity, 3).unwrap();
     assert_eq!(note.severity, Severity::Info);
@@ -128,15 +119,9 @@ fn a_stick_with_the_identity_of_a_disk_changes_nothing_of_the_disk() {
     unplug(&mut host, "sda");
     host.scan(3 * MINUTE);
     host.judge(3 * MINUTE);
-    assert_eq!(
-        (present(&host), missing(&host)),
-        (vec!["sdz path:usb-1".into()], vec!["A".into()])
-    );
+    assert_eq!((present(&host), missing(&host)), (vec!["sdz path:usb-1".into()], vec!["A".into()]));
     assert!(has(&host, "A", Reason::DriveMissing) && has(&host, "A", Reason::PendingSectors));
-    assert!(
-        !has(&host, "path:usb-1", Reason::DuplicateIdentity),
-        "one is present"
-    );
+    assert!(!has(&host, "path:usb-1", Reason::DuplicateIdentity), "one is present");
     // Nor from another port.
     at_place(&mut host, "sdz", "usb-2");
     host.scan(4 * MINUTE);
@@ -166,10 +151,7 @@ fn after_a_restart_the_disk_is_the_one_at_its_place_whichever_is_found_first() {
             assert_eq!(present(&after), ["sdz A"], "nothing else is known yet");
             answer(&mut after, "A", 0, MINUTE + 1);
             after.judge(MINUTE + 1);
-            assert!(
-                has(&after, "A", Reason::PendingSectors),
-                "the stick clears nothing"
-            );
+            assert!(has(&after, "A", Reason::PendingSectors), "the stick clears nothing");
             after.inventory.drives.extend(disk.drives);
             after.inventory.devices.extend(disk.devices);
             after.scan(2 * MINUTE);
@@ -183,10 +165,7 @@ fn after_a_restart_the_disk_is_the_one_at_its_place_whichever_is_found_first() {
         assert!(has(&after, "A", Reason::PendingSectors), "{case}");
         let smart = after.facts.smart.get(&DriveId::known("A")).unwrap();
         let before = before.facts.smart.get(&DriveId::known("A")).unwrap();
-        assert_eq!(
-            smart.history, before.history,
-            "{case}: nothing of the stick's"
-        );
+        assert_eq!(smart.history, before.history, "{case}: nothing of the stick's");
     }
 }
 
@@ -204,11 +183,7 @@ fn a_second_restart_before_the_disk_is_found_changes_nothing() {
         after.inventory.drives.extend(disk.drives);
         after.inventory.devices.extend(disk.devices);
         after.scan(3 * MINUTE);
-        assert_eq!(
-            present(&after),
-            ["sda A", "sdz path:usb-1"],
-            "{is_store_late}"
-        );
+        assert_eq!(present(&after), ["sda A", "sdz path:usb-1"], "{is_store_late}");
     }
 }
 
@@ -231,10 +206,7 @@ fn a_disk_that_moves_to_another_slot_keeps_its_history_without_an_alarm() {
             host.scan(MINUTE);
         }
         host.judge(MINUTE);
-        assert_eq!(
-            (present(&host), missing(&host)),
-            (vec!["sdc A".into()], vec![])
-        );
+        assert_eq!((present(&host), missing(&host)), (vec!["sdc A".into()], vec![]));
         assert!(!has(&host, "A", Reason::DriveMissing));
         // A new fault is found at once, a repair when it is certain that it is the same drive.
         answer(&mut host, "A", 400, MINUTE + 1);
@@ -276,22 +248,15 @@ fn bridges_with_one_serial_number_are_two_drives_with_one_note() {
 #[test]
 fn part_of_an_identity_takes_nothing_either() {
     let mut host = TestHost::default().disk("sda", "8:0", "naa.5");
-    drive_mut(&mut host, "sda")
-        .identities
-        .push(DriveId::new("M_S"));
+    drive_mut(&mut host, "sda").identities.push(DriveId::new("M_S"));
     at_place(&mut host, "sda", "slot-1");
     host.read_all(0);
     // The WWN alone, the serial number alone.
     plug_stick(&mut host, "sdx", "65:112", "naa.5", "usb-1");
-    drive_mut(&mut host, "sdx")
-        .identities
-        .push(DriveId::new("M_OTHER"));
+    drive_mut(&mut host, "sdx").identities.push(DriveId::new("M_OTHER"));
     plug_stick(&mut host, "sdy", "65:128", "M_S", "usb-2");
     host.scan(1);
-    assert_eq!(
-        present(&host),
-        ["sda naa.5", "sdx M_OTHER", "sdy path:usb-2"]
-    );
+    assert_eq!(present(&host), ["sda naa.5", "sdx M_OTHER", "sdy path:usb-2"]);
     let notes = host.raised(2);
     assert_eq!(
         notes,
@@ -305,10 +270,9 @@ fn part_of_an_identity_takes_nothing_either() {
 #[test]
 fn disks_of_one_target_and_paths_of_one_disk_have_no_note() {
     let mut host = TestHost::default();
-    for (name, dev, id, hctl) in [
-        ("sda", "8:0", "naa.1", "0:0:1:0"),
-        ("sdb", "8:16", "naa.2", "0:0:1:1"),
-    ] {
+    for (name, dev, id, hctl) in
+        [("sda", "8:0", "naa.1", "0:0:1:0"), ("sdb", "8:16", "naa.2", "0:0:1:1")]
+    {
         host.plug(name, dev, id);
         let unit = drive_mut(&mut host, name);
         unit.location.hctl = Some(hctl.into());

@@ -34,11 +34,7 @@ impl Facts {
             return Attribution::Deferred;
         };
         let names = || std::iter::once(&event.device).chain(&event.other_names);
-        if self
-            .kernel
-            .names
-            .is_check_device(&event.device, event.first.time)
-        {
+        if self.kernel.names.is_check_device(&event.device, event.first.time) {
             return Attribution::Ignored;
         }
         if !event.class.is_filesystem_class()
@@ -181,8 +177,7 @@ impl Facts {
     /// Whether an array or a btrfs of several devices is below the volume.
     fn has_redundancy(&self, volume: &VolumeFacts) -> bool {
         let is_array = |name: &String| {
-            self.device(name)
-                .is_some_and(|device| matches!(device.layer, Layer::Md { .. }))
+            self.device(name).is_some_and(|device| matches!(device.layer, Layer::Md { .. }))
                 || matches!(self.layer_state(name), Some(LayerState::DmRaid { .. }))
         };
         let btrfs = self.btrfs_below(volume);
@@ -196,10 +191,7 @@ impl Facts {
             return false;
         };
         let whole = if matches!(found.layer, Layer::Partition { .. }) {
-            found
-                .underlying
-                .first()
-                .and_then(|below| self.device(below))
+            found.underlying.first().and_then(|below| self.device(below))
         } else {
             Some(found)
         };
@@ -211,10 +203,7 @@ impl Facts {
         let Subject::Volume(id) = volume else {
             return true;
         };
-        let fs_type = self
-            .volumes
-            .get(id)
-            .and_then(|known| known.facts.fs_type.as_deref());
+        let fs_type = self.volumes.get(id).and_then(|known| known.facts.fs_type.as_deref());
         fs_type.is_none_or(|fs_type| line.matches_fs_type(fs_type))
     }
 
@@ -225,16 +214,9 @@ impl Facts {
     ) -> Option<&DriveId> {
         let names = &self.kernel.names;
         names.drive_at(name, at).or_else(|| match name {
-            DeviceName::Ata {
-                port,
-                device: Some(_),
-            } => names.drive_at(
-                &DeviceName::Ata {
-                    port: *port,
-                    device: None,
-                },
-                at,
-            ),
+            DeviceName::Ata { port, device: Some(_) } => {
+                names.drive_at(&DeviceName::Ata { port: *port, device: None }, at)
+            }
             // `nvme0c1n1` is controller 1's path to a namespace of subsystem 0;
             // drivers/nvme/host/multipath.c.
             DeviceName::Block(path) => {

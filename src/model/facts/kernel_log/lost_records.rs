@@ -56,10 +56,7 @@ impl Facts {
         let lost = self.kernel.progress.lost_records;
         if lost.is_some_and(|lost| lost.unread_since.is_some()) {
             let progress = Arc::make_mut(&mut self.kernel.progress);
-            progress.lost_records = lost.map(|lost| LostRecords {
-                unread_since: None,
-                ..lost
-            });
+            progress.lost_records = lost.map(|lost| LostRecords { unread_since: None, ..lost });
         }
     }
 

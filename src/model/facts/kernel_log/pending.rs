@@ -45,12 +45,9 @@ impl Facts {
         for pending in waiting {
             let resolved = match &pending {
                 PendingIncident::Event { event, since } => self.resolve_event(event, *since, now),
-                PendingIncident::Growth {
-                    subject,
-                    event,
-                    from,
-                    since,
-                } => self.resolve_growth(subject, event, *from, *since, now),
+                PendingIncident::Growth { subject, event, from, since } => {
+                    self.resolve_growth(subject, event, *from, *since, now)
+                }
                 PendingIncident::Notice { notice, since } => {
                     self.resolve_notice(notice, *since, now)
                 }
@@ -93,9 +90,7 @@ impl Facts {
     ) -> Option<Urgency> {
         // A failed read that was logged does not say that structures are wrong.
         let last = match event.class {
-            Class::FsCorruption => self
-                .tally(subject, event.class)
-                .map(|tally| tally.last.time),
+            Class::FsCorruption => self.tally(subject, event.class).map(|tally| tally.last.time),
             _ => self.errors(subject).and_then(ErrorHistory::last_seen),
         };
         if last.is_some_and(|last| last >= from || elapsed(last, from) <= NOTICE_LAG) {
@@ -135,20 +130,14 @@ impl Facts {
                     || elapsed(notice.at, last) <= NOTICE_LAG && last >= notice.at
             })
         };
-        if [Class::FsCorruption, Class::FsError, Class::FsShutdown]
-            .into_iter()
-            .any(is_logged)
-        {
+        if [Class::FsCorruption, Class::FsError, Class::FsShutdown].into_iter().any(is_logged) {
             return Some(Urgency::Nothing);
         }
         if !due {
             return None;
         }
-        let device = volume
-            .facts
-            .device
-            .clone()
-            .map_or(DeviceName::Number(notice.dev), DeviceName::Block);
+        let device =
+            volume.facts.device.clone().map_or(DeviceName::Number(notice.dev), DeviceName::Block);
         Some(self.record_event(vec![subject], &event_from_notice(notice, device)))
     }
 }
@@ -157,29 +146,12 @@ impl Facts {
 /// ext4's EFSCORRUPTED and EFSBADCRC.
 fn event_from_notice(notice: &FsErrorNotice, device: DeviceName) -> Event {
     let is_corruption = matches!(notice.errno, 74 | 117);
-    let class = if is_corruption {
-        Class::FsCorruption
-    } else {
-        Class::FsError
-    };
-    let inode = notice
-        .inode
-        .map(|inode| format!(", inode {inode}"))
-        .unwrap_or_default();
+    let class = if is_corruption { Class::FsCorruption } else { Class::FsError };
+    let inode = notice.inode.map(|inode| format!(", inode {inode}")).unwrap_or_default();
     let text = format!(
         "FAN_FS_ERROR on {}: errno {}{inode}, {} since the last notice",
         notice.path, notice.errno, notice.count
     );
-    let line = Line {
-        time: notice.at,
-        text,
-        origin: LineOrigin::Fanotify,
-    };
-    Event::without_log_record(
-        "fanotify",
-        class,
-        device,
-        u64::from(notice.count.max(1)),
-        line,
-    )
+    let line = Line { time: notice.at, text, origin: LineOrigin::Fanotify };
+    Event::without_log_record("fanotify", class, device, u64::from(notice.count.max(1)), line)
 }

@@ -69,18 +69,13 @@ impl Facts {
             };
             tally.last.time.saturating_sub(logged_after).ok()
         };
-        let has_moved = self
-            .counters
-            .series(subject.clone(), "")
-            .any(|(series, history)| {
-                let mut counters = history.counters();
-                counters.any(|(name, counter)| {
-                    self.counts(subject, (series, history), name, class)
-                        && counter
-                            .last_growth
-                            .is_some_and(|at| Some(at) >= since(name))
-                })
-            });
+        let has_moved = self.counters.series(subject.clone(), "").any(|(series, history)| {
+            let mut counters = history.counters();
+            counters.any(|(name, counter)| {
+                self.counts(subject, (series, history), name, class)
+                    && counter.last_growth.is_some_and(|at| Some(at) >= since(name))
+            })
+        });
         if has_moved {
             self.set_second_witness(subject, class, SecondWitness::Confirmed);
         } else if let Subject::Drive(drive) = subject
@@ -113,10 +108,8 @@ impl Facts {
             let series = (series.as_str(), history);
             for (class, tally) in &errors.tallies {
                 let is_of_record = answer.is_from_before || is_new(tally.last.time);
-                let has_moved = answer
-                    .grown
-                    .iter()
-                    .any(|name| self.counts(subject, series, name, *class));
+                let has_moved =
+                    answer.grown.iter().any(|name| self.counts(subject, series, name, *class));
                 let witness = match tally.second_witness {
                     SecondWitness::Confirmed => continue,
                     _ if has_moved && is_of_record && tally.last.time <= at => {
@@ -160,19 +153,10 @@ impl Facts {
             let Some((at, _)) = history.last else {
                 continue;
             };
-            let since = tally
-                .first
-                .time
-                .saturating_sub(LOGGED_AFTER)
-                .unwrap_or_default();
-            let mut series = OF_DRIVES
-                .iter()
-                .filter_map(|metric| history.series.get(metric));
-            let is_complete = tally
-                .first
-                .time
-                .saturating_add(COUNTED_AFTER)
-                .is_ok_and(|by| by <= at);
+            let since = tally.first.time.saturating_sub(LOGGED_AFTER).unwrap_or_default();
+            let mut series = OF_DRIVES.iter().filter_map(|metric| history.series.get(metric));
+            let is_complete =
+                tally.first.time.saturating_add(COUNTED_AFTER).is_ok_and(|by| by <= at);
             let witness = match tally.second_witness {
                 SecondWitness::Confirmed => continue,
                 _ if series.any(|series| has_grown(series, since)) => SecondWitness::Confirmed,
@@ -319,19 +303,15 @@ impl Facts {
     /// Whether the drive's own count would have moved. One that has never counted an error may not
     /// count any.
     fn is_refuted_by_drive(&self, drive: &DriveId, class: Class, tally: &ErrorTally) -> bool {
-        let is_nvme = self
-            .drives
-            .get(drive)
-            .is_some_and(|known| known.facts.transport == Transport::Nvme);
+        let is_nvme =
+            self.drives.get(drive).is_some_and(|known| known.facts.transport == Transport::Nvme);
         let history = self.smart.get(drive).map(|smart| &smart.history);
         let series = history.and_then(|history| history.series.get(&Metric::MediaErrors));
         let logged = |line: &Line| line.origin == LineOrigin::KernelLog;
         is_nvme
             && class == Class::Medium
             && logged(&tally.first)
-            && series
-                .and_then(|it| it.points.last())
-                .is_some_and(|last| last.value > 0)
+            && series.and_then(|it| it.points.last()).is_some_and(|last| last.value > 0)
             && series
                 .and_then(|it| it.points.first())
                 .is_some_and(|first| first.at < tally.first.time)

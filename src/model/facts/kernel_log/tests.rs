@@ -35,15 +35,8 @@ fn numbered(seq: u64, event: Event) -> Event {
 }
 
 fn plain() -> TestHost {
-    let part = device(
-        "sda1",
-        "8:1",
-        Layer::Partition {
-            number: 1,
-            start_bytes: 1 << 20,
-        },
-        &["sda"],
-    );
+    let part =
+        device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 1 << 20 }, &["sda"]);
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(part)
@@ -62,11 +55,7 @@ fn data() -> Subject {
 }
 
 fn count(world: &TestHost, subject: &Subject, class: Class) -> Option<u64> {
-    world
-        .facts
-        .errors(subject)?
-        .get(class)
-        .map(|tally| tally.incidents)
+    world.facts.errors(subject)?.get(class).map(|tally| tally.incidents)
 }
 
 #[test]
@@ -77,22 +66,13 @@ fn drive_errors_are_attributed_to_the_drive_and_filesystem_errors_to_the_volume(
         numbered(6, event(Class::FsError, "sda1", at(1), &[])),
         numbered(7, event(Class::Io, "sda1", at(1), &[8])),
     ];
+    assert_eq!(world.apply(SourceUpdate::KernelLog(batch(events)), 1), Urgency::Immediate);
     assert_eq!(
-        world.apply(SourceUpdate::KernelLog(batch(events)), 1),
-        Urgency::Immediate
-    );
-    assert_eq!(
-        (
-            count(&world, &drive_a(), Class::Medium),
-            count(&world, &drive_a(), Class::Io)
-        ),
+        (count(&world, &drive_a(), Class::Medium), count(&world, &drive_a(), Class::Io)),
         (Some(1), Some(1))
     );
     assert_eq!(
-        (
-            count(&world, &data(), Class::FsError),
-            count(&world, &data(), Class::Io)
-        ),
+        (count(&world, &data(), Class::FsError), count(&world, &data(), Class::Io)),
         (Some(1), None)
     );
 }
@@ -100,20 +80,13 @@ fn drive_errors_are_attributed_to_the_drive_and_filesystem_errors_to_the_volume(
 #[test]
 fn a_reread_record_is_counted_once_and_a_new_boot_counts_from_zero() {
     let mut world = plain();
-    let flood: Vec<Event> = (10..20)
-        .map(|seq| numbered(seq, event(Class::Io, "sda", at(1), &[seq])))
-        .collect();
+    let flood: Vec<Event> =
+        (10..20).map(|seq| numbered(seq, event(Class::Io, "sda", at(1), &[seq]))).collect();
     world.apply(SourceUpdate::KernelLog(batch(flood.clone())), 1);
-    assert_eq!(
-        world.apply(SourceUpdate::KernelLog(batch(flood.clone())), 2),
-        Urgency::Nothing
-    );
+    assert_eq!(world.apply(SourceUpdate::KernelLog(batch(flood.clone())), 2), Urgency::Nothing);
     world.apply(
         SourceUpdate::KernelLog(batch(
-            flood
-                .into_iter()
-                .chain([numbered(20, event(Class::Io, "sda", at(3), &[1]))])
-                .collect(),
+            flood.into_iter().chain([numbered(20, event(Class::Io, "sda", at(3), &[1]))]).collect(),
         )),
         3,
     );
@@ -157,25 +130,14 @@ fn errors_of_an_unmounted_filesystem_belong_to_the_device_until_it_is_mounted() 
     );
     assert!(world.facts.kernel.errors.is_empty());
     world.apply(
-        SourceUpdate::Source {
-            source: Source::Udev,
-            status: SourceStatus::Active(String::new()),
-        },
+        SourceUpdate::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) },
         8,
     );
-    assert_eq!(
-        count(&world, &Subject::Device("sda1".into()), Class::FsCorruption),
-        Some(1)
-    );
+    assert_eq!(count(&world, &Subject::Device("sda1".into()), Class::FsCorruption), Some(1));
     world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
     world.read_mounts(9);
     assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
-    assert!(
-        world
-            .facts
-            .errors(&Subject::Device("sda1".into()))
-            .is_none()
-    );
+    assert!(world.facts.errors(&Subject::Device("sda1".into())).is_none());
 }
 
 #[test]
@@ -203,17 +165,11 @@ fn errors_of_a_failed_mount_are_not_attributed_to_the_next_drive_with_that_name(
         world.pull("sdb");
         world.scan(9);
         world.plug("sdb", "8:16", "C");
-        world = world
-            .uuid("sdb", "c")
-            .mounted("8:16", "/", "/new", "btrfs", "/dev/sdb");
+        world = world.uuid("sdb", "c").mounted("8:16", "/", "/new", "btrfs", "/dev/sdb");
         world.scan(10);
         world.read_mounts(10);
         assert_eq!(
-            count(
-                &world,
-                &Subject::Volume(volume("fs:c")),
-                Class::FsCorruption
-            ),
+            count(&world, &Subject::Volume(volume("fs:c")), Class::FsCorruption),
             None,
             "waits: {waits}"
         );
@@ -232,10 +188,7 @@ fn a_shutdown_ends_with_the_mount_and_corruption_does_not() {
     world.umount("/data");
     world.read_mounts(2);
     assert_eq!(
-        (
-            count(&world, &data(), Class::FsShutdown),
-            count(&world, &data(), Class::FsCorruption)
-        ),
+        (count(&world, &data(), Class::FsShutdown), count(&world, &data(), Class::FsCorruption)),
         (None, Some(1))
     );
 }
@@ -263,11 +216,7 @@ fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
     let mut older = batch(Vec::new());
     (older.name_assignments, older.cursor) = (vec![mounted(2, 4)], cursor(2));
     world.apply(SourceUpdate::KernelLog(older), 6);
-    assert_eq!(
-        count(&world, &data(), Class::FsShutdown),
-        Some(1),
-        "that mount was before"
-    );
+    assert_eq!(count(&world, &data(), Class::FsShutdown), Some(1), "that mount was before");
     let mut newer = batch(Vec::new());
     (newer.name_assignments, newer.cursor) = (vec![mounted(3, 7)], cursor(3));
     world.apply(SourceUpdate::KernelLog(newer), 7);
@@ -280,10 +229,7 @@ fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
 fn a_mount_ends_what_the_same_reading_reported_before_it_and_not_after_it() {
     for (mounted_at, left) in [(2, None), (0, Some(1))] {
         let mut world = plain();
-        let mut both = batch(vec![numbered(
-            1,
-            event(Class::ReadOnly, "sda1", at(5), &[]),
-        )]);
+        let mut both = batch(vec![numbered(1, event(Class::ReadOnly, "sda1", at(5), &[]))]);
         both.name_assignments = vec![mounted(mounted_at, 5)];
         world.apply(SourceUpdate::KernelLog(both), 5);
         assert_eq!(
@@ -311,15 +257,8 @@ fn a_mount_ends_a_shutdown_that_still_waits_for_its_filesystem() {
 
 fn corruption_event(seq: u64, second: i64, text: &str) -> Event {
     let event = numbered(seq, event(Class::FsCorruption, "sda1", at(second), &[]));
-    let line = Line {
-        text: text.to_owned(),
-        ..event.last.clone()
-    };
-    Event {
-        first: line.clone(),
-        last: line,
-        ..event
-    }
+    let line = Line { text: text.to_owned(), ..event.last.clone() };
+    Event { first: line.clone(), last: line, ..event }
 }
 
 #[test]
@@ -333,11 +272,7 @@ fn errors_of_another_filesystem_type_are_not_attributed_to_the_current_filesyste
         )])),
         1,
     );
-    assert_eq!(
-        count(&world, &data(), Class::FsCorruption),
-        None,
-        "ext4 does not say so"
-    );
+    assert_eq!(count(&world, &data(), Class::FsCorruption), None, "ext4 does not say so");
     world.apply(
         SourceUpdate::KernelLog(batch(vec![corruption_event(
             2,
@@ -361,16 +296,10 @@ fn errors_of_another_filesystem_type_are_not_attributed_to_the_current_filesyste
         2,
     );
     world.apply(
-        SourceUpdate::Source {
-            source: Source::Udev,
-            status: SourceStatus::Active(String::new()),
-        },
+        SourceUpdate::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) },
         8,
     );
-    assert_eq!(
-        count(&world, &Subject::Device("sda1".into()), Class::FsCorruption),
-        Some(1)
-    );
+    assert_eq!(count(&world, &Subject::Device("sda1".into()), Class::FsCorruption), Some(1));
     world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
     world.read_mounts(9);
     assert_eq!(count(&world, &data(), Class::FsCorruption), None);
@@ -386,11 +315,7 @@ fn errors_of_the_previous_device_with_a_name_are_not_attributed_to_the_new_one()
         is_remount: false,
     };
     let mut world = plain();
-    let mut late = batch(vec![corruption_event(
-        6,
-        3,
-        "EXT4-fs error (device sda1): bad header",
-    )]);
+    let mut late = batch(vec![corruption_event(6, 3, "EXT4-fs error (device sda1): bad header")]);
     late.name_assignments = vec![came(4)];
     world.apply(SourceUpdate::KernelLog(late), 5);
     assert_eq!(count(&world, &data(), Class::FsCorruption), None);
@@ -413,10 +338,7 @@ fn a_removed_drive_still_owns_its_former_name() {
     world.plug("sda", "8:0", "B");
     world.scan(60);
     world.apply(
-        SourceUpdate::KernelLog(batch(vec![numbered(
-            1,
-            event(Class::Io, "sda", at(6), &[]),
-        )])),
+        SourceUpdate::KernelLog(batch(vec![numbered(1, event(Class::Io, "sda", at(6), &[]))])),
         61,
     );
     assert_eq!(count(&world, &drive_a(), Class::Io), Some(1));
@@ -429,15 +351,12 @@ fn a_store_that_loads_late_does_not_double_count_this_boot() {
     let told = |second: i64| batch(vec![numbered(9, event(Class::Io, "sda", at(second), &[7]))]);
     world.apply(SourceUpdate::KernelLog(told(1)), 1);
     let memory = |world: &TestHost| (*world.facts.kernel.errors[&drive_a()]).clone();
-    let (stored, progress) = (
-        vec![(drive_a(), memory(&world))],
-        (*world.facts.kernel.progress).clone(),
-    );
+    let (stored, progress) =
+        (vec![(drive_a(), memory(&world))], (*world.facts.kernel.progress).clone());
     // Read again as history, its time is the kernel's.
     let mut next = plain();
     next.apply(SourceUpdate::KernelLog(told(2)), 2);
-    next.facts
-        .restore_errors(stored.clone(), Some(progress.clone()));
+    next.facts.restore_errors(stored.clone(), Some(progress.clone()));
     assert_eq!(count(&next, &drive_a(), Class::Io), Some(1));
     let mut rebooted = plain();
     let mut other = told(2);

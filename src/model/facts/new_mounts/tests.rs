@@ -17,10 +17,8 @@ fn mounted() -> TestHost {
 }
 
 fn probe(world: &mut TestHost, path: &str, mount_id: u64, second: i64) {
-    let probe = MountProbe {
-        mount_id: Some(mount_id),
-        ..healthy_probe(usage(100 * GIB, 50 * GIB))
-    };
+    let probe =
+        MountProbe { mount_id: Some(mount_id), ..healthy_probe(usage(100 * GIB, 50 * GIB)) };
     world.probe(path, probe, second);
 }
 
@@ -45,15 +43,8 @@ fn fails(world: &mut TestHost, classes: &[Class], second: i64) {
 }
 
 fn superblock(world: &mut TestHost, last_mounted: i64, second: i64) {
-    let ext = ExtState {
-        last_mounted: Some(at(last_mounted)),
-        ..ExtState::default()
-    };
-    let superblock = Superblock {
-        fs_type: "ext4".into(),
-        uuid: "u".into(),
-        ext: Some(ext),
-    };
+    let ext = ExtState { last_mounted: Some(at(last_mounted)), ..ExtState::default() };
+    let superblock = Superblock { fs_type: "ext4".into(), uuid: "u".into(), ext: Some(ext) };
     let update = SourceUpdate::Superblock {
         device: "sda".into(),
         dev: "8:0".parse().unwrap(),
@@ -66,17 +57,10 @@ fn superblock(world: &mut TestHost, last_mounted: i64, second: i64) {
 fn left(world: &TestHost) -> Vec<Class> {
     let subject = Subject::Volume(volume("fs:u"));
     let errors = world.facts.errors(&subject);
-    errors.map_or(Vec::new(), |errors| {
-        errors.tallies.keys().copied().collect()
-    })
+    errors.map_or(Vec::new(), |errors| errors.tallies.keys().copied().collect())
 }
 
-const ALL: [Class; 4] = [
-    Class::ReadOnly,
-    Class::FsShutdown,
-    Class::FsError,
-    Class::FsCorruption,
-];
+const ALL: [Class; 4] = [Class::ReadOnly, Class::FsShutdown, Class::FsError, Class::FsCorruption];
 
 fn sorted(classes: &[Class]) -> Vec<Class> {
     let mut classes = classes.to_vec();

@@ -31,10 +31,7 @@ fn a_reading_from_before_the_request_does_not_answer_it() {
 fn a_failed_reading_is_an_answer_that_says_why() {
     let mut world = host();
     let path = HostPath::from("/data");
-    world.apply(
-        SourceUpdate::Inventory(Observation::failed(at(11), "no sysfs")),
-        11,
-    );
+    world.apply(SourceUpdate::Inventory(Observation::failed(at(11), "no sysfs")), 11);
     let scan = world.facts.scan_since(at(10));
     assert!(matches!(&scan, Reading::Impossible(why) if why.contains("no sysfs")));
     world.apply(

@@ -22,11 +22,7 @@ fn target() -> String {
 }
 
 fn provided_volume(world: &TestHost) -> VolumeFacts {
-    world
-        .volumes()
-        .into_iter()
-        .find(|volume| volume.id.as_str() == "csi:own/v1")
-        .expect("there")
+    world.volumes().into_iter().find(|volume| volume.id.as_str() == "csi:own/v1").expect("there")
 }
 
 fn read_all_and_provision(world: &mut TestHost, seconds: i64) {
@@ -63,25 +59,11 @@ fn a_published_volume_has_its_mounts_its_pod_and_the_whole_stack() {
     assert_eq!(volume.devices, ["loop7", "sdp1", "sdp"]);
     assert_eq!(volume.stack, Stack::Drive(DriveId::new("P")));
     assert_eq!(
-        volume
-            .mounts
-            .iter()
-            .map(|mount| mount.role)
-            .collect::<Vec<_>>(),
+        volume.mounts.iter().map(|mount| mount.role).collect::<Vec<_>>(),
         [MountRole::Staging, MountRole::Pod]
     );
-    assert_eq!(
-        (
-            volume.pods[0].uid.as_str(),
-            volume.pods[0].volume_name.as_str()
-        ),
-        ("u1", "pv-1")
-    );
-    assert_eq!(
-        world.volumes().len(),
-        2,
-        "it is no volume of the host as well; the pool is"
-    );
+    assert_eq!((volume.pods[0].uid.as_str(), volume.pods[0].volume_name.as_str()), ("u1", "pv-1"));
+    assert_eq!(world.volumes().len(), 2, "it is no volume of the host as well; the pool is");
     // The kubelet's records say the same thing once more.
     world = world.csi("own", "v1", Some(&staging()), &[("u1", &target())]);
     let joined = provided_volume(&world);
@@ -94,12 +76,7 @@ fn a_published_volume_has_its_mounts_its_pod_and_the_whole_stack() {
 #[test]
 fn loop_devices_that_count_as_drives_are_looked_through_all_the_same() {
     let mut world = pool(Some(&staging()), &[]);
-    world
-        .inventory
-        .devices
-        .get_mut("loop7")
-        .expect("there")
-        .drive = Some(DriveId::new("loop7"));
+    world.inventory.devices.get_mut("loop7").expect("there").drive = Some(DriveId::new("loop7"));
     assert_eq!(provided_volume(&world).drive_ids, [DriveId::new("P")]);
 }
 
@@ -129,9 +106,7 @@ fn a_removed_drive_makes_idle_volumes_of_its_pool_missing() {
     let raised = world.raised(20);
     assert!(
         raised.contains(&"volume csi:own/v1 DriveFailing Bad Inaccessible".to_owned())
-            || raised
-                .iter()
-                .any(|line| line.contains("csi:own/v1 DeviceMissing")),
+            || raised.iter().any(|line| line.contains("csi:own/v1 DeviceMissing")),
         "{raised:?}"
     );
 }
@@ -144,29 +119,15 @@ fn a_staged_provided_volume_that_is_not_mounted_is_missing_without_kubelet_recor
     world.umount(&target());
     world.umount(&staging());
     world.read_mounts(10);
-    let missing: Vec<String> = world
-        .raised(60)
-        .into_iter()
-        .filter(|line| line.contains("csi:own/v1"))
-        .collect();
+    let missing: Vec<String> =
+        world.raised(60).into_iter().filter(|line| line.contains("csi:own/v1")).collect();
     assert_eq!(missing.len(), 2, "{missing:?}");
-    let said = world
-        .raised_for(Reason::NotMounted, 61)
-        .expect("raised")
-        .message;
-    assert!(
-        said.starts_with("according to this node's own record a pod has the volume"),
-        "{said}"
-    );
+    let said = world.raised_for(Reason::NotMounted, 61).expect("raised").message;
+    assert!(said.starts_with("according to this node's own record a pod has the volume"), "{said}");
     provision(&mut world).volumes[0].published.clear();
     provision(&mut world).volumes[0].staged = None;
     world.read_provision(70);
-    assert!(
-        world
-            .raised(71)
-            .iter()
-            .all(|line| !line.contains("csi:own/v1"))
-    );
+    assert!(world.raised(71).iter().all(|line| !line.contains("csi:own/v1")));
 }
 
 #[test]
@@ -175,23 +136,13 @@ fn a_loop_device_that_went_beneath_a_mount_is_missing_and_one_that_has_just_come
     read_all_and_provision(&mut world, 0);
     // Attached and mounted; the scan that will show the device has not been made.
     let devices = world.inventory.clone();
-    let mut world = TestHost {
-        inventory: devices,
-        facts: world.facts,
-        ..pool(Some(&staging()), &[])
-    };
-    provision(&mut world).volumes[0]
-        .staged
-        .as_mut()
-        .expect("staged")
-        .since = at(100);
+    let mut world =
+        TestHost { inventory: devices, facts: world.facts, ..pool(Some(&staging()), &[]) };
+    provision(&mut world).volumes[0].staged.as_mut().expect("staged").since = at(100);
     world.read_provision(100);
     world.read_mounts(100);
     assert!(world.raised_for(Reason::DeviceMissing, 101).is_none());
-    assert!(
-        world.raised_for(Reason::DeviceMissing, 110).is_some(),
-        "nobody has seen it since"
-    );
+    assert!(world.raised_for(Reason::DeviceMissing, 110).is_some(), "nobody has seen it since");
     let world_with_loop = pool(Some(&staging()), &[]);
     world.inventory = world_with_loop.inventory;
     world.scan(111);
@@ -231,11 +182,7 @@ fn a_static_device_is_what_its_link_leads_to() {
     (provided.kind, provided.backing) = (BackingKind::StaticDevice, "/dev/disk/by-id/ata-B".into());
     let volume = provided_volume(&world);
     assert_eq!(
-        (
-            volume.device.as_deref(),
-            volume.drive_ids.as_slice(),
-            volume.device_gone
-        ),
+        (volume.device.as_deref(), volume.drive_ids.as_slice(), volume.device_gone),
         (Some("sdb"), &[DriveId::new("B")][..], false)
     );
     // A link that leads nowhere proves nothing: udev may not be there.
@@ -248,15 +195,10 @@ fn a_static_device_is_what_its_link_leads_to() {
 #[test]
 fn a_folder_is_staged_without_a_mount() {
     let mut world = pool(None, &[]).csi("own", "v1", Some(&staging()), &[]);
-    let attachment = pool(Some(&staging()), &[]).provision.expect("one").volumes[0]
-        .staged
-        .clone();
+    let attachment = pool(Some(&staging()), &[]).provision.expect("one").volumes[0].staged.clone();
     let provided = &mut provision(&mut world).volumes[0];
-    (provided.kind, provided.backing, provided.staged) = (
-        BackingKind::StaticDirectory,
-        "/pool/data".into(),
-        attachment,
-    );
+    (provided.kind, provided.backing, provided.staged) =
+        (BackingKind::StaticDirectory, "/pool/data".into(), attachment);
     read_all_and_provision(&mut world, 0);
     let known = &world.facts.volumes[&volume("csi:own/v1")];
     assert!(known.facts.missing_mounts.is_empty());
@@ -268,18 +210,19 @@ fn a_folder_is_staged_without_a_mount() {
 
 #[test]
 fn an_idle_logical_volume_stands_on_its_groups_drives_as_far_as_the_kernel_tells() {
-    let mut world = TestHost::default()
-        .disk("sda", "8:0", "A")
-        .disk("sdb", "8:16", "B");
+    let mut world = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
     let lv = |name: &str| Layer::Dm {
         name: format!("vg-{name}"),
         uuid: Some("LVM-x".into()),
         volume_group: Some("vg".into()),
         logical_volume: Some(name.into()),
     };
-    world = world
-        .with(device("dm-0", "252:0", lv("other"), &["sda"]))
-        .with(device("dm-1", "252:1", lv("thin"), &["dm-0", "sdb"]));
+    world = world.with(device("dm-0", "252:0", lv("other"), &["sda"])).with(device(
+        "dm-1",
+        "252:1",
+        lv("thin"),
+        &["dm-0", "sdb"],
+    ));
     world.provision = pool(None, &[]).provision;
     let provided = &mut provision(&mut world).volumes[0];
     (provided.kind, provided.backing) = (BackingKind::Lvm, "/dev/vg/v1".into());
@@ -305,11 +248,7 @@ fn a_pool_on_a_mirrored_btrfs_survives_one_drive() {
     let mount = world.mount_mut("/pool");
     mount.fs_type = "btrfs".into();
     let volume = provided_volume(&world);
-    assert!(
-        matches!(volume.stack, Stack::Redundant { tolerates: 1, .. }),
-        "{:?}",
-        volume.stack
-    );
+    assert!(matches!(volume.stack, Stack::Redundant { tolerates: 1, .. }), "{:?}", volume.stack);
     assert_eq!(volume.drive_ids, [DriveId::new("P"), DriveId::new("Q")]);
     read_all_and_provision(&mut world, 0);
     assert_eq!(
@@ -330,16 +269,10 @@ fn what_this_node_cannot_serve_is_abnormal_and_says_why() {
 #[test]
 fn a_volume_group_without_logical_volumes_stands_on_the_physical_volumes_that_lvm_lists() {
     let mut world = pool(None, &[]).disk("sdq", "8:16", "Q");
-    *provision(&mut world) = ProvisionState {
-        volume_group: Some("vg".into()),
-        ..ProvisionState::default()
-    };
+    *provision(&mut world) =
+        ProvisionState { volume_group: Some("vg".into()), ..ProvisionState::default() };
     read_all_and_provision(&mut world, 0);
-    assert_eq!(
-        world.facts.node_context.pool,
-        BTreeMap::new(),
-        "until lvm has answered"
-    );
+    assert_eq!(world.facts.node_context.pool, BTreeMap::new(), "until lvm has answered");
     provision(&mut world).physical_volumes = vec!["/dev/sdp1".into(), "/dev/sdq".into()];
     read_all_and_provision(&mut world, 1);
     let drives = ["P", "Q"].map(|serial| Stack::Drive(DriveId::new(serial)));
@@ -348,10 +281,7 @@ fn a_volume_group_without_logical_volumes_stands_on_the_physical_volumes_that_lv
     world.pull("sdq");
     provision(&mut world).physical_volumes = vec!["/dev/sdp1".into(), "[unknown]".into()];
     read_all_and_provision(&mut world, 2);
-    assert_eq!(
-        world.facts.node_context.pool, both,
-        "the missing one belongs to it still"
-    );
+    assert_eq!(world.facts.node_context.pool, both, "the missing one belongs to it still");
     provision(&mut world).physical_volumes = vec!["/dev/sdp1".into()];
     read_all_and_provision(&mut world, 3);
     assert_eq!(

@@ -38,14 +38,7 @@ pub(super) fn bounded(stack: Stack) -> Stack {
     if count(&stack) <= MAX_PARTS {
         return stack;
     }
-    Stack::All(
-        stack
-            .drives()
-            .into_iter()
-            .cloned()
-            .map(Stack::Drive)
-            .collect(),
-    )
+    Stack::All(stack.drives().into_iter().cloned().map(Stack::Drive).collect())
 }
 
 fn count(stack: &Stack) -> usize {

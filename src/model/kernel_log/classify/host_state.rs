@@ -66,10 +66,7 @@ pub(super) struct Renamed {
 
 impl HostState {
     pub(crate) fn new(options: ClassifierOptions) -> HostState {
-        HostState {
-            options,
-            ..HostState::default()
-        }
+        HostState { options, ..HostState::default() }
     }
 
     pub(crate) fn take_options(&mut self) -> ClassifierOptions {
@@ -133,10 +130,7 @@ impl HostState {
                 (&parsed.kind, &self.last_scsi)
             {
                 if near(*seq)
-                    && !matches!(
-                        parsed.kind,
-                        RecordKind::Scsi(ScsiRecord::UnnamedRecovery(..))
-                    )
+                    && !matches!(parsed.kind, RecordKind::Scsi(ScsiRecord::UnnamedRecovery(..)))
                 {
                     parsed.device = device.clone();
                     parsed.other_name = other.clone();
@@ -216,10 +210,9 @@ impl HostState {
 
     pub(crate) fn device_of_key(&self, key: &str) -> DeviceName {
         match &self.last_scsi {
-            Some((device, _, _)) if self.devices.drive_key(device) == key => self
-                .devices
-                .block_name(device)
-                .unwrap_or_else(|| device.clone()),
+            Some((device, _, _)) if self.devices.drive_key(device) == key => {
+                self.devices.block_name(device).unwrap_or_else(|| device.clone())
+            }
             _ => device_name::parse(key).unwrap_or(DeviceName::Unnamed),
         }
     }
@@ -296,9 +289,7 @@ impl HostState {
         };
         never(&parsed.device)
             || parsed.other_name.as_ref().is_some_and(never)
-            || ["sr ", "st ", "ses ", "ch ", "osst "]
-                .iter()
-                .any(|driver| text.starts_with(driver))
+            || ["sr ", "st ", "ses ", "ch ", "osst "].iter().any(|driver| text.starts_with(driver))
             || self.is_of_other_kind(&parsed.device)
     }
 

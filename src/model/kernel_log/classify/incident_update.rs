@@ -52,10 +52,7 @@ impl IncidentUpdate<'_> {
                 }
                 let role = context.rule.family.role;
                 if role == Some(Role::TargetReset) && self.incident.device_reset {
-                    let stronger = RecordContext {
-                        rule: &derived::RESET_UNANSWERED,
-                        ..*context
-                    };
+                    let stronger = RecordContext { rule: &derived::RESET_UNANSWERED, ..*context };
                     return self.emit(&stronger, *class, *blame, true);
                 }
                 self.incident.device_reset |= role == Some(Role::DeviceReset);
@@ -78,14 +75,8 @@ impl IncidentUpdate<'_> {
                 if self.incident.ata.failed_command_unknown
                     || role == Some(Role::Redundancy) && self.incident.has_request =>
             {
-                let without_sector = ParsedRecord {
-                    sector: None,
-                    ..parsed.clone()
-                };
-                let context = RecordContext {
-                    parsed: &without_sector,
-                    ..*context
-                };
+                let without_sector = ParsedRecord { sector: None, ..parsed.clone() };
+                let context = RecordContext { parsed: &without_sector, ..*context };
                 self.apply_effect(&context, *class, *blame);
             }
             RecordKind::Effect(class, blame) => self.apply_effect(context, *class, *blame),
@@ -118,10 +109,7 @@ impl IncidentUpdate<'_> {
 
     /// Applies the consequence of a failure whose cause may have been reported already.
     fn apply_effect(&mut self, context: &RecordContext<'_>, class: Class, blame: Blame) {
-        let beyond_end = self
-            .incident
-            .expected_failure
-            .is_some_and(|failure| failure.beyond_end);
+        let beyond_end = self.incident.expected_failure.is_some_and(|failure| failure.beyond_end);
         // A request beyond the end never reached the device: what the device failed is another one.
         let is_other_request = beyond_end && context.rule.family.role == Some(Role::FailedRequest);
         if self.incident.is_expected(class, context.position) && !is_other_request {
@@ -163,10 +151,7 @@ impl IncidentUpdate<'_> {
                 .command
                 .is_some_and(|command| command.lacks_error_location(context.parsed.sector))
             {
-                let weaker = RecordContext {
-                    rule: &derived::MEDIUM_WITHOUT_SECTOR,
-                    ..*context
-                };
+                let weaker = RecordContext { rule: &derived::MEDIUM_WITHOUT_SECTOR, ..*context };
                 return if joins {
                     self.emit_continuation(&weaker, Some(blame))
                 } else {
@@ -184,20 +169,12 @@ impl IncidentUpdate<'_> {
     fn emit_continuation(&mut self, context: &RecordContext<'_>, blame: Option<Blame>) {
         if !self.incident.reported.is_empty() {
             let latest = self.incident.latest_class;
-            self.emit(
-                context,
-                latest,
-                blame.unwrap_or(Blame::No).min(Blame::Unclear),
-                false,
-            );
+            self.emit(context, latest, blame.unwrap_or(Blame::No).min(Blame::Unclear), false);
         }
     }
 
     fn apply_scsi(&mut self, context: &RecordContext<'_>, part: &ScsiRecord) {
-        let fresh = ScsiCommand {
-            position: context.position,
-            ..ScsiCommand::default()
-        };
+        let fresh = ScsiCommand { position: context.position, ..ScsiCommand::default() };
         if matches!(part, ScsiRecord::Result { .. }) {
             self.finish_command(context.position, context.line.time);
             self.incident.command = None;
@@ -222,19 +199,13 @@ impl IncidentUpdate<'_> {
                 self.incident.decisive_line = Some(context.line.clone());
             }
             ScsiRecord::AdditionalSense(sense) => command.sense = Some(*sense),
-            ScsiRecord::Cdb {
-                is_write,
-                block_range,
-            } => {
+            ScsiRecord::Cdb { is_write, block_range } => {
                 command.is_write = Some(*is_write);
                 command.block_range = *block_range;
                 whole = command.sense_key.is_some();
             }
             ScsiRecord::UnitNotReady => {
-                *command = ScsiCommand {
-                    is_unit_ready_check: true,
-                    ..fresh
-                }
+                *command = ScsiCommand { is_unit_ready_check: true, ..fresh }
             }
             ScsiRecord::DeviceContext | ScsiRecord::UnnamedRecovery(..) => {}
         }
@@ -287,22 +258,15 @@ impl IncidentUpdate<'_> {
                     | Class::FsShutdown
                     | Class::ReadOnly => &derived::COMMAND_FAILED,
                 };
-                let context = RecordContext {
-                    rule,
-                    parsed: &parsed,
-                    line: &line,
-                    position: now,
-                };
+                let context = RecordContext { rule, parsed: &parsed, line: &line, position: now };
                 let again = class == Class::Medium && self.incident.pending_repeats > 0;
                 let new = if class == Class::Medium {
                     !again
                 } else {
                     !self.incident.reported.contains(class)
                 };
-                self.incident.pending_repeats = self
-                    .incident
-                    .pending_repeats
-                    .saturating_sub(u32::from(again));
+                self.incident.pending_repeats =
+                    self.incident.pending_repeats.saturating_sub(u32::from(again));
                 self.incident.has_sector = self.incident.has_sector && !new;
                 self.emit(&context, class, blame, new);
             }
@@ -398,9 +362,7 @@ impl IncidentUpdate<'_> {
         self.out.push(Event {
             seq: context.position.seq,
             class,
-            blame: self
-                .host
-                .adjust_blame(class, blame, &parsed.device, context.rule.family.role),
+            blame: self.host.adjust_blame(class, blame, &parsed.device, context.rule.family.role),
             device: parsed.device.clone(),
             other_names: parsed.other_name.iter().cloned().collect(),
             count: u64::from(new),

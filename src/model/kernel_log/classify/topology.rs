@@ -87,9 +87,7 @@ impl Classifier {
             }
             TopologyUpdate::Model(model) => {
                 if is_virtual_model(model) {
-                    self.host
-                        .devices
-                        .set_kind(&parsed.device, DeviceKind::Virtual);
+                    self.host.devices.set_kind(&parsed.device, DeviceKind::Virtual);
                 }
             }
             TopologyUpdate::Kind(kind) => self.host.devices.set_kind(&parsed.device, *kind),
@@ -100,14 +98,10 @@ impl Classifier {
                         RecordKind::Cause(Class::Reset, Blame::No),
                     );
                     let key = self.host.devices.drive_key(&parsed.device);
-                    let context = RecordContext {
-                        parsed: &parsed,
-                        ..*context
-                    };
+                    let context = RecordContext { parsed: &parsed, ..*context };
                     let mut incident = self.take_incident(key, &context, out);
                     let new = !incident.reported.contains(Class::Reset);
-                    self.update(&mut incident, out)
-                        .emit(&context, Class::Reset, Blame::No, new);
+                    self.update(&mut incident, out).emit(&context, Class::Reset, Blame::No, new);
                     self.open_incidents.push(incident);
                 }
             }
@@ -119,9 +113,7 @@ impl Classifier {
                 self.host.devices.has_unplugged_device = true;
                 self.host.usb_unplugged = Some(context.position);
                 if let Some(host) = self.host.devices.host_of_usb_path(path) {
-                    self.host
-                        .devices
-                        .set_kind(&DeviceName::ScsiHost(host), DeviceKind::Usb);
+                    self.host.devices.set_kind(&DeviceName::ScsiHost(host), DeviceKind::Usb);
                     for disk in self.host.devices.disks_of_host(host) {
                         self.add_unplugged_disk(&disk, context, out);
                     }
@@ -130,9 +122,7 @@ impl Classifier {
             TopologyUpdate::CacheFlush => {
                 if let DeviceName::Block(name) = &parsed.device
                     && self.host.usb_unplugged.is_some_and(|since| {
-                        !context
-                            .position
-                            .is_beyond(since, FLUSH_MICROS, FLUSH_RECORDS)
+                        !context.position.is_beyond(since, FLUSH_MICROS, FLUSH_RECORDS)
                     })
                 {
                     self.add_unplugged_disk(&name.clone(), context, out);
@@ -207,16 +197,11 @@ impl Classifier {
         }
         let disk = DeviceName::Block(disk.name.clone());
         let parsed = ParsedRecord::new(disk, RecordKind::Cause(Class::Removed, Blame::No));
-        let context = RecordContext {
-            rule: &derived::USB_UNPLUGGED,
-            parsed: &parsed,
-            ..*context
-        };
+        let context = RecordContext { rule: &derived::USB_UNPLUGGED, parsed: &parsed, ..*context };
         let key = self.host.devices.drive_key(&parsed.device);
         let mut incident = self.take_incident(key, &context, out);
         if !incident.reported.contains(Class::Removed) {
-            self.update(&mut incident, out)
-                .emit(&context, Class::Removed, Blame::No, true);
+            self.update(&mut incident, out).emit(&context, Class::Removed, Blame::No, true);
         }
         self.open_incidents.push(incident);
     }

@@ -13,9 +13,7 @@ use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule, RuleAction, RuleFamily};
 use crate::model::kernel_log::rules::ide;
 
-const ATA: RuleFamily = DRIVE
-    .with_prefix("<ata>: ")
-    .with_evidence(Evidence::DriveStatus);
+const ATA: RuleFamily = DRIVE.with_prefix("<ata>: ").with_evidence(Evidence::DriveStatus);
 /// The first line of a failed command's report, and the second line's blanks.
 const COMMAND: RuleFamily = ATA.with_prefix(
     "<ata>: cmd <registers> tag <dec>\
@@ -36,16 +34,8 @@ const MAX_IDENTITY_CHARS: usize = 50;
 const STATUS_BITS: [&str; 6] = ["Busy", "DRDY", "DF", "DRQ", "SENSE", "ERR"];
 const ERROR_BITS: [&str; 5] = ["ICRC", "UNC", "AMNF", "IDNF", "ABRT"];
 /// Errors on the link.
-const WIRE_BITS: [&str; 8] = [
-    "10B8B",
-    "Dispar",
-    "BadCRC",
-    "Handshk",
-    "LinkSeq",
-    "TrStaTrns",
-    "UnrecFIS",
-    "UnrecovData",
-];
+const WIRE_BITS: [&str; 8] =
+    ["10B8B", "Dispar", "BadCRC", "Handshk", "LinkSeq", "TrStaTrns", "UnrecFIS", "UnrecovData"];
 /// The other bits of SError; hot plugging sets PHYRdyChg, CommWake and DevExch.
 const OTHER_SERROR_BITS: [&str; 9] = [
     "RecovData",
@@ -427,9 +417,7 @@ fn error_register(text: &MatchedText<'_>) -> Option<RecordKind> {
 }
 
 fn serror(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let bits = set_bits(text, |bit| {
-        WIRE_BITS.contains(&bit) || OTHER_SERROR_BITS.contains(&bit)
-    })?;
+    let bits = set_bits(text, |bit| WIRE_BITS.contains(&bit) || OTHER_SERROR_BITS.contains(&bit))?;
     Some(if bits.iter().any(|bit| WIRE_BITS.contains(bit)) {
         RecordKind::Ata(AtaRecord::Error(Transport, Unclear))
     } else {
@@ -440,14 +428,8 @@ fn serror(text: &MatchedText<'_>) -> Option<RecordKind> {
 /// The kernel names the port and the device. Without the device's number, `ata1: disabled` would be
 /// short enough for the name of a program.
 fn disabled(text: &MatchedText<'_>) -> Option<RecordKind> {
-    matches!(
-        text.device,
-        DeviceName::Ata {
-            device: Some(_),
-            ..
-        }
-    )
-    .then_some(RecordKind::Ata(AtaRecord::Disabled))
+    matches!(text.device, DeviceName::Ata { device: Some(_), .. })
+        .then_some(RecordKind::Ata(AtaRecord::Disabled))
 }
 
 fn detaching(text: &MatchedText<'_>) -> Option<ParsedRecord> {
@@ -462,23 +444,17 @@ fn detaching(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 fn identity<'a>(text: &MatchedText<'a>) -> Option<&'a str> {
     let line = text.after.lines().next()?;
     let (names, mode) = line.split_once(", max ")?;
-    let is_mode = ["UDMA", "MWDMA", "PIO", "<n/a>"]
-        .iter()
-        .any(|kind| mode.starts_with(kind));
+    let is_mode = ["UDMA", "MWDMA", "PIO", "<n/a>"].iter().any(|kind| mode.starts_with(kind));
     (is_mode && names.chars().count() <= MAX_IDENTITY_CHARS).then_some(line)
 }
 
 fn packet_device(text: &MatchedText<'_>) -> Option<RecordKind> {
     identity(text)?;
-    Some(RecordKind::Topology(TopologyUpdate::Kind(
-        DeviceKind::Other,
-    )))
+    Some(RecordKind::Topology(TopologyUpdate::Kind(DeviceKind::Other)))
 }
 
 fn model(text: &MatchedText<'_>) -> Option<RecordKind> {
-    Some(RecordKind::Topology(TopologyUpdate::Model(
-        identity(text)?.chars().take(60).collect(),
-    )))
+    Some(RecordKind::Topology(TopologyUpdate::Model(identity(text)?.chars().take(60).collect())))
 }
 
 fn port(text: &MatchedText<'_>) -> Option<RecordKind> {

@@ -174,8 +174,5 @@ fn suppressed(text: &MatchedText<'_>) -> Option<RecordKind> {
 
 fn suppressed_function(text: &MatchedText<'_>) -> Option<RecordKind> {
     let of_storage = ["btrfs_", "xfs_", "scsi_", "sd_", "nvme"];
-    of_storage
-        .iter()
-        .any(|start| text.fields[0].starts_with(start))
-        .then(|| suppressed(text))?
+    of_storage.iter().any(|start| text.fields[0].starts_with(start)).then(|| suppressed(text))?
 }

@@ -285,9 +285,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 fn scrub_begun(text: &MatchedText<'_>) -> Option<RecordKind> {
     let member = text.fields.last()?.parse().ok()?;
-    Some(RecordKind::Topology(TopologyUpdate::ReadBegun(Some(
-        member,
-    ))))
+    Some(RecordKind::Topology(TopologyUpdate::ReadBegun(Some(member))))
 }
 
 fn scrub_done(text: &MatchedText<'_>) -> Option<RecordKind> {
@@ -314,11 +312,7 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     );
     // Each counts damaged copies on one device.
     let parsed = ParsedRecord {
-        damaged: if io {
-            DamagedCopies::ALL
-        } else {
-            DamagedCopies::ONE
-        },
+        damaged: if io { DamagedCopies::ALL } else { DamagedCopies::ONE },
         ..parsed
     };
     // `btrfs: bdev /dev/sda1 errs: …`, up to 4.0, does not identify the filesystem.
@@ -327,10 +321,7 @@ fn counters(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         Some(device) if parsed.device == DeviceName::Unnamed => {
             Some(ParsedRecord { device, ..parsed })
         }
-        device => Some(ParsedRecord {
-            other_name: device,
-            ..parsed
-        }),
+        device => Some(ParsedRecord { other_name: device, ..parsed }),
     }
 }
 
@@ -350,11 +341,7 @@ fn damaged_copy(
     copy: Option<BlockCopy>,
 ) -> ParsedRecord {
     ParsedRecord {
-        damaged: if copy.is_some() {
-            damaged
-        } else {
-            DamagedCopies::ALL
-        },
+        damaged: if copy.is_some() { damaged } else { DamagedCopies::ALL },
         copy,
         ..ParsedRecord::from_text(text, RecordKind::Cause(FsCorruption, Unclear))
     }
@@ -367,10 +354,8 @@ fn data_copy(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     };
     let mirror = text.after.trim_end().rsplit_once(" mirror ");
     let copy = mirror.and_then(|(_, mirror)| block_copy(inode, offset, mirror));
-    let copy = copy.map(|copy| BlockCopy {
-        root: root.first().and_then(|root| root.parse().ok()),
-        ..copy
-    });
+    let copy = copy
+        .map(|copy| BlockCopy { root: root.first().and_then(|root| root.parse().ok()), ..copy });
     Some(damaged_copy(text, DamagedCopies::ONE_OF_DATA, copy))
 }
 
@@ -406,10 +391,7 @@ fn scrubbed_copy(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         true => DamagedCopies::ONE_OF_METADATA,
         false => DamagedCopies::ONE_OF_DATA,
     };
-    Some(ParsedRecord {
-        damaged,
-        ..damaged_copy(text, damaged, None)
-    })
+    Some(ParsedRecord { damaged, ..damaged_copy(text, damaged, None) })
 }
 
 fn block_copy(inode: &str, offset: &str, mirror: &str) -> Option<BlockCopy> {

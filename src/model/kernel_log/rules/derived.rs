@@ -13,9 +13,8 @@ pub(crate) static MEDIUM_WITHOUT_SECTOR: Rule = DRIVE
     .rate_limited()
     .with_evidence(Evidence::MediumWithoutSector)
     .derived_rule("block-medium-without-place");
-pub(crate) static RESET_UNANSWERED: Rule = DRIVE
-    .with_evidence(Evidence::ResetUnanswered)
-    .derived_rule("hba-reset-unanswered");
+pub(crate) static RESET_UNANSWERED: Rule =
+    DRIVE.with_evidence(Evidence::ResetUnanswered).derived_rule("hba-reset-unanswered");
 
 pub(crate) static USB_UNPLUGGED: Rule = DRIVE.derived_rule("usb-unplugged-in-use");
 

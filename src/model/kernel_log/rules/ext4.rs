@@ -12,15 +12,11 @@ use crate::model::kernel_log::pattern::{Captures, Pattern};
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{FILESYSTEM, Rule, RuleFamily};
 
-const ERROR: RuleFamily = FILESYSTEM
-    .with_prefix("EXT<4|3|2>-fs <error|critical> (device <disk>)")
-    .rate_limited();
-const MESSAGE: RuleFamily = FILESYSTEM
-    .with_prefix("EXT<4|3|2>-fs (<disk>): ")
-    .rate_limited();
-const WARNING: RuleFamily = FILESYSTEM
-    .with_prefix("EXT4-fs warning (device <disk>): <word>:<dec>: ")
-    .rate_limited();
+const ERROR: RuleFamily =
+    FILESYSTEM.with_prefix("EXT<4|3|2>-fs <error|critical> (device <disk>)").rate_limited();
+const MESSAGE: RuleFamily = FILESYSTEM.with_prefix("EXT<4|3|2>-fs (<disk>): ").rate_limited();
+const WARNING: RuleFamily =
+    FILESYSTEM.with_prefix("EXT4-fs warning (device <disk>): <word>:<dec>: ").rate_limited();
 const JBD: RuleFamily = FILESYSTEM.with_prefix("JBD{2}: ");
 
 pub(crate) const RULES: &[Rule] = &[
@@ -268,21 +264,15 @@ const DEVICE_ERRORS: [&str; 22] = [
     "IO failure$",
 ];
 
-static DEVICE_ERROR_PATTERNS: LazyLock<Vec<Pattern>> = LazyLock::new(|| {
-    DEVICE_ERRORS
-        .iter()
-        .filter_map(|text| Pattern::parse(text).ok())
-        .collect()
-});
+static DEVICE_ERROR_PATTERNS: LazyLock<Vec<Pattern>> =
+    LazyLock::new(|| DEVICE_ERRORS.iter().filter_map(|text| Pattern::parse(text).ok()).collect());
 
 /// Distinguishes corruption of the filesystem's own structures from I/O errors of the underlying
 /// device.
 fn error(text: &MatchedText<'_>) -> Option<RecordKind> {
     let after_names = text.after.match_indices(": ").map(|(at, _)| at + 2);
-    let of_device = std::iter::once(0)
-        .chain(after_names)
-        .map(|at| &text.after[at..])
-        .any(|message| {
+    let of_device =
+        std::iter::once(0).chain(after_names).map(|at| &text.after[at..]).any(|message| {
             DEVICE_ERROR_PATTERNS
                 .iter()
                 .any(|pattern| pattern.find(message, &mut Captures::default()).is_some())
@@ -325,9 +315,7 @@ fn delayed_allocation(text: &MatchedText<'_>) -> Option<RecordKind> {
 /// The comm is followed by the kernel's text. -5: the device; others: the directory.
 fn directory_error(text: &MatchedText<'_>) -> Option<RecordKind> {
     let (_, errno) = text.after.rsplit_once(": error ")?;
-    let errno = errno
-        .trim_ascii_end()
-        .strip_suffix(" reading directory block")?;
+    let errno = errno.trim_ascii_end().strip_suffix(" reading directory block")?;
     Some(match errno {
         "-5" | "-30" => RecordKind::Effect(FsError, Unclear),
         _ => RecordKind::Cause(FsCorruption, Unclear),
@@ -343,25 +331,16 @@ fn write_pages(text: &MatchedText<'_>) -> Option<RecordKind> {
 }
 
 fn journal_corrupt(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        journal_device(text.device)?,
-        RecordKind::Cause(FsCorruption, Unclear),
-    ))
+    Some(ParsedRecord::new(journal_device(text.device)?, RecordKind::Cause(FsCorruption, Unclear)))
 }
 
 /// After the abort, every write is rejected.
 fn journal_aborted(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        journal_device(text.device)?,
-        RecordKind::Cause(ReadOnly, Unclear),
-    ))
+    Some(ParsedRecord::new(journal_device(text.device)?, RecordKind::Cause(ReadOnly, Unclear)))
 }
 
 fn journal_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        journal_device(text.device)?,
-        RecordKind::Effect(FsError, Unclear),
-    ))
+    Some(ParsedRecord::new(journal_device(text.device)?, RecordKind::Effect(FsError, Unclear)))
 }
 
 /// `dm-2-8`: the journal is inode 8 of dm-2.

@@ -244,11 +244,7 @@ fn unnamed_recovery(text: &MatchedText<'_>, class: Class) -> Option<ParsedRecord
     let address = text.fields.first().copied().unwrap_or_default();
     Some(ParsedRecord::new(
         DeviceName::Unnamed,
-        RecordKind::Scsi(ScsiRecord::UnnamedRecovery(
-            class,
-            Unclear,
-            address.to_owned(),
-        )),
+        RecordKind::Scsi(ScsiRecord::UnnamedRecovery(class, Unclear, address.to_owned())),
     ))
 }
 

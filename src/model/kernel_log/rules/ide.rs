@@ -7,9 +7,7 @@ use crate::model::kernel_log::parsed_record::{MatchedText, ParsedRecord, RecordK
 use crate::model::kernel_log::rule::RuleAction::*;
 use crate::model::kernel_log::rule::{DRIVE, Evidence, Rule, RuleFamily};
 
-const IDE: RuleFamily = DRIVE
-    .with_prefix("<disk>: ")
-    .with_evidence(Evidence::DriveStatus);
+const IDE: RuleFamily = DRIVE.with_prefix("<disk>: ").with_evidence(Evidence::DriveStatus);
 
 /// The names of the bits of the error register, as in libata's ata_dump_status().
 const ERROR_BITS: [&str; 8] = [
@@ -42,11 +40,7 @@ pub(crate) const RULES: &[Rule] = &[
 pub(super) fn error_bits(text: &str) -> Option<Option<(Class, Blame)>> {
     let (bits, _) = text.split_once('}')?;
     let mut bits = bits.split_ascii_whitespace();
-    let has = |bit: &str| {
-        text.split('}')
-            .next()
-            .is_some_and(|bits| bits.contains(bit))
-    };
+    let has = |bit: &str| text.split('}').next().is_some_and(|bits| bits.contains(bit));
     if !bits.all(|bit| ERROR_BITS.contains(&bit)) {
         return None;
     }
@@ -72,10 +66,7 @@ fn error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         .after
         .rsplit_once(", sector=")
         .and_then(|(_, sector)| sector.trim_ascii().parse().ok());
-    is_disk(text.device).then(|| ParsedRecord {
-        sector,
-        ..ParsedRecord::from_text(text, kind)
-    })
+    is_disk(text.device).then(|| ParsedRecord { sector, ..ParsedRecord::from_text(text, kind) })
 }
 
 fn timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {

@@ -139,10 +139,7 @@ fn member_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 
 /// Many read errors without another cause: the member failed.
 fn member_of_array_failed(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        text.devices.first()?.clone(),
-        RecordKind::Cause(Removed, Unclear),
-    ))
+    Some(ParsedRecord::new(text.devices.first()?.clone(), RecordKind::Cause(Removed, Unclear)))
 }
 
 /// `super_written gets error=-5`: the next record is about the member. A proposed form has the array
@@ -161,10 +158,7 @@ fn superblock(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 /// `read error corrected (8 sectors at 8952913016 on sdb1)`: the drive had an error, and md rewrote
 /// the sectors.
 fn corrected(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord {
-        damaged: DamagedCopies::NONE,
-        ..member_read_error(text)?
-    })
+    Some(ParsedRecord { damaged: DamagedCopies::NONE, ..member_read_error(text)? })
 }
 
 /// `… (sector 2504656 on sdh1).`: the last number is the sector, counted from the member's start (md
@@ -173,9 +167,6 @@ fn member_read_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(ParsedRecord {
         operation: Some(Operation::Read),
         sector: text.fields.last()?.parse().ok(),
-        ..ParsedRecord::new(
-            text.devices.first()?.clone(),
-            RecordKind::Effect(Io, Unclear),
-        )
+        ..ParsedRecord::new(text.devices.first()?.clone(), RecordKind::Effect(Io, Unclear))
     })
 }

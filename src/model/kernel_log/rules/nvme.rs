@@ -332,15 +332,8 @@ fn not_ready(text: &MatchedText<'_>) -> Option<RecordKind> {
 /// -ENODEV, -EIO and -ETIMEDOUT mean a drive that does not respond. Other errors mean that the
 /// driver rejects the drive (-EINVAL: a quirk is missing).
 fn controller_removed(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let status = text
-        .fields
-        .first()
-        .and_then(|number| number.parse::<i32>().ok());
-    let blame = if matches!(status, Some(-19 | -5 | -110 | -4) | None) {
-        Unclear
-    } else {
-        No
-    };
+    let status = text.fields.first().and_then(|number| number.parse::<i32>().ok());
+    let blame = if matches!(status, Some(-19 | -5 | -110 | -4) | None) { Unclear } else { No };
     Some(RecordKind::Cause(Removed, blame))
 }
 
@@ -387,8 +380,5 @@ fn status(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     };
     // The LBA is in the namespace's own unit, which is unknown here: the block layer's record has
     // the sector.
-    Some(ParsedRecord {
-        operation,
-        ..ParsedRecord::from_text(text, kind)
-    })
+    Some(ParsedRecord { operation, ..ParsedRecord::from_text(text, kind) })
 }

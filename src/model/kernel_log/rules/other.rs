@@ -195,12 +195,7 @@ fn f2fs_damaged(text: &MatchedText<'_>) -> Option<RecordKind> {
     if line.contains('\n') {
         return None;
     }
-    let ends = [
-        "run fsck to fix.",
-        "run fsck to fix",
-        "run fsck to fix it",
-        "run fsck to repair",
-    ];
+    let ends = ["run fsck to fix.", "run fsck to fix", "run fsck to fix it", "run fsck to repair"];
     let begins = [
         "Bitmap was wrongly ",
         "invalid blkaddr",
@@ -239,13 +234,7 @@ fn bcachefs(text: &MatchedText<'_>) -> Option<RecordKind> {
         {
             RecordKind::Cause(FsCorruption, Unclear)
         }
-        () if has(&[
-            "data read error",
-            "data write error",
-            "IO error:",
-            "journal write error",
-        ]) =>
-        {
+        () if has(&["data read error", "data write error", "IO error:", "journal write error"]) => {
             RecordKind::Effect(FsError, Unclear)
         }
         // The lines that follow are about this filesystem.
@@ -255,19 +244,12 @@ fn bcachefs(text: &MatchedText<'_>) -> Option<RecordKind> {
 
 /// The kernel cannot read or write its quota file, or the file contradicts itself.
 fn quota(text: &MatchedText<'_>) -> Option<RecordKind> {
-    let of_device = [
-        "Can't read ",
-        "Can't write ",
-        "Error -5 ",
-        "dquota write failed",
-    ];
-    Some(
-        if of_device.iter().any(|start| text.after.starts_with(start)) {
-            RecordKind::Effect(FsError, Unclear)
-        } else {
-            RecordKind::Cause(FsCorruption, Unclear)
-        },
-    )
+    let of_device = ["Can't read ", "Can't write ", "Error -5 ", "dquota write failed"];
+    Some(if of_device.iter().any(|start| text.after.starts_with(start)) {
+        RecordKind::Effect(FsError, Unclear)
+    } else {
+        RecordKind::Cause(FsCorruption, Unclear)
+    })
 }
 
 /// The machine's vendor, model and board, and its firmware: `Red Hat KVM, BIOS 1.16.1 04/01/2014`. A

@@ -271,10 +271,7 @@ pub(crate) const RULES: &[Rule] = &[
 /// `hpsa 0000:03:00.0: scsi 0:1:0:0: resetting logical Direct-Access …`: the adapter's address is in
 /// front of the device's.
 fn reset_of_device(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    Some(ParsedRecord::new(
-        text.devices.first()?.clone(),
-        RecordKind::Cause(Reset, Unclear),
-    ))
+    Some(ParsedRecord::new(text.devices.first()?.clone(), RecordKind::Cause(Reset, Unclear)))
 }
 
 fn adapter_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {

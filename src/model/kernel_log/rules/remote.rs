@@ -180,9 +180,7 @@ fn storvsc_status(text: &MatchedText<'_>) -> Option<RecordKind> {
         .iter()
         .position(|field| field.contains("scsi"))
         .and_then(|at| text.fields.get(at.checked_sub(1)?))?;
-    let is_data = matches!(
-        *command,
-        "8" | "a" | "28" | "2a" | "35" | "88" | "8a" | "91" | "a8" | "aa"
-    );
+    let is_data =
+        matches!(*command, "8" | "a" | "28" | "2a" | "35" | "88" | "8a" | "91" | "a8" | "aa");
     is_data.then_some(RecordKind::Effect(Io, No))
 }

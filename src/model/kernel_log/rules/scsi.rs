@@ -353,16 +353,12 @@ fn sense_key(text: &MatchedText<'_>) -> Option<RecordKind> {
 
 fn sense_key_line(text: &MatchedText<'_>) -> Option<RecordKind> {
     let (key, rest) = scsi_sense::parse_sense_key(text.after)?;
-    rest.trim_ascii()
-        .is_empty()
-        .then_some(RecordKind::Scsi(ScsiRecord::SenseKey(key)))
+    rest.trim_ascii().is_empty().then_some(RecordKind::Scsi(ScsiRecord::SenseKey(key)))
 }
 
 fn additional_sense(text: &MatchedText<'_>) -> Option<RecordKind> {
     let line = text.after.lines().next().unwrap_or_default();
-    Some(RecordKind::Scsi(ScsiRecord::AdditionalSense(
-        scsi_sense::parse_additional_sense(line),
-    )))
+    Some(RecordKind::Scsi(ScsiRecord::AdditionalSense(scsi_sense::parse_additional_sense(line))))
 }
 
 /// Only a known text: a program can have the name `Add. Sense: x`.
@@ -418,22 +414,15 @@ impl Command {
     fn parse(text: &str, signs: &[u8]) -> Command {
         let byte = |word: &str| {
             let is_byte = word.len() == 2
-                && word
-                    .bytes()
-                    .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+                && word.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
             is_byte.then(|| u8::from_str_radix(word, 16).ok()).flatten()
         };
         let is_name = |word: &str| {
-            word.bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || signs.contains(&byte))
+            word.bytes().all(|byte| byte.is_ascii_alphanumeric() || signs.contains(&byte))
         };
-        let words = text
-            .split_whitespace()
-            .skip_while(|word| byte(word).is_none() && is_name(word));
-        let mut command = Command {
-            is_whole: true,
-            ..Command::default()
-        };
+        let words =
+            text.split_whitespace().skip_while(|word| byte(word).is_none() && is_name(word));
+        let mut command = Command { is_whole: true, ..Command::default() };
         for word in words {
             let Some(value) = byte(word) else {
                 command.is_whole = false;
@@ -449,9 +438,7 @@ impl Command {
 
     fn record(&self, name: &str) -> RecordKind {
         let number = |range: std::ops::Range<usize>| {
-            self.bytes[range]
-                .iter()
-                .fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+            self.bytes[range].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
         };
         let block_range = match self.bytes[0] {
             0x28 | 0x2a => Some((number(2..6), number(7..9))),
@@ -471,7 +458,5 @@ impl Command {
 }
 
 fn model(text: &MatchedText<'_>) -> Option<RecordKind> {
-    Some(RecordKind::Topology(TopologyUpdate::Model(
-        text.after.trim().chars().take(60).collect(),
-    )))
+    Some(RecordKind::Topology(TopologyUpdate::Model(text.after.trim().chars().take(60).collect())))
 }

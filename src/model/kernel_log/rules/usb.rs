@@ -69,9 +69,7 @@ fn reset(text: &MatchedText<'_>) -> Option<RecordKind> {
 }
 
 fn unplugged(text: &MatchedText<'_>) -> Option<RecordKind> {
-    Some(RecordKind::Topology(TopologyUpdate::UsbDisconnect(path(
-        text,
-    )?)))
+    Some(RecordKind::Topology(TopologyUpdate::UsbDisconnect(path(text)?)))
 }
 
 fn path(text: &MatchedText<'_>) -> Option<String> {

@@ -20,10 +20,7 @@ fn an_exception_is_one_incident_with_the_disk_that_the_scsi_layer_names() {
     assert_eq!(classify_to_text(lines), "medium ata7.00 yes");
     let last = classify(lines).pop().unwrap();
     assert_eq!(
-        (
-            last.device.to_string().as_str(),
-            last.other_names[0].to_string().as_str()
-        ),
+        (last.device.to_string().as_str(), last.other_names[0].to_string().as_str()),
         ("sdb", "ata7")
     );
 }
@@ -78,19 +75,13 @@ fn no_sector_is_recorded_when_the_failed_ncq_command_is_unknown() {
     };
     let unread = "ata3: failed to read log page 10h (errno=-5)";
     let sectors = |lines: &str| -> Vec<u64> {
-        classify(lines)
-            .iter()
-            .flat_map(|event| event.sectors.clone())
-            .collect()
+        classify(lines).iter().flat_map(|event| event.sectors.clone()).collect()
     };
     // Two commands were in flight, and one of them did not fail.
     assert_eq!(classify_to_text(&report("0x600", unread)), "io sdm unclear");
     assert_eq!(sectors(&report("0x600", unread)), [0; 0]);
     let first = classify(&report("0x600", unread)).remove(0).first.text;
-    assert!(
-        first.contains("exception Emask"),
-        "{first} is quoted as evidence"
-    );
+    assert!(first.contains("exception Emask"), "{first} is quoted as evidence");
     // A single command in flight is the failed one. A readable log names the failed command.
     assert_eq!(sectors(&report("0x400", unread)), [524_290]);
     assert_eq!(sectors(&report("0x600", "")), [524_290]);
@@ -101,10 +92,7 @@ fn no_sector_is_recorded_when_the_failed_ncq_command_is_unknown() {
         ata3.00: status: { DRDY ERR }
         ata3.00: error: { ABRT }
         I/O error, dev sdm, sector 409600 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2";
-    assert_eq!(
-        sectors(&format!("{}\n{alone}", report("0x600", unread))),
-        [409_600]
-    );
+    assert_eq!(sectors(&format!("{}\n{alone}", report("0x600", unread))), [409_600]);
 }
 
 #[test]
@@ -118,10 +106,7 @@ fn error_register_bits_determine_the_class() {
         ("ata1.00: error: { ICRC UNC AMNF IDNF ABRT }", "nothing"),
         ("ata1: SError: { 10B8B Dispar }", "transport ata1 unclear"),
         ("ata1: SError: { PHYRdyChg CommWake DevExch }", "nothing"),
-        (
-            "ata1.00: irq_stat 0x08000000, interface fatal error",
-            "transport ata1.00 unclear",
-        ),
+        ("ata1.00: irq_stat 0x08000000, interface fatal error", "transport ata1.00 unclear"),
     ]);
 }
 
@@ -155,10 +140,7 @@ fn a_drive_that_fails_its_resets_is_blamed_and_one_with_its_link_down_is_unclear
             "ata6: SATA link down (SStatus 0 SControl 300)\nata6.00: disabled\nata6.00: detaching (SCSI 5:0:0:0)",
             "removed ata6.00 unclear",
         ),
-        (
-            "ata2.00: Entering standby power mode\nata2.00: disable device",
-            "nothing",
-        ),
+        ("ata2.00: Entering standby power mode\nata2.00: disable device", "nothing"),
     ]);
 }
 
@@ -172,9 +154,6 @@ fn ata_ports_are_mapped_to_disks_from_the_log() {
              ata3.00: error: { UNC }",
             "medium sdm yes",
         ),
-        (
-            "ata2.00: ATAPI: HL-DT-ST DVD, 1.00, max UDMA/100\nata2.00: error: { UNC }",
-            "nothing",
-        ),
+        ("ata2.00: ATAPI: HL-DT-ST DVD, 1.00, max UDMA/100\nata2.00: error: { UNC }", "nothing"),
     ]);
 }

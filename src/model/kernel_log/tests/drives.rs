@@ -6,48 +6,18 @@ use super::*;
 fn block_layer_errors_of_all_kernel_versions() {
     check(&[
         // up to 3.15
-        (
-            "end_request: I/O error, dev sda, sector 1234",
-            "io sda unclear 1234",
-        ),
-        (
-            "end_request: critical medium error, dev sdb, sector 99",
-            "medium sdb yes 99",
-        ),
-        (
-            "end_request: recoverable transport error, dev sdb, sector 99",
-            "transport sdb no 99",
-        ),
-        (
-            "end_request: critical target error, dev sdb, sector 99",
-            "nothing",
-        ),
-        (
-            "end_request: critical nexus error, dev sdb, sector 99",
-            "nothing",
-        ),
+        ("end_request: I/O error, dev sda, sector 1234", "io sda unclear 1234"),
+        ("end_request: critical medium error, dev sdb, sector 99", "medium sdb yes 99"),
+        ("end_request: recoverable transport error, dev sdb, sector 99", "transport sdb no 99"),
+        ("end_request: critical target error, dev sdb, sector 99", "nothing"),
+        ("end_request: critical nexus error, dev sdb, sector 99", "nothing"),
         // 3.16-4.14
-        (
-            "blk_update_request: I/O error, dev sda, sector 1234",
-            "io sda unclear 1234",
-        ),
-        (
-            "blk_update_request: timeout error, dev sda, sector 1234",
-            "timeout sda unclear 1234",
-        ),
-        (
-            "blk_update_request: critical space allocation error, dev dm-23, sector 8",
-            "nothing",
-        ),
+        ("blk_update_request: I/O error, dev sda, sector 1234", "io sda unclear 1234"),
+        ("blk_update_request: timeout error, dev sda, sector 1234", "timeout sda unclear 1234"),
+        ("blk_update_request: critical space allocation error, dev dm-23, sector 8", "nothing"),
         // 4.14-5.2
-        (
-            "print_req_error: critical medium error, dev nvme0n1, sector 7",
-            "medium nvme0n1 yes 7",
-        ),
-        (
-            "print_req_error: I/O error, dev sdb, sector 5 flags 801",
-            "io sdb unclear 5",
-        ),
+        ("print_req_error: critical medium error, dev nvme0n1, sector 7", "medium nvme0n1 yes 7"),
+        ("print_req_error: I/O error, dev sdb, sector 5 flags 801", "io sdb unclear 5"),
         // 5.3-5.15
         (
             "blk_update_request: critical medium error, dev sda, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
@@ -78,18 +48,9 @@ fn block_layer_errors_of_all_kernel_versions() {
             "duration limit exceeded error, dev sda, sector 1 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
             "nothing",
         ),
-        (
-            "Buffer I/O error on device sda1, logical block 5",
-            "io sda1 unclear",
-        ),
-        (
-            "Buffer I/O error on dev sda1, logical block 5, async page read",
-            "io sda1 unclear",
-        ),
-        (
-            "lost page write due to I/O error on sda1",
-            "io sda1 unclear",
-        ),
+        ("Buffer I/O error on device sda1, logical block 5", "io sda1 unclear"),
+        ("Buffer I/O error on dev sda1, logical block 5, async page read", "io sda1 unclear"),
+        ("lost page write due to I/O error on sda1", "io sda1 unclear"),
     ]);
 }
 
@@ -100,26 +61,11 @@ fn non_drives_are_ignored() {
             "I/O error, dev loop3, sector 8 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0",
             "nothing",
         ),
-        (
-            "blk_update_request: critical medium error, dev sr0, sector 0",
-            "nothing",
-        ),
-        (
-            "Buffer I/O error on dev fd0, logical block 0, async page read",
-            "nothing",
-        ),
-        (
-            "blk_update_request: I/O error, dev nbd0, sector 0",
-            "transport nbd0 no 0",
-        ),
-        (
-            "blk_update_request: I/O error, dev mtdblock1, sector 0",
-            "nothing",
-        ),
-        (
-            "st 0:0:0:0: [st0] Sense Key : Medium Error [current]",
-            "nothing",
-        ),
+        ("blk_update_request: critical medium error, dev sr0, sector 0", "nothing"),
+        ("Buffer I/O error on dev fd0, logical block 0, async page read", "nothing"),
+        ("blk_update_request: I/O error, dev nbd0, sector 0", "transport nbd0 no 0"),
+        ("blk_update_request: I/O error, dev mtdblock1, sector 0", "nothing"),
+        ("st 0:0:0:0: [st0] Sense Key : Medium Error [current]", "nothing"),
         (
             "sr 1:0:0:0: [sr0] tag#3 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE\nsr 1:0:0:0: [sr0] tag#3 Sense Key : Hardware Error [current]",
             "nothing",
@@ -128,18 +74,9 @@ fn non_drives_are_ignored() {
             "cp: attempt to access beyond end of device\\nsda1: rw=0, sector=99, nr_sectors = 8 limit=50",
             "nothing",
         ),
-        (
-            "INFO: task jbd2/sda1-8:311 blocked for more than 120 seconds.",
-            "nothing",
-        ),
-        (
-            "nfs: server 10.0.0.1 not responding, still trying",
-            "nothing",
-        ),
-        (
-            "pcieport 0000:00:1c.0: AER: Corrected error received: 0000:03:00.0",
-            "nothing",
-        ),
+        ("INFO: task jbd2/sda1-8:311 blocked for more than 120 seconds.", "nothing"),
+        ("nfs: server 10.0.0.1 not responding, still trying", "nothing"),
+        ("pcieport 0000:00:1c.0: AER: Corrected error received: 0000:03:00.0", "nothing"),
     ]);
 }
 
@@ -208,10 +145,7 @@ fn nvme_status_codes() {
         "nvme0n1: I/O Cmd(0x2) @ LBA 256, 1 blocks, I/O Error (sct 0x2 / sc 0x81) \ncritical medium error, dev nvme0n1, sector 2048 op 0x0:(READ) flags 0x800 phys_seg 1 prio class 2",
     );
     assert_eq!(
-        events
-            .iter()
-            .map(|event| (event.count, event.sectors.clone()))
-            .collect::<Vec<_>>(),
+        events.iter().map(|event| (event.count, event.sectors.clone())).collect::<Vec<_>>(),
         [(1, vec![]), (0, vec![2048])]
     );
 }
@@ -228,22 +162,10 @@ fn network_errors_do_not_blame_the_drive() {
             " connection1:0: detected conn error (1022)\nsd 7:0:0:0: Device offlined - not ready after error recovery",
             "transport unnamed no; removed 7:0:0:0 no",
         ),
-        (
-            " session4: session recovery timed out after 120 secs",
-            "transport unnamed no",
-        ),
-        (
-            "device-mapper: multipath: Failing path 8:80.",
-            "transport 8:80 no",
-        ),
-        (
-            "device-mapper: multipath: 253:8: Failing path 8:80.",
-            "transport 8:80 no",
-        ),
-        (
-            "device-mapper: multipath: Reinstating path 8:80.",
-            "nothing",
-        ),
+        (" session4: session recovery timed out after 120 secs", "transport unnamed no"),
+        ("device-mapper: multipath: Failing path 8:80.", "transport 8:80 no"),
+        ("device-mapper: multipath: 253:8: Failing path 8:80.", "transport 8:80 no"),
+        ("device-mapper: multipath: Reinstating path 8:80.", "nothing"),
         (
             " rport-7:0-1: blocked FC remote port time out: removing target and saving binding",
             "transport unnamed no",
@@ -290,10 +212,7 @@ fn adapter_and_bridge_errors() {
             "hpsa 0000:03:00.0: scsi 0:1:0:0: reset logical  completed successfully Direct-Access HP",
             "nothing",
         ),
-        (
-            "aacraid: Host adapter abort request.",
-            "timeout unnamed no; reset unnamed no",
-        ),
+        ("aacraid: Host adapter abort request.", "timeout unnamed no; reset unnamed no"),
         (
             "sd 3:0:0:0: [sdb] tag#9 uas_eh_abort_handler 0 uas-tag 1 inflight: CMD",
             "timeout sdb no",
@@ -302,29 +221,20 @@ fn adapter_and_bridge_errors() {
             "scsi host3: uas_eh_device_reset_handler start\nscsi host3: uas_eh_device_reset_handler success",
             "reset host3 no",
         ),
-        (
-            "usb 2-2: reset SuperSpeed USB device number 2 using xhci_hcd",
-            "nothing",
-        ),
+        ("usb 2-2: reset SuperSpeed USB device number 2 using xhci_hcd", "nothing"),
         (
             "scsi host6: usb-storage 2-2:1.0\nusb 2-2: reset SuperSpeed USB device number 2 using xhci_hcd",
             "reset host6 no",
         ),
         ("usb 1-2: USB disconnect, device number 3", "nothing"),
-        (
-            "mmcblk1: error -110 requesting status",
-            "timeout mmcblk1 unclear",
-        ),
+        ("mmcblk1: error -110 requesting status", "timeout mmcblk1 unclear"),
         (
             "mmcblk0: error -84 transferring data, sector 128, nr 8, cmd response 0x900, card status 0xb00",
             "transport mmcblk0 unclear",
         ),
         // The host's record: attributed to its card if the card is known; no drive is blamed without
         // one.
-        (
-            "mmc1: Timeout waiting for hardware interrupt.",
-            "timeout mmc1 no",
-        ),
+        ("mmc1: Timeout waiting for hardware interrupt.", "timeout mmc1 no"),
         (
             "mmcblk0: mmc1:0001 SD16G 14.8 GiB\nmmcblk0boot0: mmc1:0001 SD16G partition 1 4.00 MiB\nmmc1: Timeout waiting for hardware interrupt.\nmmc0: cqhci: timeout for tag 3",
             "timeout mmcblk0 unclear; timeout mmc0 unclear",
@@ -479,10 +389,6 @@ fn only_suppressed_storage_records_are_counted() {
         let events = classify(&format!(
             "{function}: 312 callbacks suppressed\nblk_update_request: I/O error, dev sda, sector 8 op 0x0:(READ)"
         ));
-        assert_eq!(
-            events.iter().map(|event| event.suppressed).sum::<u64>(),
-            count,
-            "{function}"
-        );
+        assert_eq!(events.iter().map(|event| event.suppressed).sum::<u64>(), count, "{function}");
     }
 }

@@ -4,10 +4,8 @@ use super::*;
 use crate::model::kernel_log::event::{Blame, Class, DeviceName};
 
 fn in_the_daemon(lines: &[&str]) -> Vec<Event> {
-    let mut classifier = Classifier::new(ClassifierOptions {
-        knows_devices: true,
-        ..ClassifierOptions::default()
-    });
+    let mut classifier =
+        Classifier::new(ClassifierOptions { knows_devices: true, ..ClassifierOptions::default() });
     let mut events = Vec::new();
     for (seq, line) in (1..).zip(lines) {
         let record = Record::from_text(seq, 60_000_000 + seq * 1000, line);
@@ -82,10 +80,9 @@ fn a_hypervisor_is_believed_at_the_start_of_the_kernel_only() {
             ..ClassifierOptions::default()
         });
         let mut events = Vec::new();
-        for (seq, time, text) in [
-            (1, at, "Hypervisor detected: KVM"),
-            (2, 90_000_000, NVME_TIMEOUT),
-        ] {
+        for (seq, time, text) in
+            [(1, at, "Hypervisor detected: KVM"), (2, 90_000_000, NVME_TIMEOUT)]
+        {
             let record = Record::from_text(seq, time, text);
             classifier.push(&record, Timestamp::UNIX_EPOCH, &mut events);
         }
@@ -97,33 +94,21 @@ fn a_hypervisor_is_believed_at_the_start_of_the_kernel_only() {
 /// A piece of a line is neither evidence nor excuse, whatever it says, nor does it end an incident.
 #[test]
 fn a_piece_of_a_line_is_neither_evidence_nor_excuse() {
-    for text in [
-        SENSE,
-        SDA,
-        NVME,
-        "sd 0:0:0:0: [sda] Attached SCSI disk",
-        "312 callbacks suppressed",
-    ] {
+    for text in
+        [SENSE, SDA, NVME, "sd 0:0:0:0: [sda] Attached SCSI disk", "312 callbacks suppressed"]
+    {
         let mut classifier = Classifier::new(ClassifierOptions::default());
         let mut events = Vec::new();
         let mut piece = Record::from_text(1, 1, text);
         piece.begins_line = false;
         classifier.push(&piece, Timestamp::UNIX_EPOCH, &mut events);
-        classifier.push(
-            &Record::from_text(2, 2, SENSE),
-            Timestamp::UNIX_EPOCH,
-            &mut events,
-        );
+        classifier.push(&Record::from_text(2, 2, SENSE), Timestamp::UNIX_EPOCH, &mut events);
         classifier.finish(Timestamp::UNIX_EPOCH, &mut events);
         assert!(classifier.take_name_assignments().is_empty(), "{text}");
         let [event] = &events[..] else {
             panic!("{text}: {events:?}");
         };
-        assert_eq!(
-            (event.class, event.suppressed),
-            (Class::Medium, 0),
-            "{text}"
-        );
+        assert_eq!((event.class, event.suppressed), (Class::Medium, 0), "{text}");
         assert_eq!(event.device, DeviceName::Block("sda".into()), "{text}");
     }
 }

@@ -69,10 +69,7 @@ fn lines_of_bcachefs_without_its_prefix_belong_to_its_last_filesystem() {
             "inconsistency detected - emergency read only at journal seq 1234",
             "fs-shutdown unnamed unclear",
         ),
-        (
-            "fatal error - emergency read only",
-            "fs-shutdown unnamed unclear",
-        ),
+        ("fatal error - emergency read only", "fs-shutdown unnamed unclear"),
         (
             "checksum error, type crc32c: got 0x1234 should be 0x5678",
             "fs-corruption unnamed unclear",
@@ -81,10 +78,7 @@ fn lines_of_bcachefs_without_its_prefix_belong_to_its_last_filesystem() {
             "bcachefs (sdb1 inum 4096): data read error: checksum error",
             "fs-corruption sdb1 unclear",
         ),
-        (
-            "bcachefs (sdb1 sector 4096): IO error: EIO",
-            "fs-error sdb1 unclear",
-        ),
+        ("bcachefs (sdb1 sector 4096): IO error: EIO", "fs-error sdb1 unclear"),
         ("emergency read only at sequence", "nothing"),
     ]);
 }
@@ -107,10 +101,7 @@ fn an_idle_usb_disk_may_be_unplugged() {
             "nothing",
         ),
         // Another disk is mounted.
-        (
-            &format!("EXT4-fs (sdc1): mounted filesystem with ordered data mode\n{idle}"),
-            "nothing",
-        ),
+        (&format!("EXT4-fs (sdc1): mounted filesystem with ordered data mode\n{idle}"), "nothing"),
         // The machine suspends, and a mouse was unplugged: the disk is a SATA disk.
         (
             &format!(
@@ -122,10 +113,7 @@ fn an_idle_usb_disk_may_be_unplugged() {
         (FLUSH, "nothing"),
         (FLUSH_FAILED, "removed sdb unclear"),
         // Long after another device was unplugged.
-        (
-            &format!("{DISCONNECT}@100 {FLUSH}@100 {FLUSH_FAILED}"),
-            "removed sdb unclear",
-        ),
+        (&format!("{DISCONNECT}@100 {FLUSH}@100 {FLUSH_FAILED}"), "removed sdb unclear"),
     ]);
 }
 
@@ -138,10 +126,7 @@ fn a_usb_disk_that_was_in_use_was_removed() {
             &format!("EXT4-fs (sdb1): mounted filesystem with ordered data mode\n{unplugged}"),
             "removed sdb no",
         ),
-        (
-            &format!("XFS (sdb): Mounting V5 Filesystem\n{idle}"),
-            "removed sdb no",
-        ),
+        (&format!("XFS (sdb): Mounting V5 Filesystem\n{idle}"), "removed sdb no"),
         (
             &format!(
                 "scsi host6: usb-storage 2-1:1.0\nsd 6:0:0:0: [sdb] Attached SCSI disk\nXFS (sdb): Mounting V5 Filesystem\n{DISCONNECT}"
@@ -201,44 +186,23 @@ fn adapters_report_an_abort_only_by_its_result() {
 fn a_phones_storage_is_a_drive_of_this_machine() {
     let disk = |text: &str| format!("ufshcd-qcom 1d84000.ufshc: {text}");
     for (text, expected) in [
-        (
-            "OCS error from controller = 7 for tag 12",
-            "transport unnamed unclear",
-        ),
-        (
-            "ufshcd_abort: Device abort task at tag 5",
-            "timeout unnamed unclear",
-        ),
+        ("OCS error from controller = 7 for tag 12", "transport unnamed unclear"),
+        ("ufshcd_abort: Device abort task at tag 5", "timeout unnamed unclear"),
         (
             "ufshcd_try_to_abort_task: no response from device. tag = 5, err -110",
             "timeout unnamed unclear",
         ),
-        (
-            "__ufshcd_issue_tm_cmd: task management cmd 0x80 timed-out",
-            "timeout unnamed unclear",
-        ),
+        ("__ufshcd_issue_tm_cmd: task management cmd 0x80 timed-out", "timeout unnamed unclear"),
         ("link startup failed -110", "transport unnamed unclear"),
-        (
-            "ufshcd_link_recovery: link recovery failed, err -110",
-            "removed unnamed unclear",
-        ),
-        (
-            "ufshcd_host_reset_and_restore: Host init failed -110",
-            "removed unnamed unclear",
-        ),
-        (
-            "ufshcd_verify_dev_init: NOP OUT failed -11",
-            "timeout unnamed unclear",
-        ),
+        ("ufshcd_link_recovery: link recovery failed, err -110", "removed unnamed unclear"),
+        ("ufshcd_host_reset_and_restore: Host init failed -110", "removed unnamed unclear"),
+        ("ufshcd_verify_dev_init: NOP OUT failed -11", "timeout unnamed unclear"),
         (
             "ufshcd_query_flag: Sending flag query for idn 1 failed, err = -11",
             "timeout unnamed unclear",
         ),
         // The device does not have the flag.
-        (
-            "ufshcd_query_flag: Sending flag query for idn 18 failed, err = 253",
-            "nothing",
-        ),
+        ("ufshcd_query_flag: Sending flag query for idn 18 failed, err = 253", "nothing"),
         ("Resetting the controller is not supported", "nothing"),
     ] {
         check(&[(&disk(text), expected)]);
@@ -319,14 +283,8 @@ fn a_card_that_stops_answering_is_not_excused() {
     check(&[
         ("mmc0: cqhci: timeout for tag 3", "timeout mmc0 unclear"),
         ("mmc0: running CQE recovery", "reset mmc0 unclear"),
-        (
-            "mmc0: error -110 whilst initialising MMC card",
-            "timeout mmc0 unclear",
-        ),
-        (
-            "mmc0: error -110 during resume (card was removed?)",
-            "timeout mmc0 no",
-        ),
+        ("mmc0: error -110 whilst initialising MMC card", "timeout mmc0 unclear"),
+        ("mmc0: error -110 during resume (card was removed?)", "timeout mmc0 no"),
         ("mmc0: cache flush error -110", "timeout mmc0 unclear"),
         (
             "mmc0: new HS400 MMC card at address 0001

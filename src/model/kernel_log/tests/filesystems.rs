@@ -33,14 +33,8 @@ fn ext4_and_jbd2_errors() {
             "EXT3-fs error (device sda1): ext3_get_inode_loc: unable to read inode block - inode=1, block=2",
             "fs-error sda1 unclear",
         ),
-        (
-            "EXT4-fs (dm-22): Remounting filesystem read-only",
-            "readonly dm-22 unclear",
-        ),
-        (
-            "EXT4-fs (sdm): I/O error while writing superblock",
-            "fs-error sdm unclear",
-        ),
+        ("EXT4-fs (dm-22): Remounting filesystem read-only", "readonly dm-22 unclear"),
+        ("EXT4-fs (sdm): I/O error while writing superblock", "fs-error sdm unclear"),
         (
             "EXT4-fs warning (device dm-22): ext4_end_bio:356: I/O error 10 writing to inode 3478024 (offset 0 size 0 starting block 15919078)",
             "fs-error dm-22 unclear",
@@ -49,35 +43,17 @@ fn ext4_and_jbd2_errors() {
             "EXT4-fs warning (device dm-25): ext4_end_bio:370: I/O error 3 writing to inode 378 starting block 151425)",
             "fs-error dm-25 no",
         ),
-        (
-            "Aborting journal on device dm-21-8.",
-            "readonly dm-21 unclear",
-        ),
-        (
-            "Aborting journal on device dm-21.",
-            "readonly dm-21 unclear",
-        ),
+        ("Aborting journal on device dm-21-8.", "readonly dm-21 unclear"),
+        ("Aborting journal on device dm-21.", "readonly dm-21 unclear"),
         ("Aborting journal on device sdm-8.", "readonly sdm unclear"),
         (
             "JBD2: Error -5 detected when updating journal superblock for sdm-8.",
             "fs-error sdm unclear",
         ),
-        (
-            "JBD2: I/O error when updating journal superblock for sdm-8.",
-            "fs-error sdm unclear",
-        ),
-        (
-            "JBD2: Detected IO errors while flushing file data on dm-22-8",
-            "fs-error dm-22 unclear",
-        ),
-        (
-            "JBD2: Invalid checksum recovering block 5 in log",
-            "fs-corruption unnamed unclear",
-        ),
-        (
-            "EXT4-fs (mmcblk2p23): error loading journal",
-            "fs-corruption mmcblk2p23 unclear",
-        ),
+        ("JBD2: I/O error when updating journal superblock for sdm-8.", "fs-error sdm unclear"),
+        ("JBD2: Detected IO errors while flushing file data on dm-22-8", "fs-error dm-22 unclear"),
+        ("JBD2: Invalid checksum recovering block 5 in log", "fs-corruption unnamed unclear"),
+        ("EXT4-fs (mmcblk2p23): error loading journal", "fs-corruption mmcblk2p23 unclear"),
     ]);
 }
 
@@ -174,10 +150,7 @@ fn btrfs_errors() {
             "BTRFS error (device sda1): parent transid verify failed on logical 1 mirror 1 wanted 5 found 4",
             "fs-corruption sda1 unclear copies 0 1",
         ),
-        (
-            "btrfs: csum failed ino 257 off 0 csum 1 private 2",
-            "fs-corruption unnamed unclear",
-        ),
+        ("btrfs: csum failed ino 257 off 0 csum 1 private 2", "fs-corruption unnamed unclear"),
         (
             "BTRFS error (device sda1): bdev /dev/sdb errs: wr 1, rd 0, flush 0, corrupt 0, gen 0",
             "fs-error sda1 unclear",
@@ -194,14 +167,8 @@ fn btrfs_errors() {
             "BTRFS error (device sda1): fixed up error at logical 308028356105 on dev /dev/sda1",
             "fs-corruption sda1 unclear corrected",
         ),
-        (
-            "BTRFS info (device sda1 state E): forced readonly",
-            "readonly sda1 unclear",
-        ),
-        (
-            "BTRFS info (device sda1): forced readonly",
-            "readonly sda1 unclear",
-        ),
+        ("BTRFS info (device sda1 state E): forced readonly", "readonly sda1 unclear"),
+        ("BTRFS info (device sda1): forced readonly", "readonly sda1 unclear"),
         ("btrfs is forced readonly", "readonly unnamed unclear"),
         (
             "BTRFS info (device sda1): read error corrected: ino 257 off 0 (dev /dev/sdb sector 2056)",
@@ -235,10 +202,7 @@ fn btrfs_errors() {
             "BTRFS critical (device sda1): corrupt leaf: root=5 block=1 slot=1, bad key order",
             "fs-corruption sda1 unclear",
         ),
-        (
-            "BTRFS info (device sda1): using crc32c (crc32c-intel) checksum algorithm",
-            "nothing",
-        ),
+        ("BTRFS info (device sda1): using crc32c (crc32c-intel) checksum algorithm", "nothing"),
     ]);
 }
 
@@ -278,15 +242,9 @@ fn damaged_copies_of_a_btrfs_are_counted_by_block() {
         (vec![data(0, 1), data(4096, 1), data(0, 2)], &two),
         (vec![data(0, 1), repaired(257, 0), data(0, 2)], one),
         (vec![data(0, 1), counted.into()], one),
-        (
-            vec![counted.into()],
-            "fs-corruption sda1 unclear copies 1 1",
-        ),
+        (vec![counted.into()], "fs-corruption sda1 unclear copies 1 1"),
         // Another file.
-        (
-            vec![data(0, 1), data(0, 2).replace("root 5", "root 257")],
-            one,
-        ),
+        (vec![data(0, 1), data(0, 2).replace("root 5", "root 257")], one),
         // Its counters are of the past: a record that joins decides nothing.
         (
             vec![data(0, 1), counted.replace("rd 0", "rd 7"), data(0, 2)],
@@ -309,13 +267,9 @@ fn damaged_copies_of_a_btrfs_are_counted_by_block() {
             "fs-corruption sda1 unclear corrected; fs-corruption sda1 unclear",
         ),
     ];
-    let cases: Vec<(String, &str)> = cases
-        .into_iter()
-        .map(|(lines, expected)| (lines.join("\n"), expected))
-        .collect();
-    let cases: Vec<(&str, &str)> = cases
-        .iter()
-        .map(|(lines, expected)| (lines.as_str(), *expected))
-        .collect();
+    let cases: Vec<(String, &str)> =
+        cases.into_iter().map(|(lines, expected)| (lines.join("\n"), expected)).collect();
+    let cases: Vec<(&str, &str)> =
+        cases.iter().map(|(lines, expected)| (lines.as_str(), *expected)).collect();
     check(&cases);
 }

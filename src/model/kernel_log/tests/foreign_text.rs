@@ -11,10 +11,8 @@ pub(crate) fn records(text: &str) -> Vec<String> {
     let (prefix, _) = split(text, 127);
     let (file, _) = split(text, 255);
     // dev_valid_name() (net/core/dev.c), IFNAMSIZ.
-    let interface: String = text
-        .chars()
-        .filter(|one| !one.is_whitespace() && !matches!(one, '/' | ':'))
-        .collect();
+    let interface: String =
+        text.chars().filter(|one| !one.is_whitespace() && !matches!(one, '/' | ':')).collect();
     let (interface, _) = split(&interface, 15);
     vec![
         format!("{interface}: renamed from eth0"),

@@ -9,10 +9,7 @@ fn md_errors_name_the_member() {
             "md/raid1:md0: Disk failure on sdb1, disabling device.\\nmd/raid1:md0: Operation continuing on 1 devices.",
             "removed sdb1 unclear",
         ),
-        (
-            "md/raid:md3: Disk failure on sdk1, disabling device.",
-            "removed sdk1 unclear",
-        ),
+        ("md/raid:md3: Disk failure on sdk1, disabling device.", "removed sdk1 unclear"),
         (
             "md/raid0:md0: Disk failure on nvme0n1 detected, failing array.",
             "removed nvme0n1 unclear",
@@ -31,31 +28,16 @@ fn md_errors_name_the_member() {
             "md/raid:md0: read error not correctable (sector 2837989 on sdj1).",
             "io sdj1 unclear 2837989",
         ),
-        (
-            "md/raid:md0: Too many read errors, failing device sdc1.",
-            "removed sdc1 unclear",
-        ),
+        ("md/raid:md0: Too many read errors, failing device sdc1.", "removed sdc1 unclear"),
         (
             "md/raid10:md0: sdb1: Raid device exceeded read_error threshold [cur 21:max 20]",
             "removed sdb1 unclear",
         ),
-        (
-            "md/raid1:md0: sda1: unrecoverable I/O read error for block 0",
-            "io md0 unclear",
-        ),
+        ("md/raid1:md0: sda1: unrecoverable I/O read error for block 0", "io md0 unclear"),
         ("md/raid1:md0: rescheduling sector 2048", "nothing"),
-        (
-            "md: data-check of RAID array md0\nmd: md0: data-check done.",
-            "nothing",
-        ),
-        (
-            "md/raid1:md0: not clean -- starting background reconstruction",
-            "nothing",
-        ),
-        (
-            "md: kicking non-fresh sdb1 from array!",
-            "removed sdb1 unclear",
-        ),
+        ("md: data-check of RAID array md0\nmd: md0: data-check done.", "nothing"),
+        ("md/raid1:md0: not clean -- starting background reconstruction", "nothing"),
+        ("md: kicking non-fresh sdb1 from array!", "removed sdb1 unclear"),
     ]);
 }
 
@@ -74,14 +56,8 @@ fn device_mapper_pool_and_checksum_errors() {
             "device-mapper: thin: 253:6: switching pool to out-of-data-space (error IO) mode",
             "readonly 253:6 no",
         ),
-        (
-            "device-mapper: thin: 253:6: switching pool to read-only mode",
-            "readonly 253:6 no",
-        ),
-        (
-            "device-mapper: thin: 253:6: switching pool to write mode",
-            "nothing",
-        ),
+        ("device-mapper: thin: 253:6: switching pool to read-only mode", "readonly 253:6 no"),
+        ("device-mapper: thin: 253:6: switching pool to write mode", "nothing"),
         (
             "device-mapper: thin: 253:8: metadata operation 'dm_thin_insert_block' failed: error = -28\ndevice-mapper: thin: 253:8: aborting current metadata transaction",
             "readonly 253:8 no",
@@ -94,30 +70,15 @@ fn device_mapper_pool_and_checksum_errors() {
             "device-mapper: crypt: dm-20: INTEGRITY AEAD ERROR, sector 80",
             "fs-corruption dm-20 unclear",
         ),
-        (
-            "device-mapper: verity: 253:0: data block 5 is corrupted",
-            "fs-corruption 253:0 unclear",
-        ),
-        (
-            "device-mapper: raid1: Mirror read failed.",
-            "io unnamed unclear",
-        ),
+        ("device-mapper: verity: 253:0: data block 5 is corrupted", "fs-corruption 253:0 unclear"),
+        ("device-mapper: raid1: Mirror read failed.", "io unnamed unclear"),
         (
             "device-mapper: raid1: Mirror read failed from 253:8. Trying alternative device.",
             "io 253:8 unclear",
         ),
-        (
-            "device-mapper: snapshots: Invalidating snapshot: Error reading/writing.",
-            "nothing",
-        ),
-        (
-            "device-mapper: space map metadata: unable to allocate new metadata block",
-            "nothing",
-        ),
-        (
-            "device-mapper: dust: block 23713 removed from badblocklist by write",
-            "nothing",
-        ),
+        ("device-mapper: snapshots: Invalidating snapshot: Error reading/writing.", "nothing"),
+        ("device-mapper: space map metadata: unable to allocate new metadata block", "nothing"),
+        ("device-mapper: dust: block 23713 removed from badblocklist by write", "nothing"),
         (
             "bcache: bch_count_io_errors() nvme0n1p9: IO error on writing btree.",
             "io nvme0n1p9 unclear",
@@ -151,29 +112,17 @@ fn the_begin_and_the_end_of_a_read_of_a_whole_device_are_reported() {
         }
         assert!(events.is_empty(), "{events:?}");
         let reads = classifier.take_full_reads().into_iter();
-        reads
-            .map(|read| (read.device, read.member, read.is_done))
-            .collect::<Vec<_>>()
+        reads.map(|read| (read.device, read.member, read.is_done)).collect::<Vec<_>>()
     };
     for (line, device, member, is_done) in [
         ("md: data-check of RAID array md0", "md0", None, false),
         ("md: md0: data-check done.", "md0", None, true),
-        (
-            "md: requested-resync of RAID array md127",
-            "md127",
-            None,
-            false,
-        ),
+        ("md: requested-resync of RAID array md127", "md127", None, false),
         ("md: md127: requested-resync done.", "md127", None, true),
         // dm-raid has no name there.
         ("md: data-check of RAID array mdX", "mdX", None, false),
         ("md: mdX: data-check done.", "mdX", None, true),
-        (
-            "BTRFS info (device sda1): scrub: started on devid 3",
-            "sda1",
-            Some(3),
-            false,
-        ),
+        ("BTRFS info (device sda1): scrub: started on devid 3", "sda1", Some(3), false),
         (
             "BTRFS info (device sda1): scrub: finished on devid 3 with status: 0",
             "sda1",
@@ -181,11 +130,7 @@ fn the_begin_and_the_end_of_a_read_of_a_whole_device_are_reported() {
             true,
         ),
     ] {
-        assert_eq!(
-            reads(&[line]),
-            [(device.to_owned(), member, is_done)],
-            "{line}"
-        );
+        assert_eq!(reads(&[line]), [(device.to_owned(), member, is_done)], "{line}");
     }
     for line in [
         "md: md0: data-check interrupted.",

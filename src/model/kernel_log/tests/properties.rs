@@ -99,10 +99,8 @@ const MESSAGES: [&str; 40] = [
 
 #[test]
 fn the_messages_themselves_are_recognized() {
-    let unknown: Vec<&str> = MESSAGES
-        .into_iter()
-        .filter(|text| rules::table().parse(text).is_none())
-        .collect();
+    let unknown: Vec<&str> =
+        MESSAGES.into_iter().filter(|text| rules::table().parse(text).is_none()).collect();
     assert_eq!(
         unknown,
         [
@@ -211,11 +209,8 @@ proptest! {
 #[test]
 fn records_of_user_space_are_ignored() {
     let mut events = Vec::new();
-    let mut forged = Record::from_text(
-        1,
-        1,
-        "critical medium error, dev sda, sector 7 op 0x0:(READ)",
-    );
+    let mut forged =
+        Record::from_text(1, 1, "critical medium error, dev sda, sector 7 op 0x0:(READ)");
     forged.facility = 1;
     Classifier::new(ClassifierOptions::default()).push(&forged, Timestamp::UNIX_EPOCH, &mut events);
     assert!(events.is_empty());
@@ -242,13 +237,7 @@ fn suppressed_callbacks_are_counted() {
     let events = classify(
         "print_req_error: 312 callbacks suppressed\nblk_update_request: I/O error, dev sdb, sector 9",
     );
-    assert_eq!(
-        events
-            .iter()
-            .map(|event| event.suppressed)
-            .collect::<Vec<_>>(),
-        [312]
-    );
+    assert_eq!(events.iter().map(|event| event.suppressed).collect::<Vec<_>>(), [312]);
 }
 
 #[test]
@@ -304,11 +293,7 @@ fn a_name_assignment_is_reported_and_ends_the_open_incident() {
             admit: vec!["loop*".to_owned()],
             ..ClassifierOptions::default()
         });
-        classifier.push(
-            &Record::from_text(1, 0, text),
-            Timestamp::UNIX_EPOCH,
-            &mut Vec::new(),
-        );
+        classifier.push(&Record::from_text(1, 0, text), Timestamp::UNIX_EPOCH, &mut Vec::new());
         classifier
             .take_name_assignments()
             .into_iter()
@@ -316,21 +301,13 @@ fn a_name_assignment_is_reported_and_ends_the_open_incident() {
             .next()
     };
     for (text, name, filesystem) in [
-        (
-            "loop3: detected capacity change from 0 to 164305",
-            "loop3",
-            false,
-        ),
+        ("loop3: detected capacity change from 0 to 164305", "loop3", false),
         (
             "virtio_blk virtio1: [vda] 164305 512-byte logical blocks (67.1 MB/64.0 MiB)",
             "vda",
             false,
         ),
-        (
-            "EXT4-fs (dm-22): mounted filesystem with ordered data mode. Opts: (null)",
-            "dm-22",
-            true,
-        ),
+        ("EXT4-fs (dm-22): mounted filesystem with ordered data mode. Opts: (null)", "dm-22", true),
         (
             "XFS (nvme0n1p3): Mounting V5 Filesystem 6b1d3b1e-7a57-4b61-8e0e-1b9a3d1f8a11",
             "nvme0n1p3",
@@ -342,28 +319,13 @@ fn a_name_assignment_is_reported_and_ends_the_open_incident() {
             true,
         ),
     ] {
-        assert_eq!(
-            assigned(text),
-            Some((name.to_owned(), filesystem)),
-            "{text}"
-        );
+        assert_eq!(assigned(text), Some((name.to_owned(), filesystem)), "{text}");
     }
-    assert_eq!(
-        assigned("EXT4-fs (sda1): re-mounted 2a5b r/w."),
-        Some(("sda1".to_owned(), true))
-    );
-    assert_eq!(
-        assigned("loop3: detected capacity change from 164305 to 295477"),
-        None
-    );
+    assert_eq!(assigned("EXT4-fs (sda1): re-mounted 2a5b r/w."), Some(("sda1".to_owned(), true)));
+    assert_eq!(assigned("loop3: detected capacity change from 164305 to 295477"), None);
     let shutdown = "XFS (sda1): Filesystem has been shut down due to log error (0x2).";
-    let events = classify(&format!(
-        "{shutdown}\nXFS (sda1): Mounting V5 Filesystem\n{shutdown}"
-    ));
-    assert_eq!(
-        events.iter().map(|event| event.count).collect::<Vec<_>>(),
-        [1, 1]
-    );
+    let events = classify(&format!("{shutdown}\nXFS (sda1): Mounting V5 Filesystem\n{shutdown}"));
+    assert_eq!(events.iter().map(|event| event.count).collect::<Vec<_>>(), [1, 1]);
 }
 
 #[test]
@@ -384,11 +346,7 @@ fn an_hour_of_failures_is_a_few_incidents_in_bounded_memory() {
             &mut events,
         );
         incidents += events.drain(..).map(|event| event.count).sum::<u64>();
-        assert!(
-            classifier
-                .oldest_open()
-                .is_none_or(|from| seq - from <= 16_384)
-        );
+        assert!(classifier.oldest_open().is_none_or(|from| seq - from <= 16_384));
     }
     assert!((2..60).contains(&incidents), "{incidents}");
 }

@@ -62,10 +62,7 @@ fn each_failed_command_is_an_incident_and_its_sector_belongs_to_it() {
     let events = classify(&format!("{}\n{}", one(2048), one(4096)));
     assert_eq!(events.iter().map(|event| event.count).sum::<u64>(), 2);
     assert_eq!(
-        events
-            .iter()
-            .flat_map(|event| event.sectors.clone())
-            .collect::<Vec<_>>(),
+        events.iter().flat_map(|event| event.sectors.clone()).collect::<Vec<_>>(),
         [2048, 4096]
     );
     // The incident is emitted at the command's record, before the block layer's.
@@ -86,68 +83,23 @@ fn sense_keys_and_host_bytes() {
         ))
     };
     for (host, key, sense, expected) in [
-        (
-            "DID_OK",
-            "Medium Error",
-            "Unrecovered read error",
-            "medium sda yes",
-        ),
-        (
-            "DID_OK",
-            "Hardware Error",
-            "Internal target failure",
-            "medium sda yes",
-        ),
-        (
-            "DID_OK",
-            "Illegal Request",
-            "Logical block address out of range",
-            "nothing",
-        ),
-        (
-            "DID_OK",
-            "Illegal Request",
-            "Unaligned write command",
-            "nothing",
-        ),
-        (
-            "DID_OK",
-            "Unit Attention",
-            "Power on, reset, or bus device reset occurred",
-            "nothing",
-        ),
+        ("DID_OK", "Medium Error", "Unrecovered read error", "medium sda yes"),
+        ("DID_OK", "Hardware Error", "Internal target failure", "medium sda yes"),
+        ("DID_OK", "Illegal Request", "Logical block address out of range", "nothing"),
+        ("DID_OK", "Illegal Request", "Unaligned write command", "nothing"),
+        ("DID_OK", "Unit Attention", "Power on, reset, or bus device reset occurred", "nothing"),
         ("DID_OK", "Data Protect", "Write protected", "nothing"),
         ("DID_OK", "Not Ready", "Medium not present", "nothing"),
-        (
-            "DID_OK",
-            "Not Ready",
-            "Logical unit is in process of becoming ready",
-            "nothing",
-        ),
+        ("DID_OK", "Not Ready", "Logical unit is in process of becoming ready", "nothing"),
         (
             "DID_OK",
             "Not Ready",
             "Logical unit not ready, cause not reportable",
             "removed sda unclear",
         ),
-        (
-            "DID_OK",
-            "Aborted Command",
-            "Ack/nak timeout",
-            "transport sda unclear",
-        ),
-        (
-            "DID_OK",
-            "Aborted Command",
-            "Incompatible medium installed",
-            "nothing",
-        ),
-        (
-            "DID_OK",
-            "Aborted Command",
-            "I/O process terminated",
-            "io sda unclear",
-        ),
+        ("DID_OK", "Aborted Command", "Ack/nak timeout", "transport sda unclear"),
+        ("DID_OK", "Aborted Command", "Incompatible medium installed", "nothing"),
+        ("DID_OK", "Aborted Command", "I/O process terminated", "io sda unclear"),
         ("DID_OK", "", "", "io sda unclear 2048"),
         ("DID_NO_CONNECT", "", "", "removed sda unclear"),
         ("DID_BAD_TARGET", "", "", "removed sda unclear"),
@@ -169,26 +121,14 @@ fn failed_drives_are_removed_and_ejected_drives_are_ignored() {
             "sd 0:0:0:0: Device offlined - not ready after error recovery\nsd 0:0:0:0: rejecting I/O to offline device",
             "removed 0:0:0:0 unclear",
         ),
-        (
-            "sd 0:0:0:0: [sda] Medium access timeout failure. Offlining disk!",
-            "removed sda yes",
-        ),
-        (
-            "sd 0:0:1:0: timing out command, waited 1080s",
-            "timeout 0:0:1:0 unclear",
-        ),
+        ("sd 0:0:0:0: [sda] Medium access timeout failure. Offlining disk!", "removed sda yes"),
+        ("sd 0:0:1:0: timing out command, waited 1080s", "timeout 0:0:1:0 unclear"),
         (
             "sd 9:0:0:0: [sdl] Synchronize Cache(10) failed: Result: hostbyte=DID_ERROR driverbyte=DRIVER_OK",
             "removed sdl unclear",
         ),
-        (
-            "sd 9:0:0:0: [sdl] Synchronizing SCSI cache\nsd 9:0:0:0: [sdl] Stopping disk",
-            "nothing",
-        ),
-        (
-            "scsi 17:0:0:0: Power-on or device reset occurred",
-            "nothing",
-        ),
+        ("sd 9:0:0:0: [sdl] Synchronizing SCSI cache\nsd 9:0:0:0: [sdl] Stopping disk", "nothing"),
+        ("scsi 17:0:0:0: Power-on or device reset occurred", "nothing"),
         (
             "sd 1:2:0:0: [sdc] Unit Not Ready\nsd 1:2:0:0: [sdc] Sense Key : Hardware Error [current] \nsd 1:2:0:0: [sdc] Add. Sense: Internal target failure",
             "nothing",

@@ -40,10 +40,7 @@ fn result_words_are_names_or_numbers() {
             "sd 0:0:0:0: [sda] tag#1 FAILED Result: hostbyte=DID_OK\\ndriverbyte=DRIVER_TIMEOUT",
             timeout,
         ),
-        (
-            "sd 0:0:0:0: [sda] UNKNOWN(0x2003) Result: hostbyte=0x00 driverbyte=0x06",
-            timeout,
-        ),
+        ("sd 0:0:0:0: [sda] UNKNOWN(0x2003) Result: hostbyte=0x00 driverbyte=0x06", timeout),
         (
             "sd 0:0:0:0: [sda]  
              Result: hostbyte=DID_OK driverbyte=DRIVER_TIMEOUT",
@@ -54,10 +51,7 @@ fn result_words_are_names_or_numbers() {
              Result: hostbyte=0x00 driverbyte=0x06",
             timeout,
         ),
-        (
-            "sd 0:0:0:0: [sda] Result: hostbyte=DID_OK driverbyte=DRIVER_TIMEOUT,SUGGEST_OK",
-            timeout,
-        ),
+        ("sd 0:0:0:0: [sda] Result: hostbyte=DID_OK driverbyte=DRIVER_TIMEOUT,SUGGEST_OK", timeout),
         (
             "sd 0:0:0:0: [sda] tag#1 FAILED Result: hostbyte=DID_OK driverbyte=DRIVER_SENSE",
             "nothing",
@@ -67,22 +61,10 @@ fn result_words_are_names_or_numbers() {
             "removed sda unclear",
         ),
         // The numbers of include/scsi/scsi.h: driver, host, message, status.
-        (
-            "sd 0:0:0:0: SCSI error: return code = 0x00010000",
-            "removed 0:0:0:0 unclear",
-        ),
-        (
-            "sd 0:0:0:0: SCSI error: return code = 0x06000000",
-            "timeout 0:0:0:0 unclear",
-        ),
-        (
-            "0:0:0:0: SCSI error: return code = 0x20008",
-            "transport 0:0:0:0 unclear",
-        ),
-        (
-            "SCSI error : <0 0 1 0> return code = 0x10000",
-            "removed unnamed unclear",
-        ),
+        ("sd 0:0:0:0: SCSI error: return code = 0x00010000", "removed 0:0:0:0 unclear"),
+        ("sd 0:0:0:0: SCSI error: return code = 0x06000000", "timeout 0:0:0:0 unclear"),
+        ("0:0:0:0: SCSI error: return code = 0x20008", "transport 0:0:0:0 unclear"),
+        ("SCSI error : <0 0 1 0> return code = 0x10000", "removed unnamed unclear"),
         (
             "sd 0:0:0:0: Attached scsi disk sda
              sd 0:0:0:0: SCSI error: return code = 0x08000002
@@ -97,18 +79,12 @@ fn result_words_are_names_or_numbers() {
             "medium sda yes",
         ),
         ("sda: Current: sense key: Illegal Request", "nothing"),
-        (
-            "scsi1 (0:2): rejecting I/O to offline device",
-            "removed host1 unclear",
-        ),
+        ("scsi1 (0:2): rejecting I/O to offline device", "removed host1 unclear"),
         (
             "sd 0:0:0:0: scsi: Device offlined - not ready after error recovery",
             "removed 0:0:0:0 unclear",
         ),
-        (
-            "sd 0:0:0:0: [sda] Spinning up disk....not responding...",
-            timeout,
-        ),
+        ("sd 0:0:0:0: [sda] Spinning up disk....not responding...", timeout),
         ("sd 0:0:0:0: [sda] Spinning up disk.....ready", "nothing"),
         // storvsc writes its name in the place of the disk's.
         (
@@ -202,10 +178,7 @@ fn libata_and_ide_before_their_present_forms() {
 #[test]
 fn nvme_over_networks_and_under_the_pci_core() {
     check(&[
-        (
-            "nvme nvme1: queue 3: timeout request 0x61 type 4",
-            "timeout nvme1 no",
-        ),
+        ("nvme nvme1: queue 3: timeout request 0x61 type 4", "timeout nvme1 no"),
         (
             "nvme nvme1: I/O tag 5 (1005) type 4 opcode 0x1 (Write) QID 1 timeout",
             "timeout nvme1 no",
@@ -215,32 +188,17 @@ fn nvme_over_networks_and_under_the_pci_core() {
             "nvme nvme1: NVME-FC{0.3}: io timeout: opcode 1 fctype 0 w10/11: x00000000/x00000008",
             "timeout nvme1 no",
         ),
-        (
-            "nvme nvme1: NVME-FC{0}: io failed due to lldd error 6",
-            "transport nvme1 no",
-        ),
-        (
-            "nvme nvme1: failed to send request -32",
-            "transport nvme1 no",
-        ),
+        ("nvme nvme1: NVME-FC{0}: io failed due to lldd error 6", "transport nvme1 no"),
+        ("nvme nvme1: failed to send request -32", "transport nvme1 no"),
         ("nvme nvme1: receive failed:  -104", "transport nvme1 no"),
-        (
-            "nvme nvme1: failed to connect socket: -111",
-            "transport nvme1 no",
-        ),
+        ("nvme nvme1: failed to connect socket: -111", "transport nvme1 no"),
         (
             "nvme nvme1: Reconnecting in 10 seconds...
              nvme nvme1: Removing controller...",
             "transport nvme1 no; removed nvme1 no",
         ),
-        (
-            "nvme nvme1: ANATT timeout, resetting controller.",
-            "reset nvme1 no",
-        ),
-        (
-            "block nvme1n1: no usable path - requeuing I/O",
-            "transport nvme1n1 no",
-        ),
+        ("nvme nvme1: ANATT timeout, resetting controller.", "reset nvme1 no"),
+        ("block nvme1n1: no usable path - requeuing I/O", "transport nvme1n1 no"),
         (
             "nvme nvme0: I/O tag 5 (1005) opcode 0x2 (Read) QID 3 timeout, aborting req_op:READ(0) size:131072",
             "timeout nvme0 unclear",
@@ -257,21 +215,12 @@ fn nvme_over_networks_and_under_the_pci_core() {
             "nvme 0000:01:00.0: Refused to change power state, currently in D3",
             "removed 0000:01:00.0 unclear",
         ),
-        (
-            "nvme nvme0: failure state error detected, request disconnect",
-            "removed nvme0 unclear",
-        ),
+        ("nvme nvme0: failure state error detected, request disconnect", "removed nvme0 unclear"),
         ("nvme nvme0: IO queues not created", "removed nvme0 unclear"),
-        (
-            "nvme nvme0: Fw activation timeout, reset controller",
-            "reset nvme0 unclear",
-        ),
+        ("nvme nvme0: Fw activation timeout, reset controller", "reset nvme0 unclear"),
         ("nvme nvme0: failed to set APST feature (-19)", "nothing"),
         ("nvme nvme1: creating 8 I/O queues.", "nothing"),
-        (
-            "nvme nvme1: Successfully reconnected (1 attempt)",
-            "nothing",
-        ),
+        ("nvme nvme1: Successfully reconnected (1 attempt)", "nothing"),
     ]);
 }
 
@@ -283,18 +232,9 @@ fn cards_and_their_hosts() {
             "mmcblk0: error -110 sending read/write command, response 0x900",
             "timeout mmcblk0 unclear",
         ),
-        (
-            "mmcblk0: error -110 sending status command, retrying",
-            "timeout mmcblk0 unclear",
-        ),
-        (
-            "mmcblk0: error -84 requesting status",
-            "transport mmcblk0 unclear",
-        ),
-        (
-            "mmcblk0: error -123 sending stop command",
-            "removed mmcblk0 unclear",
-        ),
+        ("mmcblk0: error -110 sending status command, retrying", "timeout mmcblk0 unclear"),
+        ("mmcblk0: error -84 requesting status", "transport mmcblk0 unclear"),
+        ("mmcblk0: error -123 sending stop command", "removed mmcblk0 unclear"),
         (
             "mmcblk0: response CRC error sending r/w cmd command, card status 0x900",
             "transport mmcblk0 unclear",
@@ -303,56 +243,20 @@ fn cards_and_their_hosts() {
             "mmcblk0: unknown error -110 sending r/w cmd command, card status 0x900",
             "timeout mmcblk0 unclear",
         ),
-        (
-            "mmcblk0: command error, retrying timeout",
-            "timeout mmcblk0 unclear",
-        ),
+        ("mmcblk0: command error, retrying timeout", "timeout mmcblk0 unclear"),
         ("mmcblk0: recovery failed!", "timeout mmcblk0 unclear"),
-        (
-            &format!("{card}mmc0: Card stuck being busy! mmc_do_erase"),
-            "timeout mmcblk0 unclear",
-        ),
-        (
-            &format!("{card}mmc0: running CQE recovery"),
-            "reset mmcblk0 unclear",
-        ),
-        (
-            &format!("{card}mmc0: tried to HW reset card, got error -110"),
-            "reset mmcblk0 unclear",
-        ),
-        (
-            &format!("{card}mmc0: cache flush error -110"),
-            "timeout mmcblk0 unclear",
-        ),
-        (
-            &format!("{card}mmc0: ADMA error: 0x02000000"),
-            "transport mmcblk0 unclear",
-        ),
-        (
-            &format!("{card}mmc0: Card removed during transfer!"),
-            "removed mmcblk0 no",
-        ),
-        (
-            &format!("{card}mmc0: Controller never released inhibit bit(s)."),
-            "timeout mmcblk0 no",
-        ),
+        (&format!("{card}mmc0: Card stuck being busy! mmc_do_erase"), "timeout mmcblk0 unclear"),
+        (&format!("{card}mmc0: running CQE recovery"), "reset mmcblk0 unclear"),
+        (&format!("{card}mmc0: tried to HW reset card, got error -110"), "reset mmcblk0 unclear"),
+        (&format!("{card}mmc0: cache flush error -110"), "timeout mmcblk0 unclear"),
+        (&format!("{card}mmc0: ADMA error: 0x02000000"), "transport mmcblk0 unclear"),
+        (&format!("{card}mmc0: Card removed during transfer!"), "removed mmcblk0 no"),
+        (&format!("{card}mmc0: Controller never released inhibit bit(s)."), "timeout mmcblk0 no"),
         // The card is unknown: no drive can be blamed.
-        (
-            "mmc1: error -110 whilst initialising SD card",
-            "timeout mmc1 no",
-        ),
-        (
-            "mmc1: error -84 whilst initialising MMC card",
-            "transport mmc1 unclear",
-        ),
-        (
-            "mmc1: Timeout waiting for hardware interrupt.",
-            "timeout mmc1 no",
-        ),
-        (
-            "mmc1: Timeout waiting for hardware cmd interrupt.",
-            "timeout mmc1 no",
-        ),
+        ("mmc1: error -110 whilst initialising SD card", "timeout mmc1 no"),
+        ("mmc1: error -84 whilst initialising MMC card", "transport mmc1 unclear"),
+        ("mmc1: Timeout waiting for hardware interrupt.", "timeout mmc1 no"),
+        ("mmc1: Timeout waiting for hardware cmd interrupt.", "timeout mmc1 no"),
         // A radio is no drive.
         ("mmc1: error -110 whilst initialising SDIO card", "nothing"),
         (
@@ -360,10 +264,7 @@ fn cards_and_their_hosts() {
              mmc1: Timeout waiting for hardware interrupt.",
             "nothing",
         ),
-        (
-            "mmc1: new ultra high speed SDR104 SDHC card at address aaaa",
-            "nothing",
-        ),
+        ("mmc1: new ultra high speed SDR104 SDHC card at address aaaa", "nothing"),
         ("mmc0: card 0001 removed", "nothing"),
     ]);
 }
@@ -381,10 +282,7 @@ fn usb_of_older_kernels() {
              usb 4-2: reset high speed USB device number 3 using ehci_hcd",
             "reset host6 no",
         ),
-        (
-            "scsi host6: uas_eh_bus_reset_handler start",
-            "reset host6 no",
-        ),
+        ("scsi host6: uas_eh_bus_reset_handler start", "reset host6 no"),
         ("usb 4-2: USB disconnect, address 3", "nothing"),
     ]);
 }

@@ -19,14 +19,9 @@ struct Node {
 impl Node {
     /// Seven filesystems on the partitions of one drive.
     fn new() -> Node {
-        let mut world = TestHost::default()
-            .disk("sda", "8:0", "A")
-            .disk("sdb", "8:16", "B");
+        let mut world = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
         for number in 1..=7 {
-            let layer = Layer::Partition {
-                number,
-                start_bytes: u64::from(number) << 30,
-            };
+            let layer = Layer::Partition { number, start_bytes: u64::from(number) << 30 };
             let (name, dev) = (format!("sda{number}"), format!("8:{number}"));
             let mut part = device(&name, &dev, layer, &["sda"]);
             part.size_bytes = 1 << 30;
@@ -37,11 +32,7 @@ impl Node {
                 .mounted(&dev, "/", &path, "ext4", &source);
         }
         world.read_all(0);
-        Node {
-            world,
-            ledger: Ledger::default(),
-            seq: 0,
-        }
+        Node { world, ledger: Ledger::default(), seq: 0 }
     }
 
     fn log(&mut self, class: Class, device: &str, sectors: &[u64], second: i64) {
@@ -89,12 +80,7 @@ impl Node {
         transitions.extend(self.ledger.clear_subjects(is_removed, at(second)));
         let line = |transition: &Transition| {
             let finding = &transition.finding;
-            format!(
-                "{} {} {}",
-                transition.kind.name(),
-                finding.subject,
-                finding.reason
-            )
+            format!("{} {} {}", transition.kind.name(), finding.subject, finding.reason)
         };
         transitions
             .iter()
@@ -105,9 +91,7 @@ impl Node {
 }
 
 fn for_all_volumes(kind: &str) -> Vec<String> {
-    (1..=7)
-        .map(|number| format!("{kind} fs:{number} DriveFailing"))
-        .collect()
+    (1..=7).map(|number| format!("{kind} fs:{number} DriveFailing")).collect()
 }
 
 fn with_drive(kind: &str, reason: &str) -> Vec<String> {
@@ -146,11 +130,7 @@ fn the_announcing_finding_ends_with_the_last_that_follows_it() {
     node.log(Class::Medium, "sda", &[8], 10);
     assert_eq!(node.announced(10), with_drive("raised", "MediaErrors"));
     node.probe_all(false, 12);
-    assert_eq!(
-        node.announced(12),
-        for_all_volumes("worsened"),
-        "access fails: BAD"
-    );
+    assert_eq!(node.announced(12), for_all_volumes("worsened"), "access fails: BAD");
     // The log is quiet for long enough, and access still fails.
     let later = 40 * 24 * 3600;
     node.probe_all(false, later);
@@ -176,9 +156,8 @@ fn a_volume_that_failed_a_moment_before_its_drive_is_announced_once() {
     node.world.pull("sda");
     node.world.scan(10);
     raised.extend(node.announced(10));
-    let mut expected: Vec<String> = (1..=7)
-        .map(|number| format!("raised fs:{number} NotAccessible"))
-        .collect();
+    let mut expected: Vec<String> =
+        (1..=7).map(|number| format!("raised fs:{number} NotAccessible")).collect();
     expected.push("raised A DriveMissing".into());
     assert_eq!(raised, expected);
     // Unmounted: DriveFailing takes over, without another line.
@@ -203,10 +182,7 @@ fn a_worn_drive_and_another_drive_explain_no_failure_of_a_volume() {
     node.probe_all(false, 12);
     let lines = node.announced(12);
     assert_eq!(lines.len(), 7, "{lines:?}");
-    assert!(
-        lines.iter().all(|line| line.contains("NotAccessible")),
-        "{lines:?}"
-    );
+    assert!(lines.iter().all(|line| line.contains("NotAccessible")), "{lines:?}");
 }
 
 #[test]

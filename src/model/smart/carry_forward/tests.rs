@@ -35,29 +35,17 @@ fn carried_forward(mut now: SmartReport, before: &SmartReport) -> SmartReport {
 }
 
 fn warning(text: &str) -> Message {
-    Message {
-        text: text.into(),
-        severity: "warning".into(),
-    }
+    Message { text: text.into(), severity: "warning".into() }
 }
 
 /// A drive of each kind, with something wrong in every part.
 fn faulty_drives() -> Vec<SmartReport> {
-    let logged = |text: &str| {
-        vec![LoggedError {
-            hours: Some(7),
-            text: text.into(),
-        }]
-    };
+    let logged = |text: &str| vec![LoggedError { hours: Some(7), text: text.into() }];
     let mut rotating = disk()
         .raw(5, "12")
         .raw(197, "269")
         .raw(187, "3")
-        .with(
-            attribute(22, "Helium_Level", 25, 25, "100")
-                .prefailure()
-                .failed(WhenFailed::Now),
-        )
+        .with(attribute(22, "Helium_Level", 25, 25, "100").prefailure().failed(WhenFailed::Now))
         .with(attribute(189, "High_Fly_Writes", 1, 1, "900").failed(WhenFailed::Past))
         .ata(|ata| {
             (ata.error_count, ata.last_errors) = (Some(9), logged("Error: UNC at LBA = 7"));
@@ -66,35 +54,26 @@ fn faulty_drives() -> Vec<SmartReport> {
         .tests(&[self_test(true, SelfTestOutcome::Failed)])
         .celsius(70, Some(60));
     (rotating.passed, rotating.exit_status) = (Some(false), 8);
-    rotating.messages = vec![warning(
-        "==> WARNING: A firmware update for this drive may be available",
-    )];
-    let mut flash = ssd()
-        .with(attribute(232, "Available_Reservd_Space", 14, 10, "0"))
-        .ata(|ata| {
-            ata.statistics = vec![
-                statistic(7, 8, "Percentage Used Endurance Indicator", 104),
-                statistic(4, 8, "Reported", 3),
-            ];
-            ata.attributes.retain(|attribute| attribute.id != 187);
-        });
+    rotating.messages =
+        vec![warning("==> WARNING: A firmware update for this drive may be available")];
+    let mut flash = ssd().with(attribute(232, "Available_Reservd_Space", 14, 10, "0")).ata(|ata| {
+        ata.statistics = vec![
+            statistic(7, 8, "Percentage Used Endurance Indicator", 104),
+            statistic(4, 8, "Reported", 3),
+        ];
+        ata.attributes.retain(|attribute| attribute.id != 187);
+    });
     flash.identity.family = Some("Test Flash".into());
     let mut fast = nvme().nvme(|log| {
-        (
-            log.critical_warning,
-            log.available_spare,
-            log.percentage_used,
-        ) = (Some(0b1010), Some(11), Some(120));
+        (log.critical_warning, log.available_spare, log.percentage_used) =
+            (Some(0b1010), Some(11), Some(120));
         (log.media_errors, log.last_errors) = (Some(7), logged("Unrecovered Read Error"));
     });
     (fast.passed, fast.exit_status) = (Some(false), 8);
     let mut big = sas()
         .scsi(|pages| {
-            (
-                pages.grown_defects,
-                pages.pending_defects,
-                pages.percentage_used,
-            ) = (Some(40), Some(5), Some(101));
+            (pages.grown_defects, pages.pending_defects, pages.percentage_used) =
+                (Some(40), Some(5), Some(101));
             pages.read.as_mut().unwrap().uncorrected = Some(6);
             pages.exception = Some(InformationalException {
                 asc: 0x5d,
@@ -110,29 +89,13 @@ fn faulty_drives() -> Vec<SmartReport> {
             .prefailure()
             .failed(WhenFailed::Now),
     );
-    (bridged.passed, bridged.messages) = (
-        Some(false),
-        vec![warning(
-            "Warning: This result is based on an Attribute check.",
-        )],
-    );
+    (bridged.passed, bridged.messages) =
+        (Some(false), vec![warning("Warning: This result is based on an Attribute check.")]);
     let mut hot = nvme().nvme(|log| log.critical_warning = Some(0b10));
     (hot.passed, hot.exit_status) = (Some(false), 8);
     let mut by_status = disk();
     (by_status.passed, by_status.exit_status) = (None, 8);
-    vec![
-        rotating,
-        flash,
-        fast,
-        big,
-        bridged,
-        hot,
-        by_status,
-        disk(),
-        ssd(),
-        nvme(),
-        sas(),
-    ]
+    vec![rotating, flash, fast, big, bridged, hot, by_status, disk(), ssd(), nvme(), sas()]
 }
 
 /// How many parts `without` knows.
@@ -145,9 +108,7 @@ fn without(mut report: SmartReport, parts: u32) -> SmartReport {
         // One command tells them: the bit of the exit status, the reason of a SCSI drive, and whose
         // verdict it is.
         (report.passed, report.exit_status) = (None, 4);
-        report
-            .messages
-            .retain(|message| !message.text.contains("Attribute check"));
+        report.messages.retain(|message| !message.text.contains("Attribute check"));
         if let Body::Scsi(pages) = &mut report.body {
             pages.exception = None;
         }
@@ -162,9 +123,7 @@ fn without(mut report: SmartReport, parts: u32) -> SmartReport {
         (report.self_tests.log_read, report.self_tests.log) = (false, Vec::new());
     }
     if lost(4) {
-        report
-            .messages
-            .retain(|message| !message.text.contains("==> WARNING"));
+        report.messages.retain(|message| !message.text.contains("==> WARNING"));
     }
     if lost(5) {
         report.identity.rotation_rate = None;
@@ -235,10 +194,7 @@ fn without(mut report: SmartReport, parts: u32) -> SmartReport {
                 (pages.background_scan, pages.background_errors) = (None, None);
             }
             if lost(20) {
-                pages
-                    .read
-                    .iter_mut()
-                    .for_each(|counter| counter.uncorrected = None);
+                pages.read.iter_mut().for_each(|counter| counter.uncorrected = None);
             }
         }
         Body::None => {}
@@ -295,20 +251,13 @@ fn a_newly_reported_value_replaces_the_old_one() {
     healed.with_text = true;
     assert_eq!(hits(&after(&[sick, healed])), []);
     let mut predicted = faulty_drives().remove(3);
-    assert_eq!(
-        hits(&after(std::slice::from_ref(&predicted)))[0].0,
-        Reason::SmartFailing
-    );
-    let Body::Scsi(pages) = &mut predicted.body else {
-        panic!("no SCSI drive")
-    };
+    assert_eq!(hits(&after(std::slice::from_ref(&predicted)))[0].0, Reason::SmartFailing);
+    let Body::Scsi(pages) = &mut predicted.body else { panic!("no SCSI drive") };
     pages.exception = None;
     (predicted.passed, predicted.exit_status) = (Some(true), 0);
     let both = [faulty_drives().remove(3), predicted];
     assert!(
-        hits(&after(&both))
-            .iter()
-            .all(|(reason, _)| *reason != Reason::SmartFailing),
+        hits(&after(&both)).iter().all(|(reason, _)| *reason != Reason::SmartFailing),
         "a good verdict has no reason"
     );
 }
@@ -330,11 +279,7 @@ fn a_value_is_compared_with_the_threshold_carried_forward() {
         [(Reason::SmartAttributeFailing, Severity::Bad)]
     );
     assert_eq!(
-        hits(&after(&[
-            reserve(100, true),
-            reserve(25, false),
-            reserve(30, false)
-        ])),
+        hits(&after(&[reserve(100, true), reserve(25, false), reserve(30, false)])),
         [(Reason::SmartAttributeFailing, Severity::Suspect)]
     );
 }
@@ -354,25 +299,13 @@ fn a_firmware_notice_is_kept_until_the_text_is_read_again_or_the_firmware_change
     (noticed.messages, noticed.with_text) =
         (vec![warning("==> WARNING: This firmware loses data")], true);
     let reasons = |reports: &[SmartReport]| {
-        hits(&after(reports))
-            .iter()
-            .map(|(reason, _)| *reason)
-            .collect::<Vec<_>>()
+        hits(&after(reports)).iter().map(|(reason, _)| *reason).collect::<Vec<_>>()
     };
-    assert_eq!(
-        reasons(&[noticed.clone(), disk(), disk()]),
-        [Reason::FirmwareNotice]
-    );
-    let read_again = SmartReport {
-        with_text: true,
-        ..disk()
-    };
+    assert_eq!(reasons(&[noticed.clone(), disk(), disk()]), [Reason::FirmwareNotice]);
+    let read_again = SmartReport { with_text: true, ..disk() };
     assert_eq!(reasons(&[noticed.clone(), disk(), read_again]), []);
     assert_eq!(
-        reasons(&[
-            noticed,
-            disk().identity(|identity| identity.firmware = Some("2.0".into()))
-        ]),
+        reasons(&[noticed, disk().identity(|identity| identity.firmware = Some("2.0".into()))]),
         []
     );
 }
@@ -382,10 +315,7 @@ fn an_unread_self_test_log_is_carried_forward_behind_the_last_test_status() {
     let read = disk().tests(&[self_test(true, SelfTestOutcome::Passed)]);
     let mut unread = disk();
     unread.self_tests = Default::default();
-    assert_eq!(
-        carried_forward(unread.clone(), &read).self_tests.log,
-        read.self_tests.log
-    );
+    assert_eq!(carried_forward(unread.clone(), &read).self_tests.log, read.self_tests.log);
     unread.self_tests.last = Some(SelfTestOutcome::Failed);
     unread.self_tests.log = vec![crate::model::smart::report::SelfTest {
         kind: "The last".into(),
@@ -394,11 +324,7 @@ fn an_unread_self_test_log_is_carried_forward_behind_the_last_test_status() {
     let memory = after(&[read.clone(), unread.clone(), unread.clone()]);
     let (_, last) = memory.last.as_ref().unwrap();
     assert_eq!(
-        last.self_tests
-            .log
-            .iter()
-            .map(|test| test.outcome)
-            .collect::<Vec<_>>(),
+        last.self_tests.log.iter().map(|test| test.outcome).collect::<Vec<_>>(),
         [SelfTestOutcome::Failed, SelfTestOutcome::Passed]
     );
     assert_eq!(hits(&memory), [(Reason::SelfTestFailed, Severity::Bad)]);
@@ -415,12 +341,7 @@ fn an_unread_self_test_log_is_carried_forward_behind_the_last_test_status() {
 #[test]
 fn one_missing_counter_of_several_is_neither_reset_nor_growth() {
     let verify = |count| {
-        sas().scsi(|pages| {
-            pages
-                .verify
-                .iter_mut()
-                .for_each(|counter| counter.uncorrected = count)
-        })
+        sas().scsi(|pages| pages.verify.iter_mut().for_each(|counter| counter.uncorrected = count))
     };
     let memory = after(&[
         verify(Some(500)),
@@ -430,13 +351,7 @@ fn one_missing_counter_of_several_is_neither_reset_nor_growth() {
         verify(Some(500)),
     ]);
     let series = &memory.series[&Metric::UncorrectedErrors];
-    assert_eq!(
-        (
-            series.reset,
-            series.growth(jiff::SignedDuration::from_hours(99))
-        ),
-        (None, None)
-    );
+    assert_eq!((series.reset, series.growth(jiff::SignedDuration::from_hours(99))), (None, None));
 }
 
 #[test]
@@ -445,11 +360,7 @@ fn a_missing_value_adds_no_reading() {
     silent.temperature = None;
     let memory = after(&[disk(), silent]);
     assert_eq!(
-        memory.series[&Metric::Pending]
-            .points
-            .iter()
-            .map(|point| point.at)
-            .collect::<Vec<_>>(),
+        memory.series[&Metric::Pending].points.iter().map(|point| point.at).collect::<Vec<_>>(),
         [hour(0)]
     );
     assert_eq!(memory.last.unwrap().0, hour(1));
@@ -462,35 +373,16 @@ fn nothing_is_carried_forward_from_another_drive_or_protocol() {
         .identity(|identity| identity.serial = Some("TEST0002".into()));
     let memory = after(&[faulty_drives().remove(0), another.clone()]);
     assert_eq!(*memory.last.unwrap().1, another);
-    let as_scsi = SmartReport {
-        body: sas().body,
-        identity: disk().identity,
-        ..disk()
-    };
-    assert_eq!(
-        carried_forward(as_scsi.clone(), &faulty_drives().remove(0)),
-        as_scsi
-    );
+    let as_scsi = SmartReport { body: sas().body, identity: disk().identity, ..disk() };
+    assert_eq!(carried_forward(as_scsi.clone(), &faulty_drives().remove(0)), as_scsi);
 }
 
 #[test]
 fn readings_of_another_smartctl_version_before_a_restart_are_not_compared() {
     let older = after(&[disk().raw(187, "1")]);
     let mut newer = SmartHistory::default();
-    newer.record(
-        &SmartReport {
-            smartctl: [7, 5],
-            ..disk().raw(187, "90")
-        },
-        hour(9),
-    );
-    newer.record(
-        &SmartReport {
-            smartctl: [7, 5],
-            ..disk().raw(187, "91")
-        },
-        hour(10),
-    );
+    newer.record(&SmartReport { smartctl: [7, 5], ..disk().raw(187, "90") }, hour(9));
+    newer.record(&SmartReport { smartctl: [7, 5], ..disk().raw(187, "91") }, hour(10));
     newer.prepend(older);
     let growth = newer.series[&Metric::ReportedUncorrectable]
         .growth(jiff::SignedDuration::from_hours(99))

@@ -187,11 +187,7 @@ fn record_ata(ata: &Ata, identity: &Identity, record: &mut impl FnMut(Metric, Op
     };
     for (by_attribute, metric, value) in [
         (by_attribute[0], Metric::Reallocated, statistic(3, 0x20)),
-        (
-            by_attribute[1],
-            Metric::ReportedUncorrectable,
-            statistic(4, 0x08),
-        ),
+        (by_attribute[1], Metric::ReportedUncorrectable, statistic(4, 0x08)),
         (by_attribute[2], Metric::CrcErrors, statistic(6, 0x18)),
     ] {
         record(metric, value.filter(|_| !by_attribute));
@@ -203,15 +199,9 @@ fn record_ata(ata: &Ata, identity: &Identity, record: &mut impl FnMut(Metric, Op
     }
     record(Metric::WearPercent, endurance_statistic(ata));
     record(Metric::WearPercent, endurance_used(ata, identity));
-    let by_attribute = ata
-        .attributes
-        .iter()
-        .filter_map(|attribute| spare_percent(attribute, ata, identity))
-        .min();
-    record(
-        Metric::SparePercent,
-        by_attribute.or_else(|| spare_available(ata, identity)),
-    );
+    let by_attribute =
+        ata.attributes.iter().filter_map(|attribute| spare_percent(attribute, ata, identity)).min();
+    record(Metric::SparePercent, by_attribute.or_else(|| spare_available(ata, identity)));
 }
 
 fn record_nvme(nvme: &Nvme, record: &mut impl FnMut(Metric, Option<u64>)) {
@@ -221,9 +211,7 @@ fn record_nvme(nvme: &Nvme, record: &mut impl FnMut(Metric, Option<u64>)) {
     let counts = nvme.available_spare != Some(0) || nvme.available_spare_threshold.unwrap_or(0) > 0;
     record(
         Metric::SparePercent,
-        nvme.available_spare
-            .filter(|percent| counts && *percent <= 100)
-            .map(u64::from),
+        nvme.available_spare.filter(|percent| counts && *percent <= 100).map(u64::from),
     );
     record(Metric::MediaErrors, nvme.media_errors);
     record(Metric::UnsafeShutdowns, nvme.unsafe_shutdowns);
@@ -235,19 +223,9 @@ fn record_scsi(scsi: &Scsi, record: &mut impl FnMut(Metric, Option<u64>)) {
     record(Metric::WearPercent, scsi.percentage_used.map(u64::from));
     let uncorrected =
         |counter: &Option<ErrorCounter>| counter.as_ref().and_then(|counter| counter.uncorrected);
-    let counts = [
-        uncorrected(&scsi.read),
-        uncorrected(&scsi.write),
-        uncorrected(&scsi.verify),
-    ];
-    let sum = counts
-        .iter()
-        .flatten()
-        .fold(0_u64, |sum, value| sum.saturating_add(*value));
-    record(
-        Metric::UncorrectedErrors,
-        counts.iter().any(Option::is_some).then_some(sum),
-    );
+    let counts = [uncorrected(&scsi.read), uncorrected(&scsi.write), uncorrected(&scsi.verify)];
+    let sum = counts.iter().flatten().fold(0_u64, |sum, value| sum.saturating_add(*value));
+    record(Metric::UncorrectedErrors, counts.iter().any(Option::is_some).then_some(sum));
 }
 
 /// The metric that an attribute counts, if known.
@@ -257,10 +235,7 @@ pub(in crate::model::smart) fn attribute_metric(
     identity: &Identity,
 ) -> Option<Metric> {
     let solid = is_solid_state(ata, identity);
-    let Some((_, metric)) = ATTRIBUTE_NAMES
-        .iter()
-        .find(|(name, _)| *name == attribute.name)
-    else {
+    let Some((_, metric)) = ATTRIBUTE_NAMES.iter().find(|(name, _)| *name == attribute.name) else {
         let nameless = attribute.name.is_empty() || attribute.name.starts_with("Unknown_");
         return CONVENTIONAL_IDS
             .iter()
@@ -297,11 +272,8 @@ pub(in crate::model::smart) fn is_solid_state(ata: &Ata, identity: &Identity) ->
 
 /// The amount in a raw value, as smartctl prints it: `269`, `2111 (12437 0)`, `0 0 5`.
 fn raw_count(metric: Metric, attribute: &Attribute) -> Option<u64> {
-    let numbers: Vec<u64> = attribute
-        .raw_text
-        .split(' ')
-        .map_while(|word| word.parse().ok())
-        .collect();
+    let numbers: Vec<u64> =
+        attribute.raw_text.split(' ').map_while(|word| word.parse().ok()).collect();
     match (metric, numbers.as_slice()) {
         (_, []) => None,
         // Seagate, three fields of 16 bits (drivedb.h: raw16, the highest first): commands above
@@ -347,12 +319,9 @@ fn counts_upwards(attribute: &Attribute, used: u64, ata: &Ata) -> bool {
         let directed = !SILENT_NAMES.contains(&other.name.as_str());
         wear_by_name(other).filter(|_| directed)
     });
-    let is_contradicted = endurance_statistic(ata)
-        .into_iter()
-        .chain(by_name)
-        .any(|other| {
-            other.abs_diff(reversed) <= WEAR_TOLERANCE && other.abs_diff(used) > 2 * WEAR_TOLERANCE
-        });
+    let is_contradicted = endurance_statistic(ata).into_iter().chain(by_name).any(|other| {
+        other.abs_diff(reversed) <= WEAR_TOLERANCE && other.abs_diff(used) > 2 * WEAR_TOLERANCE
+    });
     // Nothing wears out by so few erasures.
     let erasures = ata
         .attributes
@@ -396,10 +365,8 @@ fn wear_by_name(attribute: &Attribute) -> Option<u64> {
 
 /// ACS-4, Device Statistics, Solid State Device page: Percentage Used Endurance Indicator.
 fn endurance_statistic(ata: &Ata) -> Option<u64> {
-    let found = ata
-        .statistics
-        .iter()
-        .find(|statistic| statistic.page == 7 && statistic.offset == 8);
+    let found =
+        ata.statistics.iter().find(|statistic| statistic.page == 7 && statistic.offset == 8);
     // One byte: 255 from 255 % on.
     found.and_then(|statistic| u8::try_from(statistic.value).ok().map(u64::from))
 }
@@ -407,10 +374,8 @@ fn endurance_statistic(ata: &Ata) -> Option<u64> {
 /// The value that smartctl 7.5 and later derives from attributes and statistics, also for models
 /// that are not in drivedb. The attributes and statistics themselves take precedence.
 pub(in crate::model::smart) fn endurance_used(ata: &Ata, identity: &Identity) -> Option<u64> {
-    let by_attribute = ata
-        .attributes
-        .iter()
-        .any(|attribute| wear_percent(attribute, ata, identity).is_some());
+    let by_attribute =
+        ata.attributes.iter().any(|attribute| wear_percent(attribute, ata, identity).is_some());
     ata.endurance_used
         .filter(|_| {
             !by_attribute && endurance_statistic(ata).is_none() && is_solid_state(ata, identity)
@@ -420,10 +385,8 @@ pub(in crate::model::smart) fn endurance_used(ata: &Ata, identity: &Identity) ->
 
 /// The remaining percent of spare blocks, derived in the same manner.
 pub(in crate::model::smart) fn spare_available(ata: &Ata, identity: &Identity) -> Option<u64> {
-    let by_attribute = ata
-        .attributes
-        .iter()
-        .any(|attribute| spare_percent(attribute, ata, identity).is_some());
+    let by_attribute =
+        ata.attributes.iter().any(|attribute| spare_percent(attribute, ata, identity).is_some());
     ata.spare_available
         .filter(|left| !by_attribute && *left <= 100 && is_solid_state(ata, identity))
         .map(u64::from)

@@ -45,21 +45,12 @@ impl Series {
             return;
         };
         // The clock was ahead and was corrected: points later than now are invalid.
-        for point in self
-            .points
-            .iter_mut()
-            .rev()
-            .take_while(|point| point.at > at)
-        {
+        for point in self.points.iter_mut().rev().take_while(|point| point.at > at) {
             point.at = at;
         }
         let is_reset = (monotonic && value < last.value) || (incomparable && value != last.value);
         if is_reset {
-            self.reset = Some(Reset {
-                at,
-                from: last.value,
-                to: value,
-            });
+            self.reset = Some(Reset { at, from: last.value, to: value });
             self.points.clear();
         }
         self.push_point(Point { at, value });
@@ -97,10 +88,7 @@ impl Series {
                 (Some(before), Some(after)) => after.at.duration_since(before.at),
                 _ => SignedDuration::MAX,
             };
-            match middle
-                .filter(|index| Some(*index) != highest)
-                .min_by_key(|index| gap(*index))
-            {
+            match middle.filter(|index| Some(*index) != highest).min_by_key(|index| gap(*index)) {
                 Some(index) => self.points.remove(index),
                 None => self.points.remove(0),
             };

@@ -23,14 +23,10 @@ pub(crate) fn body(root: Field<'_>, verdict: &mut Verdict, notes: &mut Vec<Strin
             "the attributes are all zero, as no drive reports: none of them counts".to_owned(),
         );
     }
-    ata.attributes
-        .retain(|attribute| !has_all_bits_set(attribute));
+    ata.attributes.retain(|attribute| !has_all_bits_set(attribute));
     let left = ata.attributes.len();
     if 0 < left && left < rows {
-        notes.push(format!(
-            "{} attributes have all bits set and do not count",
-            rows - left
-        ));
+        notes.push(format!("{} attributes have all bits set and do not count", rows - left));
     } else if left < rows {
         if notes.is_empty() {
             notes.push("the attributes have all bits set: none of them counts".to_owned());
@@ -46,9 +42,7 @@ pub(crate) fn body(root: Field<'_>, verdict: &mut Verdict, notes: &mut Vec<Strin
         ("the error log", &mut ata.error_count),
     ] {
         if count.take_if(|count| is_all_ones(*count)).is_some() {
-            notes.push(format!(
-                "the count of {name} has all bits set and does not count"
-            ));
+            notes.push(format!("the count of {name} has all bits set and does not count"));
         }
     }
     let statistics = ata.statistics.len();
@@ -56,9 +50,7 @@ pub(crate) fn body(root: Field<'_>, verdict: &mut Verdict, notes: &mut Vec<Strin
     ata.statistics.retain(|statistic| is_valid(statistic.value));
     let dropped = statistics - ata.statistics.len();
     if dropped > 0 {
-        notes.push(format!(
-            "{dropped} device statistics have all bits set and do not count"
-        ));
+        notes.push(format!("{dropped} device statistics have all bits set and do not count"));
     }
     for (name, percent) in [
         ("spare blocks available", &mut ata.spare_available),
@@ -164,21 +156,10 @@ fn logged_error(entry: Field<'_>) -> Option<LoggedError> {
 
 /// For errors that smartctl does not describe: the bits of the error register (ACS-4, ERROR field).
 fn describe_error_register(register: u64, lba: Option<u64>) -> Option<String> {
-    let names = [
-        (7, "ICRC"),
-        (6, "UNC"),
-        (4, "IDNF"),
-        (2, "ABRT"),
-        (0, "AMNF"),
-    ];
-    let names: Vec<&str> = names
-        .iter()
-        .filter(|(bit, _)| register >> bit & 1 != 0)
-        .map(|(_, name)| *name)
-        .collect();
-    let place = lba
-        .map(|lba| format!(" at LBA = {lba}"))
-        .unwrap_or_default();
+    let names = [(7, "ICRC"), (6, "UNC"), (4, "IDNF"), (2, "ABRT"), (0, "AMNF")];
+    let names: Vec<&str> =
+        names.iter().filter(|(bit, _)| register >> bit & 1 != 0).map(|(_, name)| *name).collect();
+    let place = lba.map(|lba| format!(" at LBA = {lba}")).unwrap_or_default();
     (!names.is_empty()).then(|| format!("Error: {}{place}", names.join(", ")))
 }
 
@@ -193,10 +174,7 @@ fn statistics(page: Field<'_>) -> impl Iterator<Item = Statistic> {
                 .as_bool()
                 .or_else(|| flags.get_u64("value").map(|bits| bits >> bit & 1 != 0))
         };
-        let value = row
-            .get("value")
-            .as_i64()
-            .filter(|_| bit("valid", 6).unwrap_or(false))?;
+        let value = row.get("value").as_i64().filter(|_| bit("valid", 6).unwrap_or(false))?;
         Some(Statistic {
             page: number?,
             offset: row.get("offset").as_unsigned()?,

@@ -15,18 +15,13 @@ const MIN_SERIAL_LENGTH: usize = 6;
 /// behind them (smartctl(8), -d).
 const TYPES_BY_VENDOR: &[(&[&str], &str)] = &[
     (&["asmt", "asmedia", "asm2", "asm1"], "sat, then sntasmedia"),
-    (
-        &["jmicron", "jms5", "jmb"],
-        "sat, then sntjmicron, then usbjmicron",
-    ),
+    (&["jmicron", "jms5", "jmb"], "sat, then sntjmicron, then usbjmicron"),
     (&["realtek", "rtl9"], "sntrealtek, then sat"),
     (&["sunplus"], "usbsunplus"),
     (&["prolific"], "usbprolific"),
     (&["cypress"], "usbcypress"),
     (
-        &[
-            "perc", "megaraid", "lsi", "avago", "broadcom", "dell", "lenovo",
-        ],
+        &["perc", "megaraid", "lsi", "avago", "broadcom", "dell", "lenovo"],
         "megaraid,N (smartctl --scan-open lists them)",
     ),
     (&["logical volume", "hp", "hpe", "compaq"], "cciss,N"),
@@ -47,11 +42,7 @@ pub(crate) fn answered_for_drive(root: Field<'_>, report: &SmartReport) -> Optio
         || report.power_cycles.is_some_and(|cycles| cycles > 0);
     // A page of garbage came from what does not know the drive, whatever its serial number is.
     let identified = report.notes.is_empty()
-        && report
-            .identity
-            .serial
-            .as_deref()
-            .is_some_and(is_plausible_serial);
+        && report.identity.serial.as_deref().is_some_and(is_plausible_serial);
     (only_passed && !measured && !identified).then(|| {
         let mut why = "a bridge or controller answered for the drive: \u{201c}passed\u{201d}, without a log page, a counter, a temperature or a serial number of a drive".to_owned();
         for note in &report.notes {
@@ -67,13 +58,9 @@ pub(crate) fn answered_for_drive(root: Field<'_>, report: &SmartReport) -> Optio
 fn has_log_page(root: Field<'_>, scsi: &Scsi) -> bool {
     *scsi != Scsi::default()
         || root.entries().any(|(key, page)| {
-            let is_page = [
-                "scsi_self_test_",
-                "scsi_environmental_reports",
-                "scsi_start_stop",
-            ]
-            .iter()
-            .any(|name| key.starts_with(name));
+            let is_page = ["scsi_self_test_", "scsi_environmental_reports", "scsi_start_stop"]
+                .iter()
+                .any(|name| key.starts_with(name));
             is_page && page.is_object()
         })
 }
@@ -89,11 +76,7 @@ fn is_plausible_serial(serial: &str) -> bool {
     let in_a_row = |step: i16| {
         let pairs = letters.windows(2);
         pairs
-            .filter(|pair| {
-                digit(pair[0])
-                    .zip(digit(pair[1]))
-                    .is_some_and(|(a, b)| a + step == b)
-            })
+            .filter(|pair| digit(pair[0]).zip(digit(pair[1])).is_some_and(|(a, b)| a + step == b))
             .count()
     };
     let mut distinct = letters.clone();
@@ -104,9 +87,7 @@ fn is_plausible_serial(serial: &str) -> bool {
 }
 
 fn digit(letter: u8) -> Option<i16> {
-    char::from(letter)
-        .to_digit(16)
-        .and_then(|value| i16::try_from(value).ok())
+    char::from(letter).to_digit(16).and_then(|value| i16::try_from(value).ok())
 }
 
 fn types_to_try(identity: &Identity) -> &'static str {

@@ -33,11 +33,7 @@ impl<'a> Field<'a> {
 
     /// The members of an array; none for any other type.
     pub(crate) fn items(self) -> impl Iterator<Item = Field<'a>> {
-        self.0
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .map(|value| Field(Some(value)))
+        self.0.and_then(Value::as_array).into_iter().flatten().map(|value| Field(Some(value)))
     }
 
     pub(crate) fn entries(self) -> impl Iterator<Item = (&'a str, Field<'a>)> {
@@ -69,10 +65,7 @@ impl<'a> Field<'a> {
     fn as_u64(self) -> Option<u64> {
         match self.0? {
             Value::Number(number) => number.as_u64().or_else(|| {
-                number
-                    .as_f64()
-                    .filter(|amount| *amount >= 0.0)
-                    .map(|amount| amount as u64)
+                number.as_f64().filter(|amount| *amount >= 0.0).map(|amount| amount as u64)
             }),
             Value::String(digits) => digits
                 .trim()
@@ -91,9 +84,7 @@ impl<'a> Field<'a> {
     /// smartctl also writes numbers beyond 2^53 as text, with `_s` after the name (json.cpp,
     /// set_unsafe_uint64).
     pub(crate) fn get_u64(self, key: &str) -> Option<u64> {
-        self.get(key)
-            .as_u64()
-            .or_else(|| self.get(&format!("{key}_s")).as_u64())
+        self.get(key).as_u64().or_else(|| self.get(&format!("{key}_s")).as_u64())
     }
 
     pub(crate) fn as_i64(self) -> Option<i64> {

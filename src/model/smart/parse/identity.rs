@@ -14,10 +14,7 @@ pub(crate) fn identity(root: Field<'_>) -> Identity {
     // 7.3 added the prefix `scsi_`; 7.0 to 7.2 have these names without it.
     let either = |new: &str, old: &str| root.get(new).as_text().or_else(|| root.get(old).as_text());
     let product = either("scsi_product", "product");
-    let capacity = root
-        .get("user_capacity")
-        .get_u64("bytes")
-        .filter(|bytes| *bytes > 0);
+    let capacity = root.get("user_capacity").get_u64("bytes").filter(|bytes| *bytes > 0);
     Identity {
         device: device.get("name").as_text().unwrap_or_default(),
         device_type: device.get("type").as_text().unwrap_or_default(),
@@ -33,10 +30,8 @@ pub(crate) fn identity(root: Field<'_>) -> Identity {
         firmware: either("firmware_version", "scsi_revision")
             .or_else(|| root.get("revision").as_text()),
         wwn: wwn(root),
-        size_bytes: capacity.or_else(|| {
-            root.get_u64("nvme_total_capacity")
-                .filter(|bytes| *bytes > 0)
-        }),
+        size_bytes: capacity
+            .or_else(|| root.get_u64("nvme_total_capacity").filter(|bytes| *bytes > 0)),
         rotation_rate: root.get("rotation_rate").as_unsigned(),
         in_database: root.get("in_smartctl_database").as_bool(),
     }
@@ -59,18 +54,14 @@ fn guess_protocol(root: Field<'_>) -> &'static str {
 /// one namespace. In the format of sysfs.
 fn wwn(root: Field<'_>) -> Option<String> {
     let parts = root.get("wwn");
-    if let (Some(naa), Some(oui), Some(id)) = (
-        parts.get_u64("naa"),
-        parts.get_u64("oui"),
-        parts.get_u64("id"),
-    ) {
+    if let (Some(naa), Some(oui), Some(id)) =
+        (parts.get_u64("naa"), parts.get_u64("oui"), parts.get_u64("id"))
+    {
         let fits = (1..=0xf).contains(&naa) && oui < 1 << 24 && id < 1 << 36 && (oui, id) != (0, 0);
         return fits.then(|| format!("naa.{naa:x}{oui:06x}{id:09x}"));
     }
-    if let Some(unit) = root
-        .get("logical_unit_id")
-        .as_text()
-        .and_then(|unit| parse_designator(&unit))
+    if let Some(unit) =
+        root.get("logical_unit_id").as_text().and_then(|unit| parse_designator(&unit))
     {
         // SPC-6: an NAA designator begins with its format, 2, 3, 5 or 6; anything else here is an
         // EUI-64.
@@ -81,17 +72,11 @@ fn wwn(root: Field<'_>) -> Option<String> {
     let (only, None) = (namespaces.next()?, namespaces.next()) else {
         return None;
     };
-    if let Some(nguid) = only
-        .get("nguid")
-        .as_text()
-        .and_then(|nguid| parse_designator(&nguid))
-    {
+    if let Some(nguid) = only.get("nguid").as_text().and_then(|nguid| parse_designator(&nguid)) {
         return Some(format!("eui.{nguid}"));
     }
-    let (oui, extension) = (
-        only.get("eui64").get_u64("oui")?,
-        only.get("eui64").get_u64("ext_id")?,
-    );
+    let (oui, extension) =
+        (only.get("eui64").get_u64("oui")?, only.get("eui64").get_u64("ext_id")?);
     let fits = oui < 1 << 24 && extension < 1 << 40 && (oui, extension) != (0, 0);
     fits.then(|| format!("eui.{oui:06x}{extension:010x}"))
 }
@@ -108,11 +93,8 @@ fn parse_designator(text: &str) -> Option<String> {
 /// No sensor measures values outside this range.
 pub(crate) fn temperature(root: Field<'_>) -> Option<i64> {
     let celsius = root.get("temperature").get("current").as_i64();
-    let celsius = celsius.or_else(|| {
-        root.get("nvme_smart_health_information_log")
-            .get("temperature")
-            .as_i64()
-    });
+    let celsius = celsius
+        .or_else(|| root.get("nvme_smart_health_information_log").get("temperature").as_i64());
     celsius.filter(|celsius| (-40..=150).contains(celsius) && *celsius != 0)
 }
 
@@ -125,14 +107,9 @@ pub(crate) fn temperature_limit(root: Field<'_>) -> Option<i64> {
         root.get("scsi_temperature").get("drive_trip"),
         temperature.get("limit_max"),
         temperature.get("critical_limit_max"),
-        root.get("nvme_composite_temperature_threshold")
-            .get("critical"),
+        root.get("nvme_composite_temperature_threshold").get("critical"),
         temperature.get("op_limit_max"),
-        root.get("nvme_composite_temperature_threshold")
-            .get("warning"),
+        root.get("nvme_composite_temperature_threshold").get("warning"),
     ];
-    fields
-        .into_iter()
-        .filter_map(Field::as_i64)
-        .find(|celsius| (30..=150).contains(celsius))
+    fields.into_iter().filter_map(Field::as_i64).find(|celsius| (30..=150).contains(celsius))
 }

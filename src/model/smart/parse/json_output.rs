@@ -28,10 +28,7 @@ impl StrayText {
         } else {
             String::new()
         };
-        format!(
-            "text beside smartctl's JSON: \u{201c}{}\u{201d}{advice}",
-            self.0
-        )
+        format!("text beside smartctl's JSON: \u{201c}{}\u{201d}{advice}", self.0)
     }
 }
 
@@ -68,17 +65,11 @@ fn with_surroundings(text: &str, start: usize, end: usize, document: Value) -> F
 
 /// The next document of smartctl from this position on, with its start and end.
 fn smartctl_document(text: &str, from: usize) -> Option<(usize, usize, Value)> {
-    text.get(from..)?
-        .match_indices('{')
-        .take(MAX_ATTEMPTS)
-        .find_map(|(offset, _)| {
-            let start = from + offset;
-            let (value, end) = parse_at(text, start).ok()?;
-            value
-                .get("smartctl")
-                .is_some_and(Value::is_object)
-                .then_some((start, end, value))
-        })
+    text.get(from..)?.match_indices('{').take(MAX_ATTEMPTS).find_map(|(offset, _)| {
+        let start = from + offset;
+        let (value, end) = parse_at(text, start).ok()?;
+        value.get("smartctl").is_some_and(Value::is_object).then_some((start, end, value))
+    })
 }
 
 /// The value that begins here, and the position after it.

@@ -18,9 +18,7 @@ pub(crate) fn classify(root: Field<'_>, report: &SmartReport) -> Option<SmartRes
         // in SLEEP mode, which only a reset wakes, and for a dead one.
         if mode.starts_with("SLEEP") {
             let why = "the disk does not answer CHECK POWER MODE: it is in SLEEP mode (hdparm -Y), or does not answer at all";
-            return Some(SmartResponse::Failed {
-                why: why.to_owned(),
-            });
+            return Some(SmartResponse::Failed { why: why.to_owned() });
         }
         return Some(SmartResponse::Standby { mode });
     }
@@ -33,25 +31,15 @@ pub(crate) fn classify(root: Field<'_>, report: &SmartReport) -> Option<SmartRes
         return None;
     }
     Some(
-        not_applicable(report, &lines, identified).unwrap_or_else(|| SmartResponse::Failed {
-            why: failure_message(report, identified),
-        }),
+        not_applicable(report, &lines, identified)
+            .unwrap_or_else(|| SmartResponse::Failed { why: failure_message(report, identified) }),
     )
 }
 
 /// The messages, and the text output if present (`--json=o`), which alone contains some reasons.
 fn message_lines(root: Field<'_>, report: &SmartReport) -> Vec<String> {
-    let output = root
-        .get("smartctl")
-        .get("output")
-        .items()
-        .filter_map(Field::as_text);
-    report
-        .messages
-        .iter()
-        .map(|message| message.text.clone())
-        .chain(output)
-        .collect()
+    let output = root.get("smartctl").get("output").items().filter_map(Field::as_text);
+    report.messages.iter().map(|message| message.text.clone()).chain(output).collect()
 }
 
 /// `Device is in STANDBY mode, exit(2)`; `STANDBY (OS)`, `SLEEP`, `IDLE_A`, … (ataprint.cpp,
@@ -67,11 +55,7 @@ fn not_applicable(
     lines: &[String],
     identified: bool,
 ) -> Option<SmartResponse> {
-    let mentions = |part: &str| {
-        lines
-            .iter()
-            .any(|line| line.to_ascii_lowercase().contains(part))
-    };
+    let mentions = |part: &str| lines.iter().any(|line| line.to_ascii_lowercase().contains(part));
     let no_data = |why: &str, hint: Option<&str>, said_so: bool| {
         Some(SmartResponse::NotApplicable {
             why: why.to_owned(),
@@ -97,10 +81,7 @@ fn not_applicable(
         );
     }
     if lines.iter().any(|line| no_health_log(line)) {
-        return answer(
-            "the drive does not know the NVMe health log: a virtual disk",
-            None,
-        );
+        return answer("the drive does not know the NVMe health log: a virtual disk", None);
     }
     if mentions("no medium") || mentions("medium not present") {
         return answer("no medium is in this reader", None);
@@ -155,21 +136,12 @@ fn no_health_log(line: &str) -> bool {
     let Some((_, status)) = line.split_once("smart/health information failed:") else {
         return false;
     };
-    let code = status.split_once("0x").map(|(_, digits)| {
-        digits
-            .chars()
-            .take_while(char::is_ascii_hexdigit)
-            .collect::<String>()
-    });
-    let code = code
-        .and_then(|digits| u16::from_str_radix(&digits, 16).ok())
-        .map(|field| field & 0x7ff);
-    let words = [
-        "invalid field",
-        "invalid command opcode",
-        "invalid opcode",
-        "invalid log page",
-    ];
+    let code = status
+        .split_once("0x")
+        .map(|(_, digits)| digits.chars().take_while(char::is_ascii_hexdigit).collect::<String>());
+    let code =
+        code.and_then(|digits| u16::from_str_radix(&digits, 16).ok()).map(|field| field & 0x7ff);
+    let words = ["invalid field", "invalid command opcode", "invalid opcode", "invalid log page"];
     matches!(code, Some(0x001 | 0x002 | 0x109)) || words.iter().any(|words| status.contains(words))
 }
 

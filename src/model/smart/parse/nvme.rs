@@ -30,9 +30,7 @@ pub(crate) fn body(root: Field<'_>, verdict: &mut Verdict, notes: &mut Vec<Strin
         return errors_only(log);
     }
     let mut invalid = Vec::new();
-    let warning = take_if(&mut log.critical_warning, |bits| {
-        bits & RESERVED_WARNING != 0
-    });
+    let warning = take_if(&mut log.critical_warning, |bits| bits & RESERVED_WARNING != 0);
     invalid.extend(warning.map(|bits| format!("critical warning {bits:#04x}")));
     for (name, percent) in [
         ("available spare", &mut log.available_spare),
@@ -48,14 +46,8 @@ pub(crate) fn body(root: Field<'_>, verdict: &mut Verdict, notes: &mut Vec<Strin
         ("data units read", &mut log.data_units_read),
         ("data units written", &mut log.data_units_written),
         ("error log entries", &mut log.error_log_entries),
-        (
-            "minutes of warning temperature",
-            &mut log.warning_temperature_minutes,
-        ),
-        (
-            "minutes of critical temperature",
-            &mut log.critical_temperature_minutes,
-        ),
+        ("minutes of warning temperature", &mut log.warning_temperature_minutes),
+        ("minutes of critical temperature", &mut log.critical_temperature_minutes),
     ] {
         invalid.extend(take_if(count, is_all_ones).map(|_| format!("{name} with all bits set")));
     }
@@ -76,9 +68,8 @@ pub(crate) fn body(root: Field<'_>, verdict: &mut Verdict, notes: &mut Vec<Strin
     // without the warnings, what is left of the page proves no health. A warning still counts.
     let warned = log.critical_warning.is_some_and(|bits| bits != 0);
     if warning.is_none() && (invalid.len() == 1 || warned) {
-        notes.push(format!(
-            "of the health log these values are invalid and do not count: {fields}"
-        ));
+        notes
+            .push(format!("of the health log these values are invalid and do not count: {fields}"));
         return log;
     }
     notes.push(format!(
@@ -89,10 +80,7 @@ pub(crate) fn body(root: Field<'_>, verdict: &mut Verdict, notes: &mut Vec<Strin
 }
 
 fn errors_only(log: Nvme) -> Nvme {
-    Nvme {
-        last_errors: log.last_errors,
-        ..Nvme::default()
-    }
+    Nvme { last_errors: log.last_errors, ..Nvme::default() }
 }
 
 fn take_if<T: Copy>(field: &mut Option<T>, is_invalid: impl Fn(T) -> bool) -> Option<T> {
@@ -114,21 +102,17 @@ fn is_all_zero(log: Field<'_>) -> bool {
         .filter_map(|(_, value)| value.as_i64())
         .collect();
     values.len() >= MIN_FIELDS
-        && values
-            .iter()
-            .all(|value| matches!(*value, 0 | TEMPERATURE_OF_ZEROS))
+        && values.iter().all(|value| matches!(*value, 0 | TEMPERATURE_OF_ZEROS))
 }
 
 fn read(root: Field<'_>) -> Nvme {
     let log = root.get("nvme_smart_health_information_log");
     let spare = root.get("spare_available");
     Nvme {
-        critical_warning: log.get("critical_warning").as_unsigned().or_else(|| {
-            root.get("smart_status")
-                .get("nvme")
-                .get("value")
-                .as_unsigned()
-        }),
+        critical_warning: log
+            .get("critical_warning")
+            .as_unsigned()
+            .or_else(|| root.get("smart_status").get("nvme").get("value").as_unsigned()),
         available_spare: log
             .get("available_spare")
             .as_unsigned()
@@ -137,10 +121,7 @@ fn read(root: Field<'_>) -> Nvme {
             .get("available_spare_threshold")
             .as_unsigned()
             .or_else(|| spare.get("threshold_percent").as_unsigned()),
-        percentage_used: log
-            .get("percentage_used")
-            .as_unsigned()
-            .or_else(|| endurance_used(root)),
+        percentage_used: log.get("percentage_used").as_unsigned().or_else(|| endurance_used(root)),
         media_errors: log.get_u64("media_errors"),
         error_log_entries: log.get_u64("num_err_log_entries"),
         unsafe_shutdowns: log.get_u64("unsafe_shutdowns"),
@@ -171,10 +152,7 @@ fn logged_error(entry: Field<'_>) -> Option<LoggedError> {
         .get("string")
         .as_text()
         .unwrap_or_else(|| "media or data integrity error".to_owned());
-    let place = entry
-        .get("lba")
-        .get_u64("value")
-        .or_else(|| entry.get_u64("lba"));
+    let place = entry.get("lba").get_u64("value").or_else(|| entry.get_u64("lba"));
     Some(LoggedError {
         hours: None,
         text: place.map_or_else(|| words.clone(), |lba| format!("{words} at LBA {lba}")),

@@ -23,9 +23,8 @@ pub(crate) fn body(
     let mut pages = read(root, smartctl);
     let mut invalid = Vec::new();
     // ASC FFh with ASCQ FFh is a sense block with all bits set.
-    let exception = pages
-        .exception
-        .take_if(|exception| (exception.asc, exception.ascq) == (0xff, 0xff));
+    let exception =
+        pages.exception.take_if(|exception| (exception.asc, exception.ascq) == (0xff, 0xff));
     if exception.is_some() {
         invalid.push("additional sense code ffh/ffh".to_owned());
         verdict.drop();
@@ -33,26 +32,19 @@ pub(crate) fn body(
     // READ DEFECT DATA counts bytes, in 32 bits.
     let all_bytes = |elements: u64| {
         is_all_ones(elements)
-            || matches!(
-                elements,
-                0x1fff_ffff | 0x2000_0000 | 0x3fff_ffff | 0x4000_0000
-            )
+            || matches!(elements, 0x1fff_ffff | 0x2000_0000 | 0x3fff_ffff | 0x4000_0000)
     };
     for (name, count) in [
         ("grown defects", &mut pages.grown_defects),
         ("pending defects", &mut pages.pending_defects),
     ] {
         invalid.extend(
-            count
-                .take_if(|count| all_bytes(*count))
-                .map(|_| format!("{name} with all bits set")),
+            count.take_if(|count| all_bytes(*count)).map(|_| format!("{name} with all bits set")),
         );
     }
-    for (name, row) in [
-        ("read", &mut pages.read),
-        ("write", &mut pages.write),
-        ("verify", &mut pages.verify),
-    ] {
+    for (name, row) in
+        [("read", &mut pages.read), ("write", &mut pages.write), ("verify", &mut pages.verify)]
+    {
         let of_ones = |count: Option<u64>| count.is_some_and(is_all_ones);
         if row.take_if(|row| of_ones(row.uncorrected)).is_some() {
             invalid.push(format!("{name} error counters with all bits set"));
@@ -106,18 +98,13 @@ fn read(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
     let counters = root.get("scsi_error_counter_log");
     let counter = |name: &str| counter(counters.get(name));
     let scan = root.get("scsi_background_scan");
-    let endurance = root
-        .get("scsi_percentage_used_endurance_indicator")
-        .as_unsigned();
+    let endurance = root.get("scsi_percentage_used_endurance_indicator").as_unsigned();
     Scsi {
-        exception: exception
-            .get("asc")
-            .as_unsigned()
-            .map(|asc| InformationalException {
-                asc,
-                ascq: exception.get("ascq").as_unsigned().unwrap_or_default(),
-                text: exception.get("ie_string").as_text().unwrap_or_default(),
-            }),
+        exception: exception.get("asc").as_unsigned().map(|asc| InformationalException {
+            asc,
+            ascq: exception.get("ascq").as_unsigned().unwrap_or_default(),
+            text: exception.get("ie_string").as_text().unwrap_or_default(),
+        }),
         grown_defects: root
             .get_u64("scsi_grown_defect_list")
             .map(|reported| grown_defect_elements(reported, smartctl)),
@@ -128,9 +115,7 @@ fn read(root: Field<'_>, smartctl: [u32; 2]) -> Scsi {
         percentage_used: endurance.or_else(|| endurance_used(root)),
         background_scan: scan.get("status").get("string").as_text(),
         background_errors: scan.is_object().then(|| {
-            scan.entries()
-                .filter(|(key, result)| is_open_error(key, *result))
-                .count() as u64
+            scan.entries().filter(|(key, result)| is_open_error(key, *result)).count() as u64
         }),
     }
 }
@@ -161,10 +146,7 @@ fn counter(row: Field<'_>) -> Option<ErrorCounter> {
 /// `result_1` and so on. Reassign status (SBC-4, Background Scan log page): 2 reassigned, 5
 /// recovered by rewriting, 6 reassigned with valid data; these are not open.
 fn is_open_error(key: &str, result: Field<'_>) -> bool {
-    let settled = matches!(
-        result.get("reassign_status").get_u64("value"),
-        Some(2 | 5 | 6)
-    );
+    let settled = matches!(result.get("reassign_status").get_u64("value"), Some(2 | 5 | 6));
     key.starts_with("result_")
         && result.get("sense_key").get_u64("value") == Some(SENSE_KEY_MEDIUM_ERROR)
         && !settled

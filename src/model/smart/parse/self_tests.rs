@@ -35,24 +35,13 @@ pub(crate) fn self_tests(
     let mut log = entries(root).map(|entries| valid_tests(entries, notes));
     drop_later_hours(log.iter_mut().flatten(), power_on_hours, notes);
     let log_read = log.is_some();
-    let last = if log_read {
-        None
-    } else {
-        last_outcome(now.get("status"))
-    };
+    let last = if log_read { None } else { last_outcome(now.get("status")) };
     SelfTests {
         running: ata_running(now.get("status")).or_else(|| nvme_running(nvme)),
-        log: log.unwrap_or_else(|| {
-            last_failure_by_status(now.get("status"))
-                .into_iter()
-                .collect()
-        }),
+        log: log.unwrap_or_else(|| last_failure_by_status(now.get("status")).into_iter().collect()),
         log_read,
         last,
-        short_minutes: minutes
-            .get("short")
-            .as_unsigned()
-            .filter(|minutes| *minutes > 0),
+        short_minutes: minutes.get("short").as_unsigned().filter(|minutes| *minutes > 0),
         long_minutes: long.filter(|minutes| *minutes > 0),
     }
 }
@@ -82,14 +71,9 @@ fn entries(root: Field<'_>) -> Option<Vec<Entry>> {
 /// The tests before the first unused place. Logs are filled without gaps, so what is behind it was
 /// never written as a test (smartctl leaves the place of an unused entry empty).
 fn valid_tests(entries: Vec<Entry>, notes: &mut Vec<String>) -> Vec<SelfTest> {
-    let used = entries
-        .iter()
-        .position(|entry| matches!(entry, Entry::Unused))
-        .unwrap_or(entries.len());
-    let behind = entries[used..]
-        .iter()
-        .filter(|entry| !matches!(entry, Entry::Unused))
-        .count();
+    let used =
+        entries.iter().position(|entry| matches!(entry, Entry::Unused)).unwrap_or(entries.len());
+    let behind = entries[used..].iter().filter(|entry| !matches!(entry, Entry::Unused)).count();
     let mut tests = Vec::new();
     let mut invalid = 0;
     for entry in entries.into_iter().take(used) {
@@ -99,15 +83,10 @@ fn valid_tests(entries: Vec<Entry>, notes: &mut Vec<String>) -> Vec<SelfTest> {
             Entry::Invalid => invalid += 1,
         }
     }
-    for (count, why) in [
-        (behind, "behind unused ones"),
-        (invalid, "with reserved codes"),
-    ] {
+    for (count, why) in [(behind, "behind unused ones"), (invalid, "with reserved codes")] {
         if count > 0 {
             let entries = if count == 1 { "entry" } else { "entries" };
-            notes.push(format!(
-                "the self-test log has {count} {entries} {why}: not counted"
-            ));
+            notes.push(format!("the self-test log has {count} {entries} {why}: not counted"));
         }
     }
     tests
@@ -143,10 +122,7 @@ fn ata_running(status: Field<'_>) -> Option<u8> {
         }
         Some(_) => None,
         None => remaining.filter(|_| {
-            status
-                .get("string")
-                .as_text()
-                .is_some_and(|words| words.contains("in progress"))
+            status.get("string").as_text().is_some_and(|words| words.contains("in progress"))
         }),
     }
 }
@@ -198,11 +174,7 @@ fn ata_outcome(status: Field<'_>) -> Option<SelfTestOutcome> {
             _ => SelfTestOutcome::Other,
         });
     }
-    let words = status
-        .get("string")
-        .as_text()
-        .unwrap_or_default()
-        .to_ascii_lowercase();
+    let words = status.get("string").as_text().unwrap_or_default().to_ascii_lowercase();
     let is = |part: &str| words.contains(part);
     if is("aborted") || is("interrupted") {
         return Some(SelfTestOutcome::Other);
@@ -239,13 +211,8 @@ fn last_failure_by_status(status: Field<'_>) -> Option<SelfTest> {
 }
 
 fn nvme_running(log: Field<'_>) -> Option<u8> {
-    log.get("current_self_test_operation")
-        .get_u64("value")
-        .filter(|operation| *operation != 0)?;
-    let done = log
-        .get("current_self_test_completion_percent")
-        .as_unsigned::<u8>()
-        .unwrap_or(0);
+    log.get("current_self_test_operation").get_u64("value").filter(|operation| *operation != 0)?;
+    let done = log.get("current_self_test_completion_percent").as_unsigned::<u8>().unwrap_or(0);
     Some(100_u8.saturating_sub(done))
 }
 

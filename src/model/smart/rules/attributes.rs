@@ -61,11 +61,8 @@ fn is_unused_threshold(attribute: &Attribute) -> bool {
 fn threshold_symptom(attributes: &[&Attribute], now: Severity, limit: &str) -> Option<Symptom> {
     let first = attributes.first()?;
     let named = |attribute: &&&Attribute| attribute.when_failed == first.when_failed;
-    let names: Vec<String> = attributes
-        .iter()
-        .filter(named)
-        .map(|attribute| describe(attribute))
-        .collect();
+    let names: Vec<String> =
+        attributes.iter().filter(named).map(|attribute| describe(attribute)).collect();
     let verb = if names.len() == 1 { "has" } else { "have" };
     let names = names.join(", ");
     let (severity, recovered) = match first.when_failed {
@@ -78,25 +75,16 @@ fn threshold_symptom(attributes: &[&Attribute], now: Severity, limit: &str) -> O
     Some(Symptom {
         severity,
         message,
-        evidence: attributes
-            .iter()
-            .map(|attribute| attribute_line(attribute))
-            .collect(),
+        evidence: attributes.iter().map(|attribute| attribute_line(attribute)).collect(),
     })
 }
 
 /// `attribute 5 Reallocated_Sector_Ct has failed: value 1 is below the manufacturer's threshold 10`; for an attribute
 /// that has recovered, with the worst value.
 fn describe(attribute: &Attribute) -> String {
-    let Attribute {
-        id, name, worst, ..
-    } = attribute;
+    let Attribute { id, name, worst, .. } = attribute;
     let (failed, value, number) = match attribute.when_failed {
-        WhenFailed::Now => (
-            "has failed",
-            format!("value {} is", attribute.value),
-            attribute.value,
-        ),
+        WhenFailed::Now => ("has failed", format!("value {} is", attribute.value), attribute.value),
         _ => ("had failed", format!("its worst value {worst} was"), *worst),
     };
     let threshold = match attribute.threshold {

@@ -14,12 +14,7 @@ use crate::model::smart::rules::{RuleInput, Symptom, reaches_limit};
 /// drive reports 0.
 pub(crate) fn pending(case: &RuleInput) -> Option<Symptom> {
     merge_worst_first([
-        unreadable_sectors(
-            case,
-            Metric::Pending,
-            ("pending sector", "pending sectors"),
-            "",
-        ),
+        unreadable_sectors(case, Metric::Pending, ("pending sector", "pending sectors"), ""),
         unreadable_sectors(
             case,
             Metric::OfflineUncorrectable,
@@ -38,16 +33,8 @@ fn unreadable_sectors(
     let count = case.value_from(metric, case.limits.pending_suspect)?;
     let bad =
         reaches_limit(count, case.limits.pending_bad) || case.repeated_growth(metric).is_some();
-    let message = format!(
-        "{}{what}{}",
-        pluralize(count, one, many),
-        trend(case, metric)
-    );
-    Some(Symptom {
-        severity: suspect_or_bad(bad),
-        message,
-        evidence: metric_lines(case, metric),
-    })
+    let message = format!("{}{what}{}", pluralize(count, one, many), trend(case, metric));
+    Some(Symptom { severity: suspect_or_bad(bad), message, evidence: metric_lines(case, metric) })
 }
 
 /// Medium errors found by the background scan of a SCSI drive and not repaired (SBC-4, Background
@@ -62,10 +49,7 @@ pub(crate) fn background_scan(case: &RuleInput) -> Option<Symptom> {
         "The drive's background scan met {}",
         pluralize(count, "medium error", "medium errors")
     );
-    let status = scsi
-        .background_scan
-        .as_ref()
-        .map(|status| format!("Background scan: {status}"));
+    let status = scsi.background_scan.as_ref().map(|status| format!("Background scan: {status}"));
     let evidence = status
         .into_iter()
         .chain([format!("Background scan results with errors: {count}")])
@@ -100,17 +84,11 @@ pub(crate) fn uncorrected(case: &RuleInput) -> Option<Symptom> {
         symptom(Metric::UncorrectedErrors, case.limits.uncorrected_bad),
     ];
     let mut cause = merge_worst_first(found)?;
-    let last_errors = case
-        .ata()
-        .map(|ata| &ata.last_errors)
-        .or(case.nvme().map(|nvme| &nvme.last_errors));
-    cause.evidence.extend(
-        last_errors
-            .into_iter()
-            .flatten()
-            .take(2)
-            .map(|error| error.text.clone()),
-    );
+    let last_errors =
+        case.ata().map(|ata| &ata.last_errors).or(case.nvme().map(|nvme| &nvme.last_errors));
+    cause
+        .evidence
+        .extend(last_errors.into_iter().flatten().take(2).map(|error| error.text.clone()));
     Some(cause)
 }
 
@@ -120,11 +98,11 @@ pub(crate) fn uncorrected(case: &RuleInput) -> Option<Symptom> {
 /// after the window without growth.
 pub(crate) fn logged_errors(case: &RuleInput) -> Option<Symptom> {
     case.repeated_growth(Metric::LoggedErrors)?;
-    let newest = case.ata()?.last_errors.first().filter(|error| {
-        ["UNC", "AMNF", "IDNF"]
-            .iter()
-            .any(|word| error.text.contains(word))
-    })?;
+    let newest = case
+        .ata()?
+        .last_errors
+        .first()
+        .filter(|error| ["UNC", "AMNF", "IDNF"].iter().any(|word| error.text.contains(word)))?;
     let count = case.value(Metric::LoggedErrors)?;
     let message = format!(
         "{} in the drive's log{}",
@@ -143,34 +121,22 @@ pub(crate) fn logged_errors(case: &RuleInput) -> Option<Symptom> {
 pub(crate) fn reallocated(case: &RuleInput) -> Option<Symptom> {
     let (metric, noun) = match case.value(Metric::GrownDefects) {
         Some(_) => (Metric::GrownDefects, ("grown defect", "grown defects")),
-        None if is_solid_state(case) => (
-            Metric::Reallocated,
-            ("reallocated block", "reallocated blocks"),
-        ),
-        None => (
-            Metric::Reallocated,
-            ("reallocated sector", "reallocated sectors"),
-        ),
+        None if is_solid_state(case) => {
+            (Metric::Reallocated, ("reallocated block", "reallocated blocks"))
+        }
+        None => (Metric::Reallocated, ("reallocated sector", "reallocated sectors")),
     };
     let count = case.value_from(metric, case.limits.reallocated_suspect)?;
     let many = reaches_limit(count, case.limits.reallocated_bad) && !is_negligible_for_ssd(case);
     let fast = case
         .repeated_growth(metric)
         .is_some_and(|growth| reaches_limit(growth.by, case.limits.reallocated_growth_bad));
-    let message = format!(
-        "{}{}",
-        pluralize(count, noun.0, noun.1),
-        trend(case, metric)
-    );
+    let message = format!("{}{}", pluralize(count, noun.0, noun.1), trend(case, metric));
     let mut evidence = metric_lines(case, metric);
     // Attribute 196 counts attempts, including failed ones, and some manufacturers pack several
     // values into it. It supports a finding and never raises one.
     evidence.extend(metric_lines(case, Metric::ReallocationEvents));
-    Some(Symptom {
-        severity: suspect_or_bad(many || fast),
-        message,
-        evidence,
-    })
+    Some(Symptom { severity: suspect_or_bad(many || fast), message, evidence })
 }
 
 /// The SSD's normalized value of 90 to 100 means that nearly all of its reserve is left.
@@ -184,8 +150,7 @@ fn is_negligible_for_ssd(case: &RuleInput) -> bool {
 }
 
 fn is_solid_state(case: &RuleInput) -> bool {
-    case.ata()
-        .is_some_and(|ata| history::is_solid_state(ata, &case.report.identity))
+    case.ata().is_some_and(|ata| history::is_solid_state(ata, &case.report.identity))
 }
 
 /// Data corrupted between the drive's cache and its medium (drivedb.h 184). SUSPECT from
@@ -206,10 +171,7 @@ pub(crate) fn spin_retries(case: &RuleInput) -> Option<Symptom> {
         case,
         Metric::SpinRetries,
         case.limits.spin_retries_suspect,
-        (
-            "spin-up had to be tried again",
-            "spin-ups had to be tried again",
-        ),
+        ("spin-up had to be tried again", "spin-ups had to be tried again"),
     )
 }
 
@@ -263,11 +225,7 @@ fn growth_symptom(
 }
 
 fn suspect_or_bad(bad: bool) -> Severity {
-    if bad {
-        Severity::Bad
-    } else {
-        Severity::Suspect
-    }
+    if bad { Severity::Bad } else { Severity::Suspect }
 }
 
 /// Merges several symptoms into one: the worst comes first.

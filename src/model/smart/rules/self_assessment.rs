@@ -21,28 +21,21 @@ const ASC_WARNING: u8 = 0x0b;
 pub(crate) fn overall(case: &RuleInput) -> Option<Symptom> {
     let report = case.report;
     let failed = report.overall_passed() == Some(false);
-    let has_specific_cause = case
-        .nvme()
-        .is_some_and(|nvme| nvme.critical_warning.is_some_and(|bits| bits != 0))
-        || case.scsi().is_some_and(|scsi| {
-            scsi.exception.as_ref().is_some_and(|exception| {
-                matches!(exception.asc, ASC_FAILURE_PREDICTION | ASC_WARNING)
+    let has_specific_cause =
+        case.nvme().is_some_and(|nvme| nvme.critical_warning.is_some_and(|bits| bits != 0))
+            || case.scsi().is_some_and(|scsi| {
+                scsi.exception.as_ref().is_some_and(|exception| {
+                    matches!(exception.asc, ASC_FAILURE_PREDICTION | ASC_WARNING)
+                })
             })
-        })
-        || is_attribute_check_for_temperature(case);
+            || is_attribute_check_for_temperature(case);
     if !failed || has_specific_cause {
         return None;
     }
     let mut evidence = vec!["SMART overall-health self-assessment test result: FAILED".to_owned()];
-    evidence.extend(
-        case.scsi()
-            .and_then(|scsi| scsi.exception.as_ref())
-            .map(exception_line),
-    );
+    evidence.extend(case.scsi().and_then(|scsi| scsi.exception.as_ref()).map(exception_line));
     if let Some(ata) = case.ata() {
-        evidence.extend(attribute_lines(ata, |attribute| {
-            attribute.when_failed == WhenFailed::Now
-        }));
+        evidence.extend(attribute_lines(ata, |attribute| attribute.when_failed == WhenFailed::Now));
     }
     Some(Symptom {
         severity: Severity::Bad,
@@ -59,10 +52,7 @@ fn is_attribute_check_for_temperature(case: &RuleInput) -> bool {
         .iter()
         .filter(|attribute| attribute.prefailure && attribute.when_failed == WhenFailed::Now)
         .peekable();
-    case.report
-        .messages
-        .iter()
-        .any(Message::is_attribute_check_warning)
+    case.report.messages.iter().any(Message::is_attribute_check_warning)
         && below.peek().is_some()
         && below.all(is_temperature)
 }
@@ -81,16 +71,9 @@ pub(crate) fn scsi_predicts_failure(case: &RuleInput) -> Option<Symptom> {
             Severity::Info,
             "The drive's failure prediction is being tested; it is no true one".to_owned(),
         ),
-        _ => (
-            Severity::Bad,
-            format!("The drive predicts its failure: {}", exception.text),
-        ),
+        _ => (Severity::Bad, format!("The drive predicts its failure: {}", exception.text)),
     };
-    Some(Symptom {
-        severity,
-        message,
-        evidence: vec![exception_line(exception)],
-    })
+    Some(Symptom { severity, message, evidence: vec![exception_line(exception)] })
 }
 
 /// Other warnings: self-test, background scan, cache without backup power and others (SPC-6,
@@ -111,10 +94,7 @@ pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
 /// Reliability is degraded by significant media errors or an internal error (NVMe Base 2.0
 /// 5.16.1.3, Critical Warning bit 2). BAD. Clears when the drive clears the bit.
 pub(crate) fn nvme_reliability(case: &RuleInput) -> Option<Symptom> {
-    let message = format!(
-        "The drive says that its reliability is degraded{}",
-        warning_cause(case)
-    );
+    let message = format!("The drive says that its reliability is degraded{}", warning_cause(case));
     critical_warning_symptom(case, 0b100, Severity::Bad, &message)
 }
 
@@ -126,34 +106,25 @@ fn warning_cause(case: &RuleInput) -> String {
     };
     let (spare, threshold) = (nvme.available_spare, nvme.available_spare_threshold);
     let is_spare_used = nvme.critical_warning.is_some_and(|bits| bits & 1 != 0)
-        || spare
-            .zip(threshold)
-            .is_some_and(|(spare, threshold)| spare < threshold);
+        || spare.zip(threshold).is_some_and(|(spare, threshold)| spare < threshold);
     let used = nvme.percentage_used;
     let left = |spare: u8| format!("{spare} % of its spare blocks are left");
     // Each finding: whether it explains the warning, and its text.
     let findings = [
         used.map(|used| match used >= 100 {
-            true => (
-                true,
-                format!("it is worn out ({used} % of its designed life is used)"),
-            ),
+            true => (true, format!("it is worn out ({used} % of its designed life is used)")),
             false => (false, format!("{used} % of its designed life is used")),
         }),
         match (is_spare_used, spare) {
-            (true, Some(spare)) => Some((
-                true,
-                format!("its spare blocks are used up ({spare} % left)"),
-            )),
+            (true, Some(spare)) => {
+                Some((true, format!("its spare blocks are used up ({spare} % left)")))
+            }
             (true, None) => Some((true, "its spare blocks are used up".to_owned())),
             (false, spare) => spare.map(|spare| (false, left(spare))),
         },
         nvme.media_errors.map(|count| match count {
             0 => (false, "it counts no media errors".to_owned()),
-            _ => (
-                true,
-                pluralize(count, "media error", "media errors") + " counted",
-            ),
+            _ => (true, pluralize(count, "media error", "media errors") + " counted"),
         }),
     ];
     let texts = |explains: bool| -> Vec<String> {
@@ -163,10 +134,9 @@ fn warning_cause(case: &RuleInput) -> String {
     let (causes, others) = (texts(true), texts(false));
     match (causes.is_empty(), others.is_empty()) {
         (true, true) => String::new(),
-        (true, false) => format!(
-            ", and nothing that it reports explains it: {}",
-            others.join(", ")
-        ),
+        (true, false) => {
+            format!(", and nothing that it reports explains it: {}", others.join(", "))
+        }
         (false, true) => format!(": {}", causes.join(", ")),
         (false, false) => format!(": {}; {}", causes.join(", "), others.join(", ")),
     }
@@ -175,10 +145,7 @@ fn warning_cause(case: &RuleInput) -> String {
 /// The medium is in read-only mode (NVMe Base 2.0 5.16.1.3, Critical Warning bit 3). BAD. Clears
 /// when the drive clears the bit.
 pub(crate) fn nvme_read_only(case: &RuleInput) -> Option<Symptom> {
-    let message = format!(
-        "The drive has made its medium read-only{}",
-        warning_cause(case)
-    );
+    let message = format!("The drive has made its medium read-only{}", warning_cause(case));
     critical_warning_symptom(case, 0b1000, Severity::Bad, &message)
 }
 
@@ -219,10 +186,7 @@ pub(crate) fn critical_warning_symptom(
     severity: Severity,
     message: &str,
 ) -> Option<Symptom> {
-    let warning = case
-        .nvme()?
-        .critical_warning
-        .filter(|warning| warning & bits != 0)?;
+    let warning = case.nvme()?.critical_warning.filter(|warning| warning & bits != 0)?;
     Some(Symptom {
         severity,
         message: message.to_owned(),

@@ -53,10 +53,6 @@ pub(super) fn failed(case: &RuleInput) -> Option<Symptom> {
     Some(Symptom {
         severity,
         message,
-        evidence: failures
-            .iter()
-            .take(4)
-            .map(|test| self_test_line(test))
-            .collect(),
+        evidence: failures.iter().take(4).map(|test| self_test_line(test)).collect(),
     })
 }

@@ -22,11 +22,8 @@ const THRESHOLD_MARGIN: u64 = 10;
 /// The temperature is above the upper or below the lower threshold of the drive (NVMe Base 2.0
 /// 5.16.1.3, Critical Warning bit 1). SUSPECT. Clears when the drive clears the bit.
 pub(crate) fn nvme_warning(case: &RuleInput) -> Option<Symptom> {
-    let celsius = case
-        .report
-        .temperature
-        .map(|celsius| format!(" ({celsius} °C)"))
-        .unwrap_or_default();
+    let celsius =
+        case.report.temperature.map(|celsius| format!(" ({celsius} °C)")).unwrap_or_default();
     critical_warning_symptom(
         case,
         0b10,
@@ -67,16 +64,9 @@ pub(crate) fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
             "An attribute of the temperature is at its limit although the drive is cool: the table that its manufacturer gave it is wrong",
         )
     } else {
-        (
-            Severity::Suspect,
-            "The drive's temperature is at its manufacturer's threshold",
-        )
+        (Severity::Suspect, "The drive's temperature is at its manufacturer's threshold")
     };
-    (!evidence.is_empty()).then(|| Symptom {
-        severity,
-        message: message.to_owned(),
-        evidence,
-    })
+    (!evidence.is_empty()).then(|| Symptom { severity, message: message.to_owned(), evidence })
 }
 
 /// The temperature is above the limit (NVMe WCTEMP, SCSI trip temperature, ACS-4 SCT status), or
@@ -94,9 +84,7 @@ pub(crate) fn above_limit(case: &RuleInput) -> Option<Symptom> {
     let decided = std::iter::once(celsius)
         .chain(earlier)
         .find(|celsius| *celsius > limit || *celsius <= cleared)?;
-    let evidence = vec![format!(
-        "Current Drive Temperature: {celsius} C, limit {limit} C"
-    )];
+    let evidence = vec![format!("Current Drive Temperature: {celsius} C, limit {limit} C")];
     let message = format!("The drive has {celsius} °C; its limit is {limit} °C");
     (decided > limit).then(|| Symptom::suspect(message, evidence))
 }
@@ -115,13 +103,12 @@ fn effective_limit(case: &RuleInput) -> Option<u64> {
         Body::Scsi(_) => Some(case.report.identity.rotation_rate == Some(0)),
         Body::Nvme(_) | Body::None => None,
     };
-    let of_kind = solid.map(|solid| {
-        if solid {
-            limits.temperature_solid_state
-        } else {
-            limits.temperature_rotating
-        }
-    });
+    let of_kind =
+        solid.map(
+            |solid| {
+                if solid { limits.temperature_solid_state } else { limits.temperature_rotating }
+            },
+        );
     Some(limits.temperature)
         .filter(|limit| *limit > 0)
         .or(own)

@@ -17,9 +17,7 @@ use crate::model::smart::rules::{RULES, RuleHit, evaluate};
 /// Judged as a recorded file is: by levels.
 fn hits(report: &SmartReport) -> Vec<(Reason, Severity)> {
     let said = evaluate(report, None, &SmartPolicy::default());
-    said.iter()
-        .map(|said| (said.reason, said.severity))
-        .collect()
+    said.iter().map(|said| (said.reason, said.severity)).collect()
 }
 
 fn recorded(readings: &[(i64, SmartReport)]) -> (SmartHistory, SmartReport) {
@@ -57,22 +55,11 @@ fn every_rule_has_a_source() {
 
 #[test]
 fn the_worst_comes_first_and_each_reason_once_with_all_its_causes() {
-    let said = evaluate(
-        &disk().raw(5, "4").raw(197, "269").raw(198, "2"),
-        None,
-        &SmartPolicy::default(),
-    );
-    let reasons: Vec<(Reason, Severity)> = said
-        .iter()
-        .map(|said| (said.reason, said.severity))
-        .collect();
-    assert_eq!(
-        reasons,
-        [
-            (Reason::PendingSectors, Bad),
-            (Reason::ReallocatedSectors, Suspect)
-        ]
-    );
+    let said =
+        evaluate(&disk().raw(5, "4").raw(197, "269").raw(198, "2"), None, &SmartPolicy::default());
+    let reasons: Vec<(Reason, Severity)> =
+        said.iter().map(|said| (said.reason, said.severity)).collect();
+    assert_eq!(reasons, [(Reason::PendingSectors, Bad), (Reason::ReallocatedSectors, Suspect)]);
     assert_eq!(
         said[0].message,
         "269 pending sectors; 2 sectors are unreadable by the drive's own scan"
@@ -88,42 +75,26 @@ fn the_worst_comes_first_and_each_reason_once_with_all_its_causes() {
 
 #[test]
 fn no_smart_finding_claims_data_loss() {
-    for said in evaluate(
-        &disk().raw(197, "5000").raw(187, "5000"),
-        None,
-        &SmartPolicy::default(),
-    ) {
+    for said in evaluate(&disk().raw(197, "5000").raw(187, "5000"), None, &SmartPolicy::default()) {
         assert_eq!(said.status, Status::Degraded);
     }
     let notice = evaluate(&nvme_with_notice(), None, &SmartPolicy::default());
-    assert_eq!(
-        (notice[0].severity, notice[0].status),
-        (Info, Status::Information)
-    );
+    assert_eq!((notice[0].severity, notice[0].status), (Info, Status::Information));
 }
 
 fn nvme_with_notice() -> SmartReport {
     use crate::model::smart::report::Message;
     let mut report = disk();
     let text = "==> WARNING: A firmware update for this drive may be available".into();
-    report.messages = vec![Message {
-        text,
-        severity: "warning".into(),
-    }];
+    report.messages = vec![Message { text, severity: "warning".into() }];
     report
 }
 
 #[test]
 fn a_known_bad_firmware_is_information() {
     let said = evaluate(&nvme_with_notice(), None, &SmartPolicy::default());
-    assert_eq!(
-        (said[0].reason, said[0].severity),
-        (Reason::FirmwareNotice, Info)
-    );
-    assert_eq!(
-        said[0].message,
-        "A firmware update for this drive may be available"
-    );
+    assert_eq!((said[0].reason, said[0].severity), (Reason::FirmwareNotice, Info));
+    assert_eq!(said[0].message, "A firmware update for this drive may be available");
 }
 
 fn policy(text: &str) -> SmartPolicy {
@@ -135,14 +106,9 @@ fn every_limit_can_be_set_for_one_model() {
     let policy = policy(
         "[[overrides]]\nmodel = \"TESTDISK*\"\nlimits = { pending_suspect = 10, reallocated_suspect = 0 }\n",
     );
-    assert_eq!(
-        evaluate(&disk().raw(197, "9").raw(5, "900"), None, &policy),
-        []
-    );
+    assert_eq!(evaluate(&disk().raw(197, "9").raw(5, "900"), None, &policy), []);
     assert_eq!(evaluate(&disk().raw(197, "10"), None, &policy).len(), 1);
-    let other = disk()
-        .raw(197, "9")
-        .identity(|identity| identity.model = Some("OTHERDISK".into()));
+    let other = disk().raw(197, "9").identity(|identity| identity.model = Some("OTHERDISK".into()));
     assert_eq!(evaluate(&other, None, &policy).len(), 1);
 }
 

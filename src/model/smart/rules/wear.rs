@@ -51,10 +51,8 @@ pub(crate) fn threshold(case: &RuleInput) -> Option<Symptom> {
 pub(crate) fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
     let nvme = case.nvme()?;
     let spare = case.value(Metric::SparePercent);
-    let threshold = nvme
-        .available_spare_threshold
-        .map(u64::from)
-        .filter(|threshold| *threshold <= 100);
+    let threshold =
+        nvme.available_spare_threshold.map(u64::from).filter(|threshold| *threshold <= 100);
     let evidence: Vec<String> = [
         spare.map(|spare| format!("Available Spare: {spare}%")),
         threshold.map(|t| format!("Available Spare Threshold: {t}%")),
@@ -100,17 +98,12 @@ pub(crate) fn ata_spare(case: &RuleInput) -> Option<Symptom> {
             return false;
         }
         let left = spare_percent(attribute, ata, &case.report.identity);
-        let threshold = attribute
-            .threshold
-            .map(u64::from)
-            .filter(|threshold| (1..100).contains(threshold));
-        left.zip(threshold)
-            .is_some_and(|(left, threshold)| is_spare_low(case, left, threshold))
+        let threshold =
+            attribute.threshold.map(u64::from).filter(|threshold| (1..100).contains(threshold));
+        left.zip(threshold).is_some_and(|(left, threshold)| is_spare_low(case, left, threshold))
     });
-    let threshold = ata
-        .spare_threshold
-        .map(u64::from)
-        .filter(|threshold| (1..100).contains(threshold));
+    let threshold =
+        ata.spare_threshold.map(u64::from).filter(|threshold| (1..100).contains(threshold));
     if let Some((left, threshold)) = spare_available(ata, &case.report.identity).zip(threshold)
         && is_spare_low(case, left, threshold)
     {
@@ -124,15 +117,8 @@ pub(crate) fn ata_spare(case: &RuleInput) -> Option<Symptom> {
 /// Whether `reserve_suspect_percent` of the range from 100 to the threshold is used. A threshold
 /// near 100 leaves hardly any range; a drive with that threshold reports a shortage itself.
 fn is_spare_low(case: &RuleInput, left: u64, threshold: u64) -> bool {
-    let (used, range) = (
-        100_u64.saturating_sub(left),
-        100_u64.saturating_sub(threshold),
-    );
-    used > 0
-        && reaches_limit(
-            used * 100,
-            case.limits.reserve_suspect_percent.saturating_mul(range),
-        )
+    let (used, range) = (100_u64.saturating_sub(left), 100_u64.saturating_sub(threshold));
+    used > 0 && reaches_limit(used * 100, case.limits.reserve_suspect_percent.saturating_mul(range))
 }
 
 #[cfg(test)]
@@ -150,14 +136,9 @@ mod tests {
             available_spare_threshold: Some(threshold),
             ..Nvme::default()
         };
-        let report = SmartReport {
-            body: Body::Nvme(log),
-            ..SmartReport::default()
-        };
+        let report = SmartReport { body: Body::Nvme(log), ..SmartReport::default() };
         let said = evaluate(&report, None, &SmartPolicy::default());
-        said.iter()
-            .find(|said| said.reason == Reason::SpareLow)
-            .map(|said| said.severity)
+        said.iter().find(|said| said.reason == Reason::SpareLow).map(|said| said.severity)
     }
 
     #[test]

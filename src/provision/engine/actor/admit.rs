@@ -113,10 +113,7 @@ impl<S: StepExecutor> Actor<S> {
     /// Whether an operation on the volume can begin.
     fn check_idle(&self, handle: &str) -> Result<(), ProvisionError> {
         match self.volumes.get(handle) {
-            Some(VolumeEntry {
-                activity: Some(doing),
-                ..
-            }) => Err(busy(handle, doing)),
+            Some(VolumeEntry { activity: Some(doing), .. }) => Err(busy(handle, doing)),
             Some(_) => Ok(()),
             None => match &self.volume_group_error {
                 Some(why) if names::is_pool_handle(handle) => {
@@ -167,9 +164,9 @@ impl<S: StepExecutor> Actor<S> {
     fn check_cordon(&self, kind: BackingKind) -> Result<(), ProvisionError> {
         match cordon::of_pool(&self.snapshots.borrow(), kind) {
             Ok(None) => Ok(()),
-            Ok(Some(cordon)) => Err(ProvisionError::ResourceExhausted(
-                cordon.text(clock::wall(cordon.since)),
-            )),
+            Ok(Some(cordon)) => {
+                Err(ProvisionError::ResourceExhausted(cordon.text(clock::wall(cordon.since))))
+            }
             Err(unknown) => Err(ProvisionError::Unavailable(unknown.to_string())),
         }
     }
@@ -200,8 +197,7 @@ impl<S: StepExecutor> Actor<S> {
         };
         let mut volume = Volume::new(&handle, kind, backing).with_record(record);
         volume.exists = false;
-        self.volumes
-            .insert(handle.clone(), VolumeEntry::idle(volume));
+        self.volumes.insert(handle.clone(), VolumeEntry::idle(volume));
         Ok(handle)
     }
 }

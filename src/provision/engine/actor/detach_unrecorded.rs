@@ -47,22 +47,14 @@ impl<S: StepExecutor> Actor<S> {
         self.unrecorded.insert(handle.clone(), activity);
         self.tasks.spawn(async move {
             let result = job.run(&ctx, &mut volume).await;
-            TaskResult::Unrecorded {
-                handle,
-                reply,
-                result,
-            }
+            TaskResult::Unrecorded { handle, reply, result }
         });
     }
 
     /// A volume whose records were read meanwhile: it waits for the end of its detachment.
     pub(super) fn entry_of_discovered(&self, volume: Volume) -> VolumeEntry {
         let activity = self.unrecorded.get(&volume.handle).cloned();
-        VolumeEntry {
-            is_recovering: activity.is_some(),
-            activity,
-            ..VolumeEntry::idle(volume)
-        }
+        VolumeEntry { is_recovering: activity.is_some(), activity, ..VolumeEntry::idle(volume) }
     }
 
     pub(super) fn end_unrecorded(

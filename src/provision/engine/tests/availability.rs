@@ -8,9 +8,7 @@ use super::*;
 async fn a_hung_step_keeps_its_own_volume_busy_and_no_other() {
     let (daemon, hung) = staged().await;
     let other = daemon.create("pvc-2").await.unwrap();
-    daemon
-        .host
-        .with_state(|world| world.hung.insert(hung.clone()));
+    daemon.host.with_state(|world| world.hung.insert(hung.clone()));
     let late = daemon.publish(&hung, "a").await;
     assert!(
         matches!(&late, Err(ProvisionError::DeadlineExceeded(why)) if why.contains("looking up the mount at")),
@@ -21,17 +19,9 @@ async fn a_hung_step_keeps_its_own_volume_busy_and_no_other() {
     );
     let doing = daemon.engine.view().find(&hung).unwrap().current_activity();
     assert!(doing.is_some_and(|doing| doing.contains("publishing it")));
-    let stage = StageRequest {
-        handle: other.clone(),
-        staging_path: staging(2),
-        access: writer(),
-    };
+    let stage = StageRequest { handle: other.clone(), staging_path: staging(2), access: writer() };
     daemon.engine.stage(stage).await.unwrap();
-    daemon
-        .engine
-        .unstage(other.clone(), staging(2))
-        .await
-        .unwrap();
+    daemon.engine.unstage(other.clone(), staging(2)).await.unwrap();
     daemon.engine.delete(other).await.unwrap();
 }
 
@@ -40,22 +30,13 @@ async fn until_the_records_are_read_everything_is_unavailable() {
     let fake = fake_host();
     fake.with_state(|world| world.hung.insert("pool".into()));
     let daemon = Daemon::start(fake);
-    assert!(matches!(
-        daemon.create("x").await,
-        Err(ProvisionError::Unavailable(_))
-    ));
+    assert!(matches!(daemon.create("x").await, Err(ProvisionError::Unavailable(_))));
     assert!(matches!(
         daemon.engine.delete("dv-x".into()).await,
         Err(ProvisionError::Unavailable(_))
     ));
-    assert!(matches!(
-        daemon.engine.view().find("fast"),
-        Err(ProvisionError::Unavailable(_))
-    ));
-    assert!(matches!(
-        daemon.stage("").await,
-        Err(ProvisionError::Unavailable(_))
-    ));
+    assert!(matches!(daemon.engine.view().find("fast"), Err(ProvisionError::Unavailable(_))));
+    assert!(matches!(daemon.stage("").await, Err(ProvisionError::Unavailable(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -65,41 +46,18 @@ async fn a_pool_whose_disk_is_not_mounted_is_unknown_and_not_empty() {
     fake.with_state(|world| world.folder_missing = true);
     let daemon = Daemon::start(fake);
     let refused = |fault: &ProvisionError| matches!(fault, ProvisionError::Unavailable(_));
-    assert!(
-        daemon
-            .engine
-            .delete(handle.clone())
-            .await
-            .is_err_and(|fault| refused(&fault))
-    );
+    assert!(daemon.engine.delete(handle.clone()).await.is_err_and(|fault| refused(&fault)));
     let mut views = daemon.engine.subscribe();
     views
         .wait_for(|view| {
-            view.records_error
-                .as_ref()
-                .is_some_and(|why| why.contains("/pool is not there"))
+            view.records_error.as_ref().is_some_and(|why| why.contains("/pool is not there"))
         })
         .await
         .unwrap();
-    assert!(
-        daemon
-            .engine
-            .view()
-            .find(&handle)
-            .is_err_and(|fault| refused(&fault))
-    );
+    assert!(daemon.engine.view().find(&handle).is_err_and(|fault| refused(&fault)));
     daemon.host.with_state(|world| world.folder_missing = false);
     daemon.wait_recovered().await;
-    assert!(
-        daemon
-            .engine
-            .view()
-            .find(&handle)
-            .unwrap()
-            .provided
-            .staged
-            .is_some()
-    );
+    assert!(daemon.engine.view().find(&handle).unwrap().provided.staged.is_some());
 }
 
 #[tokio::test]
@@ -107,10 +65,7 @@ async fn a_volume_of_a_group_that_cannot_be_listed_is_unknown_and_not_gone() {
     let daemon = Daemon::ready(fake_host()).await;
     let handle = daemon
         .engine
-        .create(CreateRequest {
-            kind: Some(BackingKind::Lvm),
-            ..create_request("l")
-        })
+        .create(CreateRequest { kind: Some(BackingKind::Lvm), ..create_request("l") })
         .await
         .unwrap()
         .provided
@@ -123,27 +78,12 @@ async fn a_volume_of_a_group_that_cannot_be_listed_is_unknown_and_not_gone() {
         daemon.engine.delete(handle.clone()).await,
         Err(ProvisionError::Unavailable(_))
     ));
-    assert!(matches!(
-        daemon.stage(&handle).await,
-        Err(ProvisionError::Unavailable(_))
-    ));
-    assert!(
-        daemon.create("loop").await.is_ok(),
-        "the folder has nothing to do with it"
-    );
+    assert!(matches!(daemon.stage(&handle).await, Err(ProvisionError::Unavailable(_))));
+    assert!(daemon.create("loop").await.is_ok(), "the folder has nothing to do with it");
     let fake = daemon.kill().await;
     fake.with_state(|world| world.group_broken = false);
     let daemon = Daemon::ready(fake).await;
-    assert!(
-        daemon
-            .engine
-            .view()
-            .find(&handle)
-            .unwrap()
-            .provided
-            .staged
-            .is_some()
-    );
+    assert!(daemon.engine.view().find(&handle).unwrap().provided.staged.is_some());
 }
 
 #[tokio::test]
@@ -157,34 +97,18 @@ async fn a_record_that_cannot_be_read_is_left_alone_and_its_name_is_not_given_ag
         newer
     });
     let daemon = Daemon::ready(fake).await;
-    let trouble = daemon
-        .engine
-        .view()
-        .find(&handle)
-        .unwrap()
-        .provided
-        .error
-        .clone();
+    let trouble = daemon.engine.view().find(&handle).unwrap().provided.error.clone();
     assert!(trouble.is_some_and(|why| why.contains("newer program")));
-    assert!(matches!(
-        daemon.create("pvc-1").await,
-        Err(ProvisionError::AlreadyExists(_))
-    ));
+    assert!(matches!(daemon.create("pvc-1").await, Err(ProvisionError::AlreadyExists(_))));
     for answer in [
         daemon.stage(&handle).await,
         daemon.unstage(&handle).await,
         daemon.engine.delete(handle.clone()).await,
     ] {
-        assert!(
-            matches!(answer, Err(ProvisionError::FailedPrecondition(_))),
-            "{answer:?}"
-        );
+        assert!(matches!(answer, Err(ProvisionError::FailedPrecondition(_))), "{answer:?}");
     }
     daemon.host.with_state(|world| {
-        assert_eq!(
-            (world.records[&path].as_str(), world.images.len()),
-            (newer.as_str(), 1)
-        )
+        assert_eq!((world.records[&path].as_str(), world.images.len()), (newer.as_str(), 1))
     });
 }
 

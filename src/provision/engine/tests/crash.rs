@@ -7,15 +7,8 @@ use super::lifecycle::{assert_clean, fake_host};
 use super::*;
 use crate::provision::step::StepErrorKind;
 
-pub(crate) const OPERATIONS: [&str; 7] = [
-    "create",
-    "stage",
-    "publish",
-    "grow",
-    "unpublish",
-    "unstage",
-    "delete",
-];
+pub(crate) const OPERATIONS: [&str; 7] =
+    ["create", "stage", "publish", "grow", "unpublish", "unstage", "delete"];
 const NAME: &str = "pvc-1";
 
 pub(crate) fn handle_of(daemon: &Daemon) -> Option<String> {
@@ -33,10 +26,7 @@ pub(crate) async fn run(
     operation: &str,
     kind: BackingKind,
 ) -> Result<(), ProvisionError> {
-    let wish = CreateRequest {
-        kind: Some(kind),
-        ..create_request(NAME)
-    };
+    let wish = CreateRequest { kind: Some(kind), ..create_request(NAME) };
     let Some(handle) = handle_of(daemon) else {
         return if operation == "create" {
             daemon.engine.create(wish).await.map(drop)
@@ -84,10 +74,7 @@ pub(crate) fn assert_consistent(fake: &FakeHost, at: &str) {
 /// The state before `operation`, reached without any trouble.
 async fn daemon_before(operation: &str, kind: BackingKind) -> Daemon {
     let daemon = Daemon::ready(fake_host()).await;
-    for earlier in OPERATIONS
-        .into_iter()
-        .take_while(|earlier| *earlier != operation)
-    {
+    for earlier in OPERATIONS.into_iter().take_while(|earlier| *earlier != operation) {
         run(&daemon, earlier, kind).await.expect(earlier);
     }
     daemon
@@ -107,17 +94,14 @@ async fn tear_down(daemon: Daemon, at: &str) {
 
 async fn crash_at_every_step(kind: BackingKind) {
     for operation in OPERATIONS {
-        for fate in [
-            InjectedFault::CrashBefore,
-            InjectedFault::CrashDuring,
-            InjectedFault::CrashAfter,
-        ] {
+        for fate in
+            [InjectedFault::CrashBefore, InjectedFault::CrashDuring, InjectedFault::CrashAfter]
+        {
             for number in 0.. {
                 let at = format!("{kind:?} {operation}, step {number}, {fate:?}");
                 let daemon = daemon_before(operation, kind).await;
-                let used = daemon
-                    .host
-                    .with_state(|world| world.images.values().any(|image| image.used));
+                let used =
+                    daemon.host.with_state(|world| world.images.values().any(|image| image.used));
                 let mut dead = daemon.host.crashed.subscribe();
                 daemon.host.inject_at(number, fate);
                 let died = tokio::select! {
@@ -213,12 +197,7 @@ async fn an_interrupted_mkfs_on_a_static_device_is_repeated_unless_foreign_data_
         let fake = interrupt_mkfs(Daemon::ready(fake_host()).await, "fast").await;
         fake.with_state(|world| {
             let fast = world.devices.get_mut("/dev/disk/by-id/fast").unwrap();
-            assert_eq!(
-                fast.content,
-                DiskContent::InterruptedMkfs,
-                "{:?}",
-                world.executed
-            );
+            assert_eq!(fast.content, DiskContent::InterruptedMkfs, "{:?}", world.executed);
             if let Some(on) = meanwhile {
                 fast.content = on;
             }
@@ -249,10 +228,7 @@ async fn an_interrupted_mkfs_is_never_repeated_on_another_device_of_the_same_nam
             matches!(daemon.stage("fast").await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("it is not formatted"))
         );
         daemon.host.with_state(|world| {
-            assert_eq!(
-                world.devices["/dev/disk/by-id/fast"].content,
-                DiskContent::InterruptedMkfs
-            )
+            assert_eq!(world.devices["/dev/disk/by-id/fast"].content, DiskContent::InterruptedMkfs)
         });
         let intent = |world: &mut super::fake::HostState| {
             world.records.keys().any(|path| path.contains("intents"))
@@ -267,27 +243,14 @@ async fn a_volume_whose_mkfs_fails_is_made_blank_where_it_lies() {
         let daemon = daemon_before("stage", kind).await;
         let handle = handle_of(&daemon).unwrap();
         for _ in 0..3 {
-            daemon
-                .host
-                .inject_at_format(InjectedFault::Fail(StepErrorKind::Other));
-            assert!(matches!(
-                daemon.stage(&handle).await,
-                Err(ProvisionError::Failed { .. })
-            ));
+            daemon.host.inject_at_format(InjectedFault::Fail(StepErrorKind::Other));
+            assert!(matches!(daemon.stage(&handle).await, Err(ProvisionError::Failed { .. })));
         }
         daemon.host.with_state(|world| {
-            let taken = |word: &str| {
-                world
-                    .executed
-                    .iter()
-                    .filter(|step| step.starts_with(word))
-                    .count()
-            };
+            let taken =
+                |word: &str| world.executed.iter().filter(|step| step.starts_with(word)).count();
             assert_eq!(
-                (
-                    taken("WipeSignatures"),
-                    taken("Remove") - taken("RemoveRecord")
-                ),
+                (taken("WipeSignatures"), taken("Remove") - taken("RemoveRecord")),
                 (3, 0),
                 "{:?}",
                 world.executed
@@ -303,12 +266,7 @@ async fn an_orphan_volume_is_dropped_once_it_is_detached() {
     let daemon = daemon_before("unpublish", BackingKind::Loop).await;
     let handle = handle_of(&daemon).unwrap();
     let fake = daemon.kill().await;
-    fake.with_state(|world| {
-        world
-            .records
-            .remove(&format!("/pool/volumes/{handle}.json"))
-    })
-    .unwrap();
+    fake.with_state(|world| world.records.remove(&format!("/pool/volumes/{handle}.json"))).unwrap();
     let daemon = Daemon::ready(fake).await;
     assert!(matches!(
         daemon.engine.delete(handle.clone()).await,
@@ -316,10 +274,7 @@ async fn an_orphan_volume_is_dropped_once_it_is_detached() {
     ));
     daemon.unpublish(&handle, "a").await.unwrap();
     daemon.unstage(&handle).await.unwrap();
-    assert!(matches!(
-        daemon.engine.view().find(&handle),
-        Err(ProvisionError::NotFound(_))
-    ));
+    assert!(matches!(daemon.engine.view().find(&handle), Err(ProvisionError::NotFound(_))));
     daemon.engine.delete(handle).await.unwrap();
     daemon.host.with_state(|world| {
         assert!(
@@ -342,12 +297,7 @@ async fn an_interrupted_operation_on_an_orphan_volume_leaves_nothing() {
     let daemon = Daemon::ready(fake).await;
     assert_eq!(handle_of(&daemon), None);
     assert!(
-        daemon
-            .engine
-            .view()
-            .volumes
-            .keys()
-            .all(|handle| handle == "fast" || handle == "scratch")
+        daemon.engine.view().volumes.keys().all(|handle| handle == "fast" || handle == "scratch")
     );
     assert_clean(&daemon.host);
 }
@@ -358,20 +308,10 @@ async fn an_unfinished_logical_volume_without_an_intent_can_only_be_deleted() {
     let handle = handle_of(&daemon).unwrap();
     let fake = daemon.kill().await;
     fake.with_state(|world| {
-        world
-            .logical
-            .values_mut()
-            .for_each(|(image, _)| image.unfinished = true)
+        world.logical.values_mut().for_each(|(image, _)| image.unfinished = true)
     });
     let daemon = Daemon::ready(fake).await;
-    let trouble = daemon
-        .engine
-        .view()
-        .find(&handle)
-        .unwrap()
-        .provided
-        .error
-        .clone();
+    let trouble = daemon.engine.view().find(&handle).unwrap().provided.error.clone();
     assert!(trouble.is_some_and(|why| why.contains("creation was interrupted")));
     assert!(
         matches!(daemon.stage(&handle).await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("never finished"))
@@ -386,10 +326,7 @@ async fn an_expansion_that_cannot_be_finished_does_not_block_deletion() {
         let daemon = daemon_before("grow", kind).await;
         let handle = handle_of(&daemon).unwrap();
         daemon.host.with_state(|world| world.growing_broken = true);
-        assert!(matches!(
-            daemon.grow(&handle, 2 << 20).await,
-            Err(ProvisionError::Failed { .. })
-        ));
+        assert!(matches!(daemon.grow(&handle, 2 << 20).await, Err(ProvisionError::Failed { .. })));
         let daemon = Daemon::ready(daemon.kill().await).await;
         let written = daemon
             .host

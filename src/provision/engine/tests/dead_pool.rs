@@ -13,10 +13,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(120);
 
 /// As `app::provisioning` sets it.
 fn patient_settings() -> Settings {
-    Settings {
-        request_timeout: Duration::from_secs(85),
-        ..settings()
-    }
+    Settings { request_timeout: Duration::from_secs(85), ..settings() }
 }
 
 async fn ready(fake: FakeHost) -> Daemon {
@@ -27,13 +24,8 @@ async fn ready(fake: FakeHost) -> Daemon {
 
 async fn before(operation: &str) -> Daemon {
     let daemon = ready(fake_host()).await;
-    for earlier in OPERATIONS
-        .into_iter()
-        .take_while(|earlier| *earlier != operation)
-    {
-        run(&daemon, earlier, BackingKind::Loop)
-            .await
-            .expect(earlier);
+    for earlier in OPERATIONS.into_iter().take_while(|earlier| *earlier != operation) {
+        run(&daemon, earlier, BackingKind::Loop).await.expect(earlier);
     }
     daemon
 }
@@ -71,16 +63,12 @@ async fn end_pod(daemon: &Daemon, handle: &str, at: &str) {
             }
         }
     }
-    daemon
-        .host
-        .with_state(|world| assert!(!is_attached(world), "{at}: {:?}", world.mounts));
+    daemon.host.with_state(|world| assert!(!is_attached(world), "{at}: {:?}", world.mounts));
 }
 
 /// Its disk is good again: the records say what is, and nothing is left after the deletion.
 async fn disk_returns(daemon: Daemon, at: &str) {
-    daemon
-        .host
-        .with_state(|world| world.pool_disk = PoolDisk::Good);
+    daemon.host.with_state(|world| world.pool_disk = PoolDisk::Good);
     daemon.wait_recovered().await;
     daemon.host.with_state(|world| {
         let is_old = |path: &&String| path.contains("attachments") || path.contains("intents");
@@ -193,22 +181,14 @@ async fn a_hanging_pool_delays_each_call_by_seconds_only() {
     let begun = Instant::now();
     daemon.unpublish(&handle, "a").await.unwrap();
     daemon.unstage(&handle).await.unwrap();
-    assert!(
-        begun.elapsed() < Duration::from_secs(30),
-        "{:?}",
-        begun.elapsed()
-    );
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn on_a_dead_disk_nothing_is_created_deleted_grown_or_staged() {
     for disk in [PoolDisk::ReadOnly, PoolDisk::Dead] {
         let (daemon, handle) = published_on(disk).await;
-        let word = if disk == PoolDisk::Dead {
-            "Input/output"
-        } else {
-            "Read-only file system"
-        };
+        let word = if disk == PoolDisk::Dead { "Input/output" } else { "Read-only file system" };
         let is_refused = |answer: Result<(), ProvisionError>, what: &str| match answer {
             Err(ProvisionError::Failed { operation, source }) => {
                 assert!(
@@ -223,9 +203,7 @@ async fn on_a_dead_disk_nothing_is_created_deleted_grown_or_staged() {
         end_pod(&daemon, &handle, "ended").await;
         is_refused(daemon.stage(&handle).await, "stage");
         is_refused(daemon.engine.delete(handle.clone()).await, "delete");
-        daemon
-            .host
-            .with_state(|world| assert_eq!(world.images.len(), 1));
+        daemon.host.with_state(|world| assert_eq!(world.images.len(), 1));
     }
 }
 
@@ -237,9 +215,7 @@ async fn a_mount_in_use_on_a_dead_disk_stays_and_its_user_is_named() {
             true => Daemon::start_with(daemon.kill().await, patient_settings()),
             false => daemon,
         };
-        daemon
-            .host
-            .with_state(|world| world.in_use.insert(target("a")));
+        daemon.host.with_state(|world| world.in_use.insert(target("a")));
         for _ in 0..2 {
             let refused = daemon.unpublish(&handle, "a").await;
             assert!(
@@ -265,9 +241,7 @@ async fn without_a_record_only_the_kernel_proves_that_nothing_is_left() {
     let (daemon, handle) = published_on(PoolDisk::Dead).await;
     daemon.unpublish(&handle, "a").await.unwrap();
     let image = format!("/pool/images/{handle}.img");
-    daemon
-        .host
-        .with_state(|world| world.other_loops.insert(image, "loop9".into()));
+    daemon.host.with_state(|world| world.other_loops.insert(image, "loop9".into()));
     for _ in 0..2 {
         let refused = daemon.unstage(&handle).await;
         assert!(
@@ -302,9 +276,7 @@ async fn a_record_that_the_disk_does_not_return_is_not_an_unattached_volume() {
         "{refused:?}"
     );
     end_pod(&daemon, &handle, "not read").await;
-    daemon
-        .host
-        .with_state(|world| assert_eq!(world.records, before));
+    daemon.host.with_state(|world| assert_eq!(world.records, before));
     let fake = daemon.kill().await;
     fake.with_state(|world| world.unreadable.clear());
     disk_returns(ready(fake).await, "read").await;
@@ -323,10 +295,7 @@ async fn while_no_record_is_read_only_what_is_the_volumes_own_is_unmounted() {
         matches!(&refused, Err(ProvisionError::FailedPrecondition(why)) if why.contains("loop99")),
         "{refused:?}"
     );
-    let refused = daemon
-        .engine
-        .unpublish(handle.clone(), STAGING.into())
-        .await;
+    let refused = daemon.engine.unpublish(handle.clone(), STAGING.into()).await;
     assert!(
         matches!(&refused, Err(ProvisionError::FailedPrecondition(why)) if why.contains("staged at")),
         "{refused:?}"
@@ -347,23 +316,14 @@ async fn while_no_record_is_read_only_what_is_the_volumes_own_is_unmounted() {
 async fn a_logical_volume_is_detached_while_the_folder_of_records_is_dead() {
     let daemon = ready(fake_host()).await;
     for operation in ["create", "stage", "publish"] {
-        run(&daemon, operation, BackingKind::Lvm)
-            .await
-            .expect(operation);
+        run(&daemon, operation, BackingKind::Lvm).await.expect(operation);
     }
     let handle = handle_of(&daemon).expect("it was created");
-    daemon
-        .host
-        .with_state(|world| world.pool_disk = PoolDisk::Dead);
+    daemon.host.with_state(|world| world.pool_disk = PoolDisk::Dead);
     let daemon = Daemon::start_with(daemon.kill().await, patient_settings());
     end_pod(&daemon, &handle, "logical").await;
     daemon.host.with_state(|world| {
-        assert!(
-            world
-                .logical
-                .values()
-                .all(|(image, _)| image.device.is_none())
-        )
+        assert!(world.logical.values().all(|(image, _)| image.device.is_none()))
     });
 }
 
@@ -371,16 +331,12 @@ async fn a_logical_volume_is_detached_while_the_folder_of_records_is_dead() {
 async fn a_mount_of_a_group_that_does_not_answer_is_unmounted() {
     let daemon = ready(fake_host()).await;
     for operation in ["create", "stage", "publish"] {
-        run(&daemon, operation, BackingKind::Lvm)
-            .await
-            .expect(operation);
+        run(&daemon, operation, BackingKind::Lvm).await.expect(operation);
     }
     let handle = handle_of(&daemon).expect("it was created");
     daemon.host.with_state(|world| world.group_broken = true);
     daemon.unpublish(&handle, "a").await.unwrap();
-    daemon
-        .host
-        .with_state(|world| assert!(!world.mounts.contains_key(&target("a"))));
+    daemon.host.with_state(|world| assert!(!world.mounts.contains_key(&target("a"))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -398,14 +354,9 @@ async fn records_that_are_read_during_a_detachment_wait_for_its_end() {
         matches!(&again, Err(ProvisionError::Aborted(why)) if why.contains("unmounting")),
         "{again:?}"
     );
-    daemon
-        .host
-        .with_state(|world| world.pool_disk = PoolDisk::Good);
+    daemon.host.with_state(|world| world.pool_disk = PoolDisk::Good);
     let mut views = daemon.engine.subscribe();
-    views
-        .wait_for(|view| view.records_error.is_none())
-        .await
-        .unwrap();
+    views.wait_for(|view| view.records_error.is_none()).await.unwrap();
     let growing = tokio::spawn({
         let (daemon, handle) = (daemon.clone(), handle.clone());
         async move { daemon.grow(&handle, 8 << 20).await }
@@ -421,10 +372,7 @@ async fn records_that_are_read_during_a_detachment_wait_for_its_end() {
     let record = daemon
         .host
         .with_state(|world| world.records[&format!("/pool/attachments/{handle}.json")].clone());
-    assert!(
-        record.contains(STAGING) && !record.contains(&target("a")),
-        "{record}"
-    );
+    assert!(record.contains(STAGING) && !record.contains(&target("a")), "{record}");
 }
 
 /// An earlier version wrote an intent of each detachment.
@@ -436,11 +384,7 @@ async fn an_intent_of_a_detachment_from_an_earlier_version_is_finished() {
     let intent = format!(
         r#"{{"version":1,"handle":"{handle}","since":"2026-01-01T00:00:00Z","operation":{{"do":"unpublish","path":"{path}"}},"kind":"loop"}}"#
     );
-    fake.with_state(|world| {
-        world
-            .records
-            .insert(format!("/pool/intents/{handle}.json"), intent)
-    });
+    fake.with_state(|world| world.records.insert(format!("/pool/intents/{handle}.json"), intent));
     let daemon = ready(fake).await;
     daemon.host.with_state(|world| {
         assert!(!world.mounts.contains_key(&path));
@@ -458,7 +402,5 @@ async fn a_pod_on_a_static_device_that_was_removed_ends() {
     let daemon = ready(daemon.kill().await).await;
     daemon.unpublish("fast", "a").await.unwrap();
     daemon.unstage("fast").await.unwrap();
-    daemon
-        .host
-        .with_state(|world| assert!(world.mounts.is_empty(), "{:?}", world.mounts));
+    daemon.host.with_state(|world| assert!(world.mounts.is_empty(), "{:?}", world.mounts));
 }

@@ -143,10 +143,7 @@ pub(crate) const UNIT: u64 = 4096;
 
 impl FakeHost {
     pub(crate) fn new() -> FakeHost {
-        let world = HostState {
-            total: 100 << 30,
-            ..HostState::default()
-        };
+        let world = HostState { total: 100 << 30, ..HostState::default() };
         FakeHost {
             state: Arc::new(Mutex::new(world)),
             crashed: watch::Sender::new(false),
@@ -183,10 +180,7 @@ impl FakeHost {
 }
 
 fn error(kind: StepErrorKind, message: impl Into<String>) -> StepError {
-    StepError {
-        kind,
-        message: message.into(),
-    }
+    StepError { kind, message: message.into() }
 }
 
 impl StepExecutor for FakeHost {
@@ -196,10 +190,9 @@ impl StepExecutor for FakeHost {
         if *self.crashed.borrow() || self.with_state(|world| world.hung.contains(target)) {
             return pending().await;
         }
-        let looks = matches!(
-            step,
-            Step::DirectoryCapacity { .. } | Step::VolumeGroupCapacity { .. }
-        ) && target == "pool";
+        let looks =
+            matches!(step, Step::DirectoryCapacity { .. } | Step::VolumeGroupCapacity { .. })
+                && target == "pool";
         let fate = self.with_state(|world| {
             if looks {
                 return None;
@@ -284,20 +277,13 @@ impl HostState {
     pub(crate) fn by_node(&mut self, node: &HostPath) -> Option<&mut Image> {
         let node = node.to_string();
         self.images_of_all().find(|image| {
-            image
-                .device
-                .as_ref()
-                .is_some_and(|(name, _)| format!("/dev/{name}") == node)
+            image.device.as_ref().is_some_and(|(name, _)| format!("/dev/{name}") == node)
         })
     }
 
     fn by_name(&mut self, name: &str) -> Option<&mut Image> {
-        self.images_of_all().find(|image| {
-            image
-                .device
-                .as_ref()
-                .is_some_and(|(device, _)| device == name)
-        })
+        self.images_of_all()
+            .find(|image| image.device.as_ref().is_some_and(|(device, _)| device == name))
     }
 
     fn used(&self) -> u64 {
@@ -312,26 +298,14 @@ impl HostState {
         let Some((name, read_only)) = image.device.clone() else {
             return Ok(StepOutput::Empty);
         };
-        let (node, identity) = (
-            format!("/dev/{name}").as_str().into(),
-            image.identity.clone(),
-        );
-        Ok(StepOutput::Device(Device {
-            node,
-            name,
-            size: image.size,
-            read_only,
-            identity,
-        }))
+        let (node, identity) = (format!("/dev/{name}").as_str().into(), image.identity.clone());
+        Ok(StepOutput::Device(Device { node, name, size: image.size, read_only, identity }))
     }
 
     fn checked_path(target: &RootedPath) -> Result<String, StepError> {
         let path = target.path.to_string();
         if path.contains("link") {
-            Err(error(
-                StepErrorKind::InvalidPath,
-                format!("{path} leads through a link"),
-            ))
+            Err(error(StepErrorKind::InvalidPath, format!("{path} leads through a link")))
         } else {
             Ok(path)
         }
@@ -355,10 +329,7 @@ impl HostState {
     fn check_target(&self, target: &OwnedPath) -> Result<String, StepError> {
         let path = HostState::checked_path(&target.place)?;
         if !self.is_recorded(&target.place, &target.owner)? && self.occupied.contains(&path) {
-            return Err(error(
-                StepErrorKind::ForeignData,
-                format!("{path} is not empty"),
-            ));
+            return Err(error(StepErrorKind::ForeignData, format!("{path} is not empty")));
         }
         Ok(path)
     }

@@ -74,20 +74,14 @@ async fn a_large_device_is_read_in_the_background_and_formatted_when_all_of_it_i
     }
     assert!(count(&daemon.host, "Scan") - before <= 5);
     daemon.stage("fast").await.unwrap();
-    assert_eq!(
-        content(&daemon.host),
-        DiskContent::Filesystem("ext4".into())
-    );
+    assert_eq!(content(&daemon.host), DiskContent::Filesystem("ext4".into()));
 }
 
 #[tokio::test]
 async fn a_volume_of_the_pool_is_new_until_it_is_used() {
     for kind in [BackingKind::Loop, BackingKind::Lvm] {
         let daemon = Daemon::ready(fake_host()).await;
-        let request = CreateRequest {
-            kind: Some(kind),
-            ..create_request("pvc-1")
-        };
+        let request = CreateRequest { kind: Some(kind), ..create_request("pvc-1") };
         let handle = daemon.engine.create(request).await.unwrap().provided.handle;
         let record = format!("/pool/formats/{handle}.json");
         let is_new = |world: &mut super::fake::HostState| world.records.contains_key(&record);
@@ -117,13 +111,7 @@ async fn root_permits_one_format_of_one_device() {
         let daemon = Daemon::ready(with_fast(there.clone())).await;
         let authorize = async |revoke| daemon.engine.authorize_format("fast".into(), revoke).await;
         authorize(false).await.unwrap();
-        let seen = daemon
-            .engine
-            .view()
-            .find("fast")
-            .unwrap()
-            .authorization
-            .clone();
+        let seen = daemon.engine.view().find("fast").unwrap().authorization.clone();
         assert_eq!(seen.unwrap().device.name.as_deref(), Some("wwid naa.5000"));
         authorize(true).await.unwrap();
         assert!(daemon.stage("fast").await.is_err(), "revoked");
@@ -136,20 +124,13 @@ async fn root_permits_one_format_of_one_device() {
             world.devices.get_mut(FAST).unwrap().identity = Some("wwid naa.5000".into());
         });
         // A mkfs that did not begin leaves the permission, also over a restart.
-        daemon
-            .host
-            .inject_at_format(InjectedFault::Fail(StepErrorKind::InUse));
+        daemon.host.inject_at_format(InjectedFault::Fail(StepErrorKind::InUse));
         assert!(daemon.stage("fast").await.is_err());
         let daemon = Daemon::ready(daemon.kill().await).await;
         daemon.stage("fast").await.unwrap();
         daemon.unstage("fast").await.unwrap();
-        let record = daemon
-            .host
-            .with_state(|world| world.records[RECORD].clone());
-        assert!(
-            record.contains("\"permitted_by\": \"authorization\""),
-            "{record}"
-        );
+        let record = daemon.host.with_state(|world| world.records[RECORD].clone());
+        assert!(record.contains("\"permitted_by\": \"authorization\""), "{record}");
         daemon
             .host
             .with_state(|world| world.devices.get_mut(FAST).unwrap().content = there.clone());
@@ -177,17 +158,10 @@ async fn a_new_volume_with_unknown_data_needs_the_permission_too() {
 #[tokio::test]
 async fn an_attached_volume_a_folder_and_a_signature_are_not_formatted_by_permission() {
     let daemon = Daemon::ready(with_fast(DiskContent::Foreign)).await;
-    daemon
-        .engine
-        .authorize_format("fast".into(), false)
-        .await
-        .unwrap();
+    daemon.engine.authorize_format("fast".into(), false).await.unwrap();
     assert!(daemon.stage("fast").await.is_err());
     assert_eq!(content(&daemon.host), DiskContent::Foreign);
-    let refused = daemon
-        .engine
-        .authorize_format("scratch".into(), false)
-        .await;
+    let refused = daemon.engine.authorize_format("scratch".into(), false).await;
     assert!(
         matches!(refused, Err(ProvisionError::FailedPrecondition(why)) if why.contains("is a folder"))
     );
@@ -198,10 +172,7 @@ async fn an_attached_volume_a_folder_and_a_signature_are_not_formatted_by_permis
         matches!(refused, Err(ProvisionError::FailedPrecondition(why)) if why.contains("staged at"))
     );
     assert!(matches!(
-        daemon
-            .engine
-            .authorize_format("dv-none".into(), false)
-            .await,
+        daemon.engine.authorize_format("dv-none".into(), false).await,
         Err(ProvisionError::NotFound(_))
     ));
 }

@@ -48,11 +48,7 @@ fn any_injected_fault() -> impl Strategy<Value = Option<(usize, InjectedFault)>>
 }
 
 fn mode(shared: bool) -> AccessMode {
-    if shared {
-        AccessMode::SingleNodeMultiWriter
-    } else {
-        AccessMode::SingleNodeWriter
-    }
+    if shared { AccessMode::SingleNodeMultiWriter } else { AccessMode::SingleNodeWriter }
 }
 
 /// The first two are the pool's, the third is static.
@@ -64,11 +60,7 @@ fn handle(daemon: &Daemon, volume: u8) -> String {
         .values()
         .find(|seen| seen.name == name)
         .map(|seen| seen.provided.handle.clone());
-    if volume == 2 {
-        "fast".into()
-    } else {
-        found.unwrap_or_else(|| "dv-none".into())
-    }
+    if volume == 2 { "fast".into() } else { found.unwrap_or_else(|| "dv-none".into()) }
 }
 
 async fn perform(daemon: &Daemon, act: &Action) -> Result<(), ProvisionError> {
@@ -86,10 +78,7 @@ async fn perform(daemon: &Daemon, act: &Action) -> Result<(), ProvisionError> {
             daemon.engine.stage(wish).await
         }
         Action::Unstage(volume) => {
-            daemon
-                .engine
-                .unstage(handle(daemon, *volume), staging(*volume))
-                .await
+            daemon.engine.unstage(handle(daemon, *volume), staging(*volume)).await
         }
         Action::Publish(volume, pod, shared) => {
             let (staging_path, access) = (Some(staging(*volume)), access(mode(*shared)));
@@ -102,15 +91,9 @@ async fn perform(daemon: &Daemon, act: &Action) -> Result<(), ProvisionError> {
             daemon.engine.publish(wish).await
         }
         Action::Unpublish(volume, pod) => {
-            daemon
-                .engine
-                .unpublish(handle(daemon, *volume), target(*volume, *pod))
-                .await
+            daemon.engine.unpublish(handle(daemon, *volume), target(*volume, *pod)).await
         }
-        Action::Grow(volume) => daemon
-            .grow(&handle(daemon, *volume), 4 << 20)
-            .await
-            .map(drop),
+        Action::Grow(volume) => daemon.grow(&handle(daemon, *volume), 4 << 20).await.map(drop),
         Action::Reboot => Ok(()),
     }
 }
@@ -119,9 +102,7 @@ async fn perform(daemon: &Daemon, act: &Action) -> Result<(), ProvisionError> {
 fn assert_one_writer(daemon: &Daemon, at: &str) {
     for seen in daemon.engine.view().volumes.values() {
         let published = &seen.provided.published;
-        let alone = published
-            .iter()
-            .any(|held| held.access.mode == AccessMode::SingleNodeWriter);
+        let alone = published.iter().any(|held| held.access.mode == AccessMode::SingleNodeWriter);
         assert!(!alone || published.len() == 1, "{at}: {published:?}");
     }
 }
@@ -139,19 +120,14 @@ async fn run_actions(acts: Vec<(Action, Option<(usize, InjectedFault)>)>) {
             _ = dead.wait_for(|dead| *dead) => true,
         };
         daemon.host.stop_injecting();
-        daemon
-            .host
-            .with_state(|world| world.pool_disk = PoolDisk::Good);
+        daemon.host.with_state(|world| world.pool_disk = PoolDisk::Good);
         assert_consistent(&daemon.host, &at);
         if died || matches!(act, Action::Reboot) {
             let fake = daemon.kill().await;
             if matches!(act, Action::Reboot) {
                 fake.with_state(|world| {
                     world.mounts.clear();
-                    world
-                        .images
-                        .values_mut()
-                        .for_each(|image| image.device = None);
+                    world.images.values_mut().for_each(|image| image.device = None);
                 });
             }
             daemon = Daemon::ready(fake).await;
@@ -206,10 +182,8 @@ async fn an_operation_without_its_record_never_begins() {
     let dead_disk = InjectedFault::Disk(PoolDisk::Dead);
     for operation in [Action::Delete(0), Action::Create(1)] {
         for step in 0..12 {
-            for fault in [
-                InjectedFault::CrashAfter,
-                InjectedFault::FailAfter(StepErrorKind::Other),
-            ] {
+            for fault in [InjectedFault::CrashAfter, InjectedFault::FailAfter(StepErrorKind::Other)]
+            {
                 run_actions(vec![
                     (Action::Create(0), None),
                     (operation.clone(), Some((0, dead_disk))),

@@ -33,11 +33,7 @@ pub(crate) fn assert_clean(fake: &FakeHost) {
         let is_left = |path: &&String| *path != "/pool/formats/fast.json";
         let left: Vec<_> = world.records.keys().filter(is_left).collect();
         assert!(left.is_empty(), "{:?}", world.records);
-        assert!(
-            world.targets.iter().all(|path| path == STAGING),
-            "{:?}",
-            world.targets
-        );
+        assert!(world.targets.iter().all(|path| path == STAGING), "{:?}", world.targets);
     });
 }
 
@@ -55,11 +51,7 @@ fn last_inventory(daemon: &mut Daemon) -> ProvisionState {
 async fn a_deleted_volume_leaves_nothing_behind() {
     let mut daemon = Daemon::ready(fake_host()).await;
     let handle = daemon.create("pvc-1").await.unwrap();
-    assert_eq!(
-        daemon.create("pvc-1").await.unwrap(),
-        handle,
-        "the same name is the same volume"
-    );
+    assert_eq!(daemon.create("pvc-1").await.unwrap(), handle, "the same name is the same volume");
     for _ in 0..3 {
         daemon.stage(&handle).await.unwrap();
     }
@@ -67,11 +59,7 @@ async fn a_deleted_volume_leaves_nothing_behind() {
         daemon.publish(&handle, "a").await.unwrap();
     }
     let provision = last_inventory(&mut daemon);
-    let volume = provision
-        .volumes
-        .iter()
-        .find(|volume| volume.handle == handle)
-        .unwrap();
+    let volume = provision.volumes.iter().find(|volume| volume.handle == handle).unwrap();
     assert_eq!(
         (volume.kind, volume.size, volume.device.as_deref()),
         (BackingKind::Loop, 1 << 20, Some("loop1"))
@@ -79,9 +67,7 @@ async fn a_deleted_volume_leaves_nothing_behind() {
     assert_eq!(volume.staged.as_ref().unwrap().path.to_string(), STAGING);
     assert_eq!(volume.published[0].pod.as_ref().unwrap().name, "a");
     assert_eq!(provision.driver, "csi.diskvitals.io");
-    daemon
-        .host
-        .with_state(|world| assert_eq!(world.mounts[&target("a")].source, "loop1"));
+    daemon.host.with_state(|world| assert_eq!(world.mounts[&target("a")].source, "loop1"));
     let grown = daemon.grow(&handle, 2 << 20).await.unwrap();
     assert_eq!(
         grown,
@@ -100,12 +86,7 @@ async fn a_deleted_volume_leaves_nothing_behind() {
         daemon.engine.delete(handle.clone()).await.unwrap();
     }
     assert_clean(&daemon.host);
-    assert!(
-        last_inventory(&mut daemon)
-            .volumes
-            .iter()
-            .all(|volume| volume.handle != handle)
-    );
+    assert!(last_inventory(&mut daemon).volumes.iter().all(|volume| volume.handle != handle));
 }
 
 #[tokio::test]
@@ -113,10 +94,7 @@ async fn a_logical_volume_is_restored_from_its_tags() {
     let daemon = Daemon::ready(fake_host()).await;
     let handle = daemon
         .engine
-        .create(CreateRequest {
-            kind: Some(BackingKind::Lvm),
-            ..create_request("pvc-l")
-        })
+        .create(CreateRequest { kind: Some(BackingKind::Lvm), ..create_request("pvc-l") })
         .await
         .unwrap()
         .provided
@@ -126,10 +104,7 @@ async fn a_logical_volume_is_restored_from_its_tags() {
     let daemon = Daemon::ready(daemon.kill().await).await;
     let view = daemon.engine.view();
     let seen = view.find(&handle).unwrap();
-    assert_eq!(
-        (seen.name.as_str(), seen.provided.published.len()),
-        ("pvc-l", 1)
-    );
+    assert_eq!((seen.name.as_str(), seen.provided.published.len()), ("pvc-l", 1));
     daemon.grow(&handle, 8 << 20).await.unwrap();
     daemon.unpublish(&handle, "a").await.unwrap();
     daemon.unstage(&handle).await.unwrap();
@@ -140,58 +115,26 @@ async fn a_logical_volume_is_restored_from_its_tags() {
 #[tokio::test]
 async fn without_a_named_folder_volumes_are_made_in_the_group_and_what_is_there_stays_what_it_is() {
     let daemon = Daemon::ready(fake_host()).await;
-    let before = daemon
-        .engine
-        .create(create_request("pvc-1"))
-        .await
-        .unwrap()
-        .provided;
+    let before = daemon.engine.create(create_request("pvc-1")).await.unwrap().provided;
     assert_eq!(before.kind, BackingKind::Loop);
-    daemon.settings.send_replace(Arc::new(Settings {
-        directory_configured: false,
-        ..settings()
-    }));
+    daemon.settings.send_replace(Arc::new(Settings { directory_configured: false, ..settings() }));
     assert_eq!(
-        daemon
-            .engine
-            .create(create_request("pvc-2"))
-            .await
-            .unwrap()
-            .provided
-            .kind,
+        daemon.engine.create(create_request("pvc-2")).await.unwrap().provided.kind,
         BackingKind::Lvm
     );
     assert_eq!(
-        daemon
-            .engine
-            .create(create_request("pvc-1"))
-            .await
-            .unwrap()
-            .provided
-            .handle,
+        daemon.engine.create(create_request("pvc-1")).await.unwrap().provided.handle,
         before.handle,
         "asked for again"
     );
-    let asked = CreateRequest {
-        kind: Some(BackingKind::Lvm),
-        ..create_request("pvc-1")
-    };
+    let asked = CreateRequest { kind: Some(BackingKind::Lvm), ..create_request("pvc-1") };
     assert!(
-        matches!(
-            daemon.engine.create(asked).await,
-            Err(ProvisionError::AlreadyExists(_))
-        ),
+        matches!(daemon.engine.create(asked).await, Err(ProvisionError::AlreadyExists(_))),
         "of another kind than was asked for"
     );
     daemon.engine.rescan().await;
     assert_eq!(
-        daemon
-            .engine
-            .view()
-            .capacities
-            .iter()
-            .map(|(kind, _)| *kind)
-            .collect::<Vec<_>>(),
+        daemon.engine.view().capacities.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(),
         [BackingKind::Lvm, BackingKind::Loop]
     );
 }
@@ -199,16 +142,10 @@ async fn without_a_named_folder_volumes_are_made_in_the_group_and_what_is_there_
 #[tokio::test]
 async fn a_block_volume_is_bound_as_a_device_and_never_formatted() {
     let daemon = Daemon::ready(fake_host()).await;
-    let block = VolumeAccess {
-        block: true,
-        ..writer()
-    };
+    let block = VolumeAccess { block: true, ..writer() };
     let handle = daemon
         .engine
-        .create(CreateRequest {
-            accesses: vec![block.clone()],
-            ..create_request("b")
-        })
+        .create(CreateRequest { accesses: vec![block.clone()], ..create_request("b") })
         .await
         .unwrap()
         .provided
@@ -234,35 +171,12 @@ async fn a_block_volume_is_bound_as_a_device_and_never_formatted() {
         .unwrap();
     daemon.host.with_state(|world| {
         assert!(world.mounts[&block_target("a")].block);
-        assert!(
-            world
-                .images
-                .values()
-                .all(|image| image.content == DiskContent::Blank)
-        );
+        assert!(world.images.values().all(|image| image.content == DiskContent::Blank));
     });
     let daemon = Daemon::ready(daemon.kill().await).await;
-    assert_eq!(
-        daemon
-            .engine
-            .view()
-            .find(&handle)
-            .unwrap()
-            .provided
-            .published
-            .len(),
-        1
-    );
-    daemon
-        .engine
-        .unpublish(handle.clone(), block_target("a"))
-        .await
-        .unwrap();
-    daemon
-        .engine
-        .unstage(handle.clone(), BLOCK_STAGING.into())
-        .await
-        .unwrap();
+    assert_eq!(daemon.engine.view().find(&handle).unwrap().provided.published.len(), 1);
+    daemon.engine.unpublish(handle.clone(), block_target("a")).await.unwrap();
+    daemon.engine.unstage(handle.clone(), BLOCK_STAGING.into()).await.unwrap();
     daemon.engine.delete(handle).await.unwrap();
     assert_clean(&daemon.host);
 }
@@ -284,17 +198,11 @@ async fn a_restart_finds_everything_and_a_reboot_drops_what_is_no_longer_mounted
     let fake = daemon.kill().await;
     fake.with_state(|world| {
         world.mounts.clear();
-        world
-            .images
-            .values_mut()
-            .for_each(|image| image.device = None);
+        world.images.values_mut().for_each(|image| image.device = None);
     });
     let daemon = Daemon::ready(fake).await;
     let provided = daemon.engine.view().find(&handle).unwrap().provided.clone();
-    assert!(
-        provided.staged.is_none() && provided.published.is_empty(),
-        "{provided:?}"
-    );
+    assert!(provided.staged.is_none() && provided.published.is_empty(), "{provided:?}");
     daemon.stage(&handle).await.unwrap();
     daemon.publish(&handle, "b").await.unwrap();
     daemon.host.with_state(|world| {
@@ -321,14 +229,7 @@ async fn static_volumes_are_listed_used_and_never_deleted() {
     let daemon = Daemon::ready(daemon.kill().await).await;
     for (handle, pod) in [("fast", "a"), ("scratch", "b")] {
         assert_eq!(
-            daemon
-                .engine
-                .view()
-                .find(handle)
-                .unwrap()
-                .provided
-                .published
-                .len(),
+            daemon.engine.view().find(handle).unwrap().provided.published.len(),
             1,
             "{handle}"
         );
@@ -353,22 +254,13 @@ async fn a_static_volume_that_left_the_configuration_stays_until_nobody_uses_it(
     let daemon = Daemon::ready(fake_host()).await;
     daemon.stage("fast").await.unwrap();
     daemon.publish("fast", "a").await.unwrap();
-    daemon.settings.send_replace(Arc::new(Settings {
-        static_volumes: Vec::new(),
-        ..settings()
-    }));
+    daemon.settings.send_replace(Arc::new(Settings { static_volumes: Vec::new(), ..settings() }));
     let mut views = daemon.engine.subscribe();
-    views
-        .wait_for(|view| !view.volumes.contains_key("scratch"))
-        .await
-        .unwrap();
+    views.wait_for(|view| !view.volumes.contains_key("scratch")).await.unwrap();
     assert!(daemon.engine.view().find("fast").is_ok());
     daemon.unpublish("fast", "a").await.unwrap();
     daemon.unstage("fast").await.unwrap();
-    assert!(matches!(
-        daemon.engine.view().find("fast"),
-        Err(ProvisionError::NotFound(_))
-    ));
+    assert!(matches!(daemon.engine.view().find("fast"), Err(ProvisionError::NotFound(_))));
 }
 
 #[tokio::test]
@@ -385,10 +277,7 @@ async fn several_writers_on_one_node_share_a_volume_that_allows_it() {
     for pod in ["a", "b"] {
         daemon
             .engine
-            .publish(PublishRequest {
-                access: shared.clone(),
-                ..publish_request(&handle, pod)
-            })
+            .publish(PublishRequest { access: shared.clone(), ..publish_request(&handle, pod) })
             .await
             .unwrap();
     }
@@ -412,15 +301,10 @@ async fn without_a_staging_path_the_volume_is_made_ready_at_its_target() {
     let handle = daemon.create("direct").await.unwrap();
     daemon
         .engine
-        .publish(PublishRequest {
-            staging_path: None,
-            ..publish_request(&handle, "a")
-        })
+        .publish(PublishRequest { staging_path: None, ..publish_request(&handle, "a") })
         .await
         .unwrap();
-    daemon
-        .host
-        .with_state(|world| assert_eq!(world.mounts.len(), 1));
+    daemon.host.with_state(|world| assert_eq!(world.mounts.len(), 1));
     daemon.unpublish(&handle, "a").await.unwrap();
     daemon.engine.delete(handle).await.unwrap();
     assert_clean(&daemon.host);
@@ -432,24 +316,11 @@ async fn a_mount_removed_by_somebody_else_is_restored_by_the_next_request() {
     let handle = daemon.create("pvc-1").await.unwrap();
     daemon.stage(&handle).await.unwrap();
     daemon.publish(&handle, "a").await.unwrap();
-    daemon
-        .host
-        .with_state(|world| world.mounts.remove(&target("a")));
+    daemon.host.with_state(|world| world.mounts.remove(&target("a")));
     daemon.publish(&handle, "a").await.unwrap();
-    daemon
-        .host
-        .with_state(|world| assert!(world.mounts.contains_key(&target("a"))));
+    daemon.host.with_state(|world| assert!(world.mounts.contains_key(&target("a"))));
     daemon.host.with_state(|world| world.mounts.clear());
     daemon.engine.rescan().await;
-    assert!(
-        daemon
-            .engine
-            .view()
-            .find(&handle)
-            .unwrap()
-            .provided
-            .staged
-            .is_none()
-    );
+    assert!(daemon.engine.view().find(&handle).unwrap().provided.staged.is_none());
     daemon.engine.delete(handle).await.unwrap();
 }

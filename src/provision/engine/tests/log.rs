@@ -14,10 +14,7 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0
-            .lock()
-            .expect("no panic while it is written")
-            .extend_from_slice(bytes);
+        self.0.lock().expect("no panic while it is written").extend_from_slice(bytes);
         Ok(bytes.len())
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -29,19 +26,15 @@ impl Log {
     /// Of this thread, for as long as the guard is there.
     fn capture(&self) -> DefaultGuard {
         let log = self.clone();
-        let layer = tracing_subscriber::fmt::layer()
-            .with_ansi(false)
-            .with_writer(move || log.clone());
+        let layer =
+            tracing_subscriber::fmt::layer().with_ansi(false).with_writer(move || log.clone());
         tracing::subscriber::set_default(tracing_subscriber::registry().with(layer))
     }
 
     /// How many lines have this message.
     fn count(&self, message: &str) -> usize {
         let text = self.0.lock().expect("no panic while it is written");
-        String::from_utf8_lossy(&text)
-            .lines()
-            .filter(|line| line.contains(message))
-            .count()
+        String::from_utf8_lossy(&text).lines().filter(|line| line.contains(message)).count()
     }
 }
 
@@ -63,9 +56,7 @@ async fn cause_lasting_errors(check: impl Fn(&str, &str)) {
     let fake = fake_host();
     fake.with_state(|world| {
         world.group_broken = true;
-        world
-            .records
-            .insert("/pool/volumes/a b.json".into(), "{}".into());
+        world.records.insert("/pool/volumes/a b.json".into(), "{}".into());
     });
     let daemon = Daemon::ready(fake).await;
     let handle = daemon.create("pvc-1").await.unwrap();
@@ -74,10 +65,7 @@ async fn cause_lasting_errors(check: impl Fn(&str, &str)) {
     let before = daemon.host.with_state(|world| world.executed.len());
     tokio::time::sleep(Duration::from_secs(600)).await;
     let tried = daemon.host.with_state(|world| {
-        world.executed[before..]
-            .iter()
-            .filter(|step| step.starts_with("GrowImage"))
-            .count()
+        world.executed[before..].iter().filter(|step| step.starts_with("GrowImage")).count()
     });
     assert!(tried > 10, "it was tried {tried} times");
     let begun = [
@@ -89,14 +77,12 @@ async fn cause_lasting_errors(check: impl Fn(&str, &str)) {
     for message in begun {
         check(message, "begun");
     }
-    daemon
-        .host
-        .with_state(|world| (world.growing_broken, world.group_broken) = (false, false));
+    daemon.host.with_state(|world| (world.growing_broken, world.group_broken) = (false, false));
     tokio::time::sleep(Duration::from_secs(90)).await;
-    for message in begun.into_iter().chain([
-        "succeeded after earlier failures",
-        "the volume group are known again",
-    ]) {
+    for message in begun
+        .into_iter()
+        .chain(["succeeded after earlier failures", "the volume group are known again"])
+    {
         check(message, "ended");
     }
 }

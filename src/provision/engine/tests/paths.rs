@@ -16,9 +16,7 @@ async fn a_path_of_the_kubelet_itself_or_of_another_volume_is_refused_and_nothin
         let of = |driver: &str, handle: &str| (driver.to_owned(), handle.to_owned());
         world.vol_data.insert(record, of("other.csi", "fast"));
         let record = STAGING.replace("/globalmount", "/vol_data.json");
-        world
-            .vol_data
-            .insert(record, of("csi.diskvitals.io", "another"));
+        world.vol_data.insert(record, of("csi.diskvitals.io", "another"));
         world.occupied.insert(occupied.clone());
     });
     let publish = async |target_path: &str, block: bool| {
@@ -38,14 +36,8 @@ async fn a_path_of_the_kubelet_itself_or_of_another_volume_is_refused_and_nothin
         };
         daemon.engine.stage(request).await.expect_err(path)
     };
-    for path in [
-        "/k/pki",
-        "/k/plugins",
-        "/k/plugins_registry",
-        "/k/pods",
-        "/k/config.yaml",
-        secret,
-    ] {
+    for path in ["/k/pki", "/k/plugins", "/k/plugins_registry", "/k/pods", "/k/config.yaml", secret]
+    {
         for block in [false, true] {
             for (refused, wrong) in [
                 (publish(path, block).await, "target_path"),
@@ -70,10 +62,7 @@ async fn a_path_of_the_kubelet_itself_or_of_another_volume_is_refused_and_nothin
     }
     assert_clean(&daemon.host);
     daemon.host.with_state(|world| {
-        assert_eq!(
-            world.devices["/dev/disk/by-id/fast"].content,
-            DiskContent::Blank
-        )
+        assert_eq!(world.devices["/dev/disk/by-id/fast"].content, DiskContent::Blank)
     });
 }
 
@@ -82,9 +71,7 @@ async fn the_kubelets_record_gives_a_path_that_is_not_empty_to_its_volume() {
     let daemon = Daemon::ready(fake_host()).await;
     daemon.host.with_state(|world| {
         let ours = ("csi.diskvitals.io".to_owned(), "fast".to_owned());
-        world
-            .vol_data
-            .insert(target("a").replace("/mount", "/vol_data.json"), ours);
+        world.vol_data.insert(target("a").replace("/mount", "/vol_data.json"), ours);
         world.occupied.insert(target("a"));
     });
     daemon.stage("fast").await.unwrap();
@@ -107,15 +94,9 @@ async fn paths_that_an_older_version_accepted_can_be_left() {
         }
     });
     let daemon = Daemon::ready(fake).await;
-    daemon
-        .engine
-        .unpublish(handle.clone(), published)
-        .await
-        .unwrap();
+    daemon.engine.unpublish(handle.clone(), published).await.unwrap();
     daemon.engine.unstage(handle.clone(), staged).await.unwrap();
-    daemon
-        .host
-        .with_state(|world| assert!(world.mounts.is_empty(), "{:?}", world.mounts));
+    daemon.host.with_state(|world| assert!(world.mounts.is_empty(), "{:?}", world.mounts));
     daemon.engine.delete(handle).await.unwrap();
 }
 

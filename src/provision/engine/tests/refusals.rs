@@ -23,33 +23,18 @@ async fn a_second_path_of_a_single_writer_names_the_holder_and_the_same_path_wit
     assert!(
         matches!(daemon.publish(&handle, "b").await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("pod shop/a"))
     );
-    let other = PublishRequest {
-        read_only: true,
-        ..publish_request(&handle, "a")
-    };
-    assert!(matches!(
-        daemon.engine.publish(other).await,
-        Err(ProvisionError::AlreadyExists(_))
-    ));
+    let other = PublishRequest { read_only: true, ..publish_request(&handle, "a") };
+    assert!(matches!(daemon.engine.publish(other).await, Err(ProvisionError::AlreadyExists(_))));
     let mode = PublishRequest {
         access: access(AccessMode::SingleNodeMultiWriter),
         ..publish_request(&handle, "a")
     };
-    assert!(matches!(
-        daemon.engine.publish(mode).await,
-        Err(ProvisionError::AlreadyExists(_))
-    ));
+    assert!(matches!(daemon.engine.publish(mode).await, Err(ProvisionError::AlreadyExists(_))));
     let flags = PublishRequest {
-        access: VolumeAccess {
-            mount_flags: vec!["noatime".into()],
-            ..writer()
-        },
+        access: VolumeAccess { mount_flags: vec!["noatime".into()], ..writer() },
         ..publish_request(&handle, "a")
     };
-    assert!(matches!(
-        daemon.engine.publish(flags).await,
-        Err(ProvisionError::AlreadyExists(_))
-    ));
+    assert!(matches!(daemon.engine.publish(flags).await, Err(ProvisionError::AlreadyExists(_))));
 }
 
 #[tokio::test]
@@ -63,26 +48,18 @@ async fn staging_elsewhere_or_otherwise_is_refused() {
     assert!(
         matches!(daemon.engine.stage(stage(&staging(2), writer())).await, Err(ProvisionError::FailedPrecondition(why)) if why.contains(STAGING))
     );
-    let block = VolumeAccess {
-        block: true,
-        ..writer()
-    };
+    let block = VolumeAccess { block: true, ..writer() };
     assert!(matches!(
         daemon.engine.stage(stage(STAGING, block.clone())).await,
         Err(ProvisionError::AlreadyExists(_))
     ));
-    let wrong = PublishRequest {
-        access: block,
-        ..publish_request(&handle, "a")
-    };
+    let wrong = PublishRequest { access: block, ..publish_request(&handle, "a") };
     assert!(matches!(
         daemon.engine.publish(wrong).await,
         Err(ProvisionError::FailedPrecondition(_))
     ));
-    let elsewhere = PublishRequest {
-        staging_path: Some(staging(2)),
-        ..publish_request(&handle, "a")
-    };
+    let elsewhere =
+        PublishRequest { staging_path: Some(staging(2)), ..publish_request(&handle, "a") };
     assert!(matches!(
         daemon.engine.publish(elsewhere).await,
         Err(ProvisionError::FailedPrecondition(_))
@@ -90,17 +67,11 @@ async fn staging_elsewhere_or_otherwise_is_refused() {
     let folder = StageRequest {
         handle: "scratch".into(),
         staging_path: STAGING.into(),
-        access: VolumeAccess {
-            block: true,
-            ..writer()
-        },
+        access: VolumeAccess { block: true, ..writer() },
     };
     assert!(matches!(
         daemon.engine.stage(folder).await,
-        Err(ProvisionError::InvalidArgument {
-            field: "access.block",
-            ..
-        })
+        Err(ProvisionError::InvalidArgument { field: "access.block", .. })
     ));
 }
 
@@ -133,24 +104,13 @@ async fn only_a_blank_device_is_formatted() {
     ] {
         let fake = fake_host();
         fake.with_state(|world| {
-            world
-                .devices
-                .get_mut("/dev/disk/by-id/fast")
-                .unwrap()
-                .content = on.clone()
+            world.devices.get_mut("/dev/disk/by-id/fast").unwrap().content = on.clone()
         });
         let daemon = Daemon::ready(fake).await;
-        let access = VolumeAccess {
-            fs_type: asked.map(String::from),
-            ..writer()
-        };
+        let access = VolumeAccess { fs_type: asked.map(String::from), ..writer() };
         let staged = daemon
             .engine
-            .stage(StageRequest {
-                handle: "fast".into(),
-                staging_path: STAGING.into(),
-                access,
-            })
+            .stage(StageRequest { handle: "fast".into(), staging_path: STAGING.into(), access })
             .await;
         assert_eq!(staged.is_ok(), fine, "{on:?}: {staged:?}");
         if !fine {
@@ -181,19 +141,12 @@ async fn a_refused_mkfs_is_not_recorded_as_begun() {
         assert!(daemon.stage("fast").await.is_err(), "{refusal:?}");
         daemon.host.with_state(|world| {
             assert!(
-                world
-                    .executed
-                    .iter()
-                    .all(|step| !step.starts_with("FormatAgain")),
+                world.executed.iter().all(|step| !step.starts_with("FormatAgain")),
                 "{refusal:?}: {:?}",
                 world.executed
             );
             let is_reading = |path: &String| path == "/pool/formats/fast.json";
-            assert!(
-                world.records.keys().all(is_reading),
-                "{refusal:?}: {:?}",
-                world.records
-            );
+            assert!(world.records.keys().all(is_reading), "{refusal:?}: {:?}", world.records);
         });
         daemon.stage("fast").await.unwrap();
     }
@@ -211,12 +164,8 @@ async fn what_somebody_else_has_mounted_over_the_staging_path_is_not_published()
         matches!(&refused, Err(ProvisionError::FailedPrecondition(why)) if why.contains("sdz1 is mounted at")),
         "{refused:?}"
     );
-    daemon
-        .host
-        .with_state(|world| assert!(!world.mounts.contains_key(&target("a"))));
-    daemon
-        .host
-        .with_state(|world| world.mounts.get_mut(STAGING).unwrap().source = before);
+    daemon.host.with_state(|world| assert!(!world.mounts.contains_key(&target("a"))));
+    daemon.host.with_state(|world| world.mounts.get_mut(STAGING).unwrap().source = before);
     daemon.publish(&handle, "a").await.unwrap();
 }
 
@@ -234,61 +183,34 @@ async fn an_invalid_request_names_its_field_and_leaves_nothing() {
     ));
     assert!(matches!(
         create(&|wish| wish.accesses.clear()).await,
-        ProvisionError::InvalidArgument {
-            field: "accesses",
-            ..
-        }
+        ProvisionError::InvalidArgument { field: "accesses", .. }
     ));
     assert!(matches!(
         create(&|wish| wish.mkfs_options = "-F".into()).await,
-        ProvisionError::InvalidArgument {
-            field: "mkfs_options",
-            ..
-        }
+        ProvisionError::InvalidArgument { field: "mkfs_options", .. }
     ));
     assert!(matches!(
         create(&|wish| wish.accesses[0].mode = AccessMode::MultiNodeMultiWriter).await,
-        ProvisionError::InvalidArgument {
-            field: "access.mode",
-            ..
-        }
+        ProvisionError::InvalidArgument { field: "access.mode", .. }
     ));
     assert!(matches!(
         create(&|wish| wish.accesses[0].fs_type = Some("ntfs".into())).await,
-        ProvisionError::InvalidArgument {
-            field: "access.fs_type",
-            ..
-        }
+        ProvisionError::InvalidArgument { field: "access.fs_type", .. }
     ));
     assert!(matches!(
         create(&|wish| wish.accesses[0].mount_flags = vec!["bind".into()]).await,
-        ProvisionError::InvalidArgument {
-            field: "access.mount_flags",
-            ..
-        }
+        ProvisionError::InvalidArgument { field: "access.mount_flags", .. }
     ));
     assert!(matches!(
-        create(&|wish| wish.range = CapacityRange {
-            required: 2,
-            limit: 1
-        })
-        .await,
+        create(&|wish| wish.range = CapacityRange { required: 2, limit: 1 }).await,
         ProvisionError::OutOfRange(_)
     ));
     assert!(matches!(
-        create(&|wish| wish.range = CapacityRange {
-            required: 1 << 63,
-            limit: 0
-        })
-        .await,
+        create(&|wish| wish.range = CapacityRange { required: 1 << 63, limit: 0 }).await,
         ProvisionError::OutOfRange(_)
     ));
     assert!(matches!(
-        create(&|wish| wish.range = CapacityRange {
-            required: 1 << 50,
-            limit: 0
-        })
-        .await,
+        create(&|wish| wish.range = CapacityRange { required: 1 << 50, limit: 0 }).await,
         ProvisionError::ResourceExhausted(_)
     ));
     assert!(matches!(
@@ -296,18 +218,12 @@ async fn an_invalid_request_names_its_field_and_leaves_nothing() {
         ProvisionError::InvalidArgument { field: "kind", .. }
     ));
     for path in ["", "some/path", "/k/../etc", "/etc", "/k", "/k/link/x"] {
-        let wish = StageRequest {
-            handle: "fast".into(),
-            staging_path: path.into(),
-            access: writer(),
-        };
+        let wish =
+            StageRequest { handle: "fast".into(), staging_path: path.into(), access: writer() };
         assert!(
             matches!(
                 daemon.engine.stage(wish).await,
-                Err(ProvisionError::InvalidArgument {
-                    field: "staging_path",
-                    ..
-                })
+                Err(ProvisionError::InvalidArgument { field: "staging_path", .. })
             ),
             "{path}"
         );
@@ -319,10 +235,7 @@ async fn an_invalid_request_names_its_field_and_leaves_nothing() {
         assert!(
             matches!(
                 daemon.engine.publish(wish).await,
-                Err(ProvisionError::InvalidArgument {
-                    field: "target_path",
-                    ..
-                })
+                Err(ProvisionError::InvalidArgument { field: "target_path", .. })
             ),
             "{path}"
         );
@@ -333,34 +246,12 @@ async fn an_invalid_request_names_its_field_and_leaves_nothing() {
 #[tokio::test]
 async fn an_unknown_handle_is_not_found_and_deleting_it_succeeds() {
     let daemon = Daemon::ready(fake_host()).await;
-    for handle in [
-        "dv-nothing",
-        "a/b",
-        "../../etc",
-        "a\0b",
-        &"x".repeat(500),
-        "/dev/sda",
-    ] {
-        assert!(matches!(
-            daemon.stage(handle).await,
-            Err(ProvisionError::NotFound(_))
-        ));
-        assert!(matches!(
-            daemon.publish(handle, "a").await,
-            Err(ProvisionError::NotFound(_))
-        ));
-        assert!(matches!(
-            daemon.unpublish(handle, "a").await,
-            Err(ProvisionError::NotFound(_))
-        ));
-        assert!(matches!(
-            daemon.unstage(handle).await,
-            Err(ProvisionError::NotFound(_))
-        ));
-        assert!(matches!(
-            daemon.grow(handle, 1).await,
-            Err(ProvisionError::NotFound(_))
-        ));
+    for handle in ["dv-nothing", "a/b", "../../etc", "a\0b", &"x".repeat(500), "/dev/sda"] {
+        assert!(matches!(daemon.stage(handle).await, Err(ProvisionError::NotFound(_))));
+        assert!(matches!(daemon.publish(handle, "a").await, Err(ProvisionError::NotFound(_))));
+        assert!(matches!(daemon.unpublish(handle, "a").await, Err(ProvisionError::NotFound(_))));
+        assert!(matches!(daemon.unstage(handle).await, Err(ProvisionError::NotFound(_))));
+        assert!(matches!(daemon.grow(handle, 1).await, Err(ProvisionError::NotFound(_))));
         assert_eq!(daemon.engine.delete(handle.into()).await, Ok(()));
     }
     assert_clean(&daemon.host);
@@ -376,18 +267,12 @@ async fn the_same_name_with_other_parameters_already_exists() {
         create_request("pvc-1"),
         create_request("pvc-1"),
     ];
-    others[0].range = CapacityRange {
-        required: 2 << 20,
-        limit: 0,
-    };
+    others[0].range = CapacityRange { required: 2 << 20, limit: 0 };
     others[1].kind = Some(BackingKind::Lvm);
     others[2].mkfs_options = "-m 0".into();
     others[3].accesses[0].block = true;
     for other in others {
-        assert!(matches!(
-            daemon.engine.create(other).await,
-            Err(ProvisionError::AlreadyExists(_))
-        ));
+        assert!(matches!(daemon.engine.create(other).await, Err(ProvisionError::AlreadyExists(_))));
     }
 }
 
@@ -401,10 +286,7 @@ async fn somebody_elses_mount_is_neither_covered_nor_unmounted() {
         Err(ProvisionError::FailedPrecondition(_))
     ));
     assert!(matches!(
-        daemon
-            .engine
-            .unpublish(handle.clone(), STAGING.into())
-            .await,
+        daemon.engine.unpublish(handle.clone(), STAGING.into()).await,
         Err(ProvisionError::FailedPrecondition(_))
     ));
     assert!(matches!(
@@ -421,16 +303,11 @@ async fn somebody_elses_mount_is_neither_covered_nor_unmounted() {
     assert!(matches!(
         daemon
             .engine
-            .publish(PublishRequest {
-                staging_path: None,
-                ..publish_request(&other, "a")
-            })
+            .publish(PublishRequest { staging_path: None, ..publish_request(&other, "a") })
             .await,
         Err(ProvisionError::AlreadyExists(_))
     ));
-    daemon
-        .host
-        .with_state(|world| assert_eq!(world.mounts.len(), 2));
+    daemon.host.with_state(|world| assert_eq!(world.mounts.len(), 2));
     daemon
         .host
         .with_state(|world| assert!(world.records.keys().all(|path| !path.contains("intents"))));
@@ -440,23 +317,11 @@ async fn somebody_elses_mount_is_neither_covered_nor_unmounted() {
 async fn a_mount_in_use_stays_and_its_user_is_named() {
     let (daemon, handle) = staged().await;
     daemon.publish(&handle, "a").await.unwrap();
-    daemon
-        .host
-        .with_state(|world| world.in_use.insert(target("a")));
+    daemon.host.with_state(|world| world.in_use.insert(target("a")));
     assert!(
         matches!(daemon.unpublish(&handle, "a").await, Err(ProvisionError::InUse(why)) if why.contains("postgres"))
     );
-    assert_eq!(
-        daemon
-            .engine
-            .view()
-            .find(&handle)
-            .unwrap()
-            .provided
-            .published
-            .len(),
-        1
-    );
+    assert_eq!(daemon.engine.view().find(&handle).unwrap().provided.published.len(), 1);
     daemon.host.with_state(|world| world.in_use.clear());
     daemon.unpublish(&handle, "a").await.unwrap();
 }
@@ -477,10 +342,7 @@ async fn growing_keeps_to_its_range_and_its_path() {
         grow(2 << 20, 0, Some("some/path"), false).await,
         Err(ProvisionError::NotFound(_))
     ));
-    assert!(matches!(
-        grow(1, 4096, None, false).await,
-        Err(ProvisionError::OutOfRange(_))
-    ));
+    assert!(matches!(grow(1, 4096, None, false).await, Err(ProvisionError::OutOfRange(_))));
     assert!(matches!(
         grow(1 << 50, 0, None, false).await,
         Err(ProvisionError::ResourceExhausted(_))
@@ -502,10 +364,7 @@ async fn growing_keeps_to_its_range_and_its_path() {
     assert_eq!(grow(1, 0, None, false).await.unwrap().size, 2 << 20);
     let scratch = ExpandRequest {
         handle: "scratch".into(),
-        range: CapacityRange {
-            required: 1,
-            limit: 0,
-        },
+        range: CapacityRange { required: 1, limit: 0 },
         volume_path: None,
         device_only: false,
     };
@@ -513,10 +372,7 @@ async fn growing_keeps_to_its_range_and_its_path() {
         daemon.engine.expand(scratch).await,
         Err(ProvisionError::FailedPrecondition(_))
     ));
-    assert!(matches!(
-        daemon.grow("fast", 1 << 40).await,
-        Err(ProvisionError::OutOfRange(_))
-    ));
+    assert!(matches!(daemon.grow("fast", 1 << 40).await, Err(ProvisionError::OutOfRange(_))));
 }
 
 #[tokio::test]
@@ -537,26 +393,12 @@ async fn a_cordoned_pool_makes_no_new_volume_and_still_serves_those_that_exist()
         ),
         other => panic!("{other:?}"),
     }
-    let in_group = CreateRequest {
-        kind: Some(BackingKind::Lvm),
-        ..create_request("pvc-3")
-    };
-    daemon
-        .engine
-        .create(in_group)
-        .await
-        .expect("its volume group is on another drive");
-    assert_eq!(
-        daemon.create("pvc-1").await.unwrap(),
-        old,
-        "it exists already"
-    );
+    let in_group = CreateRequest { kind: Some(BackingKind::Lvm), ..create_request("pvc-3") };
+    daemon.engine.create(in_group).await.expect("its volume group is on another drive");
+    assert_eq!(daemon.create("pvc-1").await.unwrap(), old, "it exists already");
     daemon.stage(&old).await.unwrap();
     daemon.snapshots.send_replace(Arc::new(pool_snapshot()));
-    daemon
-        .create("pvc-2")
-        .await
-        .expect("the finding has cleared");
+    daemon.create("pvc-2").await.expect("the finding has cleared");
 }
 
 #[tokio::test]
@@ -565,8 +407,5 @@ async fn no_volume_is_made_while_it_is_not_known_whether_the_pool_is_cordoned() 
     daemon.snapshots.send_modify(|snapshot| {
         Arc::make_mut(snapshot).settled = false;
     });
-    assert!(matches!(
-        daemon.create("pvc-1").await,
-        Err(ProvisionError::Unavailable(_))
-    ));
+    assert!(matches!(daemon.create("pvc-1").await, Err(ProvisionError::Unavailable(_))));
 }

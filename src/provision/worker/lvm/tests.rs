@@ -24,17 +24,8 @@ fn volumes_are_read_with_their_device_while_they_are_active() {
         dev: Some(DevNo::new(254, 0)),
         open: true,
     };
-    let tags = vec![
-        "diskvitals.unfinished".to_owned(),
-        "diskvitals.volume".to_owned(),
-    ];
-    let ours = LvState {
-        name: "pvc-1".into(),
-        size: 4 << 20,
-        tags,
-        dev: None,
-        open: false,
-    };
+    let tags = vec!["diskvitals.unfinished".to_owned(), "diskvitals.volume".to_owned()];
+    let ours = LvState { name: "pvc-1".into(), size: 4 << 20, tags, dev: None, open: false };
     assert_eq!(known, [root, ours]);
     assert_eq!(parse_volumes(r#"{"report":[{"lv":[]}]}"#), Some(vec![]));
 }
@@ -42,10 +33,7 @@ fn volumes_are_read_with_their_device_while_they_are_active() {
 #[test]
 fn an_unfinished_logical_volume_is_never_activated() {
     let known = parse_volumes(LVS).unwrap();
-    assert_eq!(
-        check_finished("vg", &known[0]).map_err(|failure| failure.kind),
-        Ok(())
-    );
+    assert_eq!(check_finished("vg", &known[0]).map_err(|failure| failure.kind), Ok(()));
     assert_eq!(
         check_finished("vg", &known[1]).map_err(|failure| failure.kind),
         Err(StepErrorKind::ForeignData)
@@ -78,11 +66,7 @@ fn capacity_is_read_in_bytes() {
 #[test]
 fn names_that_lvm_could_take_for_something_else_are_refused() {
     for wrong in ["", "-f", "a/b", "a b", ".", "..", "@tag", "a,b", "a\nb"] {
-        assert_eq!(
-            check_name(wrong).unwrap_err().kind,
-            StepErrorKind::InvalidPath,
-            "{wrong:?}"
-        );
+        assert_eq!(check_name(wrong).unwrap_err().kind, StepErrorKind::InvalidPath, "{wrong:?}");
     }
     assert!(check_name("pvc-1_a.b").is_ok() && check_tag("diskvitals.size=1").is_ok());
     assert!(check_tag("--all").is_err() && check_tag("a,b").is_err());
@@ -95,21 +79,12 @@ fn the_error_kind_is_read_from_lvms_messages() {
         of("Volume group \"x\" has insufficient free space (1 extents): 25 required."),
         StepErrorKind::NoSpace
     );
-    assert_eq!(
-        of("Logical volume vg/a contains a filesystem in use."),
-        StepErrorKind::InUse
-    );
-    assert_eq!(
-        of("Failed to find logical volume \"vg/a\""),
-        StepErrorKind::NotFound
-    );
+    assert_eq!(of("Logical volume vg/a contains a filesystem in use."), StepErrorKind::InUse);
+    assert_eq!(of("Failed to find logical volume \"vg/a\""), StepErrorKind::NotFound);
     assert_eq!(of("Volume group \"vg\" not found"), StepErrorKind::NotFound);
     assert_eq!(
         of("Logical Volume \"a\" already exists in volume group \"vg\""),
         StepErrorKind::AlreadyExists
     );
-    assert_eq!(
-        of("device-mapper: reload ioctl failed"),
-        StepErrorKind::Other
-    );
+    assert_eq!(of("device-mapper: reload ioctl failed"), StepErrorKind::Other);
 }

@@ -26,10 +26,7 @@ fn a_mount_that_is_its_own_parent_ends_the_search() {
 
 fn place(dir: &tempfile::TempDir, path: &str) -> RootedPath {
     let root = HostPath::from(dir.path());
-    RootedPath {
-        path: root.join(path),
-        root,
-    }
+    RootedPath { path: root.join(path), root }
 }
 
 #[test]

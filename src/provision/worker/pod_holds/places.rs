@@ -77,11 +77,7 @@ impl Places {
         let places = self.0.iter().filter(|place| place.dev == dev);
         places.into_iter().find_map(|place| {
             path.strip_prefix(&place.path)?;
-            let parent = place
-                .path
-                .as_bytes()
-                .iter()
-                .rposition(|byte| *byte == b'/')?;
+            let parent = place.path.as_bytes().iter().rposition(|byte| *byte == b'/')?;
             let uid = parse_place(&split(&path.as_bytes()[parent + 1..]), mount)?;
             Some(std::str::from_utf8(uid).ok()?.to_owned())
         })

@@ -81,13 +81,7 @@ fn a_process_in_a_control_group_of_the_pod_holds_it_under_both_drivers() {
         "mnt:[1]",
         "",
     );
-    proc.process(
-        813,
-        "sh",
-        &format!("/../kubepods/pod{UID}/1"),
-        "mnt:[1]",
-        "",
-    );
+    proc.process(813, "sh", &format!("/../kubepods/pod{UID}/1"), "mnt:[1]", "");
     proc.process(814, "sh", &format!("/kubepods/pod{UID}0/1"), "mnt:[1]", "");
     let text = |pid: u32, comm: &str| {
         let detail = format!("{pid} ({comm}) runs in its container");

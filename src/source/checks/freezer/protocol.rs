@@ -12,18 +12,12 @@ use crate::source::checks::freezer::FreezeRequest;
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum FreezerRequest {
     /// The first request. `intents`: the folder of the intents, as a path on the host.
-    Freeze {
-        order: FreezeRequest,
-        intents: PathBuf,
-    },
+    Freeze { order: FreezeRequest, intents: PathBuf },
     /// The second request. The end of the pipe has the same meaning.
     Thaw,
     /// A single request: thaw the filesystems in the intents of dead freezers; `only`: the intent
     /// of this name.
-    Repair {
-        intents: PathBuf,
-        only: Option<String>,
-    },
+    Repair { intents: PathBuf, only: Option<String> },
     /// A single request: resume the volumes in the intents of dead lvm processes; `forget`: remove
     /// these intents.
     Resume { intents: PathBuf, forget: bool },

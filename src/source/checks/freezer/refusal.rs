@@ -57,20 +57,14 @@ pub(crate) struct HostLayout {
 pub(crate) fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
     let table = MountTree::new(&host.mounts);
     let holds = |path: &HostPath| {
-        underlying_filesystems(&table, path)
-            .iter()
-            .any(|dev| target.contains(dev))
+        underlying_filesystems(&table, path).iter().any(|dev| target.contains(dev))
     };
     let refused =
         |what: String| format!("it is never frozen: {what} must go on, or nothing could thaw it");
     if let Some((path, what)) = host.needed_paths.iter().find(|(path, _)| holds(path)) {
         return Some(refused(format!("{what} ({path}) lies on it, which")));
     }
-    if let Some((_, what)) = host
-        .needed_devs
-        .iter()
-        .find(|(dev, _)| target.contains(dev))
-    {
+    if let Some((_, what)) = host.needed_devs.iter().find(|(dev, _)| target.contains(dev)) {
         return Some(refused(format!("{what} lies on it, which")));
     }
     // The mounted overlays reveal the root of any container runtime, wherever it is.
@@ -79,19 +73,14 @@ pub(crate) fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
             .into_iter()
             .map(move |layer| (layer, mount.mount_point.to_string()))
     });
-    let ours = host
-        .overlay_layers
-        .iter()
-        .map(|layer| (layer.clone(), "diskvitals' own root".to_owned()));
+    let ours =
+        host.overlay_layers.iter().map(|layer| (layer.clone(), "diskvitals' own root".to_owned()));
     if let Some((layer, of)) = overlays.chain(ours).find(|(layer, _)| holds(layer)) {
         return Some(refused(format!(
             "{layer} lies on it, of which the overlay at {of} is made, which"
         )));
     }
-    if let Some(swap) = host
-        .swaps
-        .iter()
-        .find(|swap| !is_device_node(&table, swap) && holds(swap))
+    if let Some(swap) = host.swaps.iter().find(|swap| !is_device_node(&table, swap) && holds(swap))
     {
         return Some(refused(format!("the machine swaps to {swap} on it, which")));
     }
@@ -106,12 +95,7 @@ fn underlying_filesystems(table: &MountTree<'_>, path: &HostPath) -> BTreeSet<De
     };
     let layers = overlay_layers_of(mount);
     std::iter::once(mount.dev)
-        .chain(
-            layers
-                .iter()
-                .filter_map(|layer| table.containing(layer))
-                .map(|mount| mount.dev),
-        )
+        .chain(layers.iter().filter_map(|layer| table.containing(layer)).map(|mount| mount.dev))
         .collect()
 }
 
@@ -123,25 +107,16 @@ pub(crate) fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
     }
     let layers = mount.super_options.iter().filter_map(|option| {
         let (key, value) = option.split_once('=')?;
-        matches!(
-            key,
-            "lowerdir" | "upperdir" | "workdir" | "lowerdir+" | "datadir+"
-        )
-        .then_some(value)
+        matches!(key, "lowerdir" | "upperdir" | "workdir" | "lowerdir+" | "datadir+")
+            .then_some(value)
     });
-    let absolute = layers
-        .flat_map(|value| value.split(':'))
-        .filter(|layer| layer.starts_with('/'));
-    absolute
-        .map(|layer| HostPath::unescape(layer.as_bytes()))
-        .collect()
+    let absolute = layers.flat_map(|value| value.split(':')).filter(|layer| layer.starts_with('/'));
+    absolute.map(|layer| HostPath::unescape(layer.as_bytes())).collect()
 }
 
 /// The node of a swap partition is no evidence about the filesystem that contains the node.
 fn is_device_node(table: &MountTree<'_>, path: &HostPath) -> bool {
-    table
-        .containing(path)
-        .is_some_and(|mount| mount.fs_type == "devtmpfs")
+    table.containing(path).is_some_and(|mount| mount.fs_type == "devtmpfs")
 }
 
 #[cfg(test)]
@@ -208,30 +183,19 @@ mod tests {
     #[test]
     fn another_mount_of_a_needed_filesystem_is_the_same_filesystem() {
         let needed = |host: &mut HostLayout| {
-            host.needed_paths
-                .push(("/var/lib/diskvitals".into(), "our history".into()))
+            host.needed_paths.push(("/var/lib/diskvitals".into(), "our history".into()))
         };
-        check(
-            &node(needed),
-            (0, 50),
-            Some("our history (/var/lib/diskvitals)"),
-        );
+        check(&node(needed), (0, 50), Some("our history (/var/lib/diskvitals)"));
         let bound = |host: &mut HostLayout| {
-            host.needed_paths
-                .push(("/images/tools/e2fsck".into(), "a checker".into()))
+            host.needed_paths.push(("/images/tools/e2fsck".into(), "a checker".into()))
         };
-        check(
-            &node(bound),
-            (8, 16),
-            Some("a checker (/images/tools/e2fsck)"),
-        );
+        check(&node(bound), (8, 16), Some("a checker (/images/tools/e2fsck)"));
     }
 
     #[test]
     fn filesystems_of_the_daemons_own_namespace_are_refused() {
         let ours = |host: &mut HostLayout| {
-            host.needed_devs
-                .push((DevNo::new(8, 16), "diskvitals itself".into()))
+            host.needed_devs.push((DevNo::new(8, 16), "diskvitals itself".into()))
         };
         check(&node(ours), (8, 16), Some("diskvitals itself lies on it"));
         check(&node(ours), (8, 32), None);
@@ -244,18 +208,10 @@ mod tests {
             (8, 16),
             Some("swaps to /data/swapfile"),
         );
-        check(
-            &node(|host| host.swaps.push("/dev/sda9".into())),
-            (8, 16),
-            None,
-        );
+        check(&node(|host| host.swaps.push("/dev/sda9".into())), (8, 16), None);
         // Nor does its node make /dev's filesystem one that must not wait; that one cannot be
         // frozen at all.
-        check(
-            &node(|host| host.swaps.push("/dev/sda9".into())),
-            (0, 5),
-            None,
-        );
+        check(&node(|host| host.swaps.push("/dev/sda9".into())), (0, 5), None);
     }
 
     #[test]
@@ -263,11 +219,7 @@ mod tests {
         let looped = |file: &'static str| {
             move |host: &mut HostLayout| host.loops.push(("loop3".into(), file.into()))
         };
-        check(
-            &node(looped("/data/disk.img")),
-            (8, 16),
-            Some("loop3 is made of /data/disk.img"),
-        );
+        check(&node(looped("/data/disk.img")), (8, 16), Some("loop3 is made of /data/disk.img"));
         check(&node(looped("/images/disk.img")), (8, 16), Some("loop3"));
         check(&node(looped("/home/disk.img")), (8, 16), None);
         // A loop over a device, as checks of XFS make them.
@@ -297,8 +249,7 @@ mod tests {
         }
         // Other filesystems have options of these names as well.
         let other = |host: &mut HostLayout| {
-            host.mounts
-                .extend(parse(b"30 1 0:61 / /mnt rw - fuse.x x rw,lowerdir=/data/l\n").0)
+            host.mounts.extend(parse(b"30 1 0:61 / /mnt rw - fuse.x x rw,lowerdir=/data/l\n").0)
         };
         check(&node(other), (8, 16), None);
     }

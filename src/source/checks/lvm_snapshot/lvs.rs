@@ -25,10 +25,7 @@ pub(crate) enum LvmError {
     Exec(&'static str, #[source] ExecError),
     /// With the last lines of its standard error.
     #[error("{program}: {stderr}")]
-    Failed {
-        program: &'static str,
-        stderr: String,
-    },
+    Failed { program: &'static str, stderr: String },
     #[error("the report of lvs makes no sense")]
     Malformed(#[source] serde_json::Error),
 }
@@ -49,11 +46,7 @@ pub(crate) enum PlanError {
     #[error(
         "the thin pool {pool} is too full for a snapshot (data {data} %, metadata {metadata} %)"
     )]
-    PoolFull {
-        pool: String,
-        data: f64,
-        metadata: f64,
-    },
+    PoolFull { pool: String, data: f64, metadata: f64 },
     #[error("lvs does not report the {0}")]
     SizeUnknown(&'static str),
     #[error("the volume group has {} MiB free, and a snapshot needs {} MiB", free >> 20, needed >> 20)]
@@ -86,10 +79,7 @@ impl LvsRow {
     }
 
     pub(crate) fn dev(&self) -> Option<DevNo> {
-        Some(DevNo::new(
-            self.lv_kernel_major.parse().ok()?,
-            self.lv_kernel_minor.parse().ok()?,
-        ))
+        Some(DevNo::new(self.lv_kernel_major.parse().ok()?, self.lv_kernel_minor.parse().ok()?))
     }
 }
 
@@ -135,19 +125,12 @@ pub(crate) fn plan(volumes: &[LvsRow], name: &str) -> Result<SnapshotPlan, PlanE
         return match usage {
             None => Err(PlanError::PoolUsageUnknown(pool)),
             Some((data, metadata)) if data.max(metadata) >= MAX_POOL_PERCENT => {
-                Err(PlanError::PoolFull {
-                    pool,
-                    data,
-                    metadata,
-                })
+                Err(PlanError::PoolFull { pool, data, metadata })
             }
             Some(_) => Ok(SnapshotPlan::Thin),
         };
     }
-    let bytes = |text: &str, what| {
-        text.parse::<u64>()
-            .map_err(|_| PlanError::SizeUnknown(what))
-    };
+    let bytes = |text: &str, what| text.parse::<u64>().map_err(|_| PlanError::SizeUnknown(what));
     let (size, free) = (
         bytes(&volume.lv_size, "size of the logical volume")?,
         bytes(&volume.vg_free, "free space of the volume group")?,
@@ -201,11 +184,7 @@ pub(super) fn require_success(
     let text = String::from_utf8_lossy(&output.stderr);
     let ignored =
         |line: &&str| line.is_empty() || IGNORED_STDERR.iter().any(|start| line.starts_with(start));
-    let mut lines: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !ignored(line))
-        .collect();
+    let mut lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !ignored(line)).collect();
     if lines.is_empty() {
         lines.push("it failed without a message");
     }

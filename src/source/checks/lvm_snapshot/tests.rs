@@ -48,23 +48,13 @@ impl FakeLvm {
 
     fn calls(&self) -> Vec<String> {
         self.with_state(|group| {
-            group
-                .calls
-                .iter()
-                .filter(|call| !call.starts_with("lvs"))
-                .cloned()
-                .collect()
+            group.calls.iter().filter(|call| !call.starts_with("lvs")).cloned().collect()
         })
     }
 }
 
 fn output(status: i32, stdout: &str, stderr: &str) -> Output {
-    Output {
-        status: status << 8,
-        stdout: stdout.into(),
-        stderr: stderr.into(),
-        truncated: false,
-    }
+    Output { status: status << 8, stdout: stdout.into(), stderr: stderr.into(), truncated: false }
 }
 
 impl Lvm for FakeLvm {
@@ -73,10 +63,8 @@ impl Lvm for FakeLvm {
         match args[0].as_str() {
             "lvs" => {
                 let of = args.last().filter(|last| !last.contains(',')).cloned();
-                let one = of
-                    .as_ref()
-                    .and_then(|of| of.split_once('/'))
-                    .map(|(_, name)| name.to_owned());
+                let one =
+                    of.as_ref().and_then(|of| of.split_once('/')).map(|(_, name)| name.to_owned());
                 self.with_state(|group| {
                     let full = group.full;
                     let lv: Vec<Value> = group
@@ -144,9 +132,7 @@ impl Lvm for FakeLvm {
 
     async fn replay(&self, filesystem: Filesystem, dev: DevNo) -> Result<Output, ExecError> {
         let (status, text) = self.with_state(|group| {
-            group
-                .calls
-                .push(format!("replay {} {dev}", filesystem.name()));
+            group.calls.push(format!("replay {} {dev}", filesystem.name()));
             group.replay
         });
         Ok(output(status, "", text))
@@ -212,21 +198,14 @@ fn refusal(made: Result<LvmSnapshot<FakeLvm>, LvmSnapshotError>) -> String {
 async fn a_classic_snapshot_has_room_for_a_twentieth_is_replayed_and_removed() {
     let lvm = classic(2 * GIB);
     let snapshot = create(lvm.clone(), order(Filesystem::Xfs)).await.unwrap();
-    assert_eq!(
-        (snapshot.device.name.as_str(), snapshot.device.dev),
-        ("dm-7", DevNo::new(253, 7))
-    );
+    assert_eq!((snapshot.device.name.as_str(), snapshot.device.dev), ("dm-7", DevNo::new(253, 7)));
     assert_eq!(snapshot.overflow_reason().await, None);
     snapshot.remove().await;
     let create = "lvcreate --yes --config activation/monitoring=0 --snapshot --addtag diskvitals --name diskvitals-check-0123456789ab \
                   --size 536870912b vg/home";
     assert_eq!(
         lvm.calls(),
-        [
-            create,
-            "replay xfs 253:7",
-            "lvremove --yes --force vg/diskvitals-check-0123456789ab"
-        ]
+        [create, "replay xfs 253:7", "lvremove --yes --force vg/diskvitals-check-0123456789ab"]
     );
     assert_eq!(lvm.names(), ["home"]);
     // What is said to be changed is what is resumed should lvm die in the middle.
@@ -282,11 +261,7 @@ async fn a_small_volume_gets_a_snapshot_of_64_mib() {
     let lvm = classic(2 * GIB);
     lvm.with_state(|group| group.volumes[0] = volume("home", "", "linear", "", 300 << 20, GIB, ""));
     drop(create(lvm.clone(), order(Filesystem::Xfs)).await.unwrap());
-    assert!(
-        lvm.calls()[0].contains("--size 67108864b"),
-        "{:?}",
-        lvm.calls()
-    );
+    assert!(lvm.calls()[0].contains("--size 67108864b"), "{:?}", lvm.calls());
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,13 +270,7 @@ async fn an_overflowed_or_unknown_snapshot_invalidates_the_run() {
     let snapshot = create(lvm.clone(), order(Filesystem::Xfs)).await.unwrap();
     for full in ["100.00", ""] {
         lvm.with_state(|group| group.full = full);
-        assert!(
-            snapshot
-                .overflow_reason()
-                .await
-                .unwrap()
-                .contains("no more room")
-        );
+        assert!(snapshot.overflow_reason().await.unwrap().contains("no more room"));
     }
     lvm.with_state(|group| group.volumes.truncate(1));
     assert!(snapshot.overflow_reason().await.is_some());
@@ -326,10 +295,7 @@ async fn a_failed_replay_removes_the_snapshot() {
 async fn damage_found_by_the_replay_is_a_kernel_signal() {
     let lvm = classic(2 * GIB);
     lvm.with_state(|group| {
-        group.replay = (
-            3,
-            "mounting the snapshot: Structure needs cleaning (EUCLEAN)\n",
-        )
+        group.replay = (3, "mounting the snapshot: Structure needs cleaning (EUCLEAN)\n")
     });
     match create(lvm.clone(), order(Filesystem::Xfs)).await {
         Err(LvmSnapshotError::Damaged(signal)) => {
@@ -358,19 +324,14 @@ async fn removing_a_busy_snapshot_is_retried() {
 async fn lvcreate_is_never_cancelled_and_an_unwanted_snapshot_is_removed() {
     let lvm = classic(2 * GIB);
     lvm.with_state(|group| group.lvcreate_takes = Duration::from_secs(20));
-    let made = tokio::time::timeout(
-        Duration::from_secs(1),
-        create(lvm.clone(), order(Filesystem::Xfs)),
-    )
-    .await;
+    let made =
+        tokio::time::timeout(Duration::from_secs(1), create(lvm.clone(), order(Filesystem::Xfs)))
+            .await;
     assert!(made.is_err(), "it is cancelled");
     tokio::time::sleep(Duration::from_secs(30)).await;
     assert_eq!(lvm.names(), ["home"]);
-    let did: Vec<String> = lvm
-        .calls()
-        .iter()
-        .map(|call| call.split(' ').next().unwrap().to_owned())
-        .collect();
+    let did: Vec<String> =
+        lvm.calls().iter().map(|call| call.split(' ').next().unwrap().to_owned()).collect();
     assert_eq!(did, ["lvcreate", "lvremove"], "and nothing is replayed");
 }
 
@@ -396,9 +357,7 @@ fn a_usage_error_of_lvcreate_reports_the_cause_without_the_help_hint() {
     let why = "lvcreate: modprobe: ERROR: could not insert 'dm_snapshot': Operation not permitted; /sbin/modprobe failed: 1; \
                snapshot: Required device-mapper target(s) not detected in your kernel.";
     assert_eq!(
-        require_success(Ok(output(3, "", stderr)), "lvcreate")
-            .unwrap_err()
-            .to_string(),
+        require_success(Ok(output(3, "", stderr)), "lvcreate").unwrap_err().to_string(),
         why
     );
 }
@@ -416,18 +375,8 @@ async fn leftover_snapshots_are_recognized_by_name_and_tag_and_removed() {
             0,
             "other,diskvitals",
         ));
-        group.volumes.push(volume(
-            "diskvitals-check-bb",
-            "home",
-            "linear",
-            "",
-            0,
-            0,
-            "other",
-        ));
-        group
-            .volumes
-            .push(volume("backup", "home", "linear", "", 0, 0, "diskvitals"));
+        group.volumes.push(volume("diskvitals-check-bb", "home", "linear", "", 0, 0, "other"));
+        group.volumes.push(volume("backup", "home", "linear", "", 0, 0, "diskvitals"));
     });
     assert_eq!(
         remove_leftovers(&lvm).await,
@@ -440,15 +389,7 @@ async fn leftover_snapshots_are_recognized_by_name_and_tag_and_removed() {
 async fn a_leftover_snapshot_of_the_same_volume_is_removed_first() {
     let lvm = classic(2 * GIB);
     lvm.with_state(|group| {
-        group.volumes.push(volume(
-            "diskvitals-check-aa",
-            "home",
-            "linear",
-            "",
-            0,
-            0,
-            "diskvitals",
-        ));
+        group.volumes.push(volume("diskvitals-check-aa", "home", "linear", "", 0, 0, "diskvitals"));
         group.volumes.push(volume(
             "diskvitals-check-bb",
             "other",
@@ -460,14 +401,7 @@ async fn a_leftover_snapshot_of_the_same_volume_is_removed_first() {
         ));
     });
     let snapshot = create(lvm.clone(), order(Filesystem::Xfs)).await.unwrap();
-    assert_eq!(
-        lvm.names(),
-        [
-            "home",
-            "diskvitals-check-bb",
-            "diskvitals-check-0123456789ab"
-        ]
-    );
+    assert_eq!(lvm.names(), ["home", "diskvitals-check-bb", "diskvitals-check-0123456789ab"]);
     snapshot.remove().await;
 }
 
@@ -478,11 +412,7 @@ fn lvm_is_called_only_if_device_mapper_has_a_snapshot_of_ours() {
     assert!(!has_own_snapshot(&root));
     let name = |name: &str| {
         std::fs::create_dir_all(dir.path().join("sys/block/dm-0/dm")).unwrap();
-        std::fs::write(
-            dir.path().join("sys/block/dm-0/dm/name"),
-            format!("{name}\n"),
-        )
-        .unwrap();
+        std::fs::write(dir.path().join("sys/block/dm-0/dm/name"), format!("{name}\n")).unwrap();
     };
     name("vg-home");
     assert!(!has_own_snapshot(&root));

@@ -51,10 +51,7 @@ pub(super) struct GuardedHelper {
 
 impl GuardedHelper {
     pub(super) fn new(helper: Helper, orphans: &OrphanedRuns) -> GuardedHelper {
-        GuardedHelper {
-            helper: Some(helper),
-            orphans: orphans.clone(),
-        }
+        GuardedHelper { helper: Some(helper), orphans: orphans.clone() }
     }
 
     pub(super) fn helper(&mut self) -> Result<&mut Helper, HelperError> {

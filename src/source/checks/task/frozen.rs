@@ -47,9 +47,7 @@ impl<W: Backend> CheckTask<W> {
         if self.has_signals() {
             return Ok(());
         }
-        let Some(prepared) = self
-            .prepare(self.run_request(Mode::Frozen, self.device()))
-            .await?
+        let Some(prepared) = self.prepare(self.run_request(Mode::Frozen, self.device())).await?
         else {
             return Ok(());
         };
@@ -147,11 +145,7 @@ impl<W: Backend> CheckTask<W> {
         let recorded = match over {
             FrozenRunEnd::Cancelled => Err(Abort::Cancelled),
             FrozenRunEnd::ThawedEarly(why) => {
-                let end = if late {
-                    Termination::TimedOut
-                } else {
-                    Termination::Signal(9)
-                };
+                let end = if late { Termination::TimedOut } else { Termination::Signal(9) };
                 let mut run = failed_run(Mode::Frozen, started, began.elapsed(), end, early(&why));
                 run.held = Some(thawed.held);
                 self.record_run(run);
@@ -218,9 +212,8 @@ impl<W: Backend> CheckTask<W> {
     ) -> Result<Result<(), SyncFsError>, Abort> {
         self.set_phase(format!("{name}: syncfs"));
         let backend = self.backend.clone();
-        let synced = self
-            .or_cancelled(Box::pin(backend.syncfs(mount, dev, SYNCFS_TIMEOUT)))
-            .await?;
+        let synced =
+            self.or_cancelled(Box::pin(backend.syncfs(mount, dev, SYNCFS_TIMEOUT))).await?;
         Ok(match synced {
             Ok(elapsed) if elapsed <= SYNCFS_TIMEOUT => Ok(()),
             Ok(elapsed) => Err(SyncFsError::Slow(elapsed)),

@@ -12,10 +12,9 @@ use crate::source::checks::task::{Abort, CheckTask, failed_run};
 
 impl<W: Backend> CheckTask<W> {
     pub(super) async fn snapshot_run(&mut self) -> Result<(), Abort> {
-        let (Some((group, volume)), Some(lvm)) = (
-            self.desired.target.logical_volume.clone(),
-            self.inputs.lvm.clone(),
-        ) else {
+        let (Some((group, volume)), Some(lvm)) =
+            (self.desired.target.logical_volume.clone(), self.inputs.lvm.clone())
+        else {
             self.snapshot_unavailable = true;
             return Ok(());
         };
@@ -43,10 +42,7 @@ impl<W: Backend> CheckTask<W> {
             lvm,
         };
         let backend = self.backend.clone();
-        let snapshot = match self
-            .or_cancelled(Box::pin(backend.snapshot(request)))
-            .await?
-        {
+        let snapshot = match self.or_cancelled(Box::pin(backend.snapshot(request))).await? {
             Ok(snapshot) => snapshot,
             Err(LvmSnapshotError::Refused(error)) => {
                 tracing::info!(check = %self.desired.id, %error, "no snapshot is made");

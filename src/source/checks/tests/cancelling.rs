@@ -39,21 +39,14 @@ async fn assert_cancels(lab: &Harness, runs: usize) {
     let (_, outcome, made) = lab.outcome_of("sda1").expect("it has ended");
     assert_eq!(
         (outcome.verdict, outcome.reason.as_str(), made),
-        (
-            CheckVerdict::Inconclusive,
-            "cancelled by uid 0 (root)",
-            runs
-        )
+        (CheckVerdict::Inconclusive, "cancelled by uid 0 (root)", runs)
     );
     lab.assert_clean();
     // Its turn is free for the next.
     lab.set_behavior("sda1", |how| *how = FakeBehavior::default());
     lab.change_desired(|all| all.push(desired("sda1/2")));
     lab.advance(20.0).await;
-    assert_eq!(
-        lab.outcome_of("sda1/2").unwrap().1.verdict,
-        CheckVerdict::Clean
-    );
+    assert_eq!(lab.outcome_of("sda1/2").unwrap().1.verdict, CheckVerdict::Clean);
 }
 
 /// Every part of it takes half a second at least.
@@ -83,10 +76,7 @@ async fn cancel_while_queued() {
 #[tokio::test(start_paused = true)]
 async fn cancel_while_waiting_for_a_quiet_node() {
     let lab = harness_with(vec![desired_scheduled("sda1")], |world| {
-        world.load = Some(Ok(IoLoad {
-            percent: 90.0,
-            source: LoadSource::Drive,
-        }))
+        world.load = Some(Ok(IoLoad { percent: 90.0, source: LoadSource::Drive }))
     });
     lab.advance(100.0).await;
     assert_cancels(&lab, 0).await;
@@ -118,10 +108,7 @@ async fn cancel_during_syncfs() {
 #[tokio::test(start_paused = true)]
 async fn cancel_while_freezing() {
     let lab = slow();
-    wait_until(&lab, "it freezes", |lab| {
-        lab.times_of("freezing sda1").len() == 1
-    })
-    .await;
+    wait_until(&lab, "it freezes", |lab| lab.times_of("freezing sda1").len() == 1).await;
     assert_cancels(&lab, 1).await;
     assert_eq!(lab.times_of("dropped, thawed sda1").len(), 1);
 }
@@ -129,30 +116,18 @@ async fn cancel_while_freezing() {
 #[tokio::test(start_paused = true)]
 async fn cancelling_a_frozen_run_thaws_before_it_kills_the_checker() {
     let lab = slow();
-    wait_until(&lab, "it is frozen", |lab| {
-        lab.times_of("frozen sda1").len() == 1
-    })
-    .await;
+    wait_until(&lab, "it is frozen", |lab| lab.times_of("frozen sda1").len() == 1).await;
     lab.advance(1.0).await;
     assert_cancels(&lab, 1).await;
-    assert_eq!(
-        lab.log()[1..5],
-        ["freezing sda1", "frozen sda1", "thawed sda1", "killed sda1"]
-    );
+    assert_eq!(lab.log()[1..5], ["freezing sda1", "frozen sda1", "thawed sda1", "killed sda1"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn cancel_while_thawing() {
     let lab = slow();
-    wait_until(&lab, "it is frozen", |lab| {
-        lab.times_of("frozen sda1").len() == 1
-    })
-    .await;
+    wait_until(&lab, "it is frozen", |lab| lab.times_of("frozen sda1").len() == 1).await;
     lab.advance(RUN_TAKES.as_secs_f64() + 0.2).await;
-    assert!(
-        lab.backend
-            .with_state(|world| !world.frozen.is_empty() && world.running.is_empty())
-    );
+    assert!(lab.backend.with_state(|world| !world.frozen.is_empty() && world.running.is_empty()));
     // The run is over and counts.
     assert_cancels(&lab, 2).await;
 }
@@ -180,28 +155,20 @@ async fn cancel_while_waiting_for_another_permit() {
 #[tokio::test(start_paused = true)]
 async fn a_check_the_owner_drops_ends_as_cancelled() {
     let lab = slow();
-    wait_until(&lab, "it is frozen", |lab| {
-        lab.times_of("frozen sda1").len() == 1
-    })
-    .await;
+    wait_until(&lab, "it is frozen", |lab| lab.times_of("frozen sda1").len() == 1).await;
     lab.change_desired(Vec::clear);
     lab.advance(1.0).await;
     let (_, outcome, _) = lab.outcome_of("sda1").unwrap();
     assert_eq!(outcome.verdict, CheckVerdict::Inconclusive);
-    assert!(
-        outcome.reason.contains("no longer wanted"),
-        "{}",
-        outcome.reason
-    );
+    assert!(outcome.reason.contains("no longer wanted"), "{}", outcome.reason);
     lab.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_check_cancelled_before_it_is_queued_never_starts() {
     let mut stopped = desired("sda1");
-    stopped.cancellation = Some(crate::model::check::Cancellation {
-        reason: "its pod is being deleted".to_owned(),
-    });
+    stopped.cancellation =
+        Some(crate::model::check::Cancellation { reason: "its pod is being deleted".to_owned() });
     let lab = harness(vec![stopped]);
     lab.advance(10.0).await;
     let (_, outcome, _) = lab.outcome_of("sda1").unwrap();
@@ -215,10 +182,7 @@ async fn a_check_cancelled_before_it_is_queued_never_starts() {
 #[tokio::test(start_paused = true)]
 async fn daemon_shutdown_thaws() {
     let lab = slow();
-    wait_until(&lab, "it is frozen", |lab| {
-        lab.times_of("frozen sda1").len() == 1
-    })
-    .await;
+    wait_until(&lab, "it is frozen", |lab| lab.times_of("frozen sda1").len() == 1).await;
     let world = lab.backend.clone();
     drop(lab);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -237,10 +201,7 @@ async fn assert_cancel_leaves_stuck_checker(lab: &Harness) {
             && lab.backend.with_state(|world| world.frozen.is_empty())
     );
     lab.advance(2.0).await;
-    assert_eq!(
-        lab.outcome_of("sda1").unwrap().1.reason,
-        "cancelled by uid 0 (root)"
-    );
+    assert_eq!(lab.outcome_of("sda1").unwrap().1.reason, "cancelled by uid 0 (root)");
     let (_, outcome, runs) = lab.outcome_of("sda1/2").expect("it has ended");
     assert_eq!((outcome.verdict, runs), (CheckVerdict::Failed, 0));
     assert!(
@@ -255,10 +216,7 @@ async fn assert_cancel_leaves_stuck_checker(lab: &Harness) {
     lab.set_behavior("sda1", |how| *how = FakeBehavior::default());
     lab.change_desired(|all| all.push(desired("sda1/3")));
     lab.advance(20.0).await;
-    assert_eq!(
-        lab.outcome_of("sda1/3").unwrap().1.verdict,
-        CheckVerdict::Clean
-    );
+    assert_eq!(lab.outcome_of("sda1/3").unwrap().1.verdict, CheckVerdict::Clean);
     lab.assert_clean();
 }
 
@@ -273,10 +231,7 @@ async fn a_checker_stuck_after_cancel_blocks_its_filesystem_until_it_exits() {
 #[tokio::test(start_paused = true)]
 async fn a_frozen_checker_stuck_after_cancel_blocks_its_filesystem_until_it_exits() {
     let lab = slow();
-    wait_until(&lab, "it is frozen", |lab| {
-        lab.times_of("frozen sda1").len() == 1
-    })
-    .await;
+    wait_until(&lab, "it is frozen", |lab| lab.times_of("frozen sda1").len() == 1).await;
     lab.advance(1.0).await;
     assert_cancel_leaves_stuck_checker(&lab).await;
 }

@@ -120,12 +120,7 @@ pub(crate) struct FakeBackend {
 
 impl FakeBackend {
     pub(crate) fn with_state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
-        look(
-            &mut self
-                .state
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner),
-        )
+        look(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     fn behavior(&self, device: &str) -> FakeBehavior {
@@ -153,8 +148,7 @@ impl FakeFreezeGuard {
     fn end(&mut self, how: &str) {
         if !self.over {
             self.over = true;
-            self.world
-                .with_state(|state| state.frozen.remove(&self.device));
+            self.world.with_state(|state| state.frozen.remove(&self.device));
             self.world.record(format!("{how} {}", self.device));
         }
     }
@@ -174,11 +168,9 @@ pub(crate) struct FakeSnapshot {
 
 impl Drop for FakeSnapshot {
     fn drop(&mut self) {
-        self.world
-            .with_state(|state| state.snapshots.remove(&self.device.name));
+        self.world.with_state(|state| state.snapshots.remove(&self.device.name));
         if !self.over {
-            self.world
-                .record(format!("dropped, removed {}", self.device.name));
+            self.world.record(format!("dropped, removed {}", self.device.name));
         }
     }
 }
@@ -211,8 +203,7 @@ impl Drop for FakeChecker {
                 remains.await
             });
         }
-        self.world
-            .with_state(|state| state.running.remove(&self.key));
+        self.world.with_state(|state| state.running.remove(&self.key));
         if !self.ended {
             self.world.record(format!("killed {}", self.key.0));
         }
@@ -229,11 +220,7 @@ fn device_of(mount: &HostPath) -> String {
 /// tested where they are.
 pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp) -> Decision {
     let done = |verdict, reason: &str| {
-        Decision::Done(CheckOutcome {
-            verdict,
-            reason: reason.to_owned(),
-            mode: situation.mode,
-        })
+        Decision::Done(CheckOutcome { verdict, reason: reason.to_owned(), mode: situation.mode })
     };
     if !situation.signals.is_empty() {
         return done(CheckVerdict::Corrupted, "the kernel says so");
@@ -242,10 +229,7 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp
     if runs.iter().any(|run| run.result == RunResult::Failed) {
         return done(
             CheckVerdict::Failed,
-            &runs
-                .iter()
-                .map(|run| run.failure_reason.clone())
-                .collect::<String>(),
+            &runs.iter().map(|run| run.failure_reason.clone()).collect::<String>(),
         );
     }
     if situation.terms.snapshot && situation.can_snapshot && of(Mode::Snapshot) == 0 {
@@ -270,10 +254,7 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp
         }
         match runs.iter().rev().find(|run| run.mode == Mode::Frozen) {
             Some(last) if of(Mode::Frozen) == 1 => {
-                let until = last
-                    .started
-                    .checked_add(last.duration + situation.terms.gap)
-                    .unwrap();
+                let until = last.started.checked_add(last.duration + situation.terms.gap).unwrap();
                 return if at < until {
                     Decision::Wait { until }
                 } else {
@@ -288,11 +269,7 @@ pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp
 }
 
 fn run(mode: Mode, duration: Duration, end: Termination) -> Run {
-    let result = if end == Termination::Exited(0) {
-        RunResult::Clean
-    } else {
-        RunResult::Failed
-    };
+    let result = if end == Termination::Exited(0) { RunResult::Clean } else { RunResult::Failed };
     Run {
         mode,
         started: now(),
@@ -337,18 +314,14 @@ impl Backend for FakeBackend {
     }
 
     async fn find_tools(&self, _tools: Tools, _before: Option<AvailableTools>) -> AvailableTools {
-        self.with_state(|state| state.tools.clone())
-            .unwrap_or_else(all_tools)
+        self.with_state(|state| state.tools.clone()).unwrap_or_else(all_tools)
     }
 
     async fn sample_load(&self, _devices: Vec<DevNo>) -> Result<IoLoad, LoadError> {
         let at = self.begun.elapsed();
         self.with_state(|state| {
             state.load_sampled_at.push(at);
-            state.load.clone().unwrap_or(Ok(IoLoad {
-                percent: 0.0,
-                source: LoadSource::Pressure,
-            }))
+            state.load.clone().unwrap_or(Ok(IoLoad { percent: 0.0, source: LoadSource::Pressure }))
         })
         .map_err(|text| LoadError::Read {
             path: "/proc/pressure/io",
@@ -393,9 +366,7 @@ impl Backend for FakeBackend {
         self.record(format!("{} {device}", mode.name()));
         self.with_state(|state| {
             if mode == Mode::Frozen && !state.frozen.contains(&device) {
-                state
-                    .violations
-                    .push(format!("a frozen run of {device}, which is not frozen"));
+                state.violations.push(format!("a frozen run of {device}, which is not frozen"));
             }
             if state.running.iter().any(|(other, _)| *other == device) {
                 state.violations.push(format!("two checkers on {device}"));
@@ -403,12 +374,7 @@ impl Backend for FakeBackend {
             state.running.insert(key.clone());
             state.most_running = state.most_running.max(state.running.len());
         });
-        let mut running = FakeChecker {
-            world: self.clone(),
-            key,
-            ended: false,
-            strays,
-        };
+        let mut running = FakeChecker { world: self.clone(), key, ended: false, strays };
         assert!(!how.panics, "a task that is lost");
         // Whoever checks says each tenth of a second what it does.
         let (begun, mut number) = (Instant::now(), 0);
@@ -420,10 +386,7 @@ impl Backend for FakeBackend {
         while begun.elapsed() < long {
             tokio::time::sleep(Duration::from_millis(100).min(long - begun.elapsed())).await;
             number += 1;
-            activity.send_replace(RunActivity {
-                phase: format!("Pass {number}"),
-                permille: None,
-            });
+            activity.send_replace(RunActivity { phase: format!("Pass {number}"), permille: None });
         }
         if timed_out {
             tokio::time::sleep(how.exit_reported_after).await;
@@ -446,13 +409,7 @@ impl Backend for FakeBackend {
         } else {
             Termination::Exited(0)
         };
-        (
-            ReapedRun {
-                run: run(mode, long, end),
-                unkillable: remains,
-            },
-            how.reap_takes,
-        )
+        (ReapedRun { run: run(mode, long, end), unkillable: remains }, how.reap_takes)
     }
 
     async fn syncfs(
@@ -464,10 +421,7 @@ impl Backend for FakeBackend {
         let long = self.behavior(&device_of(&mount)).syncfs?;
         tokio::time::sleep(long.min(limit)).await;
         if long > limit {
-            Err(JobError::Stuck {
-                since: crate::host::clock::now(),
-                waiting_in: None,
-            })
+            Err(JobError::Stuck { since: crate::host::clock::now(), waiting_in: None })
         } else {
             Ok(long)
         }
@@ -479,9 +433,7 @@ impl Backend for FakeBackend {
         _dev: DevNo,
         _extent: HealthScope,
     ) -> Result<Vec<FilesystemSignal>, HealthError> {
-        self.behavior(&device_of(&mount))
-            .health
-            .map_err(HealthError::Failed)
+        self.behavior(&device_of(&mount)).health.map_err(HealthError::Failed)
     }
 
     async fn freeze(&self, order: FreezeRequest) -> Result<FakeFreezeGuard, FreezeError> {
@@ -496,13 +448,8 @@ impl Backend for FakeBackend {
                 state.violations.push(format!("{device} frozen twice"));
             }
         });
-        let mut frozen = FakeFreezeGuard {
-            world: self.clone(),
-            device,
-            at,
-            limit: at,
-            over: false,
-        };
+        let mut frozen =
+            FakeFreezeGuard { world: self.clone(), device, at, limit: at, over: false };
         tokio::time::sleep(how.freeze_takes).await;
         frozen.limit = Instant::now() + order.limit;
         match how.freeze_error {
@@ -538,16 +485,9 @@ impl Backend for FakeBackend {
         let (early, way) = match how.thawed_early_after {
             Some(early) if frozen.at + early <= Instant::now() => (
                 Some("the helper was killed".to_owned()),
-                if how.thaw_unconfirmed {
-                    ThawCause::Unconfirmed
-                } else {
-                    ThawCause::Unexpected
-                },
+                if how.thaw_unconfirmed { ThawCause::Unconfirmed } else { ThawCause::Unexpected },
             ),
-            _ if late => (
-                Some("writers may not be held longer".to_owned()),
-                ThawCause::Limit,
-            ),
+            _ if late => (Some("writers may not be held longer".to_owned()), ThawCause::Limit),
             _ => (None, ThawCause::Requested),
         };
         frozen.end("thawed");
@@ -564,17 +504,10 @@ impl Backend for FakeBackend {
         if let Some(why) = how.snapshot_error {
             return Err(why());
         }
-        let device = Device {
-            name: format!("dm-{}", order.volume),
-            dev: DevNo::new(253, 7),
-        };
+        let device = Device { name: format!("dm-{}", order.volume), dev: DevNo::new(253, 7) };
         self.record(format!("snapshot {}", order.volume));
         self.with_state(|state| state.snapshots.insert(device.name.clone()));
-        let snapshot = FakeSnapshot {
-            world: self.clone(),
-            device,
-            over: false,
-        };
+        let snapshot = FakeSnapshot { world: self.clone(), device, over: false };
         tokio::time::sleep(how.snapshot_takes).await;
         Ok(snapshot)
     }
@@ -585,9 +518,7 @@ impl Backend for FakeBackend {
 
     async fn overflow_reason(&self, snapshot: &FakeSnapshot) -> Option<String> {
         let of = snapshot.device.name.trim_start_matches("dm-").to_owned();
-        self.behavior(&of)
-            .snapshot_overflows
-            .then(|| "the snapshot had no more room".to_owned())
+        self.behavior(&of).snapshot_overflows.then(|| "the snapshot had no more room".to_owned())
     }
 
     async fn remove(&self, mut snapshot: FakeSnapshot) {

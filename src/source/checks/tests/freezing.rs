@@ -28,40 +28,19 @@ async fn a_frozen_run_records_how_long_writers_waited_and_thaws_first() {
     let lab = harness(vec![desired_frozen("sda1")]);
     lab.advance(200.0).await;
     let (_, progress) = lab.progress_of("sda1").pop().unwrap();
-    let runs: Vec<(Mode, Option<Duration>)> = progress
-        .runs
-        .iter()
-        .map(|run| (run.mode, run.held))
-        .collect();
+    let runs: Vec<(Mode, Option<Duration>)> =
+        progress.runs.iter().map(|run| (run.mode, run.held)).collect();
     let held = Some(Duration::from_millis(2200));
-    assert_eq!(
-        runs,
-        [
-            (Mode::Live, None),
-            (Mode::Frozen, held),
-            (Mode::Frozen, held)
-        ]
-    );
+    assert_eq!(runs, [(Mode::Live, None), (Mode::Frozen, held), (Mode::Frozen, held)]);
     let once = ["freezing sda1", "frozen sda1", "thawed sda1"];
-    assert_eq!(
-        lab.log(),
-        [&["live sda1"][..], &once[..], &once[..]].concat()
-    );
+    assert_eq!(lab.log(), [&["live sda1"][..], &once[..], &once[..]].concat());
     lab.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_syncfs_forbids_the_freeze() {
-    let lab = with(FakeBehavior {
-        syncfs: Ok(Duration::from_secs(6)),
-        ..FakeBehavior::default()
-    });
-    assert_never_frozen(
-        &lab,
-        CheckVerdict::Inconclusive,
-        "syncfs took longer than 5 s",
-    )
-    .await;
+    let lab = with(FakeBehavior { syncfs: Ok(Duration::from_secs(6)), ..FakeBehavior::default() });
+    assert_never_frozen(&lab, CheckVerdict::Inconclusive, "syncfs took longer than 5 s").await;
     assert!(lab.times_of("freezing sda1").is_empty());
 }
 
@@ -78,10 +57,7 @@ async fn a_failed_syncfs_forbids_the_freeze() {
 async fn a_refused_or_already_frozen_filesystem_is_inconclusive_with_the_reason() {
     let refused = FreezeError::Refused("it carries the log of this node".to_owned());
     assert_never_frozen(
-        &with(FakeBehavior {
-            freeze_error: Some(refused),
-            ..FakeBehavior::default()
-        }),
+        &with(FakeBehavior { freeze_error: Some(refused), ..FakeBehavior::default() }),
         CheckVerdict::Inconclusive,
         "carries the log",
     )
@@ -105,22 +81,14 @@ async fn a_freeze_that_failed_is_a_failed_frozen_run() {
     });
     assert_never_frozen(&lab, CheckVerdict::Failed, "FIFREEZE: EIO").await;
     let (_, progress) = lab.progress_of("sda1").pop().unwrap();
-    assert_eq!(
-        (progress.runs[1].mode, progress.runs[1].result),
-        (Mode::Frozen, RunResult::Failed)
-    );
+    assert_eq!((progress.runs[1].mode, progress.runs[1].result), (Mode::Frozen, RunResult::Failed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_filesystem_not_mounted_on_the_host_is_not_frozen() {
     let mut wanted = desired_frozen("sda1");
     wanted.target.mount = None;
-    assert_never_frozen(
-        &harness(vec![wanted]),
-        CheckVerdict::Inconclusive,
-        "not mounted",
-    )
-    .await;
+    assert_never_frozen(&harness(vec![wanted]), CheckVerdict::Inconclusive, "not mounted").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,21 +104,11 @@ async fn a_run_thawed_early_is_a_failed_run() {
         (run.mode, run.result, &run.termination),
         (Mode::Frozen, RunResult::Failed, &Termination::Signal(9))
     );
-    assert!(
-        run.failure_reason.contains("the helper was killed"),
-        "{}",
-        run.failure_reason
-    );
+    assert!(run.failure_reason.contains("the helper was killed"), "{}", run.failure_reason);
     let done = lab.log();
     assert_eq!(
         done,
-        [
-            "live sda1",
-            "freezing sda1",
-            "frozen sda1",
-            "early, thawed sda1",
-            "killed sda1"
-        ]
+        ["live sda1", "freezing sda1", "frozen sda1", "early, thawed sda1", "killed sda1"]
     );
     lab.assert_clean();
 }
@@ -164,26 +122,17 @@ async fn a_thaw_at_the_end_of_the_run_fails_it_too() {
         ..FakeBehavior::default()
     });
     lab.advance(200.0).await;
-    assert_eq!(
-        lab.outcome_of("sda1").unwrap().1.verdict,
-        CheckVerdict::Failed
-    );
+    assert_eq!(lab.outcome_of("sda1").unwrap().1.verdict, CheckVerdict::Failed);
     lab.assert_clean();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_checker_over_budget_is_killed_before_the_freezers_limit() {
-    let lab = with(FakeBehavior {
-        run_takes: Duration::from_secs(30),
-        ..FakeBehavior::default()
-    });
+    let lab = with(FakeBehavior { run_takes: Duration::from_secs(30), ..FakeBehavior::default() });
     lab.advance(200.0).await;
     let (_, progress) = lab.progress_of("sda1").pop().unwrap();
     assert_eq!(
-        (
-            progress.runs[1].termination.clone(),
-            progress.runs[1].result
-        ),
+        (progress.runs[1].termination.clone(), progress.runs[1].result),
         (Termination::TimedOut, RunResult::Failed)
     );
     assert!(
@@ -204,10 +153,7 @@ async fn writers_do_not_wait_for_the_checker_helper_to_exit() {
     lab.advance(200.0).await;
     let (_, progress) = lab.progress_of("sda1").pop().unwrap();
     assert_eq!(
-        (
-            progress.runs[1].termination.clone(),
-            progress.runs[1].result
-        ),
+        (progress.runs[1].termination.clone(), progress.runs[1].result),
         (Termination::TimedOut, RunResult::Failed)
     );
     assert_eq!(lab.times_of("thawed sda1").len(), 1, "{:?}", lab.log());
@@ -227,21 +173,12 @@ async fn a_run_thawed_at_the_limit_is_timed_out() {
         lab.set_behavior("sda1", how);
         lab.advance(200.0).await;
         let (_, progress) = lab.progress_of("sda1").pop().unwrap();
-        let end = if hangs {
-            Termination::Stuck(None)
-        } else {
-            Termination::TimedOut
-        };
+        let end = if hangs { Termination::Stuck(None) } else { Termination::TimedOut };
         assert_eq!(
             (&progress.runs[1].termination, progress.runs[1].result),
             (&end, RunResult::Failed)
         );
-        assert_eq!(
-            lab.times_of("limit, thawed sda1").len(),
-            1,
-            "{:?}",
-            lab.log()
-        );
+        assert_eq!(lab.times_of("limit, thawed sda1").len(), 1, "{:?}", lab.log());
         assert_eq!(lab.times_of("freezing sda1").len(), 1);
         lab.assert_clean();
     }
@@ -254,10 +191,7 @@ async fn a_freeze_that_takes_too_long_is_a_timed_out_run() {
         ..FakeBehavior::default()
     });
     assert_never_frozen(&lab, CheckVerdict::Failed, "freezing took 9 s").await;
-    assert_eq!(
-        lab.progress_of("sda1").pop().unwrap().1.runs[1].termination,
-        Termination::TimedOut
-    );
+    assert_eq!(lab.progress_of("sda1").pop().unwrap().1.runs[1].termination, Termination::TimedOut);
 }
 
 #[tokio::test(start_paused = true)]
@@ -267,10 +201,7 @@ async fn an_unconfirmed_thaw_ends_the_check_with_advice() {
         thaw_unconfirmed: true,
         ..FakeBehavior::default()
     };
-    let never = FakeBehavior {
-        thaw_takes: Duration::from_secs(3600),
-        ..FakeBehavior::default()
-    };
+    let never = FakeBehavior { thaw_takes: Duration::from_secs(3600), ..FakeBehavior::default() };
     let refused = FakeBehavior {
         freeze_error: Some(FreezeError::Unconfirmed("the freezer has gone".to_owned())),
         ..FakeBehavior::default()
@@ -317,16 +248,8 @@ async fn a_lost_task_thaws() {
     // The live run goes well; the frozen one does not.
     lab.set_behavior("sda1", |how| how.panics = true);
     lab.advance(30.0).await;
-    assert_eq!(
-        lab.outcome_of("sda1").unwrap().1.verdict,
-        CheckVerdict::Failed
-    );
-    assert_eq!(
-        lab.times_of("dropped, thawed sda1").len(),
-        1,
-        "{:?}",
-        lab.log()
-    );
+    assert_eq!(lab.outcome_of("sda1").unwrap().1.verdict, CheckVerdict::Failed);
+    assert_eq!(lab.times_of("dropped, thawed sda1").len(), 1, "{:?}", lab.log());
     lab.assert_clean();
 }
 
@@ -336,10 +259,7 @@ async fn a_kernel_signal_prevents_any_run() {
     wanted.signals = vec![signal()];
     let lab = harness(vec![wanted]);
     lab.advance(10.0).await;
-    assert_eq!(
-        lab.outcome_of("sda1").unwrap().1.verdict,
-        CheckVerdict::Corrupted
-    );
+    assert_eq!(lab.outcome_of("sda1").unwrap().1.verdict, CheckVerdict::Corrupted);
     assert!(lab.log().is_empty());
 }
 
@@ -354,10 +274,7 @@ async fn a_kernel_signal_between_frozen_runs_prevents_the_second() {
     assert_eq!(outcome.verdict, CheckVerdict::Corrupted);
     assert!(at < 21.0, "at once: {at}");
     assert_eq!(lab.times_of("freezing sda1").len(), 1);
-    assert_eq!(
-        lab.progress_of("sda1").pop().unwrap().1.signals,
-        vec![signal_of(&lab)]
-    );
+    assert_eq!(lab.progress_of("sda1").pop().unwrap().1.signals, vec![signal_of(&lab)]);
     lab.assert_clean();
 }
 
@@ -367,10 +284,7 @@ fn signal_of(lab: &Harness) -> crate::model::check::FilesystemSignal {
 
 #[tokio::test(start_paused = true)]
 async fn a_kernel_signal_during_preparation_prevents_the_freeze() {
-    let lab = with(FakeBehavior {
-        syncfs: Ok(Duration::from_secs(4)),
-        ..FakeBehavior::default()
-    });
+    let lab = with(FakeBehavior { syncfs: Ok(Duration::from_secs(4)), ..FakeBehavior::default() });
     lab.advance(4.0).await;
     assert!(lab.times_of("live sda1").len() == 1 && lab.times_of("freezing sda1").is_empty());
     lab.change("sda1", |wanted| wanted.signals = vec![signal()]);
@@ -385,17 +299,11 @@ async fn an_xfs_that_calls_itself_sick_is_corrupted_without_a_run() {
     let lab = harness_with(vec![wanted], |world| {
         world.behaviors.insert(
             "sda1".to_owned(),
-            FakeBehavior {
-                health: Ok(vec![signal()]),
-                ..FakeBehavior::default()
-            },
+            FakeBehavior { health: Ok(vec![signal()]), ..FakeBehavior::default() },
         );
     });
     lab.advance(10.0).await;
-    assert_eq!(
-        lab.outcome_of("sda1").unwrap().1.verdict,
-        CheckVerdict::Corrupted
-    );
+    assert_eq!(lab.outcome_of("sda1").unwrap().1.verdict, CheckVerdict::Corrupted);
     assert!(lab.log().is_empty());
 }
 

@@ -13,20 +13,12 @@ const DEVICES: [&str; 3] = ["sda1", "sdb1", "sdc1"];
 
 #[derive(Clone, Debug)]
 enum Event {
-    Request {
-        device: usize,
-        freeze: bool,
-        snapshot: bool,
-        scheduled: bool,
-    },
+    Request { device: usize, freeze: bool, snapshot: bool, scheduled: bool },
     Cancel(usize),
     Forget(usize),
     KernelSignal(usize),
     AtOnce(usize),
-    SetBehavior {
-        device: usize,
-        how: Box<FakeBehavior>,
-    },
+    SetBehavior { device: usize, how: Box<FakeBehavior> },
     Advance(u32),
     Release,
 }
@@ -123,18 +115,9 @@ async fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
     let mut ids = Vec::new();
     for event in events {
         match event {
-            Event::Request {
-                device,
-                freeze,
-                snapshot,
-                scheduled: by_itself,
-            } => {
+            Event::Request { device, freeze, snapshot, scheduled: by_itself } => {
                 let id = format!("{}/{}", DEVICES[device], ids.len());
-                let mut new = if by_itself {
-                    desired_scheduled(&id)
-                } else {
-                    desired(&id)
-                };
+                let mut new = if by_itself { desired_scheduled(&id) } else { desired(&id) };
                 new.terms.freeze = freeze;
                 new.terms.snapshot = snapshot;
                 new.target.logical_volume =
@@ -163,10 +146,7 @@ async fn play(events: Vec<Event>) -> Result<(), TestCaseError> {
     for _ in 0..100 {
         advance(&lab, 60_000).await?;
         release(&lab);
-        if ids
-            .iter()
-            .all(|id| lab.progress_of(id).is_empty() || lab.outcome_of(id).is_some())
-        {
+        if ids.iter().all(|id| lab.progress_of(id).is_empty() || lab.outcome_of(id).is_some()) {
             break;
         }
     }

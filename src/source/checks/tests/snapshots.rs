@@ -16,15 +16,7 @@ fn with(how: FakeBehavior) -> Harness {
 async fn outcome(lab: &Harness) -> (CheckVerdict, String, Vec<Mode>) {
     lab.advance(60.0).await;
     let (_, outcome, _) = lab.outcome_of("sda1").unwrap();
-    let modes = lab
-        .progress_of("sda1")
-        .pop()
-        .unwrap()
-        .1
-        .runs
-        .iter()
-        .map(|run| run.mode)
-        .collect();
+    let modes = lab.progress_of("sda1").pop().unwrap().1.runs.iter().map(|run| run.mode).collect();
     lab.assert_clean();
     (outcome.verdict, outcome.reason, modes)
 }
@@ -33,28 +25,16 @@ async fn outcome(lab: &Harness) -> (CheckVerdict, String, Vec<Mode>) {
 async fn a_snapshot_is_checked_in_the_place_of_its_origin_and_removed() {
     let lab = with(FakeBehavior::default());
     assert_eq!(outcome(&lab).await.0, CheckVerdict::Clean);
-    assert_eq!(
-        lab.log(),
-        ["snapshot sda1", "snapshot dm-sda1", "removed dm-sda1"]
-    );
+    assert_eq!(lab.log(), ["snapshot sda1", "snapshot dm-sda1", "removed dm-sda1"]);
     let order = lab.backend.with_state(|world| world.requests[0].clone());
-    assert_eq!(
-        (order.device.name.as_str(), order.bytes_per_second),
-        ("dm-sda1", Some(20_000_000))
-    );
+    assert_eq!((order.device.name.as_str(), order.bytes_per_second), ("dm-sda1", Some(20_000_000)));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_overflowed_snapshot_is_a_failed_run() {
-    let lab = with(FakeBehavior {
-        snapshot_overflows: true,
-        ..FakeBehavior::default()
-    });
+    let lab = with(FakeBehavior { snapshot_overflows: true, ..FakeBehavior::default() });
     let (verdict, reason, modes) = outcome(&lab).await;
-    assert_eq!(
-        (verdict, modes),
-        (CheckVerdict::Failed, vec![Mode::Snapshot])
-    );
+    assert_eq!((verdict, modes), (CheckVerdict::Failed, vec![Mode::Snapshot]));
     assert!(reason.contains("no more room"), "{reason}");
 }
 
@@ -101,10 +81,7 @@ async fn cancelling_a_check_removes_its_snapshot() {
     assert_eq!(lab.backend.with_state(|world| world.running.len()), 1);
     lab.cancel("sda1");
     lab.advance(1.0).await;
-    assert_eq!(
-        lab.outcome_of("sda1").unwrap().1.verdict,
-        CheckVerdict::Inconclusive
-    );
+    assert_eq!(lab.outcome_of("sda1").unwrap().1.verdict, CheckVerdict::Inconclusive);
     assert_eq!(lab.log()[2..], ["killed dm-sda1", "removed dm-sda1"]);
     lab.assert_clean();
 }

@@ -9,11 +9,8 @@ use crate::model::kernel_log::rollup::MAX_EVENTS;
 use crate::source::kmsg::log_epoch::Medium;
 
 const BOOT: &str = "bc410abf";
-const DEVICE: MediumProperties = MediumProperties {
-    contiguous: true,
-    has_newest: true,
-    pieces: Pieces::Flagged,
-};
+const DEVICE: MediumProperties =
+    MediumProperties { contiguous: true, has_newest: true, pieces: Pieces::Flagged };
 
 fn clock() -> KernelClock {
     KernelClock {
@@ -27,10 +24,7 @@ fn at(seq: u64) -> Timestamp {
 }
 
 fn arrival(seq: u64) -> KernelClock {
-    KernelClock {
-        now: at(seq),
-        monotonic: clock().monotonic + Duration::from_millis(seq),
-    }
+    KernelClock { now: at(seq), monotonic: clock().monotonic + Duration::from_millis(seq) }
 }
 
 fn batcher(stored: Option<&Cursor>) -> Batcher {
@@ -82,10 +76,7 @@ fn a_piece_of_a_line_is_no_evidence() {
 fn the_pieces_of_a_line_are_joined_and_a_piece_alone_is_dropped() {
     let old = Pieces::of_release("3.10.0-1160.el7.x86_64", 4);
     let events = |records: &[&str]| -> Vec<String> {
-        let medium = MediumProperties {
-            pieces: old,
-            ..DEVICE
-        };
+        let medium = MediumProperties { pieces: old, ..DEVICE };
         let start = StartPosition::new(BOOT, Medium::Kmsg, None);
         let mut reading = Batcher::new(start, medium, clock(), ClassifierOptions::default());
         let records = records.iter().zip(1..);
@@ -93,28 +84,15 @@ fn the_pieces_of_a_line_are_joined_and_a_piece_alone_is_dropped() {
         let batches = read(&mut reading, records);
         let events = batches.into_iter().flat_map(|batch| batch.events);
         events
-            .map(|event| {
-                format!(
-                    "{} {} {}",
-                    event.class.name(),
-                    event.device,
-                    event.last.text
-                )
-            })
+            .map(|event| format!("{} {} {}", event.class.name(), event.device, event.last.text))
             .collect()
     };
     let whole = "medium sda blk_update_request: critical medium error, dev sda, sector 4242";
     let begin = "3,#,1000,c;blk_update_request: ";
     let rest = "4,#,1001,+;critical medium error, dev sda, sector 4242";
     assert_eq!(events(&[begin, rest]), [whole]);
-    assert_eq!(
-        events(&[begin, rest, "6,#,1002,-;usb 1-1: new device"]),
-        [whole]
-    );
-    let (key, value) = (
-        "4,#,1001,+;critical medium error, ",
-        "4,#,1002,+;dev sda, sector 4242",
-    );
+    assert_eq!(events(&[begin, rest, "6,#,1002,-;usb 1-1: new device"]), [whole]);
+    let (key, value) = ("4,#,1001,+;critical medium error, ", "4,#,1002,+;dev sda, sector 4242");
     assert_eq!(events(&[begin, key, value]), [whole]);
     // Another line is between them, or the first piece is not there.
     assert_eq!(events(&[begin, "6,#,1001,-;usb 1-1: x", rest]), NOTHING);
@@ -139,10 +117,7 @@ fn the_pieces_of_a_line_are_joined_and_a_piece_alone_is_dropped() {
 const NOTHING: [&str; 0] = [];
 
 fn noise(seq: u64) -> String {
-    format!(
-        "6,{seq},{},-;usb 1-1: new high-speed USB device number 2",
-        seq.wrapping_mul(1000)
-    )
+    format!("6,{seq},{},-;usb 1-1: new high-speed USB device number 2", seq.wrapping_mul(1000))
 }
 
 fn failure(seq: u64, device: &str, sector: u64) -> String {
@@ -179,31 +154,18 @@ impl FakeOwner {
             .and_then(|cursor| cursor.counted_to);
         let mut last = None;
         for event in batch.events {
-            assert!(
-                last.replace(event.seq) <= Some(event.seq),
-                "in the order of seq"
-            );
+            assert!(last.replace(event.seq) <= Some(event.seq), "in the order of seq");
             if Some(event.seq) <= known {
                 self.again += event.records;
             } else {
-                *self
-                    .counted
-                    .entry((event.class, event.device.to_string()))
-                    .or_default() += event.records;
+                *self.counted.entry((event.class, event.device.to_string())).or_default() +=
+                    event.records;
             }
         }
-        assert!(
-            batch.cursor.counted_to >= known,
-            "{:?} after {known:?}",
-            batch.cursor
-        );
+        assert!(batch.cursor.counted_to >= known, "{:?} after {known:?}", batch.cursor);
         assert!(
             Some(batch.cursor.reread_from)
-                <= batch
-                    .cursor
-                    .counted_to
-                    .map(|counted| counted + 1)
-                    .or(Some(0))
+                <= batch.cursor.counted_to.map(|counted| counted + 1).or(Some(0))
         );
         self.cursor = Some(batch.cursor);
     }
@@ -221,12 +183,7 @@ fn a_new_log_is_read_from_its_oldest_record_without_counting_losses() {
     assert!(batches[0].is_backlog);
     assert_eq!(
         batches[0].cursor,
-        Cursor {
-            boot_id: BOOT.into(),
-            counted_to: Some(501),
-            reread_from: 501,
-            lost: 0
-        },
+        Cursor { boot_id: BOOT.into(), counted_to: Some(501), reread_from: 501, lost: 0 },
         "it may go on"
     );
     // The kernel's clock shows 0.501 s after the boot, which was 1000 s ago.
@@ -235,13 +192,8 @@ fn a_new_log_is_read_from_its_oldest_record_without_counting_losses() {
         clock().now - SignedDuration::from_millis(1_000_000 - 501)
     );
     assert_eq!(reading.catch_up(), CatchUp::Live);
-    let live = read(&mut reading, [failure(502, "sda", 8)])
-        .pop()
-        .expect("a batch");
-    assert_eq!(
-        (live.is_backlog, live.events[0].first.time),
-        (false, at(502))
-    );
+    let live = read(&mut reading, [failure(502, "sda", 8)]).pop().expect("a batch");
+    assert_eq!((live.is_backlog, live.events[0].first.time), (false, at(502)));
 }
 
 /// Live records, each with the kernel's time and that of its arrival in ms, and how many ms the clock
@@ -249,21 +201,18 @@ fn a_new_log_is_read_from_its_oldest_record_without_counting_losses() {
 fn times(records: &[(u64, u64, u64)]) -> Vec<i64> {
     let mut reading = batcher(None);
     reading.catch_up();
-    let times = records
-        .iter()
-        .enumerate()
-        .map(|(seq, &(written, arrived, suspended))| {
-            let record = format!("3,{seq},{},-;I/O error, dev sda, sector 8", written * 1000);
-            let clock = KernelClock {
-                now: at(arrived),
-                monotonic: clock().monotonic + Duration::from_millis(arrived - suspended),
-            };
-            reading.push(record.as_bytes(), clock, None);
-            reading.finish_batch();
-            let batch = reading.take_batches().pop().expect("a batch");
-            let time = batch.events[0].last.time;
-            i64::try_from(time.duration_since(at(0)).as_millis()).expect("in range")
-        });
+    let times = records.iter().enumerate().map(|(seq, &(written, arrived, suspended))| {
+        let record = format!("3,{seq},{},-;I/O error, dev sda, sector 8", written * 1000);
+        let clock = KernelClock {
+            now: at(arrived),
+            monotonic: clock().monotonic + Duration::from_millis(arrived - suspended),
+        };
+        reading.push(record.as_bytes(), clock, None);
+        reading.finish_batch();
+        let batch = reading.take_batches().pop().expect("a batch");
+        let time = batch.events[0].last.time;
+        i64::try_from(time.duration_since(at(0)).as_millis()).expect("in range")
+    });
     times.collect()
 }
 
@@ -275,16 +224,9 @@ fn a_live_record_that_was_read_late_has_the_time_at_which_it_was_written() {
     // The daemon was stopped for 20 s.
     let late = [(12_000, 40_000, 0), (39_000, 46_003, 0)];
     assert_eq!(times(&[prompt, late[0], late[1]]), [17_003, 19_003, 46_003]);
-    assert_eq!(
-        times(&late),
-        [40_000, 46_003],
-        "never before it was written"
-    );
+    assert_eq!(times(&late), [40_000, 46_003], "never before it was written");
     // An hour in suspend is no delay.
-    assert_eq!(
-        times(&[prompt, (11_000, 3_618_003, 3_600_000)]),
-        [17_003, 3_618_003]
-    );
+    assert_eq!(times(&[prompt, (11_000, 3_618_003, 3_600_000)]), [17_003, 3_618_003]);
     // In more than ten minutes the clocks may have drifted.
     assert_eq!(times(&[prompt, (610_000, 618_000, 0)]), [17_003, 618_000]);
     assert_eq!(
@@ -300,10 +242,7 @@ fn the_kernels_clock_is_never_ahead_of_ours() {
         [failure(1, "sda", 8).replace(",1000,", ",18446744073709551615,")],
     );
     assert_eq!(ahead[0].events[0].first.time, clock().now);
-    let early = KernelClock {
-        monotonic: Duration::MAX,
-        ..clock()
-    };
+    let early = KernelClock { monotonic: Duration::MAX, ..clock() };
     let mut early = Batcher::new(
         StartPosition::new(BOOT, Medium::Kmsg, None),
         DEVICE,
@@ -317,52 +256,25 @@ fn the_kernels_clock_is_never_ahead_of_ours() {
 fn a_jump_of_the_sequence_number_is_a_counted_loss() {
     let mut reading = batcher(None);
     let batches = read(&mut reading, [noise(1), noise(2), noise(10), noise(11)]);
-    assert_eq!(
-        (batches[0].cursor.lost, batches[0].cursor.counted_to),
-        (7, Some(11))
-    );
+    assert_eq!((batches[0].cursor.lost, batches[0].cursor.counted_to), (7, Some(11)));
     let more = read(&mut reading, [noise(12), noise(20)]);
     assert_eq!(more[0].cursor.lost, 14);
 }
 
 #[test]
 fn records_lost_between_two_runs_are_counted_and_counted_ones_are_not_lost() {
-    let stored = Cursor {
-        boot_id: BOOT.into(),
-        counted_to: Some(100),
-        reread_from: 90,
-        lost: 5,
-    };
+    let stored = Cursor { boot_id: BOOT.into(), counted_to: Some(100), reread_from: 90, lost: 5 };
     // The ring buffer starts among the counted records, or after them.
-    assert_eq!(
-        read(&mut batcher(Some(&stored)), [noise(95), noise(96)])[0]
-            .cursor
-            .lost,
-        5
-    );
+    assert_eq!(read(&mut batcher(Some(&stored)), [noise(95), noise(96)])[0].cursor.lost, 5);
     let batch = read(&mut batcher(Some(&stored)), [noise(111), noise(112)]).remove(0);
-    assert_eq!(
-        (batch.cursor.lost, batch.cursor.counted_to),
-        (15, Some(112))
-    );
+    assert_eq!((batch.cursor.lost, batch.cursor.counted_to), (15, Some(112)));
 }
 
 #[test]
 fn the_cursor_does_not_go_back_while_counted_records_are_read_again() {
-    let stored = Cursor {
-        boot_id: BOOT.into(),
-        counted_to: Some(100),
-        reread_from: 90,
-        lost: 0,
-    };
+    let stored = Cursor { boot_id: BOOT.into(), counted_to: Some(100), reread_from: 90, lost: 0 };
     let batch = read(&mut batcher(Some(&stored)), (80..95).map(noise)).remove(0);
-    assert_eq!(
-        batch.cursor,
-        Cursor {
-            reread_from: 95,
-            ..stored
-        }
-    );
+    assert_eq!(batch.cursor, Cursor { reread_from: 95, ..stored });
 }
 
 #[test]
@@ -382,10 +294,7 @@ fn a_cursor_beyond_the_end_belongs_to_another_log() {
     // A pipe may have no record yet.
     let mut pipe = Batcher::new(
         StartPosition::new(BOOT, Medium::Kmsg, Some(&stored)),
-        MediumProperties {
-            has_newest: false,
-            ..DEVICE
-        },
+        MediumProperties { has_newest: false, ..DEVICE },
         clock(),
         ClassifierOptions::default(),
     );
@@ -401,50 +310,26 @@ fn another_boot_is_read_from_its_start() {
         lost: 7,
     };
     let batch = read(&mut batcher(Some(&stored)), [failure(3, "sda", 8)]).remove(0);
-    assert_eq!(
-        (
-            batch.events.len(),
-            batch.cursor.lost,
-            batch.cursor.counted_to
-        ),
-        (1, 0, Some(3))
-    );
+    assert_eq!((batch.events.len(), batch.cursor.lost, batch.cursor.counted_to), (1, 0, Some(3)));
 }
 
 #[test]
 fn numbers_that_go_back_are_another_log_and_the_cursor_says_so() {
     let mut reading = batcher(None);
-    let batches = read(
-        &mut reading,
-        [
-            failure(10, "sda", 8),
-            failure(3, "sda", 8),
-            failure(4, "sda", 8),
-        ],
-    );
+    let batches =
+        read(&mut reading, [failure(10, "sda", 8), failure(3, "sda", 8), failure(4, "sda", 8)]);
     let reported: Vec<_> = batches
         .iter()
-        .map(|batch| {
-            (
-                batch.cursor.boot_id.as_str(),
-                batch.cursor.counted_to,
-                batch.events.len(),
-            )
-        })
+        .map(|batch| (batch.cursor.boot_id.as_str(), batch.cursor.counted_to, batch.events.len()))
         .collect();
-    assert_eq!(
-        reported,
-        [("bc410abf", Some(10), 1), ("bc410abf+1", Some(4), 1)]
-    );
+    assert_eq!(reported, [("bc410abf", Some(10), 1), ("bc410abf+1", Some(4), 1)]);
     let mut ledger = FakeOwner::default();
     batches.into_iter().for_each(|batch| ledger.apply(batch));
     assert_eq!(ledger.total(), 3);
     // A new run recognizes the same epoch.
-    let batch = read(
-        &mut self::batcher(ledger.cursor.as_ref()),
-        (0..6).map(|seq| failure(seq, "sda", 8)),
-    )
-    .remove(0);
+    let batch =
+        read(&mut self::batcher(ledger.cursor.as_ref()), (0..6).map(|seq| failure(seq, "sda", 8)))
+            .remove(0);
     assert_eq!(
         (
             batch.cursor.boot_id.as_str(),
@@ -472,20 +357,10 @@ fn events_before_a_device_was_attached_are_not_attributed_to_it() {
     ];
     let reported = |log: &[String]| -> Vec<_> {
         let events = read(&mut batcher(None), log.to_vec()).remove(0).events;
-        events
-            .iter()
-            .map(|event| (event.seq, event.device.to_string()))
-            .collect()
+        events.iter().map(|event| (event.seq, event.device.to_string())).collect()
     };
-    assert_eq!(
-        reported(&log),
-        [(8, "sdb".to_owned()), (10, "sda".to_owned())]
-    );
-    assert_eq!(
-        reported(&log[..2]),
-        [(3, "sda".to_owned())],
-        "while it was probed"
-    );
+    assert_eq!(reported(&log), [(8, "sdb".to_owned()), (10, "sda".to_owned())]);
+    assert_eq!(reported(&log[..2]), [(3, "sda".to_owned())], "while it was probed");
     // Live, the owner knows who had the name.
     let mut live = batcher(None);
     live.catch_up();
@@ -503,12 +378,7 @@ fn events_before_a_device_was_attached_are_not_attributed_to_it() {
 
 #[test]
 fn a_drive_attached_while_the_daemon_was_down_does_not_inherit_events() {
-    let stored = Cursor {
-        boot_id: BOOT.into(),
-        counted_to: Some(5),
-        reread_from: 6,
-        lost: 0,
-    };
+    let stored = Cursor { boot_id: BOOT.into(), counted_to: Some(5), reread_from: 6, lost: 0 };
     let at = |text: String, usec: u64| {
         text.replacen(
             &format!(",{}000,", text.split(',').nth(1).expect("a number")),
@@ -522,21 +392,13 @@ fn a_drive_attached_while_the_daemon_was_down_does_not_inherit_events() {
         at(failure(8, "sda", 16), 101_000_000),
     ];
     let events = read(&mut batcher(Some(&stored)), log).remove(0).events;
-    assert_eq!(
-        events.iter().map(|event| event.seq).collect::<Vec<_>>(),
-        [8]
-    );
+    assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [8]);
 }
 
 #[test]
 fn a_record_that_comes_twice_is_one() {
     assert_eq!(
-        read(
-            &mut batcher(None),
-            [failure(3, "sda", 8), failure(3, "sda", 8)]
-        )[0]
-        .events[0]
-            .count,
+        read(&mut batcher(None), [failure(3, "sda", 8), failure(3, "sda", 8)])[0].events[0].count,
         1
     );
 }
@@ -550,28 +412,14 @@ fn only_records_of_the_kernel_facility_are_classified() {
 
 #[test]
 fn only_live_records_are_reported_after_a_change_of_medium() {
-    let stored = Cursor {
-        boot_id: format!("{BOOT}/journal"),
-        counted_to: Some(7),
-        reread_from: 8,
-        lost: 0,
-    };
+    let stored =
+        Cursor { boot_id: format!("{BOOT}/journal"), counted_to: Some(7), reread_from: 8, lost: 0 };
     let mut reading = batcher(Some(&stored));
-    assert!(
-        read(&mut reading, [failure(1, "sda", 8)])[0]
-            .events
-            .is_empty()
-    );
+    assert!(read(&mut reading, [failure(1, "sda", 8)])[0].events.is_empty());
     assert_eq!(reading.catch_up(), CatchUp::Live);
-    let batch = read(&mut reading, [failure(2, "sda", 8)])
-        .pop()
-        .expect("a batch");
+    let batch = read(&mut reading, [failure(2, "sda", 8)]).pop().expect("a batch");
     assert_eq!(
-        (
-            batch.events.len(),
-            batch.cursor.boot_id.as_str(),
-            batch.cursor.counted_to
-        ),
+        (batch.events.len(), batch.cursor.boot_id.as_str(), batch.cursor.counted_to),
         (1, "bc410abf+1", Some(2))
     );
 }
@@ -579,22 +427,11 @@ fn only_live_records_are_reported_after_a_change_of_medium() {
 #[test]
 fn junk_is_skipped_and_counted() {
     let mut reading = batcher(None);
-    for junk in [
-        &b""[..],
-        b"\0\xff\xfe",
-        b";",
-        b"6,1",
-        b"x,y,z,-;t",
-        &[b'7'; 70_000],
-    ] {
+    for junk in [&b""[..], b"\0\xff\xfe", b";", b"6,1", b"x,y,z,-;t", &[b'7'; 70_000]] {
         reading.push(junk, arrival(0), None);
     }
     assert_eq!(
-        (
-            reading.unreadable,
-            reading.has_events(),
-            reading.cursor().counted_to
-        ),
+        (reading.unreadable, reading.has_events(), reading.cursor().counted_to),
         (6, false, None)
     );
 }
@@ -602,14 +439,8 @@ fn junk_is_skipped_and_counted() {
 #[test]
 fn a_sequence_number_at_the_end_of_all_numbers_does_no_harm() {
     let mut reading = batcher(None);
-    let batches = read(
-        &mut reading,
-        [
-            noise(1),
-            failure(u64::MAX, "sda", 8),
-            failure(u64::MAX, "sda", 8),
-        ],
-    );
+    let batches =
+        read(&mut reading, [noise(1), failure(u64::MAX, "sda", 8), failure(u64::MAX, "sda", 8)]);
     assert_eq!(
         (batches[0].cursor.counted_to, batches[0].cursor.lost),
         (Some(u64::MAX), u64::MAX - 2)
@@ -641,22 +472,14 @@ fn a_flood_of_a_million_records_of_a_thousand_devices_is_a_bounded_batch_with_ex
     reading.finish_batch();
     let batch = reading.take_batches().pop().expect("a batch");
     assert!(batch.events.len() <= MAX_EVENTS, "{}", batch.events.len());
-    assert_eq!(
-        batch.events.iter().map(|event| event.records).sum::<u64>(),
-        1_000_000
-    );
+    assert_eq!(batch.events.iter().map(|event| event.records).sum::<u64>(), 1_000_000);
     assert_eq!(batch.cursor.counted_to, Some(999_999));
 }
 
 /// A log of incidents, some of several records, among noise, with gaps and with records of user
 /// space.
 fn log() -> impl Strategy<Value = Vec<String>> {
-    let record = (
-        0..8_u8,
-        0..3_u64,
-        0..4_u64,
-        prop_oneof![20 => Just(1_u64), 1 => 2..50_u64],
-    );
+    let record = (0..8_u8, 0..3_u64, 0..4_u64, prop_oneof![20 => Just(1_u64), 1 => 2..50_u64]);
     prop::collection::vec(record, 1..120).prop_map(|records| {
         let mut seq = 7;
         let mut log = Vec::new();

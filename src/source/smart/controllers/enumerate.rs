@@ -108,10 +108,8 @@ pub(crate) async fn enumerate<W: Backend>(
     'groups: for group in &controller.slot_groups {
         let (mut empty, mut any) = (0, false);
         for (index, slot) in group.iter().enumerate() {
-            let slot_lock = controller
-                .device
-                .as_ref()
-                .and_then(|device| locks.lock_slot(device, slot));
+            let slot_lock =
+                controller.device.as_ref().and_then(|device| locks.lock_slot(device, slot));
             let content = match (known.stuck.contains(slot), &slot_lock) {
                 (true, _) => SlotContent::TimedOut(None),
                 (false, None) => SlotContent::Busy,
@@ -157,10 +155,7 @@ pub(crate) async fn enumerate<W: Backend>(
                         lock: slot_lock,
                     }));
                     if timeouts > MAX_TIMEOUTS {
-                        error = Some(EnumerateError::TimedOut {
-                            count: timeouts,
-                            timeout,
-                        });
+                        error = Some(EnumerateError::TimedOut { count: timeouts, timeout });
                         break 'groups;
                     }
                 }
@@ -232,10 +227,7 @@ async fn query_slot<W: Backend>(
         .chain([device.to_string_lossy().into_owned()])
         .collect();
     let since = now();
-    match backend
-        .run(query::smartctl_command(program, args, timeout))
-        .await
-    {
+    match backend.run(query::smartctl_command(program, args, timeout)).await {
         Ok(output) => parse_slot(&output),
         Err(ExecError::TimedOut { .. }) => SlotContent::TimedOut(None),
         Err(ExecError::Unkillable { child, .. }) => SlotContent::TimedOut(Some((since, child))),
@@ -255,10 +247,7 @@ fn parse_slot(output: &Output) -> SlotContent {
         return SlotContent::Disk(Box::new(identity));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    match text
-        .lines()
-        .find(|line| ACCESS_ERRORS.iter().any(|sign| line.contains(sign)))
-    {
+    match text.lines().find(|line| ACCESS_ERRORS.iter().any(|sign| line.contains(sign))) {
         Some(line) => SlotContent::AccessFailed(unquote(line)),
         None if output.status >> 8 & 1 != 0 => {
             SlotContent::AccessFailed("smartctl refused its command line".to_owned())
@@ -282,18 +271,12 @@ const ACCESS_ERRORS: [&str; 8] = [
 /// `"string": "…",` without its wrapping.
 fn unquote(line: &str) -> String {
     let text = line.trim().trim_end_matches(',');
-    text.strip_prefix("\"string\":")
-        .unwrap_or(text)
-        .trim()
-        .trim_matches('"')
-        .to_owned()
+    text.strip_prefix("\"string\":").unwrap_or(text).trim().trim_matches('"').to_owned()
 }
 
 fn drives(controller: &Controller, found: &BTreeMap<String, Identity>) -> Vec<RaidMemberDrive> {
-    let candidates: Vec<IdentityCandidate> = found
-        .iter()
-        .map(|(slot, disk)| candidate(controller, slot, disk))
-        .collect();
+    let candidates: Vec<IdentityCandidate> =
+        found.iter().map(|(slot, disk)| candidate(controller, slot, disk)).collect();
     let found: Vec<(&String, &Identity)> = found.iter().collect();
     let mut drives: Vec<RaidMemberDrive> = identity::assign_ids(&candidates)
         .into_iter()
@@ -312,23 +295,17 @@ fn drives(controller: &Controller, found: &BTreeMap<String, Identity>) -> Vec<Ra
 }
 
 fn candidate(controller: &Controller, slot: &str, disk: &Identity) -> IdentityCandidate {
-    let serial = disk
-        .serial
-        .clone()
-        .filter(|serial| !identity::is_bogus_serial(serial));
+    let serial = disk.serial.clone().filter(|serial| !identity::is_bogus_serial(serial));
     let number = disk.wwn.clone().filter(|wwn| {
-        !identity::is_bogus_number(
-            wwn.split_once('.')
-                .map_or(wwn.as_str(), |(_, digits)| digits),
-        )
+        !identity::is_bogus_number(wwn.split_once('.').map_or(wwn.as_str(), |(_, digits)| digits))
     });
     let named = serial
         .as_ref()
         .map(|serial| identity::model_serial(disk.model.as_deref().unwrap_or("disk"), serial));
-    let where_it_is = controller.pci.as_ref().map_or_else(
-        || format!("host{}", controller.host),
-        |pci| format!("pci-{pci}"),
-    );
+    let where_it_is = controller
+        .pci
+        .as_ref()
+        .map_or_else(|| format!("host{}", controller.host), |pci| format!("pci-{pci}"));
     let path = format!("{where_it_is}-{}", slot.replace(',', "-"));
     IdentityCandidate {
         identities: number.into_iter().chain(named).collect(),
@@ -391,18 +368,11 @@ fn facts(
 
 /// aacraid's disks have a SCSI address; for other drivers, no kernel device corresponds to a slot.
 fn hctl(controller: &Controller, slot: &str) -> Option<String> {
-    let (lun, id) = slot
-        .strip_prefix("aacraid,")?
-        .split_once(',')?
-        .1
-        .split_once(',')?;
+    let (lun, id) = slot.strip_prefix("aacraid,")?.split_once(',')?.1.split_once(',')?;
     let end = format!(":{id}:{lun}");
     let mut matching = controller
         .devices
         .iter()
         .filter(|hctl| hctl.ends_with(&end) && hctl.split(':').nth(1) != Some("0"));
-    matching
-        .next()
-        .filter(|_| matching.next().is_none())
-        .cloned()
+    matching.next().filter(|_| matching.next().is_none()).cloned()
 }

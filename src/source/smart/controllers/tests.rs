@@ -18,11 +18,7 @@ fn link(root: &Path, path: &str, target: &str) {
 
 fn host(root: &Path, number: u32, driver: &str) {
     let dir = format!("sys/devices/pci0000:00/0000:0{number}:00.0/host{number}");
-    put(
-        root,
-        &format!("{dir}/scsi_host/host{number}/proc_name"),
-        &format!("{driver}\n"),
-    );
+    put(root, &format!("{dir}/scsi_host/host{number}/proc_name"), &format!("{driver}\n"));
     link(
         root,
         &format!("sys/class/scsi_host/host{number}"),
@@ -37,27 +33,15 @@ fn scsi_device(root: &Path, hctl: &str, kind: u32, generic: Option<&str>, block:
     let dir = format!("devices/pci0000:00/0000:0{host}:00.0/host{host}/{hctl}");
     put(root, &format!("sys/{dir}/type"), &format!("{kind}\n"));
     put(root, &format!("sys/{dir}/scsi_device/{hctl}/uevent"), "");
-    link(
-        root,
-        &format!("sys/{dir}/scsi_device/{hctl}/device"),
-        &format!("../../../{hctl}"),
-    );
+    link(root, &format!("sys/{dir}/scsi_device/{hctl}/device"), &format!("../../../{hctl}"));
     link(
         root,
         &format!("sys/class/scsi_device/{hctl}"),
         &format!("../../{dir}/scsi_device/{hctl}"),
     );
     if let Some(node) = generic {
-        put(
-            root,
-            &format!("sys/{dir}/scsi_generic/{node}/dev"),
-            "21:0\n",
-        );
-        link(
-            root,
-            &format!("sys/{dir}/scsi_generic/{node}/device"),
-            &format!("../../../{hctl}"),
-        );
+        put(root, &format!("sys/{dir}/scsi_generic/{node}/dev"), "21:0\n");
+        link(root, &format!("sys/{dir}/scsi_generic/{node}/device"), &format!("../../../{hctl}"));
         link(
             root,
             &format!("sys/class/scsi_generic/{node}"),
@@ -84,11 +68,7 @@ fn each_driver_uses_its_own_device_node_and_slots() {
     ] {
         host(root, number, driver);
     }
-    put(
-        root,
-        "sys/devices/pci0000:00/0000:03:00.0/host3/scsi_host/host3/unique_id",
-        "0\n",
-    );
+    put(root, "sys/devices/pci0000:00/0000:03:00.0/host3/scsi_host/host3/unique_id", "0\n");
     scsi_device(root, "0:2:0:0", 0, Some("sg0"), Some("sda"));
     scsi_device(root, "1:0:0:0", 0, Some("sg1"), Some("sdb"));
     scsi_device(root, "1:2:0:0", 12, Some("sg2"), None);
@@ -121,17 +101,9 @@ fn each_driver_uses_its_own_device_node_and_slots() {
     );
     assert_eq!(found[0].pci.as_deref(), Some("0000:00:00.0"));
     assert_eq!(found[3].slot_groups, [["aacraid,0,0,4", "aacraid,0,0,5"]]);
-    assert!(
-        found[5]
-            .device_error
-            .as_ref()
-            .is_some_and(|why| why.contains("load the module sg"))
-    );
+    assert!(found[5].device_error.as_ref().is_some_and(|why| why.contains("load the module sg")));
     assert_eq!(
-        (
-            found[5].slot_groups[0][0].as_str(),
-            found[5].slot_groups[1][2].as_str()
-        ),
+        (found[5].slot_groups[0][0].as_str(), found[5].slot_groups[1][2].as_str()),
         ("areca,1", "areca,3/2")
     );
 }
@@ -140,10 +112,6 @@ fn each_driver_uses_its_own_device_node_and_slots() {
 fn without_scsi_there_is_no_controller_and_an_unreadable_class_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(find(&HostRoot::new(dir.path())).unwrap(), []);
-    put(
-        dir.path(),
-        "sys/class/scsi_host",
-        "a file, where a folder should be",
-    );
+    put(dir.path(), "sys/class/scsi_host", "a file, where a folder should be");
     assert!(find(&HostRoot::new(dir.path())).is_err());
 }

@@ -21,11 +21,7 @@ fn controller(kind: ControllerKind, host: u32, device: &str, places: u32) -> Con
         device: Some(HostPath::new(device)),
         device_error: None,
         pci: Some(format!("0000:0{host}:00.0")),
-        slot_groups: vec![
-            (0..places)
-                .map(|id| format!("{},{id}", kind.name()))
-                .collect(),
-        ],
+        slot_groups: vec![(0..places).map(|id| format!("{},{id}", kind.name())).collect()],
         devices: Vec::new(),
     }
 }
@@ -40,30 +36,23 @@ fn disk(id: u32) -> DriveBehavior {
 fn eight(state: &mut FakeState) {
     state.controllers = vec![controller(ControllerKind::Megaraid, 0, "/dev/bus/0", 128)];
     for id in 0..8 {
-        state
-            .drives
-            .insert(format!("/dev/bus/0 megaraid,{id}"), disk(id));
+        state.drives.insert(format!("/dev/bus/0 megaraid,{id}"), disk(id));
     }
 }
 
 fn hidden(lab: &mut Lab, controller: &str) -> Vec<Observation<Vec<RaidMemberDrive>>> {
     let of = |report| match report {
-        SourceUpdate::RaidMembers {
-            controller: name,
-            drives,
-        } if name == controller => Some(drives),
+        SourceUpdate::RaidMembers { controller: name, drives } if name == controller => {
+            Some(drives)
+        }
         _ => None,
     };
     lab.reported().into_iter().filter_map(of).collect()
 }
 
 fn places(drives: &Observation<Vec<RaidMemberDrive>>) -> Vec<&str> {
-    let mut places: Vec<&str> = drives
-        .value()
-        .expect("a list")
-        .iter()
-        .map(|drive| drive.device_type.as_str())
-        .collect();
+    let mut places: Vec<&str> =
+        drives.value().expect("a list").iter().map(|drive| drive.device_type.as_str()).collect();
     places.sort_unstable();
     places
 }
@@ -79,25 +68,15 @@ async fn each_disk_is_a_drive_with_its_slot_and_identity() {
     let told = hidden(&mut lab, "megaraid host0");
     let drives = told[0].value().expect("a list");
     assert_eq!(drives.len(), 8);
-    let third = drives
-        .iter()
-        .find(|drive| drive.device_type == "megaraid,3")
-        .expect("there");
+    let third = drives.iter().find(|drive| drive.device_type == "megaraid,3").expect("there");
     assert_eq!(third.device, HostPath::new("/dev/bus/0"));
     assert_eq!(third.facts.id, DriveId::known("naa.5000c500006acfc3"));
     assert_eq!(
-        (
-            third.facts.name.as_str(),
-            third.facts.location.slot.as_deref()
-        ),
+        (third.facts.name.as_str(), third.facts.location.slot.as_deref()),
         ("megaraid,3@host0", Some("megaraid,3"))
     );
     assert_eq!(
-        (
-            third.facts.transport,
-            third.facts.kind,
-            third.facts.size_bytes
-        ),
+        (third.facts.transport, third.facts.kind, third.facts.size_bytes),
         (Transport::Sata, DriveKind::Hdd, 4096)
     );
     assert!(third.facts.id_stable && third.facts.devices.is_empty());
@@ -107,9 +86,7 @@ async fn each_disk_is_a_drive_with_its_slot_and_identity() {
 async fn a_slot_that_times_out_keeps_its_disk_and_does_not_affect_others() {
     let mut lab = lab(|state| {
         eight(state);
-        state
-            .drives
-            .insert("/dev/bus/0 megaraid,5".into(), DriveBehavior::Hangs);
+        state.drives.insert("/dev/bus/0 megaraid,5".into(), DriveBehavior::Hangs);
     });
     lab.pass(30).await;
     let told = hidden(&mut lab, "megaraid host0");
@@ -141,9 +118,7 @@ async fn a_slot_that_times_out_keeps_its_disk_and_does_not_affect_others() {
 async fn a_controller_that_hangs_stalls_itself_only_and_nothing_of_it_is_lost() {
     let mut lab = lab(|state| {
         eight(state);
-        state
-            .controllers
-            .push(controller(ControllerKind::Cciss, 1, "/dev/sg4", 128));
+        state.controllers.push(controller(ControllerKind::Cciss, 1, "/dev/sg4", 128));
         state.drives.insert("/dev/sg4".into(), DriveBehavior::Hangs);
     });
     lab.pass(1).await;
@@ -166,16 +141,12 @@ async fn an_unopenable_controller_is_a_failure_not_an_empty_list() {
     let mut lab = lab(|state| {
         eight(state);
         state.drives.clear();
-        state
-            .drives
-            .insert("/dev/bus/0".into(), DriveBehavior::Json(closed, 2));
+        state.drives.insert("/dev/bus/0".into(), DriveBehavior::Json(closed, 2));
     });
     lab.pass(5).await;
     let told = hidden(&mut lab, "megaraid host0");
     assert!(
-        told[0]
-            .error()
-            .is_some_and(|why| why.contains("cannot open /dev/megaraid_sas_ioctl_node")),
+        told[0].error().is_some_and(|why| why.contains("cannot open /dev/megaraid_sas_ioctl_node")),
         "{told:?}"
     );
     assert_eq!(lab.state(|state| state.runs.len()), 1);
@@ -187,10 +158,7 @@ async fn one_removed_disk_is_reported_but_all_at_once_are_not_believed() {
     lab.pass(5).await;
     lab.state(|state| state.drives.remove("/dev/bus/0 megaraid,2"));
     lab.pass(86400 + 200).await;
-    assert_eq!(
-        places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
-        7
-    );
+    assert_eq!(places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(), 7);
     lab.state(|state| state.drives.clear());
     lab.pass(86400).await;
     assert!(
@@ -211,24 +179,17 @@ async fn a_change_of_the_hosts_scsi_devices_triggers_enumeration() {
     lab.pass(5).await;
     assert_eq!(lab.state(|state| state.runs.len()), runs);
     lab.state(|state| {
-        state
-            .drives
-            .insert("/dev/bus/0 megaraid,40".into(), disk(40));
+        state.drives.insert("/dev/bus/0 megaraid,40".into(), disk(40));
         state.controllers[0].devices.push("0:2:1:0".into());
     });
     lab.ask(SourceRequest::Inventory);
     lab.pass(5).await;
-    assert_eq!(
-        places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
-        9
-    );
+    assert_eq!(places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(), 9);
     lab.state(|state| state.controllers.clear());
     lab.ask(SourceRequest::Inventory);
     lab.pass(5).await;
     assert_eq!(
-        hidden(&mut lab, "megaraid host0")
-            .last()
-            .and_then(Observation::value),
+        hidden(&mut lab, "megaraid host0").last().and_then(Observation::value),
         Some(&Vec::new())
     );
 }
@@ -238,9 +199,7 @@ async fn dense_numbers_are_not_asked_to_their_end() {
     let mut lab = lab(|state| {
         state.controllers = vec![controller(ControllerKind::Cciss, 1, "/dev/sg4", 128)];
         for id in [0, 1, 2, 5] {
-            state
-                .drives
-                .insert(format!("/dev/sg4 cciss,{id}"), disk(id));
+            state.drives.insert(format!("/dev/sg4 cciss,{id}"), disk(id));
         }
     });
     lab.pass(5).await;
@@ -270,10 +229,7 @@ async fn a_raid_member_is_queried_by_slot_and_a_failure_triggers_enumeration() {
     assert_eq!(asked(&lab), 1);
     lab.state(|state| state.drives.remove("/dev/bus/0 megaraid,3"));
     lab.pass(1300).await;
-    assert_eq!(
-        places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
-        7
-    );
+    assert_eq!(places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(), 7);
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,9 +244,7 @@ async fn areca_disks_are_queried_sequentially() {
     };
     let lab = lab_with(&[], vec![target_of(1), target_of(2)], settings(), |state| {
         for id in 1..3 {
-            state
-                .drives
-                .insert(format!("/dev/sg2 areca,{id}"), slow(id));
+            state.drives.insert(format!("/dev/sg2 areca,{id}"), slow(id));
         }
     });
     lab.pass(10).await;
@@ -321,24 +275,14 @@ async fn a_slot_reported_empty_up_to_three_times_keeps_its_disk_and_a_removal_is
     lab.state(|state| state.drives.remove("/dev/bus/0 megaraid,2"));
     lab.ask(SourceRequest::All);
     lab.pass(170).await;
-    assert!(
-        hidden(&mut lab, "megaraid host0")
-            .iter()
-            .all(|told| places(told).len() == 8)
-    );
+    assert!(hidden(&mut lab, "megaraid host0").iter().all(|told| places(told).len() == 8));
     lab.pass(20).await;
-    assert_eq!(
-        places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
-        7
-    );
+    assert_eq!(places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(), 7);
     assert_eq!(asked(&lab), before + 4);
     // And was only slow to come back.
     lab.set("bus/0 megaraid,2", disk(2));
     lab.pass(610).await;
-    assert_eq!(
-        places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(),
-        8
-    );
+    assert_eq!(places(hidden(&mut lab, "megaraid host0").last().expect("told")).len(), 8);
 }
 
 #[tokio::test(start_paused = true)]
@@ -365,15 +309,9 @@ async fn a_slot_with_a_running_or_stuck_query_is_not_enumerated() {
         lab.ask(SourceRequest::All);
         lab.pass(60).await;
     }
-    assert_eq!(
-        (at_third(&lab), lab.state(|state| state.held.len())),
-        (before, 1)
-    );
+    assert_eq!((at_third(&lab), lab.state(|state| state.held.len())), (before, 1));
     let told = hidden(&mut lab, "megaraid host0");
-    assert!(
-        told.len() >= 5 && told.iter().all(|told| places(told).len() == 8),
-        "{told:?}"
-    );
+    assert!(told.len() >= 5 && told.iter().all(|told| places(told).len() == 8), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,33 +29,17 @@ fn why(answer: &SmartResponse) -> &str {
 
 #[tokio::test(start_paused = true)]
 async fn a_drive_that_hangs_delays_no_other_and_is_backed_off() {
-    let mut lab = lab(&[
-        ("sda", DriveBehavior::Hangs),
-        good("sdb"),
-        good("sdc"),
-        good("sdd"),
-    ]);
+    let mut lab = lab(&[("sda", DriveBehavior::Hangs), good("sdb"), good("sdc"), good("sdd")]);
     lab.pass(1).await;
-    assert!(
-        ["sdb", "sdc", "sdd"]
-            .iter()
-            .all(|drive| lab.starts(drive) == [0])
-    );
+    assert!(["sdb", "sdc", "sdd"].iter().all(|drive| lab.starts(drive) == [0]));
     lab.pass(6 * 3600).await;
-    assert!(
-        ["sdb", "sdc", "sdd"]
-            .iter()
-            .all(|drive| lab.starts(drive).len() > 30)
-    );
+    assert!(["sdb", "sdc", "sdd"].iter().all(|drive| lab.starts(drive).len() > 30));
     assert!(lab.starts("sda").len() < 10, "{:?}", lab.starts("sda"));
     assert!(why(lab.responses("sda").last().expect("told")).contains("has not ended after 60s"));
     // It recovers.
     lab.set("sda", DriveBehavior::Json(healthy("SDA"), 0));
     lab.pass(3960).await;
-    assert!(matches!(
-        lab.responses("sda").as_slice(),
-        [.., SmartResponse::Report(_)]
-    ));
+    assert!(matches!(lab.responses("sda").as_slice(), [.., SmartResponse::Report(_)]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,10 +53,7 @@ async fn an_unkillable_smartctl_is_reported_once_and_its_drive_is_not_queried_un
     );
     lab.targets(|targets| targets[0].kernel_error_count += 1);
     lab.ask(SourceRequest::All);
-    lab.ask(SourceRequest::SelfTest {
-        drive: DriveId::known("sda"),
-        kind: SelfTestKind::Short,
-    });
+    lab.ask(SourceRequest::SelfTest { drive: DriveId::known("sda"), kind: SelfTestKind::Short });
     lab.pass(86400).await;
     assert_eq!(lab.starts("sda"), [0]);
     assert!(lab.starts("sdb").len() > 100);
@@ -83,12 +64,7 @@ async fn an_unkillable_smartctl_is_reported_once_and_its_drive_is_not_queried_un
     assert!(stuck(reports, "sda").is_empty());
     // At last.
     lab.set("sda", DriveBehavior::Json(healthy("SDA"), 0));
-    lab.state(|state| {
-        state
-            .held
-            .drain(..)
-            .for_each(|held| held.send(()).expect("held"))
-    });
+    lab.state(|state| state.held.drain(..).for_each(|held| held.send(()).expect("held")));
     lab.pass(1).await;
     let reports = lab.reported();
     assert!(reports.iter().any(|report| matches!(report, SourceUpdate::Smart { response, .. } if matches!(**response, SmartResponse::Report(_)))));
@@ -98,10 +74,8 @@ async fn an_unkillable_smartctl_is_reported_once_and_its_drive_is_not_queried_un
 #[tokio::test(start_paused = true)]
 async fn stuck_queries_hold_no_permit_and_beyond_eight_only_responsive_drives_are_queried() {
     let names: Vec<String> = (0..12).map(|n| format!("sda{n:02}")).collect();
-    let mut drives: Vec<(&str, DriveBehavior)> = names
-        .iter()
-        .map(|name| (name.as_str(), DriveBehavior::Hangs))
-        .collect();
+    let mut drives: Vec<(&str, DriveBehavior)> =
+        names.iter().map(|name| (name.as_str(), DriveBehavior::Hangs)).collect();
     drives.push(good("sdb"));
     let mut lab = lab(&drives);
     lab.pass(1000).await;
@@ -112,10 +86,7 @@ async fn stuck_queries_hold_no_permit_and_beyond_eight_only_responsive_drives_ar
     assert_eq!(lab.state(|state| state.held.len()), 8);
     assert!(lab.starts("sdb").len() > 100);
     let limited = "smartctl 7.3, 13 drives; on 8 of them it hangs and cannot be killed";
-    assert_eq!(
-        lab.statuses().last(),
-        Some(&SourceStatus::Limited(limited.into()))
-    );
+    assert_eq!(lab.statuses().last(), Some(&SourceStatus::Limited(limited.into())));
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,9 +105,8 @@ async fn a_drive_replugged_while_stuck_is_not_queried_until_the_process_exits() 
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_or_old_smartctl_is_a_source_status_until_installed() {
-    let mut lab = lab_with(&[good("sda")], vec![target("sda")], settings(), |state| {
-        state.version = None
-    });
+    let mut lab =
+        lab_with(&[good("sda")], vec![target("sda")], settings(), |state| state.version = None);
     lab.pass(3600).await;
     let missing =
         "/opt/smartctl does not exist: install smartmontools 7.0 or newer, or set smart.command";
@@ -153,10 +123,7 @@ async fn a_missing_or_old_smartctl_is_a_source_status_until_installed() {
     assert!(lab.state(|state| state.runs.is_empty()));
     lab.state(|state| (state.version, state.file) = (Some([7, 4]), 1));
     lab.pass(61).await;
-    assert_eq!(
-        lab.statuses(),
-        [SourceStatus::Active("smartctl 7.4, 1 drive".into())]
-    );
+    assert_eq!(lab.statuses(), [SourceStatus::Active("smartctl 7.4, 1 drive".into())]);
     assert_eq!(lab.starts("sda").len(), 1);
 }
 
@@ -176,10 +143,7 @@ async fn a_smartctl_that_is_removed_or_replaced_while_we_run_is_noticed() {
     lab.state(|state| (state.version, state.file) = (Some([7, 5]), 2));
     lab.set("sda", DriveBehavior::Json(healthy("SDA"), 0));
     lab.pass(61).await;
-    assert!(matches!(
-        lab.responses("sda").as_slice(),
-        [SmartResponse::Report(_)]
-    ));
+    assert!(matches!(lab.responses("sda").as_slice(), [SmartResponse::Report(_)]));
     lab.state(|state| (state.version, state.file) = (Some([6, 6]), 3));
     lab.pass(61).await;
     assert!(matches!(lab.statuses().as_slice(), [SourceStatus::Down(why)] if why.contains("6.6")));
@@ -189,11 +153,7 @@ async fn a_smartctl_that_is_removed_or_replaced_while_we_run_is_noticed() {
 async fn a_smartctl_that_fails_to_start_is_retried_with_a_pause() {
     let lab = lab(&[("sda", DriveBehavior::StartFails)]);
     lab.pass(600).await;
-    assert!(
-        (2..=61).contains(&lab.starts("sda").len()),
-        "{:?}",
-        lab.starts("sda").len()
-    );
+    assert!((2..=61).contains(&lab.starts("sda").len()), "{:?}", lab.starts("sda").len());
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,18 +161,9 @@ async fn unparsable_output_is_a_failure_with_its_reason() {
     let half = healthy("SDA").to_string().into_bytes()[..60].to_vec();
     for (how, expected) in [
         (DriveBehavior::Raw(half, 0), "is invalid"),
-        (
-            DriveBehavior::Raw(vec![b'x'; 100 << 20], 0),
-            "wrote more than 1024 KiB",
-        ),
-        (
-            DriveBehavior::Raw(healthy("SDA").to_string().into_bytes(), 11),
-            "ended by signal 11",
-        ),
-        (
-            DriveBehavior::Raw(Vec::new(), 1 << 8),
-            "wrote nothing and ended with status 1",
-        ),
+        (DriveBehavior::Raw(vec![b'x'; 100 << 20], 0), "wrote more than 1024 KiB"),
+        (DriveBehavior::Raw(healthy("SDA").to_string().into_bytes(), 11), "ended by signal 11"),
+        (DriveBehavior::Raw(Vec::new(), 1 << 8), "wrote nothing and ended with status 1"),
         (DriveBehavior::Raw(b"[]".to_vec(), 0), "is invalid"),
         (
             DriveBehavior::Json(
@@ -235,10 +186,7 @@ async fn unparsable_output_is_a_failure_with_its_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn a_response_of_another_drive_triggers_an_inventory_scan() {
-    let lab = lab(&[(
-        "sda",
-        DriveBehavior::Delayed(Duration::from_secs(1), healthy("SDX")),
-    )]);
+    let lab = lab(&[("sda", DriveBehavior::Delayed(Duration::from_secs(1), healthy("SDX")))]);
     let mut requests = lab.requests.subscribe();
     lab.pass(2).await;
     assert_eq!(requests.try_recv().ok(), Some(SourceRequest::Inventory));
@@ -249,10 +197,7 @@ async fn the_same_serial_number_in_other_white_space_or_cut_short_is_the_same() 
     for told in ["  SDA ", "sda", "SDA-0001"] {
         let mut lab = lab(&[("sda", DriveBehavior::Json(healthy(told), 0))]);
         lab.pass(1).await;
-        assert!(
-            matches!(lab.responses("sda").as_slice(), [SmartResponse::Report(_)]),
-            "{told}"
-        );
+        assert!(matches!(lab.responses("sda").as_slice(), [SmartResponse::Report(_)]), "{told}");
     }
 }
 
@@ -277,10 +222,7 @@ async fn an_unknown_usb_bridge_is_tried_with_sat_once_and_what_works_is_kept() {
     lab.pass(2 * 3600 + 1).await;
     // Both times the same answer: once with `-d sat` in vain, then no more.
     assert_eq!(
-        lab.arguments("sda")
-            .iter()
-            .filter(|arguments| arguments.contains("-d sat"))
-            .count(),
+        lab.arguments("sda").iter().filter(|arguments| arguments.contains("-d sat")).count(),
         1
     );
     assert!(
@@ -296,15 +238,9 @@ async fn an_unknown_usb_bridge_is_tried_with_sat_once_and_what_works_is_kept() {
     let arguments = lab.arguments("sdb");
     assert!(
         arguments.len() > 100
-            && arguments[1..]
-                .iter()
-                .all(|arguments| arguments.contains("-d sat"))
+            && arguments[1..].iter().all(|arguments| arguments.contains("-d sat"))
     );
-    assert!(
-        lab.responses("sda")
-            .iter()
-            .all(|answer| matches!(answer, SmartResponse::Report(_)))
-    );
+    assert!(lab.responses("sda").iter().all(|answer| matches!(answer, SmartResponse::Report(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -325,10 +261,7 @@ async fn a_bridge_that_refuses_check_power_mode_is_not_standby() {
         ..target("sda")
     };
     let mut lab = lab_with(
-        &[
-            ("sda", DriveBehavior::Json(unknown, 1)),
-            ("sda sat", DriveBehavior::Json(standby, 2)),
-        ],
+        &[("sda", DriveBehavior::Json(unknown, 1)), ("sda sat", DriveBehavior::Json(standby, 2))],
         vec![usb],
         settings(),
         |_| {},
@@ -342,11 +275,7 @@ async fn a_bridge_that_refuses_check_power_mode_is_not_standby() {
     // The disk may have slept: once it tells, it is asked so.
     lab.set("sda sat", DriveBehavior::Json(healthy("DISK"), 0));
     lab.pass(86400).await;
-    assert!(
-        lab.responses("sda")
-            .iter()
-            .any(|answer| matches!(answer, SmartResponse::Report(_)))
-    );
+    assert!(lab.responses("sda").iter().any(|answer| matches!(answer, SmartResponse::Report(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -355,17 +284,10 @@ async fn a_drive_whose_slow_pages_hang_still_reports_the_quick_ones() {
     lab.pass(86400).await;
     let said = lab.responses("sda");
     assert!(
-        said.len() > 100
-            && said
-                .iter()
-                .all(|answer| matches!(answer, SmartResponse::Report(_))),
+        said.len() > 100 && said.iter().all(|answer| matches!(answer, SmartResponse::Report(_))),
         "{said:?}"
     );
-    let whole = lab
-        .arguments("sda")
-        .iter()
-        .filter(|arguments| arguments.contains("-x"))
-        .count();
+    let whole = lab.arguments("sda").iter().filter(|arguments| arguments.contains("-x")).count();
     assert_eq!(whole, 1, "a day's worth");
 }
 
@@ -386,10 +308,8 @@ async fn a_newly_configured_smartctl_is_checked_before_use() {
 
 #[tokio::test(start_paused = true)]
 async fn hanging_slow_pages_are_backed_off_and_read_daily_again_after_recovery() {
-    let hourly = crate::source::context::SmartSettings {
-        interval: Duration::from_secs(3600),
-        ..settings()
-    };
+    let hourly =
+        crate::source::context::SmartSettings { interval: Duration::from_secs(3600), ..settings() };
     let lab = lab_with(
         &[("sda", DriveBehavior::HangsOnFull(healthy("SDA")))],
         vec![target("sda")],
@@ -399,12 +319,7 @@ async fn hanging_slow_pages_are_backed_off_and_read_daily_again_after_recovery()
     let whole = |lab: &super::fake::Lab| -> Vec<u64> {
         let is_whole = |run: &&super::fake::SmartctlRun| run.args.iter().any(|arg| arg == "-x");
         lab.state(|state| {
-            state
-                .runs
-                .iter()
-                .filter(is_whole)
-                .map(|run| run.at.as_secs() / 86400)
-                .collect()
+            state.runs.iter().filter(is_whole).map(|run| run.at.as_secs() / 86400).collect()
         })
     };
     lab.pass(16 * 86400).await;
@@ -430,19 +345,10 @@ async fn slow_pages_with_an_unkillable_smartctl_are_skipped_too() {
     }
     let said = lab.responses("sda");
     assert!(
-        said.len() > 100
-            && said
-                .iter()
-                .all(|answer| matches!(answer, SmartResponse::Report(_))),
+        said.len() > 100 && said.iter().all(|answer| matches!(answer, SmartResponse::Report(_))),
         "{said:?}"
     );
-    assert_eq!(
-        lab.arguments("sda")
-            .iter()
-            .filter(|arguments| arguments.contains("-x"))
-            .count(),
-        1
-    );
+    assert_eq!(lab.arguments("sda").iter().filter(|arguments| arguments.contains("-x")).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -450,22 +356,13 @@ async fn a_drive_that_hangs_on_quick_pages_is_backed_off_despite_kernel_errors()
     let lab = lab(&[("sda", DriveBehavior::Unkillable)]);
     for _ in 0..(86400 / 180) {
         lab.pass(180).await;
-        if !lab
-            .state(|state| state.held.drain(..).collect::<Vec<_>>())
-            .is_empty()
-        {
+        if !lab.state(|state| state.held.drain(..).collect::<Vec<_>>()).is_empty() {
             lab.targets(|targets| targets[0].kernel_error_count += 1);
         }
     }
     let starts = lab.starts("sda");
     assert!((20..=32).contains(&starts.len()), "{starts:?}");
-    assert_eq!(
-        lab.arguments("sda")
-            .iter()
-            .filter(|arguments| arguments.contains("-x"))
-            .count(),
-        1
-    );
+    assert_eq!(lab.arguments("sda").iter().filter(|arguments| arguments.contains("-x")).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -477,19 +374,12 @@ async fn a_panicked_task_is_retried() {
         |state| state.panics = true,
     );
     lab.pass(5).await;
-    assert!(
-        lab.responses("sdb")
-            .iter()
-            .any(|answer| why(answer).contains("internal error"))
-    );
+    assert!(lab.responses("sdb").iter().any(|answer| why(answer).contains("internal error")));
     lab.state(|state| state.panics = false);
     lab.set("sdb", DriveBehavior::Json(healthy("SDB"), 0));
     let looks = lab.state(|state| state.discoveries);
     lab.pass(2 * 3600).await;
     assert!(lab.state(|state| state.discoveries) > looks);
-    assert!(matches!(
-        lab.responses("sdb").last(),
-        Some(SmartResponse::Report(_))
-    ));
+    assert!(matches!(lab.responses("sdb").last(), Some(SmartResponse::Report(_))));
     assert!(lab.starts("sda").len() > 10);
 }

@@ -95,10 +95,7 @@ impl Backend for FakeBackend {
                 return answer.ok_or_else(|| no_program(&exec));
             }
             let at = self.begun.elapsed();
-            state.runs.push(SmartctlRun {
-                at,
-                args: exec.args.clone(),
-            });
+            state.runs.push(SmartctlRun { at, args: exec.args.clone() });
             state.running += 1;
             state.most_running = state.most_running.max(state.running);
             behavior_of(&state.drives, &exec.args)
@@ -108,12 +105,7 @@ impl Backend for FakeBackend {
             DriveBehavior::Json(value, status) => Ok(ok(value, status)),
             DriveBehavior::Raw(stdout, status) => {
                 let truncated = stdout.len() > exec.max_output;
-                Ok(Output {
-                    status,
-                    stdout,
-                    stderr: Vec::new(),
-                    truncated,
-                })
+                Ok(Output { status, stdout, stderr: Vec::new(), truncated })
             }
             DriveBehavior::Delayed(long, value) if long < exec.timeout => {
                 tokio::time::sleep(long).await;
@@ -126,10 +118,7 @@ impl Backend for FakeBackend {
             }
             DriveBehavior::Delayed(..) | DriveBehavior::Hangs | DriveBehavior::HangsOnFull(_) => {
                 tokio::time::sleep(exec.timeout).await;
-                Err(ExecError::TimedOut {
-                    program: exec.program.clone(),
-                    timeout: exec.timeout,
-                })
+                Err(ExecError::TimedOut { program: exec.program.clone(), timeout: exec.timeout })
             }
             DriveBehavior::Unkillable | DriveBehavior::UnkillableOnFull(_) => {
                 tokio::time::sleep(exec.timeout).await;
@@ -191,24 +180,16 @@ impl Backend for FakeBackend {
 }
 
 fn no_program(exec: &Exec) -> ExecError {
-    ExecError::Start {
-        program: exec.program.clone(),
-        source: std::io::ErrorKind::NotFound.into(),
-    }
+    ExecError::Start { program: exec.program.clone(), source: std::io::ErrorKind::NotFound.into() }
 }
 
 /// The device with the type that is given with it, where the test says something of that:
 /// `/dev/bus/0 megaraid,3`; else the device.
 fn behavior_of(drives: &BTreeMap<String, DriveBehavior>, args: &[String]) -> Option<DriveBehavior> {
     let device = args.last().cloned().unwrap_or_default();
-    let kind = args
-        .iter()
-        .position(|arg| arg == "-d")
-        .and_then(|at| args.get(at + 1));
+    let kind = args.iter().position(|arg| arg == "-d").and_then(|at| args.get(at + 1));
     let both = kind.map(|kind| format!("{device} {kind}"));
-    both.and_then(|both| drives.get(&both))
-        .or_else(|| drives.get(&device))
-        .cloned()
+    both.and_then(|both| drives.get(&both)).or_else(|| drives.get(&device)).cloned()
 }
 
 fn ok(value: Value, status: i32) -> Output {
@@ -318,19 +299,10 @@ pub(crate) fn lab_at(
     prepare: impl FnOnce(&mut FakeState),
 ) -> Lab {
     let begun = Instant::now();
-    let mut state = FakeState {
-        version: Some([7, 3]),
-        ..FakeState::default()
-    };
-    state.drives = drives
-        .iter()
-        .map(|(name, how)| (format!("/dev/{name}"), how.clone()))
-        .collect();
+    let mut state = FakeState { version: Some([7, 3]), ..FakeState::default() };
+    state.drives = drives.iter().map(|(name, how)| (format!("/dev/{name}"), how.clone())).collect();
     prepare(&mut state);
-    let world = FakeBackend {
-        state: Arc::new(Mutex::new(state)),
-        begun,
-    };
+    let world = FakeBackend { state: Arc::new(Mutex::new(state)), begun };
     let mut lab = lab_of(world.clone(), root, targets, smart);
     lab.world = world;
     lab
@@ -343,10 +315,7 @@ pub(crate) fn lab_of(
     targets: Vec<SmartTarget>,
     smart: SmartSettings,
 ) -> Lab {
-    let world = FakeBackend {
-        state: Arc::default(),
-        begun: Instant::now(),
-    };
+    let world = FakeBackend { state: Arc::default(), begun: Instant::now() };
     let far = Duration::from_secs(3600);
     let settings = watch::Sender::new(Arc::new(SourceSettings {
         checks: Default::default(),
@@ -392,14 +361,8 @@ pub(crate) fn lab_of(
         },
         smart_targets: targets.subscribe(),
         checks: watch::Sender::default().subscribe(),
-        checker: crate::host::helper::Program {
-            program: "/nonexistent".into(),
-            args: Vec::new(),
-        },
-        freezer: crate::host::helper::Program {
-            program: "/nonexistent".into(),
-            args: Vec::new(),
-        },
+        checker: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+        freezer: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
         freeze_intents: "/nonexistent".into(),
         resume: watch::Sender::new(ResumePoint::From(None)).subscribe(),
     };
@@ -407,14 +370,7 @@ pub(crate) fn lab_of(
         // Ends only with its owner.
         let Err(_gone) = crate::source::smart::run_with_backend(context, played).await;
     });
-    Lab {
-        world,
-        reports,
-        requests,
-        targets,
-        settings,
-        _task: task,
-    }
+    Lab { world, reports, requests, targets, settings, _task: task }
 }
 
 impl Lab {
@@ -431,8 +387,7 @@ impl Lab {
     }
 
     pub(crate) fn targets(&self, change: impl FnOnce(&mut Vec<SmartTarget>)) {
-        self.targets
-            .send_modify(|targets| change(Arc::make_mut(targets)));
+        self.targets.send_modify(|targets| change(Arc::make_mut(targets)));
     }
 
     pub(crate) fn settings(&self, change: impl FnOnce(&mut SmartSettings)) {
@@ -481,11 +436,7 @@ impl Lab {
     pub(crate) fn responses(&mut self, drive: &str) -> Vec<SmartResponse> {
         let id = DriveId::known(drive);
         let of = |report| match report {
-            SourceUpdate::Smart {
-                drive,
-                response: answer,
-                ..
-            } if drive == id => Some(*answer),
+            SourceUpdate::Smart { drive, response: answer, .. } if drive == id => Some(*answer),
             _ => None,
         };
         self.reported().into_iter().filter_map(of).collect()
@@ -493,10 +444,7 @@ impl Lab {
 
     pub(crate) fn statuses(&mut self) -> Vec<SourceStatus> {
         let of = |report| match report {
-            SourceUpdate::Source {
-                source: Source::Smart,
-                status,
-            } => Some(status),
+            SourceUpdate::Source { source: Source::Smart, status } => Some(status),
             _ => None,
         };
         self.reported().into_iter().filter_map(of).collect()

@@ -38,11 +38,7 @@ esac
         answer = dir.path().join("answer").display()
     );
     std::fs::write(&draft, text).unwrap();
-    let args = vec![
-        "-m755".to_owned(),
-        draft.display().to_string(),
-        program.display().to_string(),
-    ];
+    let args = vec!["-m755".to_owned(), draft.display().to_string(), program.display().to_string()];
     let install = Exec {
         program: "/usr/bin/install".into(),
         args,
@@ -61,17 +57,10 @@ fn lab(command: PathBuf, targets: Vec<SmartTarget>) -> Lab {
         active: 1,
         max_stuck: 1,
     });
-    let smart = SmartSettings {
-        command,
-        timeout: Duration::from_secs(3),
-        at_once: 2,
-        ..settings()
-    };
+    let smart =
+        SmartSettings { command, timeout: Duration::from_secs(3), at_once: 2, ..settings() };
     super::fake::lab_of(
-        HostBackend {
-            workers,
-            root: HostRoot::new("/"),
-        },
+        HostBackend { workers, root: HostRoot::new("/") },
         HostRoot::new("/"),
         targets,
         smart,
@@ -85,11 +74,9 @@ async fn next(lab: &mut Lab, drive: &str) -> SmartResponse {
             .expect("in time")
             .expect("it runs");
         match report {
-            SourceUpdate::Smart {
-                drive: of,
-                response: answer,
-                ..
-            } if of.as_str() == drive => return *answer,
+            SourceUpdate::Smart { drive: of, response: answer, .. } if of.as_str() == drive => {
+                return *answer;
+            }
             _ => {}
         }
     }
@@ -116,10 +103,7 @@ async fn a_smartctl_that_hangs_floods_truncates_or_dies_fails_its_drive_alone() 
     }
     let begun = Instant::now();
     let mut lab = lab(program.clone(), vec![target("sda"), target("sde")]);
-    assert!(matches!(
-        next(&mut lab, "sde").await,
-        SmartResponse::Report(_)
-    ));
+    assert!(matches!(next(&mut lab, "sde").await, SmartResponse::Report(_)));
     assert!(begun.elapsed() < PATIENCE);
 }
 
@@ -129,11 +113,7 @@ async fn the_installed_smartctl_reports_its_version_and_rejects_a_non_device() {
     if !installed.exists() {
         return;
     }
-    let virtio = SmartTarget {
-        transport: Transport::Virtio,
-        serial: None,
-        ..target("vda")
-    };
+    let virtio = SmartTarget { transport: Transport::Virtio, serial: None, ..target("vda") };
     let mut lab = lab(installed, vec![virtio]);
     loop {
         match tokio::time::timeout(PATIENCE, lab.reports.recv())
@@ -141,10 +121,9 @@ async fn the_installed_smartctl_reports_its_version_and_rejects_a_non_device() {
             .expect("in time")
             .expect("it runs")
         {
-            SourceUpdate::Source {
-                source: Source::Smart,
-                status: SourceStatus::Down(why),
-            } => panic!("{why}"),
+            SourceUpdate::Source { source: Source::Smart, status: SourceStatus::Down(why) } => {
+                panic!("{why}")
+            }
             SourceUpdate::Smart { response, .. } => {
                 assert!(
                     matches!(

@@ -35,10 +35,7 @@ async fn a_new_drive_is_queried_at_once_and_then_about_every_ten_minutes() {
     lab.pass(86400).await;
     let starts = lab.starts("sda");
     assert_eq!(starts[0], 0);
-    assert!(
-        gaps(&starts).iter().all(|gap| (540..=661).contains(gap)),
-        "{starts:?}"
-    );
+    assert!(gaps(&starts).iter().all(|gap| (540..=661).contains(gap)), "{starts:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,34 +46,19 @@ async fn a_suspect_drive_is_queried_about_every_two_minutes() {
     lab.pass(3600).await;
     let starts = lab.starts("sda");
     assert_eq!(starts[1], 200);
-    assert!(
-        gaps(&starts[1..])
-            .iter()
-            .all(|gap| (108..=133).contains(gap)),
-        "{starts:?}"
-    );
+    assert!(gaps(&starts[1..]).iter().all(|gap| (108..=133).contains(gap)), "{starts:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_most_two_queries_run_at_a_time() {
     let slow = |name: &'static str| {
-        (
-            name,
-            DriveBehavior::Delayed(Duration::from_secs(5), healthy(&name.to_uppercase())),
-        )
+        (name, DriveBehavior::Delayed(Duration::from_secs(5), healthy(&name.to_uppercase())))
     };
-    let lab = lab(&[
-        slow("sda"),
-        slow("sdb"),
-        slow("sdc"),
-        slow("sdd"),
-        slow("sde"),
-    ]);
+    let lab = lab(&[slow("sda"), slow("sdb"), slow("sdc"), slow("sdd"), slow("sde")]);
     lab.pass(3600).await;
     assert_eq!(lab.state(|state| state.most_running), 2);
-    let first: Vec<u64> = ["sda", "sdb", "sdc", "sdd", "sde"]
-        .map(|name| lab.starts(name)[0])
-        .into();
+    let first: Vec<u64> =
+        ["sda", "sdb", "sdc", "sdd", "sde"].map(|name| lab.starts(name)[0]).into();
     assert_eq!(first, [0, 0, 5, 5, 10]);
 }
 
@@ -85,15 +67,9 @@ async fn a_disk_in_standby_is_queried_at_the_usual_interval_and_not_woken() {
     let mut lab = lab(&[("sda", DriveBehavior::Json(standby(), 2))]);
     lab.pass(86400).await;
     assert!(lab.starts("sda").len() <= 1 + 86400 / 540);
+    assert!(lab.arguments("sda").iter().all(|arguments| arguments.contains("-n standby")));
     assert!(
-        lab.arguments("sda")
-            .iter()
-            .all(|arguments| arguments.contains("-n standby"))
-    );
-    assert!(
-        lab.responses("sda")
-            .iter()
-            .all(|answer| matches!(answer, SmartResponse::Standby { .. }))
+        lab.responses("sda").iter().all(|answer| matches!(answer, SmartResponse::Standby { .. }))
     );
 }
 
@@ -101,10 +77,7 @@ async fn a_disk_in_standby_is_queried_at_the_usual_interval_and_not_woken() {
 async fn a_runtime_suspended_drive_is_not_queried() {
     let lab = lab_with(
         &[good("sda")],
-        vec![crate::model::source_update::SmartTarget {
-            asleep: true,
-            ..target("sda")
-        }],
+        vec![crate::model::source_update::SmartTarget { asleep: true, ..target("sda") }],
         settings(),
         |_| {},
     );
@@ -140,10 +113,7 @@ async fn an_error_storm_triggers_a_query_every_thirty_seconds_including_the_last
 
 #[tokio::test(start_paused = true)]
 async fn an_error_during_a_query_triggers_another_query() {
-    let lab = lab(&[(
-        "sda",
-        DriveBehavior::Delayed(Duration::from_secs(10), healthy("SDA")),
-    )]);
+    let lab = lab(&[("sda", DriveBehavior::Delayed(Duration::from_secs(10), healthy("SDA")))]);
     lab.pass(5).await;
     lab.targets(|targets| targets[0].kernel_error_count += 1);
     lab.pass(100).await;
@@ -154,17 +124,11 @@ async fn an_error_during_a_query_triggers_another_query() {
 async fn a_request_is_answered_at_once_but_not_before_thirty_seconds_have_passed() {
     let lab = lab(&[good("sda"), good("sdb")]);
     lab.pass(10).await;
-    lab.ask(SourceRequest::Smart(vec![
-        DriveId::known("sda"),
-        DriveId::known("gone"),
-    ]));
+    lab.ask(SourceRequest::Smart(vec![DriveId::known("sda"), DriveId::known("gone")]));
     lab.pass(90).await;
     lab.ask(SourceRequest::All);
     lab.pass(1).await;
-    assert_eq!(
-        (lab.starts("sda"), lab.starts("sdb")),
-        (vec![0, 30, 100], vec![0, 100])
-    );
+    assert_eq!((lab.starts("sda"), lab.starts("sdb")), (vec![0, 30, 100], vec![0, 100]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,38 +144,21 @@ async fn an_nvme_event_has_that_controller_asked_at_once() {
         |_| {},
     );
     lab.pass(60).await;
-    lab.ask(SourceRequest::NvmeEvent {
-        controller: "nvme1".to_owned(),
-    });
+    lab.ask(SourceRequest::NvmeEvent { controller: "nvme1".to_owned() });
     lab.pass(1).await;
-    assert_eq!(
-        (lab.starts("nvme1"), lab.starts("nvme10")),
-        (vec![0, 60], vec![0])
-    );
+    assert_eq!((lab.starts("nvme1"), lab.starts("nvme10")), (vec![0, 60], vec![0]));
     assert!(lab.state(|state| state.events_set.is_empty()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn nvme_event_notification_is_enabled_and_again_after_a_reset() {
-    let nvme = crate::model::source_update::SmartTarget {
-        transport: Transport::Nvme,
-        ..target("nvme0")
-    };
-    let allowed = crate::source::context::SmartSettings {
-        nvme_events: true,
-        ..settings()
-    };
-    let lab = lab_with(
-        &[good("nvme0"), good("sda")],
-        vec![nvme, target("sda")],
-        allowed,
-        |_| {},
-    );
+    let nvme =
+        crate::model::source_update::SmartTarget { transport: Transport::Nvme, ..target("nvme0") };
+    let allowed = crate::source::context::SmartSettings { nvme_events: true, ..settings() };
+    let lab = lab_with(&[good("nvme0"), good("sda")], vec![nvme, target("sda")], allowed, |_| {});
     lab.pass(10).await;
     assert_eq!(lab.state(|state| state.events_set.clone()), ["nvme0"]);
-    lab.ask(SourceRequest::NvmeEvent {
-        controller: "nvme0".to_owned(),
-    });
+    lab.ask(SourceRequest::NvmeEvent { controller: "nvme0".to_owned() });
     lab.pass(1).await;
     assert_eq!(lab.state(|state| state.events_set.len()), 2);
 }
@@ -229,35 +176,23 @@ async fn with_two_paths_both_controllers_announce_events_and_either_one_has_the_
         asleep: true,
         ..target("nvme7")
     };
-    let allowed = crate::source::context::SmartSettings {
-        nvme_events: true,
-        ..settings()
-    };
+    let allowed = crate::source::context::SmartSettings { nvme_events: true, ..settings() };
     let lab = lab_with(&[good("nvme0")], vec![nvme, asleep], allowed, |_| {});
     lab.pass(60).await;
-    assert_eq!(
-        lab.state(|state| state.events_set.clone()),
-        ["nvme0", "nvme1"]
-    );
-    lab.ask(SourceRequest::NvmeEvent {
-        controller: "nvme1".to_owned(),
-    });
+    assert_eq!(lab.state(|state| state.events_set.clone()), ["nvme0", "nvme1"]);
+    lab.ask(SourceRequest::NvmeEvent { controller: "nvme1".to_owned() });
     lab.pass(1).await;
     assert_eq!(lab.starts("nvme0"), [0, 60]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_storm_of_nvme_events_has_the_drive_asked_every_thirty_seconds() {
-    let nvme = crate::model::source_update::SmartTarget {
-        transport: Transport::Nvme,
-        ..target("nvme1")
-    };
+    let nvme =
+        crate::model::source_update::SmartTarget { transport: Transport::Nvme, ..target("nvme1") };
     let lab = lab_with(&[good("nvme1")], vec![nvme], settings(), |_| {});
     lab.pass(60).await;
     for _ in 0..1000 {
-        lab.ask(SourceRequest::NvmeEvent {
-            controller: "nvme1".to_owned(),
-        });
+        lab.ask(SourceRequest::NvmeEvent { controller: "nvme1".to_owned() });
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     lab.pass(40).await;
@@ -309,10 +244,7 @@ async fn slow_log_pages_are_read_once_a_day() {
     let lab = lab(&[good("sda")]);
     lab.pass(2 * 86400).await;
     let arguments = lab.arguments("sda");
-    let whole = arguments
-        .iter()
-        .filter(|arguments| arguments.contains(" -x "))
-        .count();
+    let whole = arguments.iter().filter(|arguments| arguments.contains(" -x ")).count();
     assert_eq!(whole, 2, "of {}", arguments.len());
     assert!(arguments[1].contains("-H -c -A -l xerror,error -l xselftest,selftest"));
 }
@@ -328,19 +260,12 @@ async fn a_drive_that_is_to_be_ignored_is_not_asked_and_a_type_that_is_given_is_
         device_types: vec![given("SDA", "ignore"), given("SD?", "sat")],
         ..settings()
     };
-    let mut lab = lab_with(
-        &[good("sda"), good("sdb")],
-        vec![target("sda"), target("sdb")],
-        with,
-        |_| {},
-    );
+    let mut lab =
+        lab_with(&[good("sda"), good("sdb")], vec![target("sda"), target("sdb")], with, |_| {});
     lab.pass(1).await;
     assert!(lab.starts("sda").is_empty());
     assert!(lab.arguments("sdb")[0].ends_with("-d sat /dev/sdb"));
-    assert_eq!(
-        lab.statuses().last(),
-        Some(&SourceStatus::Active("smartctl 7.3, 1 drive".into()))
-    );
+    assert_eq!(lab.statuses().last(), Some(&SourceStatus::Active("smartctl 7.3, 1 drive".into())));
     lab.settings(|settings| settings.device_types.clear());
     lab.pass(1).await;
     assert_eq!(lab.starts("sda").len(), 1);
@@ -382,16 +307,11 @@ async fn a_self_test_is_started_once_and_followed_every_minute_to_its_end() {
     with_test["ata_smart_data"]["self_test"]["status"] = serde_json::json!({"value": 249, "string": "in progress, 90% remaining", "remaining_percent": 90});
     let mut lab = lab(&[("sda", DriveBehavior::Json(with_test.clone(), 0))]);
     lab.pass(3).await;
-    lab.ask(SourceRequest::SelfTest {
-        drive: DriveId::known("sda"),
-        kind: SelfTestKind::Short,
-    });
+    lab.ask(SourceRequest::SelfTest { drive: DriveId::known("sda"), kind: SelfTestKind::Short });
     lab.pass(200).await;
     assert_eq!(
         self_tests(&mut lab),
-        [Ok(
-            "Testing has begun. Please wait 2 minutes for test to complete.".to_owned()
-        )]
+        [Ok("Testing has begun. Please wait 2 minutes for test to complete.".to_owned())]
     );
     assert!(lab.arguments("sda")[2].starts_with("--json=o -t short "));
     // The answer, who is there, the test, a look five seconds later, then each minute.
@@ -408,10 +328,7 @@ async fn a_refused_self_test_says_why() {
         "smartctl 7.3",
         "Can't start self-test without aborting current test (60% remaining),"
     ]);
-    let asleep = crate::model::source_update::SmartTarget {
-        asleep: true,
-        ..target("sdb")
-    };
+    let asleep = crate::model::source_update::SmartTarget { asleep: true, ..target("sdb") };
     let mut lab = lab_with(
         &[("sda", DriveBehavior::Json(refuses, 4))],
         vec![target("sda"), asleep],
@@ -420,20 +337,12 @@ async fn a_refused_self_test_says_why() {
     );
     lab.pass(1).await;
     for drive in ["sda", "sdb", "sdz"] {
-        lab.ask(SourceRequest::SelfTest {
-            drive: DriveId::known(drive),
-            kind: SelfTestKind::Long,
-        });
+        lab.ask(SourceRequest::SelfTest { drive: DriveId::known(drive), kind: SelfTestKind::Long });
     }
     lab.pass(1).await;
-    let why: Vec<String> = self_tests(&mut lab)
-        .into_iter()
-        .map(|result| result.expect_err("refused"))
-        .collect();
-    assert!(
-        why.iter().any(|why| why.contains("aborting current test")),
-        "{why:?}"
-    );
+    let why: Vec<String> =
+        self_tests(&mut lab).into_iter().map(|result| result.expect_err("refused")).collect();
+    assert!(why.iter().any(|why| why.contains("aborting current test")), "{why:?}");
     assert!(why.iter().any(|why| why.contains("suspended")), "{why:?}");
     assert!(why.iter().any(|why| why.contains("is not read")), "{why:?}");
 }
@@ -444,10 +353,7 @@ async fn a_self_test_is_not_lost_among_many_requests() {
     begins["smartctl"]["output"] = serde_json::json!(["smartctl 7.3", "Testing has begun."]);
     let mut lab = lab(&[("sda", DriveBehavior::Json(begins, 0))]);
     lab.pass(3).await;
-    lab.ask(SourceRequest::SelfTest {
-        drive: DriveId::known("sda"),
-        kind: SelfTestKind::Short,
-    });
+    lab.ask(SourceRequest::SelfTest { drive: DriveId::known("sda"), kind: SelfTestKind::Short });
     for _ in 0..1000 {
         lab.ask(SourceRequest::Smart(Vec::new()));
     }
@@ -461,10 +367,7 @@ async fn a_self_test_is_never_started_on_another_drive_that_has_the_name_by_now(
     let mut lab = lab(&[("sda", slow)]);
     let mut requests = lab.requests.subscribe();
     lab.pass(1).await;
-    lab.ask(SourceRequest::SelfTest {
-        drive: DriveId::known("sda"),
-        kind: SelfTestKind::Long,
-    });
+    lab.ask(SourceRequest::SelfTest { drive: DriveId::known("sda"), kind: SelfTestKind::Long });
     // While smartctl runs for the one, it is pulled, and a stranger comes.
     lab.set("sda", DriveBehavior::Json(healthy("STRANGER"), 0));
     lab.pass(20).await;
@@ -473,11 +376,7 @@ async fn a_self_test_is_never_started_on_another_drive_that_has_the_name_by_now(
         matches!(told.as_slice(), [Err(why)] if why.contains("STRANGER instead of SDA")),
         "{told:?}"
     );
-    assert!(
-        lab.arguments("sda")
-            .iter()
-            .all(|arguments| !arguments.contains(" -t "))
-    );
+    assert!(lab.arguments("sda").iter().all(|arguments| !arguments.contains(" -t ")));
     assert!(
         std::iter::from_fn(|| requests.try_recv().ok())
             .any(|request| request == SourceRequest::Inventory)
@@ -487,18 +386,12 @@ async fn a_self_test_is_never_started_on_another_drive_that_has_the_name_by_now(
 #[tokio::test(start_paused = true)]
 async fn a_self_test_that_waits_is_refused_when_the_drive_goes_or_is_suspended_meanwhile() {
     let slow = |name: &'static str| {
-        (
-            name,
-            DriveBehavior::Delayed(Duration::from_secs(10), healthy(&name.to_uppercase())),
-        )
+        (name, DriveBehavior::Delayed(Duration::from_secs(10), healthy(&name.to_uppercase())))
     };
     let mut lab = lab(&[slow("sda"), slow("sdb")]);
     lab.pass(1).await;
     for drive in ["sda", "sdb"] {
-        lab.ask(SourceRequest::SelfTest {
-            drive: DriveId::known(drive),
-            kind: SelfTestKind::Long,
-        });
+        lab.ask(SourceRequest::SelfTest { drive: DriveId::known(drive), kind: SelfTestKind::Long });
     }
     lab.pass(1).await;
     lab.targets(|targets| {
@@ -506,10 +399,8 @@ async fn a_self_test_that_waits_is_refused_when_the_drive_goes_or_is_suspended_m
         targets[0].asleep = true;
     });
     lab.pass(3600).await;
-    let why: Vec<String> = self_tests(&mut lab)
-        .into_iter()
-        .map(|result| result.expect_err("refused"))
-        .collect();
+    let why: Vec<String> =
+        self_tests(&mut lab).into_iter().map(|result| result.expect_err("refused")).collect();
     assert!(
         matches!(why.as_slice(), [gone, asleep] if gone.contains("is not read") && asleep.contains("suspended")),
         "{why:?}"
@@ -521,16 +412,11 @@ async fn a_self_test_that_waits_is_refused_when_the_drive_goes_or_is_suspended_m
 async fn self_tests_wait_for_their_turn_and_a_refusal_is_no_reason_to_ask_before_thirty_seconds_have_passed()
  {
     let mut refuses = healthy("SDA");
-    refuses["smartctl"]["output"] = serde_json::json!([
-        "smartctl 7.3",
-        "Can't start self-test without aborting current test"
-    ]);
+    refuses["smartctl"]["output"] =
+        serde_json::json!(["smartctl 7.3", "Can't start self-test without aborting current test"]);
     let names = ["sda", "sdb", "sdc", "sdd"];
     let slow = |name: &'static str| {
-        (
-            name,
-            DriveBehavior::Delayed(Duration::from_secs(2), healthy(&name.to_uppercase())),
-        )
+        (name, DriveBehavior::Delayed(Duration::from_secs(2), healthy(&name.to_uppercase())))
     };
     let lab = lab(&names.map(slow));
     lab.pass(20).await;
@@ -554,17 +440,9 @@ async fn self_tests_wait_for_their_turn_and_a_refusal_is_no_reason_to_ask_before
     lab.pass(60).await;
     let questions: Vec<u64> = lab.state(|state| {
         let asked = |run: &&super::fake::SmartctlRun| run.args.iter().any(|arg| arg == "standby");
-        state
-            .runs
-            .iter()
-            .filter(asked)
-            .map(|run| run.at.as_secs())
-            .collect()
+        state.runs.iter().filter(asked).map(|run| run.at.as_secs()).collect()
     });
-    assert!(
-        gaps(&questions).iter().all(|gap| *gap >= 30),
-        "{questions:?}"
-    );
+    assert!(gaps(&questions).iter().all(|gap| *gap >= 30), "{questions:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -573,10 +451,7 @@ async fn a_drive_that_the_kernel_suspends_between_two_scans_is_not_opened() {
         state.suspended = vec!["/dev/sda".into()]
     });
     lab.pass(1).await;
-    lab.ask(SourceRequest::SelfTest {
-        drive: DriveId::known("sda"),
-        kind: SelfTestKind::Short,
-    });
+    lab.ask(SourceRequest::SelfTest { drive: DriveId::known("sda"), kind: SelfTestKind::Short });
     lab.pass(3600).await;
     assert!(lab.starts("sda").is_empty());
     let reports = lab.reported();
@@ -594,25 +469,16 @@ async fn ignored_drives_are_reported_when_the_configuration_changes() {
         serial: Some(serial.into()),
         device_type: "ignore".into(),
     };
-    let with = crate::source::context::SmartSettings {
-        device_types: vec![given("SDA")],
-        ..settings()
-    };
-    let mut lab = lab_with(
-        &[good("sda"), good("sdb")],
-        vec![target("sda"), target("sdb")],
-        with,
-        |_| {},
-    );
+    let with =
+        crate::source::context::SmartSettings { device_types: vec![given("SDA")], ..settings() };
+    let mut lab =
+        lab_with(&[good("sda"), good("sdb")], vec![target("sda"), target("sdb")], with, |_| {});
     lab.pass(700).await;
     let ignored = |lab: &mut Lab| -> Vec<Vec<String>> {
         let of = |report| match report {
-            SourceUpdate::SmartIgnored(drives) => Some(
-                drives
-                    .iter()
-                    .map(|drive| drive.as_str().to_owned())
-                    .collect(),
-            ),
+            SourceUpdate::SmartIgnored(drives) => {
+                Some(drives.iter().map(|drive| drive.as_str().to_owned()).collect())
+            }
             _ => None,
         };
         lab.reported().into_iter().filter_map(of).collect()
@@ -644,32 +510,21 @@ async fn on_a_recorded_tree_only_a_configured_smartctl_is_run() {
     lab.pass(3600).await;
     assert_eq!(
         lab.statuses(),
-        [SourceStatus::Absent(
-            "a recorded tree has no drives to ask".into()
-        )]
+        [SourceStatus::Absent("a recorded tree has no drives to ask".into())]
     );
     assert!(lab.state(|state| state.runs.is_empty()));
     let lab = super::fake::lab_at(root(), &[], vec![target("sda")], settings(), |_| {});
     lab.pass(1).await;
     let device = HostPath::from(dir.path().join("dev/sda").as_path()).to_string();
-    assert_eq!(
-        lab.state(|state| state.runs[0].args.last().cloned()),
-        Some(device)
-    );
+    assert_eq!(lab.state(|state| state.runs[0].args.last().cloned()), Some(device));
 }
 
 #[tokio::test(start_paused = true)]
 async fn disabling_stops_all_queries_and_enabling_resumes_them() {
-    let off = crate::source::context::SmartSettings {
-        enabled: false,
-        ..settings()
-    };
+    let off = crate::source::context::SmartSettings { enabled: false, ..settings() };
     let mut lab = lab_with(&[good("sda")], vec![target("sda")], off, |_| {});
     lab.pass(3600).await;
-    assert_eq!(
-        lab.statuses(),
-        [SourceStatus::Absent("switched off (smart.enabled)".into())]
-    );
+    assert_eq!(lab.statuses(), [SourceStatus::Absent("switched off (smart.enabled)".into())]);
     lab.settings(|settings| settings.enabled = true);
     lab.pass(1).await;
     assert_eq!(lab.starts("sda").len(), 1);
@@ -687,8 +542,7 @@ proptest! {
 
 #[test]
 fn intervals_of_many_drives_are_spread() {
-    let distinct: std::collections::BTreeSet<Duration> = (0..100)
-        .map(|n| jitter(Duration::from_secs(600), &format!("naa.{n}"), 0))
-        .collect();
+    let distinct: std::collections::BTreeSet<Duration> =
+        (0..100).map(|n| jitter(Duration::from_secs(600), &format!("naa.{n}"), 0)).collect();
     assert!(distinct.len() > 60, "{}", distinct.len());
 }

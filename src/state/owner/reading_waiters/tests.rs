@@ -14,10 +14,7 @@ fn host() -> TestHost {
 }
 
 fn wanted() -> Vec<WantedReading> {
-    vec![
-        WantedReading::Hardware,
-        WantedReading::Probe("/data".into()),
-    ]
+    vec![WantedReading::Hardware, WantedReading::Probe("/data".into())]
 }
 
 #[tokio::test(start_paused = true)]
@@ -30,9 +27,7 @@ async fn the_mount_table_and_the_kubelets_records_are_waited_for_without_the_har
     assert!(waiters.add(both, at(10), until, reply));
     let mut due = |world: &TestHost| {
         let due = waiters.take_due(&world.facts, true, Instant::now());
-        due.into_iter()
-            .map(|due| (due.inventory, due.missing))
-            .collect::<Vec<_>>()
+        due.into_iter().map(|due| (due.inventory, due.missing)).collect::<Vec<_>>()
     };
     world.read_mounts(11);
     assert_eq!(due(&world), []);

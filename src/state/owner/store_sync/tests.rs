@@ -51,10 +51,7 @@ impl Stored {
         let seq = sector;
         let time = at(seconds);
         let batch = Batch {
-            events: vec![Event {
-                seq,
-                ..event(Class::Medium, "sda", time, &[sector])
-            }],
+            events: vec![Event { seq, ..event(Class::Medium, "sda", time, &[sector]) }],
             cursor: Cursor {
                 boot_id: "boot".into(),
                 reread_from: seq,
@@ -70,8 +67,7 @@ impl Stored {
     }
 
     fn write(&mut self) -> Option<WriteBatch> {
-        self.sync
-            .write(&self.host.facts, &self.ledger, false, Vec::new());
+        self.sync.write(&self.host.facts, &self.ledger, false, Vec::new());
         self.ops.try_recv().ok().map(|op| op.write)
     }
 }
@@ -87,19 +83,13 @@ async fn times_and_histories_are_written_rarely_and_what_decides_a_verdict_at_on
     }
     stored.answer(disk().raw(197, "8"), 18_001);
     let write = stored.write().expect("pending sectors");
-    assert_eq!(
-        (write.smart.upserted.len(), write.drives.upserted.len()),
-        (1, 0)
-    );
+    assert_eq!((write.smart.upserted.len(), write.drives.upserted.len()), (1, 0));
 
     tokio::time::advance(Duration::from_secs(3600)).await;
     stored.host.scan(21_600);
     stored.answer(disk().raw(197, "8").celsius(40, None), 21_600);
     let write = stored.write().expect("six hours have passed");
-    assert_eq!(
-        (write.smart.upserted.len(), write.drives.upserted.len()),
-        (0, 1)
-    );
+    assert_eq!((write.smart.upserted.len(), write.drives.upserted.len()), (0, 1));
     assert!(!write.is_complete && stored.write().is_none());
 
     tokio::time::advance(Duration::from_secs(18 * 3600)).await;
@@ -128,10 +118,8 @@ async fn in_a_flood_a_new_finding_is_written_at_once_and_its_text_with_the_error
 
     // A finding that ends is written at once, with the list that it leaves and the one it enters.
     let judgements = stored.host.judge(2);
-    let cleared = judgements.into_iter().map(|judgement| Judgement {
-        verdict: Verdict::Clear,
-        ..judgement
-    });
+    let cleared =
+        judgements.into_iter().map(|judgement| Judgement { verdict: Verdict::Clear, ..judgement });
     stored.ledger.apply(cleared.collect(), at(3));
     let over = stored.write().expect("its end");
     assert_eq!(written(&over), (1, 0));

@@ -17,9 +17,7 @@ impl State {
         self.stamp(&mut object);
         let objects = self.objects.entry(path).or_default();
         let name = object["metadata"]["name"].clone();
-        let known = objects
-            .iter_mut()
-            .find(|known| known["metadata"]["name"] == name);
+        let known = objects.iter_mut().find(|known| known["metadata"]["name"] == name);
         let kind = match known {
             Some(known) => {
                 known.clone_from(&object);
@@ -69,10 +67,7 @@ impl State {
         let is_watch = asked.query.split('&').any(|pair| pair == "watch=true");
         is_watch.then(|| {
             let (changes, receiver) = mpsc::unbounded_channel();
-            self.watches.push(Watcher {
-                path: asked.path.clone(),
-                changes,
-            });
+            self.watches.push(Watcher { path: asked.path.clone(), changes });
             receiver
         })
     }

@@ -4,10 +4,7 @@ use super::*;
 use crate::csi::report::transitions::tests::at;
 
 fn challenge() -> Challenge {
-    Challenge {
-        nonce: "n".into(),
-        ..Challenge::default()
-    }
+    Challenge { nonce: "n".into(), ..Challenge::default() }
 }
 
 fn evidence(kind: wire::WitnessKind, present: bool) -> wire::Evidence {
@@ -51,20 +48,12 @@ fn only_what_holds_now_is_a_witness_and_each_kind_counts_once() {
     ];
     let given = answer(
         &challenge(),
-        wire::Confirmation {
-            findings: vec![confirmed(1, lines)],
-            ..wire::Confirmation::default()
-        },
+        wire::Confirmation { findings: vec![confirmed(1, lines)], ..wire::Confirmation::default() },
         at(5),
     );
-    let [finding] = given.findings.as_slice() else {
-        panic!("{given:?}")
-    };
+    let [finding] = given.findings.as_slice() else { panic!("{given:?}") };
     assert_eq!(finding.witnesses, [Witness::KernelLog, Witness::Inventory]);
-    assert_eq!(
-        (finding.status, finding.drive_id.as_str()),
-        (VolumeStatus::Inaccessible, "d")
-    );
+    assert_eq!((finding.status, finding.drive_id.as_str()), (VolumeStatus::Inaccessible, "d"));
     // What the daemon does not say is not so.
     assert!(!given.settled && !given.inventory && !given.kernel_log);
     assert_eq!((given.nonce.as_str(), given.boot_id.as_str()), ("n", ""));
@@ -111,23 +100,10 @@ struct OldEvidence {
 
 #[test]
 fn evidence_of_an_older_daemon_is_no_witness_and_an_older_reader_reads_ours() {
-    let old = OldEvidence {
-        source: "kernel log".into(),
-        time: None,
-        text: "I/O error".into(),
-    };
+    let old = OldEvidence { source: "kernel log".into(), time: None, text: "I/O error".into() };
     let read = wire::Evidence::decode(&*old.encode_to_vec()).expect("decodes");
-    assert_eq!(
-        (read.witness(), read.present),
-        (wire::WitnessKind::Unspecified, false)
-    );
-    let ours = wire::Evidence {
-        witness: wire::WitnessKind::KernelLog.into(),
-        present: true,
-        ..read
-    };
-    assert_eq!(
-        OldEvidence::decode(&*ours.encode_to_vec()).expect("decodes"),
-        old
-    );
+    assert_eq!((read.witness(), read.present), (wire::WitnessKind::Unspecified, false));
+    let ours =
+        wire::Evidence { witness: wire::WitnessKind::KernelLog.into(), present: true, ..read };
+    assert_eq!(OldEvidence::decode(&*ours.encode_to_vec()).expect("decodes"), old);
 }

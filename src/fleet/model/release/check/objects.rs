@@ -28,11 +28,9 @@ pub(super) fn of_node(
         Gate::NodeUnschedulable if node.is_unschedulable => {
             Some(format!("node {} is cordoned", candidate.node))
         }
-        Gate::NodeMaintenance if !node.maintenance.is_empty() => Some(format!(
-            "node {} has {}",
-            candidate.node,
-            node.maintenance.join(", ")
-        )),
+        Gate::NodeMaintenance if !node.maintenance.is_empty() => {
+            Some(format!("node {} has {}", candidate.node, node.maintenance.join(", ")))
+        }
         _ => None,
     }
 }
@@ -49,11 +47,9 @@ fn node_not_ready(
         .filter(|_| node.is_ready);
     match ready {
         Some(ready) if ready >= case.limits.node_ready => None,
-        Some(ready) => Some(format!(
-            "node {} has been Ready for {} s",
-            candidate.node,
-            ready.as_secs()
-        )),
+        Some(ready) => {
+            Some(format!("node {} has been Ready for {} s", candidate.node, ready.as_secs()))
+        }
         None => Some(format!("node {} is not Ready", candidate.node)),
     }
 }
@@ -72,10 +68,9 @@ pub(super) fn of_claim(gate: Gate, case: &Case<'_>, candidate: &Candidate) -> Op
     if gate == Gate::NotPinned {
         return match volume {
             Ok(Some(volume)) if volume.pinned_to.as_deref() == Some(&candidate.node) => None,
-            Ok(Some(_)) => Some(format!(
-                "volume {} is not tied to node {}",
-                candidate.volume, candidate.node
-            )),
+            Ok(Some(_)) => {
+                Some(format!("volume {} is not tied to node {}", candidate.volume, candidate.node))
+            }
             reading => Some(absent("volume", &candidate.volume, reading)),
         };
     }
@@ -133,12 +128,8 @@ fn not_selected(case: &Case<'_>, candidate: &Candidate, claim: &ClaimState) -> O
         Ok(true) => {}
     }
     let classes = &case.policy.spec.claims.storage_class_names;
-    (!classes.is_empty() && !classes.contains(&claim.storage_class)).then(|| {
-        format!(
-            "the policy does not select storage class {}",
-            claim.storage_class
-        )
-    })
+    (!classes.is_empty() && !classes.contains(&claim.storage_class))
+        .then(|| format!("the policy does not select storage class {}", claim.storage_class))
 }
 
 pub(super) fn of_pod(gate: Gate, case: &Case<'_>, candidate: &Candidate) -> Option<String> {
@@ -151,9 +142,7 @@ pub(super) fn of_pod(gate: Gate, case: &Case<'_>, candidate: &Candidate) -> Opti
     };
     match gate {
         Gate::PodElsewhere => {
-            let is_other = case
-                .action
-                .is_some_and(|action| action.spec.pod.uid != pod.uid);
+            let is_other = case.action.is_some_and(|action| action.spec.pod.uid != pod.uid);
             if is_other {
                 return Some(format!("pod {} is another object", pod.name));
             }
@@ -220,10 +209,9 @@ fn of_stateful_set(
         Gate::RolloutUnderWay if set.is_rolling_out => {
             Some(format!("StatefulSet {} is being rolled out", set.name))
         }
-        Gate::HasDataSource if template.has_source => Some(format!(
-            "template {} of StatefulSet {} names a source",
-            template.name, set.name
-        )),
+        Gate::HasDataSource if template.has_source => {
+            Some(format!("template {} of StatefulSet {} names a source", template.name, set.name))
+        }
         Gate::EmptyMemberNotDeclared => {
             let declared = set.empty_member.as_deref();
             let allows = declared == Some(REJOINS_ANY) || declared == Some(REJOINS) && ordinal != 0;
@@ -249,14 +237,9 @@ fn member<'a>(
     let number: u32 = ordinal.parse().ok()?;
     // As Kubernetes writes it: no sign, no leading zeros.
     let is_canonical = number.to_string() == ordinal;
-    let template = set
-        .templates
-        .iter()
-        .find(|template| claim == format!("{}-{}", template.name, pod.name))?;
-    Some((
-        i32::try_from(number).ok().filter(|_| is_canonical)?,
-        template,
-    ))
+    let template =
+        set.templates.iter().find(|template| claim == format!("{}-{}", template.name, pod.name))?;
+    Some((i32::try_from(number).ok().filter(|_| is_canonical)?, template))
 }
 
 pub(super) fn of_group(gate: Gate, case: &Case<'_>, candidate: &Candidate) -> Option<String> {

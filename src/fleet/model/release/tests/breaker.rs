@@ -34,11 +34,7 @@ impl Fleet {
                 ..NodeStorageStatus::default()
             };
             view.nodes.insert(name.clone(), node);
-            let report = Report {
-                status: Some(status),
-                last_write: None,
-                ..Report::default()
-            };
+            let report = Report { status: Some(status), last_write: None, ..Report::default() };
             view.reports.insert(name, report);
         }
         let mut fleet = Fleet {
@@ -66,8 +62,7 @@ impl Fleet {
             elapsed: Duration::from_secs(self.seconds),
             wall: wall(i64::try_from(self.seconds).expect("small")),
         };
-        self.breaker
-            .observe(&sample, &BreakerLimits::default(), now);
+        self.breaker.observe(&sample, &BreakerLimits::default(), now);
         self.opener()
     }
 
@@ -104,10 +99,7 @@ impl Fleet {
     }
 
     fn affect(&mut self, node: u32) {
-        let volume = VolumeEntry {
-            health: Health::Bad,
-            ..VolumeEntry::default()
-        };
+        let volume = VolumeEntry { health: Health::Bad, ..VolumeEntry::default() };
         self.status(node).volumes.push(volume);
     }
 
@@ -244,11 +236,7 @@ fn one_reason_on_three_nodes_is_suspect_under_a_young_version_only() {
     (0..3).for_each(|node| old.fail_drive(node, "d", "DriveOffline"));
     assert_eq!(old.after(1), None);
     let mut different = Fleet::of(100);
-    for (node, reason) in [
-        (0, "DriveOffline"),
-        (1, "DriveOffline"),
-        (2, "DriveMissing"),
-    ] {
+    for (node, reason) in [(0, "DriveOffline"), (1, "DriveOffline"), (2, "DriveMissing")] {
         different.status(node).daemon_version = "2".into();
         different.fail_drive(node, "d", reason);
     }

@@ -51,10 +51,7 @@ fn broken() -> NodeStorageStatus {
 }
 
 fn report(view: &mut View, node: &str, status: NodeStorageStatus) {
-    let report = Report {
-        status: Some(status),
-        ..Report::default()
-    };
+    let report = Report { status: Some(status), ..Report::default() };
     view.reports.insert(node.into(), report);
 }
 
@@ -89,9 +86,7 @@ fn broken_mut(view: &mut View) -> &mut NodeStorageStatus {
 /// The spec of an action for the candidate of `view()`.
 fn action() -> StorageActionSpec {
     let candidate = Timers::default().observe(&view(), at(0)).remove(0);
-    proposal("default", &candidate, &evidence())
-        .expect("all is known")
-        .spec
+    proposal("default", &candidate, &evidence()).expect("all is known").spec
 }
 
 #[test]
@@ -100,10 +95,7 @@ fn a_volume_on_an_offline_drive_of_its_own_node_makes_its_claim_a_candidate() {
     let [candidate] = candidates.as_slice() else {
         panic!("{candidates:?}");
     };
-    assert_eq!(
-        (candidate.volume.as_str(), candidate.reason.as_str()),
-        ("pv1", "DriveOffline")
-    );
+    assert_eq!((candidate.volume.as_str(), candidate.reason.as_str()), ("pv1", "DriveOffline"));
     assert_eq!((&candidate.claim, candidate.node.as_str()), (&claim(), "a"));
     assert!(candidate.is_inaccessible && !candidate.is_truncated);
     assert_eq!(candidate.since, Some(wall(-3000)));

@@ -24,26 +24,13 @@ fn a_proposal_names_the_objects_by_uid_and_the_same_case_has_the_same_name() {
     let first = proposal("default", &candidate(), &world.evidence).expect("all is known");
     let again = proposal("other", &candidate(), &world.evidence).expect("all is known");
     assert_eq!(first.name, again.name);
-    assert!(
-        first.name.starts_with("release-data-db-1-"),
-        "{}",
-        first.name
-    );
-    let after_boot = Candidate {
-        boot_id: "later".into(),
-        ..candidate()
-    };
+    assert!(first.name.starts_with("release-data-db-1-"), "{}", first.name);
+    let after_boot = Candidate { boot_id: "later".into(), ..candidate() };
     let other = proposal("default", &after_boot, &world.evidence).expect("all is known");
     assert_ne!(first.name, other.name);
-    let unread = Evidence {
-        volume: Reading::default(),
-        ..evidence()
-    };
+    let unread = Evidence { volume: Reading::default(), ..evidence() };
     assert_eq!(proposal("default", &candidate(), &unread), None);
-    let mut action = ActionState {
-        spec: first.spec,
-        ..ActionState::default()
-    };
+    let mut action = ActionState { spec: first.spec, ..ActionState::default() };
     assert_eq!(evidence_update(&action, &candidate(), &evidence()), None);
     action.status.evidence_hash = "older".into();
     assert!(evidence_update(&action, &candidate(), &evidence()).is_some());
@@ -125,11 +112,7 @@ fn another_object_another_boot_or_another_declaration_changes_the_hash() {
         let mut world = World::unproposed();
         change(&mut world);
         let candidate = world.candidate().clone();
-        assert_ne!(
-            hash(&candidate, &world.evidence).as_ref(),
-            Some(&before),
-            "change {at}"
-        );
+        assert_ne!(hash(&candidate, &world.evidence).as_ref(), Some(&before), "change {at}");
     }
     assert_eq!(before.len(), 64);
 }

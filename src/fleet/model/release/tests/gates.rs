@@ -9,14 +9,7 @@ use crate::fleet::model::release::budget::{ActionSummary, per_day};
 use crate::fleet::model::release::proposal::tally;
 
 fn open(opener: Opener) -> BreakerState {
-    BreakerState {
-        open: Some(Open {
-            opener,
-            text: "too much".into(),
-            at: wall(-1),
-        }),
-        pause: None,
-    }
+    BreakerState { open: Some(Open { opener, text: "too much".into(), at: wall(-1) }), pause: None }
 }
 
 fn other_action() -> ActionSummary {
@@ -125,65 +118,29 @@ fn each_gate_refuses_alone() {
 fn second_ways_in_which_a_gate_refuses() {
     type Break = fn(&mut World);
     let cases: &[(Gate, Break)] = &[
-        (Gate::PolicySuspended, |it| {
-            it.policy.spec.mode = Mode::Observe
-        }),
-        (Gate::PolicyInvalid, |it| {
-            it.policy = PolicyState::unreadable("gone")
-        }),
+        (Gate::PolicySuspended, |it| it.policy.spec.mode = Mode::Observe),
+        (Gate::PolicyInvalid, |it| it.policy = PolicyState::unreadable("gone")),
         (Gate::FindingGone, |it| it.answer().findings.clear()),
-        (Gate::FindingAcknowledged, |it| {
-            it.answer().findings[0].acknowledged = true
-        }),
-        (Gate::OlderThanInstallation, |it| {
-            it.candidate().since = None
-        }),
+        (Gate::FindingAcknowledged, |it| it.answer().findings[0].acknowledged = true),
+        (Gate::OlderThanInstallation, |it| it.candidate().since = None),
         (Gate::OlderThanInstallation, |it| it.policy.created = None),
         (Gate::HoldNotOver, |it| it.candidate().held_since = None),
         (Gate::DaemonYoung, |it| it.candidate().daemon_since = None),
         (Gate::BootChanged, |it| it.answer().boot_id = "later".into()),
-        (Gate::BootChanged, |it| {
-            it.answer().machine_id = "other".into()
-        }),
-        (Gate::BootChanged, |it| {
-            it.action().spec.node.boot_id = "earlier".into()
-        }),
-        (Gate::BootChanged, |it| {
-            it.action().spec.node.uid = "earlier".into()
-        }),
-        (Gate::NodeNotReady, |it| {
-            there(&mut it.evidence.node).is_ready = false
-        }),
-        (Gate::NodeNotReady, |it| {
-            it.candidate().node_ready_since = None
-        }),
-        (Gate::NodeNotReady, |it| {
-            there(&mut it.evidence.node).uid = "new".into()
-        }),
-        (Gate::NodeNotReady, |it| {
-            it.evidence.node = Reading::Read(None)
-        }),
-        (Gate::NotPinned, |it| {
-            there(&mut it.evidence.volume).pinned_to = None
-        }),
-        (Gate::NotPinned, |it| {
-            it.evidence.volume = Reading::Read(None)
-        }),
-        (Gate::ClaimChanged, |it| {
-            it.evidence.claim = Reading::Read(None)
-        }),
-        (Gate::ClaimChanged, |it| {
-            there(&mut it.evidence.claim).uid = "new".into()
-        }),
-        (Gate::ClaimChanged, |it| {
-            there(&mut it.evidence.volume).claim = None
-        }),
-        (Gate::ClaimChanged, |it| {
-            it.action().spec.claim.uid = "old".into()
-        }),
-        (Gate::ClaimChanged, |it| {
-            it.action().spec.persistent_volume.uid = "old".into()
-        }),
+        (Gate::BootChanged, |it| it.answer().machine_id = "other".into()),
+        (Gate::BootChanged, |it| it.action().spec.node.boot_id = "earlier".into()),
+        (Gate::BootChanged, |it| it.action().spec.node.uid = "earlier".into()),
+        (Gate::NodeNotReady, |it| there(&mut it.evidence.node).is_ready = false),
+        (Gate::NodeNotReady, |it| it.candidate().node_ready_since = None),
+        (Gate::NodeNotReady, |it| there(&mut it.evidence.node).uid = "new".into()),
+        (Gate::NodeNotReady, |it| it.evidence.node = Reading::Read(None)),
+        (Gate::NotPinned, |it| there(&mut it.evidence.volume).pinned_to = None),
+        (Gate::NotPinned, |it| it.evidence.volume = Reading::Read(None)),
+        (Gate::ClaimChanged, |it| it.evidence.claim = Reading::Read(None)),
+        (Gate::ClaimChanged, |it| there(&mut it.evidence.claim).uid = "new".into()),
+        (Gate::ClaimChanged, |it| there(&mut it.evidence.volume).claim = None),
+        (Gate::ClaimChanged, |it| it.action().spec.claim.uid = "old".into()),
+        (Gate::ClaimChanged, |it| it.action().spec.persistent_volume.uid = "old".into()),
         (Gate::NotLabeled, |it| {
             let labels = &mut there(&mut it.evidence.claim).labels;
             labels.insert(CLAIM_LABEL.into(), "handover".into());
@@ -191,47 +148,21 @@ fn second_ways_in_which_a_gate_refuses() {
         (Gate::NotSelected, |it| {
             it.policy.spec.claims.storage_class_names = vec!["slow".into()];
         }),
-        (Gate::PodElsewhere, |it| {
-            it.action().spec.pod.uid = "old".into()
-        }),
-        (Gate::NotStatefulSet, |it| {
-            it.set().templates[0].name = "wal".into()
-        }),
-        (Gate::NotStatefulSet, |it| {
-            it.evidence.stateful_set = Reading::Read(None)
-        }),
+        (Gate::PodElsewhere, |it| it.action().spec.pod.uid = "old".into()),
+        (Gate::NotStatefulSet, |it| it.set().templates[0].name = "wal".into()),
+        (Gate::NotStatefulSet, |it| it.evidence.stateful_set = Reading::Read(None)),
         (Gate::OrdinalNotWanted, |it| it.set().first_ordinal = 2),
-        (Gate::NotWaitForFirstConsumer, |it| {
-            it.evidence.storage_class = Reading::Read(None)
-        }),
-        (Gate::GroupNotReady, |it| {
-            it.group().peers[1].drives = Health::Suspect
-        }),
-        (Gate::GroupNotReady, |it| {
-            it.group().peers[1].drives = Health::Unknown
-        }),
-        (Gate::GroupInTrouble, |it| {
-            it.group().claims[0].is_terminating = true
-        }),
-        (Gate::GroupInTrouble, |it| {
-            it.group().claims[0].is_in_action = true
-        }),
-        (Gate::NoRoomElsewhere, |it| {
-            it.evidence.room = Reading::Read(Vec::new())
-        }),
-        (Gate::NotApproved, |it| {
-            it.action().spec.approval = Approval::Rejected
-        }),
-        (Gate::ApprovalExpired, |it| {
-            it.action().spec.approved_at = None
-        }),
-        (Gate::ApprovalExpired, |it| {
-            it.action().spec.approved_at = Some(Time(wall(121)))
-        }),
+        (Gate::NotWaitForFirstConsumer, |it| it.evidence.storage_class = Reading::Read(None)),
+        (Gate::GroupNotReady, |it| it.group().peers[1].drives = Health::Suspect),
+        (Gate::GroupNotReady, |it| it.group().peers[1].drives = Health::Unknown),
+        (Gate::GroupInTrouble, |it| it.group().claims[0].is_terminating = true),
+        (Gate::GroupInTrouble, |it| it.group().claims[0].is_in_action = true),
+        (Gate::NoRoomElsewhere, |it| it.evidence.room = Reading::Read(Vec::new())),
+        (Gate::NotApproved, |it| it.action().spec.approval = Approval::Rejected),
+        (Gate::ApprovalExpired, |it| it.action().spec.approved_at = None),
+        (Gate::ApprovalExpired, |it| it.action().spec.approved_at = Some(Time(wall(121)))),
         (Gate::LeaseShort, |it| it.fleet.lease_left = None),
-        (Gate::NoAnswer, |it| {
-            it.answer().asked_at = ELAPSED - Duration::from_secs(61)
-        }),
+        (Gate::NoAnswer, |it| it.answer().asked_at = ELAPSED - Duration::from_secs(61)),
         (Gate::NotSettled, |it| it.answer().reads_inventory = false),
         (Gate::NotSettled, |it| it.answer().reads_kernel_log = false),
         (Gate::OneWitness, |it| {
@@ -262,11 +193,7 @@ fn ordinal_zero_needs_a_declaration_of_its_own() {
     let mut world = World::unproposed();
     world.pod().name = "db-0".into();
     world.candidate().claim.name = "data-db-0".into();
-    there(&mut world.evidence.volume)
-        .claim
-        .as_mut()
-        .expect("bound")
-        .name = "data-db-0".into();
+    there(&mut world.evidence.volume).claim.as_mut().expect("bound").name = "data-db-0".into();
     assert_eq!(world.gates(), [Gate::EmptyMemberNotDeclared]);
     world.set().empty_member = Some("rejoins-any".into());
     assert_eq!(world.gates(), []);
@@ -279,11 +206,7 @@ fn a_pod_that_only_looks_like_a_member_is_none() {
         world.pod().name = name.into();
         let claim = format!("data-{name}");
         world.candidate().claim.name.clone_from(&claim);
-        there(&mut world.evidence.volume)
-            .claim
-            .as_mut()
-            .expect("bound")
-            .name = claim;
+        there(&mut world.evidence.volume).claim.as_mut().expect("bound").name = claim;
         assert_eq!(world.gates(), [Gate::NotStatefulSet], "{name}");
     }
 }
@@ -291,10 +214,7 @@ fn a_pod_that_only_looks_like_a_member_is_none() {
 #[test]
 fn a_stuck_action_uses_the_budget_until_a_person_resolves_it() {
     let status = StorageActionStatus {
-        conditions: vec![
-            condition(CONFIRMED, wall(-1_000_000)),
-            condition(STUCK, wall(-1)),
-        ],
+        conditions: vec![condition(CONFIRMED, wall(-1_000_000)), condition(STUCK, wall(-1))],
         ..StorageActionStatus::default()
     };
     let spec = World::approved().action().spec.clone();
@@ -304,11 +224,7 @@ fn a_stuck_action_uses_the_budget_until_a_person_resolves_it() {
     world.fleet.actions = Reading::Read(vec![stuck.clone()]);
     assert_eq!(world.gates(), [Gate::BudgetUsed]);
     assert!(world.refusals()[0].text.contains("in the group"));
-    let finished = ActionSummary {
-        is_stuck: false,
-        is_finished: true,
-        ..stuck
-    };
+    let finished = ActionSummary { is_stuck: false, is_finished: true, ..stuck };
     world.fleet.actions = Reading::Read(vec![finished]);
     assert_eq!(world.gates(), []);
 }
@@ -318,27 +234,15 @@ fn the_budget_counts_the_cluster_the_group_the_node_and_the_day_without_the_acti
     let mut own = other_action();
     let action = World::approved().action().clone();
     (own.namespace, own.name) = (action.namespace.clone(), action.name.clone());
-    let of_group = ActionSummary {
-        group: action.spec.group.clone(),
-        ..other_action()
-    };
-    let other_namespace = ActionSummary {
-        namespace: "b".into(),
-        ..of_group.clone()
-    };
-    let of_node = ActionSummary {
-        node: "a".into(),
-        ..other_action()
-    };
+    let of_group = ActionSummary { group: action.spec.group.clone(), ..other_action() };
+    let other_namespace = ActionSummary { namespace: "b".into(), ..of_group.clone() };
+    let of_node = ActionSummary { node: "a".into(), ..other_action() };
     let done = |seconds: i64| ActionSummary {
         confirmed: Some(wall(-seconds)),
         is_finished: true,
         ..other_action()
     };
-    let undone = ActionSummary {
-        changed_nothing: true,
-        ..done(60)
-    };
+    let undone = ActionSummary { changed_nothing: true, ..done(60) };
     for (actions, expected) in [
         (vec![own], None),
         (vec![of_group], Some("in the group")),
@@ -354,17 +258,13 @@ fn the_budget_counts_the_cluster_the_group_the_node_and_the_day_without_the_acti
         let texts: Vec<String> = world.refusals().into_iter().map(|it| it.text).collect();
         match expected {
             None => assert_eq!(texts, Vec::<String>::new(), "{actions:?}"),
-            Some(scope) => assert!(
-                texts.len() == 1 && texts[0].ends_with(scope),
-                "{actions:?}: {texts:?}"
-            ),
+            Some(scope) => {
+                assert!(texts.len() == 1 && texts[0].ends_with(scope), "{actions:?}: {texts:?}")
+            }
         }
     }
     let budget = StoragePolicySpec::default().budget.per_day;
-    assert_eq!(
-        [3, 1500, 5000].map(|nodes| per_day(&budget, nodes)),
-        [3, 3, 10]
-    );
+    assert_eq!([3, 1500, 5000].map(|nodes| per_day(&budget, nodes)), [3, 3, 10]);
 }
 
 #[test]
@@ -378,20 +278,10 @@ fn a_hold_time_is_shorter_in_tests_only() {
 
 #[test]
 fn a_contradiction_ends_an_action_and_a_shortage_only_holds_it() {
-    for gate in [
-        Gate::ReadyPod,
-        Gate::DriveElsewhere,
-        Gate::NodeMaintenance,
-        Gate::NotLabeled,
-    ] {
+    for gate in [Gate::ReadyPod, Gate::DriveElsewhere, Gate::NodeMaintenance, Gate::NotLabeled] {
         assert_eq!(gate.effect(), Effect::Abort, "{gate}");
     }
-    for gate in [
-        Gate::BudgetUsed,
-        Gate::GroupNotReady,
-        Gate::NodeNotReady,
-        Gate::BreakerOpen,
-    ] {
+    for gate in [Gate::BudgetUsed, Gate::GroupNotReady, Gate::NodeNotReady, Gate::BreakerOpen] {
         assert_eq!(gate.effect(), Effect::Hold, "{gate}");
     }
 }
@@ -401,17 +291,10 @@ fn the_counts_of_a_policy_name_the_first_gate() {
     let mut suspended = World::unproposed();
     suspended.policy.spec.suspended = true;
     suspended.pod().is_ready = true;
-    let lists = [
-        World::unproposed().refusals(),
-        suspended.refusals(),
-        suspended.refusals(),
-    ];
+    let lists = [World::unproposed().refusals(), suspended.refusals(), suspended.refusals()];
     let (would_act, blocked) = tally(lists.iter().map(Vec::as_slice));
     assert_eq!(would_act, 1);
-    let blocked: Vec<_> = blocked
-        .iter()
-        .map(|it| (it.gate.as_str(), it.count))
-        .collect();
+    let blocked: Vec<_> = blocked.iter().map(|it| (it.gate.as_str(), it.count)).collect();
     assert_eq!(blocked, [("PolicySuspended", 2)]);
 }
 

@@ -76,22 +76,12 @@ impl Run {
     fn next(&self) -> Step {
         let action = self.world.action.as_ref().expect("an action");
         let limits = StepLimits::default();
-        next(
-            &self.world.case(),
-            action,
-            &self.progress,
-            &limits,
-            self.now(),
-        )
+        next(&self.world.case(), action, &self.progress, &limits, self.now())
     }
 
     fn mark(&mut self, name: &str) {
         let since = self.now().wall;
-        self.world
-            .action()
-            .status
-            .conditions
-            .push(condition(name, since));
+        self.world.action().status.conditions.push(condition(name, since));
     }
 
     fn volume(&mut self) -> &mut VolumeProgress {
@@ -121,16 +111,10 @@ impl Run {
             Step::TakeBackApproval(_) => self.world.action().spec.approval = Approval::Pending,
             Step::Challenge => {
                 let asked_at = self.now().elapsed;
-                self.world.action().answer = Reading::Read(Answer {
-                    asked_at,
-                    ..answer()
-                });
+                self.world.action().answer = Reading::Read(Answer { asked_at, ..answer() });
             }
             Step::MarkConfirmed => self.mark(CONFIRMED),
-            Step::Act(Act::KeepVolume {
-                resource_version,
-                previous_policy,
-            }) => {
+            Step::Act(Act::KeepVolume { resource_version, previous_policy }) => {
                 let name = self.world.action().full_name();
                 let volume = self.volume();
                 if volume.resource_version != *resource_version {
@@ -301,10 +285,7 @@ fn a_contradiction_before_the_deletion_puts_the_volume_back_and_ends_the_action(
     let step = run.next();
     assert_eq!(
         step,
-        Step::Act(Act::RestoreVolume {
-            resource_version: "1".into(),
-            policy: "Delete".into()
-        })
+        Step::Act(Act::RestoreVolume { resource_version: "1".into(), policy: "Delete".into() })
     );
     run.apply(&step);
     assert_eq!(run.gate(), Some(Gate::ReadyPod));
@@ -319,15 +300,12 @@ fn a_volume_whose_claim_somebody_deleted_meanwhile_stays_kept() {
     for claim in [None, Some("other")] {
         let mut run = Run::with(&[CONFIRMED]);
         run.keep_volume();
-        run.progress.claim = Reading::Read(claim.map(|uid| ClaimProgress {
-            uid: uid.into(),
-            ..ClaimProgress::default()
-        }));
+        run.progress.claim = Reading::Read(
+            claim.map(|uid| ClaimProgress { uid: uid.into(), ..ClaimProgress::default() }),
+        );
         run.world.evidence.claim = Reading::Read(None);
-        let kept = Step::Act(Act::RestoreVolume {
-            resource_version: "1".into(),
-            policy: "Retain".into(),
-        });
+        let kept =
+            Step::Act(Act::RestoreVolume { resource_version: "1".into(), policy: "Retain".into() });
         assert_eq!(run.next(), kept);
         run.apply(&kept);
         assert!(matches!(run.next(), Step::MarkAborted { .. }));
@@ -398,10 +376,7 @@ fn after_the_deletion_no_gate_holds_it_back() {
     for &gate in Gate::ALL {
         let mut run = Run::with(&[CONFIRMED, PREPARED, CLAIM_DELETED]);
         super::gates::break_for(gate, &mut run.world);
-        assert!(
-            matches!(run.next(), Step::Act(Act::EvictPod { .. })),
-            "{gate}"
-        );
+        assert!(matches!(run.next(), Step::Act(Act::EvictPod { .. })), "{gate}");
     }
 }
 
@@ -435,13 +410,7 @@ fn a_pod_that_is_ready_after_the_deletion_is_not_evicted() {
 
 #[test]
 fn a_pod_that_is_gone_needs_no_eviction() {
-    for pod in [
-        None,
-        Some(PodProgress {
-            uid: "new".into(),
-            ..PodProgress::default()
-        }),
-    ] {
+    for pod in [None, Some(PodProgress { uid: "new".into(), ..PodProgress::default() })] {
         let mut run = Run::with(&[CONFIRMED, PREPARED, CLAIM_DELETED]);
         run.progress.pod = Reading::Read(pod);
         assert_eq!(run.next(), Step::MarkPodEvicted);
@@ -505,12 +474,7 @@ fn a_new_pod_without_a_claim_is_evicted_once_after_two_minutes() {
     run.pod().created = None;
     assert!(matches!(run.next(), Step::Wait { .. }));
     run.pod().created = Some(wall(80));
-    assert_eq!(
-        run.next(),
-        Step::Act(Act::EvictAgain {
-            uid: "new-pod".into()
-        })
-    );
+    assert_eq!(run.next(), Step::Act(Act::EvictAgain { uid: "new-pod".into() }));
     let conditions = &mut run.world.action().status.conditions;
     conditions.last_mut().expect("PodEvicted").reason = EVICTED_AGAIN.into();
     assert!(matches!(run.next(), Step::Wait { .. }));

@@ -8,10 +8,7 @@ pub(crate) fn pod(name: &str) -> PodReading {
         namespace: "shop".into(),
         name: name.into(),
         uid: format!("uid-{name}"),
-        owner: Some(Owner {
-            kind: "StatefulSet".into(),
-            uid: "owner".into(),
-        }),
+        owner: Some(Owner { kind: "StatefulSet".into(), uid: "owner".into() }),
         created: Some(wall(-60)),
         is_ready: true,
         volumes: Reading::Read(vec!["net".into()]),
@@ -22,19 +19,10 @@ pub(crate) fn pod(name: &str) -> PodReading {
 /// Volume `net` of driver d, volume `own` on a node's disk, `other` of another driver.
 fn view() -> View {
     let mut view = View::default();
-    let volume = |driver: &str, pins| Volume {
-        csi: Some((driver.into(), "h".into())),
-        claim: None,
-        pins,
-    };
-    let pin = Pin::Label {
-        key: "kubernetes.io/hostname".into(),
-        value: "a".into(),
-    };
-    let zone = Pin::Label {
-        key: "topology.kubernetes.io/zone".into(),
-        value: "z".into(),
-    };
+    let volume =
+        |driver: &str, pins| Volume { csi: Some((driver.into(), "h".into())), claim: None, pins };
+    let pin = Pin::Label { key: "kubernetes.io/hostname".into(), value: "a".into() };
+    let zone = Pin::Label { key: "topology.kubernetes.io/zone".into(), value: "z".into() };
     view.volumes.insert("net".into(), volume("d", vec![zone]));
     view.volumes.insert("own".into(), volume("d", vec![pin]));
     view.volumes.insert("other".into(), volume("e", vec![]));
@@ -52,11 +40,7 @@ fn the_first_pod_by_name_is_chosen_and_a_refused_one_is_left_alone() {
     let refused = ["uid-a"].into();
     let next = choose(&pods, "d", &view(), &refused, wall(0)).expect("the other");
     assert_eq!(
-        (
-            next.pod.as_str(),
-            next.pod_uid.as_str(),
-            next.owner_uid.as_str()
-        ),
+        (next.pod.as_str(), next.pod_uid.as_str(), next.owner_uid.as_str()),
         ("b", "uid-b", "owner")
     );
 }
@@ -103,29 +87,19 @@ fn a_pod_moves_only_if_another_one_can_run_elsewhere() {
 fn step(of: Option<PodReading>, group: &[PodReading], is_wanted: bool) -> Next {
     let eviction =
         choose(&[pod("a")], "d", &view(), &BTreeSet::new(), wall(0)).expect("an eviction");
-    let readings = EvictionReadings {
-        pod: Reading::Read(of),
-        group: Reading::Read(group.to_vec()),
-    };
+    let readings =
+        EvictionReadings { pod: Reading::Read(of), group: Reading::Read(group.to_vec()) };
     next(&eviction, &readings, is_wanted, false)
 }
 
 fn young(is_ready: bool) -> PodReading {
-    PodReading {
-        uid: "uid-2".into(),
-        created: Some(wall(3)),
-        is_ready,
-        ..pod("a")
-    }
+    PodReading { uid: "uid-2".into(), created: Some(wall(3)), is_ready, ..pod("a") }
 }
 
 #[test]
 fn the_next_pod_follows_when_the_replacement_is_ready() {
     assert_eq!(step(Some(pod("a")), &[pod("a")], true), Next::Evict);
-    let ending = PodReading {
-        is_terminating: true,
-        ..pod("a")
-    };
+    let ending = PodReading { is_terminating: true, ..pod("a") };
     let waits = |what| Next::Wait(what);
     assert_eq!(
         step(Some(ending.clone()), &[ending, young(true)], true),
@@ -137,55 +111,30 @@ fn the_next_pod_follows_when_the_replacement_is_ready() {
         waits(Waiting::Replacement),
         "an older pod of the group is no replacement"
     );
-    assert_eq!(
-        step(None, &[young(false), pod("b")], true),
-        waits(Waiting::Replacement)
-    );
-    let unready = PodReading {
-        is_ready: false,
-        ..pod("b")
-    };
-    assert_eq!(
-        step(None, &[young(true), unready], true),
-        waits(Waiting::Replacement)
-    );
+    assert_eq!(step(None, &[young(false), pod("b")], true), waits(Waiting::Replacement));
+    let unready = PodReading { is_ready: false, ..pod("b") };
+    assert_eq!(step(None, &[young(true), unready], true), waits(Waiting::Replacement));
     assert_eq!(step(None, &[young(true), pod("b")], true), Next::Done);
 }
 
 #[test]
 fn what_is_no_longer_wanted_is_not_begun_and_what_was_begun_is_waited_for() {
     assert_eq!(step(Some(pod("a")), &[pod("a")], false), Next::Done);
-    let ending = PodReading {
-        is_terminating: true,
-        ..pod("a")
-    };
-    assert_eq!(
-        step(Some(ending), &[], false),
-        Next::Wait(Waiting::Terminating)
-    );
+    let ending = PodReading { is_terminating: true, ..pod("a") };
+    assert_eq!(step(Some(ending), &[], false), Next::Wait(Waiting::Terminating));
     assert_eq!(step(None, &[pod("b")], false), Next::Done);
-    assert_eq!(
-        step(None, &[young(false)], false),
-        Next::Wait(Waiting::Replacement)
-    );
+    assert_eq!(step(None, &[young(false)], false), Next::Wait(Waiting::Replacement));
 }
 
 #[test]
 fn a_replacement_that_never_comes_is_waited_for_and_then_it_is_not_wanted() {
     let eviction =
         choose(&[pod("a")], "d", &view(), &BTreeSet::new(), wall(0)).expect("an eviction");
-    let gone = EvictionReadings {
-        pod: Reading::Read(None),
-        group: Reading::Read(vec![]),
-    };
+    let gone = EvictionReadings { pod: Reading::Read(None), group: Reading::Read(vec![]) };
     let step = |is_wanted, has_waited| next(&eviction, &gone, is_wanted, has_waited);
     for is_wanted in [true, false] {
         let waits = Next::Wait(Waiting::Replacement);
-        assert_eq!(
-            step(is_wanted, false),
-            waits,
-            "a StatefulSet is about to make it"
-        );
+        assert_eq!(step(is_wanted, false), waits, "a StatefulSet is about to make it");
         assert_eq!(step(is_wanted, true), Next::Done);
     }
 }
@@ -195,16 +144,7 @@ fn a_failed_reading_is_no_step_forward() {
     let eviction =
         choose(&[pod("a")], "d", &view(), &BTreeSet::new(), wall(0)).expect("an eviction");
     let unread = EvictionReadings::default();
-    assert_eq!(
-        next(&eviction, &unread, true, true),
-        Next::Wait(Waiting::Unread)
-    );
-    let gone = EvictionReadings {
-        pod: Reading::Read(None),
-        ..unread
-    };
-    assert_eq!(
-        next(&eviction, &gone, true, true),
-        Next::Wait(Waiting::Unread)
-    );
+    assert_eq!(next(&eviction, &unread, true, true), Next::Wait(Waiting::Unread));
+    let gone = EvictionReadings { pod: Reading::Read(None), ..unread };
+    assert_eq!(next(&eviction, &gone, true, true), Next::Wait(Waiting::Unread));
 }

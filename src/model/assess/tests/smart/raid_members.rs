@@ -7,21 +7,11 @@ fn raid_member(slot: &str, serial: &str) -> RaidMemberDrive {
     facts.devices.clear();
     facts.transport = Transport::Sas;
     facts.location.slot = Some(slot.into());
-    RaidMemberDrive {
-        facts,
-        device: "/dev/bus/0".into(),
-        device_type: slot.into(),
-    }
+    RaidMemberDrive { facts, device: "/dev/bus/0".into(), device_type: slot.into() }
 }
 
 fn list_raid_members(world: &mut TestHost, drives: Observation<Vec<RaidMemberDrive>>, second: i64) {
-    world.apply(
-        SourceUpdate::RaidMembers {
-            controller: "megaraid host0".into(),
-            drives,
-        },
-        second,
-    );
+    world.apply(SourceUpdate::RaidMembers { controller: "megaraid host0".into(), drives }, second);
 }
 
 /// A volume on a logical disk of a controller.
@@ -40,10 +30,7 @@ fn each_raid_member_is_a_drive_with_its_own_smartctl_device_type() {
         &mut world,
         Observation::ok(
             at(3),
-            vec![
-                raid_member("megaraid,0", "H0"),
-                raid_member("megaraid,1", "H1"),
-            ],
+            vec![raid_member("megaraid,0", "H0"), raid_member("megaraid,1", "H1")],
         ),
         3,
     );
@@ -51,11 +38,7 @@ fn each_raid_member_is_a_drive_with_its_own_smartctl_device_type() {
     let asked: Vec<(String, String, Option<&str>)> = targets
         .iter()
         .map(|target| {
-            (
-                target.drive.to_string(),
-                target.device.to_string(),
-                target.device_type.as_deref(),
-            )
+            (target.drive.to_string(), target.device.to_string(), target.device_type.as_deref())
         })
         .collect();
     assert_eq!(
@@ -78,10 +61,7 @@ fn each_raid_member_is_a_drive_with_its_own_smartctl_device_type() {
     );
     assert_eq!(
         world.raised(4),
-        [
-            "H1 SmartFailing Bad Degraded",
-            "fs:u DriveFailing Suspect Degraded"
-        ],
+        ["H1 SmartFailing Bad Degraded", "fs:u DriveFailing Suspect Degraded"],
         "its redundancy is the controller's"
     );
     assert!(
@@ -117,10 +97,7 @@ fn a_disk_that_the_controller_passes_through_is_one_drive() {
     list_raid_members(&mut world, Observation::ok(at(4), both.into()), 4);
     assert_eq!(ids(&world), ["A", "B", "C", "path:megaraid_x2c3_x40host0"]);
     let raised = world.raised(5);
-    assert_eq!(
-        raised,
-        ["path:megaraid_x2c3_x40host0 DuplicateIdentity Info Information"]
-    );
+    assert_eq!(raised, ["path:megaraid_x2c3_x40host0 DuplicateIdentity Info Information"]);
 }
 
 #[test]
@@ -130,26 +107,18 @@ fn a_raid_member_is_missing_only_after_its_controller_was_listed() {
         &mut world,
         Observation::ok(
             at(3),
-            vec![
-                raid_member("megaraid,0", "H0"),
-                raid_member("megaraid,1", "H1"),
-            ],
+            vec![raid_member("megaraid,0", "H0"), raid_member("megaraid,1", "H1")],
         ),
         3,
     );
     list_raid_members(&mut world, Observation::failed(at(5), "no answer"), 5);
     world.scan(6);
-    assert!(
-        world.raised(6).is_empty(),
-        "a list that failed takes nothing out"
-    );
+    assert!(world.raised(6).is_empty(), "a list that failed takes nothing out");
     let subject = crate::model::finding::Subject::Drive(DriveId::new("H0"));
     let why = unknown_at(0, &world.facts, &subject);
     assert_eq!(
         why,
-        Some(UnknownHealth::failed(
-            "megaraid host0 does not list its drives: no answer"
-        ))
+        Some(UnknownHealth::failed("megaraid host0 does not list its drives: no answer"))
     );
     // After a restart the store remembers the drives, and the controller has not been asked yet.
     let mut again = raid();
@@ -158,17 +127,8 @@ fn a_raid_member_is_missing_only_after_its_controller_was_listed() {
     again.scan(7);
     assert!(again.raised(7).is_empty());
     again.apply(SourceUpdate::RaidControllers(Vec::new()), 8);
-    assert_eq!(
-        again.raised(8).len(),
-        3,
-        "the controller itself is gone: {:?}",
-        again.raised(8)
-    );
-    list_raid_members(
-        &mut world,
-        Observation::ok(at(8), vec![raid_member("megaraid,0", "H0")]),
-        8,
-    );
+    assert_eq!(again.raised(8).len(), 3, "the controller itself is gone: {:?}", again.raised(8));
+    list_raid_members(&mut world, Observation::ok(at(8), vec![raid_member("megaraid,0", "H0")]), 8);
     assert_eq!(
         world.raised(8)[0],
         "H1 DriveMissing Suspect Degraded",
@@ -178,10 +138,7 @@ fn a_raid_member_is_missing_only_after_its_controller_was_listed() {
         &mut world,
         Observation::ok(
             at(9),
-            vec![
-                raid_member("megaraid,0", "H0"),
-                raid_member("megaraid,1", "NEW"),
-            ],
+            vec![raid_member("megaraid,0", "H0"), raid_member("megaraid,1", "NEW")],
         ),
         9,
     );
@@ -209,11 +166,7 @@ fn network_and_virtual_drives_are_never_smart_targets() {
         let mut world = TestHost::default().disk("sda", "8:0", "A");
         world.inventory.drives[0].transport = transport;
         world.read_all(0);
-        assert_eq!(
-            !world.facts.smart_targets(&|_| false).is_empty(),
-            asked,
-            "{transport:?}"
-        );
+        assert_eq!(!world.facts.smart_targets(&|_| false).is_empty(), asked, "{transport:?}");
     }
 }
 
@@ -241,13 +194,7 @@ fn an_unchanged_smart_report_is_no_change_despite_temperature() {
     assert_eq!(tell(warm(30), 10), Urgency::Immediate);
     assert_eq!(tell(warm(31), 700), Urgency::Coalesce);
     assert_eq!(
-        tell(
-            report::SmartReport {
-                temperature: Some(31),
-                ..report("A", 5, 0)
-            },
-            1400
-        ),
+        tell(report::SmartReport { temperature: Some(31), ..report("A", 5, 0) }, 1400),
         Urgency::Immediate
     );
 }
@@ -271,8 +218,5 @@ fn an_nvme_drive_is_asked_through_its_controller_and_errors_make_it_urgent() {
     assert_eq!(target(&world).kernel_error_count, 1);
     world.pull("nvme0n1");
     world.scan(2);
-    assert!(
-        world.facts.smart_targets(&|_| false).is_empty(),
-        "a missing drive is not asked"
-    );
+    assert!(world.facts.smart_targets(&|_| false).is_empty(), "a missing drive is not asked");
 }

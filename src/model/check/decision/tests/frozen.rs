@@ -12,16 +12,10 @@ fn two_frozen_runs_a_minute_apart_that_show_the_same_are_proof() {
         runs.push(at(10, bad(Mode::Frozen)));
         assert_eq!(
             decide_after(&live, &runs),
-            Decision::Wait {
-                until: Timestamp::from_second(70).unwrap()
-            }
+            Decision::Wait { until: Timestamp::from_second(70).unwrap() }
         );
         assert_eq!(
-            decide(
-                &live,
-                &runs.iter().collect::<Vec<_>>(),
-                Timestamp::from_second(70).unwrap()
-            ),
+            decide(&live, &runs.iter().collect::<Vec<_>>(), Timestamp::from_second(70).unwrap()),
             Decision::Run(Mode::Frozen)
         );
         runs.push(at(70, bad(Mode::Frozen)));
@@ -40,49 +34,30 @@ fn two_frozen_runs_a_minute_apart_that_show_the_same_are_proof() {
 fn frozen_runs_that_are_too_close_or_differ_prove_nothing() {
     let terms = terms(true);
     let live = situation(Xfs, Mode::Live, &terms);
-    let other = run(
-        Mode::Frozen,
-        RunResult::Findings,
-        &[("agf-crc", Weight::Damage)],
-    );
+    let other = run(Mode::Frozen, RunResult::Findings, &[("agf-crc", Weight::Damage)]);
     assert_eq!(
         verdict(decide_after(
             &live,
-            &[
-                bad(Mode::Live),
-                at(10, bad(Mode::Frozen)),
-                at(69, bad(Mode::Frozen))
-            ]
+            &[bad(Mode::Live), at(10, bad(Mode::Frozen)), at(69, bad(Mode::Frozen))]
         ))
         .0,
         CheckVerdict::Inconclusive
     );
     assert_eq!(
-        verdict(decide_after(
-            &live,
-            &[bad(Mode::Live), at(10, bad(Mode::Frozen)), at(80, other)]
-        ))
-        .0,
+        verdict(decide_after(&live, &[bad(Mode::Live), at(10, bad(Mode::Frozen)), at(80, other)]))
+            .0,
         CheckVerdict::Inconclusive
     );
     assert_eq!(
         verdict(decide_after(
             &live,
-            &[
-                bad(Mode::Live),
-                at(10, bad(Mode::Frozen)),
-                at(80, clean(Mode::Frozen))
-            ]
+            &[bad(Mode::Live), at(10, bad(Mode::Frozen)), at(80, clean(Mode::Frozen))]
         ))
         .0,
         CheckVerdict::Inconclusive
     );
     assert_eq!(
-        verdict(decide_after(
-            &live,
-            &[bad(Mode::Live), at(10, clean(Mode::Frozen))]
-        ))
-        .0,
+        verdict(decide_after(&live, &[bad(Mode::Live), at(10, clean(Mode::Frozen))])).0,
         CheckVerdict::Clean
     );
 }
@@ -91,10 +66,7 @@ fn frozen_runs_that_are_too_close_or_differ_prove_nothing() {
 fn a_frozen_run_needs_a_live_run_within_the_budget() {
     let terms = terms(true);
     let live = situation(Xfs, Mode::Live, &terms);
-    let slow = Run {
-        active: Duration::from_secs(6),
-        ..bad(Mode::Live)
-    };
+    let slow = Run { active: Duration::from_secs(6), ..bad(Mode::Live) };
     let (said, reason) = verdict(decide_after(&live, &[slow]));
     assert_eq!(said, CheckVerdict::Inconclusive);
     assert!(reason.contains("6.0 s"), "{reason}");
@@ -103,51 +75,31 @@ fn a_frozen_run_needs_a_live_run_within_the_budget() {
         Decision::Run(Mode::Frozen),
         "a crash on moving metadata says nothing of a frozen one"
     );
-    for end in [
-        Termination::TimedOut,
-        Termination::NotStarted("no".to_owned()),
-        Termination::Signal(9),
-    ] {
+    for end in
+        [Termination::TimedOut, Termination::NotStarted("no".to_owned()), Termination::Signal(9)]
+    {
         assert_ne!(
-            decide_after(
-                &live,
-                &[Run {
-                    termination: end,
-                    ..failed(Mode::Live)
-                }]
-            ),
+            decide_after(&live, &[Run { termination: end, ..failed(Mode::Live) }]),
             Decision::Run(Mode::Frozen)
         );
     }
     let words = Some("xfs_repair: read failed: Input/output error".to_owned());
     assert_ne!(
-        decide_after(
-            &live,
-            &[Run {
-                checker_error: words.clone(),
-                ..failed(Mode::Live)
-            }]
-        ),
+        decide_after(&live, &[Run { checker_error: words.clone(), ..failed(Mode::Live) }]),
         Decision::Run(Mode::Frozen),
         "the device is sick"
     );
     for filesystem in [Ext4, Btrfs] {
         let live = situation(filesystem, Mode::Live, &terms);
         for end in [Termination::Exited(8), Termination::Signal(11)] {
-            let at_once = Run {
-                termination: end,
-                active: Duration::from_millis(10),
-                ..failed(Mode::Live)
-            };
+            let at_once =
+                Run { termination: end, active: Duration::from_millis(10), ..failed(Mode::Live) };
             assert_ne!(
                 decide_after(&live, std::slice::from_ref(&at_once)),
                 Decision::Run(Mode::Frozen),
                 "{at_once:?}"
             );
-            let sick = Run {
-                checker_error: words.clone(),
-                ..at_once
-            };
+            let sick = Run { checker_error: words.clone(), ..at_once };
             assert_ne!(decide_after(&live, &[sick]), Decision::Run(Mode::Frozen));
         }
     }
@@ -164,22 +116,10 @@ fn a_frozen_run_needs_a_live_run_within_the_budget() {
         "it gave up over what moves, as on healthy ones under load"
     );
     for other in [
-        Run {
-            checker_error: words,
-            ..aborted.clone()
-        },
-        Run {
-            problems: Vec::new(),
-            ..aborted.clone()
-        },
-        Run {
-            termination: Termination::Exited(8),
-            ..aborted.clone()
-        },
-        Run {
-            active: Duration::from_secs(6),
-            ..aborted
-        },
+        Run { checker_error: words, ..aborted.clone() },
+        Run { problems: Vec::new(), ..aborted.clone() },
+        Run { termination: Termination::Exited(8), ..aborted.clone() },
+        Run { active: Duration::from_secs(6), ..aborted },
     ] {
         assert_ne!(
             decide_after(&ext4, std::slice::from_ref(&other)),
@@ -187,10 +127,7 @@ fn a_frozen_run_needs_a_live_run_within_the_budget() {
             "{other:?}"
         );
     }
-    let refused = DecisionInput {
-        freeze_refusal: Some("it carries /var"),
-        ..live
-    };
+    let refused = DecisionInput { freeze_refusal: Some("it carries /var"), ..live };
     let (said, reason) = verdict(decide_after(&refused, &[bad(Mode::Live)]));
     assert_eq!(said, CheckVerdict::Inconclusive);
     assert!(reason.contains("it carries /var"), "{reason}");
@@ -220,17 +157,9 @@ fn failed_frozen_runs_are_retried_twice_then_live_runs_decide() {
         assert_eq!(decide_after(&live, &runs), Decision::Run(Mode::Live));
         runs.push(bad(Mode::Live));
     }
-    assert_eq!(
-        verdict(decide_after(&live, &runs)).0,
-        CheckVerdict::Suspected
-    );
-    let late = vec![
-        bad(Mode::Live),
-        Run {
-            termination: Termination::TimedOut,
-            ..failed(Mode::Frozen)
-        },
-    ];
+    assert_eq!(verdict(decide_after(&live, &runs)).0, CheckVerdict::Suspected);
+    let late =
+        vec![bad(Mode::Live), Run { termination: Termination::TimedOut, ..failed(Mode::Frozen) }];
     assert_eq!(
         decide_after(&live, &late),
         Decision::Run(Mode::Live),
@@ -242,15 +171,9 @@ fn failed_frozen_runs_are_retried_twice_then_live_runs_decide() {
 fn a_second_frozen_run_that_failed_is_repeated_only_after_the_gap() {
     let terms = terms(true);
     let live = situation(Ext4, Mode::Live, &terms);
-    let runs = [
-        bad(Mode::Live),
-        at(10, bad(Mode::Frozen)),
-        at(70, failed(Mode::Frozen)),
-    ];
+    let runs = [bad(Mode::Live), at(10, bad(Mode::Frozen)), at(70, failed(Mode::Frozen))];
     assert_eq!(
         decide_after(&live, &runs),
-        Decision::Wait {
-            until: Timestamp::from_second(130).unwrap()
-        }
+        Decision::Wait { until: Timestamp::from_second(130).unwrap() }
     );
 }

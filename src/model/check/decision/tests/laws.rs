@@ -23,19 +23,12 @@ fn any_run() -> impl Strategy<Value = Run> {
         Termination::Stuck(None),
         Termination::Cancelled,
     ]);
-    let results = proptest::sample::select(vec![
-        RunResult::Clean,
-        RunResult::Findings,
-        RunResult::Failed,
-    ]);
+    let results =
+        proptest::sample::select(vec![RunResult::Clean, RunResult::Findings, RunResult::Failed]);
     (results, kinds, ends, 0_u64..10, any::<bool>()).prop_map(
         |(result, kinds, end, active, pending)| {
             let one = run(Mode::Live, result, &kinds);
-            let end = if result == RunResult::Failed {
-                end
-            } else {
-                Termination::Exited(0)
-            };
+            let end = if result == RunResult::Failed { end } else { Termination::Exited(0) };
             Run {
                 active: Duration::from_secs(active),
                 termination: end,
@@ -62,10 +55,7 @@ fn play(situation: &DecisionInput<'_>, answers: &[Run]) -> (CheckOutcome, Vec<Ru
             }
             Decision::Run(mode) => {
                 let answer = answers[step % answers.len()].clone();
-                runs.push(Run {
-                    mode,
-                    ..at(now, answer)
-                });
+                runs.push(Run { mode, ..at(now, answer) });
                 now += 3;
             }
         }

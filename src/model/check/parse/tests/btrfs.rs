@@ -56,20 +56,13 @@ fn verdicts(text: &str, status: i32) -> [CheckVerdict; 3] {
         let runs: Vec<&Run> = runs.iter().collect();
         conclude(Btrfs, "/dev/sdb1", mode, &runs, Duration::from_secs(60)).verdict
     };
-    [
-        of(Mode::Unmounted, 1),
-        of(Mode::Frozen, 2),
-        of(Mode::Live, 3),
-    ]
+    [of(Mode::Unmounted, 1), of(Mode::Frozen, 2), of(Mode::Live, 3)]
 }
 
 /// Whether the run proves that data is lost.
 fn has_damage(text: &str) -> bool {
     let parsed = parse(Btrfs, text);
-    parsed
-        .problems
-        .iter()
-        .any(|problem| problem.weight == Weight::Damage)
+    parsed.problems.iter().any(|problem| problem.weight == Weight::Damage)
 }
 
 #[test]
@@ -128,16 +121,10 @@ fn a_damaged_copy_beside_a_good_one_is_suspected() {
         assert_eq!(verdicts(&text, 0), [CheckVerdict::Suspected; 3], "{copy}");
     }
     let reason = outcome(&insert_lines(BTRFS_CLEAN, ONE_COPY), 0).reason;
-    assert!(
-        reason.contains("Nothing is lost") && reason.contains("scrub"),
-        "{reason}"
-    );
+    assert!(reason.contains("Nothing is lost") && reason.contains("scrub"), "{reason}");
     // An outdated cache beside it changes nothing.
     let both = format!("{ONE_COPY}\n{OUTDATED_CACHE}");
-    assert_eq!(
-        outcome(&insert_lines(BTRFS_CLEAN, &both), 0).verdict,
-        CheckVerdict::Suspected
-    );
+    assert_eq!(outcome(&insert_lines(BTRFS_CLEAN, &both), 0).verdict, CheckVerdict::Suspected);
     // The error that the checker counts is another one.
     let text = with_errors(ONE_COPY);
     assert_eq!(outcome(&text, 1).verdict, CheckVerdict::Corrupted);
@@ -159,10 +146,7 @@ fn a_block_without_a_good_copy_is_damage() {
     let text = insert_lines(BTRFS_CLEAN, &format!("{ONE_COPY}\nCsum didn't match"));
     assert_eq!(outcome(&text, 0).verdict, CheckVerdict::Corrupted);
     let transid = "parent transid verify failed on 7 wanted 9 found 7\nparent transid verify failed on 7 wanted 9 found 7\nIgnoring transid failure";
-    assert_eq!(
-        problem_lines(Btrfs, &with_errors(transid)),
-        "Damage transid-no-good-copy 7\n"
-    );
+    assert_eq!(problem_lines(Btrfs, &with_errors(transid)), "Damage transid-no-good-copy 7\n");
 }
 
 #[test]
@@ -174,11 +158,7 @@ fn a_checker_that_cannot_open_the_filesystem_for_a_bad_block_proves_damage() {
         let text = format!(
             "Opening filesystem to check...\n{block}\nERROR: could not setup extent tree\nERROR: cannot open file system\n"
         );
-        assert_eq!(
-            outcome(&text, 1).verdict,
-            CheckVerdict::Corrupted,
-            "{block}"
-        );
+        assert_eq!(outcome(&text, 1).verdict, CheckVerdict::Corrupted, "{block}");
         assert!(has_damage(&text), "{block}");
     }
     let blank = "Opening filesystem to check...\nERROR: cannot open file system\n";
@@ -191,17 +171,10 @@ fn lines_of_unknown_meaning_are_never_clean_and_prove_no_loss() {
         let errors = with_errors(line);
         assert_eq!(
             verdicts(&errors, 1),
-            [
-                CheckVerdict::Corrupted,
-                CheckVerdict::Corrupted,
-                CheckVerdict::Suspected
-            ]
+            [CheckVerdict::Corrupted, CheckVerdict::Corrupted, CheckVerdict::Suspected]
         );
         assert!(!has_damage(&errors));
-        assert_eq!(
-            verdicts(&insert_lines(BTRFS_CLEAN, line), 0),
-            [CheckVerdict::Inconclusive; 3]
-        );
+        assert_eq!(verdicts(&insert_lines(BTRFS_CLEAN, line), 0), [CheckVerdict::Inconclusive; 3]);
     }
     // No line explains the errors.
     let errors = with_errors("ERROR: errors found in fs roots");
@@ -238,11 +211,7 @@ fn no_closing_line_is_no_verdict() {
     ] {
         for status in [0, 1] {
             let text = without_closing_line(&insert_lines(BTRFS_CLEAN, lines));
-            assert_eq!(
-                verdicts(&text, status),
-                [CheckVerdict::Failed; 3],
-                "{lines}"
-            );
+            assert_eq!(verdicts(&text, status), [CheckVerdict::Failed; 3], "{lines}");
         }
     }
 }
@@ -262,20 +231,11 @@ fn a_checker_that_crashes_is_failed_without_problems() {
     let reason = outcome(&crashed, 1).reason;
     assert!(reason.contains("crashed: check/main.c:4619"), "{reason}");
     for (filesystem, line) in [
-        (
-            Ext4,
-            "Signal (11) SIGSEGV si_code=SEGV_MAPERR fault addr=0x10",
-        ),
-        (
-            Xfs,
-            "xfs_repair: rmap.c:1279: fix_inode_reflink_flags: Assertion `x == 0' failed.",
-        ),
+        (Ext4, "Signal (11) SIGSEGV si_code=SEGV_MAPERR fault addr=0x10"),
+        (Xfs, "xfs_repair: rmap.c:1279: fix_inode_reflink_flags: Assertion `x == 0' failed."),
     ] {
         let text = format!("{line}\nsegment(+0x1)[0x2]\n");
         let parsed = parse(filesystem, &text);
-        assert!(
-            parsed.problems.is_empty() && parsed.crash.is_some(),
-            "{line}"
-        );
+        assert!(parsed.problems.is_empty() && parsed.crash.is_some(), "{line}");
     }
 }

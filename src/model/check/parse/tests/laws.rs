@@ -105,20 +105,10 @@ fn a_list_of_differences_is_read_to_its_end_however_long_it_is() {
         reader.finish()
     };
     let parsed = said(&items);
-    assert!(
-        parsed
-            .problems
-            .iter()
-            .all(|flaw| flaw.weight == Weight::Transient)
-    );
+    assert!(parsed.problems.iter().all(|flaw| flaw.weight == Weight::Transient));
     assert_eq!(parsed.problems.len() as u64 + parsed.more_problems, 60_001);
     items.push("+7".to_owned());
-    assert!(
-        said(&items)
-            .problems
-            .iter()
-            .any(|flaw| flaw.weight == Weight::Bookkeeping)
-    );
+    assert!(said(&items).problems.iter().any(|flaw| flaw.weight == Weight::Bookkeeping));
 }
 
 #[test]

@@ -7,15 +7,9 @@ fn a_check_interrupted_by_a_daemon_stop_has_failed() {
     let mut world = plain();
     let check = start(&mut world, data(), 10).expect("begun");
     let mut later = plain();
-    later
-        .facts
-        .checks
-        .restore(vec![(check.id.clone(), (*check).clone())]);
+    later.facts.checks.restore(vec![(check.id.clone(), (*check).clone())]);
     let known = &later.facts.checks.by_id[&check.id];
-    assert_eq!(
-        (known.verdict, known.is_over()),
-        (Some(CheckVerdict::Failed), true)
-    );
+    assert_eq!((known.verdict, known.is_over()), (Some(CheckVerdict::Failed), true));
     assert!(wanted(&later, 20).is_empty());
 }
 
@@ -26,11 +20,7 @@ fn pruning_keeps_the_newest_checks_and_those_that_findings_depend_on() {
         &mut world,
         data(),
         CheckVerdict::Corrupted,
-        run(
-            Mode::Frozen,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage); 30],
-        ),
+        run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage); 30]),
         10,
     );
     for second in 0..20 {
@@ -38,11 +28,7 @@ fn pruning_keeps_the_newest_checks_and_those_that_findings_depend_on() {
             &mut world,
             data(),
             CheckVerdict::Inconclusive,
-            run(
-                Mode::Live,
-                RunResult::Findings,
-                vec![flaw(Weight::Damage); 30],
-            ),
+            run(Mode::Live, RunResult::Findings, vec![flaw(Weight::Damage); 30]),
             100 + second * 10,
         );
     }
@@ -65,18 +51,13 @@ fn scheduled_checks_start_when_due_and_never_on_a_failing_target() {
     let mut world = plain();
     let due = |world: &mut TestHost, second: i64| {
         let active = world.active.clone();
-        world
-            .facts
-            .queue_due_checks(&world.policy.checks, &active, &TimeZone::UTC, at(second))
+        world.facts.queue_due_checks(&world.policy.checks, &active, &TimeZone::UTC, at(second))
     };
     assert_eq!(due(&mut world, 10_000_000), 0, "off by default");
     world.policy.checks.interval = Some(Duration::from_secs(7200));
     world.policy.checks.jitter = Duration::ZERO;
     assert_eq!(due(&mut world, 7000), 0);
-    world.active.insert(
-        (Subject::Drive(DriveId::new("A")), Reason::SmartFailing),
-        Severity::Bad,
-    );
+    world.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), Severity::Bad);
     assert_eq!(due(&mut world, 7300), 0);
     world.active.clear();
     assert_eq!(due(&mut world, 7300), 1);
@@ -92,32 +73,19 @@ fn a_clone_with_the_same_uuid_is_another_filesystem() {
         .uuid("sdb", "u")
         .mounted("8:16", "/", "/clone", "ext4", "/dev/sdb");
     world.read_all(1);
-    let names: Vec<String> = world
-        .facts
-        .volumes
-        .keys()
-        .map(ToString::to_string)
-        .collect();
+    let names: Vec<String> = world.facts.volumes.keys().map(ToString::to_string).collect();
     let (one, other) = (
         world.facts.volumes.values().next().expect("there").clone(),
         world.facts.volumes.values().nth(1).cloned(),
     );
     let Some(other) = other else {
-        return assert_eq!(
-            names.len(),
-            1,
-            "clones that are one volume are judged as one"
-        );
+        return assert_eq!(names.len(), 1, "clones that are one volume are judged as one");
     };
     checked(
         &mut world,
         request(RequestedTarget::Volume(one.facts.id.clone())),
         CheckVerdict::Corrupted,
-        run(
-            Mode::Frozen,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        ),
+        run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
     assert_eq!(world.facts.checks_of(&one).count(), 1);
@@ -127,32 +95,17 @@ fn a_clone_with_the_same_uuid_is_another_filesystem() {
 #[test]
 fn a_check_of_a_device_belongs_to_the_volume_mounted_from_it_later() {
     let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
-    world
-        .inventory
-        .devices
-        .get_mut("sda")
-        .expect("there")
-        .fs_type = Some("ext4".into());
+    world.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
     world.read_all(0);
     checked(
         &mut world,
         request(RequestedTarget::Device("sda".into())),
         CheckVerdict::Corrupted,
-        run(
-            Mode::Unmounted,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        ),
+        run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::Damage)]),
         5,
     );
-    assert_eq!(
-        world.raised(7),
-        ["dev:sda FilesystemCorrupted Bad DataLoss"]
-    );
-    let mut world = TestHost {
-        mounts: plain().mounts,
-        ..world
-    };
+    assert_eq!(world.raised(7), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
+    let mut world = TestHost { mounts: plain().mounts, ..world };
     world.read_mounts(10);
     assert_eq!(world.raised(11), ["fs:u FilesystemCorrupted Bad DataLoss"]);
 }
@@ -161,10 +114,7 @@ fn a_check_of_a_device_belongs_to_the_volume_mounted_from_it_later() {
 fn a_queued_check_stops_when_its_target_starts_failing() {
     let mut world = plain();
     start(&mut world, data(), 10).expect("begun");
-    world.active.insert(
-        (Subject::Drive(DriveId::new("A")), Reason::SmartFailing),
-        Severity::Bad,
-    );
+    world.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), Severity::Bad);
     assert!(
         wanted(&world, 11)[0]
             .cancellation
@@ -180,11 +130,7 @@ fn a_confirmed_corruption_survives_newer_weaker_checks() {
         &mut world,
         data(),
         CheckVerdict::Corrupted,
-        run(
-            Mode::Frozen,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        ),
+        run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
     for second in 0..12 {
@@ -224,11 +170,7 @@ fn a_kernel_signal_during_a_live_check_is_the_evidence_and_not_the_checker_outpu
         id: check.id.clone(),
         at: at(12),
         state: CheckState::Ended,
-        runs: vec![run(
-            Mode::Live,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        )],
+        runs: vec![run(Mode::Live, RunResult::Findings, vec![flaw(Weight::Damage)])],
         signals: vec![signal],
         outcome: Some(CheckOutcome {
             verdict: CheckVerdict::Corrupted,
@@ -239,11 +181,7 @@ fn a_kernel_signal_during_a_live_check_is_the_evidence_and_not_the_checker_outpu
     world.apply(SourceUpdate::Check(Box::new(progress)), 12);
     assert_eq!(world.raised(13), ["fs:u FilesystemCorrupted Bad Degraded"]);
     assert_eq!(
-        world
-            .raised_for(Reason::FilesystemCorrupted, 14)
-            .expect("raised")
-            .evidence[0]
-            .text,
+        world.raised_for(Reason::FilesystemCorrupted, 14).expect("raised").evidence[0].text,
         "AG 3 is sick"
     );
 }
@@ -251,16 +189,8 @@ fn a_kernel_signal_during_a_live_check_is_the_evidence_and_not_the_checker_outpu
 #[test]
 fn checker_findings_during_device_read_errors_are_inconclusive() {
     let mut world = plain();
-    let broken = Event {
-        seq: 1,
-        ..event(Class::Io, "sda", at(11), &[5])
-    };
-    let cursor = Cursor {
-        boot_id: "b".into(),
-        counted_to: Some(1),
-        reread_from: 0,
-        lost: 0,
-    };
+    let broken = Event { seq: 1, ..event(Class::Io, "sda", at(11), &[5]) };
+    let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 0, lost: 0 };
     let batch = Batch {
         cursor,
         events: vec![broken],
@@ -270,22 +200,11 @@ fn checker_findings_during_device_read_errors_are_inconclusive() {
     };
     let found = Arc::new(Run {
         started: at(10),
-        ..(*run(
-            Mode::Frozen,
-            RunResult::Findings,
-            vec![flaw(Weight::Damage)],
-        ))
-        .clone()
+        ..(*run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)])).clone()
     });
     let mut told = world.clone();
     told.apply(SourceUpdate::KernelLog(batch), 11);
-    let id = checked(
-        &mut told,
-        data(),
-        CheckVerdict::Corrupted,
-        found.clone(),
-        12,
-    );
+    let id = checked(&mut told, data(), CheckVerdict::Corrupted, found.clone(), 12);
     assert_eq!(
         told.facts.checks.by_id[&id].verdict,
         Some(CheckVerdict::Inconclusive),
@@ -293,8 +212,5 @@ fn checker_findings_during_device_read_errors_are_inconclusive() {
         told.facts.checks.by_id[&id].reason
     );
     let id = checked(&mut world, data(), CheckVerdict::Corrupted, found, 12);
-    assert_eq!(
-        world.facts.checks.by_id[&id].verdict,
-        Some(CheckVerdict::Corrupted)
-    );
+    assert_eq!(world.facts.checks.by_id[&id].verdict, Some(CheckVerdict::Corrupted));
 }

@@ -51,16 +51,9 @@ fn kernel_errors_of_a_check_snapshot_are_attributed_to_neither_origin_nor_drive(
         world = world.with(dm("dm-3", "253:3", "vg-other", "LVM-other", &["sda"]));
         world.scan(13);
         world.scan(30);
-        assert!(
-            world.facts.kernel.errors.is_empty(),
-            "{:?}",
-            world.facts.kernel.errors
-        );
+        assert!(world.facts.kernel.errors.is_empty(), "{:?}", world.facts.kernel.errors);
         assert_eq!(
-            (
-                world.facts.kernel.progress.unattributed,
-                world.facts.kernel.progress.pending.len()
-            ),
+            (world.facts.kernel.progress.unattributed, world.facts.kernel.progress.pending.len()),
             (0, 0)
         );
 
@@ -71,12 +64,7 @@ fn kernel_errors_of_a_check_snapshot_are_attributed_to_neither_origin_nor_drive(
         ];
         world.apply(SourceUpdate::KernelLog(batch(others)), 31);
         world.scan(60);
-        assert_eq!(
-            world.facts.kernel.errors.len(),
-            2,
-            "{:?}",
-            world.facts.kernel.errors
-        );
+        assert_eq!(world.facts.kernel.errors.len(), 2, "{:?}", world.facts.kernel.errors);
     }
 }
 
@@ -112,11 +100,7 @@ fn a_fanotify_notice_counts_only_without_a_kernel_log_record() {
     assert_eq!(count(&both, &data(), Class::FsCorruption), Some(1));
     let mut alone = plain();
     alone.apply(SourceUpdate::FsError(notice(10)), 10);
-    assert_eq!(
-        count(&alone, &data(), Class::FsCorruption),
-        None,
-        "the log may still tell"
-    );
+    assert_eq!(count(&alone, &data(), Class::FsCorruption), None, "the log may still tell");
     tick(&mut alone, 13);
     assert_eq!(count(&alone, &data(), Class::FsCorruption), Some(1));
 }
@@ -125,10 +109,7 @@ fn a_fanotify_notice_counts_only_without_a_kernel_log_record() {
 fn restored_history_continues_and_its_records_are_not_counted_again() {
     let mut world = plain();
     world.apply(
-        SourceUpdate::KernelLog(batch(vec![numbered(
-            9,
-            event(Class::Io, "sda", at(1), &[7]),
-        )])),
+        SourceUpdate::KernelLog(batch(vec![numbered(9, event(Class::Io, "sda", at(1), &[7]))])),
         1,
     );
     let stored: Vec<(Subject, ErrorHistory)> = world
@@ -141,24 +122,14 @@ fn restored_history_continues_and_its_records_are_not_counted_again() {
     let progress = (*world.facts.kernel.progress).clone();
     let mut next = plain();
     next.facts.restore_errors(stored, Some(progress));
-    assert_eq!(
-        next.facts.kernel.quiet_since(at(1)),
-        None,
-        "nobody has read what came meanwhile"
-    );
+    assert_eq!(next.facts.kernel.quiet_since(at(1)), None, "nobody has read what came meanwhile");
     next.apply(
-        SourceUpdate::KernelLog(batch(vec![numbered(
-            9,
-            event(Class::Io, "sda", at(1), &[7]),
-        )])),
+        SourceUpdate::KernelLog(batch(vec![numbered(9, event(Class::Io, "sda", at(1), &[7]))])),
         2,
     );
     assert_eq!(count(&next, &drive_a(), Class::Io), Some(1));
     next.apply(
-        SourceUpdate::KernelLog(batch(vec![numbered(
-            12,
-            event(Class::Io, "sda", at(3), &[7]),
-        )])),
+        SourceUpdate::KernelLog(batch(vec![numbered(12, event(Class::Io, "sda", at(3), &[7]))])),
         3,
     );
     assert_eq!(count(&next, &drive_a(), Class::Io), Some(2));
@@ -168,25 +139,16 @@ fn restored_history_continues_and_its_records_are_not_counted_again() {
 fn a_log_gap_restarts_the_quiet_period_and_an_unread_log_is_never_quiet() {
     let mut world = plain();
     world.apply(
-        SourceUpdate::KernelLog(batch(vec![numbered(
-            1,
-            event(Class::Io, "sda", at(1), &[7]),
-        )])),
+        SourceUpdate::KernelLog(batch(vec![numbered(1, event(Class::Io, "sda", at(1), &[7]))])),
         1,
     );
     assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(1)));
     let mut gap = batch(Vec::new());
-    gap.cursor = Cursor {
-        lost: 500,
-        ..cursor(900)
-    };
+    gap.cursor = Cursor { lost: 500, ..cursor(900) };
     world.apply(SourceUpdate::KernelLog(gap), 50);
     assert_eq!(world.facts.kernel.quiet_since(at(1)), Some(at(50)));
     world.apply(
-        SourceUpdate::Source {
-            source: Source::KernelLog,
-            status: SourceStatus::Down("no".into()),
-        },
+        SourceUpdate::Source { source: Source::KernelLog, status: SourceStatus::Down("no".into()) },
         60,
     );
     assert_eq!(world.facts.kernel.quiet_since(at(1)), None);

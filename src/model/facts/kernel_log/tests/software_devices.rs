@@ -5,19 +5,14 @@ use crate::model::block::BlockDevice;
 
 fn software(name: &str, dev: &str) -> BlockDevice {
     let layer = match name.starts_with("loop") {
-        true => Layer::Loop {
-            backing_file: Some("/images/a.img".into()),
-        },
+        true => Layer::Loop { backing_file: Some("/images/a.img".into()) },
         false => Layer::Other,
     };
     device(name, dev, layer, &[])
 }
 
 fn part(name: &str, dev: &str, whole: &str, start_mib: u64) -> BlockDevice {
-    let layer = Layer::Partition {
-        number: 1,
-        start_bytes: start_mib << 20,
-    };
+    let layer = Layer::Partition { number: 1, start_bytes: start_mib << 20 };
     let mut part = device(name, dev, layer, &[whole]);
     part.size_bytes = 1 << 20;
     part
@@ -28,10 +23,7 @@ fn errors_of(world: &mut TestHost, events: &[Event]) -> Vec<String> {
     let events = events.map(|(event, seq)| numbered(seq, event)).collect();
     world.apply(SourceUpdate::KernelLog(batch(events)), 1);
     world.apply(
-        SourceUpdate::Source {
-            source: Source::Udev,
-            status: SourceStatus::Active(String::new()),
-        },
+        SourceUpdate::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) },
         8,
     );
     world.raised(9)
@@ -84,11 +76,7 @@ fn admitting_a_loop_as_a_drive_adds_only_the_drives_own_findings() {
             "fs:u DriveFailing Bad Degraded"
         ]
     );
-    assert_eq!(
-        count(&world, &data(), Class::Io),
-        Some(1),
-        "without a sector"
-    );
+    assert_eq!(count(&world, &data(), Class::Io), Some(1), "without a sector");
 }
 
 #[test]
@@ -103,10 +91,7 @@ fn a_sector_of_a_loop_belongs_to_the_partition_that_contains_it() {
         .mounted("259:2", "/", "/two", "ext4", "/dev/loop9p2");
     world.read_all(0);
     let of_the_second = event(Class::Io, "loop9", at(1), &[(2 << 20) / 512 + 8]);
-    assert_eq!(
-        errors_of(&mut world, &[of_the_second]),
-        ["fs:two IoErrors Suspect Degraded"]
-    );
+    assert_eq!(errors_of(&mut world, &[of_the_second]), ["fs:two IoErrors Suspect Degraded"]);
 }
 
 #[test]
@@ -116,9 +101,7 @@ fn an_error_of_a_former_loop_is_not_of_the_volume_on_the_next_one() {
             true => TestHost::default().disk("loop9", "7:9", "loop:/a.img"),
             false => TestHost::default().with(software("loop9", "7:9")),
         };
-        world = world
-            .uuid("loop9", "u")
-            .mounted("7:9", "/", "/data", "ext4", "/dev/loop9");
+        world = world.uuid("loop9", "u").mounted("7:9", "/", "/data", "ext4", "/dev/loop9");
         world.read_all(0);
         let attached = NameAssignment {
             name: "loop9".into(),
@@ -128,10 +111,7 @@ fn an_error_of_a_former_loop_is_not_of_the_volume_on_the_next_one() {
             at: at(5),
         };
         let events = vec![numbered(1, event(Class::Io, "loop9", at(1), &[]))];
-        let batch = Batch {
-            name_assignments: vec![attached],
-            ..batch(events)
-        };
+        let batch = Batch { name_assignments: vec![attached], ..batch(events) };
         world.apply(SourceUpdate::KernelLog(batch), 6);
         assert!(world.facts.errors(&data()).is_none(), "{is_drive}");
     }
@@ -139,9 +119,7 @@ fn an_error_of_a_former_loop_is_not_of_the_volume_on_the_next_one() {
 
 #[test]
 fn a_loop_below_an_array_is_a_finding_of_the_loop() {
-    let md = Layer::Md {
-        level: Some("raid1".into()),
-    };
+    let md = Layer::Md { level: Some("raid1".into()) };
     let mut world = TestHost::default()
         .with(software("loop9", "7:9"))
         .with(software("loop8", "7:8"))

@@ -15,11 +15,7 @@ fn attributes_count_by_their_names() {
         (196, "Reallocated_Event_Count", Metric::ReallocationEvents),
         (197, "Pending_Sector_Count", Metric::Pending),
         (198, "Offline_Uncorrectable", Metric::OfflineUncorrectable),
-        (
-            187,
-            "Uncorrectable_Error_Cnt",
-            Metric::ReportedUncorrectable,
-        ),
+        (187, "Uncorrectable_Error_Cnt", Metric::ReportedUncorrectable),
         (184, "End-to-End_Error_Count", Metric::EndToEndErrors),
         (10, "Spin_Retry_Count", Metric::SpinRetries),
         (199, "CRC_Error_Count", Metric::CrcErrors),
@@ -56,17 +52,11 @@ fn a_number_that_its_maker_uses_for_something_else_is_not_counted() {
 #[test]
 fn a_number_without_a_name_counts_on_rotating_drives_where_all_makers_agree() {
     assert_eq!(
-        value(
-            &disk().with(attribute(197, "Unknown_Attribute", 100, 0, "7")),
-            Metric::Pending
-        ),
+        value(&disk().with(attribute(197, "Unknown_Attribute", 100, 0, "7")), Metric::Pending),
         Some(7)
     );
     assert_eq!(
-        value(
-            &ssd().with(attribute(197, "Unknown_SSD_Attribute", 100, 0, "7")),
-            Metric::Pending
-        ),
+        value(&ssd().with(attribute(197, "Unknown_SSD_Attribute", 100, 0, "7")), Metric::Pending),
         None
     );
     assert_eq!(
@@ -89,18 +79,12 @@ fn default_names_prove_little_of_an_ssd_that_the_database_does_not_know() {
         .with(attribute(233, "Media_Wearout_Indicator", 1, 0, "7"));
     let values = metric_values(&told);
     assert_eq!(
-        (
-            values.get(&Metric::Reallocated),
-            values.get(&Metric::ReportedUncorrectable)
-        ),
+        (values.get(&Metric::Reallocated), values.get(&Metric::ReportedUncorrectable)),
         (Some(&7), Some(&7))
     );
-    for metric in [
-        Metric::OfflineUncorrectable,
-        Metric::CrcErrors,
-        Metric::WearPercent,
-        Metric::SparePercent,
-    ] {
+    for metric in
+        [Metric::OfflineUncorrectable, Metric::CrcErrors, Metric::WearPercent, Metric::SparePercent]
+    {
         assert_eq!(values.get(&metric), None, "{metric:?}");
     }
 }
@@ -121,25 +105,15 @@ fn packed_raw_values_are_read_as_smartctl_shows_them() {
     );
     // Something that is no number; more than any drive has.
     assert_eq!(
-        (
-            of("0x00000f"),
-            of("17h+20m"),
-            of("2/0"),
-            of("73014444032"),
-            of("")
-        ),
+        (of("0x00000f"), of("17h+20m"), of("2/0"), of("73014444032"), of("")),
         (None, None, None, None, None)
     );
 }
 
 #[test]
 fn a_plain_number_counts_as_it_stands_so_that_more_is_never_less() {
-    let of = |count: u64| {
-        value(
-            &disk().raw(187, &count.to_string()),
-            Metric::ReportedUncorrectable,
-        )
-    };
+    let of =
+        |count: u64| value(&disk().raw(187, &count.to_string()), Metric::ReportedUncorrectable);
     for count in [0, 255, 65_535, 65_536, 131_072, 983_040, 4_294_967_294] {
         assert_eq!(of(count), Some(count));
     }
@@ -155,10 +129,7 @@ fn command_time_outs_of_three_words_are_the_last() {
             Metric::CommandTimeouts,
         )
     };
-    assert_eq!(
-        (of("0 0 5"), of("12 12 12"), of("16")),
-        (Some(5), Some(12), Some(16))
-    );
+    assert_eq!((of("0 0 5"), of("12 12 12"), of("16")), (Some(5), Some(12), Some(16)));
     // The same, with a database that does not take them apart.
     assert_eq!((of("17180131332"), of("4295098370")), (Some(4), Some(2)));
 }
@@ -191,37 +162,23 @@ fn wear_falls_from_a_hundred_or_rises_to_it_by_its_name() {
         ("Wear_Range_Delta", 0, "2", None),
         ("Workld_Media_Wear_Indic", 100, "65535", None),
     ] {
-        let report = ssd()
-            .ata(|ata| ata.attributes.clear())
-            .with(attribute(231, name, value_now, 0, raw));
-        assert_eq!(
-            value(&report, Metric::WearPercent),
-            used,
-            "{name} {value_now} {raw}"
-        );
+        let report =
+            ssd().ata(|ata| ata.attributes.clear()).with(attribute(231, name, value_now, 0, raw));
+        assert_eq!(value(&report, Metric::WearPercent), used, "{name} {value_now} {raw}");
     }
 }
 
 #[test]
 fn the_reserve_of_an_ssd_is_its_normalised_value() {
     let reserve = |name: &str, left: u8| {
-        value(
-            &ssd().with(attribute(232, name, left, 10, "0")),
-            Metric::SparePercent,
-        )
+        value(&ssd().with(attribute(232, name, left, 10, "0")), Metric::SparePercent)
     };
     assert_eq!(
-        (
-            reserve("Available_Reservd_Space", 99),
-            reserve("Perc_Avail_Resrvd_Space", 7)
-        ),
+        (reserve("Available_Reservd_Space", 99), reserve("Perc_Avail_Resrvd_Space", 7)),
         (Some(99), Some(7))
     );
     assert_eq!(
-        (
-            reserve("Read_Fail_Count", 1),
-            reserve("Available_Reservd_Space", 200)
-        ),
+        (reserve("Read_Fail_Count", 1), reserve("Available_Reservd_Space", 200)),
         (None, None)
     );
 }
@@ -238,17 +195,9 @@ fn device_statistics_replace_missing_attributes_and_report_endurance() {
         ssd().ata(|ata| (ata.attributes, ata.statistics) = (Vec::new(), statistics.to_vec()));
     let told = metric_values(&bare);
     let of = |metric: Metric| told.get(&metric).copied();
-    assert_eq!(
-        (of(Metric::Reallocated), of(Metric::ReportedUncorrectable)),
-        (Some(8), Some(2))
-    );
-    assert_eq!(
-        (of(Metric::CrcErrors), of(Metric::WearPercent)),
-        (Some(3), Some(104))
-    );
-    let both = disk()
-        .raw(5, "4")
-        .ata(|ata| ata.statistics = statistics.to_vec());
+    assert_eq!((of(Metric::Reallocated), of(Metric::ReportedUncorrectable)), (Some(8), Some(2)));
+    assert_eq!((of(Metric::CrcErrors), of(Metric::WearPercent)), (Some(3), Some(104)));
+    let both = disk().raw(5, "4").ata(|ata| ata.statistics = statistics.to_vec());
     assert_eq!(value(&both, Metric::Reallocated), Some(4));
 }
 
@@ -259,17 +208,10 @@ fn smartctls_own_wear_and_spare_values_are_used_as_a_fallback() {
         let told = metric_values(
             &report.ata(|ata| (ata.endurance_used, ata.spare_available) = (Some(99), Some(3))),
         );
-        (
-            told.get(&Metric::WearPercent).copied(),
-            told.get(&Metric::SparePercent).copied(),
-        )
+        (told.get(&Metric::WearPercent).copied(), told.get(&Metric::SparePercent).copied())
     };
     assert_eq!(told(unknown()), (Some(99), Some(3)));
-    assert_eq!(
-        told(ssd()),
-        (Some(1), Some(100)),
-        "what drivedb's names tell is what they tell"
-    );
+    assert_eq!(told(ssd()), (Some(1), Some(100)), "what drivedb's names tell is what they tell");
     assert_eq!(
         told(unknown().ata(|ata| ata.statistics = vec![statistic(7, 8, "Percentage Used", 40)])),
         (Some(40), Some(3))
@@ -280,12 +222,7 @@ fn smartctls_own_wear_and_spare_values_are_used_as_a_fallback() {
 #[test]
 fn the_pending_defects_log_counts_beside_the_attribute() {
     assert_eq!(
-        value(
-            &disk()
-                .raw(197, "1")
-                .ata(|ata| ata.pending_defects = Some(9)),
-            Metric::Pending
-        ),
+        value(&disk().raw(197, "1").ata(|ata| ata.pending_defects = Some(9)), Metric::Pending),
         Some(9)
     );
 }
@@ -296,11 +233,7 @@ fn nvme_and_scsi_values_are_read() {
         &nvme().nvme(|log| (log.media_errors, log.percentage_used) = (Some(7), Some(121))),
     );
     assert_eq!(
-        (
-            nvme[&Metric::MediaErrors],
-            nvme[&Metric::WearPercent],
-            nvme[&Metric::SparePercent]
-        ),
+        (nvme[&Metric::MediaErrors], nvme[&Metric::WearPercent], nvme[&Metric::SparePercent]),
         (7, 121, 100)
     );
     let sas = metric_values(&sas().scsi(|pages| {
@@ -309,27 +242,18 @@ fn nvme_and_scsi_values_are_read() {
         pages.write.as_mut().unwrap().uncorrected = Some(535);
         pages.verify = None;
     }));
-    assert_eq!(
-        (sas[&Metric::GrownDefects], sas[&Metric::UncorrectedErrors]),
-        (260, 536)
-    );
+    assert_eq!((sas[&Metric::GrownDefects], sas[&Metric::UncorrectedErrors]), (260, 536));
 }
 
 #[test]
 fn a_missing_value_is_absent_and_not_zero() {
-    let silent = SmartReport {
-        body: Body::None,
-        ..SmartReport::default()
-    };
+    let silent = SmartReport { body: Body::None, ..SmartReport::default() };
     assert!(metric_values(&silent).is_empty());
     let sas = sas().scsi(|pages| {
         (pages.read, pages.write, pages.verify, pages.grown_defects) = (None, None, None, None)
     });
     assert_eq!(
-        (
-            value(&sas, Metric::UncorrectedErrors),
-            value(&sas, Metric::GrownDefects)
-        ),
+        (value(&sas, Metric::UncorrectedErrors), value(&sas, Metric::GrownDefects)),
         (None, None)
     );
     assert_eq!(value(&disk().celsius(0, None), Metric::Temperature), None);

@@ -9,9 +9,7 @@ use crate::model::smart::history::{Metric, SmartHistory};
 use crate::model::smart::report::SmartReport;
 
 fn report(count: u64) -> SmartReport {
-    disk()
-        .raw(197, &count.to_string())
-        .raw(199, &count.to_string())
+    disk().raw(197, &count.to_string()).raw(199, &count.to_string())
 }
 
 proptest! {

@@ -25,11 +25,7 @@ fn no_answer(document: &Value) -> String {
 }
 
 fn health_log(fields: Value) -> Value {
-    let mut document = nvme(
-        [7, 4],
-        0,
-        json!({"nvme_smart_health_information_log": fields}),
-    );
+    let mut document = nvme([7, 4], 0, json!({"nvme_smart_health_information_log": fields}));
     let log = &document["nvme_smart_health_information_log"];
     let warning = log["critical_warning"].clone();
     document["smart_status"] = json!({"passed": warning == json!(0), "nvme": {"value": warning}});
@@ -47,10 +43,7 @@ fn the_ceiling_of_the_used_percent_alone_is_wear() {
 #[test]
 fn one_invalid_field_of_the_health_log_is_left_out_alone() {
     for (fields, named) in [
-        (
-            json!({"available_spare_threshold": 255}),
-            "spare threshold 255 %",
-        ),
+        (json!({"available_spare_threshold": 255}), "spare threshold 255 %"),
         (json!({"available_spare": 200}), "available spare 200 %"),
         (json!({"media_errors": u64::MAX}), "media errors"),
         (json!({"media_errors": 0xffff_ffff_u64}), "media errors"),
@@ -59,9 +52,7 @@ fn one_invalid_field_of_the_health_log_is_left_out_alone() {
         let report = parse_report(&health_log(fields));
         assert_eq!(findings(&report), [], "{named}");
         assert!(report.has_health_data());
-        let [note] = report.notes.as_slice() else {
-            panic!("{:?}", report.notes)
-        };
+        let [note] = report.notes.as_slice() else { panic!("{:?}", report.notes) };
         assert!(note.contains(named), "{note}");
     }
 }
@@ -85,10 +76,7 @@ fn a_health_log_with_several_invalid_fields_proves_nothing() {
     let warned = health_log(
         json!({"critical_warning": 8, "available_spare_threshold": 255, "percentage_used": 255}),
     );
-    assert_eq!(
-        findings(&parse_report(&warned)),
-        [(Reason::DriveReadOnly, Severity::Bad)]
-    );
+    assert_eq!(findings(&parse_report(&warned)), [(Reason::DriveReadOnly, Severity::Bad)]);
 }
 
 #[test]
@@ -111,11 +99,7 @@ fn a_health_log_of_zeros_proves_nothing() {
 }
 
 fn row(id: u8, value: u8, threshold: u8, raw: u64) -> Value {
-    let failed = if value <= threshold && threshold > 0 {
-        "now"
-    } else {
-        ""
-    };
+    let failed = if value <= threshold && threshold > 0 { "now" } else { "" };
     json!({"id": id, "name": "Reallocated_Sector_Ct", "value": value, "worst": value, "thresh": threshold, "when_failed": failed,
         "flags": {"prefailure": true}, "raw": {"value": raw, "string": raw.to_string()}})
 }
@@ -132,13 +116,7 @@ fn attributes(passed: bool, rows: Vec<Value>) -> Value {
 #[test]
 fn attributes_of_zeros_or_ones_prove_nothing() {
     const ONES: u64 = 0xffff_ffff_ffff;
-    let ones = || {
-        vec![
-            row(255, 255, 255, ONES),
-            row(255, 255, 255, ONES),
-            row(5, 255, 255, ONES),
-        ]
-    };
+    let ones = || vec![row(255, 255, 255, ONES), row(255, 255, 255, ONES), row(5, 255, 255, ONES)];
     assert!(no_answer(&attributes(true, ones())).contains("all bits set"));
     assert!(
         no_answer(&attributes(true, vec![row(1, 0, 0, 0), row(5, 0, 0, 0)])).contains("all zero")
@@ -147,10 +125,8 @@ fn attributes_of_zeros_or_ones_prove_nothing() {
     let check = json!({"smartctl": {"messages": [{"string": "Warning: This result is based on an Attribute check.", "severity": "warning"}]}});
     no_answer(&merged(attributes(false, ones()), check));
     // Beside valid rows, they only do not count.
-    let report = parse_report(&attributes(
-        true,
-        vec![row(5, 100, 36, 0), row(255, 255, 255, ONES)],
-    ));
+    let report =
+        parse_report(&attributes(true, vec![row(5, 100, 36, 0), row(255, 255, 255, ONES)]));
     assert_eq!((findings(&report), report.notes.len()), (vec![], 1));
     let counted = parse_report(&attributes(true, vec![row(5, 100, 36, 0xffff_ffff)]));
     assert_eq!(findings(&counted), []);
@@ -160,11 +136,7 @@ fn attributes_of_zeros_or_ones_prove_nothing() {
 fn scsi_pages_of_zeros_or_ones_prove_nothing() {
     let counters = |count: u64| json!({"total_errors_corrected": count, "total_uncorrected_errors": count, "gigabytes_processed": "0.000"});
     let pages = |count: u64, defects: u64| json!({"scsi_grown_defect_list": defects, "scsi_error_counter_log": {"read": counters(count), "write": counters(count)}});
-    for page in [
-        pages(0, 0),
-        pages(u64::MAX, 0xffff_ffff),
-        pages(0xffff_ffff, 0x1fff_ffff),
-    ] {
+    for page in [pages(0, 0), pages(u64::MAX, 0xffff_ffff), pages(0xffff_ffff, 0x1fff_ffff)] {
         let why = no_answer(&scsi([7, 3], 0, page));
         assert!(why.contains("-d"), "{why}");
     }
@@ -195,22 +167,14 @@ fn nvme_log(table: Value) -> Value {
 fn entries_behind_unused_ones_and_reserved_codes_are_no_tests() {
     for table in [
         json!([nvme_test(1, 0, 900), null, nvme_test(2, 7, 5)]),
-        json!([
-            nvme_test(1, 0, 900),
-            nvme_test(1, 15, 0),
-            nvme_test(2, 6, 5)
-        ]),
+        json!([nvme_test(1, 0, 900), nvme_test(1, 15, 0), nvme_test(2, 6, 5)]),
         json!([null, null, nvme_test(2, 5, 77_777_777)]),
         json!([nvme_test(1, 0, 900), nvme_test(9, 7, 5)]),
         json!([nvme_test(1, 0, 900), nvme_test(2, 12, 5)]),
     ] {
         let report = parse_report(&nvme_log(table));
         assert_eq!(findings(&report), [], "{report:?}");
-        assert!(
-            report.notes[0].contains("self-test log has 1 entry"),
-            "{:?}",
-            report.notes
-        );
+        assert!(report.notes[0].contains("self-test log has 1 entry"), "{:?}", report.notes);
     }
     let test = |code: u8, status: u8, hours: u64| {
         json!({"type": {"value": code, "string": if code == 2 { "Extended offline" } else { "Short offline" }},
@@ -247,26 +211,16 @@ fn entries_behind_unused_ones_and_reserved_codes_are_no_tests() {
         "scsi_self_test_2": scsi_test(2, 9), "scsi_self_test_5": scsi_test(2, 7)}),
     ));
     assert_eq!(
-        (
-            findings(&report),
-            report.self_tests.log.len(),
-            report.notes.len()
-        ),
+        (findings(&report), report.self_tests.log.len(), report.notes.len()),
         (vec![], 1, 2)
     );
 }
 
 #[test]
 fn hours_later_than_the_drives_own_make_only_the_age_unknown() {
-    let report = parse_report(&nvme_log(json!([
-        nvme_test(2, 7, 65_500),
-        nvme_test(1, 7, 40)
-    ])));
+    let report = parse_report(&nvme_log(json!([nvme_test(2, 7, 65_500), nvme_test(1, 7, 40)])));
     let tests = &report.self_tests.log;
-    assert_eq!(
-        (tests[0].outcome, tests[0].hours),
-        (SelfTestOutcome::Failed, None)
-    );
+    assert_eq!((tests[0].outcome, tests[0].hours), (SelfTestOutcome::Failed, None));
     assert_eq!(tests[1].hours, Some(40));
     assert_eq!(findings(&report), [(Reason::SelfTestFailed, Severity::Bad)]);
     assert!(
@@ -280,9 +234,6 @@ fn hours_later_than_the_drives_own_make_only_the_age_unknown() {
 fn a_status_with_all_bits_set_is_no_running_test() {
     let status = json!({"smart_status": {"passed": true}, "ata_smart_data": {"self_test": {"status": {"value": 255, "string": "was in progress"}}}});
     let report = parse_report(&ata([7, 3], 0, status));
-    assert_eq!(
-        (report.self_tests.running, report.self_tests.last),
-        (None, None)
-    );
+    assert_eq!((report.self_tests.running, report.self_tests.last), (None, None));
     assert!(matches!(report.body, Body::Ata(_)));
 }

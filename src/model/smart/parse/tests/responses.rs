@@ -54,11 +54,7 @@ fn a_failed_command_is_ignored_when_health_is_reported() {
 #[test]
 fn a_missing_self_assessment_is_unknown_and_attributes_still_count() {
     let table = json!([{"id": 9, "name": "Power_On_Hours", "value": 90, "worst": 90, "thresh": 0, "when_failed": "", "raw": {"value": 5, "string": "5"}}]);
-    let report = parse_report(&ata(
-        [7, 3],
-        4,
-        json!({"ata_smart_attributes": {"table": table}}),
-    ));
+    let report = parse_report(&ata([7, 3], 4, json!({"ata_smart_attributes": {"table": table}})));
     assert_eq!(report.passed, None);
     assert!(report.has_health_data());
 }
@@ -95,9 +91,7 @@ fn a_drive_in_standby_is_standby() {
             );
             assert_eq!(
                 read(&document).expect("an answer"),
-                SmartResponse::Standby {
-                    mode: mode.to_owned()
-                }
+                SmartResponse::Standby { mode: mode.to_owned() }
             );
         }
     }
@@ -106,10 +100,7 @@ fn a_drive_in_standby_is_standby() {
 #[test]
 fn a_failed_check_power_mode_is_not_standby() {
     let mut document = message([7, 3], 2, "Device is in SLEEP mode, exit(2)", "information");
-    merge(
-        &mut document,
-        json!({"device": {"name": "/dev/sdx", "type": "sat", "protocol": "ATA"}}),
-    );
+    merge(&mut document, json!({"device": {"name": "/dev/sdx", "type": "sat", "protocol": "ATA"}}));
     assert!(
         matches!(read(&document).expect("an answer"), SmartResponse::Failed { why } if why.contains("CHECK POWER MODE"))
     );
@@ -124,12 +115,8 @@ fn devices_without_smart_are_no_fault() {
         "error",
     ));
     assert!(hint.contains("device_type"));
-    let (_, hint) = not_applicable(&message(
-        [7, 0],
-        1,
-        "/dev/loop0: Unable to detect device type",
-        "error",
-    ));
+    let (_, hint) =
+        not_applicable(&message([7, 0], 1, "/dev/loop0: Unable to detect device type", "error"));
     assert!(hint.contains("megaraid"));
     let mut volume = scsi(
         [7, 3],
@@ -144,10 +131,7 @@ fn devices_without_smart_are_no_fault() {
         json!({"vendor": "ACME", "product": "RAID 1 Volume", "temperature": {"current": 0, "drive_trip": 0}}),
     );
     old["smart_status"] = Value::Null;
-    assert!(
-        not_applicable(&old).0.contains("no SMART"),
-        "up to 7.2 the JSON has no smart_support"
-    );
+    assert!(not_applicable(&old).0.contains("no SMART"), "up to 7.2 the JSON has no smart_support");
     let (_, hint) = not_applicable(&ata(
         [7, 3],
         4,
@@ -160,11 +144,7 @@ fn devices_without_smart_are_no_fault() {
         json!({"smart_support": {"available": true, "enabled": false}, "smart_status": {"passed": true}}),
     ));
     let reader = json!({"device": {"name": "/dev/sdx", "type": "scsi", "protocol": "SCSI"}, "smartctl": {"output": ["NO MEDIUM present in device"]}});
-    assert!(
-        not_applicable(&document([7, 4], 2, reader))
-            .0
-            .contains("no medium")
-    );
+    assert!(not_applicable(&document([7, 4], 2, reader)).0.contains("no medium"));
 }
 
 #[test]
@@ -172,20 +152,11 @@ fn a_refused_command_means_no_smart_and_an_unanswered_one_means_failure() {
     let bridge = |why: &str| {
         let more = json!({"device": {"name": "/dev/sdx", "type": "sat", "protocol": "ATA"}});
         merged(
-            message(
-                [7, 5],
-                2,
-                &format!("Read Device Identity failed: scsi error {why}"),
-                "error",
-            ),
+            message([7, 5], 2, &format!("Read Device Identity failed: scsi error {why}"), "error"),
             more,
         )
     };
-    assert!(
-        not_applicable(&bridge("unsupported scsi opcode"))
-            .1
-            .contains("device_type")
-    );
+    assert!(not_applicable(&bridge("unsupported scsi opcode")).1.contains("device_type"));
     not_applicable(&bridge("unsupported field in scsi command"));
     assert!(failed(&bridge("aborted command")).contains("aborted command"));
     assert!(failed(&bridge("hardware or medium error")).contains("medium error"));
@@ -214,12 +185,8 @@ fn a_refused_command_means_no_smart_and_an_unanswered_one_means_failure() {
 
 #[test]
 fn a_failed_query_states_its_reason() {
-    let denied = message(
-        [7, 2],
-        2,
-        "Smartctl open device: /dev/sdx failed: Permission denied",
-        "error",
-    );
+    let denied =
+        message([7, 2], 2, "Smartctl open device: /dev/sdx failed: Permission denied", "error");
     assert!(failed(&denied).contains("Permission denied"));
     let refused = message(
         [7, 3],
@@ -244,14 +211,8 @@ fn what_is_not_about_a_drive_is_an_error() {
         json!({"devices": [{"name": "/dev/sdx", "type": "sat", "protocol": "ATA"}]}),
     );
     assert!(matches!(read(&scan), Err(ParseError::NoDrive)));
-    assert!(matches!(
-        read(&document([7, 4], 0, json!({}))),
-        Err(ParseError::NoDrive)
-    ));
-    assert!(matches!(
-        parse(br#"{"temperature": {"current": 30}}"#),
-        Err(ParseError::NotSmartctl)
-    ));
+    assert!(matches!(read(&document([7, 4], 0, json!({}))), Err(ParseError::NoDrive)));
+    assert!(matches!(parse(br#"{"temperature": {"current": 30}}"#), Err(ParseError::NotSmartctl)));
     assert!(matches!(parse(b"[1, 2]"), Err(ParseError::NotSmartctl)));
     assert!(matches!(parse(b"\x00\xffjunk"), Err(ParseError::Json(_))));
     assert!(matches!(parse(b""), Err(ParseError::Json(_))));
@@ -275,10 +236,7 @@ fn smartctl_text_is_distinguished_from_junk() {
 #[test]
 fn old_versions_and_none_are_refused() {
     let passed = || json!({"smart_status": {"passed": true}});
-    assert!(matches!(
-        read(&ata([6, 6], 0, passed())),
-        Err(ParseError::TooOld([6, 6]))
-    ));
+    assert!(matches!(read(&ata([6, 6], 0, passed())), Err(ParseError::TooOld([6, 6]))));
     parse_report(&ata([6, 7], 0, passed()));
     let asked = version(ata([6, 7], 0, passed()).to_string().as_bytes());
     assert!(
@@ -300,14 +258,8 @@ fn the_version_is_read_from_json_and_from_text() {
         version(b"smartctl 7.1 2019-12-30 r5022 [x86_64-linux]\n").expect("a version"),
         [7, 1]
     );
-    assert!(matches!(
-        version(b"smartctl 6.2 2013-07-26 r3841\n"),
-        Err(ParseError::TooOld([6, 2]))
-    ));
-    assert!(matches!(
-        version(b"bash: smartctl: command not found"),
-        Err(ParseError::Json(_))
-    ));
+    assert!(matches!(version(b"smartctl 6.2 2013-07-26 r3841\n"), Err(ParseError::TooOld([6, 2]))));
+    assert!(matches!(version(b"bash: smartctl: command not found"), Err(ParseError::Json(_))));
 }
 
 #[test]
@@ -315,13 +267,8 @@ fn invalid_utf8_loses_no_field() {
     let text = ata([7, 3], 0, json!({"smart_status": {"passed": false}}))
         .to_string()
         .replace("ACME SPIN", "ACME@SPIN");
-    let bytes: Vec<u8> = text
-        .bytes()
-        .map(|byte| if byte == b'@' { 0xe9 } else { byte })
-        .collect();
-    let Ok(SmartResponse::Report(report)) = parse(&bytes) else {
-        panic!("not told")
-    };
+    let bytes: Vec<u8> = text.bytes().map(|byte| if byte == b'@' { 0xe9 } else { byte }).collect();
+    let Ok(SmartResponse::Report(report)) = parse(&bytes) else { panic!("not told") };
     assert_eq!(report.passed, Some(false));
 }
 

@@ -34,43 +34,24 @@ fn text_around_the_json_is_left_out_and_quoted() {
     ] {
         let report = report_of(&format!("{before}{document}{after}"));
         assert_eq!(report.passed, Some(false), "{before}");
-        let Body::Scsi(pages) = &report.body else {
-            panic!("{:?}", report.body)
-        };
+        let Body::Scsi(pages) = &report.body else { panic!("{:?}", report.body) };
         assert!(pages.exception.is_some());
-        let [note] = report.notes.as_slice() else {
-            panic!("{before}: {:?}", report.notes)
-        };
+        let [note] = report.notes.as_slice() else { panic!("{before}: {:?}", report.notes) };
         assert!(note.contains("update smartmontools"), "{note}");
     }
-    assert!(
-        report_of(&format!("\u{feff}\n {document}\n"))
-            .notes
-            .is_empty()
-    );
+    assert!(report_of(&format!("\u{feff}\n {document}\n")).notes.is_empty());
     let newer = nvme([7, 4], 0, json!({})).to_string();
     let note = &report_of(&format!("$ cat nvme.json\n{newer}")).notes[0];
-    assert!(
-        note.contains("$ cat nvme.json") && !note.contains("update"),
-        "{note}"
-    );
+    assert!(note.contains("$ cat nvme.json") && !note.contains("update"), "{note}");
 }
 
 #[test]
 fn two_outputs_in_one_file_are_refused() {
-    let (good, bad) = (
-        nvme([7, 4], 0, json!({})),
-        ata([7, 4], 8, json!({"smart_status": {"passed": false}})),
-    );
-    for text in [
-        format!("{good}{bad}"),
-        format!("{good}\n--\n{bad}\n"),
-        format!("[{good},{bad}]"),
-    ] {
-        assert!(
-            matches!(parse(text.as_bytes()), Err(ParseError::SeveralOutputs)),
-            "{text}"
-        );
+    let (good, bad) =
+        (nvme([7, 4], 0, json!({})), ata([7, 4], 8, json!({"smart_status": {"passed": false}})));
+    for text in [format!("{good}{bad}"), format!("{good}\n--\n{bad}\n"), format!("[{good},{bad}]")]
+    {
+        assert!(matches!(parse(text.as_bytes()), Err(ParseError::SeveralOutputs)), "{text}");
     }
 }
 
@@ -78,21 +59,13 @@ fn two_outputs_in_one_file_are_refused() {
 fn passed_alone_from_a_bridge_is_no_answer_and_names_the_types_to_try() {
     let bridge = |more: Value| {
         let mut document = scsi([7, 4], 0, more);
-        document
-            .as_object_mut()
-            .expect("an object")
-            .remove("logical_unit_id");
+        document.as_object_mut().expect("an object").remove("logical_unit_id");
         document
     };
     for (serial, vendor, product, types) in [
         (json!(null), "ASMT", "2115", "sntasmedia"),
         (json!("000000000000"), "JMicron", "Tech", "sntjmicron"),
-        (
-            json!("0123456789ABCDEF"),
-            "Realtek",
-            "RTL9210B-CG",
-            "sntrealtek",
-        ),
+        (json!("0123456789ABCDEF"), "Realtek", "RTL9210B-CG", "sntrealtek"),
         (json!("DB98765432100"), "Generic", "External", "megaraid,N"),
         (json!("A1"), "HP", "LOGICAL VOLUME", "cciss,N"),
         (json!(""), "DELL", "PERC H740P", "megaraid,N"),

@@ -13,11 +13,7 @@ fn grown_defects_are_bytes_up_to_7_1_and_elements_from_7_2() {
     };
     assert_eq!(defects([7, 0], 24), Some(3));
     assert_eq!(defects([7, 1], 8), Some(1));
-    assert_eq!(
-        defects([7, 1], 12),
-        Some(3),
-        "not a multiple of eight: elements of four bytes"
-    );
+    assert_eq!(defects([7, 1], 12), Some(3), "not a multiple of eight: elements of four bytes");
     assert_eq!(defects([7, 1], 0), Some(0));
     assert_eq!(defects([7, 1], 1), Some(1), "some are never none");
     assert_eq!(defects([7, 2], 24), Some(24));
@@ -42,10 +38,7 @@ fn the_trip_temperature_moved_in_7_3() {
     let new = json!({"temperature": {"current": 31}, "scsi_temperature": {"drive_trip": 65}});
     for document in [scsi([7, 1], 0, old), scsi([7, 4], 0, new)] {
         let report = parse_report(&document);
-        assert_eq!(
-            (report.temperature, report.temperature_limit),
-            (Some(31), Some(65))
-        );
+        assert_eq!((report.temperature, report.temperature_limit), (Some(31), Some(65)));
     }
     let none = parse_report(&scsi(
         [7, 4],
@@ -73,11 +66,8 @@ fn scsi_self_tests_are_reported_from_7_3() {
         }),
     );
     let tests = parse_report(&document).self_tests;
-    let outcomes: Vec<_> = tests
-        .log
-        .iter()
-        .map(|test| (test.outcome, test.extended, test.hours))
-        .collect();
+    let outcomes: Vec<_> =
+        tests.log.iter().map(|test| (test.outcome, test.extended, test.hours)).collect();
     let expected = [
         (SelfTestOutcome::Running, false, None),
         (SelfTestOutcome::Failed, true, Some(1200)),
@@ -109,24 +99,14 @@ fn nvme_logs_are_reported_from_7_4() {
     );
     let report = parse_report(&document);
     assert_eq!(report.self_tests.running, Some(70));
-    let outcomes: Vec<_> = report
-        .self_tests
-        .log
-        .iter()
-        .map(|test| (test.outcome, test.extended, test.lba))
-        .collect();
+    let outcomes: Vec<_> =
+        report.self_tests.log.iter().map(|test| (test.outcome, test.extended, test.lba)).collect();
     assert_eq!(
         outcomes,
-        [
-            (SelfTestOutcome::Failed, true, Some(4096)),
-            (SelfTestOutcome::Other, false, None)
-        ]
+        [(SelfTestOutcome::Failed, true, Some(4096)), (SelfTestOutcome::Other, false, None)]
     );
-    let errors: Vec<_> = parse_nvme(&document)
-        .last_errors
-        .into_iter()
-        .map(|error| error.text)
-        .collect();
+    let errors: Vec<_> =
+        parse_nvme(&document).last_errors.into_iter().map(|error| error.text).collect();
     assert_eq!(
         errors,
         ["Unrecovered Read Error at LBA 4242"],
@@ -139,20 +119,12 @@ fn an_nvme_health_log_is_read_in_every_version() {
     for version in [[7, 0], [7, 2], [7, 5]] {
         let report = parse_report(&nvme(version, 0, json!({})));
         assert_eq!(
-            (
-                report.power_on_hours,
-                report.power_cycles,
-                report.temperature
-            ),
+            (report.power_on_hours, report.power_cycles, report.temperature),
             (Some(1000), Some(7), Some(38))
         );
         let log = parse_nvme(&nvme(version, 0, json!({})));
         assert_eq!(
-            (
-                log.critical_warning,
-                log.available_spare,
-                log.available_spare_threshold
-            ),
+            (log.critical_warning, log.available_spare, log.available_spare_threshold),
             (Some(0), Some(100), Some(10))
         );
         assert_eq!(
@@ -169,19 +141,10 @@ fn counters_of_128_bits_are_read_unless_all_bits_are_set() {
         0,
         json!({"nvme_smart_health_information_log": {"media_errors": "MARK", "unsafe_shutdowns": "x", "unsafe_shutdowns_s": "18446744073709551614"}}),
     );
-    let text = text
-        .to_string()
-        .replace("\"MARK\"", "340282366920938463463374607431768211455");
-    let Ok(SmartResponse::Report(report)) = parse(text.as_bytes()) else {
-        panic!("not told")
-    };
-    let crate::model::smart::report::Body::Nvme(log) = report.body else {
-        panic!("not NVMe")
-    };
-    assert_eq!(
-        (log.media_errors, log.unsafe_shutdowns),
-        (None, Some(u64::MAX - 1))
-    );
+    let text = text.to_string().replace("\"MARK\"", "340282366920938463463374607431768211455");
+    let Ok(SmartResponse::Report(report)) = parse(text.as_bytes()) else { panic!("not told") };
+    let crate::model::smart::report::Body::Nvme(log) = report.body else { panic!("not NVMe") };
+    assert_eq!((log.media_errors, log.unsafe_shutdowns), (None, Some(u64::MAX - 1)));
 }
 
 #[test]
@@ -192,21 +155,14 @@ fn spare_and_endurance_of_7_5_stand_in_where_a_log_lacks_them() {
         0,
         super::merged(json!({"smart_status": {"passed": true}}), more.clone()),
     ));
-    assert_eq!(
-        (ata.spare_available, ata.endurance_used),
-        (Some(98), Some(12))
-    );
+    assert_eq!((ata.spare_available, ata.endurance_used), (Some(98), Some(12)));
     let scsi = parse_scsi(&scsi([7, 5], 0, more.clone()));
     assert_eq!(scsi.percentage_used, Some(12));
     let mut document = nvme([7, 5], 0, more);
     document["nvme_smart_health_information_log"] = json!({});
     let nvme = parse_nvme(&document);
     assert_eq!(
-        (
-            nvme.available_spare,
-            nvme.available_spare_threshold,
-            nvme.percentage_used
-        ),
+        (nvme.available_spare, nvme.available_spare_threshold, nvme.percentage_used),
         (Some(98), Some(5), Some(12))
     );
 }
@@ -228,15 +184,7 @@ fn an_attribute_without_a_threshold_has_none() {
     let attributes = parse_ata(&document).attributes;
     let read: Vec<_> = attributes
         .iter()
-        .map(|row| {
-            (
-                row.id,
-                row.threshold,
-                row.when_failed,
-                row.prefailure,
-                row.raw_text.as_str(),
-            )
-        })
+        .map(|row| (row.id, row.threshold, row.when_failed, row.prefailure, row.raw_text.as_str()))
         .collect();
     let expected = [
         (5, Some(10), WhenFailed::Never, true, "7"),
@@ -275,11 +223,8 @@ fn the_extended_logs_are_preferred() {
     let report = parse_report(&document);
     let ata = parse_ata(&document);
     assert_eq!(ata.error_count, Some(5));
-    let errors: Vec<_> = ata
-        .last_errors
-        .iter()
-        .map(|error| (error.hours, error.text.as_str()))
-        .collect();
+    let errors: Vec<_> =
+        ata.last_errors.iter().map(|error| (error.hours, error.text.as_str())).collect();
     assert_eq!(
         errors,
         [
@@ -287,12 +232,8 @@ fn the_extended_logs_are_preferred() {
             (Some(19), "Error: ICRC, ABRT at LBA = 1")
         ]
     );
-    let outcomes: Vec<_> = report
-        .self_tests
-        .log
-        .iter()
-        .map(|test| (test.outcome, test.extended))
-        .collect();
+    let outcomes: Vec<_> =
+        report.self_tests.log.iter().map(|test| (test.outcome, test.extended)).collect();
     let expected = [
         (SelfTestOutcome::Failed, true),
         (SelfTestOutcome::Other, false),
@@ -314,11 +255,8 @@ fn the_extended_logs_are_preferred() {
 #[test]
 fn a_failed_last_test_counts_where_no_log_was_read() {
     let status = json!({"value": 0x79, "string": "completed having the read element of the test failed", "passed": false});
-    let alone = parse_report(&ata(
-        [7, 0],
-        0,
-        json!({"ata_smart_data": {"self_test": {"status": status}}}),
-    ));
+    let alone =
+        parse_report(&ata([7, 0], 0, json!({"ata_smart_data": {"self_test": {"status": status}}})));
     assert_eq!(alone.self_tests.log.len(), 1);
     assert_eq!(alone.self_tests.log[0].outcome, SelfTestOutcome::Failed);
     assert_eq!(alone.self_tests.running, None);
@@ -329,11 +267,7 @@ fn a_failed_last_test_counts_where_no_log_was_read() {
         (alone.self_tests.log_read, alone.self_tests.last),
         (false, Some(SelfTestOutcome::Failed))
     );
-    assert_eq!(
-        (logged.log_read, logged.last),
-        (true, None),
-        "an empty log that was read is empty"
-    );
+    assert_eq!((logged.log_read, logged.last), (true, None), "an empty log that was read is empty");
 }
 
 #[test]
@@ -349,11 +283,7 @@ fn log_read_says_whether_the_self_test_log_was_read() {
     )));
     assert!(!is_told(scsi([7, 3], 0, passed())));
     let result = json!({"code": {"value": 1, "string": "Background short"}, "result": {"value": 0, "string": "Completed"}});
-    assert!(is_told(scsi(
-        [7, 3],
-        0,
-        json!({"scsi_self_test_0": result})
-    )));
+    assert!(is_told(scsi([7, 3], 0, json!({"scsi_self_test_0": result}))));
 }
 
 #[test]
@@ -383,29 +313,17 @@ fn a_warning_of_drivedb_is_taken_from_the_text() {
         .map(|message| (message.severity.as_str(), message.text.as_str()))
         .collect();
     let long = "==> WARNING: This firmware may forget what it wrote, see the following page: https://acme.example/firmware";
-    assert_eq!(
-        texts,
-        [
-            ("warning", "==> WARNING: It is loud, too."),
-            ("warning", long)
-        ]
-    );
+    assert_eq!(texts, [("warning", "==> WARNING: It is loud, too."), ("warning", long)]);
 }
 
 #[test]
 fn only_valid_statistics_are_read() {
     let row = |offset: u32, valid: bool, value: i64| json!({"offset": offset, "name": "Row", "size": 1, "value": value, "flags": {"value": 0xa0, "valid": valid, "normalized": true}});
     let pages = json!([{"number": 7, "name": "Solid State Device Statistics", "table": [row(8, true, 3), row(16, false, 9)]}]);
-    let statistics = parse_ata(&ata(
-        [7, 1],
-        0,
-        json!({"ata_device_statistics": {"pages": pages}}),
-    ))
-    .statistics;
-    let read: Vec<_> = statistics
-        .iter()
-        .map(|row| (row.page, row.offset, row.value, row.normalized))
-        .collect();
+    let statistics =
+        parse_ata(&ata([7, 1], 0, json!({"ata_device_statistics": {"pages": pages}}))).statistics;
+    let read: Vec<_> =
+        statistics.iter().map(|row| (row.page, row.offset, row.value, row.normalized)).collect();
     assert_eq!(read, [(7, 8, 3, true)]);
 }
 
@@ -429,9 +347,7 @@ fn scsi_counters_exceptions_and_scans_are_read() {
     );
     let body = parse_scsi(&document);
     assert_eq!(
-        body.exception
-            .as_ref()
-            .map(|exception| (exception.asc, exception.ascq)),
+        body.exception.as_ref().map(|exception| (exception.asc, exception.ascq)),
         Some((0x5d, 0x10))
     );
     let read = body.read.expect("a row");
@@ -439,46 +355,25 @@ fn scsi_counters_exceptions_and_scans_are_read() {
         (read.corrected, read.uncorrected, read.gigabytes.as_deref()),
         (Some(5), Some(2), Some("12.345"))
     );
+    assert_eq!((body.write, body.verify), (None, None), "a row without counts is none");
     assert_eq!(
-        (body.write, body.verify),
-        (None, None),
-        "a row without counts is none"
-    );
-    assert_eq!(
-        (
-            body.pending_defects,
-            body.percentage_used,
-            body.background_errors
-        ),
+        (body.pending_defects, body.percentage_used, body.background_errors),
         (Some(4), Some(9), Some(1))
     );
-    assert_eq!(
-        body.background_scan.as_deref(),
-        Some("waiting until BMS interval timer expires")
-    );
+    assert_eq!(body.background_scan.as_deref(), Some("waiting until BMS interval timer expires"));
 }
 
 #[test]
 fn names_are_as_sysfs_writes_them() {
     let wwn = |document: &serde_json::Value| parse_report(document).identity.wwn;
     let health = json!({"smart_status": {"passed": true}});
-    assert_eq!(
-        wwn(&ata([7, 3], 0, health)).as_deref(),
-        Some("naa.5000abc123456789")
-    );
+    assert_eq!(wwn(&ata([7, 3], 0, health)).as_deref(), Some("naa.5000abc123456789"));
     let eui = json!({"nvme_namespaces": [{"id": 1, "eui64": {"oui": 0xacde48, "ext_id": 0x23_4567_89ab_u64}}]});
-    assert_eq!(
-        wwn(&nvme([7, 3], 0, eui)).as_deref(),
-        Some("eui.acde4823456789ab")
-    );
+    assert_eq!(wwn(&nvme([7, 3], 0, eui)).as_deref(), Some("eui.acde4823456789ab"));
     let zero = json!({"nvme_namespaces": [{"id": 1, "eui64": {"oui": 0, "ext_id": 0}}]});
     assert_eq!(wwn(&nvme([7, 3], 0, zero)), None);
     let two = json!({"nvme_namespaces": [{"id": 1, "eui64": {"oui": 1, "ext_id": 1}}, {"id": 2, "eui64": {"oui": 1, "ext_id": 2}}]});
-    assert_eq!(
-        wwn(&nvme([7, 3], 0, two)),
-        None,
-        "no namespace is the controller"
-    );
+    assert_eq!(wwn(&nvme([7, 3], 0, two)), None, "no namespace is the controller");
 }
 
 #[test]
@@ -486,11 +381,7 @@ fn texts_are_trimmed_and_empty_ones_absent() {
     let more = json!({"smart_status": {"passed": true}, "model_family": "  ", "serial_number": "--", "firmware_version": " A1\u{0} "});
     let identity = parse_report(&ata([7, 3], 0, more)).identity;
     assert_eq!(
-        (
-            identity.family,
-            identity.serial,
-            identity.firmware.as_deref()
-        ),
+        (identity.family, identity.serial, identity.firmware.as_deref()),
         (None, None, Some("A1"))
     );
 }

@@ -39,14 +39,7 @@ fn each_critical_warning_of_nvme_has_its_own_meaning() {
         (0b1_0000, vec![(SmartFailing, Bad)]),
         (0b10_0000, vec![(SmartAttributeSuspect, Suspect)]),
         (0b1000_0000, vec![(SmartAttributeSuspect, Suspect)]),
-        (
-            0b1110,
-            vec![
-                (SmartFailing, Bad),
-                (DriveReadOnly, Bad),
-                (Overheating, Suspect),
-            ],
-        ),
+        (0b1110, vec![(SmartFailing, Bad), (DriveReadOnly, Bad), (Overheating, Suspect)]),
     ] {
         let mut report = nvme().nvme(|log| log.critical_warning = Some(bits));
         (report.passed, report.exit_status) = (Some(false), 8);
@@ -63,10 +56,7 @@ fn an_nvme_failure_without_warning_bits_is_bad() {
 
 #[test]
 fn entries_in_nvmes_error_log_are_no_fault() {
-    assert_eq!(
-        hits(&nvme().nvme(|log| log.error_log_entries = Some(4871))),
-        []
-    );
+    assert_eq!(hits(&nvme().nvme(|log| log.error_log_entries = Some(4871))), []);
 }
 
 #[test]
@@ -78,11 +68,8 @@ fn scsi_predicts_failure_by_5d_only() {
         (0x0b, 0x05, vec![(SmartAttributeSuspect, Suspect)]),
     ] {
         let mut report = sas().scsi(|pages| {
-            pages.exception = Some(InformationalException {
-                asc,
-                ascq,
-                text: "what the drive says".into(),
-            })
+            pages.exception =
+                Some(InformationalException { asc, ascq, text: "what the drive says".into() })
         });
         (report.passed, report.exit_status) = (Some(false), 8);
         assert_eq!(hits(&report), expected, "{asc:x}/{ascq:x}");
@@ -93,19 +80,9 @@ fn scsi_predicts_failure_by_5d_only() {
 
 #[test]
 fn a_pre_failure_attribute_at_its_threshold_is_bad_now_and_suspect_in_the_past() {
-    let helium = |when| {
-        attribute(22, "Helium_Level", 25, 25, "100")
-            .prefailure()
-            .failed(when)
-    };
-    assert_eq!(
-        hits(&disk().with(helium(WhenFailed::Now))),
-        [(SmartAttributeFailing, Bad)]
-    );
-    assert_eq!(
-        hits(&disk().with(helium(WhenFailed::Past))),
-        [(SmartAttributeFailing, Suspect)]
-    );
+    let helium = |when| attribute(22, "Helium_Level", 25, 25, "100").prefailure().failed(when);
+    assert_eq!(hits(&disk().with(helium(WhenFailed::Now))), [(SmartAttributeFailing, Bad)]);
+    assert_eq!(hits(&disk().with(helium(WhenFailed::Past))), [(SmartAttributeFailing, Suspect)]);
     assert_eq!(hits(&disk().with(helium(WhenFailed::Never))), []);
     assert_eq!(hits(&disk().with(helium(WhenFailed::Unknown))), []);
 }
@@ -113,14 +90,8 @@ fn a_pre_failure_attribute_at_its_threshold_is_bad_now_and_suspect_in_the_past()
 #[test]
 fn any_other_attribute_at_its_threshold_is_suspect() {
     let high_fly = |when| attribute(189, "High_Fly_Writes", 1, 1, "900").failed(when);
-    assert_eq!(
-        hits(&disk().with(high_fly(WhenFailed::Now))),
-        [(SmartAttributeSuspect, Suspect)]
-    );
-    assert_eq!(
-        hits(&disk().with(high_fly(WhenFailed::Past))),
-        [(SmartAttributeSuspect, Suspect)]
-    );
+    assert_eq!(hits(&disk().with(high_fly(WhenFailed::Now))), [(SmartAttributeSuspect, Suspect)]);
+    assert_eq!(hits(&disk().with(high_fly(WhenFailed::Past))), [(SmartAttributeSuspect, Suspect)]);
 }
 
 #[test]
@@ -133,21 +104,14 @@ fn a_threshold_that_a_new_drive_reaches_is_ignored() {
     (beyond_all.value, beyond_all.threshold) = (60, Some(255));
     assert_eq!(hits(&ssd().with(beyond_all)), []);
     has_left.worst = 99;
-    assert_eq!(
-        hits(&ssd().with(has_left)),
-        [(SmartAttributeSuspect, Suspect)]
-    );
+    assert_eq!(hits(&ssd().with(has_left)), [(SmartAttributeSuspect, Suspect)]);
 }
 
 #[test]
 fn an_attribute_of_the_temperature_never_fails_a_drive() {
     let airflow = |value| attribute(190, "Airflow_Temperature_Cel", value, 45, "59").prefailure();
     assert_eq!(
-        hits(
-            &disk()
-                .celsius(59, None)
-                .with(airflow(41).failed(WhenFailed::Now))
-        ),
+        hits(&disk().celsius(59, None).with(airflow(41).failed(WhenFailed::Now))),
         [(Overheating, Suspect)]
     );
     assert_eq!(hits(&disk().with(airflow(65).failed(WhenFailed::Past))), []);
@@ -195,10 +159,7 @@ fn pending_sectors_are_suspect_from_one_and_bad_from_a_hundred() {
 
 #[test]
 fn background_scan_errors_are_suspect() {
-    assert_eq!(
-        hits(&sas().scsi(|pages| pages.background_errors = Some(0))),
-        []
-    );
+    assert_eq!(hits(&sas().scsi(|pages| pages.background_errors = Some(0))), []);
     assert_eq!(
         hits(&sas().scsi(|pages| pages.background_errors = Some(2000))),
         [(PendingSectors, Suspect)]
@@ -230,20 +191,14 @@ fn many_reallocated_blocks_of_an_ssd_are_bad_only_when_its_own_scale_has_fallen(
 
 #[test]
 fn reallocation_events_alone_raise_no_finding() {
-    assert_eq!(
-        hits(&disk().with(attribute(196, "Reallocated_Event_Count", 97, 0, "13496"))),
-        []
-    );
+    assert_eq!(hits(&disk().with(attribute(196, "Reallocated_Event_Count", 97, 0, "13496"))), []);
 }
 
 #[test]
 fn uncorrectable_errors_are_suspect_however_many_but_for_scsi() {
     assert_eq!(hits(&disk().raw(187, "1")), [(MediaErrors, Suspect)]);
     assert_eq!(hits(&disk().raw(187, "5000")), [(MediaErrors, Suspect)]);
-    assert_eq!(
-        hits(&nvme().nvme(|log| log.media_errors = Some(142))),
-        [(MediaErrors, Suspect)]
-    );
+    assert_eq!(hits(&nvme().nvme(|log| log.media_errors = Some(142))), [(MediaErrors, Suspect)]);
     let writes =
         |count| sas().scsi(|pages| pages.write.as_mut().unwrap().uncorrected = Some(count));
     assert_eq!(hits(&writes(99)), [(MediaErrors, Suspect)]);
@@ -256,10 +211,7 @@ fn end_to_end_errors_and_spin_retries_are_suspect_from_one() {
         hits(&disk().with(attribute(184, "End-to-End_Error", 99, 97, "1"))),
         [(SmartAttributeSuspect, Suspect)]
     );
-    assert_eq!(
-        hits(&disk().raw(10, "1")),
-        [(SmartAttributeSuspect, Suspect)]
-    );
+    assert_eq!(hits(&disk().raw(10, "1")), [(SmartAttributeSuspect, Suspect)]);
 }
 
 #[test]
@@ -276,27 +228,17 @@ fn old_counts_of_crc_errors_time_outs_and_logged_errors_are_nothing() {
 
 #[test]
 fn a_failed_self_test_is_bad_until_an_extended_one_has_passed() {
-    let (passed, failed) = (
-        self_test(true, SelfTestOutcome::Passed),
-        self_test(true, SelfTestOutcome::Failed),
-    );
-    assert_eq!(
-        hits(&disk().tests(std::slice::from_ref(&failed))),
-        [(SelfTestFailed, Bad)]
-    );
-    assert_eq!(
-        hits(&disk().tests(&[failed.clone(), passed.clone()])),
-        [(SelfTestFailed, Bad)]
-    );
+    let (passed, failed) =
+        (self_test(true, SelfTestOutcome::Passed), self_test(true, SelfTestOutcome::Failed));
+    assert_eq!(hits(&disk().tests(std::slice::from_ref(&failed))), [(SelfTestFailed, Bad)]);
+    assert_eq!(hits(&disk().tests(&[failed.clone(), passed.clone()])), [(SelfTestFailed, Bad)]);
     assert_eq!(hits(&disk().tests(&[passed, failed])), []);
 }
 
 #[test]
 fn a_short_test_that_passed_outdates_no_failure_of_an_extended_one() {
-    let (short, failed) = (
-        self_test(false, SelfTestOutcome::Passed),
-        self_test(true, SelfTestOutcome::Failed),
-    );
+    let (short, failed) =
+        (self_test(false, SelfTestOutcome::Passed), self_test(true, SelfTestOutcome::Failed));
     assert_eq!(
         hits(&disk().tests(&[short.clone(), short.clone(), failed])),
         [(SelfTestFailed, Bad)]
@@ -330,14 +272,8 @@ fn wear_is_suspect_from_eighty_percent_and_never_bad() {
         hits(&ssd().with(attribute(233, "Media_Wearout_Indicator", 20, 0, "0"))),
         [(WornOut, Suspect)]
     );
-    assert_eq!(
-        hits(&ssd().with(attribute(233, "Media_Wearout_Indicator", 21, 0, "0"))),
-        []
-    );
-    assert_eq!(
-        hits(&sas().scsi(|pages| pages.percentage_used = Some(100))),
-        [(WornOut, Suspect)]
-    );
+    assert_eq!(hits(&ssd().with(attribute(233, "Media_Wearout_Indicator", 21, 0, "0"))), []);
+    assert_eq!(hits(&sas().scsi(|pages| pages.percentage_used = Some(100))), [(WornOut, Suspect)]);
 }
 
 #[test]
@@ -357,10 +293,7 @@ fn spare_blocks_are_low_on_the_way_to_the_limit_and_used_up_beyond_it() {
 
 #[test]
 fn a_spare_threshold_just_below_100_percent_is_not_low_spare() {
-    assert_eq!(
-        hits(&nvme().nvme(|log| log.available_spare_threshold = Some(99))),
-        []
-    );
+    assert_eq!(hits(&nvme().nvme(|log| log.available_spare_threshold = Some(99))), []);
 }
 
 #[test]
@@ -396,10 +329,7 @@ fn smartctls_own_wear_and_spare_values_apply_to_an_unknown_ssd() {
     };
     assert_eq!(hits(&unknown(Some(79), Some(100), Some(10))), []);
     assert_eq!(hits(&unknown(Some(99), None, None)), [(WornOut, Suspect)]);
-    assert_eq!(
-        hits(&unknown(None, Some(3), Some(10))),
-        [(SpareLow, Suspect)]
-    );
+    assert_eq!(hits(&unknown(None, Some(3), Some(10))), [(SpareLow, Suspect)]);
     assert_eq!(
         hits(&unknown(None, Some(3), None)),
         [],
@@ -410,32 +340,20 @@ fn smartctls_own_wear_and_spare_values_apply_to_an_unknown_ssd() {
 #[test]
 fn a_drive_is_too_warm_above_its_own_limit() {
     assert_eq!(hits(&disk().celsius(55, Some(55))), []);
-    assert_eq!(
-        hits(&disk().celsius(56, Some(55))),
-        [(Overheating, Suspect)]
-    );
+    assert_eq!(hits(&disk().celsius(56, Some(55))), [(Overheating, Suspect)]);
     assert_eq!(hits(&nvme().celsius(84, Some(84))), []);
-    assert_eq!(
-        hits(&nvme().celsius(85, Some(84))),
-        [(Overheating, Suspect)]
-    );
+    assert_eq!(hits(&nvme().celsius(85, Some(84))), [(Overheating, Suspect)]);
     assert_eq!(hits(&sas().celsius(66, Some(65))), [(Overheating, Suspect)]);
 }
 
 #[test]
 fn without_a_drive_limit_the_default_for_its_kind_applies() {
     assert_eq!(
-        (
-            hits(&disk().celsius(60, None)),
-            hits(&disk().celsius(61, None))
-        ),
+        (hits(&disk().celsius(60, None)), hits(&disk().celsius(61, None))),
         (vec![], vec![(Overheating, Suspect)])
     );
     assert_eq!(
-        (
-            hits(&ssd().celsius(70, None)),
-            hits(&ssd().celsius(71, None))
-        ),
+        (hits(&ssd().celsius(70, None)), hits(&ssd().celsius(71, None))),
         (vec![], vec![(Overheating, Suspect)])
     );
     assert_eq!(hits(&nvme().celsius(95, None)), []);

@@ -14,10 +14,7 @@ const DAY: i64 = 24;
 #[test]
 fn a_few_old_reallocated_sectors_are_suspect_with_their_history() {
     let said = after(&[(0, disk().raw(5, "4")), (211 * DAY, disk().raw(5, "4"))]);
-    assert_eq!(
-        said[0].message,
-        "4 reallocated sectors, unchanged for 211 days"
-    );
+    assert_eq!(said[0].message, "4 reallocated sectors, unchanged for 211 days");
     assert_eq!(said[0].severity, Suspect);
 }
 
@@ -30,10 +27,7 @@ fn growth_says_the_rate() {
         (3 * DAY, pending("65")),
         (4 * DAY, pending("69")),
     ]);
-    assert_eq!(
-        said[0].message,
-        "69 pending sectors (12 more in 3 days, 4.0 a day)"
-    );
+    assert_eq!(said[0].message, "69 pending sectors (12 more in 3 days, 4.0 a day)");
     assert_eq!(said[0].severity, Bad);
 }
 
@@ -63,10 +57,7 @@ fn a_healthy_drive_gets_pending_sectors_and_reallocates_them() {
     readings.push((2 * DAY, disk().raw(5, "8")));
     let said = after(&readings);
     assert_eq!(said.len(), 1, "the pending ones are over: {said:?}");
-    assert_eq!(
-        (said[0].reason, said[0].severity),
-        (Reason::ReallocatedSectors, Suspect)
-    );
+    assert_eq!((said[0].reason, said[0].severity), (Reason::ReallocatedSectors, Suspect));
     assert_eq!(said[0].message, "8 reallocated sectors (8 more just now)");
 }
 
@@ -78,55 +69,35 @@ fn reallocation_that_runs_is_bad_long_before_the_level() {
     let fast = after(&[(0, so_many(4)), (DAY, so_many(50)), (2 * DAY, so_many(104))]);
     assert_eq!(fast[0].severity, Bad);
     // All at once: one incident.
-    assert_eq!(
-        after(&[(0, so_many(4)), (DAY, so_many(400))])[0].severity,
-        Suspect
-    );
+    assert_eq!(after(&[(0, so_many(4)), (DAY, so_many(400))])[0].severity, Suspect);
 }
 
 #[test]
 fn growing_uncorrectable_errors_are_bad() {
     let reported = |count: &str| disk().raw(187, count);
-    assert_eq!(
-        after(&[(0, reported("2")), (1, reported("3"))])[0].severity,
-        Suspect
-    );
+    assert_eq!(after(&[(0, reported("2")), (1, reported("3"))])[0].severity, Suspect);
     assert_eq!(
         after(&[(0, reported("2")), (1, reported("3")), (2, reported("4"))])[0].severity,
         Bad
     );
     let media = |count| nvme().nvme(|log| log.media_errors = Some(count));
-    assert_eq!(
-        after(&[(0, media(0)), (1, media(3)), (2, media(4))])[0].severity,
-        Bad
-    );
+    assert_eq!(after(&[(0, media(0)), (1, media(3)), (2, media(4))])[0].severity, Bad);
 }
 
 #[test]
 fn the_cable_is_to_blame_for_crc_errors_that_grow_and_for_no_others() {
     let crc = |count: &str| disk().raw(199, count);
     assert_eq!(after(&[(0, crc("500")), (900, crc("500"))]), []);
-    assert_eq!(
-        after(&[(0, crc("500")), (1, crc("520"))]),
-        [],
-        "reseating a cable does this"
-    );
+    assert_eq!(after(&[(0, crc("500")), (1, crc("520"))]), [], "reseating a cable does this");
     let said = after(&[(0, crc("500")), (1, crc("520")), (2, crc("521"))]);
-    assert_eq!(
-        (said.len(), said[0].reason, said[0].severity),
-        (1, Reason::LinkErrors, Suspect)
-    );
+    assert_eq!((said.len(), said[0].reason, said[0].severity), (1, Reason::LinkErrors, Suspect));
     assert!(said[0].message.contains("cable"), "{}", said[0].message);
 }
 
 #[test]
 fn time_outs_are_suspect_while_they_grow() {
     let timeouts = |text: &str| disk().with(attribute(188, "Command_Timeout", 100, 0, text));
-    let readings = [
-        (0, timeouts("0 0 12")),
-        (1, timeouts("0 0 13")),
-        (2, timeouts("0 1 14")),
-    ];
+    let readings = [(0, timeouts("0 0 12")), (1, timeouts("0 0 13")), (2, timeouts("0 1 14"))];
     assert_eq!(after(&readings)[0].reason, Reason::SmartAttributeSuspect);
     let later = [readings.to_vec(), vec![(3 + 7 * DAY, timeouts("0 1 14"))]].concat();
     assert_eq!(after(&later), []);
@@ -136,22 +107,11 @@ fn time_outs_are_suspect_while_they_grow() {
 fn a_growing_error_log_counts_when_it_is_about_the_medium() {
     let logged = |count, text: &str| {
         disk().ata(|ata| {
-            (ata.error_count, ata.last_errors) = (
-                Some(count),
-                vec![LoggedError {
-                    hours: Some(1),
-                    text: text.into(),
-                }],
-            )
+            (ata.error_count, ata.last_errors) =
+                (Some(count), vec![LoggedError { hours: Some(1), text: text.into() }])
         })
     };
-    let readings = |text: &str| {
-        [
-            (0, logged(4, text)),
-            (1, logged(5, text)),
-            (2, logged(6, text)),
-        ]
-    };
+    let readings = |text: &str| [(0, logged(4, text)), (1, logged(5, text)), (2, logged(6, text))];
     assert_eq!(after(&readings("Error: ABRT")), []);
     assert_eq!(
         after(&readings("Error: UNC at LBA = 0x000f4240 = 1000000"))[0].reason,
@@ -161,9 +121,8 @@ fn a_growing_error_log_counts_when_it_is_about_the_medium() {
 
 #[test]
 fn another_drive_in_the_slot_has_no_growth_of_its_predecessors() {
-    let another = disk()
-        .raw(5, "40")
-        .identity(|identity| identity.serial = Some("TEST0002".into()));
+    let another =
+        disk().raw(5, "40").identity(|identity| identity.serial = Some("TEST0002".into()));
     let said = after(&[(0, disk()), (1, disk().raw(5, "1")), (2, another)]);
     assert_eq!(said[0].message, "40 reallocated sectors");
 }
@@ -199,14 +158,9 @@ fn overheating_clears_with_hysteresis_below_the_limit() {
     let hot =
         |readings: &[(i64, SmartReport)]| hit_for(&after(readings), Reason::Overheating).is_some();
     assert!(!hot(&readings));
-    for (hours, celsius, expected) in [
-        (1, 61, true),
-        (2, 59, true),
-        (3, 56, true),
-        (4, 55, false),
-        (5, 59, false),
-        (6, 61, true),
-    ] {
+    for (hours, celsius, expected) in
+        [(1, 61, true), (2, 59, true), (3, 56, true), (4, 55, false), (5, 59, false), (6, 61, true)]
+    {
         readings.push((hours, warm(celsius)));
         assert_eq!(hot(&readings), expected, "hour {hours}");
     }
@@ -214,17 +168,11 @@ fn overheating_clears_with_hysteresis_below_the_limit() {
 
 #[test]
 fn a_value_that_is_no_longer_reported_is_not_evaluated() {
-    let (mut memory, _) = recorded(&[
-        (0, disk()),
-        (1, disk().raw(187, "5")),
-        (2, disk().raw(187, "9")),
-    ]);
+    let (mut memory, _) =
+        recorded(&[(0, disk()), (1, disk().raw(187, "5")), (2, disk().raw(187, "9"))]);
     let silent = disk().ata(|ata| ata.attributes.retain(|attribute| attribute.id != 187));
     memory.record(&silent, hour(3));
-    assert_eq!(
-        evaluate(&silent, Some(&memory), &SmartPolicy::default()),
-        []
-    );
+    assert_eq!(evaluate(&silent, Some(&memory), &SmartPolicy::default()), []);
 }
 
 #[test]

@@ -9,20 +9,13 @@ impl HostState {
     pub(super) fn execute_half(&mut self, step: Step) {
         match step {
             Step::Format { device, .. } | Step::RepeatFormat { device, .. } => {
-                self.by_node(&device)
-                    .expect("formatted device is there")
-                    .content = DiskContent::InterruptedMkfs;
+                self.by_node(&device).expect("formatted device is there").content =
+                    DiskContent::InterruptedMkfs;
             }
-            Step::CreateLogicalVolume {
-                name, size, tags, ..
-            } => {
-                self.logical.entry(name).or_insert((
-                    Image {
-                        unfinished: true,
-                        ..Image::blank(size)
-                    },
-                    tags,
-                ));
+            Step::CreateLogicalVolume { name, size, tags, .. } => {
+                self.logical
+                    .entry(name)
+                    .or_insert((Image { unfinished: true, ..Image::blank(size) }, tags));
             }
             _ => {}
         }
@@ -38,9 +31,9 @@ impl HostState {
             {
                 Err(missing(&folder))
             }
-            Step::ReadRecords { .. } if self.folder_missing => Ok(StepOutput::Records {
-                records: Vec::new(),
-            }),
+            Step::ReadRecords { .. } if self.folder_missing => {
+                Ok(StepOutput::Records { records: Vec::new() })
+            }
             Step::DirectoryCapacity { .. } | Step::VolumeGroupCapacity { .. } => {
                 Ok(StepOutput::Capacity(PoolCapacity {
                     total: self.total,
@@ -57,14 +50,9 @@ impl HostState {
                     } else {
                         Ok(text.clone())
                     };
-                    Some(RecordFile {
-                        name: path.strip_prefix(&folder)?.to_owned(),
-                        text,
-                    })
+                    Some(RecordFile { name: path.strip_prefix(&folder)?.to_owned(), text })
                 });
-                Ok(StepOutput::Records {
-                    records: records.collect(),
-                })
+                Ok(StepOutput::Records { records: records.collect() })
             }
             Step::WriteRecord { folder, name, text } => {
                 self.records.insert(folder.join(name).to_string(), text);
@@ -78,9 +66,7 @@ impl HostState {
                 if size > self.total - self.used() {
                     return Err(error(StepErrorKind::NoSpace, "no space left on device"));
                 }
-                self.images
-                    .entry(image.to_string())
-                    .or_insert(Image::blank(size));
+                self.images.entry(image.to_string()).or_insert(Image::blank(size));
                 Ok(StepOutput::Empty)
             }
             Step::GrowImage { .. } | Step::GrowLogicalVolume { .. } if self.growing_broken => {
@@ -88,10 +74,8 @@ impl HostState {
             }
             Step::GrowImage { image, size } => {
                 let room = self.total - self.used();
-                let found = self
-                    .images
-                    .get_mut(&image.to_string())
-                    .ok_or_else(|| missing(&image))?;
+                let found =
+                    self.images.get_mut(&image.to_string()).ok_or_else(|| missing(&image))?;
                 if size.saturating_sub(found.size) > room {
                     return Err(error(StepErrorKind::NoSpace, "no space left on device"));
                 }
@@ -101,10 +85,7 @@ impl HostState {
             Step::RemoveImage { image, .. } => {
                 if let Some(found) = self.images.get(&image.to_string()) {
                     if let Some((name, _)) = &found.device {
-                        assert!(
-                            !self.is_mounted(name),
-                            "{name} is removed while it is mounted"
-                        );
+                        assert!(!self.is_mounted(name), "{name} is removed while it is mounted");
                         return Err(error(
                             StepErrorKind::InUse,
                             format!("it is attached as {name}"),
@@ -117,10 +98,8 @@ impl HostState {
             Step::AttachImage { image, read_only } => {
                 self.made += 1;
                 let name = format!("loop{}", self.made);
-                let found = self
-                    .images
-                    .get_mut(&image.to_string())
-                    .ok_or_else(|| missing(&image))?;
+                let found =
+                    self.images.get_mut(&image.to_string()).ok_or_else(|| missing(&image))?;
                 found.device.get_or_insert((name, read_only));
                 HostState::device(found)
             }
@@ -132,26 +111,18 @@ impl HostState {
                     if self.is_mounted(&name) {
                         return Err(error(StepErrorKind::InUse, format!("{name} is mounted")));
                     }
-                    self.images
-                        .get_mut(&image.to_string())
-                        .expect("there")
-                        .device = None;
+                    self.images.get_mut(&image.to_string()).expect("there").device = None;
                 }
                 Ok(StepOutput::Empty)
             }
-            Step::FindImage { image } => self
-                .images
-                .get(&image.to_string())
-                .map_or(Ok(StepOutput::Empty), HostState::device),
-            Step::ListLogicalVolumes { .. } if self.group_broken => Err(error(
-                StepErrorKind::Other,
-                "the volume group does not answer",
-            )),
+            Step::FindImage { image } => {
+                self.images.get(&image.to_string()).map_or(Ok(StepOutput::Empty), HostState::device)
+            }
+            Step::ListLogicalVolumes { .. } if self.group_broken => {
+                Err(error(StepErrorKind::Other, "the volume group does not answer"))
+            }
             Step::ListLogicalVolumes { tag, .. } => {
-                let tagged = self
-                    .logical
-                    .iter()
-                    .filter(|(_, (_, tags))| tags.contains(&tag));
+                let tagged = self.logical.iter().filter(|(_, (_, tags))| tags.contains(&tag));
                 let volumes = tagged.map(|(name, (image, tags))| LogicalVolume {
                     name: name.clone(),
                     size: image.size,
@@ -160,18 +131,10 @@ impl HostState {
                     open: false,
                     unfinished: image.unfinished,
                 });
-                Ok(StepOutput::LogicalVolumes {
-                    volumes: volumes.collect(),
-                })
+                Ok(StepOutput::LogicalVolumes { volumes: volumes.collect() })
             }
-            Step::CreateLogicalVolume {
-                name, size, tags, ..
-            } => {
-                self.logical
-                    .entry(name)
-                    .or_insert((Image::blank(size), tags))
-                    .0
-                    .unfinished = false;
+            Step::CreateLogicalVolume { name, size, tags, .. } => {
+                self.logical.entry(name).or_insert((Image::blank(size), tags)).0.unfinished = false;
                 Ok(StepOutput::Empty)
             }
             Step::TagLogicalVolume { .. } => Ok(StepOutput::Empty),
@@ -181,15 +144,9 @@ impl HostState {
                 Ok(StepOutput::Empty)
             }
             Step::RemoveLogicalVolume { name, .. } => {
-                let device = self
-                    .logical
-                    .get(&name)
-                    .and_then(|(image, _)| image.device.clone());
+                let device = self.logical.get(&name).and_then(|(image, _)| image.device.clone());
                 if let Some((device, _)) = device {
-                    assert!(
-                        !self.is_mounted(&device),
-                        "{device} is removed while it is mounted"
-                    );
+                    assert!(!self.is_mounted(&device), "{device} is removed while it is mounted");
                 }
                 self.logical.remove(&name);
                 Ok(StepOutput::Empty)
@@ -208,10 +165,7 @@ impl HostState {
                 HostState::device(image)
             }
             Step::DeactivateLogicalVolume { name, .. } => {
-                let device = self
-                    .logical
-                    .get(&name)
-                    .and_then(|(image, _)| image.device.clone());
+                let device = self.logical.get(&name).and_then(|(image, _)| image.device.clone());
                 if let Some((device, _)) = device {
                     if self.is_mounted(&device) {
                         return Err(error(StepErrorKind::InUse, format!("{device} is mounted")));
@@ -220,15 +174,13 @@ impl HostState {
                 }
                 Ok(StepOutput::Empty)
             }
-            Step::ResolveDevice { path } => self
-                .devices
-                .get(&path.to_string())
-                .map_or(Err(missing(&path)), HostState::device),
+            Step::ResolveDevice { path } => {
+                self.devices.get(&path.to_string()).map_or(Err(missing(&path)), HostState::device)
+            }
             Step::CheckDirectory { path, roots } => {
-                let allowed = roots.iter().any(|root| {
-                    path.strip_prefix(root)
-                        .is_some_and(|below| !below.is_empty())
-                });
+                let allowed = roots
+                    .iter()
+                    .any(|root| path.strip_prefix(root).is_some_and(|below| !below.is_empty()));
                 if self.folders.contains(&path.to_string()) && allowed {
                     Ok(StepOutput::Empty)
                 } else {
@@ -239,39 +191,25 @@ impl HostState {
                 let image = self.by_node(&device).ok_or_else(|| missing(&device))?;
                 Ok(StepOutput::Content(match &image.content {
                     DiskContent::Blank | DiskContent::Hidden => Content::Blank,
-                    DiskContent::Filesystem(fs_type) => Content::Filesystem {
-                        fs_type: fs_type.clone(),
-                        uuid: None,
-                        size: None,
-                    },
+                    DiskContent::Filesystem(fs_type) => {
+                        Content::Filesystem { fs_type: fs_type.clone(), uuid: None, size: None }
+                    }
                     DiskContent::InterruptedMkfs => Content::Unknown { at: 0 },
-                    DiskContent::Foreign => Content::Foreign {
-                        what: "something else".into(),
-                    },
+                    DiskContent::Foreign => Content::Foreign { what: "something else".into() },
                 }))
             }
-            Step::Scan {
-                device,
-                state,
-                tracked,
-            } => {
+            Step::Scan { device, state, tracked } => {
                 let part = self.scan_part;
                 let image = self.by_node(&device).ok_or_else(|| missing(&device))?;
                 let name = match tracked {
                     true => image.identity.clone(),
                     false => state.device.name.clone(),
                 };
-                let found = DeviceIdentity {
-                    size: image.size,
-                    name,
-                };
+                let found = DeviceIdentity { size: image.size, name };
                 let mut now = if state.device == found && state.data_at.is_none() {
                     state
                 } else {
-                    ScanState {
-                        device: found,
-                        ..ScanState::default()
-                    }
+                    ScanState { device: found, ..ScanState::default() }
                 };
                 if image.content == DiskContent::Hidden {
                     now.data_at = Some(HIDDEN_AT);
@@ -281,12 +219,7 @@ impl HostState {
                 }
                 Ok(StepOutput::Scanned(now))
             }
-            Step::Format {
-                device,
-                fs_type,
-                proof,
-                ..
-            } => {
+            Step::Format { device, fs_type, proof, .. } => {
                 let image = self.by_node(&device).ok_or_else(|| missing(&device))?;
                 let blank = image.content == DiskContent::Blank;
                 match proof {
@@ -308,42 +241,24 @@ impl HostState {
             }
             Step::FindRemains { at, image, device } => {
                 let image = image.map(|image| image.to_string()).unwrap_or_default();
-                let attached = self
-                    .images
-                    .get(&image)
-                    .and_then(|image| image.device.clone());
+                let attached = self.images.get(&image).and_then(|image| image.device.clone());
                 let other = self.other_loops.get(&image).cloned();
-                let loops: Vec<String> = attached
-                    .map(|(name, _)| name)
-                    .into_iter()
-                    .chain(other)
-                    .collect();
+                let loops: Vec<String> =
+                    attached.map(|(name, _)| name).into_iter().chain(other).collect();
                 let at = at.map(|path| path.to_string());
                 let is_left = |path: &String, mount: &FakeMount| {
                     at.as_ref() == Some(path)
                         || loops.contains(&mount.source)
                         || device.as_ref() == Some(&mount.source)
                 };
-                let left = self
-                    .mounts
-                    .iter()
-                    .filter(|(path, mount)| is_left(path, mount));
+                let left = self.mounts.iter().filter(|(path, mount)| is_left(path, mount));
                 let mounts = left.map(|(path, _)| path.as_str().into()).collect();
                 Ok(StepOutput::Remains(Remains { mounts, loops }))
             }
             // Nobody holds anything here.
-            Step::ListPodHolds { .. } => Ok(StepOutput::PodHolds {
-                found: Default::default(),
-            }),
-            Step::ListOpeners { .. } => Ok(StepOutput::Openers {
-                openers: Vec::new(),
-            }),
-            Step::RepeatFormat {
-                device,
-                expected: was,
-                fs_type,
-                ..
-            } => {
+            Step::ListPodHolds { .. } => Ok(StepOutput::PodHolds { found: Default::default() }),
+            Step::ListOpeners { .. } => Ok(StepOutput::Openers { openers: Vec::new() }),
+            Step::RepeatFormat { device, expected: was, fs_type, .. } => {
                 let image = self.by_node(&device).ok_or_else(|| missing(&device))?;
                 if !was.is_certainly_same(&DeviceIdentity {
                     size: image.size,
@@ -364,41 +279,19 @@ impl HostState {
                 Ok(StepOutput::Empty)
             }
             Step::CheckTarget { target } => self.check_target(&target).map(|_| StepOutput::Empty),
-            Step::Mount {
-                device,
-                target,
-                fs_type,
-                options,
-                read_only,
-            } => {
+            Step::Mount { device, target, fs_type, options, read_only } => {
                 let image = self.by_node(&device).ok_or_else(|| missing(&device))?;
                 assert_eq!(image.content, DiskContent::Filesystem(fs_type));
                 let (what, _) = image.device.clone().expect("attached");
-                self.mount(
-                    &target,
-                    FakeMount {
-                        source: what,
-                        read_only,
-                        block: false,
-                        options,
-                    },
-                )
+                self.mount(&target, FakeMount { source: what, read_only, block: false, options })
             }
-            Step::Bind {
-                source,
-                target,
-                read_only,
-            } => {
+            Step::Bind { source, target, read_only } => {
                 let what = match source {
                     BindSource::Directory { path } => path.to_string(),
                     BindSource::Staged { place, device } => {
                         let path = HostState::checked_path(&place)?;
-                        let what = self
-                            .mounts
-                            .get(&path)
-                            .ok_or_else(|| missing(&path))?
-                            .source
-                            .clone();
+                        let what =
+                            self.mounts.get(&path).ok_or_else(|| missing(&path))?.source.clone();
                         if format!("/dev/{what}") != device.to_string() {
                             return Err(error(
                                 StepErrorKind::ForeignData,
@@ -410,29 +303,15 @@ impl HostState {
                 };
                 self.mount(
                     &target,
-                    FakeMount {
-                        source: what,
-                        read_only,
-                        block: false,
-                        options: Vec::new(),
-                    },
+                    FakeMount { source: what, read_only, block: false, options: Vec::new() },
                 )
             }
-            Step::BindDevice {
-                device,
-                target,
-                read_only,
-            } => {
+            Step::BindDevice { device, target, read_only } => {
                 let image = self.by_node(&device).ok_or_else(|| missing(&device))?;
                 let (what, _) = image.device.clone().expect("attached");
                 self.mount(
                     &target,
-                    FakeMount {
-                        source: what,
-                        read_only,
-                        block: true,
-                        options: Vec::new(),
-                    },
+                    FakeMount { source: what, read_only, block: true, options: Vec::new() },
                 )
             }
             Step::Unmount { target, .. } => {
@@ -459,34 +338,28 @@ impl HostState {
                 Ok(StepOutput::Empty)
             }
             Step::FindMount { target } => {
-                let mounted = self
-                    .mounts
-                    .get(&HostState::checked_path(&target)?)
-                    .map(|mount| {
-                        let (source, root) = if mount.block {
-                            ("devtmpfs".to_owned(), format!("/{}", mount.source))
-                        } else if mount.source.starts_with('/') {
-                            ("sda1".to_owned(), mount.source.clone())
-                        } else {
-                            (format!("/dev/{}", mount.source), "/".to_owned())
-                        };
-                        let fs_type = "ext4".into();
-                        MountedFilesystem {
-                            source,
-                            fs_type,
-                            options: Vec::new(),
-                            read_only: mount.read_only,
-                            root: root.as_str().into(),
-                        }
-                    });
+                let mounted = self.mounts.get(&HostState::checked_path(&target)?).map(|mount| {
+                    let (source, root) = if mount.block {
+                        ("devtmpfs".to_owned(), format!("/{}", mount.source))
+                    } else if mount.source.starts_with('/') {
+                        ("sda1".to_owned(), mount.source.clone())
+                    } else {
+                        (format!("/dev/{}", mount.source), "/".to_owned())
+                    };
+                    let fs_type = "ext4".into();
+                    MountedFilesystem {
+                        source,
+                        fs_type,
+                        options: Vec::new(),
+                        read_only: mount.read_only,
+                        root: root.as_str().into(),
+                    }
+                });
                 Ok(StepOutput::Mounted { mounted })
             }
             Step::GrowFilesystem { at, .. } => {
                 let path = HostState::checked_path(&at)?;
-                self.mounts
-                    .get(&path)
-                    .map(|_| StepOutput::Empty)
-                    .ok_or_else(|| missing(&path))
+                self.mounts.get(&path).map(|_| StepOutput::Empty).ok_or_else(|| missing(&path))
             }
         }
     }

@@ -46,10 +46,7 @@ fn a_path_alone_holds_nothing_where_users_or_pods_choose_it() {
         format!("9 2 8:1 /usr {at} rw - ext4 /dev/sda1 rw\n"),
         // A pod's own directory, by subPath and mountPath.
         format!("9 2 8:2 {subpath} /data rw - ext4 /dev/sdb1 rw\n"),
-        format!(
-            "9 2 8:2 {subpath} {} rw - ext4 /dev/sdb1 rw\n",
-            volume().replace("/var", "/srv")
-        ),
+        format!("9 2 8:2 {subpath} {} rw - ext4 /dev/sdb1 rw\n", volume().replace("/var", "/srv")),
         // The kubelet's path, above a mount of the user's.
         format!(
             "8 2 0:51 / /var rw - tmpfs x rw\n9 8 8:1 /usr {} rw - ext4 /dev/sda1 rw\n",
@@ -68,10 +65,7 @@ fn a_path_alone_holds_nothing_where_users_or_pods_choose_it() {
 fn the_kubelets_own_directory_holds_wherever_it_is_seen() {
     let own = [
         // As the host had it, and below another path.
-        (
-            volume(),
-            format!("9 3 8:3 / {} rw - ext4 /dev/sdc rw\n", volume()),
-        ),
+        (volume(), format!("9 3 8:3 / {} rw - ext4 /dev/sdc rw\n", volume())),
         (
             format!("/host/pods/{UID}/volumes/kubernetes.io~csi/pv-1/mount"),
             format!(
@@ -80,10 +74,7 @@ fn the_kubelets_own_directory_holds_wherever_it_is_seen() {
             ),
         ),
         // A FUSE filesystem: its type says nothing about who has mounted it.
-        (
-            volume(),
-            format!("9 3 0:60 / {} rw - fuse.s3fs s3 rw,user_id=0\n", volume()),
-        ),
+        (volume(), format!("9 3 0:60 / {} rw - fuse.s3fs s3 rw,user_id=0\n", volume())),
         // A directory of the kubelet's that is no mount of its own.
         (
             "/data".to_owned(),
@@ -116,11 +107,8 @@ fn a_namespace_of_the_hosts_with_a_sandbox_in_it_is_still_the_hosts() {
 #[test]
 fn a_fuse_filesystem_of_a_user_holds_nothing_in_the_hosts_namespace_either() {
     let at = format!("/home/u{}", volume());
-    let mount = |owner: u32, at: &str| {
-        with(&format!(
-            "9 2 0:50 / {at} rw - fuse.x x rw,user_id={owner}\n"
-        ))
-    };
+    let mount =
+        |owner: u32, at: &str| with(&format!("9 2 0:50 / {at} rw - fuse.x x rw,user_id={owner}\n"));
     assert_eq!(Proc::new(&mount(4001, &at)).holds(), []);
     assert_eq!(Proc::new(&mount(0, &at)).holds(), [(HoldKind::Mount, at)]);
     // A driver without root's uid, at the kubelet's place.
@@ -159,15 +147,9 @@ fn control_groups_that_users_and_containers_name_are_of_no_pod() {
     let none = BTreeSet::new();
     let user = "0::/user.slice/user-4001.slice/user@4001.service/kubepods/poda\n";
     assert_eq!(pods(user, "0::/init.scope\n"), none);
-    assert_eq!(
-        pods(&format!("4:memory:/kubepods/poda/1\n{user}"), "0::/\n"),
-        pod
-    );
+    assert_eq!(pods(&format!("4:memory:/kubepods/poda/1\n{user}"), "0::/\n"), pod);
     // The whole host is a container of a user, or of a pod.
-    assert_eq!(
-        pods(user, "0::/user.slice/user-4001.slice/init.scope\n"),
-        pod
-    );
+    assert_eq!(pods(user, "0::/user.slice/user-4001.slice/init.scope\n"), pod);
     let nested = format!("0::/kubepods/pod{UID}/1/kubepods/poda/2\n");
     let own = format!("0::/kubepods/pod{UID}/1/init.scope\n");
     let outer = BTreeSet::from([UID.to_owned()]);

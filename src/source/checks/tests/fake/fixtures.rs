@@ -29,10 +29,8 @@ pub(crate) fn all_tools() -> AvailableTools {
 
 /// `sdb3`: 8:19.
 pub(crate) fn target(name: &str, filesystem: Filesystem) -> CheckTarget {
-    let (disk, partition) = (
-        u32::from(name.as_bytes()[2] - b'a'),
-        u32::from(name.as_bytes()[3] - b'0'),
-    );
+    let (disk, partition) =
+        (u32::from(name.as_bytes()[2] - b'a'), u32::from(name.as_bytes()[3] - b'0'));
     let dev = DevNo::new(8, disk * 16 + partition);
     CheckTarget {
         name: format!("/dev/{name}"),
@@ -85,10 +83,7 @@ pub(crate) fn desired_frozen(id: &str) -> DesiredCheck {
 }
 
 pub(crate) fn desired_scheduled(id: &str) -> DesiredCheck {
-    DesiredCheck {
-        scheduled: true,
-        ..desired(id)
-    }
+    DesiredCheck { scheduled: true, ..desired(id) }
 }
 
 pub(crate) fn signal() -> FilesystemSignal {
@@ -99,8 +94,5 @@ pub(crate) fn signal() -> FilesystemSignal {
         witness: crate::model::finding::WitnessKind::Other,
         present: false,
     };
-    FilesystemSignal {
-        kind: SignalKind::Corrupted,
-        evidence,
-    }
+    FilesystemSignal { kind: SignalKind::Corrupted, evidence }
 }

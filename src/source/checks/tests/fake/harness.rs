@@ -58,15 +58,8 @@ pub(crate) fn harness_at(
     let begun = Instant::now();
     let mut state = FakeState::default();
     prepare(&mut state);
-    let world = FakeBackend {
-        state: Arc::new(Mutex::new(state)),
-        begun,
-    };
-    let checks = CheckSettings {
-        at_once: 1,
-        max_io_pressure: 20,
-        tools: Tools::default(),
-    };
+    let world = FakeBackend { state: Arc::new(Mutex::new(state)), begun };
+    let checks = CheckSettings { at_once: 1, max_io_pressure: 20, tools: Tools::default() };
     let far = Duration::from_secs(3600);
     let settings = watch::Sender::new(Arc::new(SourceSettings {
         checks,
@@ -108,10 +101,7 @@ pub(crate) fn harness_at(
             max_stuck: 1,
         })
     };
-    let nothing = || Program {
-        program: "/nonexistent".into(),
-        args: Vec::new(),
-    };
+    let nothing = || Program { program: "/nonexistent".into(), args: Vec::new() };
     let context = Context {
         root,
         reports: sender,
@@ -133,10 +123,8 @@ pub(crate) fn harness_at(
         // Ends only with its owner.
         let Err(_gone) = run_with(context, played).await;
     });
-    let (heard, lags) = (
-        Arc::<Mutex<Vec<(f64, SourceUpdate)>>>::default(),
-        watch::Sender::new(false),
-    );
+    let (heard, lags) =
+        (Arc::<Mutex<Vec<(f64, SourceUpdate)>>>::default(), watch::Sender::new(false));
     let (hears, list, lagging) = (heard.clone(), wanted.clone(), lags.subscribe());
     let owner = tokio::spawn(async move {
         while let Some(report) = reports.recv().await {
@@ -147,10 +135,7 @@ pub(crate) fn harness_at(
                 let id = progress.id.clone();
                 list.send_modify(|list| Arc::make_mut(list).retain(|wanted| wanted.id != id));
             }
-            hears
-                .lock()
-                .unwrap()
-                .push((begun.elapsed().as_secs_f64(), report));
+            hears.lock().unwrap().push((begun.elapsed().as_secs_f64(), report));
         }
     });
     Harness {
@@ -174,28 +159,19 @@ impl Harness {
     }
 
     pub(crate) fn change_desired(&self, change: impl FnOnce(&mut Vec<DesiredCheck>)) {
-        self.desired
-            .send_modify(|wanted| change(Arc::make_mut(wanted)));
+        self.desired.send_modify(|wanted| change(Arc::make_mut(wanted)));
     }
 
     pub(crate) fn change(&self, id: &str, change: impl FnOnce(&mut DesiredCheck)) {
         let id = CheckId::known(id);
         self.change_desired(|all| {
-            change(
-                all.iter_mut()
-                    .find(|wanted| wanted.id == id)
-                    .expect("it is wanted"),
-            )
+            change(all.iter_mut().find(|wanted| wanted.id == id).expect("it is wanted"))
         });
     }
 
     pub(crate) fn cancel(&self, id: &str) {
         let id = CheckId::known(id);
-        let stop = || {
-            Some(Cancellation {
-                reason: "cancelled by uid 0 (root)".to_owned(),
-            })
-        };
+        let stop = || Some(Cancellation { reason: "cancelled by uid 0 (root)".to_owned() });
         self.change_desired(|all| {
             all.iter_mut()
                 .filter(|wanted| wanted.id == id)
@@ -204,8 +180,7 @@ impl Harness {
     }
 
     pub(crate) fn settings(&self, change: impl FnOnce(&mut CheckSettings)) {
-        self.settings
-            .send_modify(|settings| change(&mut Arc::make_mut(settings).checks));
+        self.settings.send_modify(|settings| change(&mut Arc::make_mut(settings).checks));
     }
 
     pub(crate) fn reports(&self) -> Vec<(f64, SourceUpdate)> {
@@ -222,11 +197,7 @@ impl Harness {
     }
 
     pub(crate) fn state(&self, id: &str) -> CheckState {
-        self.progress_of(id)
-            .pop()
-            .expect("something was told")
-            .1
-            .state
+        self.progress_of(id).pop().expect("something was told").1.state
     }
 
     /// What came of it, and after how many seconds; told exactly once.
@@ -242,8 +213,7 @@ impl Harness {
 
     /// What was done, without the times.
     pub(crate) fn log(&self) -> Vec<String> {
-        self.backend
-            .with_state(|state| state.log.iter().map(|(_, what)| what.clone()).collect())
+        self.backend.with_state(|state| state.log.iter().map(|(_, what)| what.clone()).collect())
     }
 
     pub(crate) fn times_of(&self, what: &str) -> Vec<u64> {
@@ -263,11 +233,7 @@ impl Harness {
             assert!(state.violations.is_empty(), "{:?}", state.violations);
             assert!(state.frozen.is_empty(), "frozen: {:?}", state.frozen);
             assert!(state.running.is_empty(), "running: {:?}", state.running);
-            assert!(
-                state.snapshots.is_empty(),
-                "snapshots: {:?}",
-                state.snapshots
-            );
+            assert!(state.snapshots.is_empty(), "snapshots: {:?}", state.snapshots);
         });
     }
 
