@@ -71,7 +71,7 @@ pub(crate) fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
         sources: state
             .sources
             .iter()
-            .map(|(source, (status, since))| source_state(source.name(), status, *since))
+            .map(|(source, (status, since))| source_state(snapshot, *source, status, *since))
             .collect(),
         store: match &state.store {
             StoreStatus::Ok => "ok".to_owned(),
@@ -125,7 +125,12 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-fn source_state(name: &str, status: &SourceStatus, since: Timestamp) -> wire::SourceState {
+fn source_state(
+    snapshot: &Snapshot,
+    source: Source,
+    status: &SourceStatus,
+    since: Timestamp,
+) -> wire::SourceState {
     use wire::source_state::State;
     let (state, detail) = match status {
         SourceStatus::Active(detail) => (State::Active, detail),
@@ -133,11 +138,19 @@ fn source_state(name: &str, status: &SourceStatus, since: Timestamp) -> wire::So
         SourceStatus::Down(detail) => (State::Down, detail),
         SourceStatus::Absent(detail) => (State::Absent, detail),
     };
+    let is_missed = match (state, source) {
+        (State::Limited | State::Down, _) => true,
+        // Every drive is judged by it.
+        (State::Absent, Source::KernelLog) => true,
+        (State::Absent, Source::Smart) => snapshot.drives.values().any(|it| is_left_out(it)),
+        _ => false,
+    };
     wire::SourceState {
-        name: name.to_owned(),
+        name: source.name().to_owned(),
         state: state.into(),
         detail: detail.clone(),
         since: Some(time(since)),
+        is_missed,
     }
 }
 
@@ -193,20 +206,23 @@ pub(crate) fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
     }
 }
 
+/// Whether it is of a kind that has SMART, and the configuration excludes it.
+fn is_left_out(drive: &Drive) -> bool {
+    let has_smart = match drive.facts.kind {
+        DriveKind::Hdd | DriveKind::Ssd | DriveKind::Nvme => true,
+        DriveKind::Usb => !drive.facts.removable,
+        DriveKind::Emmc | DriveKind::Virtual | DriveKind::Remote | DriveKind::Unknown => false,
+    };
+    has_smart && drive.smart.is_none() && drive.presence == Presence::Present
+}
+
 /// What a drive without SMART data is judged by.
 fn health_basis(snapshot: &Snapshot, drive: &Drive) -> String {
     let has_answered = drive.smart.as_ref().is_some_and(|smart| smart.history.last.is_some());
     if drive.health != Health::Good || has_answered || drive.presence != Presence::Present {
         return String::new();
     }
-    // The configuration excludes it.
-    let is_excluded = drive.smart.is_none()
-        && match drive.facts.kind {
-            DriveKind::Hdd | DriveKind::Ssd | DriveKind::Nvme => true,
-            DriveKind::Usb => !drive.facts.removable,
-            DriveKind::Emmc | DriveKind::Virtual | DriveKind::Remote | DriveKind::Unknown => false,
-        };
-    let smart = match is_excluded {
+    let smart = match is_left_out(drive) {
         true => "SMART is not read",
         false => "no SMART",
     };

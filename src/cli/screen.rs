@@ -184,6 +184,10 @@ pub(crate) fn used_percent(usage: &wire::Usage) -> Option<u64> {
     probe::used_percent(usage.used_bytes, usage.available_bytes)
 }
 
+pub(crate) fn used_share(usage: &wire::Usage) -> Option<String> {
+    probe::used_share(usage.used_bytes, usage.available_bytes)
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;

@@ -27,6 +27,14 @@ pub fn used_percent(used: u64, available: u64) -> Option<u64> {
     (whole > 0).then(|| u64::try_from((u128::from(used) * 100).div_ceil(whole)).unwrap_or(100))
 }
 
+/// The same as text. Where something is left, `over 99 %` for what rounds to all of it.
+pub(crate) fn used_share(used: u64, available: u64) -> Option<String> {
+    Some(match used_percent(used, available)? {
+        100 if available > 0 => "over 99 %".to_owned(),
+        share => format!("{share} %"),
+    })
+}
+
 /// A response. Each part has its own result: on a filesystem that has shut down, statfs works and
 /// readdir does not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,11 +10,21 @@ mod tests;
 
 use std::collections::BTreeSet;
 
+use crate::model::reason::Reason;
+
 pub(crate) use array::{Array, Member};
 pub(crate) use raid10::Raid10;
 
 /// How messages about the last copy begin.
 pub(crate) const NO_REDUNDANCY: &str = "no redundancy left";
+
+/// What is said of data that the next failure takes away, by the reasons of its cause.
+pub(crate) fn last_copy_words<'a>(mut reasons: impl Iterator<Item = &'a str>) -> &'static str {
+    match reasons.any(|it| it == Reason::PathsDegraded.name()) {
+        true => "no spare path left",
+        false => NO_REDUNDANCY,
+    }
+}
 
 /// How an array keeps its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::api::wire;
+use crate::model::reason::Reason;
 use crate::notifier::message::{
     Acknowledged, Cleared, Evidence, Hit, Item, Level, Transition, clean,
 };
@@ -221,7 +222,9 @@ fn observed_cause(
     let known = || members().filter_map(|member| findings.get(member.finding_id.as_str()));
     // An array has a finding for each of its volumes, with the same evidence.
     let mut evidence: Vec<Evidence> = Vec::new();
-    for record in known().flat_map(|finding| &finding.evidence) {
+    // What a drive's findings do to a volume is proven by theirs.
+    let is_proof = |it: &&&wire::Finding| it.reason != Reason::DriveFailing.name();
+    for record in known().filter(is_proof).flat_map(|finding| &finding.evidence) {
         let record = evidence_of(record);
         let is_new =
             |other: &Evidence| (&other.source, &other.text) != (&record.source, &record.text);

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::model::label::slot_name;
+use crate::model::redundancy::{NO_REDUNDANCY, last_copy_words};
 use crate::notifier::message::{Hit, Item, Kind, Level, Transition};
 use crate::notifier::node_state::{Counts, NodeCounts};
 
@@ -212,7 +213,11 @@ impl Writer<'_> {
         let first = if item.only_on_it { "on it" } else { "hits" };
         field(first, &names(false, false));
         // In the words of `status`.
-        field("no redundancy left", &names(true, true));
+        let last_copy = match item.message.contains(NO_REDUNDANCY) {
+            true => "on it",
+            false => last_copy_words(item.reasons.iter().map(String::as_str)),
+        };
+        field(last_copy, &names(true, true));
         field("covered", &names(true, false));
         let hidden = item.hits.len().saturating_sub(MAX_HITS) as u64 + item.more_hits;
         if hidden > 0 {

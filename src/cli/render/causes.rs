@@ -12,7 +12,7 @@ use crate::cli::render::{
 use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
 use crate::model::label;
 use crate::model::reason::Reason;
-use crate::model::redundancy::NO_REDUNDANCY;
+use crate::model::redundancy::{NO_REDUNDANCY, last_copy_words};
 
 /// A name takes at most this share of a line.
 const NAME_SHARE: usize = 2;
@@ -337,17 +337,18 @@ pub(super) fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
         true => "  on it: ",
         false => "  hits ",
     };
+    let last_copy = last_copy_of(cause);
     let (mut line, mut shown, mut last) = (String::new(), 0, None);
     for (at, hit) in cause.hits.iter().enumerate() {
         let share = (hit.covered, hit.last_copy);
         let before = match (line.is_empty(), share) {
-            _ if last == Some(share) => "  ",
-            (true, (false, _)) => first,
-            (true, (true, true)) if is_said => "  on it: ",
-            (true, (true, true)) => "  no redundancy left: ",
-            (true, (true, false)) => "  covered by redundancy: ",
-            (false, (true, true)) => "; no redundancy left: ",
-            (false, _) => "; covered: ",
+            _ if last == Some(share) => "  ".to_owned(),
+            (true, (false, _)) => first.to_owned(),
+            (true, (true, true)) if is_said => "  on it: ".to_owned(),
+            (true, (true, true)) => format!("  {last_copy}: "),
+            (true, (true, false)) => "  covered by redundancy: ".to_owned(),
+            (false, (true, true)) => format!("; {last_copy}: "),
+            (false, _) => "; covered: ".to_owned(),
         };
         let name = hit_name(hit, limit);
         // Space for the number of those that do not fit.
@@ -356,10 +357,10 @@ pub(super) fn hits(cause: &wire::Cause, screen: &Screen) -> Option<String> {
             false => "  +1000 more".len(),
         };
         let room = limit.saturating_sub(columns(&line) + reserved);
-        if shown > 0 && columns(before) + columns(&name) > room {
+        if shown > 0 && columns(&before) + columns(&name) > room {
             break;
         }
-        line.push_str(before);
+        line.push_str(&before);
         line.push_str(&name);
         last = Some(share);
         shown += 1;
@@ -395,6 +396,12 @@ fn hit_name(hit: &wire::CauseHit, limit: usize) -> String {
 /// hints for planning.
 pub(crate) fn is_only_on_it(cause: &wire::Cause) -> bool {
     cause.kind() == Kind::Drive && cause.consequences.is_empty()
+}
+
+/// What is said of volumes that the next failure takes away.
+pub(crate) fn last_copy_of(cause: &wire::Cause) -> &'static str {
+    let findings = cause.findings.iter().chain(&cause.consequences);
+    last_copy_words(findings.map(|it| it.reason.as_str()))
 }
 
 /// Without the reason that `no redundancy left` says.

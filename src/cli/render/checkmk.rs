@@ -4,7 +4,7 @@
 use crate::api::wire;
 use crate::cli::render::figures::{self, Figure, safe_name, safe_text};
 use crate::cli::render::status::{StatusView, summary, verdict};
-use crate::cli::screen::{or_dash, used_percent};
+use crate::cli::screen::{or_dash, used_share};
 
 /// Characters that Checkmk removes from the names of services, or that end them.
 const FORBIDDEN: &str = "\"'\\;|<>~!$%^&*?,()=`";
@@ -102,8 +102,8 @@ fn drive_text(drive: &wire::Drive) -> String {
 }
 
 fn volume_text(volume: &wire::Volume) -> String {
-    let percent = volume.usage.as_ref().and_then(used_percent);
-    let used = percent.map_or("use unknown".to_owned(), |percent| format!("{percent} % used"));
+    let share = volume.usage.as_ref().and_then(used_share);
+    let used = share.map_or("use unknown".to_owned(), |share| format!("{share} used"));
     let what = format!("{}, {used}", super::volumes::place(volume));
     with_reasons(&what, &volume.findings, &volume.health_unknown_why)
 }

@@ -20,7 +20,7 @@ const COLUMNS: [Column; 13] = [
     column("WEAR", 0, 0),
     column("HOURS", 0, 0),
     column("VOLUMES", 0, 6),
-    column("FINDINGS", 12, 2),
+    column("BASIS", 12, 2),
     column("ID", 20, 7),
 ];
 

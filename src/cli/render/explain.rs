@@ -95,7 +95,8 @@ fn actions(explanation: &wire::Explanation, screen: &Screen) -> String {
         }
         let line = format!("{}: {action}", findings::subject(finding));
         let line = (screen.message(&line), severity(finding).1);
-        if !lines.contains(&line) {
+        // The advice about a drive has what is to do about the array that lost it.
+        if !lines.iter().any(|(shown, _)| shown.contains(&screen.message(&action))) {
             lines.push(line);
         }
     }

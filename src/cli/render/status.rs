@@ -8,7 +8,6 @@ use crate::api::wire::source_state::State;
 use crate::cli::render::{causes, counted, drives, findings, heading, shortened, volumes, wrapped};
 use crate::cli::screen::{Screen, Tone, escape_control};
 use crate::model::label;
-use crate::model::source_update::Source;
 
 /// Maximum number of causes, and of warnings, before "and N more".
 const MAX_SHOWN: usize = 12;
@@ -301,8 +300,7 @@ pub(crate) fn gaps(node: &wire::Node, screen: &Screen) -> Vec<Gap> {
         let (word, tone) = match source.state() {
             State::Limited => ("limited", Tone::Warning),
             State::Down => ("DOWN", Tone::Critical),
-            // Every drive is judged by it.
-            State::Absent if source.name == Source::KernelLog.name() => ("absent", Tone::Plain),
+            State::Absent if source.is_missed => ("absent", Tone::Plain),
             State::Active | State::Absent | State::Unspecified => continue,
         };
         let meaning = match source.state() {

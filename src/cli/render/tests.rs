@@ -167,18 +167,28 @@ fn status_lists_problems_and_monitoring_gaps() {
             state: State::Limited.into(),
             detail: "no udevd: kernel events and sysfs instead".into(),
             since: before(7200),
+            is_missed: true,
+        },
+        wire::SourceState {
+            name: "smart".into(),
+            state: State::Absent.into(),
+            detail: "switched off (smart.enabled)".into(),
+            since: before(7200),
+            is_missed: true,
         },
         wire::SourceState {
             name: "kubelet".into(),
             state: State::Down.into(),
             detail: "reading /var/lib/kubelet: permission denied".into(),
             since: before(60),
+            is_missed: true,
         },
         wire::SourceState {
             name: "mounts".into(),
             state: State::Active.into(),
             detail: "mountinfo".into(),
             since: before(7200),
+            is_missed: false,
         },
     ];
     node.limitations = vec!["not root: raw devices cannot be read".into()];
@@ -219,6 +229,7 @@ fn status_lists_problems_and_monitoring_gaps() {
 
       source udev limited: no udevd: kernel events and sysfs instead, since
       2026-03-01 10:00:00
+      source smart absent: switched off (smart.enabled), since 2026-03-01 10:00:00
       source kubelet DOWN: reading /var/lib/kubelet: permission denied, since
       2026-03-01 11:59:00 (which pods use which volumes is not known)
       limited: not root: raw devices cannot be read

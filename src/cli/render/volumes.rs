@@ -4,7 +4,7 @@ use crate::api::wire;
 use crate::cli::render::drives::rank;
 use crate::cli::render::{errors, findings, flag_names, heading, label_value_lines, labelled};
 use crate::cli::screen::{
-    Screen, Tone, bytes, enum_label, escape_control, health, or_dash, used_percent,
+    Screen, Tone, bytes, enum_label, escape_control, health, or_dash, used_share,
 };
 use crate::cli::table::{Cells, Column, column, plain, table as layout};
 use crate::model::label;
@@ -74,7 +74,7 @@ fn row(place: String, volume: &wire::Volume) -> Cells {
     let used = match &volume.usage {
         Some(usage) => {
             let stale = if usage.stale_since.is_some() { "?" } else { "" };
-            used_percent(usage).map(|percent| format!("{percent} %{stale}")).unwrap_or_default()
+            used_share(usage).map(|share| format!("{share}{stale}")).unwrap_or_default()
         }
         None => "-".to_owned(),
     };
@@ -237,8 +237,7 @@ fn status(volume: &wire::Volume) -> String {
 fn space(volume: &wire::Volume) -> String {
     match (&volume.usage, &volume.capacity) {
         (Some(usage), Some(capacity)) => {
-            let percent =
-                used_percent(usage).map(|percent| format!(" ({percent} %)")).unwrap_or_default();
+            let percent = used_share(usage).map(|share| format!(" ({share})")).unwrap_or_default();
             format!(
                 "{} used of {}{percent}, {} available",
                 bytes(usage.used_bytes),

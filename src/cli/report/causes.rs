@@ -145,9 +145,9 @@ fn hits(cause: &wire::Cause, html: &mut Html) {
                 HitKind::Mount | HitKind::Device | HitKind::Unspecified => "",
             };
             let covered = match (hit.covered, hit.last_copy) {
-                (true, true) => " (no redundancy left)",
-                (true, false) => " (covered by redundancy)",
-                (false, _) => "",
+                (true, true) => format!(" ({})", render_causes::last_copy_of(cause)),
+                (true, false) => " (covered by redundancy)".to_owned(),
+                (false, _) => String::new(),
             };
             let reasons = render_causes::hit_reasons(hit).join(", ");
             let reasons = match reasons.is_empty() {

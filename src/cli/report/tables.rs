@@ -10,7 +10,7 @@ use crate::cli::report::health_class;
 use crate::cli::report::html::Html;
 use crate::cli::report::page::{badge, table};
 use crate::cli::report::sparkline;
-use crate::cli::screen::{Screen, bytes, health, or_dash, used_percent};
+use crate::cli::screen::{Screen, bytes, health, or_dash, used_percent, used_share};
 use crate::model::label;
 
 /// From this fill on, the bar has the color of a warning; the finding says whether it is one.
@@ -119,7 +119,10 @@ fn drive_row(drive: &wire::Drive, answers: &Answers, screen: &Screen, html: &mut
                 not_answered(data, screen, html);
                 sparkline::cell(history, screen, html);
             }
-            None => html.text_in("span", &[("class", "faint")], "not queried for SMART data"),
+            None => {
+                let basis = Some(drive.health_basis.as_str()).filter(|it| !it.is_empty());
+                html.text_in("span", &[("class", "faint")], basis.unwrap_or("no SMART data"));
+            }
         }
     });
 }
@@ -226,7 +229,7 @@ fn volume_row(place: &str, volume: &wire::Volume, screen: &Screen, html: &mut Ht
         let usage = volume.usage.as_ref();
         match usage.and_then(|it| Some((it, used_percent(it)?))) {
             Some((usage, percent)) => {
-                html.text(&format!("{percent} %"));
+                html.text(&used_share(usage).unwrap_or_default());
                 meter(html, percent, percent >= NEARLY_FULL, percent >= 98);
                 if let Some(since) = &usage.stale_since {
                     let text = format!("as of {}", screen.date_time(Some(since)));

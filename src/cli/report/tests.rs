@@ -145,6 +145,7 @@ fn hostile_answers() -> Answers {
                 state: wire::source_state::State::Down.into(),
                 detail: hostile(),
                 since: before(5),
+                is_missed: true,
             }],
             ..Default::default()
         },

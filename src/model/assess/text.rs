@@ -71,11 +71,11 @@ pub(crate) fn evidence(
 
 pub(crate) const MOUNTINFO: &str = "/proc/1/mountinfo";
 
-/// The line as the kernel prints it, without its optional fields (fs/proc_namespace.c escapes
+/// The line as the kernel prints it, with `…` for its optional fields (fs/proc_namespace.c escapes
 /// space, tab, newline and backslash).
 pub(crate) fn mount_line(mount: &Mount) -> String {
     format!(
-        "{} {} {} {} {} {} - {} {} {}",
+        "{} {} {} {} {} {} … - {} {} {}",
         mount.id,
         mount.parent,
         mount.dev,

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::assess::percent;
 use crate::model::block::{BtrfsFs, LayerState};
 use crate::model::finding::{Finding, Subject};
-use crate::model::probe::used_percent;
+use crate::model::probe::used_share;
 use crate::model::reason::Reason;
 use crate::model::redundancy::Array;
 use crate::model::smart::history::{Metric, Series};
@@ -85,11 +85,7 @@ fn fill(usage: Option<VolumeUsage>, reason: Reason) -> Option<String> {
         Reason::OutOfInodes => (usage.used_inodes, usage.available_inodes),
         _ => return None,
     };
-    match used_percent(used, available)? {
-        // Rounded up, as df does it.
-        100 if available > 0 => Some("over 99 %".to_owned()),
-        share => Some(format!("{share} %")),
-    }
+    used_share(used, available)
 }
 
 /// Whether the layer itself is not as it should be.

@@ -50,6 +50,7 @@ fn answers() -> Answers {
                 state: wire::source_state::State::Down.into(),
                 detail: "no smartctl".to_owned(),
                 since: None,
+                is_missed: true,
             }],
             ..Default::default()
         },

@@ -164,7 +164,7 @@ async fn usage_only_changes_are_published_after_a_delay() {
     tokio::time::sleep(USAGE_DELAY).await;
     assert!(matches!(owner.publications.load(Ordering::Relaxed) - before, 1..=2));
     let message = owner.one().await.message;
-    assert!(message.contains("; recover 20 %"), "{message}");
+    assert!(message.contains("; rebuild, 20 % done"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -44,7 +44,7 @@ impl View<'_> {
         let progress = md
             .sync_completed
             .and_then(|(done, all)| percent(done, all))
-            .map(|share| format!(" {share} %"))
+            .map(|share| format!(", {share} % done"))
             .unwrap_or_default();
         let devices_of = |slot: usize| {
             let members = array.as_ref().map(Array::members).unwrap_or_default();
@@ -61,8 +61,10 @@ impl View<'_> {
             state: md.array_state.clone(),
             action: match action {
                 "idle" | "" => String::new(),
-                action => format!("{action}{progress}"),
+                "recover" => "rebuild".to_owned(),
+                action => action.to_owned(),
             },
+            progress,
             is_rebuilding: action == "recover",
             missing,
             faulty,
@@ -116,6 +118,7 @@ impl View<'_> {
             left,
             action: match action {
                 "idle" | "" => String::new(),
+                "recover" => "rebuild".to_owned(),
                 action => action.to_owned(),
             },
             is_rebuilding: action == "recover" && !filling.is_empty(),

@@ -49,8 +49,10 @@ pub(super) struct Shown {
     /// `sda lacks 2 ranges`.
     pub lacking: Vec<String>,
     pub waits_for_parity: bool,
-    /// `recover 43 %`; empty when nothing runs.
+    /// `rebuild`, or the name of md for what runs; empty when nothing does.
     pub action: String,
+    /// `, 9 % done`, of the action.
+    pub progress: String,
     /// Members are being filled.
     pub is_rebuilding: bool,
     /// Drives that are to be filled.
@@ -135,8 +137,9 @@ impl Shown {
         if !self.action.is_empty() {
             message.push_str(&format!("; {}", self.action));
             if self.is_rebuilding && !self.filling.is_empty() {
-                message.push_str(&format!(", onto {}", join_limited(&self.filling)));
+                message.push_str(&format!(" onto {}", join_limited(&self.filling)));
             }
+            message.push_str(&self.progress);
         }
         let mut list = |what: &str, names: &[String]| {
             if !names.is_empty() {
@@ -166,7 +169,7 @@ impl Shown {
                     false => format!("Back up {name} now: its only copy is on {failing}"),
                 };
                 match (self.runs_by_itself(), self.failing.is_empty()) {
-                    (Some(wait), true) => wait.to_owned(),
+                    (Some(wait), true) => wait,
                     (Some(wait), false) => format!("{back_up}. {wait}"),
                     (None, false) => format!(
                         "{back_up}, and a rebuild reads all of it. Then: {}",
@@ -176,20 +179,22 @@ impl Shown {
                 }
             }
             Left::Some(_) => match self.runs_by_itself() {
-                Some(wait) => wait.to_owned(),
+                Some(wait) => wait,
                 None => self.repair("this week"),
             },
         }
     }
 
     /// What ends without help.
-    fn runs_by_itself(&self) -> Option<&'static str> {
-        if self.is_rebuilding {
-            return Some("A rebuild is running: wait until it has ended, and do not pull a drive.");
-        }
-        (self.waits_for_parity && !self.action.is_empty()).then_some(
-            "Its parity is being computed: wait until that has ended, and do not pull a drive.",
-        )
+    fn runs_by_itself(&self) -> Option<String> {
+        let what = match self.is_rebuilding {
+            true => format!("{} is being rebuilt", self.name),
+            false if self.waits_for_parity && !self.action.is_empty() => {
+                format!("The parity of {} is being computed", self.name)
+            }
+            false => return None,
+        };
+        Some(format!("{what}: wait until that has ended, and do not pull any of its drives."))
     }
 
     fn repair(&self, when: &str) -> String {

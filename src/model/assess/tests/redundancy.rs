@@ -34,7 +34,7 @@ fn a_rebuild_tells_its_progress_and_a_dead_array_is_inaccessible() {
             .raised_for(Reason::RedundancyLost, 11)
             .unwrap()
             .message
-            .contains("runs with 1 of 2 devices; recover 43 %")
+            .contains("runs with 1 of 2 devices; rebuild, 43 % done")
     );
     md.sync_completed = Some((44, 100));
     assert_eq!(world.layer("md0", LayerState::Md(md.clone()), 12), Urgency::UsageOnly);
@@ -207,10 +207,10 @@ fn the_advice_depends_on_the_state() {
     rebuilding.sync_action = Some("recover".into());
     rebuilding.sync_completed = Some((10, 100));
     let rebuilding = found(&mut world, rebuilding, 20).remove(0).1;
-    assert!(rebuilding.message.contains("; recover 10 %, onto sdb"), "{}", rebuilding.message);
+    assert!(rebuilding.message.contains("; rebuild onto sdb, 10 % done"), "{}", rebuilding.message);
     assert_eq!(
         rebuilding.advice.unwrap(),
-        "A rebuild is running: wait until it has ended, and do not pull a drive."
+        "md0 is being rebuilt: wait until that has ended, and do not pull any of its drives."
     );
 
     fail(&mut world, "sda", 30);
@@ -443,7 +443,7 @@ fn lvms_raid_is_judged_by_its_letters() {
             "Aa",
             "recover",
             Some(
-                "the only copy of vg-lv (raid1) is on sda; it runs with 1 of 2 legs; recover, onto sdb",
+                "the only copy of vg-lv (raid1) is on sda; it runs with 1 of 2 legs; rebuild onto sdb",
             ),
         ),
         // It came back, and nothing fills it.
