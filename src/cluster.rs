@@ -8,7 +8,10 @@
 //! A field that a newer version adds is ignored by an older reader. An enum value that a reader
 //! does not know reads as the one that claims and does the least, never as good.
 
+#[cfg(feature = "fleet")]
+pub(crate) mod current_report;
 pub mod gate;
+pub(crate) mod naming;
 pub mod node_storage;
 pub mod storage_action;
 pub mod storage_policy;

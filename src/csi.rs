@@ -42,8 +42,9 @@ use crate::csi::interposer_mode::InterposerModeError;
 use crate::csi::node_id::{NodeIdError, node_id};
 use crate::csi::options::{Command, Mode, Options, ReportKind};
 use crate::csi::registrar::{RegistrarError, Registration};
-use crate::csi::report::{ApiServer, ApiSetupError, EnabledReports, ReportTiming, Reporter};
+use crate::csi::report::{ApiServer, EnabledReports, ReportTiming, Reporter};
 use crate::csi::withdraw_command::WithdrawError;
+use crate::kubernetes::{ApiSetupError, infer_config};
 use crate::logging;
 use crate::logging::complain;
 use crate::manual::SHIM;
@@ -200,7 +201,7 @@ async fn serve(options: &Options, stop: impl Future<Output = ()>) -> Result<(), 
 
 async fn build_reporter(options: &Options) -> Result<Reporter, RunError> {
     let (node, timing) = (node_id(options.node_id.as_deref())?, ReportTiming::default());
-    let api = ApiServer::new(ApiServer::infer_config().await?, &node, &timing)?;
+    let api = ApiServer::new(infer_config().await?, &node, &timing)?;
     let is_enabled = |kind| options.report.contains(&kind);
     let enabled = EnabledReports {
         events: is_enabled(ReportKind::Events),

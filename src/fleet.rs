@@ -13,7 +13,6 @@ mod claim_ledger;
 mod controller;
 mod events;
 mod http;
-mod lease;
 mod listing;
 mod metrics;
 mod model;
@@ -36,9 +35,8 @@ pub use crate::fleet::controller::{Controller, WatchEnded};
 pub use crate::fleet::timing::Timing;
 use crate::logging::complain;
 
-use crate::csi::report::ApiSetupError;
-use crate::csi::report::api::{ApiServer, connect};
 use crate::fleet::options::{Command, Duty, Options};
+use crate::kubernetes::{ApiSetupError, connect, infer_config};
 use crate::logging;
 use crate::manual::FLEET;
 use crate::model::causes::with_causes;
@@ -104,7 +102,7 @@ async fn run(options: Options, timing: Timing) -> Result<(), RunError> {
     let termination = Termination::new()?;
     let listener = http::bind(options.listen.as_ref()).await?;
     // In a pod by its service account, elsewhere by KUBECONFIG.
-    let config = ApiServer::infer_config().await?;
+    let config = infer_config().await?;
     let (server, namespace) = (config.cluster_url.to_string(), config.default_namespace.clone());
     let client = connect(config, timing.request_timeout)?;
     let identity = identity();

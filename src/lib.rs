@@ -35,6 +35,7 @@ pub mod fleet;
 pub mod fuzz;
 pub(crate) mod grpc;
 pub mod host;
+pub mod kubernetes;
 pub(crate) mod logging;
 pub(crate) mod manual;
 pub(crate) mod metrics;

@@ -22,7 +22,6 @@ mod node_storage;
 mod object_watch;
 mod quarantine;
 mod queue;
-pub(crate) mod retry_delay;
 mod storage_publisher;
 mod transitions;
 mod withdrawal;
@@ -43,7 +42,7 @@ use crate::csi::report::node_snapshot::NodeSnapshot;
 use crate::csi::report::object_watch::{StorageObject, follow_part};
 use crate::csi::report::quarantine::QuarantineState;
 
-pub use crate::csi::report::api::{ApiServer, ApiSetupError, Config, client_of};
+pub use crate::csi::report::api::ApiServer;
 
 /// Which objects are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,18 +7,17 @@ mod quarantine;
 mod reduce;
 mod release;
 mod unreachable;
-mod watch;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node as KubeNode, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use k8s_openapi::api::storage::v1::CSINode;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
     Preconditions,
@@ -29,33 +28,22 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::cluster::node_storage::NodeStorage;
-use crate::csi::report::api::{ApiError, CallError, already_exists, classify_error, with_timeout};
-use crate::csi::report::event::Event;
-use crate::fleet::api::watch::Watch;
-use crate::fleet::lease::LeaseRecord;
 use crate::fleet::model::claims::{Condition, Entry};
 use crate::fleet::model::retention::Expired;
 use crate::fleet::model::{Claim, Node, Report, Volume};
 use crate::fleet::release::action::PolicyObject;
 use crate::fleet::timing::Timing;
+use crate::kubernetes::api_error::{
+    ApiError, CallError, already_exists, classify_error, with_timeout,
+};
+use crate::kubernetes::event::Event;
+use crate::kubernetes::lease::{LeaseRecord, LeaseStore};
+use crate::kubernetes::pages::{ListError, OnExpiry, Page, read_pages};
+use crate::kubernetes::watch::{Change, Watch};
 
 /// Owner of the fields of `healthStatus` (server-side apply).
 pub(crate) const FIELD_MANAGER: &str = "diskvitals-fleet";
 const CONTROLLER: &str = "diskvitals.io/fleet";
-const PAGE: u32 = 500;
-
-/// A change of one kind of objects.
-#[derive(Clone, Debug)]
-pub(crate) enum Change<T> {
-    /// A new list begins: what was known stays in force until `Listed`.
-    Listing,
-    ListedOne(String, T),
-    Listed,
-    Set(String, T),
-    Deleted(String),
-    /// The watch is failing: what is known may be outdated.
-    Failing,
-}
 
 #[allow(clippy::large_enum_variant, reason = "it is moved once, from a watch to the owner")]
 #[derive(Clone, Debug)]
@@ -111,7 +99,7 @@ impl Api {
             let mut known = self.server_time.lock().unwrap_or_else(PoisonError::into_inner);
             *known = Some((time, Instant::now()));
         }
-        record_of(lease)
+        LeaseRecord::of(lease)
     }
 
     pub(crate) async fn watch_nodes(&self, into: &mpsc::Sender<ClusterChange>) {
@@ -121,7 +109,7 @@ impl Api {
             reduce: reduce::node,
             wrap: ClusterChange::Node,
         };
-        watch.follow(&self.timing, into).await;
+        watch.follow(&self.timing.watch(), into).await;
     }
 
     pub(crate) async fn watch_volumes(&self, into: &mpsc::Sender<ClusterChange>) {
@@ -131,7 +119,7 @@ impl Api {
             reduce: reduce::volume,
             wrap: ClusterChange::Volume,
         };
-        watch.follow(&self.timing, into).await;
+        watch.follow(&self.timing.watch(), into).await;
     }
 
     pub(crate) async fn watch_drivers(&self, into: &mpsc::Sender<ClusterChange>) {
@@ -141,7 +129,7 @@ impl Api {
             reduce: reduce::csi_node,
             wrap: ClusterChange::Drivers,
         };
-        watch.follow(&self.timing, into).await;
+        watch.follow(&self.timing.watch(), into).await;
     }
 
     /// As untyped objects: one that a person or a newer version wrote in another form must not hide
@@ -154,7 +142,7 @@ impl Api {
             reduce: reduce::report,
             wrap: ClusterChange::Report,
         };
-        watch.follow(&self.timing, into).await;
+        watch.follow(&self.timing.watch(), into).await;
     }
 
     async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
@@ -171,16 +159,21 @@ impl Api {
         K: Clone + DeserializeOwned + Debug,
     {
         let (mut kept, mut version) = (Vec::new(), None);
-        let mut parameters = ListParams::default().limit(PAGE);
-        loop {
+        let fetch = async |parameters: ListParams| {
             let page = self.call(objects.list(&parameters)).await;
-            let page = page.map_err(classify_error)?;
+            let page = page.map_err(ListError::Call)?;
+            Ok(Page { metadata: page.metadata, items: page.items })
+        };
+        let read = read_pages(ListParams::default(), OnExpiry::Fail, fetch, |page, _| {
             kept.extend(page.items.into_iter().filter_map(&keep));
-            version = version.or(page.metadata.resource_version);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters = parameters.continue_token(&token),
-                None => return Ok((kept, version)),
+            if version.is_none() {
+                version = page.metadata.resource_version;
             }
+        });
+        match read.await {
+            Ok(()) => Ok((kept, version)),
+            Err(ListError::Call(error)) => Err(classify_error(error)),
+            Err(ListError::Malformed(why)) => Err(ApiError::Retryable { why, after: None }),
         }
     }
 
@@ -258,7 +251,7 @@ impl Api {
     pub(crate) async fn publish(&self, event: &Event) -> Result<(), ApiError> {
         let events: kube::Api<KubeEvent> =
             kube::Api::namespaced(self.client.clone(), &event.namespace);
-        let object = crate::csi::report::api::to_kube_event(event, CONTROLLER);
+        let object = crate::kubernetes::event::to_kube_event(event, CONTROLLER);
         let parameters = PostParams::default();
         match self.call(events.create(&parameters, &object)).await {
             Ok(_) => Ok(()),
@@ -266,43 +259,24 @@ impl Api {
             Err(error) => Err(classify_error(error)),
         }
     }
+}
 
-    pub(crate) async fn lease(
-        &self,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<LeaseRecord>, ApiError> {
+impl LeaseStore for Api {
+    async fn lease(&self, namespace: &str, name: &str) -> Result<Option<LeaseRecord>, ApiError> {
         let leases: kube::Api<Lease> = kube::Api::namespaced(self.client.clone(), namespace);
         let lease = self.call(leases.get_opt(name)).await;
         let lease = lease.map_err(classify_error)?;
         Ok(lease.map(|lease| self.learn_time(lease, false)))
     }
 
-    /// Creates the lease, or replaces exactly the version that was read. None: another one was
-    /// faster.
-    pub(crate) async fn write_lease(
+    async fn write_lease(
         &self,
         namespace: &str,
         name: &str,
         record: &LeaseRecord,
     ) -> Result<Option<LeaseRecord>, ApiError> {
         let leases: kube::Api<Lease> = kube::Api::namespaced(self.client.clone(), namespace);
-        let object = Lease {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                namespace: Some(namespace.to_owned()),
-                resource_version: record.version.clone(),
-                ..ObjectMeta::default()
-            },
-            spec: Some(LeaseSpec {
-                holder_identity: Some(record.holder.clone()),
-                lease_duration_seconds: Some(record.seconds),
-                lease_transitions: Some(record.transitions),
-                acquire_time: record.acquired.map(MicroTime),
-                renew_time: record.renewed.map(MicroTime),
-                ..LeaseSpec::default()
-            }),
-        };
+        let object = record.to_lease(namespace, name);
         let parameters = PostParams::default();
         let call = async {
             if record.version.is_some() {
@@ -316,18 +290,6 @@ impl Api {
             Err(CallError::Kube(kube::Error::Api(status))) if status.code == 409 => Ok(None),
             Err(error) => Err(classify_error(error)),
         }
-    }
-}
-
-fn record_of(lease: Lease) -> LeaseRecord {
-    let spec = lease.spec.unwrap_or_default();
-    LeaseRecord {
-        holder: spec.holder_identity.unwrap_or_default(),
-        seconds: spec.lease_duration_seconds.unwrap_or_default(),
-        transitions: spec.lease_transitions.unwrap_or_default(),
-        acquired: spec.acquire_time.map(|time| time.0),
-        renewed: spec.renew_time.map(|time| time.0),
-        version: lease.metadata.resource_version,
     }
 }
 

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
 use crate::fleet::api::Api;
-use crate::fleet::lease::{Candidate, Leadership};
 use crate::fleet::metrics::{State, render};
 use crate::fleet::options::{Duty, Options};
 use crate::fleet::run::Owner;
 use crate::fleet::timing::Timing;
+use crate::kubernetes::lease::{Candidate, Leadership};
 
 /// Changes of the watches that wait for the owner.
 const CHANGES: usize = 1024;
@@ -26,7 +26,7 @@ pub struct Controller {
     duties: Vec<Duty>,
     options: Options,
     timing: Timing,
-    candidate: Candidate,
+    candidate: Candidate<Api>,
     state: watch::Sender<Arc<State>>,
 }
 
@@ -46,7 +46,9 @@ impl Controller {
             namespace: lease_namespace.unwrap_or(namespace).to_owned(),
             name: options.lease_name.clone(),
             identity: identity.to_owned(),
-            timing: timing.clone(),
+            timing: timing.lease.clone(),
+            request_timeout: timing.request_timeout,
+            max_backoff: timing.max_backoff,
         };
         Controller {
             api,

@@ -6,10 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 
-use crate::csi::report::event::{
-    CLUSTER_SCOPED_NAMESPACE, Event, Regarding, event_name, regarding_node, reporting_instance,
-};
 use crate::fleet::model::{Claim, View};
+use crate::kubernetes::event::{Event, Regarding, event_name, regarding_node, reporting_instance};
 use crate::model::assess::truncate;
 
 const MAX_EVENTS: usize = 1000;
@@ -67,11 +65,6 @@ impl EventQueue {
             return false;
         }
         let Announcement { regarding, reason, note, is_warning } = announcement;
-        let namespace = if regarding.namespace.is_empty() {
-            CLUSTER_SCOPED_NAMESPACE.to_owned()
-        } else {
-            regarding.namespace.clone()
-        };
         // A second leader, or the same one after a restart, repeats it once an hour at most.
         let hour = time.as_second() / 3600;
         self.waiting.push_back(Event {
@@ -79,7 +72,7 @@ impl EventQueue {
                 &format!("{} {}", regarding.kind, regarding.uid),
                 &format!("{reason} {note} {hour}"),
             ),
-            namespace,
+            namespace: regarding.event_namespace(),
             regarding,
             reason: reason.to_owned(),
             action: if is_warning { "Raised" } else { "Cleared" },

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::{DAEMON_REACHABLE, NodeStorageStatus, PodEviction};
+use crate::cluster::current_report::{MAX_AGE, daemon_reachable, is_about, is_answering};
+use crate::cluster::node_storage::{NodeStorageStatus, PodEviction};
 
 /// Monotonic time since the start of the process, without that in which a watch failed.
 pub(crate) type Elapsed = Duration;
@@ -32,8 +33,7 @@ pub(crate) struct Policy {
     pub shared_after: Duration,
     /// The report of a deleted node is kept for this time after it was last written.
     pub keep_reports: Duration,
-    /// A report that was last written before this time is no statement: a reporter writes every 30
-    /// minutes.
+    /// A report that was last written before this time is no statement.
     pub stale_after: Duration,
     /// A node must have been absent for this time before its report may be deleted.
     pub absent_before_delete: Duration,
@@ -45,7 +45,7 @@ impl Default for Policy {
             unavailable_after: Duration::from_secs(300),
             shared_after: Duration::from_secs(120),
             keep_reports: Duration::from_secs(30 * 24 * 3600),
-            stale_after: Duration::from_secs(45 * 60),
+            stale_after: MAX_AGE,
             absent_before_delete: Duration::from_secs(3600),
         }
     }
@@ -88,11 +88,8 @@ impl Report {
     /// The status, if the node's daemon answers and it is about this Node object.
     pub(crate) fn current(&self, node: &Node) -> Option<&NodeStorageStatus> {
         let status = self.status.as_ref()?;
-        let reachable = status
-            .conditions
-            .iter()
-            .any(|condition| condition.type_ == DAEMON_REACHABLE && condition.status == "True");
-        (reachable && !node.uid.is_empty() && status.node_uid == node.uid).then_some(status)
+        let reachable = daemon_reachable(status).is_some_and(is_answering);
+        (reachable && is_about(status, &node.uid)).then_some(status)
     }
 
     /// `server`: the API server's time, whose clock also stamped the write.

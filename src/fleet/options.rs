@@ -2,8 +2,8 @@
 
 use clap::{Parser, Subcommand};
 
+use crate::cluster::naming::is_dns_subdomain;
 use crate::config::listen::Address;
-use crate::csi::report::event::is_dns_subdomain;
 use crate::manual::FLEET;
 use crate::program::ProgramOptions;
 

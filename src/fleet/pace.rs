@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::csi::report::api::ApiError;
-use crate::csi::report::retry_delay::RetryDelay;
+use crate::kubernetes::api_error::ApiError;
+use crate::kubernetes::retry_delay::RetryDelay;
 use crate::quota::token_bucket::TokenBucket;
 
 /// Writes at the same time, and in one second.
@@ -92,7 +92,7 @@ impl WritePace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::csi::report::api::Rejection;
+    use crate::kubernetes::api_error::Rejection;
 
     fn pace() -> WritePace {
         let (initial, max) = (Duration::from_secs(1), Duration::from_secs(120));

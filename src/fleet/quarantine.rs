@@ -11,14 +11,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::cluster::node_storage::{CleanReason, Quarantine};
-use crate::csi::report::api::ApiError;
-use crate::csi::report::event::regarding_node;
 use crate::fleet::api::Api;
 use crate::fleet::events::Announcement;
 use crate::fleet::model::quarantine::{Memory, NodeReadings, Order, QuarantineLimits, next};
 use crate::fleet::model::{Elapsed, Node, View};
 use crate::fleet::release::Context;
 use crate::fleet::taint::with_taint;
+use crate::kubernetes::api_error::ApiError;
+use crate::kubernetes::event::regarding_node;
 use crate::model::hash::fnv1a_64;
 
 #[derive(Clone, Copy, Debug)]

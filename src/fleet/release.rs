@@ -21,8 +21,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::cluster::gate::Gate;
-use crate::csi::report::api::ApiError;
-use crate::fleet::api::Change;
 use crate::fleet::events::Announcement;
 use crate::fleet::listing::Listing;
 use crate::fleet::model::release::breaker::{Breaker, BreakerLimits, Open, Opener, Sample};
@@ -39,6 +37,8 @@ pub(crate) use crate::fleet::release::figures::Figures;
 use crate::fleet::release::job::Acted;
 pub(crate) use crate::fleet::release::job::{Done, Job};
 use crate::fleet::release::readings::{Question, Readings};
+use crate::kubernetes::api_error::ApiError;
+use crate::kubernetes::watch::Change;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReleaseTiming {

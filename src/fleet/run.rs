@@ -17,12 +17,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::csi::report::api::ApiError;
-use crate::csi::report::event::Event;
 use crate::fleet::api::{Api, ClaimWrite, ClusterChange};
 use crate::fleet::claim_ledger::{ClaimLedger, Support};
 use crate::fleet::events::{Announcement, EventQueue, SharedDrives, announce_shared_drives};
-use crate::fleet::lease::Leadership;
 use crate::fleet::listing::{Lists, SeenTime};
 use crate::fleet::metrics::{ClaimFigures, Counters, State};
 use crate::fleet::model::claims::{Entry, desired};
@@ -36,6 +33,9 @@ use crate::fleet::release::{self, Engine};
 use crate::fleet::timing::Timing;
 use crate::fleet::unreachable::{self, UnreachableStorage};
 use crate::host::clock;
+use crate::kubernetes::api_error::ApiError;
+use crate::kubernetes::event::Event;
+use crate::kubernetes::lease::Leadership;
 
 /// The state is published at least this often: a probe sees that the loop runs.
 const TICK: Duration = Duration::from_secs(5);

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use crate::csi::report::retry_delay::RetryDelay;
 use crate::fleet::claim_ledger::Pauses;
-use crate::fleet::lease::LeaseTiming;
 use crate::fleet::model::Policy;
 use crate::fleet::quarantine::QuarantineTiming;
 use crate::fleet::release::ReleaseTiming;
 use crate::fleet::unreachable::UnreachableTiming;
+use crate::kubernetes::lease::LeaseTiming;
+use crate::kubernetes::retry_delay::RetryDelay;
+use crate::kubernetes::watch::WatchTiming;
 
 #[derive(Clone, Debug)]
 pub struct Timing {
@@ -61,6 +62,14 @@ impl Timing {
 
     pub(crate) fn retry_delay(&self, client: &str) -> RetryDelay {
         RetryDelay::new(self.initial_backoff, self.max_backoff, client)
+    }
+
+    pub(crate) fn watch(&self) -> WatchTiming {
+        WatchTiming {
+            page_timeout: self.page_timeout,
+            initial_backoff: self.initial_backoff,
+            max_backoff: self.max_backoff,
+        }
     }
 
     /// `DISKVITALS_FLEET_TIMING=unavailable=2,keep=5`: in seconds.

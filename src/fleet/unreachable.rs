@@ -15,7 +15,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::cluster::node_storage::PodEviction;
-use crate::csi::report::api::ApiError;
 use crate::fleet::events::Announcement;
 use crate::fleet::model::release::evidence::Reading;
 use crate::fleet::model::unreachable::eviction::{Next, PodReading, Waiting, choose, next};
@@ -26,6 +25,7 @@ use crate::fleet::model::{Elapsed, Policy, View};
 use crate::fleet::release::job::Acted;
 pub(crate) use crate::fleet::unreachable::figures::Figures;
 pub(crate) use crate::fleet::unreachable::job::{Done, Job};
+use crate::kubernetes::api_error::ApiError;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnreachableTiming {

@@ -20,18 +20,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::kubernetes::api_error::{CallError, with_timeout};
+use crate::kubernetes::pages::{ListError, OnExpiry, Page, read_pages};
 use crate::model::causes::with_causes;
 use crate::model::similar::{did_you_mean, similar};
 use crate::plugin::args::Connection;
 
-/// Objects of one page: a page of pods takes some MiB.
-const PAGE_SIZE: u32 = 500;
-/// Bound of a server that never comes to an end: five million objects.
-const MAX_PAGES: usize = 10_000;
 /// Who has changed a field (`metadata.managedFields`).
 const FIELD_MANAGER: &str = "kubectl-diskvitals";
-/// A list that expires while it is read is begun anew so often.
-const MAX_RESTARTS: usize = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
@@ -91,7 +87,7 @@ pub(crate) struct Api {
 }
 
 #[derive(Deserialize)]
-struct Page<T> {
+struct ListOf<T> {
     kind: String,
     #[serde(default)]
     metadata: ListMeta,
@@ -156,46 +152,24 @@ impl Api {
         select: Select<'_>,
         mut keep: impl FnMut(Vec<T>, bool),
     ) -> Result<(), ApiError> {
-        let mut parameters = ListParams::default().limit(PAGE_SIZE);
-        parameters.label_selector = select.labels.map(str::to_owned);
-        parameters.field_selector = select.fields.map(str::to_owned);
-        let (mut restarts, mut restarted) = (0, false);
-        for _ in 0..MAX_PAGES {
+        let mut selected = ListParams::default();
+        selected.label_selector = select.labels.map(str::to_owned);
+        selected.field_selector = select.fields.map(str::to_owned);
+        let fetch = async |parameters: ListParams| {
             let request = Request::new(path).list(&parameters);
-            let request = request.map_err(|error| failed(what, with_causes(&error)))?;
-            let page = match self.call(self.client.request::<Page<T>>(request)).await {
-                Ok(page) => page,
-                Err(CallError::Kube(kube::Error::Api(status))) if status.code == 410 => {
-                    // The list's version has been compacted away. The server offers to go on with
-                    // the present version: what was there all the time is still complete.
-                    let token = status.metadata.as_ref().and_then(|it| it.continue_.clone());
-                    match token.filter(|token| !token.is_empty()) {
-                        Some(token) => parameters.continue_token = Some(token),
-                        None if restarts < MAX_RESTARTS => {
-                            parameters.continue_token = None;
-                            restarted = true;
-                        }
-                        None => return Err(error(what, CallError::Kube(kube::Error::Api(status)))),
-                    }
-                    restarts += 1;
-                    if restarts > PAGE_SIZE as usize {
-                        return Err(failed(what, "the list expires again and again".to_owned()));
-                    }
-                    continue;
-                }
-                Err(other) => return Err(error(what, other)),
-            };
-            if !page.kind.ends_with("List") {
-                return Err(failed(what, "the answer is no list".to_owned()));
+            let request = request.map_err(|error| ListError::Malformed(with_causes(&error)))?;
+            let call = self.call(self.client.request::<ListOf<T>>(request));
+            let list = call.await.map_err(ListError::Call)?;
+            if !list.kind.ends_with("List") {
+                return Err(ListError::Malformed("the answer is no list".to_owned()));
             }
-            keep(page.items.unwrap_or_default(), restarted);
-            restarted = false;
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters.continue_token = Some(token),
-                None => return Ok(()),
-            }
-        }
-        Err(failed(what, format!("the list has more than {MAX_PAGES} pages")))
+            Ok(Page { metadata: list.metadata, items: list.items.unwrap_or_default() })
+        };
+        let each = |page: Page<T>, restarted| keep(page.items, restarted);
+        read_pages(selected, OnExpiry::Continue, fetch, each).await.map_err(|error| match error {
+            ListError::Call(other) => self::error(what, other),
+            ListError::Malformed(why) => failed(what, why),
+        })
     }
 
     /// One object; None if there is none.
@@ -273,16 +247,8 @@ impl Api {
     }
 
     async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
-        match tokio::time::timeout(self.timeout, call).await {
-            Ok(answer) => answer.map_err(CallError::Kube),
-            Err(_) => Err(CallError::TimedOut(self.timeout)),
-        }
+        with_timeout(self.timeout, call).await
     }
-}
-
-enum CallError {
-    Kube(kube::Error),
-    TimedOut(Duration),
 }
 
 fn failed(what: &str, why: String) -> ApiError {

@@ -6,8 +6,8 @@
 use tokio::time::Instant;
 
 use crate::csi::report::ReportTiming;
-use crate::csi::report::api::ApiError;
-use crate::csi::report::retry_delay::RetryDelay;
+use crate::kubernetes::api_error::ApiError;
+use crate::kubernetes::retry_delay::RetryDelay;
 
 pub(crate) struct Attempts<'a> {
     node: &'a str,

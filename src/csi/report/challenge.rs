@@ -25,8 +25,8 @@ use crate::csi::agent::Agent;
 use crate::csi::report::challenge::answer::answer;
 use crate::csi::report::node_snapshot::timestamp_from_wire;
 use crate::csi::report::object_watch::{StorageObject, follow_part};
-use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use crate::kubernetes::retry_delay::RetryDelay;
 
 /// What the daemon's answer may take beyond its patience.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);

@@ -11,11 +11,12 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::csi::report::api::{ApiError, ApiServer};
+use crate::csi::report::api::ApiServer;
 use crate::csi::report::attempts::Attempts;
 use crate::csi::report::condition::{ConditionStatus, StorageCondition};
 use crate::csi::report::node_condition::{Hold, NodeConditionKind};
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use crate::kubernetes::api_error::ApiError;
 use crate::quota::token_bucket::TokenBucket;
 
 /// What the API server has.

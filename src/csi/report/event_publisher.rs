@@ -11,16 +11,18 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::csi::report::api::{ApiError, ApiServer, Rejection};
-use crate::csi::report::event::{Event, Regarding, regarding_node};
+use crate::csi::report::api::ApiServer;
+use crate::csi::report::event::event_of;
 use crate::csi::report::node_snapshot::NodeSnapshot;
 use crate::csi::report::queue::Queue;
-use crate::csi::report::retry_delay::RetryDelay;
 use crate::csi::report::transitions::{
     EventTarget, HEALTH_KNOWN, HEALTH_UNKNOWN, StorageTransition, StorageTransitionKind,
     detect_transitions, next_baseline,
 };
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use crate::kubernetes::api_error::{ApiError, Rejection};
+use crate::kubernetes::event::{Regarding, regarding_node};
+use crate::kubernetes::retry_delay::RetryDelay;
 use crate::quota::token_bucket::TokenBucket;
 
 pub(crate) async fn run(
@@ -283,7 +285,7 @@ impl<'a> EventPublisher<'a> {
                 None => return Ok(()),
             },
         };
-        self.api.create_event(&Event::new(transition, regarding, self.node)).await
+        self.api.create_event(&event_of(transition, regarding, self.node)).await
     }
 }
 
@@ -299,7 +301,7 @@ fn namespace(target: &EventTarget) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::csi::report::api::Config;
+    use crate::kubernetes::Config;
     use crate::model::provision::PodRef;
 
     fn pod(name: &str, namespace: &str) -> StorageTransition {

@@ -13,8 +13,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::csi::report::ReportTiming;
-use crate::csi::report::api::{ApiError, ApiServer, StorageChange};
+use crate::csi::report::api::{ApiServer, StorageChange};
 use crate::csi::report::attempts::Attempts;
+use crate::kubernetes::api_error::ApiError;
 
 /// More than the time after which the API server ends a watch (kube's default: 290 s).
 const WATCH_SILENCE: Duration = Duration::from_secs(330);

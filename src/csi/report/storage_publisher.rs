@@ -17,13 +17,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::cluster::node_storage::{ATTACHMENTS_CLEAN, NodeStorageStatus};
-use crate::csi::report::api::{ApiError, ApiServer};
+use crate::csi::report::api::ApiServer;
 use crate::csi::report::attempts::Attempts;
 use crate::csi::report::challenge::AnswerState;
 use crate::csi::report::node_snapshot::NodeSnapshot;
 use crate::csi::report::node_storage::{Context, says_the_same, storage_status, withdrawn_status};
 use crate::csi::report::quarantine::QuarantineState;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use crate::kubernetes::api_error::ApiError;
 use crate::model::hash::fnv1a_64;
 use crate::quota::token_bucket::TokenBucket;
 

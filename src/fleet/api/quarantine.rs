@@ -11,13 +11,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::cluster::node_storage::{ATTACHMENTS_CLEAN, NodeStorage, NodeStorageStatus, Quarantine};
-use crate::csi::report::api::ApiError;
 use crate::fleet::api::release::{is_accepted, why};
 use crate::fleet::api::{Api, reduce};
 use crate::fleet::model::Node;
 use crate::fleet::model::quarantine::{NodeReading, NodeReadings, PodReading, ReportReading, Word};
 use crate::fleet::model::release::evidence::Reading;
 use crate::fleet::quarantine::Versions;
+use crate::kubernetes::api_error::ApiError;
 
 impl Api {
     pub(crate) async fn read_quarantine(&self, name: &str, key: &str) -> (NodeReadings, Versions) {

@@ -18,12 +18,14 @@ use tokio::sync::mpsc;
 use crate::cluster::node_storage::{Challenge, NodeStorage};
 use crate::cluster::storage_action::{StorageAction, StorageActionSpec, StorageActionStatus};
 use crate::cluster::storage_policy::{StoragePolicy, StoragePolicySpec, StoragePolicyStatus};
-use crate::csi::report::api::{ApiError, CallError, Rejection, already_exists, classify_error};
-use crate::fleet::api::watch::Watch;
 use crate::fleet::api::{Api, ClusterChange, FIELD_MANAGER};
 use crate::fleet::model::release::check::PolicyState;
 use crate::fleet::model::release::proposal::Proposal;
 use crate::fleet::release::action::{ActionList, ActionObject, PolicyObject};
+use crate::kubernetes::api_error::{
+    ApiError, CallError, Rejection, already_exists, classify_error,
+};
+use crate::kubernetes::watch::Watch;
 
 impl Api {
     /// As untyped objects: a policy in another form must not hide the others.
@@ -35,7 +37,7 @@ impl Api {
             reduce: policy,
             wrap: ClusterChange::Policy,
         };
-        watch.follow(&self.timing, into).await;
+        watch.follow(&self.timing.watch(), into).await;
     }
 
     /// A consistent read, in pages. An action that this version cannot read fails the whole list:

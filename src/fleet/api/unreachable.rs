@@ -13,7 +13,6 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::cluster::node_storage::{NodeStorage, PodEviction};
-use crate::csi::report::api::{ApiError, classify_error};
 use crate::fleet::api::Api;
 use crate::fleet::api::quarantine::{claim_of, version_of};
 use crate::fleet::api::release::act::Evict;
@@ -22,6 +21,7 @@ use crate::fleet::model::release::evidence::Reading;
 use crate::fleet::model::unreachable::eviction::{EvictionReadings, Owner, PodReading};
 use crate::fleet::release::job::Acted;
 use crate::fleet::taint::with_taint;
+use crate::kubernetes::api_error::{ApiError, classify_error};
 
 impl Api {
     /// False: there was nothing to write, or the Node is gone, another one, or was changed meanwhile.

@@ -6,6 +6,7 @@ use super::figures::{ModelFigures, figures};
 use super::pin::Pin;
 use super::retention::expired;
 use super::*;
+use crate::cluster::node_storage::DAEMON_REACHABLE;
 use crate::cluster::node_storage::{
     DriveEntry, Health, ModelCount, VolumeCondition, VolumeEntry, VolumeStatus,
 };

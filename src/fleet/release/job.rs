@@ -7,12 +7,12 @@ use tokio::time::Instant;
 use crate::cluster::node_storage::Challenge;
 use crate::cluster::storage_action::StorageActionStatus;
 use crate::cluster::storage_policy::StoragePolicyStatus;
-use crate::csi::report::api::ApiError;
 use crate::fleet::api::Api;
 use crate::fleet::model::release::proposal::Proposal;
 use crate::fleet::model::release::steps::Act;
 use crate::fleet::release::action::{ActionList, ActionObject, PolicyObject};
 use crate::fleet::release::readings::{Question, Readings};
+use crate::kubernetes::api_error::ApiError;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Job {

@@ -4,7 +4,6 @@
 
 use crate::cluster::storage_action::{CLAIM_DELETED, ObjectRef, POD_EVICTED, PREPARED, REPLACED};
 use crate::cluster::storage_policy::{BREAKER_OPEN, Mode, READY, StoragePolicyStatus};
-use crate::csi::report::event::{Regarding, regarding_node};
 use crate::fleet::events::{Announcement, regarding_claim};
 use crate::fleet::model::Claim;
 use crate::fleet::model::release::breaker::BreakerState;
@@ -15,6 +14,7 @@ use crate::fleet::model::release::steps::Progress;
 use crate::fleet::release::action::{ActionObject, PolicyObject, set_condition};
 use crate::fleet::release::decide::claim_of;
 use crate::fleet::release::{Context, Engine, Job};
+use crate::kubernetes::event::{Regarding, regarding_node};
 
 impl Engine {
     /// Of each policy whose status differs. Only a complete round has the numbers.

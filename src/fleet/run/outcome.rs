@@ -4,13 +4,13 @@
 
 use tokio::time::Instant;
 
-use crate::csi::report::api::ApiError;
 use crate::fleet::api::ClaimWrite;
 use crate::fleet::claim_ledger::{ClaimLedger, Support};
 use crate::fleet::events::{Announcement, regarding_claim};
 use crate::fleet::model::Claim;
 use crate::fleet::model::claims::Entry;
 use crate::fleet::run::{Done, Owner};
+use crate::kubernetes::api_error::ApiError;
 
 impl Owner {
     pub(super) fn finish(&mut self, done: Done) {

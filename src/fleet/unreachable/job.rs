@@ -5,11 +5,11 @@
 use tokio::time::Instant;
 
 use crate::cluster::node_storage::PodEviction;
-use crate::csi::report::api::ApiError;
 use crate::fleet::api::Api;
 use crate::fleet::model::release::evidence::Reading;
 use crate::fleet::model::unreachable::eviction::{EvictionReadings, PodReading};
 use crate::fleet::release::job::Acted;
+use crate::kubernetes::api_error::ApiError;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Job {

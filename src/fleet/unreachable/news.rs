@@ -6,10 +6,10 @@
 use std::collections::BTreeSet;
 
 use crate::cluster::node_storage::PodEviction;
-use crate::csi::report::event::{Regarding, regarding_node};
 use crate::fleet::events::Announcement;
 use crate::fleet::model::unreachable::eviction::Waiting;
 use crate::fleet::unreachable::UnreachableStorage;
+use crate::kubernetes::event::{Regarding, regarding_node};
 
 /// Names of nodes in one statement.
 const MAX_NAMES: usize = 5;

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::cluster::node_storage::{DAEMON_REACHABLE, Health, NodeStorageStatus};
+use crate::cluster::current_report::{MAX_AGE, daemon_reachable, is_about, is_answering};
+use crate::cluster::node_storage::{Health, NodeStorageStatus};
 use crate::plugin::objects::{NodeRecord, PodRecord, StorageRecord};
 use crate::plugin::view::Base;
 
-/// A reporter writes every 30 minutes, also without a change.
-const MAX_REPORT_AGE: SignedDuration = SignedDuration::from_mins(45);
 /// A reporter's pod that is away for so long does not report, however young its last word is.
 const REPORTER_GRACE: SignedDuration = SignedDuration::from_mins(10);
 /// Clocks of nodes and the API server may differ by so much.
@@ -183,7 +182,7 @@ fn report(
         Known::Is(_) if status.node_uid.is_empty() => {
             return unknown("the report names no uid of a Node: it may be of another node");
         }
-        Known::Is(node) if node.uid != status.node_uid => {
+        Known::Is(node) if !is_about(status, &node.uid) => {
             return Report::OtherNode {
                 why: format!(
                     "the report is of an earlier node of this name (uid {})",
@@ -204,10 +203,9 @@ fn report(
         ));
     }
     let silent = |since: Option<Timestamp>, why: String| Report::Silent { since, why };
-    let reachable = status.conditions.iter().find(|it| it.type_ == DAEMON_REACHABLE);
-    match reachable {
+    match daemon_reachable(status) {
         None => return unknown("the report does not say whether the node's daemon answers"),
-        Some(condition) if condition.status != "True" => {
+        Some(condition) if !is_answering(condition) => {
             let why = format!("its daemon does not answer ({})", condition.reason);
             return silent(Some(condition.last_transition_time.0), why);
         }
@@ -229,7 +227,7 @@ fn report(
             return silent(Some(pod.ready.since.unwrap_or(reported)), silence(node, reporter));
         }
     }
-    if age > MAX_REPORT_AGE {
+    if age > SignedDuration::try_from(MAX_AGE).unwrap_or(SignedDuration::MAX) {
         return silent(Some(reported), silence(node, reporter));
     }
     Report::Current

@@ -13,9 +13,8 @@ use serde_json::{Value, json};
 use tokio_stream::{Stream, StreamExt};
 
 use crate::cluster::{GROUP, VERSION};
-use crate::csi::report::api::{
-    ApiError, ApiServer, CallError, FIELD_MANAGER, already_exists, classify_error,
-};
+use crate::csi::report::api::{ApiServer, FIELD_MANAGER};
+use crate::kubernetes::api_error::{ApiError, CallError, already_exists, classify_error};
 
 const KIND: &str = "NodeStorage";
 const PLURAL: &str = "nodestorages";

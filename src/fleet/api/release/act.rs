@@ -11,12 +11,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::csi::report::api::{ApiError, CallError, classify_error};
 use crate::fleet::api::Api;
 use crate::fleet::model::release::steps::Act;
 use crate::fleet::model::release::{POLICY_ANNOTATION, VOLUME_ANNOTATION};
 use crate::fleet::release::action::ActionObject;
 use crate::fleet::release::job::Acted;
+use crate::kubernetes::api_error::{ApiError, CallError, classify_error};
 
 /// Whether an eviction is asked for, or only whether it would be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,6 @@ use serde::de::DeserializeOwned;
 
 use crate::cluster::node_storage::Health;
 use crate::cluster::storage_action::{ObjectRef, StorageAction};
-use crate::csi::report::api::{ApiError, CallError, classify_error};
 use crate::fleet::api::release::act::Evict;
 use crate::fleet::api::{Api, reduce};
 use crate::fleet::model::release::evidence::{
@@ -29,6 +28,7 @@ use crate::fleet::model::release::steps::{ClaimProgress, PodProgress, VolumeProg
 use crate::fleet::model::release::{EMPTY_MEMBER, POLICY_ANNOTATION, VOLUME_ANNOTATION};
 use crate::fleet::release::action::ActionObject;
 use crate::fleet::release::readings::{Question, Readings};
+use crate::kubernetes::api_error::{ApiError, CallError, classify_error};
 
 const MAINTENANCE: [&str; 3] = ["MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress"];
 

@@ -5,17 +5,18 @@
 //! differ. Leadership is no guard of a write: uid and resourceVersion are. Own code, because the
 //! crate for it is ten times this size and has one author.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::csi::report::api::ApiError;
-use crate::fleet::api::Api;
-use crate::fleet::timing::Timing;
 use crate::host::clock;
+use crate::kubernetes::api_error::ApiError;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LeaseRecord {
@@ -26,6 +27,57 @@ pub(crate) struct LeaseRecord {
     pub renewed: Option<Timestamp>,
     /// resourceVersion; None: it does not exist yet.
     pub version: Option<String>,
+}
+
+impl LeaseRecord {
+    pub(crate) fn of(lease: Lease) -> LeaseRecord {
+        let spec = lease.spec.unwrap_or_default();
+        LeaseRecord {
+            holder: spec.holder_identity.unwrap_or_default(),
+            seconds: spec.lease_duration_seconds.unwrap_or_default(),
+            transitions: spec.lease_transitions.unwrap_or_default(),
+            acquired: spec.acquire_time.map(|time| time.0),
+            renewed: spec.renew_time.map(|time| time.0),
+            version: lease.metadata.resource_version,
+        }
+    }
+
+    pub(crate) fn to_lease(&self, namespace: &str, name: &str) -> Lease {
+        Lease {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(namespace.to_owned()),
+                resource_version: self.version.clone(),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(self.holder.clone()),
+                lease_duration_seconds: Some(self.seconds),
+                lease_transitions: Some(self.transitions),
+                acquire_time: self.acquired.map(MicroTime),
+                renew_time: self.renewed.map(MicroTime),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+}
+
+/// Reads and writes leases; each call has a time limit.
+pub(crate) trait LeaseStore {
+    fn lease(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<LeaseRecord>, ApiError>> + Send;
+
+    /// Creates the lease, or replaces exactly the version that was read. None: another one was
+    /// faster.
+    fn write_lease(
+        &self,
+        namespace: &str,
+        name: &str,
+        record: &LeaseRecord,
+    ) -> impl Future<Output = Result<Option<LeaseRecord>, ApiError>> + Send;
 }
 
 #[derive(Clone, Debug)]
@@ -98,12 +150,16 @@ impl Election {
     }
 }
 
-pub(crate) struct Candidate {
-    pub api: Arc<Api>,
+pub(crate) struct Candidate<S> {
+    pub api: Arc<S>,
     pub namespace: String,
     pub name: String,
     pub identity: String,
-    pub timing: Timing,
+    pub timing: LeaseTiming,
+    /// Time limit for one answer.
+    pub request_timeout: Duration,
+    /// Limit of the delay that the API server asks for.
+    pub max_backoff: Duration,
 }
 
 /// Whether this process leads.
@@ -117,11 +173,11 @@ pub(crate) struct Leadership {
 /// The lease as it was written, and when the write began: others measure from its end.
 type Held = (LeaseRecord, Instant);
 
-impl Candidate {
+impl<S: LeaseStore> Candidate<S> {
     /// Runs until the future is dropped; `release` gives the lease away.
     pub(crate) async fn run(&self, leads: &watch::Sender<Leadership>) -> std::convert::Infallible {
         let start = Instant::now();
-        let timing = &self.timing.lease;
+        let timing = &self.timing;
         let mut election = Election::new(self.identity.clone(), timing.clone());
         // Renewed by a write that began at this time: it leads.
         let mut renewed: Option<Instant> = None;
@@ -131,7 +187,7 @@ impl Candidate {
             let begin = Instant::now();
             // One who follows has no deadline: each of its two calls has a time limit.
             let deadline = renewed.map(|renewed| renewed + timing.renew_deadline);
-            let limit = deadline.unwrap_or(begin + self.timing.request_timeout * 3);
+            let limit = deadline.unwrap_or(begin + self.request_timeout * 3);
             let round = self.round(&mut election, held.take(), start);
             let mut asked = None;
             let failure = match tokio::time::timeout_at(limit, round).await {
@@ -145,7 +201,7 @@ impl Candidate {
                 }
                 Ok(Err(error)) => {
                     let (why, after) = error.into_message_and_delay();
-                    asked = after.map(|after| after.min(self.timing.max_backoff));
+                    asked = after.map(|after| after.min(self.max_backoff));
                     Some(why)
                 }
                 Err(_) => Some("the API server has not answered in time".to_owned()),
@@ -181,7 +237,7 @@ impl Candidate {
     /// A renewal alone wakes nobody.
     fn set(&self, leads: &watch::Sender<Leadership>, renewed: Option<Instant>) {
         let leading = renewed.is_some();
-        let until = renewed.map(|renewed| renewed + self.timing.lease.duration);
+        let until = renewed.map(|renewed| renewed + self.timing.duration);
         let is_changed = leads.send_if_modified(|leadership| {
             let was_leading = leadership.leads;
             *leadership = Leadership { leads: leading, until };
@@ -227,7 +283,7 @@ impl Candidate {
 
     /// At the end of the process: a standby need not wait.
     pub(crate) async fn release(&self) {
-        let election = Election::new(self.identity.clone(), self.timing.lease.clone());
+        let election = Election::new(self.identity.clone(), self.timing.clone());
         let released = async {
             let read = self.api.lease(&self.namespace, &self.name).await;
             let record = read.ok().flatten().and_then(|read| election.release(read))?;

@@ -46,8 +46,7 @@ mod tests {
     use super::*;
 
     fn default(client: &str) -> RetryDelay {
-        let timing = crate::csi::report::ReportTiming::default();
-        RetryDelay::new(timing.initial_backoff, timing.max_backoff, client)
+        RetryDelay::new(Duration::from_secs(1), Duration::from_secs(120), client)
     }
 
     #[test]

@@ -15,9 +15,29 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::StreamExt;
 
-use crate::fleet::api::{Change, ClusterChange};
-use crate::fleet::timing::Timing;
+use crate::kubernetes::retry_delay::RetryDelay;
 use crate::model::causes::with_causes;
+
+/// A change of one kind of objects.
+#[derive(Clone, Debug)]
+pub(crate) enum Change<T> {
+    /// A new list begins: what was known stays in force until `Listed`.
+    Listing,
+    ListedOne(String, T),
+    Listed,
+    Set(String, T),
+    Deleted(String),
+    /// The watch is failing: what is known may be outdated.
+    Failing,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct WatchTiming {
+    /// Of one page of a list.
+    pub page_timeout: Duration,
+    pub initial_backoff: Duration,
+    pub max_backoff: Duration,
+}
 
 #[derive(Debug, thiserror::Error)]
 enum WatchError {
@@ -32,21 +52,22 @@ enum WatchError {
 /// Nobody receives the changes.
 struct Unread;
 
-pub(super) struct Watch<K, T> {
+/// `C`: the changes of all kinds that the receiver follows.
+pub(crate) struct Watch<K, T, C> {
     pub objects: kube::Api<K>,
     pub what: &'static str,
     pub reduce: fn(K) -> T,
-    pub wrap: fn(Change<T>) -> ClusterChange,
+    pub wrap: fn(Change<T>) -> C,
 }
 
-impl<K, T> Watch<K, T>
+impl<K, T, C> Watch<K, T, C>
 where
     K: kube::Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
 {
     /// Ends when the receiver is gone.
-    pub(super) async fn follow(&self, timing: &Timing, into: &mpsc::Sender<ClusterChange>) {
+    pub(crate) async fn follow(&self, timing: &WatchTiming, into: &mpsc::Sender<C>) {
         let resource = self.what;
-        let mut delay = timing.retry_delay(resource);
+        let mut delay = RetryDelay::new(timing.initial_backoff, timing.max_backoff, resource);
         let mut is_failing = false;
         loop {
             let begin = Instant::now();
@@ -70,9 +91,9 @@ where
 
     async fn once(
         &self,
-        timing: &Timing,
+        timing: &WatchTiming,
         is_failing: &mut bool,
-        into: &mpsc::Sender<ClusterChange>,
+        into: &mpsc::Sender<C>,
     ) -> Result<WatchError, Unread> {
         let stream = watcher(self.objects.clone(), Config::default());
         let mut stream = std::pin::pin!(stream);
