@@ -19,14 +19,12 @@ mod manual;
 mod offline;
 pub mod place;
 pub(crate) mod printer;
-pub(crate) mod prompt;
 pub(crate) mod render;
 mod report;
-pub(crate) mod screen;
 mod self_test;
 mod status;
-pub(crate) mod table;
 mod watch;
+pub(crate) mod words;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -74,5 +72,5 @@ pub fn main() -> ExitCode {
 
 fn complain(text: &str) {
     // The error cannot be reported on an unwritable standard error.
-    let _ = writeln!(io::stderr(), "diskvitals: {}", screen::escape_control(text));
+    let _ = writeln!(io::stderr(), "diskvitals: {}", crate::terminal::screen::escape_control(text));
 }

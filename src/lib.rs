@@ -49,3 +49,4 @@ pub mod provision;
 pub(crate) mod quota;
 pub mod source;
 pub mod state;
+pub(crate) mod terminal;

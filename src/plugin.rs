@@ -23,10 +23,6 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use serde::Serialize;
 
-use crate::cli::printer::{stdout_screen, write_document, write_stdout};
-use crate::cli::render::counted;
-use crate::cli::render::status::Verdict;
-use crate::cli::screen::{Screen, escape_control};
 use crate::manual::PLUGIN;
 use crate::model::causes::with_causes;
 use crate::model::echo::Shown;
@@ -41,6 +37,10 @@ use crate::plugin::view::drives::{DriveRow, drives, models};
 use crate::plugin::view::nodes::{NodeView, Report, nodes};
 use crate::plugin::view::retained::retained;
 use crate::plugin::view::{Base, Gap, Read, unreachable};
+use crate::terminal::layout::counted;
+use crate::terminal::output::{stdout_screen, write_document, write_stdout};
+use crate::terminal::screen::{Screen, escape_control};
+use crate::terminal::verdict::Verdict;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

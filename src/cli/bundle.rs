@@ -25,8 +25,8 @@ use crate::cli::bundle::contents::{FORMAT, KERNEL_LOG, KIND, MANIFEST, Manifest}
 use crate::cli::bundle::redact::Redactor;
 use crate::cli::complain;
 use crate::cli::error::Error;
-use crate::cli::printer::write_document;
-use crate::cli::screen::bytes;
+use crate::terminal::output::write_document;
+use crate::terminal::screen::bytes;
 
 pub(crate) use crate::cli::bundle::read::{ReadError, read};
 pub(crate) use crate::cli::bundle::write::{WriteError, write_file};

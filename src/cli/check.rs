@@ -166,8 +166,10 @@ impl ProgressLine {
     /// Shows `progress`: the current phase and its duration.
     pub(crate) fn show(&mut self, (what, elapsed): &(String, String)) {
         if self.terminal && !self.silent {
-            let text =
-                render::shortened(&format!("{what}  {elapsed}"), self.width.saturating_sub(1));
+            let text = crate::terminal::width::shortened(
+                &format!("{what}  {elapsed}"),
+                self.width.saturating_sub(1),
+            );
             self.write_stderr(&format!("\r\x1b[K{text}"));
         } else if !self.silent && *what != self.last_text {
             self.write_stderr(&format!("{what}\n"));

@@ -14,8 +14,7 @@ use crate::cli::args::status::StatusArgs;
 use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
 use crate::cli::error::Error;
 use crate::cli::place::by_name;
-use crate::cli::printer::{Printer, print_text, write_document};
-use crate::cli::screen::Screen;
+use crate::cli::printer::{Printer, print_text};
 use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::cli::{
     bundle, check, complain, complete, findings, manual, offline, render, report, status, watch,
@@ -23,6 +22,8 @@ use crate::cli::{
 use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
 use crate::model::similar::{did_you_mean, similar};
+use crate::terminal::output::write_document;
+use crate::terminal::screen::Screen;
 
 /// A command that only reads is repeated once if the connection breaks, because the daemon may have
 /// just restarted. Nothing is printed before the answers are complete.

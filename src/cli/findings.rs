@@ -15,15 +15,17 @@ use jiff::Timestamp;
 use crate::api::client::{Client, ClientError};
 use crate::api::wire;
 use crate::cli::args::findings::FindingsArgs;
+use crate::cli::complain;
 use crate::cli::error::Error;
 use crate::cli::findings::filter::about;
 use crate::cli::place::by_name;
 use crate::cli::printer::{Printer, print_text};
-use crate::cli::render::{self, counted};
-use crate::cli::{complain, prompt, screen};
+use crate::cli::render;
 use crate::model::echo::Shown;
 use crate::model::reason::Reason;
 use crate::model::similar::{did_you_mean, similar};
+use crate::terminal::layout::counted;
+use crate::terminal::{prompt, screen};
 
 /// Candidates that an error lists.
 const MAX_CANDIDATES: usize = 10;
@@ -344,7 +346,7 @@ fn listing(
         findings => render::findings::table(findings, &out.screen),
     };
     for line in left_out {
-        text.push_str(&render::wrapped(line, "", &out.screen));
+        text.push_str(&crate::terminal::layout::wrapped(line, "", &out.screen));
     }
     text
 }

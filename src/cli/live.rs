@@ -26,11 +26,11 @@ use crate::cli::printer::{Printer, print_json};
 use crate::cli::render::live::position::Position;
 use crate::cli::render::live::{LiveView, Outage, lines, page, waiting};
 use crate::cli::render::status::StatusView;
-use crate::cli::screen::Screen;
 use crate::host::clock::{monotonic, wall_now};
 use crate::host::terminal::{self, FullScreen, Key};
 use crate::model::causes::with_causes;
 use crate::model::echo::Shown;
+use crate::terminal::screen::Screen;
 
 /// I/O rates are means over this time.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

@@ -26,9 +26,11 @@ use crate::cli::args::report::ReportArgs;
 use crate::cli::bundle::{self, write_file};
 use crate::cli::complain;
 use crate::cli::error::Error;
-use crate::cli::printer::{Printer, print_text, write_document};
-use crate::cli::render::status::{StatusView, Verdict, verdict};
-use crate::cli::screen::{Screen, bytes};
+use crate::cli::printer::{Printer, print_text};
+use crate::cli::render::status::{StatusView, verdict};
+use crate::terminal::output::write_document;
+use crate::terminal::screen::{Screen, bytes};
+use crate::terminal::verdict::Verdict;
 
 /// Lines of a mail have at most 78 characters (RFC 5322, 2.1.1).
 const MAIL_WIDTH: u16 = 78;

@@ -11,10 +11,11 @@ use crate::cli::args::Args;
 use crate::cli::args::status::{MonitoringFormat, StatusArgs, WatchArgs};
 use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_json, print_text};
-use crate::cli::render::status::{StatusView, Verdict, screen, verdict};
+use crate::cli::render::status::{StatusView, screen, verdict};
 use crate::cli::render::{checkmk, nagios};
 use crate::cli::{complain, json, live, watch};
 use crate::model::causes::with_causes;
+use crate::terminal::verdict::Verdict;
 
 /// Everything that the screen shows.
 struct Answers {

@@ -16,10 +16,10 @@ use crate::cli::feed::{Feed, Update};
 use crate::cli::findings::filter::Resolved;
 use crate::cli::findings::known_reason;
 use crate::cli::printer::{Printer, print_json, print_text};
-use crate::cli::screen::Screen;
 use crate::cli::watch::journal::Journal;
 use crate::cli::{complain, json, render};
 use crate::host::clock::wall_now;
+use crate::terminal::screen::Screen;
 
 pub(crate) async fn run(out: &Printer, args: &Args, watch: &WatchArgs) -> Result<ExitCode, Error> {
     let mut feed = Feed::start(&args.socket, args.timeout).await?;
@@ -76,7 +76,7 @@ fn announce(out: &Printer, text: &str) -> Result<(), Error> {
         return Ok(());
     }
     let screen = now(out);
-    let line = format!("{}  {}\n", screen.clock(), crate::cli::screen::escape_control(text));
+    let line = format!("{}  {}\n", screen.clock(), crate::terminal::screen::escape_control(text));
     print_text(&line)
 }
 

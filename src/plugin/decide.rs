@@ -9,7 +9,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::prompt;
 use crate::cluster::storage_action::NOTE_ANNOTATION;
 use crate::model::echo::Shown;
 use crate::model::echo::echo;
@@ -20,6 +19,7 @@ use crate::plugin::objects::actions::{ActionRecord, PolicyRecord};
 use crate::plugin::view::actions::{ActionRow, PolicyRow, action, policy, undecidable};
 use crate::plugin::view::{Gap, Read};
 use crate::plugin::{Error, Out, complain, gather, render};
+use crate::terminal::prompt;
 
 /// How often a patch is tried again when the action changed in what the person did not decide about.
 const MAX_ATTEMPTS: usize = 4;
@@ -250,7 +250,7 @@ pub(crate) async fn reset_breaker(
     for (_, row) in &open {
         let breaker = render::actions::breaker(row, &out.screen);
         let line = format!("policy {}: {breaker}", row.name);
-        text.push_str(&crate::cli::render::wrapped(&line, "", &out.screen));
+        text.push_str(&crate::terminal::layout::wrapped(&line, "", &out.screen));
     }
     text.push_str("\nA reset says that a person has found the common cause. Actions that wait go on with their own gates.\n");
     show_first(out, &text)?;
@@ -356,7 +356,7 @@ async fn ask(consent: &Consent, question: &str, verb: &str) -> Result<(), Error>
             "nothing was changed: there is no terminal to ask on; --yes is needed to {verb} without a question"
         )));
     }
-    let question = crate::cli::screen::escape_control(question);
+    let question = crate::terminal::screen::escape_control(question);
     match prompt::agrees(&question).await.map_err(Error::Input)? {
         true => Ok(()),
         false => Err(Error::Target("nothing was changed".to_owned())),

@@ -7,9 +7,6 @@ use serde_json::{Value, json};
 
 use std::collections::BTreeMap;
 
-use crate::cli::render::status::Verdict;
-use crate::cli::screen::Screen;
-use crate::cli::screen::tests::screen;
 use crate::cluster::node_storage::Health;
 use crate::plugin::objects::actions::PolicyRecord;
 use crate::plugin::objects::{
@@ -24,6 +21,9 @@ use crate::plugin::view::fence::{fences, reach};
 use crate::plugin::view::nodes::nodes;
 use crate::plugin::view::{Base, Read, drives};
 use crate::plugin::{render, summarize};
+use crate::terminal::screen::Screen;
+use crate::terminal::screen::tests::screen;
+use crate::terminal::verdict::Verdict;
 
 /// The screen's now is 2026-03-01 12:00.
 fn of<T: serde::de::DeserializeOwned, R: From<T>>(object: Value) -> R {

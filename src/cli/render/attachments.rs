@@ -2,8 +2,8 @@
 
 use crate::api::wire;
 use crate::api::wire::cleanup_step::State;
-use crate::cli::screen::{Screen, Tone, escape_control, or_dash};
-use crate::cli::table::{Cells, Column, column, plain, table as layout};
+use crate::terminal::screen::{Screen, Tone, escape_control, or_dash};
+use crate::terminal::table::{Cells, Column, column, plain, table as layout};
 
 const COLUMNS: [Column; 6] = [
     column("PATH", 24, 0),

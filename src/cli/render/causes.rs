@@ -5,14 +5,15 @@ use crate::api::wire;
 use crate::api::wire::cause::Kind;
 use crate::api::wire::cause_hit::Kind as HitKind;
 use crate::cli::render::findings::{self, acknowledged, message_about};
-use crate::cli::render::width::columns;
-use crate::cli::render::{
-    NARROW, Part, heading as render_heading, shortened, slot_name, wrapped, wrapped_parts,
-};
-use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
+use crate::cli::words::severity_word;
 use crate::model::label;
+use crate::model::label::slot_name;
 use crate::model::reason::Reason;
 use crate::model::redundancy::{NO_REDUNDANCY, last_copy_words};
+use crate::terminal::layout::{NARROW, Part, heading as render_heading, wrapped, wrapped_parts};
+use crate::terminal::screen::{Screen, Tone, escape_control};
+use crate::terminal::width::columns;
+use crate::terminal::width::shortened;
 
 /// A name takes at most this share of a line.
 const NAME_SHARE: usize = 2;
@@ -439,7 +440,7 @@ fn paragraph(text: &str, screen: &Screen, extent: Extent) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::screen::tests::screen;
+    use crate::terminal::screen::tests::screen;
 
     fn cause(severity: wire::Severity, kind: Kind) -> wire::Cause {
         wire::Cause {

@@ -4,7 +4,8 @@
 use crate::api::wire;
 use crate::cli::render::figures::{self, Figure, safe_name, safe_text};
 use crate::cli::render::status::{StatusView, summary, verdict};
-use crate::cli::screen::{or_dash, used_share};
+use crate::cli::words::used_share;
+use crate::terminal::screen::or_dash;
 
 /// Characters that Checkmk removes from the names of services, or that end them.
 const FORBIDDEN: &str = "\"'\\;|<>~!$%^&*?,()=`";

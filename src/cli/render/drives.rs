@@ -1,12 +1,13 @@
 //! Drives: a table, worst first, and one drive in full.
 
 use crate::api::wire;
-use crate::cli::render::{
-    errors, findings, flag_names, heading, label_value_lines, labelled, slot_name, smart,
-};
-use crate::cli::screen::{Screen, Tone, bytes, enum_label, escape_control, health, or_dash};
-use crate::cli::table::{Cells, Column, column, plain, table as layout};
+use crate::cli::render::{errors, findings, smart};
+use crate::cli::words::{enum_label, health};
 use crate::model::label;
+use crate::model::label::slot_name;
+use crate::terminal::layout::{flag_names, heading, label_value_lines, labelled};
+use crate::terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
+use crate::terminal::table::{Cells, Column, column, plain, table as layout};
 
 const COLUMNS: [Column; 13] = [
     column("NAME", 0, 0),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::api::wire;
 use crate::cli::render::volumes;
-use crate::cli::screen::escape_control;
+use crate::terminal::screen::escape_control;
 
 /// SMART metrics that are stored beside temperature and wear.
 const COUNTERS: [&str; 3] = ["reallocated", "pending", "media_errors"];
@@ -125,5 +125,5 @@ pub(super) fn safe_name(name: &str, forbidden: &str) -> String {
 
 /// A text of one line that does not end where performance data would begin; bounded.
 pub(super) fn safe_text(text: &str, limit: usize) -> String {
-    super::shortened(text, limit).replace('|', "\\u{7c}")
+    crate::terminal::width::shortened(text, limit).replace('|', "\\u{7c}")
 }

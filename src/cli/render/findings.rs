@@ -2,10 +2,11 @@
 
 use crate::api::wire;
 use crate::api::wire::FindingStatus as Status;
-use crate::cli::render::{NARROW, Part, heading, wrapped, wrapped_parts};
-use crate::cli::screen::{Screen, Tone, escape_control, severity};
-use crate::cli::table::{Cells, Column, column, plain, table_rows};
+use crate::cli::words::severity;
 use crate::model::reason::Reason;
+use crate::terminal::layout::{NARROW, Part, heading, wrapped, wrapped_parts};
+use crate::terminal::screen::{Screen, Tone, escape_control};
+use crate::terminal::table::{Cells, Column, column, plain, table_rows};
 
 /// Of the lines below a finding.
 const INDENT: &str = "    ";

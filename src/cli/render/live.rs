@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use crate::api::wire;
 use crate::cli::render::live::position::Position;
 use crate::cli::render::status::{self, StatusView};
-use crate::cli::render::width::clipped;
-use crate::cli::render::{causes, checks, counted, drives, findings, heading, smart, wrapped};
-use crate::cli::screen::{Screen, Tone, bytes, escape_control, health, or_dash, span};
-use crate::cli::table::{Cells, Column, column, plain, table_rows};
+use crate::cli::render::{causes, checks, drives, findings, smart};
+use crate::cli::words::health;
 use crate::model::label;
+use crate::terminal::layout::{counted, heading, wrapped};
+use crate::terminal::screen::{Screen, Tone, bytes, escape_control, or_dash, span};
+use crate::terminal::table::{Cells, Column, column, plain, table_rows};
+use crate::terminal::width::clipped;
 
 /// On a lower terminal nothing is reserved for the less important parts.
 const LOW: usize = 8;

@@ -1,9 +1,10 @@
 //! The table of reasons, and one reason in full.
 
 use crate::api::wire;
-use crate::cli::render::wrapped;
-use crate::cli::screen::{Screen, Tone, escape_control, severity_word};
-use crate::cli::table::{Column, column, plain, table};
+use crate::cli::words::severity_word;
+use crate::terminal::layout::wrapped;
+use crate::terminal::screen::{Screen, Tone, escape_control};
+use crate::terminal::table::{Column, column, plain, table};
 
 const COLUMNS: [Column; 4] = [
     column("REASON", 0, 0),
@@ -65,7 +66,7 @@ pub(crate) fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
 mod tests {
     use super::*;
     use crate::api::convert::reasons;
-    use crate::cli::screen::tests::screen;
+    use crate::terminal::screen::tests::screen;
 
     #[test]
     fn a_reason_is_printed_with_all_its_sections_in_order() {

@@ -5,9 +5,12 @@ use jiff::Timestamp;
 
 use crate::api::wire;
 use crate::api::wire::source_state::State;
-use crate::cli::render::{causes, counted, drives, findings, heading, shortened, volumes, wrapped};
-use crate::cli::screen::{Screen, Tone, escape_control};
+use crate::cli::render::{causes, drives, findings, volumes};
 use crate::model::label;
+use crate::terminal::layout::{counted, heading, wrapped};
+use crate::terminal::screen::{Screen, Tone, escape_control};
+use crate::terminal::verdict::Verdict;
+use crate::terminal::width::shortened;
 
 /// Maximum number of causes, and of warnings, before "and N more".
 const MAX_SHOWN: usize = 12;
@@ -21,26 +24,6 @@ pub(crate) struct StatusView<'a> {
     pub findings: &'a [wire::Finding],
     /// Worst first; None from a daemon that does not know causes yet.
     pub causes: Option<&'a [wire::Cause]>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
-    Good,
-    Unknown,
-    Warning,
-    Critical,
-}
-
-impl Verdict {
-    /// Exit codes of the monitoring-plugin convention.
-    pub(crate) fn exit_code(self) -> u8 {
-        match self {
-            Verdict::Good => 0,
-            Verdict::Warning => 1,
-            Verdict::Critical => 2,
-            Verdict::Unknown => 3,
-        }
-    }
 }
 
 /// Critical before warning before unknown before good. The daemon's own verdict covers drives and

@@ -8,9 +8,10 @@ mod tables;
 mod unknown;
 
 use crate::api::wire;
-use crate::cli::render::status::{StatusView, Verdict, verdict};
+use crate::cli::render::status::{StatusView, verdict};
 use crate::cli::render::{attachments, checks, drives, explain, findings, status, volumes};
-use crate::cli::screen::tests::{before, screen};
+use crate::terminal::screen::tests::{before, screen};
+use crate::terminal::verdict::Verdict;
 
 fn finding() -> wire::Finding {
     wire::Finding {

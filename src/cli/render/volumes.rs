@@ -2,13 +2,13 @@
 
 use crate::api::wire;
 use crate::cli::render::drives::rank;
-use crate::cli::render::{errors, findings, flag_names, heading, label_value_lines, labelled};
-use crate::cli::screen::{
-    Screen, Tone, bytes, enum_label, escape_control, health, or_dash, used_share,
-};
-use crate::cli::table::{Cells, Column, column, plain, table as layout};
+use crate::cli::render::{errors, findings};
+use crate::cli::words::{enum_label, health, used_share};
 use crate::model::label;
 use crate::model::reason::Reason;
+use crate::terminal::layout::{flag_names, heading, label_value_lines, labelled};
+use crate::terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
+use crate::terminal::table::{Cells, Column, column, plain, table as layout};
 
 const COLUMNS: [Column; 8] = [
     column("WHERE", 24, 0),

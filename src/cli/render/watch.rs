@@ -2,8 +2,10 @@
 
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
-use crate::cli::render::{causes, checks, findings, slot_name, volumes};
-use crate::cli::screen::{Screen, Tone, escape_control, health, severity};
+use crate::cli::render::{causes, checks, findings, volumes};
+use crate::cli::words::{health, severity};
+use crate::model::label::slot_name;
+use crate::terminal::screen::{Screen, Tone, escape_control};
 
 /// A line of `watch`.
 #[derive(Clone, Debug, PartialEq)]

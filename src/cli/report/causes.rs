@@ -3,11 +3,14 @@
 use crate::api::wire;
 use crate::api::wire::cause_hit::Kind as HitKind;
 use crate::cli::answers::Answers;
-use crate::cli::render::{causes as render_causes, counted, findings, slot_name};
+use crate::cli::render::{causes as render_causes, findings};
 use crate::cli::report::html::Html;
 use crate::cli::report::page::{badge, section, tone_class};
 use crate::cli::report::{Verdict, node_verdict};
-use crate::cli::screen::{Screen, severity};
+use crate::cli::words::severity;
+use crate::model::label::slot_name;
+use crate::terminal::layout::counted;
+use crate::terminal::screen::Screen;
 
 /// Names on one cause; `explain` has the others too.
 const MAX_HITS: usize = 40;

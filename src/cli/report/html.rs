@@ -1,7 +1,7 @@
 //! A writer of HTML and SVG: text and attribute values are escaped by it, and by nothing else. Tags and
 //! names of attributes are part of the program.
 
-use crate::cli::screen::escape_control;
+use crate::terminal::screen::escape_control;
 
 #[derive(Debug, Default)]
 pub(super) struct Html {

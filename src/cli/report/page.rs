@@ -3,12 +3,16 @@
 
 use crate::api::wire;
 use crate::cli::answers::Answers;
-use crate::cli::render::status::{Gap, Verdict, gaps, unknown_by_reason, unknown_count};
-use crate::cli::render::{counted, findings, slot_name};
+use crate::cli::render::findings;
+use crate::cli::render::status::{Gap, gaps, unknown_by_reason, unknown_count};
 use crate::cli::report::html::Html;
 use crate::cli::report::{causes, graph, health_class, map, node_verdict, tables};
-use crate::cli::screen::{Screen, Tone, health, severity_word};
+use crate::cli::words::{health, severity_word};
 use crate::model::label;
+use crate::model::label::slot_name;
+use crate::terminal::layout::counted;
+use crate::terminal::screen::{Screen, Tone};
+use crate::terminal::verdict::Verdict;
 
 const STYLE: &str = include_str!("page.css");
 /// No script, no request, whatever the page contains.

@@ -3,7 +3,7 @@
 use crate::api::wire;
 use crate::cli::render::smart::label;
 use crate::cli::report::html::Html;
-use crate::cli::screen::Screen;
+use crate::terminal::screen::Screen;
 
 const WIDTH: f64 = 96.0;
 const HEIGHT: f64 = 20.0;

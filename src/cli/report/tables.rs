@@ -3,15 +3,16 @@
 use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::render::drives::{kind, rank};
-use crate::cli::render::{
-    checks as render_checks, counted, slot_name, smart, volumes as render_volumes,
-};
+use crate::cli::render::{checks as render_checks, smart, volumes as render_volumes};
 use crate::cli::report::health_class;
 use crate::cli::report::html::Html;
 use crate::cli::report::page::{badge, table};
 use crate::cli::report::sparkline;
-use crate::cli::screen::{Screen, bytes, health, or_dash, used_percent, used_share};
+use crate::cli::words::{health, used_percent, used_share};
 use crate::model::label;
+use crate::model::label::slot_name;
+use crate::terminal::layout::counted;
+use crate::terminal::screen::{Screen, bytes, or_dash};
 
 /// From this fill on, the bar has the color of a warning; the finding says whether it is one.
 const NEARLY_FULL: u64 = 90;
@@ -265,9 +266,9 @@ pub(super) fn checks(answers: &Answers, screen: &Screen, html: &mut Html) {
         for check in answers.checks.iter().take(MAX_CHECKS) {
             let (verdict, tone) = render_checks::verdict(check);
             let class = match tone {
-                crate::cli::screen::Tone::Good => "good",
-                crate::cli::screen::Tone::Critical => "bad",
-                crate::cli::screen::Tone::Warning => "suspect",
+                crate::terminal::screen::Tone::Good => "good",
+                crate::terminal::screen::Tone::Critical => "bad",
+                crate::terminal::screen::Tone::Warning => "suspect",
                 _ => "none",
             };
             html.element("tr", &[], |html| {

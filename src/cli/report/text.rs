@@ -3,12 +3,14 @@
 use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::render::smart::{history, self_tests};
-use crate::cli::render::status::{Verdict, cordons, monitoring_gaps, unknown};
-use crate::cli::render::{causes, checks, drives, findings, heading, volumes, wrapped};
+use crate::cli::render::status::{cordons, monitoring_gaps, unknown};
+use crate::cli::render::{causes, checks, drives, findings, volumes};
 use crate::cli::report::page::summary;
 use crate::cli::report::{node_verdict, status_view};
-use crate::cli::screen::{Screen, Tone, escape_control};
 use crate::model::label;
+use crate::terminal::layout::{heading, wrapped};
+use crate::terminal::screen::{Screen, Tone, escape_control};
+use crate::terminal::verdict::Verdict;
 
 const MAX_CHECKS: usize = 20;
 const MAX_CAUSES: usize = 100;

@@ -9,7 +9,7 @@ use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
 use crate::cli::findings::filter::Resolved;
 use crate::cli::render::watch::{Entry, What, subject_text};
-use crate::cli::screen::Screen;
+use crate::terminal::screen::Screen;
 
 /// Kind and id.
 type Key = (u8, String);

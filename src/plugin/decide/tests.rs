@@ -106,14 +106,14 @@ fn only_open_breakers_are_reset_and_a_named_one_must_be_open() {
 #[test]
 fn an_approval_says_last_that_nothing_undoes_it() {
     let row = action(&record(json!({}), json!({})), time(NOW));
-    let text = render::actions::consequence(&row, &crate::cli::screen::tests::screen(None));
+    let text = render::actions::consequence(&row, &crate::terminal::screen::tests::screen(None));
     assert_eq!(
         text,
         "If the controller carries out actions in this namespace, the claim shop/data-db-0 is deleted. Nothing undoes that.\n"
     );
     let row =
         action(&record(json!({"claim": {"name": "\u{1b}[2J", "uid": "c"}}), json!({})), time(NOW));
-    let text = render::actions::consequence(&row, &crate::cli::screen::tests::screen(None));
+    let text = render::actions::consequence(&row, &crate::terminal::screen::tests::screen(None));
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 

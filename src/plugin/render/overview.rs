@@ -3,10 +3,6 @@
 
 use serde::Serialize;
 
-use crate::cli::render::status::Verdict;
-use crate::cli::render::{counted, heading};
-use crate::cli::screen::{Screen, Tone, escape_control};
-use crate::cli::table::{Cells, Column, column, plain, table};
 use crate::cluster::node_storage::Health;
 use crate::plugin::render::{actions, ago, claims, drives, gaps, stale};
 use crate::plugin::view::Gap;
@@ -15,6 +11,10 @@ use crate::plugin::view::claims::{ClaimRow, StaleRow};
 use crate::plugin::view::drives::DriveRow;
 use crate::plugin::view::nodes::{NodeView, Report};
 use crate::plugin::view::unreachable::{TerminatingRow, UnreachableRow};
+use crate::terminal::layout::{counted, heading};
+use crate::terminal::screen::{Screen, Tone, escape_control};
+use crate::terminal::table::{Cells, Column, column, plain, table};
+use crate::terminal::verdict::Verdict;
 
 /// Rows of one table, before "and N more".
 const MAX_ROWS: usize = 12;

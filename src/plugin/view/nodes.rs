@@ -260,5 +260,5 @@ fn silence(node: Known<'_>, reporter: Reporter<'_>) -> String {
 }
 
 fn span(duration: SignedDuration) -> String {
-    crate::cli::screen::span(duration.unsigned_abs())
+    crate::terminal::screen::span(duration.unsigned_abs())
 }

@@ -2,9 +2,9 @@
 
 use crate::analyze::smart::{Health, SmartAnalysis, SmartFinding};
 use crate::cli::render::smart::{hours, label, verdict};
-use crate::cli::render::{heading, label_value_lines, labelled, wrapped};
-use crate::cli::screen::{Screen, Tone, bytes, escape_control};
 use crate::model::finding::Severity;
+use crate::terminal::layout::{heading, label_value_lines, labelled, wrapped};
+use crate::terminal::screen::{Screen, Tone, bytes, escape_control};
 
 /// The text for one file of `analyze smart`.
 pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {

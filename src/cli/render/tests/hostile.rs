@@ -11,8 +11,8 @@ use crate::cli::render::{
     status, volumes,
 };
 use crate::cli::report::{page, text};
-use crate::cli::screen::tests::screen;
 use crate::model::echo::{Shown, is_deceptive};
+use crate::terminal::screen::tests::screen;
 
 /// A line break, colors, the name of the field, a title of the terminal, text that turns around,
 /// invisible text.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::cli::render::live::position::Position;
 use crate::cli::render::live::{IoRate, LiveView, Outage, lines};
-use crate::cli::render::width::columns;
 use crate::host::terminal::Key;
+use crate::terminal::width::columns;
 
 struct Node {
     node: wire::Node,

@@ -5,9 +5,9 @@ use comfy_table::{
     Attribute, Cell, Color, ColumnConstraint, Row, Table as Layout, TableStyle, Width,
 };
 
-use crate::cli::render::shortened;
-use crate::cli::render::width::columns as columns_of;
-use crate::cli::screen::{Screen, Tone, escape_control};
+use crate::terminal::screen::{Screen, Tone, escape_control};
+use crate::terminal::width::columns as columns_of;
+use crate::terminal::width::shortened;
 
 /// Space between columns.
 const COLUMN_GAP: u16 = 2;
@@ -204,7 +204,7 @@ fn cell(text: &str, tone: Tone) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::screen::tests::screen;
+    use crate::terminal::screen::tests::screen;
 
     const COLUMNS: [Column; 3] =
         [column("NAME", 0, 0), column("MESSAGE", 8, 1), column("EXTRA", 0, 2)];
@@ -248,7 +248,7 @@ mod tests {
         let mut screen = screen(Some(24));
         screen.color = true;
         for line in table(&COLUMNS, rows(), &screen).lines() {
-            assert_eq!(crate::cli::render::width::clipped(line, 24), line);
+            assert_eq!(crate::terminal::width::clipped(line, 24), line);
         }
     }
 

@@ -5,9 +5,7 @@ use anstyle::{AnsiColor, Style};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::api::wire;
 use crate::model::echo::Shown;
-use crate::model::probe;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Screen {
@@ -143,49 +141,6 @@ pub(crate) fn bytes(count: u64) -> String {
 /// `-` for the empty text.
 pub(crate) fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
-}
-
-pub(crate) fn health(health: i32) -> (&'static str, Tone) {
-    match wire::Health::try_from(health) {
-        Ok(wire::Health::Good) => ("GOOD", Tone::Good),
-        Ok(wire::Health::Suspect) => ("SUSPECT", Tone::Warning),
-        Ok(wire::Health::Bad) => ("BAD", Tone::Critical),
-        Ok(wire::Health::Unknown) => ("UNKNOWN", Tone::Warning),
-        _ => ("-", Tone::Faint),
-    }
-}
-
-pub(crate) fn severity(finding: &wire::Finding) -> (&'static str, Tone) {
-    if finding.cleared.is_some() {
-        return ("cleared", Tone::Faint);
-    }
-    if finding.acknowledged.is_some() {
-        return ("acked", Tone::Faint);
-    }
-    severity_word(finding.severity())
-}
-
-pub(crate) fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
-    match severity {
-        wire::Severity::Bad => ("BAD", Tone::Critical),
-        wire::Severity::Suspect => ("SUSPECT", Tone::Warning),
-        wire::Severity::Info => ("info", Tone::Plain),
-        wire::Severity::Unspecified => ("-", Tone::Faint),
-    }
-}
-
-/// The value's name without the name of its enum: `DRIVE_KIND_SSD` → `ssd`.
-pub(crate) fn enum_label(name: &str, prefix: &str) -> String {
-    name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase().replace('_', " ")
-}
-
-/// Used space in percent: the same figure as in a cause.
-pub(crate) fn used_percent(usage: &wire::Usage) -> Option<u64> {
-    probe::used_percent(usage.used_bytes, usage.available_bytes)
-}
-
-pub(crate) fn used_share(usage: &wire::Usage) -> Option<String> {
-    probe::used_share(usage.used_bytes, usage.available_bytes)
 }
 
 #[cfg(test)]

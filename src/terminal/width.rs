@@ -3,7 +3,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::screen::escape_control;
+use crate::terminal::screen::escape_control;
 
 /// Characters that are kept for each column of a limit: marks without a width are bounded too.
 const CHARS_PER_COLUMN: usize = 4;
