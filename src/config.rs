@@ -5,19 +5,17 @@
 //! starts no tasks.
 
 mod check;
-pub(crate) mod listen;
 mod position;
 pub(crate) mod provision;
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::listen::Address;
 use crate::config::provision::{CsiConfig, PoolConfig, StaticEntry};
-use crate::host::trusted_file;
+use crate::host::listen_address::Address;
+use crate::host::trusted_file::read_text;
 use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
@@ -27,9 +25,6 @@ use crate::model::policy::{ErrorPolicy, Policy, ThinPoolPolicy, VolumeSettings, 
 
 /// The file that is read when none is named; it may be missing.
 pub(crate) const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
-
-/// The shipped file has about 10 KiB, most of it comments.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -309,7 +304,7 @@ impl Default for NotifyConfig {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct MetricsConfig {
-    /// The address for scrapes (`config::listen`); empty: none. Read at the start.
+    /// The address for scrapes (`host::listen_address`); empty: none. Read at the start.
     pub listen: String,
 }
 
@@ -387,23 +382,6 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
         }
         Err(source) => Err(ConfigError::Read { path: path.to_owned(), source }),
     }
-}
-
-pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
-    String::from_utf8(read_bounded(path)?)
-        .map_err(|_| std::io::Error::other("the file is not UTF-8"))
-}
-
-/// The content of a file of at most `MAX_FILE_BYTES` that nobody else may change.
-pub(crate) fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    trusted_file::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > MAX_FILE_BYTES {
-        return Err(std::io::Error::other(
-            "the file is larger than 1 MiB, so it is no configuration",
-        ));
-    }
-    Ok(content)
 }
 
 /// `path` is only for the messages.

@@ -21,6 +21,7 @@ pub mod intents;
 pub mod jail;
 mod kernel_structs;
 pub mod listen;
+pub mod listen_address;
 pub(crate) mod lock_file;
 pub mod loops;
 pub(crate) mod memory;

@@ -29,6 +29,7 @@ pub mod cli;
 pub mod cluster;
 pub(crate) mod config;
 pub mod csi;
+pub(crate) mod exposition;
 #[cfg(feature = "fleet")]
 pub mod fleet;
 #[cfg(any(fuzzing, all(test, feature = "daemon")))]

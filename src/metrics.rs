@@ -2,11 +2,9 @@
 //! address that an admin configures.
 //!
 //! In: the newest snapshot. Out: text. `view` defines the families and their values,
-//! `plain_text` converts OpenMetrics to the older format, `scrape_cache` renders each snapshot once
-//! for all scrapes, `serve` answers scrapes. Rendering reads the snapshot only: no device, no mount,
+//! `scrape_cache` renders each snapshot once for all scrapes, `serve` answers scrapes. Rendering reads the snapshot only: no device, no mount,
 //! no file. A series ends when its subject leaves the snapshot. docs/metrics.md documents the names.
 
-pub(crate) mod plain_text;
 pub(crate) mod scrape_cache;
 pub(crate) mod serve;
 pub(crate) mod view;

@@ -11,10 +11,11 @@ use crate::api::server::{self, NodeFacts, SocketAccess};
 use crate::app::options::Options;
 use crate::app::run::RunError;
 use crate::config::Config;
-use crate::config::listen::Address;
+use crate::exposition::server::Limits;
 use crate::host::listen::{Incoming, Listener};
+use crate::host::listen_address::Address;
 use crate::metrics::Node;
-use crate::metrics::serve::{self, Limits};
+use crate::metrics::serve;
 use crate::model::snapshot::Snapshot;
 
 pub(crate) enum MetricsListener {

@@ -8,7 +8,7 @@ use clap::Parser;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::app::watchdog::MIN_TIMEOUT;
-use crate::config::listen::Address;
+use crate::host::listen_address::Address;
 use crate::manual::DAEMON;
 use crate::model::duration;
 use crate::program::ProgramOptions;

@@ -22,6 +22,7 @@ use crate::host::helper::Program;
 use crate::host::listen::ListenError;
 use crate::host::memory::MemoryLockError;
 use crate::host::root::HostRoot;
+use crate::host::trusted_file::read_bounded;
 use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use crate::logging::{LogQueue, Logging};
 use crate::model::causes::with_causes;
@@ -356,7 +357,7 @@ async fn run_until_signal(
     owner_handles: &OwnerHandles,
     logging: &Logging,
 ) -> Result<(), RunError> {
-    let mut changes = FileWatch::start(options.config_file(), config::read_bounded);
+    let mut changes = FileWatch::start(options.config_file(), read_bounded);
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => return Ok(()),

@@ -14,10 +14,12 @@ use hyper::body::Incoming as Body;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::config::listen::Address;
+use crate::exposition::server::{
+    Limits, PATH, PLAIN, plain_response, response_with_type, serve_with,
+};
 use crate::fleet::metrics::{State, render};
 use crate::host::listen::{Incoming, Listener, SocketOptions, lock_directory};
-use crate::metrics::serve::{Limits, PATH, PLAIN, plain_response, response_with_type, serve_with};
+use crate::host::listen_address::Address;
 
 /// The owner's loop runs every few seconds.
 const STALLED_AFTER: Duration = Duration::from_secs(60);

@@ -11,12 +11,12 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
+use crate::exposition::families::Families;
+use crate::exposition::label::label;
+use crate::exposition::plain_text::plain;
 use crate::fleet::model::figures::{Figures, ModelFigures};
 use crate::fleet::release::Figures as ReleaseFigures;
 use crate::fleet::unreachable::Figures as UnreachableFigures;
-use crate::metrics::plain_text::plain;
-use crate::metrics::view::families::Families;
-use crate::metrics::view::label;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {

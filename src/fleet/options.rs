@@ -3,7 +3,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::cluster::naming::is_dns_subdomain;
-use crate::config::listen::Address;
+use crate::host::listen_address::Address;
 use crate::manual::FLEET;
 use crate::program::ProgramOptions;
 

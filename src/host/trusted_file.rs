@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -21,6 +21,8 @@ use nix::fcntl::{AtFlags, OFlag, openat, readlinkat};
 use nix::libc;
 use nix::sys::stat::{FileStat, Mode, fstatat};
 
+/// The shipped file has about 10 KiB, most of it comments.
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// As path_resolution(7).
 const MAX_LINKS: usize = 40;
 /// Of passwd(5) and group(5).
@@ -316,6 +318,20 @@ fn uid_of_outside() -> Option<u32> {
     }
     let uid = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?;
     uid.trim().parse().ok()
+}
+
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    String::from_utf8(read_bounded(path)?).map_err(|_| io::Error::other("the file is not UTF-8"))
+}
+
+/// The content of a file of at most `MAX_FILE_BYTES` that nobody else may change.
+pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other("the file is larger than 1 MiB, so it is no configuration"));
+    }
+    Ok(content)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use flate2::write::GzEncoder;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::metrics::plain_text;
+use crate::exposition::plain_text;
 use crate::metrics::view::{self, Node};
 use crate::model::snapshot::Snapshot;
 

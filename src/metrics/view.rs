@@ -6,7 +6,6 @@
 //! drive or the kubelet's records report, cut to a maximum length.
 
 mod drives;
-pub(crate) mod families;
 mod findings;
 mod models;
 mod node;
@@ -25,9 +24,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::view::families::Families;
-use crate::model::assess::truncate;
-use crate::model::echo::is_deceptive;
+use crate::exposition::families::Families;
+use crate::exposition::label::label;
 use crate::model::finding::Health;
 use crate::model::snapshot::Snapshot;
 
@@ -71,22 +69,6 @@ pub(crate) fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<Strin
     let mut text = String::with_capacity(64 * 1024);
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)
-}
-
-/// Kubernetes' names fit (253 bytes); longer external names are cut to this.
-const MAX_LABEL_BYTES: usize = 256;
-
-/// External text as a label value: bounded, and without control characters.
-pub(crate) fn label(text: &str) -> Cow<'_, str> {
-    let harmless = text.len() <= MAX_LABEL_BYTES && !text.chars().any(is_deceptive);
-    if harmless {
-        return Cow::Borrowed(text);
-    }
-    let visible: String = text
-        .chars()
-        .map(|c| if is_deceptive(c) { char::REPLACEMENT_CHARACTER } else { c })
-        .collect();
-    Cow::Owned(truncate(&visible, MAX_LABEL_BYTES))
 }
 
 fn optional_label(text: &Option<String>) -> Cow<'_, str> {

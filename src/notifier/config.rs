@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
-use crate::config::read_text;
+use crate::host::trusted_file::read_text;
 use crate::model::duration;
 use crate::model::echo::echo;
 use crate::notifier::config::target::{RawTarget, TargetError};

@@ -12,9 +12,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::config::read_bounded;
 use crate::host::clock;
 use crate::host::file_watch::FileWatch;
+use crate::host::trusted_file::read_bounded;
 use crate::model::causes::with_causes;
 use crate::notifier::config::{self, Config};
 use crate::notifier::daemon_watch::{self, DaemonView, POLL_INTERVAL};

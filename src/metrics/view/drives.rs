@@ -2,8 +2,9 @@
 
 use std::fmt;
 
-use crate::metrics::view::families::{BYTES, Families};
-use crate::metrics::view::{HEALTH_STATES, health, label, optional_label};
+use crate::exposition::families::{BYTES, Families};
+use crate::exposition::label::label;
+use crate::metrics::view::{HEALTH_STATES, health, optional_label};
 use crate::model::drive::{DriveKind, Transport};
 use crate::model::kernel_log::event::Class;
 use crate::model::snapshot::{Presence, Snapshot};

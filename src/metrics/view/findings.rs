@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use crate::exposition::families::{Families, SECONDS};
+use crate::exposition::label::label;
 use crate::host::clock;
-use crate::metrics::view::families::{Families, SECONDS};
-use crate::metrics::view::label;
 use crate::model::finding::{Finding, Severity, Status, Subject};
 use crate::model::snapshot::Snapshot;
 

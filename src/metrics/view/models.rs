@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::metrics::view::families::{Families, SECONDS};
-use crate::metrics::view::label;
+use crate::exposition::families::{Families, SECONDS};
+use crate::exposition::label::label;
 use crate::model::model_statistics::ModelTally;
 use crate::model::snapshot::Snapshot;
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use crate::exposition::families::{Families, SECONDS};
 use crate::host::clock;
-use crate::metrics::view::families::{Families, SECONDS};
 use crate::metrics::view::{HEALTH_STATES, Node, health, label};
 use crate::model::cordon;
 use crate::model::snapshot::{Snapshot, StoreStatus};

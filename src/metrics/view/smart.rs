@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::exposition::families::{BYTES, CELSIUS, Families, Family, SECONDS};
+use crate::exposition::label::label;
 use crate::host::clock;
-use crate::metrics::view::families::{BYTES, CELSIUS, Families, Family, SECONDS};
-use crate::metrics::view::label;
 use crate::model::facts::smart::{SmartFacts, SmartOutcome};
 use crate::model::smart::history::Metric;
 use crate::model::smart::report::{Attribute, Body, Nvme, SmartReport};

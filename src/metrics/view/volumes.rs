@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::exposition::families::{BYTES, Families, SECONDS};
+use crate::exposition::label::label;
 use crate::host::clock;
-use crate::metrics::view::families::{BYTES, Families, SECONDS};
-use crate::metrics::view::{HEALTH_STATES, health, label, optional_label};
+use crate::metrics::view::{HEALTH_STATES, health, optional_label};
 use crate::model::check::{Check, CheckVerdict};
 use crate::model::ids::VolumeId;
 use crate::model::kernel_log::event::Class;

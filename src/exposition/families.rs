@@ -83,7 +83,7 @@ impl Family<'_> {
         self.encoder.encode_family(labels)?.encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
-    pub(super) fn fractional_count(
+    pub(crate) fn fractional_count(
         &mut self,
         labels: &impl EncodeLabelSet,
         value: f64,
