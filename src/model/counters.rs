@@ -28,6 +28,10 @@ use serde::{Deserialize, Serialize};
 /// means no time-out there. It confirms what the log says of the disk.
 pub(crate) const LIBATA_ERRORS: &str = "iotmo_cnt of libata";
 
+/// The detail that tells a device from a former one of the same name: its number among all disks of
+/// this boot (diskseq, Linux 5.15).
+pub(crate) const DISK_SEQUENCE: &str = "diskseq";
+
 /// The owner of the counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "name", rename_all = "snake_case")]
@@ -96,6 +100,8 @@ pub(crate) struct Counter {
     pub growth_count: u32,
     /// Number of times that the counter decreased.
     pub resets: u32,
+    #[serde(skip)]
+    is_restarted: bool,
 }
 
 /// The history of the counters of one owner and source.
@@ -127,6 +133,11 @@ impl CounterHistory {
     /// `reading` must have the owner and source of this history; the caller keeps one history for
     /// each pair.
     pub fn update(&mut self, reading: &CounterReading, at: Timestamp) -> Vec<CounterGrowth> {
+        let sequence = reading.details.get(DISK_SEQUENCE);
+        let known = self.details.get(DISK_SEQUENCE);
+        if known.is_some() && sequence.is_some() && known != sequence {
+            self.restart();
+        }
         let first = self.counters.is_empty();
         let mut growths = Vec::new();
         for (name, value) in &reading.values {
@@ -147,8 +158,15 @@ impl CounterHistory {
         if first || !growths.is_empty() {
             self.file.clone_from(&reading.file);
             self.details.clone_from(&reading.details);
+        } else if let Some(sequence) = sequence {
+            self.details.insert(DISK_SEQUENCE.to_owned(), sequence.clone());
         }
         growths
+    }
+
+    /// The device is another one: the next reading is a new baseline.
+    pub(crate) fn restart(&mut self) {
+        self.counters.values_mut().for_each(|counter| counter.is_restarted = true);
     }
 
     /// Sorted by name.
@@ -165,11 +183,12 @@ impl Counter {
     /// Out: the previous value, if the counter grew.
     fn update(&mut self, value: u64, at: Timestamp) -> Option<u64> {
         let before = std::mem::replace(&mut self.last, value);
-        if value < before {
+        let is_restarted = std::mem::take(&mut self.is_restarted) || value < before;
+        if is_restarted {
             (self.baseline, self.since, self.grown) = (value, at, 0);
             self.resets = self.resets.saturating_add(1);
         }
-        if value <= before {
+        if is_restarted || value == before {
             return None;
         }
         self.grown = value - self.baseline;

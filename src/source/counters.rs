@@ -199,18 +199,20 @@ pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
     .await;
     let mut has_reported = false;
     loop {
+        // What is logged from here on may be missing in them, however long the others take.
+        let begun = now();
         let plain = read_plain_group(&context).await;
         if let (Ok(plain), false) = (&plain, has_reported) {
             // Evidence about the drives does not wait for a filesystem that hangs.
             has_reported = true;
-            let first = Observation::ok(now(), plain.readings.clone());
+            let first = Observation::ok(begun, plain.readings.clone());
             context.report(SourceUpdate::Counters(first)).await?;
         }
         let (observation, status, warnings) = match plain {
             Ok(plain) => {
                 let CounterReadings { readings, warnings, .. } = read_others(&context, plain).await;
                 let status = status(&readings, &warnings);
-                (Observation::ok(now(), readings), status, warnings)
+                (Observation::ok(begun, readings), status, warnings)
             }
             Err(error) => {
                 let error = with_causes(&error);

@@ -11,6 +11,7 @@ mod properties;
 mod raid_member;
 mod recorded;
 mod redundancy;
+mod refutation;
 mod removed_drives;
 mod repaired;
 mod second_witness;

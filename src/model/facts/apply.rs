@@ -134,7 +134,8 @@ impl Facts {
                 let change = self
                     .smart_of_known(&drive)
                     .map_or(Urgency::Nothing, |smart| smart.apply_response(*answer, at));
-                change.max(self.compare_with_drive(&drive))
+                let begun = at.checked_sub(took).unwrap_or(at);
+                change.max(self.compare_with_drive(&drive, begun, at))
             }
             SourceUpdate::SmartOutput { drive, output } => {
                 if let Some(smart) = self.smart_of_known(&drive) {

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::model::assess::truncate;
-use crate::model::counters::{CounterDevice, CounterGrowth, CounterHistory, CounterReading};
+use crate::model::counters::{
+    CounterDevice, CounterGrowth, CounterHistory, CounterReading, DISK_SEQUENCE,
+};
 use crate::model::facts::btrfs_members::AWAY;
 use crate::model::facts::kernel_log::PendingIncident;
-use crate::model::facts::kernel_log::second_witness::Answer;
+use crate::model::facts::kernel_log::second_witness::{Answer, may_refute};
 use crate::model::facts::md_slots::LOST;
 use crate::model::facts::{Facts, KnownVolume, Urgency};
 use crate::model::finding::{Subject, UnknownHealth};
@@ -37,6 +39,8 @@ fn series_name(reading: &CounterReading) -> String {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     histories: BTreeMap<CounterKey, Arc<CounterHistory>>,
+    /// Those that may refute a record. None: in the last reading; otherwise the first that lacked it.
+    presence: BTreeMap<CounterKey, Option<Timestamp>>,
     read_at: Option<Timestamp>,
     /// An earlier run has read them.
     restored: bool,
@@ -82,12 +86,38 @@ impl Counters {
     ) -> Option<Vec<CounterGrowth>> {
         let known = self.histories.get(key);
         let mut history = known.map(|known| (**known).clone()).unwrap_or_default();
+        // It is in the kernel's memory, and was read each time.
+        let was_gone = self.presence.get(key).is_some_and(|gone| gone.is_some());
+        if was_gone && reading.source == "scsi" {
+            history.restart();
+        }
         let growth = history.update(reading, at);
         if known.is_some_and(|known| **known == history) {
             return None;
         }
         self.histories.insert(key.clone(), Arc::new(history));
         Some(growth)
+    }
+
+    fn note_presence<'a>(&mut self, read: impl Iterator<Item = &'a CounterKey>, at: Timestamp) {
+        let mut before = std::mem::take(&mut self.presence);
+        for gone in before.values_mut() {
+            gone.get_or_insert(at);
+        }
+        before.extend(read.filter(|key| may_refute(key)).map(|key| (key.clone(), None)));
+        self.presence = before;
+    }
+
+    /// A series of this subject that has gone since then.
+    pub(super) fn gone_since(&self, subject: &Subject, since: Timestamp) -> Option<&str> {
+        let of_subject = self.presence.range((subject.clone(), String::new())..);
+        let mut of_subject = of_subject.take_while(|((owner, _), _)| owner == subject);
+        let gone = of_subject.find(|(_, gone)| gone.is_some_and(|gone| gone >= since));
+        gone.map(|((_, series), _)| series.as_str())
+    }
+
+    pub(super) fn get(&self, key: &CounterKey) -> Option<&CounterHistory> {
+        self.histories.get(key).map(Arc::as_ref)
     }
 
     pub(super) fn remove(&mut self, key: &CounterKey) {
@@ -138,7 +168,7 @@ impl Facts {
             Observation::Unavailable => return Urgency::Nothing,
         };
         self.counters.error = None;
-        self.note_counters_read();
+        self.note_counters_read(at);
         let before = self.counters.read_at.replace(at);
         // The first reading is evidence for every drive, also without a counter.
         let mut change = match before {
@@ -186,6 +216,7 @@ impl Facts {
         if change == Urgency::Immediate {
             self.record_scrubs();
         }
+        self.counters.note_presence(read.iter().map(|answer| &answer.key), at);
         change.max(self.compare_with_log(&read, before, at))
     }
 
@@ -218,6 +249,8 @@ impl Facts {
             Subject::Volume(id) => volumes.contains_key(id),
             Subject::Device(_) | Subject::Source(_) => false,
         });
+        let histories = &self.counters.histories;
+        self.counters.presence.retain(|key, _| histories.contains_key(key));
     }
 
     /// The counters of this volume's ext4 or XFS (`source`).
@@ -287,7 +320,7 @@ fn incident_from_growth(reading: &CounterReading, growth: &CounterGrowth) -> Opt
         0 => format!("{file}: {name} is {}", growth.to),
         _ => format!("{file}: {name} grew from {} to {}", growth.from, growth.to),
     };
-    for (name, value) in &reading.details {
+    for (name, value) in reading.details.iter().filter(|(name, _)| *name != DISK_SEQUENCE) {
         text.push_str(&format!(", {name} {value}"));
     }
     let text = truncate(&text, MAX_LINE_BYTES);

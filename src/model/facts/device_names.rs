@@ -118,6 +118,16 @@ impl DeviceNames {
         })
     }
 
+    /// Whether a device of the drive has gone since then, such as one of its paths.
+    pub(crate) fn has_lost_one(&self, drive: &DriveId, since: Timestamp) -> bool {
+        let is_lost = |holder: &Assignment| {
+            holder.drive == *drive && holder.until.is_some_and(|until| until >= since)
+        };
+        let names = self.assignments.iter();
+        let mut devices = names.filter(|(name, _)| matches!(name, DeviceName::Block(_)));
+        devices.any(|(_, holders)| holders.iter().any(is_lost))
+    }
+
     /// The drive that had this name at that time. A record may be slightly older than the scan that
     /// first found its device.
     pub(crate) fn drive_at(&self, name: &DeviceName, at: Timestamp) -> Option<&DriveId> {

@@ -266,7 +266,7 @@ impl Facts {
         })
     }
 
-    fn record_event(&mut self, subjects: Vec<Subject>, event: &Event) -> Urgency {
+    fn record_event(&mut self, subjects: Vec<Subject>, event: &Event, now: Timestamp) -> Urgency {
         let mut change = Urgency::Nothing;
         for subject in subjects {
             if self.is_of_former_mount(&subject, event) {
@@ -298,7 +298,7 @@ impl Facts {
             };
             if event.first.origin == LineOrigin::KernelLog {
                 self.are_counters_due = true;
-                self.ask_second_witness(&subject, event.class);
+                self.ask_second_witness(&subject, event.class, now);
             }
             change = change.max(if new { Urgency::Immediate } else { Urgency::Coalesce });
         }

@@ -5,18 +5,24 @@
 //! once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::model::btrfs_space::BtrfsSpace;
 use crate::model::dev::DevNo;
-use crate::model::facts::Urgency;
 use crate::model::facts::apply::set_stuck;
+use crate::model::facts::{Urgency, elapsed};
 use crate::model::failure_domain::FailureDomains;
 use crate::model::ids::VolumeId;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, StuckProbe, Usage};
+
+/// Records of the kernel's log cause at most this number of probes within `LOG_PERIOD`, and one of each
+/// mount: any user may be able to forge them.
+const MAX_FOR_LOG: usize = 16;
+const LOG_PERIOD: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probes {
@@ -28,6 +34,8 @@ pub(crate) struct Probes {
     restored: BTreeMap<HostPath, (ProbedMount, bool)>,
     /// Mounts of filesystems that have just failed.
     requests: BTreeSet<HostPath>,
+    /// Those that the kernel's log has caused, with their times.
+    for_log: BTreeMap<HostPath, Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,6 +127,31 @@ impl Probes {
         let mounts = self.mounts.iter();
         let of_volume = mounts.filter(|(_, mount)| mount.volume == *volume);
         self.requests.extend(of_volume.map(|(path, _)| path.clone()));
+    }
+
+    /// The kernel's log reports errors below these volumes, or of them: whether they can be read says
+    /// more. One that does not answer is probed anyway.
+    pub(super) fn request_for_log<'a>(
+        &mut self,
+        volumes: impl IntoIterator<Item = &'a VolumeId>,
+        now: Timestamp,
+    ) {
+        self.for_log.retain(|_, at| elapsed(*at, now) < LOG_PERIOD);
+        let mut room = MAX_FOR_LOG.saturating_sub(self.for_log.len());
+        for volume in volumes {
+            // Its other mounts read the same filesystem.
+            let mut mounts = self.mounts.iter();
+            let mount = mounts.find(|(_, mount)| mount.volume == *volume);
+            let Some((path, _)) = mount.filter(|_| room > 0) else {
+                continue;
+            };
+            let is_stuck = self.results.get(path).is_some_and(|probe| probe.stuck.is_some());
+            if !is_stuck && !self.for_log.contains_key(path) {
+                self.for_log.insert(path.clone(), now);
+                self.requests.insert(path.clone());
+                room -= 1;
+            }
+        }
     }
 
     pub(super) fn take_requests(&mut self) -> Vec<HostPath> {

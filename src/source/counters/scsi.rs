@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::{CounterReading, LIBATA_ERRORS};
+use crate::model::counters::{CounterReading, DISK_SEQUENCE, LIBATA_ERRORS};
 use crate::source::counters::block_reading;
 use crate::source::inventory::classify;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
@@ -66,6 +66,8 @@ pub(crate) fn read(
     for attribute in REQUEST_COUNTERS {
         details.extend(reader.text(&path(attribute))?.map(|text| (attribute.to_owned(), text)));
     }
+    let sequence = reader.text(&format!("/sys/class/block/{name}/{DISK_SEQUENCE}"))?;
+    details.extend(sequence.map(|text| (DISK_SEQUENCE.to_owned(), text)));
     let file = format!("/sys/block/{name}/device");
     Ok(Some(block_reading(name, "scsi", file, values, details)))
 }

@@ -16,14 +16,14 @@ use crate::model::smart::SmartResponse;
 use crate::model::smart::report::{Body, Identity, Nvme, SmartReport};
 use crate::model::source_update::SourceUpdate;
 
-const SENSE: &str = "sd 0:0:0:0: [sda] tag#1 Sense Key : Medium Error [current] ";
-const BLOCK: &str =
+pub(super) const SENSE: &str = "sd 0:0:0:0: [sda] tag#1 Sense Key : Medium Error [current] ";
+pub(super) const BLOCK: &str =
     "critical medium error, dev sda, sector 5000 op 0x0:(READ) flags 0x0 phys_seg 1";
 const ERROR: &str = "I/O error, dev sda, sector 5000 op 0x0:(READ) flags 0x0 phys_seg 1";
 const LIBATA: &str = "ata1.00: exception Emask 0x0 SAct 0x1 SErr 0x0 action 0x0";
 
 /// A record in these words about these sectors.
-fn log(world: &mut TestHost, class: Class, text: &str, sectors: &[u64], second: i64) {
+pub(super) fn log(world: &mut TestHost, class: Class, text: &str, sectors: &[u64], second: i64) {
     let mut logged =
         Event { blame: Blame::Yes, seq: second as u64, ..event(class, "sda", at(second), sectors) };
     logged.first.text = text.to_owned();
@@ -44,7 +44,7 @@ fn log(world: &mut TestHost, class: Class, text: &str, sectors: &[u64], second: 
 
 const DEVICE: &str = "/sys/block/sda/device";
 
-fn count(world: &mut TestHost, source: &str, values: &[(&str, u64)], second: i64) {
+pub(super) fn count(world: &mut TestHost, source: &str, values: &[(&str, u64)], second: i64) {
     let reading = CounterReading {
         device: CounterDevice::Block("sda".into()),
         source: source.into(),
@@ -56,12 +56,12 @@ fn count(world: &mut TestHost, source: &str, values: &[(&str, u64)], second: i64
     world.apply(update, second);
 }
 
-fn scsi(world: &mut TestHost, errors: u64, second: i64) {
+pub(super) fn scsi(world: &mut TestHost, errors: u64, second: i64) {
     count(world, "scsi", &[("ioerr_cnt", errors), ("iotmo_cnt", 0)], second);
 }
 
 /// Its severity and message, without what it counts.
-fn found(world: &mut TestHost, reason: Reason, second: i64) -> (String, String) {
+pub(super) fn found(world: &mut TestHost, reason: Reason, second: i64) -> (String, String) {
     let raised = world.raised_for(reason, second).expect("raised");
     let (what, _) = raised.message.split_once(": 1 incident").unwrap_or_else(|| {
         let (what, _) = raised.message.rsplit_once(" incidents in").expect("a count");
@@ -71,7 +71,7 @@ fn found(world: &mut TestHost, reason: Reason, second: i64) -> (String, String) 
 }
 
 /// A record of three sectors would make a drive BAD.
-const MANY: [u64; 3] = [5000, 6000, 7000];
+pub(super) const MANY: [u64; 3] = [5000, 6000, 7000];
 
 #[test]
 fn a_medium_error_alarms_at_once_and_is_bad_when_its_counter_has_moved() {
@@ -248,7 +248,7 @@ fn an_error_after_a_long_recovery_is_confirmed_by_its_time_out() {
     assert!(!what.contains("log"), "{what}");
 }
 
-fn answer(world: &mut TestHost, media_errors: u64, second: i64) {
+pub(super) fn answer(world: &mut TestHost, media_errors: u64, second: i64) {
     let report = SmartReport {
         smartctl: [7, 3],
         identity: Identity {

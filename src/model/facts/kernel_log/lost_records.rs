@@ -51,10 +51,10 @@ impl Facts {
         });
     }
 
-    /// The counters have been read.
-    pub(in crate::model::facts) fn note_counters_read(&mut self) {
+    /// The counters have been read from then on.
+    pub(in crate::model::facts) fn note_counters_read(&mut self, at: Timestamp) {
         let lost = self.kernel.progress.lost_records;
-        if lost.is_some_and(|lost| lost.unread_since.is_some()) {
+        if lost.and_then(|lost| lost.unread_since).is_some_and(|since| since <= at) {
             let progress = Arc::make_mut(&mut self.kernel.progress);
             progress.lost_records = lost.map(|lost| LostRecords { unread_since: None, ..lost });
         }

@@ -71,7 +71,7 @@ impl Facts {
         now: Timestamp,
     ) -> Option<Urgency> {
         match self.attribute(event, since, now) {
-            Attribution::Subjects(subjects) => Some(self.record_event(subjects, event)),
+            Attribution::Subjects(subjects) => Some(self.record_event(subjects, event, now)),
             Attribution::Deferred => None,
             Attribution::Unattributed => Some(self.count_unattributed(event)),
             Attribution::Ignored => Some(Urgency::Nothing),
@@ -99,7 +99,7 @@ impl Facts {
         if !self.kernel.is_unavailable() && elapsed(since, now) < NOTICE_LAG {
             return None;
         }
-        Some(self.record_event(vec![subject.clone()], event))
+        Some(self.record_event(vec![subject.clone()], event, now))
     }
 
     /// A notice counts if the log has not reported the same error; None: the notice must wait.
@@ -138,7 +138,7 @@ impl Facts {
         }
         let device =
             volume.facts.device.clone().map_or(DeviceName::Number(notice.dev), DeviceName::Block);
-        Some(self.record_event(vec![subject], &event_from_notice(notice, device)))
+        Some(self.record_event(vec![subject], &event_from_notice(notice, device), now))
     }
 }
 

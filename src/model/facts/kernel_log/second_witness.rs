@@ -6,12 +6,13 @@
 //! such error refutes by standing still; all others confirm only, so that a silent one never makes a
 //! dying drive milder. Does not judge.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::counters::{CounterHistory, LIBATA_ERRORS};
+use crate::model::counters::LIBATA_ERRORS;
 use crate::model::drive::{DriveFacts, Transport};
 use crate::model::facts::counters::CounterKey;
 use crate::model::facts::{Facts, Urgency};
@@ -53,8 +54,9 @@ pub(in crate::model::facts) struct Answer {
 }
 
 impl Facts {
-    /// A new record: a counter may have moved just before it. Otherwise what can refute it is read.
-    pub(super) fn ask_second_witness(&mut self, subject: &Subject, class: Class) {
+    /// A new record: a counter may have moved just before it. Otherwise what can support or refute it
+    /// is read.
+    pub(super) fn ask_second_witness(&mut self, subject: &Subject, class: Class, now: Timestamp) {
         let Some(tally) = self.tally(subject, class) else {
             return;
         };
@@ -71,76 +73,125 @@ impl Facts {
         };
         let has_moved = self.counters.series(subject.clone(), "").any(|(series, history)| {
             let mut counters = history.counters();
+            let key = (subject.clone(), series.to_owned());
             counters.any(|(name, counter)| {
-                self.counts(subject, (series, history), name, class)
+                self.counts(&key, name, class)
                     && counter.last_growth.is_some_and(|at| Some(at) >= since(name))
             })
         });
         if has_moved {
             self.set_second_witness(subject, class, SecondWitness::Confirmed);
-        } else if let Subject::Drive(drive) = subject
+            return;
+        }
+        if let Subject::Drive(drive) = subject
             && self.is_refuted_by_drive(drive, class, tally)
         {
             self.smart_due.insert(drive.clone());
         }
+        match subject {
+            Subject::Drive(drive) => {
+                let known = self.drives.get(drive);
+                let volumes = known.into_iter().flat_map(|known| &known.volumes);
+                self.probes.request_for_log(volumes, now);
+            }
+            Subject::Volume(volume) => self.probes.request_for_log([volume], now),
+            Subject::Device(_) | Subject::Source(_) => {}
+        }
     }
 
-    /// `read`: what answered at `at`; `before`: when they were last read.
+    /// `read`: what was read from `at` on; `before`: when they were last read.
     pub(in crate::model::facts) fn compare_with_log(
         &mut self,
         read: &[Answer],
         before: Option<Timestamp>,
         at: Timestamp,
     ) -> Urgency {
-        let counted_by = |time: Timestamp| time.saturating_add(COUNTED_AFTER).unwrap_or(time);
-        // No earlier reading has answered for a record of this time.
-        let is_new = |time: Timestamp| before.is_none_or(|before| counted_by(time) > before);
-        let mut changes = Vec::new();
+        let mut by_subject: BTreeMap<&Subject, Vec<&Answer>> = BTreeMap::new();
         for answer in read {
-            let (subject, series) = &answer.key;
-            let Some(errors) = self.errors(subject) else {
-                continue;
-            };
-            let history = self.counters.series(subject.clone(), "");
-            let Some((_, history)) = history.into_iter().find(|(name, _)| name == series) else {
-                continue;
-            };
-            let series = (series.as_str(), history);
-            for (class, tally) in &errors.tallies {
-                let is_of_record = answer.is_from_before || is_new(tally.last.time);
-                let has_moved =
-                    answer.grown.iter().any(|name| self.counts(subject, series, name, *class));
-                let witness = match tally.second_witness {
-                    SecondWitness::Confirmed => continue,
-                    _ if has_moved && is_of_record && tally.last.time <= at => {
-                        SecondWitness::Confirmed
-                    }
-                    // What stood still while nobody read it may have begun anew.
-                    _ if before.is_none() => continue,
-                    SecondWitness::Silent if !is_new(tally.first.time) => continue,
-                    // libata refuses the commands of a disk that it has given up: another counter has moved.
-                    _ if !answer.grown.is_empty() && !is_printed_by_libata(tally) => continue,
-                    _ if counted_by(tally.first.time) <= at
-                        && self.always_counts(subject, series, *class, tally) =>
-                    {
-                        SecondWitness::Unmoved(at)
-                    }
-                    _ => continue,
-                };
-                changes.push((subject.clone(), *class, witness));
+            by_subject.entry(&answer.key.0).or_default().push(answer);
+        }
+        let mut changes = Vec::new();
+        for (subject, answers) in by_subject {
+            let tallies = self.errors(subject).into_iter().flat_map(|errors| &errors.tallies);
+            for (class, tally) in tallies {
+                let witness = self.witness_of(subject, &answers, *class, tally, before, at);
+                changes.extend(witness.map(|witness| (subject.clone(), *class, witness)));
             }
         }
         let mut change = Urgency::Nothing;
-        // One of several counters has moved: the others refute nothing.
-        changes.sort_by_key(|(_, _, witness)| *witness);
         for (subject, class, witness) in changes {
             change = change.max(self.set_second_witness(&subject, class, witness));
         }
         change
     }
 
-    /// The drive has reported its own counts.
-    pub(in crate::model::facts) fn compare_with_drive(&mut self, drive: &DriveId) -> Urgency {
+    /// What these readings say of a tally. None: nothing new.
+    fn witness_of(
+        &self,
+        subject: &Subject,
+        answers: &[&Answer],
+        class: Class,
+        tally: &ErrorTally,
+        before: Option<Timestamp>,
+        at: Timestamp,
+    ) -> Option<SecondWitness> {
+        let (first, last) = (tally.first.time, tally.last.time);
+        // No earlier reading has answered for a record of this time.
+        let is_new = |time: Timestamp| before.is_none_or(|before| counted_by(time) > before);
+        // The first record that has no answer yet.
+        let unanswered = match tally.second_witness {
+            SecondWitness::Confirmed => return None,
+            SecondWitness::Unmoved(answered) if counted_by(last) <= answered => None,
+            SecondWitness::Unmoved(_) => Some(last),
+            SecondWitness::Silent => Some(first),
+        };
+        let has_moved = |answer: &&Answer| {
+            (answer.is_from_before || unanswered.is_some() && is_new(last))
+                && answer.grown.iter().any(|name| self.counts(&answer.key, name, class))
+        };
+        if answers.iter().any(|answer| has_moved(answer)) {
+            return Some(SecondWitness::Confirmed);
+        }
+        // What stood still while nobody read it may have begun anew.
+        let is_first_answer =
+            before.is_some() && unanswered.is_some_and(is_new) && counted_by(first) <= at;
+        let mut refuting = answers.iter().filter(|answer| may_refute(&answer.key)).peekable();
+        let is_refuted = is_first_answer
+            && refuting.peek().is_some()
+            && refuting.all(|answer| {
+                // libata refuses the commands of a disk that it has given up: another counter has moved.
+                (answer.grown.is_empty() || is_printed_by_libata(tally))
+                    && self.always_counts(&answer.key, class, tally)
+            })
+            && self.have_all_answered(subject, answers, unanswered_since(tally));
+        is_refuted.then_some(SecondWitness::Unmoved(at))
+    }
+
+    /// Whether everything has answered that could have counted an error since then: each path of the
+    /// drive, each member of the filesystem. One that has gone meanwhile took its count with it.
+    fn have_all_answered(&self, subject: &Subject, answers: &[&Answer], since: Timestamp) -> bool {
+        let have_stayed = self.counters.gone_since(subject, since).is_none();
+        have_stayed
+            && match subject {
+                Subject::Drive(drive) => {
+                    let known = self.drives.get(drive);
+                    let devices = known.into_iter().flat_map(|known| &known.facts.devices);
+                    let mut paths =
+                        devices.map(|path| format!("scsi /sys/block/{}/device", path.name));
+                    paths.all(|path| answers.iter().any(|answer| answer.key.1 == path))
+                        && !self.kernel.names.has_lost_one(drive, since)
+                }
+                _ => true,
+            }
+    }
+
+    /// The drive has reported its own counts, read between `begun` and `ended`.
+    pub(in crate::model::facts) fn compare_with_drive(
+        &mut self,
+        drive: &DriveId,
+        begun: Timestamp,
+        ended: Timestamp,
+    ) -> Urgency {
         let subject = Subject::Drive(drive.clone());
         let mut change = Urgency::Nothing;
         for class in [Class::Medium, Class::Io, Class::Timeout] {
@@ -155,13 +206,15 @@ impl Facts {
             };
             let since = tally.first.time.saturating_sub(LOGGED_AFTER).unwrap_or_default();
             let mut series = OF_DRIVES.iter().filter_map(|metric| history.series.get(metric));
-            let is_complete =
-                tally.first.time.saturating_add(COUNTED_AFTER).is_ok_and(|by| by <= at);
+            let is_complete = at == ended && counted_by(tally.first.time) <= begun;
             let witness = match tally.second_witness {
                 SecondWitness::Confirmed => continue,
                 _ if series.any(|series| has_grown(series, since)) => SecondWitness::Confirmed,
+                SecondWitness::Unmoved(answered) if counted_by(tally.last.time) <= answered => {
+                    continue;
+                }
                 _ if is_complete && self.is_refuted_by_drive(drive, class, tally) => {
-                    SecondWitness::Unmoved(at)
+                    SecondWitness::Unmoved(begun)
                 }
                 _ => continue,
             };
@@ -197,24 +250,19 @@ impl Facts {
         tally: &ErrorTally,
     ) -> bool {
         let mut series = self.counters.series(subject.clone(), "");
-        series.any(|series| self.always_counts(subject, series, class, tally))
-            || matches!(subject, Subject::Drive(drive) if self.is_refuted_by_drive(drive, class, tally))
+        series.any(|(series, _)| {
+            let key = (subject.clone(), series.to_owned());
+            may_refute(&key) && self.always_counts(&key, class, tally)
+        }) || matches!(subject, Subject::Drive(drive) if self.is_refuted_by_drive(drive, class, tally))
     }
 
     /// Whether errors of this class move this counter.
-    fn counts(
-        &self,
-        subject: &Subject,
-        (series, history): (&str, &CounterHistory),
-        name: &str,
-        class: Class,
-    ) -> bool {
+    fn counts(&self, key: &CounterKey, name: &str, class: Class) -> bool {
         let of_drive = matches!(class, Class::Medium | Class::Io | Class::Timeout);
-        let source = series.split(' ').next().unwrap_or_default();
-        match (source, name, class) {
+        match (source(key), name, class) {
             ("scsi", LIBATA_ERRORS | "iotmo_cnt", _) => of_drive,
             // smartctl moves it: libata's own errors are not in it.
-            ("scsi", "ioerr_cnt", _) => of_drive && !self.is_of_libata(subject, history),
+            ("scsi", "ioerr_cnt", _) => of_drive && !self.is_of_libata(key),
             ("md", "errors", _) => of_drive,
             (
                 "ext4",
@@ -229,30 +277,26 @@ impl Facts {
     }
 
     /// Whether the kernel moves these counters with each error that it logs in these words.
-    fn always_counts(
-        &self,
-        subject: &Subject,
-        (series, history): (&str, &CounterHistory),
-        class: Class,
-        tally: &ErrorTally,
-    ) -> bool {
+    fn always_counts(&self, key: &CounterKey, class: Class, tally: &ErrorTally) -> bool {
+        let Some(history) = self.counters.get(key) else {
+            return false;
+        };
         let is_logged = |test: &dyn Fn(&str) -> bool| {
             [&tally.first, &tally.last]
                 .iter()
                 .all(|line| line.origin == LineOrigin::KernelLog && test(&line.text))
         };
         let has = |wanted: &str| history.counters().any(|(name, _)| name == wanted);
-        let source = series.split(' ').next().unwrap_or_default();
         // It counts from after the record on: the disk was plugged in again, the filesystem mounted again.
         let mut counters = history.counters();
-        if counters.any(|(_, counter)| counter.since > tally.first.time) {
+        if counters.any(|(_, counter)| counter.since > unanswered_since(tally)) {
             return false;
         }
-        match (source, subject) {
+        match (source(key), &key.0) {
             ("scsi", Subject::Drive(drive)) => {
                 let drive = self.drives.get(drive).map(|known| &known.facts);
                 let counters = match class {
-                    _ if self.is_of_libata(subject, history) => has(LIBATA_ERRORS),
+                    _ if self.is_of_libata(key) => has(LIBATA_ERRORS),
                     Class::Medium => has("ioerr_cnt"),
                     // What ends in the error handler is in this one only.
                     Class::Io | Class::Timeout => has("ioerr_cnt") && has("iotmo_cnt"),
@@ -281,13 +325,14 @@ impl Facts {
         }
     }
 
-    fn is_of_libata(&self, subject: &Subject, history: &CounterHistory) -> bool {
+    fn is_of_libata(&self, key: &CounterKey) -> bool {
         let is_on_port = |drive: &DriveId| {
             let known = self.drives.get(drive);
             known.is_some_and(|known| known.facts.location.ata_port.is_some())
         };
-        history.counters().any(|(name, _)| name == LIBATA_ERRORS)
-            || matches!(subject, Subject::Drive(drive) if is_on_port(drive))
+        let history = self.counters.get(key);
+        history.is_some_and(|history| history.counters().any(|(name, _)| name == LIBATA_ERRORS))
+            || matches!(&key.0, Subject::Drive(drive) if is_on_port(drive))
     }
 
     fn is_written_since_before(&self, volume: &VolumeId, time: Timestamp) -> bool {
@@ -301,10 +346,17 @@ impl Facts {
     }
 
     /// Whether the drive's own count would have moved. One that has never counted an error may not
-    /// count any.
+    /// count any, and one controller may not count those of another one, nor a namespace those of
+    /// another namespace.
     fn is_refuted_by_drive(&self, drive: &DriveId, class: Class, tally: &ErrorTally) -> bool {
-        let is_nvme =
-            self.drives.get(drive).is_some_and(|known| known.facts.transport == Transport::Nvme);
+        let is_all_of_it = |drive: &DriveFacts| match drive.location.controllers.as_slice() {
+            [] => drive.devices.len() == 1,
+            [_] => true,
+            _ => false,
+        };
+        let is_nvme = self.drives.get(drive).is_some_and(|known| {
+            known.facts.transport == Transport::Nvme && is_all_of_it(&known.facts)
+        });
         let history = self.smart.get(drive).map(|smart| &smart.history);
         let series = history.and_then(|history| history.series.get(&Metric::MediaErrors));
         let logged = |line: &Line| line.origin == LineOrigin::KernelLog;
@@ -312,10 +364,36 @@ impl Facts {
             && class == Class::Medium
             && logged(&tally.first)
             && series.and_then(|it| it.points.last()).is_some_and(|last| last.value > 0)
+            && series.and_then(|it| it.reset).is_none_or(|reset| reset.at < tally.first.time)
             && series
                 .and_then(|it| it.points.first())
                 .is_some_and(|first| first.at < tally.first.time)
     }
+}
+
+/// When a counter shows an error that was logged at this time.
+fn counted_by(time: Timestamp) -> Timestamp {
+    time.saturating_add(COUNTED_AFTER).unwrap_or(time)
+}
+
+/// No counter has answered for the records of this time and later.
+fn unanswered_since(tally: &ErrorTally) -> Timestamp {
+    match tally.second_witness {
+        SecondWitness::Unmoved(answered) => answered.max(tally.first.time),
+        SecondWitness::Silent | SecondWitness::Confirmed => tally.first.time,
+    }
+}
+
+fn source((_, series): &CounterKey) -> &str {
+    series.split(' ').next().unwrap_or_default()
+}
+
+/// Whether the errors of its subject move counters of this source. A drive or a btrfs has several.
+pub(in crate::model::facts) fn may_refute(key: &CounterKey) -> bool {
+    matches!(
+        (source(key), &key.0),
+        ("scsi", Subject::Drive(_)) | ("ext4" | "btrfs", Subject::Volume(_))
+    )
 }
 
 fn has_grown(series: &Series, since: Timestamp) -> bool {
