@@ -398,4 +398,4 @@ impl Evaluator<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -86,6 +86,9 @@ pub struct BlockDevice {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fs_usage: Option<String>,
     pub fs_uuid: Option<String>,
+    /// ID_FS_UUID_SUB: of the member of an array, whose members share `fs_uuid`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_uuid_sub: Option<String>,
     pub fs_label: Option<String>,
     /// False where `queue/iostats` is 0: then /proc/diskstats has no figures for it.
     pub iostats: bool,

@@ -42,7 +42,6 @@ use crate::model::facts::checks::CheckRecords;
 use crate::model::facts::counters::Counters;
 use crate::model::facts::disk_io::DiskIo;
 use crate::model::facts::drive_use::{LastUse, MemberSignature};
-use crate::model::facts::filesystem_homes::Home;
 use crate::model::facts::identities::Move;
 use crate::model::facts::kernel_log::KernelFacts;
 use crate::model::facts::latest::Latest;
@@ -106,8 +105,8 @@ pub(crate) struct Facts {
     pub checks: CheckRecords,
     /// Drives that are present, and drives that were removed.
     pub drives: BTreeMap<DriveId, KnownDrive>,
-    /// Where each filesystem is, by its UUID.
-    pub(crate) filesystem_homes: BTreeMap<String, Home>,
+    /// The drives that the store knows, until they are compared with those that were found before.
+    pub(crate) restored_drives: BTreeSet<DriveId>,
     /// The SMART readings of drives that have just moved, from before.
     pub(crate) before_moves: BTreeMap<DriveId, Option<Arc<SmartFacts>>>,
     /// Volumes that are present, and those whose drives are missing.
@@ -163,6 +162,8 @@ pub(crate) struct LayerFacts {
     pub stuck: Option<StuckProbe>,
     /// What was in each slot of an md array when it was last in sync.
     pub slots: BTreeMap<u32, SlotHistory>,
+    /// The array that has these slots: its kernel name may be another one's by now.
+    pub slots_of: Option<Subject>,
     /// When an array of dm-raid was last seen in a check or a repair.
     pub last_check: Option<Timestamp>,
 }
@@ -195,6 +196,9 @@ pub struct KnownDrive {
     /// Signatures of pools, arrays and swap on it, when it was last present.
     #[serde(default)]
     pub signatures: Vec<MemberSignature>,
+    /// The UUIDs of what is on it: partitions and filesystems.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub content: BTreeSet<String>,
     /// When its last volume, array or mapping was removed from it.
     #[serde(default)]
     pub released: Option<Timestamp>,
@@ -210,6 +214,11 @@ pub struct KnownDrive {
 }
 
 impl KnownDrive {
+    /// No scan lists it, or the kernel does not use it.
+    pub(crate) fn is_unusable(&self) -> bool {
+        self.missing_since.is_some() || self.abnormal_state_since.is_some()
+    }
+
     pub(crate) fn was_detached(&self) -> bool {
         self.missing_since.is_some() && self.facts.transport == Transport::Loop
     }

@@ -100,6 +100,7 @@ pub(crate) fn device(name: &str, dev: &str, layer: Layer, below: &[&str]) -> Blo
         fs_type: None,
         fs_usage: None,
         fs_uuid: None,
+        fs_uuid_sub: None,
         fs_label: None,
         iostats: true,
     }

@@ -1,16 +1,18 @@
-//! Present drives that call themselves the same.
+//! Present drives that call themselves the same, or have one superblock.
 
 use crate::model::assess::drive::describe;
 use crate::model::assess::reason_rules::DriveInput;
 use crate::model::assess::text::{INFO, evidence, raised, unknown};
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
 use crate::model::facts::KnownDrive;
+use crate::model::facts::drive_use::MemberSignature;
 use crate::model::finding::{Verdict, WitnessKind};
 use crate::model::ids::DriveId;
 
 /// Another present drive has an identity of this one, and was known by it before. INFO: a bridge
 /// with a fixed serial number does this too, and nothing is wrong with either drive. One finding a
-/// pair, about the newer one. Source: the inventory. Clears when no other present drive has it.
+/// pair, about the newer one. So does a copy of a member of an array or a volume group. Source: the
+/// inventory. Clears when no other present drive has it.
 pub(crate) fn shares_identity(input: &DriveInput) -> Option<Verdict> {
     let (facts, known) = (input.context.facts, input.known);
     if known.missing_since.is_some() {
@@ -25,13 +27,25 @@ pub(crate) fn shares_identity(input: &DriveInput) -> Option<Verdict> {
             && other.missing_since.is_none()
             && rank(other) < rank(known)
     });
-    let shared = |other| Some((other, shared_identity(known, other)?));
-    let Some((other, identity)) = others.filter_map(shared).min_by_key(|(it, _)| rank(it)) else {
+    let shared = |other| {
+        let identity = shared_identity(known, other).map(|it| (Shared::Identity, it.as_str()));
+        Some((other, identity.or_else(|| shared_superblock(known, other))?))
+    };
+    let first = others.filter_map(shared).min_by_key(|(it, _)| rank(it));
+    let Some((other, (shared, identity))) = first else {
         return Some(Verdict::Clear);
     };
     let (own, first) = (&known.facts, &other.facts);
+    let (what, stays) = match shared {
+        Shared::Identity => {
+            ("reports the same identity", "History and findings of that identity stay with")
+        }
+        Shared::Superblock => {
+            ("has the same superblock", "It is a copy, or the original is: compare")
+        }
+    };
     let message = format!(
-        "{} ({}) reports the same identity as {} ({}): {identity}. History and findings of that identity stay with {}",
+        "{} ({}) {what} as {} ({}): {identity}. {stays} {}",
         describe(own),
         location(own),
         describe(first),
@@ -44,6 +58,20 @@ pub(crate) fn shares_identity(input: &DriveInput) -> Option<Verdict> {
     });
     let clears = "no other drive that is present has its identity";
     raised(INFO, message, proof.into(), clears, None)
+}
+
+enum Shared {
+    Identity,
+    /// Of a member of an array or of a volume group.
+    Superblock,
+}
+
+/// A member's superblock is on one drive. Its paths are one drive; a copy is another one.
+fn shared_superblock<'a>(known: &'a KnownDrive, other: &KnownDrive) -> Option<(Shared, &'a str)> {
+    let others = || other.signatures.iter().filter_map(MemberSignature::own_uuid);
+    let mut own = known.signatures.iter().filter_map(MemberSignature::own_uuid);
+    let uuid = own.find(|uuid| others().any(|other| other == *uuid))?;
+    Some((Shared::Superblock, uuid))
 }
 
 /// Whoever has the identity as its id comes first, then whoever came first.

@@ -124,8 +124,8 @@ fn losses<'a>(
     faulty.chain(absent).collect()
 }
 
-/// Devices with the array's superblock that a degraded array does not list. All members have the
-/// array's UUID as ID_FS_UUID.
+/// Devices with the array's superblock that a degraded array does not list, but for copies of members
+/// that it lists. All members have the array's UUID as ID_FS_UUID.
 pub(super) fn absent_members<'a>(
     inventory: &'a Inventory,
     array: &BlockDevice,
@@ -135,10 +135,14 @@ pub(super) fn absent_members<'a>(
         return Vec::new();
     }
     let uuid = array_uuid(inventory, array, md);
-    members(inventory)
+    let (listed, others): (Vec<&BlockDevice>, Vec<&BlockDevice>) = members(inventory)
         .filter(|device| uuid.is_some() && device.fs_uuid.as_ref() == uuid)
-        .filter(|device| !is_listed(array, md, &device.name))
-        .collect()
+        .partition(|device| is_listed(array, md, &device.name));
+    let is_copy = |device: &BlockDevice| {
+        let own = device.fs_uuid_sub.as_ref();
+        own.is_some() && listed.iter().any(|it| it.fs_uuid_sub.as_ref() == own)
+    };
+    others.into_iter().filter(|device| !is_copy(device)).collect()
 }
 
 fn is_listed(array: &BlockDevice, md: &MdState, name: &String) -> bool {

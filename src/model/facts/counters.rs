@@ -13,9 +13,10 @@ use crate::model::counters::{
     CounterDevice, CounterGrowth, CounterHistory, CounterReading, DISK_SEQUENCE,
 };
 use crate::model::facts::btrfs_members::AWAY;
+use crate::model::facts::filesystem_homes::HOME;
 use crate::model::facts::kernel_log::PendingIncident;
 use crate::model::facts::kernel_log::second_witness::{Answer, may_refute};
-use crate::model::facts::md_slots::LOST;
+use crate::model::facts::md_slots::{LOST, digits};
 use crate::model::facts::{Facts, KnownVolume, Urgency};
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::kernel_log::event::{
@@ -59,7 +60,15 @@ impl Counters {
         // The first version stored the counters of all owners of a source as one series.
         let of_one_owner =
             |name: &str| matches!(name, "ext4" | "xfs") || name.contains(char::is_whitespace);
-        for (key, history) in remembered.into_iter().filter(|((_, name), _)| of_one_owner(name)) {
+        for (key, history) in remembered {
+            // What was found before the store was read may be a copy.
+            if key.1 == HOME {
+                self.histories.insert(key, Arc::new(history));
+                continue;
+            }
+            if !of_one_owner(&key.1) {
+                continue;
+            }
             let entry = self.histories.entry(key);
             entry.or_insert_with(|| Arc::new(history));
         }
@@ -128,6 +137,19 @@ impl Counters {
     pub(super) fn put(&mut self, key: CounterKey, note: CounterHistory) {
         if self.histories.get(&key).is_none_or(|known| **known != note) {
             self.histories.insert(key, Arc::new(note));
+        }
+    }
+
+    /// Above this number, the notes of this name go that are not `kept`.
+    pub(super) fn limit_notes(
+        &mut self,
+        name: &str,
+        limit: usize,
+        is_kept: impl Fn(&CounterKey) -> bool,
+    ) {
+        let notes = self.histories.keys().filter(|(_, series)| series == name);
+        if notes.count() > limit {
+            self.histories.retain(|key, _| key.1 != name || is_kept(key));
         }
     }
 
@@ -242,9 +264,11 @@ impl Facts {
         if !self.settled() || self.inventory.value().is_none() || self.mounts.value().is_none() {
             return;
         }
+        let arrays = self.known_arrays();
         let (drives, volumes) = (&self.drives, &self.volumes);
         self.counters.histories.retain(|(subject, series), _| match subject {
-            _ if series.starts_with(AWAY) || series.starts_with(LOST) => true,
+            _ if series.starts_with(AWAY) || series == HOME => true,
+            Subject::Device(uuid) if series.starts_with(LOST) => arrays.contains(&digits(uuid)),
             Subject::Drive(id) => drives.contains_key(id),
             Subject::Volume(id) => volumes.contains_key(id),
             Subject::Device(_) | Subject::Source(_) => false,

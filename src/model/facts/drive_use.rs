@@ -4,6 +4,7 @@
 //! In: the inventory, the I/O counters. Out: the signatures on a drive, and its use at the moment of
 //! its removal. Reads prove no use: every scan for signatures reads.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,6 +18,8 @@ use crate::model::kernel_log::device_name::whole_disk;
 
 /// A pool that is in use writes far more often than once in this time.
 pub(crate) const RECENT_WRITES: Duration = Duration::from_secs(3600);
+/// Maximum number of UUIDs that are kept of one drive.
+const MAX_CONTENTS: usize = 16;
 /// The counters are read at intervals: writes before an unmount are counted after it.
 const RELEASE_LAG: Duration = Duration::from_secs(60);
 
@@ -31,6 +34,9 @@ pub struct MemberSignature {
     /// udev's ID_FS_UUID: of an array's member, that of the array.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
+    /// ID_FS_UUID_SUB: of the member itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_uuid: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +58,15 @@ impl MemberSignature {
             "linux_raid_member" => "md",
             "crypto_LUKS" => "LUKS",
             other => other,
+        }
+    }
+
+    /// What no other member has, unless one is a copy.
+    pub(crate) fn own_uuid(&self) -> Option<&String> {
+        match self.fs_type.as_str() {
+            "LVM2_member" => self.uuid.as_ref(),
+            "linux_raid_member" => self.member_uuid.as_ref(),
+            _ => None,
         }
     }
 
@@ -83,9 +98,26 @@ pub(super) fn signatures(inventory: &Inventory, drive: &DriveFacts) -> Vec<Membe
                 device: device.name.clone(),
                 fs_type,
                 uuid: device.fs_uuid.clone(),
+                member_uuid: device.fs_uuid_sub.clone(),
             })
         })
         .collect()
+}
+
+/// What tells the medium of a drive from another one. A UUID that the members of one array or pool
+/// share does not.
+pub(super) fn contents(inventory: &Inventory, drive: &DriveFacts) -> BTreeSet<String> {
+    let is_shared = |fs_type: &str| {
+        matches!(fs_type, "linux_raid_member" | "zfs_member" | "btrfs" | "bcachefs")
+    };
+    let devices = inventory.devices.values().filter(|device| is_part_of(&device.name, drive));
+    let uuids = devices.flat_map(|device| {
+        let is_own = !device.fs_type.as_deref().is_some_and(is_shared);
+        let links = device.links.iter();
+        let partition = links.filter_map(|link| link.strip_prefix("/dev/disk/by-partuuid/"));
+        partition.chain(device.fs_uuid.as_deref().filter(|_| is_own)).map(str::to_owned)
+    });
+    uuids.take(MAX_CONTENTS).collect()
 }
 
 /// The signatures that may be of something in use. A member that was taken out of its array before

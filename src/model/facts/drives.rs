@@ -30,7 +30,7 @@ impl Facts {
         let inventory = &*inventory;
         let mut hidden = self.raid_controllers.without_own_device(&inventory.drives);
         let is_member = |known: &KnownDrive| known.facts.location.raid_controller.is_some();
-        self.identify_drives(&mut hidden, is_member, now);
+        self.identify_drives(&mut hidden, Vec::new(), is_member, now);
         let in_slot = |member: &DriveFacts| Some((slot_of(member)?, member.id.clone()));
         let slots: BTreeMap<(String, String), DriveId> =
             hidden.iter().filter_map(in_slot).collect();
@@ -63,6 +63,7 @@ impl Facts {
                         volumes: Vec::new(),
                         in_use: false,
                         signatures: Vec::new(),
+                        content: BTreeSet::new(),
                         released: None,
                         last_use: None,
                         failed: None,
@@ -73,6 +74,7 @@ impl Facts {
             }
             if let Some(known) = self.drives.get_mut(&facts.id) {
                 known.signatures = drive_use::signatures(inventory, facts);
+                known.content = drive_use::contents(inventory, facts);
             }
         }
         let held = drives_with_holders(inventory);

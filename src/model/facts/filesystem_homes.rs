@@ -1,25 +1,42 @@
 //! On which drives a filesystem is: a copy of it on another drive has the same UUID.
 //!
 //! What is suspected of a filesystem is bound to its UUID and its drives. A copy is a volume of its
-//! own, known by its mount point and without a UUID, as long as the original is there.
+//! own, known by its mount point and without a UUID, as long as the original is there. Homes are kept
+//! across restarts: a copy that is mounted then is one all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
+use crate::model::counters::CounterHistory;
 use crate::model::facts::Facts;
+use crate::model::facts::corruption::of_filesystem;
+use crate::model::facts::counters::CounterKey;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::volume::VolumeFacts;
 
 /// Filesystems that are no longer mounted are remembered up to this number.
 const MAX_HOMES: usize = 4096;
+/// The kind of note.
+pub(super) const HOME: &str = "filesystem-home";
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Home {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Home {
     drives: Vec<DriveId>,
     mounts: BTreeSet<HostPath>,
 }
 
 impl Home {
+    fn to_note(&self) -> CounterHistory {
+        let text = serde_json::to_string(self).ok();
+        CounterHistory::note("/proc/1/mountinfo".to_owned(), [(HOME, text)])
+    }
+
+    fn from_note(note: &CounterHistory) -> Option<Home> {
+        serde_json::from_str(note.details.get(HOME)?).ok()
+    }
+
     fn has_drive_of(&self, volume: &VolumeFacts) -> bool {
         let mut drives = volume.drive_ids.iter();
         volume.drive_ids.is_empty() || drives.any(|drive| self.drives.contains(drive))
@@ -40,9 +57,10 @@ impl Facts {
             }
         }
         for (uuid, members) in sharing {
-            let Some(home) = self.filesystem_homes.get(&uuid) else {
+            let Some(home) = self.counters.get(&key(&uuid)).and_then(Home::from_note) else {
                 continue;
             };
+            let home = &home;
             let (mut here, mut copies): (Vec<usize>, Vec<usize>) =
                 members.iter().partition(|at| home.has_drive_of(&found[**at]));
             if here.is_empty() {
@@ -110,14 +128,18 @@ impl Facts {
                 entry.and_modify(|it| *it = None).or_insert(Some(home));
             }
         }
-        let mounted: BTreeSet<String> = homes.keys().map(|uuid| (*uuid).to_owned()).collect();
+        let mounted: BTreeSet<CounterKey> = homes.keys().map(|uuid| key(uuid)).collect();
         let homes = homes.into_iter();
-        let homes = homes.filter_map(|(uuid, home)| Some((uuid.to_owned(), home?)));
-        self.filesystem_homes.extend(homes.collect::<Vec<_>>());
-        if self.filesystem_homes.len() > MAX_HOMES {
-            self.filesystem_homes.retain(|uuid, _| mounted.contains(uuid));
+        let homes = homes.filter_map(|(uuid, home)| Some((key(uuid), home?.to_note())));
+        for (key, note) in homes.collect::<Vec<_>>() {
+            self.counters.put(key, note);
         }
+        self.counters.limit_notes(HOME, MAX_HOMES, |key| mounted.contains(key));
     }
+}
+
+fn key(uuid: &str) -> CounterKey {
+    (of_filesystem(uuid), HOME.to_owned())
 }
 
 #[cfg(test)]
@@ -147,6 +169,56 @@ mod tests {
             .mounted("8:1", "/", "/srv", "ext4", "/dev/sda1");
         host.read_all(1);
         host
+    }
+
+    /// The daemon starts anew, after a boot, and the store answers before the first scan or after it.
+    fn restart(host: &TestHost, is_store_late: bool) -> TestHost {
+        let counters = host.facts.counters.iter();
+        let counters: Vec<_> =
+            counters.map(|(key, history)| (key.clone(), (**history).clone())).collect();
+        let drives: Vec<_> = host.facts.drives.values().cloned().collect();
+        let mut after = TestHost { facts: Default::default(), ..host.clone() };
+        if is_store_late {
+            after.read_all(10);
+        }
+        drives.into_iter().for_each(|old| after.facts.restore_drive(old));
+        after.facts.counters.restore(counters);
+        after.facts.identify_again(&after.settings, at(10));
+        after.read_all(11);
+        after
+    }
+
+    #[test]
+    fn the_home_of_an_unmounted_filesystem_outlives_a_restart() {
+        for is_store_late in [false, true] {
+            let mut host = host();
+            host.umount("/srv");
+            host.read_mounts(2);
+            let host = restart(&host, is_store_late);
+            // The copy is mounted before the daemon starts, or after it.
+            let copy = host.clone().mounted("8:17", "/", "/srv", "ext4", "/dev/sdb1");
+            let mut early = restart(&copy, is_store_late);
+            early.read_mounts(12);
+            let mut late = copy;
+            late.read_mounts(12);
+            for host in [early, late] {
+                assert_eq!(volumes(&host), ["mnt:/srv sdb1"], "{is_store_late}");
+            }
+        }
+    }
+
+    #[test]
+    fn homes_are_bounded() {
+        let mut host = host();
+        for number in 0..super::MAX_HOMES + 2 {
+            let key = super::key(&format!("U{number}"));
+            host.facts.counters.put(key, super::Home::default().to_note());
+        }
+        let mut host = host.mounted("8:17", "/", "/copy", "ext4", "/dev/sdb1");
+        host.read_mounts(2);
+        let homes = || host.facts.counters.iter().filter(|((_, series), _)| series == super::HOME);
+        assert!(homes().count() <= super::MAX_HOMES, "{}", homes().count());
+        assert!(homes().any(|(key, _)| *key == super::key("U")));
     }
 
     fn volumes(host: &TestHost) -> Vec<String> {

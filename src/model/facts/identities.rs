@@ -7,16 +7,16 @@
 //!
 //! In: the drives of one scan, and the known ones. Out: an id for each drive of the scan.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::block::Inventory;
-use crate::model::drive::{DriveFacts, Transport};
+use crate::model::drive::{DriveFacts, DriveKind, Transport};
 use crate::model::facts::raid_controllers::is_passed_through;
-use crate::model::facts::{Facts, KnownDrive, elapsed};
+use crate::model::facts::{Facts, KnownDrive, drive_use, elapsed};
 use crate::model::ids::DriveId;
 use crate::model::policy::VolumeSettings;
 use crate::model::source_update::SourceUpdate;
@@ -24,6 +24,9 @@ use crate::model::source_update::SourceUpdate;
 /// After a start, drives appear in any order, and some need minutes. So long, a drive that turned up
 /// in another place may still prove to be another one, and clears no finding.
 const MOVE_SETTLES: Duration = Duration::from_secs(600);
+
+/// Between a location and a number: several media have been there that call themselves the same.
+const NUMBER: &str = "/medium-";
 
 /// A drive's last move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,9 +56,32 @@ impl KnownDrive {
     /// Whether this may be the drive: both are without an identity, or have one in common.
     fn may_be(&self, drive: &DriveFacts) -> bool {
         match drive.identities.is_empty() {
-            true => self.facts.id == drive.place,
+            true => is_of_place(&self.facts.id, &drive.place),
             false => drive.identities.iter().any(|identity| self.has(identity)),
         }
+    }
+
+    /// Whether this is another medium: behind a bridge, the identity is the bridge's.
+    fn differs_from(&self, drive: &DriveFacts) -> bool {
+        let own = &self.facts;
+        let differ = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
+        self.has_another_size(drive)
+            || differ(&own.model, &drive.model)
+            || differ(&own.vendor, &drive.vendor)
+    }
+
+    /// A reader without a card has none.
+    fn has_another_size(&self, drive: &DriveFacts) -> bool {
+        let sizes = [self.facts.size_bytes, drive.size_bytes];
+        !sizes.contains(&0) && sizes[0] != sizes[1]
+    }
+
+    /// A drive has one WWN.
+    fn has_another_wwn(&self, drive: &DriveFacts) -> bool {
+        let is_wwn = |identity: &&DriveId| identity.as_str().starts_with("naa.");
+        let mut wwns = drive.identities.iter().filter(is_wwn).peekable();
+        let has_one = self.facts.identities.iter().chain([&self.facts.id]).any(|it| is_wwn(&it));
+        has_one && wwns.peek().is_some() && wwns.all(|wwn| !self.has(wwn))
     }
 
     fn resembles(&self, drive: &DriveFacts) -> bool {
@@ -80,7 +106,9 @@ impl Facts {
     /// Gives the drives that the kernel lists the ids under which they are known.
     pub(super) fn identify(&mut self, inventory: &mut Inventory, now: Timestamp) {
         let is_listed = |known: &KnownDrive| known.facts.location.raid_controller.is_none();
-        self.identify_drives(&mut inventory.drives, is_listed, now);
+        let drives = inventory.drives.iter();
+        let contents = drives.map(|drive| drive_use::contents(inventory, drive)).collect();
+        self.identify_drives(&mut inventory.drives, contents, is_listed, now);
         inventory.drives.sort_by(|a, b| a.id.cmp(&b.id));
         for drive in &inventory.drives {
             for node in &drive.devices {
@@ -91,30 +119,46 @@ impl Facts {
         }
     }
 
-    /// `is_own`: whether the known drive would be in this list if it were present.
+    /// `contents`: what each has on it, if that is known. `is_own`: whether the known drive would be in
+    /// this list if it were present.
     pub(super) fn identify_drives(
         &mut self,
         drives: &mut [DriveFacts],
+        contents: Vec<BTreeSet<String>>,
         is_own: impl Fn(&KnownDrive) -> bool,
         now: Timestamp,
     ) {
-        let ids = Assignment::new(&self.drives, drives, &is_own, now).ids;
+        let known = self.drives.values();
+        // Those that were found before the store was read, and that it does not know, have no history.
+        let is_restored = |known: &&KnownDrive| {
+            self.restored_drives.is_empty() || self.restored_drives.contains(&known.facts.id)
+        };
+        let known = known.filter(is_restored).collect();
+        let assignment = Assignment::new(known, drives, &contents, &is_own, now);
+        // The same device under a former id: the store was read after the first scan.
+        let is_renamed = |known: &&KnownDrive| {
+            let here = drives.iter().position(|drive| drive.place == known.place());
+            here.is_some_and(|at| known.may_be(&drives[at]) && !assignment.is_other(known, at))
+        };
+        let unassigned = self.drives.values().filter(|known| {
+            !assignment.taken.contains(&known.facts.id)
+                && known.missing_since.is_none()
+                && is_own(known)
+        });
+        let renamed = unassigned.filter(is_renamed).map(|known| known.facts.id.clone());
+        let renamed: BTreeSet<DriveId> = renamed.collect();
+        let ids = assignment.ids;
         for (drive, id) in drives.iter_mut().zip(&ids) {
             if drive.id != *id {
-                drive.id_stable = *id != drive.place && drive.transport != Transport::Loop;
+                drive.id_stable =
+                    !is_of_place(id, &drive.place) && drive.transport != Transport::Loop;
                 drive.id = id.clone();
             }
-            self.note_move(drive, now);
         }
-        // The same device under a former id: the store was read after the first scan.
-        let assigned: BTreeSet<&DriveId> = ids.iter().collect();
-        let places: BTreeMap<&DriveId, &DriveFacts> =
-            drives.iter().map(|drive| (&drive.place, drive)).collect();
-        self.drives.retain(|id, known| {
-            let here = places.get(&known.place());
-            let is_renamed = here.is_some_and(|drive| known.may_be(drive));
-            assigned.contains(id) || known.missing_since.is_some() || !is_renamed || !is_own(known)
-        });
+        for drive in &*drives {
+            self.note_move(drive, drives, now);
+        }
+        self.drives.retain(|id, _| !renamed.contains(id));
         self.smart.retain(&self.drives);
         self.before_moves.retain(|id, _| {
             let known = self.drives.get(id);
@@ -123,19 +167,30 @@ impl Facts {
     }
 
     /// What smartctl read from an impostor is dropped when the drive is found where it was before.
-    fn note_move(&mut self, drive: &DriveFacts, now: Timestamp) {
+    fn note_move(&mut self, drive: &DriveFacts, drives: &[DriveFacts], now: Timestamp) {
         let Some(known) = self.drives.get_mut(&drive.id) else {
             return;
         };
-        let returned = |moved: &&Move| moved.from == drive.place;
+        let place = known.place();
+        let is_impostor = |other: &DriveFacts| {
+            other.id != drive.id && other.place == place && known.may_be(other)
+        };
+        let had_impostor = drives.iter().any(is_impostor);
+        let returned = |moved: &&Move| moved.from == drive.place && place != drive.place;
         if known.has_just_moved(now) && known.moved.as_ref().filter(returned).is_some() {
-            known.moved = None;
-            if let Some(before) = self.before_moves.remove(&drive.id) {
-                self.smart.put_back(&drive.id, before);
+            if had_impostor {
+                known.moved = None;
+                if let Some(before) = self.before_moves.remove(&drive.id) {
+                    self.smart.put_back(&drive.id, before);
+                }
+            } else if let Some(moved) = &mut known.moved {
+                // It was put back, or whatever was taken for it is gone: what has been read stays, and
+                // clears nothing yet.
+                moved.at = now;
+                self.before_moves.insert(drive.id.clone(), self.smart.get(&drive.id).cloned());
             }
         } else if known.moves(drive) {
-            let from = known.place();
-            known.moved = Some(Move { from, at: now });
+            known.moved = Some(Move { from: place, at: now });
             let before = self.smart.get(&drive.id).cloned();
             self.before_moves.insert(drive.id.clone(), before);
         }
@@ -143,7 +198,17 @@ impl Facts {
 
     /// Adds what the store knows of a drive, at the start or later.
     pub(crate) fn restore_drive(&mut self, old: KnownDrive) {
-        let Some(known) = self.drives.get_mut(&old.facts.id) else {
+        self.restored_drives.insert(old.facts.id.clone());
+        let known = self.drives.get_mut(&old.facts.id);
+        let known = known.filter(|known| {
+            let is_other_content = known.facts.transport == Transport::Usb
+                && ![&old.content, &known.content].iter().any(|content| content.is_empty())
+                && old.content.is_disjoint(&known.content);
+            !is_other_content && !is_another_behind_a_bridge(&old, &known.facts)
+        });
+        let Some(known) = known else {
+            // What was read of another one is not its: which of them is here is decided next.
+            self.smart.put_back(&old.facts.id, None);
             self.drives.insert(old.facts.id.clone(), old);
             return;
         };
@@ -168,27 +233,46 @@ impl Facts {
         let seen = self.inventory.observation().clone().map(|it| (*it).clone());
         if seen.value().is_some() {
             self.apply(SourceUpdate::Inventory(seen), settings, now);
+            // The store also knows where each filesystem was.
+            self.update_volumes(settings, now);
         }
+        self.restored_drives.clear();
     }
 }
 
+/// Whether the drive is known by its location: `path:…`, or `path:…` with a number.
+fn is_of_place(id: &DriveId, place: &DriveId) -> bool {
+    let rest = id.as_str().strip_prefix(place.as_str());
+    rest.is_some_and(|rest| {
+        let number = rest.strip_prefix(NUMBER);
+        rest.is_empty() || number.is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_digit()))
+    })
+}
+
+fn is_another_behind_a_bridge(known: &KnownDrive, drive: &DriveFacts) -> bool {
+    drive.transport == Transport::Usb && known.has_another_size(drive)
+}
+
 struct Assignment<'a> {
-    known: &'a BTreeMap<DriveId, KnownDrive>,
+    known: Vec<&'a KnownDrive>,
     drives: &'a [DriveFacts],
+    contents: &'a [BTreeSet<String>],
     ids: Vec<DriveId>,
     taken: BTreeSet<DriveId>,
 }
 
 impl<'a> Assignment<'a> {
     fn new(
-        known: &'a BTreeMap<DriveId, KnownDrive>,
+        known: Vec<&'a KnownDrive>,
         drives: &'a [DriveFacts],
+        contents: &'a [BTreeSet<String>],
         is_own: &dyn Fn(&KnownDrive) -> bool,
         now: Timestamp,
     ) -> Self {
         let mut assignment = Assignment {
             known,
             drives,
+            contents,
             ids: vec![DriveId::default(); drives.len()],
             taken: BTreeSet::new(),
         };
@@ -197,13 +281,77 @@ impl<'a> Assignment<'a> {
             moved.is_some_and(|moved| moved.from == drive.place)
         });
         assignment.keep(is_own, |known, drive| known.place() == drive.place);
-        assignment.follow(is_own);
+        // A new identity says less than one that is known.
+        assignment.follow(is_own, false);
+        assignment.follow(is_own, true);
         for (at, drive) in drives.iter().enumerate() {
-            if assignment.ids[at].as_str().is_empty() {
-                assignment.assign(at, drive.place.clone());
+            if assignment.is_open(at) {
+                let id = assignment.id_of_place(at, &drive.place);
+                assignment.assign(at, id);
             }
         }
         assignment
+    }
+
+    /// Another medium that was here keeps the id of this place.
+    fn id_of_place(&self, at: usize, place: &DriveId) -> DriveId {
+        let is_free = |id: &DriveId| {
+            let mut known = self.known.iter();
+            !self.taken.contains(id)
+                && !known.any(|known| known.facts.id == *id && self.is_other(known, at))
+        };
+        let numbered =
+            (2..).map(|number| DriveId::known(&format!("{}{NUMBER}{number}", place.as_str())));
+        let mut ids = std::iter::once(place.clone()).chain(numbered);
+        ids.find(is_free).unwrap_or_else(|| place.clone())
+    }
+
+    /// Whether the known drive is another medium than this one, although they call themselves the same.
+    /// That counts where others do so too, and behind a bridge; elsewhere disks are resized.
+    fn is_other(&self, known: &KnownDrive, at: usize) -> bool {
+        let drive = &self.drives[at];
+        let is_of_bridge = drive.transport == Transport::Usb;
+        is_another_behind_a_bridge(known, drive)
+            || is_of_bridge && self.is_swapped(known, at)
+            || self.is_ambiguous(known, drive) && known.differs_from(drive)
+    }
+
+    /// Whether all that they have in common is also used by others.
+    fn is_ambiguous(&self, known: &KnownDrive, drive: &DriveFacts) -> bool {
+        let is_resized = matches!(drive.kind, DriveKind::Virtual | DriveKind::Remote)
+            || matches!(drive.transport, Transport::Loop | Transport::Raid | Transport::Nvme)
+            || drive.transport.is_remote();
+        let is_shared = |identity: &DriveId| {
+            let claimants = self.drives.iter().filter(|it| it.identities.contains(identity));
+            let owners = self.known.iter().filter(|it| it.has(identity));
+            claimants.count() > 1 || owners.count() > 1
+        };
+        let mut common = drive.identities.iter().filter(|it| known.has(it)).peekable();
+        !is_resized && common.peek().is_some() && common.all(is_shared)
+    }
+
+    /// Whether what was on the known drive is now on another one that looks the same, or what is on
+    /// this drive was on another one.
+    fn is_swapped(&self, known: &KnownDrive, at: usize) -> bool {
+        let (drive, content) = (&self.drives[at], self.content(at));
+        if !known.content.is_disjoint(content) {
+            return false;
+        }
+        let is_elsewhere = (0..self.drives.len()).any(|other| {
+            other != at
+                && known.may_be(&self.drives[other])
+                && known.resembles(&self.drives[other])
+                && !known.content.is_disjoint(self.content(other))
+        });
+        let was_elsewhere = self.known.iter().any(|other| {
+            other.may_be(drive) && other.resembles(drive) && !other.content.is_disjoint(content)
+        });
+        is_elsewhere || was_elsewhere
+    }
+
+    fn content(&self, at: usize) -> &'a BTreeSet<String> {
+        static NONE: BTreeSet<String> = BTreeSet::new();
+        self.contents.get(at).unwrap_or(&NONE)
     }
 
     fn assign(&mut self, at: usize, id: DriveId) {
@@ -221,12 +369,14 @@ impl<'a> Assignment<'a> {
         is_own: &dyn Fn(&KnownDrive) -> bool,
         is_there: impl Fn(&KnownDrive, &DriveFacts) -> bool,
     ) {
-        let mut own: Vec<&KnownDrive> = self.known.values().filter(|known| is_own(known)).collect();
+        let known = self.known.iter().copied();
+        let mut own: Vec<&KnownDrive> = known.filter(|known| is_own(known)).collect();
         own.sort_by_key(|known| known.first_seen);
         for (at, drive) in self.drives.iter().enumerate() {
             let is_it = |known: &&&KnownDrive| {
                 is_there(known, drive)
                     && known.may_be(drive)
+                    && !self.is_other(known, at)
                     && !self.taken.contains(&known.facts.id)
             };
             if self.is_open(at)
@@ -237,58 +387,69 @@ impl<'a> Assignment<'a> {
         }
     }
 
-    /// Drives that are new, or in another place than before.
-    fn follow(&mut self, is_own: &dyn Fn(&KnownDrive) -> bool) {
+    /// Drives that are in another place than before, or new (`is_new`).
+    fn follow(&mut self, is_own: &dyn Fn(&KnownDrive) -> bool, is_new: bool) {
         let open: Vec<usize> = (0..self.drives.len()).filter(|at| self.is_open(*at)).collect();
         let before = self.taken.clone();
         for at in &open {
-            let drive = &self.drives[*at];
-            let mut usable = drive
-                .identities
-                .iter()
-                .filter_map(|identity| self.by_identity(identity, drive, &open, &before, is_own));
+            let mut usable = self.drives[*at].identities.iter().filter_map(|identity| {
+                let owners: Vec<&KnownDrive> =
+                    self.known.iter().copied().filter(|known| known.has(identity)).collect();
+                match owners.as_slice() {
+                    [] => (is_new && self.claimants(identity, &open).len() == 1)
+                        .then(|| identity.clone()),
+                    owners => {
+                        let owner = self.owner(identity, *at, &open, owners, &before, is_own)?;
+                        Some(match owner.facts.id == owner.place() {
+                            true => identity.clone(),
+                            false => owner.facts.id.clone(),
+                        })
+                    }
+                }
+            });
             if let Some(id) = usable.find(|id| !self.taken.contains(id)) {
                 self.assign(*at, id);
             }
         }
     }
 
-    /// The id that this identity gives the drive; None if others have or had the same.
-    fn by_identity(
+    fn claimants(&self, identity: &DriveId, open: &[usize]) -> Vec<usize> {
+        let open = open.iter().copied();
+        open.filter(|at| self.drives[*at].identities.contains(identity)).collect()
+    }
+
+    /// The known drive that this identity makes this one; None if others have or had the same.
+    fn owner<'b>(
         &self,
         identity: &DriveId,
-        drive: &DriveFacts,
+        at: usize,
         open: &[usize],
+        owners: &[&'b KnownDrive],
         taken: &BTreeSet<DriveId>,
         is_own: &dyn Fn(&KnownDrive) -> bool,
-    ) -> Option<DriveId> {
-        let open = open.iter().map(|at| &self.drives[*at]);
-        let claimants: Vec<&DriveFacts> =
-            open.filter(|other| other.identities.contains(identity)).collect();
-        let owners: Vec<&KnownDrive> =
-            self.known.values().filter(|known| known.has(identity)).collect();
-        let is_absent = |known: &&&KnownDrive| {
+    ) -> Option<&'b KnownDrive> {
+        let drive = &self.drives[at];
+        let claimants = self.claimants(identity, open);
+        let is_absent = |known: &&KnownDrive| {
             let is_present = !is_own(known) && known.missing_since.is_none();
             !taken.contains(&known.facts.id)
                 && (!is_present || is_passed_through(&known.facts, drive))
         };
-        let absent: Vec<&KnownDrive> = owners.iter().filter(is_absent).copied().collect();
-        let owner = match (owners.as_slice(), absent.as_slice(), claimants.len()) {
-            ([], _, 1) => return Some(identity.clone()),
-            ([_], [owner], 1) => *owner,
-            // The identity is known to have been used twice, or is now.
-            _ => {
-                let alike = |known: &&&KnownDrive| known.resembles(drive);
-                let mut alike = absent.iter().filter(alike);
-                let owner = alike.next().filter(|_| alike.next().is_none())?;
-                let rivals = claimants.iter().filter(|other| owner.resembles(other));
-                (rivals.count() == 1 && owner.facts.id != owner.place()).then_some(*owner)?
-            }
+        let absent: Vec<&KnownDrive> = owners.iter().copied().filter(is_absent).collect();
+        let is_it = |known: &KnownDrive| !known.has_another_wwn(drive) && !self.is_other(known, at);
+        if let ([_], [owner], [_]) = (owners, absent.as_slice(), claimants.as_slice()) {
+            return is_it(owner).then_some(*owner);
+        }
+        // The identity is known to have been used twice, or is now.
+        let alike = |known: &&KnownDrive, at: usize| {
+            let (content, own) = (self.content(at), &known.content);
+            known.resembles(&self.drives[at])
+                && (content.is_empty() || own.is_empty() || !own.is_disjoint(content))
         };
-        Some(match owner.facts.id == owner.place() {
-            true => identity.clone(),
-            false => owner.facts.id.clone(),
-        })
+        let mut candidates = absent.into_iter().filter(|known| alike(known, at) && is_it(known));
+        let owner = candidates.next().filter(|_| candidates.next().is_none())?;
+        let rivals = claimants.iter().filter(|other| alike(&owner, **other));
+        (rivals.count() == 1 && owner.facts.id != owner.place()).then_some(owner)
     }
 }
 

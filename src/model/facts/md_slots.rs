@@ -3,6 +3,8 @@
 //! In: states of the array. Out: `LayerFacts::slots`, and a note for each slot that lost its member.
 //! Notes are kept across restarts, by the array's UUID: its kernel name may change.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 
 use crate::model::block::MdState;
@@ -35,9 +37,16 @@ impl SlotHistory {
     }
 }
 
+/// The hexadecimal digits of a UUID: mdadm and blkid write it differently.
+pub(super) fn digits(uuid: &str) -> String {
+    uuid.chars().filter(char::is_ascii_hexdigit).collect()
+}
+
 impl Facts {
     pub(super) fn record_slots(&mut self, array: &str, md: &MdState, at: Timestamp) {
-        let owner = self.array_by_uuid(array);
+        let Some(owner) = self.array_of_state(array, md) else {
+            return;
+        };
         let notes: Vec<(u32, SlotHistory)> = owner
             .iter()
             .flat_map(|owner| self.counters.series(owner.clone(), LOST))
@@ -63,6 +72,10 @@ impl Facts {
             })
             .collect();
         let known = self.layers.entry(array.to_owned()).or_default();
+        if known.slots_of.is_some() && known.slots_of != owner {
+            known.slots.clear();
+        }
+        known.slots_of.clone_from(&owner);
         for (slot, noted) in &notes {
             known.slots.entry(*slot).or_insert_with(|| noted.clone());
         }
@@ -82,8 +95,25 @@ impl Facts {
         }
     }
 
-    fn array_by_uuid(&self, array: &str) -> Option<Subject> {
-        Some(Subject::Device(self.array_uuid(array)?.to_owned()))
+    /// The array that has this state. None: another one had this kernel name in the last scan.
+    fn array_of_state(&self, array: &str, md: &MdState) -> Option<Option<Subject>> {
+        let inventory = self.inventory.last_known();
+        let Some(device) = inventory.and_then(|inventory| inventory.devices.get(array)) else {
+            return Some(None);
+        };
+        let is_scanned = |name: &String| device.underlying.contains(name);
+        let uuid = self.array_uuid(array);
+        let is_it = uuid.is_none() || md.members.iter().all(|member| is_scanned(&member.device));
+        is_it.then(|| uuid.map(|uuid| Subject::Device(uuid.to_owned())))
+    }
+
+    /// The arrays that are present, and those of whose members one is known, by UUID.
+    pub(super) fn known_arrays(&self) -> BTreeSet<String> {
+        let devices = self.inventory.last_known().into_iter().flat_map(|it| it.devices.keys());
+        let present = devices.filter_map(|name| self.array_uuid(name));
+        let signatures = self.drives.values().flat_map(|known| &known.signatures);
+        let members = signatures.filter(|signature| signature.fs_type == "linux_raid_member");
+        present.chain(members.filter_map(|member| member.uuid.as_deref())).map(digits).collect()
     }
 
     pub(super) fn array_uuid(&self, array: &str) -> Option<&str> {

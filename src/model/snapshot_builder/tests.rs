@@ -64,6 +64,7 @@ fn drive() -> KnownDrive {
         volumes: vec![volume_id()],
         in_use: true,
         signatures: Vec::new(),
+        content: Default::default(),
         released: None,
         last_use: None,
         failed: None,

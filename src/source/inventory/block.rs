@@ -79,6 +79,7 @@ fn read_at(
         fs_type: udev.get("ID_FS_TYPE").map(str::to_owned),
         fs_usage: udev.get("ID_FS_USAGE").map(str::to_owned),
         fs_uuid: udev.get_decoded("ID_FS_UUID"),
+        fs_uuid_sub: udev.get_decoded("ID_FS_UUID_SUB"),
         fs_label: udev.get_decoded("ID_FS_LABEL"),
         iostats,
     };

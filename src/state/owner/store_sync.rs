@@ -337,6 +337,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         volumes,
         in_use,
         signatures,
+        content,
         released,
         last_use,
         failed,
@@ -345,8 +346,8 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
     times && *last_seen != new.last_seen
         || (first_seen, missing_since, abnormal_state_since, in_use)
             != (&new.first_seen, &new.missing_since, &new.abnormal_state_since, &new.in_use)
-        || (signatures, released, last_use, failed)
-            != (&new.signatures, &new.released, &new.last_use, &new.failed)
+        || (signatures, content, released, last_use, failed)
+            != (&new.signatures, &new.content, &new.released, &new.last_use, &new.failed)
         || moved != &new.moved
         || volumes != &new.volumes
         || facts != &new.facts

@@ -201,6 +201,7 @@ fn block(
         fs_type: None,
         fs_usage: None,
         fs_uuid: None,
+        fs_uuid_sub: None,
         fs_label: None,
         iostats: true,
     };

@@ -467,3 +467,75 @@ fn lvms_raid_is_judged_by_its_letters() {
         }
     }
 }
+
+/// md127 is given to whichever array comes first.
+#[test]
+fn another_array_with_the_name_has_no_slots_of_the_former_one() {
+    let link = |uuid: &str| vec![format!("/dev/disk/by-id/md-uuid-{uuid}")];
+    let mut world = array("raid1", 2);
+    world.inventory.devices.get_mut("md0").unwrap().links = link("1:2:3:4");
+    world.scan(5);
+    assert_eq!(found(&mut world, state("raid1", "++"), 10), []);
+    // The state of the other one arrives before the scan that finds it, or after it.
+    for is_state_first in [true, false] {
+        let mut world = world.clone();
+        let own = |facts: &Facts| {
+            facts.layers["md0"].slots.values().map(|it| it.device.clone()).collect::<Vec<_>>()
+        };
+        world.plug("sdc", "8:32", "C");
+        world.plug("sdd", "8:48", "D");
+        let md0 = world.inventory.devices.get_mut("md0").unwrap();
+        (md0.links, md0.underlying) = (link("5:6:7:8"), vec!["sdc".into()]);
+        let mut other = state("raid1", "+-");
+        other.members.retain(|member| member.device == "sda");
+        other.members[0].device = "sdc".into();
+        if is_state_first {
+            world.layer("md0", LayerState::Md(other.clone()), 19);
+            assert!(!own(&world.facts).contains(&"sdc".into()), "nothing of it is noted");
+        }
+        world.scan(20);
+        world.layer("md0", LayerState::Md(other), 21);
+        assert_eq!(own(&world.facts), ["sdc"], "{is_state_first}");
+        let notes =
+            world.facts.counters.iter().filter(|((_, series), _)| series.starts_with("md-slot"));
+        assert_eq!(notes.count(), 0, "{is_state_first}");
+    }
+}
+
+#[test]
+fn what_was_in_the_slots_of_an_array_that_is_gone_is_forgotten() {
+    let mut world = array("raid1", 2);
+    let md0 = world.inventory.devices.get_mut("md0").unwrap();
+    md0.links = vec!["/dev/disk/by-id/md-uuid-00000001:00000002:00000003:00000004".into()];
+    let member = world.inventory.devices.get_mut("sda").unwrap();
+    member.fs_type = Some("linux_raid_member".into());
+    member.fs_usage = Some("raid".into());
+    member.fs_uuid = Some("00000001-0000-0002-0000-000300000004".into());
+    world.read_all(5);
+    found(&mut world, state("raid1", "++"), 10);
+    world.pull("sdb");
+    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
+    world.scan(20);
+    found(&mut world, state("raid1", "+-"), 21);
+    let notes = |world: &TestHost| {
+        let counters = world.facts.counters.iter();
+        counters.filter(|((_, series), _)| series.starts_with("md-slot")).count()
+    };
+    let policy = world.policy.errors.clone();
+    let forget = |world: &mut TestHost, second| {
+        world.scan(second);
+        world.facts.forget_errors(&policy, at(second));
+        notes(world)
+    };
+    assert_eq!(forget(&mut world, 30), 1);
+    // Stopped, and one of its members is there; or away.
+    world.inventory.devices.remove("md0");
+    assert_eq!(forget(&mut world, 40), 1);
+    let mut away = world.clone();
+    away.pull("sda");
+    assert_eq!(forget(&mut away, 50), 1);
+    // Its members are wiped.
+    world.inventory.devices.get_mut("sda").unwrap().fs_type = None;
+    world.inventory.devices.get_mut("sda").unwrap().fs_usage = None;
+    assert_eq!(forget(&mut world, 60), 0);
+}

@@ -360,3 +360,263 @@ fn no_order_of_appearance_gives_a_known_identity_to_a_newcomer() {
         }
     }
 }
+
+/// Two docks that answer one serial number, with disks of these sizes, and what is on them.
+fn docks(disks: [(u64, &str); 2]) -> TestHost {
+    let mut host = TestHost::default();
+    plug_stick(&mut host, "sda", "8:0", "DOCK", "usb-1");
+    host.inventory.drives[0].size_bytes = disks[0].0 * GIB;
+    host = host.uuid("sda", disks[0].1);
+    host.read_all(0);
+    plug_stick(&mut host, "sdb", "8:16", "DOCK", "usb-2");
+    drive_mut(&mut host, "sdb").size_bytes = disks[1].0 * GIB;
+    host = host.uuid("sdb", disks[1].1);
+    host.scan(1);
+    assert_eq!(present(&host), ["sda DOCK", "sdb path:usb-2"]);
+    answer(&mut host, "DOCK", 24, 2);
+    host.judge(2);
+    assert!(has(&host, "DOCK", Reason::PendingSectors));
+    host
+}
+
+fn swap_ports(host: &mut TestHost) {
+    at_place(host, "sda", "usb-2");
+    at_place(host, "sdb", "usb-1");
+}
+
+#[test]
+fn bridges_with_one_serial_number_that_swap_ports_do_not_swap_their_histories() {
+    // By size, by content, by both; seen by one scan, after a restart, with a late store.
+    for disks in [[(100, ""), (200, "")], [(100, "U1"), (100, "U2")], [(100, "U1"), (200, "U2")]] {
+        for restarted in [None, Some(false), Some(true)] {
+            let mut host = docks(disks);
+            let back = host.inventory.clone();
+            swap_ports(&mut host);
+            match restarted {
+                None => {
+                    host.scan(3 * MINUTE);
+                }
+                Some(is_store_late) => host = restart(&host, 3 * MINUTE, is_store_late),
+            }
+            let case = format!("{disks:?} {restarted:?}");
+            assert_eq!(present(&host), ["sda DOCK", "sdb path:usb-1"], "{case}");
+            answer(&mut host, "path:usb-1", 0, 3 * MINUTE + 1);
+            host.judge(20 * MINUTE);
+            assert!(has(&host, "DOCK", Reason::PendingSectors), "{case}");
+            assert!(!has(&host, "path:usb-1", Reason::PendingSectors), "{case}");
+            host.inventory = back;
+            host.scan(30 * MINUTE);
+            assert_eq!(present(&host), ["sda DOCK", "sdb path:usb-2"], "{case}: back");
+        }
+    }
+}
+
+#[test]
+fn another_disk_behind_a_bridge_has_a_history_of_its_own() {
+    // One dock, one disk after the other.
+    let mut host = TestHost::default();
+    plug_stick(&mut host, "sda", "8:0", "DOCK", "usb-1");
+    host.read_all(0);
+    answer(&mut host, "DOCK", 24, 2);
+    host.judge(2);
+    let first = host.inventory.clone();
+    for (size, id) in [(200, "path:usb-1"), (300, "path:usb-1/medium-2"), (200, "path:usb-1")] {
+        unplug(&mut host, "sda");
+        host.scan(3 * MINUTE);
+        host.inventory = first.clone();
+        host.inventory.drives[0].size_bytes = size * GIB;
+        host.scan(4 * MINUTE);
+        assert_eq!(present(&host), [format!("sda {id}")]);
+        assert!(!drive_facts(&host, id).id_stable);
+        answer(&mut host, id, 0, 5 * MINUTE);
+        host.judge(20 * MINUTE);
+        assert!(has(&host, "DOCK", Reason::PendingSectors));
+    }
+    host.inventory = first;
+    host.scan(30 * MINUTE);
+    assert_eq!(present(&host), ["sda DOCK"]);
+}
+
+fn drive_facts<'a>(host: &'a TestHost, id: &str) -> &'a DriveFacts {
+    &host.facts.drives[&DriveId::known(id)].facts
+}
+
+#[test]
+fn a_disk_that_is_resized_or_formatted_is_itself() {
+    let mut host = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "U1");
+    plug_stick(&mut host, "sdb", "8:16", "DOCK", "usb-1");
+    host = host.uuid("sdb", "U2");
+    host.read_all(0);
+    drive_mut(&mut host, "sda").size_bytes = 7 * GIB;
+    let mut host = host.uuid("sda", "U3").uuid("sdb", "U4");
+    host.scan(1);
+    assert_eq!(present(&host), ["sda A", "sdb DOCK"]);
+    // A reader's card is taken out, and another one put in.
+    for (size, second) in [(0, 2), (9, 3)] {
+        drive_mut(&mut host, "sdb").size_bytes = size * GIB;
+        host.scan(second);
+        assert_eq!(present(&host), ["sda A", "sdb DOCK"]);
+    }
+}
+
+#[test]
+fn drives_of_one_identity_that_moved_keep_their_histories_when_the_store_is_late() {
+    let mut host = docks([(100, "U1"), (200, "U2")]);
+    at_place(&mut host, "sda", "usb-3");
+    at_place(&mut host, "sdb", "usb-4");
+    for is_store_late in [false, true] {
+        let mut after = restart(&host, MINUTE, is_store_late);
+        assert_eq!(present(&after), ["sda DOCK", "sdb path:usb-4"], "{is_store_late}");
+        after.judge(MINUTE + 1);
+        assert!(has(&after, "DOCK", Reason::PendingSectors));
+        // What is new stays so in the next scan.
+        after.scan(MINUTE + 2);
+        assert_eq!(present(&after), ["sda DOCK", "sdb path:usb-4"], "{is_store_late}");
+    }
+}
+
+#[test]
+fn a_second_identity_is_enough_when_a_better_one_is_new() {
+    let mut host = TestHost::default().disk("sda", "8:0", "M_S");
+    at_place(&mut host, "sda", "slot-1");
+    host.read_all(0);
+    unplug(&mut host, "sda");
+    host.scan(1);
+    host.plug("sdb", "8:16", "M_S");
+    at_place(&mut host, "sdb", "slot-2");
+    drive_mut(&mut host, "sdb").identities = vec![DriveId::new("naa.5"), DriveId::new("M_S")];
+    let mut other = host.clone();
+    host.scan(2);
+    assert_eq!((present(&host), missing(&host)), (vec!["sdb M_S".into()], vec![]));
+    // A drive with another WWN is another one, whatever else is the same.
+    unplug(&mut host, "sdb");
+    host.scan(3);
+    host.plug("sdc", "8:32", "M_S");
+    at_place(&mut host, "sdc", "slot-3");
+    drive_mut(&mut host, "sdc").identities = vec![DriveId::new("naa.6"), DriveId::new("M_S")];
+    host.scan(4);
+    assert_eq!(present(&host), ["sdc naa.6"]);
+    // Nor is it enough while another one has it.
+    other.plug("sdc", "8:32", "M_S");
+    at_place(&mut other, "sdc", "slot-1");
+    other.scan(2);
+    assert_eq!(present(&other), ["sdb naa.5", "sdc M_S"]);
+}
+
+#[test]
+fn a_disk_that_is_put_back_keeps_what_was_read_meanwhile() {
+    let mut host = host();
+    answer(&mut host, "A", 24, 1);
+    host.judge(1);
+    let mut there = unplug_and_plug(&host, "slot-2", MINUTE);
+    answer(&mut there, "A", 400, MINUTE + 1);
+    let mut back = unplug_and_plug(&there, "slot-1", 2 * MINUTE);
+    assert_eq!(present(&back), ["sdc A"]);
+    let raised = back.raised_for(Reason::PendingSectors, 2 * MINUTE).unwrap();
+    assert!(raised.message.contains("400"), "{}", raised.message);
+    // It may have been another one meanwhile: nothing is cleared yet.
+    answer(&mut back, "A", 0, 3 * MINUTE);
+    back.judge(3 * MINUTE);
+    assert!(has(&back, "A", Reason::PendingSectors));
+    // And one that appears where it was is not it.
+    let mut twice = back.clone();
+    plug_stick(&mut twice, "sdz", "65:144", "A", "slot-2");
+    twice.scan(3 * MINUTE);
+    assert_eq!(present(&twice), ["sdc A", "sdz path:slot-2"]);
+    back.judge(13 * MINUTE);
+    assert!(!has(&back, "A", Reason::PendingSectors));
+}
+
+/// The disk is taken out and found in this slot, or by one scan.
+fn unplug_and_plug(host: &TestHost, slot: &str, seconds: i64) -> TestHost {
+    let mut host = host.clone();
+    host.inventory.drives.clear();
+    host.inventory.devices.clear();
+    host.scan(seconds - 1);
+    host.plug("sdc", "8:32", "A");
+    at_place(&mut host, "sdc", slot);
+    host.scan(seconds);
+    host
+}
+
+fn with_member(host: &mut TestHost, name: &str, fs_type: &str, uuids: (&str, &str)) {
+    let device = host.inventory.devices.get_mut(name).unwrap();
+    (device.fs_type, device.fs_usage) = (Some(fs_type.into()), Some("raid".into()));
+    (device.fs_uuid, device.fs_uuid_sub) = (Some(uuids.0.into()), Some(uuids.1.into()));
+}
+
+/// The copy is plugged in first after a restart, or last.
+#[test]
+fn a_copied_physical_volume_is_noted_and_takes_and_clears_nothing() {
+    let mut host = TestHost::default().disk("sda", "8:0", "A").with(dm(
+        "dm-0",
+        "253:0",
+        "vg-data",
+        "LVM-x",
+        &["sda"],
+    ));
+    with_member(&mut host, "sda", "LVM2_member", ("PV1", ""));
+    let mut host = host.uuid("dm-0", "F").mounted("253:0", "/", "/data", "ext4", "/dev/dm-0");
+    host.read_all(0);
+    answer(&mut host, "A", 24, 1);
+    host.judge(1);
+    let before = host.raised(1);
+    host.plug("sdb", "8:16", "B");
+    with_member(&mut host, "sdb", "LVM2_member", ("PV1", ""));
+    host.scan(2);
+    answer(&mut host, "B", 0, 3);
+    let noted = host.raised(3);
+    let mut expected = before.clone();
+    expected.push("B DuplicateIdentity Info Information".into());
+    let sorted = |mut findings: Vec<String>| {
+        findings.sort();
+        findings
+    };
+    assert_eq!(sorted(noted.clone()), sorted(expected));
+    let note = host.raised_for(Reason::DuplicateIdentity, 3).unwrap();
+    assert!(note.message.contains("has the same superblock as drive A"), "{}", note.message);
+    assert_eq!(host.facts.volumes[&volume("fs:F")].facts.drive_ids, [DriveId::new("A")]);
+    for is_store_late in [false, true] {
+        let mut after = restart(&host, MINUTE, is_store_late);
+        assert_eq!(sorted(after.raised(MINUTE)), sorted(noted.clone()), "{is_store_late}");
+    }
+    unplug(&mut host, "sdb");
+    host.scan(4);
+    assert!(host.raised_for(Reason::DuplicateIdentity, 5).is_none());
+    // Another PV is none.
+    host.plug("sdb", "8:16", "B");
+    with_member(&mut host, "sdb", "LVM2_member", ("PV2", ""));
+    host.scan(6);
+    assert!(host.raised_for(Reason::DuplicateIdentity, 7).is_none());
+}
+
+#[test]
+fn a_copied_member_of_an_array_is_noted_and_is_no_member_of_it() {
+    let md = crate::model::block::Layer::Md { level: Some("raid1".into()) };
+    let mut host = TestHost::default()
+        .disk("sda", "8:0", "A")
+        .disk("sdb", "8:16", "B")
+        .with(device("md0", "9:0", md, &["sda", "sdb"]))
+        .uuid("md0", "F")
+        .mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+    with_member(&mut host, "sda", "linux_raid_member", ("ARRAY", "M1"));
+    with_member(&mut host, "sdb", "linux_raid_member", ("ARRAY", "M2"));
+    host.read_all(0);
+    let state =
+        |degraded, members: &[&str]| crate::model::assess::tests::md_state(degraded, members);
+    host.layer("md0", state(0, &["sda", "sdb"]), 1);
+    assert_eq!(host.raised(1), [] as [&str; 0], "members of one array are no copies");
+    host.plug("sdc", "8:32", "C");
+    with_member(&mut host, "sdc", "linux_raid_member", ("ARRAY", "M1"));
+    host.scan(2);
+    assert_eq!(host.raised(2), ["C DuplicateIdentity Info Information"]);
+    // Degraded by something else: the copy of a member that it has is not the one that it lacks.
+    host.pull("sdb");
+    host.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
+    host.scan(3);
+    host.layer("md0", state(1, &["sda"]), 3);
+    let findings = host.raised(4);
+    assert!(findings.iter().any(|it| it.starts_with("fs:F RedundancyLost")), "{findings:?}");
+    let about_copy: Vec<&String> = findings.iter().filter(|it| it.starts_with("C ")).collect();
+    assert_eq!(about_copy, ["C DuplicateIdentity Info Information"]);
+}
