@@ -141,8 +141,7 @@ fn fails_itself(facts: &Facts, subject: &Subject, since: Timestamp) -> bool {
         }
         Subject::Drive(id) => facts.drives.get(id).is_some_and(|known| {
             let mut volumes = known.volumes.iter().filter_map(|id| facts.volumes.get(id));
-            known.abnormal_state_since.is_some()
-                || known.missing_since.is_some()
+            known.is_unusable()
                 || volumes.any(|volume| fails_its_probe(facts, &volume.facts, since))
         }),
         Subject::Device(_) | Subject::Source(_) => false,

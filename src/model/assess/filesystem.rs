@@ -17,7 +17,7 @@ use crate::model::assess::text::{
 };
 use crate::model::assess::{checks, merge, recorded};
 use crate::model::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
-use crate::model::facts::{Facts, KnownVolume, elapsed};
+use crate::model::facts::{Facts, KnownDrive, KnownVolume, elapsed};
 use crate::model::finding::{Severity, Status, Subject, Verdict, WitnessKind};
 use crate::model::graph::extents::may_contain_sector;
 use crate::model::ids::DriveId;
@@ -290,8 +290,7 @@ pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
 
 fn is_device_gone(facts: &Facts, volume: &VolumeFacts) -> bool {
     let mut drives = volume.drive_ids.iter().filter_map(|id| facts.drives.get(id));
-    volume.device_gone
-        || drives.any(|drive| drive.missing_since.is_some() || drive.abnormal_state_since.is_some())
+    volume.device_gone || drives.any(KnownDrive::is_unusable)
 }
 
 /// The probe that a record of the failure has requested has not answered yet.

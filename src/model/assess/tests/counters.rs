@@ -32,7 +32,13 @@ fn log(world: &mut TestHost, class: Class, second: i64) {
     );
 }
 
-fn count(world: &mut TestHost, source: &str, file: &str, values: &[(&str, u64)], second: i64) {
+pub(super) fn count(
+    world: &mut TestHost,
+    source: &str,
+    file: &str,
+    values: &[(&str, u64)],
+    second: i64,
+) {
     let reading = CounterReading {
         device: CounterDevice::Block("sda".into()),
         source: source.into(),
@@ -44,7 +50,7 @@ fn count(world: &mut TestHost, source: &str, file: &str, values: &[(&str, u64)],
     world.apply(update, second);
 }
 
-fn answer(world: &mut TestHost, media_errors: u64, second: i64) {
+pub(super) fn answer(world: &mut TestHost, media_errors: u64, second: i64) {
     let report = SmartReport {
         smartctl: [7, 3],
         identity: Identity {

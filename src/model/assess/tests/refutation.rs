@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use super::counters::answer;
 use super::plain;
-use super::second_witness::{BLOCK, MANY, SENSE, answer, found, log, scsi};
+use super::second_witness::{BLOCK, MANY, SENSE, found, log, scsi};
 use crate::model::counters::{CounterDevice, CounterReading, DISK_SEQUENCE};
 use crate::model::drive::{DriveDevice, Transport};
 use crate::model::fixture::*;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::counters::{answer, count};
 use super::plain;
 use crate::model::counters::{CounterDevice, CounterReading, LIBATA_ERRORS};
 use crate::model::drive::Transport;
@@ -12,8 +13,6 @@ use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbeError};
 use crate::model::reason::Reason;
-use crate::model::smart::SmartResponse;
-use crate::model::smart::report::{Body, Identity, Nvme, SmartReport};
 use crate::model::source_update::SourceUpdate;
 
 pub(super) const SENSE: &str = "sd 0:0:0:0: [sda] tag#1 Sense Key : Medium Error [current] ";
@@ -44,20 +43,8 @@ pub(super) fn log(world: &mut TestHost, class: Class, text: &str, sectors: &[u64
 
 const DEVICE: &str = "/sys/block/sda/device";
 
-pub(super) fn count(world: &mut TestHost, source: &str, values: &[(&str, u64)], second: i64) {
-    let reading = CounterReading {
-        device: CounterDevice::Block("sda".into()),
-        source: source.into(),
-        file: DEVICE.into(),
-        values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
-        details: BTreeMap::new(),
-    };
-    let update = SourceUpdate::Counters(Observation::ok(at(second), vec![reading]));
-    world.apply(update, second);
-}
-
 pub(super) fn scsi(world: &mut TestHost, errors: u64, second: i64) {
-    count(world, "scsi", &[("ioerr_cnt", errors), ("iotmo_cnt", 0)], second);
+    count(world, "scsi", DEVICE, &[("ioerr_cnt", errors), ("iotmo_cnt", 0)], second);
 }
 
 /// Its severity and message, without what it counts.
@@ -184,9 +171,9 @@ fn a_silent_witness_makes_no_drive_milder() {
     let mut world = plain();
     world.inventory.drives[0].location.ata_port = Some(1);
     world.read_all(1);
-    count(&mut world, "scsi", &[("ioerr_cnt", 4)], 5);
+    count(&mut world, "scsi", DEVICE, &[("ioerr_cnt", 4)], 5);
     log_alone(&mut world, LIBATA, 100);
-    count(&mut world, "scsi", &[("ioerr_cnt", 4)], 102);
+    count(&mut world, "scsi", DEVICE, &[("ioerr_cnt", 4)], 102);
     assert_eq!(found(&mut world, Reason::MediaErrors, 103).0, "Bad");
 }
 
@@ -194,7 +181,7 @@ fn a_silent_witness_makes_no_drive_milder() {
 fn a_disk_of_libata_is_confirmed_by_its_error_handler_and_not_by_refused_commands() {
     let libata = |world: &mut TestHost, refused, handled, second| {
         let values = [("ioerr_cnt", refused), (LIBATA_ERRORS, handled)];
-        count(world, "scsi", &values, second);
+        count(world, "scsi", DEVICE, &values, second);
     };
     let mut world = plain();
     libata(&mut world, 4, 7, 5);
@@ -215,7 +202,7 @@ fn a_disk_that_libata_has_given_up_is_not_refuted_by_its_error_handler() {
     let mut world = plain();
     for (refused, second) in [(4, 5), (9, 102), (15, 107)] {
         let values = [("ioerr_cnt", refused), (LIBATA_ERRORS, 7)];
-        count(&mut world, "scsi", &values, second);
+        count(&mut world, "scsi", DEVICE, &values, second);
         if second == 5 {
             log(&mut world, Class::Io, ERROR, &MANY, 100);
         }
@@ -237,7 +224,7 @@ fn alone(text: &str) -> String {
 fn an_error_after_a_long_recovery_is_confirmed_by_its_time_out() {
     let mut world = plain();
     let timed_out = |world: &mut TestHost, count_, second| {
-        count(world, "scsi", &[("ioerr_cnt", 4), ("iotmo_cnt", count_)], second);
+        count(world, "scsi", DEVICE, &[("ioerr_cnt", 4), ("iotmo_cnt", count_)], second);
     };
     timed_out(&mut world, 0, 5);
     timed_out(&mut world, 1, 101);
@@ -246,28 +233,6 @@ fn an_error_after_a_long_recovery_is_confirmed_by_its_time_out() {
     let (severity, what) = found(&mut world, Reason::IoErrors, 172);
     assert_eq!(severity, alone(ERROR), "{what}");
     assert!(!what.contains("log"), "{what}");
-}
-
-pub(super) fn answer(world: &mut TestHost, media_errors: u64, second: i64) {
-    let report = SmartReport {
-        smartctl: [7, 3],
-        identity: Identity {
-            device: "/dev/sda".into(),
-            protocol: "NVMe".into(),
-            serial: Some("A".into()),
-            ..Identity::default()
-        },
-        passed: Some(true),
-        body: Body::Nvme(Nvme { media_errors: Some(media_errors), ..Nvme::default() }),
-        ..SmartReport::default()
-    };
-    let update = SourceUpdate::Smart {
-        drive: DriveId::new("A"),
-        at: at(second),
-        response: Box::new(SmartResponse::Report(Box::new(report))),
-        duration: std::time::Duration::ZERO,
-    };
-    world.apply(update, second);
 }
 
 #[test]
