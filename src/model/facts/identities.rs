@@ -301,7 +301,7 @@ impl<'a> Assignment<'a> {
                 && !known.any(|known| known.facts.id == *id && self.is_other(known, at))
         };
         let numbered =
-            (2..).map(|number| DriveId::known(&format!("{}{NUMBER}{number}", place.as_str())));
+            (2..).map(|number| DriveId::known(format!("{}{NUMBER}{number}", place.as_str())));
         let mut ids = std::iter::once(place.clone()).chain(numbered);
         ids.find(is_free).unwrap_or_else(|| place.clone())
     }

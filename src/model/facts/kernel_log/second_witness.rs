@@ -149,7 +149,7 @@ impl Facts {
             (answer.is_from_before || unanswered.is_some() && is_new(last))
                 && answer.grown.iter().any(|name| self.counts(&answer.key, name, class))
         };
-        if answers.iter().any(|answer| has_moved(answer)) {
+        if answers.iter().any(has_moved) {
             return Some(SecondWitness::Confirmed);
         }
         // What stood still while nobody read it may have begun anew.
