@@ -30,19 +30,8 @@ pub(crate) fn free_id(root: &HostRoot) -> Result<u32, IdError> {
 }
 
 fn free_id_for(root: &HostRoot, process: u32) -> Result<u32, IdError> {
-    let first = RESERVED.start + process % IDS_PER_ROUND;
-    let mut candidates: Vec<u32> =
-        RESERVED.filter(|id| *id >= first).step_by(IDS_PER_ROUND as usize).collect();
     let mut owner = String::new();
-    let mut remove = |owned_by: &str, owns: &dyn Fn(u32) -> bool| {
-        candidates.retain(|id| {
-            let is_taken = owns(*id);
-            if is_taken {
-                owned_by.clone_into(&mut owner);
-            }
-            !is_taken
-        });
-    };
+    let mut assigned: Vec<Range<u64>> = Vec::new();
     for (path, is_range) in [
         ("/etc/passwd", false),
         ("/etc/group", false),
@@ -56,12 +45,15 @@ fn free_id_for(root: &HostRoot, process: u32) -> Result<u32, IdError> {
         };
         for line in String::from_utf8_lossy(&text).lines() {
             let ids = if is_range { range(line) } else { single(line) };
-            if let Some(ids) = ids {
-                let name = line.split(':').next().unwrap_or_default();
-                remove(&format!("{name} in {path}"), &|id| ids.contains(&u64::from(id)));
+            if let Some(ids) = ids.filter(|ids| {
+                ids.start < u64::from(RESERVED.end) && ids.end > u64::from(RESERVED.start)
+            }) {
+                owner = format!("{} in {path}", line.split(':').next().unwrap_or_default());
+                assigned.push(ids);
             }
         }
     }
+    let mut candidates = candidates(&unassigned(assigned), process);
     let proc = root.at("/proc");
     let entries = std::fs::read_dir(&proc).map_err(|error| IdError::Read(proc.clone(), error))?;
     for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
@@ -69,9 +61,51 @@ fn free_id_for(root: &HostRoot, process: u32) -> Result<u32, IdError> {
         // An error: it has exited.
         let status = std::fs::read(proc.join(format!("{pid}/status"))).unwrap_or_default();
         let status = String::from_utf8_lossy(&status);
-        remove(&format!("process {pid}"), &|id| has_id(&status, id));
+        candidates.retain(|id| {
+            let is_taken = has_id(&status, *id);
+            if is_taken {
+                owner = format!("process {pid}");
+            }
+            !is_taken
+        });
     }
     candidates.first().copied().ok_or(IdError::NoneFree { owner })
+}
+
+/// The ids of `RESERVED` that no file assigns: its parts, ascending.
+fn unassigned(mut assigned: Vec<Range<u64>>) -> Vec<Range<u32>> {
+    assigned.sort_by_key(|ids| ids.start);
+    let mut parts = Vec::new();
+    let mut from = RESERVED.start;
+    let clipped = |id: u64| {
+        u32::try_from(id).map_or(RESERVED.end, |id| id.clamp(RESERVED.start, RESERVED.end))
+    };
+    for ids in assigned {
+        parts.push(from..clipped(ids.start).max(from));
+        from = from.max(clipped(ids.end));
+    }
+    parts.push(from..RESERVED.end);
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// Those of a process: others than every other process has, unless fewer are left than there may be
+/// processes.
+fn candidates(parts: &[Range<u32>], process: u32) -> Vec<u32> {
+    let count: u32 = parts.iter().map(|part| part.end - part.start).sum();
+    if count == 0 {
+        return Vec::new();
+    }
+    let first = process % IDS_PER_ROUND % count;
+    let at = |mut place: u32| {
+        parts.iter().find_map(|part| {
+            let length = part.end - part.start;
+            let id = (place < length).then(|| part.start + place);
+            place = place.saturating_sub(length);
+            id
+        })
+    };
+    (first..count).step_by(IDS_PER_ROUND as usize).filter_map(at).collect()
 }
 
 /// `name:x:1000:…` of passwd(5) and group(5).
@@ -152,21 +186,37 @@ mod tests {
 
     #[test]
     fn an_id_of_a_user_a_group_a_range_or_a_process_is_not_taken() {
-        let next = 2_130_706_433 + (1 << 22);
-        for (path, text) in [
-            ("/etc/passwd", "u:x:2130706433:7::/:/bin/sh\n"),
-            ("/etc/group", "g:x:2130706433:\n"),
-            ("/etc/subuid", "u:2130706000:1000\n"),
-            ("/etc/subgid", "u:2130706433:1\n"),
+        for (path, text, free) in [
+            ("/etc/passwd", "u:x:2130706433:7::/:/bin/sh\n", 2_130_706_434),
+            ("/etc/group", "g:x:2130706433:\n", 2_130_706_434),
+            ("/etc/subuid", "u:2130706000:1000\n", 2_130_707_001),
+            ("/etc/subgid", "u:2130706433:1\nv:2130706430:5\n", 2_130_706_436),
         ] {
             let (_dir, root) = host(&[(path, text)], "");
-            assert_eq!(free_id_for(&root, 1).unwrap(), next, "{path}");
+            assert_eq!(free_id_for(&root, 1).unwrap(), free, "{path}");
         }
+        let next = 2_130_706_433 + (1 << 22);
         for ids in
             ["Uid:\t0\t2130706433\t0\t0", "Gid:\t0\t0\t0\t2130706433", "Groups:\t4 2130706433 "]
         {
             let (_dir, root) = host(&[], ids);
             assert_eq!(free_id_for(&root, 1).unwrap(), next, "{ids}");
+        }
+    }
+
+    #[test]
+    fn ranges_of_users_take_no_more_than_themselves() {
+        // As useradd(8) assigns them: one after the other.
+        let usual: String =
+            (0..2000).map(|user| format!("u{user}:{}:65536\n", 100_000 + user * 65_536)).collect();
+        let (_dir, root) = host(&[("/etc/subuid", &usual), ("/etc/subgid", &usual)], "");
+        assert_eq!(free_id_for(&root, 1).unwrap(), 2_130_706_433);
+        // All but the last thousand.
+        let most = format!("u:{}:{}\n", RESERVED.start, RESERVED.len() - 1000);
+        let (_dir, root) = host(&[("/etc/subuid", &most)], "");
+        for process in [1, 999, 1000, 70_000, (1 << 22) - 1, 1 << 22] {
+            let id = free_id_for(&root, process).unwrap();
+            assert!((RESERVED.end - 1000..RESERVED.end).contains(&id), "{process}: {id}");
         }
     }
 
