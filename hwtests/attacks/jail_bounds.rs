@@ -1,10 +1,8 @@
 //! A hostile checker that takes what others need, or looks at other processes of its user: what bounds
 //! a run as a whole, and what is left of it.
 
-use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diskvitals::host::helper::Program;
 use diskvitals::model::check::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
@@ -14,7 +12,7 @@ use nix::unistd::Pid;
 use tokio::sync::watch;
 
 use crate::checker::fixture::{
-    ALL, WITHOUT_CONTROL_GROUPS, fill, make, order, program, ran, script, text,
+    ALL, WITHOUT_CONTROL_GROUPS, fill, groups, make, order, program, ran, script, text, until,
 };
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{Disk, Testbed};
@@ -34,36 +32,9 @@ async fn run_script(testbed: &Testbed, disk: &Disk, memory: u64, body: &str) -> 
     ran.run
 }
 
-/// The directories of the run's control group, from the lines of /proc/PID/cgroup in `text`.
-fn groups(text: &str) -> Vec<PathBuf> {
-    let found: BTreeSet<PathBuf> = text
-        .lines()
-        .filter_map(|line| line.split_once(':')?.1.split_once(':'))
-        .filter(|(_, path)| path.contains("diskvitals-check-"))
-        .map(|(controllers, path)| {
-            let all = Path::new("/sys/fs/cgroup");
-            let hierarchy = match controllers {
-                "" if all.join("unified").exists() => "unified",
-                controllers => controllers,
-            };
-            all.join(hierarchy).join(path.trim_start_matches('/'))
-        })
-        .collect();
-    assert!(!found.is_empty(), "no control group of its own: {text}");
-    found.into_iter().collect()
-}
-
 /// The processes, besides this one's, that a run of these tests left.
 fn left(word: &str) -> Vec<i32> {
     crate::checker::fixture::processes(word)
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,9 +1,10 @@
 //! Fixture of the checker tests: filesystems on loop devices, a run of a checker or of a script
 //! that replaces it, and checks for leftovers.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diskvitals::host::helper::Program;
 use diskvitals::model::check::{Filesystem, Mode, Run, RunActivity};
@@ -134,4 +135,31 @@ pub fn processes(word: &str) -> Vec<i32> {
             .is_ok_and(|line| line.split('\0').any(|part| part == word))
     })
     .collect()
+}
+
+/// The directories of the run's control group, from the lines of /proc/PID/cgroup in `text`.
+pub fn groups(text: &str) -> Vec<PathBuf> {
+    let found: BTreeSet<PathBuf> = text
+        .lines()
+        .filter_map(|line| line.split_once(':')?.1.split_once(':'))
+        .filter(|(_, path)| path.contains("diskvitals-check-"))
+        .map(|(controllers, path)| {
+            let all = Path::new("/sys/fs/cgroup");
+            let hierarchy = match controllers {
+                "" if all.join("unified").exists() => "unified",
+                controllers => controllers,
+            };
+            all.join(hierarchy).join(path.trim_start_matches('/'))
+        })
+        .collect();
+    assert!(!found.is_empty(), "no control group of its own: {text}");
+    found.into_iter().collect()
+}
+
+pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

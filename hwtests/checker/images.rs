@@ -8,8 +8,12 @@ use diskvitals::cli::check_image::check_image_in;
 use diskvitals::host::helper::Program;
 use diskvitals::model::check::{Filesystem, Mode, Termination};
 use diskvitals::model::policy::checks::CheckPolicy;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
-use super::fixture::{ALL, WITHOUT_CONTROL_GROUPS, digest, make, script, text};
+use super::fixture::{
+    ALL, WITHOUT_CONTROL_GROUPS, digest, groups, make, processes, script, text, until,
+};
 use crate::support::Testbed;
 use crate::support::tools::{bind, run};
 
@@ -63,6 +67,7 @@ async fn images_are_checked_without_a_daemon_and_never_changed() {
             touch /tmp/dvhw-image 2>/dev/null && echo POSSIBLE
             mount -o remount,rw /dev/image 2>/dev/null && echo POSSIBLE
             umount /dev/image 2>/dev/null && echo POSSIBLE
+            ls -A /sys/fs/cgroup 2>/dev/null | grep . && echo POSSIBLE
             dd if=$last of=/dev/null bs=512 count=1 2>/dev/null && echo read
             grep CapEff /proc/self/status
         "#;
@@ -143,6 +148,44 @@ fn images_are_checked_for_users_who_may_read_them_and_others_get_an_error() {
             text.contains(&format!("opening {}: Permission denied", disk.image.display())),
             "{text}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::disallowed_methods, reason = "the program under test")]
+async fn a_check_of_a_file_that_a_signal_ends_leaves_neither_a_process_nor_a_control_group() {
+    let testbed = Testbed::new();
+    let body = r#"exec perl -e '$SIG{TERM} = $SIG{HUP} = $SIG{INT} = "IGNORE"; fork(); sleep 1000 while 1' signal-attack"#;
+    let config = testbed.path("checks.toml");
+    let checker = script(&testbed, "attacker", body);
+    std::fs::write(&config, format!("[checks.tools]\ne2fsck = \"{}\"\n", checker.display()))
+        .expect("written");
+    let disk = make(&testbed, Filesystem::Ext4);
+    disk.detach();
+    for (signal, mode) in
+        [(Signal::SIGINT, 0o644), (Signal::SIGTERM, 0o600), (Signal::SIGHUP, 0o600)]
+    {
+        std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(mode))
+            .expect("its mode");
+        let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"))
+            .args(["check", "--config"])
+            .arg(&config)
+            .arg("--image")
+            .arg(&disk.image)
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("it starts");
+        until("both processes run", || processes("signal-attack").len() == 2).await;
+        let attacker = processes("signal-attack")[0];
+        let text = std::fs::read_to_string(format!("/proc/{attacker}/cgroup")).expect("its group");
+        let groups = groups(&text);
+        assert!(groups.iter().all(|group| group.exists()), "{groups:?}");
+        let pid = Pid::from_raw(i32::try_from(check.id()).expect("a process id"));
+        kill(pid, signal).expect("a signal");
+        let status = check.wait().expect("its end");
+        assert_eq!(status.code(), Some(128 + signal as i32), "{signal}: {status}");
+        assert_eq!(processes("signal-attack"), Vec::<i32>::new(), "{signal}");
+        assert!(!groups.iter().any(|group| group.exists()), "{signal}: {groups:?}");
     }
 }
 

@@ -2,16 +2,19 @@
 //! interrupted.
 
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::api::client::Client;
 use crate::api::wire;
 use crate::cli::args::CheckArgs;
-use crate::cli::check_image::check_image;
+use crate::cli::check_image::{check_image, stop_pipe};
 use crate::cli::error::Error;
 use crate::cli::place::by_name;
 use crate::cli::printer::Printer;
@@ -106,7 +109,7 @@ pub(crate) async fn run(
     }
 }
 
-/// Checks a file without a daemon. The checker ends with this process.
+/// Checks a file without a daemon. The checker ends with this process, and nothing of it is left.
 pub(crate) async fn check_image_file(
     out: &Printer,
     path: &Path,
@@ -115,8 +118,10 @@ pub(crate) async fn check_image_file(
     let (file, begun) = (path.to_owned(), Instant::now());
     let policy = offline::policy(config)?.checks;
     let (activities, activity) = tokio::sync::watch::channel(RunActivity::default());
+    let (stop, stops_when_closed) = stop_pipe()?;
+    let mut interrupted = std::pin::pin!(interruption());
     let mut checking = tokio::task::spawn_blocking(move || {
-        check_image(&file, None, &policy, &mut |activity| {
+        check_image(&file, None, &policy, stop.as_fd(), &mut |activity| {
             drop(activities.send_replace(activity.clone()))
         })
     });
@@ -128,12 +133,19 @@ pub(crate) async fn check_image_file(
                 let activity = activity.borrow().clone();
                 line.show(&render::checks::image_progress(path, &activity, begun.elapsed()));
             }
-            signal = tokio::signal::ctrl_c() => {
-                signal.map_err(Error::Signal)?;
+            signal = &mut interrupted => {
+                let signal = signal.map_err(Error::Signal)?;
                 line.clear();
                 complain("interrupted: nothing is known of the file, and nothing was written to it");
-                // The thread waits for the checker, which is killed when this process ends.
-                std::process::exit(i32::from(EXIT_INTERRUPTED));
+                drop(stops_when_closed);
+                tokio::select! {
+                    // Its thread has killed the checker and removed its control group.
+                    _ = &mut checking => {}
+                    () = tokio::time::sleep(CANCEL_TIMEOUT) => complain("the checker does not end"),
+                    _ = interruption() => {}
+                }
+                // A thread that waits for a disk would be waited for.
+                std::process::exit(128 + signal as i32);
             }
         }
     };
@@ -142,6 +154,36 @@ pub(crate) async fn check_image_file(
     let wire = crate::api::convert::check::check_with_output(&check);
     out.show("Check", &wire, || render::checks::one(&wire, &out.screen))?;
     Ok(exit_code(&wire))
+}
+
+/// The first signal that asks this program to end.
+async fn interruption() -> std::io::Result<Signal> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = match is_ignored(Signal::SIGHUP) {
+        // As nohup(1) starts it.
+        true => None,
+        false => Some(signal(SignalKind::hangup())?),
+    };
+    let hung_up = async {
+        match &mut hangup {
+            Some(hangup) => hangup.recv().await,
+            None => std::future::pending().await,
+        }
+    };
+    Ok(tokio::select! {
+        _ = interrupt.recv() => Signal::SIGINT,
+        _ = terminate.recv() => Signal::SIGTERM,
+        _ = hung_up => Signal::SIGHUP,
+    })
+}
+
+/// The mask of proc_pid_status(5).
+fn is_ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask >> (signal as i32 - 1) & 1 == 1
 }
 
 /// Shows progress: on a terminal, one line that is overwritten; elsewhere, a line for each new

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -60,25 +60,44 @@ pub enum ImageError {
 }
 
 /// Checks the image at `path`. `filesystem` is detected by its superblock unless it is given.
-/// `activity` is called with what the checker reports of itself.
+/// `stop`: readable or closed when the checker must end. `activity` is called with what it reports of
+/// itself.
 pub(crate) fn check_image(
     path: &Path,
     filesystem: Option<Filesystem>,
     policy: &CheckPolicy,
+    stop: BorrowedFd<'_>,
     activity: &mut dyn FnMut(&RunActivity),
 ) -> Result<Check, ImageError> {
     // Our own program: its main function handles `diskvitals worker jail`.
     let program =
         Program { program: "/proc/self/exe".into(), args: JAIL_ARGS.map(OsString::from).to_vec() };
-    check_image_in(&program, path, filesystem, policy, activity)
+    check_until(&program, path, filesystem, policy, stop, activity)
 }
 
-/// Like `check_image`, with another program that provides the jail.
+/// Like `check_image`, with another program that provides the jail, and to its end.
 pub fn check_image_in(
     program: &Program,
     path: &Path,
     filesystem: Option<Filesystem>,
     policy: &CheckPolicy,
+    activity: &mut dyn FnMut(&RunActivity),
+) -> Result<Check, ImageError> {
+    let (stop, _held) = stop_pipe()?;
+    check_until(program, path, filesystem, policy, stop.as_fd(), activity)
+}
+
+/// The checker stops when the second one is closed.
+pub(crate) fn stop_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
+    nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)
+}
+
+fn check_until(
+    program: &Program,
+    path: &Path,
+    filesystem: Option<Filesystem>,
+    policy: &CheckPolicy,
+    stop: BorrowedFd<'_>,
     activity: &mut dyn FnMut(&RunActivity),
 ) -> Result<Check, ImageError> {
     let requested = now();
@@ -119,9 +138,6 @@ pub fn check_image_in(
         &order.command,
         &checker::arguments(filesystem, CheckerInput::Image(path)),
     );
-    // Nothing is sent on `stop`: the run continues until it or this process ends.
-    let (stop, _held) =
-        nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)?;
     // The file is not in use, so the read rate has no limit.
     let terms = CheckTerms { bytes_per_second: None, ..policy.terms(&policy.for_names(&[])) };
     let device = path.display().to_string();
@@ -143,7 +159,7 @@ pub fn check_image_in(
                 let mut callbacks =
                     RunCallbacks { on_activity: &mut *activity, invalid_because: &mut || None };
                 let group = Arc::new(RunGroup::create(&root, &order.plan));
-                let mut run = checker::run(&order, &group, stop.as_fd(), &mut callbacks).run;
+                let mut run = checker::run(&order, &group, stop, &mut callbacks).run;
                 run.command.clone_from(&shown);
                 runs.push(Arc::new(run));
             }
