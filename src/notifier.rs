@@ -12,6 +12,7 @@ pub(crate) mod daemon_watch;
 pub(crate) mod message;
 pub(crate) mod node_state;
 pub mod options;
+pub(crate) mod outgoing;
 pub(crate) mod planner;
 pub(crate) mod queue;
 pub(crate) mod run;

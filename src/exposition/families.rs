@@ -3,10 +3,13 @@
 
 use std::fmt;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+use crate::exposition::label::label;
 use crate::model::timing::{BOUNDS, Timing};
 
 pub(crate) static SECONDS: Unit = Unit::Seconds;
@@ -62,33 +65,54 @@ impl<'e> Families<'e> {
     }
 }
 
+/// The only way of a text into the metrics: what is in a label is bounded and escaped here.
+struct Labels<'l, T>(&'l [(&'l str, T)]);
+
+impl<T: AsRef<str>> EncodeLabelSet for Labels<'_, T> {
+    fn encode(&self, encoder: &mut LabelSetEncoder) -> fmt::Result {
+        self.0.iter().try_for_each(|(key, value)| {
+            (*key, label(value.as_ref())).encode(encoder.encode_label())
+        })
+    }
+}
+
 pub(crate) struct Family<'e> {
     encoder: MetricEncoder<'e>,
 }
 
 impl Family<'_> {
-    pub(crate) fn value(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
-        self.encoder.encode_family(labels)?.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
+    pub(crate) fn value(&mut self, labels: &[(&str, impl AsRef<str>)], value: u64) -> fmt::Result {
+        self.encoder
+            .encode_family(&Labels(labels))?
+            .encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
     }
 
-    pub(crate) fn signed(&mut self, labels: &impl EncodeLabelSet, value: i64) -> fmt::Result {
-        self.encoder.encode_family(labels)?.encode_gauge(&value)
+    pub(crate) fn signed(&mut self, labels: &[(&str, impl AsRef<str>)], value: i64) -> fmt::Result {
+        self.encoder.encode_family(&Labels(labels))?.encode_gauge(&value)
     }
 
-    pub(crate) fn fraction(&mut self, labels: &impl EncodeLabelSet, value: f64) -> fmt::Result {
-        self.encoder.encode_family(labels)?.encode_gauge(&value)
+    pub(crate) fn fraction(
+        &mut self,
+        labels: &[(&str, impl AsRef<str>)],
+        value: f64,
+    ) -> fmt::Result {
+        self.encoder.encode_family(&Labels(labels))?.encode_gauge(&value)
     }
 
-    pub(crate) fn count(&mut self, labels: &impl EncodeLabelSet, value: u64) -> fmt::Result {
-        self.encoder.encode_family(labels)?.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+    pub(crate) fn count(&mut self, labels: &[(&str, impl AsRef<str>)], value: u64) -> fmt::Result {
+        self.encoder
+            .encode_family(&Labels(labels))?
+            .encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
     pub(crate) fn fractional_count(
         &mut self,
-        labels: &impl EncodeLabelSet,
+        labels: &[(&str, impl AsRef<str>)],
         value: f64,
     ) -> fmt::Result {
-        self.encoder.encode_family(labels)?.encode_counter::<NoLabelSet, f64, f64>(&value, None)
+        self.encoder
+            .encode_family(&Labels(labels))?
+            .encode_counter::<NoLabelSet, f64, f64>(&value, None)
     }
 
     /// The one sample of a family without labels.
@@ -102,12 +126,12 @@ impl Family<'_> {
 
     pub(crate) fn histogram_value(
         &mut self,
-        labels: &impl EncodeLabelSet,
+        labels: &[(&str, impl AsRef<str>)],
         timing: &Timing,
     ) -> fmt::Result {
         let ends = BOUNDS.iter().map(|millis| *millis as f64 / 1000.0).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = ends.zip(timing.counts).collect();
-        self.encoder.encode_family(labels)?.encode_histogram::<NoLabelSet>(
+        self.encoder.encode_family(&Labels(labels))?.encode_histogram::<NoLabelSet>(
             timing.sum.as_secs_f64(),
             timing.count(),
             &buckets,
@@ -132,5 +156,52 @@ impl Family<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::collector::Collector;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+    use crate::model::echo::is_deceptive;
+
+    const HOSTILE: &str = "a\r\nb 1\n\u{1b}]0;x\u{7}\u{202e}\u{200b}\u{9b}";
+
+    #[derive(Debug)]
+    struct Every;
+
+    impl Collector for Every {
+        fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+            let mut families = Families::new(encoder);
+            let (long, timing) = ("x".repeat(5000), Timing::default());
+            let labels = [("one", HOSTILE), ("two", long.as_str())];
+            let mut gauge = families.gauge("gauge", None, "Help.")?;
+            gauge.value(&labels, 1)?;
+            gauge.signed(&labels, 1)?;
+            gauge.fraction(&labels, 1.0)?;
+            gauge.states(Some(("one", HOSTILE)), "state", &["a"], HOSTILE)?;
+            let mut counter = families.counter("counter", None, "Help.")?;
+            counter.count(&labels, 1)?;
+            counter.fractional_count(&labels, 1.0)?;
+            families.histogram("histogram", None, "Help.")?.histogram_value(&labels, &timing)
+        }
+    }
+
+    #[test]
+    fn no_text_reaches_a_label_as_it_is_or_without_an_end() {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Every));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        assert!(text.lines().filter(|line| line.contains("one=")).count() > 15, "{text}");
+        assert!(!text.contains(|c| is_deceptive(c) && c != '\n'), "{text:?}");
+        for line in text.lines() {
+            let is_of_ours = ["# ", "gauge{", "counter_total{", "histogram_"]
+                .iter()
+                .any(|it| line.starts_with(it));
+            assert!(is_of_ours && line.len() < 700, "{line}");
+        }
     }
 }

@@ -2,21 +2,19 @@
 
 use std::borrow::Cow;
 
-use crate::model::assess::truncate;
-use crate::model::echo::is_deceptive;
+use crate::model::echo::Shown;
 
 /// Kubernetes' names fit (253 bytes); longer external names are cut to this.
 pub(crate) const MAX_LABEL_BYTES: usize = 256;
 
-/// External text as a label value: bounded, and without control characters.
+/// Any text as the value of a label: bounded and escaped.
 pub(crate) fn label(text: &str) -> Cow<'_, str> {
-    let harmless = text.len() <= MAX_LABEL_BYTES && !text.chars().any(is_deceptive);
-    if harmless {
-        return Cow::Borrowed(text);
+    let is_harmless =
+        text.len() <= MAX_LABEL_BYTES && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    match is_harmless {
+        true => Cow::Borrowed(text),
+        false => {
+            Shown::value(text, char::REPLACEMENT_CHARACTER, MAX_LABEL_BYTES).to_string().into()
+        }
     }
-    let visible: String = text
-        .chars()
-        .map(|c| if is_deceptive(c) { char::REPLACEMENT_CHARACTER } else { c })
-        .collect();
-    Cow::Owned(truncate(&visible, MAX_LABEL_BYTES))
 }

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use jiff::Timestamp;
 
 use crate::fleet::model::{Claim, View};
-use crate::kubernetes::event::{Event, Regarding, event_name, regarding_node, reporting_instance};
-use crate::model::assess::truncate;
+use crate::kubernetes::event::{
+    Event, Regarding, event_name, message, regarding_node, reporting_instance,
+};
 
 const MAX_EVENTS: usize = 1000;
 
@@ -76,7 +77,7 @@ impl EventQueue {
             regarding,
             reason: reason.to_owned(),
             action: if is_warning { "Raised" } else { "Cleared" },
-            note: truncate(&note, 1024),
+            note: message(&note),
             warning: is_warning,
             reporting_instance: self.reporting_instance.clone(),
             cause: None,
@@ -132,4 +133,26 @@ pub(crate) fn announce_shared_drives(
         }
     }
     announcements
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::echo::is_deceptive;
+
+    #[test]
+    fn no_text_of_a_node_leaves_as_it_is_or_without_an_end() {
+        let mut queue = EventQueue::new("replica-1");
+        for note in ["drive a\r\n\u{1b}[31m\u{202e}\u{200b}".to_owned(), "ä".repeat(5000)] {
+            let announcement = Announcement {
+                regarding: regarding_node("node-1"),
+                reason: "SharedDrive",
+                note,
+                is_warning: true,
+            };
+            assert!(queue.push(announcement, Timestamp::UNIX_EPOCH));
+            let note = queue.pop().expect("an event").note;
+            assert!(note.len() <= 1024 && !note.contains(is_deceptive), "{note}");
+        }
+    }
 }

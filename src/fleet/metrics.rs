@@ -12,7 +12,6 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use crate::exposition::families::Families;
-use crate::exposition::label::label;
 use crate::exposition::plain_text::plain;
 use crate::fleet::model::figures::{Figures, ModelFigures};
 use crate::fleet::release::Figures as ReleaseFigures;
@@ -144,7 +143,7 @@ fn encode_figures(families: &mut Families<'_>, figures: &Figures) -> fmt::Result
     let mut encode = |name, help, of: fn(&ModelFigures) -> u64, other: u64| {
         let mut drives = families.gauge(name, None, help)?;
         for ((model, firmware), figures) in shown {
-            let labels = [("model", label(model)), ("firmware", label(firmware))];
+            let labels = [("model", model.as_str()), ("firmware", firmware.as_str())];
             drives.value(&labels, of(figures))?;
         }
         if other > 0 {
@@ -239,7 +238,7 @@ fn encode_unreachable(families: &mut Families<'_>, figures: &UnreachableFigures)
         "Nodes that have not reached the storage of a CSI driver for five minutes. Drivers that all nodes reach are not listed.",
     )?;
     for (driver, of) in &figures.drivers {
-        nodes.value(&[("driver", label(driver))], of.unreachable)?;
+        nodes.value(&[("driver", driver.as_str())], of.unreachable)?;
     }
     let mut away = families.gauge(
         "diskvitals_fleet_driver_storage_away",
@@ -247,7 +246,7 @@ fn encode_unreachable(families: &mut Families<'_>, figures: &UnreachableFigures)
         "Whether the storage of a CSI driver is away for so many nodes that nothing moves.",
     )?;
     for (driver, of) in &figures.drivers {
-        away.value(&[("driver", label(driver))], u64::from(of.is_beyond))?;
+        away.value(&[("driver", driver.as_str())], u64::from(of.is_beyond))?;
     }
     let mut evictions = families.counter(
         "diskvitals_fleet_evictions",
@@ -264,9 +263,9 @@ fn encode_unreachable(families: &mut Families<'_>, figures: &UnreachableFigures)
     )?;
     if let Some(of) = &figures.waiting {
         let labels = [
-            ("pod_namespace", label(&of.namespace)),
-            ("pod_name", label(&of.pod)),
-            ("waits_for", label(of.what.name())),
+            ("pod_namespace", of.namespace.as_str()),
+            ("pod_name", of.pod.as_str()),
+            ("waits_for", of.what.name()),
         ];
         waiting.value(&labels, 1_u64)?;
     }

@@ -8,10 +8,13 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
+use crate::model::echo::Shown;
 use crate::model::hash::sha256_short;
 
 /// Longest reason, action and reporting instance, in bytes.
 pub(crate) const MAX_SHORT_LEN: usize = 128;
+/// Longest note of an event, and longest message of a condition that we write, in bytes.
+const MAX_MESSAGE_LEN: usize = 1024;
 /// Namespace of events about objects without a namespace.
 const CLUSTER_SCOPED_NAMESPACE: &str = "default";
 /// The daemon's `Cause.id`: events with the same value on a node have one cause.
@@ -52,12 +55,17 @@ pub(crate) struct Event {
     pub regarding: Regarding,
     pub reason: String,
     pub action: &'static str,
-    pub note: String,
+    pub note: Shown,
     pub warning: bool,
     pub reporting_instance: String,
     /// Value of the annotation `CAUSE_ANNOTATION`.
-    pub cause: Option<String>,
+    pub cause: Option<Shown>,
     pub time: Timestamp,
+}
+
+/// Text for people in a field of the Kubernetes API: the note of an event, the message of a condition.
+pub(crate) fn message(text: &str) -> Shown {
+    Shown::value(text, ' ', MAX_MESSAGE_LEN)
 }
 
 /// `kubectl describe node` finds events by the node's name in the uid field, as the kubelet writes
@@ -100,7 +108,9 @@ pub(crate) fn to_kube_event(event: &Event, controller: &str) -> KubeEvent {
         metadata: ObjectMeta {
             name: Some(name.clone()),
             namespace: Some(namespace.clone()),
-            annotations: cause.clone().map(|cause| [(CAUSE_ANNOTATION.to_owned(), cause)].into()),
+            annotations: cause
+                .as_ref()
+                .map(|cause| [(CAUSE_ANNOTATION.to_owned(), cause.to_string())].into()),
             ..ObjectMeta::default()
         },
         regarding: Some(ObjectReference {
@@ -113,7 +123,7 @@ pub(crate) fn to_kube_event(event: &Event, controller: &str) -> KubeEvent {
         }),
         reason: Some(reason.clone()),
         action: Some((*action).into()),
-        note: Some(note.clone()),
+        note: Some(note.to_string()),
         type_: Some(if *warning { "Warning" } else { "Normal" }.into()),
         event_time: Some(MicroTime(*time)),
         reporting_controller: Some(controller.into()),

@@ -15,7 +15,6 @@ mod volumes;
 #[cfg(test)]
 pub(in crate::metrics) mod tests;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -25,7 +24,6 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use crate::exposition::families::Families;
-use crate::exposition::label::label;
 use crate::model::finding::Health;
 use crate::model::snapshot::Snapshot;
 
@@ -71,8 +69,8 @@ pub(crate) fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<Strin
     Ok(text)
 }
 
-fn optional_label(text: &Option<String>) -> Cow<'_, str> {
-    label(text.as_deref().unwrap_or_default())
+fn known(text: &Option<String>) -> &str {
+    text.as_deref().unwrap_or_default()
 }
 
 const HEALTH_STATES: [&str; 4] = ["good", "suspect", "bad", "unknown"];

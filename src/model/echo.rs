@@ -1,7 +1,9 @@
 //! Text of others, made safe to show: cut, and without characters that a terminal does not show as
-//! themselves. Outlets (standard output, the full screen, the log) take `Shown` and no plain text.
+//! themselves. Outlets (standard output, the full screen, the log, notifications, metrics, events and
+//! conditions in Kubernetes) take `Shown` and no plain text.
 
 use std::fmt;
+use std::ops::Deref;
 
 /// Characters of a caller's text that are repeated in a message.
 const MAX_ECHO_CHARS: usize = 200;
@@ -20,6 +22,29 @@ impl Shown {
                 break;
             }
             push_escaped(&mut shown, c);
+        }
+        Shown(shown)
+    }
+
+    /// Lines that a renderer has written, each as in `line`.
+    pub(crate) fn lines(text: &str, max_chars: usize) -> Shown {
+        let lines: Vec<String> =
+            text.split('\n').map(|line| Shown::line(line, max_chars).0).collect();
+        Shown(lines.join("\n"))
+    }
+
+    /// A value of a field of another system, which has no escapes of its own: `instead` of each character
+    /// that would deceive. At most so many bytes.
+    pub(crate) fn value(text: &str, instead: char, max_bytes: usize) -> Shown {
+        const MARK: char = '…';
+        let mut shown = String::with_capacity(text.len().min(max_bytes));
+        for c in text.chars().map(|c| if is_deceptive(c) { instead } else { c }) {
+            if shown.len() + c.len_utf8() > max_bytes {
+                shown.truncate(shown.floor_char_boundary(max_bytes - MARK.len_utf8()));
+                shown.push(MARK);
+                break;
+            }
+            shown.push(c);
         }
         Shown(shown)
     }
@@ -60,6 +85,14 @@ impl Shown {
     }
 
     pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for Shown {
+    type Target = str;
+
+    fn deref(&self) -> &str {
         &self.0
     }
 }
@@ -135,6 +168,22 @@ mod tests {
             prop_assert!(!shown.as_str().chars().any(is_deceptive));
             // An escape has at most nine characters.
             prop_assert!(shown.as_str().chars().count() <= max * 9 + 1);
+        }
+
+        #[test]
+        fn nothing_but_line_breaks_is_left_in_lines(text in HOSTILE, max in 0usize..90) {
+            let shown = Shown::lines(&text, max);
+            prop_assert!(!shown.chars().any(|c| is_deceptive(c) && c != '\n'));
+            prop_assert_eq!(shown.split('\n').count(), text.split('\n').count());
+            prop_assert!(shown.split('\n').all(|line| line.chars().count() <= max * 9 + 1));
+        }
+
+        #[test]
+        fn a_value_has_its_bytes_at_most_and_is_kept_if_it_is_harmless(text in HOSTILE, max in 3usize..90) {
+            let shown = Shown::value(&text, ' ', max);
+            prop_assert!(!shown.chars().any(is_deceptive) && shown.len() <= max);
+            let harmless = text.len() <= max && !text.chars().any(is_deceptive);
+            prop_assert!(!harmless || shown.as_str() == text);
         }
 
         #[test]

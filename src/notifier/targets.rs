@@ -12,6 +12,7 @@ pub(crate) mod webhook;
 use std::time::Duration;
 
 use crate::notifier::message::{Kind, Level, Notification};
+use crate::notifier::outgoing::Outgoing;
 use crate::notifier::targets::exec::ExecTarget;
 use crate::notifier::targets::heartbeat::HeartbeatTarget;
 use crate::notifier::targets::smtp::SmtpTarget;
@@ -92,6 +93,8 @@ impl Target {
         &self,
         notification: &Notification,
     ) -> Result<String, DeliveryError> {
+        let notification = &Outgoing::new(notification)
+            .map_err(|error| DeliveryError::refused(format!("writing JSON: {error}")))?;
         let attempt = async {
             match &self.kind {
                 TargetKind::Smtp(smtp) => smtp.send(notification, self.timeout).await,

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::model::echo::echo;
-use crate::notifier::message::Notification;
+use crate::notifier::outgoing::Outgoing;
 
 const NAMES: &[&str] = &["id", "kind", "severity", "host", "time", "title", "text", "json"];
 
@@ -55,8 +55,8 @@ impl Template {
         Ok(template)
     }
 
-    pub(crate) fn render(&self, notification: &Notification) -> String {
-        let json = serde_json::to_value(notification).unwrap_or_default();
+    pub(crate) fn render(&self, notification: &Outgoing) -> String {
+        let json = notification.json();
         self.fill(|name| match (name, &json[name]) {
             ("json", _) => json.to_string(),
             (_, Value::String(text)) => text.clone(),
@@ -90,13 +90,14 @@ mod tests {
     fn a_placeholder_is_escaped_for_json_and_plain_elsewhere() {
         let mut notification = sample();
         notification.title = "a \"quoted\" \\ name".to_owned();
+        let outgoing = Outgoing::new(&notification).expect("JSON");
         let json =
             Template::new(r#"{"t": "{{ title }}", "n": {{json}}}"#, true).expect("a template");
-        let value: Value = serde_json::from_str(&json.render(&notification)).expect("JSON");
+        let value: Value = serde_json::from_str(&json.render(&outgoing)).expect("JSON");
         assert_eq!(value["t"], notification.title.as_str());
         assert_eq!(value["n"]["id"], notification.id.as_str());
         let plain = Template::new("{{severity}}: {{title}}", false).expect("a template");
-        assert_eq!(plain.render(&notification), r#"bad: a "quoted" \ name"#);
+        assert_eq!(plain.render(&outgoing), r#"bad: a "quoted" \ name"#);
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl ApiServer {
             type_: kind.name.into(),
             status: condition.status.name().into(),
             reason: Some(condition.reason.clone()),
-            message: Some(condition.message.clone()),
+            message: Some(condition.message.to_string()),
             last_transition_time: Some(Time(since)),
             last_heartbeat_time: Some(Time(now)),
         };

@@ -5,11 +5,11 @@
 //! condition is True only if all health is known and no finding counts; if any health is unknown,
 //! it is Unknown.
 
-use crate::csi::limits;
 use crate::csi::report::event::camel_case;
 use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity, Subject};
 use crate::csi::report::{DaemonView, Outage};
-use crate::model::echo::is_deceptive;
+use crate::kubernetes::event::message;
+use crate::model::echo::Shown;
 
 /// The finding of a volume whose drive has one.
 const DRIVE_FAILING: &str = "DriveFailing";
@@ -40,8 +40,7 @@ impl ConditionStatus {
 pub(crate) struct StorageCondition {
     pub status: ConditionStatus,
     pub reason: String,
-    /// Output of [`limits::truncate_message`].
-    pub message: String,
+    pub message: Shown,
 }
 
 /// `in_grace`: a possible outage of the daemon is not to be published yet.
@@ -70,7 +69,7 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
         return StorageCondition {
             status: ConditionStatus::False,
             reason: camel_case(&worst.reason),
-            message: sanitized(&format!(
+            message: message(&format!(
                 "{}: {}{}",
                 numbers.join(", "),
                 lines(snapshot, &counted).join("; "),
@@ -86,7 +85,7 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
             } else {
                 format!("; {excluded} acknowledged or under maintenance")
             };
-            let message = format!(
+            let found = format!(
                 "no findings for {} drives and {} volumes{excluded}",
                 snapshot.drives.len(),
                 snapshot.volumes.len()
@@ -94,7 +93,7 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
             StorageCondition {
                 status: ConditionStatus::True,
                 reason: "NothingFound".into(),
-                message,
+                message: message(&found),
             }
         }
         // The daemon counts a finding that is not in the snapshot, or uses a newer value: the node
@@ -167,16 +166,12 @@ fn unknown_reason(drive: &Drive) -> Option<&String> {
     counts.then_some(&drive.why)
 }
 
-fn unknown(reason: &str, message: &str) -> StorageCondition {
+fn unknown(reason: &str, why: &str) -> StorageCondition {
     StorageCondition {
         status: ConditionStatus::Unknown,
         reason: reason.to_owned(),
-        message: sanitized(message),
+        message: message(why),
     }
-}
-
-fn sanitized(text: &str) -> String {
-    limits::truncate_message(&text.replace(is_deceptive, " ")).into_owned()
 }
 
 #[cfg(test)]

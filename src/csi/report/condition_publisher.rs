@@ -192,9 +192,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::kubernetes::event::message;
 
-    fn condition(status: ConditionStatus, reason: &str, message: &str) -> StorageCondition {
-        StorageCondition { status, reason: reason.into(), message: message.into() }
+    fn condition(status: ConditionStatus, reason: &str, why: &str) -> StorageCondition {
+        StorageCondition { status, reason: reason.into(), message: message(why) }
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,13 +4,13 @@
 //! In: a transition and the object that it concerns. Out: every field of the event. No I/O.
 
 use crate::csi::health::STATE_REASONS;
-use crate::csi::limits;
 use crate::csi::report::quarantine::ATTACHMENTS_UNCLEAN;
 use crate::csi::report::transitions::{
     HEALTH_KNOWN, HEALTH_UNKNOWN, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind,
 };
-use crate::kubernetes::event::{Event, MAX_SHORT_LEN, Regarding, event_name, reporting_instance};
-use crate::model::echo::is_deceptive;
+use crate::kubernetes::event::{
+    Event, MAX_SHORT_LEN, Regarding, event_name, message, reporting_instance,
+};
 use crate::model::reason::Reason;
 
 const CLEARED_SUFFIX: &str = "Cleared";
@@ -34,10 +34,10 @@ pub(crate) fn event_of(transition: &StorageTransition, regarding: Regarding, nod
             reason.to_owned()
         },
         action: transition.kind.action(),
-        note: limits::truncate_message(&note.replace(is_deceptive, " ")).into_owned(),
+        note: message(&note),
         warning: transition.kind.is_warning(),
         reporting_instance: reporting_instance(node).to_owned(),
-        cause: transition.cause.clone(),
+        cause: transition.cause.as_deref().map(message),
         time: transition.at,
         regarding,
     }
@@ -71,6 +71,7 @@ mod tests {
     use super::*;
     use crate::csi::report::transitions::EventTarget;
     use crate::kubernetes::event::regarding_node;
+    use crate::model::echo::is_deceptive;
 
     fn transition(reason: &str, note: &str, kind: StorageTransitionKind) -> StorageTransition {
         StorageTransition {

@@ -6,11 +6,10 @@
 //! published value stays. No I/O.
 
 use crate::api::wire;
-use crate::csi::limits;
 use crate::csi::report::DaemonView;
 use crate::csi::report::condition::{ConditionStatus, StorageCondition};
 use crate::csi::report::event::camel_case;
-use crate::model::echo::is_deceptive;
+use crate::kubernetes::event::message;
 
 /// As the daemon judges the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,10 +44,10 @@ pub(crate) fn failed_condition(view: &DaemonView, _in_grace: bool) -> Option<Sto
         return None;
     }
     let found = view.snapshot.as_ref()?.failures.as_ref()?;
-    let condition = |status, reason: &str, message: &str| StorageCondition {
+    let condition = |status, reason: &str, why: &str| StorageCondition {
         status,
         reason: camel_case(reason),
-        message: limits::truncate_message(&message.replace(is_deceptive, " ")).into_owned(),
+        message: message(why),
     };
     if let Some(worst) = found.failures.first() {
         let messages: Vec<&str> = found.failures.iter().map(|it| it.message.as_str()).collect();
@@ -90,7 +89,7 @@ mod tests {
 
     fn of(view: &DaemonView) -> Option<(ConditionStatus, String, String)> {
         let condition = failed_condition(view, false)?;
-        Some((condition.status, condition.reason, condition.message))
+        Some((condition.status, condition.reason, condition.message.to_string()))
     }
 
     #[test]

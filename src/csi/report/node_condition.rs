@@ -85,11 +85,12 @@ impl Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::echo::Shown;
 
     const HOLD: Duration = Duration::from_secs(120);
 
     fn condition(status: ConditionStatus) -> Option<StorageCondition> {
-        Some(StorageCondition { status, reason: "R".into(), message: String::new() })
+        Some(StorageCondition { status, reason: "R".into(), message: Shown::default() })
     }
 
     /// Whether each observation is published: second, observed status, published status.

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use crate::exposition::families::{BYTES, Families};
-use crate::exposition::label::label;
-use crate::metrics::view::{HEALTH_STATES, health, optional_label};
+use crate::metrics::view::{HEALTH_STATES, health, known};
 use crate::model::drive::{DriveKind, Transport};
 use crate::model::kernel_log::event::Class;
 use crate::model::snapshot::{Presence, Snapshot};
@@ -19,17 +18,17 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     for (id, drive) in drives() {
         let facts = &drive.facts;
         let labels = [
-            ("drive", id.into()),
-            ("device", label(&facts.name)),
-            ("vendor", optional_label(&facts.vendor)),
-            ("model", optional_label(&facts.model)),
-            ("serial", optional_label(&facts.serial)),
-            ("firmware", optional_label(&facts.firmware)),
-            ("wwn", optional_label(&facts.wwn)),
-            ("kind", kind(facts.kind).into()),
-            ("transport", transport(facts.transport).into()),
-            ("enclosure", optional_label(&facts.location.enclosure)),
-            ("slot", optional_label(&facts.location.slot)),
+            ("drive", id),
+            ("device", facts.name.as_str()),
+            ("vendor", known(&facts.vendor)),
+            ("model", known(&facts.model)),
+            ("serial", known(&facts.serial)),
+            ("firmware", known(&facts.firmware)),
+            ("wwn", known(&facts.wwn)),
+            ("kind", kind(facts.kind)),
+            ("transport", transport(facts.transport)),
+            ("enclosure", known(&facts.location.enclosure)),
+            ("slot", known(&facts.location.slot)),
         ];
         family.value(&labels, 1)?;
     }

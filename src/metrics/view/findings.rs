@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::exposition::families::{Families, SECONDS};
-use crate::exposition::label::label;
 use crate::host::clock;
 use crate::model::finding::{Finding, Severity, Status, Subject};
 use crate::model::snapshot::Snapshot;
@@ -22,9 +21,9 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     for (subject, finding) in &findings {
         family.value(
             &[
-                ("subject", label(subject)),
-                ("reason", finding.reason.name().into()),
-                ("status", status(finding.status).into()),
+                ("subject", subject.as_str()),
+                ("reason", finding.reason.name()),
+                ("status", status(finding.status)),
             ],
             1,
         )?;
@@ -34,11 +33,11 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     let mut family = families.gauge("diskvitals_finding_info", None, help)?;
     for (subject, finding) in &findings {
         let labels = [
-            ("subject", label(subject)),
-            ("reason", finding.reason.name().into()),
-            ("kind", subject_kind(&finding.subject).into()),
-            ("severity", severity(finding.severity).into()),
-            ("counts", if is_counted(finding, snapshot) { "true" } else { "false" }.into()),
+            ("subject", subject.as_str()),
+            ("reason", finding.reason.name()),
+            ("kind", subject_kind(&finding.subject)),
+            ("severity", severity(finding.severity)),
+            ("counts", if is_counted(finding, snapshot) { "true" } else { "false" }),
         ];
         family.value(&labels, 1)?;
     }
@@ -49,7 +48,7 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     )?;
     for (subject, finding) in &findings {
         family.signed(
-            &[("subject", label(subject)), ("reason", finding.reason.name().into())],
+            &[("subject", subject.as_str()), ("reason", finding.reason.name())],
             clock::wall(finding.since).as_second(),
         )?;
     }

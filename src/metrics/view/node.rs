@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::exposition::families::{Families, SECONDS};
 use crate::host::clock;
-use crate::metrics::view::{HEALTH_STATES, Node, health, label};
+use crate::metrics::view::{HEALTH_STATES, Node, health};
 use crate::model::cordon;
 use crate::model::snapshot::{Snapshot, StoreStatus};
 use crate::model::source_update::SourceStatus;
@@ -15,7 +15,7 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
     family.value(&[("version", node.version.as_str())], 1)?;
     let mut family =
         families.gauge("diskvitals_node_info", None, "The node that it watches: always 1.")?;
-    family.value(&[("node", label(&node.name)), ("kernel", label(&node.kernel))], 1)?;
+    family.value(&[("node", node.name.as_str()), ("kernel", node.kernel.as_str())], 1)?;
     let mut family = families.gauge(
         "diskvitals_start_time",
         Some(&SECONDS),

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::exposition::families::{BYTES, CELSIUS, Families, Family, SECONDS};
-use crate::exposition::label::label;
 use crate::host::clock;
 use crate::model::facts::smart::{SmartFacts, SmartOutcome};
 use crate::model::smart::history::Metric;
@@ -256,7 +255,7 @@ fn attributes(
         let mut seen = BTreeSet::new();
         for attribute in ata.attributes.iter().filter(|attribute| seen.insert(attribute.id)) {
             let Attribute { id: number, name, value, worst, threshold, raw, .. } = attribute;
-            let (number, name) = (number.to_string(), label(name));
+            let number = number.to_string();
             let kinds = [
                 ("raw", Some(*raw)),
                 ("value", Some((*value).into())),
@@ -267,7 +266,7 @@ fn attributes(
                 let labels = [
                     ("drive", *id),
                     ("id", number.as_str()),
-                    ("name", name.as_ref()),
+                    ("name", name.as_str()),
                     ("kind", kind),
                 ];
                 value.map_or(Ok(()), |value| family.value(&labels, value))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::exposition::label::MAX_LABEL_BYTES;
+use crate::exposition::label::{MAX_LABEL_BYTES, label};
 use crate::exposition::plain_text::plain;
 use crate::model::facts::smart::{SmartFacts, SmartOutcome};
 use crate::model::finding::{Acknowledgement, Finding, Severity, Status, Subject};

@@ -1,13 +1,11 @@
 //! Families about volumes: users, underlying drives, health, usage.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::exposition::families::{BYTES, Families, SECONDS};
-use crate::exposition::label::label;
 use crate::host::clock;
-use crate::metrics::view::{HEALTH_STATES, health, optional_label};
+use crate::metrics::view::{HEALTH_STATES, health, known};
 use crate::model::check::{Check, CheckVerdict};
 use crate::model::ids::VolumeId;
 use crate::model::kernel_log::event::Class;
@@ -24,14 +22,14 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
     for (id, volume) in volumes() {
         let facts = &volume.facts;
         for (namespace, pod) in pods(facts) {
-            let names = [
-                ("driver", optional_label(&facts.driver)),
-                ("pv", optional_label(&facts.pv)),
+            let labels = [
+                ("volume", id),
+                ("driver", known(&facts.driver)),
+                ("pv", known(&facts.pv)),
                 ("namespace", namespace),
                 ("pod", pod),
             ];
-            let [driver, pv, namespace, pod] = names;
-            family.value(&[("volume", id.into()), driver, pv, namespace, pod], 1)?;
+            family.value(&labels, 1)?;
         }
     }
     let mut family =
@@ -50,9 +48,9 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         let facts = &volume.facts;
         family.value(
             &[
-                ("volume", id.into()),
-                ("filesystem", optional_label(&facts.fs_type)),
-                ("device", optional_label(&facts.device)),
+                ("volume", id),
+                ("filesystem", known(&facts.fs_type)),
+                ("device", known(&facts.device)),
             ],
             1,
         )?;
@@ -100,17 +98,17 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
 
 /// The pods of the volume. One pair without names if no pod uses the volume; a pod without a known
 /// name is named by its uid.
-fn pods(facts: &VolumeFacts) -> BTreeSet<(Cow<'_, str>, Cow<'_, str>)> {
+fn pods(facts: &VolumeFacts) -> BTreeSet<(&str, &str)> {
     let mut pods: BTreeSet<_> = facts
         .pods
         .iter()
         .map(|used| match &used.name {
-            Some(name) => (label(&name.namespace), label(&name.name)),
-            None => (Cow::Borrowed(""), label(&used.uid)),
+            Some(name) => (name.namespace.as_str(), name.name.as_str()),
+            None => ("", used.uid.as_str()),
         })
         .collect();
     if pods.is_empty() {
-        pods.insert((Cow::Borrowed(""), Cow::Borrowed("")));
+        pods.insert(("", ""));
     }
     pods
 }

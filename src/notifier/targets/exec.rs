@@ -10,7 +10,8 @@ use lettre::message::Mailbox;
 use crate::host::exec::{self, Exec};
 use crate::host::trusted_file;
 use crate::model::causes::with_causes;
-use crate::notifier::message::{Notification, clean};
+use crate::notifier::message::clean;
+use crate::notifier::outgoing::Outgoing;
 use crate::notifier::targets::{DeliveryError, mail};
 
 const MAX_OUTPUT: usize = 4096;
@@ -35,12 +36,11 @@ pub(crate) enum Input {
 impl ExecTarget {
     pub(crate) async fn run(
         &self,
-        notification: &Notification,
+        notification: &Outgoing,
         timeout: Duration,
     ) -> Result<String, DeliveryError> {
         let stdin = match &self.input {
-            Input::Json => serde_json::to_vec(notification)
-                .map_err(|error| DeliveryError::refused(format!("writing JSON: {error}")))?,
+            Input::Json => notification.json().to_string().into_bytes(),
             // A program on this host expects this host's line ends.
             Input::Mail { from, to } => {
                 let mail = mail::message(notification, from, to)?.formatted();

@@ -6,7 +6,8 @@ use lettre::Message;
 use lettre::message::Mailbox;
 use lettre::message::header::{ContentType, Header, HeaderName, HeaderValue, MIME_VERSION_1_0};
 
-use crate::notifier::message::{Level, Notification};
+use crate::notifier::message::Level;
+use crate::notifier::outgoing::Outgoing;
 use crate::notifier::targets::DeliveryError;
 
 /// Names of headers that mail readers and filters know.
@@ -39,12 +40,12 @@ headers! {
 }
 
 pub(crate) fn message(
-    notification: &Notification,
+    notification: &Outgoing,
     from: &Mailbox,
     to: &[Mailbox],
 ) -> Result<Message, DeliveryError> {
     let message_id = |id: &str| format!("<{id}@{}>", from.email.domain());
-    let importance = match notification.urgency() {
+    let importance = match notification.urgency {
         Level::Bad => "high",
         _ => "normal",
     };
@@ -52,10 +53,10 @@ pub(crate) fn message(
         .from(from.clone())
         .message_id(Some(message_id(&notification.id)))
         .date(SystemTime::from(notification.time))
-        .subject(notification.title.clone())
+        .subject(notification.title.to_string())
         .header(AutoSubmitted("auto-generated".to_owned()))
         .header(Importance(importance.to_owned()))
-        .header(NotificationId(notification.id.clone()))
+        .header(NotificationId(notification.id.to_string()))
         .header(MIME_VERSION_1_0)
         .header(ContentType::TEXT_PLAIN);
     for to in to {

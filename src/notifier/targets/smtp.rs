@@ -16,7 +16,8 @@ use lettre::transport::smtp::client::{
 use lettre::transport::smtp::extension::ClientId;
 
 use crate::model::causes::with_causes;
-use crate::notifier::message::{Notification, clean};
+use crate::notifier::message::clean;
+use crate::notifier::outgoing::Outgoing;
 use crate::notifier::secret::SecretFile;
 use crate::notifier::targets::{DeliveryError, mail, tls};
 
@@ -44,7 +45,7 @@ pub(crate) struct SmtpTarget {
 impl SmtpTarget {
     pub(crate) async fn send(
         &self,
-        notification: &Notification,
+        notification: &Outgoing,
         timeout: Duration,
     ) -> Result<String, DeliveryError> {
         let mail = mail::message(notification, &self.from, &self.to)?;

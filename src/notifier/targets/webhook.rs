@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::notifier::message::{Level, Notification};
+use crate::notifier::message::Level;
+use crate::notifier::outgoing::Outgoing;
 use crate::notifier::secret::SecretFile;
 use crate::notifier::targets::DeliveryError;
 use crate::notifier::targets::http::{self, Headers, HttpUrl, Request, UrlSource};
@@ -36,7 +37,7 @@ pub(crate) struct WebhookTarget {
 }
 
 impl WebhookTarget {
-    pub(crate) async fn send(&self, notification: &Notification) -> Result<String, DeliveryError> {
+    pub(crate) async fn send(&self, notification: &Outgoing) -> Result<String, DeliveryError> {
         let configured = self.url.resolve().await?;
         let (url, body) = match &self.body {
             Some(template) => (configured, template.render(notification)),
@@ -79,15 +80,11 @@ impl WebhookTarget {
 fn request(
     preset: Preset,
     url: HttpUrl,
-    notification: &Notification,
+    notification: &Outgoing,
 ) -> Result<(HttpUrl, Value), DeliveryError> {
-    let (title, text) = (&notification.title, notification.text.trim_end());
+    let (title, text) = (notification.title.as_str(), notification.text.trim_end());
     Ok(match preset {
-        Preset::Json => {
-            let body = serde_json::to_value(notification)
-                .map_err(|error| DeliveryError::refused(format!("writing JSON: {error}")))?;
-            (url, body)
-        }
+        Preset::Json => (url, notification.json().clone()),
         Preset::Slack => (url, slack(title, text)),
         Preset::Teams => (url, teams(title, text)),
         Preset::Discord => (url, discord(title, text)),
@@ -106,7 +103,7 @@ fn request(
                 "title": cut(title, 250),
                 // Longer messages become attachments (docs.ntfy.sh, Limitations).
                 "message": cut(text, 3000),
-                "priority": match notification.urgency() { Level::Bad => 5, Level::Suspect | Level::Unknown => 4, _ => 3 },
+                "priority": match notification.urgency { Level::Bad => 5, Level::Suspect | Level::Unknown => 4, _ => 3 },
             });
             (url.with_path(&format!("{base}/"))?, body)
         }
@@ -119,7 +116,7 @@ fn request(
             let body = json!({
                 "title": title,
                 "message": text,
-                "priority": match notification.urgency() { Level::Bad => 8, Level::Suspect | Level::Unknown => 5, _ => 2 },
+                "priority": match notification.urgency { Level::Bad => 8, Level::Suspect | Level::Unknown => 5, _ => 2 },
                 "extras": {"client::display": {"contentType": "text/plain"}},
             });
             (url.with_path(&path)?, body)
@@ -179,8 +176,14 @@ fn cut(text: &str, max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lettre::message::Mailbox;
+
     use super::*;
+    use crate::model::echo::is_deceptive;
+    use crate::notifier::message::Notification;
     use crate::notifier::message::tests_support::sample;
+    use crate::notifier::outgoing::tests::hostile;
+    use crate::notifier::targets::mail;
 
     const HOSTILE: &str =
         "``` <!channel> <http://a.example|b> @everyone **b** [x](http://a.example) ``` `c` &lt;";
@@ -189,6 +192,7 @@ mod tests {
     fn names_of_others_are_no_link_no_mention_and_no_format_in_any_chat() {
         let notification =
             Notification { title: HOSTILE.to_owned(), text: HOSTILE.to_owned(), ..sample() };
+        let notification = Outgoing::new(&notification).expect("JSON");
         let body = |preset| {
             let url: HttpUrl = "https://chat.example/hook".parse().expect("an address");
             request(preset, url, &notification).expect("a body").1
@@ -223,5 +227,47 @@ mod tests {
         assert_eq!(ntfy.get("markdown"), None);
         let gotify = body(Preset::Gotify);
         assert_eq!(text(&gotify, "/extras/client::display/contentType"), "text/plain");
+    }
+
+    #[test]
+    fn no_member_reaches_a_chat_a_template_or_a_mail_as_it_is() {
+        let outgoing = Outgoing::new(&hostile()).expect("JSON");
+        let url = || "https://chat.example/hook".parse::<HttpUrl>().expect("an address");
+        let presets = [
+            Preset::Json,
+            Preset::Slack,
+            Preset::Teams,
+            Preset::Discord,
+            Preset::Ntfy,
+            Preset::Gotify,
+        ];
+        for preset in presets {
+            let (_, body) = request(preset, url(), &outgoing).expect("a body");
+            // Strings of JSON, as the chat decodes them.
+            let mut values = vec![&body];
+            while let Some(value) = values.pop() {
+                match value {
+                    Value::String(text) => {
+                        assert!(
+                            !text.contains(|c| is_deceptive(c) && c != '\n'),
+                            "{preset:?}: {text:?}"
+                        )
+                    }
+                    Value::Array(list) => values.extend(list),
+                    Value::Object(members) => values.extend(members.values()),
+                    Value::Null | Value::Bool(_) | Value::Number(_) => {}
+                }
+            }
+        }
+        let all = "{{id}} {{kind}} {{severity}} {{host}} {{time}} {{title}} {{text}} {{json}}";
+        let body = Template::new(all, false).expect("a template").render(&outgoing);
+        assert!(!body.contains(|c| is_deceptive(c) && c != '\n'), "{body:?}");
+        let to: Mailbox = "ops@example.org".parse().expect("an address");
+        let mail =
+            mail::message(&outgoing, &to, std::slice::from_ref(&to)).expect("a mail").formatted();
+        let mail = String::from_utf8(mail).expect("text");
+        let (headers, _) = mail.split_once("\r\n\r\n").expect("a body");
+        assert!(headers.contains("Bcc") && !headers.contains("\r\nBcc"), "{headers}");
+        assert!(!mail.contains(|c| is_deceptive(c) && !"\r\n".contains(c)), "{mail:?}");
     }
 }

@@ -19,7 +19,7 @@ fn the_condition_is_true_when_all_is_known_and_nothing_is_adverse() {
         StorageCondition {
             status: ConditionStatus::True,
             reason: "NothingFound".into(),
-            message: message.into()
+            message: Shown::value(message, ' ', 1024)
         }
     );
 }
@@ -38,7 +38,7 @@ fn the_condition_is_false_with_the_worst_reason_and_lists_all_issues() {
         (ConditionStatus::False, "DriveMissing")
     );
     assert_eq!(
-        condition.message,
+        condition.message.as_str(),
         "1 bad, 1 suspect: DriveMissing: drive sda: it is gone; SmartFailing: volume pv1: it says that it fails"
     );
 }
@@ -59,7 +59,7 @@ fn the_message_has_one_line_a_drive_and_counts_the_volumes_on_failing_drives() {
         ("0d", of_volume("fs:root")),
     ]));
     assert_eq!(
-        condition.message,
+        condition.message.as_str(),
         "3 bad, 1 suspect: SmartFailing: drive sda: SmartFailing in words (and PendingSectors); \
          2 volumes on failing drives"
     );
@@ -104,7 +104,7 @@ fn unknown_health_is_reported_with_its_reason_also_beside_bad_issues() {
         StorageCondition {
             status: ConditionStatus::Unknown,
             reason: "HealthUnknown".into(),
-            message: message.into()
+            message: Shown::value(message, ' ', 1024)
         }
     );
     seen.issues.insert("0a".into(), issue(volume("v1"), Severity::Bad));
