@@ -152,9 +152,11 @@ impl Api {
         select: Select<'_>,
         mut keep: impl FnMut(Vec<T>, bool),
     ) -> Result<(), ApiError> {
-        let mut selected = ListParams::default();
-        selected.label_selector = select.labels.map(str::to_owned);
-        selected.field_selector = select.fields.map(str::to_owned);
+        let selected = ListParams {
+            label_selector: select.labels.map(str::to_owned),
+            field_selector: select.fields.map(str::to_owned),
+            ..ListParams::default()
+        };
         let fetch = async |parameters: ListParams| {
             let request = Request::new(path).list(&parameters);
             let request = request.map_err(|error| ListError::Malformed(with_causes(&error)))?;

@@ -98,7 +98,7 @@ fn actions(explanation: &wire::Explanation, screen: &Screen) -> String {
         let line = format!("{}: {action}", findings::subject(finding));
         let line = (screen.message(&line), severity(finding).1);
         // The advice about a drive has what is to do about the array that lost it.
-        if !lines.iter().any(|(shown, _)| shown.contains(&screen.message(&action))) {
+        if !lines.iter().any(|(shown, _)| shown.contains(&screen.message(action))) {
             lines.push(line);
         }
     }
