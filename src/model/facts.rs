@@ -199,6 +199,9 @@ pub struct KnownDrive {
     /// The UUIDs of what is on it: partitions and filesystems.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub content: BTreeSet<String>,
+    /// The size of the last medium, in bytes. A reader without a card has none.
+    #[serde(default)]
+    pub medium_size: u64,
     /// When its last volume, array or mapping was removed from it.
     #[serde(default)]
     pub released: Option<Timestamp>,

@@ -82,6 +82,7 @@ fn actions(explanation: &wire::Explanation, screen: &Screen) -> String {
         (screen.message(&advice.sentence), tone)
     });
     let mut lines: Vec<(String, Tone)> = advice.collect();
+    let of_drives = lines.len();
     for finding in &explanation.findings {
         let is_of_drive =
             finding.subject.as_ref().is_some_and(|it| it.kind() == wire::SubjectKind::Drive);
@@ -98,7 +99,9 @@ fn actions(explanation: &wire::Explanation, screen: &Screen) -> String {
         let line = format!("{}: {action}", findings::subject(finding));
         let line = (screen.message(&line), severity(finding).1);
         // The advice about a drive has what is to do about the array that lost it.
-        if !lines.iter().any(|(shown, _)| shown.contains(&screen.message(action))) {
+        let is_said =
+            lines[..of_drives].iter().any(|(shown, _)| shown.contains(&screen.message(action)));
+        if !is_said && !lines.contains(&line) {
             lines.push(line);
         }
     }

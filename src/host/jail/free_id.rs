@@ -15,6 +15,8 @@ pub(crate) const RESERVED: Range<u32> = 2_130_706_432..2_143_289_344;
 /// PID_MAX_LIMIT of the kernel (include/linux/threads.h): each process has an id of its own, so that
 /// two runs never choose the same.
 const IDS_PER_ROUND: u32 = 1 << 22;
+/// Where fewer are left, runs may choose the same, and processes may have it: this many are tried.
+const MAX_OTHERS: u32 = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum IdError {
@@ -105,7 +107,12 @@ fn candidates(parts: &[Range<u32>], process: u32) -> Vec<u32> {
             id
         })
     };
-    (first..count).step_by(IDS_PER_ROUND as usize).filter_map(at).collect()
+    let own = (first..count).step_by(IDS_PER_ROUND as usize);
+    let others = match count <= IDS_PER_ROUND {
+        true => 1..count.min(MAX_OTHERS),
+        false => 0..0,
+    };
+    own.chain(others.map(|more| (first + more) % count)).filter_map(at).collect()
 }
 
 /// `name:x:1000:…` of passwd(5) and group(5).
@@ -214,6 +221,9 @@ mod tests {
         // All but the last thousand.
         let most = format!("u:{}:{}\n", RESERVED.start, RESERVED.len() - 1000);
         let (_dir, root) = host(&[("/etc/subuid", &most)], "");
+        let taken = free_id_for(&root, 1).unwrap();
+        let (_dir, busy) = host(&[("/etc/subuid", &most)], &format!("Uid:\t0\t{taken}\t0\t0"));
+        assert_eq!(free_id_for(&busy, 1).unwrap(), taken + 1);
         for process in [1, 999, 1000, 70_000, (1 << 22) - 1, 1 << 22] {
             let id = free_id_for(&root, process).unwrap();
             assert!((RESERVED.end - 1000..RESERVED.end).contains(&id), "{process}: {id}");

@@ -140,6 +140,12 @@ impl Counters {
         }
     }
 
+    /// What was read of another one is not its.
+    pub(super) fn forget(&mut self, subject: &Subject) {
+        self.histories.retain(|(of, _), _| of != subject);
+        self.presence.retain(|(of, _), _| of != subject);
+    }
+
     /// Above this number, the notes of this name go that are not `kept`.
     pub(super) fn limit_notes(
         &mut self,
@@ -209,7 +215,8 @@ impl Facts {
             };
             let key = (subject, series_name(reading));
             let is_first = !self.counters.histories.contains_key(&key);
-            let growths = self.counters.record(&key, reading, at);
+            // It was read after `at`: a record of meanwhile may have moved it.
+            let growths = self.counters.record(&key, reading, now);
             let mut grown: Vec<String> = Vec::new();
             grown.extend(growths.iter().flatten().map(|growth| growth.name.clone()));
             let is_from_before = is_first && keeps_its_counts(reading);

@@ -64,6 +64,7 @@ impl Facts {
                         in_use: false,
                         signatures: Vec::new(),
                         content: BTreeSet::new(),
+                        medium_size: 0,
                         released: None,
                         last_use: None,
                         failed: None,
@@ -74,7 +75,11 @@ impl Facts {
             }
             if let Some(known) = self.drives.get_mut(&facts.id) {
                 known.signatures = drive_use::signatures(inventory, facts);
-                known.content = drive_use::contents(inventory, facts);
+                // What is put into an empty reader is compared with what was there.
+                if facts.size_bytes > 0 {
+                    known.medium_size = facts.size_bytes;
+                    known.content = drive_use::contents(inventory, facts);
+                }
             }
         }
         let held = drives_with_holders(inventory);

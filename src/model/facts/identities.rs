@@ -17,6 +17,7 @@ use crate::model::block::Inventory;
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
 use crate::model::facts::raid_controllers::is_passed_through;
 use crate::model::facts::{Facts, KnownDrive, drive_use, elapsed};
+use crate::model::finding::Subject;
 use crate::model::ids::DriveId;
 use crate::model::policy::VolumeSettings;
 use crate::model::source_update::SourceUpdate;
@@ -70,9 +71,14 @@ impl KnownDrive {
             || differ(&own.vendor, &drive.vendor)
     }
 
-    /// A reader without a card has none.
+    /// A reader without a card has none, and stays what it is with another card. A dock without a disk
+    /// is compared with its last one.
     fn has_another_size(&self, drive: &DriveFacts) -> bool {
-        let sizes = [self.facts.size_bytes, drive.size_bytes];
+        let own = match self.facts.size_bytes {
+            0 if !drive.removable => self.medium_size,
+            size => size,
+        };
+        let sizes = [own, drive.size_bytes];
         !sizes.contains(&0) && sizes[0] != sizes[1]
     }
 
@@ -95,7 +101,7 @@ impl KnownDrive {
         let has_one_place = |it: &DriveFacts| it.devices.len() < 2 && !it.transport.is_remote();
         self.place() != drive.place
             && !self.place().as_str().is_empty()
-            && self.facts.id != self.place()
+            && !is_of_place(&self.facts.id, &self.place())
             && has_one_place(&self.facts)
             && has_one_place(drive)
             && drive.transport != Transport::Loop
@@ -209,6 +215,7 @@ impl Facts {
         let Some(known) = known else {
             // What was read of another one is not its: which of them is here is decided next.
             self.smart.put_back(&old.facts.id, None);
+            self.counters.forget(&Subject::Drive(old.facts.id.clone()));
             self.drives.insert(old.facts.id.clone(), old);
             return;
         };
@@ -217,6 +224,9 @@ impl Facts {
             known.moved = Some(Move { from, at });
         } else if known.moved.is_none() {
             known.moved = old.moved;
+        }
+        if known.medium_size == 0 {
+            (known.medium_size, known.content) = (old.medium_size, old.content);
         }
         known.first_seen = known.first_seen.min(old.first_seen);
         known.failed = old.failed.or(known.failed);
@@ -296,9 +306,9 @@ impl<'a> Assignment<'a> {
     /// Another medium that was here keeps the id of this place.
     fn id_of_place(&self, at: usize, place: &DriveId) -> DriveId {
         let is_free = |id: &DriveId| {
-            let mut known = self.known.iter();
+            let mut known = self.known.iter().filter(|known| known.facts.id == *id);
             !self.taken.contains(id)
-                && !known.any(|known| known.facts.id == *id && self.is_other(known, at))
+                && !known.any(|known| known.place() != *place || self.is_other(known, at))
         };
         let numbered =
             (2..).map(|number| DriveId::known(format!("{}{NUMBER}{number}", place.as_str())));
@@ -400,7 +410,7 @@ impl<'a> Assignment<'a> {
                         .then(|| identity.clone()),
                     owners => {
                         let owner = self.owner(identity, *at, &open, owners, &before, is_own)?;
-                        Some(match owner.facts.id == owner.place() {
+                        Some(match is_of_place(&owner.facts.id, &owner.place()) {
                             true => identity.clone(),
                             false => owner.facts.id.clone(),
                         })
@@ -449,7 +459,7 @@ impl<'a> Assignment<'a> {
         let mut candidates = absent.into_iter().filter(|known| alike(known, at) && is_it(known));
         let owner = candidates.next().filter(|_| candidates.next().is_none())?;
         let rivals = claimants.iter().filter(|other| alike(&owner, **other));
-        (rivals.count() == 1 && owner.facts.id != owner.place()).then_some(owner)
+        (rivals.count() == 1 && !is_of_place(&owner.facts.id, &owner.place())).then_some(owner)
     }
 }
 

@@ -65,6 +65,7 @@ fn drive() -> KnownDrive {
         in_use: true,
         signatures: Vec::new(),
         content: Default::default(),
+        medium_size: 0,
         released: None,
         last_use: None,
         failed: None,

@@ -338,6 +338,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         in_use,
         signatures,
         content,
+        medium_size,
         released,
         last_use,
         failed,
@@ -349,7 +350,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         || (signatures, content, released, last_use, failed)
             != (&new.signatures, &new.content, &new.released, &new.last_use, &new.failed)
         || moved != &new.moved
-        || volumes != &new.volumes
+        || (medium_size, volumes) != (&new.medium_size, &new.volumes)
         || facts != &new.facts
 }
 

@@ -437,6 +437,43 @@ fn another_disk_behind_a_bridge_has_a_history_of_its_own() {
     assert_eq!(present(&host), ["sda DOCK"]);
 }
 
+#[test]
+fn the_next_disk_in_a_dock_that_stood_empty_has_a_history_of_its_own() {
+    let mut host = TestHost::default();
+    plug_stick(&mut host, "sda", "8:0", "DOCK", "usb-1");
+    host.read_all(0);
+    answer(&mut host, "DOCK", 24, 2);
+    host.judge(2);
+    let size = drive_mut(&mut host, "sda").size_bytes;
+    for (size, second, id) in [(0, 3, "DOCK"), (2 * size, 4, "path:usb-1"), (size, 5, "DOCK")] {
+        drive_mut(&mut host, "sda").size_bytes = size;
+        host.scan(second);
+        assert_eq!(present(&host), [format!("sda {id}")], "{size}");
+    }
+}
+
+#[test]
+fn a_number_of_a_place_is_no_identity_of_a_disk_that_moved() {
+    let mut host = TestHost::default();
+    plug_stick(&mut host, "sda", "8:0", "DOCK", "usb-1");
+    host.read_all(0);
+    let size = drive_mut(&mut host, "sda").size_bytes;
+    for (disk, second, id) in [(2, 1, "path:usb-1"), (4, 2, "path:usb-1/medium-2")] {
+        drive_mut(&mut host, "sda").size_bytes = disk * size;
+        host.scan(second);
+        assert_eq!(present(&host), [format!("sda {id}")]);
+    }
+    // The third disk, at another place, is known by that, and the next one here is not it.
+    at_place(&mut host, "sda", "usb-2");
+    host.scan(5);
+    let moved = present(&host);
+    assert!(!moved[0].contains("medium"), "{moved:?}");
+    at_place(&mut host, "sda", "usb-1");
+    drive_mut(&mut host, "sda").size_bytes = 8 * size;
+    host.scan(6);
+    assert_eq!(present(&host), ["sda path:usb-1/medium-3"]);
+}
+
 fn drive_facts<'a>(host: &'a TestHost, id: &str) -> &'a DriveFacts {
     &host.facts.drives[&DriveId::known(id)].facts
 }
@@ -452,6 +489,7 @@ fn a_disk_that_is_resized_or_formatted_is_itself() {
     host.scan(1);
     assert_eq!(present(&host), ["sda A", "sdb DOCK"]);
     // A reader's card is taken out, and another one put in.
+    drive_mut(&mut host, "sdb").removable = true;
     for (size, second) in [(0, 2), (9, 3)] {
         drive_mut(&mut host, "sdb").size_bytes = size * GIB;
         host.scan(second);
