@@ -367,13 +367,12 @@ fn metadata_copy(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     Some(damaged_copy(text, DamagedCopies::ONE_OF_METADATA, copy))
 }
 
-/// `tree block 30474240 mirror 1 has bad csum`
+/// `tree block 30474240 mirror 1 has bad csum`. A scrub reads a bad block again, and numbers its copies
+/// from 0 then (scrub_setup_recheck_block(); 6.1 to 6.3): two numbers may be one copy. That no copy is
+/// good is said by `unable to fixup`.
 fn scrubbed_tree_block(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let [logical, mirror] = text.fields else {
-        return None;
-    };
-    let copy = block_copy("0", logical, mirror);
-    Some(damaged_copy(text, DamagedCopies::ONE_OF_METADATA, copy))
+    let damaged = DamagedCopies::ONE_OF_METADATA;
+    Some(ParsedRecord { damaged, ..damaged_copy(text, damaged, None) })
 }
 
 /// `bad tree block start, mirror 1 want 30474240 have 0`

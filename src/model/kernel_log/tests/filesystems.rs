@@ -258,6 +258,12 @@ fn damaged_copies_of_a_btrfs_are_counted_by_block() {
             vec![scrubbed(65536, 2), fixed.into(), scrubbed(81920, 2)],
             "fs-corruption sda1 unclear copies 0 1",
         ),
+        // Linux 6.1 to 6.3 number the copies from 0 when they read a bad block again.
+        (
+            vec![scrubbed(65536, 1), scrubbed(65536, 0), fixed.into()],
+            "fs-corruption sda1 unclear copies 0 1",
+        ),
+        (vec![scrubbed(65536, 2), scrubbed(65536, 1)], "fs-corruption sda1 unclear copies 0 1"),
         (
             vec![scrubbed(65536, 2), unfixable.into(), unfixable.into()],
             "fs-corruption sda1 unclear copies 0 1; fs-corruption sda1 unclear",
