@@ -182,6 +182,16 @@ fn a_counter_that_was_read_before_the_record_refutes_nothing() {
     let (severity, what) = found(&mut world, Reason::MediaErrors, 111);
     assert_eq!(severity, "Bad");
     assert!(!what.contains("log"), "{what}");
+    // Also if the record comes after that reading, and is of a time long after its begin.
+    let mut world = plain();
+    scsi(&mut world, 4, 5);
+    let seen = Observation::ok(at(90), vec![reading("sda", 5, "1")]);
+    world.apply(SourceUpdate::Counters(seen), 101);
+    log(&mut world, Class::Medium, SENSE, &MANY, 100);
+    scsi(&mut world, 5, 110);
+    let (severity, what) = found(&mut world, Reason::MediaErrors, 111);
+    assert_eq!(severity, "Bad");
+    assert!(!what.contains("log"), "{what}");
 }
 
 #[test]

@@ -371,8 +371,7 @@ fn metadata_copy(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 /// from 0 then (scrub_setup_recheck_block(); 6.1 to 6.3): two numbers may be one copy. That no copy is
 /// good is said by `unable to fixup`.
 fn scrubbed_tree_block(text: &MatchedText<'_>) -> Option<ParsedRecord> {
-    let damaged = DamagedCopies::ONE_OF_METADATA;
-    Some(ParsedRecord { damaged, ..damaged_copy(text, damaged, None) })
+    Some(copy_without_number(text, DamagedCopies::ONE_OF_METADATA))
 }
 
 /// `bad tree block start, mirror 1 want 30474240 have 0`
@@ -390,7 +389,12 @@ fn scrubbed_copy(text: &MatchedText<'_>) -> Option<ParsedRecord> {
         true => DamagedCopies::ONE_OF_METADATA,
         false => DamagedCopies::ONE_OF_DATA,
     };
-    Some(ParsedRecord { damaged, ..damaged_copy(text, damaged, None) })
+    Some(copy_without_number(text, damaged))
+}
+
+/// A damaged copy that is told from no other one of its block.
+fn copy_without_number(text: &MatchedText<'_>, damaged: DamagedCopies) -> ParsedRecord {
+    ParsedRecord { damaged, ..damaged_copy(text, damaged, None) }
 }
 
 fn block_copy(inode: &str, offset: &str, mirror: &str) -> Option<BlockCopy> {
