@@ -5,6 +5,7 @@
 //! the worst state.
 
 mod cleanup;
+mod error;
 mod metrics;
 pub(crate) mod node;
 pub mod options;
@@ -82,7 +83,7 @@ pub fn main(options: Options) -> ExitCode {
             runtime.shutdown_background();
             ended
         }
-        Err(error) => Err(run::RunError::Runtime(error)),
+        Err(error) => Err(error::RunError::Runtime(error)),
     };
     let status = match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -14,9 +14,10 @@ use serde::{Serialize, Serializer};
 
 use crate::analyze::EXIT_UNKNOWN;
 use crate::analyze::input_source::InputSource;
-use crate::model::finding::{Severity, Status};
+use crate::model::finding::Status;
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::smart::report::{Body, Identity, SmartReport};
 use crate::model::smart::{SmartResponse, history, parse, rules};
 

@@ -16,17 +16,19 @@ use crate::model::advice::{self, Action, Advice};
 use crate::model::cordon::{self, Cordon};
 use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use crate::model::finding::{
-    Evidence, Finding, Health, SeenLevel, Severity, Status, Subject, UnknownCause, WitnessKind,
+    Evidence, Finding, Health, SeenLevel, Status, Subject, UnknownCause, WitnessKind,
 };
 use crate::model::ids::FindingId;
 use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
 use crate::model::kernel_log::event::Line;
 use crate::model::label;
 use crate::model::node_failure::{self, NodeFailure, NodeFailures};
+use crate::model::severity::Severity;
 use crate::model::snapshot::{
     Drive, Presence, Snapshot, StoreStatus, UserMounts, Volume, VolumeUsage,
 };
-use crate::model::source_update::{Source, SourceStatus};
+use crate::model::source::Source;
+use crate::model::source_update::SourceStatus;
 use crate::model::volume::{
     CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount,
 };

@@ -63,10 +63,11 @@ fn layer(snapshot: &Snapshot, subject: &Subject) -> u8 {
 mod tests {
     use super::*;
     use crate::model::block::Layer;
-    use crate::model::finding::{Severity, Status};
+    use crate::model::finding::Status;
     use crate::model::fixture::{TestHost, device, dm};
     use crate::model::ids::{DriveId, FindingId, VolumeId};
     use crate::model::reason::Reason;
+    use crate::model::severity::Severity;
 
     #[test]
     fn what_is_below_comes_first_among_equally_severe_findings_and_always_in_explanations() {

@@ -19,7 +19,7 @@ use crate::model::path::HostPath;
 use crate::model::policy::Exclusion;
 use crate::model::similar::did_you_mean;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
-use crate::model::source_update::Source;
+use crate::model::source::Source;
 
 /// Before the path of any file or folder, without links: the mount that holds it is meant.
 const PATH: &str = "path:";

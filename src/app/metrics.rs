@@ -8,8 +8,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::api::server::{self, NodeFacts, SocketAccess};
+use crate::app::error::RunError;
 use crate::app::options::Options;
-use crate::app::run::RunError;
 use crate::config::Config;
 use crate::exposition::server::Limits;
 use crate::host::listen::{Incoming, Listener};

@@ -9,8 +9,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::api::server::{self, ServeError, Server, SocketAccess};
+use crate::api::server::{self, Server, SocketAccess};
 use crate::app::cleanup::CleanupExecutor;
+use crate::app::error::RunError;
 use crate::app::options::{Options, WatchdogTimeout};
 use crate::app::settings::ReloadChannels;
 use crate::app::watchdog::Watchdog;
@@ -19,7 +20,6 @@ use crate::config::{self, Config, ConfigError};
 use crate::host::file_watch::FileWatch;
 use crate::host::heap;
 use crate::host::helper::Program;
-use crate::host::listen::ListenError;
 use crate::host::memory::MemoryLockError;
 use crate::host::root::HostRoot;
 use crate::host::trusted_file::read_bounded;
@@ -27,7 +27,7 @@ use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use crate::logging::{LogQueue, Logging};
 use crate::model::causes::with_causes;
 use crate::model::source_update::SourceRequest;
-use crate::provision::engine::{Engine, EngineError};
+use crate::provision::engine::Engine;
 use crate::provision::executor::WorkerExecutor;
 use crate::source::context::{Context, JobWorkers, SourceError};
 use crate::source::worker_main::{WorkerRole, arguments, freezer_arguments};
@@ -43,50 +43,6 @@ use crate::state::store::{self, Store};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// All tasks must have ended within this time, even if devices hang.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(4500);
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RunError {
-    #[error("starting the runtime")]
-    Runtime(#[source] std::io::Error),
-    #[error("the host's root {} cannot be used: give another --host-root", dir.display())]
-    HostRoot {
-        dir: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("finding this program's own file, to start its workers")]
-    OwnProgram(#[source] std::io::Error),
-    #[error(
-        "the state directory cannot be used: stop the other daemon, or give another --state-dir"
-    )]
-    State(#[source] LockError),
-    #[error("starting the store's thread")]
-    Store(#[source] std::io::Error),
-    #[error("the socket cannot be used")]
-    Listen(#[from] ListenError),
-    #[error(
-        "metrics cannot be served on {address}: give another address, or the unit its network (docs/metrics.md)"
-    )]
-    Metrics {
-        address: String,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("starting the watchdog's thread")]
-    Watchdog(#[source] std::io::Error),
-    #[error("listening for signals")]
-    Signal(#[source] std::io::Error),
-    #[error("serving clients")]
-    Serve(#[from] ServeError),
-    #[error("a source has ended")]
-    Source(#[from] SourceError),
-    #[error("the engine of this node's own volumes has ended")]
-    Volumes(#[from] EngineError),
-    #[error("the task `{0}` has ended before its time")]
-    TaskEnded(&'static str),
-    #[error("a task has failed")]
-    TaskFailed(#[source] tokio::task::JoinError),
-}
 
 pub(crate) async fn run(
     options: Options,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-use crate::app::run::RunError;
+use crate::app::error::RunError;
 use crate::state::handle::Handle;
 use crate::state::owner::Heartbeat;
 

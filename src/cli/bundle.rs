@@ -6,9 +6,9 @@
 
 mod contents;
 mod kernel_log;
-mod read;
+pub(crate) mod read;
 mod redact;
-mod write;
+pub(crate) mod write;
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -28,7 +28,7 @@ use crate::cli::error::Error;
 use crate::terminal::output::write_document;
 use crate::terminal::screen::bytes;
 
-pub(crate) use crate::cli::bundle::read::{ReadError, read};
+pub(crate) use crate::cli::bundle::read::read;
 pub(crate) use crate::cli::bundle::write::{WriteError, write_file};
 
 /// Of one smartctl output, decompressed; the daemon keeps none that is larger.

@@ -4,7 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::api::client::ClientError;
-use crate::cli::bundle::{ReadError, WriteError};
+use crate::cli::bundle::read::ReadError;
+use crate::cli::bundle::write::WriteError;
 use crate::cli::check_image::ImageError;
 use crate::cli::json::JsonError;
 use crate::config::ConfigError;

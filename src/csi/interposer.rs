@@ -21,6 +21,7 @@ pub mod method;
 mod proxy;
 pub(crate) mod raw;
 mod reply;
+mod response;
 mod status_limits;
 mod upstream;
 mod upstream_driver;

@@ -17,6 +17,7 @@ pub(crate) mod event;
 mod event_publisher;
 mod failed_condition;
 mod node_condition;
+mod node_failures;
 mod node_snapshot;
 mod node_storage;
 mod object_watch;

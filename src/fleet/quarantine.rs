@@ -6,39 +6,20 @@
 //! the NodeStorage and the Node.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 
 use crate::cluster::node_storage::{CleanReason, Quarantine};
 use crate::fleet::api::Api;
 use crate::fleet::events::Announcement;
-use crate::fleet::model::quarantine::{Memory, NodeReadings, Order, QuarantineLimits, next};
+use crate::fleet::model::quarantine::{Memory, NodeReadings, Order, next};
 use crate::fleet::model::{Elapsed, Node, View};
 use crate::fleet::release::Context;
 use crate::fleet::taint::with_taint;
+use crate::fleet::timing::QuarantineTiming;
 use crate::kubernetes::api_error::ApiError;
 use crate::kubernetes::event::regarding_node;
 use crate::model::hash::fnv1a_64;
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QuarantineTiming {
-    pub limits: QuarantineLimits,
-    /// From the end of a round to the next one.
-    pub round: Duration,
-    /// A node that is away, and has its list and taint, is read again after this many rounds.
-    pub rounds_away: u32,
-}
-
-impl Default for QuarantineTiming {
-    fn default() -> QuarantineTiming {
-        QuarantineTiming {
-            limits: QuarantineLimits::default(),
-            round: Duration::from_secs(10),
-            rounds_away: 6,
-        }
-    }
-}
 
 /// The versions that a write is meant for.
 #[derive(Clone, Debug, Default, PartialEq)]

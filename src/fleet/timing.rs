@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::fleet::claim_ledger::Pauses;
 use crate::fleet::model::Policy;
-use crate::fleet::quarantine::QuarantineTiming;
+use crate::fleet::model::quarantine::QuarantineLimits;
+use crate::fleet::model::unreachable::UnreachableLimits;
 use crate::fleet::release::ReleaseTiming;
-use crate::fleet::unreachable::UnreachableTiming;
 use crate::kubernetes::lease::LeaseTiming;
 use crate::kubernetes::retry_delay::RetryDelay;
 use crate::kubernetes::watch::WatchTiming;
@@ -29,6 +29,44 @@ pub struct Timing {
     pub(crate) retention_interval: Duration,
     pub(crate) initial_backoff: Duration,
     pub(crate) max_backoff: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QuarantineTiming {
+    pub limits: QuarantineLimits,
+    /// From the end of a round to the next one.
+    pub round: Duration,
+    /// A node that is away, and has its list and taint, is read again after this many rounds.
+    pub rounds_away: u32,
+}
+
+impl Default for QuarantineTiming {
+    fn default() -> QuarantineTiming {
+        QuarantineTiming {
+            limits: QuarantineLimits::default(),
+            round: Duration::from_secs(10),
+            rounds_away: 6,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnreachableTiming {
+    pub limits: UnreachableLimits,
+    /// From the end of a round to the next one.
+    pub round: Duration,
+    /// A pod whose eviction was refused is left alone for this time.
+    pub refused: Duration,
+}
+
+impl Default for UnreachableTiming {
+    fn default() -> UnreachableTiming {
+        UnreachableTiming {
+            limits: UnreachableLimits::default(),
+            round: Duration::from_secs(10),
+            refused: Duration::from_secs(60),
+        }
+    }
 }
 
 impl Default for Timing {

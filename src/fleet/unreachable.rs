@@ -18,33 +18,13 @@ use crate::cluster::node_storage::PodEviction;
 use crate::fleet::events::Announcement;
 use crate::fleet::model::release::evidence::Reading;
 use crate::fleet::model::unreachable::eviction::{Next, PodReading, Waiting, choose, next};
-use crate::fleet::model::unreachable::{
-    Decision, Memory, Situation, TaintOrder, UnreachableLimits, decide,
-};
+use crate::fleet::model::unreachable::{Decision, Memory, Situation, TaintOrder, decide};
 use crate::fleet::model::{Elapsed, Policy, View};
 use crate::fleet::release::job::Acted;
+use crate::fleet::timing::UnreachableTiming;
 pub(crate) use crate::fleet::unreachable::figures::Figures;
 pub(crate) use crate::fleet::unreachable::job::{Done, Job};
 use crate::kubernetes::api_error::ApiError;
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct UnreachableTiming {
-    pub limits: UnreachableLimits,
-    /// From the end of a round to the next one.
-    pub round: Duration,
-    /// A pod whose eviction was refused is left alone for this time.
-    pub refused: Duration,
-}
-
-impl Default for UnreachableTiming {
-    fn default() -> UnreachableTiming {
-        UnreachableTiming {
-            limits: UnreachableLimits::default(),
-            round: Duration::from_secs(10),
-            refused: Duration::from_secs(60),
-        }
-    }
-}
 
 /// A refusal is not told again for so long.
 const REFUSALS_KEPT: Duration = Duration::from_secs(3600);

@@ -13,10 +13,11 @@ mod tests;
 use crate::model::advice::medium::Medium;
 use crate::model::assess::{MAX_MESSAGE, truncate};
 use crate::model::facts::repairs;
-use crate::model::finding::{Finding, Health, Severity, Status, Subject, WitnessKind};
+use crate::model::finding::{Finding, Health, Status, Subject, WitnessKind};
 use crate::model::ids::DriveId;
 use crate::model::label;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, Snapshot, Volume};
 use crate::model::volume::Impact;
 

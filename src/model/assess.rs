@@ -7,6 +7,7 @@
 //! A rule returns a verdict, or nothing if its source does not apply or has not reported yet: then
 //! an active finding stays. `Clear` and `Unknown` are passed on for active findings only.
 
+mod check_signals;
 mod checks;
 mod counters;
 mod drive;
@@ -15,6 +16,7 @@ mod duplicate;
 mod errors;
 mod filesystem;
 mod health;
+mod input;
 mod layers;
 mod mounted;
 mod raid_member;
@@ -32,17 +34,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::assess::reason_rules::{Context, DriveInput, VolumeInput};
+use crate::model::assess::input::{Context, DriveInput, VolumeInput};
 use crate::model::assess::text::Level;
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Judgement, Severity, Status, Subject, Verdict, WitnessKind};
+use crate::model::finding::{Evidence, Judgement, Status, Subject, Verdict, WitnessKind};
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::Class;
 use crate::model::policy::Policy;
 use crate::model::reason::Reason;
-use crate::model::source_update::Source;
+use crate::model::severity::Severity;
+use crate::model::source::Source;
 
-pub(crate) use checks::signals;
+pub(crate) use check_signals::signals;
 pub(crate) use drive::shares_controller;
 pub(crate) use health::{health, health_unknown, is_first_look_outstanding};
 pub(crate) use raid_member::is_taken_out;

@@ -21,12 +21,13 @@ use crate::model::advice::{self, Action};
 use crate::model::assess::{is_taken_out, shares_controller};
 use crate::model::block::{BtrfsFs, LayerState};
 use crate::model::facts::Facts;
-use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{CauseId, DriveId, FindingId, VolumeId};
 use crate::model::label;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, Snapshot, Volume};
-use crate::model::source_update::Source;
+use crate::model::source::Source;
 
 /// Ordered: among equally severe causes, what is below comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

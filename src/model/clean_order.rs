@@ -17,7 +17,8 @@ use crate::model::graph::kube::parse_csi_path;
 use crate::model::path::HostPath;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{NodeContext, Snapshot};
-use crate::model::source_update::{Source, SourceStatus};
+use crate::model::source::Source;
+use crate::model::source_update::SourceStatus;
 use crate::model::stale::{Attachment, GRACE, UNREADABLE_RECORD};
 use crate::model::volume::MountRole;
 

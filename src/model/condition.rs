@@ -8,8 +8,9 @@ use jiff::Timestamp;
 
 use crate::model::assess::{MAX_MESSAGE, truncate};
 use crate::model::facts::KnownVolume;
-use crate::model::finding::{Finding, Health, Severity, Status};
+use crate::model::finding::{Finding, Health, Status};
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::volume::{
     Condition, CsiStatus, MountRole, OperationalStatus, UsageStatus, VolumeFacts,
 };

@@ -9,11 +9,12 @@ use jiff::Timestamp;
 
 use crate::model::advice;
 use crate::model::assess::{MAX_MESSAGE, truncate};
-use crate::model::finding::{Finding, Health, Severity};
+use crate::model::finding::{Finding, Health};
 use crate::model::ids::DriveId;
 use crate::model::label;
 use crate::model::provision::BackingKind;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, Snapshot};
 use crate::model::storage::StorageUnknown;
 use crate::model::volume::Impact;

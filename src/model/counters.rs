@@ -24,6 +24,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::model::finding::Subject;
+
 /// SCSI's `iotmo_cnt` of a disk of libata, which moves with every error that libata handles, and so
 /// means no time-out there. It confirms what the log says of the disk.
 pub(crate) const LIBATA_ERRORS: &str = "iotmo_cnt of libata";
@@ -31,6 +33,9 @@ pub(crate) const LIBATA_ERRORS: &str = "iotmo_cnt of libata";
 /// The detail that tells a device from a former one of the same name: its number among all disks of
 /// this boot (diskseq, Linux 5.15).
 pub(crate) const DISK_SEQUENCE: &str = "diskseq";
+
+/// The subject of the counters, and the name of their series (`series_name`).
+pub(crate) type CounterKey = (Subject, String);
 
 /// The owner of the counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -75,6 +80,12 @@ impl CounterGrowth {
     pub(crate) fn amount(&self) -> u64 {
         self.to.saturating_sub(self.from)
     }
+}
+
+/// The detail of this name as a time of the wall clock (ext4: fs/ext4/sysfs.c).
+pub(crate) fn recorded_time(details: &BTreeMap<String, String>, name: &str) -> Option<Timestamp> {
+    let seconds = details.get(name)?.trim().parse().ok()?;
+    Timestamp::from_second(seconds).ok().filter(|_| seconds > 0)
 }
 
 /// The history of one counter, of constant size.

@@ -1,7 +1,9 @@
 //! Durations as people write them: `90s`, `10min`, `1h 30min`, `7d`, `2w`, or whole seconds. A day
-//! has 24 hours. Pure.
+//! has 24 hours. And the time between two moments. Pure.
 
 use std::time::Duration;
+
+use jiff::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DurationError {
@@ -22,6 +24,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
         span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| unreadable())?;
     Duration::try_from(duration)
         .map_err(|_| DurationError::Negative(crate::model::echo::echo(text)))
+}
+
+/// From `since` to `now`; zero if `since` is later.
+pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::block::{BlockDevice, Inventory, LayerState};
 use crate::model::dev::DevNo;
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
+use crate::model::duration::elapsed;
 use crate::model::facts::attachments::BypassedDrivers;
 use crate::model::facts::checks::CheckRecords;
 use crate::model::facts::counters::Counters;
@@ -62,7 +63,7 @@ use crate::model::policy::VolumeSettings;
 use crate::model::probe::{ProbePace, ProbeTarget, StuckProbe};
 use crate::model::provision::ProvisionState;
 use crate::model::snapshot::NodeContext;
-use crate::model::source_update::Source;
+use crate::model::source::Source;
 use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
 use crate::model::volume::VolumeFacts;
@@ -556,11 +557,6 @@ impl Facts {
         }
         gone
     }
-}
-
-/// From `since` to `now`; zero if `since` is later.
-pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> std::time::Duration {
-    std::time::Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 
 #[cfg(test)]

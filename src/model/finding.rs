@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::reason::Reason;
-use crate::model::source_update::Source;
+use crate::model::severity::Severity;
+use crate::model::source::Source;
 
 /// The subject of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -31,15 +32,6 @@ impl std::fmt::Display for Subject {
             Subject::Source(source) => write!(f, "source:{}", source.name()),
         }
     }
-}
-
-/// The severity for people. Ordered: the later the worse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Severity {
-    Info,
-    Suspect,
-    Bad,
 }
 
 /// The effect on the data, in CSI 1.13's terms. Ordered: the later the worse.

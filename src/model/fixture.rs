@@ -8,7 +8,7 @@ use crate::model::assess::{self, ActiveFindings, assess};
 use crate::model::block::{BlockDevice, BtrfsFs, DiskStat, Inventory, Layer, LayerState, MdMember};
 use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use crate::model::facts::{Facts, StoredVolume, Urgency};
-use crate::model::finding::{FindingDetails, Judgement, Severity, Subject, UnknownHealth, Verdict};
+use crate::model::finding::{FindingDetails, Judgement, Subject, UnknownHealth, Verdict};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::{
     Blame, Class, DamagedCopies, DeviceName, Event, Line, LineOrigin, Operation,
@@ -21,6 +21,7 @@ use crate::model::policy::{Policy, VolumeSettings};
 use crate::model::probe::{MountProbe, ProbeError, StuckProbe, Usage};
 use crate::model::provision::ProvisionState;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::source_update::SourceUpdate;
 
 pub(crate) const GIB: u64 = 1 << 30;

@@ -19,13 +19,14 @@ use jiff::Timestamp;
 
 use crate::model::assess::ActiveFindings;
 use crate::model::cause::Cause;
-use crate::model::facts::{elapsed, repairs};
+use crate::model::duration::elapsed;
+use crate::model::facts::repairs;
 use crate::model::finding::{
-    Acknowledgement, Clearance, Finding, FindingDetails, Judgement, SeenLevel, Severity, Subject,
-    Verdict,
+    Acknowledgement, Clearance, Finding, FindingDetails, Judgement, SeenLevel, Subject, Verdict,
 };
 use crate::model::ids::FindingId;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 
 /// While only `last_seen` of a finding changes, it is updated at most this often.
 const LAST_SEEN_INTERVAL: Duration = Duration::from_secs(60);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::facts::elapsed;
+use crate::model::duration::elapsed;
 use crate::model::reason::Reason;
 
 /// Models and firmware that are counted by name; drives of further ones are counted together.

@@ -7,12 +7,14 @@
 use jiff::Timestamp;
 
 use crate::model::assess::{MAX_MESSAGE, truncate};
-use crate::model::finding::{Finding, Health, Severity};
+use crate::model::finding::{Finding, Health};
 use crate::model::ids::{DriveId, FindingId};
 use crate::model::label;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, Snapshot, SystemDirectory, Volume};
-use crate::model::source_update::{Source, SourceStatus};
+use crate::model::source::Source;
+use crate::model::source_update::SourceStatus;
 use crate::model::volume::Impact;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

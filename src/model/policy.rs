@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::finding::Severity;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::policy::space::SpacePolicy;
+use crate::model::severity::Severity;
 
 /// How long a drive's answer to smartctl counts at least: a daemon that was stopped overnight knows
 /// its drives at once.

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::finding::Severity;
+use crate::model::severity::Severity;
 
 /// The kind of subject that a reason applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

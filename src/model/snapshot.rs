@@ -20,7 +20,8 @@ use crate::model::path::HostPath;
 use crate::model::policy::Exclusion;
 use crate::model::probe::Usage;
 use crate::model::provision::BackingKind;
-use crate::model::source_update::{Source, SourceStatus};
+use crate::model::source::Source;
+use crate::model::source_update::SourceStatus;
 use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
 use crate::model::volume::{

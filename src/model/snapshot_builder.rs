@@ -17,13 +17,15 @@ use jiff::Timestamp;
 
 use crate::model::cause::{self, Cause};
 use crate::model::check::Check;
-use crate::model::facts::{Facts, elapsed};
-use crate::model::finding::{Finding, Health, Severity, Subject};
+use crate::model::duration::elapsed;
+use crate::model::facts::Facts;
+use crate::model::finding::{Finding, Health, Subject};
 use crate::model::ids::{CauseId, DriveId, FindingId, VolumeId};
 use crate::model::ledger::Ledger;
 use crate::model::model_statistics::ModelStatistics;
 use crate::model::policy::Policy;
 use crate::model::probe::Usage;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
 
 /// Usage is published at once if a thousandth of the total changed, otherwise at most this often.

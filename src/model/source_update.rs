@@ -20,6 +20,7 @@ use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, StuckProbe};
 use crate::model::provision::ProvisionState;
 use crate::model::smart::{SelfTestKind, SmartOutput, SmartResponse};
+use crate::model::source::Source;
 use crate::model::superblock::Superblock;
 
 #[derive(Clone, Debug)]
@@ -170,76 +171,6 @@ pub struct FsErrorNotice {
     pub count: u32,
     /// Inode of the first error, if the file handle contained it.
     pub inode: Option<u64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Source {
-    Udev,
-    Mounts,
-    Kubelet,
-    Probe,
-    #[serde(rename = "diskstats")]
-    DiskStats,
-    Layers,
-    KernelLog,
-    Counters,
-    FsErrors,
-    Smart,
-    Checks,
-}
-
-impl Source {
-    pub(crate) const ALL: [Source; 11] = [
-        Source::Udev,
-        Source::Mounts,
-        Source::Kubelet,
-        Source::Probe,
-        Source::DiskStats,
-        Source::Layers,
-        Source::KernelLog,
-        Source::Counters,
-        Source::FsErrors,
-        Source::Smart,
-        Source::Checks,
-    ];
-
-    pub(crate) fn from_name(name: &str) -> Option<Source> {
-        Source::ALL.into_iter().find(|source| source.name() == name)
-    }
-
-    /// What it reads, as people call it.
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Source::Udev => "the list of drives",
-            Source::Mounts => "the mount table",
-            Source::Kubelet => "the kubelet's records",
-            Source::Probe => "volumes",
-            Source::DiskStats => "I/O counters",
-            Source::Layers => "the state of arrays and pools",
-            Source::KernelLog => "the kernel log",
-            Source::Counters => "the kernel's error counters",
-            Source::FsErrors => "filesystem errors",
-            Source::Smart => "SMART",
-            Source::Checks => "filesystem checkers",
-        }
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Source::Udev => "udev",
-            Source::Mounts => "mounts",
-            Source::Kubelet => "kubelet",
-            Source::Probe => "probe",
-            Source::DiskStats => "diskstats",
-            Source::Layers => "layers",
-            Source::KernelLog => "kernel-log",
-            Source::Counters => "counters",
-            Source::FsErrors => "fs-errors",
-            Source::Smart => "smart",
-            Source::Checks => "checks",
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::facts::elapsed;
+use crate::model::duration::elapsed;
 use crate::model::graph::kube::{CsiPath, CsiPathKind, PodPath, parse_csi_path};
 use crate::model::ids::VolumeId;
 use crate::model::kubelet::KubeletRecords;

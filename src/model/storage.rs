@@ -10,11 +10,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::model::assess::{MAX_MESSAGE, truncate};
-use crate::model::finding::{Finding, Health, Severity, Subject};
+use crate::model::finding::{Finding, Health, Subject};
 use crate::model::ids::{DriveId, FindingId};
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
-use crate::model::source_update::{Source, SourceStatus};
+use crate::model::source::Source;
+use crate::model::source_update::SourceStatus;
 use crate::model::storage::remote::RemoteVolumes;
 use crate::model::volume::{Impact, Stack};
 

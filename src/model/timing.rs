@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::model::source_update::Source;
+use crate::model::source::Source;
 
 /// Upper limits of the buckets, in milliseconds; one more bucket has the longer durations. A
 /// healthy volume responds within the first buckets, a query of all of a drive's log pages takes

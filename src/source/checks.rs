@@ -16,6 +16,7 @@ pub mod freezer;
 mod load;
 pub(crate) mod lvm;
 pub(crate) mod lvm_snapshot;
+mod progress;
 mod queue;
 mod reporting;
 pub mod runner;
@@ -40,14 +41,15 @@ use crate::host::clock::now;
 use crate::model::causes::with_causes;
 use crate::model::check::{Cancellation, CheckState, DesiredCheck};
 use crate::model::ids::CheckId;
-use crate::model::source_update::Source;
+use crate::model::source::Source;
 use crate::source::checks::backend::{Backend, HostBackend};
 use crate::source::checks::load::{IoLoad, LoadError};
+use crate::source::checks::progress::{ProgressMap, TaskProgress};
 use crate::source::checks::queue::{
     LoadGate, PermitRequest, PermitState, Queue, QueueAction, Stage, StuckChecker, UnfinishedCheck,
     devices_of, failed_outcome,
 };
-use crate::source::checks::task::{ProgressMap, TaskInputs, TaskProgress, TaskResult, run_check};
+use crate::source::checks::task::{TaskInputs, TaskResult, run_check};
 use crate::source::checks::tools::AvailableTools;
 use crate::source::context::{CheckSettings, Context, SourceError};
 use crate::source::status_reporter::StatusReporter;

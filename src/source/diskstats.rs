@@ -17,7 +17,8 @@ use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::facts::disk_io::WAIT_BEFORE_PROBE;
 use crate::model::observation::Observation;
-use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
+use crate::model::source::Source;
+use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::status_reporter::StatusReporter;
 

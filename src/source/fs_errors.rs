@@ -29,9 +29,8 @@ use crate::model::backoff::Backoff;
 use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::probe::ProbeTarget;
-use crate::model::source_update::{
-    FsErrorNotice, Source, SourceRequest, SourceStatus, SourceUpdate,
-};
+use crate::model::source::Source;
+use crate::model::source_update::{FsErrorNotice, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError, SourceSettings};
 use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
 use crate::source::status_reporter::StatusReporter;

@@ -19,7 +19,8 @@ use tokio::time::Instant;
 
 use crate::host::clock::now;
 use crate::model::observation::Observation;
-use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
+use crate::model::source::Source;
+use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::status_reporter::StatusReporter;

@@ -20,7 +20,8 @@ pub(crate) use crate::model::mount::parse;
 use crate::model::mount::{FstabEntry, MountTable, parse_options};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
-use crate::model::source_update::{Source, SourceRequest, SourceStatus, SourceUpdate};
+use crate::model::source::Source;
+use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError, SourceSettings};
 
 const MOUNTINFO: &str = "/proc/1/mountinfo";

@@ -1,6 +1,7 @@
 //! Reports the status of one source to the owner, only when the status has changed.
 
-use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::model::source::Source;
+use crate::model::source_update::{SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 
 pub(crate) struct StatusReporter {

@@ -7,6 +7,7 @@
 mod check;
 mod freezer;
 mod fs_errors;
+mod host_mounts;
 mod lvm;
 mod mount_probe;
 mod resume;
@@ -185,7 +186,7 @@ fn make_own_cgroup(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         );
         return ExitCode::from(2);
     };
-    let made = freezer::enter_host_mounts(&HostRoot::new(PathBuf::from(root)))
+    let made = host_mounts::enter_host_mounts(&HostRoot::new(PathBuf::from(root)))
         .map_err(|error| with_causes(&error))
         .and_then(|()| own_cgroup::create_own_cgroup().map_err(|error| with_causes(&error)));
     match made {

@@ -16,8 +16,9 @@ use tokio::sync::{broadcast, watch};
 
 use crate::host::clock;
 use crate::host::exec::{self, Exec, ExecError};
-use crate::model::finding::{Evidence, Finding, Severity, Status, Subject};
+use crate::model::finding::{Evidence, Finding, Status, Subject};
 use crate::model::ledger::Transition;
+use crate::model::severity::Severity;
 
 /// Transitions that wait for a slow program. When the queue is full, the oldest are dropped, and
 /// their count is logged.

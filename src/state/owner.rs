@@ -28,16 +28,18 @@ use crate::host::clock;
 use crate::model::assess;
 use crate::model::check::DesiredCheck;
 use crate::model::facts::{Facts, Urgency};
-use crate::model::finding::{Severity, Subject};
+use crate::model::finding::Subject;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::{Cursor, ResumePoint};
 use crate::model::ledger::{Ledger, Transition, TransitionKind};
 use crate::model::origin::Origins;
 use crate::model::probe::ProbeTarget;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{NodeState, Snapshot, StoreStatus};
 use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
+use crate::model::source::Source;
 use crate::model::source_update::{
-    REQUEST_QUEUE_CAPACITY, SmartTarget, Source, SourceRequest, SourceStatus, SourceUpdate,
+    REQUEST_QUEUE_CAPACITY, SmartTarget, SourceRequest, SourceStatus, SourceUpdate,
 };
 use crate::model::timeline::ClockStep;
 use crate::state::handle::{Command, Handle};

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::model;
 use crate::model::check::Check;
 use crate::model::facts::kernel_log::LogProgress;
-use crate::model::facts::{KnownDrive, StoredVolume, counters};
+use crate::model::facts::{KnownDrive, StoredVolume};
 use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel_log::error_history::ErrorHistory;
@@ -69,7 +69,7 @@ pub struct StoreContents {
     /// The errors of the kernel log, by subject.
     pub errors: Vec<(Subject, ErrorHistory)>,
     pub progress: Option<LogProgress>,
-    pub counters: Vec<(counters::CounterKey, model::counters::CounterHistory)>,
+    pub counters: Vec<(model::counters::CounterKey, model::counters::CounterHistory)>,
     pub smart: Vec<(DriveId, smart::history::SmartHistory)>,
     pub space: Vec<(Subject, SpaceHistory)>,
     pub volumes: Vec<StoredVolume>,
@@ -101,7 +101,7 @@ pub struct WriteBatch {
     /// otherwise errors would be counted twice or lost.
     pub errors: RowChanges<Subject, Arc<ErrorHistory>>,
     pub progress: Option<Arc<LogProgress>>,
-    pub counters: RowChanges<counters::CounterKey, Arc<model::counters::CounterHistory>>,
+    pub counters: RowChanges<model::counters::CounterKey, Arc<model::counters::CounterHistory>>,
     /// The stored SMART history of drives.
     pub smart: RowChanges<DriveId, Arc<smart::history::SmartHistory>>,
     /// The free space of volumes and thin pools over time.

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use diskvitals::cluster::gate::{Effect, Gate, Stage};
 use diskvitals::cluster::node_storage::CleanReason;
-use diskvitals::model::finding::Severity;
 use diskvitals::model::reason::{Reason, ReasonScope};
+use diskvitals::model::severity::Severity;
 
 #[test]
 fn every_reason_has_a_heading_in_the_page_of_findings() {
@@ -29,7 +29,7 @@ fn the_page_of_findings_describes_no_unknown_reason() {
 
 #[test]
 fn every_source_is_explained_to_the_operator() {
-    use diskvitals::model::source_update::Source;
+    use diskvitals::model::source::Source;
     let page = include_str!("../../docs/operations.md");
     let sources = [
         Source::Udev,

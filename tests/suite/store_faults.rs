@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::model::finding::{
-    Acknowledgement, Clearance, Evidence, Finding, Severity, Status, Subject,
-};
+use diskvitals::model::finding::{Acknowledgement, Clearance, Evidence, Finding, Status, Subject};
 use diskvitals::model::ids::{FindingId, VolumeId};
 use diskvitals::model::reason::Reason;
+use diskvitals::model::severity::Severity;
 use diskvitals::model::snapshot::StoreStatus;
 use diskvitals::state::lock;
 use diskvitals::state::store::{

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use diskvitals::model::finding::{
-    Clearance, Evidence, Finding, Severity, Status, Subject, WitnessKind,
-};
+use diskvitals::model::finding::{Clearance, Evidence, Finding, Status, Subject, WitnessKind};
 use diskvitals::model::ids::{DriveId, FindingId};
 use diskvitals::model::reason::Reason;
+use diskvitals::model::severity::Severity;
 use diskvitals::state::store::{RowChanges, Store, StoreConfig, StoreEvent, WriteBatch};
 use jiff::{SignedDuration, Timestamp};
 

@@ -8,8 +8,9 @@ use crate::api::resolve::stack_depth;
 use crate::api::{convert, wire};
 use crate::model::assess::format_bytes;
 use crate::model::block::{BlockDevice, Layer};
-use crate::model::finding::{Severity, Subject};
+use crate::model::finding::Subject;
 use crate::model::label;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 use crate::model::volume::MountRole;
 

@@ -14,10 +14,12 @@ use crate::api::server::admin::refresh_targets;
 use crate::api::status::{MAX_QUERY, invalid, required};
 use crate::api::{convert, wire};
 use crate::model::echo::echo;
-use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::finding::{Finding, Subject};
 use crate::model::ids::DriveId;
+use crate::model::severity::Severity;
 use crate::model::snapshot::Snapshot;
-use crate::model::source_update::{Source, SourceRequest, SourceStatus};
+use crate::model::source::Source;
+use crate::model::source_update::{SourceRequest, SourceStatus};
 use crate::state::handle::{FreshReadings, Handle, WantedReading};
 
 /// Volumes, and drives, in one request; findings in an answer.

@@ -1,7 +1,7 @@
 //! A writer of HTML and SVG: text and attribute values are escaped by it, and by nothing else. Tags and
 //! names of attributes are part of the program.
 
-use crate::terminal::screen::escape_control;
+use crate::terminal::screen::{Tone, escape_control};
 
 #[derive(Debug, Default)]
 pub(super) struct Html {
@@ -116,6 +116,55 @@ fn is_block(tag: &str) -> bool {
         tag,
         "p" | "tr" | "li" | "section" | "h2" | "h3" | "article" | "table" | "thead" | "svg" | "g"
     )
+}
+
+pub(super) fn section(
+    html: &mut Html,
+    id: &'static str,
+    title: &'static str,
+    content: impl FnOnce(&mut Html),
+) {
+    let heading = format!("{id}-title");
+    html.element("section", &[("aria-labelledby", heading.as_str())], |html| {
+        html.text_in("h2", &[("id", heading.as_str())], title);
+        content(html);
+    });
+}
+
+pub(super) fn badge(html: &mut Html, word: &str, class: &str) {
+    html.text_in("span", &[("class", &format!("badge {class}"))], word);
+}
+
+pub(super) fn tone_class(tone: Tone) -> &'static str {
+    match tone {
+        Tone::Good => "good",
+        Tone::Warning => "suspect",
+        Tone::Critical => "bad",
+        Tone::Plain | Tone::Strong | Tone::Faint => "none",
+    }
+}
+
+pub(super) fn table(
+    html: &mut Html,
+    caption: &str,
+    columns: &[&str],
+    rows: impl FnOnce(&mut Html),
+) {
+    let region =
+        [("class", "scroll"), ("role", "region"), ("aria-label", caption), ("tabindex", "0")];
+    html.element("div", &region, |html| {
+        html.element("table", &[], |html| {
+            html.text_in("caption", &[], caption);
+            html.element("thead", &[], |html| {
+                html.element("tr", &[], |html| {
+                    for column in columns {
+                        html.text_in("th", &[("scope", "col")], column);
+                    }
+                });
+            });
+            html.element("tbody", &[], rows);
+        });
+    });
 }
 
 #[cfg(test)]

@@ -5,13 +5,13 @@ use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::render::findings;
 use crate::cli::render::status::{Gap, gaps, unknown_by_reason, unknown_count};
-use crate::cli::report::html::Html;
+use crate::cli::report::html::{Html, badge, section, table};
 use crate::cli::report::{causes, graph, health_class, map, node_verdict, tables};
 use crate::cli::words::{health, severity_word};
 use crate::model::label;
 use crate::model::label::slot_name;
 use crate::terminal::layout::counted;
-use crate::terminal::screen::{Screen, Tone};
+use crate::terminal::screen::Screen;
 use crate::terminal::verdict::Verdict;
 
 const STYLE: &str = include_str!("page.css");
@@ -58,32 +58,6 @@ pub(in crate::cli) fn report(answers: &Answers, screen: &Screen) -> String {
         });
         html.element("footer", &[], |html| foot(answers, html));
     })
-}
-
-pub(super) fn section(
-    html: &mut Html,
-    id: &'static str,
-    title: &'static str,
-    content: impl FnOnce(&mut Html),
-) {
-    let heading = format!("{id}-title");
-    html.element("section", &[("aria-labelledby", heading.as_str())], |html| {
-        html.text_in("h2", &[("id", heading.as_str())], title);
-        content(html);
-    });
-}
-
-pub(super) fn badge(html: &mut Html, word: &str, class: &str) {
-    html.text_in("span", &[("class", &format!("badge {class}"))], word);
-}
-
-pub(super) fn tone_class(tone: Tone) -> &'static str {
-    match tone {
-        Tone::Good => "good",
-        Tone::Warning => "suspect",
-        Tone::Critical => "bad",
-        Tone::Plain | Tone::Strong | Tone::Faint => "none",
-    }
 }
 
 fn head(answers: &Answers, screen: &Screen, html: &mut Html) {
@@ -267,29 +241,6 @@ fn unobserved(answers: &Answers, screen: &Screen, html: &mut Html) {
 }
 
 /// A table that scrolls where it does not fit.
-pub(super) fn table(
-    html: &mut Html,
-    caption: &str,
-    columns: &[&str],
-    rows: impl FnOnce(&mut Html),
-) {
-    let region =
-        [("class", "scroll"), ("role", "region"), ("aria-label", caption), ("tabindex", "0")];
-    html.element("div", &region, |html| {
-        html.element("table", &[], |html| {
-            html.text_in("caption", &[], caption);
-            html.element("thead", &[], |html| {
-                html.element("tr", &[], |html| {
-                    for column in columns {
-                        html.text_in("th", &[("scope", "col")], column);
-                    }
-                });
-            });
-            html.element("tbody", &[], rows);
-        });
-    });
-}
-
 fn cleared(answers: &Answers, screen: &Screen, html: &mut Html) {
     let all: Vec<&wire::Finding> =
         answers.findings.iter().filter(|it| it.cleared.is_some()).collect();

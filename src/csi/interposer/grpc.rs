@@ -5,13 +5,12 @@ use std::io::Read;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use flate2::read::GzDecoder;
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue};
 use tonic::{Code, Status};
 
-use crate::csi::interposer::body::Body;
 use crate::model::causes::with_causes;
 
-const STATUS: &str = "grpc-status";
+pub(super) const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";
 const ENCODING: &str = "grpc-encoding";
 /// Length of the flag and length field before each message.
@@ -59,31 +58,6 @@ pub(crate) fn grpc_status(headers: &HeaderMap) -> Option<Code> {
     headers.get(STATUS).map(|status| Code::from_bytes(status.as_bytes()))
 }
 
-/// An answer with a status only.
-pub(crate) fn error_response(status: &Status) -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    let headers = response.headers_mut();
-    headers.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    put_status(headers, status);
-    response
-}
-
-/// A successful answer with one message.
-pub(crate) fn unary_response(message: &[u8]) -> Response<Body> {
-    let Some(data) = frame_message(message) else {
-        return error_response(&Status::resource_exhausted(
-            "the answer is larger than a message of gRPC can be",
-        ));
-    };
-    let mut trailers = HeaderMap::new();
-    trailers.insert(STATUS, HeaderValue::from_static("0"));
-    let mut response = Response::new(Body::full(data, Some(trailers)));
-    response
-        .headers_mut()
-        .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    response
-}
-
 /// Trailers of an answer whose connection ended before it was complete.
 pub(crate) fn disconnected_trailers(error: &hyper::Error) -> HeaderMap {
     let mut trailers = HeaderMap::new();
@@ -97,7 +71,7 @@ pub(crate) fn disconnected_trailers(error: &hyper::Error) -> HeaderMap {
     trailers
 }
 
-fn put_status(headers: &mut HeaderMap, status: &Status) {
+pub(super) fn put_status(headers: &mut HeaderMap, status: &Status) {
     headers.insert(STATUS, HeaderValue::from(i32::from(status.code())));
     if let Ok(message) = HeaderValue::from_str(&percent_encode(status.message())) {
         headers.insert(MESSAGE, message);
@@ -125,6 +99,7 @@ mod tests {
     use flate2::write::GzEncoder;
 
     use super::*;
+    use crate::csi::interposer::response::error_response;
 
     #[test]
     fn a_body_of_one_message_is_understood_and_no_other() {

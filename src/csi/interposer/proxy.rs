@@ -24,6 +24,7 @@ use crate::csi::interposer::health_source::{
 use crate::csi::interposer::method::{CsiMethod, EnabledHealthApis, Service};
 use crate::csi::interposer::raw::DecodeError;
 use crate::csi::interposer::reply::{Reply, SuccessReply};
+use crate::csi::interposer::response::{error_response, unary_response};
 use crate::csi::interposer::upstream_driver::UpstreamDriver;
 use crate::csi::interposer::upstream_error::UpstreamError;
 use crate::csi::interposer::volume_tracker::VolumeTracker;
@@ -134,7 +135,7 @@ impl<W: HealthSource> Proxy<W> {
     async fn forward(&self, request: Request<Body>) -> ProxyResult {
         match self.driver.upstream.send(request).await {
             Ok(answer) => Ok(answer.map(Body::response)),
-            Err(failure) => error_response(failure),
+            Err(failure) => failed(failure),
         }
     }
 
@@ -144,7 +145,7 @@ impl<W: HealthSource> Proxy<W> {
     ) -> Result<Reply, hyper::Error> {
         match self.driver.upstream.send(request).await {
             Ok(answer) => Ok(Reply::read(answer).await),
-            Err(failure) => error_response(failure).map(Reply::Opaque),
+            Err(failure) => failed(failure).map(Reply::Opaque),
         }
     }
 
@@ -454,14 +455,14 @@ fn daemon_timeout(waited: Duration) -> HealthSourceError {
 /// Builds an answer from a local message or status.
 pub(crate) fn local_response(message: Result<Vec<u8>, Status>) -> Response<Body> {
     match message {
-        Ok(message) => grpc::unary_response(&message),
-        Err(status) => grpc::error_response(&status),
+        Ok(message) => unary_response(&message),
+        Err(status) => error_response(&status),
     }
 }
 
-fn error_response(failure: UpstreamError) -> ProxyResult {
+fn failed(failure: UpstreamError) -> ProxyResult {
     match failure {
         UpstreamError::Reset(error) => Err(error),
-        other => Ok(grpc::error_response(&Status::unavailable(with_causes(&other)))),
+        other => Ok(error_response(&Status::unavailable(with_causes(&other)))),
     }
 }

@@ -5,10 +5,9 @@
 //! condition is True only if all health is known and no finding counts; if any health is unknown,
 //! it is Unknown.
 
-use crate::csi::report::event::camel_case;
 use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity, Subject};
 use crate::csi::report::{DaemonView, Outage};
-use crate::kubernetes::event::message;
+use crate::kubernetes::event::{MAX_SHORT_LEN, message};
 use crate::model::echo::Shown;
 
 /// The finding of a volume whose drive has one.
@@ -172,6 +171,18 @@ fn unknown(reason: &str, why: &str) -> StorageCondition {
         reason: reason.to_owned(),
         message: message(why),
     }
+}
+
+/// Converts text to CamelCase of letters and digits, as required for a condition's reason and
+/// recommended for an event's.
+pub(crate) fn camel_case(text: &str) -> String {
+    let kept: String = text
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .skip_while(|c| !c.is_ascii_alphabetic())
+        .take(MAX_SHORT_LEN)
+        .collect();
+    if kept.is_empty() { "Unspecified".to_owned() } else { kept }
 }
 
 #[cfg(test)]

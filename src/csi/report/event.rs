@@ -8,9 +8,7 @@ use crate::csi::report::quarantine::ATTACHMENTS_UNCLEAN;
 use crate::csi::report::transitions::{
     HEALTH_KNOWN, HEALTH_UNKNOWN, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind,
 };
-use crate::kubernetes::event::{
-    Event, MAX_SHORT_LEN, Regarding, event_name, message, reporting_instance,
-};
+use crate::kubernetes::event::{Event, Regarding, event_name, message, reporting_instance};
 use crate::model::reason::Reason;
 
 const CLEARED_SUFFIX: &str = "Cleared";
@@ -41,18 +39,6 @@ pub(crate) fn event_of(transition: &StorageTransition, regarding: Regarding, nod
         time: transition.at,
         regarding,
     }
-}
-
-/// Converts text to CamelCase of letters and digits, as required for a condition's reason and
-/// recommended for an event's.
-pub(crate) fn camel_case(text: &str) -> String {
-    let kept: String = text
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .skip_while(|c| !c.is_ascii_alphabetic())
-        .take(MAX_SHORT_LEN)
-        .collect();
-    if kept.is_empty() { "Unspecified".to_owned() } else { kept }
 }
 
 fn is_known_reason(text: &str) -> bool {

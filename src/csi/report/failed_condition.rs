@@ -5,39 +5,9 @@
 //! In: the view of the daemon. Out: the condition; nothing while the state is not known, so that the
 //! published value stays. No I/O.
 
-use crate::api::wire;
 use crate::csi::report::DaemonView;
-use crate::csi::report::condition::{ConditionStatus, StorageCondition};
-use crate::csi::report::event::camel_case;
+use crate::csi::report::condition::{ConditionStatus, StorageCondition, camel_case};
 use crate::kubernetes::event::message;
-
-/// As the daemon judges the node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeFailures {
-    /// Worst first.
-    pub failures: Vec<NodeFailure>,
-    /// The daemon knows all that it needs to say that there are no others.
-    pub is_complete: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NodeFailure {
-    pub reason: String,
-    pub message: String,
-}
-
-impl NodeFailures {
-    pub(crate) fn from_wire(found: &wire::NodeFailures) -> NodeFailures {
-        let failure = |failure: &wire::NodeFailure| NodeFailure {
-            reason: failure.reason.clone(),
-            message: failure.message.clone(),
-        };
-        NodeFailures {
-            failures: found.failures.iter().map(failure).collect(),
-            is_complete: found.unknown.is_empty(),
-        }
-    }
-}
 
 pub(crate) fn failed_condition(view: &DaemonView, _in_grace: bool) -> Option<StorageCondition> {
     if view.outage.is_some() {
@@ -70,6 +40,7 @@ mod tests {
 
     use super::*;
     use crate::csi::report::Outage;
+    use crate::csi::report::node_failures::{NodeFailure, NodeFailures};
     use crate::csi::report::node_snapshot::NodeSnapshot;
 
     fn view(failures: &[&str], is_complete: bool) -> DaemonView {

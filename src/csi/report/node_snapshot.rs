@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::wire;
 use crate::api::wire::watch_event::{Change, Item};
 use crate::csi::health;
-use crate::csi::report::failed_condition::NodeFailures;
+use crate::csi::report::node_failures::NodeFailures;
 use crate::csi::report::node_snapshot::identity::{DriveIdentity, NodeIdentity, VolumeIdentity};
 use crate::model::provision::PodRef;
 

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::fleet::model::Report;
 use crate::fleet::model::quarantine::{NodeReading, PodReading, ReportReading};

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::exposition::families::{Families, SECONDS};
 use crate::host::clock;
-use crate::model::finding::{Finding, Severity, Status, Subject};
+use crate::model::finding::{Finding, Status, Subject};
+use crate::model::severity::Severity;
 use crate::model::snapshot::Snapshot;
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {

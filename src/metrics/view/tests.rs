@@ -7,7 +7,7 @@ use super::*;
 use crate::exposition::label::{MAX_LABEL_BYTES, label};
 use crate::exposition::plain_text::plain;
 use crate::model::facts::smart::{SmartFacts, SmartOutcome};
-use crate::model::finding::{Acknowledgement, Finding, Severity, Status, Subject};
+use crate::model::finding::{Acknowledgement, Finding, Status, Subject};
 use crate::model::fixture::{TestHost, at, drive, event, usage, volume};
 use crate::model::ids::{DriveId, FindingId};
 use crate::model::kernel_log::error_history::ErrorHistory as Errors;
@@ -15,13 +15,15 @@ use crate::model::kernel_log::event::Class;
 use crate::model::model_statistics::ModelStatistics;
 use crate::model::provision::BackingKind;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::smart::fixture::{attribute, disk, nvme};
 use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::SmartReport;
 use crate::model::snapshot::{
     Drive, NodeContext, NodeState, Presence, StoreStatus, Volume, VolumeUsage,
 };
-use crate::model::source_update::{Source, SourceStatus};
+use crate::model::source::Source;
+use crate::model::source_update::SourceStatus;
 use crate::model::timing::Timing;
 use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus};
 

@@ -1,9 +1,10 @@
 //! What else holds the data of a drive or volume: it decides whether advice begins with a copy.
 
 use crate::model::advice::{Action, action_of, has_last_copy, volumes_of};
-use crate::model::finding::{Finding, Health, Severity, Subject};
+use crate::model::finding::{Finding, Health, Subject};
 use crate::model::ids::DriveId;
 use crate::model::reason::Cover;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, Snapshot, Volume};
 use crate::model::volume::Impact;
 

@@ -3,9 +3,10 @@
 
 use crate::model::block::{Inventory, Layer};
 use crate::model::check::{Filesystem, repair};
-use crate::model::finding::{Finding, Severity, Subject};
+use crate::model::finding::{Finding, Subject};
 use crate::model::label;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::snapshot::Snapshot;
 
 /// Instead of the reason's text.

@@ -1,30 +1,18 @@
-//! Rules about volumes from filesystem checks, and which kernel evidence keeps a check from
-//! starting.
-
-use std::collections::BTreeMap;
+//! Rules about volumes from filesystem checks.
 
 use jiff::Timestamp;
 
-use crate::model::assess::counters::changed;
-use crate::model::assess::filesystem;
-use crate::model::assess::reason_rules::{Context, VolumeInput};
-use crate::model::assess::text::{BAD, DATA_LOSS, MOUNTINFO, SUSPECT, evidence, raised, unknown};
+use crate::model::assess::input::VolumeInput;
+use crate::model::assess::text::{BAD, DATA_LOSS, SUSPECT, evidence, raised, unknown};
 use crate::model::check::{
-    Check, CheckVerdict, Filesystem, FilesystemSignal, Mode, Problem, Run, RunResult, SignalKind,
-    Weight,
+    Check, CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, SignalKind, Weight,
 };
-use crate::model::counters::{Counter, CounterHistory};
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Severity, Verdict, WitnessKind};
+use crate::model::finding::{Evidence, Verdict, WitnessKind};
 use crate::model::path::HostPath;
-use crate::model::policy::Policy;
 
 /// Maximum number of lines of one run that are shown as evidence.
 const MAX_EVIDENCE_LINES: usize = 5;
-/// EXT4_ERR_EFSBADCRC and EXT4_ERR_EFSCORRUPTED (fs/ext4/ext4.h): values of `last_error_errcode` in
-/// /sys/fs/ext4/NAME.
-const EXT4_CORRUPTED: [&str; 2] = ["4", "5"];
-
 /// A check has shown that the filesystem is damaged. BAD; DATA_LOSS where structures or data are
 /// damaged and not only bookkeeping. Clears with a later CLEAN check of at least the same strength,
 /// when ext4 is mounted after a repair that its superblock records, or with a new filesystem on the
@@ -117,83 +105,6 @@ fn device_checks<'a>(facts: &'a Facts, name: &'a str) -> impl Iterator<Item = &'
     checks.filter(move |check: &&Check| {
         check.target.device == name && uuid.is_some() && check.target.uuid.as_ref() == uuid
     })
-}
-
-/// Kernel evidence about a mounted filesystem; any of it prevents a check. The source of each
-/// signal is the finding's own evidence.
-pub(crate) fn signals(
-    facts: &Facts,
-    known: &KnownVolume,
-    policy: &Policy,
-    now: Timestamp,
-) -> Vec<FilesystemSignal> {
-    let mut signals = Vec::new();
-    let mut add = |kind: SignalKind, verdict: Option<Verdict>| {
-        let Some(Verdict::Raised(raised)) = verdict else {
-            return;
-        };
-        // Damage that redundancy has repaired does not count, nor what ext4 has not counted: the check
-        // reads the filesystem.
-        let is_uncounted = || ext4_errors(facts, known).is_some_and(|(_, errors)| errors.last == 0);
-        if kind == SignalKind::Corrupted && (raised.severity < Severity::Bad || is_uncounted()) {
-            return;
-        }
-        let proof = raised.evidence.last().cloned();
-        signals.push(FilesystemSignal {
-            kind,
-            evidence: proof.unwrap_or_else(|| {
-                evidence(WitnessKind::Other, "the kernel", now, &raised.message)
-            }),
-        });
-    };
-    let input = &VolumeInput {
-        context: Context { facts, policy, now },
-        known,
-        active: None,
-        has_last_copy: false,
-        failing_drives: &BTreeMap::new(),
-    };
-    add(SignalKind::Corrupted, filesystem::kernel_corrupted(input));
-    add(SignalKind::Fault, filesystem::shutdown(input));
-    add(SignalKind::Fault, filesystem::logged_errors(input));
-    add(SignalKind::Fault, filesystem::io_errors(input));
-    signals.extend(ext4_error_count(facts, known));
-    let emergency = known.facts.mounts.iter().find(|mount| mount.has_super_option("emergency_ro"));
-    if let (Some(mount), Some(at)) = (emergency, facts.mounts.at()) {
-        let text = format!("{}: {}", mount.path, mount.super_options.join(","));
-        let evidence = evidence(WitnessKind::MountTable, MOUNTINFO, at, text);
-        signals.push(FilesystemSignal { kind: SignalKind::Fault, evidence });
-    }
-    signals
-}
-
-/// The superblock's count of errors since mkfs or the last repair: e2fsck resets it.
-fn ext4_error_count(facts: &Facts, known: &KnownVolume) -> Option<FilesystemSignal> {
-    let (history, errors) = ext4_errors(facts, known).filter(|(_, errors)| errors.last > 0)?;
-    let code = |which: &str| Some(history.details.get(&format!("{which}_error_errcode"))?.trim());
-    let corrupted = [code("first"), code("last")].into_iter().flatten();
-    let kind = if corrupted.into_iter().any(|code| EXT4_CORRUPTED.contains(&code)) {
-        SignalKind::Corrupted
-    } else {
-        SignalKind::Fault
-    };
-    let last = code("last").unwrap_or("not reported");
-    let text = format!("errors_count {}, last_error_errcode {last}", errors.last);
-    let at = changed(errors);
-    Some(FilesystemSignal {
-        kind,
-        evidence: evidence(WitnessKind::Counter, &history.file, at, text),
-    })
-}
-
-fn ext4_errors<'a>(
-    facts: &'a Facts,
-    known: &KnownVolume,
-) -> Option<(&'a CounterHistory, &'a Counter)> {
-    let history = facts.filesystem_counters(known, "ext4")?;
-    let mut counters = history.counters();
-    let (_, errors) = counters.find(|(name, _)| *name == "errors_count")?;
-    Some((history, errors))
 }
 
 /// The newest check with this verdict that no later CLEAN check of at least its strength refutes,

@@ -6,16 +6,18 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::reason_rules::Context;
+use crate::model::assess::input::Context;
 use crate::model::assess::smart::SmartAssessment;
 use crate::model::assess::text::evidence;
 use crate::model::counters::{Counter, CounterHistory};
+use crate::model::duration::elapsed;
 use crate::model::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
-use crate::model::facts::{Facts, KnownVolume, elapsed};
-use crate::model::finding::{Evidence, Severity, Subject, Verdict, WitnessKind};
+use crate::model::facts::{Facts, KnownVolume};
+use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
 use crate::model::kernel_log::error_history::{ErrorTally, SecondWitness};
 use crate::model::kernel_log::event::{Class, Line, LineOrigin};
 use crate::model::observation::Observation;
+use crate::model::severity::Severity;
 use crate::model::volume::VolumeFacts;
 
 /// Adds the counters to the evidence, except those that it quotes already.

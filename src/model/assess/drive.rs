@@ -7,17 +7,19 @@ use jiff::Timestamp;
 
 use crate::model::assess::DriveFailure;
 use crate::model::assess::errors::log_evidence;
-use crate::model::assess::reason_rules::{Context, DriveInput, VolumeInput};
+use crate::model::assess::input::{Context, DriveInput, VolumeInput};
 use crate::model::assess::text::{
     BAD, INACCESSIBLE, INFO, Level, SUSPECT, evidence, format_bytes, join_limited, raised, unknown,
 };
 use crate::model::drive::{DriveFacts, Transport};
+use crate::model::duration::elapsed;
 use crate::model::facts::drive_use::{LastUse, MemberSignature};
-use crate::model::facts::{Facts, KnownDrive, KnownVolume, drive_use, elapsed};
-use crate::model::finding::{Evidence, Severity, Subject, Verdict, WitnessKind};
+use crate::model::facts::{Facts, KnownDrive, KnownVolume, drive_use};
+use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::Class;
 use crate::model::label::slot_name;
+use crate::model::severity::Severity;
 use crate::model::volume::{Impact, Stack};
 
 /// No scan lists the drive now. Source: the inventory (sysfs, udev). INFO when nothing used it

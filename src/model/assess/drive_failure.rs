@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use crate::model::assess::text::{join_limited, truncate};
 use crate::model::assess::{DriveFailure, MAX_MESSAGE};
 use crate::model::facts::KnownVolume;
-use crate::model::finding::{Severity, Verdict};
+use crate::model::finding::Verdict;
 use crate::model::ids::DriveId;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 
 /// Findings of a drive that make reads and writes fail or wait. Wear or heat does not.
 pub(super) const CAUSES: [Reason; 11] = [

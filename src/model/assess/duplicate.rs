@@ -1,7 +1,7 @@
 //! Present drives that call themselves the same, or have one superblock.
 
 use crate::model::assess::drive::describe;
-use crate::model::assess::reason_rules::DriveInput;
+use crate::model::assess::input::DriveInput;
 use crate::model::assess::text::{INFO, evidence, raised, unknown};
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
 use crate::model::facts::KnownDrive;

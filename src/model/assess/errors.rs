@@ -10,13 +10,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::assess::counters::{of_drive, proof, shown_beside};
-use crate::model::assess::reason_rules::{Context, DriveInput};
-use crate::model::assess::text::{evidence, join_limited, raised, unknown};
+use crate::model::assess::input::{Context, DriveInput};
+use crate::model::assess::text::{drive_name, evidence, join_limited, raised, unknown};
 use crate::model::drive::DriveKind;
-use crate::model::facts::{KnownDrive, elapsed};
-use crate::model::finding::{Evidence, Severity, Status, Subject, Verdict};
+use crate::model::duration::elapsed;
+use crate::model::facts::KnownDrive;
+use crate::model::finding::{Evidence, Status, Subject, Verdict};
 use crate::model::kernel_log::error_history::ErrorTally;
 use crate::model::kernel_log::event::{Blame, Class, Line};
+use crate::model::severity::Severity;
 
 /// The drive itself reported that its medium or hardware failed (SPC-6 sense keys 3 and 4, ATA UNC,
 /// NVMe status code type 2). SUSPECT from one incident. BAD: a sector that failed again in another
@@ -108,7 +110,7 @@ fn judge(
     let subject = Subject::Drive(input.known.facts.id.clone());
     let (severity, note) = proof(input.context, &subject, class, tally).limit(severity);
     let why = why.map(|why| format!(", {why}")).unwrap_or_default();
-    let message = format!("{} {what}{why}{note}", name(input.known));
+    let message = format!("{} {what}{why}{note}", drive_name(input.known));
     let mut verdict = raised_until_quiet(input.context, tally, severity, &message);
     if let Some(Verdict::Raised(raised)) = &mut verdict {
         raised.clears_when.push_str(match class {
@@ -193,14 +195,6 @@ pub(crate) fn raised_until_quiet(
     let message = format!("{what}: {}", summarize(context, tally));
     let (proof, clears) = (log_evidence(tally), clears_when(quiet_period));
     raised((severity, Status::Degraded), message, proof, clears, Some(tally.first.time))
-}
-
-/// The drive's name in messages; a missing drive has no kernel name.
-pub(crate) fn name(known: &KnownDrive) -> String {
-    match known.missing_since {
-        None => format!("drive {} ({})", known.facts.id, known.facts.name),
-        Some(_) => format!("drive {}", known.facts.id),
-    }
 }
 
 /// The drive itself reported the error. A hypervisor's disk has no other component that could

@@ -9,16 +9,17 @@ use crate::model::assess::counters::{
 use crate::model::assess::errors::{
     clears_when, is_confirmed_by_drive, log_evidence, quiet_verdict, raised_until_quiet, summarize,
 };
+use crate::model::assess::input::{Context, VolumeInput};
 use crate::model::assess::mounted::mount_line_of;
-use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{
     BAD, DATA_LOSS, INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, raised,
-    unknown,
+    unknown, volume_name,
 };
 use crate::model::assess::{checks, merge, recorded};
+use crate::model::duration::elapsed;
 use crate::model::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
-use crate::model::facts::{Facts, KnownDrive, KnownVolume, elapsed};
-use crate::model::finding::{Severity, Status, Subject, Verdict, WitnessKind};
+use crate::model::facts::{Facts, KnownDrive, KnownVolume};
+use crate::model::finding::{Status, Subject, Verdict, WitnessKind};
 use crate::model::graph::extents::may_contain_sector;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally, FailedSector};
@@ -26,6 +27,7 @@ use crate::model::kernel_log::event::Class;
 use crate::model::observation::Observation;
 use crate::model::policy::ErrorPolicy;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::superblock::ExtState;
 use crate::model::volume::{Impact, VolumeFacts};
 
@@ -50,8 +52,10 @@ pub(crate) fn logged_errors(input: &VolumeInput) -> Option<Verdict> {
     };
     let severity = errors_severity(&input.context.policy.errors, tally);
     let (severity, note) = own_proof(input, Class::FsError, tally).limit(severity);
-    let what =
-        format!("{} had I/O errors from the device below it{note}", describe(&input.known.facts));
+    let what = format!(
+        "{} had I/O errors from the device below it{note}",
+        volume_name(&input.known.facts)
+    );
     let verdict = raised_until_quiet(input.context, tally, severity, &what);
     shown_beside(verdict, of_filesystem(input.context.facts, input.known, Class::FsError))
 }
@@ -95,7 +99,7 @@ pub(crate) fn kernel_corrupted(input: &VolumeInput) -> Option<Verdict> {
     {
         return Some(Verdict::Clear);
     }
-    let name = describe(&known.facts);
+    let name = volume_name(&known.facts);
     let proof = own_proof(input, Class::FsCorruption, tally);
     let (severity, what) = match (tally.last_uncorrected, proof) {
         (None, _) if tally.corrected == tally.incidents => {
@@ -233,7 +237,7 @@ fn xfs_sick(facts: &Facts, known: &KnownVolume) -> Option<Option<Verdict>> {
         .collect();
     let at = set.iter().map(|(_, counter)| changed(counter)).max()?;
     let names = join_limited(set.iter().map(|(name, _)| name.trim_start_matches("sick_")));
-    let message = format!("{} reports corrupted metadata: {names}", describe(&known.facts));
+    let message = format!("{} reports corrupted metadata: {names}", volume_name(&known.facts));
     let proof = vec![evidence(WitnessKind::Counter, &memory.file, at, format!("sick: {names}"))];
     let clears = "a check while frozen or unmounted finds it clean, a new filesystem is made, or it is acknowledged after an unmount";
     Some(raised(BAD, message, proof, clears, Some(at)))
@@ -262,7 +266,7 @@ pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
                 .map(|line| evidence(WitnessKind::MountTable, MOUNTINFO, at, line)),
         );
     }
-    let name = describe(volume);
+    let name = volume_name(volume);
     let (level, message) = match tally.filter(|_| marked.is_none()) {
         Some(tally)
             if !fails_its_probe(facts, volume, tally.first.time)
@@ -471,10 +475,4 @@ pub(super) fn own_proof(input: &VolumeInput, class: Class, tally: &ErrorTally) -
 
 pub(crate) fn tally<'a>(input: &VolumeInput<'a>, class: Class) -> Option<&'a ErrorTally> {
     input.context.facts.tally(&Subject::Volume(input.known.facts.id.clone()), class)
-}
-
-pub(crate) fn describe(volume: &VolumeFacts) -> String {
-    let mounted = volume.mounts.first().map(|mount| format!(" mounted at {}", mount.path));
-    let (kind, device) = (volume.filesystem_name(), volume.device_name());
-    format!("the {kind} on {device}{}", mounted.unwrap_or_default())
 }

@@ -5,9 +5,10 @@ use jiff::Timestamp;
 use crate::model::assess::mounted::is_volume_error;
 use crate::model::assess::smart::{self, Answer};
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
-use crate::model::finding::{Health, Severity, Subject, UnknownCause, UnknownHealth};
+use crate::model::finding::{Health, Subject, UnknownCause, UnknownHealth};
 use crate::model::observation::Observation;
 use crate::model::policy::Policy;
+use crate::model::severity::Severity;
 
 /// Health from the worst active finding, and from whether a source should have reported and did
 /// not.

@@ -3,16 +3,17 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::reason_rules::{Context, VolumeInput};
+use crate::model::assess::input::{Context, VolumeInput};
 use crate::model::assess::space::{fills_up, full_in};
 use crate::model::assess::text::{
     BAD, INACCESSIBLE, Level, SUSPECT, evidence, join_limited, percent, raised, unknown,
 };
 use crate::model::block::{Layer, LayerState, Multipath, ThinPool};
 use crate::model::facts::Facts;
-use crate::model::finding::{Evidence, FindingDetails, Severity, Subject, Verdict, WitnessKind};
+use crate::model::finding::{Evidence, FindingDetails, Subject, Verdict, WitnessKind};
 use crate::model::label;
 use crate::model::observation::Observation;
+use crate::model::severity::Severity;
 use crate::model::volume::VolumeFacts;
 
 /// The state of one layer; for a volume over several layers, the worst one counts.

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::assess::reason_rules::{Context, VolumeInput};
+use crate::model::assess::input::{Context, VolumeInput};
 use crate::model::assess::text::{
     INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, mount_line, raised, unknown,
 };
 use crate::model::drive::DriveKind;
-use crate::model::facts::{Facts, KnownVolume, elapsed};
+use crate::model::duration::elapsed;
+use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Verdict, WitnessKind};
 use crate::model::mount::Mount;
 use crate::model::observation::Observation;

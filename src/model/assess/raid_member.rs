@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::errors::{log_evidence, name};
-use crate::model::assess::reason_rules::{Context, DriveInput};
-use crate::model::assess::text::{SUSPECT, evidence, join_limited, raised, unknown};
+use crate::model::assess::errors::log_evidence;
+use crate::model::assess::input::{Context, DriveInput};
+use crate::model::assess::text::{SUSPECT, drive_name, evidence, join_limited, raised, unknown};
 use crate::model::block::{BlockDevice, Inventory, Layer, LayerState, MdState};
 use crate::model::facts::Facts;
 use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
@@ -55,7 +55,7 @@ pub(crate) fn failed(input: &DriveInput) -> Option<Verdict> {
         return undecided.map_or(Some(Verdict::Clear), unknown);
     }
     proof.extend(md_records(facts, id));
-    let message = format!("md has taken {} out of {}", name(known), join_limited(arrays));
+    let message = format!("md has taken {} out of {}", drive_name(known), join_limited(arrays));
     let clears = "the array has the drive again or is complete without it, or the drive is removed from the array and has no md superblock of it";
     raised(SUSPECT, message, proof, clears, None)
 }

@@ -2,12 +2,13 @@
 
 use crate::model::assess::errors::log_evidence;
 use crate::model::assess::filesystem::{own_proof, tally};
+use crate::model::assess::input::VolumeInput;
 use crate::model::assess::mounted::{mount_evidence, mount_line_of};
-use crate::model::assess::reason_rules::VolumeInput;
 use crate::model::assess::text::{MOUNTINFO, evidence, raised, unknown};
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Severity, Status, Verdict, WitnessKind};
+use crate::model::finding::{Status, Verdict, WitnessKind};
 use crate::model::kernel_log::event::Class;
+use crate::model::severity::Severity;
 use crate::model::volume::VolumeMount;
 
 /// The filesystem (its superblock) is read-only although this was not requested. Source:

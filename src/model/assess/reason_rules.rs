@@ -3,20 +3,12 @@
 //! In: a drive or a volume with the facts and limits. Out: its verdict for one reason. The match in
 //! `rule` names every reason, so a reason that no rule raises does not compile.
 
-use std::collections::BTreeMap;
-
-use jiff::Timestamp;
-
-use crate::model::assess::smart::SmartAssessment;
+use crate::model::assess::input::{DriveInput, VolumeInput};
 use crate::model::assess::{
-    DriveFailure, checks, drive, duplicate, errors, filesystem, layers, merge, mounted,
-    raid_member, read_only, redundancy, space, stalls,
+    checks, drive, duplicate, errors, filesystem, layers, merge, mounted, raid_member, read_only,
+    redundancy, space, stalls,
 };
-use crate::model::facts::{Facts, KnownDrive, KnownVolume};
-use crate::model::finding::{Severity, Subject, Verdict};
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::error_history::ErrorHistory;
-use crate::model::policy::Policy;
+use crate::model::finding::Verdict;
 use crate::model::reason::Reason;
 
 type DriveRule = fn(&DriveInput) -> Option<Verdict>;
@@ -33,34 +25,7 @@ enum Rule {
     Source,
 }
 
-/// The input of every rule.
-#[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
-    pub facts: &'a Facts,
-    pub policy: &'a Policy,
-    pub now: Timestamp,
-}
-
-/// One drive, for all its reasons.
-pub(crate) struct DriveInput<'a> {
-    pub context: Context<'a>,
-    pub known: &'a KnownDrive,
-    /// The incidents that the kernel log attributes to it.
-    pub errors: Option<&'a ErrorHistory>,
-    pub smart: SmartAssessment<'a>,
-}
-
-impl<'a> DriveInput<'a> {
-    pub(crate) fn new(context: Context<'a>, known: &'a KnownDrive) -> Self {
-        let facts = context.facts;
-        DriveInput {
-            context,
-            known,
-            errors: facts.errors(&Subject::Drive(known.facts.id.clone())),
-            smart: SmartAssessment::new(facts, known, &context.policy.smart),
-        }
-    }
-
+impl DriveInput<'_> {
     pub(crate) fn verdict(&self, reason: Reason) -> Option<Verdict> {
         let verdict = match rule(reason) {
             Rule::Volume(_) | Rule::Source => return None,
@@ -69,18 +34,6 @@ impl<'a> DriveInput<'a> {
         };
         merge(verdict, self.smart.verdict(reason))
     }
-}
-
-/// One volume, for one reason.
-pub(crate) struct VolumeInput<'a> {
-    pub context: Context<'a>,
-    pub known: &'a KnownVolume,
-    /// The severity of the active finding of this reason.
-    pub active: Option<Severity>,
-    /// An array below it has no redundancy left.
-    pub has_last_copy: bool,
-    /// Drives with findings that volumes follow.
-    pub failing_drives: &'a BTreeMap<DriveId, DriveFailure>,
 }
 
 impl VolumeInput<'_> {

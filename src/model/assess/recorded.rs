@@ -4,11 +4,10 @@
 use jiff::Timestamp;
 
 use crate::model::assess::counters::changed;
-use crate::model::assess::filesystem::describe;
-use crate::model::assess::reason_rules::VolumeInput;
-use crate::model::assess::text::{SUSPECT, evidence, join_limited, raised, unknown};
+use crate::model::assess::input::VolumeInput;
+use crate::model::assess::text::{SUSPECT, evidence, join_limited, raised, unknown, volume_name};
 use crate::model::assess::{checks, merge};
-use crate::model::counters::{Counter, CounterHistory};
+use crate::model::counters::{Counter, CounterHistory, recorded_time};
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Verdict, WitnessKind};
 use crate::model::superblock::ExtState;
@@ -46,7 +45,7 @@ fn ext4(input: &VolumeInput) -> Option<Verdict> {
     if is_refuted && state.is_none_or(|(_, state)| state.is_valid || !state.has_journal) {
         return Some(Verdict::Clear);
     }
-    let what = describe(&known.facts);
+    let what = volume_name(&known.facts);
     let message = match errors.max(state.map_or(0, |(_, state)| u64::from(state.errors))) {
         0 if state.is_some_and(|(_, state)| state.has_errors) => {
             format!("{what} is marked as having errors, and nothing has repaired it")
@@ -87,11 +86,7 @@ impl Recorded {
         counted: Option<(&CounterHistory, &Counter)>,
         state: Option<(Timestamp, &ExtState)>,
     ) -> Recorded {
-        let detail = |name: &str| {
-            let (history, _) = counted?;
-            let seconds = history.details.get(name)?.trim().parse().ok()?;
-            Timestamp::from_second(seconds).ok().filter(|_| seconds > 0)
-        };
+        let detail = |name| counted.and_then(|(history, _)| recorded_time(&history.details, name));
         let superblock = state.map(|(_, state)| state);
         let first = superblock.and_then(|state| state.first_error);
         let last = superblock.and_then(|state| state.last_error);
@@ -233,8 +228,11 @@ fn btrfs(input: &VolumeInput) -> Option<Verdict> {
     let Some(first) = proof.iter().map(|proof| proof.time).min() else {
         return Some(Verdict::Clear);
     };
-    let mut message =
-        format!("{} counts errors of its devices: {}", describe(&known.facts), join_limited(names));
+    let mut message = format!(
+        "{} counts errors of its devices: {}",
+        volume_name(&known.facts),
+        join_limited(names)
+    );
     if is_old {
         let first = facts.wall_text(first);
         message += &format!("; they were counted before diskvitals first read them at {first}");

@@ -7,8 +7,8 @@ mod words;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::assess::DriveFailure;
+use crate::model::assess::input::{Context, VolumeInput};
 use crate::model::assess::layers::{self, Degradation, clear_without_layer, worst_layer};
-use crate::model::assess::reason_rules::{Context, VolumeInput};
 use crate::model::assess::text::{BAD, SUSPECT, evidence, join_limited, unknown};
 use crate::model::block::{BtrfsMember, LayerState, PulledMember, ReturnedMember};
 use crate::model::facts::Facts;

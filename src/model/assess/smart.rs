@@ -8,17 +8,21 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::assess::errors::name;
-use crate::model::assess::text::{INFO, MAX_MESSAGE, SUSPECT, evidence, raised, truncate, unknown};
+use crate::model::assess::text::{
+    INFO, MAX_MESSAGE, SUSPECT, drive_name, evidence, raised, truncate, unknown,
+};
+use crate::model::duration::elapsed;
 use crate::model::facts::smart::{SmartFacts, SmartOutcome, is_physical};
-use crate::model::facts::{Facts, KnownDrive, elapsed};
-use crate::model::finding::{Severity, UnknownCause, UnknownHealth, Verdict, WitnessKind};
+use crate::model::facts::{Facts, KnownDrive};
+use crate::model::finding::{UnknownCause, UnknownHealth, Verdict, WitnessKind};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::smart::history::{Metric, Point};
 use crate::model::smart::report::SmartReport;
 use crate::model::smart::rules::{self, RULES, RuleHit, self_tests};
-use crate::model::source_update::{Source, SourceStatus};
+use crate::model::source::Source;
+use crate::model::source_update::SourceStatus;
 
 /// A test that is older says nothing about an error that the kernel log still has.
 const MAX_AGE_HOURS: i64 = 24 * 366;
@@ -202,7 +206,7 @@ fn raise(
     let source = source(report);
     let proof =
         hit.evidence.iter().map(|line| evidence(WitnessKind::Smart, &source, at, line)).collect();
-    let message = format!("{}: {}{asleep}", name(known), hit.message);
+    let message = format!("{}: {}{asleep}", drive_name(known), hit.message);
     let clears = hit.clears.join("; and ");
     raised((hit.severity, hit.status), message, proof, clears, None)
 }
@@ -232,7 +236,7 @@ fn timed_out(smart: &SmartFacts, known: &KnownDrive, facts: &Facts) -> Option<Ve
         (None, Some(_)) => return Some(Verdict::Clear),
         (None, None) => return None,
     };
-    let message = format!("{} does not answer smartctl: {text}", name(known));
+    let message = format!("{} does not answer smartctl: {text}", drive_name(known));
     let proof = vec![evidence(WitnessKind::Smart, "smartctl", since, &text)];
     raised(SUSPECT, message, proof, "it answers", Some(since))
 }
@@ -242,7 +246,7 @@ fn unavailable(smart: &SmartFacts, known: &KnownDrive) -> Option<Verdict> {
     match &smart.outcome {
         Some((at, SmartOutcome::NotApplicable { why, hint, .. })) if is_physical(&known.facts) => {
             let hint = hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default();
-            let message = format!("{} does not report its health: {why}{hint}", name(known));
+            let message = format!("{} does not report its health: {why}{hint}", drive_name(known));
             let proof = vec![evidence(WitnessKind::Smart, "smartctl", *at, why)];
             raised(INFO, message, proof, "the drive answers", None)
         }

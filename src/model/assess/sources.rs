@@ -5,8 +5,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::model::assess::text::{Level, evidence, raised, unknown};
 use crate::model::facts::Facts;
-use crate::model::finding::{Severity, Status, Verdict, WitnessKind};
-use crate::model::source_update::{Source, SourceStatus};
+use crate::model::finding::{Status, Verdict, WitnessKind};
+use crate::model::severity::Severity;
+use crate::model::source::Source;
+use crate::model::source_update::SourceStatus;
 
 /// The upgrade of a package takes less.
 const TOLERATED: SignedDuration = SignedDuration::from_mins(10);

@@ -2,17 +2,18 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::assess::reason_rules::VolumeInput;
+use crate::model::assess::input::VolumeInput;
 use crate::model::assess::text::{
     BAD, SUSPECT, evidence, format_bytes, format_share, format_span, percent, raised, unknown,
 };
 use crate::model::btrfs_space::{self, Allocatable, BtrfsSpace, Room};
 use crate::model::facts::Facts;
-use crate::model::finding::{Evidence, Severity, Subject, Verdict, WitnessKind};
+use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::policy::space::SpacePolicy;
 use crate::model::probe::Usage;
+use crate::model::severity::Severity;
 use crate::model::space_history::Forecast;
 
 /// The space that is available to unprivileged users is less than `raise_percent` of the whole or

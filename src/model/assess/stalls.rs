@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::reason_rules::{Context, VolumeInput};
+use crate::model::assess::input::{Context, VolumeInput};
 use crate::model::assess::text::{INACCESSIBLE, evidence, raised, unknown};
+use crate::model::duration::elapsed;
 use crate::model::facts::probes::ProbeFacts;
-use crate::model::facts::{Facts, LayerFacts, elapsed};
+use crate::model::facts::{Facts, LayerFacts};
 use crate::model::finding::{Verdict, WitnessKind};
 use crate::model::observation::Observation;
 use crate::model::probe::StuckProbe;

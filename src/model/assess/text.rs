@@ -2,9 +2,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::finding::{Evidence, FindingDetails, Severity, Status, Verdict, WitnessKind};
+use crate::model::facts::KnownDrive;
+use crate::model::finding::{Evidence, FindingDetails, Status, Verdict, WitnessKind};
 use crate::model::mount::Mount;
 use crate::model::path::HostPath;
+use crate::model::severity::Severity;
+use crate::model::volume::VolumeFacts;
 
 /// CSI's limit; a longer message would stop updates of a pod's status.
 pub(crate) const MAX_MESSAGE: usize = 1024;
@@ -139,6 +142,20 @@ pub(crate) fn join_limited<T: std::fmt::Display>(items: impl IntoIterator<Item =
         0..=5 => items.join(", "),
         n => format!("{} and {} more", items[..5].join(", "), n - 5),
     }
+}
+
+/// The drive's name in messages; a missing drive has no kernel name.
+pub(crate) fn drive_name(known: &KnownDrive) -> String {
+    match known.missing_since {
+        None => format!("drive {} ({})", known.facts.id, known.facts.name),
+        Some(_) => format!("drive {}", known.facts.id),
+    }
+}
+
+pub(crate) fn volume_name(volume: &VolumeFacts) -> String {
+    let mounted = volume.mounts.first().map(|mount| format!(" mounted at {}", mount.path));
+    let (kind, device) = (volume.filesystem_name(), volume.device_name());
+    format!("the {kind} on {device}{}", mounted.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::model::finding::Subject;
 use crate::model::ids::{CauseId, DriveId, VolumeId};
 use crate::model::label;
 use crate::model::snapshot::{Presence, Volume};
-use crate::model::source_update::Source;
+use crate::model::source::Source;
 
 impl Grouping<'_> {
     /// The cause with its names, and without findings.

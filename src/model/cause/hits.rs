@@ -6,10 +6,11 @@ use crate::model::advice::has_last_copy;
 use crate::model::assess::shares_controller;
 use crate::model::block::{LayerState, MultipathPath};
 use crate::model::cause::{Cause, Grouping, Hit, HitKind, Origin};
-use crate::model::finding::{Health, Severity, Subject};
+use crate::model::finding::{Health, Subject};
 use crate::model::ids::DriveId;
 use crate::model::label;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, Volume};
 use crate::model::volume::Impact;
 

@@ -279,8 +279,9 @@ fn what_a_removal_met_is_shown_until_the_mount_is_gone_and_then_it_is_cleaned() 
 
 #[test]
 fn a_mount_that_does_not_respond_is_hung_also_while_the_kubelet_has_its_record() {
-    use crate::model::finding::{Finding, Severity, Status};
+    use crate::model::finding::{Finding, Status};
     use crate::model::ids::FindingId;
+    use crate::model::severity::Severity;
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", &target("u1"), "ext4", "/dev/sda")

@@ -5,7 +5,8 @@ use crate::model::fixture::*;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::snapshot::{Snapshot, Volume};
-use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::model::source::Source;
+use crate::model::source_update::{SourceStatus, SourceUpdate};
 use crate::model::stale::{Attachment, GRACE};
 use crate::model::storage;
 

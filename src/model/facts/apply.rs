@@ -16,7 +16,8 @@ use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::policy::VolumeSettings;
 use crate::model::probe::{MountProbe, StuckProbe};
-use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::model::source::Source;
+use crate::model::source_update::{SourceStatus, SourceUpdate};
 
 impl Facts {
     /// Applies an update. `now` is the time of its arrival.

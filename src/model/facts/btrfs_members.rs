@@ -14,9 +14,10 @@ use jiff::Timestamp;
 
 use crate::model::block::{BtrfsFs, BtrfsMember, Inventory, ReturnedMember};
 use crate::model::counters::CounterHistory;
+use crate::model::duration::elapsed;
 use crate::model::facts::corruption::of_filesystem;
 use crate::model::facts::drive_use::is_part_of;
-use crate::model::facts::{Facts, KnownVolume, elapsed};
+use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::volume::VolumeFacts;

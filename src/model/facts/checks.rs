@@ -24,12 +24,13 @@ use crate::model::check::{
 };
 use crate::model::dev::DevNo;
 use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Severity, Subject};
+use crate::model::finding::Subject;
 use crate::model::ids::{CheckId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::policy::Policy;
 use crate::model::policy::checks::{CheckPolicy, EffectiveCheckPolicy};
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 
 pub(crate) use retention::CheckRecords;
 

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 
 use crate::model::assess::truncate;
 use crate::model::counters::{
-    CounterDevice, CounterGrowth, CounterHistory, CounterReading, DISK_SEQUENCE,
+    CounterDevice, CounterGrowth, CounterHistory, CounterKey, CounterReading, DISK_SEQUENCE,
+    recorded_time,
 };
 use crate::model::facts::btrfs_members::AWAY;
 use crate::model::facts::filesystem_homes::HOME;
@@ -23,9 +24,6 @@ use crate::model::kernel_log::event::{
     Blame, Class, DamagedCopies, DeviceName, Event, Line, LineOrigin, MAX_LINE_BYTES,
 };
 use crate::model::observation::Observation;
-
-/// The subject of the counters, and the name of their series (`series_name`).
-pub(crate) type CounterKey = (Subject, String);
 
 /// A volume has one ext4 or one XFS. Of every other source, a subject may have several counters: a
 /// btrfs of each member, a drive of each path, partition in an array or PCI function. Values of two
@@ -224,7 +222,10 @@ impl Facts {
                 let counted = reading.values.iter().filter(|(_, value)| **value > 0);
                 grown.extend(counted.map(|(name, _)| name.clone()));
             }
-            read.push(Answer { key: key.clone(), grown, is_from_before });
+            let counted_last = recorded_time(&reading.details, "last_error_time");
+            let counted_last = counted_last.filter(|_| is_from_before);
+            let counted_last = counted_last.map(|wall| self.steady_time(wall));
+            read.push(Answer { key: key.clone(), grown, is_from_before, counted_last });
             let Some(mut growths) = growths else {
                 continue;
             };
@@ -384,7 +385,8 @@ mod tests {
     use crate::model::fixture::*;
     use crate::model::ids::DriveId;
     use crate::model::kernel_log::event::{Batch, Cursor};
-    use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+    use crate::model::source::Source;
+    use crate::model::source_update::{SourceStatus, SourceUpdate};
 
     fn reading(of: CounterDevice, source: &str, name: &str, value: u64) -> CounterReading {
         CounterReading {

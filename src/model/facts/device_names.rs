@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::model::block::{Inventory, Layer};
 use crate::model::drive::DriveFacts;
-use crate::model::facts::elapsed;
+use crate::model::duration::elapsed;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::DeviceName;
 

@@ -8,9 +8,12 @@ use jiff::Timestamp;
 
 use crate::model::block::DiskStat;
 use crate::model::dev::DevNo;
-use crate::model::facts::drive_use::RECENT_WRITES;
-use crate::model::facts::{Urgency, elapsed};
+use crate::model::duration::elapsed;
+use crate::model::facts::Urgency;
 use crate::model::observation::Observation;
+
+/// A pool that is in use writes far more often than once in this time.
+pub(crate) const RECENT_WRITES: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DiskIo {

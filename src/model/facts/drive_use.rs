@@ -12,12 +12,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::block::Inventory;
 use crate::model::drive::{DriveFacts, Transport};
-use crate::model::facts::disk_io::DiskIo;
-use crate::model::facts::{KnownDrive, elapsed};
+use crate::model::duration::elapsed;
+use crate::model::facts::KnownDrive;
+use crate::model::facts::disk_io::{DiskIo, RECENT_WRITES};
 use crate::model::kernel_log::device_name::whole_disk;
 
-/// A pool that is in use writes far more often than once in this time.
-pub(crate) const RECENT_WRITES: Duration = Duration::from_secs(3600);
 /// Maximum number of UUIDs that are kept of one drive.
 const MAX_CONTENTS: usize = 16;
 /// The counters are read at intervals: writes before an unmount are counted after it.

@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::model::counters::CounterHistory;
+use crate::model::counters::CounterKey;
 use crate::model::facts::Facts;
 use crate::model::facts::corruption::of_filesystem;
-use crate::model::facts::counters::CounterKey;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::volume::VolumeFacts;

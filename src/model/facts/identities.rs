@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::block::Inventory;
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
+use crate::model::duration::elapsed;
 use crate::model::facts::raid_controllers::is_passed_through;
-use crate::model::facts::{Facts, KnownDrive, drive_use, elapsed};
+use crate::model::facts::{Facts, KnownDrive, drive_use};
 use crate::model::finding::Subject;
 use crate::model::ids::DriveId;
 use crate::model::policy::VolumeSettings;

@@ -18,10 +18,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::drive::{DriveKind, Transport};
+use crate::model::duration::elapsed;
 use crate::model::facts::device_names::DeviceNames;
 use crate::model::facts::full_reads::BegunRead;
 use crate::model::facts::kernel_log::lost_records::LostRecords;
-use crate::model::facts::{Facts, Urgency, elapsed};
+use crate::model::facts::{Facts, Urgency};
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::ids::VolumeId;
 use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::model::facts::Facts;
-use crate::model::finding::{Finding, Health, Severity, Subject};
+use crate::model::finding::{Finding, Health, Subject};
 use crate::model::ids::DriveId;
 use crate::model::model_statistics::is_failure;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, Snapshot};
 
 fn is_bad_failure(finding: &Finding) -> bool {

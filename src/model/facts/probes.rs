@@ -11,8 +11,9 @@ use jiff::Timestamp;
 
 use crate::model::btrfs_space::BtrfsSpace;
 use crate::model::dev::DevNo;
+use crate::model::duration::elapsed;
+use crate::model::facts::Urgency;
 use crate::model::facts::apply::set_stuck;
-use crate::model::facts::{Urgency, elapsed};
 use crate::model::failure_domain::FailureDomains;
 use crate::model::ids::VolumeId;
 use crate::model::observation::Observation;

@@ -15,7 +15,8 @@ use crate::model::ids::DriveId;
 use crate::model::path::HostPath;
 use crate::model::smart::history::SmartHistory;
 use crate::model::smart::{SelfTestKind, SmartOutput, SmartResponse};
-use crate::model::source_update::{SmartTarget, Source, SourceStatus, StuckSmartctl};
+use crate::model::source::Source;
+use crate::model::source_update::{SmartTarget, SourceStatus, StuckSmartctl};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SmartReadings {

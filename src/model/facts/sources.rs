@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::source_update::{Source, SourceStatus};
+use crate::model::source::Source;
+use crate::model::source_update::SourceStatus;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SourceStates {

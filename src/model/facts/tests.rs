@@ -4,7 +4,8 @@ use super::*;
 use crate::model::block::Layer;
 use crate::model::fixture::*;
 use crate::model::observation::Observation;
-use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::model::source::Source;
+use crate::model::source_update::{SourceStatus, SourceUpdate};
 
 fn plain() -> TestHost {
     let mut world = TestHost::default()

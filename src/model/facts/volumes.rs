@@ -8,9 +8,10 @@ use jiff::Timestamp;
 
 use crate::model::block::Layer;
 use crate::model::dev::DevNo;
+use crate::model::duration::elapsed;
 use crate::model::facts::drives::REMOVAL_WINDOW;
 use crate::model::facts::probes::ProbedMount;
-use crate::model::facts::{Facts, HidingMount, KnownVolume, MountAbsence, elapsed};
+use crate::model::facts::{Facts, HidingMount, KnownVolume, MountAbsence};
 use crate::model::failure_domain;
 use crate::model::graph;
 use crate::model::graph::mounts::MountTree;

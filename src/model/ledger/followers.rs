@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::facts::elapsed;
+use crate::model::duration::elapsed;
 use crate::model::finding::{FindingDetails, Subject, Verdict};
 use crate::model::ids::FindingId;
 use crate::model::ledger::{Ledger, Transition};

@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::finding::{Health, Severity, Subject};
+use crate::model::finding::{Health, Subject};
 use crate::model::fixture::{TestHost, at, drive};
 use crate::model::ids::DriveId;
+use crate::model::severity::Severity;
 use crate::model::snapshot::Snapshot;
 use crate::model::storage::tests::{add_finding, published};
 

@@ -1,8 +1,8 @@
 //! The action for a finding of one level, where the levels of a reason need different ones. The text in
 //! the table is for all levels, as `diskvitals reasons` shows it.
 
-use crate::model::finding::Severity;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 
 /// What else holds the data of a drive or volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,9 +25,10 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::model::finding::{MAX_EVIDENCE, Severity, Status};
+use crate::model::finding::{MAX_EVIDENCE, Status};
 use crate::model::policy::smart::{SmartLimits, SmartPolicy};
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::smart::history::{self, Growth, Metric, Series, SmartHistory};
 use crate::model::smart::report::{Ata, Attribute, Body, Nvme, Scsi, SmartReport};
 

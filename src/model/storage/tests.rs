@@ -3,15 +3,17 @@ use std::sync::Arc;
 
 use crate::model::block::Layer;
 use crate::model::facts::KnownVolume;
-use crate::model::finding::{Finding, Health, Severity, Status, Subject, UnknownCause};
+use crate::model::finding::{Finding, Health, Status, Subject, UnknownCause};
 use crate::model::fixture::*;
 use crate::model::ids::{DriveId, FindingId};
 use crate::model::provision::{
     AccessMode, BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState, VolumeAccess,
 };
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, NodeContext, Presence, Snapshot, Volume, VolumeUsage};
-use crate::model::source_update::{Source, SourceStatus};
+use crate::model::source::Source;
+use crate::model::source_update::SourceStatus;
 use crate::model::storage::{
     StorageFault, StorageUnknown, connectivity, driver_storage, pool_connectivity,
 };

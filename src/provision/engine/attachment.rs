@@ -25,7 +25,7 @@ pub(crate) async fn check_target<S: StepExecutor>(
     field: &'static str,
 ) -> Result<(), ProvisionError> {
     if ctx.find_mount(&target.place, Some(field)).await?.is_some() {
-        find_remaining_device(ctx, volume).await?;
+        ctx.find_remaining_device(volume).await?;
         return refuse_foreign_mount(ctx, volume, &target.place, field).await;
     }
     let target = target.clone();
@@ -215,22 +215,6 @@ async fn grow_before_mount<S: StepExecutor>(
     }
 }
 
-/// Finds the device if it still exists; a missing device is not an error. If a volume group does not
-/// answer, an attached volume keeps the device that it had.
-pub(crate) async fn find_remaining_device<S: StepExecutor>(
-    ctx: &StepContext<S>,
-    volume: &mut Volume,
-) -> Result<(), ProvisionError> {
-    match ctx.find_device(volume).await {
-        Err(ProvisionError::Unavailable(_)) => {
-            volume.device = None;
-            Ok(())
-        }
-        Err(_) if volume.is_attached() && volume.device.is_some() => Ok(()),
-        found => found,
-    }
-}
-
 pub(crate) async fn release_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -350,7 +334,7 @@ pub(crate) async fn is_mounted_unrecorded<S: StepExecutor>(
     target: &RootedPath,
     field: &'static str,
 ) -> Result<bool, ProvisionError> {
-    find_remaining_device(ctx, volume).await?;
+    ctx.find_remaining_device(volume).await?;
     match ctx.find_mount(target, Some(field)).await? {
         None => Ok(false),
         Some(mounted) if volume.matches_mount(&mounted) => Ok(true),

@@ -32,6 +32,22 @@ impl<S: StepExecutor> StepContext<S> {
         volume.require_device().cloned().map(Some)
     }
 
+    /// Finds the device if it still exists; a missing device is not an error. If a volume group does
+    /// not answer, an attached volume keeps the device that it had.
+    pub(crate) async fn find_remaining_device(
+        &self,
+        volume: &mut Volume,
+    ) -> Result<(), ProvisionError> {
+        match self.find_device(volume).await {
+            Err(ProvisionError::Unavailable(_)) => {
+                volume.device = None;
+                Ok(())
+            }
+            Err(_) if volume.is_attached() && volume.device.is_some() => Ok(()),
+            found => found,
+        }
+    }
+
     /// Finds the attached device.
     pub(crate) async fn find_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         volume.device = match &volume.backing {

@@ -24,7 +24,7 @@ pub(crate) async fn undo_stage<S: StepExecutor>(
     path: &HostPath,
 ) -> Result<(), ProvisionError> {
     let place = ctx.rooted_path("path", path)?;
-    attachment::find_remaining_device(ctx, volume).await?;
+    ctx.find_remaining_device(volume).await?;
     match ctx.unmount(volume, &place, Some("path"), false).await {
         // The path contains a link, so our mount is not there. A mount that remains elsewhere keeps
         // the device busy.
@@ -43,7 +43,7 @@ pub(crate) async fn finish_unstage<S: StepExecutor>(
     field: Option<&'static str>,
 ) -> Result<(), ProvisionError> {
     let place = ctx.rooted_path("staging_path", path)?;
-    attachment::find_remaining_device(ctx, volume).await?;
+    ctx.find_remaining_device(volume).await?;
     let is_mounted = volume.staged.as_ref().is_some_and(|staged| !staged.access.block)
         && !matches!(volume.backing, Backing::Directory(_));
     if is_mounted || volume.staged.is_none() {
@@ -133,7 +133,7 @@ pub(crate) async fn undo_publish<S: StepExecutor>(
     path: &HostPath,
 ) -> Result<(), ProvisionError> {
     let place = ctx.rooted_path("path", path)?;
-    attachment::find_remaining_device(ctx, volume).await?;
+    ctx.find_remaining_device(volume).await?;
     // At the start of the operation nothing else was mounted there.
     match ctx.unmount(volume, &place, Some("path"), true).await {
         Ok(None) => match ctx.run(Step::RemoveTarget { target: place, owner: None }).await {
@@ -159,7 +159,7 @@ pub(crate) async fn finish_unpublish<S: StepExecutor>(
     field: Option<&'static str>,
 ) -> Result<(), ProvisionError> {
     let place = ctx.rooted_path("target_path", path)?;
-    attachment::find_remaining_device(ctx, volume).await?;
+    ctx.find_remaining_device(volume).await?;
     let known = volume.is_published_at(path);
     unmount_own(ctx, volume, &place, field, known).await?;
     let published = volume.published.clone();

@@ -6,7 +6,7 @@
 
 use crate::host::clock;
 use crate::model::causes::with_causes;
-use crate::provision::engine::attachment;
+
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
@@ -207,7 +207,7 @@ async fn new_authorization<S: StepExecutor>(
         return refused("is a folder: it is never formatted");
     }
     let device = if volume.is_static() {
-        attachment::find_remaining_device(ctx, volume).await?;
+        ctx.find_remaining_device(volume).await?;
         identity(volume, volume.require_device()?)
     } else {
         DeviceIdentity { size: volume.size, name: Some(format!("volume {}", volume.handle)) }

@@ -7,7 +7,6 @@
 use crate::host::clock;
 use crate::model::graph::kube::{CsiPathKind, parse_csi_path};
 use crate::model::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
-use crate::provision::engine::attachment;
 use crate::provision::engine::backing::pool_backing;
 use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::StepContext;
@@ -39,7 +38,7 @@ pub(crate) async fn with_attachments<S: StepExecutor>(
     let mut volume = volume.clone();
     (volume.staged, volume.published) = (None, Vec::new());
     find_group(ctx, &mut volume).await?;
-    attachment::find_remaining_device(ctx, &mut volume).await?;
+    ctx.find_remaining_device(&mut volume).await?;
     let Some(device) = &volume.device else {
         return Ok(volume);
     };

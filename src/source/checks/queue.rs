@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::check::decision::CheckOutcome;
 use crate::model::check::{
-    Cancellation, CheckState, CheckTarget, CheckVerdict, DesiredCheck, FilesystemSignal, Mode,
+    Cancellation, CheckTarget, CheckVerdict, DesiredCheck, FilesystemSignal, Mode,
 };
 use crate::model::dev::DevNo;
 use crate::model::ids::CheckId;
-use crate::source::checks::task::TaskProgress;
+use crate::source::checks::progress::TaskProgress;
 
 /// How often the load is sampled for a scheduled check, and for how long it waits for a quiet node.
 pub(crate) const LOAD_INTERVAL: Duration = Duration::from_secs(60);
@@ -329,12 +329,6 @@ pub(crate) fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
 /// The kernel function in which a process waits, in parentheses, for a message.
 pub(crate) fn in_parentheses(place: Option<&str>) -> String {
     place.map_or_else(String::new, |place| format!(" ({place})"))
-}
-
-/// Whether `now` differs from `before` only in the phase of a run.
-pub(crate) fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
-    let running = |progress: &TaskProgress| matches!(progress.state, CheckState::Running { .. });
-    running(before) && running(now) && before.runs == now.runs && before.signals == now.signals
 }
 
 #[cfg(test)]

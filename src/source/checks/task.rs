@@ -10,7 +10,6 @@
 mod frozen;
 mod snapshot;
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -29,8 +28,8 @@ use crate::model::check::{
     CheckState, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run, RunActivity, RunProgress,
     Termination,
 };
-use crate::model::ids::CheckId;
 use crate::source::checks::backend::Backend;
+use crate::source::checks::progress::{ProgressMap, TaskProgress};
 use crate::source::checks::queue::{Permit, PermitRequest, failed_outcome, in_parentheses};
 use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
 use crate::source::checks::xfs_health::{HealthError, HealthScope};
@@ -48,18 +47,6 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 const MAX_STEPS: usize = 100;
 /// Minimum time between two decisions to wait.
 const MIN_WAIT: Duration = Duration::from_millis(100);
-
-/// The current activity of a check, and its results so far.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct TaskProgress {
-    pub state: CheckState,
-    pub runs: Vec<Arc<Run>>,
-    pub signals: Vec<FilesystemSignal>,
-}
-
-/// The progress of every active check. The source adds and removes the entries, the tasks update
-/// them.
-pub(crate) type ProgressMap = BTreeMap<CheckId, TaskProgress>;
 
 /// The result of a check.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use crate::host::clock::now;
 use crate::host::exec::UnkillableChild;
 use crate::model::drive::Transport;
-use crate::model::facts::elapsed;
+use crate::model::duration::elapsed;
 use crate::model::ids::DriveId;
 use crate::model::smart::SmartResponse;
 use crate::model::source_update::{SmartTarget, SourceRequest, SourceUpdate, StuckSmartctl};

@@ -12,19 +12,18 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::unistd::{Pid, getppid};
 
+use super::host_mounts::enter_host_mounts;
 use super::{WorkerRole, thaw};
 use crate::host::block::dev_no;
 use crate::host::clock::monotonic;
 use crate::host::freeze::OpenMount;
 use crate::host::intents::{self, FreezeIntent, IntentFile, Stage};
-use crate::host::namespace::NamespaceError;
 use crate::host::root::HostRoot;
 use crate::host::signals::{BlockedSignals, WakeReason};
 use crate::host::{memory, namespace, own_cgroup};
@@ -41,10 +40,6 @@ use crate::source::mounts;
 
 /// Maximum length of a request, in bytes: two paths of PATH_MAX, each byte escaped.
 const MAX_REQUEST: usize = 64 * 1024;
-/// Maximum number of attempts to enter the host's mount namespace: mount tables may change during
-/// their comparison.
-const MAX_ATTEMPTS: usize = 5;
-
 /// The main function of the process. `needed`: paths of the daemon whose filesystems must not be
 /// frozen.
 pub(crate) fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> io::Result<()> {
@@ -239,21 +234,6 @@ fn set_nonblocking() -> Result<(), Errno> {
     Ok(())
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("the host's mount namespace is not reached, and so what is frozen cannot be known")]
-pub(super) struct HostMountsError(#[source] NamespaceError);
-
-pub(super) fn enter_host_mounts(root: &HostRoot) -> Result<(), HostMountsError> {
-    let mut result = Ok(());
-    for _ in 0..MAX_ATTEMPTS {
-        result = namespace::enter_host_mounts(root);
-        if result.is_ok() {
-            break;
-        }
-    }
-    result.map_err(HostMountsError)
-}
-
 /// Thaws what an earlier freezer left frozen. Fails while that freezer is still alive.
 fn thaw_earlier(intents: &Path, dev: DevNo) -> Result<(), FreezerEvent> {
     let found = intents::find(intents).map_err(refused_by)?;
@@ -365,6 +345,3 @@ fn list_loops() -> Result<Vec<(String, HostPath)>, FreezerEvent> {
     });
     Ok(loops.collect())
 }
-
-/// Interval of checks for the exit of a process that is not a child: the kernel does not report it.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);

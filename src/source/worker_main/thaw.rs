@@ -22,7 +22,7 @@ use caps::Capability;
 use nix::errno::Errno;
 use nix::poll::PollTimeout;
 
-use super::freezer::{HostMountsError, POLL_INTERVAL, enter_host_mounts};
+use super::host_mounts::{HostMountsError, enter_host_mounts};
 use super::resume;
 use crate::host::clock::monotonic;
 use crate::host::freeze::OpenMount;
@@ -34,6 +34,9 @@ use crate::model::echo::Shown;
 use crate::model::path::HostPath;
 use crate::source::checks::freezer::protocol::{RepairResult, ResumeResult};
 use crate::source::mounts;
+
+/// Interval of checks for the exit of a process that is not a child: the kernel does not report it.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A freezer whose pipe has closed thaws at once; one that was killed in FIFREEZE exits when that
 /// returns. Longer waits are left to the next repair: a service's stop waits for this one.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::model;
 use crate::model::check::Check;
 use crate::model::facts::kernel_log::{KernelFacts, LogProgress};
-use crate::model::facts::{Facts, KnownDrive, StoredVolume, counters};
+use crate::model::facts::{Facts, KnownDrive, StoredVolume};
 use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
 use crate::model::kernel_log::error_history::ErrorHistory;
@@ -44,7 +44,7 @@ pub(crate) struct StoreSync {
     history: Arc<Vec<Arc<Finding>>>,
     errors: BTreeMap<Subject, Arc<ErrorHistory>>,
     progress: Option<Arc<LogProgress>>,
-    counters: BTreeMap<counters::CounterKey, Arc<model::counters::CounterHistory>>,
+    counters: BTreeMap<model::counters::CounterKey, Arc<model::counters::CounterHistory>>,
     smart: BTreeMap<DriveId, Arc<model::smart::history::SmartHistory>>,
     space: BTreeMap<Subject, Arc<model::space_history::SpaceHistory>>,
     volumes: BTreeMap<VolumeId, StoredVolume>,

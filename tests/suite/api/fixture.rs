@@ -11,14 +11,13 @@ use diskvitals::model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals::model::dev::DevNo;
 use diskvitals::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use diskvitals::model::facts::checks::StartCheckError;
-use diskvitals::model::finding::{
-    Acknowledgement, Evidence, Finding, Health, Severity, Status, Subject,
-};
+use diskvitals::model::finding::{Acknowledgement, Evidence, Finding, Health, Status, Subject};
 use diskvitals::model::ids::{DriveId, FindingId, VolumeId};
 use diskvitals::model::kubelet::PodName;
 use diskvitals::model::path::HostPath;
 use diskvitals::model::probe::Usage;
 use diskvitals::model::reason::Reason;
+use diskvitals::model::severity::Severity;
 use diskvitals::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
 use diskvitals::model::source_update::SourceRequest;
 use diskvitals::model::volume::{

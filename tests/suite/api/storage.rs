@@ -9,12 +9,14 @@ use diskvitals::api::wire;
 use diskvitals::api::wire::witness_request::Call;
 use diskvitals::model::block::DiskStat;
 use diskvitals::model::dev::DevNo;
-use diskvitals::model::finding::{Health, Severity, Subject};
+use diskvitals::model::finding::{Health, Subject};
 use diskvitals::model::ids::{DriveId, VolumeId};
 use diskvitals::model::path::HostPath;
 use diskvitals::model::reason::Reason;
+use diskvitals::model::severity::Severity;
 use diskvitals::model::snapshot::{NodeContext, Presence, Snapshot, VolumeUsage};
-use diskvitals::model::source_update::{Source, SourceRequest, SourceStatus};
+use diskvitals::model::source::Source;
+use diskvitals::model::source_update::{SourceRequest, SourceStatus};
 use tonic::Code;
 
 use super::fixture::{Served, client, finding, now, snapshot};

@@ -2,7 +2,7 @@
 
 use crate::analyze::smart::{Health, SmartAnalysis, SmartFinding};
 use crate::cli::render::smart::{hours, label, verdict};
-use crate::model::finding::Severity;
+use crate::model::severity::Severity;
 use crate::terminal::layout::{heading, label_value_lines, labelled, wrapped};
 use crate::terminal::screen::{Screen, Tone, bytes, escape_control};
 

@@ -3,12 +3,12 @@
 use crate::model::block::{BtrfsFs, PulledMember};
 use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::facts::Facts;
-use crate::model::finding::Severity;
 use crate::model::fixture::*;
 use crate::model::ids::VolumeId;
 use crate::model::kernel_log::event::{Batch, Cursor, NameAssignment};
 use crate::model::observation::Observation;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::source_update::SourceUpdate;
 
 /// A btrfs of three devices without those that are missing, under the mount with this mark.

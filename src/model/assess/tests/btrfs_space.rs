@@ -2,9 +2,9 @@
 
 use super::plain;
 use crate::model::btrfs_space::{BlockGroups, BtrfsSpace, DeviceSpace};
-use crate::model::finding::Severity;
 use crate::model::fixture::*;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 
 const MIB: u64 = 1 << 20;
 /// Flags of block groups: data, metadata, and both in two copies.

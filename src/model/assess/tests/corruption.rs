@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::model::assess::checks::signals;
+use crate::model::assess::signals;
 use crate::model::block::Layer;
 use crate::model::check::{CheckVerdict, Filesystem, Mode, Run, RunResult, Weight};
 use crate::model::counters::{CounterDevice, CounterReading};

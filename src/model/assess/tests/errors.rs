@@ -2,13 +2,15 @@
 
 use crate::model::block::{Layer, LayerState, MdMember, MdState};
 use crate::model::drive::Transport;
-use crate::model::finding::{Severity, Subject};
+use crate::model::finding::Subject;
 use crate::model::fixture::*;
 use crate::model::kernel_log::event::{
     Batch, Blame, Class, Cursor, DamagedCopies, Event, LineOrigin, Operation,
 };
 use crate::model::reason::Reason;
-use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::model::severity::Severity;
+use crate::model::source::Source;
+use crate::model::source_update::{SourceStatus, SourceUpdate};
 
 const DAY: i64 = 24 * 3600;
 

@@ -13,7 +13,8 @@ use crate::model::policy::Policy;
 use crate::model::smart::SmartResponse;
 use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::{Ata, Body, SmartReport};
-use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::model::source::Source;
+use crate::model::source_update::{SourceStatus, SourceUpdate};
 
 fn unknown_drive(world: &TestHost) -> Option<UnknownHealth> {
     unknown_at(0, &world.facts, &Subject::Drive(DriveId::new("A")))

@@ -1,8 +1,9 @@
 use crate::model::block::{LayerState, Multipath, MultipathPath, ThinPool};
 use crate::model::dev::DevNo;
-use crate::model::finding::{Severity, Status};
+use crate::model::finding::Status;
 use crate::model::fixture::*;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 
 fn pool(data: u64, metadata: u64, mode: &str) -> LayerState {
     LayerState::Thin(ThinPool {

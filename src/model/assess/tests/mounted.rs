@@ -1,10 +1,11 @@
 use super::{T, csi, plain};
 use crate::model::facts::Urgency;
-use crate::model::finding::{Severity, Status, Subject};
+use crate::model::finding::{Status, Subject};
 use crate::model::fixture::*;
 use crate::model::mount::FstabEntry;
 use crate::model::probe::Usage;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 
 #[test]
 fn a_device_mounted_before_its_scan_has_a_grace_period() {

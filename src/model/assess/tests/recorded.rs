@@ -9,10 +9,11 @@ use crate::model::check::{CheckVerdict, Filesystem, Mode, Run, RunResult};
 use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::facts::checks::tests::{checked, request, run};
 use crate::model::facts::checks::{CheckRequest, RequestedTarget};
-use crate::model::finding::{FindingDetails, Severity};
+use crate::model::finding::FindingDetails;
 use crate::model::fixture::*;
 use crate::model::observation::Observation;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::source_update::SourceUpdate;
 use crate::model::superblock::{ExtState, Superblock};
 

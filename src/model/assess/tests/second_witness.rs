@@ -249,7 +249,7 @@ fn an_nvme_drive_is_asked_for_its_own_count() {
     let judged = |world: &mut TestHost, second| {
         let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
         let tally = world.facts.tally(&subject, Class::Medium).expect("counted").clone();
-        let context = crate::model::assess::reason_rules::Context {
+        let context = crate::model::assess::input::Context {
             facts: &world.facts,
             policy: &world.policy,
             now: at(second),
@@ -368,31 +368,34 @@ fn btrfs_counts_what_its_own_statistics_say_and_nothing_else_refutes() {
         };
         read(&mut world, 0, 5);
         for second in [100, 1000, 2000] {
-            let mut logged =
-                Event { seq: second as u64, ..event(Class::FsError, "sda", at(second), &[]) };
-            logged.first.text = text.into();
-            logged.last.text = text.into();
-            let cursor = Cursor {
-                boot_id: "b".into(),
-                counted_to: Some(second as u64),
-                reread_from: 0,
-                lost: 0,
-            };
-            world.apply(
-                SourceUpdate::KernelLog(Batch {
-                    cursor,
-                    events: vec![logged],
-                    name_assignments: Vec::new(),
-                    full_reads: Vec::new(),
-                    is_backlog: false,
-                }),
-                second,
-            );
+            log(&mut world, Class::FsError, text, &[], second);
             read(&mut world, u64::from(moves) * second as u64, second + 2);
         }
         let raised = world.raised_for(Reason::FilesystemErrors, 2010).expect("raised");
         assert_eq!(format!("{:?}", raised.severity), expected, "{text}: {}", raised.message);
         let alone = raised.message.contains("(log alone)");
         assert_eq!(alone, text == tree, "{}", raised.message);
+    }
+}
+
+/// The superblock says when it counted: an error of last year is no witness of a record of today.
+#[test]
+fn a_filesystem_that_is_mounted_again_confirms_by_counts_of_the_same_time_only() {
+    let text = "EXT4-fs error (device sda): ext4_lookup:1787: inode #2: comm ls: deleted inode referenced: 12";
+    for (counted, is_confirmed) in [(10, false), (99, true)] {
+        let mut world = plain();
+        for second in [100, 1000, 2000] {
+            log(&mut world, Class::FsError, text, &[], second);
+        }
+        let reading = CounterReading {
+            device: CounterDevice::Block("sda".into()),
+            source: "ext4".into(),
+            file: "/sys/fs/ext4/sda".into(),
+            values: [("errors_count".to_owned(), 5)].into(),
+            details: [("last_error_time".to_owned(), at(counted).as_second().to_string())].into(),
+        };
+        world.apply(SourceUpdate::Counters(Observation::ok(at(2030), vec![reading])), 2030);
+        let raised = world.raised_for(Reason::FilesystemErrors, 2031).expect("raised");
+        assert_eq!(!raised.message.contains("(log alone)"), is_confirmed, "{}", raised.message);
     }
 }

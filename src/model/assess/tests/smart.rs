@@ -12,9 +12,8 @@ use crate::model::observation::Observation;
 use crate::model::reason::Reason;
 use crate::model::smart::SmartResponse;
 use crate::model::smart::report::{self, Ata, Attribute, Body, Identity, WhenFailed};
-use crate::model::source_update::{
-    RaidMemberDrive, Source, SourceStatus, SourceUpdate, StuckSmartctl,
-};
+use crate::model::source::Source;
+use crate::model::source_update::{RaidMemberDrive, SourceStatus, SourceUpdate, StuckSmartctl};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;

@@ -3,11 +3,13 @@
 use super::plain;
 use crate::model::assess::shown_source;
 use crate::model::drive::{DriveKind, Transport};
-use crate::model::finding::{Severity, Status, Subject};
+use crate::model::finding::{Status, Subject};
 use crate::model::fixture::*;
 use crate::model::observation::Observation;
 use crate::model::reason::Reason;
-use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::model::severity::Severity;
+use crate::model::source::Source;
+use crate::model::source_update::{SourceStatus, SourceUpdate};
 
 const MINUTE: i64 = 60;
 

@@ -1,11 +1,12 @@
 use super::plain;
 use crate::model::assess::health;
 use crate::model::facts::Urgency;
-use crate::model::finding::{Health, Severity, Subject};
+use crate::model::finding::{Health, Subject};
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
 use crate::model::observation::Observation;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::source_update::SourceUpdate;
 
 #[test]

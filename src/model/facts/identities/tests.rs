@@ -1,9 +1,10 @@
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::finding::{Severity, Subject, Verdict};
+use crate::model::finding::{Subject, Verdict};
 use crate::model::fixture::*;
 use crate::model::ids::DriveId;
 use crate::model::observation::Observation;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::smart::{SmartResponse, fixture};
 use crate::model::source_update::{RaidMemberDrive, SourceUpdate};
 

@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::counters::Counter;
-use crate::model::facts::{Facts, elapsed};
+use crate::model::duration::elapsed;
+use crate::model::facts::Facts;
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::ids::DriveId;
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::model::duration::elapsed;
 use crate::model::facts::kernel_log::attribution::Attribution;
 use crate::model::facts::kernel_log::{MAX_PENDING, NOTICE_LAG, PendingIncident};
-use crate::model::facts::{Facts, Urgency, elapsed};
+use crate::model::facts::{Facts, Urgency};
 use crate::model::finding::Subject;
 use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::kernel_log::event::{Class, DeviceName, Event, Line, LineOrigin};

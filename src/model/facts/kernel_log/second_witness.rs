@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::model::counters::CounterKey;
 use crate::model::counters::LIBATA_ERRORS;
 use crate::model::drive::{DriveFacts, Transport};
-use crate::model::facts::counters::CounterKey;
 use crate::model::facts::{Facts, Urgency};
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, VolumeId};
@@ -51,6 +51,8 @@ pub(in crate::model::facts) struct Answer {
     pub grown: Vec<String>,
     /// It is the first reading of counts that are on the disk: `grown` are those that are not 0.
     pub is_from_before: bool,
+    /// When the newest error in such counts was, as far as the disk says it.
+    pub counted_last: Option<Timestamp>,
 }
 
 impl Facts {
@@ -145,9 +147,13 @@ impl Facts {
             SecondWitness::Unmoved(_) => Some(last),
             SecondWitness::Silent => Some(first),
         };
+        let since = first.saturating_sub(LOGGED_AFTER).unwrap_or_default();
         let has_moved = |answer: &&Answer| {
-            (answer.is_from_before || unanswered.is_some() && is_new(last))
-                && answer.grown.iter().any(|name| self.counts(&answer.key, name, class))
+            let is_of_record = match answer.counted_last {
+                Some(counted) => counted >= since,
+                None => answer.is_from_before || unanswered.is_some() && is_new(last),
+            };
+            is_of_record && answer.grown.iter().any(|name| self.counts(&answer.key, name, class))
         };
         if answers.iter().any(has_moved) {
             return Some(SecondWitness::Confirmed);

@@ -8,7 +8,8 @@ use crate::model::fixture::*;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::kernel_log::event::NameAssignment;
 use crate::model::reason::Reason;
-use crate::model::source_update::{Source, SourceStatus, SourceUpdate};
+use crate::model::source::Source;
+use crate::model::source_update::{SourceStatus, SourceUpdate};
 
 fn cursor(counted_to: u64) -> Cursor {
     Cursor {

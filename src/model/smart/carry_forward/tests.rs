@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 
-use crate::model::finding::Severity;
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::smart::fixture::*;
 use crate::model::smart::history::{Metric, SmartHistory};
 use crate::model::smart::report::{

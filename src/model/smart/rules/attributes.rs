@@ -3,7 +3,7 @@
 //! In: one `RuleInput`. Out: one `Symptom` for each rule, or none. The meaning of an attribute is
 //! not needed, with three exceptions: temperature, wear and spare blocks have separate rules.
 
-use crate::model::finding::Severity;
+use crate::model::severity::Severity;
 use crate::model::smart::history::{is_temperature, wear_percent};
 use crate::model::smart::report::{Ata, Attribute, WhenFailed};
 use crate::model::smart::rules::text::attribute_line;

@@ -2,7 +2,7 @@
 //!
 //! In: one `RuleInput`. Out: one `Symptom` for each rule, or none. Growth weighs more than level.
 
-use crate::model::finding::Severity;
+use crate::model::severity::Severity;
 use crate::model::smart::history::{self, Metric};
 use crate::model::smart::rules::text::{metric_lines, pluralize, trend};
 use crate::model::smart::rules::{RuleInput, Symptom, reaches_limit};

@@ -1,6 +1,6 @@
 //! The rule about firmware notices: warnings in smartmontools' drive database about this model.
 
-use crate::model::finding::Severity;
+use crate::model::severity::Severity;
 use crate::model::smart::rules::{RuleInput, Symptom};
 
 /// A warning in drivedb.h about firmware with known faults. Information: an admin must read whether

@@ -3,7 +3,7 @@
 //!
 //! In: one `RuleInput`. Out: one `Symptom` for each rule, or none.
 
-use crate::model::finding::Severity;
+use crate::model::severity::Severity;
 use crate::model::smart::history::is_temperature;
 use crate::model::smart::report::{InformationalException, Message, WhenFailed};
 use crate::model::smart::rules::text::{attribute_lines, pluralize};

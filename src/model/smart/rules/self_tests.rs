@@ -2,7 +2,7 @@
 //!
 //! In: the self-test log of one report. Out: a `Symptom`, or none.
 
-use crate::model::finding::Severity;
+use crate::model::severity::Severity;
 use crate::model::smart::report::{SelfTest, SelfTestOutcome, SmartReport};
 use crate::model::smart::rules::text::self_test_line;
 use crate::model::smart::rules::{RuleInput, Symptom};

@@ -3,7 +3,7 @@
 //! In: one `RuleInput`. Out: one `Symptom` for each rule, or none. SUSPECT at most: heat shortens
 //! the life of a drive and is not a failure.
 
-use crate::model::finding::Severity;
+use crate::model::severity::Severity;
 use crate::model::smart::history::{Metric, is_solid_state, is_temperature};
 use crate::model::smart::report::{Body, WhenFailed};
 use crate::model::smart::rules::self_assessment::{critical_warning_symptom, exception_line};

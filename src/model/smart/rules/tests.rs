@@ -5,10 +5,10 @@ mod laws;
 mod levels;
 mod scenarios;
 
-use crate::model::finding::Severity::{self, Bad, Info, Suspect};
 use crate::model::finding::Status;
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity::{self, Bad, Info, Suspect};
 use crate::model::smart::fixture::*;
 use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::SmartReport;

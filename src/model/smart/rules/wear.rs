@@ -2,7 +2,7 @@
 //!
 //! In: one `RuleInput`. Out: one `Symptom` for each rule, or none. Wear alone is not a failure.
 
-use crate::model::finding::Severity;
+use crate::model::severity::Severity;
 use crate::model::smart::history::{
     Metric, endurance_used, spare_available, spare_percent, wear_percent,
 };
@@ -123,9 +123,9 @@ fn is_spare_low(case: &RuleInput, left: u64, threshold: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::finding::Severity;
     use crate::model::policy::smart::SmartPolicy;
     use crate::model::reason::Reason;
+    use crate::model::severity::Severity;
     use crate::model::smart::report::{Body, Nvme, SmartReport};
     use crate::model::smart::rules::evaluate;
 

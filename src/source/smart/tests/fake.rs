@@ -18,8 +18,9 @@ use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::ResumePoint;
 use crate::model::path::HostPath;
 use crate::model::smart::SmartResponse;
+use crate::model::source::Source;
 use crate::model::source_update::{
-    REQUEST_QUEUE_CAPACITY, SmartTarget, Source, SourceRequest, SourceStatus, SourceUpdate,
+    REQUEST_QUEUE_CAPACITY, SmartTarget, SourceRequest, SourceStatus, SourceUpdate,
 };
 use crate::source::context::{Context, KernelLogSettings, SmartSettings, SourceSettings};
 use crate::source::jobs::{Job, JobResult};

@@ -12,7 +12,8 @@ use crate::host::root::HostRoot;
 use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use crate::model::drive::Transport;
 use crate::model::smart::SmartResponse;
-use crate::model::source_update::{SmartTarget, Source, SourceStatus, SourceUpdate};
+use crate::model::source::Source;
+use crate::model::source_update::{SmartTarget, SourceStatus, SourceUpdate};
 use crate::source::context::SmartSettings;
 use crate::source::smart::backend::HostBackend;
 

@@ -4,9 +4,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::model::finding::Severity;
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity;
 use crate::model::smart::report::{Body, SelfTestOutcome};
 use crate::model::smart::rules::evaluate;
 

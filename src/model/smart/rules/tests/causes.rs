@@ -1,8 +1,8 @@
 //! One cause, one finding; and what a warning of the drive comes from.
 
-use crate::model::finding::Severity::{Bad, Suspect};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason::*;
+use crate::model::severity::Severity::{Bad, Suspect};
 use crate::model::smart::fixture::*;
 use crate::model::smart::report::{Attribute, SmartReport, WhenFailed};
 use crate::model::smart::rules::evaluate;

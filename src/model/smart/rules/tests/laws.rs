@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
-use crate::model::finding::{MAX_EVIDENCE, Severity};
+use crate::model::finding::MAX_EVIDENCE;
 use crate::model::policy::smart::SmartPolicy;
+use crate::model::severity::Severity;
 use crate::model::smart::fixture::*;
 use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::{Attribute, Body, SmartReport, WhenFailed};

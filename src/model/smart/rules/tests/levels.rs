@@ -1,7 +1,7 @@
 //! What one report says, rule by rule.
 
-use crate::model::finding::Severity::{Bad, Info, Suspect};
 use crate::model::reason::Reason::*;
+use crate::model::severity::Severity::{Bad, Info, Suspect};
 use crate::model::smart::fixture::*;
 use crate::model::smart::report::{
     Body, InformationalException, Message, SelfTestOutcome, WhenFailed,

@@ -1,8 +1,8 @@
 //! What drives say in the course of time.
 
-use crate::model::finding::Severity::{Bad, Suspect};
 use crate::model::policy::smart::SmartPolicy;
 use crate::model::reason::Reason;
+use crate::model::severity::Severity::{Bad, Suspect};
 use crate::model::smart::fixture::*;
 use crate::model::smart::history::SmartHistory;
 use crate::model::smart::report::{LoggedError, SmartReport};

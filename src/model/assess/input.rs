@@ -1,0 +1,55 @@
+//! The input of the rules: one drive or one volume, with the facts and the limits.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::model::assess::DriveFailure;
+use crate::model::assess::smart::SmartAssessment;
+use crate::model::facts::{Facts, KnownDrive, KnownVolume};
+use crate::model::finding::Subject;
+use crate::model::ids::DriveId;
+use crate::model::kernel_log::error_history::ErrorHistory;
+use crate::model::policy::Policy;
+use crate::model::severity::Severity;
+
+/// The input of every rule.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
+    pub facts: &'a Facts,
+    pub policy: &'a Policy,
+    pub now: Timestamp,
+}
+
+/// One drive, for all its reasons.
+pub(crate) struct DriveInput<'a> {
+    pub context: Context<'a>,
+    pub known: &'a KnownDrive,
+    /// The incidents that the kernel log attributes to it.
+    pub errors: Option<&'a ErrorHistory>,
+    pub smart: SmartAssessment<'a>,
+}
+
+impl<'a> DriveInput<'a> {
+    pub(crate) fn new(context: Context<'a>, known: &'a KnownDrive) -> Self {
+        let facts = context.facts;
+        DriveInput {
+            context,
+            known,
+            errors: facts.errors(&Subject::Drive(known.facts.id.clone())),
+            smart: SmartAssessment::new(facts, known, &context.policy.smart),
+        }
+    }
+}
+
+/// One volume, for one reason.
+pub(crate) struct VolumeInput<'a> {
+    pub context: Context<'a>,
+    pub known: &'a KnownVolume,
+    /// The severity of the active finding of this reason.
+    pub active: Option<Severity>,
+    /// An array below it has no redundancy left.
+    pub has_last_copy: bool,
+    /// Drives with findings that volumes follow.
+    pub failing_drives: &'a BTreeMap<DriveId, DriveFailure>,
+}
