@@ -62,6 +62,12 @@ impl DriveFacts {
     }
 }
 
+/// `MODEL_SERIAL`, with each run of white space replaced by one `_`.
+pub(crate) fn model_serial(model: &str, serial: &str) -> String {
+    let fold = |text: &str| text.split_whitespace().collect::<Vec<_>>().join("_");
+    format!("{}_{}", fold(model), fold(serial))
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriveDevice {
     pub name: String,

@@ -11,6 +11,7 @@ pub(crate) mod disk_io;
 pub(crate) mod drive_use;
 mod drives;
 pub(crate) mod filesystem_homes;
+pub(crate) mod former_ids;
 pub(crate) mod full_reads;
 pub(crate) mod identities;
 pub(crate) mod kernel_log;

@@ -1,16 +1,21 @@
 //! Stable ids of drives, volumes and findings. They are metric labels and file names, so they use
 //! the small alphabet [A-Za-z0-9._:/-]. Copies share their text.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::hash::fnv1a_64;
+use crate::model::hash::{fnv1a_64, sha256_short};
 
-/// Maximum length of an id. Longer inputs are cut and end with a hash, so that they stay distinct.
+/// Maximum length of an id. Names of this length and longer ones are cut and end with a hash, so
+/// that they stay distinct. Others choose them: the handle of a volume, a mount point, a serial
+/// number.
 pub(crate) const MAX_ID_LEN: usize = 160;
+/// Length of the hash: 32 hexadecimal digits.
+const HASH_LEN: usize = 32;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -71,24 +76,30 @@ impl CauseId {
 impl CheckId {
     /// Twelve hexadecimal digits: a hash of the target and the time of the request.
     pub fn new(target: &str, requested: Timestamp) -> Self {
-        let hash = fnv1a_64(format!("{target}\0{}", requested.as_nanosecond()).bytes());
-        CheckId(format!("{:012x}", hash & 0xffff_ffff_ffff).into())
+        CheckId(twelve_digits(&format!("{target}\0{}", requested.as_nanosecond())).into())
     }
 }
 
 impl DriveId {
     /// An id from an identity of any bytes, escaped.
     pub fn new(identity: impl AsRef<[u8]>) -> Self {
-        DriveId(shorten(&escape(identity.as_ref())).into())
+        DriveId(shorten(&Self::name(identity)).into())
+    }
+
+    /// The text that the id is made of, of any length.
+    pub(crate) fn name(identity: impl AsRef<[u8]>) -> String {
+        escape(identity.as_ref())
     }
 }
 
 impl VolumeId {
     pub fn csi(driver: &str, handle: &str) -> Self {
-        VolumeId(
-            shorten(&format!("csi:{}/{}", escape(driver.as_bytes()), escape(handle.as_bytes())))
-                .into(),
-        )
+        VolumeId(shorten(&Self::csi_name(driver, handle)).into())
+    }
+
+    /// The text that the id is made of, of any length.
+    pub(crate) fn csi_name(driver: &str, handle: &str) -> String {
+        format!("csi:{}/{}", escape(driver.as_bytes()), escape(handle.as_bytes()))
     }
 
     pub fn filesystem(uuid: &str) -> Self {
@@ -101,15 +112,20 @@ impl VolumeId {
     }
 
     pub(crate) fn mount(path: &crate::model::path::HostPath) -> Self {
-        VolumeId(shorten(&format!("mnt:{}", escape(path.as_bytes()))).into())
+        VolumeId(shorten(&Self::mount_name(path)).into())
+    }
+
+    /// The text that the id is made of, of any length.
+    pub(crate) fn mount_name(path: &crate::model::path::HostPath) -> String {
+        format!("mnt:{}", escape(path.as_bytes()))
     }
 }
 
 impl FindingId {
     /// Twelve hexadecimal digits: a hash of the subject, the reason and the time of appearance.
     pub fn new(subject: &str, reason: &str, since: Timestamp) -> Self {
-        let hash = fnv1a_64(format!("{subject}\0{reason}\0{}", since.as_microsecond()).bytes());
-        FindingId(format!("{:012x}", hash & 0xffff_ffff_ffff).into())
+        let text = format!("{subject}\0{reason}\0{}", since.as_microsecond());
+        FindingId(twelve_digits(&text).into())
     }
 }
 
@@ -129,11 +145,38 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     text
 }
 
-fn shorten(text: &str) -> String {
-    if text.len() <= MAX_ID_LEN {
-        return text.to_owned();
+/// A name of exactly the maximum length is cut, too: it could be the id of a longer one.
+fn shorten(name: &str) -> String {
+    if name.len() < MAX_ID_LEN {
+        return name.to_owned();
     }
-    format!("{}-{:016x}", &text[..MAX_ID_LEN - 17], fnv1a_64(text.bytes()))
+    format!("{}-{}", &name[..MAX_ID_LEN - HASH_LEN - 1], sha256_short(name.as_bytes()))
+}
+
+fn twelve_digits(text: &str) -> String {
+    format!("{:.12}", sha256_short(text.as_bytes()))
+}
+
+/// The id that one of these names has now, if `stored` is the one that earlier versions gave to it.
+/// Other names may have had the same: their last 16 digits were of FNV-1a. None if several have.
+pub(crate) fn renamed(stored: &str, names: impl IntoIterator<Item = String>) -> Option<String> {
+    let own = names.into_iter().filter(|name| former_id(name) == stored);
+    let ids: BTreeSet<String> = own.map(|name| shorten(&name)).collect();
+    let mut ids = ids.into_iter();
+    ids.next().filter(|id| id != stored && ids.next().is_none())
+}
+
+/// Whether earlier versions made this id of a longer name.
+pub(crate) fn is_former(id: &str) -> bool {
+    let hash = id.get(MAX_ID_LEN - 17..).and_then(|end| end.strip_prefix('-'));
+    id.len() == MAX_ID_LEN && hash.is_some_and(|it| it.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+pub(crate) fn former_id(name: &str) -> String {
+    if name.len() <= MAX_ID_LEN {
+        return name.to_owned();
+    }
+    format!("{}-{:016x}", &name[..MAX_ID_LEN - 17], fnv1a_64(name.bytes()))
 }
 
 #[cfg(test)]
@@ -141,6 +184,50 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const DRIVER: &str = "disk.csi.azure.com";
+
+    /// Two names that were chosen for their former id, which is the same.
+    fn chosen() -> [String; 2] {
+        let disks = "/subscriptions/6ba7b810-9dad-11d1-80b4-00c04fd430c8/resourceGroups/MC-prod-westeurope/providers/Microsoft.Compute/disks";
+        ["f-3ZXCzn2RI", "s-N.Sqhm8MH"].map(|own| format!("{disks}/pvc-{own}-data"))
+    }
+
+    #[test]
+    fn a_handle_that_was_chosen_to_collide_takes_the_id_of_no_other_volume() {
+        let names = chosen().map(|handle| VolumeId::csi_name(DRIVER, &handle));
+        let former = former_id(&names[0]);
+        assert_eq!(former, former_id(&names[1]));
+        let [one, other] = chosen().map(|handle| VolumeId::csi(DRIVER, &handle).to_string());
+        assert_ne!(one, other);
+        assert_eq!((one.len(), is_former(&one), is_former(&former)), (MAX_ID_LEN, false, true));
+        assert_eq!(renamed(&former, [names[0].clone()]), Some(one));
+        assert_eq!(renamed(&former, names), None);
+    }
+
+    #[test]
+    fn a_handle_that_is_the_end_of_an_id_takes_the_id_of_no_other_volume() {
+        let id = VolumeId::csi(DRIVER, &chosen()[0]);
+        let (_, end) = id.as_str().split_once(DRIVER).unwrap();
+        assert_ne!(VolumeId::csi(DRIVER, &end[1..]), id);
+    }
+
+    #[test]
+    fn ids_of_short_names_are_as_ever() {
+        let short = "x".repeat(MAX_ID_LEN - 1);
+        assert_eq!(DriveId::new(&short).as_str(), short);
+        assert_eq!(renamed(&short, [short.clone()]), None);
+    }
+
+    #[test]
+    fn findings_and_checks_of_chosen_subjects_have_different_ids() {
+        // Both have the FNV-1a hash 0, as in `model::hash`.
+        let [one, other] = ["!0IC=VloaY", "QvXtM>@Fp%"];
+        let at = Timestamp::UNIX_EPOCH;
+        assert_ne!(FindingId::new(one, "ReadOnly", at), FindingId::new(other, "ReadOnly", at));
+        assert_ne!(CheckId::new(one, at), CheckId::new(other, at));
+        assert_eq!((FindingId::new(one, "", at).0.len(), CheckId::new(one, at).0.len()), (12, 12));
+    }
 
     proptest! {
         #[test]

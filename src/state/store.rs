@@ -7,6 +7,7 @@
 //! owner sends everything. Every commit is synchronous (WAL, synchronous=FULL): there are few, and
 //! an answer may depend on any of them.
 
+mod former_ids;
 mod open;
 mod rows;
 mod schema;

@@ -51,7 +51,7 @@ impl Away {
             until: time("until"),
             mount: text("mount").cloned(),
             unlisted: time("unlisted"),
-            drive: text("drive").map(DriveId::new),
+            drive: text("drive").map(DriveId::known),
         })
     }
 

@@ -22,7 +22,7 @@ impl SlotHistory {
     fn from_note(note: &CounterHistory) -> Option<SlotHistory> {
         Some(SlotHistory {
             device: note.details.get("device")?.clone(),
-            drive: note.details.get("drive").map(DriveId::new),
+            drive: note.details.get("drive").map(DriveId::known),
             last_in_sync: note.details.get("last_in_sync")?.parse().ok()?,
         })
     }

@@ -5,7 +5,7 @@
 //! which id it has.
 
 use crate::model::block::Layer;
-use crate::model::drive::{DriveDevice, DriveFacts, Location, Transport, WriteCache};
+use crate::model::drive::{DriveDevice, DriveFacts, Location, Transport, WriteCache, model_serial};
 use crate::source::inventory::block::{BlockEntry, file_name, parent};
 use crate::source::inventory::classify::{self, DiskProperties};
 use crate::source::inventory::formats::{self, AtaIdentify, Wwid};
@@ -258,7 +258,7 @@ fn identity_candidate(
     identities
         .extend(number.filter(|number| !is_bogus_wwid(number)).and_then(|number| number.number()));
     identities.extend(serial.as_ref().map(|serial| {
-        identity::model_serial(facts.model.as_deref().unwrap_or(bus_name(facts.transport)), serial)
+        model_serial(facts.model.as_deref().unwrap_or(bus_name(facts.transport)), serial)
     }));
     if let (Some(Wwid::Text(words)), None) = (wwid, &serial) {
         // `t10.`, a vendor of eight characters, then text that the vendor chose.

@@ -143,12 +143,6 @@ fn group_paths(candidates: &[IdentityCandidate]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// `MODEL_SERIAL`, with each run of white space replaced by one `_`.
-pub(crate) fn model_serial(model: &str, serial: &str) -> String {
-    let fold = |text: &str| text.split_whitespace().collect::<Vec<_>>().join("_");
-    format!("{}_{}", fold(model), fold(serial))
-}
-
 /// A serial number that identifies nothing: empty, one repeated character, ascending digits, a
 /// placeholder, unprintable.
 pub(crate) fn is_bogus_serial(serial: &str) -> bool {

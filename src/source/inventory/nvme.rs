@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Transport};
+use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Transport, model_serial};
 use crate::source::inventory::block::{BlockEntry, file_name};
 use crate::source::inventory::classify::{self, DiskProperties, is_numbered_name};
 use crate::source::inventory::drive::{self, DetectedDrive};
@@ -215,7 +215,7 @@ fn identity_candidate(
     identities.extend(
         serial
             .as_ref()
-            .map(|serial| identity::model_serial(first.model.as_deref().unwrap_or("nvme"), serial)),
+            .map(|serial| model_serial(first.model.as_deref().unwrap_or("nvme"), serial)),
     );
     let number = namespaces
         .iter()

@@ -14,7 +14,7 @@ use crate::host::clock;
 use crate::model::timeline::Moment;
 use crate::state::store::rows::{self, UnreadableRows};
 use crate::state::store::schema::{self, MIGRATIONS};
-use crate::state::store::{StoreContents, WriteBatch, topics};
+use crate::state::store::{StoreContents, WriteBatch, former_ids, topics};
 
 pub const DATABASE: &str = "state.db";
 
@@ -190,7 +190,11 @@ fn try_open(path: &Path, boot_id: &str) -> Result<(Database, StoreContents), Ope
         }
     }
     schema::migrate(&mut connection, MIGRATIONS).map_err(classify)?;
-    let (loaded, unreadable) = rows::load(&connection, &moment(boot_id)).map_err(classify)?;
+    let now = moment(boot_id);
+    let (mut loaded, mut unreadable) = rows::load(&connection, &now).map_err(classify)?;
+    if former_ids::rename(&mut connection, &loaded).map_err(classify)? {
+        (loaded, unreadable) = rows::load(&connection, &now).map_err(classify)?;
+    }
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
         .map_err(classify)?;

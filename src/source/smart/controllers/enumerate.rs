@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use crate::host::clock::now;
 use crate::host::exec::{ExecError, Output, UnkillableChild};
-use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
+use crate::model::drive::{DriveFacts, DriveKind, Location, Transport, model_serial};
 use crate::model::smart::report::Identity;
 use crate::model::source_update::RaidMemberDrive;
 use crate::source::inventory::identity::{self, IdentityAssignment, IdentityCandidate};
@@ -299,9 +299,8 @@ fn candidate(controller: &Controller, slot: &str, disk: &Identity) -> IdentityCa
     let number = disk.wwn.clone().filter(|wwn| {
         !identity::is_bogus_number(wwn.split_once('.').map_or(wwn.as_str(), |(_, digits)| digits))
     });
-    let named = serial
-        .as_ref()
-        .map(|serial| identity::model_serial(disk.model.as_deref().unwrap_or("disk"), serial));
+    let named =
+        serial.as_ref().map(|serial| model_serial(disk.model.as_deref().unwrap_or("disk"), serial));
     let where_it_is = controller
         .pci
         .as_ref()
