@@ -82,7 +82,9 @@ impl Topology {
     }
 }
 
-/// The id itself if it is a valid label value; otherwise a readable prefix and a hash.
+/// The id itself if it is a valid label value; otherwise a readable prefix and a hash. Volumes and
+/// the node's label keep the value, so it stays FNV-1a. Nobody gains from a collision: a
+/// kubelet may give its own node any value of this label.
 fn label_value(node_id: &str) -> String {
     let inside = node_id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);

@@ -19,7 +19,7 @@ use crate::fleet::taint::with_taint;
 use crate::fleet::timing::QuarantineTiming;
 use crate::kubernetes::api_error::ApiError;
 use crate::kubernetes::event::regarding_node;
-use crate::model::hash::fnv1a_64;
+use crate::model::hash::sha256_short;
 
 /// The versions that a write is meant for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -260,7 +260,7 @@ impl Quarantines {
     fn new_id(&self, node: &str, cx: Context<'_>) -> String {
         let wall = cx.now.wall.as_nanosecond();
         let text = format!("{node} {wall} {}", self.count);
-        format!("q{:016x}", fnv1a_64(text.bytes()))
+        format!("q{:.16}", sha256_short(text.as_bytes()))
     }
 
     fn tell_taint(&mut self, node: &str, is_ours: bool) {

@@ -15,7 +15,7 @@ use crate::fleet::model::release::check::Refusal;
 use crate::fleet::model::release::evidence::{Answer, Reading};
 use crate::fleet::release::action::ActionObject;
 use crate::fleet::release::{Context, Engine, Job};
-use crate::model::hash::fnv1a_128;
+use crate::model::hash::sha256_short;
 
 /// One question for an action, as it was approved, or not yet.
 #[derive(Clone, Debug)]
@@ -174,7 +174,7 @@ impl Engine {
 fn nonce(action: &ActionObject, now: Now, count: u64) -> String {
     let text =
         format!("{} {} {} {count}", action.uid, now.wall.as_nanosecond(), now.elapsed.as_nanos());
-    format!("{:032x}", fnv1a_128(text.bytes()))
+    sha256_short(text.as_bytes())
 }
 
 /// A list that is cut says nothing about what is absent from it.
