@@ -161,6 +161,57 @@ async fn a_killed_daemon_leaves_a_run_that_the_next_start_clears() {
     assert!(!groups.iter().any(|group| group.exists()), "{groups:?}");
 }
 
+/// Its supervisor finds no control groups mounted, as the first process of its PID namespace. That one
+/// outlives it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_daemon_without_control_groups_leaves_a_run_that_the_next_start_clears() {
+    let testbed = Testbed::new();
+    let disk = make(&testbed, Filesystem::Ext4);
+    let [unshare, options @ .., _, _] = WITHOUT_CONTROL_GROUPS;
+    let stays = "umount --recursive --lazy /sys/fs/cgroup && \"$@\"; while :; do sleep 1; done";
+    let without = program_below(unshare, &[&options[..], &[stays, "sh"]].concat());
+    let body = r#"exec perl -e '$SIG{TERM} = $SIG{HUP} = "IGNORE"; fork(); fork(); sleep 1000 while 1' orphan-attack"#;
+    let request = RunRequest {
+        command: script(&testbed, "attacker", body),
+        timeout: TIMEOUT,
+        ..order(&disk, Filesystem::Ext4, Mode::Unmounted)
+    };
+    let orphans = OrphanedRuns::default();
+    let prepared = runner::prepare(&without, &orphans, request).await.expect("a prepared run");
+    let running =
+        tokio::spawn(
+            async move { prepared.run(&watch::Sender::new(RunActivity::default())).await },
+        );
+    until("its processes run", || left("orphan-attack").len() == 4).await;
+    // Another process with such an id, whose leader has ended: it has all but the filter.
+    let stranger = r#"setsid setpriv --reuid=2130706999 --regid=2130706999 --clear-groups --no-new-privs \
+        --bounding-set=-all sh -c 'perl -e "sleep 1000" stranger &' </dev/null >/dev/null 2>&1"#;
+    run("/bin/sh", &[&"-c", &stranger]);
+    until("the stranger runs", || left("stranger").len() == 1).await;
+
+    // A start while it runs does not touch it.
+    runner::detach_leftover_loops(&program()).await;
+    assert_eq!(left("orphan-attack").len(), 4);
+
+    let status = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/status"));
+    let parent = |pid: i32| -> Option<i32> {
+        let status = status(pid).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+    };
+    let all = left("orphan-attack");
+    let leader = all.iter().find(|pid| parent(**pid).is_none_or(|parent| !all.contains(&parent)));
+    let supervisor = parent(*leader.expect("the first of them")).expect("its parent");
+    kill(Pid::from_raw(supervisor), Signal::SIGKILL).expect("the supervisor");
+    until("its children alone are left", || left("orphan-attack").len() == 3).await;
+
+    let lines = runner::detach_leftover_loops(&program()).await;
+    assert_eq!(left("orphan-attack"), Vec::<i32>::new(), "{lines:?}");
+    let stranger = left("stranger");
+    assert_eq!(stranger.len(), 1, "{lines:?}");
+    kill(Pid::from_raw(stranger[0]), Signal::SIGKILL).expect("it runs");
+    running.abort();
+}
+
 /// The daemon's helper on a kernel that has no Landlock: its calls fail with ENOSYS.
 fn without_landlock(testbed: &Testbed) -> Program {
     let wrapper = testbed.path("without-landlock");

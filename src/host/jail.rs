@@ -3,7 +3,7 @@
 //! In: a program, and the devices (or the one file) that it may read. Out: its process, and its
 //! output as a stream. This file is the caller's side; `child` is the code that our own binary runs
 //! before it becomes the program; `syscall_filter` lists the system calls that the program may use,
-//! `run_group` bounds its processes, `free_id` finds its user id.
+//! `run_group` bounds its processes, `free_id` finds its user id, `orphans` finds what of it was left.
 //! Does not depend on filesystems.
 //!
 //! As root: a separate mount namespace, all of it read-only, whose /dev has only the devices to be
@@ -16,6 +16,7 @@
 
 mod child;
 mod free_id;
+mod orphans;
 mod run_group;
 mod syscall_filter;
 #[cfg(test)]
@@ -51,6 +52,7 @@ use crate::model::path::HostPath;
 pub use child::{enter, private_dev};
 pub use free_id::IdError;
 pub(crate) use free_id::{free_id, has_own_ids};
+pub(crate) use orphans::kill_orphans;
 pub(crate) use run_group::{RunGroup, clear_all_leftover_groups, clear_leftover_groups, weakness};
 pub(crate) use syscall_filter::is_fork;
 

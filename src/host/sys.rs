@@ -512,6 +512,23 @@ pub(crate) fn restrict_by_landlock(writable: Option<BorrowedFd<'_>>) -> io::Resu
     .map(drop)
 }
 
+/// A descriptor of this process, whatever gets its pid later (pidfd_open(2), since 5.3).
+pub(crate) fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: two numbers; the result is a new descriptor.
+    owned_fd(unsafe { nix::libc::syscall(nix::libc::SYS_pidfd_open, pid, 0_u32) })
+}
+
+/// SIGKILL for the process of a pidfd (pidfd_send_signal(2), since 5.1).
+pub(crate) fn pidfd_kill(process: BorrowedFd<'_>) -> io::Result<()> {
+    let (fd, signal) = (process.as_raw_fd(), nix::libc::SIGKILL);
+    let no_details = std::ptr::null::<nix::libc::siginfo_t>();
+    // SAFETY: the descriptor is open; without details, the kernel reads no memory.
+    checked(unsafe {
+        nix::libc::syscall(nix::libc::SYS_pidfd_send_signal, fd, signal, no_details, 0_u32)
+    })
+    .map(drop)
+}
+
 /// A seccomp filter for this thread and its children, with a listener for its notifications
 /// (seccomp(2), since 5.0). Needs no_new_privs.
 pub(crate) fn filter_with_listener(filter: &[sock_filter]) -> io::Result<OwnedFd> {

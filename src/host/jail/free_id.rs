@@ -32,29 +32,8 @@ pub(crate) fn free_id(root: &HostRoot) -> Result<u32, IdError> {
 }
 
 fn free_id_for(root: &HostRoot, process: u32) -> Result<u32, IdError> {
-    let mut owner = String::new();
-    let mut assigned: Vec<Range<u64>> = Vec::new();
-    for (path, is_range) in [
-        ("/etc/passwd", false),
-        ("/etc/group", false),
-        ("/etc/subuid", true),
-        ("/etc/subgid", true),
-    ] {
-        let text = match root.read(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(IdError::Read(root.at(path), error)),
-        };
-        for line in String::from_utf8_lossy(&text).lines() {
-            let ids = if is_range { range(line) } else { single(line) };
-            if let Some(ids) = ids.filter(|ids| {
-                ids.start < u64::from(RESERVED.end) && ids.end > u64::from(RESERVED.start)
-            }) {
-                owner = format!("{} in {path}", line.split(':').next().unwrap_or_default());
-                assigned.push(ids);
-            }
-        }
-    }
+    let assigned = assigned(root)?;
+    let mut owner = assigned.last().map(|(_, owner)| owner.clone()).unwrap_or_default();
     let mut candidates = candidates(&unassigned(assigned), process);
     let proc = root.at("/proc");
     let entries = std::fs::read_dir(&proc).map_err(|error| IdError::Read(proc.clone(), error))?;
@@ -74,15 +53,47 @@ fn free_id_for(root: &HostRoot, process: u32) -> Result<u32, IdError> {
     candidates.first().copied().ok_or(IdError::NoneFree { owner })
 }
 
-/// The ids of `RESERVED` that no file assigns: its parts, ascending.
-fn unassigned(mut assigned: Vec<Range<u64>>) -> Vec<Range<u32>> {
-    assigned.sort_by_key(|ids| ids.start);
+/// The ids that only runs have: those of `RESERVED` that no file assigns.
+pub(super) fn ids_of_runs(root: &HostRoot) -> Result<Vec<Range<u32>>, IdError> {
+    Ok(unassigned(assigned(root)?))
+}
+
+/// What files assign of `RESERVED`, and to whom.
+fn assigned(root: &HostRoot) -> Result<Vec<(Range<u64>, String)>, IdError> {
+    let mut assigned = Vec::new();
+    for (path, is_range) in [
+        ("/etc/passwd", false),
+        ("/etc/group", false),
+        ("/etc/subuid", true),
+        ("/etc/subgid", true),
+    ] {
+        let text = match root.read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(IdError::Read(root.at(path), error)),
+        };
+        for line in String::from_utf8_lossy(&text).lines() {
+            let ids = if is_range { range(line) } else { single(line) };
+            if let Some(ids) = ids.filter(|ids| {
+                ids.start < u64::from(RESERVED.end) && ids.end > u64::from(RESERVED.start)
+            }) {
+                let name = line.split(':').next().unwrap_or_default();
+                assigned.push((ids, format!("{name} in {path}")));
+            }
+        }
+    }
+    Ok(assigned)
+}
+
+/// The rest of `RESERVED`: its parts, ascending.
+fn unassigned(mut assigned: Vec<(Range<u64>, String)>) -> Vec<Range<u32>> {
+    assigned.sort_by_key(|(ids, _)| ids.start);
     let mut parts = Vec::new();
     let mut from = RESERVED.start;
     let clipped = |id: u64| {
         u32::try_from(id).map_or(RESERVED.end, |id| id.clamp(RESERVED.start, RESERVED.end))
     };
-    for ids in assigned {
+    for (ids, _) in assigned {
         parts.push(from..clipped(ids.start).max(from));
         from = from.max(clipped(ids.end));
     }

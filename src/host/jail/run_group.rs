@@ -19,7 +19,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Pid;
 
 use crate::host::jail::JailSpec;
-use crate::host::jail::run_group::removal::{REMOVE_TIMEOUT, kill_and_remove};
+use crate::host::jail::run_group::removal::kill_and_remove;
 use crate::host::own_cgroup::{CgroupHierarchy, enter_host_cgroup_namespace, mount_point};
 use crate::host::root::HostRoot;
 use crate::model::causes::with_causes;
@@ -27,6 +27,7 @@ use crate::model::dev::DevNo;
 
 mod removal;
 
+pub(super) use removal::{REMOVE_POLL_MILLIS, REMOVE_TIMEOUT};
 pub(crate) use removal::{clear_all_leftover_groups, clear_leftover_groups};
 
 const NAME_PREFIX: &str = "diskvitals-check-";

@@ -18,7 +18,7 @@ use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec, not_s
 use crate::host::helper::Program;
 use crate::host::jail::{
     self, DeviceNode, IdError, Isolation, JailSpec, JailedProcess, RunGroup,
-    clear_all_leftover_groups, clear_leftover_groups, free_id, weakness,
+    clear_all_leftover_groups, clear_leftover_groups, free_id, kill_orphans, weakness,
 };
 use crate::host::loops::{self, BACKING_NODE_NAME, LoopError, ReadOnlyLoop};
 use crate::host::root::HostRoot;
@@ -49,6 +49,7 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
             };
             // After the loops: a process that cannot be killed takes time.
             lines.extend(clear_all_leftover_groups(root));
+            lines.extend(kill_orphans(root));
             if jail::is_possible() {
                 lines.extend(weakness(root));
             }

@@ -15,8 +15,8 @@ use crate::host::jail::run_group::{NAME_PREFIX, parents, processes, write};
 use crate::host::root::HostRoot;
 
 /// Killed processes leave their groups within this time, all together, or are blocked in the kernel.
-pub(super) const REMOVE_TIMEOUT: Duration = Duration::from_secs(1);
-const REMOVE_POLL_MILLIS: u16 = 2;
+pub(in crate::host::jail) const REMOVE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(in crate::host::jail) const REMOVE_POLL_MILLIS: u16 = 2;
 
 /// systemd and container runtimes nest groups less deep.
 const MAX_DEPTH: usize = 12;
