@@ -43,8 +43,9 @@ const USAGE: u8 = 2;
 const STACK_SIZE: usize = 512 * 1024;
 
 /// One thread for each `BlockingLane` (two of SMART, three of the filesystem checks), one for each
-/// socket that reads who its callers are (two), and one for reading the configuration; two are spare.
-const BLOCKING_THREADS: usize = 10;
+/// socket that reads who its callers are (two), one for subordinate uids, and one for reading the
+/// configuration; two are spare.
+const BLOCKING_THREADS: usize = 11;
 
 /// Runs the daemon until it ends.
 pub fn main(options: Options) -> ExitCode {

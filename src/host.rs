@@ -38,6 +38,7 @@ pub(crate) mod resize;
 pub(crate) mod resolve_beneath;
 pub mod root;
 pub(crate) mod signals;
+pub mod subordinate_uids;
 mod sys;
 pub(crate) mod terminal;
 pub(crate) mod trusted_file;

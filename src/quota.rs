@@ -1,8 +1,10 @@
 //! Bounds on what clients of our servers may use: places for connections (`places`), rates
-//! (`token_bucket`), and the frames of an HTTP/2 connection besides its calls (`frame_budget`).
+//! (`token_bucket`), and the frames of an HTTP/2 connection besides its calls (`frame_budget`). What is
+//! refused is counted (`refusals`).
 //!
 //! Depends on no protocol but HTTP/2's frame headers, and on no caller's rights.
 
 pub(crate) mod frame_budget;
 pub(crate) mod places;
+pub(crate) mod refusals;
 pub(crate) mod token_bucket;

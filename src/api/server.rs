@@ -55,7 +55,9 @@ use crate::api::wire::storage_server::StorageServer;
 use crate::api::wire::volumes_server::VolumesServer;
 use crate::grpc::NameUnimplemented;
 use crate::host::listen::{Listener, SocketGuard};
+use crate::host::subordinate_uids::SubordinateUids;
 use crate::provision::engine::Engine;
+use crate::quota::refusals::{RefusalCounts, SocketRefusals};
 use crate::state::handle::Handle;
 
 pub use crate::api::node_facts::NodeFacts;
@@ -149,6 +151,8 @@ pub struct Server {
     limits: Limits,
     /// The memory of calls on both sockets.
     bytes: ByteQuota,
+    subordinate: signal::Receiver<Arc<SubordinateUids>>,
+    refusals: SocketRefusals,
     /// Removes stale mounts.
     cleaner: Option<Cleaner>,
     /// Carries out orders to clean up.
@@ -169,6 +173,8 @@ impl Server {
             node: Arc::new(node),
             agent_callers,
             bytes: limits.byte_quota(),
+            subordinate: signal::channel(Arc::default()).1,
+            refusals: SocketRefusals::default(),
             limits,
             cleaner: None,
             orders: None,
@@ -178,6 +184,19 @@ impl Server {
 
     pub fn with_limits(self, limits: Limits) -> Server {
         Server { bytes: limits.byte_quota(), limits, ..self }
+    }
+
+    /// Subordinate uids of users count together.
+    pub fn with_subordinate_uids(
+        self,
+        subordinate: signal::Receiver<Arc<SubordinateUids>>,
+    ) -> Server {
+        Server { subordinate, ..self }
+    }
+
+    /// Where refusals are counted.
+    pub(crate) fn with_refusals(self, refusals: SocketRefusals) -> Server {
+        Server { refusals, ..self }
     }
 
     /// Without a clean-up backend, ForceCleanup is refused.
@@ -273,7 +292,7 @@ impl Server {
             .add_service(health_service(health))
             .add_service(reflection::v1(&reflected))
             .add_service(reflection::v1alpha(&reflected));
-        let (incoming, socket) = self.incoming(listener, None, cut);
+        let (incoming, socket) = self.incoming(listener, None, &self.refusals.main, cut);
         let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
         served.await.map_err(|source| transport_error(&socket, source))
     }
@@ -323,7 +342,8 @@ impl Server {
             .add_service(reflection::v1(&served))
             .add_service(reflection::v1alpha(&served))
             .add_optional_service(volumes);
-        let (incoming, socket) = self.incoming(listener, Some(self.agent_callers.clone()), cut);
+        let allowed = Some(self.agent_callers.clone());
+        let (incoming, socket) = self.incoming(listener, allowed, &self.refusals.agent, cut);
         let served = router.serve_with_incoming_shutdown(incoming, wait_stopped(stopped.clone()));
         served.await.map_err(|source| transport_error(&socket, source))
     }
@@ -369,13 +389,14 @@ impl Server {
         &self,
         listener: Listener,
         allowed: Option<signal::Receiver<AgentCallers>>,
+        refusals: &RefusalCounts,
         cut: &signal::Receiver<bool>,
     ) -> (QuotaIncoming, SocketGuard) {
         let (incoming, guard) = listener.into_incoming();
         let quota = SharedPlaces::new(self.limits.connections, self.limits.connections_per_uid);
-        let quota = ConnectionQuota::new(quota, allowed);
-        let incoming =
-            QuotaIncoming::new(incoming, quota, self.limits.preface_timeout, cut.clone());
+        let quota = ConnectionQuota::new(quota, allowed, self.subordinate.clone());
+        let preface = self.limits.preface_timeout;
+        let incoming = QuotaIncoming::new(incoming, quota, preface, cut.clone(), refusals.clone());
         (incoming, guard)
     }
 

@@ -17,6 +17,7 @@ use crate::host::listen_address::Address;
 use crate::metrics::Node;
 use crate::metrics::serve;
 use crate::model::snapshot::Snapshot;
+use crate::quota::refusals::SocketRefusals;
 
 pub(crate) enum MetricsListener {
     Tcp(Incoming<TcpListener>),
@@ -55,6 +56,7 @@ impl MetricsListener {
         self,
         facts: &NodeFacts,
         snapshots: watch::Receiver<Arc<Snapshot>>,
+        refusals: SocketRefusals,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> impl Future<Output = ()> + Send + 'static {
         let node = Node {
@@ -67,11 +69,11 @@ impl MetricsListener {
             let limits = Limits::default();
             match self {
                 MetricsListener::Tcp(incoming) => {
-                    serve::serve(incoming, node, snapshots, limits, stop).await;
+                    serve::serve(incoming, node, snapshots, refusals, limits, stop).await;
                 }
                 MetricsListener::Unix(listener) => {
                     let (incoming, _guard) = listener.into_incoming();
-                    serve::serve(incoming, node, snapshots, limits, stop).await;
+                    serve::serve(incoming, node, snapshots, refusals, limits, stop).await;
                 }
             }
         }

@@ -22,6 +22,7 @@ use crate::host::heap;
 use crate::host::helper::Program;
 use crate::host::memory::MemoryLockError;
 use crate::host::root::HostRoot;
+use crate::host::subordinate_uids;
 use crate::host::trusted_file::read_bounded;
 use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use crate::logging::{LogQueue, Logging};
@@ -29,6 +30,7 @@ use crate::model::causes::with_causes;
 use crate::model::source_update::SourceRequest;
 use crate::provision::engine::Engine;
 use crate::provision::executor::WorkerExecutor;
+use crate::quota::refusals::SocketRefusals;
 use crate::source::context::{Context, JobWorkers, SourceError};
 use crate::source::worker_main::{WorkerRole, arguments, freezer_arguments};
 use crate::source::{
@@ -128,15 +130,22 @@ pub(crate) async fn run(
         notify::run(notify_settings, notices).await;
         Err(RunError::TaskEnded("notify"))
     });
+    let refusals = SocketRefusals::default();
     let scraping = scrapes.map(|scrapes| {
         tokio::spawn(scrapes.serve(
             &facts,
             owner_handles.handle.snapshots(),
+            refusals.clone(),
             wait_for_stop(stopping.clone()),
         ))
     });
+    let (uids, subordinate) = watch::channel(Arc::default());
+    let of_host = root.clone();
+    tasks.spawn(async { match subordinate_uids::run(of_host, uids).await {} });
     let mut server =
-        Server::new(owner_handles.handle.clone(), facts, channels.agent_callers.subscribe());
+        Server::new(owner_handles.handle.clone(), facts, channels.agent_callers.subscribe())
+            .with_refusals(refusals)
+            .with_subordinate_uids(subordinate);
     let steps = WorkerExecutor::new(&root, program.clone());
     let mut cleanup = CleanupExecutor { steps: steps.clone(), engine: None };
     // In a recorded tree, nothing can be created or mounted.

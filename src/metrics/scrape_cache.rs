@@ -18,9 +18,11 @@ use tokio::time::{Instant, sleep_until};
 use crate::exposition::plain_text;
 use crate::metrics::view::{self, Node};
 use crate::model::snapshot::Snapshot;
+use crate::quota::refusals::SocketRefusals;
 
 /// All of the daemon's memory is locked. A scraper returns after about a minute, when a newer
-/// snapshot is likely, so a megabyte is not kept for it.
+/// snapshot is likely, so a megabyte is not kept for it. Counts of refused clients are no part of a
+/// snapshot, and are no older either.
 const RETENTION: Duration = Duration::from_secs(5);
 
 /// Rendering needs little stack, whatever the number of drives.
@@ -66,10 +68,11 @@ impl ScrapeHandle {
     pub(crate) fn new(
         node: Node,
         snapshots: watch::Receiver<Arc<Snapshot>>,
+        refusals: SocketRefusals,
     ) -> (ScrapeHandle, ScrapeCache) {
         let node = Arc::new(node);
         ScrapeHandle::with_encoder(
-            Arc::new(move |snapshot, form| encode(&node, snapshot, form)),
+            Arc::new(move |snapshot, form| encode(&node, snapshot, &refusals, form)),
             snapshots,
         )
     }
@@ -87,7 +90,7 @@ impl ScrapeHandle {
                 encode: write,
                 encoded_snapshot: Weak::new(),
                 entries: Vec::new(),
-                last_used: Instant::now(),
+                encoded_at: Instant::now(),
             },
         )
     }
@@ -108,7 +111,8 @@ pub(crate) struct ScrapeCache {
     /// snapshot can have the same address.
     encoded_snapshot: Weak<Snapshot>,
     entries: Vec<(ScrapeFormat, Bytes)>,
-    last_used: Instant,
+    /// When the first of them was encoded.
+    encoded_at: Instant,
 }
 
 impl ScrapeCache {
@@ -118,7 +122,7 @@ impl ScrapeCache {
             tokio::select! {
                 // Expired texts are dropped before a request is answered.
                 biased;
-                () = sleep_until(self.last_used + RETENTION), if !self.entries.is_empty() => self.entries = Vec::new(),
+                () = sleep_until(self.encoded_at + RETENTION), if !self.entries.is_empty() => self.entries = Vec::new(),
                 request = self.requests.recv() => match request {
                     Some(request) => self.respond(request).await,
                     None => return,
@@ -141,12 +145,14 @@ impl ScrapeCache {
         let text = match kept {
             Some(text) => Ok(text),
             None => {
+                if self.entries.is_empty() {
+                    self.encoded_at = Instant::now();
+                }
                 let text = encode_on_thread(self.encode.clone(), snapshot, form).await;
                 self.entries.extend(text.iter().map(|text| (form, text.clone())));
                 text
             }
         };
-        self.last_used = Instant::now();
         // The scraper may have disconnected.
         let _ = reply.send(text);
     }
@@ -175,8 +181,13 @@ async fn encode_on_thread(
     text.map_err(ScrapeError::Encode)
 }
 
-fn encode(node: &Arc<Node>, snapshot: &Arc<Snapshot>, form: ScrapeFormat) -> io::Result<Bytes> {
-    let openmetrics = view::render(node, snapshot).map_err(io::Error::other)?;
+fn encode(
+    node: &Arc<Node>,
+    snapshot: &Arc<Snapshot>,
+    refusals: &SocketRefusals,
+    form: ScrapeFormat,
+) -> io::Result<Bytes> {
+    let openmetrics = view::render(node, snapshot, refusals).map_err(io::Error::other)?;
     let text = match form.format {
         Format::OpenMetrics => openmetrics,
         Format::Plain => plain_text::plain(&openmetrics),

@@ -22,6 +22,7 @@ use crate::metrics::scrape_cache::{Format, ScrapeError, ScrapeFormat, ScrapeHand
 use crate::metrics::view::Node;
 use crate::model::causes::with_causes;
 use crate::model::snapshot::Snapshot;
+use crate::quota::refusals::SocketRefusals;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const GZIP: &str = "gzip";
@@ -38,12 +39,13 @@ pub(crate) async fn serve<L>(
     incoming: Incoming<L>,
     node: Node,
     snapshots: watch::Receiver<Arc<Snapshot>>,
+    refusals: SocketRefusals,
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) where
     L: Accept<Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static>,
 {
-    let (handle, cache) = ScrapeHandle::new(node, snapshots.clone());
+    let (handle, cache) = ScrapeHandle::new(node, snapshots.clone(), refusals);
     // The cache ends when its last handle is dropped.
     tokio::spawn(cache.run());
     let source = ScrapeContext { cache: handle, snapshots, limits };

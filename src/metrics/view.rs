@@ -1,6 +1,6 @@
 //! Metric families of a snapshot. Pure; times are the snapshot's.
 //!
-//! In: a snapshot, and facts that do not change while the daemon runs. Out: OpenMetrics text. An
+//! In: a snapshot, facts that do not change while the daemon runs, and counts of refused clients. Out: OpenMetrics text. An
 //! unknown state has its own series and no value: outdated figures are left out, never repeated.
 //! Labels are bounded in length and number: ids, names from tables in this module, and names that a
 //! drive or the kubelet's records report, cut to a maximum length.
@@ -26,6 +26,7 @@ use prometheus_client::registry::Registry;
 use crate::exposition::families::Families;
 use crate::model::finding::Health;
 use crate::model::snapshot::Snapshot;
+use crate::quota::refusals::SocketRefusals;
 
 /// Facts that do not change while the daemon runs.
 #[derive(Clone, Debug)]
@@ -42,12 +43,14 @@ pub(crate) struct Node {
 struct SnapshotCollector {
     node: Arc<Node>,
     snapshot: Arc<Snapshot>,
+    refusals: SocketRefusals,
 }
 
 impl Collector for SnapshotCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut families = Families::new(encoder);
         node::encode(&mut families, &self.node, &self.snapshot)?;
+        node::encode_refusals(&mut families, &self.refusals)?;
         drives::encode(&mut families, &self.snapshot)?;
         smart::encode(&mut families, &self.snapshot)?;
         volumes::encode(&mut families, &self.snapshot)?;
@@ -57,12 +60,17 @@ impl Collector for SnapshotCollector {
 }
 
 /// All families, as OpenMetrics 1.0 text. Fails only if writing to memory fails.
-pub(crate) fn render(node: &Arc<Node>, snapshot: &Arc<Snapshot>) -> Result<String, fmt::Error> {
+pub(crate) fn render(
+    node: &Arc<Node>,
+    snapshot: &Arc<Snapshot>,
+    refusals: &SocketRefusals,
+) -> Result<String, fmt::Error> {
     // One registry per scrape, so that a series ends with its subject.
     let mut registry = Registry::default();
     registry.register_collector(Box::new(SnapshotCollector {
         node: node.clone(),
         snapshot: snapshot.clone(),
+        refusals: refusals.clone(),
     }));
     let mut text = String::with_capacity(64 * 1024);
     prometheus_client::encoding::text::encode(&mut text, &registry)?;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::quota::refusals::Refusal;
 use crate::quota::token_bucket::TokenBucket;
 
 /// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
@@ -34,14 +35,6 @@ const BYTES_PER_CONTROL: f64 = 512.0;
 const RESET_BURST: u32 = 500;
 const RESET_INTERVAL: Duration = Duration::from_millis(20);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FrameFlood {
-    #[error("too many HTTP/2 control frames")]
-    Control,
-    #[error("too many resets of HTTP/2 streams")]
-    Resets,
-}
-
 #[derive(Debug)]
 pub(crate) struct FrameBudget {
     /// Bytes of the preface or of a payload that are skipped.
@@ -63,7 +56,7 @@ impl FrameBudget {
         }
     }
 
-    pub(crate) fn received(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), FrameFlood> {
+    pub(crate) fn received(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Refusal> {
         loop {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -82,7 +75,7 @@ impl FrameBudget {
         }
     }
 
-    fn frame(&mut self, now: Instant) -> Result<(), FrameFlood> {
+    fn frame(&mut self, now: Instant) -> Result<(), Refusal> {
         let [high, middle, low, kind, flags, ..] = self.header;
         self.skip = u32::from_be_bytes([0, high, middle, low]) as usize;
         match kind {
@@ -90,12 +83,12 @@ impl FrameBudget {
             DATA if self.skip >= SMALL_DATA || flags & END_STREAM != 0 => {}
             RST_STREAM => {
                 if !self.resets.take(1.0, now) {
-                    return Err(FrameFlood::Resets);
+                    return Err(Refusal::Resets);
                 }
             }
             _ => {
                 if !self.control.take(1.0, now) {
-                    return Err(FrameFlood::Control);
+                    return Err(Refusal::ControlFrames);
                 }
             }
         }
@@ -128,7 +121,7 @@ mod tests {
     }
 
     /// How many repetitions are taken, of a million.
-    fn taken(bytes: &[u8]) -> (usize, Option<FrameFlood>) {
+    fn taken(bytes: &[u8]) -> (usize, Option<Refusal>) {
         let (mut budget, now) = budget();
         for count in 0..1_000_000 {
             if let Err(flood) = budget.received(bytes, now) {
@@ -143,14 +136,14 @@ mod tests {
         // PRIORITY, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION, unknown.
         for kind in [2, 4, 5, 6, 7, 8, 9, 0x77] {
             let flood = frame(kind, 0, &[0; 8]);
-            assert_eq!(taken(&flood), (2000, Some(FrameFlood::Control)), "{kind}");
+            assert_eq!(taken(&flood), (2000, Some(Refusal::ControlFrames)), "{kind}");
         }
-        assert_eq!(taken(&frame(3, 0, &[0; 4])), (500, Some(FrameFlood::Resets)));
-        assert_eq!(taken(&frame(0, 0, b"")), (2000, Some(FrameFlood::Control)));
+        assert_eq!(taken(&frame(3, 0, &[0; 4])), (500, Some(Refusal::Resets)));
+        assert_eq!(taken(&frame(0, 0, b"")), (2000, Some(Refusal::ControlFrames)));
         // Calls that are reset at once.
         let mut reset = frame(1, 4, &[0x82; 40]);
         reset.extend(frame(3, 0, &[0; 4]));
-        assert_eq!(taken(&reset), (500, Some(FrameFlood::Resets)));
+        assert_eq!(taken(&reset), (500, Some(Refusal::Resets)));
     }
 
     #[tokio::test]
@@ -165,7 +158,7 @@ mod tests {
             budget.received(piece, now).expect("within the budget");
         }
         let error = budget.received(&frame(6, 0, &[0; 8]), now);
-        assert_eq!(error, Err(FrameFlood::Control));
+        assert_eq!(error, Err(Refusal::ControlFrames));
     }
 
     #[tokio::test]

@@ -17,10 +17,10 @@ use tonic::Status;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tower::Service;
 
-use crate::api::server::caller::Caller;
+use crate::api::server::caller::{Caller, refuse};
 use crate::api::server::quota::{BytePermit, ByteQuota, Share};
-use crate::api::status::exhausted;
 use crate::quota::places::InUse;
+use crate::quota::refusals::{Refusal, RefusalCounts};
 
 /// What a call needs beside its headers and messages: the stream, the handler's state.
 const CALL_BYTES: usize = 4 << 10;
@@ -39,15 +39,12 @@ impl<S> ByteQuotaService<S> {
     }
 }
 
-fn too_much() -> Status {
-    exhausted("the calls of this uid hold too much memory; read their answers first")
-}
-
 /// The permit of a request: for the call, its headers, and what was received of its message.
 type RequestPermit = Arc<CallPermit>;
 
 struct CallPermit {
     bytes: Mutex<BytePermit>,
+    refusals: Option<RefusalCounts>,
     /// The connection is in use until the call is over.
     _in_use: Option<InUse>,
 }
@@ -79,12 +76,16 @@ where
     fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
         let caller = request.extensions().get::<Caller>();
         let share = caller.map_or(Share::Uid(None), Caller::share);
+        let refusals = caller.map(|caller| caller.refusals.clone());
         let amount = CALL_BYTES + header_bytes(request.headers());
         let Some(permit) = self.quota.acquire(&share, amount) else {
-            return Box::pin(std::future::ready(Ok(too_much().into_http())));
+            return Box::pin(std::future::ready(Ok(
+                refuse(refusals.as_ref(), Refusal::Memory).into_http()
+            )));
         };
         let permit = Arc::new(CallPermit {
             bytes: Mutex::new(permit),
+            refusals,
             _in_use: caller.map(|caller| caller.activity.begin()),
         });
         let request = request
@@ -94,7 +95,7 @@ where
         Box::pin(async move {
             let (head, body) = answer.await?.into_parts();
             resize(&permit, |_| CALL_BYTES);
-            let mut body = ResponseBody { body, first: None, quota, share, _permit: permit };
+            let mut body = ResponseBody { body, first: None, quota, share, permit };
             // A complete response is encoded now: its size is known, and its parts are freed.
             let first = poll_fn(|cx| Poll::Ready(body.poll_charged(cx))).await;
             match first {
@@ -125,7 +126,7 @@ impl Body for RequestBody {
             && let Some(data) = frame.data_ref()
             && !resize(&self.permit, |amount| amount + BUFFER_GROWTH * data.len())
         {
-            return Poll::Ready(Some(Err(too_much())));
+            return Poll::Ready(Some(Err(refuse(self.permit.refusals.as_ref(), Refusal::Memory))));
         }
         Poll::Ready(frame)
     }
@@ -145,7 +146,7 @@ struct ResponseBody {
     first: Option<Frame<Bytes>>,
     quota: ByteQuota,
     share: Share,
-    _permit: RequestPermit,
+    permit: RequestPermit,
 }
 
 /// Bytes of a response, with their permit until they are written or dropped.
@@ -169,7 +170,8 @@ impl ResponseBody {
                 Err(trailers) => return Ok(trailers),
             };
             let permit = self.quota.acquire(&self.share, bytes.len());
-            let _permit = permit.ok_or_else(too_much)?;
+            let _permit =
+                permit.ok_or_else(|| refuse(self.permit.refusals.as_ref(), Refusal::Memory))?;
             Ok(Frame::data(Bytes::from_owner(ChargedBytes { bytes, _permit })))
         }))
     }

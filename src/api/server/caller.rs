@@ -6,8 +6,9 @@ use std::sync::Arc;
 use tonic::{Extensions, Request, Status};
 
 use crate::api::server::quota::{Share, Standing};
-use crate::api::status::denied;
+use crate::api::status::{denied, exhausted};
 use crate::quota::places::{Activity, Holder};
+use crate::quota::refusals::{Refusal, RefusalCounts};
 
 /// Who calls, as the kernel says.
 ///
@@ -17,6 +18,8 @@ use crate::quota::places::{Activity, Holder};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CallerId {
     pub uid: Option<u32>,
+    /// The first subordinate uid of the user whose subordinate uid it is: as this, all of them count.
+    pub subordinate: Option<u32>,
     pub gid: Option<u32>,
     /// None if it is not known, as the process: all such share one part.
     pub control_groups: Option<Arc<str>>,
@@ -24,12 +27,19 @@ pub(crate) struct CallerId {
     pub process: Option<(u32, u64)>,
 }
 
+impl CallerId {
+    /// The uid whose shares it uses.
+    pub(crate) fn counted_uid(&self) -> Option<u32> {
+        self.subordinate.or(self.uid)
+    }
+}
+
 impl Holder for CallerId {
     const LEVELS: usize = 4;
 
     fn is_with(&self, other: &CallerId, level: usize) -> bool {
         match level {
-            0 => self.uid == other.uid,
+            0 => self.counted_uid() == other.counted_uid(),
             1 => self.gid == other.gid,
             2 => self.control_groups == other.control_groups,
             _ => self.process == other.process,
@@ -44,12 +54,21 @@ pub(crate) struct Caller {
     pub id: CallerId,
     pub standing: Standing,
     pub activity: Arc<Activity>,
+    pub refusals: RefusalCounts,
 }
 
 impl Caller {
     pub(crate) fn share(&self) -> Share {
         Share::new(self.standing, &self.id)
     }
+}
+
+/// Counts a call that is refused because its caller has as much as it may have.
+pub(crate) fn refuse(refusals: Option<&RefusalCounts>, refusal: Refusal) -> Status {
+    if let Some(refusals) = refusals {
+        refusals.count(refusal);
+    }
+    exhausted(refusal.to_string())
 }
 
 pub(crate) fn caller_uid(extensions: &Extensions) -> Option<u32> {
@@ -157,6 +176,7 @@ mod tests {
         assert!((0..CallerId::LEVELS).all(|level| unknown.is_with(&CallerId::default(), level)));
         let known = CallerId {
             uid: Some(1),
+            subordinate: None,
             gid: Some(1),
             control_groups: Some("0::/a".into()),
             process: Some((7, 1)),

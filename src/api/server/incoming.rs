@@ -24,6 +24,7 @@ use crate::host::listen::Incoming;
 use crate::host::peer::{Peer, UnreadPeer};
 use crate::quota::frame_budget::{FrameBudget, PREFACE_BYTES};
 use crate::quota::places::{Activity, PlacePermit};
+use crate::quota::refusals::{Refusal, RefusalCounts};
 
 /// Reading two files of /proc takes some ten microseconds.
 const PEER_TIMEOUT: Duration = Duration::from_millis(200);
@@ -49,8 +50,8 @@ type PeerRead = JoinHandle<Option<Peer>>;
 
 struct Newcomer {
     stream: UnixStream,
-    uid: Option<u32>,
-    gid: Option<u32>,
+    caller: CallerId,
+    pid: Option<u32>,
     standing: Standing,
     /// With its time-out.
     read: Option<(PeerRead, Pin<Box<Sleep>>)>,
@@ -62,8 +63,9 @@ impl QuotaIncoming {
         quota: ConnectionQuota,
         preface: Duration,
         cancel: watch::Receiver<bool>,
+        refusals: RefusalCounts,
     ) -> QuotaIncoming {
-        let refusals = RefusalLog::new(incoming.name());
+        let refusals = RefusalLog::new(incoming.name(), refusals);
         QuotaIncoming {
             incoming,
             quota,
@@ -80,21 +82,26 @@ impl QuotaIncoming {
     fn receive(&mut self, stream: UnixStream) -> Option<Newcomer> {
         let cred = stream.peer_cred().ok();
         let (uid, gid) = (cred.map(|cred| cred.uid()), cred.map(|cred| cred.gid()));
-        let standing = self.quota.standing(uid, gid);
-        // Readers with uid 0 are told apart later.
-        let share = Share::Uid(uid);
-        if uid != Some(0) && !self.connects.admit(&share) {
-            self.refusals.note(uid, "too many are opened");
+        let pid = cred.and_then(|cred| u32::try_from(cred.pid()?).ok());
+        let (caller, standing) = (self.quota.caller(uid, gid), self.quota.standing(uid, gid));
+        let is_admitted = match uid {
+            // Readers with uid 0 are told apart later.
+            Some(0) => !pid.is_some_and(|pid| self.connects.was_refused((gid, pid))),
+            _ => self.connects.admit(&Share::new(standing, &caller)),
+        };
+        if !is_admitted {
+            self.refusals.note(uid, Refusal::ConnectRate);
             return None;
         }
-        let pid = cred.and_then(|cred| u32::try_from(cred.pid()?).ok());
         self.stuck.take_if(|read| read.is_finished());
-        let read = pid.filter(|_| self.stuck.is_none()).map(|pid| {
+        let is_looked_up =
+            self.stuck.is_none() && (standing != Standing::Root || self.connects.admit_lookup());
+        let read = pid.filter(|_| is_looked_up).map(|pid| {
             let peer = UnreadPeer::new(&stream, pid);
             let read = tokio::task::spawn_blocking(|| peer.read());
             (read, Box::pin(tokio::time::sleep(PEER_TIMEOUT)))
         });
-        Some(Newcomer { stream, uid, gid, standing, read })
+        Some(Newcomer { stream, caller, pid, standing, read })
     }
 
     /// Ready when it is known whose the connection is, or cannot be known.
@@ -115,23 +122,28 @@ impl QuotaIncoming {
     }
 
     fn admit(&self, newcomer: Newcomer, peer: Option<Peer>) -> Option<Connection> {
-        let Newcomer { stream, uid, gid, standing, .. } = newcomer;
+        let Newcomer { stream, caller, pid, standing, .. } = newcomer;
+        let (uid, gid) = (caller.uid, caller.gid);
         let (control_groups, process) = match peer {
             Some(peer) => (Some(peer.control_groups), Some((peer.pid, peer.started))),
             None => (None, None),
         };
         let caller = Caller {
-            id: CallerId { uid, gid, control_groups, process },
+            id: CallerId { control_groups, process, ..caller },
             standing,
             activity: Activity::new(),
+            refusals: self.refusals.counts.clone(),
         };
         if uid == Some(0) && !self.connects.admit(&caller.share()) {
-            self.refusals.note(uid, "too many are opened");
+            if let Some(pid) = pid {
+                self.connects.note_refused((gid, pid));
+            }
+            self.refusals.note(uid, Refusal::ConnectRate);
             return None;
         }
         let place = self.quota.acquire(standing, &caller.id, &caller.activity);
         let Some(place) = place else {
-            self.refusals.note(uid, "too many are open");
+            self.refusals.note(uid, Refusal::Connections);
             return None;
         };
         let guard = ConnectionGuard {
@@ -230,7 +242,7 @@ impl StreamGuard for ConnectionGuard {
 
     fn after_read(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> io::Result<()> {
         if let Err(flood) = self.frames.received(bytes, Instant::now()) {
-            self.refusals.note(self.caller.id.uid, &flood.to_string());
+            self.refusals.note(self.caller.id.uid, flood);
             self.connects.note_flood(&self.caller.share());
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, flood));
         }
@@ -294,8 +306,13 @@ mod tests {
                     cancel: WatchStream::from_changes(cut),
                     frames: FrameBudget::new(),
                     revoked: WatchStream::from_changes(place.revoked.clone()),
-                    caller: Caller { id, standing: Standing::Other, activity },
-                    refusals: RefusalLog::new("s"),
+                    caller: Caller {
+                        id,
+                        standing: Standing::Other,
+                        activity,
+                        refusals: RefusalCounts::default(),
+                    },
+                    refusals: RefusalLog::new("s", RefusalCounts::default()),
                     connects: ConnectBudget::default(),
                     place,
                 },

@@ -12,15 +12,16 @@ use tonic::{Request, Response, Status};
 use crate::api::finding_order::rank;
 use crate::api::node_facts::NodeFacts;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
-use crate::api::server::caller::Caller;
+use crate::api::server::caller::{Caller, refuse};
 use crate::api::server::connectivity::read_counters;
 use crate::api::server::paging::{self, List};
 use crate::api::server::quota::SharedPlaces;
 use crate::api::server::{attachments, drive_io, watch};
-use crate::api::status::{MAX_QUERY, exhausted, invalid, not_found, required, unresolved};
+use crate::api::status::{MAX_QUERY, invalid, not_found, required, unresolved};
 use crate::api::{convert, explain, wire};
 use crate::model::echo::echo;
 use crate::model::ids::{DriveId, VolumeId};
+use crate::quota::refusals::Refusal;
 use crate::state::handle::Handle;
 
 pub(crate) struct InventoryService {
@@ -205,7 +206,7 @@ impl wire::inventory_server::Inventory for InventoryService {
         let caller = request.extensions().get::<Caller>();
         let share = caller
             .and_then(|it| self.watchers.acquire_in_use(it.standing, &it.id))
-            .ok_or_else(|| exhausted("too many watches are open; close some of them"))?;
+            .ok_or_else(|| refuse(caller.map(|it| &it.refusals), Refusal::Watches))?;
         let resume = Some(request.get_ref().resume_revision).filter(|revision| *revision != 0);
         let events = watch::start(
             self.handle.clone(),

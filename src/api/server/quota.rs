@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use crate::api::server::caller::{AgentAccess, AgentCallers, CallerId};
+use crate::host::subordinate_uids::SubordinateUids;
 use crate::quota::places::{Activity, InUse, PlacePermit, Places};
 
 /// Connections of callers that may not call. They are open only until the refusal was read.
@@ -38,7 +39,7 @@ impl Share {
         match (standing, caller.uid) {
             (Standing::Root, _) => Share::Root,
             (_, Some(0)) => Share::Reader(caller.gid, caller.control_groups.clone()),
-            (_, uid) => Share::Uid(uid),
+            _ => Share::Uid(caller.counted_uid()),
         }
     }
 }
@@ -79,6 +80,7 @@ pub(crate) struct ConnectionQuota {
     places: SharedPlaces,
     /// The callers that may call, where not everyone may.
     allowed: Option<watch::Receiver<AgentCallers>>,
+    subordinate: watch::Receiver<Arc<SubordinateUids>>,
     /// Those that may not have a small quota of their own: they take no share of those that may, and
     /// still read why they are refused.
     refused: Places<CallerId>,
@@ -89,8 +91,16 @@ impl ConnectionQuota {
     pub(crate) fn new(
         places: SharedPlaces,
         allowed: Option<watch::Receiver<AgentCallers>>,
+        subordinate: watch::Receiver<Arc<SubordinateUids>>,
     ) -> ConnectionQuota {
-        ConnectionQuota { places, allowed, refused: Places::new(MAX_REFUSED, MAX_REFUSED_PER_UID) }
+        let refused = Places::new(MAX_REFUSED, MAX_REFUSED_PER_UID);
+        ConnectionQuota { places, allowed, subordinate, refused }
+    }
+
+    /// Without what is known of its process.
+    pub(crate) fn caller(&self, uid: Option<u32>, gid: Option<u32>) -> CallerId {
+        let subordinate = uid.and_then(|uid| self.subordinate.borrow().first_of_owner(uid));
+        CallerId { uid, gid, subordinate, ..CallerId::default() }
     }
 
     pub(crate) fn standing(&self, uid: Option<u32>, gid: Option<u32>) -> Standing {
@@ -233,6 +243,10 @@ mod tests {
         Some((permit, activity.begin()))
     }
 
+    fn no_ranges() -> watch::Receiver<Arc<SubordinateUids>> {
+        watch::channel(Arc::default()).1
+    }
+
     fn callers() -> AgentCallers {
         AgentCallers { allow_uids: vec![65532], read_uids: Vec::new(), read_gids: vec![65533] }
     }
@@ -240,7 +254,7 @@ mod tests {
     #[tokio::test]
     async fn callers_that_may_not_call_take_no_share_of_those_that_may() {
         let (_callers, allowed) = watch::channel(callers());
-        let quota = ConnectionQuota::new(SharedPlaces::new(2, 2), Some(allowed));
+        let quota = ConnectionQuota::new(SharedPlaces::new(2, 2), Some(allowed), no_ranges());
         let refused: Vec<_> =
             (1000..2000).filter_map(|uid| connect(&quota, &caller(uid, uid))).collect();
         assert_eq!(refused.len(), MAX_REFUSED);
@@ -252,7 +266,7 @@ mod tests {
     #[tokio::test]
     async fn an_interposer_whose_uid_is_0_takes_no_share_of_root() {
         let (_callers, allowed) = watch::channel(callers());
-        let quota = ConnectionQuota::new(SharedPlaces::new(96, 32), Some(allowed));
+        let quota = ConnectionQuota::new(SharedPlaces::new(96, 32), Some(allowed), no_ranges());
         let interposer: Vec<_> =
             (0..40).filter_map(|_| connect(&quota, &caller(0, 65533))).collect();
         assert_eq!(interposer.len(), 32);
@@ -277,6 +291,26 @@ mod tests {
         let other = take(Standing::Other, 4).expect("a place");
         let again: Vec<_> = (0..100).filter_map(|_| take(Standing::Other, 1)).collect();
         assert!(!*other.0.revoked.borrow(), "{}", again.len());
+    }
+
+    #[tokio::test]
+    async fn a_user_with_subordinate_uids_counts_as_one_more_user_and_not_as_thousands() {
+        let ranges = SubordinateUids::parse("greedy:100000:65536\n");
+        let (_ranges, ranges) = watch::channel(Arc::new(ranges));
+        let quota = ConnectionQuota::new(SharedPlaces::new(96, 32), None, ranges);
+        let connect = |uid| {
+            let (caller, activity) = (quota.caller(Some(uid), Some(uid)), Activity::new());
+            let permit = quota.acquire(Standing::Other, &caller, &activity)?;
+            Some((permit, activity.begin(), Share::new(Standing::Other, &caller)))
+        };
+        let victims: Vec<_> = (0..30).filter_map(|_| connect(4001)).collect();
+        let greedy: Vec<_> = (100_000..102_000).filter_map(connect).collect();
+        let is_left = |held: &&(PlacePermit<CallerId>, InUse, Share)| !*held.0.revoked.borrow();
+        assert_eq!(victims.iter().filter(is_left).count(), 30);
+        assert_eq!(greedy.iter().filter(is_left).count(), 32);
+        assert!(greedy.iter().all(|held| held.2 == Share::Uid(Some(100_000))));
+        // What a caller may do is decided by the uid that it has.
+        assert_eq!(quota.caller(Some(100_007), None).uid, Some(100_007));
     }
 
     #[test]

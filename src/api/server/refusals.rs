@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::server::quota::Share;
+use crate::quota::refusals::{Refusal, RefusalCounts};
 use crate::quota::token_bucket::TokenBucket;
 
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -19,14 +20,16 @@ const MAX_UIDS: usize = 32;
 pub(super) struct RefusalLog {
     socket: Arc<str>,
     lines: Arc<Mutex<Lines>>,
+    pub(super) counts: RefusalCounts,
 }
 
 impl RefusalLog {
-    pub(super) fn new(socket: &str) -> RefusalLog {
-        RefusalLog { socket: socket.into(), lines: Arc::default() }
+    pub(super) fn new(socket: &str, counts: RefusalCounts) -> RefusalLog {
+        RefusalLog { socket: socket.into(), lines: Arc::default(), counts }
     }
 
-    pub(super) fn note(&self, uid: Option<u32>, why: &str) {
+    pub(super) fn note(&self, uid: Option<u32>, why: Refusal) {
+        self.counts.count(why);
         let (key, noted) = self.lines().note(uid, Instant::now());
         match noted {
             Noted::Written => {
@@ -140,13 +143,50 @@ const FLOOD_CONNECTS: f64 = 64.0;
 /// Callers that are counted alone.
 const MAX_CALLERS: usize = 256;
 
-/// The connections that each caller opens. Root is not limited.
-#[derive(Clone, Debug, Default)]
+/// The connections that each caller opens. Root is not limited, but its lookups are: what more it opens at
+/// once counts as of a process that is not known.
+#[derive(Clone, Debug)]
 pub(super) struct ConnectBudget {
     callers: Arc<Mutex<BTreeMap<Share, TokenBucket>>>,
+    lookups: Arc<Mutex<TokenBucket>>,
+    /// Readers with uid 0, whose share is known only after a lookup, that were refused: until then, they are
+    /// without one.
+    refused: Arc<Mutex<BTreeMap<(Option<u32>, u32), Instant>>>,
+}
+
+impl Default for ConnectBudget {
+    fn default() -> ConnectBudget {
+        let lookups = TokenBucket::new(CONNECT_BURST, CONNECT_INTERVAL);
+        ConnectBudget {
+            callers: Arc::default(),
+            lookups: Arc::new(Mutex::new(lookups)),
+            refused: Arc::default(),
+        }
+    }
 }
 
 impl ConnectBudget {
+    /// Whether to look up which process it is that root connects with.
+    pub(super) fn admit_lookup(&self) -> bool {
+        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        lookups.take(1.0, Instant::now())
+    }
+
+    /// `process`: its gid and pid.
+    pub(super) fn was_refused(&self, process: (Option<u32>, u32)) -> bool {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.get(&process).is_some_and(|until| *until > Instant::now())
+    }
+
+    pub(super) fn note_refused(&self, process: (Option<u32>, u32)) {
+        let now = Instant::now();
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.retain(|_, until| *until > now);
+        if refused.len() < MAX_CALLERS {
+            refused.insert(process, now + CONNECT_INTERVAL);
+        }
+    }
+
     pub(super) fn admit(&self, caller: &Share) -> bool {
         self.take(caller, 1.0, Instant::now())
     }
@@ -205,10 +245,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_number_of_refusals_is_told_when_no_further_one_comes() {
-        let log = RefusalLog::new("s");
+        let log = RefusalLog::new("s", RefusalCounts::default());
         for _ in 0..100 {
-            log.note(Some(4001), "too many are open");
+            log.note(Some(4001), Refusal::Connections);
         }
+        assert!(log.counts.by_cause().any(|count| count == ("connections", 100)));
         let pending = |log: &RefusalLog| log.lines().0.values().map(|line| line.more).sum::<u64>();
         assert_eq!(pending(&log), 99);
         tokio::time::sleep(INTERVAL + Duration::from_secs(1)).await;
@@ -259,5 +300,27 @@ mod tests {
             budget.admit(&Share::Uid(Some(uid)));
         }
         assert!(budget.callers.lock().unwrap().len() <= MAX_CALLERS + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_uid_0_costs_no_lookup_for_each_connection() {
+        let budget = ConnectBudget::default();
+        assert_eq!((0..10_000).filter(|_| budget.admit_lookup()).count(), 512);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!((0..10_000).filter(|_| budget.admit_lookup()).count(), 64);
+
+        let (flood, other) = ((Some(65533), 7), (Some(65533), 8));
+        let mut lookups = 0;
+        for _ in 0..1000 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            if !budget.was_refused(flood) {
+                lookups += 1;
+                budget.note_refused(flood);
+            }
+            assert!(!budget.was_refused(other));
+        }
+        assert!((60..=64).contains(&lookups), "{lookups}");
+        (0..10_000).for_each(|pid| budget.note_refused((None, pid)));
+        assert!(budget.refused.lock().unwrap().len() <= MAX_CALLERS);
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use crate::api::node_facts::NodeFacts;
-use crate::api::server::caller::{AgentAccess, AgentCallers, Caller};
+use crate::api::server::caller::{AgentAccess, AgentCallers, Caller, refuse};
 use crate::api::server::clean_orders::CleanOrders;
 use crate::api::server::quota::SharedPlaces;
 use crate::api::server::{confirm, connectivity, csi_volume};
@@ -26,6 +26,7 @@ use crate::model::reason::Reason;
 use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
 use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::model::storage;
+use crate::quota::refusals::Refusal;
 use crate::state::handle::Handle;
 
 /// CSI limits names of drivers to 63 bytes; the kubelet's records may contain longer ones.
@@ -206,7 +207,7 @@ impl wire::storage_server::Storage for StorageService {
         let caller = request.extensions().get::<Caller>();
         let place = caller.and_then(|it| self.confirms.acquire_in_use(it.standing, &it.id));
         let Some((mut place, _in_use)) = place else {
-            return Err(exhausted("too many of these requests wait for new readings"));
+            return Err(refuse(caller.map(|it| &it.refusals), Refusal::Confirmations));
         };
         tokio::select! {
             confirmed = confirm::confirm(&self.handle, &self.node, request.get_ref()) => {

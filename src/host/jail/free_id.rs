@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::host::root::HostRoot;
+use crate::host::subordinate_uids;
 
 /// Above what SSSD maps by default (up to 2000200000) and below systemd's foreign ids (2147352576);
 /// systemd calls it unused (docs/UIDS-GIDS.md of systemd).
@@ -73,7 +74,7 @@ fn assigned(root: &HostRoot) -> Result<Vec<(Range<u64>, String)>, IdError> {
             Err(error) => return Err(IdError::Read(root.at(path), error)),
         };
         for line in String::from_utf8_lossy(&text).lines() {
-            let ids = if is_range { range(line) } else { single(line) };
+            let ids = if is_range { subordinate_uids::range(line) } else { single(line) };
             if let Some(ids) = ids.filter(|ids| {
                 ids.start < u64::from(RESERVED.end) && ids.end > u64::from(RESERVED.start)
             }) {
@@ -130,13 +131,6 @@ fn candidates(parts: &[Range<u32>], process: u32) -> Vec<u32> {
 fn single(line: &str) -> Option<Range<u64>> {
     let id = line.split(':').nth(2)?.trim().parse::<u64>().ok()?;
     Some(id..id + 1)
-}
-
-/// `name:100000:65536` of subuid(5).
-fn range(line: &str) -> Option<Range<u64>> {
-    let mut fields = line.split(':').skip(1).map_while(|field| field.trim().parse::<u64>().ok());
-    let (start, count) = (fields.next()?, fields.next()?);
-    Some(start..start.saturating_add(count))
 }
 
 /// Whether this process's user namespace has the ids of `RESERVED` (user_namespaces(7)). That of a container

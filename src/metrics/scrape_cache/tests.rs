@@ -78,6 +78,16 @@ async fn a_newer_snapshot_replaces_every_cached_format() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn counts_that_are_no_part_of_the_snapshot_are_read_again_however_often_a_text_is_used() {
+    let counted = counting_cache();
+    for _ in 0..60 {
+        counted.ask(PLAIN).await;
+        advance(Duration::from_millis(500)).await;
+    }
+    assert_eq!(counted.written().len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unused_text_is_evicted() {
     let counted = counting_cache();
     counted.ask(PLAIN).await;
@@ -167,7 +177,7 @@ async fn gzip_holds_the_same_text() {
         started: Timestamp::UNIX_EPOCH,
     };
     let (_pictures, snapshots) = watch::channel(snapshot(1));
-    let (texts, keeper) = ScrapeHandle::new(node, snapshots);
+    let (texts, keeper) = ScrapeHandle::new(node, snapshots, SocketRefusals::default());
     tokio::spawn(keeper.run());
     for form in [OPENMETRICS, PLAIN] {
         let (text, packed) = (

@@ -35,6 +35,7 @@ async fn start(settled: bool, limits: Limits) -> Running {
         Incoming::new(socket, address.to_string()),
         node(),
         snapshots,
+        SocketRefusals::default(),
         limits,
         async {
             // Its sender has gone: the end as well.

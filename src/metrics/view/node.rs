@@ -8,6 +8,7 @@ use crate::metrics::view::{HEALTH_STATES, Node, health};
 use crate::model::cordon;
 use crate::model::snapshot::{Snapshot, StoreStatus};
 use crate::model::source_update::SourceStatus;
+use crate::quota::refusals::SocketRefusals;
 
 pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapshot) -> fmt::Result {
     let mut family =
@@ -80,6 +81,21 @@ pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapsh
     )?;
     let running = snapshot.checks.values().filter(|check| !check.is_over()).count();
     family.unlabeled(i64::try_from(running).unwrap_or(i64::MAX))
+}
+
+/// The socket of users, and that of the agent.
+pub(super) fn encode_refusals(
+    families: &mut Families<'_>,
+    refusals: &SocketRefusals,
+) -> fmt::Result {
+    let help = "Connections and calls that were refused or ended because their callers had as much as they may have.";
+    let mut family = families.counter("diskvitals_refusals", None, help)?;
+    for (socket, counts) in [("main", &refusals.main), ("agent", &refusals.agent)] {
+        for (cause, count) in counts.by_cause() {
+            family.count(&[("socket", socket), ("cause", cause)], count)?;
+        }
+    }
+    Ok(())
 }
 
 fn source_state(status: &SourceStatus) -> &'static str {

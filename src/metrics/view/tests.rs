@@ -250,7 +250,7 @@ pub(in crate::metrics) fn snapshot_with_drive(id: &str) -> Snapshot {
 }
 
 fn render_text(snapshot: Snapshot) -> String {
-    render(&node(), &Arc::new(snapshot)).expect("is written")
+    render(&node(), &Arc::new(snapshot), &SocketRefusals::default()).expect("is written")
 }
 
 /// Samples, without help and types.
