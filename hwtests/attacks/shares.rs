@@ -24,14 +24,16 @@ def frame(kind, flags, stream, body=b""):
     return struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + body
 def text(field, value):
     return bytes([field << 3 | 2, len(value)]) + value.encode()
-def headers(path):
-    pairs = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path.encode()), (b":authority", b"x"),
+def headers(path, more=0):
+    pairs = [(b"x%d" % one, b"x" * 110) for one in range(more)] + [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path.encode()), (b":authority", b"x"),
              (b"content-type", b"application/grpc"), (b"te", b"trailers")]
     return b"".join(b"\0" + bytes([len(k)]) + k + bytes([len(v)]) + v for k, v in pairs)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0)
 def call(path, message=b""):
     return PREFACE + frame(1, 4, 1, headers(path)) + frame(0, 1, 1, b"\0" + struct.pack(">I", len(message)) + message)
 STATES = {"silent": b"", "half": PREFACE[:10], "idle": PREFACE, "watch": call("/diskvitals.v1.Inventory/Watch"),
+          "full": PREFACE + b"".join(frame(1, 4, one, headers("/diskvitals.v1.Inventory/Explain", 9)) +
+                                     frame(0, 0, one, b"\0" + struct.pack(">I", 60000) + b"\0" * 1500) for one in range(1, 64, 2)),
           "unfinished": PREFACE + frame(1, 4, 1, headers("/diskvitals.v1.Inventory/GetNode"))}
 def connect(path):
     s = socket.socket(socket.AF_UNIX); s.settimeout(20); s.connect(path); return s
@@ -39,7 +41,7 @@ def hold(path, state, count):
     held, told = [], False
     while True:
         while len(held) < count:
-            try: s = connect(path); s.send(STATES[state]); held.append(s)
+            try: s = connect(path); s.sendall(STATES[state]); held.append(s)
             except OSError: time.sleep(0.02)
         if not told: os.write(1, b"held\n"); told = True
         for s in select.select(held, [], [], 0.2)[0]:
@@ -237,6 +239,51 @@ async fn members_of_the_group_lock_each_other_out_of_nothing() {
     daemon.stop().await;
 }
 
+/// Each part of both sockets' connections is taken by other uids, with all streams of each in use.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_of_many_uids_hold_no_more_memory_together_than_one_may() {
+    const BUDGET_KIB: u64 = 16 << 10;
+    let testbed = Testbed::new();
+    let arguments = arguments(&testbed, READERS);
+    let daemon = Daemon::start_with(&arguments).await;
+    let (main, agent) = (arguments.socket.as_path(), arguments.agent_socket.as_path());
+    let group = std::os::unix::fs::MetadataExt::gid(&std::fs::metadata(main).expect("the socket"));
+    let groups: &'static str = group.to_string().leak();
+    let status = |name| -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid()));
+        let text = text.expect("the daemon runs");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).expect("a line");
+        line.trim_matches([':', ' ', '\t', 'k', 'B']).parse().expect("a number")
+    };
+    daemon.client.node().await;
+    let before = status("VmRSS");
+    let users = (4001..4005).map(|uid| (Identity(uid, uid, groups), main, 24));
+    let others = [
+        (Identity(0, 0, ""), main, 32),
+        (Identity(0, 0, ""), agent, 32),
+        (Identity(65535, 65535, ""), agent, 32),
+        (Identity(0, 65533, ""), agent, 16),
+        (Identity(0, 65534, ""), agent, 16),
+        (Identity(4009, 4009, ""), agent, 4),
+    ];
+    let held: Vec<Holder> = users
+        .chain(others)
+        .map(|(who, socket, count)| Holder::start(who, socket, "full", 1, count))
+        .collect();
+    let mut peak = 0;
+    eventually("it has all of it", SOON, async || {
+        let reached = status("VmHWM");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        peak = status("VmHWM");
+        (peak == reached).then_some(())
+    })
+    .await;
+    drop(held);
+    eprintln!("all callers hold {} KiB", peak - before);
+    assert!(peak <= before + BUDGET_KIB, "{} KiB", peak - before);
+    daemon.stop().await;
+}
+
 /// `status` shows warnings to people.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_writes_no_warning() {
@@ -273,7 +320,16 @@ async fn a_reader_writes_no_warning() {
     daemon.stop().await;
 }
 
-/// Slow clients at the scraper's own address, far more than there are places.
+fn scrape(address: std::net::SocketAddr, timeout: Duration) {
+    let mut scrape = std::net::TcpStream::connect(address).expect("it connects");
+    scrape.set_read_timeout(Some(timeout)).expect("a time-out");
+    scrape.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("it is sent");
+    let mut answer = String::new();
+    scrape.read_to_string(&mut answer).expect("it is answered");
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+}
+
+/// Slow clients at the scraper's own address, far more than there are places, and clients that scrape.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_clients_starve_no_scrape() {
     let testbed = Testbed::new();
@@ -297,14 +353,34 @@ async fn slow_clients_starve_no_scrape() {
         slow.push(stream);
     }
     for _ in 0..5 {
-        let mut scrape = std::net::TcpStream::connect(address).expect("it connects");
-        scrape.set_read_timeout(Some(Duration::from_secs(2))).expect("a time-out");
-        scrape.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("it is sent");
-        let mut answer = String::new();
-        scrape.read_to_string(&mut answer).expect("it is answered");
-        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        scrape(address, Duration::from_secs(2));
     }
     drop(slow);
+    // Complete scrapes without end.
+    let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let flood: Vec<_> = (0..16)
+        .map(|_| {
+            let is_over = is_over.clone();
+            std::thread::spawn(move || {
+                let mut answered = 0_u32;
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    scrape(address, Duration::from_secs(10));
+                    answered += 1;
+                }
+                answered
+            })
+        })
+        .collect();
+    let mut longest = Duration::ZERO;
+    for _ in 0..20 {
+        let begun = std::time::Instant::now();
+        // Prometheus' own time-out (scrape_timeout).
+        scrape(address, Duration::from_secs(10));
+        longest = longest.max(begun.elapsed());
+    }
+    is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    let answered: u32 = flood.into_iter().map(|one| one.join().expect("each is answered")).sum();
+    eprintln!("beside {answered} other scrapes, the longest of 20 took {longest:?}");
     daemon.stop().await;
 }
 
