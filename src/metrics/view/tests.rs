@@ -268,7 +268,9 @@ fn an_empty_node_has_no_series_of_drives_or_volumes() {
     let text = render_text(Snapshot { settled: true, ..Snapshot::default() });
     let others: Vec<&str> = samples(&text)
         .filter(|line| {
-            !line.starts_with("diskvitals_node_") && !line.starts_with("diskvitals_store_")
+            ["node_", "store_", "refusals_"]
+                .iter()
+                .all(|of| !line.starts_with(&format!("diskvitals_{of}")))
         })
         .collect();
     assert_eq!(
