@@ -29,7 +29,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, sendto, socket,
 };
 
-use diskvitals::api::wire::{Health, Volume};
+use diskvitals::wire::{Health, Volume};
 
 use crate::kernel_errors::{assert_no_finding, fail_until, on_a_server};
 use crate::support::daemon::Arguments;

@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::api::wire::source_state::State;
 use diskvitals::host::root::HostRoot;
 use diskvitals::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 use diskvitals::model::counters::{CounterDevice, CounterHistory, CounterReading};
@@ -12,6 +11,7 @@ use diskvitals::model::dev::DevNo;
 use diskvitals::source::context::JobWorkers;
 use diskvitals::source::jobs::{CounterGroup, Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
+use diskvitals::wire::source_state::State;
 
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{self, Daemon, Disk, SOON, Testbed, damage, eventually};

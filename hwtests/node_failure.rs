@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use diskvitals::api::wire::NodeFailures;
 use diskvitals::host::clock::now;
+use diskvitals::wire::NodeFailures;
 use jiff::SignedDuration;
 use nix::sys::signal::{Signal, kill};
 

@@ -30,9 +30,9 @@ use crate::host::trusted_file;
 use crate::logging;
 use crate::logging::complain;
 use crate::manual::DAEMON;
-use crate::model::causes::with_causes;
 use crate::model::check::Filesystem;
-use crate::model::echo::Shown;
+use crate::text::causes::with_causes;
+use crate::text::echo::Shown;
 
 /// Exit statuses, as documented in the help.
 const FAILED: u8 = 1;

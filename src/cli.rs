@@ -34,7 +34,7 @@ use clap::error::ErrorKind;
 
 use crate::cli::args::Args;
 use crate::cli::error::Error;
-use crate::model::causes::with_causes;
+use crate::text::causes::with_causes;
 
 /// Runs the command of the process's arguments. Exit codes: 0 done, 1 failed, 2 wrong usage; with
 /// `--exit-code` or `--format` those of a monitoring plugin, where 3 (unknown) means that there is no answer.

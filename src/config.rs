@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 use crate::config::provision::{CsiConfig, PoolConfig, StaticEntry};
 use crate::host::listen_address::Address;
 use crate::host::trusted_file::read_text;
-use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::policy::checks::CheckPolicy;
 use crate::model::policy::smart::{DEFAULT_SMARTCTL, SmartLimits, SmartOverride, SmartPolicy};
 use crate::model::policy::space::SpacePolicy;
 use crate::model::policy::{ErrorPolicy, Policy, ThinPoolPolicy, VolumeSettings, seconds};
+use crate::text::causes::with_causes;
 
 /// The file that is read when none is named; it may be missing.
 pub(crate) const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";

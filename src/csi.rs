@@ -1,7 +1,7 @@
 //! The CSI shim `diskvitals-csi`: a small unprivileged process that speaks CSI to the kubelet on
 //! one socket and queries the daemon on another.
 //! In: CSI calls. Out: answers built from the daemon's answers on its agent socket. The shim itself
-//! reads no device, no mount and no host file. It uses [`crate::api::client`], the wire types, and
+//! reads no device, no mount and no host file. It uses [`crate::wire::client`], the wire types, and
 //! the rules of the model that both sides share. Shim and daemon are upgraded at different times.
 
 mod agent;
@@ -48,8 +48,8 @@ use crate::kubernetes::{ApiSetupError, infer_config};
 use crate::logging;
 use crate::logging::complain;
 use crate::manual::SHIM;
-use crate::model::causes::with_causes;
 use crate::program::{ProgramError, Termination, run_on_one_thread};
+use crate::text::causes::with_causes;
 
 /// Generated from proto/csi/v1: names and numbers of CSI 1.13, and those of 1.12 that 1.13 removed.
 pub mod wire {

@@ -39,8 +39,8 @@ use crate::fleet::options::{Command, Duty, Options};
 use crate::kubernetes::{ApiSetupError, connect, infer_config};
 use crate::logging;
 use crate::manual::FLEET;
-use crate::model::causes::with_causes;
 use crate::program::{ProgramError, Termination, run_on_one_thread};
+use crate::text::causes::with_causes;
 
 /// Exit statuses, as documented in the help. clap returns 2 for wrong usage.
 const FAILED: u8 = 1;
@@ -130,7 +130,7 @@ async fn run(options: Options, timing: Timing) -> Result<(), RunError> {
 fn identity() -> String {
     let host = nix::unistd::gethostname().unwrap_or_default();
     let start = crate::host::clock::wall_now().as_nanosecond();
-    let unique = crate::model::hash::fnv1a_64(format!("{start} {}", std::process::id()).bytes());
+    let unique = crate::text::hash::fnv1a_64(format!("{start} {}", std::process::id()).bytes());
     format!("{}_{unique:016x}", host.to_string_lossy())
 }
 

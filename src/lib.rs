@@ -10,7 +10,7 @@
 //!
 //! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only
 //! access to the operating system), [`source`] (one module per external thing), [`state`] (the owner
-//! and its history), [`api`] (the wire), [`cli`] (for people), [`csi`] (for Kubernetes),
+//! and its history), [`api`] (its answers), [`wire`] (messages, and the client), [`cli`] (for people), [`csi`] (for Kubernetes),
 //! [`metrics`] (for Prometheus), [`notifier`] (mail and webhooks), [`plugin`] (for kubectl),
 //! [`config`], [`logging`], [`app`].
 
@@ -51,3 +51,5 @@ pub(crate) mod quota;
 pub mod source;
 pub mod state;
 pub(crate) mod terminal;
+pub mod text;
+pub mod wire;

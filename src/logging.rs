@@ -23,7 +23,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
-use crate::model::echo::Shown;
+use crate::text::echo::Shown;
 
 /// Events that wait for the sink, with a few hundred bytes each.
 const QUEUE: usize = 1024;
@@ -403,7 +403,7 @@ mod tests {
             assert!(text.contains("forged"), "{text}");
             assert_eq!(text.lines().count(), 1, "{text}");
             let line = text.trim_end_matches('\n');
-            assert!(!line.chars().any(crate::model::echo::is_deceptive), "{line}");
+            assert!(!line.chars().any(crate::text::echo::is_deceptive), "{line}");
             assert!(line.len() < 8 * 1024, "{}", line.len());
         }
     }

@@ -34,10 +34,10 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::logging;
 use crate::logging::complain;
 use crate::manual::NOTIFY;
-use crate::model::causes::with_causes;
 use crate::notifier::config::Config;
 use crate::notifier::message::clean;
 use crate::notifier::options::{Command, Options};
+use crate::text::causes::with_causes;
 
 /// Exit statuses, as documented in the help.
 const FAILED: u8 = 1;

@@ -24,8 +24,6 @@ use clap::{CommandFactory, Parser};
 use serde::Serialize;
 
 use crate::manual::PLUGIN;
-use crate::model::causes::with_causes;
-use crate::model::echo::Shown;
 use crate::plugin::api::{Api, ApiError, ConnectError};
 use crate::plugin::args::{ActionsArgs, BreakerCommand, Command, DrivesArgs, Options, Output};
 use crate::plugin::decide::{Decision, decide};
@@ -41,6 +39,8 @@ use crate::terminal::layout::counted;
 use crate::terminal::output::{stdout_screen, write_document, write_stdout};
 use crate::terminal::screen::{Screen, escape_control};
 use crate::terminal::verdict::Verdict;
+use crate::text::causes::with_causes;
+use crate::text::echo::Shown;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -260,7 +260,7 @@ async fn read_base(
     if let Some(node) = node {
         let exists = base.nodes.as_ref().map_or(true, |nodes| nodes.contains_key(node));
         if !exists && base.storages.is_empty() {
-            let node = crate::model::echo::echo(node);
+            let node = crate::text::echo::echo(node);
             return Err(Error::Target(format!("there is no node `{node}`")));
         }
     }

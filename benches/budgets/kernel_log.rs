@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use diskvitals::api::wire;
-use diskvitals::api::wire::watch_event::Item;
+use diskvitals::wire;
+use diskvitals::wire::watch_event::Item;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 

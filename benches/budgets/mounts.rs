@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use diskvitals::api::wire;
-use diskvitals::api::wire::watch_event::Item;
+use diskvitals::wire;
+use diskvitals::wire::watch_event::Item;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 

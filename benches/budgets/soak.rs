@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use diskvitals::api::wire;
+use diskvitals::wire;
 use tokio::time::Instant;
 
 use crate::daemon::{Daemon, Host, Program};

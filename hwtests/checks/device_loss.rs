@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use diskvitals::api::wire::check::{Mode, State, Verdict};
-use diskvitals::api::wire::check_run::Ballot;
-use diskvitals::api::wire::{Check, StartCheckRequest};
 use diskvitals::model::check::Filesystem;
+use diskvitals::wire::check::{Mode, State, Verdict};
+use diskvitals::wire::check_run::Ballot;
+use diskvitals::wire::{Check, StartCheckRequest};
 use tokio::time::Instant;
 
 use super::fixture::{

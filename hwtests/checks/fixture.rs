@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diskvitals::api::wire::check::{Mode, State, Verdict};
-use diskvitals::api::wire::{
-    CancelCheckRequest, Check, GetCheckRequest, ListChecksRequest, StartCheckRequest,
-};
 use diskvitals::host::freeze::OpenMount;
 use diskvitals::model::check::Filesystem;
 use diskvitals::model::path::HostPath;
+use diskvitals::wire::check::{Mode, State, Verdict};
+use diskvitals::wire::{
+    CancelCheckRequest, Check, GetCheckRequest, ListChecksRequest, StartCheckRequest,
+};
 use nix::errno::Errno;
 use tonic::Status;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use diskvitals::api::wire::check::{Mode, State, Verdict};
-use diskvitals::api::wire::{FindingStatus, Severity};
 use diskvitals::model::check::Filesystem;
+use diskvitals::wire::check::{Mode, State, Verdict};
+use diskvitals::wire::{FindingStatus, Severity};
 use nix::mount::MsFlags;
 
 use super::fixture::{

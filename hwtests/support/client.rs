@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diskvitals::api::wire::admin_client::AdminClient;
-use diskvitals::api::wire::checks_client::ChecksClient;
-use diskvitals::api::wire::inventory_client::InventoryClient;
-use diskvitals::api::wire::watch_event::{Change, Item};
-use diskvitals::api::wire::*;
+use diskvitals::wire::admin_client::AdminClient;
+use diskvitals::wire::checks_client::ChecksClient;
+use diskvitals::wire::inventory_client::InventoryClient;
+use diskvitals::wire::watch_event::{Change, Item};
+use diskvitals::wire::*;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout};

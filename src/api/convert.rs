@@ -10,7 +10,6 @@ pub(crate) mod smart;
 use jiff::Timestamp;
 
 use crate::api::node_facts::NodeFacts;
-use crate::api::{API_REVISION, wire};
 use crate::host::clock;
 use crate::model::advice::{self, Action, Advice};
 use crate::model::cordon::{self, Cordon};
@@ -33,6 +32,7 @@ use crate::model::volume::{
     CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount,
 };
 use crate::state::handle::{Change, ChangeKind, ChangedItem};
+use crate::wire::{self, API_REVISION};
 
 /// A time of the snapshot, as the wall clock has it.
 pub(crate) fn time(at: Timestamp) -> prost_types::Timestamp {

@@ -9,16 +9,17 @@ mod chain;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::api::convert;
 use crate::api::finding_order::rank;
 use crate::api::resolve::{
     Resolved, reachable, underlying_devices, underlying_drives, volumes_on_device,
 };
-use crate::api::{convert, wire};
 use crate::model::advice::{Advice, advise};
 use crate::model::block::BlockDevice;
 use crate::model::finding::{Finding, Subject};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::snapshot::{Drive, Snapshot, Volume};
+use crate::wire;
 
 /// Maximum number of full drive and volume messages in one answer; the chain names the rest.
 const MAX_FULL_MESSAGES: usize = 256;

@@ -12,14 +12,14 @@ mod suggest;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::block::{BlockDevice, Layer};
-use crate::model::echo::echo;
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, FindingId, VolumeId};
 use crate::model::path::HostPath;
 use crate::model::policy::Exclusion;
-use crate::model::similar::did_you_mean;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 use crate::model::source::Source;
+use crate::text::echo::echo;
+use crate::text::similar::did_you_mean;
 
 /// Before the path of any file or folder, without links: the mount that holds it is meant.
 const PATH: &str = "path:";

@@ -6,11 +6,11 @@
 use tonic::{Code, Status};
 
 use crate::api::resolve::ResolveError;
-use crate::model::causes::with_causes;
 use crate::model::facts::checks::StartCheckError;
 use crate::model::ids::MAX_ID_LEN;
 use crate::provision::error::ProvisionError;
 use crate::state::handle::CommandError;
+use crate::text::causes::with_causes;
 
 /// Longest id or query in a request, in bytes.
 pub(crate) const MAX_QUERY: usize = 4096;

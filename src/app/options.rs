@@ -10,8 +10,8 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use crate::app::watchdog::MIN_TIMEOUT;
 use crate::host::listen_address::Address;
 use crate::manual::DAEMON;
-use crate::model::duration;
 use crate::program::ProgramOptions;
+use crate::text::duration;
 
 /// Monitors the health of this node's drives, filesystems and volumes, and serves it on a unix
 /// socket.

@@ -26,7 +26,6 @@ use crate::host::subordinate_uids;
 use crate::host::trusted_file::read_bounded;
 use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use crate::logging::{LogQueue, Logging};
-use crate::model::causes::with_causes;
 use crate::model::source_update::SourceRequest;
 use crate::provision::engine::Engine;
 use crate::provision::executor::WorkerExecutor;
@@ -40,6 +39,7 @@ use crate::state::lock::{self, LockError, StateLock};
 use crate::state::notify;
 use crate::state::owner::{Heartbeat, Owner, OwnerHandles};
 use crate::state::store::{self, Store};
+use crate::text::causes::with_causes;
 
 /// Locking the state directory takes no time, unless the underlying disk does not respond.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -8,11 +8,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire;
 use crate::cli::render::drives::rank;
 use crate::host::clock::wall_now;
-use crate::model::causes::with_causes;
+use crate::text::causes::with_causes;
+use crate::wire;
+use crate::wire::client::{Client, ClientError};
 
 /// Maximum number of drives, and of other causes, whose chain is requested: those with findings first.
 const MAX_EXPLAINED_DRIVES: usize = 64;

@@ -10,13 +10,13 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::api::client::DEFAULT_SOCKET;
-use crate::api::wire;
 use crate::cli::args::findings::{FindingsArgs, ReasonNames};
 use crate::cli::args::report::{BUNDLE_HELP, BundleArgs, REPORT_HELP, ReportArgs};
 use crate::cli::args::status::{StatusArgs, WatchArgs};
 use crate::model::check::{Filesystem, Mode};
-use crate::model::duration;
+use crate::text::duration;
+use crate::wire;
+use crate::wire::client::DEFAULT_SOCKET;
 
 const ABOUT_HELP: &str = "Shows the health of this node's drives, filesystems and volumes, with the reason and since when, as diskvitalsd (the node's daemon) knows it.
 

@@ -17,8 +17,6 @@ use std::process::ExitCode;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-use crate::api::client::Client;
-use crate::api::wire;
 use crate::cli::answers::{self, Answers};
 use crate::cli::args::report::BundleArgs;
 use crate::cli::bundle::contents::{FORMAT, KERNEL_LOG, KIND, MANIFEST, Manifest};
@@ -27,6 +25,8 @@ use crate::cli::complain;
 use crate::cli::error::Error;
 use crate::terminal::output::write_document;
 use crate::terminal::screen::bytes;
+use crate::wire;
+use crate::wire::client::Client;
 
 pub(crate) use crate::cli::bundle::read::read;
 pub(crate) use crate::cli::bundle::write::{WriteError, write_file};

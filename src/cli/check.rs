@@ -11,8 +11,6 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
-use crate::api::client::Client;
-use crate::api::wire;
 use crate::cli::args::CheckArgs;
 use crate::cli::check_image::{check_image, stop_pipe};
 use crate::cli::error::Error;
@@ -20,7 +18,9 @@ use crate::cli::place::by_name;
 use crate::cli::printer::Printer;
 use crate::cli::{complain, offline, render};
 use crate::model::check::RunActivity;
-use crate::model::echo::Shown;
+use crate::text::echo::Shown;
+use crate::wire;
+use crate::wire::client::Client;
 
 /// A poll is cheap: the daemon answers from its snapshot.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);

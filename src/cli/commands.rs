@@ -8,8 +8,6 @@ use crate::analyze;
 use crate::analyze::InputSource;
 use crate::analyze::kernel_log_analysis::{LogHealth, Unreadable};
 use crate::analyze::smart::Health;
-use crate::api::client::{Client, ClientError};
-use crate::api::wire;
 use crate::cli::args::status::StatusArgs;
 use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
 use crate::cli::error::Error;
@@ -19,11 +17,13 @@ use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::cli::{
     bundle, check, complain, complete, findings, manual, offline, render, report, status, watch,
 };
-use crate::model::causes::with_causes;
 use crate::model::reason::UnknownReason;
-use crate::model::similar::{did_you_mean, similar};
 use crate::terminal::output::write_document;
 use crate::terminal::screen::Screen;
+use crate::text::causes::with_causes;
+use crate::text::similar::{did_you_mean, similar};
+use crate::wire;
+use crate::wire::client::{Client, ClientError};
 
 /// A command that only reads is repeated once if the connection breaks, because the daemon may have
 /// just restarted. Nothing is printed before the answers are complete.

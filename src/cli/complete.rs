@@ -11,10 +11,10 @@ use std::time::Duration;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::Shell;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire;
 use crate::cli::args::Args;
-use crate::model::echo::is_deceptive;
+use crate::text::echo::is_deceptive;
+use crate::wire;
+use crate::wire::client::{Client, ClientError};
 
 /// A person waits for it.
 const TIMEOUT: Duration = Duration::from_secs(2);

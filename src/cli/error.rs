@@ -3,12 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::api::client::ClientError;
 use crate::cli::bundle::read::ReadError;
 use crate::cli::bundle::write::WriteError;
 use crate::cli::check_image::ImageError;
 use crate::cli::json::JsonError;
 use crate::config::ConfigError;
+use crate::wire::client::ClientError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

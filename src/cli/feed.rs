@@ -11,12 +11,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tonic::Streaming;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire;
-use crate::api::wire::watch_event::Change;
 use crate::host::terminal::is_output_closed;
-use crate::model::backoff::Backoff;
-use crate::model::causes::with_causes;
+use crate::text::backoff::Backoff;
+use crate::text::causes::with_causes;
+use crate::wire;
+use crate::wire::client::{Client, ClientError};
+use crate::wire::watch_event::Change;
 
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 const MAX_DELAY: Duration = Duration::from_secs(10);

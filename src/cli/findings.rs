@@ -12,8 +12,6 @@ use std::process::ExitCode;
 
 use jiff::Timestamp;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire;
 use crate::cli::args::findings::FindingsArgs;
 use crate::cli::complain;
 use crate::cli::error::Error;
@@ -21,11 +19,13 @@ use crate::cli::findings::filter::about;
 use crate::cli::place::by_name;
 use crate::cli::printer::{Printer, print_text};
 use crate::cli::render;
-use crate::model::echo::Shown;
 use crate::model::reason::Reason;
-use crate::model::similar::{did_you_mean, similar};
 use crate::terminal::layout::counted;
 use crate::terminal::{prompt, screen};
+use crate::text::echo::Shown;
+use crate::text::similar::{did_you_mean, similar};
+use crate::wire;
+use crate::wire::client::{Client, ClientError};
 
 /// Candidates that an error lists.
 const MAX_CANDIDATES: usize = 10;

@@ -9,7 +9,7 @@ use prost_reflect::{
     SerializeOptions,
 };
 
-use crate::api::wire::DESCRIPTORS;
+use crate::wire::DESCRIPTORS;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JsonError {
@@ -105,7 +105,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::wire;
+    use crate::wire;
 
     #[test]
     fn defaults_are_emitted_and_large_numbers_are_strings() {

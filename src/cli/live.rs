@@ -15,8 +15,6 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire;
 use crate::cli::args::Args;
 use crate::cli::complain;
 use crate::cli::error::Error;
@@ -28,9 +26,11 @@ use crate::cli::render::live::{LiveView, Outage, lines, page, waiting};
 use crate::cli::render::status::StatusView;
 use crate::host::clock::{monotonic, wall_now};
 use crate::host::terminal::{self, FullScreen, Key};
-use crate::model::causes::with_causes;
-use crate::model::echo::Shown;
 use crate::terminal::screen::Screen;
+use crate::text::causes::with_causes;
+use crate::text::echo::Shown;
+use crate::wire;
+use crate::wire::client::{Client, ClientError};
 
 /// I/O rates are means over this time.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

@@ -11,12 +11,12 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire;
 use crate::cli::complain;
 use crate::host::exec::{self, Exec, ExecError};
-use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
+use crate::text::causes::with_causes;
+use crate::wire;
+use crate::wire::client::{Client, ClientError};
 
 /// The arguments that start our binary as the process that follows links; a path is behind them.
 pub const REAL_PATH_ARGS: [&str; 2] = ["worker", "real-path"];

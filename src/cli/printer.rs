@@ -5,9 +5,9 @@ use prost_reflect::prost::Message;
 use crate::cli::args::{Args, Output};
 use crate::cli::error::Error;
 use crate::cli::json;
-use crate::model::echo::Shown;
 use crate::terminal::output::{stdout_screen, write_stdout};
 use crate::terminal::screen::Screen;
+use crate::text::echo::Shown;
 
 pub(crate) struct Printer {
     pub screen: Screen,

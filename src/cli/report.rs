@@ -18,8 +18,6 @@ pub(in crate::cli) mod text;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::api::client::Client;
-use crate::api::wire;
 use crate::cli::answers::{self, Answers};
 use crate::cli::args::Args;
 use crate::cli::args::report::ReportArgs;
@@ -31,6 +29,8 @@ use crate::cli::render::status::{StatusView, verdict};
 use crate::terminal::output::write_document;
 use crate::terminal::screen::{Screen, bytes};
 use crate::terminal::verdict::Verdict;
+use crate::wire;
+use crate::wire::client::Client;
 
 /// Lines of a mail have at most 78 characters (RFC 5322, 2.1.1).
 const MAIL_WIDTH: u16 = 78;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::wire;
 use crate::cli::args::TestKind;
+use crate::wire;
 
 /// A poll is cheap: the daemon answers from its snapshot.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);

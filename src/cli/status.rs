@@ -5,8 +5,6 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire;
 use crate::cli::args::Args;
 use crate::cli::args::status::{MonitoringFormat, StatusArgs, WatchArgs};
 use crate::cli::error::Error;
@@ -14,8 +12,10 @@ use crate::cli::printer::{Printer, print_json, print_text};
 use crate::cli::render::status::{StatusView, screen, verdict};
 use crate::cli::render::{checkmk, nagios};
 use crate::cli::{complain, json, live, watch};
-use crate::model::causes::with_causes;
 use crate::terminal::verdict::Verdict;
+use crate::text::causes::with_causes;
+use crate::wire;
+use crate::wire::client::{Client, ClientError};
 
 /// Everything that the screen shows.
 struct Answers {

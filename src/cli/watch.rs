@@ -6,9 +6,6 @@ pub(crate) mod journal;
 
 use std::process::ExitCode;
 
-use crate::api::client::Client;
-use crate::api::wire;
-use crate::api::wire::watch_event::Change;
 use crate::cli::args::Args;
 use crate::cli::args::status::WatchArgs;
 use crate::cli::error::Error;
@@ -20,6 +17,9 @@ use crate::cli::watch::journal::Journal;
 use crate::cli::{complain, json, render};
 use crate::host::clock::wall_now;
 use crate::terminal::screen::Screen;
+use crate::wire;
+use crate::wire::client::Client;
+use crate::wire::watch_event::Change;
 
 pub(crate) async fn run(out: &Printer, args: &Args, watch: &WatchArgs) -> Result<ExitCode, Error> {
     let mut feed = Feed::start(&args.socket, args.timeout).await?;

@@ -1,8 +1,8 @@
 //! The words and tones for values of the API.
 
-use crate::api::wire;
 use crate::model::probe;
 use crate::terminal::screen::Tone;
+use crate::wire;
 
 pub(crate) fn health(health: i32) -> (&'static str, Tone) {
     match wire::Health::try_from(health) {

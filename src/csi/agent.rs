@@ -16,10 +16,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Code, Status};
 
-use crate::api::client::{Client, ClientError, ConnectionClosed};
-use crate::api::{API_REVISION, wire};
-use crate::model::backoff::Backoff;
-use crate::model::causes::with_causes;
+use crate::text::backoff::Backoff;
+use crate::text::causes::with_causes;
+use crate::wire::client::{Client, ClientError, ConnectionClosed};
+use crate::wire::{self, API_REVISION};
 
 /// Delay between two attempts to connect.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));

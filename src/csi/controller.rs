@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use crate::api::wire as daemon;
 use crate::csi::driver::Driver;
 use crate::csi::parameters::parse_parameters;
 use crate::csi::stats::saturating_i64;
@@ -23,7 +22,8 @@ use crate::csi::wire;
 use crate::csi::wire::controller_server::Controller;
 use crate::csi::wire::controller_service_capability::rpc::Type as Can;
 use crate::csi::wire::controller_service_capability::{Rpc, Type};
-use crate::model::echo::echo;
+use crate::text::echo::echo;
+use crate::wire as daemon;
 
 /// Filesystems of new volumes, and those of static volumes that can be mounted.
 const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];

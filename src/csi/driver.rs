@@ -8,8 +8,6 @@ use std::time::{Duration, SystemTime};
 
 use tonic::{Code, Status};
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire as daemon;
 use crate::csi::agent::Agent;
 use crate::csi::health::{self, HealthStatus, VolumeHealth};
 use crate::csi::health_client::probed_volume;
@@ -18,6 +16,8 @@ use crate::csi::topology::Topology;
 use crate::csi::validate::volume_not_found;
 use crate::csi::wire;
 use crate::csi::withdrawal::{Withdrawal, withdrawn_health};
+use crate::wire as daemon;
+use crate::wire::client::{Client, ClientError};
 
 /// How long the daemon's snapshot of the node may lag behind the daemon's own actions.
 const SNAPSHOT_LAG: Duration = Duration::from_secs(5);

@@ -9,9 +9,9 @@
 
 use std::cmp::Reverse;
 
-use crate::api::wire;
 use crate::csi::limits;
 use crate::csi::limits::MAX_STATUSES;
+use crate::wire;
 
 /// VolumeHealthErrorType of CSI 1.13, ascending by severity. `Degraded` and `Inaccessible` also
 /// have the numbers of StorageHealthErrorType's STORAGE_DEGRADED and STORAGE_UNREACHABLE.

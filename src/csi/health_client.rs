@@ -6,15 +6,15 @@
 
 use tonic::{Code, Status};
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire as daemon;
-use crate::api::wire::witness_request::Call;
 use crate::csi::agent::Agent;
 use crate::csi::interposer::health_source::{
     HealthSource, HealthSourceError, HealthStatus, LifecycleEvent, ListedVolume, Usage,
     VolumeHealth,
 };
 use crate::csi::{health, stats};
+use crate::wire as daemon;
+use crate::wire::client::{Client, ClientError};
+use crate::wire::witness_request::Call;
 
 pub(crate) struct HealthClient {
     pub agent: Agent,

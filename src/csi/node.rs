@@ -10,8 +10,6 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Response, Status};
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire as daemon;
 use crate::csi::driver::{Driver, is_fresh, with_volume_id};
 use crate::csi::health::{self, HealthStatus, VolumeHealth};
 use crate::csi::validate::{
@@ -22,7 +20,9 @@ use crate::csi::wire::node_server::Node;
 use crate::csi::wire::node_service_capability::rpc::Type as Can;
 use crate::csi::wire::node_service_capability::{Rpc, Type};
 use crate::csi::{stats, wire};
-use crate::model::echo::echo;
+use crate::text::echo::echo;
+use crate::wire as daemon;
+use crate::wire::client::{Client, ClientError};
 
 /// How long to wait for the first usage of a volume that was attached a moment ago.
 const FIRST_USAGE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -9,8 +9,8 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::manual::SHIM;
-use crate::model::naming;
 use crate::program::ProgramOptions;
+use crate::text::naming;
 
 /// sun_path has 108 bytes, including the terminating zero (unix(7)).
 const MAX_SOCKET_PATH_LEN: usize = 107;

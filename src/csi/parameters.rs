@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use tonic::Status;
 
-use crate::api::wire::ProvidedKind;
 use crate::csi::validate::{invalid, validate_map};
-use crate::model::echo::echo;
+use crate::text::echo::echo;
+use crate::wire::ProvidedKind;
 
 const KIND: &str = "diskvitals.io/kind";
 const MKFS_OPTIONS: &str = "diskvitals.io/mkfs-options";

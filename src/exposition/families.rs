@@ -165,7 +165,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::model::echo::is_deceptive;
+    use crate::text::echo::is_deceptive;
 
     const HOSTILE: &str = "a\r\nb 1\n\u{1b}]0;x\u{7}\u{202e}\u{200b}\u{9b}";
 

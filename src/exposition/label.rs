@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::model::echo::Shown;
+use crate::text::echo::Shown;
 
 /// Kubernetes' names fit (253 bytes); longer external names are cut to this.
 pub(crate) const MAX_LABEL_BYTES: usize = 256;

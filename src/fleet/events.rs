@@ -138,7 +138,7 @@ pub(crate) fn announce_shared_drives(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::echo::is_deceptive;
+    use crate::text::echo::is_deceptive;
 
     #[test]
     fn no_text_of_a_node_leaves_as_it_is_or_without_an_end() {

@@ -19,7 +19,7 @@ use crate::fleet::taint::with_taint;
 use crate::fleet::timing::QuarantineTiming;
 use crate::kubernetes::api_error::ApiError;
 use crate::kubernetes::event::regarding_node;
-use crate::model::hash::sha256_short;
+use crate::text::hash::sha256_short;
 
 /// The versions that a write is meant for.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -17,8 +17,8 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
 use crate::host::root::HostRoot;
 use crate::host::sys;
-use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
+use crate::text::causes::with_causes;
 
 /// Name of the backing node of our loops: `/sys/block/loopN/loop/backing_file` ends with it. Also
 /// in systemd/60-diskvitals.rules.

@@ -14,7 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::unix::AsyncFd;
 
 use crate::host::async_fd;
-use crate::model::echo::Shown;
+use crate::text::echo::Shown;
 
 /// Alternate screen, no wrapping, hidden cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?7l\x1b[?25l";

@@ -22,8 +22,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::host::clock::now;
 use crate::host::helper::{Helper, HelperError, Program};
 use crate::host::process::waiting_in;
-use crate::model::causes::with_causes;
 use crate::model::failure_domain::{Admission, FailureDomains, OverdueJob, admit};
+use crate::text::causes::with_causes;
 
 /// The longest answer; an inventory of thousands of devices is far shorter.
 const MAX_RESPONSE: u64 = 64 << 20;

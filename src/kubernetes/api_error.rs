@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 
-use crate::model::causes::with_causes;
+use crate::text::causes::with_causes;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ApiError {

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
-use crate::model::echo::Shown;
-use crate::model::hash::sha256_short;
+use crate::text::echo::Shown;
+use crate::text::hash::sha256_short;
 
 /// Longest reason, action and reporting instance, in bytes.
 pub(crate) const MAX_SHORT_LEN: usize = 128;

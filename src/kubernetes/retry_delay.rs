@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::model::backoff::Backoff;
+use crate::text::backoff::Backoff;
 
 #[derive(Debug)]
 pub(crate) struct RetryDelay {

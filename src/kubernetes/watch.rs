@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::StreamExt;
 
 use crate::kubernetes::retry_delay::RetryDelay;
-use crate::model::causes::with_causes;
+use crate::text::causes::with_causes;
 
 /// A change of one kind of objects.
 #[derive(Clone, Debug)]

@@ -20,9 +20,9 @@ use crate::exposition::server::{
 use crate::host::listen::{Accept, Incoming};
 use crate::metrics::scrape_cache::{Format, ScrapeError, ScrapeFormat, ScrapeHandle};
 use crate::metrics::view::Node;
-use crate::model::causes::with_causes;
 use crate::model::snapshot::Snapshot;
 use crate::quota::refusals::SocketRefusals;
+use crate::text::causes::with_causes;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const GZIP: &str = "gzip";

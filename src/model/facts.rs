@@ -38,7 +38,6 @@ use serde::{Deserialize, Serialize};
 use crate::model::block::{BlockDevice, Inventory, LayerState};
 use crate::model::dev::DevNo;
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::duration::elapsed;
 use crate::model::facts::attachments::BypassedDrivers;
 use crate::model::facts::checks::CheckRecords;
 use crate::model::facts::counters::Counters;
@@ -68,6 +67,7 @@ use crate::model::source::Source;
 use crate::model::stale::Attachment;
 use crate::model::timing::Timings;
 use crate::model::volume::VolumeFacts;
+use crate::text::duration::elapsed;
 
 /// Unused drives that are remembered as missing: loop devices and USB sticks come and go.
 const MAX_UNUSED_MISSING: usize = 64;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::hash::{fnv1a_64, sha256_short};
+use crate::text::hash::{fnv1a_64, sha256_short};
 
 /// Maximum length of an id. Names of this length and longer ones are cut and end with a hash, so
 /// that they stay distinct. Others choose them: the handle of a volume, a mount point, a serial

@@ -19,7 +19,6 @@ use jiff::Timestamp;
 
 use crate::model::assess::ActiveFindings;
 use crate::model::cause::Cause;
-use crate::model::duration::elapsed;
 use crate::model::facts::repairs;
 use crate::model::finding::{
     Acknowledgement, Clearance, Finding, FindingDetails, Judgement, SeenLevel, Subject, Verdict,
@@ -27,6 +26,7 @@ use crate::model::finding::{
 use crate::model::ids::FindingId;
 use crate::model::reason::Reason;
 use crate::model::severity::Severity;
+use crate::text::duration::elapsed;
 
 /// While only `last_seen` of a finding changes, it is updated at most this often.
 const LAST_SEEN_INTERVAL: Duration = Duration::from_secs(60);

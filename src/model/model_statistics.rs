@@ -9,8 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::duration::elapsed;
 use crate::model::reason::Reason;
+use crate::text::duration::elapsed;
 
 /// Models and firmware that are counted by name; drives of further ones are counted together.
 const MAX_MODELS: usize = 64;

@@ -183,13 +183,13 @@ impl ErrorPolicy {
     }
 }
 
-/// Durations as whole seconds or as text (`90s`, `10min`, `7d`): `model::duration`.
+/// Durations as whole seconds or as text (`90s`, `10min`, `7d`): `text::duration`.
 pub(crate) mod seconds {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use crate::model::duration;
+    use crate::text::duration;
 
     #[derive(Deserialize)]
     #[serde(untagged)]

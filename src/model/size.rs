@@ -9,7 +9,7 @@ const BINARY: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 /// `KiB` and `K` are 1024 bytes (systemd.syntax(7) and LVM have the letter alone so too), `kB` and
 /// `KB` are 1000. The case does not matter.
 pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
-    let wrong = || SizeError(crate::model::echo::echo(text));
+    let wrong = || SizeError(crate::text::echo::echo(text));
     let trimmed = text.trim();
     let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(end);

@@ -17,7 +17,6 @@ use jiff::Timestamp;
 
 use crate::model::cause::{self, Cause};
 use crate::model::check::Check;
-use crate::model::duration::elapsed;
 use crate::model::facts::Facts;
 use crate::model::finding::{Finding, Health, Subject};
 use crate::model::ids::{CauseId, DriveId, FindingId, VolumeId};
@@ -27,6 +26,7 @@ use crate::model::policy::Policy;
 use crate::model::probe::Usage;
 use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
+use crate::text::duration::elapsed;
 
 /// Usage is published at once if a thousandth of the total changed, otherwise at most this often.
 const USAGE_CHANGE_INTERVAL: Duration = Duration::from_secs(300);

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::duration::elapsed;
 use crate::model::graph::kube::{CsiPath, CsiPathKind, PodPath, parse_csi_path};
 use crate::model::ids::VolumeId;
 use crate::model::kubelet::KubeletRecords;
 use crate::model::path::HostPath;
 use crate::model::provision::{AccessMode, PodRef};
 use crate::model::volume::MountRole;
+use crate::text::duration::elapsed;
 
 /// An attachment must have been unused for this long in readings of the records: the kubelet mounts
 /// before and unmounts after it writes its record, one volume at a time.

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::model::duration::elapsed;
+use crate::text::duration::elapsed;
 
 /// Between two boots, only the wall clock tells how much time has passed, and it may be wrong. More
 /// than this is not believed, so that a clock that is years ahead does not make all history old.

@@ -115,7 +115,7 @@ pub(crate) async fn check(config: &Config) -> Outcome {
                 Ok(_) => {}
                 Err(error) => {
                     is_well = false;
-                    let why = crate::model::causes::with_causes(&error);
+                    let why = crate::text::causes::with_causes(&error);
                     line(&mut text, format_args!("{name} ({kind}): cannot work: {why}"));
                 }
             }

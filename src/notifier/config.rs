@@ -12,13 +12,13 @@ use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use crate::host::trusted_file::read_text;
-use crate::model::duration;
-use crate::model::echo::echo;
 use crate::notifier::config::target::{RawTarget, TargetError};
 use crate::notifier::message::Level;
 use crate::notifier::planner;
 use crate::notifier::schedule::Digest;
 use crate::notifier::targets::Target;
+use crate::text::duration;
+use crate::text::echo::echo;
 
 pub(crate) mod target;
 
@@ -78,7 +78,7 @@ struct Raw {
 impl Default for Raw {
     fn default() -> Raw {
         Raw {
-            socket: crate::api::client::DEFAULT_SOCKET.into(),
+            socket: crate::wire::client::DEFAULT_SOCKET.into(),
             host: None,
             group_wait: "3s".into(),
             repeat: "1d".into(),

@@ -12,13 +12,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire::watch_event::Item;
-use crate::api::{API_REVISION, wire};
-use crate::model::backoff::Backoff;
-use crate::model::causes::with_causes;
 use crate::notifier::message::clean;
 use crate::notifier::node_state::{Answers, NodeState};
+use crate::text::backoff::Backoff;
+use crate::text::causes::with_causes;
+use crate::wire::client::{Client, ClientError};
+use crate::wire::watch_event::Item;
+use crate::wire::{self, API_REVISION};
 
 /// For one call: answers come from memory.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -8,8 +8,8 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::echo::Shown;
-use crate::model::hash::sha256_short;
+use crate::text::echo::Shown;
+use crate::text::hash::sha256_short;
 
 /// The format and its version. A change that a reader could trip over gets another number.
 pub(crate) const SCHEMA: &str = "diskvitals.notification/v1";

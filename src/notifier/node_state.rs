@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::api::wire;
 use crate::model::reason::Reason;
 use crate::notifier::message::{
     Acknowledged, Cleared, Evidence, Hit, Item, Level, Transition, clean,
 };
 use crate::notifier::node_state::origin::Origins;
+use crate::wire;
 
 /// Of one cause.
 const MAX_HITS: usize = 64;

@@ -6,8 +6,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::model::echo::Shown;
 use crate::notifier::message::{Level, Notification};
+use crate::text::echo::Shown;
 
 /// `message::clean` has cut each part before, and an escape has at most nine characters.
 const MAX_LINE: usize = 16 << 10;
@@ -65,8 +65,8 @@ fn show(value: &mut Value) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::model::echo::is_deceptive;
     use crate::notifier::message::tests_support::sample;
+    use crate::text::echo::is_deceptive;
 
     pub(crate) const HOSTILE: &str = "a\r\nBcc: x@y\u{1b}]0;x\u{7}\u{202e}\u{200b}\u{9b}";
 

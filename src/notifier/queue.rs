@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::model::backoff::Backoff;
 use crate::notifier::message::{Kind, Notification};
 use crate::notifier::store::Changes;
 use crate::notifier::targets::DeliveryError;
+use crate::text::backoff::Backoff;
 
 /// Between attempts at a target that accepts nothing.
 const TARGET_BACKOFF: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(600));

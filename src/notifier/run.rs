@@ -15,7 +15,6 @@ use tokio::time::{Instant, sleep_until};
 use crate::host::clock;
 use crate::host::file_watch::FileWatch;
 use crate::host::trusted_file::read_bounded;
-use crate::model::causes::with_causes;
 use crate::notifier::config::{self, Config};
 use crate::notifier::daemon_watch::{self, DaemonView, POLL_INTERVAL};
 use crate::notifier::host_name;
@@ -27,6 +26,7 @@ use crate::notifier::queue::Queue;
 use crate::notifier::store::{StoreError, Stored};
 use crate::notifier::store_thread::{self, StoreThread, Written};
 use crate::notifier::targets::{DeliveryError, Target, TargetKind};
+use crate::text::causes::with_causes;
 
 /// A message is on disk before its first attempt. A disk that does not answer in this time is not
 /// waited for.

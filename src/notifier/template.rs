@@ -6,8 +6,8 @@
 
 use serde_json::Value;
 
-use crate::model::echo::echo;
 use crate::notifier::outgoing::Outgoing;
+use crate::text::echo::echo;
 
 const NAMES: &[&str] = &["id", "kind", "severity", "host", "time", "title", "text", "json"];
 

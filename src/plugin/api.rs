@@ -22,9 +22,9 @@ use serde_json::{Value, json};
 
 use crate::kubernetes::api_error::{CallError, with_timeout};
 use crate::kubernetes::pages::{ListError, OnExpiry, Page, read_pages};
-use crate::model::causes::with_causes;
-use crate::model::similar::{did_you_mean, similar};
 use crate::plugin::args::Connection;
+use crate::text::causes::with_causes;
+use crate::text::similar::{did_you_mean, similar};
 
 /// Who has changed a field (`metadata.managedFields`).
 const FIELD_MANAGER: &str = "kubectl-diskvitals";
@@ -315,7 +315,7 @@ async fn config(connection: &Connection) -> Result<(Config, String), ConnectErro
         let names: Vec<&str> = kubeconfig.contexts.iter().map(|it| it.name.as_str()).collect();
         if !names.contains(&name.as_str()) {
             return Err(ConnectError::NoContext {
-                name: crate::model::echo::echo(name),
+                name: crate::text::echo::echo(name),
                 hint: did_you_mean(&similar(name, names)),
             });
         }

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::cluster::node_storage::Health;
 use crate::manual::PLUGIN;
-use crate::model::duration;
+use crate::text::duration;
 
 /// Shows the storage health of a cluster: drives, claims and mounts of all nodes.
 ///

@@ -10,8 +10,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cluster::storage_action::NOTE_ANNOTATION;
-use crate::model::echo::Shown;
-use crate::model::echo::echo;
 use crate::plugin::api::{Api, ApiError, Kind};
 use crate::plugin::args::{Consent, DecisionArgs, Options, Output, ResetArgs};
 use crate::plugin::gather::{POLICIES, actions_path};
@@ -20,6 +18,8 @@ use crate::plugin::view::actions::{ActionRow, PolicyRow, action, policy, undecid
 use crate::plugin::view::{Gap, Read};
 use crate::plugin::{Error, Out, complain, gather, render};
 use crate::terminal::prompt;
+use crate::text::echo::Shown;
+use crate::text::echo::echo;
 
 /// How often a patch is tried again when the action changed in what the person did not decide about.
 const MAX_ATTEMPTS: usize = 4;

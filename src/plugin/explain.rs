@@ -11,13 +11,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::model::echo::echo;
 use crate::plugin::api::Api;
 use crate::plugin::args::{ExplainArgs, Options};
 use crate::plugin::target::{Found, find};
 use crate::plugin::view::fence::{Reach, reach};
 use crate::plugin::view::nodes::nodes;
 use crate::plugin::{Error, complain, gather, view};
+use crate::text::echo::echo;
 
 /// A thing under the name by which the node's daemon knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The error of a request to the engine. `api::status` maps it to gRPC codes; this module does not
 //! depend on gRPC.
 
-use crate::model::echo::echo;
 use crate::provision::step::{StepError, StepErrorKind};
+use crate::text::echo::echo;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProvisionError {

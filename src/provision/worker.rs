@@ -32,11 +32,11 @@ use crate::host::namespace::CapabilityError;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::Hello;
 use crate::host::{namespace, own_cgroup, worker_pool};
-use crate::model::causes::with_causes;
 use crate::provision::step::spec::WorkerRole;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepOutput};
 use crate::provision::worker::error::StepWorkerError;
 use crate::provision::worker::format::Permission;
+use crate::text::causes::with_causes;
 
 impl WorkerRole {
     /// The capabilities that the role keeps. All workers are uid 0, which may open root's files.

@@ -38,7 +38,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::host::clock::now;
-use crate::model::causes::with_causes;
 use crate::model::check::{Cancellation, CheckState, DesiredCheck};
 use crate::model::ids::CheckId;
 use crate::model::source::Source;
@@ -53,6 +52,7 @@ use crate::source::checks::task::{TaskInputs, TaskResult, run_check};
 use crate::source::checks::tools::AvailableTools;
 use crate::source::context::{CheckSettings, Context, SourceError};
 use crate::source::status_reporter::StatusReporter;
+use crate::text::causes::with_causes;
 
 /// Minimum time between two reports that differ only in the phase.
 const PHASE_INTERVAL: Duration = Duration::from_secs(1);

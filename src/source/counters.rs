@@ -40,7 +40,6 @@ use crate::host::clock::now;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::WorkerOutcome;
 use crate::host::xfs::XfsError;
-use crate::model::causes::with_causes;
 use crate::model::counters::{CounterDevice, CounterReading};
 use crate::model::dev::DevNo;
 use crate::model::failure_domain::FailureDomains;
@@ -54,6 +53,7 @@ use crate::source::inventory::sysfs::SysfsReader;
 use crate::source::jobs::{CounterGroup, CounterReadings, Job, JobResult};
 use crate::source::status_reporter::StatusReporter;
 use crate::source::worker_job::{JobError, answer, run_with_retry_in};
+use crate::text::causes::with_causes;
 
 const CLASS_BLOCK: &str = "/sys/class/block";
 /// At the start, drives and mounts come first: an admin waits for them, and then the XFS

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use crate::host::clock::now;
 use crate::host::root::HostRoot;
 use crate::model::block::{DiskStat, Transfers};
-use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::facts::disk_io::WAIT_BEFORE_PROBE;
 use crate::model::observation::Observation;
@@ -21,6 +20,7 @@ use crate::model::source::Source;
 use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::status_reporter::StatusReporter;
+use crate::text::causes::with_causes;
 
 const DISKSTATS: &str = "/proc/diskstats";
 

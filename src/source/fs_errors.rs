@@ -25,8 +25,6 @@ use tokio::time::Instant;
 
 use crate::host::clock;
 use crate::host::helper::{Helper, HelperError};
-use crate::model::backoff::Backoff;
-use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::probe::ProbeTarget;
 use crate::model::source::Source;
@@ -34,6 +32,8 @@ use crate::model::source_update::{FsErrorNotice, SourceRequest, SourceStatus, So
 use crate::source::context::{Context, SourceError, SourceSettings};
 use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
 use crate::source::status_reporter::StatusReporter;
+use crate::text::backoff::Backoff;
+use crate::text::causes::with_causes;
 
 /// Filesystems on block devices whose drivers report errors, or may in a later kernel.
 const FILESYSTEM_TYPES: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];

@@ -19,8 +19,6 @@ use tokio::time::Instant;
 use crate::host::clock::monotonic;
 use crate::host::exec;
 use crate::host::exec::{ExecError, StreamingChild, UnkillableChild};
-use crate::model::backoff::Backoff;
-use crate::model::causes::with_causes;
 use crate::model::kernel_log::classify::ClassifierOptions;
 use crate::model::kernel_log::device_name::SOFTWARE_DEVICES;
 use crate::model::kernel_log::event::{Batch, Cursor, ResumePoint};
@@ -34,6 +32,8 @@ use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
 use crate::source::kmsg::record_splitter::RecordSplitter;
 use crate::source::kmsg::session::{ReadOutcome, Session};
 use crate::source::status_reporter::StatusReporter;
+use crate::text::backoff::Backoff;
+use crate::text::causes::with_causes;
 
 pub(crate) mod batcher;
 mod decoder;

@@ -22,7 +22,6 @@ use tokio::time::Instant;
 
 use crate::host::clock::now;
 use crate::host::worker_pool::WorkerOutcome;
-use crate::model::backoff::Backoff;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbePace, ProbeTarget, StuckProbe};
@@ -31,6 +30,7 @@ use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::worker_job::{JobError, answer, late_answer};
+use crate::text::backoff::Backoff;
 
 /// The longest interval between probes of a volume that does not respond.
 const MAX_BACKOFF: Duration = Duration::from_secs(600);

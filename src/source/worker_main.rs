@@ -23,11 +23,11 @@ use caps::Capability;
 use crate::host::root::HostRoot;
 use crate::host::worker_pool::{Hello, write_json_line};
 use crate::host::{jail, namespace, nvme, own_cgroup, worker_pool};
-use crate::model::causes::with_causes;
-use crate::model::echo::Shown;
 use crate::source::jobs::{CounterGroup, Job, JobResult};
 use crate::source::smart::controllers;
 use crate::source::{counters, inventory, kubelet, layers, superblock};
+use crate::text::causes::with_causes;
+use crate::text::echo::Shown;
 
 pub(crate) use lvm::REPLAY_DAMAGED;
 

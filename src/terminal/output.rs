@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal, Write};
 
 use jiff::tz::TimeZone;
 
-use crate::model::echo::Shown;
 use crate::terminal::screen::Screen;
+use crate::text::echo::Shown;
 
 pub(crate) fn write_stdout(text: &Shown) -> io::Result<()> {
     write_document(text.as_str().as_bytes())

@@ -5,7 +5,7 @@ use anstyle::{AnsiColor, Style};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::model::echo::Shown;
+use crate::text::echo::Shown;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Screen {

@@ -13,13 +13,13 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use diskvitals::api::wire as daemon;
 use diskvitals::csi::wire;
 use diskvitals::csi::wire::controller_client::ControllerClient;
 use diskvitals::csi::wire::identity_client::IdentityClient;
 use diskvitals::csi::wire::node_client::NodeClient;
 use diskvitals::csi::wire::volume_capability::access_mode::Mode;
 use diskvitals::csi::wire::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use diskvitals::wire as daemon;
 use fake::Fake;
 use tempfile::TempDir;
 use tokio::time::Instant;

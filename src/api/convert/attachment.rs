@@ -1,9 +1,9 @@
 //! Attachments of CSI volumes → wire.
 
 use crate::api::convert::{mount_role, time};
-use crate::api::wire;
 use crate::model::provision::AccessMode;
 use crate::model::stale::Attachment;
+use crate::wire;
 
 pub(crate) fn attachment(attachment: &Attachment) -> wire::Attachment {
     let pod = attachment.pod.clone().unwrap_or_default();

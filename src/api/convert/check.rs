@@ -5,12 +5,12 @@ use std::io::Read;
 use flate2::read::GzDecoder;
 
 use crate::api::convert::{evidence, text_or_empty, time};
-use crate::api::wire;
 use crate::model::check::{
     Check, CheckOrigin, CheckState, CheckVerdict, CheckerOutput, MAX_KEPT_OUTPUT, Mode, Problem,
     Run, RunProgress, RunResult, Weight,
 };
 use crate::model::snapshot::Snapshot;
+use crate::wire;
 
 /// Without the checkers' output.
 pub(crate) fn check(check: &Check) -> wire::Check {

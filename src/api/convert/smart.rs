@@ -1,13 +1,13 @@
 //! A drive's SMART data → wire.
 
 use crate::api::convert::time;
-use crate::api::wire;
 use crate::host::clock;
 use crate::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
 use crate::model::smart::history::{Metric, Series};
 use crate::model::smart::report::{Attribute, Body, SelfTest, SmartReport, WhenFailed};
 use crate::model::smart::{self, SelfTestKind};
 use crate::model::snapshot::Drive;
+use crate::wire;
 
 pub(crate) fn of_drive(smart: &SmartFacts) -> wire::Smart {
     let (state, detail) = state(smart);

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::api::convert;
 use crate::api::explain::RelatedObjects;
 use crate::api::resolve::stack_depth;
-use crate::api::{convert, wire};
 use crate::model::assess::format_bytes;
 use crate::model::block::{BlockDevice, Layer};
 use crate::model::finding::Subject;
@@ -13,6 +13,7 @@ use crate::model::label;
 use crate::model::severity::Severity;
 use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
 use crate::model::volume::MountRole;
+use crate::wire;
 
 pub(super) fn chain(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::ChainNode> {
     let mut nodes = ChainBuilder::default();

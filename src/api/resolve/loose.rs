@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::resolve::{ResolveError, Resolved, describe, unknown};
-use crate::model::echo::echo;
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::label::slot_name;
 use crate::model::snapshot::{Drive, Presence, Snapshot};
+use crate::text::echo::echo;
 
 /// Shorter ends of serials are too often something else.
 const MIN_SERIAL_END: usize = 4;

@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::model::block::Layer;
 use crate::model::label::slot_name;
 use crate::model::path::HostPath;
-use crate::model::similar::similar;
 use crate::model::snapshot::Snapshot;
+use crate::text::similar::similar;
 
 /// The best suggestions first; empty if nothing is similar.
 pub(super) fn suggestions(snapshot: &Snapshot, query: &str) -> Vec<String> {

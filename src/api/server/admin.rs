@@ -3,6 +3,7 @@
 
 use tonic::{Request, Response, Status};
 
+use crate::api::convert;
 use crate::api::resolve::{resolve, resolve_drive};
 use crate::api::server::caller::authorize_change;
 use crate::api::server::cleanup::Cleaner;
@@ -10,7 +11,6 @@ use crate::api::status::{
     MAX_NOTE, MAX_QUERY, bounded, failed_precondition, invalid, required, unresolved,
     valid_finding_id,
 };
-use crate::api::{convert, wire};
 use crate::model::finding::Subject;
 use crate::model::ids::FindingId;
 use crate::model::path::HostPath;
@@ -20,6 +20,7 @@ use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::provision::engine::{Engine, VolumeView};
 use crate::provision::error::ProvisionError;
 use crate::state::handle::Handle;
+use crate::wire;
 
 pub(crate) struct AdminService {
     handle: Handle,

@@ -3,11 +3,12 @@
 
 use tonic::Status;
 
+use crate::api::convert;
 use crate::api::server::paging::{self, List};
 use crate::api::status::{MAX_QUERY, bounded};
-use crate::api::{convert, wire};
 use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
+use crate::wire;
 
 pub(crate) fn list(
     snapshot: &Snapshot,

@@ -3,20 +3,21 @@
 
 use tonic::{Request, Response, Status};
 
+use crate::api::convert;
 use crate::api::resolve::resolve;
 use crate::api::server::caller::authorize_change;
 use crate::api::server::paging::{self, List};
 use crate::api::status::{
     MAX_QUERY, bounded, failed_precondition, invalid, not_found, required, unresolved,
 };
-use crate::api::{convert, wire};
 use crate::model::check::{Check, Filesystem};
-use crate::model::echo::echo;
 use crate::model::facts::checks::{CheckRequest, RequestedTarget};
 use crate::model::finding::Subject;
 use crate::model::ids::CheckId;
 use crate::model::snapshot::Snapshot;
 use crate::state::handle::Handle;
+use crate::text::echo::echo;
+use crate::wire;
 
 pub(crate) struct ChecksService {
     handle: Handle,

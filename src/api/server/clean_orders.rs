@@ -14,21 +14,22 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::{Extensions, Status};
 
+use crate::api::convert;
 use crate::api::node_facts::NodeFacts;
 use crate::api::server::caller::{AgentAccess, AgentCallers, caller_uid};
 use crate::api::server::cleanup::{Cleaner, OrderPermit};
 use crate::api::status::{MAX_QUERY, denied, failed_precondition, invalid, required};
-use crate::api::{convert, wire};
 use crate::model::clean_order::{
     CleanResult, OrderEvidence, OrderStatus, PodProgress, PodState, judge, plans, recorded_pods,
     unreadable_cause,
 };
 use crate::model::cleanup::CleanupPlan;
-use crate::model::echo::echo;
 use crate::model::path::HostPath;
 use crate::model::snapshot::Snapshot;
 use crate::model::source_update::SourceRequest;
 use crate::state::handle::{Handle, WantedReading};
+use crate::text::echo::echo;
+use crate::wire;
 
 const MAX_PODS: usize = 64;
 const MAX_UID_LEN: usize = 64;

@@ -13,8 +13,6 @@ use tonic::Status;
 
 use crate::api::resolve::resolve_volume;
 use crate::api::status::{failed_precondition, unresolved};
-use crate::api::wire;
-use crate::api::wire::cleanup_step::State;
 use crate::model::clean_order::{CleanResult, PodHolds};
 use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, Grace, plan};
 use crate::model::path::HostPath;
@@ -22,6 +20,8 @@ use crate::model::snapshot::Snapshot;
 use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::provision::step::{RootedPath, Step, StepError, StepErrorKind, StepOutput};
 use crate::state::handle::Handle;
+use crate::wire;
+use crate::wire::cleanup_step::State;
 
 /// Shorter than the server's time-out for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(9);

@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use tonic::Status;
 
+use crate::api::convert;
 use crate::api::finding_order::rank;
 use crate::api::node_facts::NodeFacts;
 use crate::api::server::admin::refresh_targets;
 use crate::api::status::{MAX_QUERY, invalid, required};
-use crate::api::{convert, wire};
-use crate::model::echo::echo;
 use crate::model::finding::{Finding, Subject};
 use crate::model::ids::DriveId;
 use crate::model::severity::Severity;
@@ -21,6 +20,8 @@ use crate::model::snapshot::Snapshot;
 use crate::model::source::Source;
 use crate::model::source_update::{SourceRequest, SourceStatus};
 use crate::state::handle::{FreshReadings, Handle, WantedReading};
+use crate::text::echo::echo;
+use crate::wire;
 
 /// Volumes, and drives, in one request; findings in an answer.
 const MAX_ENTRIES: usize = 16;

@@ -9,11 +9,11 @@ use tonic::Status;
 
 use crate::api::server::csi_volume;
 use crate::api::status::unavailable;
-use crate::api::wire;
 use crate::model::block::DiskStat;
 use crate::model::snapshot::{Snapshot, Volume};
 use crate::model::storage::{VolumeConnectivity, connectivity, pool_connectivity, volumes_of};
 use crate::state::handle::Handle;
+use crate::wire;
 
 /// The counters are in the kernel's memory: their reader answers at once or not at all.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::wire;
 use crate::model::block::DiskStat;
 use crate::model::snapshot::{Drive, Presence, Snapshot};
+use crate::wire;
 
 /// The unit of /proc/diskstats, whatever the device's own blocks are.
 const SECTOR_BYTES: u64 = 512;

@@ -16,7 +16,6 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 use tonic::transport::server::Connected;
 
-use crate::api::client::tracked_stream::{GuardedStream, StreamGuard};
 use crate::api::server::caller::{Caller, CallerId};
 use crate::api::server::quota::{ConnectionQuota, Share, Standing};
 use crate::api::server::refusals::{ConnectBudget, RefusalLog};
@@ -25,6 +24,7 @@ use crate::host::peer::{Peer, UnreadPeer};
 use crate::quota::frame_budget::{FrameBudget, PREFACE_BYTES};
 use crate::quota::places::{Activity, PlacePermit};
 use crate::quota::refusals::{Refusal, RefusalCounts};
+use crate::wire::client::tracked_stream::{GuardedStream, StreamGuard};
 
 /// Reading two files of /proc takes some ten microseconds.
 const PEER_TIMEOUT: Duration = Duration::from_millis(200);

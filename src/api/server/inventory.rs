@@ -18,11 +18,12 @@ use crate::api::server::paging::{self, List};
 use crate::api::server::quota::SharedPlaces;
 use crate::api::server::{attachments, drive_io, watch};
 use crate::api::status::{MAX_QUERY, invalid, not_found, required, unresolved};
-use crate::api::{convert, explain, wire};
-use crate::model::echo::echo;
+use crate::api::{convert, explain};
 use crate::model::ids::{DriveId, VolumeId};
 use crate::quota::refusals::Refusal;
 use crate::state::handle::Handle;
+use crate::text::echo::echo;
+use crate::wire;
 
 pub(crate) struct InventoryService {
     handle: Handle,

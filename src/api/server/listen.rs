@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::api::client;
 use crate::host::listen::{self, ListenError, Listener, SocketOptions};
+use crate::wire::client;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketAccess {

@@ -17,8 +17,8 @@ use tonic_health::server::HealthService;
 use tonic_reflection::server::{Builder, Error};
 use tower::Service;
 
-use crate::api::wire::DESCRIPTORS;
-use crate::model::causes::with_causes;
+use crate::text::causes::with_causes;
+use crate::wire::DESCRIPTORS;
 
 type Served = Result<Response<Body>, Infallible>;
 type Answer = Pin<Box<dyn Future<Output = Served> + Send>>;

@@ -143,6 +143,9 @@ const FLOOD_CONNECTS: f64 = 64.0;
 /// Callers that are counted alone.
 const MAX_CALLERS: usize = 256;
 
+/// Its gid and pid.
+type Process = (Option<u32>, u32);
+
 /// The connections that each caller opens. Root is not limited, but its lookups are: what more it opens at
 /// once counts as of a process that is not known.
 #[derive(Clone, Debug)]
@@ -151,7 +154,7 @@ pub(super) struct ConnectBudget {
     lookups: Arc<Mutex<TokenBucket>>,
     /// Readers with uid 0, whose share is known only after a lookup, that were refused: until then, they are
     /// without one.
-    refused: Arc<Mutex<BTreeMap<(Option<u32>, u32), Instant>>>,
+    refused: Arc<Mutex<BTreeMap<Process, Instant>>>,
 }
 
 impl Default for ConnectBudget {
@@ -172,13 +175,12 @@ impl ConnectBudget {
         lookups.take(1.0, Instant::now())
     }
 
-    /// `process`: its gid and pid.
-    pub(super) fn was_refused(&self, process: (Option<u32>, u32)) -> bool {
+    pub(super) fn was_refused(&self, process: Process) -> bool {
         let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         refused.get(&process).is_some_and(|until| *until > Instant::now())
     }
 
-    pub(super) fn note_refused(&self, process: (Option<u32>, u32)) {
+    pub(super) fn note_refused(&self, process: Process) {
         let now = Instant::now();
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         refused.retain(|_, until| *until > now);

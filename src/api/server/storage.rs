@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
+use crate::api::convert;
 use crate::api::node_facts::NodeFacts;
 use crate::api::server::caller::{AgentAccess, AgentCallers, Caller, refuse};
 use crate::api::server::clean_orders::CleanOrders;
@@ -19,8 +20,6 @@ use crate::api::server::{confirm, connectivity, csi_volume};
 use crate::api::status::{
     MAX_QUERY, bounded, exhausted, failed_precondition, invalid, not_found, required, unavailable,
 };
-use crate::api::{convert, wire};
-use crate::model::echo::echo;
 use crate::model::path::HostPath;
 use crate::model::reason::Reason;
 use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
@@ -28,6 +27,8 @@ use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::model::storage;
 use crate::quota::refusals::Refusal;
 use crate::state::handle::Handle;
+use crate::text::echo::echo;
+use crate::wire;
 
 /// CSI limits names of drivers to 63 bytes; the kubelet's records may contain longer ones.
 const MAX_DRIVER: usize = 256;

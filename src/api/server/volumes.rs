@@ -11,7 +11,6 @@ use tonic::{Request, Response, Status};
 use crate::api::server::attachments;
 use crate::api::server::paging::{self, List};
 use crate::api::status::{MAX_QUERY, bounded, invalid, required};
-use crate::api::wire;
 use crate::model::provision::PodRef;
 use crate::model::storage::StorageUnknown;
 use crate::provision::engine::{
@@ -20,6 +19,7 @@ use crate::provision::engine::{
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes::CapacityRange;
 use crate::state::handle::Handle;
+use crate::wire;
 
 /// Access modes that a request for a new volume may list.
 const MAX_ACCESSES: usize = 16;

@@ -13,12 +13,13 @@ use tokio::sync::{mpsc, watch as signal};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+use crate::api::convert;
 use crate::api::server::caller::CallerId;
 use crate::api::status::{exhausted, shutting_down};
-use crate::api::{convert, wire};
 use crate::model::snapshot::Snapshot;
 use crate::quota::places::{InUse, PlacePermit};
 use crate::state::handle::{Handle, Subscription, SubscriptionStart};
+use crate::wire;
 use wire::watch_event::{Change as Kind, Item};
 
 /// Events between the task and the connection; when they are full, the client's pace decides.

@@ -7,10 +7,10 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, ValueEnum};
 use jiff::Timestamp;
 
-use crate::api::wire;
 use crate::host::clock::wall_now;
-use crate::model::duration;
 use crate::model::reason::Reason;
+use crate::text::duration;
+use crate::wire;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct FindingsArgs {

@@ -6,9 +6,9 @@ use prost_reflect::prost::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::json::{self, JsonError};
+use crate::wire;
 
 /// Grows when a reader of the former version would misunderstand the new one.
 pub(crate) const FORMAT: u32 = 1;

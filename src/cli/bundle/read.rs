@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::GzDecoder;
 
-use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::bundle::contents::{
     self, AnswerFile, FORMAT, KERNEL_LOG, KIND, MANIFEST, Manifest, SMARTCTL,
 };
+use crate::wire;
 
 /// Limits of what is read: a bundle of 256 drives and 5,000 volumes has 40 MiB.
 const MAX_ENTRIES: usize = 10_000;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::api::wire;
 use crate::cli::answers::Answers;
+use crate::wire;
 
 /// A shorter serial number is replaced only where a field contains nothing else: it is a part of too
 /// many words.

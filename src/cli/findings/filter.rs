@@ -4,12 +4,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire;
 use crate::cli::args::findings::FindingFilter;
 use crate::cli::findings::obstacle;
 use crate::cli::place::by_name;
 use crate::model::reason::Reason;
+use crate::wire;
+use crate::wire::client::{Client, ClientError};
 
 /// A filter whose names have been resolved by the daemon.
 #[derive(Clone, Debug, Default)]

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::api::wire;
-use crate::api::wire::watch_event::{Change, Item};
 use crate::cli::render::causes;
 use crate::cli::render::live::IoRate;
+use crate::wire;
+use crate::wire::watch_event::{Change, Item};
 
 #[derive(Clone, Debug, Default)]
 struct Objects {

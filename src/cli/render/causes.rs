@@ -1,9 +1,6 @@
 //! Causes: a block each, the names that people know first. BAD takes four lines on a wide screen,
 //! others three, and those that do not count two; one more where the message is about redundancy.
 
-use crate::api::wire;
-use crate::api::wire::cause::Kind;
-use crate::api::wire::cause_hit::Kind as HitKind;
 use crate::cli::render::findings::{self, acknowledged, message_about};
 use crate::cli::words::severity_word;
 use crate::model::label;
@@ -14,6 +11,9 @@ use crate::terminal::layout::{NARROW, Part, heading as render_heading, wrapped, 
 use crate::terminal::screen::{Screen, Tone, escape_control};
 use crate::terminal::width::columns;
 use crate::terminal::width::shortened;
+use crate::wire;
+use crate::wire::cause::Kind;
+use crate::wire::cause_hit::Kind as HitKind;
 
 /// A name takes at most this share of a line.
 const NAME_SHARE: usize = 2;

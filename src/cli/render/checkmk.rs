@@ -1,11 +1,11 @@
 //! The status as lines of a Checkmk local check: `STATE "ITEM" METRICS TEXT`, for the node, each
 //! drive and each volume. Pure.
 
-use crate::api::wire;
 use crate::cli::render::figures::{self, Figure, safe_name, safe_text};
 use crate::cli::render::status::{StatusView, summary, verdict};
 use crate::cli::words::used_share;
 use crate::terminal::screen::or_dash;
+use crate::wire;
 
 /// Characters that Checkmk removes from the names of services, or that end them.
 const FORBIDDEN: &str = "\"'\\;|<>~!$%^&*?,()=`";

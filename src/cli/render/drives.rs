@@ -1,6 +1,5 @@
 //! Drives: a table, worst first, and one drive in full.
 
-use crate::api::wire;
 use crate::cli::render::{errors, findings, smart};
 use crate::cli::words::{enum_label, health};
 use crate::model::label;
@@ -8,6 +7,7 @@ use crate::model::label::slot_name;
 use crate::terminal::layout::{flag_names, heading, label_value_lines, labelled};
 use crate::terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
 use crate::terminal::table::{Cells, Column, column, plain, table as layout};
+use crate::wire;
 
 const COLUMNS: [Column; 13] = [
     column("NAME", 0, 0),

@@ -1,8 +1,8 @@
 //! Kernel log errors of a drive or a volume: one line per class.
 
-use crate::api::wire;
 use crate::terminal::layout::{counted, labelled};
 use crate::terminal::screen::{Screen, escape_control};
+use crate::wire;
 
 /// Label and text of each line; empty if the log contains no errors.
 pub(crate) fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {

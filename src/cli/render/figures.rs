@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::wire;
 use crate::cli::render::volumes;
 use crate::terminal::screen::escape_control;
+use crate::wire;
 
 /// SMART metrics that are stored beside temperature and wear.
 const COUNTERS: [&str; 3] = ["reallocated", "pending", "media_errors"];

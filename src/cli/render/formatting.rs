@@ -1,7 +1,7 @@
 //! Permissions to format, one line each.
 
-use crate::api::wire;
 use crate::terminal::screen::{Screen, escape_control};
+use crate::wire;
 
 pub(crate) fn one(authorization: &wire::FormatAuthorization, screen: &Screen) -> String {
     let handle = escape_control(&authorization.handle);

@@ -6,7 +6,6 @@ pub(crate) mod position;
 
 use std::collections::BTreeMap;
 
-use crate::api::wire;
 use crate::cli::render::live::position::Position;
 use crate::cli::render::status::{self, StatusView};
 use crate::cli::render::{causes, checks, drives, findings, smart};
@@ -16,6 +15,7 @@ use crate::terminal::layout::{counted, heading, wrapped};
 use crate::terminal::screen::{Screen, Tone, bytes, escape_control, or_dash, span};
 use crate::terminal::table::{Cells, Column, column, plain, table_rows};
 use crate::terminal::width::clipped;
+use crate::wire;
 
 /// On a lower terminal nothing is reserved for the less important parts.
 const LOW: usize = 8;

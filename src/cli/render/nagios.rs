@@ -1,11 +1,11 @@
 //! The status as the output of a monitoring plugin (Monitoring Plugins Development Guidelines): a line
 //! with performance data, then one line for each cause. Pure.
 
-use crate::api::wire;
 use crate::cli::render::causes;
 use crate::cli::render::figures::{self, Figure, Unit, safe_name, safe_text};
 use crate::cli::render::status::{StatusView, summary, unknown_by_reason, verdict};
 use crate::terminal::verdict::Verdict;
+use crate::wire;
 
 /// Causes in the first line, and in all: Nagios reads 8 KiB.
 const MAX_NAMED: usize = 3;

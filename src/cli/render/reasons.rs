@@ -1,10 +1,10 @@
 //! The table of reasons, and one reason in full.
 
-use crate::api::wire;
 use crate::cli::words::severity_word;
 use crate::terminal::layout::wrapped;
 use crate::terminal::screen::{Screen, Tone, escape_control};
 use crate::terminal::table::{Column, column, plain, table};
+use crate::wire;
 
 const COLUMNS: [Column; 4] = [
     column("REASON", 0, 0),

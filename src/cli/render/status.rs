@@ -3,14 +3,14 @@
 
 use jiff::Timestamp;
 
-use crate::api::wire;
-use crate::api::wire::source_state::State;
 use crate::cli::render::{causes, drives, findings, volumes};
 use crate::model::label;
 use crate::terminal::layout::{counted, heading, wrapped};
 use crate::terminal::screen::{Screen, Tone, escape_control};
 use crate::terminal::verdict::Verdict;
 use crate::terminal::width::shortened;
+use crate::wire;
+use crate::wire::source_state::State;
 
 /// Maximum number of causes, and of warnings, before "and N more".
 const MAX_SHOWN: usize = 12;

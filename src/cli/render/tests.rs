@@ -7,11 +7,11 @@ mod monitoring;
 mod tables;
 mod unknown;
 
-use crate::api::wire;
 use crate::cli::render::status::{StatusView, verdict};
 use crate::cli::render::{attachments, checks, drives, explain, findings, status, volumes};
 use crate::terminal::screen::tests::{before, screen};
 use crate::terminal::verdict::Verdict;
+use crate::wire;
 
 fn finding() -> wire::Finding {
     wire::Finding {

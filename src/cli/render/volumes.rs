@@ -1,6 +1,5 @@
 //! Volumes: a table, worst first, and one volume in full.
 
-use crate::api::wire;
 use crate::cli::render::drives::rank;
 use crate::cli::render::{errors, findings};
 use crate::cli::words::{enum_label, health, used_share};
@@ -9,6 +8,7 @@ use crate::model::reason::Reason;
 use crate::terminal::layout::{flag_names, heading, label_value_lines, labelled};
 use crate::terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
 use crate::terminal::table::{Cells, Column, column, plain, table as layout};
+use crate::wire;
 
 const COLUMNS: [Column; 8] = [
     column("WHERE", 24, 0),

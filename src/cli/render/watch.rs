@@ -1,11 +1,11 @@
 //! `watch`: one line per change.
 
-use crate::api::wire;
-use crate::api::wire::watch_event::{Change, Item};
 use crate::cli::render::{causes, checks, findings, volumes};
 use crate::cli::words::{health, severity};
 use crate::model::label::slot_name;
 use crate::terminal::screen::{Screen, Tone, escape_control};
+use crate::wire;
+use crate::wire::watch_event::{Change, Item};
 
 /// A line of `watch`.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,7 +1,5 @@
 //! What is wrong: a block for each cause, with its findings and their evidence.
 
-use crate::api::wire;
-use crate::api::wire::cause_hit::Kind as HitKind;
 use crate::cli::answers::Answers;
 use crate::cli::render::{causes as render_causes, findings};
 use crate::cli::report::html::Html;
@@ -13,6 +11,8 @@ use crate::cli::words::severity;
 use crate::model::label::slot_name;
 use crate::terminal::layout::counted;
 use crate::terminal::screen::Screen;
+use crate::wire;
+use crate::wire::cause_hit::Kind as HitKind;
 
 /// Names on one cause; `explain` has the others too.
 const MAX_HITS: usize = 40;

@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::render::drives::rank;
 use crate::model::label;
+use crate::wire;
 
 /// Nodes of one column in one group that are drawn on their own.
 const MAX_IN_COLUMN: usize = 16;

@@ -1,7 +1,6 @@
 //! The page: its head, what is not complete, drives by slot, what is not known, what has cleared; the
 //! other sections have modules of their own.
 
-use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::render::findings;
 use crate::cli::render::status::{Gap, gaps, unknown_by_reason, unknown_count};
@@ -13,6 +12,7 @@ use crate::model::label::slot_name;
 use crate::terminal::layout::counted;
 use crate::terminal::screen::Screen;
 use crate::terminal::verdict::Verdict;
+use crate::wire;
 
 const STYLE: &str = include_str!("page.css");
 /// No script, no request, whatever the page contains.

@@ -1,9 +1,9 @@
 //! A drive's history as small drawings: a step line for each attribute that decides its health.
 
-use crate::api::wire;
 use crate::cli::render::smart::label;
 use crate::cli::report::html::Html;
 use crate::terminal::screen::Screen;
+use crate::wire;
 
 const WIDTH: f64 = 96.0;
 const HEIGHT: f64 = 20.0;

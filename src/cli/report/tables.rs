@@ -1,6 +1,5 @@
 //! The tables of the page: drives, volumes, checks, self-tests. The worst come first.
 
-use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::render::drives::{kind, rank};
 use crate::cli::render::{checks as render_checks, smart, volumes as render_volumes};
@@ -14,6 +13,7 @@ use crate::model::label;
 use crate::model::label::slot_name;
 use crate::terminal::layout::counted;
 use crate::terminal::screen::{Screen, bytes, or_dash};
+use crate::wire;
 
 /// From this fill on, the bar has the color of a warning; the finding says whether it is one.
 const NEARLY_FULL: u64 = 90;

@@ -2,11 +2,11 @@
 
 use scraper::{Html, Selector};
 
-use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::report::{page, text};
-use crate::model::echo::is_deceptive;
 use crate::terminal::screen::tests::{before, screen};
+use crate::text::echo::is_deceptive;
+use crate::wire;
 
 /// Markup, quotes, control characters, text that turns around, invisible text, no characters, and 4 KiB.
 fn hostile() -> String {

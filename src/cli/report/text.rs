@@ -1,6 +1,5 @@
 //! The report as text, for mail and tickets: the same sections as the page.
 
-use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::render::smart::{history, self_tests};
 use crate::cli::render::status::{cordons, monitoring_gaps, unknown};
@@ -11,6 +10,7 @@ use crate::model::label;
 use crate::terminal::layout::{heading, wrapped};
 use crate::terminal::screen::{Screen, Tone, escape_control};
 use crate::terminal::verdict::Verdict;
+use crate::wire;
 
 const MAX_CHECKS: usize = 20;
 const MAX_CAUSES: usize = 100;

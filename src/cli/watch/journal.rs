@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::wire;
-use crate::api::wire::watch_event::{Change, Item};
 use crate::cli::findings::filter::Resolved;
 use crate::cli::render::watch::{Entry, What, subject_text};
 use crate::terminal::screen::Screen;
+use crate::wire;
+use crate::wire::watch_event::{Change, Item};
 
 /// Kind and id.
 type Key = (u8, String);

@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 use http::{HeaderMap, HeaderValue};
 use tonic::{Code, Status};
 
-use crate::model::causes::with_causes;
+use crate::text::causes::with_causes;
 
 pub(super) const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";

@@ -30,7 +30,7 @@ use crate::csi::interposer::upstream_error::UpstreamError;
 use crate::csi::interposer::volume_tracker::VolumeTracker;
 use crate::csi::interposer::{body, grpc, local_replies, merge, raw};
 use crate::csi::withdrawal::{WITHDRAW, Withdrawal, withdrawn_health};
-use crate::model::causes::with_causes;
+use crate::text::causes::with_causes;
 
 /// Larger requests are not decoded, in bytes. CSI's requests are a few KiB.
 const MAX_REQUEST_BYTES: usize = 1 << 20;

@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 use crate::csi::interposer::body::{Body, BufferedBody};
 use crate::csi::interposer::upstream_error::UpstreamError;
 use crate::csi::interposer::{body, grpc};
-use crate::model::causes::with_causes;
+use crate::text::causes::with_causes;
 
 /// Time limit for a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

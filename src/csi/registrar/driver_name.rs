@@ -11,9 +11,9 @@ use tonic::transport::Endpoint;
 
 use crate::csi::wire::GetPluginInfoRequest;
 use crate::csi::wire::identity_client::IdentityClient;
-use crate::model::backoff::Backoff;
-use crate::model::causes::with_causes;
-use crate::model::naming;
+use crate::text::backoff::Backoff;
+use crate::text::causes::with_causes;
+use crate::text::naming;
 
 /// The delay between two attempts. It is short, because a driver starts together with its
 /// registrar, and pods wait for both.

@@ -18,8 +18,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
-use crate::api::client::Client;
-use crate::api::wire;
 use crate::cluster::node_storage::{Challenge, ChallengeAnswer, MAX_CHALLENGED};
 use crate::csi::agent::Agent;
 use crate::csi::report::challenge::answer::answer;
@@ -27,6 +25,8 @@ use crate::csi::report::node_snapshot::timestamp_from_wire;
 use crate::csi::report::object_watch::{StorageObject, follow_part};
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 use crate::kubernetes::retry_delay::RetryDelay;
+use crate::wire;
+use crate::wire::client::Client;
 
 /// What the daemon's answer may take beyond its patience.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);

@@ -8,7 +8,7 @@
 use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity, Subject};
 use crate::csi::report::{DaemonView, Outage};
 use crate::kubernetes::event::{MAX_SHORT_LEN, message};
-use crate::model::echo::Shown;
+use crate::text::echo::Shown;
 
 /// The finding of a volume whose drive has one.
 const DRIVE_FAILING: &str = "DriveFailing";

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::csi::report::transitions::EventTarget;
     use crate::kubernetes::event::regarding_node;
-    use crate::model::echo::is_deceptive;
+    use crate::text::echo::is_deceptive;
 
     fn transition(reason: &str, note: &str, kind: StorageTransitionKind) -> StorageTransition {
         StorageTransition {

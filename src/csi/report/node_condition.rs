@@ -85,7 +85,7 @@ impl Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::echo::Shown;
+    use crate::text::echo::Shown;
 
     const HOLD: Duration = Duration::from_secs(120);
 

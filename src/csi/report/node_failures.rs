@@ -1,6 +1,6 @@
 //! Why the node as a whole is unfit, as the daemon judges it.
 
-use crate::api::wire;
+use crate::wire;
 
 /// As the daemon judges the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::wire;
-use crate::api::wire::watch_event::{Change, Item};
 use crate::csi::health;
 use crate::csi::report::node_failures::NodeFailures;
 use crate::csi::report::node_snapshot::identity::{DriveIdentity, NodeIdentity, VolumeIdentity};
 use crate::model::provision::PodRef;
+use crate::wire;
+use crate::wire::watch_event::{Change, Item};
 
 pub(crate) use crate::csi::report::node_snapshot::identity::StaleMount;
 

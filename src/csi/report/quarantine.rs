@@ -18,14 +18,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::api::client::Client;
-use crate::api::wire;
 use crate::cluster::node_storage::{CleanReason, MAX_QUARANTINED, Quarantine};
 use crate::csi::agent::Agent;
 use crate::csi::report::object_watch::{StorageObject, follow_part};
 use crate::csi::report::quarantine::answer::answer;
 use crate::csi::report::transitions::{EventTarget, StorageTransition, StorageTransitionKind};
 use crate::csi::report::{ReportTiming, maybe_sleep_until, now};
+use crate::wire;
+use crate::wire::client::Client;
 
 pub(crate) use crate::csi::report::quarantine::answer::QuarantineAnswer;
 

@@ -25,8 +25,8 @@ use crate::csi::report::node_storage::{Context, says_the_same, storage_status, w
 use crate::csi::report::quarantine::QuarantineState;
 use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
 use crate::kubernetes::api_error::ApiError;
-use crate::model::hash::fnv1a_64;
 use crate::quota::token_bucket::TokenBucket;
+use crate::text::hash::fnv1a_64;
 
 const OBJECT: &str = "NodeStorage";
 

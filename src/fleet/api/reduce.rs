@@ -17,7 +17,7 @@ use crate::fleet::model::claims::{Condition, Entry};
 use crate::fleet::model::pin::Pin;
 use crate::fleet::model::{Claim, Node, Report, Volume};
 use crate::model::assess::truncate;
-use crate::model::echo::is_deceptive;
+use crate::text::echo::is_deceptive;
 
 pub(super) fn node(node: KubeNode) -> Node {
     let spec = node.spec.unwrap_or_default();

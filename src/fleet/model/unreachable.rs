@@ -16,7 +16,7 @@ use jiff::Timestamp;
 
 use crate::cluster::node_storage::NodeStorageStatus;
 use crate::fleet::model::{Elapsed, Node, Policy, View};
-use crate::model::hash::sha256_short;
+use crate::text::hash::sha256_short;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnreachableLimits {

@@ -15,7 +15,7 @@ use crate::fleet::model::release::check::Refusal;
 use crate::fleet::model::release::evidence::{Answer, Reading};
 use crate::fleet::release::action::ActionObject;
 use crate::fleet::release::{Context, Engine, Job};
-use crate::model::hash::sha256_short;
+use crate::text::hash::sha256_short;
 
 /// One question for an action, as it was approved, or not yet.
 #[derive(Clone, Debug)]

@@ -26,8 +26,8 @@ use crate::host::jail::{
     DeviceNode, IMAGE_PATH, Isolation, JailSpec, NO_GROUP, PROGRESS_FD, STACK_SIZE,
 };
 use crate::host::sys;
-use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
+use crate::text::causes::with_causes;
 
 /// Maximum number of descriptors of the program.
 const MAX_OPEN_FILES: u64 = 256;

@@ -22,8 +22,8 @@ use crate::host::jail::JailSpec;
 use crate::host::jail::run_group::removal::kill_and_remove;
 use crate::host::own_cgroup::{CgroupHierarchy, enter_host_cgroup_namespace, mount_point};
 use crate::host::root::HostRoot;
-use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
+use crate::text::causes::with_causes;
 
 mod removal;
 

@@ -10,7 +10,6 @@ use crate::model::assess::input::Context;
 use crate::model::assess::smart::SmartAssessment;
 use crate::model::assess::text::evidence;
 use crate::model::counters::{Counter, CounterHistory};
-use crate::model::duration::elapsed;
 use crate::model::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
@@ -19,6 +18,7 @@ use crate::model::kernel_log::event::{Class, Line, LineOrigin};
 use crate::model::observation::Observation;
 use crate::model::severity::Severity;
 use crate::model::volume::VolumeFacts;
+use crate::text::duration::elapsed;
 
 /// Adds the counters to the evidence, except those that it quotes already.
 pub(crate) fn shown_beside(

@@ -12,7 +12,6 @@ use crate::model::assess::text::{
     BAD, INACCESSIBLE, INFO, Level, SUSPECT, evidence, format_bytes, join_limited, raised, unknown,
 };
 use crate::model::drive::{DriveFacts, Transport};
-use crate::model::duration::elapsed;
 use crate::model::facts::drive_use::{LastUse, MemberSignature};
 use crate::model::facts::{Facts, KnownDrive, KnownVolume, drive_use};
 use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
@@ -21,6 +20,7 @@ use crate::model::kernel_log::event::Class;
 use crate::model::label::slot_name;
 use crate::model::severity::Severity;
 use crate::model::volume::{Impact, Stack};
+use crate::text::duration::elapsed;
 
 /// No scan lists the drive now. Source: the inventory (sysfs, udev). INFO when nothing used it
 /// when it was removed, or when all its volumes run complete without it. SUSPECT when only the

@@ -16,7 +16,6 @@ use crate::model::assess::text::{
     unknown, volume_name,
 };
 use crate::model::assess::{checks, merge, recorded};
-use crate::model::duration::elapsed;
 use crate::model::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
 use crate::model::facts::{Facts, KnownDrive, KnownVolume};
 use crate::model::finding::{Status, Subject, Verdict, WitnessKind};
@@ -30,6 +29,7 @@ use crate::model::reason::Reason;
 use crate::model::severity::Severity;
 use crate::model::superblock::ExtState;
 use crate::model::volume::{Impact, VolumeFacts};
+use crate::text::duration::elapsed;
 
 /// The filesystem had I/O errors from the device below it, or has recorded errors that nothing has
 /// repaired (`recorded`). A finding that its structures are corrupted says the same and more, and

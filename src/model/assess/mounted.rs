@@ -9,7 +9,6 @@ use crate::model::assess::text::{
     INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, mount_line, raised, unknown,
 };
 use crate::model::drive::DriveKind;
-use crate::model::duration::elapsed;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::{Evidence, Verdict, WitnessKind};
 use crate::model::mount::Mount;
@@ -17,6 +16,7 @@ use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, ProbeError};
 use crate::model::volume::{ExpectedMount, MountRole, VolumeFacts};
+use crate::text::duration::elapsed;
 
 /// Grace for a mount that disappeared: longer than the kubelet needs from an unmount to the removal
 /// of its record.

@@ -11,7 +11,6 @@ use jiff::{SignedDuration, Timestamp};
 use crate::model::assess::text::{
     INFO, MAX_MESSAGE, SUSPECT, drive_name, evidence, raised, truncate, unknown,
 };
-use crate::model::duration::elapsed;
 use crate::model::facts::smart::{SmartFacts, SmartOutcome, is_physical};
 use crate::model::facts::{Facts, KnownDrive};
 use crate::model::finding::{UnknownCause, UnknownHealth, Verdict, WitnessKind};
@@ -23,6 +22,7 @@ use crate::model::smart::report::SmartReport;
 use crate::model::smart::rules::{self, RULES, RuleHit, self_tests};
 use crate::model::source::Source;
 use crate::model::source_update::SourceStatus;
+use crate::text::duration::elapsed;
 
 /// A test that is older says nothing about an error that the kernel log still has.
 const MAX_AGE_HOURS: i64 = 24 * 366;

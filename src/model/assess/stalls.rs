@@ -4,12 +4,12 @@ use jiff::Timestamp;
 
 use crate::model::assess::input::{Context, VolumeInput};
 use crate::model::assess::text::{INACCESSIBLE, evidence, raised, unknown};
-use crate::model::duration::elapsed;
 use crate::model::facts::probes::ProbeFacts;
 use crate::model::facts::{Facts, LayerFacts};
 use crate::model::finding::{Verdict, WitnessKind};
 use crate::model::observation::Observation;
 use crate::model::probe::StuckProbe;
+use crate::text::duration::elapsed;
 
 /// A probe of one of the volume's mounts has not returned in its time. Source: the prober.
 /// BAD, inaccessible. Clears when this probe or a later one returns, or the mount is removed.

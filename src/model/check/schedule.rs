@@ -11,7 +11,7 @@ use jiff::civil::{Date, Time, Weekday};
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
-use crate::model::hash::fnv1a_64;
+use crate::text::hash::fnv1a_64;
 
 /// Every calendar has an occurrence within this many days: the 31st can be two months away.
 const MAX_SEARCH_DAYS: u32 = 63;

@@ -14,13 +14,13 @@ use jiff::Timestamp;
 
 use crate::model::block::{BtrfsFs, BtrfsMember, Inventory, ReturnedMember};
 use crate::model::counters::CounterHistory;
-use crate::model::duration::elapsed;
 use crate::model::facts::corruption::of_filesystem;
 use crate::model::facts::drive_use::is_part_of;
 use crate::model::facts::{Facts, KnownVolume};
 use crate::model::finding::Subject;
 use crate::model::ids::{DriveId, VolumeId};
 use crate::model::volume::VolumeFacts;
+use crate::text::duration::elapsed;
 
 /// The kind of note; its name is followed by the id of the member, or by its former device.
 pub(super) const AWAY: &str = "btrfs-away ";

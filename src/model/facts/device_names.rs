@@ -8,9 +8,9 @@ use jiff::Timestamp;
 
 use crate::model::block::{Inventory, Layer};
 use crate::model::drive::DriveFacts;
-use crate::model::duration::elapsed;
 use crate::model::ids::DriveId;
 use crate::model::kernel_log::event::DeviceName;
+use crate::text::duration::elapsed;
 
 /// Maximum number of assignments that are kept of one name.
 const MAX_ASSIGNMENTS: usize = 4;

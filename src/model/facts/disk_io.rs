@@ -8,9 +8,9 @@ use jiff::Timestamp;
 
 use crate::model::block::DiskStat;
 use crate::model::dev::DevNo;
-use crate::model::duration::elapsed;
 use crate::model::facts::Urgency;
 use crate::model::observation::Observation;
+use crate::text::duration::elapsed;
 
 /// A pool that is in use writes far more often than once in this time.
 pub(crate) const RECENT_WRITES: Duration = Duration::from_secs(3600);

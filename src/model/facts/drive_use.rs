@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::block::Inventory;
 use crate::model::drive::{DriveFacts, Transport};
-use crate::model::duration::elapsed;
 use crate::model::facts::KnownDrive;
 use crate::model::facts::disk_io::{DiskIo, RECENT_WRITES};
 use crate::model::kernel_log::device_name::whole_disk;
+use crate::text::duration::elapsed;
 
 /// Maximum number of UUIDs that are kept of one drive.
 const MAX_CONTENTS: usize = 16;

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use crate::model::block::{Inventory, Layer};
 use crate::model::drive::DriveFacts;
-use crate::model::duration::elapsed;
 use crate::model::facts::raid_controllers::slot_of;
 use crate::model::facts::{Facts, KnownDrive, drive_use};
 use crate::model::ids::{DriveId, VolumeId};
+use crate::text::duration::elapsed;
 
 /// The mounts and arrays of a removed drive are removed within moments (by udev and systemd),
 /// reported before or after the drive's own removal.

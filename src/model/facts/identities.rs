@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::block::Inventory;
 use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::duration::elapsed;
 use crate::model::facts::raid_controllers::is_passed_through;
 use crate::model::facts::{Facts, KnownDrive, drive_use};
 use crate::model::finding::Subject;
 use crate::model::ids::DriveId;
 use crate::model::policy::VolumeSettings;
 use crate::model::source_update::SourceUpdate;
+use crate::text::duration::elapsed;
 
 /// After a start, drives appear in any order, and some need minutes. So long, a drive that turned up
 /// in another place may still prove to be another one, and clears no finding.

@@ -18,7 +18,6 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::drive::{DriveKind, Transport};
-use crate::model::duration::elapsed;
 use crate::model::facts::device_names::DeviceNames;
 use crate::model::facts::full_reads::BegunRead;
 use crate::model::facts::kernel_log::lost_records::LostRecords;
@@ -32,6 +31,7 @@ use crate::model::kernel_log::event::{
 use crate::model::kernel_log::parsed_record::DeviceKind;
 use crate::model::policy::ErrorPolicy;
 use crate::model::source_update::{FsErrorNotice, SourceStatus};
+use crate::text::duration::elapsed;
 
 /// Maximum number of events that wait for attribution, at a start for drives and mounts.
 const MAX_PENDING: usize = 1024;

@@ -11,7 +11,6 @@ use jiff::Timestamp;
 
 use crate::model::btrfs_space::BtrfsSpace;
 use crate::model::dev::DevNo;
-use crate::model::duration::elapsed;
 use crate::model::facts::Urgency;
 use crate::model::facts::apply::set_stuck;
 use crate::model::failure_domain::FailureDomains;
@@ -19,6 +18,7 @@ use crate::model::ids::VolumeId;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::probe::{MountProbe, StuckProbe, Usage};
+use crate::text::duration::elapsed;
 
 /// Records of the kernel's log cause at most this number of probes within `LOG_PERIOD`, and one of each
 /// mount: any user may be able to forge them.

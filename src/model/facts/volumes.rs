@@ -8,7 +8,6 @@ use jiff::Timestamp;
 
 use crate::model::block::Layer;
 use crate::model::dev::DevNo;
-use crate::model::duration::elapsed;
 use crate::model::facts::drives::REMOVAL_WINDOW;
 use crate::model::facts::probes::ProbedMount;
 use crate::model::facts::{Facts, HidingMount, KnownVolume, MountAbsence};
@@ -23,6 +22,7 @@ use crate::model::policy::VolumeSettings;
 use crate::model::provision::BackingKind;
 use crate::model::snapshot::{MountPoint, NodeContext, SystemDirectory};
 use crate::model::volume::{Impact, Stack, VolumeFacts, VolumeMount};
+use crate::text::duration::elapsed;
 
 impl Facts {
     /// Rebuilds the volumes from the last good values. No volume counts as removed before both the

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::duration::elapsed;
 use crate::model::finding::{FindingDetails, Subject, Verdict};
 use crate::model::ids::FindingId;
 use crate::model::ledger::{Ledger, Transition};
 use crate::model::reason::Reason;
+use crate::text::duration::elapsed;
 
 /// A volume may fail a moment before its drive is known to: probes, the log and scans are not in
 /// step.

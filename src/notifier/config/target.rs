@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::model::duration;
-use crate::model::echo::echo;
 use crate::notifier::config::level;
 use crate::notifier::message::Level;
 use crate::notifier::secret::SecretFile;
@@ -20,6 +18,8 @@ use crate::notifier::targets::smtp::{SmtpTarget, Tls};
 use crate::notifier::targets::webhook::{Preset, WebhookTarget};
 use crate::notifier::targets::{Target, TargetKind};
 use crate::notifier::template::Template;
+use crate::text::duration;
+use crate::text::echo::echo;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetError {

@@ -1,8 +1,8 @@
 //! Which causes an unprivileged user can make (`model::origin`), from the daemon's answer.
 
-use crate::api::wire;
-use crate::api::wire::{DriveKind, MountRole, SubjectKind};
 use crate::model::origin::{self, Mount, Volume};
+use crate::wire;
+use crate::wire::{DriveKind, MountRole, SubjectKind};
 
 pub(super) struct Origins<'a>(origin::Origins<'a>);
 

@@ -9,10 +9,10 @@ use lettre::message::Mailbox;
 
 use crate::host::exec::{self, Exec};
 use crate::host::trusted_file;
-use crate::model::causes::with_causes;
 use crate::notifier::message::clean;
 use crate::notifier::outgoing::Outgoing;
 use crate::notifier::targets::{DeliveryError, mail};
+use crate::text::causes::with_causes;
 
 const MAX_OUTPUT: usize = 4096;
 

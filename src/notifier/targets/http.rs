@@ -14,11 +14,11 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::model::causes::with_causes;
-use crate::model::echo::echo;
 use crate::notifier::message::clean;
 use crate::notifier::secret::SecretFile;
 use crate::notifier::targets::{DeliveryError, tls};
+use crate::text::causes::with_causes;
+use crate::text::echo::echo;
 
 /// Bytes of an answer that are read.
 const MAX_ANSWER: usize = 4096;

@@ -15,11 +15,11 @@ use lettre::transport::smtp::client::{
 };
 use lettre::transport::smtp::extension::ClientId;
 
-use crate::model::causes::with_causes;
 use crate::notifier::message::clean;
 use crate::notifier::outgoing::Outgoing;
 use crate::notifier::secret::SecretFile;
 use crate::notifier::targets::{DeliveryError, mail, tls};
+use crate::text::causes::with_causes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tls {

@@ -179,11 +179,11 @@ mod tests {
     use lettre::message::Mailbox;
 
     use super::*;
-    use crate::model::echo::is_deceptive;
     use crate::notifier::message::Notification;
     use crate::notifier::message::tests_support::sample;
     use crate::notifier::outgoing::tests::hostile;
     use crate::notifier::targets::mail;
+    use crate::text::echo::is_deceptive;
 
     const HOSTILE: &str =
         "``` <!channel> <http://a.example|b> @everyone **b** [x](http://a.example) ``` `c` &lt;";

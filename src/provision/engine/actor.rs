@@ -17,7 +17,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::model::causes::with_causes;
 use crate::model::observation::Observation;
 use crate::model::path::HostPath;
 use crate::model::provision::{BackingKind, ProvisionState};
@@ -33,6 +32,7 @@ use crate::provision::engine::view::EngineView;
 use crate::provision::engine::volume::{Volume, static_backing};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::{PoolCapacity, StepExecutor};
+use crate::text::causes::with_causes;
 
 /// Retry interval until the records are readable.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);

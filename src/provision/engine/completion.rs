@@ -5,7 +5,6 @@
 //! In: a volume's copy with an intent. Out: steps, and the volume without the intent. The
 //! operations themselves and `recover` call these functions; each may be repeated.
 
-use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::provision::engine::attachment;
 use crate::provision::engine::step_context::{
@@ -15,6 +14,7 @@ use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::{Operation, VolumeRecord};
 use crate::provision::step::{RootedPath, Step, StepExecutor, Wipe};
+use crate::text::causes::with_causes;
 
 /// Undoes staging. No process uses a filesystem while its mkfs may be incomplete; a volume of the
 /// pool becomes blank again.

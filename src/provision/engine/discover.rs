@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::de::DeserializeOwned;
 
 use crate::host::clock;
-use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::provision::BackingKind;
 use crate::provision::engine::backing::pool_backing;
@@ -25,6 +24,7 @@ use crate::provision::record::{
 };
 use crate::provision::rules::names;
 use crate::provision::step::{LogicalVolume, PoolCapacity, RecordFile, StepExecutor};
+use crate::text::causes::with_causes;
 
 /// All records, and the volumes of the volume group if there is one.
 pub(crate) struct DiscoveredRecords {

@@ -5,7 +5,7 @@
 //! why there is none. The actor continues an unfinished reading in the background (`continue_scan`).
 
 use crate::host::clock;
-use crate::model::causes::with_causes;
+use crate::text::causes::with_causes;
 
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};

@@ -6,7 +6,6 @@
 //! Recovery runs before every other operation on the volume, so that none starts from a partial
 //! state.
 
-use crate::model::causes::with_causes;
 use crate::model::provision::ProvidedAttachment;
 use crate::provision::engine::step_context::{FORMATS_DIR, StepContext};
 use crate::provision::engine::volume::{Backing, RecordProblem, Volume};
@@ -14,6 +13,7 @@ use crate::provision::engine::{attachment, completion};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::step::StepExecutor;
+use crate::text::causes::with_causes;
 
 pub(crate) async fn recover<S: StepExecutor>(
     ctx: &StepContext<S>,

@@ -10,7 +10,6 @@ use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::host::clock;
-use crate::model::causes::with_causes;
 use crate::model::path::HostPath;
 use crate::model::provision::BackingKind;
 use crate::provision::engine::settings::Settings;
@@ -24,6 +23,7 @@ use crate::provision::step::{
     PoolCapacity, RecordFile, Remains, RootedPath, ScanState, Step, StepError, StepErrorKind,
     StepExecutor, StepOutput,
 };
+use crate::text::causes::with_causes;
 
 /// Directories of records in the pool's folder.
 pub(crate) const VOLUMES_DIR: &str = "volumes";

@@ -5,9 +5,9 @@
 
 use OptionValue::{Features, Label, List, Nothing, Number, OneOf};
 
-use crate::model::echo::echo;
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
+use crate::text::echo::echo;
 
 /// The form of an option's value. Blanks separate the names in a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 //! device=), change the kind of mount (bind, move, remount, loop, shared …) or stop the node on an
 //! error of the filesystem (errors=panic).
 
-use crate::model::echo::echo;
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
+use crate::text::echo::echo;
 
 /// Flags by the form of their values. Blanks separate the flags in a string.
 struct FlagTable {

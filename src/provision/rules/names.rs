@@ -1,9 +1,9 @@
 //! Handles and names of volumes. A handle of the pool is random, so that a user with the right to
 //! write a PV cannot guess another handle. A static volume's handle is its entry's name.
 
-use crate::model::naming;
-use crate::model::naming::POOL_PREFIX;
 use crate::provision::error::ProvisionError;
+use crate::text::naming;
+use crate::text::naming::POOL_PREFIX;
 
 /// CSI, "Size Limits": 128 bytes unless the specification names another limit.
 pub(crate) const MAX_NAME_BYTES: usize = 128;

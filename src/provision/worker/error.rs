@@ -8,8 +8,8 @@ use nix::errno::Errno;
 
 use crate::host::mounting::MountError;
 use crate::host::resolve_beneath::PathResolveError;
-use crate::model::causes::with_causes;
 use crate::provision::step::{StepError, StepErrorKind};
+use crate::text::causes::with_causes;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}")]

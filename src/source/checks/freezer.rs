@@ -16,13 +16,13 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use crate::host::helper::{Helper, HelperError, Program};
-use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::ids::CheckId;
 use crate::model::path::HostPath;
 use crate::source::checks::freezer::protocol::{
     FreezerEvent, FreezerRequest, RepairResult, ResumeResult,
 };
+use crate::text::causes::with_causes;
 
 /// From the start of a helper until FIFREEZE: it examines folders that may be on slow disks.
 const START_TIMEOUT: Duration = Duration::from_secs(10);

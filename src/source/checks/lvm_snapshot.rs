@@ -16,7 +16,6 @@ use crate::host::blocking::BlockingLane;
 use crate::host::clock::now;
 use crate::host::exec::ExecError;
 use crate::host::root::HostRoot;
-use crate::model::causes::with_causes;
 use crate::model::check::{Filesystem, FilesystemSignal, SignalKind};
 use crate::model::dev::DevNo;
 use crate::model::finding::{Evidence, WitnessKind};
@@ -31,6 +30,7 @@ use crate::source::checks::lvm_snapshot::lvs::{
 use crate::source::checks::runner::Device;
 use crate::source::checks::tools;
 use crate::source::worker_main::REPLAY_DAMAGED;
+use crate::text::causes::with_causes;
 
 static DEVICES: BlockingLane = BlockingLane::new();
 

@@ -11,11 +11,11 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::host::clock::now;
 use crate::host::helper::{Helper, HelperError, Program};
-use crate::model::causes::with_causes;
 use crate::model::check::{FilesystemSignal, SignalKind};
 use crate::model::dev::DevNo;
 use crate::model::finding::{Evidence, WitnessKind};
 use crate::model::path::HostPath;
+use crate::text::causes::with_causes;
 
 /// For the whole query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(60);

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 use crate::host::clock::now;
 use crate::host::exec::UnkillableChild;
 use crate::model::drive::Transport;
-use crate::model::duration::elapsed;
 use crate::model::ids::DriveId;
 use crate::model::smart::SmartResponse;
 use crate::model::source_update::{SmartTarget, SourceRequest, SourceUpdate, StuckSmartctl};
@@ -21,6 +20,7 @@ use crate::source::smart::tasks::TASK_LOST;
 use crate::source::smart::{
     CHECK_RETRY_INTERVAL, MAX_STUCK, SUSPEND_UNKNOWN, SmartSource, SmartTaskResult, ToolState,
 };
+use crate::text::duration::elapsed;
 
 impl<W: Backend> SmartSource<W> {
     /// The device type (`-d`) from the configuration or from the target.

@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use crate::host::exec::{Exec, ExecError, Output, UnkillableChild};
 use crate::host::root::HostRoot;
-use crate::model::causes::with_causes;
 use crate::model::drive::Transport;
 use crate::model::path::HostPath;
 use crate::model::smart::parse::ParseError;
@@ -33,6 +32,7 @@ use crate::model::smart::report::{Body, Identity};
 use crate::model::smart::{SmartOutput, SmartResponse, parse};
 use crate::source::smart::backend::Backend;
 use crate::source::smart::kept_output;
+use crate::text::causes::with_causes;
 
 /// The longest outputs, with device statistics, 256 errors and the text output, are half of this.
 pub(crate) const MAX_OUTPUT: usize = 1 << 20;

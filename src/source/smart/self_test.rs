@@ -15,12 +15,12 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use crate::host::exec::{Exec, ExecError, Output, UnkillableChild};
-use crate::model::causes::with_causes;
 use crate::model::smart::SelfTestKind;
 use crate::source::smart::SUSPEND_UNKNOWN;
 use crate::source::smart::backend::Backend;
 use crate::source::smart::query::{self, OutputError};
 use crate::source::smart::tasks::TASK_LOST;
+use crate::text::causes::with_causes;
 
 /// Starting a test takes one or two commands.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -23,13 +23,13 @@ use crate::host::jail::{
 use crate::host::loops::{self, BACKING_NODE_NAME, LoopError, ReadOnlyLoop};
 use crate::host::root::HostRoot;
 use crate::host::trusted_file;
-use crate::model::causes::with_causes;
 use crate::model::check::{Filesystem, Mode, Run, RunActivity};
 use crate::model::dev::DevNo;
 use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
 use crate::source::checks::runner::{Device, RunRequest};
 use crate::source::superblock;
 use crate::source::worker_main::write_json_line;
+use crate::text::causes::with_causes;
 
 const DEV_DIR: &str = "/dev";
 

@@ -27,7 +27,6 @@ use crate::host::intents::{self, FreezeIntent, IntentFile, Stage};
 use crate::host::root::HostRoot;
 use crate::host::signals::{BlockedSignals, WakeReason};
 use crate::host::{memory, namespace, own_cgroup};
-use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
 use crate::model::graph::mounts::MountTree;
 use crate::model::path::HostPath;
@@ -37,6 +36,7 @@ use crate::source::checks::freezer::refusal::{
 };
 use crate::source::checks::freezer::{FreezeRequest, intent_name};
 use crate::source::mounts;
+use crate::text::causes::with_causes;
 
 /// Maximum length of a request, in bytes: two paths of PATH_MAX, each byte escaped.
 const MAX_REQUEST: usize = 64 * 1024;

@@ -21,10 +21,10 @@ use crate::host::intents::lvm_intent::LvmIntent;
 use crate::host::own_cgroup::CgroupError;
 use crate::host::root::HostRoot;
 use crate::host::{dm, exec, intents, own_cgroup, trusted_file};
-use crate::model::causes::with_causes;
 use crate::model::dev::DevNo;
-use crate::model::echo::Shown;
 use crate::source::checks::lvm::LvmChange;
+use crate::text::causes::with_causes;
+use crate::text::echo::Shown;
 
 /// Exit status of a replay that the kernel refused because the filesystem is damaged.
 pub(crate) const REPLAY_DAMAGED: u8 = 3;

@@ -17,8 +17,8 @@ use crate::host::dm::suspended::SuspendedDevice;
 use crate::host::intents::lvm_intent::LvmIntent;
 use crate::host::intents::{StoredIntent, lvm_intent};
 use crate::host::root::HostRoot;
-use crate::model::causes::with_causes;
 use crate::source::checks::freezer::protocol::ResumeResult;
+use crate::text::causes::with_causes;
 
 /// Between its suspend and its resume lvm only writes the metadata of the volume group.
 const SUSPEND_GRACE: Duration = Duration::from_secs(1);

@@ -29,11 +29,11 @@ use crate::host::freeze::OpenMount;
 use crate::host::intents::{self, FreezeIntent, StoredIntent, lvm_intent};
 use crate::host::namespace::{self, CapabilityError};
 use crate::host::root::HostRoot;
-use crate::model::causes::with_causes;
-use crate::model::echo::Shown;
 use crate::model::path::HostPath;
 use crate::source::checks::freezer::protocol::{RepairResult, ResumeResult};
 use crate::source::mounts;
+use crate::text::causes::with_causes;
+use crate::text::echo::Shown;
 
 /// Interval of checks for the exit of a process that is not a child: the kernel does not report it.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -16,10 +16,10 @@ use crate::host::block::dev_no;
 use crate::host::process;
 use crate::host::root::HostRoot;
 use crate::host::xfs::{self, Sick, XfsError};
-use crate::model::causes::with_causes;
 use crate::model::check::SignalKind;
 use crate::source::checks::xfs_health::{HealthQuery, HealthResponse, HealthScope, Sickness};
 use crate::source::worker_main::write_json_line;
+use crate::text::causes::with_causes;
 
 /// XFS_AG_GEOM_SICK_*, from bit 0.
 const GROUP_SICK_BITS: [&str; 11] = [

@@ -56,12 +56,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::finding::{Acknowledgement, Finding, Severity, Status, Subject};
+    use crate::model::finding::{Acknowledgement, Finding, Status, Subject};
     use crate::model::fixture::{TestHost, at, event};
     use crate::model::ids::{DriveId, FindingId, VolumeId, former_id};
     use crate::model::kernel_log::error_history::ErrorHistory;
     use crate::model::kernel_log::event::Class;
     use crate::model::reason::Reason;
+    use crate::model::severity::Severity;
     use crate::state::store::{DATABASE, RowChanges, WriteBatch, open};
 
     const DRIVER: &str = "csi.example.com";

@@ -13,6 +13,7 @@ use crate::model::facts::KnownDrive;
 use crate::model::finding::{Acknowledgement, Clearance, Finding};
 use crate::model::ids::FindingId;
 use crate::model::timeline::{Moment, Rebase};
+use crate::state::store::topics::text;
 use crate::state::store::{StoreContents, WriteBatch, topics};
 
 /// Rows that this version could not read. They stay unchanged, and a warning is logged.
@@ -213,11 +214,6 @@ fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize, rebase: &Rebase) -> r
 
 fn conversion_error(column: usize, error: serde_json::Error) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
-}
-
-pub(super) fn text(value: &impl Serialize) -> rusqlite::Result<String> {
-    serde_json::to_string(value)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 fn value(value: &impl Serialize) -> rusqlite::Result<serde_json::Value> {

@@ -11,7 +11,6 @@ use serde_json::Value;
 use crate::model::facts::StoredVolume;
 use crate::model::ids::VolumeId;
 use crate::model::timeline::{Moment, Rebase};
-use crate::state::store::rows::text;
 use crate::state::store::{RowChanges, StoreContents, WriteBatch};
 
 const ERRORS: &str = "errors";
@@ -162,6 +161,11 @@ fn parse_or_warn<T: DeserializeOwned>(
             |error| tracing::warn!(topic, %error, "a memory in the state database is not readable"),
         )
         .ok()
+}
+
+pub(super) fn text(value: &impl Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 #[cfg(test)]

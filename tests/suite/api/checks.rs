@@ -4,14 +4,14 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::api::wire;
-use diskvitals::api::wire::checks_client::ChecksClient;
 use diskvitals::model::check::{
     Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, CheckVerdict, CheckerOutput,
     Filesystem, Mode, Problem, Run, RunResult, Termination, Weight,
 };
 use diskvitals::model::ids::{CheckId, VolumeId};
 use diskvitals::model::snapshot::Snapshot;
+use diskvitals::wire;
+use diskvitals::wire::checks_client::ChecksClient;
 use jiff::ToSpan;
 use tonic::Code;
 

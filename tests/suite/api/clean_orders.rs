@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use diskvitals::api::server::cleanup::CleanupBackend;
 use diskvitals::api::server::{AgentCallers, OrderSettings};
-use diskvitals::api::wire::pod_cleaning::State;
-use diskvitals::api::wire::storage_client::StorageClient;
-use diskvitals::api::wire::{CleanStaleRequest, StaleCleaning};
 use diskvitals::model::clean_order::{HoldKind, PodHold, PodHolds};
 use diskvitals::model::path::HostPath;
 use diskvitals::model::provision::{BackingKind, ProvidedVolume};
@@ -15,6 +12,9 @@ use diskvitals::model::snapshot::Snapshot;
 use diskvitals::model::source::Source;
 use diskvitals::model::source_update::SourceStatus;
 use diskvitals::provision::step::{Step, StepError, StepErrorKind, StepOutput};
+use diskvitals::wire::pod_cleaning::State;
+use diskvitals::wire::storage_client::StorageClient;
+use diskvitals::wire::{CleanStaleRequest, StaleCleaning};
 use tokio::sync::{Notify, watch};
 use tonic::{Code, Status};
 

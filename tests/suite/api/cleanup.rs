@@ -3,10 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use diskvitals::api::client::ClientError;
 use diskvitals::api::server::cleanup::CleanupBackend;
-use diskvitals::api::wire;
-use diskvitals::api::wire::cleanup_step::State;
 use diskvitals::model::clean_order::PodHolds;
 use diskvitals::model::ids::VolumeId;
 use diskvitals::model::path::HostPath;
@@ -16,6 +13,9 @@ use diskvitals::model::source_update::SourceRequest;
 use diskvitals::model::stale::{Attachment, OrphanState};
 use diskvitals::model::volume::MountRole;
 use diskvitals::provision::step::{Step, StepError, StepErrorKind, StepOutput};
+use diskvitals::wire;
+use diskvitals::wire::cleanup_step::State;
+use diskvitals::wire::client::ClientError;
 use jiff::SignedDuration;
 use tonic::Code;
 

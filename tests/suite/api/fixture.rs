@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use diskvitals::api::client::Client;
 use diskvitals::api::server::{AgentCallers, Limits, NodeFacts, Server, SocketAccess, bind};
 use diskvitals::model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals::model::dev::DevNo;
@@ -29,6 +28,7 @@ use diskvitals::state::handle::{
     Change, ChangeKind, ChangedItem, Command, CommandError, FreshReadings, Handle, Subscription,
     SubscriptionStart, WantedReading,
 };
+use diskvitals::wire::client::Client;
 use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 

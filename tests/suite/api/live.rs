@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::api::wire;
 use diskvitals::model::block::{DiskStat, Transfers};
 use diskvitals::model::dev::DevNo;
 use diskvitals::model::finding::Health;
 use diskvitals::model::snapshot::Snapshot;
 use diskvitals::state::handle::{ChangeKind, ChangedItem};
+use diskvitals::wire;
 use nix::sys::signal::Signal;
 
 use super::fixture::{Served, drive, snapshot};

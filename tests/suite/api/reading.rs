@@ -3,9 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use diskvitals::api::wire;
-use diskvitals::api::wire::admin_client::AdminClient;
-use diskvitals::api::wire::inventory_client::InventoryClient;
 use diskvitals::model::cause::{Cause, CauseKind, Hit, HitKind};
 use diskvitals::model::finding::Subject;
 use diskvitals::model::ids::{CauseId, DriveId};
@@ -13,6 +10,9 @@ use diskvitals::model::reason::Reason;
 use diskvitals::model::severity::Severity;
 use diskvitals::model::source_update::SourceRequest;
 use diskvitals::state::handle::{ChangeKind, ChangedItem};
+use diskvitals::wire;
+use diskvitals::wire::admin_client::AdminClient;
+use diskvitals::wire::inventory_client::InventoryClient;
 use tonic::Code;
 
 use super::fixture::{Served, channel, finding, now, snapshot, volume};

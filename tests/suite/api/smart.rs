@@ -2,9 +2,6 @@
 
 use std::sync::Arc;
 
-use diskvitals::api::wire;
-use diskvitals::api::wire::admin_client::AdminClient;
-use diskvitals::api::wire::inventory_client::InventoryClient;
 use diskvitals::model::advice::{Action, advise};
 use diskvitals::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
 use diskvitals::model::finding::Subject;
@@ -15,6 +12,9 @@ use diskvitals::model::smart::{SelfTestKind, SmartOutput};
 use diskvitals::model::snapshot::{Drive, Snapshot};
 use diskvitals::model::source_update::SourceRequest;
 use diskvitals::model::volume::Stack;
+use diskvitals::wire;
+use diskvitals::wire::admin_client::AdminClient;
+use diskvitals::wire::inventory_client::InventoryClient;
 use tonic::Code;
 
 use super::fixture::{Served, channel, drive, finding, now, snapshot};

@@ -4,9 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::api::client::{Client, ClientError};
-use diskvitals::api::wire;
-use diskvitals::api::wire::witness_request::Call;
 use diskvitals::model::block::DiskStat;
 use diskvitals::model::dev::DevNo;
 use diskvitals::model::finding::{Health, Subject};
@@ -17,6 +14,9 @@ use diskvitals::model::severity::Severity;
 use diskvitals::model::snapshot::{NodeContext, Presence, Snapshot, VolumeUsage};
 use diskvitals::model::source::Source;
 use diskvitals::model::source_update::{SourceRequest, SourceStatus};
+use diskvitals::wire;
+use diskvitals::wire::client::{Client, ClientError};
+use diskvitals::wire::witness_request::Call;
 use tonic::Code;
 
 use super::fixture::{Served, client, finding, now, snapshot};

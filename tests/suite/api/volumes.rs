@@ -6,10 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diskvitals::api::server::AgentCallers;
-use diskvitals::api::wire::inventory_client::InventoryClient;
-use diskvitals::api::wire::storage_client::StorageClient;
-use diskvitals::api::wire::volumes_client::VolumesClient;
-use diskvitals::api::wire::*;
 use diskvitals::model::finding::{Health, Subject};
 use diskvitals::model::provision::BackingKind;
 use diskvitals::model::reason::Reason;
@@ -20,6 +16,10 @@ use diskvitals::provision::engine::{Engine, Settings};
 use diskvitals::provision::step::{
     PoolCapacity, RecordFile, Step, StepError, StepErrorKind, StepExecutor, StepOutput, Wipe,
 };
+use diskvitals::wire::inventory_client::InventoryClient;
+use diskvitals::wire::storage_client::StorageClient;
+use diskvitals::wire::volumes_client::VolumesClient;
+use diskvitals::wire::*;
 use tokio::sync::{mpsc, watch};
 use tonic::transport::Channel;
 use tonic::{Code, Status};

@@ -1,9 +1,9 @@
 //! Golden answers for CSI 1.12 and for 1.13, and the capabilities announced for each.
 
-use diskvitals::api::wire as daemon;
 use diskvitals::csi::wire;
 use diskvitals::csi::wire::volume_health::VolumeHealthEntry;
 use diskvitals::csi::wire::volume_usage::Unit;
+use diskvitals::wire as daemon;
 use tonic::Code;
 
 use super::*;

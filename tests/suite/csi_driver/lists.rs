@@ -1,7 +1,7 @@
 //! Paged lists, and foreign tokens.
 
-use diskvitals::api::wire as daemon;
 use diskvitals::csi::wire;
+use diskvitals::wire as daemon;
 use tonic::Code;
 
 use super::*;

@@ -5,9 +5,7 @@ use tonic::Status;
 use crate::api::convert::attachment::access_mode;
 use crate::api::convert::{time, wall_time};
 use crate::api::status::invalid;
-use crate::api::wire;
 use crate::host::clock;
-use crate::model::causes::with_causes;
 use crate::model::cordon;
 use crate::model::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
 use crate::model::snapshot::Snapshot;
@@ -16,6 +14,8 @@ use crate::provision::engine::VolumeView;
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes;
 use crate::provision::step::PoolCapacity;
+use crate::text::causes::with_causes;
+use crate::wire;
 
 pub(crate) fn kind(kind: BackingKind) -> wire::ProvidedKind {
     match kind {

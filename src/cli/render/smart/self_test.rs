@@ -1,9 +1,9 @@
 //! The progress of a self-test: one line per change.
 
-use crate::api::wire;
 use crate::cli::args::TestKind;
 use crate::cli::self_test::{SelfTestProgress, minutes, self_tests};
 use crate::terminal::screen::{escape_control, or_dash};
+use crate::wire;
 
 /// `first`: the test was not known to run before.
 pub(crate) fn line(

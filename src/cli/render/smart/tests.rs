@@ -1,13 +1,13 @@
 //! Whole screens, compared as they are.
 
 use crate::analyze::smart::smart_from;
-use crate::api::wire;
-use crate::api::wire::smart::State;
 use crate::cli::args::TestKind;
 use crate::cli::render::smart;
 use crate::cli::self_test::SelfTestProgress;
 use crate::model::policy::smart::SmartPolicy;
 use crate::terminal::screen::tests::{before, screen};
+use crate::wire;
+use crate::wire::smart::State;
 
 fn value(metric: &str, first: u64, value: u64, changed: Option<i64>) -> wire::SmartValue {
     wire::SmartValue {

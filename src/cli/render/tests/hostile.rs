@@ -3,7 +3,6 @@
 use prost_reflect::prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value};
 
-use crate::api::wire;
 use crate::cli::answers::Answers;
 use crate::cli::json;
 use crate::cli::render::{
@@ -11,8 +10,9 @@ use crate::cli::render::{
     status, volumes,
 };
 use crate::cli::report::{page, text};
-use crate::model::echo::{Shown, is_deceptive};
 use crate::terminal::screen::tests::screen;
+use crate::text::echo::{Shown, is_deceptive};
+use crate::wire;
 
 /// A line break, colors, the name of the field, a title of the terminal, text that turns around,
 /// invisible text.

@@ -154,7 +154,7 @@ fn a_thousand_findings_with_hostile_text_make_a_short_message() {
     assert!(
         condition.message.len() <= 1024
             && condition.message.starts_with("1000 bad: ")
-            && !condition.message.contains(crate::model::echo::is_deceptive)
+            && !condition.message.contains(crate::text::echo::is_deceptive)
     );
 }
 

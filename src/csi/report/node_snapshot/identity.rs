@@ -5,10 +5,10 @@
 
 use jiff::Timestamp;
 
-use crate::api::wire;
 use crate::csi::health;
 use crate::csi::health::HealthStatus;
 use crate::csi::report::node_snapshot::timestamp_from_wire;
+use crate::wire;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeIdentity {

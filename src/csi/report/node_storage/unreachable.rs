@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn volumes_on_the_network_count_whatever_the_drives_of_the_node_are() {
-        use crate::api::wire::{NetworkStorage, StorageFault, StorageHealth};
+        use crate::wire::{NetworkStorage, StorageFault, StorageHealth};
         let of = |network: NetworkStorage, unreachable, remote| {
             let fault =
                 StorageFault { unreachable, remote, reason: "R".into(), message: "m".into() };

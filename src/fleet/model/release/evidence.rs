@@ -9,7 +9,7 @@ use crate::cluster::node_storage::{AnsweredFinding, Health};
 use crate::cluster::storage_action::{MAX_EVIDENCE, MAX_LINE_LEN, ObjectRef};
 use crate::fleet::model::release::candidate::Candidate;
 use crate::fleet::model::{Claim, Elapsed};
-use crate::model::hash::{fnv1a_64, fnv1a_128, sha256};
+use crate::text::hash::{fnv1a_64, fnv1a_128, sha256};
 
 /// One reading.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::model::counters::Counter;
-use crate::model::duration::elapsed;
 use crate::model::facts::Facts;
 use crate::model::finding::{Subject, UnknownHealth};
 use crate::model::ids::DriveId;
+use crate::text::duration::elapsed;
 
 /// For so long a loss matters: a failing drive has had its next error by then, which is recorded.
 pub(crate) const LOSS_PERIOD: Duration = Duration::from_secs(10 * 60);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::duration::elapsed;
 use crate::model::facts::kernel_log::attribution::Attribution;
 use crate::model::facts::kernel_log::{MAX_PENDING, NOTICE_LAG, PendingIncident};
 use crate::model::facts::{Facts, Urgency};
@@ -13,6 +12,7 @@ use crate::model::finding::Subject;
 use crate::model::kernel_log::error_history::ErrorHistory;
 use crate::model::kernel_log::event::{Class, DeviceName, Event, Line, LineOrigin};
 use crate::model::source_update::FsErrorNotice;
+use crate::text::duration::elapsed;
 
 impl Facts {
     pub(in crate::model::facts) fn defer(&mut self, pending: PendingIncident) {

@@ -1,7 +1,6 @@
 //! A frozen run: everything is prepared before the writers are held, and the writers continue
 //! before anything else is awaited.
 
-use crate::model::causes::with_causes;
 use crate::model::check::decision::CheckOutcome;
 use crate::model::check::{Mode, RunActivity, RunResult, Termination};
 use crate::model::dev::DevNo;
@@ -14,6 +13,7 @@ use crate::source::checks::task::{
 };
 use crate::source::checks::xfs_health::HealthScope;
 use crate::source::worker_job::JobError;
+use crate::text::causes::with_causes;
 use jiff::Timestamp;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -40,7 +40,7 @@ pub(crate) fn similar<'a>(
 /// `; did you mean a, b or c?`, or nothing. The names are in backquotes.
 pub(crate) fn did_you_mean<T: AsRef<str>>(names: &[T]) -> String {
     let quoted: Vec<String> =
-        names.iter().map(|name| format!("`{}`", crate::model::echo::echo(name.as_ref()))).collect();
+        names.iter().map(|name| format!("`{}`", crate::text::echo::echo(name.as_ref()))).collect();
     match quoted.as_slice() {
         [] => String::new(),
         [one] => format!("; did you mean {one}?"),

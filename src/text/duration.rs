@@ -18,12 +18,11 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }
-    let unreadable = || DurationError::Unreadable(crate::model::echo::echo(text));
+    let unreadable = || DurationError::Unreadable(crate::text::echo::echo(text));
     let span: jiff::Span = text.parse().map_err(|_| unreadable())?;
     let duration =
         span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| unreadable())?;
-    Duration::try_from(duration)
-        .map_err(|_| DurationError::Negative(crate::model::echo::echo(text)))
+    Duration::try_from(duration).map_err(|_| DurationError::Negative(crate::text::echo::echo(text)))
 }
 
 /// From `since` to `now`; zero if `since` is later.

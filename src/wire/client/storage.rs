@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::api::client::{Client, ClientError};
-use crate::api::wire;
+use crate::wire;
+use crate::wire::client::{Client, ClientError};
 
 impl Client {
     /// An empty `path` matches any mount of the volume.

@@ -1,8 +1,8 @@
 //! Client calls of the Volumes service: volumes that the node provides itself. Served on the
 //! agent's socket only.
 
-use crate::api::client::{Client, ClientError, PAGE_SIZE};
-use crate::api::wire;
+use crate::wire;
+use crate::wire::client::{Client, ClientError, PAGE_SIZE};
 
 impl Client {
     pub(crate) async fn pool(&self) -> Result<wire::Pool, ClientError> {

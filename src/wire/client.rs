@@ -14,15 +14,15 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status, Streaming};
 
-use crate::api::client::tracked_stream::TrackedStream;
-use crate::api::wire;
-use crate::api::wire::admin_client::AdminClient;
-use crate::api::wire::checks_client::ChecksClient;
-use crate::api::wire::inventory_client::InventoryClient;
-use crate::api::wire::storage_client::StorageClient;
-use crate::api::wire::volumes_client::VolumesClient;
+use crate::wire;
+use crate::wire::admin_client::AdminClient;
+use crate::wire::checks_client::ChecksClient;
+use crate::wire::client::tracked_stream::TrackedStream;
+use crate::wire::inventory_client::InventoryClient;
+use crate::wire::storage_client::StorageClient;
+use crate::wire::volumes_client::VolumesClient;
 
-pub(crate) use crate::api::client::tracked_stream::ConnectionClosed;
+pub(crate) use crate::wire::client::tracked_stream::ConnectionClosed;
 
 /// Members may connect to the main socket.
 pub(crate) const SOCKET_GROUP: &str = "diskvitals";
