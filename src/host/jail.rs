@@ -51,7 +51,7 @@ use crate::model::path::HostPath;
 
 pub use child::{enter, private_dev};
 pub use free_id::IdError;
-pub(crate) use free_id::{free_id, has_own_ids};
+pub(crate) use free_id::{free_id, has_own_ids, ids_of_runs};
 pub(crate) use orphans::kill_orphans;
 pub(crate) use run_group::{RunGroup, clear_all_leftover_groups, clear_leftover_groups, weakness};
 pub(crate) use syscall_filter::is_fork;

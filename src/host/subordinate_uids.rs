@@ -3,7 +3,7 @@
 //!
 //! In: the host's root. Out: of whose ranges a uid is. The file is read again when it has changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -23,31 +23,33 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const MAX_BYTES: u64 = 1 << 20;
 static FILE: BlockingLane = BlockingLane::new();
 
-/// Each range by its start, with its last uid and the first uid of its owner.
+/// Each range, with the first uid of its owner. Those of root are of many users, whom root chose.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct SubordinateUids(BTreeMap<u32, (u32, u32)>);
+pub struct SubordinateUids(Vec<(Range<u64>, u32)>);
 
 impl SubordinateUids {
     pub(crate) fn parse(text: &str) -> SubordinateUids {
         let mut first: HashMap<&str, u32> = HashMap::new();
-        let mut ranges = BTreeMap::new();
+        let mut ranges = Vec::new();
         for line in text.lines() {
+            let owner = line.split(':').next().unwrap_or_default();
             let Some(ids) = range(line).filter(|ids| !ids.is_empty()) else {
                 continue;
             };
-            let last = u32::try_from(ids.end - 1).unwrap_or(u32::MAX);
-            if let Ok(start) = u32::try_from(ids.start) {
-                let owner = line.split(':').next().unwrap_or_default();
-                ranges.insert(start, (last, *first.entry(owner).or_insert(start)));
+            if let Ok(start) = u32::try_from(ids.start)
+                && !matches!(owner, "root" | "0")
+            {
+                ranges.push((ids, *first.entry(owner).or_insert(start)));
             }
         }
         SubordinateUids(ranges)
     }
 
-    /// The first subordinate uid of the user who has this one, as which all of them count.
+    /// The first subordinate uid of the user who has this one, as which all of them count. Of several
+    /// ranges the longest.
     pub(crate) fn first_of_owner(&self, uid: u32) -> Option<u32> {
-        let (_, (last, first)) = self.0.range(..=uid).next_back()?;
-        (uid <= *last && uid != 0).then_some(*first)
+        let with_it = self.0.iter().filter(|(ids, _)| uid != 0 && ids.contains(&u64::from(uid)));
+        with_it.max_by_key(|(ids, _)| ids.end - ids.start).map(|(_, first)| *first)
     }
 }
 
@@ -104,7 +106,7 @@ mod tests {
     #[test]
     fn all_subordinate_uids_of_a_user_count_as_the_first() {
         let uids = SubordinateUids::parse(
-            "alice:100000:65536\n1001:165536:65536\nalice:300000:10\nodd\nnone:9:0\nroot:0:5\n",
+            "alice:100000:65536\n1001:165536:65536\nalice:300000:10\nodd\nnone:9:0\nroot:0:5\nroot:1000:1\nlxd:400000:1000\nbob:400100:10\ncarol:400000:1\n",
         );
         for (uid, first) in [
             (0, None),
@@ -116,6 +118,9 @@ mod tests {
             (231_072, None),
             (300_009, Some(100_000)),
             (300_010, None),
+            (400_000, Some(400_000)),
+            (400_105, Some(400_000)),
+            (400_500, Some(400_000)),
             (u32::MAX, None),
         ] {
             assert_eq!(uids.first_of_owner(uid), first, "{uid}");

@@ -126,7 +126,8 @@ impl QuotaIncoming {
         let (uid, gid) = (caller.uid, caller.gid);
         let (control_groups, process) = match peer {
             Some(peer) => (Some(peer.control_groups), Some((peer.pid, peer.started))),
-            None => (None, None),
+            // Root's processes are told apart also where they are not looked up.
+            None => (None, pid.filter(|_| standing == Standing::Root).map(|pid| (pid, 0))),
         };
         let caller = Caller {
             id: CallerId { control_groups, process, ..caller },

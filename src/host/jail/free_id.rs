@@ -54,8 +54,11 @@ fn free_id_for(root: &HostRoot, process: u32) -> Result<u32, IdError> {
     candidates.first().copied().ok_or(IdError::NoneFree { owner })
 }
 
-/// The ids that only runs have: those of `RESERVED` that no file assigns.
-pub(super) fn ids_of_runs(root: &HostRoot) -> Result<Vec<Range<u32>>, IdError> {
+/// The ids that only runs have: those of `RESERVED` that no file assigns. An error where the files are
+/// not there: then it is not known whose they are.
+pub(crate) fn ids_of_runs(root: &HostRoot) -> Result<Vec<Range<u32>>, IdError> {
+    let passwd = root.read("/etc/passwd");
+    passwd.map_err(|error| IdError::Read(root.at("/etc/passwd"), error))?;
     Ok(unassigned(assigned(root)?))
 }
 
@@ -194,6 +197,15 @@ mod tests {
         for (at, id) in ids.iter().enumerate() {
             assert!(RESERVED.contains(id) && !ids[..at].contains(id), "{ids:?}");
         }
+    }
+
+    /// The host's /etc may be a mount that this process does not have.
+    #[test]
+    fn without_passwd_it_is_not_known_whose_the_ids_are() {
+        let (dir, root) = host(&[("/etc/passwd", "")], "Uid:\t0\t0\t0\t0");
+        assert_eq!(ids_of_runs(&root).unwrap(), [RESERVED]);
+        std::fs::remove_file(dir.path().join("etc/passwd")).unwrap();
+        ids_of_runs(&root).unwrap_err();
     }
 
     #[test]

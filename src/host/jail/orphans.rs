@@ -14,25 +14,19 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-use crate::host::jail::free_id::ids_of_runs;
 use crate::host::jail::run_group::{REMOVE_POLL_MILLIS, REMOVE_TIMEOUT};
 use crate::host::process::{ProcessState, process_state};
-use crate::host::root::HostRoot;
 use crate::host::sys;
 
-/// At the daemon's start. Out: a line for the log of each that could not be killed.
-pub(crate) fn kill_orphans(root: &HostRoot) -> Vec<String> {
-    // Where it cannot be read whose the ids are, they may be of others.
-    let Ok(ids) = ids_of_runs(root) else {
-        return Vec::new();
-    };
+/// At the daemon's start. `ids`: those that only runs have. Out: a line for the log of each that could not be killed.
+pub(crate) fn kill_orphans(ids: &[Range<u32>]) -> Vec<String> {
     let deadline = Instant::now() + REMOVE_TIMEOUT;
     loop {
         let is_last = Instant::now() >= deadline;
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let orphans: Vec<(u32, OwnedFd)> =
-            pids.filter_map(|pid| Some((pid, orphan(pid, &ids)?))).collect();
+            pids.filter_map(|pid| Some((pid, orphan(pid, ids)?))).collect();
         if orphans.is_empty() || is_last {
             return orphans
                 .into_iter()

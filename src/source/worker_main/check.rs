@@ -39,6 +39,8 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
     match recv(&mut input)? {
         None | Some(RunnerRequest::Start) => Ok(()),
         Some(RunnerRequest::DetachLoops) => {
+            // Before the mount that may hold the host's /etc is left.
+            let ids = jail::ids_of_runs(root);
             let mut lines = match enter_private_dev(root, None) {
                 Ok(()) => loops::detach_all(root, Path::new(DEV_DIR)),
                 Err(errno) => {
@@ -49,7 +51,13 @@ pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
             };
             // After the loops: a process that cannot be killed takes time.
             lines.extend(clear_all_leftover_groups(root));
-            lines.extend(kill_orphans(root));
+            match ids {
+                Ok(ids) => lines.extend(kill_orphans(&ids)),
+                Err(error) => lines.push(format!(
+                    "processes of earlier filesystem checks were not looked for: {}",
+                    with_causes(&error)
+                )),
+            }
             if jail::is_possible() {
                 lines.extend(weakness(root));
             }

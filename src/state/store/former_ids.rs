@@ -1,7 +1,9 @@
 //! Renames the subjects whose ids had another form in earlier versions, everywhere in the database,
 //! in one transaction. Their findings, acknowledgements and histories stay theirs.
 
-use rusqlite::Connection;
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, Transaction};
 
 use crate::model::facts::former_ids::FormerIds;
 use crate::state::store::StoreContents;
@@ -24,6 +26,23 @@ pub(crate) fn rename(
         return Ok(false);
     }
     let transaction = connection.transaction()?;
+    replace_all(&transaction, &former.renamed)?;
+    for id in &former.unknown_drives {
+        transaction.execute("DELETE FROM drives WHERE id = ?1", [id.as_str()])?;
+    }
+    transaction.commit()?;
+    tracing::info!(
+        renamed = former.renamed.len(),
+        begun_anew = former.unknown_drives.len(),
+        "ids of long names have another form than in earlier versions"
+    );
+    Ok(true)
+}
+
+fn replace_all(
+    transaction: &Transaction<'_>,
+    renamed: &BTreeMap<String, String>,
+) -> rusqlite::Result<()> {
     for (table, columns) in COLUMNS {
         let set: Vec<String> =
             columns.iter().map(|it| format!("{it} = replace({it}, ?1, ?2)")).collect();
@@ -35,20 +54,16 @@ pub(crate) fn rename(
             set.join(", "),
             has.join(" OR ")
         ))?;
-        for (from, to) in &former.renamed {
-            update.execute([from, to])?;
+        // An id that one has now may be one that another one had: none has either meanwhile.
+        let mark = |number: usize| format!("\u{1}{number}\u{1}");
+        for (number, from) in renamed.keys().enumerate() {
+            update.execute([from, &mark(number)])?;
+        }
+        for (number, to) in renamed.values().enumerate() {
+            update.execute([&mark(number), to])?;
         }
     }
-    for id in &former.unknown_drives {
-        transaction.execute("DELETE FROM drives WHERE id = ?1", [id.as_str()])?;
-    }
-    transaction.commit()?;
-    tracing::info!(
-        renamed = former.renamed.len(),
-        begun_anew = former.unknown_drives.len(),
-        "ids of long names have another form than in earlier versions"
-    );
-    Ok(true)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -235,6 +250,25 @@ mod tests {
         sql(&dir).execute_batch("DROP TRIGGER full").unwrap();
         open::open(dir.path(), "").unwrap();
         assert_eq!(contents(&dir), present);
+    }
+
+    /// Whoever chose a name could choose it to be the id that another one has now.
+    #[test]
+    fn a_name_that_is_the_present_id_of_another_one_takes_nothing_of_it() {
+        let dir = stored();
+        let mut sql = sql(&dir);
+        sql.execute_batch(
+            "DELETE FROM memories; INSERT INTO memories VALUES ('errors', '<1>', 'one'), ('errors', '<2>', 'two')",
+        )
+        .unwrap();
+        let transaction = sql.transaction().unwrap();
+        let renamed = [("<1>", "<2>"), ("<2>", "<3>")];
+        let renamed = renamed.map(|(from, to)| (from.to_owned(), to.to_owned()));
+        replace_all(&transaction, &renamed.into()).unwrap();
+        transaction.commit().unwrap();
+        let mut all = sql.prepare("SELECT subject || memory FROM memories ORDER BY 1").unwrap();
+        let rows = all.query_map([], |row| row.get::<_, String>(0)).unwrap();
+        assert_eq!(rows.map(Result::unwrap).collect::<Vec<_>>(), ["<2>one", "<3>two"]);
     }
 
     /// A daemon of an earlier version ran for a while.
