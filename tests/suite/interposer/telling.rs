@@ -148,6 +148,9 @@ impl<'a> MakeWriter<'a> for Lines {
 /// Logs every module at the finest level, with undecodable answers and an absent daemon.
 #[tokio::test]
 async fn no_secret_of_a_request_reaches_a_log() {
+    // While there is one dispatcher only, tracing asks the thread that reaches an event first whether it
+    // is logged, and switches it off for all others.
+    let _second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let lines = Lines::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing::Level::TRACE)
