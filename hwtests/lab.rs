@@ -171,6 +171,12 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::checks::under_the_shipped_unit,
     },
     Scenario {
+        name: "check_in_control_groups_v2_has_all_bounds_and_leaves_no_group",
+        breaks: &[drives::CHECKED_A],
+        limit: Duration::from_secs(1200),
+        run: lab::checks::a_control_group_bounds_each_run,
+    },
+    Scenario {
         name: "csi_volumes_of_a_volume_group_have_the_findings_of_their_drive",
         breaks: &[drives::NVME_POOL],
         limit: Duration::from_secs(600),

@@ -164,6 +164,75 @@ pub fn under_the_shipped_unit(context: &mut Context) {
     expect(&unmounted, "CORRUPTED", "unmounted");
 }
 
+/// The guest has cgroups v2 alone, as systemd mounts them. A run's group is beside the unit's, has each
+/// bound, holds back what wants more, and is removed with the run.
+pub fn a_control_group_bounds_each_run(context: &mut Context) {
+    allow(context);
+    let device = drives::CHECKED_A.link();
+    context.mounted(&device, "ext4", "/mnt/ckb");
+    context.unmount("/mnt/ckb");
+    let node = context.sh(&format!("readlink -f {device}"));
+    // The kernel's share of processors is there where a unit of the slice has one.
+    context.sh("test \"$(stat -fc %T /sys/fs/cgroup)\" = cgroup2fs; systemd-run -q --unit=lab-share -p CPUWeight=90 sleep infinity");
+    context.sh(
+        "sed -i 's/^budget = .*/&\\nmemory_bytes = \"128MiB\"/' /etc/diskvitals/diskvitals.toml",
+    );
+    let run_by = |context: &mut Context, body: &str, during: &str| {
+        context.sh(&format!(
+            "cat > /usr/local/sbin/odd-e2fsck <<'END'\n#!/bin/sh\n{body}\nEND\nchmod 755 /usr/local/sbin/odd-e2fsck"
+        ));
+        tools(context, "e2fsck = \"/usr/local/sbin/odd-e2fsck\"");
+        let command = format!(
+            "/usr/local/bin/diskvitals check {node} -o json > /run/checked 2>&1 & ( {during} ); wait"
+        );
+        let seen = context.sh(&command);
+        context.until_within(SLOWLY, "no group is left", |context| {
+            let left = context.try_sh("ls -d /sys/fs/cgroup/system.slice/diskvitals-check-*");
+            (left.status != 0).then_some(())
+        });
+        (seen, context.sh("cat /run/checked"))
+    };
+    let (bounds, ended) = run_by(
+        context,
+        "until [ -e /etc/lab-go ]; do sleep 0.2; done; exec /usr/sbin/e2fsck \"$@\"",
+        "cd /sys/fs/cgroup/system.slice; n=0; until grep -q . diskvitals-check-*/cgroup.procs || [ $n -gt 600 ]; do sleep 0.1; n=$((n+1)); done; \
+         cd diskvitals-check-*; for file in memory.max memory.swap.max memory.oom.group pids.max cpu.weight io.max; do echo $file $(cat $file); done; touch /etc/lab-go",
+    );
+    let disk = context.sh(&format!("cat /sys/class/block/$(basename {node})/dev"));
+    assert_eq!(
+        bounds.lines().collect::<Vec<_>>(),
+        [
+            // 128 MiB, an eighth and 64 MiB.
+            "memory.max 218103808",
+            "memory.swap.max 0",
+            "memory.oom.group 1",
+            "pids.max 128",
+            "cpu.weight 10",
+            // 32 times 20 MB.
+            &format!("io.max {disk} rbps=640000000 wbps=max riops=max wiops=max"),
+        ]
+    );
+    assert!(ended.contains("VERDICT_CLEAN"), "{ended}");
+
+    let (_, ended) = run_by(
+        context,
+        "exec perl -e '$SIG{TERM} = $SIG{HUP} = \"IGNORE\"; for (1 .. 3000) { my $pid = fork(); last unless defined $pid; \
+         if ($pid == 0) { sleep 1000 while 1 } } exec \"/usr/sbin/e2fsck\", @ARGV' \"$@\"",
+        "true",
+    );
+    assert!(ended.contains("wanted more than the 128 processes and threads"), "{ended}");
+    let (_, ended) = run_by(
+        context,
+        "exec perl -e 'for (1 .. 6) { my $pid = fork(); if ($pid == 0) { my $all = \"x\" x (50 << 20); sleep 1000 while 1 } } \
+         sleep 60; exec \"/usr/sbin/e2fsck\", @ARGV' \"$@\"",
+        "true",
+    );
+    assert!(ended.contains("the processes of a run may use 208 MiB together"), "{ended}");
+    context.sh("! pgrep -x perl; systemctl stop lab-share");
+    tools(context, "");
+    context.sh(&format!("sed -i '/^memory_bytes/d' /etc/diskvitals/diskvitals.toml; systemctl reload diskvitalsd; wipefs -q -a {device}"));
+}
+
 /// And for frozen runs. However the daemon ends while writers are held, they continue.
 pub fn frozen_under_the_shipped_unit(context: &mut Context) {
     allow(context);
