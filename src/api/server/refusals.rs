@@ -147,7 +147,7 @@ const MAX_CALLERS: usize = 256;
 type Process = (Option<u32>, u32);
 
 /// The connections that each caller opens. Root is not limited, but its lookups are: what more it opens at
-/// once counts as of a process that is not known.
+/// once counts by process alone.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectBudget {
     callers: Arc<Mutex<BTreeMap<Share, TokenBucket>>>,

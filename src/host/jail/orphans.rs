@@ -1,7 +1,7 @@
 //! Processes of a run whose supervisor was killed, where no control group holds them together. The program
 //! itself ends with its supervisor, but not what it has started.
 //!
-//! In: the host's root. Out: they are killed. A process is one of them if it has all that the jail gives and
+//! In: the ids that only runs have. Out: they are killed. A process is one of them if it has all that the jail gives and
 //! nothing gives back, with an id that only runs have, and the leader of its process group has ended: the
 //! filter refuses other groups, and of a run that is supervised, the group is killed with its leader.
 

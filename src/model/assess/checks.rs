@@ -13,6 +13,7 @@ use crate::model::path::HostPath;
 
 /// Maximum number of lines of one run that are shown as evidence.
 const MAX_EVIDENCE_LINES: usize = 5;
+
 /// A check has shown that the filesystem is damaged. BAD; DATA_LOSS where structures or data are
 /// damaged and not only bookkeeping. Clears with a later CLEAN check of at least the same strength,
 /// when ext4 is mounted after a repair that its superblock records, or with a new filesystem on the
