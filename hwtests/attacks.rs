@@ -4,7 +4,7 @@
 //! `user_mounts`:
 //! FUSE filesystems that users mount for themselves. Here: other attacks
 //! of users on the running daemon. What they make the kernel print proves nothing; the same texts in all forms of records are in
-//! src/model/kernel_log/tests/foreign_text.rs.
+//! src/kernel_log/tests/foreign_text.rs.
 //!
 //! Each attack must leave its record in the kernel log. A genuine failure of another disk follows:
 //! when the daemon reports it, it has read all records before it.
@@ -29,7 +29,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, sendto, socket,
 };
 
-use diskvitals::wire::{Health, Volume};
+use diskvitals_wire::{Health, Volume};
 
 use crate::kernel_errors::{assert_no_finding, fail_until, on_a_server};
 use crate::support::daemon::Arguments;

@@ -7,7 +7,7 @@ mod jail;
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use diskvitals::model::path::HostPath;
+use diskvitals_finding::path::HostPath;
 
 use crate::support::Testbed;
 use crate::support::tools::{mount_device, umount};
@@ -22,9 +22,9 @@ fn the_sick_inodes_that_the_kernel_reports_of_an_xfs_are_passed_on() {
     fill(&mount, 3000);
     let path = HostPath::from(mount.as_path());
     let sick = || {
-        diskvitals::host::xfs::sick_inodes(&path, &mut || true).expect("an answer").expect("an XFS")
+        diskvitals_host::xfs::sick_inodes(&path, &mut || true).expect("an answer").expect("an XFS")
     };
-    assert_eq!(sick(), diskvitals::host::xfs::Sick::default());
+    assert_eq!(sick(), diskvitals_host::xfs::Sick::default());
     // An inode in the first group, where an inode number is a position (512 bytes each).
     let directories = std::fs::read_dir(&mount)
         .expect("directories")
@@ -42,6 +42,6 @@ fn the_sick_inodes_that_the_kernel_reports_of_an_xfs_are_passed_on() {
     // An access finds the damage; the mount does not.
     let found = sick();
     println!("inode {inode}: {found:?}");
-    assert_ne!(found, diskvitals::host::xfs::Sick::default());
+    assert_ne!(found, diskvitals_host::xfs::Sick::default());
     umount(&mount);
 }

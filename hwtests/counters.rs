@@ -4,14 +4,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::host::root::HostRoot;
-use diskvitals::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
-use diskvitals::model::counters::{CounterDevice, CounterHistory, CounterReading};
-use diskvitals::model::dev::DevNo;
 use diskvitals::source::context::JobWorkers;
 use diskvitals::source::jobs::{CounterGroup, Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
-use diskvitals::wire::source_state::State;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
+use diskvitals_model::counters::{CounterDevice, CounterHistory, CounterReading};
+use diskvitals_wire::source_state::State;
 
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{self, Daemon, Disk, SOON, Testbed, damage, eventually};
@@ -48,7 +48,7 @@ async fn reading(disk: &Disk, source: &str) -> Option<CounterReading> {
 }
 
 fn now() -> jiff::Timestamp {
-    diskvitals::host::clock::now()
+    diskvitals_host::clock::now()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-use diskvitals::wire::*;
+use diskvitals_wire::*;
 use nix::mount::MsFlags;
 
 use crate::support::daemon::Arguments;

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use diskvitals::wire::*;
+use diskvitals_wire::*;
 use nix::libc;
 
 use crate::support::client::{assert_evidence, assert_finding};

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-use diskvitals::wire::*;
+use diskvitals_wire::*;
 use nix::libc;
 
 use crate::support::daemon::{Arguments, config};

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use diskvitals::model::dev::DevNo;
 use diskvitals::source::checks::freezer::{FreezeError, FreezeRequest, Freezer};
+use diskvitals_finding::dev::DevNo;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
@@ -75,7 +75,7 @@ async fn cancelling_a_freeze_that_is_in_progress_thaws_the_filesystem() {
         // The note is removed after the thaw. Before the note exists nothing is frozen, but may
         // still become so.
         eventually("it is thawed, and nothing is left of it", SOON, async || {
-            let helpers = diskvitals::host::intents::find(&fixture.intents).expect("readable");
+            let helpers = diskvitals_host::intents::find(&fixture.intents).expect("readable");
             (helpers.is_empty() && !volume.is_frozen()).then_some(())
         })
         .await;

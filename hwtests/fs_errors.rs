@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::host::helper::{Helper, Program};
-use diskvitals::host::root::HostRoot;
-use diskvitals::model::dev::DevNo;
-use diskvitals::model::source_update::FsErrorNotice;
 use diskvitals::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
-use diskvitals::wire::source_state::State;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_host::helper::{Helper, Program};
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::source_update::FsErrorNotice;
+use diskvitals_wire::source_state::State;
 use tokio::time::timeout;
 
 use crate::support::tools::{mount_device, umount};

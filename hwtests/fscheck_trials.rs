@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use diskvitals::model::check::Filesystem;
+use diskvitals_fscheck::Filesystem;
 use plan::{Plan, Trial};
 use score::Score;
 use support::Testbed;

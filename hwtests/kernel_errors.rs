@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use diskvitals::wire::*;
+use diskvitals_wire::*;
 use nix::libc;
 
 use crate::attacks::KernelLog;

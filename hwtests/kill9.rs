@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use diskvitals::wire::*;
+use diskvitals_wire::*;
 use nix::sys::signal::{Signal, kill};
 use tonic::Code;
 

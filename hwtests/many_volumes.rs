@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use diskvitals::wire::*;
+use diskvitals_wire::*;
 
 use crate::support::client::assert_finding;
 use crate::support::testbed::Claim;

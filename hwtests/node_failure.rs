@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use diskvitals::host::clock::now;
-use diskvitals::wire::NodeFailures;
+use diskvitals_host::clock::now;
+use diskvitals_wire::NodeFailures;
 use jiff::SignedDuration;
 use nix::sys::signal::{Signal, kill};
 

@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use diskvitals::wire::watch_event::Change;
-use diskvitals::wire::*;
+use diskvitals_wire::watch_event::Change;
+use diskvitals_wire::*;
 use nix::mount::MsFlags;
 
 use crate::support::tools::{bind, mount_with, umount};

@@ -5,8 +5,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::wire::volumes_client::VolumesClient;
-use diskvitals::wire::*;
+use diskvitals_wire::volumes_client::VolumesClient;
+use diskvitals_wire::*;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status};
 

@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use diskvitals::wire::{Finding, Severity};
+use diskvitals_wire::{Finding, Severity};
 
 use crate::device_failures::write_and_sync;
 use crate::kernel_errors::on_a_server;

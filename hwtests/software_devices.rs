@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use diskvitals::host::root::HostRoot;
-use diskvitals::model::check::Filesystem;
 use diskvitals::source::inventory;
-use diskvitals::wire::check::{Mode, Verdict};
-use diskvitals::wire::{FindingStatus, Health, Severity};
+use diskvitals_fscheck::Filesystem;
+use diskvitals_host::root::HostRoot;
+use diskvitals_wire::check::{Mode, Verdict};
+use diskvitals_wire::{FindingStatus, Health, Severity};
 
 use crate::checks::fixture::{check, expect, fill, make, of_device};
 use crate::kernel_errors::{fail_until, on_a_server};
@@ -30,7 +30,7 @@ async fn volume_at(daemon: &Daemon, at: &Path) -> String {
     let path = at.to_str().expect("UTF-8").to_owned();
     eventually("the volume is found", SOON, async || {
         let volumes = daemon.client.volumes().await;
-        let is_it = |mount: &diskvitals::wire::VolumeMount| mount.path == path;
+        let is_it = |mount: &diskvitals_wire::VolumeMount| mount.path == path;
         let found = volumes.into_iter().find(|volume| volume.mounts.iter().any(is_it));
         found.map(|volume| volume.id)
     })

@@ -1,7 +1,7 @@
 //! Volumes on loop devices: their state when all is well, and when a mount vanishes, the kernel
 //! makes them read-only, or they fill up.
 
-use diskvitals::wire::*;
+use diskvitals_wire::*;
 use nix::mount::MsFlags;
 
 use crate::support::client::{assert_evidence, assert_finding};

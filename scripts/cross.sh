@@ -58,6 +58,9 @@ test_model() {
         if [ -n "$runner" ]; then export "CARGO_TARGET_${arch^^}_UNKNOWN_LINUX_GNU_RUNNER=$runner"; fi
         # Debug information only costs time here.
         export CARGO_PROFILE_DEV_DEBUG=false
+        local member members=()
+        for member in text finding kernel-log smart fscheck; do members+=(-p "diskvitals-$member"); done
+        cross "$arch" test --quiet --lib "${members[@]}"
         cross "$arch" test --quiet --lib -- model::
     )
 }

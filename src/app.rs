@@ -24,15 +24,15 @@ use clap::CommandFactory;
 use crate::app::options::Options;
 use crate::checker;
 use crate::config::{self, Config, LogLevel};
-use crate::host::memory;
-use crate::host::root::HostRoot;
-use crate::host::trusted_file;
-use crate::logging;
-use crate::logging::complain;
-use crate::manual::DAEMON;
-use crate::model::check::Filesystem;
-use crate::text::causes::with_causes;
-use crate::text::echo::Shown;
+use diskvitals_fscheck::Filesystem;
+use diskvitals_host::memory;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::trusted_file;
+use diskvitals_program::logging;
+use diskvitals_program::logging::complain;
+use diskvitals_program::manual::DAEMON;
+use diskvitals_text::causes::with_causes;
+use diskvitals_text::echo::Shown;
 
 /// Exit statuses, as documented in the help.
 const FAILED: u8 = 1;
@@ -69,7 +69,7 @@ pub fn main(options: Options) -> ExitCode {
         Ok(logging) => logging,
         Err(error) => return fail(FAILED, &with_causes(&error)),
     };
-    crate::host::heap::configure_malloc();
+    diskvitals_host::heap::configure_malloc();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(BLOCKING_THREADS)

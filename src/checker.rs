@@ -13,8 +13,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::model::check::Filesystem;
-use crate::model::policy::checks::Tools;
+use diskvitals_fscheck::Filesystem;
+use diskvitals_fscheck::policy::Tools;
 
 pub(crate) use run::{RunCallbacks, RunSpec, not_started, run};
 

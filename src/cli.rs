@@ -34,7 +34,7 @@ use clap::error::ErrorKind;
 
 use crate::cli::args::Args;
 use crate::cli::error::Error;
-use crate::text::causes::with_causes;
+use diskvitals_text::causes::with_causes;
 
 /// Runs the command of the process's arguments. Exit codes: 0 done, 1 failed, 2 wrong usage; with
 /// `--exit-code` or `--format` those of a monitoring plugin, where 3 (unknown) means that there is no answer.
@@ -72,5 +72,6 @@ pub fn main() -> ExitCode {
 
 fn complain(text: &str) {
     // The error cannot be reported on an unwritable standard error.
-    let _ = writeln!(io::stderr(), "diskvitals: {}", crate::terminal::screen::escape_control(text));
+    let _ =
+        writeln!(io::stderr(), "diskvitals: {}", diskvitals_terminal::screen::escape_control(text));
 }

@@ -14,14 +14,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::config::provision::{CsiConfig, PoolConfig, StaticEntry};
-use crate::host::listen_address::Address;
-use crate::host::trusted_file::read_text;
-use crate::model::path::HostPath;
-use crate::model::policy::checks::CheckPolicy;
-use crate::model::policy::smart::{DEFAULT_SMARTCTL, SmartLimits, SmartOverride, SmartPolicy};
-use crate::model::policy::space::SpacePolicy;
-use crate::model::policy::{ErrorPolicy, Policy, ThinPoolPolicy, VolumeSettings, seconds};
-use crate::text::causes::with_causes;
+use diskvitals_finding::path::HostPath;
+use diskvitals_fscheck::policy::CheckPolicy;
+use diskvitals_host::listen_address::Address;
+use diskvitals_host::trusted_file::read_text;
+use diskvitals_model::policy::space::SpacePolicy;
+use diskvitals_model::policy::{ErrorPolicy, Policy, ThinPoolPolicy, VolumeSettings};
+use diskvitals_smart::policy::{DEFAULT_SMARTCTL, SmartLimits, SmartOverride, SmartPolicy};
+use diskvitals_text::causes::with_causes;
+use diskvitals_text::setting::seconds;
 
 /// The file that is read when none is named; it may be missing.
 pub(crate) const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";

@@ -10,21 +10,21 @@ use http::HeaderMap;
 
 use crate::analyze::smart::smart_from;
 use crate::checker::output::OutputSink;
-use crate::csi::authority::frames::FrameRewriter;
-use crate::csi::health::{HealthErrorType, HealthStatus, VolumeCondition};
-use crate::csi::interposer::{grpc, merge, raw};
-use crate::model::check::parse::{MAX_PROBLEMS, MAX_TEXT_BYTES, OutputParser, ProgressStream};
-use crate::model::check::{Filesystem, Mode, RunResult, Termination, run_result};
-use crate::model::graph::kube;
-use crate::model::path::HostPath;
-use crate::model::policy::smart::SmartPolicy;
-use crate::model::smart::parse as smart;
 use crate::provision::worker::lvm;
 use crate::source::checks::lvm_snapshot::lvs;
 use crate::source::inventory::udev_db;
 use crate::source::kubelet::records;
 use crate::source::layers::status;
 use crate::source::mounts;
+use diskvitals_csi::authority::frames::FrameRewriter;
+use diskvitals_csi::health::{HealthErrorType, HealthStatus, VolumeCondition};
+use diskvitals_csi::interposer::{grpc, merge, raw};
+use diskvitals_finding::path::HostPath;
+use diskvitals_fscheck::parse::{MAX_PROBLEMS, MAX_TEXT_BYTES, OutputParser, ProgressStream};
+use diskvitals_fscheck::{Filesystem, Mode, RunResult, Termination, run_result};
+use diskvitals_model::graph::kube;
+use diskvitals_smart::parse as smart;
+use diskvitals_smart::policy::SmartPolicy;
 
 /// How long a repeated input is; what takes longer than in proportion to its length shows then.
 const LONG_INPUT: usize = 256 << 10;
@@ -181,7 +181,7 @@ pub fn configuration(bytes: &[u8]) {
     if let Err(error) = crate::config::parse(file, text) {
         assert!(error.to_string().len() <= 16_384 + 4 * text.len());
     }
-    let _notifier = crate::notifier::config::parse(file, text);
+    let _notifier = diskvitals_notifier::config::parse(file, text);
 }
 
 /// The reports of lvs and vgs, and device-mapper's status.
@@ -204,10 +204,12 @@ pub fn lvm_reports(bytes: &[u8]) {
 /// The first bytes of a device.
 pub fn superblock(bytes: &[u8]) {
     let (start, btrfs) = bytes.split_at(bytes.len().min(4096));
-    for found in
-        [crate::model::superblock::parse(start, btrfs), crate::model::superblock::parse(&[], start)]
-            .into_iter()
-            .flatten()
+    for found in [
+        diskvitals_model::superblock::parse(start, btrfs),
+        diskvitals_model::superblock::parse(&[], start),
+    ]
+    .into_iter()
+    .flatten()
     {
         assert_eq!(found.uuid.len(), 36);
         assert_eq!(found.ext.is_some(), found.fs_type == "ext4");

@@ -12,16 +12,16 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::host::clock;
-use diskvitals::model::block::{LayerState, MdState};
-use diskvitals::model::finding::{SeenLevel, Subject};
-use diskvitals::model::observation::Observation;
-use diskvitals::model::snapshot::{Snapshot, StoreStatus};
-use diskvitals::model::source_update::SourceUpdate;
 use diskvitals::state::lock;
 use diskvitals::state::owner::Owner;
 use diskvitals::state::settings::SharedAssessmentSettings;
 use diskvitals::state::store::{DATABASE, Store, StoreConfig};
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::{SeenLevel, Subject};
+use diskvitals_host::clock;
+use diskvitals_model::block::{LayerState, MdState};
+use diskvitals_model::snapshot::{Snapshot, StoreStatus};
+use diskvitals_model::source_update::SourceUpdate;
 use rusqlite::Connection;
 use tokio::sync::watch;
 

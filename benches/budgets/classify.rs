@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use diskvitals::model::kernel_log::classify::{Classifier, ClassifierOptions};
-use diskvitals::model::kernel_log::record;
+use diskvitals_kernel_log::classify::{Classifier, ClassifierOptions};
+use diskvitals_kernel_log::record;
 use jiff::Timestamp;
 
 use crate::figures::{Figures, Goal};

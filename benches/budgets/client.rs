@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::Context;
-use diskvitals::wire::admin_client::AdminClient;
-use diskvitals::wire::inventory_client::InventoryClient;
+use diskvitals_wire::admin_client::AdminClient;
+use diskvitals_wire::inventory_client::InventoryClient;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};

@@ -7,13 +7,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use diskvitals::csi::wire;
-use diskvitals::csi::wire::controller_client::ControllerClient;
-use diskvitals::csi::wire::identity_client::IdentityClient;
-use diskvitals::csi::wire::node_client::NodeClient;
-use diskvitals::csi::wire::volume_capability::access_mode::Mode;
-use diskvitals::csi::wire::volume_capability::{AccessMode, AccessType, MountVolume};
-use diskvitals::wire as api;
+use diskvitals_csi::wire;
+use diskvitals_csi::wire::controller_client::ControllerClient;
+use diskvitals_csi::wire::identity_client::IdentityClient;
+use diskvitals_csi::wire::node_client::NodeClient;
+use diskvitals_csi::wire::volume_capability::access_mode::Mode;
+use diskvitals_csi::wire::volume_capability::{AccessMode, AccessType, MountVolume};
+use diskvitals_wire as api;
 use tempfile::TempDir;
 use tonic::transport::Channel;
 

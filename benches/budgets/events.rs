@@ -6,8 +6,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use diskvitals::wire;
-use diskvitals::wire::watch_event::{Change, Item};
+use diskvitals_wire as wire;
+use diskvitals_wire::watch_event::{Change, Item};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use tokio::sync::mpsc;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use diskvitals::wire;
+use diskvitals_wire as wire;
 
 use crate::calls::{self, Calls};
 use crate::client::Inventory;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use diskvitals::wire;
-use diskvitals::wire::watch_event::Item;
+use diskvitals_wire as wire;
+use diskvitals_wire::watch_event::Item;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -137,7 +137,7 @@ async fn measure_latency(
             // The daemon stores few sectors of a drive, so the records are distributed over the
             // drives.
             let (drive, sector) = (turn % NVME.len(), 1_000_000 + next);
-            let time = diskvitals::host::clock::monotonic().as_micros();
+            let time = diskvitals_host::clock::monotonic().as_micros();
             let device = NVME[drive];
             let record = format!(
                 "3,{next},{time},-;critical medium error, dev {device}, sector {sector} op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2\n"
@@ -402,7 +402,7 @@ const NOISE: [&str; 8] = [
 fn write_record(seq: u64, record: &mut String) {
     record.clear();
     // Other programs would treat a record without its time as old.
-    let time = diskvitals::host::clock::monotonic().as_micros();
+    let time = diskvitals_host::clock::monotonic().as_micros();
     // Writing into a string does not fail.
     let _written = match seq % 100 {
         99 => writeln!(

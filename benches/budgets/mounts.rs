@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use diskvitals::wire;
-use diskvitals::wire::watch_event::Item;
+use diskvitals_wire as wire;
+use diskvitals_wire::watch_event::Item;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use diskvitals::wire;
+use diskvitals_wire as wire;
 use procfs::process::Process;
 
 use crate::client::{Admin, Inventory};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use diskvitals::wire;
+use diskvitals_wire as wire;
 use tokio::time::Instant;
 
 use crate::daemon::{Daemon, Host, Program};

@@ -4,12 +4,12 @@
 
 use std::borrow::Cow;
 
-use diskvitals::model::kernel_log::classify::{Classifier, ClassifierOptions};
-use diskvitals::model::kernel_log::record::Record;
+use diskvitals_kernel_log::classify::{Classifier, ClassifierOptions};
+use diskvitals_kernel_log::record::Record;
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../src/model/kernel_log/tests/foreign_text.rs"]
+#[path = "../../src/kernel_log/tests/foreign_text.rs"]
 mod foreign_text;
 
 fn record(seq: u64, text: &str) -> Record<'_> {

@@ -2,8 +2,8 @@
 //! or grow without bound.
 #![no_main]
 
-use diskvitals::model::kernel_log::classify::{Classifier, ClassifierOptions};
-use diskvitals::model::kernel_log::record;
+use diskvitals_kernel_log::classify::{Classifier, ClassifierOptions};
+use diskvitals_kernel_log::record;
 use jiff::Timestamp;
 use libfuzzer_sys::fuzz_target;
 

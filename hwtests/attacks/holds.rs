@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use diskvitals::wire::pod_cleaning::State;
+use diskvitals_wire::pod_cleaning::State;
 
 use crate::csi::clean_stale::order;
 use crate::support::tools::{mount_device, umount};

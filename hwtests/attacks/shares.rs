@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use nix::mount::MsFlags;
 
-use diskvitals::wire::Finding;
-use diskvitals::wire::witness_request::Call;
+use diskvitals_wire::Finding;
+use diskvitals_wire::witness_request::Call;
 
 use crate::support::daemon::Arguments;
 use crate::support::tools::mount_with;

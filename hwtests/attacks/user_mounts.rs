@@ -1,7 +1,7 @@
 //! FUSE filesystems of users. The kernel shows who mounted them; type and source are texts of the
 //! user. They must be in the daemon's list as mounts of that user, and nowhere else.
 
-use diskvitals::wire::{Health, UserMounts};
+use diskvitals_wire::{Health, UserMounts};
 
 use crate::support::tools::mount_device;
 use crate::support::{Daemon, FuseServer, Mode, SOON, Testbed, eventually};

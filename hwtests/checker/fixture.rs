@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use diskvitals::host::helper::Program;
-use diskvitals::model::check::{Filesystem, Mode, Run, RunActivity};
 use diskvitals::source::checks::runner::{self, Device, OrphanedRuns, ReapedRun, RunRequest};
+use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity};
+use diskvitals_host::helper::Program;
 use tokio::sync::watch;
 
 use crate::support::tools::run;

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Output;
 
 use diskvitals::cli::check_image::check_image_in;
-use diskvitals::host::helper::Program;
-use diskvitals::model::check::{Filesystem, Mode, Termination};
-use diskvitals::model::policy::checks::CheckPolicy;
+use diskvitals_fscheck::policy::CheckPolicy;
+use diskvitals_fscheck::{Filesystem, Mode, Termination};
+use diskvitals_host::helper::Program;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -4,8 +4,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use diskvitals::model::check::{Filesystem, Mode, Run, RunActivity, Termination};
 use diskvitals::source::checks::runner::{self, OrphanedRuns, RunRequest};
+use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity, Termination};
 use tokio::sync::watch;
 
 use super::fixture::{ALL, digest, fill, make, order, program, ran, script, text, written};
@@ -285,7 +285,7 @@ async fn xfs_and_btrfs_are_read_through_a_loop_that_cannot_be_written() {
         let (lines, run) = jailed(&testbed, &disk, filesystem, body).await;
         assert_eq!(run.termination, Termination::Exited(0), "{lines:?}");
         assert_eq!(lines[..3], ["1", "1", "1"], "{lines:?}");
-        assert!(diskvitals::host::loops::is_ours(&lines[3]), "{lines:?}");
+        assert!(diskvitals_host::loops::is_ours(&lines[3]), "{lines:?}");
         assert_eq!(lines[4], "512");
         assert_eq!(lines[5], "nothing written");
         no_loops_over(&testbed).await;

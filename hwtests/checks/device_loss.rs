@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use diskvitals::model::check::Filesystem;
-use diskvitals::wire::check::{Mode, State, Verdict};
-use diskvitals::wire::check_run::Ballot;
-use diskvitals::wire::{Check, StartCheckRequest};
+use diskvitals_fscheck::Filesystem;
+use diskvitals_wire::check::{Mode, State, Verdict};
+use diskvitals_wire::check_run::Ballot;
+use diskvitals_wire::{Check, StartCheckRequest};
 use tokio::time::Instant;
 
 use super::fixture::{

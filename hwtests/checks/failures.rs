@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use diskvitals::model::check::Filesystem;
-use diskvitals::wire::check::{State, Verdict};
+use diskvitals_fscheck::Filesystem;
+use diskvitals_wire::check::{State, Verdict};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::Instant;
@@ -18,7 +18,7 @@ use crate::support::tools::run;
 use crate::support::{FuseServer, Mode as Server, SOON, Testbed, eventually};
 
 #[track_caller]
-fn is_inconclusive(check: &diskvitals::wire::Check) {
+fn is_inconclusive(check: &diskvitals_wire::Check) {
     assert!(matches!(check.verdict(), Verdict::Failed | Verdict::Inconclusive), "{check:#?}");
     assert!(!check.reason.is_empty(), "{check:#?}");
 }
@@ -41,7 +41,7 @@ async fn a_check_whose_device_fails_or_hangs_is_inconclusive() {
         served.fault(vec![Fault { effect: Effect::Hang, ..Fault::reads(0..1 << 40) }]);
         let begun = begin(
             &daemon.client,
-            diskvitals::wire::StartCheckRequest { force: true, ..of_device(&disk, filesystem) },
+            diskvitals_wire::StartCheckRequest { force: true, ..of_device(&disk, filesystem) },
         )
         .await;
         for _ in 0..20 {

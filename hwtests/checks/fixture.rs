@@ -6,11 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diskvitals::host::freeze::OpenMount;
-use diskvitals::model::check::Filesystem;
-use diskvitals::model::path::HostPath;
-use diskvitals::wire::check::{Mode, State, Verdict};
-use diskvitals::wire::{
+use diskvitals_finding::path::HostPath;
+use diskvitals_fscheck::Filesystem;
+use diskvitals_host::freeze::OpenMount;
+use diskvitals_wire::check::{Mode, State, Verdict};
+use diskvitals_wire::{
     CancelCheckRequest, Check, GetCheckRequest, ListChecksRequest, StartCheckRequest,
 };
 use nix::errno::Errno;
@@ -288,7 +288,7 @@ pub fn notes(testbed: &Testbed) -> Vec<PathBuf> {
 /// The process that holds the writers, once FIFREEZE has returned.
 pub async fn freezer(testbed: &Testbed) -> i32 {
     eventually("it is frozen", CHECK_LIMIT, async || {
-        let found = diskvitals::host::intents::find(&testbed.path("run/freeze")).ok()?;
+        let found = diskvitals_host::intents::find(&testbed.path("run/freeze")).ok()?;
         let intent = found.first()?.intent.clone()?;
         let text = std::fs::read_to_string(notes(testbed).first()?).ok()?;
         text.contains("frozen").then_some(i32::try_from(intent.pid).expect("a process"))

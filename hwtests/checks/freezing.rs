@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use diskvitals::model::check::Filesystem;
-use diskvitals::wire::check::{State, Verdict};
+use diskvitals_fscheck::Filesystem;
+use diskvitals_wire::check::{State, Verdict};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::Instant;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use diskvitals::model::check::Filesystem;
-use diskvitals::wire::check::{Mode, State, Verdict};
-use diskvitals::wire::{FindingStatus, Severity};
+use diskvitals_fscheck::Filesystem;
+use diskvitals_wire::check::{Mode, State, Verdict};
+use diskvitals_wire::{FindingStatus, Severity};
 use nix::mount::MsFlags;
 
 use super::fixture::{

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use diskvitals::wire::pod_cleaning::State;
-use diskvitals::wire::storage_client::StorageClient;
-use diskvitals::wire::{CleanStaleRequest, StaleCleaning};
+use diskvitals_wire::pod_cleaning::State;
+use diskvitals_wire::storage_client::StorageClient;
+use diskvitals_wire::{CleanStaleRequest, StaleCleaning};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::Endpoint;

@@ -1,7 +1,7 @@
 //! The cordon of the pool with real errors: the pool's folder is on a loop device of which some
 //! sectors fail.
 
-use diskvitals::csi::wire::GetCapacityRequest;
+use diskvitals_csi::wire::GetCapacityRequest;
 use tonic::Code;
 
 use super::fixture::{MIB, both, claim, ext4};
@@ -36,7 +36,7 @@ async fn a_failing_drive_below_the_pool_takes_no_new_volumes_until_its_errors_ar
     served.fault(vec![Fault::reads(240 * BYTES..256 * BYTES)]);
     let bad = async || {
         let finding = client.finding(&drive, "IoErrors").await;
-        finding.filter(|it| it.severity() == diskvitals::wire::Severity::Bad)
+        finding.filter(|it| it.severity() == diskvitals_wire::Severity::Bad)
     };
     let bad = fail_until(&disk.device, &[241, 243, 245], bad).await;
     assert_eq!(capacity(csi).await, Some(0));

@@ -9,7 +9,7 @@ use super::fixture::{MIB, Volume, claim, configure, ext4, nothing_is_left, raw};
 use crate::support::daemon::Arguments;
 use crate::support::shim::{Csi, Shim};
 use crate::support::{Daemon, SOON, Testbed, eventually, pause};
-use diskvitals::csi::wire::VolumeCapability;
+use diskvitals_csi::wire::VolumeCapability;
 
 /// Milliseconds from the start of a call to the kill of the other process: from hardly started to
 /// nearly done.

@@ -15,7 +15,7 @@ use crate::support::shim::{Csi, Shim};
 use crate::support::testbed::Disk;
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{Daemon, FuseServer, Mode, SOON, Testbed, eventually};
-use diskvitals::csi::wire::VolumeCapability;
+use diskvitals_csi::wire::VolumeCapability;
 
 /// The kubelet's deadline for one call.
 const CALL_LIMIT: Duration = Duration::from_secs(120);

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diskvitals::csi::wire::VolumeCapability;
-use diskvitals::csi::wire::volume_capability::access_mode::Mode;
+use diskvitals_csi::wire::VolumeCapability;
+use diskvitals_csi::wire::volume_capability::access_mode::Mode;
 use tonic::{Code, Status};
 
 use crate::support::daemon::{Arguments, config};
@@ -48,7 +48,7 @@ pub fn raw() -> VolumeCapability {
 fn is_block(capability: &VolumeCapability) -> bool {
     matches!(
         capability.access_type,
-        Some(diskvitals::csi::wire::volume_capability::AccessType::Block(_))
+        Some(diskvitals_csi::wire::volume_capability::AccessType::Block(_))
     )
 }
 

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use diskvitals::csi::wire::volume_health::VolumeHealthEntry;
-use diskvitals::csi::wire::{
+use diskvitals_csi::wire::volume_health::VolumeHealthEntry;
+use diskvitals_csi::wire::{
     NodeGetCapabilitiesRequest, NodeGetStorageHealthRequest, NodeGetVolumeHealthRequest,
     ProbeRequest, VolumeHealthErrorType,
 };

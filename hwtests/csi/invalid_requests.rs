@@ -4,8 +4,8 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use diskvitals::csi::wire::volume_capability::access_mode::Mode;
-use diskvitals::csi::wire::{CapacityRange, CreateVolumeRequest, VolumeCapability};
+use diskvitals_csi::wire::volume_capability::access_mode::Mode;
+use diskvitals_csi::wire::{CapacityRange, CreateVolumeRequest, VolumeCapability};
 use tonic::{Code, Status};
 
 use super::fixture::{MIB, both, claim, ext4, mounts_below, nothing_is_left};

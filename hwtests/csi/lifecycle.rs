@@ -3,7 +3,7 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::time::Duration;
 
-use diskvitals::csi::wire::volume_capability::access_mode::Mode;
+use diskvitals_csi::wire::volume_capability::access_mode::Mode;
 use tokio::task::JoinSet;
 use tonic::Code;
 

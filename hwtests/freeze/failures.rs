@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use diskvitals::model::ids::CheckId;
 use diskvitals::source::checks::freezer::protocol::{FreezerEvent, FreezerRequest};
 use diskvitals::source::checks::freezer::{FreezeError, FreezeRequest, Freezer};
+use diskvitals_finding::ids::CheckId;
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
 
@@ -47,7 +47,7 @@ async fn writers_continue_whenever_a_freezer_is_killed() {
         let order = order(&volume, LONG);
         let freezing = tokio::spawn(async move { freezer.freeze(order).await });
         eventually("the note", SOON, async || {
-            let found = diskvitals::host::intents::find(&fixture.intents).expect("readable");
+            let found = diskvitals_host::intents::find(&fixture.intents).expect("readable");
             (!found.is_empty()).then_some(())
         })
         .await;
@@ -347,7 +347,7 @@ async fn stale_notes_are_removed_and_unreadable_ones_are_kept() {
 
     // Frozen by another program since the boot that the note is from.
     volume.kept.freeze().expect("frozen");
-    let boot = diskvitals::host::intents::boot_id().expect("readable");
+    let boot = diskvitals_host::intents::boot_id().expect("readable");
     std::fs::write(&note, text.replace(&boot, "another-boot")).expect("written");
     assert_eq!(thaw_as_the_unit_does(&fixture), "");
     fixture.is_clean();

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use diskvitals::host::freeze::OpenMount;
-use diskvitals::host::helper::Program;
-use diskvitals::host::root::HostRoot;
-use diskvitals::model::dev::DevNo;
-use diskvitals::model::ids::CheckId;
-use diskvitals::model::path::HostPath;
 use diskvitals::source::checks::freezer::{FreezeError, FreezeGuard, FreezeRequest, Freezer};
 use diskvitals::source::worker_main::freezer_arguments;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::CheckId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::freeze::OpenMount;
+use diskvitals_host::helper::Program;
+use diskvitals_host::root::HostRoot;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use tokio::time::timeout;
@@ -179,7 +179,7 @@ impl Fixture {
 
     /// The process that the only note names.
     pub fn freezer_process(&self) -> Pid {
-        let found = diskvitals::host::intents::find(&self.intents).expect("readable");
+        let found = diskvitals_host::intents::find(&self.intents).expect("readable");
         let pid = found.first().and_then(|found| found.intent.as_ref()).expect("a note").pid;
         Pid::from_raw(i32::try_from(pid).expect("a process"))
     }
@@ -244,7 +244,7 @@ impl FuseVolume {
 /// Starts a freeze that waits in the kernel for the hung device.
 pub async fn waits_in_the_kernel(fixture: &Fixture) {
     eventually("the freezer waits in the kernel", SOON, async || {
-        let found = diskvitals::host::intents::find(&fixture.intents).expect("readable");
+        let found = diskvitals_host::intents::find(&fixture.intents).expect("readable");
         let pid = found.first()?.intent.as_ref()?.pid;
         let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         state.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('D')).then_some(())

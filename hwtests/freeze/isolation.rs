@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diskvitals::host::helper::Program;
-use diskvitals::host::root::HostRoot;
-use diskvitals::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
-use diskvitals::model::dev::DevNo;
 use diskvitals::source::checks::freezer::{FreezeError, Freezer};
 use diskvitals::source::jobs::{Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_host::helper::Program;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 use tokio::time::timeout;
 
 use super::fixture::{Fixture, FuseVolume, LONG, THAW_LIMIT, Writer, freeze, order, refused};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use diskvitals::model::check::Filesystem;
+use diskvitals_fscheck::Filesystem;
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 

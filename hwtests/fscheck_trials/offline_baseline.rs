@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::model::check::Filesystem;
+use diskvitals_fscheck::Filesystem;
 
 use crate::fixture::{self, Mountable, MountedImage};
 use crate::support::load::Load;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use diskvitals::model::check::Filesystem;
+use diskvitals_fscheck::Filesystem;
 
 use crate::support::corrupt;
 use crate::support::random::Random;

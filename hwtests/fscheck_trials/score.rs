@@ -1,6 +1,6 @@
 //! The table of results, and the goals.
 
-use diskvitals::model::check::Filesystem;
+use diskvitals_fscheck::Filesystem;
 
 use crate::check_command::{Answer, VERDICTS, Verdict};
 use crate::support::offline::OfflineResult;

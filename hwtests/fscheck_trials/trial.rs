@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use diskvitals::model::check::Filesystem;
+use diskvitals_fscheck::Filesystem;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use diskvitals::model::check::Filesystem;
+use diskvitals_fscheck::Filesystem;
 use nix::mount::MsFlags;
 
 use crate::check_command::{self, Answer};

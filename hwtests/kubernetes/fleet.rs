@@ -8,7 +8,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use diskvitals::cluster::node_storage::{
+use diskvitals_cluster::node_storage::{
     Counts, DriveEntry, Health, ModelCount, NodeStorage, NodeStorageSpec, NodeStorageStatus,
     VolumeCondition, VolumeEntry, VolumeStatus,
 };

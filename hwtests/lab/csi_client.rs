@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use diskvitals::csi::wire::VolumeCapability;
-use diskvitals::csi::wire::volume_capability::access_mode::Mode;
+use diskvitals_csi::wire::VolumeCapability;
+use diskvitals_csi::wire::volume_capability::access_mode::Mode;
 use serde_json::{Value, json};
 use tonic::Status;
 

@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diskvitals::host::root::HostRoot;
-use diskvitals::model::path::HostPath;
 use diskvitals::provision::executor::WorkerExecutor;
 use diskvitals::provision::step::{
     Device, FormatProof, OwnedPath, PathOwner, PathRole, RootedPath, Step, StepError,
     StepErrorKind, StepExecutor, StepOutput,
 };
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::root::HostRoot;
 
 use crate::support::Testbed;
 

@@ -104,7 +104,7 @@ fn children(of: u32) -> Vec<u32> {
 }
 
 impl Fixture {
-    async fn attached_for(&self, target: &str, size: u64) -> diskvitals::model::path::HostPath {
+    async fn attached_for(&self, target: &str, size: u64) -> diskvitals_finding::path::HostPath {
         let image = self.image("other.img");
         self.steps
             .execute(target, Step::CreateImage { image: image.clone(), size })

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use diskvitals::host::loops::is_ours;
-use diskvitals::model::dev::DevNo;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_host::loops::is_ours;
 use nix::sys::stat::{major, minor};
 
 use super::{SOON, Testbed, eventually};

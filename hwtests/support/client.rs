@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diskvitals::wire::admin_client::AdminClient;
-use diskvitals::wire::checks_client::ChecksClient;
-use diskvitals::wire::inventory_client::InventoryClient;
-use diskvitals::wire::watch_event::{Change, Item};
-use diskvitals::wire::*;
+use diskvitals_wire::admin_client::AdminClient;
+use diskvitals_wire::checks_client::ChecksClient;
+use diskvitals_wire::inventory_client::InventoryClient;
+use diskvitals_wire::watch_event::{Change, Item};
+use diskvitals_wire::*;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout};

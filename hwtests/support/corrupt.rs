@@ -15,7 +15,7 @@ pub mod xfs_kinds;
 
 use std::path::Path;
 
-use diskvitals::model::check::Filesystem;
+use diskvitals_fscheck::Filesystem;
 
 use super::random::Random;
 

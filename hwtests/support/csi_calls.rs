@@ -4,16 +4,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::csi::wire::controller_client::ControllerClient;
-use diskvitals::csi::wire::identity_client::IdentityClient;
-use diskvitals::csi::wire::node_client::NodeClient;
-use diskvitals::csi::wire::podmon::podmon_client::PodmonClient;
-use diskvitals::csi::wire::podmon::{
+use diskvitals_csi::wire::controller_client::ControllerClient;
+use diskvitals_csi::wire::identity_client::IdentityClient;
+use diskvitals_csi::wire::node_client::NodeClient;
+use diskvitals_csi::wire::podmon::podmon_client::PodmonClient;
+use diskvitals_csi::wire::podmon::{
     ValidateVolumeHostConnectivityRequest, ValidateVolumeHostConnectivityResponse,
 };
-use diskvitals::csi::wire::volume_capability::access_mode::Mode;
-use diskvitals::csi::wire::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
-use diskvitals::csi::wire::*;
+use diskvitals_csi::wire::volume_capability::access_mode::Mode;
+use diskvitals_csi::wire::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use diskvitals_csi::wire::*;
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};

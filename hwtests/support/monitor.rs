@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::wire::{GetVolumeRequest, ListVolumesRequest};
+use diskvitals_wire::{GetVolumeRequest, ListVolumesRequest};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use diskvitals::model::check::Filesystem;
+use diskvitals_fscheck::Filesystem;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OfflineResult {

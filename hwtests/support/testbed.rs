@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use diskvitals::model::path::HostPath;
+use diskvitals_finding::path::HostPath;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use diskvitals::host::clock::now;
+use diskvitals_host::clock::now;
 use tokio::time::{Instant, sleep};
 
 use super::SOON;

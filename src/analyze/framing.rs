@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use crate::analyze::kernel_words::{Likeness, likeness};
 use crate::analyze::line_format::{LogLine, parse_line};
-use crate::model::kernel_log::rules;
+use diskvitals_kernel_log::rules;
 
 /// Lines from which the framing is determined.
 pub(crate) const SAMPLE_LINES: usize = 512;
@@ -238,7 +238,7 @@ impl Framing {
                     return false;
                 };
                 let between = wrap.between(Measure::of(pair[0]), Measure::of(pair[1]));
-                rules::table().parse(&format!("{text}{between}{rest}")).is_some()
+                rules::table().knows(&format!("{text}{between}{rest}"))
             })
             .count()
     }

@@ -15,8 +15,8 @@ use serde::{Serialize, Serializer};
 
 use crate::analyze::EXIT_UNKNOWN;
 use crate::analyze::input_source::InputSource;
-use crate::model::check::parse::{OutputParser, ParsedOutput};
-use crate::model::check::{
+use diskvitals_fscheck::parse::{OutputParser, ParsedOutput};
+use diskvitals_fscheck::{
     CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination, Weight, decision,
     run_result,
 };

@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::analyze::coverage::{ExampleLine, Understanding};
 use crate::analyze::smart::Health;
-use crate::model::kernel_log::classify::RejectedRequest;
-use crate::model::kernel_log::device_name;
-use crate::model::kernel_log::event::{Class, Event};
-use crate::model::kernel_log::fault::{DriveFault, FaultSummary};
+use diskvitals_kernel_log::classify::RejectedRequest;
+use diskvitals_kernel_log::device_name;
+use diskvitals_kernel_log::event::{Class, Event};
+use diskvitals_kernel_log::fault::{DriveFault, FaultSummary};
 
 /// Maximum number of events listed per file; all are counted.
 pub(crate) const MAX_LISTED_EVENTS: usize = 200;

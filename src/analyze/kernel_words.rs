@@ -4,7 +4,7 @@
 //! In: a line. Out: `Likeness`. Needed only to say how much of a file was understood: what a record
 //! means is decided by the rules.
 
-use crate::model::kernel_log::rules;
+use diskvitals_kernel_log::rules;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Likeness {
@@ -176,7 +176,7 @@ pub(crate) fn likeness(line: &str) -> Likeness {
         || text.starts_with("md: ")
         || NUMBERED.iter().any(|start| is_numbered(&start))
         || is_trace(text)
-        || rules::table().parse(text).is_some()
+        || rules::table().knows(text)
     {
         return Likeness::Kernel;
     }

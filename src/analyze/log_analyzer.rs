@@ -19,10 +19,10 @@ use crate::analyze::kernel_words::{Likeness, likeness};
 use crate::analyze::line_format::{LogLine, is_partial};
 use crate::analyze::quoted_printable::QuotedPrintable;
 use crate::analyze::unwrap::unwrap_lines;
-use crate::model::kernel_log::classify::Classifier;
-use crate::model::kernel_log::event::Event;
-use crate::model::kernel_log::record;
-use crate::model::kernel_log::record::Record;
+use diskvitals_kernel_log::classify::Classifier;
+use diskvitals_kernel_log::event::Event;
+use diskvitals_kernel_log::record;
+use diskvitals_kernel_log::record::Record;
 
 const MAX_PARTIAL_LINE_BYTES: usize = 16 * 1024;
 

@@ -14,12 +14,12 @@ use serde::{Serialize, Serializer};
 
 use crate::analyze::EXIT_UNKNOWN;
 use crate::analyze::input_source::InputSource;
-use crate::model::finding::Status;
-use crate::model::policy::smart::SmartPolicy;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::smart::report::{Body, Identity, SmartReport};
-use crate::model::smart::{SmartResponse, history, parse, rules};
+use diskvitals_finding::Status;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_smart::policy::SmartPolicy;
+use diskvitals_smart::report::{Body, Identity, SmartReport};
+use diskvitals_smart::{SmartResponse, history, parse, rules};
 
 /// Larger than the output of smartctl with all logs.
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;

@@ -313,7 +313,7 @@ fn device_names_are_reset_at_each_boot() {
         let answer = read(boots(between).as_bytes());
         assert_eq!(
             answer.devices[0].drive_fault,
-            crate::model::kernel_log::fault::DriveFault::Yes,
+            diskvitals_kernel_log::fault::DriveFault::Yes,
             "{between:?}"
         );
     }

@@ -4,14 +4,14 @@
 //! that has a meaning. This adds nothing that a name in the record can do: it can contain blanks as
 //! well.
 
-use crate::model::kernel_log::rules;
+use diskvitals_kernel_log::rules;
 
 /// A record of the kernel is broken into few lines.
 const MAX_BREAKS: usize = 6;
 
 /// `may_be_broken`: by the lengths of the lines.
 pub(crate) fn unwrap_lines(text: String, unwrapped: Option<String>, may_be_broken: bool) -> String {
-    let has_meaning = |text: &str| rules::table().parse(text).is_some();
+    let has_meaning = |text: &str| rules::table().knows(text);
     if let Some(whole) = unwrapped.as_ref().filter(|whole| has_meaning(whole)) {
         return whole.clone();
     }

@@ -10,29 +10,30 @@ pub(crate) mod smart;
 use jiff::Timestamp;
 
 use crate::api::node_facts::NodeFacts;
-use crate::host::clock;
-use crate::model::advice::{self, Action, Advice};
-use crate::model::cordon::{self, Cordon};
-use crate::model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
-use crate::model::finding::{
+use crate::state::handle::{Change, ChangeKind, ChangedItem};
+use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{
     Evidence, Finding, Health, SeenLevel, Status, Subject, UnknownCause, WitnessKind,
 };
-use crate::model::ids::FindingId;
-use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
-use crate::model::kernel_log::event::Line;
-use crate::model::label;
-use crate::model::node_failure::{self, NodeFailure, NodeFailures};
-use crate::model::severity::Severity;
-use crate::model::snapshot::{
+use diskvitals_host::clock;
+use diskvitals_kernel_log::error_history::{ErrorHistory, FailedSector};
+use diskvitals_kernel_log::event::Line;
+use diskvitals_model::advice::{self, Action, Advice};
+use diskvitals_model::cordon::{self, Cordon};
+use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
+use diskvitals_model::label;
+use diskvitals_model::node_failure::{self, NodeFailure, NodeFailures};
+use diskvitals_model::snapshot::{
     Drive, Presence, Snapshot, StoreStatus, UserMounts, Volume, VolumeUsage,
 };
-use crate::model::source::Source;
-use crate::model::source_update::SourceStatus;
-use crate::model::volume::{
+use diskvitals_model::source_update::SourceStatus;
+use diskvitals_model::volume::{
     CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount,
 };
-use crate::state::handle::{Change, ChangeKind, ChangedItem};
-use crate::wire::{self, API_REVISION};
+use diskvitals_wire as wire;
+use diskvitals_wire::API_REVISION;
 
 /// A time of the snapshot, as the wall clock has it.
 pub(crate) fn time(at: Timestamp) -> prost_types::Timestamp {

@@ -14,12 +14,12 @@ use crate::api::finding_order::rank;
 use crate::api::resolve::{
     Resolved, reachable, underlying_devices, underlying_drives, volumes_on_device,
 };
-use crate::model::advice::{Advice, advise};
-use crate::model::block::BlockDevice;
-use crate::model::finding::{Finding, Subject};
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::snapshot::{Drive, Snapshot, Volume};
-use crate::wire;
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_finding::{Finding, Subject};
+use diskvitals_model::advice::{Advice, advise};
+use diskvitals_model::block::BlockDevice;
+use diskvitals_model::snapshot::{Drive, Snapshot, Volume};
+use diskvitals_wire as wire;
 
 /// Maximum number of full drive and volume messages in one answer; the chain names the rest.
 const MAX_FULL_MESSAGES: usize = 256;

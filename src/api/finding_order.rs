@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::api::resolve::stack_depth;
-use crate::model::finding::{Finding, Subject};
-use crate::model::snapshot::Snapshot;
+use diskvitals_finding::{Finding, Subject};
+use diskvitals_model::snapshot::Snapshot;
 
 /// Sort key of a finding in a list. Its last part, the id, makes it unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,12 +62,12 @@ fn layer(snapshot: &Snapshot, subject: &Subject) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::block::Layer;
-    use crate::model::finding::Status;
-    use crate::model::fixture::{TestHost, device, dm};
-    use crate::model::ids::{DriveId, FindingId, VolumeId};
-    use crate::model::reason::Reason;
-    use crate::model::severity::Severity;
+    use diskvitals_finding::Status;
+    use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
+    use diskvitals_finding::reason::Reason;
+    use diskvitals_finding::severity::Severity;
+    use diskvitals_model::block::Layer;
+    use diskvitals_model::fixture::{TestHost, device, dm};
 
     #[test]
     fn what_is_below_comes_first_among_equally_severe_findings_and_always_in_explanations() {

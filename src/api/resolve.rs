@@ -11,15 +11,15 @@ mod suggest;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::block::{BlockDevice, Layer};
-use crate::model::finding::Subject;
-use crate::model::ids::{DriveId, FindingId, VolumeId};
-use crate::model::path::HostPath;
-use crate::model::policy::Exclusion;
-use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
-use crate::model::source::Source;
-use crate::text::echo::echo;
-use crate::text::similar::did_you_mean;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::source::Source;
+use diskvitals_model::block::{BlockDevice, Layer};
+use diskvitals_model::policy::Exclusion;
+use diskvitals_model::snapshot::{Drive, Presence, Snapshot, Volume};
+use diskvitals_text::echo::echo;
+use diskvitals_text::similar::did_you_mean;
 
 /// Before the path of any file or folder, without links: the mount that holds it is meant.
 const PATH: &str = "path:";

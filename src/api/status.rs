@@ -6,11 +6,11 @@
 use tonic::{Code, Status};
 
 use crate::api::resolve::ResolveError;
-use crate::model::facts::checks::StartCheckError;
-use crate::model::ids::MAX_ID_LEN;
 use crate::provision::error::ProvisionError;
 use crate::state::handle::CommandError;
-use crate::text::causes::with_causes;
+use diskvitals_finding::ids::MAX_ID_LEN;
+use diskvitals_model::facts::checks::StartCheckError;
+use diskvitals_text::causes::with_causes;
 
 /// Longest id or query in a request, in bytes.
 pub(crate) const MAX_QUERY: usize = 4096;
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_subject_that_disappears_during_the_request_is_not_found() {
-        let id = crate::model::ids::VolumeId::known("fs:u");
+        let id = diskvitals_finding::ids::VolumeId::known("fs:u");
         assert_eq!(
             Status::from(CommandError::CheckRefused(StartCheckError::VolumeGone(id))).code(),
             Code::NotFound

@@ -2,10 +2,10 @@
 //! volumes. So two operations on one volume never run at the same time.
 
 use crate::api::server::cleanup::CleanupBackend;
-use crate::model::clean_order::PodHolds;
-use crate::model::path::HostPath;
 use crate::provision::engine::Engine;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepExecutor, StepOutput};
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::clean_order::PodHolds;
 
 #[derive(Clone)]
 pub(crate) struct CleanupExecutor<S> {

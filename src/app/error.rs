@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use crate::api::server::ServeError;
-use crate::host::listen::ListenError;
 use crate::provision::engine::EngineError;
 use crate::source::context::SourceError;
 use crate::state::lock::LockError;
+use diskvitals_host::listen::ListenError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {

@@ -11,13 +11,13 @@ use crate::api::server::{self, NodeFacts, SocketAccess};
 use crate::app::error::RunError;
 use crate::app::options::Options;
 use crate::config::Config;
-use crate::exposition::server::Limits;
-use crate::host::listen::{Incoming, Listener};
-use crate::host::listen_address::Address;
 use crate::metrics::Node;
 use crate::metrics::serve;
-use crate::model::snapshot::Snapshot;
-use crate::quota::refusals::SocketRefusals;
+use diskvitals_exposition::server::Limits;
+use diskvitals_host::listen::{Incoming, Listener};
+use diskvitals_host::listen_address::Address;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_quota::refusals::SocketRefusals;
 
 pub(crate) enum MetricsListener {
     Tcp(Incoming<TcpListener>),

@@ -1,8 +1,8 @@
 //! The node's name, kernel and version: fixed while the daemon runs, returned by `GetNode`.
 
 use crate::api::server::NodeFacts;
-use crate::host::clock;
-use crate::host::root::HostRoot;
+use diskvitals_host::clock;
+use diskvitals_host::root::HostRoot;
 
 /// The facts of a recorded tree come from the recording.
 pub(crate) fn node_facts(root: &HostRoot, limitations: Vec<String>) -> NodeFacts {

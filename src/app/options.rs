@@ -8,10 +8,10 @@ use clap::Parser;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::app::watchdog::MIN_TIMEOUT;
-use crate::host::listen_address::Address;
-use crate::manual::DAEMON;
-use crate::program::ProgramOptions;
-use crate::text::duration;
+use diskvitals_host::listen_address::Address;
+use diskvitals_program::ProgramOptions;
+use diskvitals_program::manual::DAEMON;
+use diskvitals_text::duration;
 
 /// Monitors the health of this node's drives, filesystems and volumes, and serves it on a unix
 /// socket.

@@ -8,9 +8,9 @@ use tokio::sync::watch;
 
 use crate::app::options::Options;
 use crate::config::{Config, provision};
-use crate::model::path::HostPath;
-use crate::model::provision::BackingKind;
 use crate::provision::engine::{Settings, StaticVolume};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::BackingKind;
 
 /// Slightly shorter than `Limits::agent_request_timeout` on the agent's socket, so that the answer
 /// names the step that it waits for.
@@ -62,7 +62,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::model::provision::Wipe;
+    use diskvitals_finding::provision::Wipe;
 
     #[test]
     fn the_pool_defaults_to_the_state_directory() {

@@ -10,15 +10,15 @@ use crate::api::server::{AgentCallers, OrderSettings};
 use crate::app::options::Options;
 use crate::app::provisioning;
 use crate::config::{Config, ConfigError, SmartConfig};
-use crate::model::ledger::RetentionLimits;
-use crate::model::path::HostPath;
-use crate::model::policy::smart::SmartOverride;
 use crate::provision::engine::Settings as VolumesSettings;
 use crate::source::context::{
     CheckSettings, DeviceType, KernelLogSettings, SmartSettings, SourceSettings,
 };
 use crate::state::notify::NotifySettings;
 use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::ledger::RetentionLimits;
+use diskvitals_smart::policy::SmartOverride;
 
 /// Scans of sysfs and of the kubelet's directory take milliseconds.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(15);

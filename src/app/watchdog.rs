@@ -13,8 +13,8 @@ use std::time::Duration;
 use nix::sys::prctl::set_dumpable;
 use nix::unistd::alarm;
 
-use crate::logging::LogQueue;
 use crate::state::owner::Heartbeat;
+use diskvitals_program::logging::LogQueue;
 
 /// The loop beats once a second: within a shorter time, a stalled loop cannot be distinguished from
 /// a late one.

@@ -3,5 +3,5 @@
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    diskvitals::csi::main(diskvitals::csi::options::Options::parse())
+    diskvitals_csi::main(diskvitals_csi::options::Options::parse())
 }

@@ -3,5 +3,5 @@
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    diskvitals::fleet::main(diskvitals::fleet::options::Options::parse())
+    diskvitals_fleet::main(diskvitals_fleet::options::Options::parse())
 }

@@ -3,5 +3,5 @@
 use clap::Parser;
 
 fn main() -> std::process::ExitCode {
-    diskvitals::notifier::main(diskvitals::notifier::options::Options::parse())
+    diskvitals_notifier::main(diskvitals_notifier::options::Options::parse())
 }

@@ -8,7 +8,7 @@ fn main() -> std::process::ExitCode {
     };
     let rest = std::env::args_os().skip(3);
     if starts_with(diskvitals::checker::JAIL_ARGS) {
-        return diskvitals::host::jail::enter(rest);
+        return diskvitals_host::jail::enter(rest);
     }
     if starts_with(diskvitals::cli::place::REAL_PATH_ARGS) {
         return diskvitals::cli::place::print_real_path(rest);

@@ -1,5 +1,5 @@
 //! kubectl-diskvitals: the kubectl plugin `kubectl diskvitals`.
 
 fn main() -> std::process::ExitCode {
-    diskvitals::plugin::main()
+    diskvitals_plugin::main()
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::model::check::parse::{MAX_LINE_BYTES, split_point};
-use crate::model::check::{CheckerOutput, MAX_KEPT_OUTPUT};
+use diskvitals_fscheck::parse::{MAX_LINE_BYTES, split_point};
+use diskvitals_fscheck::{CheckerOutput, MAX_KEPT_OUTPUT};
 
 pub(crate) struct OutputSink {
     kept: GzEncoder<Vec<u8>>,

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use crate::checker::command_line;
 use crate::checker::run::monitor::RunMonitor;
-use crate::host::clock::now;
-use crate::host::helper::Program;
-use crate::host::jail::{self, JailSpec, JailedProcess, PROGRESS_FD, RunGroup, is_fork};
-use crate::model::check::run_result::{classify_run, says_no_error};
-use crate::model::check::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
+use diskvitals_fscheck::run_result::{classify_run, says_no_error};
+use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
+use diskvitals_host::clock::now;
+use diskvitals_host::helper::Program;
+use diskvitals_host::jail::{self, JailSpec, JailedProcess, PROGRESS_FD, RunGroup, is_fork};
 
 /// How often xfs_repair prints a line about its progress, where it works on several allocation
 /// groups at a time; elsewhere never.

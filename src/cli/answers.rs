@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::cli::render::drives::rank;
-use crate::host::clock::wall_now;
-use crate::text::causes::with_causes;
-use crate::wire;
-use crate::wire::client::{Client, ClientError};
+use diskvitals_host::clock::wall_now;
+use diskvitals_text::causes::with_causes;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// Maximum number of drives, and of other causes, whose chain is requested: those with findings first.
 const MAX_EXPLAINED_DRIVES: usize = 64;

@@ -13,10 +13,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 use crate::cli::args::findings::{FindingsArgs, ReasonNames};
 use crate::cli::args::report::{BUNDLE_HELP, BundleArgs, REPORT_HELP, ReportArgs};
 use crate::cli::args::status::{StatusArgs, WatchArgs};
-use crate::model::check::{Filesystem, Mode};
-use crate::text::duration;
-use crate::wire;
-use crate::wire::client::DEFAULT_SOCKET;
+use diskvitals_fscheck::{Filesystem, Mode};
+use diskvitals_text::duration;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::DEFAULT_SOCKET;
 
 const ABOUT_HELP: &str = "Shows the health of this node's drives, filesystems and volumes, with the reason and since when, as diskvitalsd (the node's daemon) knows it.
 

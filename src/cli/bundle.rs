@@ -23,10 +23,10 @@ use crate::cli::bundle::contents::{FORMAT, KERNEL_LOG, KIND, MANIFEST, Manifest}
 use crate::cli::bundle::redact::Redactor;
 use crate::cli::complain;
 use crate::cli::error::Error;
-use crate::terminal::output::write_document;
-use crate::terminal::screen::bytes;
-use crate::wire;
-use crate::wire::client::Client;
+use diskvitals_terminal::output::write_document;
+use diskvitals_terminal::screen::bytes;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::Client;
 
 pub(crate) use crate::cli::bundle::read::read;
 pub(crate) use crate::cli::bundle::write::{WriteError, write_file};
@@ -200,7 +200,7 @@ fn folder(manifest: &Manifest) -> String {
 
 /// Seconds since 1970, for the archive.
 fn now() -> u64 {
-    let now = crate::host::clock::wall_now().as_second();
+    let now = diskvitals_host::clock::wall_now().as_second();
     u64::try_from(now).unwrap_or(0)
 }
 

@@ -17,10 +17,10 @@ use crate::cli::error::Error;
 use crate::cli::place::by_name;
 use crate::cli::printer::Printer;
 use crate::cli::{complain, offline, render};
-use crate::model::check::RunActivity;
-use crate::text::echo::Shown;
-use crate::wire;
-use crate::wire::client::Client;
+use diskvitals_fscheck::RunActivity;
+use diskvitals_text::echo::Shown;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::Client;
 
 /// A poll is cheap: the daemon answers from its snapshot.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
@@ -208,7 +208,7 @@ impl ProgressLine {
     /// Shows `progress`: the current phase and its duration.
     pub(crate) fn show(&mut self, (what, elapsed): &(String, String)) {
         if self.terminal && !self.silent {
-            let text = crate::terminal::width::shortened(
+            let text = diskvitals_terminal::width::shortened(
                 &format!("{what}  {elapsed}"),
                 self.width.saturating_sub(1),
             );

@@ -15,22 +15,22 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec};
-use crate::host::clock::now;
-use crate::host::helper::Program;
-use crate::host::jail::{
-    self, IMAGE_PATH, IdError, Isolation, JailSpec, RunGroup, free_id, has_own_ids,
-};
-use crate::host::root::HostRoot;
-use crate::host::trusted_file;
-use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput, decide};
-use crate::model::check::{
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::CheckId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_fscheck::decision::{CheckOutcome, Decision, DecisionInput, decide};
+use diskvitals_fscheck::policy::CheckPolicy;
+use diskvitals_fscheck::{
     Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, CheckVerdict, Filesystem, Mode, Run,
     RunActivity,
 };
-use crate::model::dev::DevNo;
-use crate::model::ids::CheckId;
-use crate::model::path::HostPath;
-use crate::model::policy::checks::CheckPolicy;
+use diskvitals_host::clock::now;
+use diskvitals_host::helper::Program;
+use diskvitals_host::jail::{
+    self, IMAGE_PATH, IdError, Isolation, JailSpec, RunGroup, free_id, has_own_ids,
+};
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::trusted_file;
 
 /// One run decides; more are needed only if the first one fails.
 const MAX_RUNS: usize = 4;

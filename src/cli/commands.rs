@@ -17,13 +17,13 @@ use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::cli::{
     bundle, check, complain, complete, findings, manual, offline, render, report, status, watch,
 };
-use crate::model::reason::UnknownReason;
-use crate::terminal::output::write_document;
-use crate::terminal::screen::Screen;
-use crate::text::causes::with_causes;
-use crate::text::similar::{did_you_mean, similar};
-use crate::wire;
-use crate::wire::client::{Client, ClientError};
+use diskvitals_finding::reason::UnknownReason;
+use diskvitals_terminal::output::write_document;
+use diskvitals_terminal::screen::Screen;
+use diskvitals_text::causes::with_causes;
+use diskvitals_text::similar::{did_you_mean, similar};
+use diskvitals_wire as wire;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// A command that only reads is repeated once if the connection breaks, because the daemon may have
 /// just restarted. Nothing is printed before the answers are complete.

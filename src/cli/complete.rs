@@ -12,9 +12,9 @@ use clap::{Arg, Command, CommandFactory};
 use clap_complete::Shell;
 
 use crate::cli::args::Args;
-use crate::text::echo::is_deceptive;
-use crate::wire;
-use crate::wire::client::{Client, ClientError};
+use diskvitals_text::echo::is_deceptive;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// A person waits for it.
 const TIMEOUT: Duration = Duration::from_secs(2);

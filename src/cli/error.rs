@@ -8,7 +8,7 @@ use crate::cli::bundle::write::WriteError;
 use crate::cli::check_image::ImageError;
 use crate::cli::json::JsonError;
 use crate::config::ConfigError;
-use crate::wire::client::ClientError;
+use diskvitals_wire::client::ClientError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

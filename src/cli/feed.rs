@@ -11,12 +11,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tonic::Streaming;
 
-use crate::host::terminal::is_output_closed;
-use crate::text::backoff::Backoff;
-use crate::text::causes::with_causes;
-use crate::wire;
-use crate::wire::client::{Client, ClientError};
-use crate::wire::watch_event::Change;
+use diskvitals_host::terminal::is_output_closed;
+use diskvitals_text::backoff::Backoff;
+use diskvitals_text::causes::with_causes;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::{Client, ClientError};
+use diskvitals_wire::watch_event::Change;
 
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 const MAX_DELAY: Duration = Duration::from_secs(10);

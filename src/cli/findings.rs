@@ -19,13 +19,13 @@ use crate::cli::findings::filter::about;
 use crate::cli::place::by_name;
 use crate::cli::printer::{Printer, print_text};
 use crate::cli::render;
-use crate::model::reason::Reason;
-use crate::terminal::layout::counted;
-use crate::terminal::{prompt, screen};
-use crate::text::echo::Shown;
-use crate::text::similar::{did_you_mean, similar};
-use crate::wire;
-use crate::wire::client::{Client, ClientError};
+use diskvitals_finding::reason::Reason;
+use diskvitals_terminal::layout::counted;
+use diskvitals_terminal::{prompt, screen};
+use diskvitals_text::echo::Shown;
+use diskvitals_text::similar::{did_you_mean, similar};
+use diskvitals_wire as wire;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// Candidates that an error lists.
 const MAX_CANDIDATES: usize = 10;
@@ -346,7 +346,7 @@ fn listing(
         findings => render::findings::table(findings, &out.screen),
     };
     for line in left_out {
-        text.push_str(&crate::terminal::layout::wrapped(line, "", &out.screen));
+        text.push_str(&diskvitals_terminal::layout::wrapped(line, "", &out.screen));
     }
     text
 }

@@ -9,7 +9,7 @@ use prost_reflect::{
     SerializeOptions,
 };
 
-use crate::wire::DESCRIPTORS;
+use diskvitals_wire::DESCRIPTORS;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JsonError {
@@ -105,7 +105,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire;
+    use diskvitals_wire as wire;
 
     #[test]
     fn defaults_are_emitted_and_large_numbers_are_strings() {

@@ -24,13 +24,13 @@ use crate::cli::printer::{Printer, print_json};
 use crate::cli::render::live::position::Position;
 use crate::cli::render::live::{LiveView, Outage, lines, page, waiting};
 use crate::cli::render::status::StatusView;
-use crate::host::clock::{monotonic, wall_now};
-use crate::host::terminal::{self, FullScreen, Key};
-use crate::terminal::screen::Screen;
-use crate::text::causes::with_causes;
-use crate::text::echo::Shown;
-use crate::wire;
-use crate::wire::client::{Client, ClientError};
+use diskvitals_host::clock::{monotonic, wall_now};
+use diskvitals_host::terminal::{self, FullScreen, Key};
+use diskvitals_terminal::screen::Screen;
+use diskvitals_text::causes::with_causes;
+use diskvitals_text::echo::Shown;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// I/O rates are means over this time.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

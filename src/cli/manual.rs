@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::CommandFactory;
 
 use crate::cli::args::Args;
-use crate::manual::{FILES, Page, configuration_page};
+use diskvitals_program::manual::{FILES, Page, configuration_page};
 
 type Exit = &'static [(u8, &'static str)];
 type Examples = &'static [(&'static str, &'static str)];

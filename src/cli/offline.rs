@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::config;
 use crate::config::ConfigError;
-use crate::model::policy::Policy;
+use diskvitals_model::policy::Policy;
 
 /// The policy of the daemon's configuration; the defaults if no file is named.
 pub(crate) fn policy(file: Option<&Path>) -> Result<Policy, ConfigError> {

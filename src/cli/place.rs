@@ -12,11 +12,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::cli::complain;
-use crate::host::exec::{self, Exec, ExecError};
-use crate::model::path::HostPath;
-use crate::text::causes::with_causes;
-use crate::wire;
-use crate::wire::client::{Client, ClientError};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::exec::{self, Exec, ExecError};
+use diskvitals_text::causes::with_causes;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// The arguments that start our binary as the process that follows links; a path is behind them.
 pub const REAL_PATH_ARGS: [&str; 2] = ["worker", "real-path"];

@@ -5,9 +5,9 @@ use prost_reflect::prost::Message;
 use crate::cli::args::{Args, Output};
 use crate::cli::error::Error;
 use crate::cli::json;
-use crate::terminal::output::{stdout_screen, write_stdout};
-use crate::terminal::screen::Screen;
-use crate::text::echo::Shown;
+use diskvitals_terminal::output::{stdout_screen, write_stdout};
+use diskvitals_terminal::screen::Screen;
+use diskvitals_text::echo::Shown;
 
 pub(crate) struct Printer {
     pub screen: Screen,

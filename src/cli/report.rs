@@ -26,11 +26,11 @@ use crate::cli::complain;
 use crate::cli::error::Error;
 use crate::cli::printer::{Printer, print_text};
 use crate::cli::render::status::{StatusView, verdict};
-use crate::terminal::output::write_document;
-use crate::terminal::screen::{Screen, bytes};
-use crate::terminal::verdict::Verdict;
-use crate::wire;
-use crate::wire::client::Client;
+use diskvitals_terminal::output::write_document;
+use diskvitals_terminal::screen::{Screen, bytes};
+use diskvitals_terminal::verdict::Verdict;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::Client;
 
 /// Lines of a mail have at most 78 characters (RFC 5322, 2.1.1).
 const MAIL_WIDTH: u16 = 78;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cli::args::TestKind;
-use crate::wire;
+use diskvitals_wire as wire;
 
 /// A poll is cheap: the daemon answers from its snapshot.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);

@@ -12,10 +12,10 @@ use crate::cli::printer::{Printer, print_json, print_text};
 use crate::cli::render::status::{StatusView, screen, verdict};
 use crate::cli::render::{checkmk, nagios};
 use crate::cli::{complain, json, live, watch};
-use crate::terminal::verdict::Verdict;
-use crate::text::causes::with_causes;
-use crate::wire;
-use crate::wire::client::{Client, ClientError};
+use diskvitals_terminal::verdict::Verdict;
+use diskvitals_text::causes::with_causes;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// Everything that the screen shows.
 struct Answers {

@@ -15,11 +15,11 @@ use crate::cli::findings::known_reason;
 use crate::cli::printer::{Printer, print_json, print_text};
 use crate::cli::watch::journal::Journal;
 use crate::cli::{complain, json, render};
-use crate::host::clock::wall_now;
-use crate::terminal::screen::Screen;
-use crate::wire;
-use crate::wire::client::Client;
-use crate::wire::watch_event::Change;
+use diskvitals_host::clock::wall_now;
+use diskvitals_terminal::screen::Screen;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::Client;
+use diskvitals_wire::watch_event::Change;
 
 pub(crate) async fn run(out: &Printer, args: &Args, watch: &WatchArgs) -> Result<ExitCode, Error> {
     let mut feed = Feed::start(&args.socket, args.timeout).await?;
@@ -76,7 +76,8 @@ fn announce(out: &Printer, text: &str) -> Result<(), Error> {
         return Ok(());
     }
     let screen = now(out);
-    let line = format!("{}  {}\n", screen.clock(), crate::terminal::screen::escape_control(text));
+    let line =
+        format!("{}  {}\n", screen.clock(), diskvitals_terminal::screen::escape_control(text));
     print_text(&line)
 }
 

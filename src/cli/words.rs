@@ -1,8 +1,8 @@
 //! The words and tones for values of the API.
 
-use crate::model::probe;
-use crate::terminal::screen::Tone;
-use crate::wire;
+use diskvitals_model::probe;
+use diskvitals_terminal::screen::Tone;
+use diskvitals_wire as wire;
 
 pub(crate) fn health(health: i32) -> (&'static str, Tone) {
     match wire::Health::try_from(health) {

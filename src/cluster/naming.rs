@@ -1,7 +1,7 @@
 //! Names that the API server allows.
 
 /// Whether the text is a DNS subdomain (RFC 1123), so that it is one component of a URL path.
-pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+pub fn is_dns_subdomain(text: &str) -> bool {
     let part = |part: &str| {
         let ends = |byte: Option<&u8>| {
             byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())

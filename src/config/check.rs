@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::config::{Config, InvalidValue, provision};
-use crate::host::listen_address::Address;
+use diskvitals_host::listen_address::Address;
 
 /// A drive that is polled more rarely is not monitored; also, sums of times cannot overflow.
 const MAX_SMART_INTERVAL: u64 = 30 * 24 * 3600;

@@ -9,8 +9,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::config::InvalidValue;
-use crate::model::provision::Wipe;
-use crate::text::naming;
+use diskvitals_finding::provision::Wipe;
+use diskvitals_text::naming;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -1,7 +1,7 @@
 //! The configuration file: what is refused, and the commented example.
 
 use super::*;
-use crate::text::causes::with_causes;
+use diskvitals_text::causes::with_causes;
 
 fn error(text: &str) -> String {
     parse(Path::new("/etc/x.toml"), text).expect_err("refused").to_string()

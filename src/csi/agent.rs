@@ -16,10 +16,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{Code, Status};
 
-use crate::text::backoff::Backoff;
-use crate::text::causes::with_causes;
-use crate::wire::client::{Client, ClientError, ConnectionClosed};
-use crate::wire::{self, API_REVISION};
+use diskvitals_text::backoff::Backoff;
+use diskvitals_text::causes::with_causes;
+use diskvitals_wire as wire;
+use diskvitals_wire::API_REVISION;
+use diskvitals_wire::client::{Client, ClientError, ConnectionClosed};
 
 /// Delay between two attempts to connect.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));

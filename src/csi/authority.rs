@@ -11,7 +11,7 @@
 //! In: a client's connection. Out: the same connection; bytes to the client are not parsed. The
 //! module does not depend on gRPC, CSI or the caller.
 
-pub(crate) mod frames;
+pub mod frames;
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -22,8 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 use tonic::transport::server::Connected;
 
-use crate::csi::authority::frames::{FrameError, FrameRewriter};
-use crate::quota::frame_budget::FrameBudget;
+use crate::authority::frames::{FrameError, FrameRewriter};
+use diskvitals_quota::frame_budget::FrameBudget;
 
 /// Bytes read from the client at once. The buffer is on the stack: an idle connection needs none.
 const READ_CHUNK: usize = 8 << 10;
@@ -179,7 +179,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::csi::authority::frames::PREFACE;
+    use crate::authority::frames::PREFACE;
 
     fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).expect("small").to_be_bytes();

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tonic::Status;
 
-use crate::csi::agent::Agent;
-use crate::csi::driver::Driver;
-use crate::csi::podmon::{Connectivity, ConnectivityStatus};
+use crate::agent::Agent;
+use crate::driver::Driver;
+use crate::podmon::{Connectivity, ConnectivityStatus};
 
 /// Time for the answer in addition to the sample.
 const RESPONSE_MARGIN: Duration = Duration::from_secs(5);

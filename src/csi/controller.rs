@@ -10,20 +10,20 @@ use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use crate::csi::driver::Driver;
-use crate::csi::parameters::parse_parameters;
-use crate::csi::stats::saturating_i64;
-use crate::csi::validate::{
+use crate::driver::Driver;
+use crate::parameters::parse_parameters;
+use crate::stats::saturating_i64;
+use crate::validate::{
     call_timeout, invalid, is_possible_id, is_single_node_mode, parse_capabilities,
     parse_capability, parse_capacity_range, validate_id_form, validate_map, validate_name,
     validate_node_id, validate_volume_id, with_csi_field_names,
 };
-use crate::csi::wire;
-use crate::csi::wire::controller_server::Controller;
-use crate::csi::wire::controller_service_capability::rpc::Type as Can;
-use crate::csi::wire::controller_service_capability::{Rpc, Type};
-use crate::text::echo::echo;
-use crate::wire as daemon;
+use crate::wire;
+use crate::wire::controller_server::Controller;
+use crate::wire::controller_service_capability::rpc::Type as Can;
+use crate::wire::controller_service_capability::{Rpc, Type};
+use diskvitals_text::echo::echo;
+use diskvitals_wire as daemon;
 
 /// Filesystems of new volumes, and those of static volumes that can be mounted.
 const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];

@@ -8,16 +8,16 @@ use std::time::{Duration, SystemTime};
 
 use tonic::{Code, Status};
 
-use crate::csi::agent::Agent;
-use crate::csi::health::{self, HealthStatus, VolumeHealth};
-use crate::csi::health_client::probed_volume;
-use crate::csi::options::HealthApi;
-use crate::csi::topology::Topology;
-use crate::csi::validate::volume_not_found;
-use crate::csi::wire;
-use crate::csi::withdrawal::{Withdrawal, withdrawn_health};
-use crate::wire as daemon;
-use crate::wire::client::{Client, ClientError};
+use crate::agent::Agent;
+use crate::health::{self, HealthStatus, VolumeHealth};
+use crate::health_client::probed_volume;
+use crate::options::HealthApi;
+use crate::topology::Topology;
+use crate::validate::volume_not_found;
+use crate::wire;
+use crate::withdrawal::{Withdrawal, withdrawn_health};
+use diskvitals_wire as daemon;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// How long the daemon's snapshot of the node may lag behind the daemon's own actions.
 const SNAPSHOT_LAG: Duration = Duration::from_secs(5);
@@ -99,7 +99,7 @@ impl Driver {
     pub(crate) fn wire_volume(&self, volume: &daemon::ProvidedVolume) -> wire::Volume {
         wire::Volume {
             volume_id: volume.handle.clone(),
-            capacity_bytes: crate::csi::stats::saturating_i64(volume.size_bytes),
+            capacity_bytes: crate::stats::saturating_i64(volume.size_bytes),
             volume_context: self.topology.volume_context(),
             content_source: None,
             accessible_topology: vec![self.topology.to_wire()],

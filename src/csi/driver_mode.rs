@@ -12,21 +12,21 @@ use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::csi::agent::{Agent, Reconnector, new_agent};
-use crate::csi::controller::ControllerService;
-use crate::csi::driver::Driver;
-use crate::csi::identity::IdentityService;
-use crate::csi::node::NodeService;
-use crate::csi::node_id::{NodeIdError, node_id};
-use crate::csi::options::{Endpoint, Mode, Options};
-use crate::csi::podmon::{self, PodmonService};
-use crate::csi::server::{self, MAX_MESSAGE_BYTES, MODE_GROUP, ServeError};
-use crate::csi::topology::Topology;
-use crate::csi::wire::controller_server::ControllerServer;
-use crate::csi::wire::identity_server::IdentityServer;
-use crate::csi::wire::node_server::NodeServer;
-use crate::csi::withdrawal::{Withdrawal, WithdrawalService};
-use crate::host::listen::ListenError;
+use crate::agent::{Agent, Reconnector, new_agent};
+use crate::controller::ControllerService;
+use crate::driver::Driver;
+use crate::identity::IdentityService;
+use crate::node::NodeService;
+use crate::node_id::{NodeIdError, node_id};
+use crate::options::{Endpoint, Mode, Options};
+use crate::podmon::{self, PodmonService};
+use crate::server::{self, MAX_MESSAGE_BYTES, MODE_GROUP, ServeError};
+use crate::topology::Topology;
+use crate::wire::controller_server::ControllerServer;
+use crate::wire::identity_server::IdentityServer;
+use crate::wire::node_server::NodeServer;
+use crate::withdrawal::{Withdrawal, WithdrawalService};
+use diskvitals_host::listen::ListenError;
 
 /// Time limit for one answer: longer than that of any call to the daemon.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(100);

@@ -9,9 +9,9 @@
 
 use std::cmp::Reverse;
 
-use crate::csi::limits;
-use crate::csi::limits::MAX_STATUSES;
-use crate::wire;
+use crate::limits;
+use crate::limits::MAX_STATUSES;
+use diskvitals_wire as wire;
 
 /// VolumeHealthErrorType of CSI 1.13, ascending by severity. `Degraded` and `Inaccessible` also
 /// have the numbers of StorageHealthErrorType's STORAGE_DEGRADED and STORAGE_UNREACHABLE.
@@ -41,7 +41,7 @@ pub struct HealthStatus {
 
 impl HealthStatus {
     /// Makes any text conform to the limits.
-    pub(crate) fn new(status: HealthErrorType, reason: &str, message: &str) -> HealthStatus {
+    pub fn new(status: HealthErrorType, reason: &str, message: &str) -> HealthStatus {
         HealthStatus {
             status,
             reason: limits::conform_reason(reason).into_owned(),
@@ -95,7 +95,7 @@ impl VolumeHealth {
 }
 
 /// Health of a volume in the daemon's snapshot of the node.
-pub(crate) fn of_volume(volume: &wire::Volume) -> VolumeHealth {
+pub fn of_volume(volume: &wire::Volume) -> VolumeHealth {
     let condition = condition(volume);
     VolumeHealth {
         statuses: statuses(volume, condition.as_ref()),
@@ -218,7 +218,7 @@ pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) ->
 }
 
 /// Faults of the storage below a driver's volumes: unique by (status, reason), worst first.
-pub(crate) fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
+pub fn of_storage(health: &wire::StorageHealth) -> Vec<HealthStatus> {
     merge_statuses(health.faults.iter().map(|fault| {
         let status = if fault.unreachable {
             HealthErrorType::Inaccessible

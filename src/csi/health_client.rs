@@ -6,15 +6,15 @@
 
 use tonic::{Code, Status};
 
-use crate::csi::agent::Agent;
-use crate::csi::interposer::health_source::{
+use crate::agent::Agent;
+use crate::interposer::health_source::{
     HealthSource, HealthSourceError, HealthStatus, LifecycleEvent, ListedVolume, Usage,
     VolumeHealth,
 };
-use crate::csi::{health, stats};
-use crate::wire as daemon;
-use crate::wire::client::{Client, ClientError};
-use crate::wire::witness_request::Call;
+use crate::{health, stats};
+use diskvitals_wire as daemon;
+use diskvitals_wire::client::{Client, ClientError};
+use diskvitals_wire::witness_request::Call;
 
 pub(crate) struct HealthClient {
     pub agent: Agent,
@@ -122,7 +122,7 @@ fn listed_volume(volume: daemon::Volume) -> ListedVolume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::csi::health::{HealthErrorType, HealthUnknown, VolumeCondition};
+    use crate::health::{HealthErrorType, HealthUnknown, VolumeCondition};
 
     fn finding(
         severity: daemon::Severity,

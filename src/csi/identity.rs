@@ -4,11 +4,11 @@
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use crate::csi::wire;
-use crate::csi::wire::identity_server::Identity;
-use crate::csi::wire::plugin_capability::service::Type as Service;
-use crate::csi::wire::plugin_capability::volume_expansion::Type as Expansion;
-use crate::csi::wire::plugin_capability::{self, Type};
+use crate::wire;
+use crate::wire::identity_server::Identity;
+use crate::wire::plugin_capability::service::Type as Service;
+use crate::wire::plugin_capability::volume_expansion::Type as Expansion;
+use crate::wire::plugin_capability::{self, Type};
 
 pub(crate) struct IdentityService {
     pub driver_name: String,

@@ -12,14 +12,14 @@
 
 mod body;
 mod daemon_notify;
-pub(crate) mod grpc;
+pub mod grpc;
 pub mod health_source;
 mod listing;
 mod local_replies;
-pub(crate) mod merge;
+pub mod merge;
 pub mod method;
 mod proxy;
-pub(crate) mod raw;
+pub mod raw;
 mod reply;
 mod response;
 mod status_limits;
@@ -42,15 +42,15 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_stream::{Stream, StreamExt};
 
-use crate::csi::interposer::daemon_notify::{BYPASS_CHECK_INTERVAL, DaemonNotifier};
-use crate::csi::interposer::health_source::{HealthSource, HealthSourceError, LifecycleEvent};
-use crate::csi::interposer::method::EnabledHealthApis;
-use crate::csi::interposer::proxy::Proxy;
-use crate::csi::interposer::upstream::{
+use crate::interposer::daemon_notify::{BYPASS_CHECK_INTERVAL, DaemonNotifier};
+use crate::interposer::health_source::{HealthSource, HealthSourceError, LifecycleEvent};
+use crate::interposer::method::EnabledHealthApis;
+use crate::interposer::proxy::Proxy;
+use crate::interposer::upstream::{
     CONNECTION_WINDOW, MAX_HEADER_LIST_BYTES, STREAM_WINDOW, Upstream,
 };
-use crate::csi::interposer::upstream_driver::UpstreamDriver;
-use crate::csi::withdrawal::Withdrawal;
+use crate::interposer::upstream_driver::UpstreamDriver;
+use crate::withdrawal::Withdrawal;
 
 /// How long calls may take to finish at shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(4);
@@ -63,7 +63,7 @@ pub struct Settings {
     /// The real driver's socket.
     pub upstream: PathBuf,
     pub health_apis: EnabledHealthApis,
-    pub(crate) withdrawal: Arc<Withdrawal>,
+    pub withdrawal: Arc<Withdrawal>,
     /// Interval between two checks for volumes that bypass the interposer.
     pub bypass_check_interval: Duration,
 }
@@ -86,10 +86,10 @@ pub struct Interposer<W> {
 }
 
 /// The upstream driver's name, queried on demand.
-pub(crate) struct DriverName<W>(Arc<Proxy<W>>);
+pub struct DriverName<W>(Arc<Proxy<W>>);
 
 impl<W: HealthSource> DriverName<W> {
-    pub(crate) async fn get(&self) -> Result<String, HealthSourceError> {
+    pub async fn get(&self) -> Result<String, HealthSourceError> {
         self.0.driver.name().await.map(str::to_owned)
     }
 }
@@ -112,7 +112,7 @@ impl<W: HealthSource> Interposer<W> {
         }
     }
 
-    pub(crate) fn driver_name(&self) -> DriverName<W> {
+    pub fn driver_name(&self) -> DriverName<W> {
         DriverName(Arc::clone(&self.proxy))
     }
 

@@ -13,17 +13,17 @@ use tokio::sync::watch;
 use tonic::Status;
 use tonic::service::Routes;
 
-use crate::csi::agent::{Agent, new_agent};
-use crate::csi::connectivity;
-use crate::csi::health_client::HealthClient;
-use crate::csi::interposer::method::EnabledHealthApis;
-use crate::csi::interposer::{DriverName, Interposer, Settings};
-use crate::csi::node_id::{NodeIdError, node_id};
-use crate::csi::options::{Endpoint, Options};
-use crate::csi::podmon::{self, Connectivity, ConnectivityStatus, PodmonService};
-use crate::csi::server::{self, MODE_GROUP, ServeError};
-use crate::csi::withdrawal::Withdrawal;
-use crate::host::listen::ListenError;
+use crate::agent::{Agent, new_agent};
+use crate::connectivity;
+use crate::health_client::HealthClient;
+use crate::interposer::method::EnabledHealthApis;
+use crate::interposer::{DriverName, Interposer, Settings};
+use crate::node_id::{NodeIdError, node_id};
+use crate::options::{Endpoint, Options};
+use crate::podmon::{self, Connectivity, ConnectivityStatus, PodmonService};
+use crate::server::{self, MODE_GROUP, ServeError};
+use crate::withdrawal::Withdrawal;
+use diskvitals_host::listen::ListenError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InterposerModeError {

@@ -10,19 +10,19 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tonic::{Code, Request, Response, Status};
 
-use crate::csi::driver::{Driver, is_fresh, with_volume_id};
-use crate::csi::health::{self, HealthStatus, VolumeHealth};
-use crate::csi::validate::{
+use crate::driver::{Driver, is_fresh, with_volume_id};
+use crate::health::{self, HealthStatus, VolumeHealth};
+use crate::validate::{
     call_timeout, is_possible_path, parse_capability, parse_capacity_range, parse_pod,
     validate_id_form, validate_map, validate_path, validate_volume_id, with_csi_field_names,
 };
-use crate::csi::wire::node_server::Node;
-use crate::csi::wire::node_service_capability::rpc::Type as Can;
-use crate::csi::wire::node_service_capability::{Rpc, Type};
-use crate::csi::{stats, wire};
-use crate::text::echo::echo;
-use crate::wire as daemon;
-use crate::wire::client::{Client, ClientError};
+use crate::wire::node_server::Node;
+use crate::wire::node_service_capability::rpc::Type as Can;
+use crate::wire::node_service_capability::{Rpc, Type};
+use crate::{stats, wire};
+use diskvitals_text::echo::echo;
+use diskvitals_wire as daemon;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// How long to wait for the first usage of a volume that was attached a moment ago.
 const FIRST_USAGE_TIMEOUT: Duration = Duration::from_secs(5);

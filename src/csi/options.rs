@@ -8,9 +8,9 @@ use std::str::FromStr;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::manual::SHIM;
-use crate::program::ProgramOptions;
-use crate::text::naming;
+use diskvitals_program::ProgramOptions;
+use diskvitals_program::manual::SHIM;
+use diskvitals_text::naming;
 
 /// sun_path has 108 bytes, including the terminating zero (unix(7)).
 const MAX_SOCKET_PATH_LEN: usize = 107;
@@ -232,7 +232,7 @@ impl HealthApi {
 
 /// Flags that contradict each other.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum UsageError {
+pub enum UsageError {
     #[error("--mode {mode} needs {flag}")]
     Missing { mode: &'static str, flag: &'static str },
     #[error("--mode {mode} has no use for {flag}")]
@@ -253,7 +253,7 @@ pub(crate) enum UsageError {
 
 impl Options {
     /// None: the process is only a reporter.
-    pub(crate) fn mode(&self) -> Option<Mode> {
+    pub fn mode(&self) -> Option<Mode> {
         let alone = self.endpoint.is_none() && !self.report.is_empty();
         self.mode.or((!alone).then_some(Mode::Driver))
     }
@@ -278,7 +278,7 @@ impl Options {
     }
 
     /// Checks that each mode has its own flags and no others.
-    pub(crate) fn validated(self) -> Result<Options, UsageError> {
+    pub fn validated(self) -> Result<Options, UsageError> {
         if self.command.is_some() {
             return Ok(self);
         }
@@ -338,7 +338,7 @@ pub enum EndpointError {
 }
 
 impl Endpoint {
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -126,7 +126,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::csi::wire;
+    use crate::wire;
 
     fn entry(key: &str) -> (String, wire::VolumeHealth) {
         (key.to_owned(), wire::VolumeHealth { volume_id: key.to_owned(), ..Default::default() })

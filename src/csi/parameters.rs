@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use tonic::Status;
 
-use crate::csi::validate::{invalid, validate_map};
-use crate::text::echo::echo;
-use crate::wire::ProvidedKind;
+use crate::validate::{invalid, validate_map};
+use diskvitals_text::echo::echo;
+use diskvitals_wire::ProvidedKind;
 
 const KIND: &str = "diskvitals.io/kind";
 const MKFS_OPTIONS: &str = "diskvitals.io/mkfs-options";

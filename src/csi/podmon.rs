@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use tonic::{Code, Request, Response, Status};
 
-use crate::csi::wire::podmon::podmon_server::{Podmon, PodmonServer};
-use crate::csi::wire::podmon::{
+use crate::wire::podmon::podmon_server::{Podmon, PodmonServer};
+use crate::wire::podmon::{
     ValidateVolumeHostConnectivityRequest, ValidateVolumeHostConnectivityResponse,
 };
 
 /// Longest sample. No caller waits longer, and a longer sample has no advantage.
-pub(crate) const MAX_SAMPLE: Duration = Duration::from_secs(60);
+pub const MAX_SAMPLE: Duration = Duration::from_secs(60);
 /// The sample if the caller gives none, as the module always does. ext4 commits every five seconds
 /// (ext4(5), commit=), so a pod that writes has I/O during the sample.
 pub(crate) const DEFAULT_SAMPLE: Duration = Duration::from_secs(6);
@@ -79,7 +79,7 @@ impl<C: Connectivity> PodmonService<C> {
 
     /// The server for the CSI socket or a separate socket.
     pub fn server(self) -> PodmonServer<PodmonService<C>> {
-        PodmonServer::new(self).max_decoding_message_size(crate::csi::server::MAX_MESSAGE_BYTES)
+        PodmonServer::new(self).max_decoding_message_size(crate::server::MAX_MESSAGE_BYTES)
     }
 
     async fn evaluate(

@@ -15,13 +15,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use crate::csi::registrar::driver_name::InvalidDriverName;
-use crate::csi::registrar::service::{RegistrationService, RegistrationState};
-use crate::csi::server;
-use crate::csi::server::ServeError;
-use crate::csi::wire::registration::PluginInfo;
-use crate::csi::wire::registration::registration_server::RegistrationServer;
-use crate::host::listen::{ListenError, SocketFile};
+use crate::registrar::driver_name::InvalidDriverName;
+use crate::registrar::service::{RegistrationService, RegistrationState};
+use crate::server;
+use crate::server::ServeError;
+use crate::wire::registration::PluginInfo;
+use crate::wire::registration::registration_server::RegistrationServer;
+use diskvitals_host::listen::{ListenError, SocketFile};
 
 /// The kubelet's type for a CSI plugin.
 const PLUGIN_TYPE: &str = "CSIPlugin";

@@ -7,13 +7,13 @@
 //! names. Failures of the API server are logged and retried; they delay nothing else in the
 //! process.
 
-pub(crate) mod api;
+pub mod api;
 mod attempts;
 mod challenge;
 mod condition;
 mod condition_publisher;
 mod daemon_watch;
-pub(crate) mod event;
+pub mod event;
 mod event_publisher;
 mod failed_condition;
 mod node_condition;
@@ -36,14 +36,14 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::csi::agent::new_agent;
-use crate::csi::report::challenge::AnswerState;
-use crate::csi::report::node_condition::{NodeConditionKind, STORAGE_FAILED, STORAGE_HEALTHY};
-use crate::csi::report::node_snapshot::NodeSnapshot;
-use crate::csi::report::object_watch::{StorageObject, follow_part};
-use crate::csi::report::quarantine::QuarantineState;
+use crate::agent::new_agent;
+use crate::report::challenge::AnswerState;
+use crate::report::node_condition::{NodeConditionKind, STORAGE_FAILED, STORAGE_HEALTHY};
+use crate::report::node_snapshot::NodeSnapshot;
+use crate::report::object_watch::{StorageObject, follow_part};
+use crate::report::quarantine::QuarantineState;
 
-pub use crate::csi::report::api::ApiServer;
+pub use crate::report::api::ApiServer;
 
 /// Which objects are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Default for ReportTiming {
 
 /// The reporter's view of the daemon.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DaemonView {
+pub struct DaemonView {
     /// The newest complete snapshot; it is kept while the daemon is absent.
     snapshot: Option<Arc<NodeSnapshot>>,
     /// None while the snapshot is up to date.
@@ -143,7 +143,7 @@ pub(crate) struct DaemonView {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Outage {
+pub struct Outage {
     since: Instant,
     why: String,
 }

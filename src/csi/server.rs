@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tokio_stream::{Stream, StreamExt};
 use tonic::service::Routes;
 
-use crate::csi::authority::AuthorityRewriter;
-use crate::grpc::NameUnimplemented;
-use crate::host::listen::{self, ListenError, Listener, SocketGuard, SocketOptions};
+use crate::authority::AuthorityRewriter;
+use diskvitals_host::listen::{self, ListenError, Listener, SocketGuard, SocketOptions};
+use diskvitals_wire::unimplemented::NameUnimplemented;
 
 /// A socket's mode for owner and group: the kubelet and the sidecars are root or share the pod's
 /// group.

@@ -1,8 +1,8 @@
 //! Usage of a volume in bytes and inodes, converted from the daemon's API to CSI.
 
-use crate::csi::wire;
-use crate::csi::wire::volume_usage::Unit;
-use crate::wire as daemon;
+use crate::wire;
+use crate::wire::volume_usage::Unit;
+use diskvitals_wire as daemon;
 
 /// Usage of a volume in bytes and inodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

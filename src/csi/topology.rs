@@ -11,8 +11,8 @@ use std::collections::HashMap;
 
 use tonic::Status;
 
-use crate::csi::wire;
-use crate::text::hash::fnv1a_128;
+use crate::wire;
+use diskvitals_text::hash::fnv1a_128;
 
 /// The key in a volume's context for the value at its creation.
 pub(crate) const CONTEXT_KEY: &str = "diskvitals.io/topology";

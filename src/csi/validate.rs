@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tonic::{Request, Status};
 
-use crate::csi::agent::MAX_CALL_TIMEOUT;
-use crate::csi::wire;
-use crate::csi::wire::volume_capability::AccessType;
-use crate::csi::wire::volume_capability::access_mode::Mode;
-use crate::model::provision::PodRef;
-use crate::text::echo::echo;
-use crate::wire as daemon;
+use crate::agent::MAX_CALL_TIMEOUT;
+use crate::wire;
+use crate::wire::volume_capability::AccessType;
+use crate::wire::volume_capability::access_mode::Mode;
+use diskvitals_finding::provision::PodRef;
+use diskvitals_text::echo::echo;
+use diskvitals_wire as daemon;
 
 /// CSI's default limit for strings, in bytes (Size Limits).
 const MAX_STRING_LEN: usize = 128;

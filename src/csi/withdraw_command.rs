@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use crate::csi::options::WithdrawOptions;
-use crate::csi::wire::withdrawal::withdrawal_client::WithdrawalClient;
-use crate::csi::wire::withdrawal::{WithdrawRequest, WithdrawResponse};
+use crate::options::WithdrawOptions;
+use crate::wire::withdrawal::withdrawal_client::WithdrawalClient;
+use crate::wire::withdrawal::{WithdrawRequest, WithdrawResponse};
 
 /// Delay between two queries of the progress.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);

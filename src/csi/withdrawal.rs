@@ -11,11 +11,9 @@ use std::time::SystemTime;
 
 use tonic::{Request, Response, Status};
 
-use crate::csi::health::VolumeHealth;
-use crate::csi::wire::withdrawal::withdrawal_server::{
-    Withdrawal as WithdrawalCalls, WithdrawalServer,
-};
-use crate::csi::wire::withdrawal::{WithdrawRequest, WithdrawResponse};
+use crate::health::VolumeHealth;
+use crate::wire::withdrawal::withdrawal_server::{Withdrawal as WithdrawalCalls, WithdrawalServer};
+use crate::wire::withdrawal::{WithdrawRequest, WithdrawResponse};
 
 /// The kubelet queries each driver's storage exactly once in a round, and a volume once for each of
 /// its pods (pkg/kubelet/volumemanager/volumehealth, 1.37). The first call for the storage may belong
@@ -29,7 +27,7 @@ const MAX_COUNTED_VOLUMES: usize = 10_000;
 pub(crate) const WITHDRAW: &str = "/diskvitals.withdrawal.v1.Withdrawal/Withdraw";
 
 #[derive(Debug, Default)]
-pub(crate) struct Withdrawal(Mutex<Option<Rounds>>);
+pub struct Withdrawal(Mutex<Option<Rounds>>);
 
 /// The node's health calls since the withdrawal.
 #[derive(Debug)]
@@ -49,16 +47,16 @@ impl Rounds {
 }
 
 impl Withdrawal {
-    pub(crate) fn new(withdrawn: bool) -> Arc<Withdrawal> {
+    pub fn new(withdrawn: bool) -> Arc<Withdrawal> {
         Arc::new(Withdrawal(Mutex::new(withdrawn.then(Rounds::begin))))
     }
 
-    pub(crate) fn is_active(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         self.lock().is_some()
     }
 
     /// Withdraws health, or returns the progress.
-    pub(crate) fn begin(&self) -> WithdrawResponse {
+    pub fn begin(&self) -> WithdrawResponse {
         let mut rounds = self.lock();
         let rounds = rounds.get_or_insert_with(Rounds::begin);
         WithdrawResponse {

@@ -9,24 +9,24 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use crate::exposition::label::label;
-use crate::model::timing::{BOUNDS, Timing};
+use crate::label::label;
+use diskvitals_finding::timing::{BOUNDS, Timing};
 
-pub(crate) static SECONDS: Unit = Unit::Seconds;
-pub(crate) static BYTES: Unit = Unit::Bytes;
-pub(crate) static CELSIUS: Unit = Unit::Celsius;
+pub static SECONDS: Unit = Unit::Seconds;
+pub static BYTES: Unit = Unit::Bytes;
+pub static CELSIUS: Unit = Unit::Celsius;
 
-pub(crate) struct Families<'e> {
+pub struct Families<'e> {
     encoder: DescriptorEncoder<'e>,
 }
 
 impl<'e> Families<'e> {
-    pub(crate) fn new(encoder: DescriptorEncoder<'e>) -> Self {
+    pub fn new(encoder: DescriptorEncoder<'e>) -> Self {
         Families { encoder }
     }
 
     /// The unit is appended to the name.
-    pub(crate) fn gauge(
+    pub fn gauge(
         &mut self,
         name: &'static str,
         unit: Option<&'static Unit>,
@@ -36,7 +36,7 @@ impl<'e> Families<'e> {
     }
 
     /// `_total` is appended to the name, after the unit.
-    pub(crate) fn counter(
+    pub fn counter(
         &mut self,
         name: &'static str,
         unit: Option<&'static Unit>,
@@ -45,7 +45,7 @@ impl<'e> Families<'e> {
         self.family(name, unit, help, MetricType::Counter)
     }
 
-    pub(crate) fn histogram(
+    pub fn histogram(
         &mut self,
         name: &'static str,
         unit: Option<&'static Unit>,
@@ -76,36 +76,32 @@ impl<T: AsRef<str>> EncodeLabelSet for Labels<'_, T> {
     }
 }
 
-pub(crate) struct Family<'e> {
+pub struct Family<'e> {
     encoder: MetricEncoder<'e>,
 }
 
 impl Family<'_> {
-    pub(crate) fn value(&mut self, labels: &[(&str, impl AsRef<str>)], value: u64) -> fmt::Result {
+    pub fn value(&mut self, labels: &[(&str, impl AsRef<str>)], value: u64) -> fmt::Result {
         self.encoder
             .encode_family(&Labels(labels))?
             .encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
     }
 
-    pub(crate) fn signed(&mut self, labels: &[(&str, impl AsRef<str>)], value: i64) -> fmt::Result {
+    pub fn signed(&mut self, labels: &[(&str, impl AsRef<str>)], value: i64) -> fmt::Result {
         self.encoder.encode_family(&Labels(labels))?.encode_gauge(&value)
     }
 
-    pub(crate) fn fraction(
-        &mut self,
-        labels: &[(&str, impl AsRef<str>)],
-        value: f64,
-    ) -> fmt::Result {
+    pub fn fraction(&mut self, labels: &[(&str, impl AsRef<str>)], value: f64) -> fmt::Result {
         self.encoder.encode_family(&Labels(labels))?.encode_gauge(&value)
     }
 
-    pub(crate) fn count(&mut self, labels: &[(&str, impl AsRef<str>)], value: u64) -> fmt::Result {
+    pub fn count(&mut self, labels: &[(&str, impl AsRef<str>)], value: u64) -> fmt::Result {
         self.encoder
             .encode_family(&Labels(labels))?
             .encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
-    pub(crate) fn fractional_count(
+    pub fn fractional_count(
         &mut self,
         labels: &[(&str, impl AsRef<str>)],
         value: f64,
@@ -116,15 +112,15 @@ impl Family<'_> {
     }
 
     /// The one sample of a family without labels.
-    pub(crate) fn unlabeled(&mut self, value: i64) -> fmt::Result {
+    pub fn unlabeled(&mut self, value: i64) -> fmt::Result {
         self.encoder.encode_gauge(&value)
     }
 
-    pub(crate) fn unlabeled_count(&mut self, value: u64) -> fmt::Result {
+    pub fn unlabeled_count(&mut self, value: u64) -> fmt::Result {
         self.encoder.encode_counter::<NoLabelSet, u64, f64>(&value, None)
     }
 
-    pub(crate) fn histogram_value(
+    pub fn histogram_value(
         &mut self,
         labels: &[(&str, impl AsRef<str>)],
         timing: &Timing,
@@ -141,7 +137,7 @@ impl Family<'_> {
 
     /// One series per state, 1 for the current one: a query for a former state then gives 0, not no
     /// result.
-    pub(crate) fn states(
+    pub fn states(
         &mut self,
         of: Option<(&'static str, &str)>,
         key: &'static str,
@@ -165,7 +161,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::text::echo::is_deceptive;
+    use diskvitals_text::echo::is_deceptive;
 
     const HOSTILE: &str = "a\r\nb 1\n\u{1b}]0;x\u{7}\u{202e}\u{200b}\u{9b}";
 

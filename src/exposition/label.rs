@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use crate::text::echo::Shown;
+use diskvitals_text::echo::Shown;
 
 /// Kubernetes' names fit (253 bytes); longer external names are cut to this.
-pub(crate) const MAX_LABEL_BYTES: usize = 256;
+pub const MAX_LABEL_BYTES: usize = 256;
 
 /// Any text as the value of a label: bounded and escaped.
-pub(crate) fn label(text: &str) -> Cow<'_, str> {
+pub fn label(text: &str) -> Cow<'_, str> {
     let is_harmless =
         text.len() <= MAX_LABEL_BYTES && text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     match is_harmless {

@@ -5,7 +5,7 @@
 //! there are no units and no end mark.
 
 /// `openmetrics`: the whole text of `view::render`. A label's value never contains a line break.
-pub(crate) fn plain(openmetrics: &str) -> String {
+pub fn plain(openmetrics: &str) -> String {
     let mut plain = String::with_capacity(openmetrics.len());
     let mut help: Option<(&str, &str)> = None;
     let line = |into: &mut String, parts: &[&str]| {

@@ -24,28 +24,32 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::host::listen::{Accept, Client, Incoming};
-use crate::quota::places::{Activity, Holder, InUse, PlacePermit, Places};
+use diskvitals_host::listen::{Accept, Client, Incoming};
+use diskvitals_quota::places::{Activity, Holder, InUse, PlacePermit, Places};
 
-pub(crate) const PATH: &str = "/metrics";
-pub(crate) const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub const PATH: &str = "/metrics";
+pub const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Maximum size of request line and headers; a scraper sends a few hundred bytes.
-pub(crate) const MAX_HEADER_BYTES: usize = 16 * 1024;
+pub const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 /// While all connections are being answered, how often a newcomer looks for one to replace.
-pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+pub const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-impl Holder for Client {
+/// Who holds a place for a connection.
+#[derive(Clone)]
+struct Scraper(Client);
+
+impl Holder for Scraper {
     const LEVELS: usize = 1;
 
-    fn is_with(&self, other: &Client, _level: usize) -> bool {
-        self == other
+    fn is_with(&self, other: &Scraper, _level: usize) -> bool {
+        self.0 == other.0
     }
 }
 
 /// Limits on scrapers. The defaults are for production; tests use shorter ones.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub struct Limits {
     pub connections: usize,
     /// Time limit of a whole connection, including the transfer of the answer.
     pub connection_timeout: Duration,
@@ -68,7 +72,7 @@ impl Default for Limits {
 }
 
 /// Serves the answers of `respond` until `stop` completes.
-pub(crate) async fn serve_with<L, F, A>(
+pub async fn serve_with<L, F, A>(
     mut incoming: Incoming<L>,
     limits: Limits,
     respond: F,
@@ -85,7 +89,7 @@ pub(crate) async fn serve_with<L, F, A>(
     loop {
         if let Some(stream) = newcomer.take() {
             let activity = Activity::new();
-            match places.acquire(&L::client(&stream), &activity) {
+            match places.acquire(&Scraper(L::client(&stream)), &activity) {
                 Some(place) => {
                     let all = limits.connection_timeout;
                     let connection =
@@ -115,7 +119,7 @@ pub(crate) async fn serve_with<L, F, A>(
 
 async fn serve_connection<F, A>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    mut place: PlacePermit<Client>,
+    mut place: PlacePermit<Scraper>,
     activity: Arc<Activity>,
     all: Duration,
     respond: F,
@@ -212,7 +216,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for AnsweredStream<S> {
     }
 }
 
-pub(crate) fn plain_response(status: StatusCode, words: &'static str) -> Response<Full<Bytes>> {
+pub fn plain_response(status: StatusCode, words: &'static str) -> Response<Full<Bytes>> {
     let mut response = response_with_type(
         Full::new(Bytes::from_static(words.as_bytes())),
         "text/plain; charset=utf-8",
@@ -221,7 +225,7 @@ pub(crate) fn plain_response(status: StatusCode, words: &'static str) -> Respons
     response
 }
 
-pub(crate) fn response_with_type(body: Full<Bytes>, kind: &'static str) -> Response<Full<Bytes>> {
+pub fn response_with_type(body: Full<Bytes>, kind: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     response

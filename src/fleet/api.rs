@@ -27,19 +27,19 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::cluster::node_storage::NodeStorage;
-use crate::fleet::model::claims::{Condition, Entry};
-use crate::fleet::model::retention::Expired;
-use crate::fleet::model::{Claim, Node, Report, Volume};
-use crate::fleet::release::action::PolicyObject;
-use crate::fleet::timing::Timing;
-use crate::kubernetes::api_error::{
+use crate::model::claims::{Condition, Entry};
+use crate::model::retention::Expired;
+use crate::model::{Claim, Node, Report, Volume};
+use crate::release::action::PolicyObject;
+use crate::timing::Timing;
+use diskvitals_cluster::node_storage::NodeStorage;
+use diskvitals_kubernetes::api_error::{
     ApiError, CallError, already_exists, classify_error, with_timeout,
 };
-use crate::kubernetes::event::Event;
-use crate::kubernetes::lease::{LeaseRecord, LeaseStore};
-use crate::kubernetes::pages::{ListError, OnExpiry, Page, read_pages};
-use crate::kubernetes::watch::{Change, Watch};
+use diskvitals_kubernetes::event::Event;
+use diskvitals_kubernetes::lease::{LeaseRecord, LeaseStore};
+use diskvitals_kubernetes::pages::{ListError, OnExpiry, Page, read_pages};
+use diskvitals_kubernetes::watch::{Change, Watch};
 
 /// Owner of the fields of `healthStatus` (server-side apply).
 pub(crate) const FIELD_MANAGER: &str = "diskvitals-fleet";
@@ -251,7 +251,7 @@ impl Api {
     pub(crate) async fn publish(&self, event: &Event) -> Result<(), ApiError> {
         let events: kube::Api<KubeEvent> =
             kube::Api::namespaced(self.client.clone(), &event.namespace);
-        let object = crate::kubernetes::event::to_kube_event(event, CONTROLLER);
+        let object = diskvitals_kubernetes::event::to_kube_event(event, CONTROLLER);
         let parameters = PostParams::default();
         match self.call(events.create(&parameters, &object)).await {
             Ok(_) => Ok(()),

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::fleet::model::claims::Entry;
-use crate::fleet::model::{Claim, Elapsed};
+use crate::model::claims::Entry;
+use crate::model::{Claim, Elapsed};
 
 /// How long a claim is left alone after a refusal, and a server without support before a probe.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pauses {
+pub struct Pauses {
     pub refused: Duration,
     pub probe: Duration,
 }

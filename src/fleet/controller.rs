@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 
-use crate::fleet::api::Api;
-use crate::fleet::metrics::{State, render};
-use crate::fleet::options::{Duty, Options};
-use crate::fleet::run::Owner;
-use crate::fleet::timing::Timing;
-use crate::kubernetes::lease::{Candidate, Leadership};
+use crate::api::Api;
+use crate::metrics::{State, render};
+use crate::options::{Duty, Options};
+use crate::run::Owner;
+use crate::timing::Timing;
+use diskvitals_kubernetes::lease::{Candidate, Leadership};
 
 /// Changes of the watches that wait for the owner.
 const CHANGES: usize = 1024;
@@ -60,7 +60,7 @@ impl Controller {
         }
     }
 
-    pub(crate) fn states(&self) -> watch::Receiver<Arc<State>> {
+    pub fn states(&self) -> watch::Receiver<Arc<State>> {
         self.state.subscribe()
     }
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use jiff::Timestamp;
 
-use crate::fleet::model::{Claim, View};
-use crate::kubernetes::event::{
+use crate::model::{Claim, View};
+use diskvitals_kubernetes::event::{
     Event, Regarding, event_name, message, regarding_node, reporting_instance,
 };
 
@@ -138,7 +138,7 @@ pub(crate) fn announce_shared_drives(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::echo::is_deceptive;
+    use diskvitals_text::echo::is_deceptive;
 
     #[test]
     fn no_text_of_a_node_leaves_as_it_is_or_without_an_end() {

@@ -14,12 +14,12 @@ use hyper::body::Incoming as Body;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::exposition::server::{
+use crate::metrics::{State, render};
+use diskvitals_exposition::server::{
     Limits, PATH, PLAIN, plain_response, response_with_type, serve_with,
 };
-use crate::fleet::metrics::{State, render};
-use crate::host::listen::{Incoming, Listener, SocketOptions, lock_directory};
-use crate::host::listen_address::Address;
+use diskvitals_host::listen::{Incoming, Listener, SocketOptions, lock_directory};
+use diskvitals_host::listen_address::Address;
 
 /// The owner's loop runs every few seconds.
 const STALLED_AFTER: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ pub(crate) enum ListenError {
     Unix {
         address: String,
         #[source]
-        source: crate::host::listen::ListenError,
+        source: diskvitals_host::listen::ListenError,
     },
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::fleet::model::{Elapsed, Node, Report, Volume};
-use crate::kubernetes::watch::Change;
+use crate::model::{Elapsed, Node, Report, Volume};
+use diskvitals_kubernetes::watch::Change;
 
 /// Lists that are being received, and which kinds are known completely.
 #[derive(Default)]

@@ -11,28 +11,28 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use crate::exposition::families::Families;
-use crate::exposition::plain_text::plain;
-use crate::fleet::model::figures::{Figures, ModelFigures};
-use crate::fleet::release::Figures as ReleaseFigures;
-use crate::fleet::unreachable::Figures as UnreachableFigures;
+use crate::model::figures::{Figures, ModelFigures};
+use crate::release::Figures as ReleaseFigures;
+use crate::unreachable::Figures as UnreachableFigures;
+use diskvitals_exposition::families::Families;
+use diskvitals_exposition::plain_text::plain;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counters {
+pub struct Counters {
     pub api_errors: u64,
     /// By duty and outcome.
     pub writes: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Counters {
-    pub(crate) fn count(&mut self, duty: &'static str, outcome: &'static str) {
+    pub fn count(&mut self, duty: &'static str, outcome: &'static str) {
         *self.writes.entry((duty, outcome)).or_default() += 1;
     }
 }
 
 /// What the owner shows.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct State {
+pub struct State {
     /// When the owner's loop last ran.
     pub at: Option<Instant>,
     pub leads: bool,
@@ -50,7 +50,7 @@ pub(crate) struct State {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ClaimFigures {
+pub struct ClaimFigures {
     pub written: u64,
     pub waiting: u64,
     pub is_supported: Option<bool>,

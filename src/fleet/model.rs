@@ -18,15 +18,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::current_report::{MAX_AGE, daemon_reachable, is_about, is_answering};
-use crate::cluster::node_storage::{NodeStorageStatus, PodEviction};
+use diskvitals_cluster::current_report::{MAX_AGE, daemon_reachable, is_about, is_answering};
+use diskvitals_cluster::node_storage::{NodeStorageStatus, PodEviction};
 
 /// Monotonic time since the start of the process, without that in which a watch failed.
 pub(crate) type Elapsed = Duration;
 
 /// Thresholds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Policy {
+pub struct Policy {
     /// A node that is not ready, or gone, for this time makes its volumes unavailable.
     pub unavailable_after: Duration,
     /// How long two nodes must list one drive before it is called shared.

@@ -2,10 +2,31 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::cluster::naming::is_dns_subdomain;
-use crate::host::listen_address::Address;
-use crate::manual::FLEET;
-use crate::program::ProgramOptions;
+use diskvitals_cluster::naming::is_dns_subdomain;
+use diskvitals_host::listen_address::Address;
+use diskvitals_program::ProgramOptions;
+use diskvitals_program::manual::{Page, SHIM_EXIT};
+
+/// diskvitals-fleet(8).
+pub(crate) const FLEET: Page = Page {
+    section: "8",
+    examples: &[
+        (
+            "diskvitals-fleet --duties claims,shared-drives --listen 127.0.0.1:9963",
+            "Writes the health of claims, and says which drives several nodes have",
+        ),
+        (
+            "diskvitals-fleet crds | kubectl apply -f -",
+            "Installs the custom resource definitions without the chart",
+        ),
+    ],
+    exit: SHIM_EXIT,
+    files: &[(
+        "/var/run/secrets/kubernetes.io/serviceaccount",
+        "token and certificates of the API server, in a pod; elsewhere KUBECONFIG",
+    )],
+    see_also: &["diskvitals-csi(8)", "diskvitalsd(8)", "kubectl(1)"],
+};
 
 /// One thing that the controller does. Each needs rights of its own (docs/fleet.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::kubernetes::api_error::ApiError;
-use crate::kubernetes::retry_delay::RetryDelay;
-use crate::quota::token_bucket::TokenBucket;
+use diskvitals_kubernetes::api_error::ApiError;
+use diskvitals_kubernetes::retry_delay::RetryDelay;
+use diskvitals_quota::token_bucket::TokenBucket;
 
 /// Writes at the same time, and in one second.
 const WRITES_AT_ONCE: usize = 4;
@@ -92,7 +92,7 @@ impl WritePace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubernetes::api_error::Rejection;
+    use diskvitals_kubernetes::api_error::Rejection;
 
     fn pace() -> WritePace {
         let (initial, max) = (Duration::from_secs(1), Duration::from_secs(120));

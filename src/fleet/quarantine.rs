@@ -9,17 +9,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::cluster::node_storage::{CleanReason, Quarantine};
-use crate::fleet::api::Api;
-use crate::fleet::events::Announcement;
-use crate::fleet::model::quarantine::{Memory, NodeReadings, Order, next};
-use crate::fleet::model::{Elapsed, Node, View};
-use crate::fleet::release::Context;
-use crate::fleet::taint::with_taint;
-use crate::fleet::timing::QuarantineTiming;
-use crate::kubernetes::api_error::ApiError;
-use crate::kubernetes::event::regarding_node;
-use crate::text::hash::sha256_short;
+use crate::api::Api;
+use crate::events::Announcement;
+use crate::model::quarantine::{Memory, NodeReadings, Order, next};
+use crate::model::{Elapsed, Node, View};
+use crate::release::Context;
+use crate::taint::with_taint;
+use crate::timing::QuarantineTiming;
+use diskvitals_cluster::node_storage::{CleanReason, Quarantine};
+use diskvitals_kubernetes::api_error::ApiError;
+use diskvitals_kubernetes::event::regarding_node;
+use diskvitals_text::hash::sha256_short;
 
 /// The versions that a write is meant for.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -20,28 +20,28 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::gate::Gate;
-use crate::fleet::events::Announcement;
-use crate::fleet::listing::Listing;
-use crate::fleet::model::release::breaker::{Breaker, BreakerLimits, Open, Opener, Sample};
-use crate::fleet::model::release::budget::ActionSummary;
-use crate::fleet::model::release::candidate::{Candidate, Timers};
-use crate::fleet::model::release::check::{FleetState, Refusal};
-use crate::fleet::model::release::evidence::Reading;
-use crate::fleet::model::release::steps::StepLimits;
-use crate::fleet::model::release::{Limits, Now};
-use crate::fleet::model::{Elapsed, View};
-use crate::fleet::release::action::{ActionList, ActionObject, PolicyObject};
-use crate::fleet::release::challenge::Challenges;
-pub(crate) use crate::fleet::release::figures::Figures;
-use crate::fleet::release::job::Acted;
-pub(crate) use crate::fleet::release::job::{Done, Job};
-use crate::fleet::release::readings::{Question, Readings};
-use crate::kubernetes::api_error::ApiError;
-use crate::kubernetes::watch::Change;
+use crate::events::Announcement;
+use crate::listing::Listing;
+use crate::model::release::breaker::{Breaker, BreakerLimits, Open, Opener, Sample};
+use crate::model::release::budget::ActionSummary;
+use crate::model::release::candidate::{Candidate, Timers};
+use crate::model::release::check::{FleetState, Refusal};
+use crate::model::release::evidence::Reading;
+use crate::model::release::steps::StepLimits;
+use crate::model::release::{Limits, Now};
+use crate::model::{Elapsed, View};
+use crate::release::action::{ActionList, ActionObject, PolicyObject};
+use crate::release::challenge::Challenges;
+pub(crate) use crate::release::figures::Figures;
+use crate::release::job::Acted;
+pub(crate) use crate::release::job::{Done, Job};
+use crate::release::readings::{Question, Readings};
+use diskvitals_cluster::gate::Gate;
+use diskvitals_kubernetes::api_error::ApiError;
+use diskvitals_kubernetes::watch::Change;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ReleaseTiming {
+pub struct ReleaseTiming {
     pub limits: Limits,
     pub breaker: BreakerLimits,
     pub steps: StepLimits,
@@ -261,7 +261,7 @@ impl Engine {
         let conditions = self.policies.values().flat_map(|it| &it.status.conditions);
         conditions
             .filter(|it| {
-                it.type_ == crate::cluster::storage_policy::BREAKER_OPEN && it.status == "True"
+                it.type_ == diskvitals_cluster::storage_policy::BREAKER_OPEN && it.status == "True"
             })
             .map(|it| Open {
                 opener: Opener::from_name(&it.reason),

@@ -3,36 +3,36 @@
 
 use std::time::Duration;
 
-use crate::fleet::claim_ledger::Pauses;
-use crate::fleet::model::Policy;
-use crate::fleet::model::quarantine::QuarantineLimits;
-use crate::fleet::model::unreachable::UnreachableLimits;
-use crate::fleet::release::ReleaseTiming;
-use crate::kubernetes::lease::LeaseTiming;
-use crate::kubernetes::retry_delay::RetryDelay;
-use crate::kubernetes::watch::WatchTiming;
+use crate::claim_ledger::Pauses;
+use crate::model::Policy;
+use crate::model::quarantine::QuarantineLimits;
+use crate::model::unreachable::UnreachableLimits;
+use crate::release::ReleaseTiming;
+use diskvitals_kubernetes::lease::LeaseTiming;
+use diskvitals_kubernetes::retry_delay::RetryDelay;
+use diskvitals_kubernetes::watch::WatchTiming;
 
 #[derive(Clone, Debug)]
 pub struct Timing {
-    pub(crate) policy: Policy,
-    pub(crate) lease: LeaseTiming,
-    pub(crate) pauses: Pauses,
-    pub(crate) release: ReleaseTiming,
-    pub(crate) quarantine: QuarantineTiming,
-    pub(crate) unreachable: UnreachableTiming,
-    pub(crate) request_timeout: Duration,
+    pub policy: Policy,
+    pub lease: LeaseTiming,
+    pub pauses: Pauses,
+    pub release: ReleaseTiming,
+    pub quarantine: QuarantineTiming,
+    pub unreachable: UnreachableTiming,
+    pub request_timeout: Duration,
     /// Of one page of a list: then the API server gives up too (its --request-timeout).
-    pub(crate) page_timeout: Duration,
+    pub page_timeout: Duration,
     /// How long changes are collected before decisions.
-    pub(crate) debounce: Duration,
+    pub debounce: Duration,
     /// How often old reports are looked for.
-    pub(crate) retention_interval: Duration,
-    pub(crate) initial_backoff: Duration,
-    pub(crate) max_backoff: Duration,
+    pub retention_interval: Duration,
+    pub initial_backoff: Duration,
+    pub max_backoff: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct QuarantineTiming {
+pub struct QuarantineTiming {
     pub limits: QuarantineLimits,
     /// From the end of a round to the next one.
     pub round: Duration,
@@ -51,7 +51,7 @@ impl Default for QuarantineTiming {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct UnreachableTiming {
+pub struct UnreachableTiming {
     pub limits: UnreachableLimits,
     /// From the end of a round to the next one.
     pub round: Duration,
@@ -98,11 +98,11 @@ impl Timing {
         Ok(timing)
     }
 
-    pub(crate) fn retry_delay(&self, client: &str) -> RetryDelay {
+    pub fn retry_delay(&self, client: &str) -> RetryDelay {
         RetryDelay::new(self.initial_backoff, self.max_backoff, client)
     }
 
-    pub(crate) fn watch(&self) -> WatchTiming {
+    pub fn watch(&self) -> WatchTiming {
         WatchTiming {
             page_timeout: self.page_timeout,
             initial_backoff: self.initial_backoff,

@@ -14,17 +14,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::PodEviction;
-use crate::fleet::events::Announcement;
-use crate::fleet::model::release::evidence::Reading;
-use crate::fleet::model::unreachable::eviction::{Next, PodReading, Waiting, choose, next};
-use crate::fleet::model::unreachable::{Decision, Memory, Situation, TaintOrder, decide};
-use crate::fleet::model::{Elapsed, Policy, View};
-use crate::fleet::release::job::Acted;
-use crate::fleet::timing::UnreachableTiming;
-pub(crate) use crate::fleet::unreachable::figures::Figures;
-pub(crate) use crate::fleet::unreachable::job::{Done, Job};
-use crate::kubernetes::api_error::ApiError;
+use crate::events::Announcement;
+use crate::model::release::evidence::Reading;
+use crate::model::unreachable::eviction::{Next, PodReading, Waiting, choose, next};
+use crate::model::unreachable::{Decision, Memory, Situation, TaintOrder, decide};
+use crate::model::{Elapsed, Policy, View};
+use crate::release::job::Acted;
+use crate::timing::UnreachableTiming;
+pub(crate) use crate::unreachable::figures::Figures;
+pub(crate) use crate::unreachable::job::{Done, Job};
+use diskvitals_cluster::node_storage::PodEviction;
+use diskvitals_kubernetes::api_error::ApiError;
 
 /// A refusal is not told again for so long.
 const REFUSALS_KEPT: Duration = Duration::from_secs(3600);

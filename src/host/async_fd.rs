@@ -9,9 +9,9 @@ use std::sync::Arc;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use tokio::io::unix::AsyncFd;
 
-use crate::host::sys;
+use crate::sys;
 
-pub(crate) fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
+pub fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(&fd, FcntlArg::F_GETFL)?);
     fcntl(&fd, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
     Ok(())
@@ -19,6 +19,6 @@ pub(crate) fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
 
 /// Registers `fd` with tokio for reading. EPERM for a descriptor that is always readable, such as a
 /// regular file.
-pub(crate) fn register(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+pub fn register(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     sys::async_fd(fd)
 }

@@ -12,8 +12,8 @@ use std::path::Path;
 use nix::libc;
 use nix::sys::stat::{major, minor};
 
-use crate::host::sys;
-use crate::model::dev::DevNo;
+use crate::sys;
+use diskvitals_finding::dev::DevNo;
 
 /// The kernel zeroes this much in one call, which cannot be interrupted.
 const ZERO_CHUNK: u64 = 64 << 20;
@@ -24,7 +24,7 @@ static ZEROS: [u8; 4096] = [0; 4096];
 
 /// How a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OpenMode {
+pub enum OpenMode {
     Read,
     /// O_EXCL: EBUSY while it is mounted, a member of an array, or opened exclusively by another
     /// process (blkdev_open()).
@@ -36,7 +36,7 @@ pub(crate) enum OpenMode {
 
 /// An open block device.
 #[derive(Debug)]
-pub(crate) struct DeviceFile {
+pub struct DeviceFile {
     file: File,
     pub dev: DevNo,
     /// In bytes.
@@ -45,7 +45,7 @@ pub(crate) struct DeviceFile {
 
 impl DeviceFile {
     /// InvalidInput where the path is not a block device.
-    pub(crate) fn open(path: &Path, mode: OpenMode) -> io::Result<DeviceFile> {
+    pub fn open(path: &Path, mode: OpenMode) -> io::Result<DeviceFile> {
         // Checked first: opening a pipe or a character device may have side effects.
         if !std::fs::metadata(path)?.file_type().is_block_device() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a block device"));
@@ -69,7 +69,7 @@ impl DeviceFile {
     }
 
     /// Whether these bytes read as zeros. Bytes beyond the end of the device are ignored.
-    pub(crate) fn is_zero(&self, start: u64, length: u64) -> io::Result<bool> {
+    pub fn is_zero(&self, start: u64, length: u64) -> io::Result<bool> {
         let (mut at, end) = (start.min(self.size), start.saturating_add(length).min(self.size));
         let mut buffer = vec![0; 128 << 10];
         while at < end {
@@ -85,7 +85,7 @@ impl DeviceFile {
 
     /// The first byte of these that is not zero. `start` must be a multiple of 4 KiB. Bytes beyond
     /// the end of the device are ignored.
-    pub(crate) fn find_data(&self, start: u64, length: u64) -> io::Result<Option<u64>> {
+    pub fn find_data(&self, start: u64, length: u64) -> io::Result<Option<u64>> {
         let (mut at, end) = (start.min(self.size), start.saturating_add(length).min(self.size));
         // O_DIRECT needs a buffer that is aligned to the device's blocks, 4 KiB at most.
         let mut space = vec![0; DIRECT_BYTES + DIRECT_ALIGNMENT];
@@ -113,7 +113,7 @@ impl DeviceFile {
     }
 
     /// Bytes from `start`; fewer at the end of the device.
-    pub(crate) fn read(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
+    pub fn read(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; length];
         let read = self.file.read_at(&mut buffer, start)?;
         buffer.truncate(read);
@@ -121,7 +121,7 @@ impl DeviceFile {
     }
 
     /// Writes zeros, which are on the device when this returns. Bytes beyond its end are ignored.
-    pub(crate) fn zero(&self, start: u64, length: u64) -> io::Result<()> {
+    pub fn zero(&self, start: u64, length: u64) -> io::Result<()> {
         let (mut at, end) = (start.min(self.size), start.saturating_add(length).min(self.size));
         while at < end {
             let piece = (end - at).min(ZERO_CHUNK);
@@ -132,23 +132,23 @@ impl DeviceFile {
     }
 
     /// Flushes to the device all that was written through any descriptor.
-    pub(crate) fn sync(&self) -> io::Result<()> {
+    pub fn sync(&self) -> io::Result<()> {
         self.file.sync_all()
     }
 
-    pub(crate) fn discard(&self) -> io::Result<()> {
+    pub fn discard(&self) -> io::Result<()> {
         sys::discard(self.file.as_fd(), 0, self.size)
     }
 }
 
 /// Converts st_dev or st_rdev (stat(2)) into major and minor number.
-pub(crate) fn dev_no(number: u64) -> DevNo {
+pub fn dev_no(number: u64) -> DevNo {
     let part = |part: u64| u32::try_from(part).unwrap_or(u32::MAX);
     DevNo::new(part(major(number)), part(minor(number)))
 }
 
 /// FS_NOCOW_FL (linux/fs.h): blocks are overwritten in place. Works only on an empty file.
-pub(crate) fn disable_copy_on_write(file: &File) -> io::Result<()> {
+pub fn disable_copy_on_write(file: &File) -> io::Result<()> {
     const NO_COPY_ON_WRITE: i32 = 0x0080_0000;
     sys::set_file_flags(file.as_fd(), NO_COPY_ON_WRITE)
 }

@@ -8,17 +8,17 @@
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
-pub(crate) struct BlockingLane(Semaphore);
+pub struct BlockingLane(Semaphore);
 
 impl BlockingLane {
     #[allow(clippy::new_without_default)] // Used in statics only.
-    pub(crate) const fn new() -> BlockingLane {
+    pub const fn new() -> BlockingLane {
         BlockingLane(Semaphore::const_new(1))
     }
 
     /// Waits for earlier closures of the lane. A closure that has started occupies the lane until
     /// its end, even if the future is dropped.
-    pub(crate) async fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &'static self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, JoinError> {

@@ -11,9 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 
-use crate::host::sys;
-use crate::model::btrfs_space::{BlockGroups, BtrfsSpace, DeviceSpace, GLOBAL_RESERVE, Withheld};
-use crate::model::path::HostPath;
+use crate::sys;
+use diskvitals_finding::btrfs_space::{
+    BlockGroups, BtrfsSpace, DeviceSpace, GLOBAL_RESERVE, Withheld,
+};
+use diskvitals_finding::path::HostPath;
 
 /// Ids are never reused: after many replacements they are high, and most lower ids are unused.
 const MAX_DEVICE_ID: u64 = 4096;
@@ -27,7 +29,7 @@ const PATH: usize = 3072;
 const MAX_GROUPS: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Members {
+pub struct Members {
     /// As in /sys/fs/btrfs.
     pub uuid: String,
     /// By id. Missing members have no path and are left out.
@@ -52,7 +54,7 @@ pub enum BtrfsError {
 
 /// None where the ioctl is not supported: a mount of one file, a filesystem other than btrfs. Does
 /// not change atime (O_NOATIME).
-pub(crate) fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
+pub fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
     let flags = OFlag::O_RDONLY
         | OFlag::O_DIRECTORY
         | OFlag::O_NOATIME
@@ -88,7 +90,7 @@ fn is(error: &io::Error, errno: Errno) -> bool {
 }
 
 /// The space of the btrfs of `directory`.
-pub(crate) fn space(directory: BorrowedFd<'_>) -> io::Result<BtrfsSpace> {
+pub fn space(directory: BorrowedFd<'_>) -> io::Result<BtrfsSpace> {
     let info = sys::btrfs_fs_info(directory)?;
     let (highest, uuid) = filesystem(&info);
     let sysfs = format!("/sys/fs/btrfs/{uuid}");

@@ -18,7 +18,7 @@ use nix::time::ClockId;
 /// A smaller change is the time between reading two clocks.
 const MIN_CHANGE: SignedDuration = SignedDuration::from_millis(100);
 /// A smaller change is a leap second, or the usual correction by NTP: followed without a word.
-pub(crate) const MIN_STEP: SignedDuration = SignedDuration::from_secs(5);
+pub const MIN_STEP: SignedDuration = SignedDuration::from_secs(5);
 /// The clocks are read until the readings are this close together, a few times at most.
 const MAX_SPREAD: Duration = Duration::from_millis(1);
 const MAX_READS: usize = 4;
@@ -31,33 +31,33 @@ pub fn now() -> Timestamp {
 }
 
 /// When this boot began, on the steady timeline.
-pub(crate) fn booted() -> Timestamp {
+pub fn booted() -> Timestamp {
     CLOCK.booted()
 }
 
 /// A time of the steady timeline as the wall clock has it.
-pub(crate) fn wall(time: Timestamp) -> Timestamp {
+pub fn wall(time: Timestamp) -> Timestamp {
     CLOCK.wall(time)
 }
 
 /// The wall clock, for names of files and for records that outlive the boot.
-pub(crate) fn wall_now() -> Timestamp {
+pub fn wall_now() -> Timestamp {
     read_wall()
 }
 
 /// Compares the clocks. Returns a step of the wall clock since the last call.
-pub(crate) fn follow() -> Option<SignedDuration> {
+pub fn follow() -> Option<SignedDuration> {
     CLOCK.follow(ClockReading::take())
 }
 
 /// All clocks at one moment: the steady timeline, CLOCK_BOOTTIME, the wall clock.
-pub(crate) fn read_all() -> (Timestamp, Duration, Timestamp) {
+pub fn read_all() -> (Timestamp, Duration, Timestamp) {
     let reading = ClockReading::take();
     (CLOCK.at(reading.boottime), reading.boottime, reading.wall)
 }
 
 /// By how much the wall clock has moved away from the steady timeline.
-pub(crate) fn offset() -> SignedDuration {
+pub fn offset() -> SignedDuration {
     CLOCK.offset()
 }
 
@@ -68,7 +68,7 @@ pub fn monotonic() -> Duration {
 }
 
 /// CLOCK_BOOTTIME: also counts the time in suspend.
-pub(crate) fn boottime() -> Duration {
+pub fn boottime() -> Duration {
     read(ClockId::CLOCK_BOOTTIME)
 }
 

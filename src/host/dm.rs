@@ -3,15 +3,15 @@
 //!
 //! In: a device number. Out: lines in the format of `dmsetup status`: `START LENGTH TYPE STATUS`.
 
-pub(crate) mod suspended;
+pub mod suspended;
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::host::root::HostRoot;
-use crate::host::sys::{self, DM_HEADER};
-use crate::model::dev::DevNo;
+use crate::root::HostRoot;
+use crate::sys::{self, DM_HEADER};
+use diskvitals_finding::dev::DevNo;
 
 const CONTROL: &str = "/dev/mapper/control";
 /// The oldest version with the commands used here; the kernel accepts minor versions up to its own.
@@ -63,20 +63,20 @@ pub enum DmError {
     Malformed { dev: DevNo },
 }
 
-pub(crate) fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
+pub fn table_status(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
     query_table(root, dev, NO_FLUSH)
 }
 
 /// The table: `START LENGTH TYPE ARGUMENTS` for each target. Never log it: a crypt target's key is
 /// in it, unless the key is in the kernel's keyring.
-pub(crate) fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
+pub fn table(root: &HostRoot, dev: DevNo) -> Result<Vec<String>, DmError> {
     query_table(root, dev, NO_FLUSH | STATUS_TABLE)
 }
 
 /// Makes the kernel load the module of a target type, if it is not loaded. A query for the version
 /// of a target type loads its module (dm_get_target_type(), drivers/md/dm-target.c), and needs no
 /// CAP_SYS_MODULE.
-pub(crate) fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
+pub fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> {
     let control = open_control(root)?;
     let failed = |source| DmError::TargetVersion { target: target.to_owned(), source };
     let mut buffer = request(DevNo::default(), FIRST_BUFFER, 0);
@@ -89,7 +89,7 @@ pub(crate) fn load_target(root: &HostRoot, target: &str) -> Result<(), DmError> 
 /// Resumes the device: its writers continue, with the table that was loaded last, and a filesystem
 /// that was frozen for the suspend is thawed. No effect on a device that is not suspended and has
 /// no inactive table (do_resume(), drivers/md/dm-ioctl.c).
-pub(crate) fn resume(root: &HostRoot, dev: DevNo) -> Result<(), DmError> {
+pub fn resume(root: &HostRoot, dev: DevNo) -> Result<(), DmError> {
     let control = open_control(root)?;
     sys::dm_dev_suspend(control.as_fd(), &mut request(dev, DM_HEADER, 0))
         .map_err(|source| DmError::Resume { dev, source })

@@ -20,8 +20,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::host::process::waiting_in;
-use crate::host::trusted_file;
+use crate::process::waiting_in;
+use crate::trusted_file;
 
 /// After the program has exited, its output is awaited for this long: a process that it left
 /// running may keep the pipes open for ever.
@@ -35,7 +35,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 const STACK_SIZE: usize = 128 * 1024;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Exec {
+pub struct Exec {
     /// Absolute; never searched in PATH.
     pub program: PathBuf,
     pub args: Vec<String>,
@@ -47,7 +47,7 @@ pub(crate) struct Exec {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Output {
+pub struct Output {
     /// The status of wait(2), which contains exit code and signal.
     pub status: i32,
     pub stdout: Vec<u8>,
@@ -57,7 +57,7 @@ pub(crate) struct Output {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ExecError {
+pub enum ExecError {
     #[error("starting {}: the path is not absolute", .0.display())]
     NotAbsolute(PathBuf),
     #[error("starting {}", program.display())]
@@ -90,7 +90,7 @@ pub struct UnkillableChild {
 
 impl UnkillableChild {
     /// The process exists until `end` completes; a separate task awaits it.
-    pub(crate) fn watch(
+    pub fn watch(
         waiting_in: Option<String>,
         end: impl Future<Output = ()> + Send + 'static,
     ) -> UnkillableChild {
@@ -104,7 +104,7 @@ impl UnkillableChild {
     }
 
     /// Whether the process has exited.
-    pub(crate) fn has_exited(&mut self) -> bool {
+    pub fn has_exited(&mut self) -> bool {
         // An error: the runtime is ending.
         self.exited.try_recv() != Err(oneshot::error::TryRecvError::Empty)
     }
@@ -117,13 +117,13 @@ impl UnkillableChild {
 }
 
 /// Runs a program to its end. When the future is dropped, the process group is killed.
-pub(crate) async fn run(exec: &Exec) -> Result<Output, ExecError> {
+pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     let checked = exec.program.clone();
     run_if(exec, move || trusted_file::check_program(&checked)).await
 }
 
 /// The same for our own binary: it runs already, whoever may change it.
-pub(crate) async fn run_own(exec: &Exec) -> Result<Output, ExecError> {
+pub async fn run_own(exec: &Exec) -> Result<Output, ExecError> {
     run_if(exec, || Ok(())).await
 }
 
@@ -214,7 +214,7 @@ impl StartedChild {
 
 /// Replaces this process with another program. SIGPIPE stays ignored, as in this process: when the
 /// reader of its output closes, the program is not killed. Out: why the program was not started.
-pub(crate) fn exec(program: &Path, args: &[OsString]) -> io::Error {
+pub fn exec(program: &Path, args: &[OsString]) -> io::Error {
     if !program.is_absolute() {
         return io::Error::new(io::ErrorKind::InvalidInput, "the path is not absolute");
     }
@@ -326,7 +326,7 @@ fn command(program: &Path, args: &[String]) -> Result<Command, ExecError> {
 
 /// A running program whose output is read as a stream. Dropping it kills its process group.
 #[derive(Debug)]
-pub(crate) struct StreamingChild {
+pub struct StreamingChild {
     child: Child,
     group: ProcessGroup,
 }
@@ -334,7 +334,7 @@ pub(crate) struct StreamingChild {
 /// Starts a program without input; its standard error is discarded. Out: also the read end of its
 /// output, which the caller reads or closes. A program that does not start within `START_TIMEOUT`
 /// is an `Unkillable` error: its disk does not respond.
-pub(crate) async fn spawn_streaming(
+pub async fn spawn_streaming(
     program: &Path,
     args: &[String],
 ) -> Result<(StreamingChild, OwnedFd), ExecError> {
@@ -354,7 +354,7 @@ pub(crate) async fn spawn_streaming(
 
 impl StreamingChild {
     /// Waits for the exit. Out: how the program ended, as text. Cancel-safe.
-    pub(crate) async fn wait(&mut self) -> String {
+    pub async fn wait(&mut self) -> String {
         let ended = self.child.wait().await;
         self.group.release();
         ended.map_or_else(|error| error.to_string(), |status| status.to_string())
@@ -417,14 +417,14 @@ impl BoundedBuffer {
 
 /// A program that cannot be read, as on a disk that does not answer, until the lease is dropped.
 #[cfg(test)]
-pub(super) fn program_on_a_dead_disk(directory: &Path) -> (PathBuf, crate::host::sys::Lease) {
+pub(super) fn program_on_a_dead_disk(directory: &Path) -> (PathBuf, crate::sys::Lease) {
     use std::os::unix::fs::PermissionsExt;
     let path = directory.join("program");
     std::fs::write(&path, "#!/bin/sh\necho '{\"limitations\":[]}'; read job; echo 1\n").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     // Another test's fork may hold the descriptor of the writing until its execve(2).
     let lease = loop {
-        match crate::host::sys::Lease::take(std::fs::File::open(&path).unwrap()) {
+        match crate::sys::Lease::take(std::fs::File::open(&path).unwrap()) {
             Ok(lease) => break lease,
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
         }

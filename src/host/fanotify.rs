@@ -13,19 +13,19 @@ use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags}
 use nix::sys::stat::{Mode, fstat};
 use nix::sys::statfs::fstatfs;
 
-use crate::host::block::dev_no;
-use crate::host::sys;
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
+use crate::block::dev_no;
+use crate::sys;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
 
 /// The id of a filesystem in fanotify events: f_fsid of statfs(2).
-pub(crate) type FsId = [u8; 8];
+pub type FsId = [u8; 8];
 
 /// A fanotify group: a queue of events.
-pub(crate) struct FanotifyGroup(Fanotify);
+pub struct FanotifyGroup(Fanotify);
 
 /// The directory that is mounted at a path now. While this exists, the mount is busy.
-pub(crate) struct MarkTarget {
+pub struct MarkTarget {
     directory: OwnedFd,
     pub dev: DevNo,
     pub fsid: FsId,
@@ -33,7 +33,7 @@ pub(crate) struct MarkTarget {
 
 impl MarkTarget {
     /// Opens nothing on the filesystem (O_PATH). ENOTDIR for a mount of one file.
-    pub(crate) fn open(path: &HostPath) -> Result<MarkTarget, Errno> {
+    pub fn open(path: &HostPath) -> Result<MarkTarget, Errno> {
         let directory = open(
             path.as_path(),
             OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
@@ -48,7 +48,7 @@ impl MarkTarget {
 impl FanotifyGroup {
     /// Events contain a filesystem id and a file handle (FAN_REPORT_FID, since 5.1) instead of an
     /// open file; error events exist in no other form.
-    pub(crate) fn new() -> Result<FanotifyGroup, Errno> {
+    pub fn new() -> Result<FanotifyGroup, Errno> {
         // nix has no constant for FAN_REPORT_FID.
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
         Fanotify::init(
@@ -60,13 +60,13 @@ impl FanotifyGroup {
 
     /// Subscribes to errors of the filesystem until it is unmounted. Repeating it has no effect.
     /// EINVAL before 5.16.
-    pub(crate) fn mark(&self, mounted: &MarkTarget) -> Result<(), Errno> {
+    pub fn mark(&self, mounted: &MarkTarget) -> Result<(), Errno> {
         let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
         self.0.mark(flags, MaskFlags::FAN_FS_ERROR, &mounted.directory, Some("."))
     }
 
     /// Waits for events and reads whole events.
-    pub(crate) fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+    pub fn read(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         loop {
             match nix::unistd::read(self.0.as_fd(), buffer) {
                 Err(Errno::EAGAIN | Errno::EINTR) => {}

@@ -14,7 +14,7 @@ const DEBOUNCE: Duration = Duration::from_millis(300);
 pub(crate) type ReadFile = fn(&Path) -> std::io::Result<Vec<u8>>;
 
 /// Reports changes of one file. Dropping it ends the watch.
-pub(crate) struct FileWatch {
+pub struct FileWatch {
     path: PathBuf,
     /// Reads its content, within bounds.
     read: ReadFile,
@@ -29,7 +29,7 @@ pub(crate) struct FileWatch {
 impl FileWatch {
     /// Watches the folder of `path`, because the file itself may be replaced. If that fails (no
     /// inotify watch left, no folder), only SIGHUP reloads.
-    pub(crate) fn start(path: &Path, read: ReadFile) -> FileWatch {
+    pub fn start(path: &Path, read: ReadFile) -> FileWatch {
         let (changed, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let only_read = event.is_ok_and(|event| event.kind.is_access());
@@ -58,7 +58,7 @@ impl FileWatch {
     }
 
     /// Returns when the file's content has changed. Cancel-safe.
-    pub(crate) async fn changed(&mut self) {
+    pub async fn changed(&mut self) {
         loop {
             let read_at = match self.read_at {
                 Some(time) => time,

@@ -11,11 +11,11 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-use crate::host::block::dev_no;
-use crate::host::mounting::mount_id;
-use crate::host::sys;
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
+use crate::block::dev_no;
+use crate::mounting::mount_id;
+use crate::sys;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
 
 /// A file or directory on a mounted filesystem, open for reading. While it is open, the filesystem
 /// stays mounted.
@@ -57,7 +57,7 @@ impl OpenMount {
         Ok(OpenMount { fd, devs })
     }
 
-    pub(crate) fn has_dev(&self, dev: DevNo) -> bool {
+    pub fn has_dev(&self, dev: DevNo) -> bool {
         self.devs.contains(&dev)
     }
 
@@ -69,7 +69,7 @@ impl OpenMount {
         sys::fs_thaw(self.fd.as_fd()).map_err(errno)
     }
 
-    pub(crate) fn sync(&self) -> Result<(), Errno> {
+    pub fn sync(&self) -> Result<(), Errno> {
         nix::unistd::syncfs(&self.fd)
     }
 }

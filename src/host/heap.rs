@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use procfs::process::Process;
 
-use crate::host::memory::{self, MemoryLockError};
-use crate::host::sys;
+use crate::memory::{self, MemoryLockError};
+use crate::sys;
 
 /// Freed memory that stays resident for the next callers, beside what cannot be given back.
 const MAX_FREED_BYTES: u64 = 1 << 20;
 const RELEASE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Gives memory back that callers have filled and left.
-pub(crate) async fn release_freed_regularly(is_locked: bool) -> Infallible {
+pub async fn release_freed_regularly(is_locked: bool) -> Infallible {
     // Stacks, and free parts of pages that are in use.
     let mut kept = 0;
     loop {
@@ -52,6 +52,6 @@ fn release_freed(is_locked: bool) -> Result<(), MemoryLockError> {
 /// By default, glibc creates a heap for each thread that allocates, and all of them are locked. Hence
 /// two heaps for all threads, and a mapping of its own for what is large, such as messages: it is
 /// given back when it is freed.
-pub(crate) fn configure_malloc() {
+pub fn configure_malloc() {
     sys::configure_malloc(2, 32 << 10);
 }

@@ -16,7 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::Semaphore;
 
-use crate::host::exec::{spawn_in_thread, thread_lost};
+use crate::exec::{spawn_in_thread, thread_lost};
 
 /// The longest message; usual messages are small.
 const MAX_LINE: u64 = 1 << 20;
@@ -76,7 +76,7 @@ impl Helper {
 
     /// The same for a helper on which the thaw of a filesystem depends: other starts that hang do
     /// not delay it.
-    pub(crate) async fn start_urgent(program: &Program) -> Result<Helper, HelperError> {
+    pub async fn start_urgent(program: &Program) -> Result<Helper, HelperError> {
         Helper::start_with(program, URGENT_STARTS.clone(), MAX_LINE).await
     }
 
@@ -131,7 +131,7 @@ impl Helper {
     }
 
     /// Sends SIGKILL. The next `recv` reports the end.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         // An error: it has already exited.
         let _ = self.child.start_kill();
     }
@@ -144,7 +144,7 @@ impl Helper {
     }
 
     /// Closes the helper's input, which ends it, and waits until it has exited.
-    pub(crate) async fn close(self) {
+    pub async fn close(self) {
         let Helper { mut child, stdin, stdout, .. } = self;
         drop((stdin, stdout));
         // The exit status is irrelevant.
@@ -152,7 +152,7 @@ impl Helper {
     }
 
     /// The process id, until the process has been reaped.
-    pub(crate) fn id(&self) -> Option<u32> {
+    pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 }
@@ -160,7 +160,7 @@ impl Helper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::exec::program_on_a_dead_disk;
+    use crate::exec::program_on_a_dead_disk;
 
     #[tokio::test]
     async fn starts_on_a_dead_disk_are_bounded_and_one_that_is_given_up_ends() {

@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollTimeout, poll};
 
-use crate::host::sys;
+use crate::sys;
 
 /// LO_FLAGS_ of linux/loop.h.
 const READ_ONLY: u32 = 1;
@@ -30,7 +30,7 @@ const DETACH_POLLS: usize = 100;
 const DETACH_POLL_MS: u8 = 20;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ImageError {
+pub enum ImageError {
     #[error("opening {}", .0.display())]
     Open(PathBuf, #[source] io::Error),
     #[error("listing /sys/block")]
@@ -58,14 +58,14 @@ pub(crate) enum ImageError {
 
 /// A loop device with its file.
 #[derive(Debug)]
-pub(crate) struct AttachedImage {
+pub struct AttachedImage {
     /// `loop3`
     pub name: String,
     node: File,
 }
 
 impl AttachedImage {
-    pub(crate) fn node_path(&self) -> PathBuf {
+    pub fn node_path(&self) -> PathBuf {
         node_path(&self.name)
     }
 }
@@ -105,14 +105,14 @@ fn backing_file(name: &str) -> Option<Vec<u8>> {
 
 /// The names of all loop devices whose file has the image's name, in any folder. Empty: the image is
 /// certainly not attached. The image's disk is not accessed.
-pub(crate) fn names_of_loops(image: &Path) -> Result<Vec<String>, ImageError> {
+pub fn names_of_loops(image: &Path) -> Result<Vec<String>, ImageError> {
     let named = list_named(image)?.into_iter();
     Ok(named.map(|listed| listed.name).collect())
 }
 
 /// None: the image is on no loop device, or does not exist. Its disk is accessed only if a loop
 /// device has a file of the same name under another path.
-pub(crate) fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
+pub fn find(image: &Path) -> Result<Option<AttachedImage>, ImageError> {
     let named = list_named(image)?;
     for listed in named.iter().filter(|listed| has_path(&listed.file, image)) {
         // While the node is open, the device keeps its file.
@@ -191,7 +191,7 @@ fn is_not_attached(error: &io::Error) -> bool {
 /// whichever process exits (no LO_FLAGS_AUTOCLEAR). With direct I/O where the underlying filesystem
 /// supports it: then no data is cached twice. Otherwise the kernel caches the file, which is
 /// correct too.
-pub(crate) fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, ImageError> {
+pub fn attach(image: &Path, read_only: bool) -> Result<AttachedImage, ImageError> {
     if let Some(attached) = find_by_inode(image, list_named(image)?)? {
         return Ok(attached);
     }
@@ -263,13 +263,13 @@ fn disable_discard(name: &str) {
 }
 
 /// Sets the size of the device to the present size of its file.
-pub(crate) fn grow(attached: &AttachedImage) -> Result<(), ImageError> {
+pub fn grow(attached: &AttachedImage) -> Result<(), ImageError> {
     sys::loop_set_capacity(attached.node.as_fd())
         .map_err(|error| ImageError::SetCapacity(attached.name.clone(), error))
 }
 
 /// Waits until the device is detached. `Busy`: another process has it open, and it stays attached.
-pub(crate) fn detach(attached: AttachedImage) -> Result<(), ImageError> {
+pub fn detach(attached: AttachedImage) -> Result<(), ImageError> {
     let AttachedImage { name, node, .. } = attached;
     let failed = |error| ImageError::Detach(name.clone(), error);
     // Another attachment of the name has another number (Documentation/ABI/testing/sysfs-block,

@@ -6,7 +6,7 @@
 //! intents of lvm(8), which suspends a volume while it changes it, are beside them (`lvm_intent`).
 //! In: a directory of the host. Out: the intents of this boot. Does not depend on mounts.
 
-pub(crate) mod lvm_intent;
+pub mod lvm_intent;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -17,8 +17,8 @@ use nix::sys::statfs::{FsType, TMPFS_MAGIC, statfs};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
 
 /// linux/magic.h
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
@@ -74,14 +74,14 @@ fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IntentError
 
 /// An intent that was written; open for the change of its stage.
 #[derive(Debug)]
-pub(crate) struct IntentFile {
+pub struct IntentFile {
     path: PathBuf,
     file: File,
 }
 
 impl IntentFile {
     /// Creates the directory if it is missing. `name`: letters, digits and hyphens.
-    pub(crate) fn create(
+    pub fn create(
         directory: &Path,
         name: &str,
         intent: &FreezeIntent,
@@ -91,11 +91,11 @@ impl IntentFile {
     }
 
     /// Overwrites memory that is already allocated.
-    pub(crate) fn mark_frozen(&self) -> io::Result<()> {
+    pub fn mark_frozen(&self) -> io::Result<()> {
         self.file.write_all_at(b"frozen", STAGE_OFFSET)
     }
 
-    pub(crate) fn remove(&self) -> io::Result<()> {
+    pub fn remove(&self) -> io::Result<()> {
         std::fs::remove_file(&self.path)
     }
 }
@@ -173,7 +173,7 @@ fn find_all<T: DeserializeOwned>(
 }
 
 impl<T> StoredIntent<T> {
-    pub(crate) fn remove(&self) -> io::Result<()> {
+    pub fn remove(&self) -> io::Result<()> {
         match std::fs::remove_file(&self.path) {
             // Two repairs run at the same time.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -184,14 +184,14 @@ impl<T> StoredIntent<T> {
 
 impl FreezeIntent {
     /// The process that wrote it, in this process' /proc, can still thaw.
-    pub(crate) fn is_writer_alive(&self) -> bool {
+    pub fn is_writer_alive(&self) -> bool {
         process_start_time(self.pid) == Some(self.started)
     }
 }
 
 /// When a process was started, in ticks after boot. None if it does not exist, or only waits to be
 /// reaped: its descriptors are closed.
-pub(crate) fn process_start_time(pid: u32) -> Option<u64> {
+pub fn process_start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may contain anything; `state` is field 3, `starttime` field 22
     // (proc_pid_stat(5)).

@@ -42,28 +42,28 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, pipe2};
 use serde::{Deserialize, Serialize};
 
-use crate::host::helper::Program;
-use crate::host::jail::run_group::{RunBounds, Unbounded};
-use crate::host::process::waiting_in;
-use crate::host::sys;
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
+use crate::helper::Program;
+use crate::jail::run_group::{RunBounds, Unbounded};
+use crate::process::waiting_in;
+use crate::sys;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
 
 pub use child::{enter, private_dev};
 pub use free_id::IdError;
-pub(crate) use free_id::{free_id, has_own_ids, ids_of_runs};
-pub(crate) use orphans::kill_orphans;
-pub(crate) use run_group::{RunGroup, clear_all_leftover_groups, clear_leftover_groups, weakness};
-pub(crate) use syscall_filter::is_fork;
+pub use free_id::{free_id, has_own_ids, ids_of_runs};
+pub use orphans::kill_orphans;
+pub use run_group::{RunGroup, clear_all_leftover_groups, clear_leftover_groups, weakness};
+pub use syscall_filter::is_fork;
 
 /// The descriptor on which the program reports its progress: below the jail's limit of descriptors,
 /// and far above those that programs open.
-pub(crate) const PROGRESS_FD: i32 = 200;
+pub const PROGRESS_FD: i32 = 200;
 /// A program that writes faster than it is read waits, as with its output: ample for the reports of
 /// a tenth of a second.
 const PROGRESS_PIPE_BYTES: i32 = 1 << 20;
 /// The path of the one file inside the jail.
-pub(crate) const IMAGE_PATH: &str = "/dev/image";
+pub const IMAGE_PATH: &str = "/dev/image";
 
 /// The stacks of the program's threads count as address space (8 MiB each by default).
 const STACK_SIZE: u64 = 2 << 20;
@@ -75,7 +75,7 @@ const NO_GROUP: u8 = 1;
 
 /// A block device node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct DeviceNode {
+pub struct DeviceNode {
     /// Name in /dev.
     pub name: String,
     pub dev: DevNo,
@@ -83,7 +83,7 @@ pub(crate) struct DeviceNode {
 
 /// The properties of the jail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct JailSpec {
+pub struct JailSpec {
     /// None: we are not root, and the program runs as our user.
     pub isolation: Option<Isolation>,
     /// Address space, in bytes.
@@ -127,7 +127,7 @@ impl JailSpec {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Isolation {
+pub struct Isolation {
     pub uid: u32,
     pub gid: u32,
     /// All nodes in /dev, besides null, zero, full, random and urandom.
@@ -145,7 +145,7 @@ impl Isolation {
 
 /// Whether isolation is possible here: namespaces and another user need capabilities that only root
 /// has, and not in every container.
-pub(crate) fn is_possible() -> bool {
+pub fn is_possible() -> bool {
     let needed = [
         caps::Capability::CAP_SYS_ADMIN,
         caps::Capability::CAP_SETUID,
@@ -165,7 +165,7 @@ const REFUSED_BATCH: usize = 64;
 
 /// A program in its jail. It is killed when the thread that started it exits.
 #[derive(Debug)]
-pub(crate) struct JailedProcess {
+pub struct JailedProcess {
     child: Child,
     group: Pid,
     output: File,
@@ -198,7 +198,7 @@ enum Listener {
 /// `program` is our own binary, with the arguments that lead to `child::enter`. `bounds`: of this run
 /// alone.
 #[allow(clippy::disallowed_methods)] // Absolute path, no shell, a fixed environment.
-pub(crate) fn start(
+pub fn start(
     program: &Program,
     plan: &JailSpec,
     bounds: Arc<RunGroup>,
@@ -261,7 +261,7 @@ fn progress_pipe() -> io::Result<(File, OwnedFd)> {
 
 /// The scheduler's statistics of a thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SchedStat {
+pub struct SchedStat {
     pub ran: Duration,
     /// Time of waiting for a processor.
     pub waited: Duration,
@@ -269,12 +269,12 @@ pub(crate) struct SchedStat {
 
 impl JailedProcess {
     /// Readable when there is output, and at its end.
-    pub(crate) fn output(&self) -> BorrowedFd<'_> {
+    pub fn output(&self) -> BorrowedFd<'_> {
         self.output.as_fd()
     }
 
     /// The available output. None: none at present; empty: the output has ended.
-    pub(crate) fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+    pub fn read<'a>(&mut self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match self.output.read(buffer) {
             Ok(length) => Ok(buffer.get(..length)),
             Err(error)
@@ -291,7 +291,7 @@ impl JailedProcess {
 
     /// Passes on what the program has written to `PROGRESS_FD`. At most so much that a flood of it does
     /// not block everything else.
-    pub(crate) fn drain_progress(&mut self, buffer: &mut [u8], mut each: impl FnMut(&[u8])) {
+    pub fn drain_progress(&mut self, buffer: &mut [u8], mut each: impl FnMut(&[u8])) {
         const MOST_READS: usize = 32;
         let Some(pipe) = &mut self.progress else {
             return;
@@ -317,7 +317,7 @@ impl JailedProcess {
     }
 
     /// Readable when a call is to be refused: the program waits for the answer.
-    pub(crate) fn filter(&self) -> Option<BorrowedFd<'_>> {
+    pub fn filter(&self) -> Option<BorrowedFd<'_>> {
         match &self.listener {
             Listener::Expected => Some(self.setup.as_fd()),
             Listener::Open(listener) => Some(listener.as_fd()),
@@ -326,7 +326,7 @@ impl JailedProcess {
     }
 
     /// Refuses the calls that wait for it.
-    pub(crate) fn refuse_calls(&mut self) {
+    pub fn refuse_calls(&mut self) {
         if matches!(self.listener, Listener::Expected) {
             self.receive_listener();
         }
@@ -361,7 +361,7 @@ impl JailedProcess {
     }
 
     /// Numbers of refused system calls. Empty also if the filter has no listener.
-    pub(crate) fn refused(&self) -> &BTreeSet<i32> {
+    pub fn refused(&self) -> &BTreeSet<i32> {
         &self.refused
     }
 
@@ -378,7 +378,7 @@ impl JailedProcess {
     }
 
     /// Why the program did not start. Called after the process has exited.
-    pub(crate) fn setup_error(&mut self) -> Option<String> {
+    pub fn setup_error(&mut self) -> Option<String> {
         self.refuse_calls();
         // End of file or an error: there is no more text.
         self.setup.read_to_end(&mut self.setup_error).ok();
@@ -387,13 +387,13 @@ impl JailedProcess {
     }
 
     /// Sends a signal to the process and all its children. No effect after its exit.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         killpg(self.group, signal).ok();
     }
 
     /// Whether it has exited. If so, its group is killed, `look` reads it for the last time, and it
     /// is reaped.
-    pub(crate) fn try_wait(
+    pub fn try_wait(
         &mut self,
         look: impl FnOnce(&JailedProcess),
     ) -> io::Result<Option<ExitStatus>> {
@@ -410,19 +410,19 @@ impl JailedProcess {
 
     /// Which bound of all its processes it has reached; continues a sentence that begins with the
     /// checker's name.
-    pub(crate) fn exceeded_bound(&self) -> Option<String> {
+    pub fn exceeded_bound(&self) -> Option<String> {
         self.bounds.exceeded()
     }
 
     /// Why nothing bounds the number of its processes, which may therefore make none: no control group,
     /// and the kernel has no limit for root.
-    pub(crate) fn tasks_unbounded_because(&self) -> Option<&str> {
+    pub fn tasks_unbounded_because(&self) -> Option<&str> {
         self.unbounded.tasks.as_deref().filter(|_| self.is_root)
     }
 
     /// Bytes that it and its present children caused to be read from devices (read_bytes of
     /// proc_pid_io(5)).
-    pub(crate) fn bytes_read(&self) -> Option<u64> {
+    pub fn bytes_read(&self) -> Option<u64> {
         let read = |pid| field(pid, "io", "read_bytes:");
         let of_others: u64 = self
             .bounds
@@ -436,21 +436,21 @@ impl JailedProcess {
 
     /// The peak of its resident set, in bytes (VmHWM of proc_pid_status(5)). None: it is still our own
     /// binary, or has ended.
-    pub(crate) fn peak_memory(&self) -> Option<u64> {
+    pub fn peak_memory(&self) -> Option<u64> {
         // The name first: it changes after the memory.
         let is_own = text_field(self.group, "status", "Name:")? == self.own_name.as_deref()?;
         let kib = field(self.group, "status", "VmHWM:")?;
         (kib > 0 && !is_own).then(|| kib.saturating_mul(1024))
     }
 
-    pub(crate) fn waiting_in(&self) -> Option<String> {
+    pub fn waiting_in(&self) -> Option<String> {
         waiting_in(Some(self.child.id()))
     }
 
     /// For each thread, by id: how long it has run, and how long it has waited for a processor
     /// (/proc/PID/schedstat; Documentation/scheduler/sched-stats.rst). Empty where the kernel has
     /// no statistics.
-    pub(crate) fn sched_stats(&self) -> BTreeMap<u32, SchedStat> {
+    pub fn sched_stats(&self) -> BTreeMap<u32, SchedStat> {
         let threads =
             std::fs::read_dir(format!("/proc/{}/task", self.group)).into_iter().flatten().flatten();
         let numbers = threads.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::{Instant, Sleep, sleep, timeout};
 use tokio_stream::Stream;
 
-use crate::host::lock_file::{LockFile, LockFileError, LockHolder};
+use crate::lock_file::{LockFile, LockFileError, LockHolder};
 
 /// sun_path has 108 bytes, including the terminating zero (unix(7)).
 const MAX_PATH: usize = 107;
@@ -41,7 +41,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 pub(crate) type ResponseProbe = fn(UnixStream) -> Pin<Box<dyn Future<Output = bool> + Send>>;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SocketOptions {
+pub struct SocketOptions {
     pub mode: u32,
     /// The group of the socket, where it exists.
     pub group: Option<&'static str>,
@@ -88,18 +88,18 @@ fn io_error<'a, E: Into<io::Error>>(
 
 /// The path and the inode of a bound socket.
 #[derive(Clone, Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     identity: (u64, u64),
 }
 
 impl SocketFile {
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether the path still leads to this socket.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub fn is_ours(&self) -> bool {
         std::fs::symlink_metadata(&self.path)
             .is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
     }
@@ -107,10 +107,10 @@ impl SocketFile {
 
 /// Removes the socket when dropped, unless another process has replaced it.
 #[derive(Debug)]
-pub(crate) struct SocketGuard(SocketFile);
+pub struct SocketGuard(SocketFile);
 
 impl SocketGuard {
-    pub(crate) fn file(&self) -> &SocketFile {
+    pub fn file(&self) -> &SocketFile {
         &self.0
     }
 }
@@ -134,7 +134,7 @@ pub struct Listener {
 
 /// The lock of the processes that create sockets beside `socket`, of one user: a change of the user
 /// is no reason to refuse a start. The kubelet's plugin watcher ignores names with a leading dot.
-pub(crate) fn lock_directory(socket: &Path) -> PathBuf {
+pub fn lock_directory(socket: &Path) -> PathBuf {
     parent(socket).join(format!(".diskvitals.lock-{}", nix::unistd::geteuid()))
 }
 
@@ -146,7 +146,7 @@ impl Listener {
     /// Must be called within a tokio runtime. The socket is created under a temporary name and then
     /// renamed, so that a client finds the old one or the new one. `locks`: the `lock_directory` of
     /// a socket whose directory no pod of others mounts; created if it is missing.
-    pub(crate) async fn bind(
+    pub async fn bind(
         path: &Path,
         locks: &Path,
         options: SocketOptions,
@@ -171,12 +171,12 @@ impl Listener {
         bind_temporary(path, directory, &open_directory, options)
     }
 
-    pub(crate) fn file(&self) -> &SocketFile {
+    pub fn file(&self) -> &SocketFile {
         self.guard.file()
     }
 
     /// The socket is removed when the guard is dropped.
-    pub(crate) fn into_incoming(self) -> (Incoming<UnixListener>, SocketGuard) {
+    pub fn into_incoming(self) -> (Incoming<UnixListener>, SocketGuard) {
         let name = self.file().path().display().to_string();
         (Incoming::new(self.socket, name), self.guard)
     }
@@ -291,7 +291,7 @@ fn rename_into_place(
 }
 
 /// A socket that accepts connections.
-pub(crate) trait Accept: Unpin {
+pub trait Accept: Unpin {
     type Connection;
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Self::Connection>>;
     fn client(connection: &Self::Connection) -> Client;
@@ -299,7 +299,7 @@ pub(crate) trait Accept: Unpin {
 
 /// Who is at the other end, as far as the kernel knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Client {
+pub enum Client {
     /// Of IPv6 the network, within which a host chooses its addresses.
     Address(Option<IpAddr>),
     Uid(Option<u32>),
@@ -337,7 +337,7 @@ impl Accept for TcpListener {
 
 /// The connections of a socket. A failing accept(2) is logged once and retried after a pause.
 #[derive(Debug)]
-pub(crate) struct Incoming<L> {
+pub struct Incoming<L> {
     listener: L,
     /// For log messages.
     name: String,
@@ -346,20 +346,20 @@ pub(crate) struct Incoming<L> {
 }
 
 impl<L: Accept> Incoming<L> {
-    pub(crate) fn new(listener: L, name: String) -> Incoming<L> {
+    pub fn new(listener: L, name: String) -> Incoming<L> {
         Incoming { listener, name, backoff: None, is_failing: false }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The next connection. Cancel-safe.
-    pub(crate) async fn accept(&mut self) -> L::Connection {
+    pub async fn accept(&mut self) -> L::Connection {
         std::future::poll_fn(|cx| self.poll_accept(cx)).await
     }
 
-    pub(crate) fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<L::Connection> {
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<L::Connection> {
         loop {
             if let Some(pause) = &mut self.backoff {
                 ready!(pause.as_mut().poll(cx));

@@ -20,7 +20,7 @@ const MAX_CONTENT: u64 = 64;
 
 /// Held until it is dropped.
 #[derive(Debug)]
-pub(crate) struct LockFile(Flock<File>);
+pub struct LockFile(Flock<File>);
 
 /// The process that holds a lock, as it wrote itself into the file. None: it has not written yet,
 /// or its disk was full.
@@ -91,11 +91,11 @@ impl LockFile {
     }
 
     /// In a directory that exists and may be a link.
-    pub(crate) fn acquire_in(directory: &Path, name: &str) -> Result<LockFile, LockFileError> {
+    pub fn acquire_in(directory: &Path, name: &str) -> Result<LockFile, LockFileError> {
         acquire(directory, OFlag::empty(), name)
     }
 
-    pub(crate) fn metadata(&self) -> io::Result<Metadata> {
+    pub fn metadata(&self) -> io::Result<Metadata> {
         self.0.metadata()
     }
 }

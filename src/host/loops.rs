@@ -15,14 +15,14 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
-use crate::host::root::HostRoot;
-use crate::host::sys;
-use crate::model::dev::DevNo;
-use crate::text::causes::with_causes;
+use crate::root::HostRoot;
+use crate::sys;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_text::causes::with_causes;
 
 /// Name of the backing node of our loops: `/sys/block/loopN/loop/backing_file` ends with it. Also
 /// in systemd/60-diskvitals.rules.
-pub(crate) const BACKING_NODE_NAME: &str = "diskvitals-check";
+pub const BACKING_NODE_NAME: &str = "diskvitals-check";
 
 const READ_ONLY: u32 = 1;
 const AUTOCLEAR: u32 = 4;
@@ -33,7 +33,7 @@ const MAX_ATTEMPTS: usize = 32;
 const CONTROL: DevNo = DevNo { major: 10, minor: 237 };
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LoopError {
+pub enum LoopError {
     #[error("making the node {}", .0.display())]
     Node(PathBuf, #[source] Errno),
     #[error("opening {}", .0.display())]
@@ -56,7 +56,7 @@ pub(crate) enum LoopError {
 
 /// Attached while this or another process has it open.
 #[derive(Debug)]
-pub(crate) struct ReadOnlyLoop {
+pub struct ReadOnlyLoop {
     /// `loop3`
     pub name: String,
     pub dev: DevNo,
@@ -70,7 +70,7 @@ pub fn is_ours(backing_file: &str) -> bool {
 }
 
 /// Creates a node below `dir` and opens it for reading. `flags`: additional flags of open(2).
-pub(crate) fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Result<File, LoopError> {
+pub fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Result<File, LoopError> {
     let path = make_node(dir, name, SFlag::S_IFBLK, 0o400, dev)?;
     File::options()
         .read(true)
@@ -81,11 +81,7 @@ pub(crate) fn open_node(dir: &Path, name: &str, dev: DevNo, flags: i32) -> Resul
 
 /// A read-only, direct-io, autoclear loop over `backing`, with its block size. `dir`: a directory
 /// of ours, on a mount that permits device nodes.
-pub(crate) fn attach(
-    root: &HostRoot,
-    dir: &Path,
-    backing: &File,
-) -> Result<ReadOnlyLoop, LoopError> {
+pub fn attach(root: &HostRoot, dir: &Path, backing: &File) -> Result<ReadOnlyLoop, LoopError> {
     let block_size = sys::logical_block_size(backing.as_fd()).map_err(LoopError::BlockSize)?;
     let control = control(dir)?;
     for _ in 0..MAX_ATTEMPTS {
@@ -111,7 +107,7 @@ pub(crate) fn attach(
 impl ReadOnlyLoop {
     /// Checks that the loop has the requested properties: where direct I/O is impossible, the
     /// kernel silently falls back to buffered I/O.
-    pub(crate) fn verify(&self, root: &HostRoot) -> Result<(), LoopError> {
+    pub fn verify(&self, root: &HostRoot) -> Result<(), LoopError> {
         let wanted = READ_ONLY | AUTOCLEAR | DIRECT_IO;
         let status = sys::loop_status(self.node.as_fd())
             .map_err(|error| LoopError::Status(self.name.clone(), error))?;
@@ -126,7 +122,7 @@ impl ReadOnlyLoop {
     }
 
     /// Drops data that was cached by earlier reads through it: udev reads every new device.
-    pub(crate) fn flush_buffers(&self) -> Result<(), LoopError> {
+    pub fn flush_buffers(&self) -> Result<(), LoopError> {
         sys::flush_buffers(self.node.as_fd())
             .map_err(|error| LoopError::Status(self.name.clone(), error))
     }
@@ -134,7 +130,7 @@ impl ReadOnlyLoop {
 
 /// Detaches all loops with our backing node name; no other process of ours may use one. Out: a line
 /// for each.
-pub(crate) fn detach_all(root: &HostRoot, dir: &Path) -> Vec<String> {
+pub fn detach_all(root: &HostRoot, dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(root.at("/sys/block")) else {
         return Vec::new();
     };

@@ -5,13 +5,13 @@ use nix::errno::Errno;
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
 use nix::sys::resource::{Resource, getrlimit};
 
-pub(crate) use crate::host::sys::unmap_code;
+pub use crate::sys::unmap_code;
 
 #[derive(Debug, thiserror::Error)]
 #[error(
     "memory is not locked ({errno}; LimitMEMLOCK is {limit}): if the disk below the program or swap dies, the daemon may die with it"
 )]
-pub(crate) struct MemoryLockError {
+pub struct MemoryLockError {
     errno: Errno,
     limit: String,
 }
@@ -19,7 +19,7 @@ pub(crate) struct MemoryLockError {
 /// Locks all pages of the program that are mapped now, and later ones when they are first used:
 /// stacks are much larger than their used part, and unused pages need no disk. The error names the
 /// limit to change.
-pub(crate) fn lock_all() -> Result<(), MemoryLockError> {
+pub fn lock_all() -> Result<(), MemoryLockError> {
     mlockall(MlockAllFlags::MCL_CURRENT)
         .and_then(|()| lock_when_used(MlockAllFlags::MCL_FUTURE))
         .map_err(lock_error)

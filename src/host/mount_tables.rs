@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::host::root::HostRoot;
+use crate::root::HostRoot;
 
 /// Bytes of one table: a host with ten thousand mounts has less.
 const MAX_TABLE: u64 = 4 << 20;
@@ -14,13 +14,13 @@ const MAX_TABLE: u64 = 4 << 20;
 const MAX_TABLES: u64 = 24 << 20;
 
 /// The tables of users that one search may still read.
-pub(crate) struct UsersTables {
+pub struct UsersTables {
     host: Option<PathBuf>,
     left: u64,
 }
 
 impl UsersTables {
-    pub(crate) fn new(root: &HostRoot) -> UsersTables {
+    pub fn new(root: &HostRoot) -> UsersTables {
         let host = std::fs::read_link(root.at("/proc/1/ns/user"))
             .or_else(|_| std::fs::read_link("/proc/self/ns/user"));
         UsersTables { host: host.ok(), left: MAX_TABLES }
@@ -28,13 +28,13 @@ impl UsersTables {
 
     /// Whether the process is in another user namespace than the host's. Where it is, its mount
     /// namespace is too, unless root has made it.
-    pub(crate) fn is_of_user(&self, process: &Path) -> bool {
+    pub fn is_of_user(&self, process: &Path) -> bool {
         let its = std::fs::read_link(process.join("ns/user")).ok();
         its.is_some() && self.host.is_some() && its != self.host
     }
 
     /// The whole lines of the table within the bounds, and whether these are all.
-    pub(crate) fn read(&mut self, process: &Path) -> io::Result<(Vec<u8>, bool)> {
+    pub fn read(&mut self, process: &Path) -> io::Result<(Vec<u8>, bool)> {
         let bound = MAX_TABLE.min(self.left);
         let mut text = Vec::new();
         let file = File::open(process.join("mountinfo"))?;

@@ -13,9 +13,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
-use crate::host::resolve_beneath::ResolvedPath;
-use crate::host::sys;
-use crate::model::path::HostPath;
+use crate::resolve_beneath::ResolvedPath;
+use crate::sys;
+use diskvitals_finding::path::HostPath;
 
 /// MOUNT_ATTR_ of linux/mount.h.
 const READ_ONLY: u64 = 0x1;
@@ -30,7 +30,7 @@ const NO_SYMFOLLOW: u64 = 0x0020_0000;
 const MAX_MESSAGES: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum MountError {
+pub enum MountError {
     #[error("`{0}` has a NUL in it")]
     Nul(String),
     #[error("asking the kernel for the filesystem {fs_type}")]
@@ -66,7 +66,7 @@ pub(crate) enum MountError {
 
 /// The kernel's messages about an error.
 #[derive(Debug, Default)]
-pub(crate) struct FsContextLog(Vec<String>);
+pub struct FsContextLog(Vec<String>);
 
 impl std::fmt::Display for FsContextLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -76,7 +76,7 @@ impl std::fmt::Display for FsContextLog {
 
 /// A mount that is not attached to any path. Dropping it removes it.
 #[derive(Debug)]
-pub(crate) struct DetachedMount(OwnedFd);
+pub struct DetachedMount(OwnedFd);
 
 /// The options, separated for the kernel: those of the mount, and those of the filesystem.
 #[derive(Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ fn c_string(text: &str) -> Result<CString, MountError> {
 
 /// Mounts the filesystem of a device. Always without device nodes, whatever the options are: a
 /// pod's volume must not give access to the host's drives.
-pub(crate) fn filesystem(
+pub fn filesystem(
     fs_type: &str,
     device: &HostPath,
     options: &[String],
@@ -175,7 +175,7 @@ pub(crate) fn filesystem(
 
 /// The kind of file that a bind mount shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MountSourceKind {
+pub enum MountSourceKind {
     /// A directory; device nodes in it are disabled.
     Directory,
     /// A device node, which must stay usable.
@@ -183,7 +183,7 @@ pub(crate) enum MountSourceKind {
 }
 
 /// A bind mount of `source`, without the mounts below it.
-pub(crate) fn bind(
+pub fn bind(
     source: BorrowedFd<'_>,
     path: &HostPath,
     shown: MountSourceKind,
@@ -204,7 +204,7 @@ pub(crate) fn bind(
 
 impl DetachedMount {
     /// Attaches the mount at `target`.
-    pub(crate) fn attach(self, target: BorrowedFd<'_>, path: &HostPath) -> Result<(), MountError> {
+    pub fn attach(self, target: BorrowedFd<'_>, path: &HostPath) -> Result<(), MountError> {
         sys::move_mount(self.0.as_fd(), target).map_err(|source| MountError::Call {
             doing: "mounting at",
             path: path.clone(),
@@ -216,7 +216,7 @@ impl DetachedMount {
 /// Unmounts the topmost mount there. `lazy`: detaches it at once; it ends at its last close. Needs
 /// a single-threaded process: since umount2(2) takes no descriptor, the working directory changes
 /// to the parent directory during the call.
-pub(crate) fn unmount(spot: &ResolvedPath, lazy: bool) -> Result<(), Errno> {
+pub fn unmount(spot: &ResolvedPath, lazy: bool) -> Result<(), Errno> {
     let mut flags = MntFlags::UMOUNT_NOFOLLOW;
     if lazy {
         flags |= MntFlags::MNT_DETACH;
@@ -229,7 +229,7 @@ pub(crate) fn unmount(spot: &ResolvedPath, lazy: bool) -> Result<(), Errno> {
 }
 
 /// The mount id of `file` in mountinfo (proc_pid_fdinfo(5)); queries no filesystem.
-pub(crate) fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
+pub fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
     let text = std::fs::read_to_string(format!(
         "/proc/self/fdinfo/{}",
         std::os::fd::AsRawFd::as_raw_fd(&file)
@@ -242,7 +242,7 @@ pub(crate) fn mount_id(file: BorrowedFd<'_>) -> io::Result<u32> {
 }
 
 /// The id of the mount that no other mount of this boot has; None where the kernel does not tell.
-pub(crate) fn unique_mount_id(file: BorrowedFd<'_>) -> Option<u64> {
+pub fn unique_mount_id(file: BorrowedFd<'_>) -> Option<u64> {
     sys::unique_mount_id(file).ok().flatten()
 }
 

@@ -11,10 +11,10 @@ use caps::{CapSet, Capability, CapsHashSet};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 
-use crate::host::root::HostRoot;
+use crate::root::HostRoot;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NamespaceError {
+pub enum NamespaceError {
     #[error("entering the root of the host's mount namespace")]
     EnterRoot(#[source] io::Error),
     #[error("volumes are probed in the daemon's own mount namespace, not PID 1's ({}: {error}): what is mounted only there is not reached", host.display())]
@@ -22,7 +22,7 @@ pub(crate) enum NamespaceError {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CapabilityError {
+pub enum CapabilityError {
     #[error("reading this process's capabilities")]
     Read(#[source] CapsError),
     #[error("giving up {0} capabilities")]
@@ -33,7 +33,7 @@ pub(crate) enum CapabilityError {
 
 /// Moves this single-threaded process into the mount namespace of the host's PID 1. An error is a
 /// limitation: the process then stays in its own namespace.
-pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), NamespaceError> {
+pub fn enter_host_mounts(root: &HostRoot) -> Result<(), NamespaceError> {
     let host = root.at("/proc/1/ns/mnt");
     let error = match (std::fs::metadata(&host), std::fs::metadata("/proc/self/ns/mnt")) {
         (Ok(theirs), Ok(ours)) if (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()) => {
@@ -57,7 +57,7 @@ pub(crate) fn enter_host_mounts(root: &HostRoot) -> Result<(), NamespaceError> {
 
 /// Keeps only the capabilities in `wanted`, for this process and its children. Succeeds if we are
 /// not root: there is nothing to drop.
-pub(crate) fn limit_capabilities(wanted: &[Capability]) -> Result<(), CapabilityError> {
+pub fn limit_capabilities(wanted: &[Capability]) -> Result<(), CapabilityError> {
     let dropping = |what| move |error| CapabilityError::Drop(what, error);
     let held = caps::read(None, CapSet::Permitted).map_err(CapabilityError::Read)?;
     if held.contains(&Capability::CAP_SETPCAP) {

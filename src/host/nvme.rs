@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::host::root::HostRoot;
-use crate::host::sys::{self, NvmeAdmin};
+use crate::root::HostRoot;
+use crate::sys::{self, NvmeAdmin};
 
 const SET_FEATURES: u8 = 0x09;
 const GET_FEATURES: u8 = 0x0a;
@@ -21,7 +21,7 @@ const HEALTH: u32 = 0x1f;
 const TIMEOUT_MS: u32 = 5000;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NvmeError {
+pub enum NvmeError {
     #[error("`{0}` is no NVMe controller's name")]
     Name(String),
     #[error("opening /dev/{name}")]
@@ -43,7 +43,7 @@ pub(crate) enum NvmeError {
 
 /// Sets the bits of health events if they are not set, and keeps the others. May block while the
 /// controller is being reset.
-pub(crate) fn enable_health_events(root: &HostRoot, name: &str) -> Result<bool, NvmeError> {
+pub fn enable_health_events(root: &HostRoot, name: &str) -> Result<bool, NvmeError> {
     let number = name
         .strip_prefix("nvme")
         .filter(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()));

@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::host::mount_tables::UsersTables;
-use crate::host::root::HostRoot;
-use crate::model::dev::DevNo;
-use crate::model::mount::{Mount, parse};
-use crate::model::path::HostPath;
+use crate::mount_tables::UsersTables;
+use crate::root::HostRoot;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::mount::{Mount, parse};
+use diskvitals_finding::path::HostPath;
 
 /// Maximum number of openers in the result.
 const MAX_OPENERS: usize = 32;
@@ -24,7 +24,7 @@ const MAX_FDS_PER_PROCESS: usize = 65536;
 
 /// The mount or device that processes may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OpenTarget {
+pub struct OpenTarget {
     /// The device number of the filesystem in mountinfo, or of the device itself.
     pub dev: DevNo,
     /// Only the mount at this path, in the mount namespace of PID 1; in other namespaces, mounts of
@@ -38,14 +38,14 @@ pub(crate) struct OpenTarget {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Opener {
+pub struct Opener {
     pub pid: u32,
     pub comm: String,
     pub kind: OpenKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum OpenKind {
+pub enum OpenKind {
     OpenFile(HostPath),
     WorkingDirectory(HostPath),
     Executable(HostPath),
@@ -72,7 +72,7 @@ impl fmt::Display for Opener {
 
 impl OpenKind {
     /// As the process names it.
-    pub(crate) fn path(&self) -> &HostPath {
+    pub fn path(&self) -> &HostPath {
         match self {
             OpenKind::OpenFile(path)
             | OpenKind::WorkingDirectory(path)
@@ -85,7 +85,7 @@ impl OpenKind {
 
 /// The first use that is found for each process, sorted by process id; `MAX_OPENERS` at most. May
 /// take long: it reads /proc of all processes.
-pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
+pub fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
     let own = std::process::id();
     let mut namespaces: BTreeMap<PathBuf, Vec<MatchingMount>> = BTreeMap::new();
     let mut named = BTreeSet::new();
@@ -146,7 +146,7 @@ pub(crate) fn find_openers(root: &HostRoot, what: &OpenTarget) -> Vec<Opener> {
 
 /// One line for a message: `812 (mysqld) has /x/y open, 900 (bash) works in /x`; None if there is
 /// no opener.
-pub(crate) fn summary(holders: &[Opener]) -> Option<String> {
+pub fn summary(holders: &[Opener]) -> Option<String> {
     let names: Vec<String> = holders.iter().map(ToString::to_string).collect();
     (!names.is_empty()).then(|| names.join(", "))
 }
@@ -178,7 +178,7 @@ fn is_of_another_pod(process: &Path, what: &OpenTarget) -> bool {
 /// The uids of the pods whose control groups are among these (the content of /proc/PID/cgroup):
 /// `…/podUID/…` (cgroupfs), `…-podUID.slice/…` with underscores (systemd);
 /// pkg/kubelet/cm/pod_container_manager_linux.go. Several, where a pod runs a kubelet.
-pub(crate) fn pods_of_groups(groups: &[u8]) -> BTreeSet<String> {
+pub fn pods_of_groups(groups: &[u8]) -> BTreeSet<String> {
     let parts = groups.split(|byte| matches!(byte, b'/' | b'\n'));
     let parts = parts.filter_map(|part| std::str::from_utf8(part).ok());
     let pods = parts.flat_map(|part| {
@@ -225,7 +225,7 @@ fn mounts_elsewhere(mounts: &[Mount], host: &[Mount], what: &OpenTarget) -> Vec<
 /// Whether a mount in another namespace is a copy of a mount of the host: a container that mounts
 /// the kubelet's directory has a copy of each mount in it, which disappears with the original
 /// (mount_namespaces(7), shared subtrees).
-pub(crate) fn is_copy(mount: &Mount, original: &Mount) -> bool {
+pub fn is_copy(mount: &Mount, original: &Mount) -> bool {
     let (at, original_at) = (mount.mount_point.as_bytes(), original.mount_point.as_bytes());
     mount.dev == original.dev && mount.root == original.root && at.ends_with(original_at)
 }

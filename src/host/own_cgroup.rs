@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use nix::sched::{CloneFlags, setns};
 
-use crate::host::root::HostRoot;
-use crate::model::path::HostPath;
+use crate::root::HostRoot;
+use diskvitals_finding::path::HostPath;
 
 /// At the root of a hierarchy, beside systemd's groups; systemd does not touch groups that it did
 /// not create.
@@ -20,7 +20,7 @@ const CGROUP_NAME: &str = "diskvitals-freeze";
 const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CgroupError {
+pub enum CgroupError {
     #[error(
         "what holds writers would not be in the host's PID namespace, and would be killed meanwhile when the daemon's ends: run the daemon on the host, or with hostPID"
     )]
@@ -56,7 +56,7 @@ pub(crate) enum CgroupError {
 /// of that /proc if the namespace's name is the same. Where PID 1's name cannot be read (Yama, a
 /// security module; even for root), its ids decide: NSpid has one id for each namespace from that
 /// of the /proc mount downwards (proc_pid_status(5)).
-pub(crate) fn check_host_pid_namespace(root: &HostRoot) -> Result<(), CgroupError> {
+pub fn check_host_pid_namespace(root: &HostRoot) -> Result<(), CgroupError> {
     let same = match (
         namespace_id(&root.at("/proc/1/ns/pid")),
         namespace_id(Path::new("/proc/self/ns/pid")),
@@ -82,7 +82,7 @@ pub(crate) fn check_host_pid_namespace(root: &HostRoot) -> Result<(), CgroupErro
 /// Moves this process into a separate control group at the root of each hierarchy that can kill for
 /// lack of memory: the unified one, and version 1's `memory`. The root group is safe too. Must be
 /// called in the host's mount namespace.
-pub(crate) fn enter_own_cgroup() -> Result<(), CgroupError> {
+pub fn enter_own_cgroup() -> Result<(), CgroupError> {
     enter_host_cgroup_namespace();
     let read = |path: &'static str| {
         std::fs::read_to_string(path).map_err(|error| CgroupError::Read(path, error))
@@ -117,7 +117,7 @@ pub(crate) fn enter_own_cgroup() -> Result<(), CgroupError> {
 /// Creates that group in the existing hierarchies, for processes that lack the permission. A
 /// hierarchy's root has mode 0555, so creating a group needs CAP_DAC_OVERRIDE; entering an existing
 /// group does not. Must be called in the host's mount namespace.
-pub(crate) fn create_own_cgroup() -> Result<(), CgroupError> {
+pub fn create_own_cgroup() -> Result<(), CgroupError> {
     let mounts = read_mountinfo()?;
     for hierarchy in [CgroupHierarchy::Unified, MEMORY] {
         if let Some(at) = mount_point(&mounts, hierarchy) {

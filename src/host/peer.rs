@@ -10,13 +10,13 @@ use std::sync::Arc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 
-use crate::host::intents::process_start_time;
+use crate::intents::process_start_time;
 
 /// Of a pod on a node with many hierarchies (v1), each with a long path.
 const MAX_CGROUP_BYTES: usize = 8 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Peer {
+pub struct Peer {
     pub pid: u32,
     /// In ticks after boot: a pid is used again.
     pub started: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Peer {
 
 /// A peer that is not read yet.
 #[derive(Debug)]
-pub(crate) struct UnreadPeer {
+pub struct UnreadPeer {
     pid: u32,
     /// Since 6.5. Without it, a pid that was used again within this moment is taken for the peer.
     pidfd: Option<OwnedFd>,
@@ -34,13 +34,13 @@ pub(crate) struct UnreadPeer {
 
 impl UnreadPeer {
     /// `pid`: that of SO_PEERCRED.
-    pub(crate) fn new(socket: impl AsFd, pid: u32) -> UnreadPeer {
+    pub fn new(socket: impl AsFd, pid: u32) -> UnreadPeer {
         let pidfd = getsockopt(&socket, sockopt::PeerPidfd).ok();
         UnreadPeer { pid, pidfd }
     }
 
     /// May block: the kernel's lock of the control groups, before 6.8.
-    pub(crate) fn read(self) -> Option<Peer> {
+    pub fn read(self) -> Option<Peer> {
         let UnreadPeer { pid, pidfd } = self;
         let started = process_start_time(pid)?;
         let groups = std::fs::read(format!("/proc/{pid}/cgroup")).ok()?;

@@ -2,16 +2,16 @@
 
 use std::io;
 
-use crate::host::sys;
+use crate::sys;
 
 /// The lowest priority of the processor and of I/O, for this process.
-pub(crate) fn lower_priority() -> io::Result<()> {
+pub fn lower_priority() -> io::Result<()> {
     sys::lower_priority()
 }
 
 /// The state of a process, from /proc/PID (proc_pid_stat(5), proc_pid_status(5)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProcessState {
+pub enum ProcessState {
     Alive,
     /// Killed or exiting; threads in uninterruptible sleep may still hold its files and locks.
     Dying,
@@ -19,7 +19,7 @@ pub(crate) enum ProcessState {
 }
 
 /// The state of a process in our own PID namespace.
-pub(crate) fn process_state(pid: u32) -> ProcessState {
+pub fn process_state(pid: u32) -> ProcessState {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return ProcessState::Exited;
     };
@@ -29,7 +29,7 @@ pub(crate) fn process_state(pid: u32) -> ProcessState {
 
 /// `D (disk sleep) in request_wait_answer`, from /proc/PID (proc_pid_status(5), proc_pid_wchan(5));
 /// reading them does not wait for the process.
-pub(crate) fn waiting_in(pid: Option<u32>) -> Option<String> {
+pub fn waiting_in(pid: Option<u32>) -> Option<String> {
     let pid = pid?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().to_owned();

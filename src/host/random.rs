@@ -3,7 +3,7 @@
 use std::io::Read;
 
 /// 128 bits from /dev/urandom (random(4)): it never blocks on a machine that has started.
-pub(crate) fn bits() -> std::io::Result<[u8; 16]> {
+pub fn bits() -> std::io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use caps::{CapSet, Capability};
 use nix::sys::statfs::fstatfs;
 
-use crate::host::sys;
+use crate::sys;
 
 /// Offsets in struct xfs_fsop_geom (fs/xfs/libxfs/xfs_fs.h).
 const BLOCK_SIZE: usize = 0;
@@ -19,7 +19,7 @@ const INODE_PERCENT: usize = 28;
 const DATA_BLOCKS: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ResizeError {
+pub enum ResizeError {
     #[error("asking the {fs_type} for its size")]
     Geometry {
         fs_type: &'static str,
@@ -42,7 +42,7 @@ pub(crate) enum ResizeError {
 }
 
 /// `size`: the size of the device, in bytes.
-pub(crate) fn grow(directory: BorrowedFd<'_>, fs_type: &str, size: u64) -> Result<(), ResizeError> {
+pub fn grow(directory: BorrowedFd<'_>, fs_type: &str, size: u64) -> Result<(), ResizeError> {
     match fs_type {
         "ext4" => grow_ext4(directory, size),
         "xfs" => grow_xfs(directory, size),

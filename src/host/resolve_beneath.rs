@@ -14,10 +14,10 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat, readlinkat};
 use nix::sys::stat::Mode;
 
-use crate::model::path::HostPath;
+use diskvitals_finding::path::HostPath;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PathResolveError {
+pub enum PathResolveError {
     #[error("{path} is not below {root}")]
     OutsideRoot { root: HostPath, path: HostPath },
     #[error("{0} has a part that is empty, `.` or `..`, or a NUL in it")]
@@ -36,7 +36,7 @@ pub(crate) enum PathResolveError {
 
 impl PathResolveError {
     /// A directory in the path is missing.
-    pub(crate) fn is_not_found(&self) -> bool {
+    pub fn is_not_found(&self) -> bool {
         matches!(
             self,
             PathResolveError::Resolve { source: Errno::ENOENT, .. }
@@ -45,7 +45,7 @@ impl PathResolveError {
     }
 
     /// The path that the caller named is invalid; the machine has no fault.
-    pub(crate) fn is_invalid_argument(&self) -> bool {
+    pub fn is_invalid_argument(&self) -> bool {
         match self {
             PathResolveError::OutsideRoot { .. } | PathResolveError::InvalidComponent(_) => true,
             PathResolveError::Resolve { source, .. } => {
@@ -58,7 +58,7 @@ impl PathResolveError {
 
 /// The last component of a path, and its directory.
 #[derive(Debug)]
-pub(crate) struct ResolvedPath {
+pub struct ResolvedPath {
     /// Opened with O_PATH.
     pub parent: OwnedFd,
     pub name: CString,
@@ -68,7 +68,7 @@ pub(crate) struct ResolvedPath {
 
 /// `path` must lie below `root`; both are absolute. Its directory must exist; `path` itself need
 /// not. `root` comes from the configuration and may be a link.
-pub(crate) fn resolve(root: &HostPath, path: &HostPath) -> Result<ResolvedPath, PathResolveError> {
+pub fn resolve(root: &HostPath, path: &HostPath) -> Result<ResolvedPath, PathResolveError> {
     let outside = || PathResolveError::OutsideRoot { root: root.clone(), path: path.clone() };
     let below = path.strip_prefix(root).filter(|below| !below.is_empty()).ok_or_else(outside)?;
     let parts = || PathResolveError::InvalidComponent(path.clone());
@@ -105,7 +105,7 @@ fn open_subdirectory(parent: &OwnedFd, name: &CString) -> Result<OwnedFd, Errno>
 impl ResolvedPath {
     /// Opens the path with O_PATH, on top of a mount there; does not query the mounted filesystem.
     /// A link is ELOOP.
-    pub(crate) fn open(&self) -> Result<OwnedFd, Errno> {
+    pub fn open(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let opened = openat(self.parent.as_fd(), self.name.as_c_str(), flags, Mode::empty())?;
         // O_PATH with O_NOFOLLOW opens a link itself, and readlink succeeds only on links: it

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::model::path::HostPath;
+use diskvitals_finding::path::HostPath;
 
 /// The host's root directory. All host files are read through it, so that tests can use a recorded
 /// tree.
@@ -24,11 +24,11 @@ impl HostRoot {
         HostRoot { dir, recorded }
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub(crate) fn is_recorded(&self) -> bool {
+    pub fn is_recorded(&self) -> bool {
         self.recorded
     }
 
@@ -38,13 +38,13 @@ impl HostRoot {
         self.dir.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    pub(crate) fn at_host_path(&self, path: &HostPath) -> PathBuf {
+    pub fn at_host_path(&self, path: &HostPath) -> PathBuf {
         self.at(path.as_path())
     }
 
     /// Whether `path`, a device node, is the same device here and below the host's root. Nodes are
     /// never opened.
-    pub(crate) fn is_same_device(&self, path: impl AsRef<Path>) -> bool {
+    pub fn is_same_device(&self, path: impl AsRef<Path>) -> bool {
         let number = |path: &Path| {
             std::fs::metadata(path)
                 .ok()
@@ -54,7 +54,7 @@ impl HostRoot {
         ours.is_some() && ours == theirs
     }
 
-    pub(crate) fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         std::fs::read(self.at(path))
     }
 }

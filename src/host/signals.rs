@@ -10,15 +10,15 @@ use nix::sys::signal::SigSet;
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getppid};
 
-use crate::host::clock::monotonic;
+use crate::clock::monotonic;
 
 /// Blocks all signals that can be blocked, from its creation on.
 #[derive(Debug)]
-pub(crate) struct BlockedSignals(SignalFd);
+pub struct BlockedSignals(SignalFd);
 
 /// Why the wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WakeReason {
+pub enum WakeReason {
     /// The pipe is readable.
     Input,
     /// The other end of the pipe is closed, the pipe cannot be read, or the parent has exited.
@@ -31,7 +31,7 @@ pub(crate) enum WakeReason {
 const PARENT_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 impl BlockedSignals {
-    pub(crate) fn block() -> Result<BlockedSignals, Errno> {
+    pub fn block() -> Result<BlockedSignals, Errno> {
         let all = SigSet::all();
         all.thread_block()?;
         SignalFd::with_flags(&all, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
@@ -40,7 +40,7 @@ impl BlockedSignals {
 
     /// Whether `input` is readable or closed, a signal is pending, or `parent` has exited. Consumes
     /// nothing.
-    pub(crate) fn is_cancelled(&self, input: impl AsFd, parent: Pid) -> bool {
+    pub fn is_cancelled(&self, input: impl AsFd, parent: Pid) -> bool {
         let mut waited = [
             PollFd::new(input.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.0.as_fd(), PollFlags::POLLIN),
@@ -57,7 +57,7 @@ impl BlockedSignals {
     /// still have a copy of it: one that was forked and waits for a dead disk in execve(2), before
     /// its descriptors are closed. Then getppid(2) shows the death; it changes when the whole
     /// process exits.
-    pub(crate) fn wait(&self, input: impl AsFd, limit: Duration, parent: Pid) -> WakeReason {
+    pub fn wait(&self, input: impl AsFd, limit: Duration, parent: Pid) -> WakeReason {
         let end = monotonic().saturating_add(limit);
         loop {
             let left = end.saturating_sub(monotonic());

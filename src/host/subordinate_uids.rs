@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::host::blocking::BlockingLane;
-use crate::host::root::HostRoot;
+use crate::blocking::BlockingLane;
+use crate::root::HostRoot;
 
 const PATH: &str = "/etc/subuid";
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ static FILE: BlockingLane = BlockingLane::new();
 pub struct SubordinateUids(Vec<(Range<u64>, u32)>);
 
 impl SubordinateUids {
-    pub(crate) fn parse(text: &str) -> SubordinateUids {
+    pub fn parse(text: &str) -> SubordinateUids {
         let mut first: HashMap<&str, u32> = HashMap::new();
         let mut ranges = Vec::new();
         for line in text.lines() {
@@ -47,14 +47,14 @@ impl SubordinateUids {
 
     /// The first subordinate uid of the user who has this one, as which all of them count. Of several
     /// ranges the longest.
-    pub(crate) fn first_of_owner(&self, uid: u32) -> Option<u32> {
+    pub fn first_of_owner(&self, uid: u32) -> Option<u32> {
         let with_it = self.0.iter().filter(|(ids, _)| uid != 0 && ids.contains(&u64::from(uid)));
         with_it.max_by_key(|(ids, _)| ids.end - ids.start).map(|(_, first)| *first)
     }
 }
 
 /// `name:100000:65536`, also of /etc/subgid.
-pub(crate) fn range(line: &str) -> Option<Range<u64>> {
+pub fn range(line: &str) -> Option<Range<u64>> {
     let mut fields = line.split(':').skip(1).map_while(|field| field.trim().parse::<u64>().ok());
     let (start, count) = (fields.next()?, fields.next()?);
     Some(start..start.saturating_add(count))
@@ -63,7 +63,7 @@ pub(crate) fn range(line: &str) -> Option<Range<u64>> {
 /// What shows that the file has changed.
 type Version = Option<(u64, u64, i64, i64)>;
 
-pub(crate) async fn run(root: HostRoot, uids: watch::Sender<Arc<SubordinateUids>>) -> Infallible {
+pub async fn run(root: HostRoot, uids: watch::Sender<Arc<SubordinateUids>>) -> Infallible {
     let mut known: Version = None;
     loop {
         let path = root.at(PATH);

@@ -11,7 +11,7 @@ use procfs::process::{MMPermissions, MMapPath, Process};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-pub(crate) use crate::host::kernel_structs::*;
+pub(crate) use crate::kernel_structs::*;
 
 mod raw {
     // DM_TABLE_STATUS of linux/dm-ioctl.h: _IOWR(0xfd, 12, struct dm_ioctl). The size in the
@@ -713,7 +713,7 @@ pub(crate) fn trim_heaps() {
 /// again, from the page cache. Most of them were mapped for the start only: arguments, relocations,
 /// and what is beside them, since the kernel maps 64 KiB at once. When memory is short, the kernel
 /// takes pages first that no program has mapped.
-pub(crate) fn unmap_code() -> procfs::ProcResult<()> {
+pub fn unmap_code() -> procfs::ProcResult<()> {
     for mapping in Process::myself()?.maps()? {
         let is = |permission| mapping.perms.contains(permission);
         // The first mapping of a file has its headers and constants. Relocated data are read-only

@@ -13,8 +13,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::unix::AsyncFd;
 
-use crate::host::async_fd;
-use crate::text::echo::Shown;
+use crate::async_fd;
+use diskvitals_text::echo::Shown;
 
 /// Alternate screen, no wrapping, hidden cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?7l\x1b[?25l";
@@ -25,7 +25,7 @@ static ACTIVE: AtomicBool = AtomicBool::new(false);
 static PANIC_HOOK: Once = Once::new();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
+pub enum Key {
     /// q, Ctrl-C, or the end of the input.
     Quit,
     Redraw,
@@ -42,13 +42,13 @@ pub(crate) enum Key {
 }
 
 /// Columns and lines; None: unknown.
-pub(crate) fn size() -> Option<(u16, u16)> {
+pub fn size() -> Option<(u16, u16)> {
     let size = crossterm::terminal::size().ok();
     size.filter(|(columns, lines)| *columns > 0 && *lines > 0)
 }
 
 /// Whether the other end of standard output has been closed: nothing more can be written.
-pub(crate) fn is_output_closed() -> bool {
+pub fn is_output_closed() -> bool {
     let out = io::stdout();
     let mut waited = [PollFd::new(out.as_fd(), PollFlags::empty())];
     poll(&mut waited, PollTimeout::ZERO).is_ok()
@@ -57,13 +57,13 @@ pub(crate) fn is_output_closed() -> bool {
             .is_some_and(|events| events.intersects(PollFlags::POLLERR | PollFlags::POLLHUP))
 }
 
-pub(crate) struct FullScreen {
+pub struct FullScreen {
     /// None without a terminal for keys: then Ctrl-C is a signal.
     keys: Option<AsyncFd<Arc<OwnedFd>>>,
 }
 
 impl FullScreen {
-    pub(crate) fn enter() -> io::Result<FullScreen> {
+    pub fn enter() -> io::Result<FullScreen> {
         PANIC_HOOK.call_once(|| {
             let previous = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |panic| {
@@ -87,14 +87,14 @@ impl FullScreen {
     }
 
     /// Replaces the whole screen, in one write. No line is wider than the terminal.
-    pub(crate) fn draw(&self, lines: &[Shown]) -> io::Result<()> {
+    pub fn draw(&self, lines: &[Shown]) -> io::Result<()> {
         let lines: Vec<&str> = lines.iter().map(Shown::as_str).collect();
         let text = lines.join("\x1b[K\r\n");
         write(&format!("\x1b[H{text}\x1b[K\x1b[J"))
     }
 
     /// The next keys, at least one.
-    pub(crate) async fn keys(&self) -> Vec<Key> {
+    pub async fn keys(&self) -> Vec<Key> {
         let Some(keys) = &self.keys else {
             return pending().await;
         };

@@ -49,12 +49,12 @@ pub(crate) enum TrustError {
 
 /// Opens it for reading. An error of kind `PermissionDenied` with a `TrustError` inside: others may
 /// change it.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
+pub fn open(path: &Path) -> io::Result<File> {
     open_as(path, &Trusted::of_this_process())
 }
 
 /// Whether others may change the program. Its script's interpreter and its libraries are the system's.
-pub(crate) fn check_program(path: &Path) -> io::Result<()> {
+pub fn check_program(path: &Path) -> io::Result<()> {
     walk(path, &Trusted::of_this_process()).map(drop)
 }
 
@@ -320,12 +320,12 @@ fn uid_of_outside() -> Option<u32> {
     uid.trim().parse().ok()
 }
 
-pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(read_bounded(path)?).map_err(|_| io::Error::other("the file is not UTF-8"))
 }
 
 /// The content of a file of at most `MAX_FILE_BYTES` that nobody else may change.
-pub(crate) fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
     if content.len() as u64 > MAX_FILE_BYTES {

@@ -19,11 +19,11 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use crate::host::clock::now;
-use crate::host::helper::{Helper, HelperError, Program};
-use crate::host::process::waiting_in;
-use crate::model::failure_domain::{Admission, FailureDomains, OverdueJob, admit};
-use crate::text::causes::with_causes;
+use crate::clock::now;
+use crate::helper::{Helper, HelperError, Program};
+use crate::process::waiting_in;
+use diskvitals_finding::failure_domain::{Admission, FailureDomains, OverdueJob, admit};
+use diskvitals_text::causes::with_causes;
 
 /// The longest answer; an inventory of thousands of devices is far shorter.
 const MAX_RESPONSE: u64 = 64 << 20;
@@ -119,7 +119,7 @@ enum WorkerError {
 
 /// The first message of a worker.
 #[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Hello {
+pub struct Hello {
     /// Missing access and privileges of the worker, for the administrator.
     pub limitations: Vec<String>,
 }
@@ -127,7 +127,7 @@ pub(crate) struct Hello {
 /// The worker's side: sends a greeting, then answers each line with a line until its standard input
 /// is closed: then no process waits for answers. `invalid_job` makes the answer to a line that
 /// cannot be parsed.
-pub(crate) fn serve<J: DeserializeOwned, A: Serialize>(
+pub fn serve<J: DeserializeOwned, A: Serialize>(
     hello: &Hello,
     mut perform: impl FnMut(J) -> A,
     invalid_job: impl Fn(String) -> A,
@@ -147,7 +147,7 @@ pub(crate) fn serve<J: DeserializeOwned, A: Serialize>(
 }
 
 /// Writes one line of JSON.
-pub(crate) fn write_json_line(
+pub fn write_json_line(
     output: &mut impl std::io::Write,
     what: &impl Serialize,
 ) -> std::io::Result<()> {
@@ -232,7 +232,7 @@ impl<J: Serialize, A: DeserializeOwned + Send + 'static> WorkerPool<J, A> {
     }
 
     /// Missing access and privileges of the workers.
-    pub(crate) fn limitations(&self) -> watch::Receiver<Vec<String>> {
+    pub fn limitations(&self) -> watch::Receiver<Vec<String>> {
         self.inner.limitations.subscribe()
     }
 
@@ -448,7 +448,7 @@ fn elapsed(since: Timestamp) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::exec::program_on_a_dead_disk;
+    use crate::exec::program_on_a_dead_disk;
 
     #[tokio::test]
     async fn a_worker_on_a_dead_disk_does_not_block_the_runtime() {

@@ -11,11 +11,11 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 
-use crate::host::sys;
-use crate::model::path::HostPath;
+use crate::sys;
+use diskvitals_finding::path::HostPath;
 
 /// sizeof(struct xfs_fsop_geom).
-pub(crate) const GEOMETRY: usize = sys::XFS_GEOMETRY;
+pub const GEOMETRY: usize = sys::XFS_GEOMETRY;
 
 #[derive(Debug, thiserror::Error)]
 pub enum XfsError {
@@ -58,7 +58,7 @@ const OUT_COUNT: usize = 16;
 const BS_SICK: usize = 128;
 
 /// Of all allocation groups. None: the kernel does not support it (no XFS; a kernel before 5.3).
-pub(crate) fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
+pub fn sick_groups(path: &HostPath) -> Result<Option<Sick>, XfsError> {
     let Some((directory, geometry)) = open_with_geometry(path)? else {
         return Ok(None);
     };
@@ -166,6 +166,6 @@ fn open_directory(path: &HostPath) -> Result<OwnedFd, Errno> {
 
 /// None if the kernel does not support it: a mount of one file, a filesystem other than XFS, a
 /// kernel before 5.2. Does not change atime (O_NOATIME).
-pub(crate) fn geometry(path: &HostPath) -> Result<Option<[u8; GEOMETRY]>, XfsError> {
+pub fn geometry(path: &HostPath) -> Result<Option<[u8; GEOMETRY]>, XfsError> {
     Ok(open_with_geometry(path)?.map(|(_, geometry)| geometry))
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use kube::core::Status;
 
-use crate::text::causes::with_causes;
+use diskvitals_text::causes::with_causes;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ApiError {
+pub enum ApiError {
     /// Another attempt may help, after a delay if the server requests one.
     Retryable { why: String, after: Option<Duration> },
     /// A permission is missing, permanently or because the API server has not loaded it yet.
@@ -21,7 +21,7 @@ pub(crate) enum ApiError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rejection {
+pub struct Rejection {
     /// Code and reason, without the names of the refused objects.
     pub kind: String,
     pub why: String,
@@ -29,7 +29,7 @@ pub(crate) struct Rejection {
 
 impl ApiError {
     /// The message, and the delay that the server requests.
-    pub(crate) fn into_message_and_delay(self) -> (String, Option<Duration>) {
+    pub fn into_message_and_delay(self) -> (String, Option<Duration>) {
         match self {
             ApiError::Retryable { why, after } => (why, after),
             ApiError::Forbidden(refusal) | ApiError::Rejected(refusal) => (refusal.why, None),
@@ -37,7 +37,7 @@ impl ApiError {
     }
 }
 
-pub(crate) async fn with_timeout<T>(
+pub async fn with_timeout<T>(
     limit: Duration,
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, CallError> {
@@ -48,18 +48,18 @@ pub(crate) async fn with_timeout<T>(
 }
 
 /// The failure of one call.
-pub(crate) enum CallError {
+pub enum CallError {
     Kube(kube::Error),
     TimedOut(Duration),
 }
 
-pub(crate) fn already_exists(error: &CallError) -> bool {
+pub fn already_exists(error: &CallError) -> bool {
     matches!(error, CallError::Kube(kube::Error::Api(status)) if status.reason == "AlreadyExists")
 }
 
 /// Errors of the request are final; errors of the server, of its load or of the token's age are
 /// not. A conflict between writers resolves itself.
-pub(crate) fn classify_error(error: CallError) -> ApiError {
+pub fn classify_error(error: CallError) -> ApiError {
     let status = match error {
         CallError::Kube(kube::Error::Api(status)) => status,
         CallError::Kube(error) => {

@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event as KubeEvent;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
-use crate::text::echo::Shown;
-use crate::text::hash::sha256_short;
+use diskvitals_text::echo::Shown;
+use diskvitals_text::hash::sha256_short;
 
 /// Longest reason, action and reporting instance, in bytes.
-pub(crate) const MAX_SHORT_LEN: usize = 128;
+pub const MAX_SHORT_LEN: usize = 128;
 /// Longest note of an event, and longest message of a condition that we write, in bytes.
 const MAX_MESSAGE_LEN: usize = 1024;
 /// Namespace of events about objects without a namespace.
@@ -22,7 +22,7 @@ const CAUSE_ANNOTATION: &str = "diskvitals.io/cause";
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Regarding {
+pub struct Regarding {
     pub kind: &'static str,
     /// Empty if the object has no namespace.
     pub namespace: String,
@@ -40,7 +40,7 @@ impl Regarding {
     }
 
     /// The namespace of an event about it.
-    pub(crate) fn event_namespace(&self) -> String {
+    pub fn event_namespace(&self) -> String {
         match self.namespace.as_str() {
             "" => CLUSTER_SCOPED_NAMESPACE.to_owned(),
             namespace => namespace.to_owned(),
@@ -49,7 +49,7 @@ impl Regarding {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
+pub struct Event {
     pub namespace: String,
     pub name: String,
     pub regarding: Regarding,
@@ -64,13 +64,13 @@ pub(crate) struct Event {
 }
 
 /// Text for people in a field of the Kubernetes API: the note of an event, the message of a condition.
-pub(crate) fn message(text: &str) -> Shown {
+pub fn message(text: &str) -> Shown {
     Shown::value(text, ' ', MAX_MESSAGE_LEN)
 }
 
 /// `kubectl describe node` finds events by the node's name in the uid field, as the kubelet writes
 /// them.
-pub(crate) fn regarding_node(node: &str) -> Regarding {
+pub fn regarding_node(node: &str) -> Regarding {
     Regarding {
         kind: "Node",
         namespace: String::new(),
@@ -80,18 +80,18 @@ pub(crate) fn regarding_node(node: &str) -> Regarding {
 }
 
 /// The longest allowed prefix of the node's name; the chart's admission policy uses the same.
-pub(crate) fn reporting_instance(node: &str) -> &str {
+pub fn reporting_instance(node: &str) -> &str {
     &node[..node.floor_char_boundary(MAX_SHORT_LEN)]
 }
 
 /// A transition of an object has the same event name in every process, so the API server refuses
 /// the second event.
-pub(crate) fn event_name(uid: &str, key: &str) -> String {
+pub fn event_name(uid: &str, key: &str) -> String {
     let text = format!("{uid}\0{key}");
     format!("diskvitals.{}", sha256_short(text.as_bytes()))
 }
 
-pub(crate) fn to_kube_event(event: &Event, controller: &str) -> KubeEvent {
+pub fn to_kube_event(event: &Event, controller: &str) -> KubeEvent {
     let Event {
         namespace,
         name,
@@ -135,7 +135,7 @@ pub(crate) fn to_kube_event(event: &Event, controller: &str) -> KubeEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::naming::is_dns_subdomain;
+    use diskvitals_cluster::naming::is_dns_subdomain;
 
     #[test]
     fn a_name_is_the_same_for_the_same_transition_of_the_same_object_and_else_another() {

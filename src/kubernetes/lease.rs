@@ -15,11 +15,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::host::clock;
-use crate::kubernetes::api_error::ApiError;
+use crate::api_error::ApiError;
+use diskvitals_host::clock;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LeaseRecord {
+pub struct LeaseRecord {
     pub holder: String,
     pub seconds: i32,
     pub transitions: i32,
@@ -30,7 +30,7 @@ pub(crate) struct LeaseRecord {
 }
 
 impl LeaseRecord {
-    pub(crate) fn of(lease: Lease) -> LeaseRecord {
+    pub fn of(lease: Lease) -> LeaseRecord {
         let spec = lease.spec.unwrap_or_default();
         LeaseRecord {
             holder: spec.holder_identity.unwrap_or_default(),
@@ -42,7 +42,7 @@ impl LeaseRecord {
         }
     }
 
-    pub(crate) fn to_lease(&self, namespace: &str, name: &str) -> Lease {
+    pub fn to_lease(&self, namespace: &str, name: &str) -> Lease {
         Lease {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
@@ -63,7 +63,7 @@ impl LeaseRecord {
 }
 
 /// Reads and writes leases; each call has a time limit.
-pub(crate) trait LeaseStore {
+pub trait LeaseStore {
     fn lease(
         &self,
         namespace: &str,
@@ -81,7 +81,7 @@ pub(crate) trait LeaseStore {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct LeaseTiming {
+pub struct LeaseTiming {
     pub duration: Duration,
     /// A leader that could not renew for this time stops leading, before others take over.
     pub renew_deadline: Duration,
@@ -150,7 +150,7 @@ impl Election {
     }
 }
 
-pub(crate) struct Candidate<S> {
+pub struct Candidate<S> {
     pub api: Arc<S>,
     pub namespace: String,
     pub name: String,
@@ -164,7 +164,7 @@ pub(crate) struct Candidate<S> {
 
 /// Whether this process leads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Leadership {
+pub struct Leadership {
     pub leads: bool,
     /// When others may take over, if nothing is renewed.
     pub until: Option<Instant>,
@@ -175,7 +175,7 @@ type Held = (LeaseRecord, Instant);
 
 impl<S: LeaseStore> Candidate<S> {
     /// Runs until the future is dropped; `release` gives the lease away.
-    pub(crate) async fn run(&self, leads: &watch::Sender<Leadership>) -> std::convert::Infallible {
+    pub async fn run(&self, leads: &watch::Sender<Leadership>) -> std::convert::Infallible {
         let start = Instant::now();
         let timing = &self.timing;
         let mut election = Election::new(self.identity.clone(), timing.clone());
@@ -282,7 +282,7 @@ impl<S: LeaseStore> Candidate<S> {
     }
 
     /// At the end of the process: a standby need not wait.
-    pub(crate) async fn release(&self) {
+    pub async fn release(&self) {
         let election = Election::new(self.identity.clone(), self.timing.clone());
         let released = async {
             let read = self.api.lease(&self.namespace, &self.name).await;

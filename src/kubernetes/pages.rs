@@ -8,21 +8,21 @@ use std::future::Future;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::core::params::ListParams;
 
-use crate::kubernetes::api_error::CallError;
+use crate::api_error::CallError;
 
 /// Objects of one page: a page of pods takes some MiB.
-pub(crate) const PAGE_SIZE: u32 = 500;
+pub const PAGE_SIZE: u32 = 500;
 /// Bound of a server that never comes to an end: five million objects.
 const MAX_PAGES: usize = 10_000;
 /// A list that expires while it is read is begun anew so often.
 const MAX_RESTARTS: usize = 2;
 
-pub(crate) struct Page<T> {
+pub struct Page<T> {
     pub metadata: ListMeta,
     pub items: Vec<T>,
 }
 
-pub(crate) enum ListError {
+pub enum ListError {
     Call(CallError),
     /// The answers make no list.
     Malformed(String),
@@ -30,7 +30,7 @@ pub(crate) enum ListError {
 
 /// What follows when the list's version has been compacted away (410 Gone).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnExpiry {
+pub enum OnExpiry {
     /// An error: the caller needs all objects as they were at one time.
     Fail,
     /// The rest of the present version, if the server offers it, else the list from its begin.
@@ -39,7 +39,7 @@ pub(crate) enum OnExpiry {
 
 /// `keep` gets the objects of each page, and whether they are the first ones of a list that was
 /// begun anew.
-pub(crate) async fn read_pages<T, F>(
+pub async fn read_pages<T, F>(
     selected: ListParams,
     on_expiry: OnExpiry,
     fetch: impl Fn(ListParams) -> F,

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use crate::text::backoff::Backoff;
+use diskvitals_text::backoff::Backoff;
 
 #[derive(Debug)]
-pub(crate) struct RetryDelay {
+pub struct RetryDelay {
     backoff: Backoff,
     /// Differs by client and by attempt.
     jitter: u32,
@@ -16,18 +16,18 @@ pub(crate) struct RetryDelay {
 
 impl RetryDelay {
     /// `client`: the name of the node or of the process.
-    pub(crate) fn new(initial: Duration, max: Duration, client: &str) -> RetryDelay {
+    pub fn new(initial: Duration, max: Duration, client: &str) -> RetryDelay {
         let jitter =
             client.bytes().fold(7_u32, |sum, byte| (sum.wrapping_mul(31) ^ u32::from(byte)) & 0xff);
         RetryDelay { backoff: Backoff::new(initial, max), jitter }
     }
 
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.backoff.reset();
     }
 
     /// `retry_after`: the delay that the server requests.
-    pub(crate) fn next(&mut self, retry_after: Option<Duration>) -> Duration {
+    pub fn next(&mut self, retry_after: Option<Duration>) -> Duration {
         let delay = self.backoff.next_delay();
         // The delay is between half and all of the backoff, different for each attempt.
         self.jitter = self.jitter.wrapping_add(97);
@@ -36,7 +36,7 @@ impl RetryDelay {
     }
 
     /// The delay that the server requests, within the limit of our own.
-    pub(crate) fn bounded(&self, retry_after: Option<Duration>) -> Duration {
+    pub fn bounded(&self, retry_after: Option<Duration>) -> Duration {
         retry_after.unwrap_or_default().min(self.backoff.max())
     }
 }

@@ -15,12 +15,12 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::StreamExt;
 
-use crate::kubernetes::retry_delay::RetryDelay;
-use crate::text::causes::with_causes;
+use crate::retry_delay::RetryDelay;
+use diskvitals_text::causes::with_causes;
 
 /// A change of one kind of objects.
 #[derive(Clone, Debug)]
-pub(crate) enum Change<T> {
+pub enum Change<T> {
     /// A new list begins: what was known stays in force until `Listed`.
     Listing,
     ListedOne(String, T),
@@ -32,7 +32,7 @@ pub(crate) enum Change<T> {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct WatchTiming {
+pub struct WatchTiming {
     /// Of one page of a list.
     pub page_timeout: Duration,
     pub initial_backoff: Duration,
@@ -53,7 +53,7 @@ enum WatchError {
 struct Unread;
 
 /// `C`: the changes of all kinds that the receiver follows.
-pub(crate) struct Watch<K, T, C> {
+pub struct Watch<K, T, C> {
     pub objects: kube::Api<K>,
     pub what: &'static str,
     pub reduce: fn(K) -> T,
@@ -65,7 +65,7 @@ where
     K: kube::Resource + Clone + Debug + serde::de::DeserializeOwned + Send + 'static,
 {
     /// Ends when the receiver is gone.
-    pub(crate) async fn follow(&self, timing: &WatchTiming, into: &mpsc::Sender<C>) {
+    pub async fn follow(&self, timing: &WatchTiming, into: &mpsc::Sender<C>) {
         let resource = self.what;
         let mut delay = RetryDelay::new(timing.initial_backoff, timing.max_backoff, resource);
         let mut is_failing = false;

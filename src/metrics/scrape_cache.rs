@@ -15,10 +15,10 @@ use flate2::write::GzEncoder;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::exposition::plain_text;
 use crate::metrics::view::{self, Node};
-use crate::model::snapshot::Snapshot;
-use crate::quota::refusals::SocketRefusals;
+use diskvitals_exposition::plain_text;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_quota::refusals::SocketRefusals;
 
 /// All of the daemon's memory is locked. A scraper returns after about a minute, when a newer
 /// snapshot is likely, so a megabyte is not kept for it. Counts of refused clients are no part of a

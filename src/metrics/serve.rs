@@ -14,15 +14,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::exposition::server::{
-    Limits, PATH, PLAIN, plain_response, response_with_type, serve_with,
-};
-use crate::host::listen::{Accept, Incoming};
 use crate::metrics::scrape_cache::{Format, ScrapeError, ScrapeFormat, ScrapeHandle};
 use crate::metrics::view::Node;
-use crate::model::snapshot::Snapshot;
-use crate::quota::refusals::SocketRefusals;
-use crate::text::causes::with_causes;
+use diskvitals_exposition::server::{
+    Limits, PATH, PLAIN, plain_response, response_with_type, serve_with,
+};
+use diskvitals_host::listen::{Accept, Incoming};
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_quota::refusals::SocketRefusals;
+use diskvitals_text::causes::with_causes;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const GZIP: &str = "gzip";

@@ -23,10 +23,10 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use crate::exposition::families::Families;
-use crate::model::finding::Health;
-use crate::model::snapshot::Snapshot;
-use crate::quota::refusals::SocketRefusals;
+use diskvitals_exposition::families::Families;
+use diskvitals_finding::Health;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_quota::refusals::SocketRefusals;
 
 /// Facts that do not change while the daemon runs.
 #[derive(Clone, Debug)]

@@ -10,16 +10,17 @@ mod medium;
 #[cfg(test)]
 mod tests;
 
-use crate::model::advice::medium::Medium;
-use crate::model::assess::{MAX_MESSAGE, truncate};
-use crate::model::facts::repairs;
-use crate::model::finding::{Finding, Health, Status, Subject, WitnessKind};
-use crate::model::ids::DriveId;
-use crate::model::label;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, Snapshot, Volume};
-use crate::model::volume::Impact;
+use crate::advice::medium::Medium;
+use crate::assess::MAX_MESSAGE;
+use crate::facts::repairs;
+use crate::label;
+use crate::snapshot::{Drive, Snapshot, Volume};
+use crate::volume::Impact;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Finding, Health, Status, Subject, WitnessKind};
+use diskvitals_text::echo::truncate;
 
 /// The first action. Ordered: the later the more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -219,7 +220,7 @@ fn words(action: Action) -> &'static str {
 }
 
 /// Whether an array below the volume has no redundancy left.
-pub(crate) fn has_last_copy(snapshot: &Snapshot, volume: &Volume) -> bool {
+pub fn has_last_copy(snapshot: &Snapshot, volume: &Volume) -> bool {
     redundancy_lost(snapshot, volume).is_some()
 }
 

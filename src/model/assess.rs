@@ -34,29 +34,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::assess::input::{Context, DriveInput, VolumeInput};
-use crate::model::assess::text::Level;
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Judgement, Status, Subject, Verdict, WitnessKind};
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::Class;
-use crate::model::policy::Policy;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::source::Source;
+use crate::assess::input::{Context, DriveInput, VolumeInput};
+use crate::assess::text::Level;
+use crate::facts::{Facts, KnownVolume};
+use crate::policy::Policy;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{Evidence, Judgement, Status, Subject, Verdict, WitnessKind};
+use diskvitals_kernel_log::event::Class;
+use diskvitals_text::echo::truncate;
 
-pub(crate) use check_signals::signals;
-pub(crate) use drive::shares_controller;
-pub(crate) use health::{health, health_unknown, is_first_look_outstanding};
-pub(crate) use raid_member::is_taken_out;
-pub(crate) use sources::shown as shown_source;
-pub(crate) use text::{MAX_MESSAGE, format_bytes, percent, truncate};
+pub use check_signals::signals;
+pub use drive::shares_controller;
+pub use health::{health, health_unknown, is_first_look_outstanding};
+pub use raid_member::is_taken_out;
+pub use sources::shown as shown_source;
+pub use text::{MAX_MESSAGE, percent};
 
 /// The severity of each active finding.
 pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), Severity>;
 
 /// Judges everything, in this order: drives, volumes, devices, removed subjects, sources; each by id.
-pub(crate) fn assess(
+pub fn assess(
     facts: &Facts,
     active: &ActiveFindings,
     policy: &Policy,
@@ -401,4 +402,4 @@ impl Evaluator<'_> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+pub mod tests;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::dev::DevNo;
-use crate::model::drive::DriveFacts;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::DamagedCopies;
-use crate::model::redundancy::btrfs_tolerance;
+use crate::drive::DriveFacts;
+use crate::redundancy::btrfs_tolerance;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_kernel_log::event::DamagedCopies;
 
 /// One scan of /sys/class/block (and /sys/class/nvme) joined with udev's database. Complete each
 /// time.
@@ -55,7 +55,7 @@ impl Inventory {
     }
 
     /// The drives that the device is or is on.
-    pub(crate) fn drives_below(&self, device: &str) -> BTreeSet<&DriveId> {
+    pub fn drives_below(&self, device: &str) -> BTreeSet<&DriveId> {
         let devices = self.devices_below(device).into_iter();
         let devices = devices.filter_map(|name| self.devices.get(name));
         devices.filter_map(|device| device.drive.as_ref()).collect()
@@ -125,7 +125,7 @@ pub enum Layer {
 }
 
 impl BlockDevice {
-    pub(crate) fn is_multipath(&self) -> bool {
+    pub fn is_multipath(&self) -> bool {
         matches!(&self.layer, Layer::Dm { uuid: Some(uuid), .. } if uuid.starts_with("mpath-"))
     }
 }

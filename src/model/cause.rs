@@ -17,17 +17,17 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::advice::{self, Action};
-use crate::model::assess::{is_taken_out, shares_controller};
-use crate::model::block::{BtrfsFs, LayerState};
-use crate::model::facts::Facts;
-use crate::model::finding::{Finding, Subject};
-use crate::model::ids::{CauseId, DriveId, FindingId, VolumeId};
-use crate::model::label;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, Snapshot, Volume};
-use crate::model::source::Source;
+use crate::advice::{self, Action};
+use crate::assess::{is_taken_out, shares_controller};
+use crate::block::{BtrfsFs, LayerState};
+use crate::facts::Facts;
+use crate::label;
+use crate::snapshot::{Drive, Snapshot, Volume};
+use diskvitals_finding::ids::{CauseId, DriveId, FindingId, VolumeId};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{Finding, Subject};
 
 /// Ordered: among equally severe causes, what is below comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,7 +116,7 @@ pub enum HitKind {
 
 /// Sort key of a cause in a list: those that count first, worst first. The id makes it unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct CauseRank {
+pub struct CauseRank {
     pub group: u8,
     /// Less for worse ones; among equally severe ones, less for those that lead.
     pub severity: u8,
@@ -126,7 +126,7 @@ pub(crate) struct CauseRank {
 }
 
 impl Cause {
-    pub(crate) fn rank(&self) -> CauseRank {
+    pub fn rank(&self) -> CauseRank {
         let name = match &self.subject {
             // A missing drive keeps its place.
             Subject::Drive(_) => self.name.strip_prefix("was ").unwrap_or(&self.name),
@@ -150,7 +150,7 @@ impl Cause {
         self.findings.iter().chain(&self.consequences)
     }
 
-    pub(crate) fn contains(&self, finding: &FindingId) -> bool {
+    pub fn contains(&self, finding: &FindingId) -> bool {
         self.all_findings().any(|it| it.id == *finding)
     }
 }
@@ -178,11 +178,7 @@ struct Group<'a> {
 }
 
 /// All causes of the snapshot's active findings.
-pub(crate) fn group(
-    snapshot: &Snapshot,
-    facts: &Facts,
-    now: Timestamp,
-) -> BTreeMap<CauseId, Cause> {
+pub fn group(snapshot: &Snapshot, facts: &Facts, now: Timestamp) -> BTreeMap<CauseId, Cause> {
     if snapshot.findings.is_empty() {
         return BTreeMap::new();
     }

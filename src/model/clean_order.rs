@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::cleanup::{CleanupPlan, CleanupTarget, Grace, plan};
-use crate::model::finding::Subject;
-use crate::model::graph::kube::parse_csi_path;
-use crate::model::path::HostPath;
-use crate::model::reason::Reason;
-use crate::model::snapshot::{NodeContext, Snapshot};
-use crate::model::source::Source;
-use crate::model::source_update::SourceStatus;
-use crate::model::stale::{Attachment, GRACE, UNREADABLE_RECORD};
-use crate::model::volume::MountRole;
+use crate::cleanup::{CleanupPlan, CleanupTarget, Grace, plan};
+use crate::graph::kube::parse_csi_path;
+use crate::snapshot::{NodeContext, Snapshot};
+use crate::source_update::SourceStatus;
+use crate::stale::{Attachment, GRACE, UNREADABLE_RECORD};
+use crate::volume::MountRole;
+use diskvitals_finding::Subject;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::source::Source;
 
 /// A removal that takes longer is shown as hung; it continues.
 const HUNG_AFTER: Duration = Duration::from_secs(20);
@@ -56,7 +56,7 @@ pub enum HoldKind {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PodState {
+pub enum PodState {
     /// Nothing of it is mounted, published or held.
     Absent,
     /// The same, after a removal by this order.
@@ -76,13 +76,13 @@ pub(crate) enum PodState {
 
 #[cfg(test)]
 impl PodState {
-    pub(crate) fn is_clean(self) -> bool {
+    pub fn is_clean(self) -> bool {
         matches!(self, PodState::Absent | PodState::Cleaned)
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PodStatus {
+pub struct PodStatus {
     pub uid: String,
     pub state: PodState,
     /// Which thing, and why; empty if the pod is clean.
@@ -93,7 +93,7 @@ pub(crate) struct PodStatus {
 
 /// The result of the last removal for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CleanResult {
+pub enum CleanResult {
     Done,
     Held(String),
     Hung(String),
@@ -102,7 +102,7 @@ pub(crate) enum CleanResult {
 
 /// What the order has done for a pod so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PodProgress {
+pub struct PodProgress {
     pub last: Option<CleanResult>,
     /// How long the present removal has been under way; None: there is none.
     pub running_for: Option<Duration>,
@@ -110,7 +110,7 @@ pub(crate) struct PodProgress {
     pub recorded_for: Option<Duration>,
 }
 
-pub(crate) struct OrderEvidence<'a> {
+pub struct OrderEvidence<'a> {
     /// It contains readings of the mount table and the kubelet's records that are newer than the
     /// request.
     pub snapshot: &'a Snapshot,
@@ -125,7 +125,7 @@ pub(crate) struct OrderEvidence<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OrderStatus {
+pub struct OrderStatus {
     /// Why nothing is known; then no pod is clean.
     pub unreadable: Option<String>,
     pub pods: Vec<PodStatus>,
@@ -136,14 +136,14 @@ pub(crate) struct OrderStatus {
 impl OrderStatus {
     /// Nothing of the pods is left, and nothing else is without a pod.
     #[cfg(test)]
-    pub(crate) fn is_clean(&self) -> bool {
+    pub fn is_clean(&self) -> bool {
         let mut pods = self.pods.iter();
         self.unreadable.is_none() && self.left.is_empty() && pods.all(|pod| pod.state.is_clean())
     }
 }
 
 /// Why the present mounts, or their use by pods, are not known.
-pub(crate) fn unreadable_cause(snapshot: &Snapshot, missing: &[String]) -> Option<String> {
+pub fn unreadable_cause(snapshot: &Snapshot, missing: &[String]) -> Option<String> {
     if let Some(why) = missing.first() {
         return Some(why.clone());
     }
@@ -159,7 +159,7 @@ pub(crate) fn unreadable_cause(snapshot: &Snapshot, missing: &[String]) -> Optio
 }
 
 /// The state of each pod of the order.
-pub(crate) fn judge(evidence: &OrderEvidence<'_>) -> OrderStatus {
+pub fn judge(evidence: &OrderEvidence<'_>) -> OrderStatus {
     let unreadable = unreadable_cause(evidence.snapshot, evidence.missing)
         .or_else(|| evidence.holds.err().map(str::to_owned));
     let pods = evidence.pod_uids.iter().map(|uid| {
@@ -313,7 +313,7 @@ fn recorded_without_mount<'a>(snapshot: &'a Snapshot, uid: &str) -> Option<&'a H
 }
 
 /// The pods of the order of which the kubelet has a record without a mount.
-pub(crate) fn recorded_pods<'a>(
+pub fn recorded_pods<'a>(
     snapshot: &Snapshot,
     pod_uids: &'a BTreeSet<String>,
 ) -> impl Iterator<Item = &'a String> {
@@ -354,10 +354,7 @@ fn left_over(snapshot: &Snapshot, pod_uids: &BTreeSet<String>) -> Vec<(HostPath,
 }
 
 /// What this node removes for the order: each plan with the pods that it is for.
-pub(crate) fn plans(
-    snapshot: &Snapshot,
-    status: &OrderStatus,
-) -> Vec<(BTreeSet<String>, CleanupPlan)> {
+pub fn plans(snapshot: &Snapshot, status: &OrderStatus) -> Vec<(BTreeSet<String>, CleanupPlan)> {
     if status.unreadable.is_some() || !snapshot.settled {
         return Vec::new();
     }

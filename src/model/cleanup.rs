@@ -8,17 +8,17 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::model::graph::kube::{CsiPathKind, parse_csi_path};
-use crate::model::ids::VolumeId;
-use crate::model::path::HostPath;
-use crate::model::provision::{BackingKind, ProvidedVolume};
-use crate::model::snapshot::{NodeContext, Snapshot, Volume};
-use crate::model::stale::{Attachment, GRACE};
-use crate::model::storage::incomplete_cause;
-use crate::model::volume::MountRole;
+use crate::graph::kube::{CsiPathKind, parse_csi_path};
+use crate::snapshot::{NodeContext, Snapshot, Volume};
+use crate::stale::{Attachment, GRACE};
+use crate::storage::incomplete_cause;
+use crate::volume::MountRole;
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{BackingKind, ProvidedVolume};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CleanupAction {
+pub enum CleanupAction {
     /// Unmounts the path.
     Unmount {
         path: HostPath,
@@ -42,7 +42,7 @@ pub(crate) enum CleanupAction {
 }
 
 impl CleanupAction {
-    pub(crate) fn description(&self) -> &'static str {
+    pub fn description(&self) -> &'static str {
         match self {
             CleanupAction::Unmount { .. } => "unmount",
             CleanupAction::Remove { .. } => "remove",
@@ -52,7 +52,7 @@ impl CleanupAction {
         }
     }
 
-    pub(crate) fn path(&self) -> HostPath {
+    pub fn path(&self) -> HostPath {
         match self {
             CleanupAction::Unmount { path }
             | CleanupAction::Remove { path }
@@ -65,13 +65,13 @@ impl CleanupAction {
     }
 
     /// Whether the later steps are pointless after this one has failed.
-    pub(crate) fn is_required(&self) -> bool {
+    pub fn is_required(&self) -> bool {
         !matches!(self, CleanupAction::Remove { .. } | CleanupAction::RemoveIfEmpty { .. })
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CleanupPlan {
+pub struct CleanupPlan {
     /// The volume's id; the default if only a path is known.
     pub volume: VolumeId,
     /// The lock of the steps: steps with the same target never run at the same time.
@@ -84,7 +84,7 @@ pub(crate) struct CleanupPlan {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum CleanupError {
+pub enum CleanupError {
     #[error("it cannot be told whether a pod uses it: {0}")]
     SnapshotIncomplete(String),
     #[error("nothing of it is staged or published below {0}")]
@@ -101,7 +101,7 @@ pub(crate) enum CleanupError {
 
 /// The object to clean up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum CleanupTarget<'a> {
+pub enum CleanupTarget<'a> {
     /// The whole volume.
     Volume(&'a Volume),
     /// One attachment.
@@ -110,7 +110,7 @@ pub(crate) enum CleanupTarget<'a> {
 
 /// How long an attachment must have been without a pod.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Grace<'a> {
+pub enum Grace<'a> {
     Required,
     /// The cluster says that these pods, by uid, do not exist: their mounts, and what is staged for
     /// them alone, need no grace. What the kubelet has staged by its own record does.
@@ -132,7 +132,7 @@ impl Grace<'_> {
     }
 }
 
-pub(crate) fn plan(
+pub fn plan(
     snapshot: &Snapshot,
     wanted: CleanupTarget<'_>,
     grace: Grace<'_>,

@@ -6,14 +6,13 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::{MAX_MESSAGE, truncate};
-use crate::model::facts::KnownVolume;
-use crate::model::finding::{Finding, Health, Status};
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::volume::{
-    Condition, CsiStatus, MountRole, OperationalStatus, UsageStatus, VolumeFacts,
-};
+use crate::assess::MAX_MESSAGE;
+use crate::facts::KnownVolume;
+use crate::volume::{Condition, CsiStatus, MountRole, OperationalStatus, UsageStatus, VolumeFacts};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Finding, Health, Status};
+use diskvitals_text::echo::truncate;
 
 fn has_any(findings: &[&Finding], reasons: &[Reason]) -> bool {
     findings.iter().any(|finding| {
@@ -27,7 +26,7 @@ fn has_any(findings: &[&Finding], reasons: &[Reason]) -> bool {
 /// records require is missing (before that finding it may still appear), or this node provides the
 /// volume and cannot serve it. PUBLISHED: a pod has it. STAGED: staged only. CREATED: known,
 /// neither staged nor published.
-pub(crate) fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
+pub fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
     let facts = &known.facts;
     let mounted = |role: MountRole| facts.mounts.iter().any(|mount| mount.role == role);
     // A folder and a raw device are staged without a mount.
@@ -57,7 +56,7 @@ fn provision_error(facts: &VolumeFacts) -> Option<&str> {
 
 /// MISSING: its device or drive is gone, or none of its required mounts exists. INOPERATIVE:
 /// present, but inaccessible.
-pub(crate) fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> OperationalStatus {
+pub fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> OperationalStatus {
     let inaccessible =
         |finding: &&&Finding| finding.is_active() && finding.status >= Status::Inaccessible;
     let unmounted = known.facts.mounts.is_empty()
@@ -73,7 +72,7 @@ pub(crate) fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> 
 
 /// FAILED: it is in use but inaccessible. IN_USE: a pod has it, or the host has mounted it. IDLE:
 /// staged, or known and unused. RELEASED: no longer in use, kept only because its drive is missing.
-pub(crate) fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageStatus {
+pub fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageStatus {
     let facts = &known.facts;
     if known.retained {
         return UsageStatus::Released;
@@ -91,13 +90,13 @@ pub(crate) fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageS
 
 /// The statuses of one volume, as the functions above give them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Statuses {
+pub struct Statuses {
     pub csi: CsiStatus,
     pub operational: OperationalStatus,
     pub usage: UsageStatus,
 }
 
-pub(crate) fn statuses(known: &KnownVolume, findings: &[&Finding]) -> Statuses {
+pub fn statuses(known: &KnownVolume, findings: &[&Finding]) -> Statuses {
     Statuses {
         csi: csi_status(known, findings),
         operational: operational_status(known, findings),
@@ -114,7 +113,7 @@ const UNKNOWN_SINCE: &str = " (unknown since ";
 /// While health is UNKNOWN, the last known condition stays, with "(unknown since …: why)" added; None
 /// if there is none. `unknown` is the reason and its start; `previous` is the last result of this
 /// function.
-pub(crate) fn condition(
+pub fn condition(
     facts: &VolumeFacts,
     findings: &[&Finding],
     health: Health,

@@ -7,21 +7,22 @@
 
 use jiff::Timestamp;
 
-use crate::model::advice;
-use crate::model::assess::{MAX_MESSAGE, truncate};
-use crate::model::finding::{Finding, Health};
-use crate::model::ids::DriveId;
-use crate::model::label;
-use crate::model::provision::BackingKind;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, Snapshot};
-use crate::model::storage::StorageUnknown;
-use crate::model::volume::Impact;
+use crate::advice;
+use crate::assess::MAX_MESSAGE;
+use crate::label;
+use crate::snapshot::{Drive, Snapshot};
+use crate::storage::StorageUnknown;
+use crate::volume::Impact;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::provision::BackingKind;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Finding, Health};
+use diskvitals_text::echo::truncate;
 
 /// Why no new volume is placed in a part of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cordon {
+pub struct Cordon {
     pub kind: BackingKind,
     /// The worst of the failing drives.
     pub drive: DriveId,
@@ -38,7 +39,7 @@ pub(crate) struct Cordon {
 
 impl Cordon {
     /// At most 1,024 bytes. `since` is the cordon's own, on the wall clock.
-    pub(crate) fn text(&self, since: Timestamp) -> String {
+    pub fn text(&self, since: Timestamp) -> String {
         let others = match self.others {
             0 => String::new(),
             1 => " (and 1 more drive)".to_owned(),
@@ -60,7 +61,7 @@ impl Cordon {
 }
 
 /// The kind's name in a StorageClass.
-pub(crate) fn name(kind: BackingKind) -> &'static str {
+pub fn name(kind: BackingKind) -> &'static str {
     match kind {
         BackingKind::Loop => "loop",
         BackingKind::Lvm => "lvm",
@@ -71,10 +72,7 @@ pub(crate) fn name(kind: BackingKind) -> &'static str {
 
 /// The cordon of the pool for new volumes of this kind. An error before the first complete look: a
 /// cordon from before a restart may hold.
-pub(crate) fn of_pool(
-    snapshot: &Snapshot,
-    kind: BackingKind,
-) -> Result<Option<Cordon>, StorageUnknown> {
+pub fn of_pool(snapshot: &Snapshot, kind: BackingKind) -> Result<Option<Cordon>, StorageUnknown> {
     let unknown = |why: &str| Err(StorageUnknown(why.to_owned()));
     let Some(stack) = snapshot.node_context.pool.get(&kind) else {
         return unknown("the drives below the pool are not known yet");
@@ -114,7 +112,7 @@ pub(crate) fn of_pool(
 }
 
 /// All cordons that hold.
-pub(crate) fn all(snapshot: &Snapshot) -> impl Iterator<Item = Cordon> + '_ {
+pub fn all(snapshot: &Snapshot) -> impl Iterator<Item = Cordon> + '_ {
     let kinds = snapshot.node_context.pool.keys();
     kinds.filter_map(|kind| of_pool(snapshot, *kind).ok().flatten())
 }

@@ -24,18 +24,18 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::finding::Subject;
+use diskvitals_finding::Subject;
 
 /// SCSI's `iotmo_cnt` of a disk of libata, which moves with every error that libata handles, and so
 /// means no time-out there. It confirms what the log says of the disk.
-pub(crate) const LIBATA_ERRORS: &str = "iotmo_cnt of libata";
+pub const LIBATA_ERRORS: &str = "iotmo_cnt of libata";
 
 /// The detail that tells a device from a former one of the same name: its number among all disks of
 /// this boot (diskseq, Linux 5.15).
-pub(crate) const DISK_SEQUENCE: &str = "diskseq";
+pub const DISK_SEQUENCE: &str = "diskseq";
 
 /// The subject of the counters, and the name of their series (`series_name`).
-pub(crate) type CounterKey = (Subject, String);
+pub type CounterKey = (Subject, String);
 
 /// The owner of the counters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub struct CounterGrowth {
 }
 
 impl CounterGrowth {
-    pub(crate) fn amount(&self) -> u64 {
+    pub fn amount(&self) -> u64 {
         self.to.saturating_sub(self.from)
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn recorded_time(details: &BTreeMap<String, String>, name: &str) -> O
 
 /// The history of one counter, of constant size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Counter {
+pub struct Counter {
     /// The value from which growth is counted: from the first reading, or the first one after a
     /// reset.
     pub baseline: u64,
@@ -127,7 +127,7 @@ pub struct CounterHistory {
 
 impl CounterHistory {
     /// A note without a counter.
-    pub(crate) fn note<const N: usize>(
+    pub fn note<const N: usize>(
         file: String,
         details: [(&str, Option<String>); N],
     ) -> CounterHistory {
@@ -176,12 +176,12 @@ impl CounterHistory {
     }
 
     /// The device is another one: the next reading is a new baseline.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.counters.values_mut().for_each(|counter| counter.is_restarted = true);
     }
 
     /// Sorted by name.
-    pub(crate) fn counters(&self) -> impl Iterator<Item = (&str, &Counter)> {
+    pub fn counters(&self) -> impl Iterator<Item = (&str, &Counter)> {
         self.counters.iter().map(|(name, counter)| (name.as_str(), counter))
     }
 }

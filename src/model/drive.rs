@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::dev::DevNo;
-use crate::model::ids::DriveId;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::DriveId;
 
 /// The result of a hardware scan for one drive. An NVMe controller is a drive (its namespaces are
 /// `devices`), a SCSI logical unit is a drive (its multipath paths are `devices`).
@@ -55,7 +55,7 @@ pub struct DriveFacts {
 
 impl DriveFacts {
     /// Any state but SCSI's `running` and NVMe's `live`, of the drive or of one of its devices.
-    pub(crate) fn has_abnormal_state(&self) -> bool {
+    pub fn has_abnormal_state(&self) -> bool {
         let devices = self.devices.iter().map(|device| &device.state);
         let mut states = devices.chain([&self.state]).flatten();
         states.any(|state| !matches!(state.trim(), "running" | "live" | ""))
@@ -63,7 +63,7 @@ impl DriveFacts {
 }
 
 /// `MODEL_SERIAL`, with each run of white space replaced by one `_`.
-pub(crate) fn model_serial(model: &str, serial: &str) -> String {
+pub fn model_serial(model: &str, serial: &str) -> String {
     let fold = |text: &str| text.split_whitespace().collect::<Vec<_>>().join("_");
     format!("{}_{}", fold(model), fold(serial))
 }
@@ -123,7 +123,7 @@ pub enum Transport {
 
 impl Transport {
     /// A path over a network: its loss does not affect the medium.
-    pub(crate) fn is_remote(self) -> bool {
+    pub fn is_remote(self) -> bool {
         matches!(
             self,
             Transport::Iscsi | Transport::FibreChannel | Transport::NvmeFabrics | Transport::Nbd

@@ -1,33 +1,33 @@
 //! The current state of the node from the sources' updates, with the history that rules need. Pure.
 
 mod apply;
-pub(crate) mod attachments;
+pub mod attachments;
 pub(crate) mod btrfs_members;
 pub mod checks;
 mod corruption;
-pub(crate) mod counters;
-pub(crate) mod device_names;
-pub(crate) mod disk_io;
+pub mod counters;
+pub mod device_names;
+pub mod disk_io;
 pub(crate) mod drive_use;
 mod drives;
 pub(crate) mod filesystem_homes;
-pub(crate) mod former_ids;
-pub(crate) mod full_reads;
-pub(crate) mod identities;
-pub(crate) mod kernel_log;
-pub(crate) mod latest;
+pub mod former_ids;
+pub mod full_reads;
+pub mod identities;
+pub mod kernel_log;
+pub mod latest;
 mod md_slots;
 mod models;
 mod new_mounts;
-pub(crate) mod probes;
+pub mod probes;
 pub(crate) mod raid_controllers;
-pub(crate) mod readings;
-pub(crate) mod repairs;
+pub mod readings;
+pub mod repairs;
 pub mod smart;
-pub(crate) mod sources;
+pub mod sources;
 mod space;
 pub(crate) mod superblocks;
-pub(crate) mod volumes;
+pub mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,39 +35,38 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::model::block::{BlockDevice, Inventory, LayerState};
-use crate::model::dev::DevNo;
-use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::facts::attachments::BypassedDrivers;
-use crate::model::facts::checks::CheckRecords;
-use crate::model::facts::counters::Counters;
-use crate::model::facts::disk_io::DiskIo;
-use crate::model::facts::drive_use::{LastUse, MemberSignature};
-use crate::model::facts::identities::Move;
-use crate::model::facts::kernel_log::KernelFacts;
-use crate::model::facts::latest::Latest;
-use crate::model::facts::probes::{ProbedMount, Probes};
-use crate::model::facts::raid_controllers::RaidControllers;
-use crate::model::facts::smart::{SmartFacts, SmartReadings};
-use crate::model::facts::sources::SourceStates;
-use crate::model::facts::space::SpaceHistories;
-use crate::model::facts::superblocks::Superblocks;
-use crate::model::failure_domain;
-use crate::model::finding::Subject;
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::kubelet::KubeletRecords;
-use crate::model::model_statistics::ModelStatistics;
-use crate::model::mount::MountTable;
-use crate::model::path::HostPath;
-use crate::model::policy::VolumeSettings;
-use crate::model::probe::{ProbePace, ProbeTarget, StuckProbe};
-use crate::model::provision::ProvisionState;
-use crate::model::snapshot::NodeContext;
-use crate::model::source::Source;
-use crate::model::stale::Attachment;
-use crate::model::timing::Timings;
-use crate::model::volume::VolumeFacts;
-use crate::text::duration::elapsed;
+use crate::block::{BlockDevice, Inventory, LayerState};
+use crate::drive::{DriveFacts, DriveKind, Transport};
+use crate::facts::attachments::BypassedDrivers;
+use crate::facts::checks::CheckRecords;
+use crate::facts::counters::Counters;
+use crate::facts::disk_io::DiskIo;
+use crate::facts::drive_use::{LastUse, MemberSignature};
+use crate::facts::identities::Move;
+use crate::facts::kernel_log::KernelFacts;
+use crate::facts::latest::Latest;
+use crate::facts::probes::{ProbedMount, Probes};
+use crate::facts::raid_controllers::RaidControllers;
+use crate::facts::smart::{SmartFacts, SmartReadings};
+use crate::facts::sources::SourceStates;
+use crate::facts::space::SpaceHistories;
+use crate::facts::superblocks::Superblocks;
+use crate::model_statistics::ModelStatistics;
+use crate::policy::VolumeSettings;
+use crate::probe::{ProbePace, ProbeTarget, StuckProbe};
+use crate::snapshot::NodeContext;
+use crate::stale::Attachment;
+use crate::volume::VolumeFacts;
+use diskvitals_finding::Subject;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_finding::kubelet::KubeletRecords;
+use diskvitals_finding::mount::MountTable;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::ProvisionState;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::timing::Timings;
+use diskvitals_text::duration::elapsed;
 
 /// Unused drives that are remembered as missing: loop devices and USB sticks come and go.
 const MAX_UNUSED_MISSING: usize = 64;
@@ -75,7 +74,7 @@ const MAX_UNUSED_MISSING: usize = 64;
 /// All state of the owner. Each report replaces a part; `drives` and `volumes` are derived from the
 /// parts and updated with them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
+pub struct Facts {
     /// Shared with the snapshots. The allocation stays the same while scans return the same result:
     /// it is the largest part.
     pub inventory: Latest<Arc<Inventory>>,
@@ -99,7 +98,7 @@ pub(crate) struct Facts {
     pub kernel: KernelFacts,
     /// The kernel's error counters. Kept in the store.
     pub counters: Counters,
-    pub(crate) sources: SourceStates,
+    pub sources: SourceStates,
     /// SMART readings and their history. Kept in the store.
     pub smart: SmartReadings,
     pub raid_controllers: RaidControllers,
@@ -108,37 +107,37 @@ pub(crate) struct Facts {
     /// Drives that are present, and drives that were removed.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// The drives that the store knows, until they are compared with those that were found before.
-    pub(crate) restored_drives: BTreeSet<DriveId>,
+    pub restored_drives: BTreeSet<DriveId>,
     /// The SMART readings of drives that have just moved, from before.
-    pub(crate) before_moves: BTreeMap<DriveId, Option<Arc<SmartFacts>>>,
+    pub before_moves: BTreeMap<DriveId, Option<Arc<SmartFacts>>>,
     /// Volumes that are present, and those whose drives are missing.
     pub volumes: BTreeMap<VolumeId, KnownVolume>,
     /// Incremented whenever `volumes` may have changed: only then the store compares them.
-    pub(crate) volumes_revision: u64,
+    pub volumes_revision: u64,
     /// A scan is to be requested.
-    pub(crate) is_scan_due: bool,
+    pub is_scan_due: bool,
     /// The error counters are to be read: the kernel's log waits for their confirmation.
-    pub(crate) are_counters_due: bool,
+    pub are_counters_due: bool,
     /// The drives are to be asked for their own error logs.
-    pub(crate) is_smart_due: bool,
+    pub is_smart_due: bool,
     /// Drives whose own log may refute what the kernel's says of them.
-    pub(crate) smart_due: BTreeSet<DriveId>,
+    pub smart_due: BTreeSet<DriveId>,
     /// The paths at which CSI volumes are staged and published.
     pub attachments: BTreeMap<HostPath, Arc<Attachment>>,
     /// The node's settings against which the paths of callers are compared, and the pool's storage.
     pub node_context: Arc<NodeContext>,
     pub bypassed_drivers: BypassedDrivers,
-    pub(crate) models: ModelStatistics,
+    pub models: ModelStatistics,
     /// The wall clock minus the timeline of all times here; only texts and calendars need it.
     pub wall_offset: SignedDuration,
     /// When this boot began, on the timeline of all times here; None until the owner says it.
     pub booted: Option<Timestamp>,
     /// Recently removed volumes and drives: both are reported missing in either order.
-    pub(crate) recent_removals: RecentRemovals,
+    pub recent_removals: RecentRemovals,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RecentRemovals {
+pub struct RecentRemovals {
     pub volumes: BTreeMap<VolumeId, (KnownVolume, Timestamp)>,
     /// Recent users of drives: the volumes of each drive, and when they were removed.
     pub drive_volumes: BTreeMap<DriveId, (Vec<VolumeId>, Timestamp)>,
@@ -146,7 +145,7 @@ pub(crate) struct RecentRemovals {
 
 /// How soon a change must be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Urgency {
+pub enum Urgency {
     /// Only times have changed.
     Nothing,
     /// Usage and progress numbers: judged and published, without urgency.
@@ -159,7 +158,7 @@ pub(crate) enum Urgency {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LayerFacts {
+pub struct LayerFacts {
     pub state: Latest<LayerState>,
     pub stuck: Option<StuckProbe>,
     /// What was in each slot of an md array when it was last in sync.
@@ -172,7 +171,7 @@ pub(crate) struct LayerFacts {
 
 /// The last member in sync of one slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SlotHistory {
+pub struct SlotHistory {
     /// Kernel name.
     pub device: String,
     /// The drive that it was on, if it was on one.
@@ -298,7 +297,7 @@ pub struct MountAbsence {
 
 impl Facts {
     /// A time as the wall clock has it, for people and for calendars.
-    pub(crate) fn wall_time(&self, time: Timestamp) -> Timestamp {
+    pub fn wall_time(&self, time: Timestamp) -> Timestamp {
         time.checked_add(self.wall_offset).unwrap_or(time)
     }
 
@@ -308,12 +307,12 @@ impl Facts {
     }
 
     /// For messages: to the second.
-    pub(crate) fn wall_text(&self, time: Timestamp) -> String {
+    pub fn wall_text(&self, time: Timestamp) -> String {
         format!("{:.0}", self.wall_time(time))
     }
 
     /// The last good scan.
-    pub(crate) fn inventory(&self) -> Option<&Inventory> {
+    pub fn inventory(&self) -> Option<&Inventory> {
         self.shared_inventory().map(AsRef::as_ref)
     }
 
@@ -322,12 +321,12 @@ impl Facts {
     }
 
     /// A block device of the last good scan, by kernel name.
-    pub(crate) fn device(&self, name: &str) -> Option<&BlockDevice> {
+    pub fn device(&self, name: &str) -> Option<&BlockDevice> {
         self.inventory()?.devices.get(name)
     }
 
     /// The last good state of an md or dm device, however old.
-    pub(crate) fn layer_state(&self, name: &str) -> Option<&LayerState> {
+    pub fn layer_state(&self, name: &str) -> Option<&LayerState> {
         self.layers.get(name)?.state.last_known()
     }
 
@@ -342,27 +341,27 @@ impl Facts {
     }
 
     /// The last mount table that could be read.
-    pub(crate) fn mount_table(&self) -> Option<&MountTable> {
+    pub fn mount_table(&self) -> Option<&MountTable> {
         self.mounts.last_known()
     }
 
     /// The last kubelet records that could be read.
-    pub(crate) fn kubelet_records(&self) -> Option<&KubeletRecords> {
+    pub fn kubelet_records(&self) -> Option<&KubeletRecords> {
         self.kubelet.last_known()
     }
 
-    pub(crate) fn provision(&self) -> Option<&ProvisionState> {
+    pub fn provision(&self) -> Option<&ProvisionState> {
         self.provision.last_known()
     }
 
     /// Drives, mounts and the kubelet's records have each been reported, if only as an error.
     /// Probes are not required: with one dead mount the node would never be settled.
-    pub(crate) fn settled(&self) -> bool {
+    pub fn settled(&self) -> bool {
         self.inventory.is_answered() && self.mounts.is_answered() && self.kubelet.is_answered()
     }
 
     /// Whether every drive below the volume is runtime-suspended: a probe would wake it.
-    pub(crate) fn is_asleep(&self, volume: &VolumeFacts) -> bool {
+    pub fn is_asleep(&self, volume: &VolumeFacts) -> bool {
         let is_asleep = |id: &DriveId| self.drives.get(id).is_some_and(|drive| drive.facts.asleep);
         !volume.drive_ids.is_empty() && volume.drive_ids.iter().all(is_asleep)
     }
@@ -384,7 +383,7 @@ impl Facts {
     }
 
     /// One target for each distinct mount of each mounted volume, sorted by path.
-    pub(crate) fn probe_targets(&self) -> Vec<ProbeTarget> {
+    pub fn probe_targets(&self) -> Vec<ProbeTarget> {
         let asleep = |volume: &VolumeId| {
             let known = self.volumes.get(volume);
             known.is_some_and(|known| self.is_asleep(&known.facts))
@@ -410,13 +409,13 @@ impl Facts {
     }
 
     /// The mounts of filesystems that have just failed.
-    pub(crate) fn take_probe_requests(&mut self) -> Vec<HostPath> {
+    pub fn take_probe_requests(&mut self) -> Vec<HostPath> {
         self.probes.take_requests()
     }
 
     /// The mounts of volumes on a device that has completed no I/O for some seconds since the last
     /// reading of the I/O counters.
-    pub(crate) fn newly_waiting_mounts(&self) -> Vec<HostPath> {
+    pub fn newly_waiting_mounts(&self) -> Vec<HostPath> {
         let waiting = self.disk_io.newly_waiting();
         if waiting.is_empty() {
             return Vec::new();
@@ -439,7 +438,7 @@ impl Facts {
     }
 
     /// The volumes in the form that the store keeps.
-    pub(crate) fn stored_volumes(&self) -> BTreeMap<VolumeId, StoredVolume> {
+    pub fn stored_volumes(&self) -> BTreeMap<VolumeId, StoredVolume> {
         let stored = |known: &KnownVolume| StoredVolume {
             known: known.clone(),
             mounts: Vec::new(),
@@ -463,7 +462,7 @@ impl Facts {
     /// The subject is certainly absent: its findings no longer apply. A reading that is still
     /// awaited, or that failed, removes nothing. A layer's state is read after the scan that lists
     /// it: until then, the listed device is enough.
-    pub(crate) fn is_removed(&self, subject: &Subject) -> bool {
+    pub fn is_removed(&self, subject: &Subject) -> bool {
         let Some(inventory) = self.inventory.value().filter(|_| self.settled()) else {
             return false;
         };
@@ -481,7 +480,7 @@ impl Facts {
 
     /// Restores volumes from before a restart, in the same boot, and observes them again if devices
     /// and mounts were read first: the state's disk may be slow.
-    pub(crate) fn restore_volumes(
+    pub fn restore_volumes(
         &mut self,
         stored: Vec<StoredVolume>,
         settings: &VolumeSettings,
@@ -491,7 +490,7 @@ impl Facts {
         let mut restored_mounts = BTreeMap::new();
         for StoredVolume { known, mounts, answered } in stored {
             let filesystem = known.facts.fs_type.clone().unwrap_or_default();
-            let domains = failure_domain::of_volume(&known.facts);
+            let domains = known.facts.failure_domains();
             for (path, dev) in mounts {
                 let target = ProbedMount {
                     // The mount table has it; until then, nothing is probed.
@@ -518,7 +517,7 @@ impl Facts {
     }
 
     /// How many probes are stuck, by source.
-    pub(crate) fn stuck(&self) -> BTreeMap<Source, u32> {
+    pub fn stuck(&self) -> BTreeMap<Source, u32> {
         let layers = self.layers.values().filter(|layer| layer.stuck.is_some());
         [
             (Source::Probe, self.probes.stuck_count()),
@@ -531,7 +530,7 @@ impl Facts {
 
     /// Drops unused drives that have been missing for `after`, and the oldest ones of too many;
     /// returns them.
-    pub(crate) fn forget_missing_drives(
+    pub fn forget_missing_drives(
         &mut self,
         after: std::time::Duration,
         now: Timestamp,

@@ -1,37 +1,33 @@
 //! Small test hosts: devices, mounts and records in one line each.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use jiff::Timestamp;
-
-use crate::model::assess::{self, ActiveFindings, assess};
-use crate::model::block::{BlockDevice, BtrfsFs, DiskStat, Inventory, Layer, LayerState, MdMember};
-use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
-use crate::model::facts::{Facts, StoredVolume, Urgency};
-use crate::model::finding::{FindingDetails, Judgement, Subject, UnknownHealth, Verdict};
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::kernel_log::event::{
-    Blame, Class, DamagedCopies, DeviceName, Event, Line, LineOrigin, Operation,
+use crate::assess::{self, ActiveFindings, assess};
+use crate::block::{BlockDevice, BtrfsFs, DiskStat, Inventory, Layer, LayerState, MdMember};
+use crate::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
+use crate::facts::{Facts, StoredVolume, Urgency};
+use crate::policy::{Policy, VolumeSettings};
+use crate::probe::{MountProbe, ProbeError, StuckProbe, Usage};
+use crate::snapshot::{Drive, Presence, Snapshot};
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
+use diskvitals_finding::kubelet::{KubeletRecords, KubeletVolume, PodName, Publication};
+use diskvitals_finding::mount::{Mount, MountTable};
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::ProvisionState;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{
+    Finding, FindingDetails, Health, Judgement, Status, Subject, UnknownHealth, Verdict,
 };
-use crate::model::kubelet::{KubeletRecords, KubeletVolume, PodName, Publication};
-use crate::model::mount::{Mount, MountTable};
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::policy::{Policy, VolumeSettings};
-use crate::model::probe::{MountProbe, ProbeError, StuckProbe, Usage};
-use crate::model::provision::ProvisionState;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::source_update::SourceUpdate;
 
-pub(crate) const GIB: u64 = 1 << 30;
+pub use diskvitals_kernel_log::fixture::{at, event};
 
-/// Seconds after a fixed moment.
-pub(crate) fn at(seconds: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
-}
+pub const GIB: u64 = 1 << 30;
 
-pub(crate) fn mount(
+pub fn mount(
     id: u32,
     parent: u32,
     dev: &str,
@@ -53,7 +49,7 @@ pub(crate) fn mount(
     }
 }
 
-pub(crate) fn drive(name: &str, dev: &str, serial: &str) -> DriveFacts {
+pub fn drive(name: &str, dev: &str, serial: &str) -> DriveFacts {
     DriveFacts {
         id: DriveId::new(serial),
         id_stable: true,
@@ -87,7 +83,7 @@ pub(crate) fn drive(name: &str, dev: &str, serial: &str) -> DriveFacts {
     }
 }
 
-pub(crate) fn device(name: &str, dev: &str, layer: Layer, below: &[&str]) -> BlockDevice {
+pub fn device(name: &str, dev: &str, layer: Layer, below: &[&str]) -> BlockDevice {
     BlockDevice {
         name: name.into(),
         dev: dev.parse().unwrap(),
@@ -107,7 +103,7 @@ pub(crate) fn device(name: &str, dev: &str, layer: Layer, below: &[&str]) -> Blo
     }
 }
 
-pub(crate) fn dm(name: &str, dev: &str, mapped: &str, uuid: &str, below: &[&str]) -> BlockDevice {
+pub fn dm(name: &str, dev: &str, mapped: &str, uuid: &str, below: &[&str]) -> BlockDevice {
     let layer = Layer::Dm {
         name: mapped.into(),
         uuid: Some(uuid.into()),
@@ -119,7 +115,7 @@ pub(crate) fn dm(name: &str, dev: &str, mapped: &str, uuid: &str, below: &[&str]
 
 /// A host under construction, and the facts that its updates produced.
 #[derive(Clone, Default)]
-pub(crate) struct TestHost {
+pub struct TestHost {
     pub inventory: Inventory,
     pub mounts: MountTable,
     pub kubelet: KubeletRecords,
@@ -132,12 +128,12 @@ pub(crate) struct TestHost {
 
 impl TestHost {
     /// A drive `name` with the identity `serial`, as a whole disk.
-    pub(crate) fn disk(mut self, name: &str, dev: &str, serial: &str) -> TestHost {
+    pub fn disk(mut self, name: &str, dev: &str, serial: &str) -> TestHost {
         self.plug(name, dev, serial);
         self
     }
 
-    pub(crate) fn plug(&mut self, name: &str, dev: &str, serial: &str) {
+    pub fn plug(&mut self, name: &str, dev: &str, serial: &str) {
         self.inventory.drives.push(drive(name, dev, serial));
         self.inventory.drives.sort_by(|a, b| a.id.cmp(&b.id));
         let mut disk = device(name, dev, Layer::Disk, &[]);
@@ -146,7 +142,7 @@ impl TestHost {
     }
 
     /// Removes a drive's devices, partitions too.
-    pub(crate) fn pull(&mut self, name: &str) {
+    pub fn pull(&mut self, name: &str) {
         let id = self.inventory.devices[name].drive.clone();
         self.inventory.drives.retain(|drive| Some(&drive.id) != id.as_ref());
         let gone = |device: &BlockDevice| {
@@ -156,17 +152,17 @@ impl TestHost {
         self.inventory.devices.retain(|_, device| !gone(device));
     }
 
-    pub(crate) fn with(mut self, device: BlockDevice) -> TestHost {
+    pub fn with(mut self, device: BlockDevice) -> TestHost {
         self.inventory.devices.insert(device.name.clone(), device);
         self
     }
 
-    pub(crate) fn uuid(mut self, device: &str, uuid: &str) -> TestHost {
+    pub fn uuid(mut self, device: &str, uuid: &str) -> TestHost {
         self.inventory.devices.get_mut(device).unwrap().fs_uuid = Some(uuid.into());
         self
     }
 
-    pub(crate) fn mounted(
+    pub fn mounted(
         mut self,
         dev: &str,
         root: &str,
@@ -180,13 +176,7 @@ impl TestHost {
     }
 
     /// A FUSE filesystem that this user has mounted.
-    pub(crate) fn user_mounted(
-        self,
-        uid: u32,
-        dev: &str,
-        mount_point: &str,
-        fs_type: &str,
-    ) -> TestHost {
+    pub fn user_mounted(self, uid: u32, dev: &str, mount_point: &str, fs_type: &str) -> TestHost {
         let mut host = self.mounted(dev, "/", mount_point, fs_type, "x");
         let mount = host.mounts.mounts.last_mut().unwrap();
         let owner = format!("user_id={uid}");
@@ -194,11 +184,11 @@ impl TestHost {
         host
     }
 
-    pub(crate) fn umount(&mut self, mount_point: &str) {
+    pub fn umount(&mut self, mount_point: &str) {
         self.mounts.mounts.retain(|mount| mount.mount_point != HostPath::from(mount_point));
     }
 
-    pub(crate) fn mount_mut(&mut self, mount_point: &str) -> &mut Mount {
+    pub fn mount_mut(&mut self, mount_point: &str) -> &mut Mount {
         self.mounts
             .mounts
             .iter_mut()
@@ -206,7 +196,7 @@ impl TestHost {
             .unwrap()
     }
 
-    pub(crate) fn csi(
+    pub fn csi(
         mut self,
         driver: &str,
         handle: &str,
@@ -239,62 +229,62 @@ impl TestHost {
         self
     }
 
-    pub(crate) fn volumes(&self) -> Vec<crate::model::volume::VolumeFacts> {
-        let seen = crate::model::graph::GraphInput {
+    pub fn volumes(&self) -> Vec<crate::volume::VolumeFacts> {
+        let seen = crate::graph::GraphInput {
             inventory: &self.inventory,
             mounts: &self.mounts,
             kubelet: Some(&self.kubelet),
             layers: &self.facts.layers,
             provision: self.provision.as_ref(),
         };
-        crate::model::graph::volumes(seen, &self.settings)
+        crate::graph::volumes(seen, &self.settings)
     }
 
-    pub(crate) fn scan(&mut self, seconds: i64) -> Urgency {
+    pub fn scan(&mut self, seconds: i64) -> Urgency {
         self.apply(
             SourceUpdate::Inventory(Observation::ok(at(seconds), self.inventory.clone())),
             seconds,
         )
     }
 
-    pub(crate) fn read_mounts(&mut self, seconds: i64) -> Urgency {
+    pub fn read_mounts(&mut self, seconds: i64) -> Urgency {
         self.apply(SourceUpdate::Mounts(Observation::ok(at(seconds), self.mounts.clone())), seconds)
     }
 
-    pub(crate) fn read_kubelet(&mut self, seconds: i64) -> Urgency {
+    pub fn read_kubelet(&mut self, seconds: i64) -> Urgency {
         self.apply(
             SourceUpdate::Kubelet(Observation::ok(at(seconds), self.kubelet.clone())),
             seconds,
         )
     }
 
-    pub(crate) fn read_provision(&mut self, seconds: i64) -> Urgency {
+    pub fn read_provision(&mut self, seconds: i64) -> Urgency {
         let provision = self.provision.clone().unwrap_or_default();
         self.apply(SourceUpdate::Provision(Observation::ok(at(seconds), provision)), seconds)
     }
 
-    pub(crate) fn read_all(&mut self, seconds: i64) {
+    pub fn read_all(&mut self, seconds: i64) {
         self.scan(seconds);
         self.read_mounts(seconds);
         self.read_kubelet(seconds);
     }
 
-    pub(crate) fn apply(&mut self, report: SourceUpdate, seconds: i64) -> Urgency {
+    pub fn apply(&mut self, report: SourceUpdate, seconds: i64) -> Urgency {
         self.facts.apply(report, &self.settings, at(seconds))
     }
 
-    pub(crate) fn restore_volumes(&mut self, stored: Vec<StoredVolume>, seconds: i64) {
+    pub fn restore_volumes(&mut self, stored: Vec<StoredVolume>, seconds: i64) {
         self.facts.restore_volumes(stored, &self.settings, at(seconds));
     }
 
-    pub(crate) fn layer(&mut self, name: &str, state: LayerState, seconds: i64) -> Urgency {
+    pub fn layer(&mut self, name: &str, state: LayerState, seconds: i64) -> Urgency {
         self.apply(
             SourceUpdate::Layer { device: name.into(), state: Observation::ok(at(seconds), state) },
             seconds,
         )
     }
 
-    pub(crate) fn probe(&mut self, path: &str, probe: MountProbe, seconds: i64) -> Urgency {
+    pub fn probe(&mut self, path: &str, probe: MountProbe, seconds: i64) -> Urgency {
         let result = Observation::ok(at(seconds), probe);
         self.apply(
             SourceUpdate::Probe { path: path.into(), result, duration: std::time::Duration::ZERO },
@@ -302,7 +292,7 @@ impl TestHost {
         )
     }
 
-    pub(crate) fn stuck(&mut self, path: &str, seconds: i64) -> Urgency {
+    pub fn stuck(&mut self, path: &str, seconds: i64) -> Urgency {
         let stuck = StuckProbe {
             since: at(seconds),
             waiting_in: Some("wait_on_page".into()),
@@ -311,7 +301,7 @@ impl TestHost {
         self.apply(SourceUpdate::ProbeStuck { path: path.into(), stuck }, seconds)
     }
 
-    pub(crate) fn io(
+    pub fn io(
         &mut self,
         dev: &str,
         name: &str,
@@ -333,7 +323,7 @@ impl TestHost {
     }
 
     /// Judges, and keeps the active findings as the owner of the state would.
-    pub(crate) fn judge(&mut self, seconds: i64) -> Vec<Judgement> {
+    pub fn judge(&mut self, seconds: i64) -> Vec<Judgement> {
         let judgements = assess(&self.facts, &self.active, &self.policy, at(seconds));
         for judgement in &judgements {
             let key = (judgement.subject.clone(), judgement.reason);
@@ -352,11 +342,11 @@ impl TestHost {
     }
 
     /// `SUBJECT REASON SEVERITY STATUS` of each finding that is raised now.
-    pub(crate) fn raised(&mut self, seconds: i64) -> Vec<String> {
+    pub fn raised(&mut self, seconds: i64) -> Vec<String> {
         self.judge(seconds).iter().filter_map(raised_line).collect()
     }
 
-    pub(crate) fn raised_for(&mut self, reason: Reason, seconds: i64) -> Option<FindingDetails> {
+    pub fn raised_for(&mut self, reason: Reason, seconds: i64) -> Option<FindingDetails> {
         self.judge(seconds).into_iter().find_map(|judgement| match judgement.verdict {
             Verdict::Raised(raised) if judgement.reason == reason => Some(raised),
             _ => None,
@@ -364,7 +354,7 @@ impl TestHost {
     }
 }
 
-pub(crate) fn raised_line(judgement: &Judgement) -> Option<String> {
+pub fn raised_line(judgement: &Judgement) -> Option<String> {
     match &judgement.verdict {
         Verdict::Raised(raised) => Some(format!(
             "{} {} {:?} {:?}",
@@ -374,7 +364,7 @@ pub(crate) fn raised_line(judgement: &Judgement) -> Option<String> {
     }
 }
 
-pub(crate) fn usage(total: u64, available: u64) -> Usage {
+pub fn usage(total: u64, available: u64) -> Usage {
     Usage {
         total_bytes: total,
         available_bytes: available,
@@ -385,11 +375,11 @@ pub(crate) fn usage(total: u64, available: u64) -> Usage {
     }
 }
 
-pub(crate) fn healthy_probe(usage: Usage) -> MountProbe {
+pub fn healthy_probe(usage: Usage) -> MountProbe {
     MountProbe { statfs: Ok(usage), readdir: Ok(()), btrfs: None, mount_id: None }
 }
 
-pub(crate) fn failing_probe(errno: i32) -> MountProbe {
+pub fn failing_probe(errno: i32) -> MountProbe {
     let error = |operation: &str| ProbeError {
         operation: operation.into(),
         errno,
@@ -403,48 +393,22 @@ pub(crate) fn failing_probe(errno: i32) -> MountProbe {
     }
 }
 
-pub(crate) fn volume(id: &str) -> VolumeId {
+pub fn volume(id: &str) -> VolumeId {
     VolumeId::known(id)
 }
 
 /// Whether a subject and reason are active.
-pub(crate) fn is_active(active: &ActiveFindings, subject: &Subject, reason: Reason) -> bool {
+pub fn is_active(active: &ActiveFindings, subject: &Subject, reason: Reason) -> bool {
     active.contains_key(&(subject.clone(), reason))
 }
 
-/// One incident on `device`, from one record.
-pub(crate) fn event(class: Class, device: &str, time: Timestamp, sectors: &[u64]) -> Event {
-    let said = Line {
-        time,
-        text: format!("{} error, dev {device}, sectors {sectors:?}", class.name()),
-        origin: LineOrigin::KernelLog,
-    };
-    Event {
-        seq: 1,
-        class,
-        blame: Blame::Unclear,
-        device: DeviceName::Block(device.into()),
-        other_names: Vec::new(),
-        count: 1,
-        records: 1,
-        suppressed: 0,
-        sectors: sectors.to_vec(),
-        more_sectors: 0,
-        operation: Some(Operation::Read),
-        damaged: DamagedCopies::ALL,
-        rule: "test".into(),
-        first: said.clone(),
-        last: said,
-    }
-}
-
 /// Why the health is unknown, by the default limits; an answer of a drive is as old as it is then.
-pub(crate) fn unknown_at(seconds: i64, facts: &Facts, subject: &Subject) -> Option<UnknownHealth> {
+pub fn unknown_at(seconds: i64, facts: &Facts, subject: &Subject) -> Option<UnknownHealth> {
     assess::health_unknown(facts, subject, &Policy::default(), at(seconds))
 }
 
 /// A mounted btrfs whose members have the ids 1, 2, …
-pub(crate) fn btrfs(uuid: &str, devices: &[&str], profile: &str) -> BtrfsFs {
+pub fn btrfs(uuid: &str, devices: &[&str], profile: &str) -> BtrfsFs {
     BtrfsFs {
         uuid: uuid.into(),
         devices: devices.iter().map(|name| (*name).to_owned()).collect(),
@@ -455,6 +419,56 @@ pub(crate) fn btrfs(uuid: &str, devices: &[&str], profile: &str) -> BtrfsFs {
     }
 }
 
-pub(crate) fn md_member(device: &str, state: &str, slot: Option<u32>) -> MdMember {
+pub fn md_member(device: &str, state: &str, slot: Option<u32>) -> MdMember {
     MdMember { device: device.into(), state: state.into(), slot, errors: 0, bad_blocks: Vec::new() }
+}
+
+/// A drive of a snapshot, in order.
+pub fn published(name: &str, serial: &str) -> Drive {
+    Drive {
+        facts: drive(name, "8:0", serial),
+        presence: Presence::Present,
+        first_seen: at(0),
+        last_seen: at(0),
+        health: Health::Good,
+        health_unknown_why: String::new(),
+        health_unknown_cause: None,
+        findings: Vec::new(),
+        maintenance: false,
+        volumes: Vec::new(),
+        errors: None,
+        smart: None,
+    }
+}
+
+/// Puts a BAD finding into a snapshot.
+pub fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
+    let id = FindingId::new(&subject.to_string(), reason.name(), at(0));
+    match &subject {
+        Subject::Drive(drive) => {
+            Arc::make_mut(snapshot.drives.get_mut(drive).expect("known")).findings.push(id.clone())
+        }
+        Subject::Volume(volume) => Arc::make_mut(snapshot.volumes.get_mut(volume).expect("known"))
+            .findings
+            .push(id.clone()),
+        Subject::Device(_) | Subject::Source(_) => {}
+    }
+    let finding = Finding {
+        id: id.clone(),
+        subject,
+        reason,
+        severity: Severity::Bad,
+        status: Status::Inaccessible,
+        message: "it is so".into(),
+        since: at(0),
+        last_seen: at(0),
+        count: 1,
+        evidence: Vec::new(),
+        clears_when: String::new(),
+        advice: None,
+        acknowledged: None,
+        cleared: None,
+        follows: None,
+    };
+    snapshot.findings.insert(id, Arc::new(finding));
 }

@@ -4,32 +4,33 @@
 //! depend on former states (`facts` has them) or on the time.
 
 mod csi;
-pub(crate) mod extents;
-pub(crate) mod kube;
-pub(crate) mod mounts;
+pub mod extents;
+pub mod kube;
+pub mod mounts;
 mod provided;
-pub(crate) mod stack;
+pub mod stack;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use crate::model::block::Inventory;
-use crate::model::dev::DevNo;
-use crate::model::facts::LayerFacts;
-use crate::model::graph::kube::PodPath;
-use crate::model::graph::mounts::{FsKind, MountTree};
-use crate::model::graph::stack::Graph;
-use crate::model::ids::VolumeId;
-use crate::model::kubelet::KubeletRecords;
-use crate::model::mount::{Mount, MountTable};
-use crate::model::path::HostPath;
-use crate::model::policy::{Exclusion, VolumeSettings};
-use crate::model::provision::{BackingKind, ProvisionState};
-use crate::model::snapshot::UserMounts;
-use crate::model::volume::{MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
+use crate::block::Inventory;
+use crate::facts::LayerFacts;
+use crate::graph::kube::PodPath;
+use crate::graph::mounts::{FsKind, MountTree};
+use crate::graph::stack::Graph;
+use crate::policy::{Exclusion, VolumeSettings};
+use crate::snapshot::UserMounts;
+use crate::volume::{MountRole, PodUse, Stack, VolumeFacts, VolumeMount};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::kubelet::KubeletRecords;
+use diskvitals_finding::mount::{Mount, MountTable};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{BackingKind, ProvisionState};
+use diskvitals_text::pattern;
 
 /// The observations, each with its last good value.
 #[derive(Clone, Copy)]
-pub(crate) struct GraphInput<'a> {
+pub struct GraphInput<'a> {
     pub inventory: &'a Inventory,
     pub mounts: &'a MountTable,
     /// `None` until the records are read: until then, a mount that looks like a CSI volume's is not
@@ -41,7 +42,7 @@ pub(crate) struct GraphInput<'a> {
 }
 
 /// The kubelet's folder, by its path in the mount table.
-pub(crate) fn kubelet_root<'a>(
+pub fn kubelet_root<'a>(
     kubelet: Option<&'a KubeletRecords>,
     settings: &'a VolumeSettings,
 ) -> &'a HostPath {
@@ -50,7 +51,7 @@ pub(crate) fn kubelet_root<'a>(
 }
 
 /// All volumes of the node, sorted by id, each id once.
-pub(crate) fn volumes(seen: GraphInput<'_>, settings: &VolumeSettings) -> Vec<VolumeFacts> {
+pub fn volumes(seen: GraphInput<'_>, settings: &VolumeSettings) -> Vec<VolumeFacts> {
     let table = MountTree::new(&seen.mounts.mounts);
     let mut builder = VolumeBuilder {
         kubelet_root: kubelet_root(seen.kubelet, settings).clone(),
@@ -112,10 +113,10 @@ fn filesystem_key(mount: &Mount) -> FsKey {
 
 /// By configuration alone.
 fn ignored(mount: &Mount, settings: &VolumeSettings) -> Option<Exclusion> {
-    if mounts::matches_any(&settings.ignore_mounts, mount.mount_point.as_bytes()) {
+    if pattern::matches_any(&settings.ignore_mounts, mount.mount_point.as_bytes()) {
         Some(Exclusion::IgnoredMount)
     } else {
-        mounts::matches_any(&settings.ignore_types, mount.fs_type.as_bytes())
+        pattern::matches_any(&settings.ignore_types, mount.fs_type.as_bytes())
             .then_some(Exclusion::IgnoredType)
     }
 }
@@ -128,13 +129,13 @@ fn exclusion(mount: &Mount, settings: &VolumeSettings) -> Option<Exclusion> {
             (None, FsKind::Local | FsKind::Remote) => return None,
         };
         let path = mount.mount_point.as_bytes();
-        (!mounts::matches_any(&settings.admit_mounts, path)).then_some(why)
+        (!pattern::matches_any(&settings.admit_mounts, path)).then_some(why)
     })
 }
 
 /// The mounts that could be volumes by configuration: FUSE filesystems, and what is ignored by it.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct ExcludedMounts {
+pub struct ExcludedMounts {
     /// Type and reason.
     pub listed: BTreeMap<HostPath, (String, Exclusion)>,
     /// Those of users, by uid.
@@ -142,7 +143,7 @@ pub(crate) struct ExcludedMounts {
 }
 
 /// Pseudo filesystems are not listed, and with thousands of mounts not looked into.
-pub(crate) fn excluded_mounts(table: &[Mount], settings: &VolumeSettings) -> ExcludedMounts {
+pub fn excluded_mounts(table: &[Mount], settings: &VolumeSettings) -> ExcludedMounts {
     let mut found = ExcludedMounts::default();
     let mut of_host = 0;
     for mount in table {

@@ -2,16 +2,16 @@
 //!
 //! In: parts of a snapshot. Out: a mount point, a pod, a PV, `VG/LV`, `md127`, `sda`. Pure.
 
-use crate::model::block::{Inventory, Layer};
-use crate::model::finding::Subject;
-use crate::model::kubelet::PodName;
-use crate::model::path::HostPath;
-use crate::model::snapshot::{Drive, Presence, Snapshot};
-use crate::model::volume::{MountRole, PodUse, VolumeFacts};
+use crate::block::{Inventory, Layer};
+use crate::snapshot::{Drive, Presence, Snapshot};
+use crate::volume::{MountRole, PodUse, VolumeFacts};
+use diskvitals_finding::Subject;
+use diskvitals_finding::kubelet::PodName;
+use diskvitals_finding::path::HostPath;
 
 /// `VG/LV` of a logical volume, the name below /dev/mapper of another dm device, otherwise the
 /// kernel name.
-pub(crate) fn device(inventory: &Inventory, name: &str) -> String {
+pub fn device(inventory: &Inventory, name: &str) -> String {
     match inventory.devices.get(name).map(|device| &device.layer) {
         Some(Layer::Dm { volume_group: Some(group), logical_volume: Some(volume), .. }) => {
             format!("{group}/{volume}")
@@ -22,7 +22,7 @@ pub(crate) fn device(inventory: &Inventory, name: &str) -> String {
 }
 
 /// The kernel name. A missing drive had it; another drive may have it now.
-pub(crate) fn drive(drive: &Drive) -> String {
+pub fn drive(drive: &Drive) -> String {
     let facts = &drive.facts;
     match (facts.name.as_str(), drive.presence) {
         ("", _) => facts.id.to_string(),
@@ -32,7 +32,7 @@ pub(crate) fn drive(drive: &Drive) -> String {
 }
 
 /// The host's mount point, otherwise a pod, the PV, the handle, the device, the id.
-pub(crate) fn volume(inventory: &Inventory, facts: &VolumeFacts) -> String {
+pub fn volume(inventory: &Inventory, facts: &VolumeFacts) -> String {
     let mount = host_mounts(facts).min_by_key(|path| path.as_bytes().len());
     let named = mount
         .map(ToString::to_string)
@@ -44,7 +44,7 @@ pub(crate) fn volume(inventory: &Inventory, facts: &VolumeFacts) -> String {
         .unwrap_or_else(|| facts.id.to_string())
 }
 
-pub(crate) fn subject(snapshot: &Snapshot, of: &Subject) -> String {
+pub fn subject(snapshot: &Snapshot, of: &Subject) -> String {
     let known = match of {
         Subject::Drive(id) => snapshot.drives.get(id).map(|it| drive(it)),
         Subject::Volume(id) => {
@@ -63,7 +63,7 @@ pub(crate) fn subject(snapshot: &Snapshot, of: &Subject) -> String {
 }
 
 /// The mount points that are neither the kubelet's nor a pod's, missing ones included.
-pub(crate) fn host_mounts(facts: &VolumeFacts) -> impl Iterator<Item = &HostPath> {
+pub fn host_mounts(facts: &VolumeFacts) -> impl Iterator<Item = &HostPath> {
     let mounts = facts.mounts.iter().map(|mount| (&mount.path, mount.role));
     let missing = facts.missing_mounts.iter();
     mounts
@@ -73,7 +73,7 @@ pub(crate) fn host_mounts(facts: &VolumeFacts) -> impl Iterator<Item = &HostPath
 }
 
 /// Each pod once, as `namespace/name`, or its uid.
-pub(crate) fn pods(facts: &VolumeFacts) -> Vec<String> {
+pub fn pods(facts: &VolumeFacts) -> Vec<String> {
     let name = |pod: &PodUse| match &pod.name {
         Some(PodName { namespace, name }) => format!("{namespace}/{name}"),
         None => pod.uid.clone(),
@@ -84,17 +84,8 @@ pub(crate) fn pods(facts: &VolumeFacts) -> Vec<String> {
     pods
 }
 
-/// `00` of `Slot 00`: enclosures name their slots in either way.
-pub(crate) fn slot_name(slot: &str) -> &str {
-    let is_word = slot.get(..5).is_some_and(|it| it.eq_ignore_ascii_case("slot "));
-    match slot.get(5..) {
-        Some(rest) if is_word => rest.trim_start(),
-        _ => slot,
-    }
-}
-
 /// Sorts names as people do: `sdb` before `sdaa`, `nvme2n1` before `nvme10n1`.
-pub(crate) fn sort_key(name: &str) -> String {
+pub fn sort_key(name: &str) -> String {
     const MAX_CHARS: usize = 64;
     let letters = ["sd", "vd", "xvd", "hd"]
         .into_iter()
@@ -121,21 +112,7 @@ pub(crate) fn sort_key(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture::{TestHost, dm};
-
-    #[test]
-    fn a_slot_is_named_without_the_word() {
-        for (slot, name) in [
-            ("Slot 00", "00"),
-            ("slot  7", "7"),
-            ("Slot", "Slot"),
-            ("SLOT_1", "SLOT_1"),
-            ("Bay 3", "Bay 3"),
-            ("", ""),
-        ] {
-            assert_eq!(slot_name(slot), name);
-        }
-    }
+    use crate::fixture::{TestHost, dm};
 
     #[test]
     fn names_are_sorted_as_people_count() {

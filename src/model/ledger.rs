@@ -17,16 +17,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::assess::ActiveFindings;
-use crate::model::cause::Cause;
-use crate::model::facts::repairs;
-use crate::model::finding::{
+use crate::assess::ActiveFindings;
+use crate::cause::Cause;
+use crate::facts::repairs;
+use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{
     Acknowledgement, Clearance, Finding, FindingDetails, Judgement, SeenLevel, Subject, Verdict,
 };
-use crate::model::ids::FindingId;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::text::duration::elapsed;
+use diskvitals_text::duration::elapsed;
 
 /// While only `last_seen` of a finding changes, it is updated at most this often.
 const LAST_SEEN_INTERVAL: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ impl Default for RetentionLimits {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger {
+pub struct Ledger {
     active: BTreeMap<(Subject, Reason), Entry>,
     /// Cleared findings, newest first.
     history: Arc<Vec<Arc<Finding>>>,
@@ -86,7 +86,7 @@ pub enum TransitionKind {
 }
 
 impl TransitionKind {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             TransitionKind::Raised => "raised",
             TransitionKind::Worsened => "worsened",
@@ -99,7 +99,7 @@ impl TransitionKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum LedgerError {
+pub enum LedgerError {
     #[error("no active finding has the id `{0}`")]
     NoSuchFinding(FindingId),
     #[error("finding `{0}` is not acknowledged")]
@@ -111,24 +111,24 @@ pub(crate) enum LedgerError {
 }
 
 impl Ledger {
-    pub(crate) fn active(&self) -> impl Iterator<Item = &Arc<Finding>> {
+    pub fn active(&self) -> impl Iterator<Item = &Arc<Finding>> {
         self.active.values().map(|entry| &entry.finding)
     }
 
     /// The severity of each active finding, for the rules.
-    pub(crate) fn severities(&self) -> ActiveFindings {
+    pub fn severities(&self) -> ActiveFindings {
         let severity = |entry: &Entry| entry.finding.severity;
         self.active.iter().map(|(key, entry)| (key.clone(), severity(entry))).collect()
     }
 
     /// Cleared findings, newest first.
-    pub(crate) fn history(&self) -> &Arc<Vec<Arc<Finding>>> {
+    pub fn history(&self) -> &Arc<Vec<Arc<Finding>>> {
         &self.history
     }
 
     /// Applies one round of judgements. Findings that are not mentioned, or unknown, stay as they
     /// are.
-    pub(crate) fn apply(&mut self, judgements: Vec<Judgement>, now: Timestamp) -> Vec<Transition> {
+    pub fn apply(&mut self, judgements: Vec<Judgement>, now: Timestamp) -> Vec<Transition> {
         const OVER: &str = "the condition is over";
         let mut judgements: Vec<_> = resolution::resolve(judgements).into_iter().collect();
         judgements.sort_by(|(a, _), (b, _)| followers::order(a).cmp(&followers::order(b)));
@@ -170,7 +170,7 @@ impl Ledger {
     }
 
     /// Ends the findings about removed subjects.
-    pub(crate) fn clear_subjects(
+    pub fn clear_subjects(
         &mut self,
         gone: impl Fn(&Subject) -> bool,
         now: Timestamp,
@@ -186,7 +186,7 @@ impl Ledger {
 
     /// Acknowledging again replaces the person, the time and the note.
     /// Refused if the finding is worse than what was `seen`.
-    pub(crate) fn acknowledge(
+    pub fn acknowledge(
         &mut self,
         id: &FindingId,
         (by, note): (String, String),
@@ -205,7 +205,7 @@ impl Ledger {
     }
 
     /// The same with a note that names a repair of the cause: the note is why it clears.
-    pub(crate) fn acknowledge_repair(
+    pub fn acknowledge_repair(
         &mut self,
         id: &FindingId,
         (by, note): (String, String),
@@ -222,7 +222,7 @@ impl Ledger {
         Ok(transition)
     }
 
-    pub(crate) fn unacknowledge(&mut self, id: &FindingId) -> Result<Transition, LedgerError> {
+    pub fn unacknowledge(&mut self, id: &FindingId) -> Result<Transition, LedgerError> {
         let entry = self.entry(id)?;
         if entry.finding.acknowledged.is_none() {
             return Err(LedgerError::NotAcknowledged(id.clone()));
@@ -235,7 +235,7 @@ impl Ledger {
     /// the start for the same subject and reason continues under the stored id, with the stored
     /// start and, unless it is worse now, the stored acknowledgement. Returns the ids that stored
     /// ones have replaced.
-    pub(crate) fn restore(&mut self, remembered: Vec<Finding>, now: Timestamp) -> Vec<FindingId> {
+    pub fn restore(&mut self, remembered: Vec<Finding>, now: Timestamp) -> Vec<FindingId> {
         let mut given_up = Vec::new();
         let mut renamed = Vec::new();
         let mut history = (*self.history).clone();
@@ -289,7 +289,7 @@ impl Ledger {
 
     /// Records of the findings that have cleared with these transitions which of them a user could
     /// make.
-    pub(crate) fn note_origins(
+    pub fn note_origins(
         &mut self,
         transitions: &[Transition],
         is_user_made: impl Fn(&Finding) -> bool,
@@ -311,7 +311,7 @@ impl Ledger {
 
     /// Drops findings that cleared too long ago, and those beyond the maximum. Returns the ids of the
     /// rows that the store can delete.
-    pub(crate) fn prune(&mut self, bounds: RetentionLimits, now: Timestamp) -> Vec<FindingId> {
+    pub fn prune(&mut self, bounds: RetentionLimits, now: Timestamp) -> Vec<FindingId> {
         let is_kept = |finding: &Arc<Finding>| {
             cleared_at(finding).is_none_or(|cleared| elapsed(cleared, now) <= bounds.max_age)
         };

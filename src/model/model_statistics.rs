@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::reason::Reason;
-use crate::text::duration::elapsed;
+use crate::drive::{DriveFacts, DriveKind, Transport};
+use diskvitals_finding::reason::Reason;
+use diskvitals_text::duration::elapsed;
 
 /// Models and firmware that are counted by name; drives of further ones are counted together.
 const MAX_MODELS: usize = 64;
 /// The model and firmware of further ones.
-pub(crate) const OTHER: &str = "other";
+pub const OTHER: &str = "other";
 
 /// BAD findings that mean a failed drive. A drive that is missing may have been pulled; links and
 /// heat are not the drive's failures; a worn-out drive has served its time.
@@ -55,12 +55,12 @@ pub struct ModelTally {
 pub struct ModelStatistics {
     tallies: BTreeMap<ModelKey, ModelTally>,
     /// The time up to which drives are counted.
-    pub(crate) counted_until: Option<Timestamp>,
+    pub counted_until: Option<Timestamp>,
 }
 
 impl ModelStatistics {
     /// Counts the time since the last call for the drives that are present.
-    pub(crate) fn count_time<'a>(
+    pub fn count_time<'a>(
         &mut self,
         present: impl Iterator<Item = &'a DriveFacts>,
         now: Timestamp,
@@ -75,17 +75,17 @@ impl ModelStatistics {
         self.counted_until = Some(now);
     }
 
-    pub(crate) fn count_failure(&mut self, drive: &DriveFacts) {
+    pub fn count_failure(&mut self, drive: &DriveFacts) {
         if let Some(tally) = self.tally_of(drive) {
             tally.failures += 1;
         }
     }
 
-    pub(crate) fn tallies(&self) -> impl Iterator<Item = (&ModelKey, &ModelTally)> {
+    pub fn tallies(&self) -> impl Iterator<Item = (&ModelKey, &ModelTally)> {
         self.tallies.iter()
     }
 
-    pub(crate) fn failures(&self) -> u64 {
+    pub fn failures(&self) -> u64 {
         self.tallies.values().map(|tally| tally.failures).sum()
     }
 

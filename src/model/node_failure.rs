@@ -6,19 +6,20 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::{MAX_MESSAGE, truncate};
-use crate::model::finding::{Finding, Health};
-use crate::model::ids::{DriveId, FindingId};
-use crate::model::label;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, Snapshot, SystemDirectory, Volume};
-use crate::model::source::Source;
-use crate::model::source_update::SourceStatus;
-use crate::model::volume::Impact;
+use crate::assess::MAX_MESSAGE;
+use crate::label;
+use crate::snapshot::{Drive, Snapshot, SystemDirectory, Volume};
+use crate::source_update::SourceStatus;
+use crate::volume::Impact;
+use diskvitals_finding::ids::{DriveId, FindingId};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{Finding, Health};
+use diskvitals_text::echo::truncate;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum NodeFailureReason {
+pub enum NodeFailureReason {
     FilesystemReadOnly,
     FilesystemGone,
     FilesystemHung,
@@ -27,7 +28,7 @@ pub(crate) enum NodeFailureReason {
 
 impl NodeFailureReason {
     /// The reason of the node condition.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             NodeFailureReason::FilesystemReadOnly => "SystemFilesystemReadOnly",
             NodeFailureReason::FilesystemGone => "SystemFilesystemGone",
@@ -38,7 +39,7 @@ impl NodeFailureReason {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NodeFailure {
+pub struct NodeFailure {
     pub reason: NodeFailureReason,
     /// At most 1,024 bytes.
     pub message: String,
@@ -47,12 +48,12 @@ pub(crate) struct NodeFailure {
 
 /// Without failures the node is fit only if nothing is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NodeFailures {
+pub struct NodeFailures {
     pub failures: Vec<NodeFailure>,
     pub unknown: Vec<String>,
 }
 
-pub(crate) fn assess(snapshot: &Snapshot) -> NodeFailures {
+pub fn assess(snapshot: &Snapshot) -> NodeFailures {
     let mut found = NodeFailures::default();
     found.unknown.extend(incomplete_cause(snapshot));
     let mut seen = Vec::new();

@@ -1,19 +1,18 @@
 //! All thresholds of judgement, with their defaults. The configuration file sets them; `assess`
 //! uses them.
 
-pub mod checks;
-pub(crate) mod smart;
-pub(crate) mod space;
+pub mod space;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::path::HostPath;
-use crate::model::policy::checks::CheckPolicy;
-use crate::model::policy::smart::SmartPolicy;
-use crate::model::policy::space::SpacePolicy;
-use crate::model::severity::Severity;
+use crate::policy::space::SpacePolicy;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::severity::Severity;
+use diskvitals_fscheck::policy::CheckPolicy;
+use diskvitals_smart::policy::SmartPolicy;
+use diskvitals_text::setting::seconds;
 
 /// How long a drive's answer to smartctl counts at least: a daemon that was stopped overnight knows
 /// its drives at once.
@@ -53,7 +52,7 @@ pub struct Policy {
 
 impl Policy {
     /// A day, or three intervals between queries if that is longer.
-    pub(crate) fn answer_valid(interval: Duration) -> Duration {
+    pub fn answer_valid(interval: Duration) -> Duration {
         MIN_ANSWER_VALID.max(interval.saturating_mul(3))
     }
 }
@@ -178,118 +177,7 @@ impl Default for ErrorPolicy {
 
 impl ErrorPolicy {
     /// How long no further error must be logged before a finding is over.
-    pub(crate) fn quiet_period(&self, severity: Severity) -> Duration {
+    pub fn quiet_period(&self, severity: Severity) -> Duration {
         if severity == Severity::Bad { self.bad_quiet_after } else { self.quiet_after }
-    }
-}
-
-/// Durations as whole seconds or as text (`90s`, `10min`, `7d`): `text::duration`.
-pub(crate) mod seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::text::duration;
-
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Form {
-        Seconds(u64),
-        Text(String),
-    }
-
-    pub(crate) fn serialize<S: Serializer>(
-        duration: &Duration,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{}s", duration.as_secs()))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Duration, D::Error> {
-        match Form::deserialize(deserializer)? {
-            Form::Seconds(seconds) => Ok(Duration::from_secs(seconds)),
-            Form::Text(text) => duration::parse(&text).map_err(serde::de::Error::custom),
-        }
-    }
-}
-
-/// Like `seconds`, for optional values.
-pub(crate) mod optional_seconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::model::policy::seconds;
-
-    #[derive(Deserialize)]
-    struct SecondsValue(#[serde(with = "seconds")] Duration);
-
-    pub(crate) fn serialize<S: Serializer>(
-        duration: &Option<Duration>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match duration {
-            Some(duration) => seconds::serialize(duration, serializer),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Duration>, D::Error> {
-        Ok(Some(SecondsValue::deserialize(deserializer)?.0))
-    }
-}
-
-/// Sizes as bytes or as text (`5GiB`, `500MB`): `model::size`.
-pub(crate) mod bytes {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::model::size;
-
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Form {
-        Bytes(u64),
-        Text(String),
-    }
-
-    pub(crate) fn serialize<S: Serializer>(bytes: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&size::text(*bytes))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-        match Form::deserialize(deserializer)? {
-            Form::Bytes(bytes) => Ok(bytes),
-            Form::Text(text) => size::parse(&text).map_err(serde::de::Error::custom),
-        }
-    }
-}
-
-/// Like `bytes`, for optional values.
-pub(crate) mod optional_bytes {
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    use crate::model::policy::bytes;
-
-    #[derive(Deserialize)]
-    struct SizeValue(#[serde(with = "bytes")] u64);
-
-    pub(crate) fn serialize<S: Serializer>(
-        size: &Option<u64>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        match size {
-            Some(size) => bytes::serialize(size, serializer),
-            None => serializer.serialize_none(),
-        }
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<u64>, D::Error> {
-        Ok(Some(SizeValue::deserialize(deserializer)?.0))
     }
 }

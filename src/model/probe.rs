@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::btrfs_space::BtrfsSpace;
-use crate::model::dev::DevNo;
-use crate::model::failure_domain::FailureDomains;
-use crate::model::path::HostPath;
+use diskvitals_finding::btrfs_space::BtrfsSpace;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::failure_domain::FailureDomains;
+use diskvitals_finding::path::HostPath;
 
 /// As the kubelet reports it: available is the space for unprivileged users (`f_bavail`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +28,7 @@ pub fn used_percent(used: u64, available: u64) -> Option<u64> {
 }
 
 /// The same as text. Where something is left, `over 99 %` for what rounds to all of it.
-pub(crate) fn used_share(used: u64, available: u64) -> Option<String> {
+pub fn used_share(used: u64, available: u64) -> Option<String> {
     Some(match used_percent(used, available)? {
         100 if available > 0 => "over 99 %".to_owned(),
         share => format!("{share} %"),

@@ -10,25 +10,12 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use crate::model::reason::Reason;
-
-pub(crate) use array::{Array, Member};
-pub(crate) use raid10::Raid10;
-
-/// How messages about the last copy begin.
-pub(crate) const NO_REDUNDANCY: &str = "no redundancy left";
-
-/// What is said of data that the next failure takes away, by the reasons of its cause.
-pub(crate) fn last_copy_words<'a>(mut reasons: impl Iterator<Item = &'a str>) -> &'static str {
-    match reasons.any(|it| it == Reason::PathsDegraded.name()) {
-        true => "no spare path left",
-        false => NO_REDUNDANCY,
-    }
-}
+pub use array::{Array, Member};
+pub use raid10::Raid10;
 
 /// How an array keeps its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scheme {
+pub enum Scheme {
     /// Each member has all of the data.
     Mirror,
     /// All members together have the data, and parity for as many as this.
@@ -39,7 +26,7 @@ pub(crate) enum Scheme {
 
 impl Scheme {
     /// `None` for a level without redundancy. Names of md (md.rst) and of dm-raid (`raid5_ls`…).
-    pub(crate) fn of(level: &str, layout: Option<u32>) -> Option<Scheme> {
+    pub fn of(level: &str, layout: Option<u32>) -> Option<Scheme> {
         match level {
             "raid1" | "mirror" => Some(Scheme::Mirror),
             level if level.starts_with("raid10") => {
@@ -74,7 +61,7 @@ impl Scheme {
     /// How many further members may fail, in the worst case. `None` when some of the data has no copy
     /// left.
     #[cfg(test)]
-    pub(crate) fn tolerates(self, in_sync: &[bool]) -> Option<usize> {
+    pub fn tolerates(self, in_sync: &[bool]) -> Option<usize> {
         let sets = self.copy_sets(in_sync)?;
         sets.iter().map(|set| set.tolerates).min()
     }

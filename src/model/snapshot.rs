@@ -7,26 +7,25 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::block::Inventory;
-use crate::model::cause::Cause;
-use crate::model::check::Check;
-use crate::model::drive::DriveFacts;
-use crate::model::facts::smart::SmartFacts;
-use crate::model::finding::{Finding, Health, UnknownCause};
-use crate::model::ids::{CauseId, CheckId, DriveId, FindingId, VolumeId};
-use crate::model::kernel_log::error_history::ErrorHistory;
-use crate::model::model_statistics::ModelStatistics;
-use crate::model::path::HostPath;
-use crate::model::policy::Exclusion;
-use crate::model::probe::Usage;
-use crate::model::provision::BackingKind;
-use crate::model::source::Source;
-use crate::model::source_update::SourceStatus;
-use crate::model::stale::Attachment;
-use crate::model::timing::Timings;
-use crate::model::volume::{
-    Condition, CsiStatus, OperationalStatus, Stack, UsageStatus, VolumeFacts,
-};
+use crate::block::Inventory;
+use crate::cause::Cause;
+use crate::drive::{DriveFacts, DriveKind};
+use crate::facts::smart::SmartFacts;
+use crate::model_statistics::ModelStatistics;
+use crate::policy::Exclusion;
+use crate::probe::Usage;
+use crate::source_update::SourceStatus;
+use crate::stale::Attachment;
+use crate::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus, VolumeFacts};
+use diskvitals_finding::ids::{CauseId, CheckId, DriveId, FindingId, VolumeId};
+use diskvitals_finding::origin::{self, Origins};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::BackingKind;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::timing::Timings;
+use diskvitals_finding::{Finding, Health, UnknownCause};
+use diskvitals_fscheck::Check;
+use diskvitals_kernel_log::error_history::ErrorHistory;
 
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
@@ -95,7 +94,7 @@ pub struct MountPoint {
 
 impl NodeContext {
     /// The mount point that holds a path, and what is mounted there.
-    pub(crate) fn mount_of(&self, path: &HostPath) -> Option<(&HostPath, &MountPoint)> {
+    pub fn mount_of(&self, path: &HostPath) -> Option<(&HostPath, &MountPoint)> {
         path.prefixes().find_map(|prefix| self.mount_points.get_key_value(&HostPath::new(prefix)))
     }
 }
@@ -118,7 +117,7 @@ impl NodeContext {
     }
 
     /// A caller's path as the mount table would name it.
-    pub(crate) fn resolve_kubelet_path(&self, path: &HostPath) -> HostPath {
+    pub fn resolve_kubelet_path(&self, path: &HostPath) -> HostPath {
         let bytes = path.as_bytes();
         let trimmed = bytes.len() - bytes.iter().rev().take_while(|byte| **byte == b'/').count();
         let path = HostPath::new(&bytes[..trimmed.max(1).min(bytes.len())]);
@@ -133,9 +132,20 @@ impl NodeContext {
 }
 
 impl Snapshot {
+    /// Which problems an unprivileged user can make.
+    pub fn origins(&self) -> Origins<'_> {
+        let drives = self.drives.values().map(|drive| &drive.facts);
+        let remote = drives.filter(|facts| facts.kind == DriveKind::Remote);
+        let volumes = self.volumes.values();
+        Origins::new(
+            remote.map(|facts| facts.id.as_str()),
+            volumes.map(|volume| origin::Volume::from(&*volume.facts)),
+        )
+    }
+
     /// The volume of a CSI driver. An id has a limited length and ends with a hash if the handle is
     /// long, so the handle itself is compared.
-    pub(crate) fn csi_volume(&self, driver: &str, handle: &str) -> Option<&Arc<Volume>> {
+    pub fn csi_volume(&self, driver: &str, handle: &str) -> Option<&Arc<Volume>> {
         let volume = self.volumes.get(&VolumeId::csi(driver, handle))?;
         let facts = &volume.facts;
         (facts.driver.as_deref() == Some(driver) && facts.handle.as_deref() == Some(handle))
@@ -143,7 +153,7 @@ impl Snapshot {
     }
 
     /// Whether the check was of the volume's current filesystem, under any requested name.
-    pub(crate) fn is_check_of(&self, check: &Check, volume: &VolumeId) -> bool {
+    pub fn is_check_of(&self, check: &Check, volume: &VolumeId) -> bool {
         let facts = self.volumes.get(volume).map(|volume| &volume.facts);
         let named = check.target.volume.as_ref() == Some(volume);
         match (&check.target.uuid, facts.and_then(|facts| facts.fs_uuid.as_ref())) {

@@ -15,18 +15,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::cause::{self, Cause};
-use crate::model::check::Check;
-use crate::model::facts::Facts;
-use crate::model::finding::{Finding, Health, Subject};
-use crate::model::ids::{CauseId, DriveId, FindingId, VolumeId};
-use crate::model::ledger::Ledger;
-use crate::model::model_statistics::ModelStatistics;
-use crate::model::policy::Policy;
-use crate::model::probe::Usage;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
-use crate::text::duration::elapsed;
+use crate::cause::{self, Cause};
+use crate::facts::Facts;
+use crate::ledger::Ledger;
+use crate::model_statistics::ModelStatistics;
+use crate::policy::Policy;
+use crate::probe::Usage;
+use crate::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
+use diskvitals_finding::ids::{CauseId, DriveId, FindingId, VolumeId};
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Finding, Health, Subject};
+use diskvitals_fscheck::Check;
+use diskvitals_text::duration::elapsed;
 
 /// Usage is published at once if a thousandth of the total changed, otherwise at most this often.
 const USAGE_CHANGE_INTERVAL: Duration = Duration::from_secs(300);
@@ -61,7 +61,7 @@ pub enum ChangedItem {
 }
 
 /// The input of a snapshot.
-pub(crate) struct SnapshotInput<'a> {
+pub struct SnapshotInput<'a> {
     pub facts: &'a Facts,
     pub ledger: &'a Ledger,
     pub policy: &'a Policy,
@@ -73,12 +73,12 @@ pub(crate) struct SnapshotInput<'a> {
 
 /// Builds consecutive snapshots, and stores the last published usage.
 #[derive(Debug, Default)]
-pub(crate) struct SnapshotBuilder {
+pub struct SnapshotBuilder {
     published_usage: BTreeMap<VolumeId, (VolumeUsage, Timestamp)>,
 }
 
 #[derive(Debug)]
-pub(crate) struct SnapshotUpdate {
+pub struct SnapshotUpdate {
     pub snapshot: Arc<Snapshot>,
     /// In ascending order of revision; the last one is the snapshot's.
     pub changes: Vec<Change>,
@@ -87,11 +87,7 @@ pub(crate) struct SnapshotUpdate {
 }
 
 impl SnapshotBuilder {
-    pub(crate) fn build(
-        &mut self,
-        previous: &Arc<Snapshot>,
-        scene: SnapshotInput<'_>,
-    ) -> SnapshotUpdate {
+    pub fn build(&mut self, previous: &Arc<Snapshot>, scene: SnapshotInput<'_>) -> SnapshotUpdate {
         let findings: BTreeMap<FindingId, Arc<Finding>> =
             scene.ledger.active().map(|finding| (finding.id.clone(), finding.clone())).collect();
         let by_subject = by_subject(&findings);

@@ -6,22 +6,22 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::block::{DiskStat, Inventory, LayerState};
-use crate::model::check::CheckProgress;
-use crate::model::counters::CounterReading;
-use crate::model::dev::DevNo;
-use crate::model::drive::{DriveFacts, Transport};
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::Batch;
-use crate::model::kubelet::KubeletRecords;
-use crate::model::mount::MountTable;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::probe::{MountProbe, StuckProbe};
-use crate::model::provision::ProvisionState;
-use crate::model::smart::{SelfTestKind, SmartOutput, SmartResponse};
-use crate::model::source::Source;
-use crate::model::superblock::Superblock;
+use crate::block::{DiskStat, Inventory, LayerState};
+use crate::counters::CounterReading;
+use crate::drive::{DriveFacts, Transport};
+use crate::probe::{MountProbe, StuckProbe};
+use crate::superblock::Superblock;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::kubelet::KubeletRecords;
+use diskvitals_finding::mount::MountTable;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::ProvisionState;
+use diskvitals_finding::source::Source;
+use diskvitals_fscheck::CheckProgress;
+use diskvitals_kernel_log::event::Batch;
+use diskvitals_smart::{SelfTestKind, SmartOutput, SmartResponse};
 
 #[derive(Clone, Debug)]
 pub enum SourceUpdate {
@@ -189,7 +189,7 @@ pub enum SourceStatus {
 /// except an admin's self-test. So the queue holds far more than can arrive while the owner applies
 /// a source's updates. Each request is sent once per admin's command, event or scan, and NVMe
 /// controllers send no second event of a kind before their log is read (NVM Express Base 2.0, 5.2).
-pub(crate) const REQUEST_QUEUE_CAPACITY: usize = 1024;
+pub const REQUEST_QUEUE_CAPACITY: usize = 1024;
 
 /// Requests from the owner to sources: read again, now.
 #[derive(Clone, Debug, PartialEq, Eq)]

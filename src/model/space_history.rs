@@ -38,7 +38,7 @@ pub struct SpaceHistory {
 
 /// The time until a filesystem is full, if it goes on as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Forecast {
+pub struct Forecast {
     pub full_in: SignedDuration,
     /// The length of the history.
     pub span: SignedDuration,
@@ -48,12 +48,12 @@ pub(crate) struct Forecast {
 
 impl SpaceHistory {
     /// Whether a reading at this time becomes a point.
-    pub(crate) fn is_due(&self, at: Timestamp, total: u64) -> bool {
+    pub fn is_due(&self, at: Timestamp, total: u64) -> bool {
         self.total != total
             || self.points.last().is_none_or(|last| at.duration_since(last.at) >= INTERVAL)
     }
 
-    pub(crate) fn record(&mut self, at: Timestamp, total: u64, available: u64) {
+    pub fn record(&mut self, at: Timestamp, total: u64, available: u64) {
         if self.total != total {
             self.points.clear();
             self.total = total;
@@ -62,12 +62,12 @@ impl SpaceHistory {
         self.points.push(SpacePoint { at, available });
     }
 
-    pub(crate) fn last_reading(&self) -> Option<Timestamp> {
+    pub fn last_reading(&self) -> Option<Timestamp> {
         self.points.last().map(|point| point.at)
     }
 
     /// `available`: the newest reading.
-    pub(crate) fn forecast(&self, available: u64, now: Timestamp) -> Option<Forecast> {
+    pub fn forecast(&self, available: u64, now: Timestamp) -> Option<Forecast> {
         let (first, last) = (self.points.first()?, self.points.last()?);
         let span = last.at.duration_since(first.at);
         if span < LAST_DAY || now.duration_since(last.at) > STALE_AFTER {

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::graph::kube::{CsiPath, CsiPathKind, PodPath, parse_csi_path};
-use crate::model::ids::VolumeId;
-use crate::model::kubelet::KubeletRecords;
-use crate::model::path::HostPath;
-use crate::model::provision::{AccessMode, PodRef};
-use crate::model::volume::MountRole;
-use crate::text::duration::elapsed;
+use crate::graph::kube::{CsiPath, CsiPathKind, PodPath, parse_csi_path};
+use crate::volume::MountRole;
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::kubelet::KubeletRecords;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{AccessMode, PodRef};
+use diskvitals_text::duration::elapsed;
 
 /// An attachment must have been unused for this long in readings of the records: the kubelet mounts
 /// before and unmounts after it writes its record, one volume at a time.
@@ -59,7 +59,7 @@ pub struct OrphanState {
 impl Attachment {
     /// Why it is stale; None while it is in use, while that is unknown, and within the grace
     /// period.
-    pub(crate) fn stale_cause(&self) -> Option<&str> {
+    pub fn stale_cause(&self) -> Option<&str> {
         let orphaned = self.orphaned.as_ref().filter(|_| self.used_by.is_none())?;
         self.is_abandoned().then_some(orphaned.why.as_str())
     }

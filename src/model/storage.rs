@@ -9,20 +9,21 @@ mod remote;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::assess::{MAX_MESSAGE, truncate};
-use crate::model::finding::{Finding, Health, Subject};
-use crate::model::ids::{DriveId, FindingId};
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
-use crate::model::source::Source;
-use crate::model::source_update::SourceStatus;
-use crate::model::storage::remote::RemoteVolumes;
-use crate::model::volume::{Impact, Stack};
+use crate::assess::MAX_MESSAGE;
+use crate::snapshot::{Drive, Presence, Snapshot, Volume};
+use crate::source_update::SourceStatus;
+use crate::storage::remote::RemoteVolumes;
+use crate::volume::{Impact, Stack};
+use diskvitals_finding::ids::{DriveId, FindingId};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{Finding, Health, Subject};
+use diskvitals_text::echo::truncate;
 
 /// One fault of the underlying drives, or of storage on the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StorageFault {
+pub struct StorageFault {
     /// Nothing of the driver's storage can be reached from this node; otherwise a part is gone or
     /// bad.
     pub unreachable: bool,
@@ -36,18 +37,18 @@ pub(crate) struct StorageFault {
 /// Why the state of the storage is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct StorageUnknown(pub String);
+pub struct StorageUnknown(pub String);
 
 /// Whether volumes can be reached, with messages for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct VolumeConnectivity {
+pub struct VolumeConnectivity {
     pub connected: bool,
     pub messages: Vec<String>,
 }
 
 /// Why the snapshot may lack volumes: it is not complete yet, or a source that lists objects is
 /// down.
-pub(crate) fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
+pub fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
     if !snapshot.settled {
         return Some("the daemon has not finished its first scan yet".to_owned());
     }
@@ -59,7 +60,7 @@ pub(crate) fn incomplete_cause(snapshot: &Snapshot) -> Option<String> {
 }
 
 /// Volumes of a CSI driver.
-pub(crate) fn volumes_of<'a>(
+pub fn volumes_of<'a>(
     snapshot: &'a Snapshot,
     driver: &'a str,
 ) -> impl Iterator<Item = &'a Arc<Volume>> {
@@ -84,17 +85,14 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
 
 /// The storage below a driver's volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DriverStorage {
+pub struct DriverStorage {
     pub faults: Vec<StorageFault>,
     /// Whether a volume on the network answers; None if there is none, or nothing is known.
     pub is_network_reached: Option<bool>,
 }
 
 /// An error if no fault is known and some state is unknown.
-pub(crate) fn driver_storage(
-    snapshot: &Snapshot,
-    driver: &str,
-) -> Result<DriverStorage, StorageUnknown> {
+pub fn driver_storage(snapshot: &Snapshot, driver: &str) -> Result<DriverStorage, StorageUnknown> {
     let remote = RemoteVolumes::of(snapshot, driver);
     Ok(DriverStorage {
         faults: faults(snapshot, driver, &remote)?,
@@ -190,7 +188,7 @@ fn describe_with_finding(snapshot: &Snapshot, drive: &Drive) -> String {
 
 /// Whether volumes can be reached: they and every drive that they need are present and respond. A
 /// failed drive that redundancy covers only adds a message. An error if the state is unknown.
-pub(crate) fn connectivity(
+pub fn connectivity(
     snapshot: &Snapshot,
     volumes: &[&Volume],
 ) -> Result<VolumeConnectivity, StorageUnknown> {
@@ -215,7 +213,7 @@ pub(crate) fn connectivity(
 }
 
 /// The same for the drives of a driver's new volumes.
-pub(crate) fn pool_connectivity(
+pub fn pool_connectivity(
     snapshot: &Snapshot,
     driver: &str,
 ) -> Result<VolumeConnectivity, StorageUnknown> {
@@ -349,4 +347,4 @@ fn volume_uncertainty(snapshot: &Snapshot, volume: &Volume) -> Option<String> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+pub mod tests;

@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Bytes that `parse` needs from the start of the device: XFS at 0, ext4 at 1024.
-pub(crate) const START_LENGTH: usize = 4096;
+pub const START_LENGTH: usize = 4096;
 /// Where ext2 to ext4 have their superblock, and its length (struct ext4_super_block).
-pub(crate) const EXT_OFFSET: u64 = 1024;
-pub(crate) const EXT_LENGTH: usize = 1024;
+pub const EXT_OFFSET: u64 = 1024;
+pub const EXT_LENGTH: usize = 1024;
 /// Where btrfs has its first superblock (BTRFS_SUPER_INFO_OFFSET), and how much of it is needed.
-pub(crate) const BTRFS_OFFSET: u64 = 64 * 1024;
-pub(crate) const BTRFS_LENGTH: usize = 4096;
+pub const BTRFS_OFFSET: u64 = 64 * 1024;
+pub const BTRFS_LENGTH: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Superblock {
@@ -53,7 +53,7 @@ pub struct ExtState {
 
 impl ExtState {
     /// Unmounted: nothing is left to repair, as far as it knows.
-    pub(crate) fn is_clean(&self) -> bool {
+    pub fn is_clean(&self) -> bool {
         self.is_valid && !self.has_errors && self.errors == 0
     }
 
@@ -71,7 +71,7 @@ impl ExtState {
 
 /// `start`: the first bytes of the device; `btrfs`: those at `BTRFS_OFFSET`, none on a smaller
 /// device. None: no known filesystem, or one without a UUID.
-pub(crate) fn parse(start: &[u8], btrfs: &[u8]) -> Option<Superblock> {
+pub fn parse(start: &[u8], btrfs: &[u8]) -> Option<Superblock> {
     let named = |fs_type: &str, uuid: Option<String>, ext: Option<ExtState>| {
         Some(Superblock { fs_type: fs_type.to_owned(), uuid: uuid?, ext })
     };
@@ -88,7 +88,7 @@ pub(crate) fn parse(start: &[u8], btrfs: &[u8]) -> Option<Superblock> {
 
 /// `block`: the bytes at `EXT_OFFSET`. Offsets as in struct ext4_super_block. The byte above the 32
 /// bits of each time is elsewhere (s_lastcheck_hi and others, since 4.17).
-pub(crate) fn parse_ext(block: &[u8]) -> Option<Superblock> {
+pub fn parse_ext(block: &[u8]) -> Option<Superblock> {
     let short = |at| bytes(block, at).map(u16::from_le_bytes);
     let long = |at| bytes(block, at).map(u32::from_le_bytes);
     let time = |low, high: usize| {

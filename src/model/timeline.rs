@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::text::duration::elapsed;
+use diskvitals_text::duration::elapsed;
 
 /// Between two boots, only the wall clock tells how much time has passed, and it may be wrong. More
 /// than this is not believed, so that a clock that is years ahead does not make all history old.
@@ -23,7 +23,7 @@ const MAX_QUIET_BREAK: SignedDuration = SignedDuration::from_hours(1);
 
 /// One moment of a run, by all of its clocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Moment {
+pub struct Moment {
     pub boot_id: String,
     /// On the run's timeline.
     pub time: Timestamp,
@@ -34,7 +34,7 @@ pub(crate) struct Moment {
 
 /// Moves the times of an earlier run onto this run's timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rebase {
+pub struct Rebase {
     shift: SignedDuration,
     /// No stored time is later than this: now, or the start of this boot if the last run was in
     /// another one. So nothing of an earlier boot passes for evidence of this one, whatever the
@@ -49,7 +49,7 @@ pub(crate) struct Rebase {
 
 impl Rebase {
     /// `last`: None when the store was written by a version that did not keep it.
-    pub(crate) fn new(last: Option<&Moment>, now: &Moment) -> Rebase {
+    pub fn new(last: Option<&Moment>, now: &Moment) -> Rebase {
         let Some(last) = last else {
             return Rebase {
                 shift: SignedDuration::ZERO,
@@ -77,7 +77,7 @@ impl Rebase {
         }
     }
 
-    pub(crate) fn apply(&self, time: Timestamp) -> Timestamp {
+    pub fn apply(&self, time: Timestamp) -> Timestamp {
         // Two clocks are read one after the other: the same boot gives the same times, not times
         // that differ by microseconds.
         let shift = match self.shift.unsigned_abs() {
@@ -88,7 +88,7 @@ impl Rebase {
     }
 
     /// All times in a stored value: the texts that are exactly what `Timestamp` writes.
-    pub(crate) fn apply_to_json(&self, value: &mut Value) {
+    pub fn apply_to_json(&self, value: &mut Value) {
         match value {
             Value::String(text) => {
                 if let Some(time) = parse_exact(text) {
@@ -112,7 +112,7 @@ fn parse_exact(text: &str) -> Option<Timestamp> {
 
 /// A step of the wall clock that this run has noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClockStep {
+pub struct ClockStep {
     /// When it was noticed, on the run's timeline.
     pub at: Timestamp,
     pub by: SignedDuration,
@@ -120,7 +120,7 @@ pub(crate) struct ClockStep {
 
 impl ClockStep {
     /// The node's warning; None when the step is old. `wall`: the time of notice, for people.
-    pub(crate) fn warning(&self, wall: Timestamp, now: Timestamp) -> Option<String> {
+    pub fn warning(&self, wall: Timestamp, now: Timestamp) -> Option<String> {
         (elapsed(self.at, now) < SHOWN_FOR).then(|| {
             format!(
                 "the wall clock was stepped by {}, noticed at {wall}: other logs may have times of the former clock",
@@ -131,7 +131,7 @@ impl ClockStep {
 }
 
 /// `2 d 3 h forward`: a step in words.
-pub(crate) fn describe_step(by: SignedDuration) -> String {
+pub fn describe_step(by: SignedDuration) -> String {
     // The step took some milliseconds itself: 40 d, not 39 d 23 h.
     let seconds = by.unsigned_abs().saturating_add(Duration::from_millis(500)).as_secs();
     let seconds = match seconds {
@@ -157,7 +157,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::model::fixture::at;
+    use crate::fixture::at;
 
     const DAY: i64 = 86_400;
 

@@ -1,13 +1,17 @@
 //! A volume: a filesystem or device that Kubernetes or the host's mount table uses, with its
 //! mounts, drives, users and state.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::kubelet::PodName;
-use crate::model::mount::MountOptions;
-use crate::model::path::HostPath;
-use crate::model::provision::ProvidedVolume;
+use diskvitals_finding::failure_domain::{FailureDomain, FailureDomains};
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_finding::kubelet::PodName;
+use diskvitals_finding::mount::MountOptions;
+use diskvitals_finding::origin;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::ProvidedVolume;
 
 /// The data of one volume from the mount table, the kubelet's records and the block graph, before
 /// any judgement.
@@ -50,9 +54,32 @@ pub struct VolumeFacts {
 }
 
 impl VolumeFacts {
+    /// Storage first, then pods. Every pod counts, so that sharing a volume evades no limit.
+    pub(crate) fn failure_domains(&self) -> FailureDomains {
+        let mut domains = Vec::new();
+        if !self.drive_ids.is_empty() {
+            domains.push(FailureDomain::Drives(self.drive_ids.clone()));
+        }
+        if self.drive_ids.is_empty() || self.remote {
+            match (&self.driver, &self.fs_type) {
+                (Some(driver), _) => domains.push(FailureDomain::Driver(driver.clone())),
+                // A user of the host who may mount FUSE chooses the subtype.
+                (None, Some(fs_type)) if self.device.is_none() => {
+                    let kind = fs_type.split('.').next().unwrap_or_default();
+                    domains.push(FailureDomain::Filesystem(kind.to_owned()));
+                }
+                // A device of unknown drives is a domain by itself: one job per filesystem is in flight.
+                _ => {}
+            }
+        }
+        let pods: BTreeSet<&String> = self.pods.iter().map(|pod| &pod.uid).collect();
+        domains.extend(pods.into_iter().cloned().map(FailureDomain::Pod));
+        domains.into()
+    }
+
     /// The names that patterns of the configuration can match: its id, PersistentVolume, CSI driver
     /// and mount points.
-    pub(crate) fn names(&self) -> Vec<HostPath> {
+    pub fn names(&self) -> Vec<HostPath> {
         let names = [&self.pv, &self.driver].into_iter().flatten();
         let mut all = vec![HostPath::from(self.id.as_str())];
         all.extend(names.map(|name| HostPath::from(name.as_str())));
@@ -60,7 +87,7 @@ impl VolumeFacts {
         all
     }
 
-    pub(crate) fn mount_at(&self, path: &HostPath) -> Option<&VolumeMount> {
+    pub fn mount_at(&self, path: &HostPath) -> Option<&VolumeMount> {
         self.mounts.iter().find(|mount| mount.path == *path)
     }
 
@@ -69,7 +96,7 @@ impl VolumeFacts {
     }
 
     /// Gives back what its lists have reserved: most have one entry, and room for four.
-    pub(crate) fn shrink_to_fit(&mut self) {
+    pub fn shrink_to_fit(&mut self) {
         self.mounts.shrink_to_fit();
         self.missing_mounts.shrink_to_fit();
         self.pods.shrink_to_fit();
@@ -78,7 +105,7 @@ impl VolumeFacts {
     }
 
     /// The device's name, or that it is unknown, for messages.
-    pub(crate) fn device_name(&self) -> &str {
+    pub fn device_name(&self) -> &str {
         self.device.as_deref().unwrap_or("an unknown device")
     }
 
@@ -101,7 +128,7 @@ pub struct VolumeMount {
 
 impl VolumeMount {
     /// The mount itself is read-only.
-    pub(crate) fn is_read_only(&self) -> bool {
+    pub fn is_read_only(&self) -> bool {
         self.options.iter().any(|option| option == "ro")
     }
 
@@ -111,8 +138,8 @@ impl VolumeMount {
     }
 
     /// The filesystem itself refuses writes.
-    pub(crate) fn is_super_read_only(&self) -> bool {
-        crate::model::mount::is_super_read_only(&self.super_options)
+    pub fn is_super_read_only(&self) -> bool {
+        diskvitals_finding::mount::is_super_read_only(&self.super_options)
     }
 }
 
@@ -176,7 +203,7 @@ pub(crate) enum Impact {
 }
 
 impl Stack {
-    pub(crate) fn drives(&self) -> Vec<&DriveId> {
+    pub fn drives(&self) -> Vec<&DriveId> {
         let mut drives = Vec::new();
         self.collect(&mut drives);
         drives.sort();
@@ -273,4 +300,71 @@ pub struct Condition {
     pub abnormal: bool,
     /// Names all problems, worst first; at most 1,024 bytes.
     pub message: String,
+}
+
+impl<'a> From<&'a VolumeFacts> for origin::Volume<'a> {
+    fn from(facts: &'a VolumeFacts) -> origin::Volume<'a> {
+        let mounts = facts.mounts.iter().map(|mount| origin::Mount {
+            path: mount.path.as_path().to_string_lossy(),
+            is_on_host: mount.role == MountRole::Host,
+            options: &mount.options,
+            super_options: &mount.super_options,
+        });
+        origin::Volume {
+            id: facts.id.as_str(),
+            has_driver: facts.driver.is_some(),
+            has_pv: facts.pv.is_some(),
+            has_pods: !facts.pods.is_empty(),
+            is_remote: facts.remote,
+            fs_type: facts.fs_type.as_deref().unwrap_or_default(),
+            devices: &facts.devices,
+            drives: facts.drive_ids.iter().map(|id| id.as_str()).collect(),
+            mounts: mounts.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drive(name: &str) -> FailureDomain {
+        FailureDomain::Drives(vec![DriveId::new(name)])
+    }
+
+    fn driver(name: &str) -> FailureDomain {
+        FailureDomain::Driver(name.into())
+    }
+
+    fn pod(uid: &str) -> FailureDomain {
+        FailureDomain::Pod(uid.into())
+    }
+
+    #[test]
+    fn the_domains_of_a_volume_are_facts_that_its_user_cannot_choose() {
+        let used_by = |uid: &str| PodUse {
+            uid: uid.into(),
+            name: None,
+            volume_name: "v".into(),
+            path: "/p".into(),
+        };
+        let mut volume = VolumeFacts {
+            driver: Some("d".into()),
+            drive_ids: vec![DriveId::new("A")],
+            pods: vec![used_by("b"), used_by("a"), used_by("b")],
+            ..VolumeFacts::default()
+        };
+        assert_eq!(volume.failure_domains()[..], [drive("A"), pod("a"), pod("b")]);
+        volume.remote = true;
+        assert_eq!(volume.failure_domains()[..], [drive("A"), driver("d"), pod("a"), pod("b")]);
+        volume.drive_ids.clear();
+        volume.source = Some("/dev/sda".into());
+        assert_eq!(volume.failure_domains()[..], [driver("d"), pod("a"), pod("b")]);
+        let host = VolumeFacts {
+            fs_type: Some("fuse.s3fs".into()),
+            remote: true,
+            ..VolumeFacts::default()
+        };
+        assert_eq!(host.failure_domains()[..], [FailureDomain::Filesystem("fuse".into())]);
+    }
 }

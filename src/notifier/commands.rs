@@ -5,18 +5,18 @@ use std::path::Path;
 
 use jiff::tz::TimeZone;
 
-use crate::host::clock;
-use crate::notifier::config::Config;
-use crate::notifier::daemon_watch;
-use crate::notifier::message::{Item, Kind, Level, Notification, SCHEMA, stable_id};
-use crate::notifier::node_state::NodeState;
-use crate::notifier::secret::SecretFile;
-use crate::notifier::targets::http::UrlSource;
-use crate::notifier::targets::{Target, TargetKind};
-use crate::notifier::text::{self, Writer};
+use crate::config::Config;
+use crate::daemon_watch;
+use crate::message::{Item, Kind, Level, Notification, SCHEMA, stable_id};
+use crate::node_state::NodeState;
+use crate::secret::SecretFile;
+use crate::targets::http::UrlSource;
+use crate::targets::{Target, TargetKind};
+use crate::text::{self, Writer};
+use diskvitals_host::clock;
 
 /// Text for people, and whether all was well.
-pub(crate) struct Outcome {
+pub struct Outcome {
     pub text: String,
     pub is_well: bool,
 }
@@ -27,7 +27,7 @@ fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
 }
 
 /// Sends a test to each of the targets, with what the daemon reports now.
-pub(crate) async fn test(targets: &[&Target], host: &str, socket: &Path) -> Outcome {
+pub async fn test(targets: &[&Target], host: &str, socket: &Path) -> Outcome {
     let (mut text, mut is_well) = (String::new(), true);
     let node = daemon_watch::read_once(socket).await;
     if let Err(why) = &node {
@@ -81,12 +81,12 @@ fn test_message(host: &str, node: &Result<NodeState, String>) -> Notification {
 }
 
 /// Tries what the configuration names, and sends nothing.
-pub(crate) async fn check(config: &Config) -> Outcome {
+pub async fn check(config: &Config) -> Outcome {
     let (mut text, mut is_well) = (String::new(), true);
     match daemon_watch::ask_once(&config.socket).await {
         Ok(node) => line(
             &mut text,
-            format_args!("diskvitalsd {} answers", crate::notifier::message::clean(&node.version)),
+            format_args!("diskvitalsd {} answers", crate::message::clean(&node.version)),
         ),
         Err(why) => {
             is_well = false;
@@ -115,7 +115,7 @@ pub(crate) async fn check(config: &Config) -> Outcome {
                 Ok(_) => {}
                 Err(error) => {
                     is_well = false;
-                    let why = crate::text::causes::with_causes(&error);
+                    let why = diskvitals_text::causes::with_causes(&error);
                     line(&mut text, format_args!("{name} ({kind}): cannot work: {why}"));
                 }
             }
@@ -164,7 +164,7 @@ fn clear_text_secret(target: &Target) -> Option<String> {
     };
     match url {
         UrlSource::Known(url) if has_secret && !url.is_tls() => {
-            let local = crate::notifier::config::target::is_loopback(url.host());
+            let local = crate::config::target::is_loopback(url.host());
             (!local).then(|| url.server())
         }
         _ => None,

@@ -11,23 +11,23 @@ use jiff::SignedDuration;
 use jiff::tz::TimeZone;
 use serde::Deserialize;
 
-use crate::host::trusted_file::read_text;
-use crate::notifier::config::target::{RawTarget, TargetError};
-use crate::notifier::message::Level;
-use crate::notifier::planner;
-use crate::notifier::schedule::Digest;
-use crate::notifier::targets::Target;
-use crate::text::duration;
-use crate::text::echo::echo;
+use crate::config::target::{RawTarget, TargetError};
+use crate::message::Level;
+use crate::planner;
+use crate::schedule::Digest;
+use crate::targets::Target;
+use diskvitals_host::trusted_file::read_text;
+use diskvitals_text::duration;
+use diskvitals_text::echo::echo;
 
-pub(crate) mod target;
+pub mod target;
 
-pub(crate) const DEFAULT_FILE: &str = "/etc/diskvitals/notify.toml";
+pub const DEFAULT_FILE: &str = "/etc/diskvitals/notify.toml";
 
 const MAX_TARGETS: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigError {
+pub enum ConfigError {
     #[error("reading {}", path.display())]
     Read {
         path: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) enum ConfigError {
 
 /// The settings of the process.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Config {
+pub struct Config {
     pub socket: PathBuf,
     /// None: the daemon's name of the node.
     pub host: Option<String>,
@@ -78,7 +78,7 @@ struct Raw {
 impl Default for Raw {
     fn default() -> Raw {
         Raw {
-            socket: crate::wire::client::DEFAULT_SOCKET.into(),
+            socket: diskvitals_wire::client::DEFAULT_SOCKET.into(),
             host: None,
             group_wait: "3s".into(),
             repeat: "1d".into(),
@@ -96,14 +96,14 @@ impl Default for Raw {
     }
 }
 
-pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
+pub fn load(path: &Path) -> Result<Config, ConfigError> {
     let text =
         read_text(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }
 
 /// Relative names of files in the configuration are those of systemd's credentials, or beside `path`.
-pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let raw: Raw = toml::from_str(text)
         .map_err(|error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) })?;
     let wrong = |key: &'static str| {
@@ -176,7 +176,7 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     }
     Ok(Config {
         socket: std::path::absolute(&raw.socket).unwrap_or(raw.socket),
-        host: raw.host.map(|host| crate::notifier::message::clean(&host)),
+        host: raw.host.map(|host| crate::message::clean(&host)),
         planner,
         max_queue: raw.max_queue,
         give_up: duration::parse(&raw.give_up)
@@ -193,7 +193,7 @@ fn span(text: &str) -> Result<SignedDuration, String> {
     }
 }
 
-pub(crate) fn level(text: &str) -> Result<Level, String> {
+pub fn level(text: &str) -> Result<Level, String> {
     match text {
         "info" => Ok(Level::Info),
         "suspect" => Ok(Level::Suspect),

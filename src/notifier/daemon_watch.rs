@@ -12,13 +12,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::notifier::message::clean;
-use crate::notifier::node_state::{Answers, NodeState};
-use crate::text::backoff::Backoff;
-use crate::text::causes::with_causes;
-use crate::wire::client::{Client, ClientError};
-use crate::wire::watch_event::Item;
-use crate::wire::{self, API_REVISION};
+use crate::message::clean;
+use crate::node_state::{Answers, NodeState};
+use diskvitals_text::backoff::Backoff;
+use diskvitals_text::causes::with_causes;
+use diskvitals_wire as wire;
+use diskvitals_wire::API_REVISION;
+use diskvitals_wire::client::{Client, ClientError};
+use diskvitals_wire::watch_event::Item;
 
 /// For one call: answers come from memory.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,12 +30,12 @@ const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
 /// All lists are read again after this time without a change.
 const READ_INTERVAL: Duration = Duration::from_secs(300);
 /// Interval at which the daemon is asked whether it answers.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(20);
+pub const POLL_INTERVAL: Duration = Duration::from_secs(20);
 /// Between connections. A daemon that is replaced is back soon.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
 #[derive(Clone, Debug)]
-pub(crate) enum DaemonView {
+pub enum DaemonView {
     Answers {
         state: Arc<NodeState>,
         /// The time of its latest answer.
@@ -61,7 +62,7 @@ enum WatchError {
 }
 
 /// Follows the daemon at `socket` for ever.
-pub(crate) async fn run(socket: &Path, view: &watch::Sender<DaemonView>) -> Infallible {
+pub async fn run(socket: &Path, view: &watch::Sender<DaemonView>) -> Infallible {
     let mut backoff = BACKOFF;
     loop {
         let before = Instant::now();
@@ -141,7 +142,7 @@ async fn read(client: &Client) -> Result<NodeState, WatchError> {
 }
 
 /// Whether the daemon answers now, for `--check-config`.
-pub(crate) async fn ask_once(socket: &Path) -> Result<wire::Node, String> {
+pub async fn ask_once(socket: &Path) -> Result<wire::Node, String> {
     let ask = async {
         let client = Client::connect(socket, CALL_TIMEOUT).await?;
         Ok(client.node().await?)

@@ -8,8 +8,8 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::text::echo::Shown;
-use crate::text::hash::sha256_short;
+use diskvitals_text::echo::Shown;
+use diskvitals_text::hash::sha256_short;
 
 /// The format and its version. A change that a reader could trip over gets another number.
 pub(crate) const SCHEMA: &str = "diskvitals.notification/v1";
@@ -23,7 +23,7 @@ const MAX_TEXT: usize = 1024;
 /// How bad it is, ascending. `Unknown` is between what is well and what is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Level {
+pub enum Level {
     Good,
     Info,
     Unknown,
@@ -32,7 +32,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Level::Good => "good",
             Level::Info => "info",
@@ -46,7 +46,7 @@ impl Level {
 /// What a notification is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Transitions of causes.
     Changes,
     /// Causes that are still there.
@@ -61,7 +61,7 @@ pub(crate) enum Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Transition {
+pub enum Transition {
     Raised,
     Worse,
     Cleared,
@@ -85,7 +85,7 @@ impl fmt::Display for Transition {
 /// One cause, as a notification describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Item {
+pub struct Item {
     pub transition: Transition,
     pub time: Timestamp,
     pub severity: Level,
@@ -133,7 +133,7 @@ impl Item {
     /// What leads a message and is kept when not all fits in. What is new or still there comes before
     /// what a person has noted, and that before what is over; the node's own storage before all that
     /// users can make; then the worst.
-    pub(crate) fn rank(&self) -> impl Ord + Copy + use<> {
+    pub fn rank(&self) -> impl Ord + Copy + use<> {
         let openness = match self.transition {
             Transition::Raised | Transition::Worse | Transition::Present => 2,
             Transition::Acknowledged => 1,
@@ -144,7 +144,7 @@ impl Item {
     }
 
     /// One record of evidence, one hit, and the number of the others.
-    pub(crate) fn shorten(&mut self) {
+    pub fn shorten(&mut self) {
         self.evidence.truncate(1);
         let left = self.hits.len().saturating_sub(1);
         self.hits.truncate(1);
@@ -155,7 +155,7 @@ impl Item {
 /// What is on a cause: a mount point, a pod, a PersistentVolume, a device, swap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Hit {
+pub struct Hit {
     pub kind: String,
     pub name: String,
     /// Redundancy keeps it intact.
@@ -167,7 +167,7 @@ pub(crate) struct Hit {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Evidence {
+pub struct Evidence {
     pub source: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Timestamp>,
@@ -176,21 +176,21 @@ pub(crate) struct Evidence {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Acknowledged {
+pub struct Acknowledged {
     pub by: String,
     pub note: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Cleared {
+pub struct Cleared {
     pub time: Timestamp,
     pub why: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Notification {
+pub struct Notification {
     pub schema: String,
     /// The idempotency key: the same in every attempt, also after a crash.
     pub id: String,
@@ -208,7 +208,7 @@ pub(crate) struct Notification {
 
 impl Notification {
     /// It is about nothing but what unprivileged users can make.
-    pub(crate) fn is_user_made(&self) -> bool {
+    pub fn is_user_made(&self) -> bool {
         let is_about_them = || self.items.iter().all(|item| item.user_made);
         // A digest is about the whole node.
         self.kind != Kind::Digest && !self.items.is_empty() && is_about_them()
@@ -216,7 +216,7 @@ impl Notification {
 
     /// How loudly it calls: a recovery and an acknowledgement need nobody, however bad the problem
     /// was. `severity` is for filters, which let the recovery through where the raise went.
-    pub(crate) fn urgency(&self) -> Level {
+    pub fn urgency(&self) -> Level {
         let is_open = |item: &&Item| {
             !matches!(item.transition, Transition::Cleared | Transition::Acknowledged)
         };
@@ -238,7 +238,7 @@ pub(crate) fn stable_id<'a>(parts: impl IntoIterator<Item = &'a str>) -> String 
 
 /// Text of others, for any output: what a terminal or a mail reader would not show as itself is
 /// written as an escape, and it has an end.
-pub(crate) fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     Shown::line(text, MAX_TEXT).to_string()
 }
 

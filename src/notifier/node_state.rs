@@ -10,12 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::reason::Reason;
-use crate::notifier::message::{
-    Acknowledged, Cleared, Evidence, Hit, Item, Level, Transition, clean,
-};
-use crate::notifier::node_state::origin::Origins;
-use crate::wire;
+use crate::message::{Acknowledged, Cleared, Evidence, Hit, Item, Level, Transition, clean};
+use crate::node_state::origin::Origins;
+use diskvitals_finding::reason::Reason;
+use diskvitals_wire as wire;
 
 /// Of one cause.
 const MAX_HITS: usize = 64;
@@ -26,7 +24,7 @@ const MAX_UNREAD: usize = 20;
 
 /// One complete answer of the daemon.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct NodeState {
+pub struct NodeState {
     pub host: String,
     pub causes: Vec<ObservedCause>,
     /// Cleared findings that would have been announced, by id.
@@ -39,7 +37,7 @@ pub(crate) struct NodeState {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ObservedCause {
+pub struct ObservedCause {
     /// As [`Transition::Present`].
     pub item: Item,
     pub subject: String,
@@ -50,7 +48,7 @@ pub(crate) struct ObservedCause {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ObservedFinding {
+pub struct ObservedFinding {
     pub id: String,
     /// Reason and subject: the same if the daemon gives it another id.
     pub key: String,
@@ -59,7 +57,7 @@ pub(crate) struct ObservedFinding {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ClearedFinding {
+pub struct ClearedFinding {
     pub item: Item,
     pub cleared: Cleared,
     /// Another finding of the volume announces it.
@@ -67,7 +65,7 @@ pub(crate) struct ClearedFinding {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct NodeCounts {
+pub struct NodeCounts {
     pub drives: Counts,
     pub volumes: Counts,
     pub near_end_of_life: Vec<String>,
@@ -76,7 +74,7 @@ pub(crate) struct NodeCounts {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub struct Counts {
     pub good: usize,
     pub suspect: usize,
     pub bad: usize,
@@ -86,12 +84,12 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    pub(crate) fn total(&self) -> usize {
+    pub fn total(&self) -> usize {
         self.good + self.suspect + self.bad + self.unknown + self.asleep + self.maintenance
     }
 
     /// Nothing at all is unknown: a node has drives.
-    pub(crate) fn level(&self) -> Level {
+    pub fn level(&self) -> Level {
         match self {
             Counts { bad: 1.., .. } => Level::Bad,
             Counts { suspect: 1.., .. } => Level::Suspect,
@@ -114,7 +112,7 @@ impl Counts {
 }
 
 /// The answers that make one state.
-pub(crate) struct Answers {
+pub struct Answers {
     pub node: wire::Node,
     pub causes: Vec<wire::Cause>,
     /// Cleared ones included.
@@ -124,7 +122,7 @@ pub(crate) struct Answers {
 }
 
 impl NodeState {
-    pub(crate) fn from_wire(answers: &Answers) -> NodeState {
+    pub fn from_wire(answers: &Answers) -> NodeState {
         let findings: BTreeMap<&str, &wire::Finding> =
             answers.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();
         let origins = Origins::new(&answers.drives, &answers.volumes);

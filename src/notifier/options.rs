@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
-use crate::manual::NOTIFY;
-use crate::notifier::config::DEFAULT_FILE;
-use crate::program::ProgramOptions;
+use crate::config::DEFAULT_FILE;
+use diskvitals_program::ProgramOptions;
+use diskvitals_program::manual::NOTIFY;
 
 /// Sends mail, webhooks and heartbeats about the drives, filesystems and volumes of this node.
 ///

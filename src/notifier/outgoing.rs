@@ -6,14 +6,14 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::notifier::message::{Level, Notification};
-use crate::text::echo::Shown;
+use crate::message::{Level, Notification};
+use diskvitals_text::echo::Shown;
 
 /// `message::clean` has cut each part before, and an escape has at most nine characters.
 const MAX_LINE: usize = 16 << 10;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
+pub struct Outgoing {
     pub id: Shown,
     pub host: Shown,
     pub time: Timestamp,
@@ -25,7 +25,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(crate) fn new(notification: &Notification) -> Result<Outgoing, serde_json::Error> {
+    pub fn new(notification: &Notification) -> Result<Outgoing, serde_json::Error> {
         let mut json = serde_json::to_value(notification)?;
         show(&mut json);
         let text = Shown::lines(&notification.text, MAX_LINE);
@@ -43,7 +43,7 @@ impl Outgoing {
     }
 
     /// All members (docs/notification.schema.json).
-    pub(crate) fn json(&self) -> &Value {
+    pub fn json(&self) -> &Value {
         &self.json
     }
 }
@@ -65,8 +65,8 @@ fn show(value: &mut Value) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::notifier::message::tests_support::sample;
-    use crate::text::echo::is_deceptive;
+    use crate::message::tests_support::sample;
+    use diskvitals_text::echo::is_deceptive;
 
     pub(crate) const HOSTILE: &str = "a\r\nBcc: x@y\u{1b}]0;x\u{7}\u{202e}\u{200b}\u{9b}";
 

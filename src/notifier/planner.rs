@@ -14,11 +14,11 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::notifier::message::{Item, Kind, Level, Notification, SCHEMA, Transition, stable_id};
-use crate::notifier::node_state::{NodeCounts, NodeState};
-use crate::notifier::planner::lane::{Lane, SLOW_WAIT};
-use crate::notifier::schedule::{Digest, QuietHours, local_date};
-use crate::notifier::text::{self, Writer};
+use crate::message::{Item, Kind, Level, Notification, SCHEMA, Transition, stable_id};
+use crate::node_state::{NodeCounts, NodeState};
+use crate::planner::lane::{Lane, SLOW_WAIT};
+use crate::schedule::{Digest, QuietHours, local_date};
+use crate::text::{self, Writer};
 
 /// Items of one notification. More items make more notifications.
 const MAX_ITEMS: usize = 100;
@@ -26,7 +26,7 @@ const MAX_ITEMS: usize = 100;
 const MAX_PARENTS: usize = 20;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// How long changes are collected before they are sent as one message.
     pub group_wait: SignedDuration,
     /// The time until the first reminder, doubled for each further one, and its maximum.

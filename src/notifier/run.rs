@@ -12,21 +12,21 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::host::clock;
-use crate::host::file_watch::FileWatch;
-use crate::host::trusted_file::read_bounded;
-use crate::notifier::config::{self, Config};
-use crate::notifier::daemon_watch::{self, DaemonView, POLL_INTERVAL};
-use crate::notifier::host_name;
-use crate::notifier::message::Notification;
-use crate::notifier::node_state::NodeState;
-use crate::notifier::options::Options;
-use crate::notifier::planner::PlannerState;
-use crate::notifier::queue::Queue;
-use crate::notifier::store::{StoreError, Stored};
-use crate::notifier::store_thread::{self, StoreThread, Written};
-use crate::notifier::targets::{DeliveryError, Target, TargetKind};
-use crate::text::causes::with_causes;
+use crate::config::{self, Config};
+use crate::daemon_watch::{self, DaemonView, POLL_INTERVAL};
+use crate::host_name;
+use crate::message::Notification;
+use crate::node_state::NodeState;
+use crate::options::Options;
+use crate::planner::PlannerState;
+use crate::queue::Queue;
+use crate::store::{StoreError, Stored};
+use crate::store_thread::{self, StoreThread, Written};
+use crate::targets::{DeliveryError, Target, TargetKind};
+use diskvitals_host::clock;
+use diskvitals_host::file_watch::FileWatch;
+use diskvitals_host::trusted_file::read_bounded;
+use diskvitals_text::causes::with_causes;
 
 /// A message is on disk before its first attempt. A disk that does not answer in this time is not
 /// waited for.
@@ -39,7 +39,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 const FRESH: Duration = Duration::from_secs(2 * POLL_INTERVAL.as_secs());
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RunError {
+pub enum RunError {
     #[error("listening for signals")]
     Signal(#[source] std::io::Error),
     #[error(transparent)]
@@ -77,7 +77,7 @@ struct Agent {
     status: String,
 }
 
-pub(crate) async fn run(options: Options, config: Config) -> Result<(), RunError> {
+pub async fn run(options: Options, config: Config) -> Result<(), RunError> {
     let listen = |kind| signal(kind).map_err(RunError::Signal);
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;

@@ -8,19 +8,19 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::host::trusted_file;
+use diskvitals_host::trusted_file;
 
 /// A secret is short.
 const MAX_BYTES: u64 = 16 << 10;
 
 /// Where a secret is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SecretFile {
+pub struct SecretFile {
     path: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SecretError {
+pub enum SecretError {
     #[error("reading the secret {}", path.display())]
     Read {
         path: PathBuf,
@@ -39,7 +39,7 @@ pub(crate) enum SecretError {
 
 /// A secret's text. Its only output is `expose`.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(String);
+pub struct Secret(String);
 
 impl Secret {
     pub(crate) fn expose(&self) -> &str {
@@ -56,18 +56,18 @@ impl fmt::Debug for Secret {
 impl SecretFile {
     /// A relative name is that of a systemd credential (systemd.exec(5), LoadCredential=), or without
     /// credentials of a file in `folder`.
-    pub(crate) fn new(path: PathBuf, folder: &Path) -> SecretFile {
+    pub fn new(path: PathBuf, folder: &Path) -> SecretFile {
         let base = std::env::var_os("CREDENTIALS_DIRECTORY");
         let base = base.map_or_else(|| folder.to_owned(), PathBuf::from);
         SecretFile { path: base.join(path) }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Reads it on another thread: its disk may not respond.
-    pub(crate) async fn read(&self) -> Result<Secret, SecretError> {
+    pub async fn read(&self) -> Result<Secret, SecretError> {
         let this = self.clone();
         tokio::task::spawn_blocking(move || this.read_now())
             .await

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use tokio::sync::oneshot;
 
-use crate::notifier::store::{Changes, Store, StoreError, Stored};
-use crate::text::causes::with_causes;
+use crate::store::{Changes, Store, StoreError, Stored};
+use diskvitals_text::causes::with_causes;
 
 /// A successful write, with what an earlier run left if the store could be opened only now.
 pub(crate) type Written = Result<Option<Stored>, (Changes, String)>;

@@ -6,13 +6,13 @@
 
 use serde_json::Value;
 
-use crate::notifier::outgoing::Outgoing;
-use crate::text::echo::echo;
+use crate::outgoing::Outgoing;
+use diskvitals_text::echo::echo;
 
 const NAMES: &[&str] = &["id", "kind", "severity", "host", "time", "title", "text", "json"];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TemplateError {
+pub enum TemplateError {
     #[error("`{{{{{0}}}}}` is no placeholder; known are {known}", known = NAMES.join(", "))]
     Unknown(String),
     #[error("`{{{{` without its `}}}}`")]
@@ -24,14 +24,14 @@ pub(crate) enum TemplateError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Template {
+pub struct Template {
     /// Text, then a placeholder, and so on; the last text has none.
     parts: Vec<(String, Option<&'static str>)>,
     is_json: bool,
 }
 
 impl Template {
-    pub(crate) fn new(text: &str, is_json: bool) -> Result<Template, TemplateError> {
+    pub fn new(text: &str, is_json: bool) -> Result<Template, TemplateError> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, from)) = rest.split_once("{{") {
@@ -55,7 +55,7 @@ impl Template {
         Ok(template)
     }
 
-    pub(crate) fn render(&self, notification: &Outgoing) -> String {
+    pub fn render(&self, notification: &Outgoing) -> String {
         let json = notification.json();
         self.fill(|name| match (name, &json[name]) {
             ("json", _) => json.to_string(),
@@ -84,7 +84,7 @@ impl Template {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::notifier::message::tests_support::sample;
+    use crate::message::tests_support::sample;
 
     #[test]
     fn a_placeholder_is_escaped_for_json_and_plain_elsewhere() {

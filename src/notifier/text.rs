@@ -7,10 +7,11 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::model::label::slot_name;
-use crate::model::redundancy::{NO_REDUNDANCY, last_copy_words};
-use crate::notifier::message::{Hit, Item, Kind, Level, Transition};
-use crate::notifier::node_state::{Counts, NodeCounts};
+use crate::message::{Hit, Item, Kind, Level, Transition};
+use crate::node_state::{Counts, NodeCounts};
+use diskvitals_finding::reason::NO_REDUNDANCY;
+use diskvitals_finding::reason::last_copy_words;
+use diskvitals_text::naming::slot_name;
 
 /// Items with all details. The others have one line each.
 const FULL_ITEMS: usize = 20;
@@ -28,7 +29,7 @@ const MAX_LISTED: usize = 8;
 
 /// `[BAD] node7: sda (slot 03): SmartFailing and 1 more`. Of several items the worst that is not over,
 /// and the names of the others.
-pub(crate) fn title(kind: Kind, host: &str, severity: Level, items: &[Item]) -> String {
+pub fn title(kind: Kind, host: &str, severity: Level, items: &[Item]) -> String {
     let is_over = |item: &&Item| item.transition == Transition::Cleared;
     let open = items.iter().filter(|item| !is_over(item));
     let worst = open.rev().max_by_key(|item| item.rank());
@@ -114,7 +115,7 @@ fn one(item: &Item) -> String {
     format!("{name}{slot}{transition}{reasons}{over}")
 }
 
-pub(crate) struct DigestText {
+pub struct DigestText {
     pub level: Level,
     /// For the title.
     pub summary: String,
@@ -124,13 +125,13 @@ pub(crate) struct DigestText {
     pub remarks: String,
 }
 
-pub(crate) struct Writer<'a> {
+pub struct Writer<'a> {
     pub zone: &'a TimeZone,
     pub host: &'a str,
 }
 
 impl Writer<'_> {
-    pub(crate) fn items(&self, items: &[Item]) -> String {
+    pub fn items(&self, items: &[Item]) -> String {
         let mut text = String::new();
         // A chat shows only the beginning.
         if items.len() > 1 {
@@ -237,7 +238,7 @@ impl Writer<'_> {
     }
 
     /// What is known about the whole node.
-    pub(crate) fn digest(&self, counts: Option<&NodeCounts>, silent: Option<&str>) -> DigestText {
+    pub fn digest(&self, counts: Option<&NodeCounts>, silent: Option<&str>) -> DigestText {
         let Some(counts) = counts.filter(|_| silent.is_none()) else {
             let why = silent.unwrap_or("diskvitalsd has not been reached yet");
             return DigestText {
@@ -273,7 +274,7 @@ impl Writer<'_> {
         DigestText { level, summary: parts.join("; "), text, remarks }
     }
 
-    pub(crate) fn local(&self, time: Timestamp) -> String {
+    pub fn local(&self, time: Timestamp) -> String {
         time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
     }
 
@@ -334,7 +335,7 @@ fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::notifier::message::tests_support::sample;
+    use crate::message::tests_support::sample;
 
     #[test]
     fn a_slot_has_its_word_once() {

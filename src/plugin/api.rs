@@ -20,17 +20,17 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::kubernetes::api_error::{CallError, with_timeout};
-use crate::kubernetes::pages::{ListError, OnExpiry, Page, read_pages};
-use crate::plugin::args::Connection;
-use crate::text::causes::with_causes;
-use crate::text::similar::{did_you_mean, similar};
+use crate::args::Connection;
+use diskvitals_kubernetes::api_error::{CallError, with_timeout};
+use diskvitals_kubernetes::pages::{ListError, OnExpiry, Page, read_pages};
+use diskvitals_text::causes::with_causes;
+use diskvitals_text::similar::{did_you_mean, similar};
 
 /// Who has changed a field (`metadata.managedFields`).
 const FIELD_MANAGER: &str = "kubectl-diskvitals";
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectError {
+pub enum ConnectError {
     #[error("reading the kubeconfig")]
     Kubeconfig(#[source] Box<KubeconfigError>),
     #[error("the kubeconfig has no context `{name}`{hint}")]
@@ -50,7 +50,7 @@ pub(crate) enum ConnectError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// No permission, or no valid credentials.
     Forbidden,
     NotFound,
@@ -64,7 +64,7 @@ pub(crate) enum Kind {
 /// Why an object cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: {why}")]
-pub(crate) struct ApiError {
+pub struct ApiError {
     pub what: String,
     pub kind: Kind,
     pub why: String,
@@ -315,7 +315,7 @@ async fn config(connection: &Connection) -> Result<(Config, String), ConnectErro
         let names: Vec<&str> = kubeconfig.contexts.iter().map(|it| it.name.as_str()).collect();
         if !names.contains(&name.as_str()) {
             return Err(ConnectError::NoContext {
-                name: crate::text::echo::echo(name),
+                name: diskvitals_text::echo::echo(name),
                 hint: did_you_mean(&similar(name, names)),
             });
         }

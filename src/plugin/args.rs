@@ -5,9 +5,47 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::cluster::node_storage::Health;
-use crate::manual::PLUGIN;
-use crate::text::duration;
+use diskvitals_cluster::node_storage::Health;
+use diskvitals_program::manual::Page;
+use diskvitals_text::duration;
+
+/// kubectl-diskvitals(1).
+pub(crate) const PLUGIN: Page = Page {
+    section: "1",
+    examples: &[
+        (
+            "kubectl diskvitals",
+            "The cluster on one screen: nodes by health, drives to replace, claims affected, silent nodes",
+        ),
+        (
+            "kubectl diskvitals attachments shop/data-orders-db-0",
+            "Where a claim is mounted, and what keeps a second writer out",
+        ),
+        (
+            "kubectl diskvitals explain pod/orders-db-0 -n shop",
+            "Asks the daemon of the pod's node: the chain from drive to pod, with the evidence",
+        ),
+        (
+            "kubectl diskvitals approve release-data-orders-db-0-00c0ffee00000001 -n shop",
+            "Shows the evidence of an action, asks, and approves it for one hour",
+        ),
+        ("kubectl diskvitals --exit-code -o json", "For a monitoring system"),
+    ],
+    exit: &[
+        (0, "done; with --exit-code: good"),
+        (1, "failed: no cluster, no permission, no such thing; with --exit-code: warning"),
+        (
+            2,
+            "wrong usage, also a question without a terminal and without --yes; with --exit-code: critical",
+        ),
+        (
+            3,
+            "with --exit-code: unknown, also without an answer of the API server and for wrong usage",
+        ),
+    ],
+    files: &[("~/.kube/config", "the kubeconfig, unless KUBECONFIG or --kubeconfig names another")],
+    see_also: &["kubectl(1)", "diskvitals(1)", "diskvitals-csi(8)"],
+};
 
 /// Shows the storage health of a cluster: drives, claims and mounts of all nodes.
 ///

@@ -11,11 +11,11 @@ use clap_complete::Shell;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use serde_json::Value;
 
-use crate::plugin::api::{Api, Select, contexts};
-use crate::plugin::args::{CompletionKind, Connection, Options};
-use crate::plugin::gather::{self, STORAGES, in_namespace};
-use crate::plugin::objects::{ClaimRecord, PodRecord, StorageRecord};
-use crate::text::echo::is_deceptive;
+use crate::api::{Api, Select, contexts};
+use crate::args::{CompletionKind, Connection, Options};
+use crate::gather::{self, STORAGES, in_namespace};
+use crate::objects::{ClaimRecord, PodRecord, StorageRecord};
+use diskvitals_text::echo::is_deceptive;
 
 /// A person waits for it.
 const TIMEOUT: Duration = Duration::from_secs(2);

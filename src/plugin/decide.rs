@@ -9,17 +9,17 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cluster::storage_action::NOTE_ANNOTATION;
-use crate::plugin::api::{Api, ApiError, Kind};
-use crate::plugin::args::{Consent, DecisionArgs, Options, Output, ResetArgs};
-use crate::plugin::gather::{POLICIES, actions_path};
-use crate::plugin::objects::actions::{ActionRecord, PolicyRecord};
-use crate::plugin::view::actions::{ActionRow, PolicyRow, action, policy, undecidable};
-use crate::plugin::view::{Gap, Read};
-use crate::plugin::{Error, Out, complain, gather, render};
-use crate::terminal::prompt;
-use crate::text::echo::Shown;
-use crate::text::echo::echo;
+use crate::api::{Api, ApiError, Kind};
+use crate::args::{Consent, DecisionArgs, Options, Output, ResetArgs};
+use crate::gather::{POLICIES, actions_path};
+use crate::objects::actions::{ActionRecord, PolicyRecord};
+use crate::view::actions::{ActionRow, PolicyRow, action, policy, undecidable};
+use crate::view::{Gap, Read};
+use crate::{Error, Out, complain, gather, render};
+use diskvitals_cluster::storage_action::NOTE_ANNOTATION;
+use diskvitals_terminal::prompt;
+use diskvitals_text::echo::Shown;
+use diskvitals_text::echo::echo;
 
 /// How often a patch is tried again when the action changed in what the person did not decide about.
 const MAX_ATTEMPTS: usize = 4;
@@ -250,7 +250,7 @@ pub(crate) async fn reset_breaker(
     for (_, row) in &open {
         let breaker = render::actions::breaker(row, &out.screen);
         let line = format!("policy {}: {breaker}", row.name);
-        text.push_str(&crate::terminal::layout::wrapped(&line, "", &out.screen));
+        text.push_str(&diskvitals_terminal::layout::wrapped(&line, "", &out.screen));
     }
     text.push_str("\nA reset says that a person has found the common cause. Actions that wait go on with their own gates.\n");
     show_first(out, &text)?;
@@ -356,7 +356,7 @@ async fn ask(consent: &Consent, question: &str, verb: &str) -> Result<(), Error>
             "nothing was changed: there is no terminal to ask on; --yes is needed to {verb} without a question"
         )));
     }
-    let question = crate::terminal::screen::escape_control(question);
+    let question = diskvitals_terminal::screen::escape_control(question);
     match prompt::agrees(&question).await.map_err(Error::Input)? {
         true => Ok(()),
         false => Err(Error::Target("nothing was changed".to_owned())),

@@ -11,13 +11,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::plugin::api::Api;
-use crate::plugin::args::{ExplainArgs, Options};
-use crate::plugin::target::{Found, find};
-use crate::plugin::view::fence::{Reach, reach};
-use crate::plugin::view::nodes::nodes;
-use crate::plugin::{Error, complain, gather, view};
-use crate::text::echo::echo;
+use crate::api::Api;
+use crate::args::{ExplainArgs, Options};
+use crate::target::{Found, find};
+use crate::view::fence::{Reach, reach};
+use crate::view::nodes::nodes;
+use crate::{Error, complain, gather, view};
+use diskvitals_text::echo::echo;
 
 /// A thing under the name by which the node's daemon knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(crate) async fn run(
     };
     let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
     Err(Error::Kubectl {
-        source: crate::host::exec::exec(&program, &words),
+        source: diskvitals_host::exec::exec(&program, &words),
         program: program.display().to_string(),
     })
 }
@@ -184,7 +184,7 @@ fn words(options: &Options, namespace: &str, pod: &str, name: &str) -> Vec<Strin
     if options.no_color {
         words.push("--no-color".to_owned());
     }
-    if options.output == crate::plugin::args::Output::Json {
+    if options.output == crate::args::Output::Json {
         words.push("--output=json".to_owned());
     }
     words.extend(["explain", "--", name].map(str::to_owned));

@@ -11,17 +11,17 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::plugin::api::{Api, ApiError, Kind, Select};
-use crate::plugin::objects::actions::{ActionRecord, PolicyRecord};
-use crate::plugin::objects::{
+use crate::api::{Api, ApiError, Kind, Select};
+use crate::objects::actions::{ActionRecord, PolicyRecord};
+use crate::objects::{
     AttachmentRecord, ClaimRecord, NodeRecord, PodRecord, StorageRecord, VolumeRecord, needs_attach,
 };
-use crate::plugin::view;
-use crate::plugin::view::actions::Remediation;
-use crate::plugin::view::attachments::Subject;
-use crate::plugin::view::claims::{Named, is_claimable};
-use crate::plugin::view::nodes::NodeView;
-use crate::plugin::view::{Base, Read};
+use crate::view;
+use crate::view::actions::Remediation;
+use crate::view::attachments::Subject;
+use crate::view::claims::{Named, is_claimable};
+use crate::view::nodes::NodeView;
+use crate::view::{Base, Read};
 
 pub(crate) const STORAGES: &str = "/apis/diskvitals.io/v1alpha1/nodestorages";
 pub(crate) const NODES: &str = "/api/v1/nodes";
@@ -98,7 +98,7 @@ pub(crate) async fn base(
         by_name.collect()
     });
     let base = Base {
-        now: time.unwrap_or_else(crate::host::clock::wall_now),
+        now: time.unwrap_or_else(diskvitals_host::clock::wall_now),
         storages,
         nodes,
         reporters: why(reporters),
@@ -298,7 +298,7 @@ pub(crate) async fn remediation(api: &Api, namespace: Option<&str>, now: Timesta
 }
 
 /// Why actions and policies cannot be read, and what to do.
-pub(crate) fn no_remediation(error: &ApiError) -> crate::plugin::Error {
+pub(crate) fn no_remediation(error: &ApiError) -> crate::Error {
     let advice = match error.kind {
         Kind::Forbidden => "; it needs the ClusterRole diskvitals-view or diskvitals-approver",
         Kind::NotFound => {
@@ -306,7 +306,7 @@ pub(crate) fn no_remediation(error: &ApiError) -> crate::plugin::Error {
         }
         Kind::Conflict | Kind::Refused | Kind::Failed => "",
     };
-    crate::plugin::Error::Target(format!("{error}{advice}"))
+    crate::Error::Target(format!("{error}{advice}"))
 }
 
 /// Pods that are being deleted, on nodes that do not reach the storage of a driver.

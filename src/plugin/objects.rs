@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde::Deserialize;
 
-use crate::cluster::node_storage::NodeStorageStatus;
+use diskvitals_cluster::node_storage::NodeStorageStatus;
 
 /// The node's word. Each object is read for itself, so that one that this version cannot read does
 /// not hide the others.

@@ -6,16 +6,16 @@ pub(crate) mod overview;
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::{Health, VolumeStatus};
-use crate::model::label::slot_name;
-use crate::plugin::view::Gap;
-use crate::plugin::view::attachments::{State, VolumeView};
-use crate::plugin::view::claims::{ClaimRow, StaleRow};
-use crate::plugin::view::drives::{DriveRow, ModelRow};
-use crate::plugin::view::nodes::Report;
-use crate::terminal::layout::wrapped;
-use crate::terminal::screen::{Screen, Tone, escape_control, or_dash};
-use crate::terminal::table::{Cells, Column, column, plain, table};
+use crate::view::Gap;
+use crate::view::attachments::{State, VolumeView};
+use crate::view::claims::{ClaimRow, StaleRow};
+use crate::view::drives::{DriveRow, ModelRow};
+use crate::view::nodes::Report;
+use diskvitals_cluster::node_storage::{Health, VolumeStatus};
+use diskvitals_terminal::layout::wrapped;
+use diskvitals_terminal::screen::{Screen, Tone, escape_control, or_dash};
+use diskvitals_terminal::table::{Cells, Column, column, plain, table};
+use diskvitals_text::naming::slot_name;
 
 pub(crate) fn health(health: Health) -> (&'static str, Tone) {
     match health {
@@ -109,7 +109,7 @@ pub(crate) fn drives(rows: &[DriveRow], wide: bool, screen: &Screen) -> String {
             plain(row.model.trim()),
             (row.reason.clone(), tone),
             plain(ago(row.since, screen)),
-            plain(crate::terminal::layout::flag_names(&aside)),
+            plain(diskvitals_terminal::layout::flag_names(&aside)),
             plain(&row.name),
             plain(&row.enclosure),
             plain(&row.id),
@@ -247,7 +247,7 @@ pub(crate) fn attachments(view: &VolumeView, wide: bool, screen: &Screen) -> Str
     head.extend(view.fences.iter().map(|(who, text)| (*who, text.clone())));
     let head: Vec<(&str, String)> =
         head.into_iter().map(|(label, text)| (label, escape_control(&text))).collect();
-    let mut text = crate::terminal::layout::label_value_lines(&head);
+    let mut text = diskvitals_terminal::layout::label_value_lines(&head);
     let cells = view.attachments.iter().map(|row| {
         let (word, tone) = match row.state {
             State::Expected => ("expected", Tone::Plain),
@@ -299,7 +299,7 @@ pub(crate) fn silent_gap(silent: &[(&str, &Report)]) -> Option<Gap> {
     let names: Vec<&str> = silent.iter().map(|(name, _)| *name).collect();
     (!names.is_empty()).then(|| {
         Gap::new(
-            crate::plugin::view::drives::some(&names),
+            crate::view::drives::some(&names),
             "no current report: what is there now is not known (kubectl diskvitals)",
         )
     })

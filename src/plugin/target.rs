@@ -1,10 +1,10 @@
 //! What a person names: a claim, volume or pod, with or without kind and namespace.
 
-use crate::plugin::Error;
-use crate::plugin::api::Api;
-use crate::plugin::gather;
-use crate::plugin::objects::{ClaimRecord, PodRecord, VolumeRecord};
-use crate::text::echo::echo;
+use crate::Error;
+use crate::api::Api;
+use crate::gather;
+use crate::objects::{ClaimRecord, PodRecord, VolumeRecord};
+use diskvitals_text::echo::echo;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 
 use std::collections::BTreeMap;
 
-use crate::cluster::node_storage::Health;
-use crate::plugin::objects::actions::PolicyRecord;
-use crate::plugin::objects::{
+use crate::objects::actions::PolicyRecord;
+use crate::objects::{
     AttachmentRecord, ClaimRecord, NodeRecord, PodRecord, StorageRecord, VolumeRecord,
 };
-use crate::plugin::render::overview::Overview;
-use crate::plugin::tests::actions::record;
-use crate::plugin::view::actions::{Remediation, actions as action_rows, policy};
-use crate::plugin::view::attachments::{self, Subject};
-use crate::plugin::view::claims::{self, Named};
-use crate::plugin::view::fence::{fences, reach};
-use crate::plugin::view::nodes::nodes;
-use crate::plugin::view::{Base, Read, drives};
-use crate::plugin::{render, summarize};
-use crate::terminal::screen::Screen;
-use crate::terminal::screen::tests::screen;
-use crate::terminal::verdict::Verdict;
+use crate::render::overview::Overview;
+use crate::tests::actions::record;
+use crate::view::actions::{Remediation, actions as action_rows, policy};
+use crate::view::attachments::{self, Subject};
+use crate::view::claims::{self, Named};
+use crate::view::fence::{fences, reach};
+use crate::view::nodes::nodes;
+use crate::view::{Base, Read, drives};
+use crate::{render, summarize};
+use diskvitals_cluster::node_storage::Health;
+use diskvitals_terminal::fixture::screen;
+use diskvitals_terminal::screen::Screen;
+use diskvitals_terminal::verdict::Verdict;
 
 /// The screen's now is 2026-03-01 12:00.
 fn of<T: serde::de::DeserializeOwned, R: From<T>>(object: Value) -> R {
@@ -264,7 +264,7 @@ fn a_reporter_that_is_away_for_ten_minutes_makes_its_node_silent() {
         namespace: "storage".into(),
         name: "report-1".into(),
         node: "n".into(),
-        ready: crate::plugin::objects::Ready {
+        ready: crate::objects::Ready {
             is_true: false,
             reason: "CrashLoopBackOff".into(),
             since: Some(since.parse().expect("a time")),

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::plugin::objects::{NodeRecord, PodRecord, StorageRecord};
+use crate::objects::{NodeRecord, PodRecord, StorageRecord};
 
 /// What was read, or why not.
 pub(crate) type Read<T> = Result<T, String>;

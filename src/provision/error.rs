@@ -2,7 +2,7 @@
 //! depend on gRPC.
 
 use crate::provision::step::{StepError, StepErrorKind};
-use crate::text::echo::echo;
+use diskvitals_text::echo::echo;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProvisionError {

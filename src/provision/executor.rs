@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedMutexGuard, Semaphore, watch};
 
-use crate::host::root::HostRoot;
-use crate::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 use crate::provision::step::spec::WorkerRole;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepExecutor, StepOutput};
 use crate::provision::worker::arguments;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 
 /// A step that runs longer returns its permit, because it is likely to hang.
 const SLOW_AFTER: Duration = Duration::from_secs(10);

@@ -14,10 +14,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::model::path::HostPath;
-use crate::model::provision::{BackingKind, PodRef, ProvidedAttachment, VolumeAccess};
 use crate::provision::rules::names;
 use crate::provision::step::DeviceIdentity;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{BackingKind, PodRef, ProvidedAttachment, VolumeAccess};
 
 /// The version of all records. A record with a greater version was written by a newer program and
 /// is not used.
@@ -210,7 +210,7 @@ pub(crate) mod tests {
     #[test]
     fn an_operation_reads_back_as_itself() {
         let access = VolumeAccess {
-            mode: crate::model::provision::AccessMode::SingleNodeWriter,
+            mode: diskvitals_finding::provision::AccessMode::SingleNodeWriter,
             block: false,
             fs_type: None,
             mount_flags: Vec::new(),

@@ -8,10 +8,10 @@ pub(crate) mod spec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::clean_order::PodHolds;
-use crate::model::path::HostPath;
-pub use crate::model::provision::Wipe;
 pub use crate::provision::step::error::{StepError, StepErrorKind};
+use diskvitals_finding::path::HostPath;
+pub use diskvitals_finding::provision::Wipe;
+use diskvitals_model::clean_order::PodHolds;
 
 /// A path from a caller, in the host's mount namespace. It is resolved below `root` only and
 /// follows no link (`host::resolve_beneath`).

@@ -28,15 +28,15 @@ use std::process::ExitCode;
 
 use caps::{CapSet, Capability};
 
-use crate::host::namespace::CapabilityError;
-use crate::host::root::HostRoot;
-use crate::host::worker_pool::Hello;
-use crate::host::{namespace, own_cgroup, worker_pool};
 use crate::provision::step::spec::WorkerRole;
 use crate::provision::step::{Step, StepError, StepErrorKind, StepOutput};
 use crate::provision::worker::error::StepWorkerError;
 use crate::provision::worker::format::Permission;
-use crate::text::causes::with_causes;
+use diskvitals_host::namespace::CapabilityError;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::Hello;
+use diskvitals_host::{namespace, own_cgroup, worker_pool};
+use diskvitals_text::causes::with_causes;
 
 impl WorkerRole {
     /// The capabilities that the role keeps. All workers are uid 0, which may open root's files.

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::quota::refusals::Refusal;
-use crate::quota::token_bucket::TokenBucket;
+use crate::refusals::Refusal;
+use crate::token_bucket::TokenBucket;
 
 /// Length of `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n` (RFC 9113, 3.4).
-pub(crate) const PREFACE_BYTES: usize = 24;
+pub const PREFACE_BYTES: usize = 24;
 const HEADER_BYTES: usize = 9;
 /// Frame types (RFC 9113, 6).
 const DATA: u8 = 0;
@@ -36,7 +36,7 @@ const RESET_BURST: u32 = 500;
 const RESET_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
-pub(crate) struct FrameBudget {
+pub struct FrameBudget {
     /// Bytes of the preface or of a payload that are skipped.
     skip: usize,
     header: [u8; HEADER_BYTES],
@@ -46,7 +46,7 @@ pub(crate) struct FrameBudget {
 }
 
 impl FrameBudget {
-    pub(crate) fn new() -> FrameBudget {
+    pub fn new() -> FrameBudget {
         FrameBudget {
             skip: PREFACE_BYTES,
             header: [0; HEADER_BYTES],
@@ -56,7 +56,7 @@ impl FrameBudget {
         }
     }
 
-    pub(crate) fn received(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Refusal> {
+    pub fn received(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Refusal> {
         loop {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -95,7 +95,7 @@ impl FrameBudget {
         Ok(())
     }
 
-    pub(crate) fn sent(&mut self, bytes: usize) {
+    pub fn sent(&mut self, bytes: usize) {
         self.control.add(bytes as f64 / BYTES_PER_CONTROL);
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// Who has a place.
-pub(crate) trait Holder: Clone {
+pub trait Holder: Clone {
     const LEVELS: usize;
 
     /// Whether both are in the same group at this level, if they are at all levels above it.
@@ -18,15 +18,15 @@ pub(crate) trait Holder: Clone {
 
 /// Whether a place is in use: calls that are not answered completely.
 #[derive(Debug)]
-pub(crate) struct Activity(Mutex<(usize, Instant)>);
+pub struct Activity(Mutex<(usize, Instant)>);
 
 impl Activity {
-    pub(crate) fn new() -> Arc<Activity> {
+    pub fn new() -> Arc<Activity> {
         Arc::new(Activity(Mutex::new((0, Instant::now()))))
     }
 
     /// A call, until the result is dropped.
-    pub(crate) fn begin(self: &Arc<Activity>) -> InUse {
+    pub fn begin(self: &Arc<Activity>) -> InUse {
         self.change(|calls| calls + 1);
         InUse(self.clone())
     }
@@ -44,7 +44,7 @@ impl Activity {
 }
 
 #[derive(Debug)]
-pub(crate) struct InUse(Arc<Activity>);
+pub struct InUse(Arc<Activity>);
 
 impl Drop for InUse {
     fn drop(&mut self) {
@@ -53,7 +53,7 @@ impl Drop for InUse {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Places<H> {
+pub struct Places<H> {
     total: usize,
     per_group: usize,
     taken: Arc<Mutex<Taken<H>>>,
@@ -75,7 +75,7 @@ struct Place<H> {
 
 /// A place; it is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct PlacePermit<H> {
+pub struct PlacePermit<H> {
     id: u64,
     taken: Arc<Mutex<Taken<H>>>,
     /// True once somebody else has the place.
@@ -83,7 +83,7 @@ pub(crate) struct PlacePermit<H> {
 }
 
 impl<H: Holder> Places<H> {
-    pub(crate) fn new(total: usize, per_group: usize) -> Places<H> {
+    pub fn new(total: usize, per_group: usize) -> Places<H> {
         Places {
             total,
             per_group,
@@ -93,7 +93,7 @@ impl<H: Holder> Places<H> {
 
     /// None if all places are in use by others who have no more than `holder`. `per_group`: of the
     /// first level.
-    pub(crate) fn acquire(&self, holder: &H, activity: &Arc<Activity>) -> Option<PlacePermit<H>> {
+    pub fn acquire(&self, holder: &H, activity: &Arc<Activity>) -> Option<PlacePermit<H>> {
         let mut taken = lock(&self.taken);
         let of_group = |place: &&Place<H>| place.holder.is_with(holder, 0);
         let own = taken.places.iter().filter(of_group).count();

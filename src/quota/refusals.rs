@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     ConnectRate,
     Connections,
     ControlFrames,
@@ -59,23 +59,23 @@ impl fmt::Display for Refusal {
 
 /// Of one server, since the daemon's start.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RefusalCounts(Arc<[AtomicU64; Refusal::ALL.len()]>);
+pub struct RefusalCounts(Arc<[AtomicU64; Refusal::ALL.len()]>);
 
 impl RefusalCounts {
-    pub(crate) fn count(&self, refusal: Refusal) {
+    pub fn count(&self, refusal: Refusal) {
         self.0[refusal as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn by_cause(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn by_cause(&self) -> impl Iterator<Item = (&'static str, u64)> {
         Refusal::ALL.map(|of| (of.label(), self.0[of as usize].load(Ordering::Relaxed))).into_iter()
     }
 }
 
 /// Of the daemon's two sockets.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SocketRefusals {
-    pub(crate) main: RefusalCounts,
-    pub(crate) agent: RefusalCounts,
+pub struct SocketRefusals {
+    pub main: RefusalCounts,
+    pub agent: RefusalCounts,
 }
 
 #[cfg(test)]

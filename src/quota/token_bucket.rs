@@ -8,19 +8,19 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 #[derive(Clone, Debug)]
-pub(crate) struct TokenBucket {
+pub struct TokenBucket {
     burst: u32,
     interval: Duration,
     full_at: Instant,
 }
 
 impl TokenBucket {
-    pub(crate) fn new(burst: u32, interval: Duration) -> TokenBucket {
+    pub fn new(burst: u32, interval: Duration) -> TokenBucket {
         TokenBucket { burst, interval, full_at: Instant::now() }
     }
 
     /// False, and nothing is taken, if there are fewer.
-    pub(crate) fn take(&mut self, tokens: f64, now: Instant) -> bool {
+    pub fn take(&mut self, tokens: f64, now: Instant) -> bool {
         let full_at = self.full_at.max(now) + self.interval.mul_f64(tokens);
         let is_enough = full_at - now <= self.interval * self.burst;
         if is_enough {
@@ -30,23 +30,23 @@ impl TokenBucket {
     }
 
     /// One that the caller has waited for, if it is there.
-    pub(crate) fn use_one(&mut self) {
+    pub fn use_one(&mut self) {
         self.take(1.0, Instant::now());
     }
 
-    pub(crate) fn add(&mut self, tokens: f64) {
+    pub fn add(&mut self, tokens: f64) {
         let earlier = self.full_at.checked_sub(self.interval.mul_f64(tokens));
         self.full_at = earlier.unwrap_or(self.full_at);
     }
 
     /// Nothing has been taken for so long that it is as new.
-    pub(crate) fn is_full(&self, now: Instant) -> bool {
+    pub fn is_full(&self, now: Instant) -> bool {
         self.full_at <= now
     }
 
     /// The time at which the next token is available. `is_urgent`: otherwise, a fifth of the burst
     /// is left for what is.
-    pub(crate) fn next_available(&self, is_urgent: bool) -> Instant {
+    pub fn next_available(&self, is_urgent: bool) -> Instant {
         let reserve = if is_urgent { 0 } else { self.burst / 5 };
         let others = self.burst.saturating_sub(reserve + 1);
         let available = self.full_at.checked_sub(self.interval * others);

@@ -37,10 +37,6 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::host::clock::now;
-use crate::model::check::{Cancellation, CheckState, DesiredCheck};
-use crate::model::ids::CheckId;
-use crate::model::source::Source;
 use crate::source::checks::backend::{Backend, HostBackend};
 use crate::source::checks::load::{IoLoad, LoadError};
 use crate::source::checks::progress::{ProgressMap, TaskProgress};
@@ -52,7 +48,11 @@ use crate::source::checks::task::{TaskInputs, TaskResult, run_check};
 use crate::source::checks::tools::AvailableTools;
 use crate::source::context::{CheckSettings, Context, SourceError};
 use crate::source::status_reporter::StatusReporter;
-use crate::text::causes::with_causes;
+use diskvitals_finding::ids::CheckId;
+use diskvitals_finding::source::Source;
+use diskvitals_fscheck::{Cancellation, CheckState, DesiredCheck};
+use diskvitals_host::clock::now;
+use diskvitals_text::causes::with_causes;
 
 /// Minimum time between two reports that differ only in the phase.
 const PHASE_INTERVAL: Duration = Duration::from_secs(1);

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, watch};
 
-use crate::host::helper::Program;
-use crate::host::root::HostRoot;
-use crate::host::worker_pool::WorkerPool;
-use crate::model::check::DesiredCheck;
-use crate::model::kernel_log::event::ResumePoint;
-use crate::model::path::HostPath;
-use crate::model::policy::checks::Tools;
-use crate::model::probe::ProbeTarget;
-use crate::model::source_update::{SmartTarget, SourceRequest, SourceUpdate};
 use crate::source::jobs::{Job, JobResult};
+use diskvitals_finding::path::HostPath;
+use diskvitals_fscheck::DesiredCheck;
+use diskvitals_fscheck::policy::Tools;
+use diskvitals_host::helper::Program;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::WorkerPool;
+use diskvitals_kernel_log::event::ResumePoint;
+use diskvitals_model::probe::ProbeTarget;
+use diskvitals_model::source_update::{SmartTarget, SourceRequest, SourceUpdate};
 
 pub type JobWorkers = WorkerPool<Job, JobResult>;
 
@@ -77,7 +77,7 @@ pub(crate) struct CheckSettings {
     pub tools: Tools,
 }
 
-pub(crate) use crate::model::policy::smart::DEFAULT_SMARTCTL as USUAL_SMARTCTL;
+pub(crate) use diskvitals_smart::policy::DEFAULT_SMARTCTL as USUAL_SMARTCTL;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SmartSettings {

@@ -10,17 +10,17 @@ use std::io::ErrorKind;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use crate::host::clock::now;
-use crate::host::root::HostRoot;
-use crate::model::block::{DiskStat, Transfers};
-use crate::model::dev::DevNo;
-use crate::model::facts::disk_io::WAIT_BEFORE_PROBE;
-use crate::model::observation::Observation;
-use crate::model::source::Source;
-use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::status_reporter::StatusReporter;
-use crate::text::causes::with_causes;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::source::Source;
+use diskvitals_host::clock::now;
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::block::{DiskStat, Transfers};
+use diskvitals_model::facts::disk_io::WAIT_BEFORE_PROBE;
+use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
+use diskvitals_text::causes::with_causes;
 
 const DISKSTATS: &str = "/proc/diskstats";
 

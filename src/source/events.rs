@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use udev::{MonitorBuilder, MonitorSocket};
 
-use crate::host::root::HostRoot;
-use crate::model::source_update::SourceStatus;
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::source_update::SourceStatus;
 
 /// `nvme` for controllers without namespaces, `enclosure` for drives that move to another slot.
 const SUBSYSTEMS: [&str; 4] = ["block", "nvme", "nvme-subsystem", "enclosure"];

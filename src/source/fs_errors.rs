@@ -23,17 +23,17 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::host::clock;
-use crate::host::helper::{Helper, HelperError};
-use crate::model::dev::DevNo;
-use crate::model::probe::ProbeTarget;
-use crate::model::source::Source;
-use crate::model::source_update::{FsErrorNotice, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError, SourceSettings};
 use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
 use crate::source::status_reporter::StatusReporter;
-use crate::text::backoff::Backoff;
-use crate::text::causes::with_causes;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::source::Source;
+use diskvitals_host::clock;
+use diskvitals_host::helper::{Helper, HelperError};
+use diskvitals_model::probe::ProbeTarget;
+use diskvitals_model::source_update::{FsErrorNotice, SourceRequest, SourceStatus, SourceUpdate};
+use diskvitals_text::backoff::Backoff;
+use diskvitals_text::causes::with_causes;
 
 /// Filesystems on block devices whose drivers report errors, or may in a later kernel.
 const FILESYSTEM_TYPES: [&str; 6] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs"];
@@ -291,8 +291,8 @@ async fn wait_for_shutdown(context: &Context) -> Result<Infallible, SourceError>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::failure_domain::FailureDomains;
-    use crate::model::probe::ProbePace;
+    use diskvitals_finding::failure_domain::FailureDomains;
+    use diskvitals_model::probe::ProbePace;
 
     fn target(path: &str, minor: u32, filesystem: &str) -> ProbeTarget {
         ProbeTarget {

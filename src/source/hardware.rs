@@ -14,21 +14,21 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use crate::host::clock::now;
-use crate::host::worker_pool::WorkerOutcome;
-use crate::model::block::{BlockDevice, Inventory, Layer, LayerState};
-use crate::model::dev::DevNo;
-use crate::model::kernel_log::device_name::is_software_device;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::probe::StuckProbe;
-use crate::model::source::Source;
-use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::events::{self, DeviceEvent};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::status_reporter::StatusReporter;
 use crate::source::worker_job::{JobError, answer, late_answer, run_with_retry};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::source::Source;
+use diskvitals_host::clock::now;
+use diskvitals_host::worker_pool::WorkerOutcome;
+use diskvitals_kernel_log::device_name::is_software_device;
+use diskvitals_model::block::{BlockDevice, Inventory, Layer, LayerState};
+use diskvitals_model::probe::StuckProbe;
+use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 
 /// Uevents come in bursts, and one scan covers a burst. Short enough to report an unplugged drive
 /// within 100 ms.

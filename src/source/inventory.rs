@@ -20,12 +20,12 @@ pub(crate) mod udev_db;
 
 use std::io;
 
-use crate::host::loops;
-use crate::host::root::HostRoot;
-use crate::model::block::{Inventory, Layer};
 use crate::source::checks::SNAPSHOT_PREFIX;
 use crate::source::inventory::drive::DetectedDrive;
 use crate::source::inventory::sysfs::SysfsReader;
+use diskvitals_host::loops;
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::block::{Inventory, Layer};
 
 const CLASS_BLOCK: &str = "/sys/class/block";
 

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::block::{Inventory, Layer, LayerState};
-use crate::model::counters::CounterReading;
-use crate::model::dev::DevNo;
-use crate::model::kubelet::KubeletRecords;
-use crate::model::path::HostPath;
-use crate::model::probe::MountProbe;
-use crate::model::superblock::Superblock;
 use crate::source::smart::controllers::Controller;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::kubelet::KubeletRecords;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::block::{Inventory, Layer, LayerState};
+use diskvitals_model::counters::CounterReading;
+use diskvitals_model::probe::MountProbe;
+use diskvitals_model::superblock::Superblock;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "job", rename_all = "snake_case")]

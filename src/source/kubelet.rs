@@ -17,14 +17,14 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use crate::host::clock::now;
-use crate::model::observation::Observation;
-use crate::model::source::Source;
-use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::status_reporter::StatusReporter;
 use crate::source::worker_job::{JobError, answer, run_with_retry};
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::source::Source;
+use diskvitals_host::clock::now;
+use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 
 pub(crate) use crate::source::kubelet::scan::scan;
 

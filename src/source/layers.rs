@@ -8,11 +8,11 @@ pub(crate) mod status;
 
 use std::io;
 
-use crate::host::dm::{self, DmError};
-use crate::host::root::HostRoot;
-use crate::model::block::{Layer, LayerState};
-use crate::model::dev::DevNo;
 use crate::source::layers::status::StatusParseError;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_host::dm::{self, DmError};
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::block::{Layer, LayerState};
 
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {

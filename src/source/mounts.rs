@@ -14,15 +14,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, watch};
 
-use crate::host::clock::now;
-use crate::host::root::HostRoot;
-pub(crate) use crate::model::mount::parse;
-use crate::model::mount::{FstabEntry, MountTable, parse_options};
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::source::Source;
-use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError, SourceSettings};
+pub(crate) use diskvitals_finding::mount::parse;
+use diskvitals_finding::mount::{FstabEntry, MountTable, parse_options};
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::source::Source;
+use diskvitals_host::clock::now;
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 
 const MOUNTINFO: &str = "/proc/1/mountinfo";
 const FSTAB: &str = "/etc/fstab";
@@ -197,7 +197,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::dev::DevNo;
+    use diskvitals_finding::dev::DevNo;
 
     #[test]
     fn a_line_of_the_manual_page_is_understood() {

@@ -20,17 +20,17 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::host::clock::now;
-use crate::host::worker_pool::WorkerOutcome;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::probe::{MountProbe, ProbePace, ProbeTarget, StuckProbe};
-use crate::model::source::Source;
-use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::worker_job::{JobError, answer, late_answer};
-use crate::text::backoff::Backoff;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::source::Source;
+use diskvitals_host::clock::now;
+use diskvitals_host::worker_pool::WorkerOutcome;
+use diskvitals_model::probe::{MountProbe, ProbePace, ProbeTarget, StuckProbe};
+use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
+use diskvitals_text::backoff::Backoff;
 
 /// The longest interval between probes of a volume that does not respond.
 const MAX_BACKOFF: Duration = Duration::from_secs(600);

@@ -41,11 +41,6 @@ use jiff::Timestamp;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use crate::host::clock::now;
-use crate::model::ids::DriveId;
-use crate::model::smart::SelfTestKind;
-use crate::model::source::Source;
-use crate::model::source_update::{SmartTarget, SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SmartSettings, SourceError, USUAL_SMARTCTL};
 use crate::source::smart::backend::{Backend, FileStamp, HostBackend};
 use crate::source::smart::controller_locks::{ControllerLockGuard, ControllerLocks};
@@ -57,6 +52,11 @@ use crate::source::smart::self_test::{SelfTestError, SelfTestStartResult};
 use crate::source::smart::tasks::{TASK_LOST, TaskSet};
 use crate::source::smart::tool::ToolCheck;
 use crate::source::status_reporter::StatusReporter;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::source::Source;
+use diskvitals_host::clock::now;
+use diskvitals_model::source_update::{SmartTarget, SourceRequest, SourceStatus, SourceUpdate};
+use diskvitals_smart::SelfTestKind;
 
 /// How often smartctl is checked: whether it was installed, replaced or removed.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);

@@ -1,8 +1,8 @@
 //! Reports the status of one source to the owner, only when the status has changed.
 
-use crate::model::source::Source;
-use crate::model::source_update::{SourceStatus, SourceUpdate};
 use crate::source::context::{Context, SourceError};
+use diskvitals_finding::source::Source;
+use diskvitals_model::source_update::{SourceStatus, SourceUpdate};
 
 pub(crate) struct StatusReporter {
     source: Source,

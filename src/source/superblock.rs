@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use crate::host::block::dev_no;
-use crate::host::root::HostRoot;
-use crate::model::dev::DevNo;
-use crate::model::superblock::{
+use diskvitals_finding::dev::DevNo;
+use diskvitals_host::block::dev_no;
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::superblock::{
     BTRFS_LENGTH, BTRFS_OFFSET, EXT_LENGTH, EXT_OFFSET, START_LENGTH, Superblock, parse, parse_ext,
 };
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::host::worker_pool::WorkerOutcome;
-use crate::model::failure_domain::FailureDomains;
 use crate::source::context::JobWorkers;
 use crate::source::jobs::{Job, JobResult};
+use diskvitals_finding::failure_domain::FailureDomains;
+use diskvitals_host::worker_pool::WorkerOutcome;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -20,14 +20,14 @@ use std::process::ExitCode;
 
 use caps::Capability;
 
-use crate::host::root::HostRoot;
-use crate::host::worker_pool::{Hello, write_json_line};
-use crate::host::{jail, namespace, nvme, own_cgroup, worker_pool};
 use crate::source::jobs::{CounterGroup, Job, JobResult};
 use crate::source::smart::controllers;
 use crate::source::{counters, inventory, kubelet, layers, superblock};
-use crate::text::causes::with_causes;
-use crate::text::echo::Shown;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::{Hello, write_json_line};
+use diskvitals_host::{jail, namespace, nvme, own_cgroup, worker_pool};
+use diskvitals_text::causes::with_causes;
+use diskvitals_text::echo::Shown;
 
 pub(crate) use lvm::REPLAY_DAMAGED;
 

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-use crate::model::block::DiskStat;
-use crate::model::check::Check;
-use crate::model::facts::checks::{CheckRequest, StartCheckError};
-pub use crate::model::facts::readings::WantedReading;
-use crate::model::finding::{Finding, SeenLevel};
-use crate::model::ids::{CheckId, FindingId};
-use crate::model::reason::Reason;
-use crate::model::snapshot::Snapshot;
-pub use crate::model::snapshot_builder::{Change, ChangeKind, ChangedItem};
-use crate::model::source_update::SourceRequest;
+use diskvitals_finding::ids::{CheckId, FindingId};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::{Finding, SeenLevel};
+use diskvitals_fscheck::Check;
+use diskvitals_model::block::DiskStat;
+use diskvitals_model::facts::checks::{CheckRequest, StartCheckError};
+pub use diskvitals_model::facts::readings::WantedReading;
+use diskvitals_model::snapshot::Snapshot;
+pub use diskvitals_model::snapshot_builder::{Change, ChangeKind, ChangedItem};
+use diskvitals_model::source_update::SourceRequest;
 
 /// The state after readings that were asked for.
 #[derive(Clone, Debug)]

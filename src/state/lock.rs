@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::host::lock_file::{LockFile, LockFileError, LockHolder};
-use crate::host::process::{self, ProcessState};
+use diskvitals_host::lock_file::{LockFile, LockFileError, LockHolder};
+use diskvitals_host::process::{self, ProcessState};
 
 const LOCK_NAME: &str = "lock";
 /// A process that was killed takes some milliseconds to end.

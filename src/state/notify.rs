@@ -14,11 +14,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
 
-use crate::host::clock;
-use crate::host::exec::{self, Exec, ExecError};
-use crate::model::finding::{Evidence, Finding, Status, Subject};
-use crate::model::ledger::Transition;
-use crate::model::severity::Severity;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Evidence, Finding, Status, Subject};
+use diskvitals_host::clock;
+use diskvitals_host::exec::{self, Exec, ExecError};
+use diskvitals_model::ledger::Transition;
 
 /// Transitions that wait for a slow program. When the queue is full, the oldest are dropped, and
 /// their count is logged.
@@ -165,10 +165,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::model::cause::Cause;
-    use crate::model::ids::{CauseId, DriveId, FindingId};
-    use crate::model::ledger::TransitionKind;
-    use crate::model::reason::Reason;
+    use diskvitals_finding::ids::{CauseId, DriveId, FindingId};
+    use diskvitals_finding::reason::Reason;
+    use diskvitals_model::cause::Cause;
+    use diskvitals_model::ledger::TransitionKind;
 
     fn transition(id: &str, from: Option<Severity>) -> Arc<Transition> {
         let finding = Finding {

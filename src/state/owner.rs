@@ -24,24 +24,6 @@ use jiff::tz::TimeZone;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
-use crate::host::clock;
-use crate::model::assess;
-use crate::model::check::DesiredCheck;
-use crate::model::facts::{Facts, Urgency};
-use crate::model::finding::Subject;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::{Cursor, ResumePoint};
-use crate::model::ledger::{Ledger, Transition, TransitionKind};
-use crate::model::origin::Origins;
-use crate::model::probe::ProbeTarget;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{NodeState, Snapshot, StoreStatus};
-use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
-use crate::model::source::Source;
-use crate::model::source_update::{
-    REQUEST_QUEUE_CAPACITY, SmartTarget, SourceRequest, SourceStatus, SourceUpdate,
-};
-use crate::model::timeline::ClockStep;
 use crate::state::handle::{Command, Handle};
 use crate::state::notify;
 use crate::state::owner::change_stream::ChangeStream;
@@ -50,6 +32,23 @@ use crate::state::owner::reading_waiters::ReadingWaiters;
 use crate::state::owner::store_sync::StoreSync;
 use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
 use crate::state::store::{Store, StoreContents, StoreEvent};
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_fscheck::DesiredCheck;
+use diskvitals_host::clock;
+use diskvitals_kernel_log::event::{Cursor, ResumePoint};
+use diskvitals_model::assess;
+use diskvitals_model::facts::{Facts, Urgency};
+use diskvitals_model::ledger::{Ledger, Transition, TransitionKind};
+use diskvitals_model::probe::ProbeTarget;
+use diskvitals_model::snapshot::{NodeState, Snapshot, StoreStatus};
+use diskvitals_model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
+use diskvitals_model::source_update::{
+    REQUEST_QUEUE_CAPACITY, SmartTarget, SourceRequest, SourceStatus, SourceUpdate,
+};
+use diskvitals_model::timeline::ClockStep;
 
 /// The minimum time between two publications, so that a burst of updates is assessed a few times
 /// and not once for each update.
@@ -457,7 +456,7 @@ impl Owner {
         transitions.extend(self.ledger.clear_subjects(|subject| facts.is_removed(subject), now));
         if transitions.iter().any(|transition| transition.to.is_none()) {
             // Volumes that are gone are in the previous snapshot.
-            let origins = Origins::of_snapshot(&previous);
+            let origins = previous.origins();
             self.ledger.note_origins(&transitions, |finding| {
                 let subject = (&finding.subject).into();
                 // A volume of the former boot may be the node's own.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::model::ledger::RetentionLimits;
-use crate::model::policy::{Policy, VolumeSettings};
+use diskvitals_model::ledger::RetentionLimits;
+use diskvitals_model::policy::{Policy, VolumeSettings};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AssessmentSettings {

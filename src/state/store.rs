@@ -23,17 +23,15 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::model;
-use crate::model::check::Check;
-use crate::model::facts::kernel_log::LogProgress;
-use crate::model::facts::{KnownDrive, StoredVolume};
-use crate::model::finding::{Finding, Subject};
-use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
-use crate::model::kernel_log::error_history::ErrorHistory;
-use crate::model::smart;
-use crate::model::snapshot::StoreStatus;
-use crate::model::space_history::SpaceHistory;
 use crate::state::lock::StateLock;
+use diskvitals_finding::ids::{CheckId, DriveId, FindingId, VolumeId};
+use diskvitals_finding::{Finding, Subject};
+use diskvitals_fscheck::Check;
+use diskvitals_kernel_log::error_history::ErrorHistory;
+use diskvitals_model::facts::kernel_log::LogProgress;
+use diskvitals_model::facts::{KnownDrive, StoredVolume};
+use diskvitals_model::snapshot::StoreStatus;
+use diskvitals_model::space_history::SpaceHistory;
 
 pub use open::DATABASE;
 
@@ -70,8 +68,9 @@ pub struct StoreContents {
     /// The errors of the kernel log, by subject.
     pub errors: Vec<(Subject, ErrorHistory)>,
     pub progress: Option<LogProgress>,
-    pub counters: Vec<(model::counters::CounterKey, model::counters::CounterHistory)>,
-    pub smart: Vec<(DriveId, smart::history::SmartHistory)>,
+    pub counters:
+        Vec<(diskvitals_model::counters::CounterKey, diskvitals_model::counters::CounterHistory)>,
+    pub smart: Vec<(DriveId, diskvitals_smart::history::SmartHistory)>,
     pub space: Vec<(Subject, SpaceHistory)>,
     pub volumes: Vec<StoredVolume>,
     pub checks: Vec<(CheckId, Check)>,
@@ -102,9 +101,12 @@ pub struct WriteBatch {
     /// otherwise errors would be counted twice or lost.
     pub errors: RowChanges<Subject, Arc<ErrorHistory>>,
     pub progress: Option<Arc<LogProgress>>,
-    pub counters: RowChanges<model::counters::CounterKey, Arc<model::counters::CounterHistory>>,
+    pub counters: RowChanges<
+        diskvitals_model::counters::CounterKey,
+        Arc<diskvitals_model::counters::CounterHistory>,
+    >,
     /// The stored SMART history of drives.
-    pub smart: RowChanges<DriveId, Arc<smart::history::SmartHistory>>,
+    pub smart: RowChanges<DriveId, Arc<diskvitals_smart::history::SmartHistory>>,
     /// The free space of volumes and thin pools over time.
     pub space: RowChanges<Subject, Arc<SpaceHistory>>,
     pub volumes: RowChanges<VolumeId, StoredVolume>,

@@ -1,11 +1,11 @@
 //! Text for people in lines: labels with values, headings, paragraphs broken at spaces to the
 //! screen's width. Pure.
 
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::width::columns;
+use crate::screen::{Screen, Tone, escape_control};
+use crate::width::columns;
 
 /// `label   value` lines, aligned; empty values are left out.
-pub(crate) fn label_value_lines<L: AsRef<str>>(pairs: &[(L, String)]) -> String {
+pub fn label_value_lines<L: AsRef<str>>(pairs: &[(L, String)]) -> String {
     let shown = || pairs.iter().filter(|(_, value)| !value.is_empty());
     let widths = shown().map(|(label, _)| label.as_ref().len());
     let width = widths.max().unwrap_or(0);
@@ -13,7 +13,7 @@ pub(crate) fn label_value_lines<L: AsRef<str>>(pairs: &[(L, String)]) -> String 
 }
 
 /// One pair for each value, with the label before the first.
-pub(crate) fn labelled(
+pub fn labelled(
     label: &str,
     values: impl IntoIterator<Item = String>,
 ) -> impl Iterator<Item = (&str, String)> {
@@ -22,43 +22,43 @@ pub(crate) fn labelled(
 }
 
 /// The names of the flags that are set.
-pub(crate) fn flag_names(flags: &[(bool, &str)]) -> String {
+pub fn flag_names(flags: &[(bool, &str)]) -> String {
     let set = flags.iter().filter(|(set, _)| *set);
     set.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }
 
 /// `1 drive`, `2 drives`.
-pub(crate) fn counted(count: u64, name: &str) -> String {
+pub fn counted(count: u64, name: &str) -> String {
     format!("{count} {name}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Below this width nothing is set in columns.
-pub(crate) const NARROW: u16 = 60;
+pub const NARROW: u16 = 60;
 /// An indent takes at most this share of a line: text needs most of a narrow screen.
 const INDENT_SHARE: usize = 4;
 
 /// Text broken at spaces to the screen's width, each line behind `indent`.
-pub(crate) fn wrapped(text: &str, indent: &str, screen: &Screen) -> String {
+pub fn wrapped(text: &str, indent: &str, screen: &Screen) -> String {
     let parts = [Part::new("", escape_control(text), Tone::Plain)];
     wrapped_parts(&parts, indent, indent, screen)
 }
 
 /// Escaped text in one tone, behind a separator that a new line replaces.
-pub(crate) struct Part<'a> {
+pub struct Part<'a> {
     separator: &'a str,
     text: String,
     tone: Tone,
 }
 
 impl Part<'_> {
-    pub(crate) fn new(separator: &str, text: String, tone: Tone) -> Part<'_> {
+    pub fn new(separator: &str, text: String, tone: Tone) -> Part<'_> {
         Part { separator, text, tone }
     }
 }
 
 /// Parts as one paragraph, broken at spaces to the screen's width: the first line behind `first`, the
 /// others behind `rest`. A word that is longer than a line is not broken.
-pub(crate) fn wrapped_parts(parts: &[Part], first: &str, rest: &str, screen: &Screen) -> String {
+pub fn wrapped_parts(parts: &[Part], first: &str, rest: &str, screen: &Screen) -> String {
     let (first, rest) = (fitting_indent(first, screen), fitting_indent(rest, screen));
     let limit = screen.width.map_or(usize::MAX, usize::from);
     let mut text = first.to_owned();
@@ -110,6 +110,6 @@ fn fitting_indent<'a>(indent: &'a str, screen: &Screen) -> &'a str {
     indent.get(cut..).unwrap_or(indent)
 }
 
-pub(crate) fn heading(text: &str, screen: &Screen) -> String {
+pub fn heading(text: &str, screen: &Screen) -> String {
     format!("{}\n", screen.paint(Tone::Strong, text))
 }

@@ -4,22 +4,22 @@ use std::io::{self, IsTerminal, Write};
 
 use jiff::tz::TimeZone;
 
-use crate::terminal::screen::Screen;
-use crate::text::echo::Shown;
+use crate::screen::Screen;
+use diskvitals_text::echo::Shown;
 
-pub(crate) fn write_stdout(text: &Shown) -> io::Result<()> {
+pub fn write_stdout(text: &Shown) -> io::Result<()> {
     write_document(text.as_str().as_bytes())
 }
 
 /// The contents of a file of our own, with its own escaping: an archive, a page, a script for the
 /// shell.
-pub(crate) fn write_document(bytes: &[u8]) -> io::Result<()> {
+pub fn write_document(bytes: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush())
 }
 
 /// The terminal that standard output is.
-pub(crate) fn stdout_screen(no_color: bool) -> Screen {
+pub fn stdout_screen(no_color: bool) -> Screen {
     let terminal = io::stdout().is_terminal();
     let no_color = no_color || std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -30,7 +30,7 @@ pub(crate) fn stdout_screen(no_color: bool) -> Screen {
             // A terminal that does not know its size.
             .filter(|width| *width > 0),
         color: terminal && !no_color && !dumb,
-        now: crate::host::clock::wall_now(),
+        now: diskvitals_host::clock::wall_now(),
         zone: TimeZone::system(),
     }
 }

@@ -3,12 +3,12 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 /// Whether somebody can be asked: input and standard error are a terminal.
-pub(crate) fn is_possible() -> bool {
+pub fn is_possible() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
 /// Everything but `y` and `yes` is a no, also the end of the input.
-pub(crate) async fn agrees(question: &str) -> io::Result<bool> {
+pub async fn agrees(question: &str) -> io::Result<bool> {
     let mut error = io::stderr();
     // The error cannot be reported on an unwritable standard error.
     let _ = write!(error, "{question} [y/N] ");

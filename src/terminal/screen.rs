@@ -5,10 +5,10 @@ use anstyle::{AnsiColor, Style};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::text::echo::Shown;
+use diskvitals_text::echo::Shown;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Screen {
+pub struct Screen {
     /// Columns of the terminal; None: no limit.
     pub width: Option<u16>,
     pub color: bool,
@@ -17,7 +17,7 @@ pub(crate) struct Screen {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub enum Tone {
     Plain,
     Strong,
     Good,
@@ -27,7 +27,7 @@ pub(crate) enum Tone {
 }
 
 impl Screen {
-    pub(crate) fn paint(&self, tone: Tone, text: impl std::fmt::Display) -> String {
+    pub fn paint(&self, tone: Tone, text: impl std::fmt::Display) -> String {
         let style = match tone {
             _ if !self.color => return text.to_string(),
             Tone::Plain => return text.to_string(),
@@ -41,7 +41,7 @@ impl Screen {
     }
 
     /// `3 min ago`; after a day, the local time.
-    pub(crate) fn ago(&self, time: Option<&prost_types::Timestamp>) -> String {
+    pub fn ago(&self, time: Option<&prost_types::Timestamp>) -> String {
         let Some(time) = time.and_then(timestamp) else {
             return "never".to_owned();
         };
@@ -56,7 +56,7 @@ impl Screen {
     }
 
     /// Local time to the second, with the date.
-    pub(crate) fn date_time(&self, time: Option<&prost_types::Timestamp>) -> String {
+    pub fn date_time(&self, time: Option<&prost_types::Timestamp>) -> String {
         match time.and_then(timestamp) {
             Some(time) => self.local(time),
             None => "-".to_owned(),
@@ -65,7 +65,7 @@ impl Screen {
 
     /// The text of a message with its times in the form of the screen: the daemon writes them as
     /// `2026-03-01T12:00:00Z`, because it does not know the zone of its readers.
-    pub(crate) fn local_times(&self, text: &str) -> String {
+    pub fn local_times(&self, text: &str) -> String {
         let is_part = |c: char| c.is_ascii_digit() || "-:.TZ".contains(c);
         let mut shown = String::with_capacity(text.len());
         let mut rest = text;
@@ -89,7 +89,7 @@ impl Screen {
     }
 
     /// A message of the daemon as this screen shows it: escaped, with local times.
-    pub(crate) fn message(&self, text: &str) -> String {
+    pub fn message(&self, text: &str) -> String {
         escape_control(&self.local_times(text))
     }
 
@@ -98,29 +98,29 @@ impl Screen {
     }
 
     /// The present local time.
-    pub(crate) fn clock(&self) -> String {
+    pub fn clock(&self) -> String {
         self.local(self.now)
     }
 
     /// The time since then; none if it is in the future.
-    pub(crate) fn since(&self, time: &prost_types::Timestamp) -> std::time::Duration {
+    pub fn since(&self, time: &prost_types::Timestamp) -> std::time::Duration {
         let elapsed = timestamp(time).map(|time| self.now.duration_since(time));
         elapsed.and_then(|elapsed| elapsed.try_into().ok()).unwrap_or_default()
     }
 }
 
-pub(crate) fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
+pub fn timestamp(time: &prost_types::Timestamp) -> Option<Timestamp> {
     Timestamp::new(time.seconds, time.nanos).ok()
 }
 
 /// External text must not control the terminal, or look like another text: control characters, and
 /// characters that are invisible or reorder the line, are shown as escapes.
-pub(crate) fn escape_control(text: &str) -> String {
+pub fn escape_control(text: &str) -> String {
     Shown::line(text, usize::MAX).to_string()
 }
 
 /// `35 s`, `2 min 10 s`, `3 h 5 min`, `2 d 4 h`.
-pub(crate) fn span(duration: std::time::Duration) -> String {
+pub fn span(duration: std::time::Duration) -> String {
     let seconds = duration.as_secs();
     let (large, small, units) = match seconds {
         0..60 => return format!("{seconds} s"),
@@ -134,32 +134,19 @@ pub(crate) fn span(duration: std::time::Duration) -> String {
     }
 }
 
-pub(crate) fn bytes(count: u64) -> String {
-    crate::model::assess::format_bytes(count)
+pub fn bytes(count: u64) -> String {
+    diskvitals_text::size::format_bytes(count)
 }
 
 /// `-` for the empty text.
-pub(crate) fn or_dash(text: &str) -> &str {
+pub fn or_dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    pub(crate) fn screen(width: Option<u16>) -> Screen {
-        Screen {
-            width,
-            color: false,
-            now: "2026-03-01T12:00:00Z".parse().unwrap(),
-            zone: TimeZone::UTC,
-        }
-    }
-
-    /// Seconds before the test's now.
-    pub(crate) fn before(seconds: i64) -> Option<prost_types::Timestamp> {
-        Some(prost_types::Timestamp { seconds: screen(None).now.as_second() - seconds, nanos: 0 })
-    }
+    use crate::fixture::{before, screen};
 
     #[test]
     fn ages_are_words() {

@@ -5,14 +5,14 @@ use comfy_table::{
     Attribute, Cell, Color, ColumnConstraint, Row, Table as Layout, TableStyle, Width,
 };
 
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::width::columns as columns_of;
-use crate::terminal::width::shortened;
+use crate::screen::{Screen, Tone, escape_control};
+use crate::width::columns as columns_of;
+use crate::width::shortened;
 
 /// Space between columns.
 const COLUMN_GAP: u16 = 2;
 
-pub(crate) struct Column {
+pub struct Column {
     pub title: &'static str,
     /// The column may be cut to this many columns of the terminal; 0: never.
     pub min_width: u16,
@@ -20,29 +20,25 @@ pub(crate) struct Column {
     pub drop_priority: u8,
 }
 
-pub(crate) const fn column(title: &'static str, shrink_to: u16, drop: u8) -> Column {
+pub const fn column(title: &'static str, shrink_to: u16, drop: u8) -> Column {
     Column { title, min_width: shrink_to, drop_priority: drop }
 }
 
 /// One cell for each column.
-pub(crate) type Cells = Vec<(String, Tone)>;
+pub type Cells = Vec<(String, Tone)>;
 
-pub(crate) fn plain(text: impl ToString) -> (String, Tone) {
+pub fn plain(text: impl ToString) -> (String, Tone) {
     (text.to_string(), Tone::Plain)
 }
 
 /// Ends with a newline; empty without rows.
-pub(crate) fn table(
-    columns: &[Column],
-    rows: impl IntoIterator<Item = Cells>,
-    screen: &Screen,
-) -> String {
+pub fn table(columns: &[Column], rows: impl IntoIterator<Item = Cells>, screen: &Screen) -> String {
     table_rows(columns, rows, screen).concat()
 }
 
 /// The title, then one text for each row, each ending with a newline. Where the columns that are never
 /// left out do not fit, a row takes several lines, and there is no title.
-pub(crate) fn table_rows(
+pub fn table_rows(
     columns: &[Column],
     rows: impl IntoIterator<Item = Cells>,
     screen: &Screen,
@@ -204,7 +200,7 @@ fn cell(text: &str, tone: Tone) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terminal::screen::tests::screen;
+    use crate::fixture::screen;
 
     const COLUMNS: [Column; 3] =
         [column("NAME", 0, 0), column("MESSAGE", 8, 1), column("EXTRA", 0, 2)];
@@ -248,7 +244,7 @@ mod tests {
         let mut screen = screen(Some(24));
         screen.color = true;
         for line in table(&COLUMNS, rows(), &screen).lines() {
-            assert_eq!(crate::terminal::width::clipped(line, 24), line);
+            assert_eq!(crate::width::clipped(line, 24), line);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a program says about a node or a cluster as a whole, and its exit status.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     Good,
     Unknown,
     Warning,
@@ -10,7 +10,7 @@ pub(crate) enum Verdict {
 
 impl Verdict {
     /// Exit codes of the monitoring-plugin convention.
-    pub(crate) fn exit_code(self) -> u8 {
+    pub fn exit_code(self) -> u8 {
         match self {
             Verdict::Good => 0,
             Verdict::Warning => 1,

@@ -3,17 +3,17 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::terminal::screen::escape_control;
+use crate::screen::escape_control;
 
 /// Characters that are kept for each column of a limit: marks without a width are bounded too.
 const CHARS_PER_COLUMN: usize = 4;
 
-pub(crate) fn columns(text: &str) -> usize {
+pub fn columns(text: &str) -> usize {
     text.width()
 }
 
 /// The text with escapes, cut to this many columns.
-pub(crate) fn shortened(text: &str, limit: usize) -> String {
+pub fn shortened(text: &str, limit: usize) -> String {
     let most = limit.saturating_mul(CHARS_PER_COLUMN);
     // Escapes lengthen the text: no more of it is needed than fits.
     let (head, is_whole) = match text.char_indices().nth(most) {
@@ -36,7 +36,7 @@ pub(crate) fn shortened(text: &str, limit: usize) -> String {
 }
 
 /// A line with our own colors, cut to this many columns.
-pub(crate) fn clipped(line: &str, limit: usize) -> String {
+pub fn clipped(line: &str, limit: usize) -> String {
     let mut shown = String::with_capacity(line.len());
     // A color (ESC [ … m) takes no column and is kept, also behind the cut: it may be the reset.
     let (mut used, mut is_cut) = (0, false);

@@ -7,35 +7,35 @@ use std::time::Duration;
 
 /// The delay doubles with each attempt, up to `max`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     first: Duration,
     max: Duration,
     attempts: u32,
 }
 
 impl Backoff {
-    pub(crate) const fn new(first: Duration, max: Duration) -> Backoff {
+    pub const fn new(first: Duration, max: Duration) -> Backoff {
         Backoff { first, max, attempts: 0 }
     }
 
     /// The delay before the next attempt; the one after that waits twice as long.
-    pub(crate) fn next_delay(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         let delay = self.delay(self.attempts);
         self.attempts = self.attempts.saturating_add(1);
         delay
     }
 
     /// An attempt succeeded: the next delay is `first` again.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.attempts = 0;
     }
 
-    pub(crate) const fn max(&self) -> Duration {
+    pub const fn max(&self) -> Duration {
         self.max
     }
 
     /// The delay after `attempts` doublings.
-    pub(crate) fn delay(&self, attempts: u32) -> Duration {
+    pub fn delay(&self, attempts: u32) -> Duration {
         let factor = 1_u32.checked_shl(attempts).unwrap_or(u32::MAX);
         self.first.saturating_mul(factor).min(self.max)
     }

@@ -1,6 +1,6 @@
 //! Prints an error with its causes, each once, as one line, for logs, reports and pipes.
 
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+pub fn with_causes(error: &dyn std::error::Error) -> String {
     // The trait is not imported: method resolution would choose the `source` of the reference,
     // which does not live long enough.
     let causes = std::iter::successors(error.source(), |cause| cause.source());

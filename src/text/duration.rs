@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum DurationError {
+pub enum DurationError {
     #[error("`{0}` is not a duration: write 90s, 10min, 1h, 7d or 2w")]
     Unreadable(String),
     #[error("`{0}` is negative")]
@@ -14,19 +14,19 @@ pub(crate) enum DurationError {
 }
 
 /// In jiff's friendly format or ISO 8601; a number alone counts seconds.
-pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
+pub fn parse(text: &str) -> Result<Duration, DurationError> {
     if let Ok(seconds) = text.parse() {
         return Ok(Duration::from_secs(seconds));
     }
-    let unreadable = || DurationError::Unreadable(crate::text::echo::echo(text));
+    let unreadable = || DurationError::Unreadable(crate::echo::echo(text));
     let span: jiff::Span = text.parse().map_err(|_| unreadable())?;
     let duration =
         span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).map_err(|_| unreadable())?;
-    Duration::try_from(duration).map_err(|_| DurationError::Negative(crate::text::echo::echo(text)))
+    Duration::try_from(duration).map_err(|_| DurationError::Negative(crate::echo::echo(text)))
 }
 
 /// From `since` to `now`; zero if `since` is later.
-pub(crate) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+pub fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 

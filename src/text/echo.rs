@@ -10,11 +10,11 @@ const MAX_ECHO_CHARS: usize = 200;
 
 /// Text that an outlet accepts. Its constructors are the only escaping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shown(String);
+pub struct Shown(String);
 
 impl Shown {
     /// One line, of at most so many characters.
-    pub(crate) fn line(text: &str, max_chars: usize) -> Shown {
+    pub fn line(text: &str, max_chars: usize) -> Shown {
         let mut shown = String::with_capacity(text.len().min(max_chars));
         for (at, c) in text.chars().enumerate() {
             if at == max_chars {
@@ -27,7 +27,7 @@ impl Shown {
     }
 
     /// Lines that a renderer has written, each as in `line`.
-    pub(crate) fn lines(text: &str, max_chars: usize) -> Shown {
+    pub fn lines(text: &str, max_chars: usize) -> Shown {
         let lines: Vec<String> =
             text.split('\n').map(|line| Shown::line(line, max_chars).0).collect();
         Shown(lines.join("\n"))
@@ -35,7 +35,7 @@ impl Shown {
 
     /// A value of a field of another system, which has no escapes of its own: `instead` of each character
     /// that would deceive. At most so many bytes.
-    pub(crate) fn value(text: &str, instead: char, max_bytes: usize) -> Shown {
+    pub fn value(text: &str, instead: char, max_bytes: usize) -> Shown {
         const MARK: char = '…';
         let mut shown = String::with_capacity(text.len().min(max_bytes));
         for c in text.chars().map(|c| if is_deceptive(c) { instead } else { c }) {
@@ -50,7 +50,7 @@ impl Shown {
     }
 
     /// What a renderer has written for a terminal: its line breaks and colors stay.
-    pub(crate) fn screen(text: &str) -> Shown {
+    pub fn screen(text: &str) -> Shown {
         let mut shown = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(c) = rest.chars().next() {
@@ -69,7 +69,7 @@ impl Shown {
     }
 
     /// JSON with the same values. Outside of its strings it has none of these characters.
-    pub(crate) fn json(text: &str) -> Shown {
+    pub fn json(text: &str) -> Shown {
         let mut shown = String::with_capacity(text.len());
         for c in text.chars() {
             match c {
@@ -84,7 +84,7 @@ impl Shown {
         Shown(shown)
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }
@@ -124,7 +124,7 @@ fn color_length(text: &str) -> usize {
 /// Whether a terminal does not show the character as itself: a control character, or one that is
 /// invisible or turns the direction of the text around it (Unicode UAX #9, 3.1; Trojan Source,
 /// CVE-2021-42574).
-pub(crate) fn is_deceptive(c: char) -> bool {
+pub fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(
             c,
@@ -141,7 +141,7 @@ pub(crate) fn is_deceptive(c: char) -> bool {
 }
 
 /// The caller's text as a message repeats it: cut, and without control characters.
-pub(crate) fn echo(text: &str) -> String {
+pub fn echo(text: &str) -> String {
     let mut shown: String = text
         .chars()
         .take(MAX_ECHO_CHARS)
@@ -151,6 +151,15 @@ pub(crate) fn echo(text: &str) -> String {
         shown.push('…');
     }
     shown
+}
+
+/// The text, or the part of it that fits into `limit` bytes, ended by `…`.
+pub fn truncate(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let end = text.floor_char_boundary(limit.saturating_sub('…'.len_utf8()));
+    format!("{}…", &text[..end])
 }
 
 #[cfg(test)]
@@ -220,5 +229,14 @@ mod tests {
             assert_eq!(echo(&format!("a{hidden}b")), "a\u{fffd}b", "{hidden:?}");
         }
         assert_eq!(echo("диск 1 é 盘"), "диск 1 é 盘");
+    }
+
+    proptest! {
+        #[test]
+        fn a_cut_text_fits_and_begins_as_it_did(text in ".{0,600}", limit in 3usize..700) {
+            let short = truncate(&text, limit);
+            prop_assert!(short.len() <= limit.max(text.len().min(limit)));
+            prop_assert!(text.starts_with(short.trim_end_matches('…')) || text.contains('…'));
+        }
     }
 }

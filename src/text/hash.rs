@@ -8,25 +8,25 @@
 use ring::digest::{SHA256, digest};
 
 /// 64 hexadecimal digits.
-pub(crate) fn sha256(bytes: &[u8]) -> String {
+pub fn sha256(bytes: &[u8]) -> String {
     let digest = digest(&SHA256, bytes);
     digest.as_ref().iter().map(|it| format!("{it:02x}")).collect()
 }
 
 /// 32 hexadecimal digits: of SHA-256 the first half.
-pub(crate) fn sha256_short(bytes: &[u8]) -> String {
+pub fn sha256_short(bytes: &[u8]) -> String {
     let mut text = sha256(bytes);
     text.truncate(32);
     text
 }
 
-pub(crate) fn fnv1a_64(bytes: impl IntoIterator<Item = u8>) -> u64 {
+pub fn fnv1a_64(bytes: impl IntoIterator<Item = u8>) -> u64 {
     bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-pub(crate) fn fnv1a_128(bytes: impl IntoIterator<Item = u8>) -> u128 {
+pub fn fnv1a_128(bytes: impl IntoIterator<Item = u8>) -> u128 {
     bytes.into_iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
     })

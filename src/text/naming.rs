@@ -2,7 +2,7 @@
 //! command line of the shim, driver registration, record files).
 
 /// Prefix of the pool's volume handles; no entry of `[[static]]` may have it.
-pub(crate) const POOL_PREFIX: &str = "dv-";
+pub const POOL_PREFIX: &str = "dv-";
 /// Maximum length of a static volume's name: it fits a label, and a file name with `.json`.
 pub(crate) const MAX_STATIC_NAME_LEN: usize = 63;
 /// CSI, GetPluginInfoResponse.name.
@@ -10,7 +10,7 @@ const MAX_DRIVER_NAME_LEN: usize = 63;
 
 /// Why a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NameError {
+pub enum NameError {
     #[error("a driver's name has at most {MAX_DRIVER_NAME_LEN} characters, this one {0}")]
     DriverLength(usize),
     #[error(
@@ -30,7 +30,7 @@ fn is_name_byte(byte: u8) -> bool {
 }
 
 /// A driver name by CSI's rules (GetPluginInfoResponse.name): never more than one path component.
-pub(crate) fn validate_driver(text: &str) -> Result<(), NameError> {
+pub fn validate_driver(text: &str) -> Result<(), NameError> {
     let bytes = text.as_bytes();
     let end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     if bytes.len() > MAX_DRIVER_NAME_LEN {
@@ -43,7 +43,7 @@ pub(crate) fn validate_driver(text: &str) -> Result<(), NameError> {
 }
 
 /// The name of a `[[static]]` entry: it becomes a file name, and is a PV's handle.
-pub(crate) fn validate_static_volume(text: &str) -> Result<(), NameError> {
+pub fn validate_static_volume(text: &str) -> Result<(), NameError> {
     let begins_well = text.starts_with(|first: char| first.is_ascii_alphanumeric());
     if !begins_well || text.len() > MAX_STATIC_NAME_LEN || !text.bytes().all(is_name_byte) {
         return Err(NameError::StaticVolume);
@@ -52,6 +52,15 @@ pub(crate) fn validate_static_volume(text: &str) -> Result<(), NameError> {
         return Err(NameError::PoolPrefix);
     }
     Ok(())
+}
+
+/// `00` of `Slot 00`: enclosures name their slots in either way.
+pub fn slot_name(slot: &str) -> &str {
+    let is_word = slot.get(..5).is_some_and(|it| it.eq_ignore_ascii_case("slot "));
+    match slot.get(5..) {
+        Some(rest) if is_word => rest.trim_start(),
+        _ => slot,
+    }
 }
 
 #[cfg(test)]
@@ -86,6 +95,20 @@ mod tests {
             for allowed in [validate_driver(&text), validate_static_volume(&text)] {
                 prop_assert!(allowed.is_err() || (text.is_ascii() && !text.contains('/') && !text.is_empty() && text != "."));
             }
+        }
+    }
+
+    #[test]
+    fn a_slot_is_named_without_the_word() {
+        for (slot, name) in [
+            ("Slot 00", "00"),
+            ("slot  7", "7"),
+            ("Slot", "Slot"),
+            ("SLOT_1", "SLOT_1"),
+            ("Bay 3", "Bay 3"),
+            ("", ""),
+        ] {
+            assert_eq!(slot_name(slot), name);
         }
     }
 }

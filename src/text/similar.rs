@@ -5,10 +5,7 @@ const MAX_CHARS: usize = 128;
 const MAX_SUGGESTIONS: usize = 3;
 
 /// The names closest to `mistyped`, the best first; upper and lower case are equal.
-pub(crate) fn similar<'a>(
-    mistyped: &str,
-    names: impl IntoIterator<Item = &'a str>,
-) -> Vec<&'a str> {
+pub fn similar<'a>(mistyped: &str, names: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let length = mistyped.chars().count();
     if length > MAX_CHARS {
         return Vec::new();
@@ -38,9 +35,9 @@ pub(crate) fn similar<'a>(
 }
 
 /// `; did you mean a, b or c?`, or nothing. The names are in backquotes.
-pub(crate) fn did_you_mean<T: AsRef<str>>(names: &[T]) -> String {
+pub fn did_you_mean<T: AsRef<str>>(names: &[T]) -> String {
     let quoted: Vec<String> =
-        names.iter().map(|name| format!("`{}`", crate::text::echo::echo(name.as_ref()))).collect();
+        names.iter().map(|name| format!("`{}`", crate::echo::echo(name.as_ref()))).collect();
     match quoted.as_slice() {
         [] => String::new(),
         [one] => format!("; did you mean {one}?"),

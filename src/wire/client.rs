@@ -2,7 +2,7 @@
 //! name the remedy. It uses wire types only.
 
 mod storage;
-pub(crate) mod tracked_stream;
+pub mod tracked_stream;
 mod volumes;
 
 use std::io;
@@ -14,20 +14,19 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Status, Streaming};
 
-use crate::wire;
-use crate::wire::admin_client::AdminClient;
-use crate::wire::checks_client::ChecksClient;
-use crate::wire::client::tracked_stream::TrackedStream;
-use crate::wire::inventory_client::InventoryClient;
-use crate::wire::storage_client::StorageClient;
-use crate::wire::volumes_client::VolumesClient;
+use crate::admin_client::AdminClient;
+use crate::checks_client::ChecksClient;
+use crate::client::tracked_stream::TrackedStream;
+use crate::inventory_client::InventoryClient;
+use crate::storage_client::StorageClient;
+use crate::volumes_client::VolumesClient;
 
-pub(crate) use crate::wire::client::tracked_stream::ConnectionClosed;
+pub use crate::client::tracked_stream::ConnectionClosed;
 
 /// Members may connect to the main socket.
-pub(crate) const SOCKET_GROUP: &str = "diskvitals";
+pub const SOCKET_GROUP: &str = "diskvitals";
 /// The daemon's default socket.
-pub(crate) const DEFAULT_SOCKET: &str = "/run/diskvitals/diskvitals.sock";
+pub const DEFAULT_SOCKET: &str = "/run/diskvitals/diskvitals.sock";
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest answer that is accepted, in bytes. The daemon's pages are far smaller. An explanation of
@@ -67,12 +66,12 @@ impl ClientError {
     }
 
     /// The daemon knows no such thing, or no longer.
-    pub(crate) fn is_not_found(&self) -> bool {
+    pub fn is_not_found(&self) -> bool {
         self.code() == Some(Code::NotFound)
     }
 
     /// The request does not fit the state of its subject.
-    pub(crate) fn is_failed_precondition(&self) -> bool {
+    pub fn is_failed_precondition(&self) -> bool {
         self.code() == Some(Code::FailedPrecondition)
     }
 }
@@ -96,7 +95,7 @@ impl Client {
     }
 
     /// Like [`Client::connect`], for this one connection only: every call fails after it has ended.
-    pub(crate) async fn connect_single(
+    pub async fn connect_single(
         path: &Path,
         timeout: Duration,
     ) -> Result<(Client, ConnectionClosed), ClientError> {
@@ -115,7 +114,7 @@ impl Client {
     }
 
     /// The same connection with another time-out for each call.
-    pub(crate) fn with_timeout(&self, timeout: Duration) -> Client {
+    pub fn with_timeout(&self, timeout: Duration) -> Client {
         Client { timeout, ..self.clone() }
     }
 
@@ -184,7 +183,7 @@ impl Client {
 
     /// A status without a source comes from the daemon. A status with a source comes from this
     /// client, when the transport failed.
-    pub(crate) fn error(&self, status: Status) -> ClientError {
+    pub fn error(&self, status: Status) -> ClientError {
         let transport = std::error::Error::source(&status).is_some()
             && matches!(
                 status.code(),
@@ -197,19 +196,19 @@ impl Client {
         }
     }
 
-    pub async fn node(&self) -> Result<wire::Node, ClientError> {
-        let request = wire::GetNodeRequest {};
+    pub async fn node(&self) -> Result<crate::Node, ClientError> {
+        let request = crate::GetNodeRequest {};
         self.call(self.inventory().get_node(request)).await
     }
 
-    pub async fn drive(&self, id: &str) -> Result<wire::Drive, ClientError> {
+    pub async fn drive(&self, id: &str) -> Result<crate::Drive, ClientError> {
         let id = id.to_owned();
-        let request = wire::GetDriveRequest { id };
+        let request = crate::GetDriveRequest { id };
         self.call(self.inventory().get_drive(request)).await
     }
 
-    pub async fn volume(&self, id: &str) -> Result<wire::Volume, ClientError> {
-        let request = wire::GetVolumeRequest { id: id.to_owned(), ..Default::default() };
+    pub async fn volume(&self, id: &str) -> Result<crate::Volume, ClientError> {
+        let request = crate::GetVolumeRequest { id: id.to_owned(), ..Default::default() };
         self.call(self.inventory().get_volume(request)).await
     }
 
@@ -217,8 +216,8 @@ impl Client {
         &self,
         driver: &str,
         handle: &str,
-    ) -> Result<wire::Volume, ClientError> {
-        let request = wire::GetVolumeRequest {
+    ) -> Result<crate::Volume, ClientError> {
+        let request = crate::GetVolumeRequest {
             driver: driver.to_owned(),
             handle: handle.to_owned(),
             ..Default::default()
@@ -227,17 +226,17 @@ impl Client {
     }
 
     /// All drives. Like all lists of this client, it joins the pages of the answer.
-    pub(crate) async fn drives(&self) -> Result<wire::ListDrivesResponse, ClientError> {
+    pub async fn drives(&self) -> Result<crate::ListDrivesResponse, ClientError> {
         self.all_pages(|page_token| async move {
-            let request = wire::ListDrivesRequest { page_size: PAGE_SIZE, page_token };
+            let request = crate::ListDrivesRequest { page_size: PAGE_SIZE, page_token };
             self.inventory().list_drives(request).await
         })
         .await
     }
 
-    pub async fn volumes(&self) -> Result<wire::ListVolumesResponse, ClientError> {
+    pub async fn volumes(&self) -> Result<crate::ListVolumesResponse, ClientError> {
         self.all_pages(|page_token| async move {
-            let request = wire::ListVolumesRequest { page_size: PAGE_SIZE, page_token };
+            let request = crate::ListVolumesRequest { page_size: PAGE_SIZE, page_token };
             self.inventory().list_volumes(request).await
         })
         .await
@@ -246,20 +245,20 @@ impl Client {
     pub async fn findings(
         &self,
         include_cleared: bool,
-    ) -> Result<wire::ListFindingsResponse, ClientError> {
+    ) -> Result<crate::ListFindingsResponse, ClientError> {
         self.all_pages(|page_token| async move {
             let request =
-                wire::ListFindingsRequest { page_size: PAGE_SIZE, page_token, include_cleared };
+                crate::ListFindingsRequest { page_size: PAGE_SIZE, page_token, include_cleared };
             self.inventory().list_findings(request).await
         })
         .await
     }
 
     /// Worst first. None from a daemon that does not know causes yet.
-    pub async fn causes(&self) -> Result<Option<wire::ListCausesResponse>, ClientError> {
+    pub async fn causes(&self) -> Result<Option<crate::ListCausesResponse>, ClientError> {
         let answer = self
             .all_pages(|page_token| async move {
-                let request = wire::ListCausesRequest { page_size: PAGE_SIZE, page_token };
+                let request = crate::ListCausesRequest { page_size: PAGE_SIZE, page_token };
                 self.inventory().list_causes(request).await
             })
             .await;
@@ -269,28 +268,25 @@ impl Client {
         }
     }
 
-    pub async fn explain(&self, query: &str) -> Result<wire::Explanation, ClientError> {
+    pub async fn explain(&self, query: &str) -> Result<crate::Explanation, ClientError> {
         // `id` would do, but a daemon of before it reads `query` only.
-        let request = wire::ExplainRequest { query: query.to_owned(), ..Default::default() };
+        let request = crate::ExplainRequest { query: query.to_owned(), ..Default::default() };
         self.call(self.inventory().explain(request)).await
     }
 
-    pub(crate) async fn smart_history(
-        &self,
-        drive: &str,
-    ) -> Result<wire::SmartHistory, ClientError> {
+    pub async fn smart_history(&self, drive: &str) -> Result<crate::SmartHistory, ClientError> {
         let id = drive.to_owned();
-        let request = wire::GetSmartHistoryRequest { id };
+        let request = crate::GetSmartHistoryRequest { id };
         self.call(self.inventory().get_smart_history(request)).await
     }
 
     /// None from a daemon that does not keep outputs yet.
-    pub(crate) async fn smart_output(
+    pub async fn smart_output(
         &self,
         drive: &str,
-    ) -> Result<Option<wire::SmartOutput>, ClientError> {
+    ) -> Result<Option<crate::SmartOutput>, ClientError> {
         let id = drive.to_owned();
-        let request = wire::GetSmartOutputRequest { id };
+        let request = crate::GetSmartOutputRequest { id };
         match self.call(self.inventory().get_smart_output(request)).await {
             Err(ClientError::Rejected(status)) if status.code() == Code::Unimplemented => Ok(None),
             answer => answer.map(Some),
@@ -298,8 +294,8 @@ impl Client {
     }
 
     /// None from a daemon that does not know this call yet.
-    pub async fn drive_io(&self) -> Result<Option<wire::ListDriveIoResponse>, ClientError> {
-        let request = wire::ListDriveIoRequest {};
+    pub async fn drive_io(&self) -> Result<Option<crate::ListDriveIoResponse>, ClientError> {
+        let request = crate::ListDriveIoRequest {};
         let answer = self.call(self.inventory().list_drive_io(request)).await;
         match answer {
             Err(ClientError::Rejected(status)) if status.code() == Code::Unimplemented => Ok(None),
@@ -307,8 +303,8 @@ impl Client {
         }
     }
 
-    pub(crate) async fn reasons(&self) -> Result<wire::ListReasonsResponse, ClientError> {
-        let request = wire::ListReasonsRequest {};
+    pub async fn reasons(&self) -> Result<crate::ListReasonsResponse, ClientError> {
+        let request = crate::ListReasonsRequest {};
         self.call(self.inventory().list_reasons(request)).await
     }
 
@@ -316,19 +312,19 @@ impl Client {
     pub async fn watch(
         &self,
         resume_revision: u64,
-    ) -> Result<Streaming<wire::WatchEvent>, ClientError> {
-        let request = wire::WatchRequest { resume_revision };
+    ) -> Result<Streaming<crate::WatchEvent>, ClientError> {
+        let request = crate::WatchRequest { resume_revision };
         self.call(self.inventory().watch(request)).await
     }
 
     /// Acknowledges a finding as it was `seen`; refused if it is worse by now.
-    pub(crate) async fn acknowledge(
+    pub async fn acknowledge(
         &self,
-        seen: &wire::Finding,
+        seen: &crate::Finding,
         note: &str,
         repaired: bool,
-    ) -> Result<wire::Finding, ClientError> {
-        let request = wire::AcknowledgeFindingRequest {
+    ) -> Result<crate::Finding, ClientError> {
+        let request = crate::AcknowledgeFindingRequest {
             finding_id: seen.id.clone(),
             note: note.to_owned(),
             seen_severity: seen.severity,
@@ -338,75 +334,72 @@ impl Client {
         self.call(self.admin().acknowledge_finding(request)).await
     }
 
-    pub(crate) async fn authorize_format(
+    pub async fn authorize_format(
         &self,
         handle: &str,
         revoke: bool,
-    ) -> Result<wire::FormatAuthorization, ClientError> {
+    ) -> Result<crate::FormatAuthorization, ClientError> {
         let handle = handle.to_owned();
-        let request = wire::AuthorizeFormatRequest { handle, revoke };
+        let request = crate::AuthorizeFormatRequest { handle, revoke };
         self.call(self.admin().authorize_format(request)).await
     }
 
-    pub(crate) async fn format_authorizations(
+    pub async fn format_authorizations(
         &self,
-    ) -> Result<wire::ListFormatAuthorizationsResponse, ClientError> {
-        let request = wire::ListFormatAuthorizationsRequest {};
+    ) -> Result<crate::ListFormatAuthorizationsResponse, ClientError> {
+        let request = crate::ListFormatAuthorizationsRequest {};
         self.call(self.admin().list_format_authorizations(request)).await
     }
 
-    pub(crate) async fn unacknowledge(&self, finding: &str) -> Result<wire::Finding, ClientError> {
+    pub async fn unacknowledge(&self, finding: &str) -> Result<crate::Finding, ClientError> {
         let finding_id = finding.to_owned();
-        let request = wire::UnacknowledgeFindingRequest { finding_id };
+        let request = crate::UnacknowledgeFindingRequest { finding_id };
         self.call(self.admin().unacknowledge_finding(request)).await
     }
 
     /// Returns once the test is requested: its progress is in the drive's `self_tests`.
-    pub(crate) async fn start_self_test(
+    pub async fn start_self_test(
         &self,
         drive: &str,
-        kind: wire::SelfTestKind,
-    ) -> Result<wire::StartSelfTestResponse, ClientError> {
-        let request = wire::StartSelfTestRequest { id: drive.to_owned(), kind: kind.into() };
+        kind: crate::SelfTestKind,
+    ) -> Result<crate::StartSelfTestResponse, ClientError> {
+        let request = crate::StartSelfTestRequest { id: drive.to_owned(), kind: kind.into() };
         self.call(self.admin().start_self_test(request)).await
     }
 
-    pub(crate) async fn start_check(
+    pub async fn start_check(
         &self,
-        request: wire::StartCheckRequest,
-    ) -> Result<wire::Check, ClientError> {
+        request: crate::StartCheckRequest,
+    ) -> Result<crate::Check, ClientError> {
         self.call(self.checks_client().start_check(request)).await
     }
 
     /// The check, with the output of the checkers.
-    pub(crate) async fn check(&self, id: &str) -> Result<wire::Check, ClientError> {
+    pub async fn check(&self, id: &str) -> Result<crate::Check, ClientError> {
         self.get_check(id, false).await
     }
 
     /// The check, without the output of the checkers.
-    pub(crate) async fn check_progress(&self, id: &str) -> Result<wire::Check, ClientError> {
+    pub async fn check_progress(&self, id: &str) -> Result<crate::Check, ClientError> {
         self.get_check(id, true).await
     }
 
-    async fn get_check(&self, id: &str, without_output: bool) -> Result<wire::Check, ClientError> {
+    async fn get_check(&self, id: &str, without_output: bool) -> Result<crate::Check, ClientError> {
         let id = id.to_owned();
-        let request = wire::GetCheckRequest { id, without_output };
+        let request = crate::GetCheckRequest { id, without_output };
         self.call(self.checks_client().get_check(request)).await
     }
 
-    pub(crate) async fn cancel_check(&self, id: &str) -> Result<wire::Check, ClientError> {
+    pub async fn cancel_check(&self, id: &str) -> Result<crate::Check, ClientError> {
         let id = id.to_owned();
-        let request = wire::CancelCheckRequest { id };
+        let request = crate::CancelCheckRequest { id };
         self.call(self.checks_client().cancel_check(request)).await
     }
 
     /// An empty target requests the checks of all targets.
-    pub(crate) async fn checks(
-        &self,
-        target: &str,
-    ) -> Result<wire::ListChecksResponse, ClientError> {
+    pub async fn checks(&self, target: &str) -> Result<crate::ListChecksResponse, ClientError> {
         self.all_pages(|page_token| async move {
-            let request = wire::ListChecksRequest {
+            let request = crate::ListChecksRequest {
                 page_size: PAGE_SIZE,
                 page_token,
                 target: target.to_owned(),
@@ -422,9 +415,9 @@ impl Client {
         driver: &str,
         handle: &str,
         only_stale: bool,
-    ) -> Result<wire::ListAttachmentsResponse, ClientError> {
+    ) -> Result<crate::ListAttachmentsResponse, ClientError> {
         self.all_pages(|page_token| async move {
-            let request = wire::ListAttachmentsRequest {
+            let request = crate::ListAttachmentsRequest {
                 page_size: PAGE_SIZE,
                 page_token,
                 driver: driver.to_owned(),
@@ -442,16 +435,16 @@ impl Client {
         query: &str,
         commit: bool,
         lazy: bool,
-    ) -> Result<wire::ForceCleanupResponse, ClientError> {
+    ) -> Result<crate::ForceCleanupResponse, ClientError> {
         let query = query.to_owned();
-        let request = wire::ForceCleanupRequest { query, commit, lazy };
+        let request = crate::ForceCleanupRequest { query, commit, lazy };
         self.call(self.admin().force_cleanup(request)).await
     }
 
     /// An empty query requests everything.
-    pub(crate) async fn refresh(&self, query: &str) -> Result<wire::RefreshResponse, ClientError> {
+    pub async fn refresh(&self, query: &str) -> Result<crate::RefreshResponse, ClientError> {
         let query = query.to_owned();
-        let request = wire::RefreshRequest { query };
+        let request = crate::RefreshRequest { query };
         self.call(self.admin().refresh(request)).await
     }
 }
@@ -464,7 +457,7 @@ trait Page {
 
 macro_rules! page {
     ($response:ident, $entries:ident) => {
-        impl Page for wire::$response {
+        impl Page for crate::$response {
             fn next_page_token(&mut self) -> &mut String {
                 &mut self.next_page_token
             }
@@ -486,7 +479,7 @@ page!(ListProvidedResponse, volumes);
 
 /// Whether a daemon speaks gRPC on this connection. Any status counts, also `permission denied`;
 /// only a broken connection does not.
-pub(crate) async fn is_responding(stream: UnixStream) -> bool {
+pub async fn is_responding(stream: UnixStream) -> bool {
     let channel = channel_over(stream, PathBuf::new());
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel);
     match health.check(tonic_health::pb::HealthCheckRequest { service: String::new() }).await {

@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use diskvitals::host::root::HostRoot;
 use diskvitals::source::counters::read;
 use diskvitals::source::jobs::{CounterGroup, CounterReadings};
+use diskvitals_host::root::HostRoot;
 
 #[test]
 fn the_counters_of_every_recorded_host_are_read_as_expected() {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use diskvitals::cluster::definitions;
+use diskvitals_cluster::definitions;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 #[test]

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use diskvitals::csi::wire;
-use diskvitals::csi::wire::identity_client::IdentityClient;
+use diskvitals_csi::wire;
+use diskvitals_csi::wire::identity_client::IdentityClient;
 use nix::sys::signal::Signal;
 use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};

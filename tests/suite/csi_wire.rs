@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use diskvitals::csi::wire;
+use diskvitals_csi::wire;
 use prost::Message;
 use prost_reflect::{
     Cardinality, DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor,

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use diskvitals::cluster::gate::{Effect, Gate, Stage};
-use diskvitals::cluster::node_storage::CleanReason;
-use diskvitals::model::reason::{Reason, ReasonScope};
-use diskvitals::model::severity::Severity;
+use diskvitals_cluster::gate::{Effect, Gate, Stage};
+use diskvitals_cluster::node_storage::CleanReason;
+use diskvitals_finding::reason::{Reason, ReasonScope};
+use diskvitals_finding::severity::Severity;
 
 #[test]
 fn every_reason_has_a_heading_in_the_page_of_findings() {
@@ -29,7 +29,7 @@ fn the_page_of_findings_describes_no_unknown_reason() {
 
 #[test]
 fn every_source_is_explained_to_the_operator() {
-    use diskvitals::model::source::Source;
+    use diskvitals_finding::source::Source;
     let page = include_str!("../../docs/operations.md");
     let sources = [
         Source::Udev,

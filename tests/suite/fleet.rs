@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use clap::Parser;
-use diskvitals::fleet::options::Options;
-use diskvitals::fleet::{Controller, Timing};
-use diskvitals::kubernetes::client_of;
+use diskvitals_fleet::options::Options;
+use diskvitals_fleet::{Controller, Timing};
+use diskvitals_kubernetes::client_of;
 use kube::client::ClientBuilder;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use diskvitals::model::policy::Policy;
+use diskvitals_model::policy::Policy;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -6,9 +6,9 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::csi::podmon::{Connectivity, ConnectivityStatus, PodmonService};
-use diskvitals::csi::wire::podmon::podmon_client::PodmonClient;
-use diskvitals::csi::wire::podmon::{
+use diskvitals_csi::podmon::{Connectivity, ConnectivityStatus, PodmonService};
+use diskvitals_csi::wire::podmon::podmon_client::PodmonClient;
+use diskvitals_csi::wire::podmon::{
     ValidateVolumeHostConnectivityRequest, ValidateVolumeHostConnectivityResponse,
 };
 use tokio::net::UnixListener;

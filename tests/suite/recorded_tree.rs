@@ -55,11 +55,11 @@ fn device_numbers_are_unique_and_every_device_has_its_udev_record() {
 
 #[test]
 fn the_scan_understands_every_drive_and_device_of_the_tree() {
-    use diskvitals::model::drive::{DriveKind, Transport};
+    use diskvitals_model::drive::{DriveKind, Transport};
     let dir = tempfile::tempdir().expect("a folder");
     tree::write(dir.path(), Plan { drives: 9, volumes: 60, hung: 0 }).expect("written");
     let inventory = diskvitals::source::inventory::scan(
-        &diskvitals::host::root::HostRoot::new(dir.path()),
+        &diskvitals_host::root::HostRoot::new(dir.path()),
         &[],
         &[],
     )

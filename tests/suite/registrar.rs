@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use diskvitals::csi::wire;
-use diskvitals::csi::wire::identity_server::{Identity, IdentityServer};
-use diskvitals::csi::wire::registration::{
+use diskvitals_csi::wire;
+use diskvitals_csi::wire::identity_server::{Identity, IdentityServer};
+use diskvitals_csi::wire::registration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 use loona_hpack::{Decoder, Encoder};

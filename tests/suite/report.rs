@@ -14,8 +14,8 @@ use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use diskvitals::csi::report::{ApiServer, EnabledReports, ReportTiming, Reporter};
-use diskvitals::kubernetes::Config;
+use diskvitals_csi::report::{ApiServer, EnabledReports, ReportTiming, Reporter};
+use diskvitals_kubernetes::Config;
 use server::{NODE, Server};
 use tokio::sync::oneshot;
 

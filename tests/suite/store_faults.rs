@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::model::finding::{Acknowledgement, Clearance, Evidence, Finding, Status, Subject};
-use diskvitals::model::ids::{FindingId, VolumeId};
-use diskvitals::model::reason::Reason;
-use diskvitals::model::severity::Severity;
-use diskvitals::model::snapshot::StoreStatus;
 use diskvitals::state::lock;
 use diskvitals::state::store::{
     DATABASE, RowChanges, Store, StoreConfig, StoreContents, StoreEvent, WriteBatch,
 };
+use diskvitals_finding::ids::{FindingId, VolumeId};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Acknowledgement, Clearance, Evidence, Finding, Status, Subject};
+use diskvitals_model::snapshot::StoreStatus;
 use jiff::Timestamp;
 use nix::mount::MsFlags;
 use tokio::sync::{mpsc, oneshot};
@@ -42,7 +42,7 @@ fn finding(number: i64) -> Finding {
             source: "statfs /data".to_owned(),
             time: at(1),
             text: "x".repeat(200),
-            witness: diskvitals::model::finding::WitnessKind::KernelLog,
+            witness: diskvitals_finding::WitnessKind::KernelLog,
             // It is not stored.
             present: false,
         }],

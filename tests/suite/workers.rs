@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::host::root::HostRoot;
-use diskvitals::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
-use diskvitals::model::dev::DevNo;
-use diskvitals::model::failure_domain::{FailureDomain, FailureDomains};
-use diskvitals::model::path::HostPath;
 use diskvitals::source::jobs::{Job, JobResult};
 use diskvitals::source::worker_main::{WorkerRole, arguments};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::failure_domain::{FailureDomain, FailureDomains};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use diskvitals::wire;
-use diskvitals::wire::watch_event::Item;
+use diskvitals_wire as wire;
+use diskvitals_wire::watch_event::Item;
 use nix::unistd::{Uid, geteuid, seteuid};
 
 use crate::client::Admin;

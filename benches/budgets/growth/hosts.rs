@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use diskvitals::model::finding::{Clearance, Evidence, Finding, Status, Subject, WitnessKind};
-use diskvitals::model::ids::{DriveId, FindingId};
-use diskvitals::model::reason::Reason;
-use diskvitals::model::severity::Severity;
 use diskvitals::state::store::{RowChanges, Store, StoreConfig, StoreEvent, WriteBatch};
+use diskvitals_finding::ids::{DriveId, FindingId};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Clearance, Evidence, Finding, Status, Subject, WitnessKind};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::daemon::{Host, Program, check_snapshot};

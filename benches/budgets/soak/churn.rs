@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use diskvitals::wire;
-use diskvitals::wire::watch_event::Change;
+use diskvitals_wire as wire;
+use diskvitals_wire::watch_event::Change;
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 

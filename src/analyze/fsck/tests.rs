@@ -2,7 +2,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::check::Filesystem::{Ext4, Xfs};
+use diskvitals_fscheck::Filesystem::{Ext4, Xfs};
 
 const CLEAN: &str = "e2fsck 1.47.0 (5-Feb-2023)
 Pass 1: Checking inodes, blocks, and sizes

@@ -2,7 +2,7 @@
 
 use crate::analyze::kernel_log_analysis::LogHealth;
 use crate::analyze::tests::{ONE, read};
-use crate::model::kernel_log::fault::DriveFault;
+use diskvitals_kernel_log::fault::DriveFault;
 
 /// Health, records, lines not understood.
 fn understood(text: &str) -> (LogHealth, u64, u64) {

@@ -1,9 +1,9 @@
 //! Attachments of CSI volumes → wire.
 
 use crate::api::convert::{mount_role, time};
-use crate::model::provision::AccessMode;
-use crate::model::stale::Attachment;
-use crate::wire;
+use diskvitals_finding::provision::AccessMode;
+use diskvitals_model::stale::Attachment;
+use diskvitals_wire as wire;
 
 pub(crate) fn attachment(attachment: &Attachment) -> wire::Attachment {
     let pod = attachment.pod.clone().unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Causes → wire.
 
 use crate::api::convert::{severity, subject, time};
-use crate::model::cause::{Cause, CauseFinding, CauseKind, Hit, HitKind};
-use crate::model::snapshot::Snapshot;
-use crate::wire;
+use diskvitals_model::cause::{Cause, CauseFinding, CauseKind, Hit, HitKind};
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_wire as wire;
 
 /// A drive may carry hundreds of volumes.
 const MAX_HITS: usize = 256;

@@ -5,12 +5,12 @@ use std::io::Read;
 use flate2::read::GzDecoder;
 
 use crate::api::convert::{evidence, text_or_empty, time};
-use crate::model::check::{
+use diskvitals_fscheck::{
     Check, CheckOrigin, CheckState, CheckVerdict, CheckerOutput, MAX_KEPT_OUTPUT, Mode, Problem,
     Run, RunProgress, RunResult, Weight,
 };
-use crate::model::snapshot::Snapshot;
-use crate::wire;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_wire as wire;
 
 /// Without the checkers' output.
 pub(crate) fn check(check: &Check) -> wire::Check {

@@ -1,8 +1,8 @@
 //! The table of reasons → wire. The command line also uses it, without a daemon.
 
 use crate::api::convert::severity;
-use crate::model::reason::{Reason, ReasonScope};
-use crate::wire;
+use diskvitals_finding::reason::{Reason, ReasonScope};
+use diskvitals_wire as wire;
 
 pub(crate) fn all() -> wire::ListReasonsResponse {
     wire::ListReasonsResponse { reasons: Reason::ALL.iter().copied().map(reason_text).collect() }

@@ -1,13 +1,13 @@
 //! A drive's SMART data → wire.
 
 use crate::api::convert::time;
-use crate::host::clock;
-use crate::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
-use crate::model::smart::history::{Metric, Series};
-use crate::model::smart::report::{Attribute, Body, SelfTest, SmartReport, WhenFailed};
-use crate::model::smart::{self, SelfTestKind};
-use crate::model::snapshot::Drive;
-use crate::wire;
+use diskvitals_host::clock;
+use diskvitals_model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
+use diskvitals_model::snapshot::Drive;
+use diskvitals_smart::SelfTestKind;
+use diskvitals_smart::history::{Metric, Series};
+use diskvitals_smart::report::{Attribute, Body, SelfTest, SmartReport, WhenFailed};
+use diskvitals_wire as wire;
 
 pub(crate) fn of_drive(smart: &SmartFacts) -> wire::Smart {
     let (state, detail) = state(smart);
@@ -29,7 +29,8 @@ pub(crate) fn of_drive(smart: &SmartFacts) -> wire::Smart {
 
 /// Only the content of the report; the caller adds the time and state of the query.
 pub(crate) fn of_report(report: &SmartReport) -> wire::Smart {
-    let latest = |metric: Metric| smart::history::metric_values(report).get(&metric).copied();
+    let latest =
+        |metric: Metric| diskvitals_smart::history::metric_values(report).get(&metric).copied();
     let attributes = match &report.body {
         Body::Ata(ata) => ata.attributes.iter().map(attribute).collect(),
         Body::Nvme(_) | Body::Scsi(_) | Body::None => Vec::new(),

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use crate::api::convert;
 use crate::api::explain::RelatedObjects;
 use crate::api::resolve::stack_depth;
-use crate::model::assess::format_bytes;
-use crate::model::block::{BlockDevice, Layer};
-use crate::model::finding::Subject;
-use crate::model::label;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, Presence, Snapshot, Volume};
-use crate::model::volume::MountRole;
-use crate::wire;
+use diskvitals_finding::Subject;
+use diskvitals_finding::severity::Severity;
+use diskvitals_model::block::{BlockDevice, Layer};
+use diskvitals_model::label;
+use diskvitals_model::snapshot::{Drive, Presence, Snapshot, Volume};
+use diskvitals_model::volume::MountRole;
+use diskvitals_text::size::format_bytes;
+use diskvitals_wire as wire;
 
 pub(super) fn chain(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::ChainNode> {
     let mut nodes = ChainBuilder::default();

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::resolve::{ResolveError, Resolved, describe, unknown};
-use crate::model::finding::Subject;
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::label::slot_name;
-use crate::model::snapshot::{Drive, Presence, Snapshot};
-use crate::text::echo::echo;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_model::snapshot::{Drive, Presence, Snapshot};
+use diskvitals_text::echo::echo;
+use diskvitals_text::naming::slot_name;
 
 /// Shorter ends of serials are too often something else.
 const MIN_SERIAL_END: usize = 4;

@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use crate::model::block::Layer;
-use crate::model::label::slot_name;
-use crate::model::path::HostPath;
-use crate::model::snapshot::Snapshot;
-use crate::text::similar::similar;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::block::Layer;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_text::naming::slot_name;
+use diskvitals_text::similar::similar;
 
 /// The best suggestions first; empty if nothing is similar.
 pub(super) fn suggestions(snapshot: &Snapshot, query: &str) -> Vec<String> {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::finding::Health;
-use crate::model::snapshot::{MountPoint, NodeContext, VolumeUsage};
-use crate::model::volume::{
+use diskvitals_finding::Health;
+use diskvitals_model::snapshot::{MountPoint, NodeContext, VolumeUsage};
+use diskvitals_model::volume::{
     CsiStatus, MountRole, OperationalStatus, UsageStatus, VolumeFacts, VolumeMount,
 };
 

@@ -11,16 +11,16 @@ use crate::api::status::{
     MAX_NOTE, MAX_QUERY, bounded, failed_precondition, invalid, required, unresolved,
     valid_finding_id,
 };
-use crate::model::finding::Subject;
-use crate::model::ids::FindingId;
-use crate::model::path::HostPath;
-use crate::model::smart::SelfTestKind;
-use crate::model::snapshot::Snapshot;
-use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::provision::engine::{Engine, VolumeView};
 use crate::provision::error::ProvisionError;
 use crate::state::handle::Handle;
-use crate::wire;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_model::source_update::SourceRequest as RefreshTarget;
+use diskvitals_smart::SelfTestKind;
+use diskvitals_wire as wire;
 
 pub(crate) struct AdminService {
     handle: Handle,

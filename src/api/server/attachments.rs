@@ -6,9 +6,9 @@ use tonic::Status;
 use crate::api::convert;
 use crate::api::server::paging::{self, List};
 use crate::api::status::{MAX_QUERY, bounded};
-use crate::model::path::HostPath;
-use crate::model::snapshot::Snapshot;
-use crate::wire;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_wire as wire;
 
 pub(crate) fn list(
     snapshot: &Snapshot,

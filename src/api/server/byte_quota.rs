@@ -19,8 +19,8 @@ use tower::Service;
 
 use crate::api::server::caller::{Caller, refuse};
 use crate::api::server::quota::{BytePermit, ByteQuota, Share};
-use crate::quota::places::InUse;
-use crate::quota::refusals::{Refusal, RefusalCounts};
+use diskvitals_quota::places::InUse;
+use diskvitals_quota::refusals::{Refusal, RefusalCounts};
 
 /// What a call needs beside its headers and messages: the stream, the handler's state.
 const CALL_BYTES: usize = 4 << 10;

@@ -7,8 +7,8 @@ use tonic::{Extensions, Request, Status};
 
 use crate::api::server::quota::{Share, Standing};
 use crate::api::status::{denied, exhausted};
-use crate::quota::places::{Activity, Holder};
-use crate::quota::refusals::{Refusal, RefusalCounts};
+use diskvitals_quota::places::{Activity, Holder};
+use diskvitals_quota::refusals::{Refusal, RefusalCounts};
 
 /// Who calls, as the kernel says.
 ///

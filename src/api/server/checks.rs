@@ -10,14 +10,14 @@ use crate::api::server::paging::{self, List};
 use crate::api::status::{
     MAX_QUERY, bounded, failed_precondition, invalid, not_found, required, unresolved,
 };
-use crate::model::check::{Check, Filesystem};
-use crate::model::facts::checks::{CheckRequest, RequestedTarget};
-use crate::model::finding::Subject;
-use crate::model::ids::CheckId;
-use crate::model::snapshot::Snapshot;
 use crate::state::handle::Handle;
-use crate::text::echo::echo;
-use crate::wire;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::CheckId;
+use diskvitals_fscheck::{Check, Filesystem};
+use diskvitals_model::facts::checks::{CheckRequest, RequestedTarget};
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_text::echo::echo;
+use diskvitals_wire as wire;
 
 pub(crate) struct ChecksService {
     handle: Handle,

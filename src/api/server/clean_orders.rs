@@ -19,17 +19,17 @@ use crate::api::node_facts::NodeFacts;
 use crate::api::server::caller::{AgentAccess, AgentCallers, caller_uid};
 use crate::api::server::cleanup::{Cleaner, OrderPermit};
 use crate::api::status::{MAX_QUERY, denied, failed_precondition, invalid, required};
-use crate::model::clean_order::{
+use crate::state::handle::{Handle, WantedReading};
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::clean_order::{
     CleanResult, OrderEvidence, OrderStatus, PodProgress, PodState, judge, plans, recorded_pods,
     unreadable_cause,
 };
-use crate::model::cleanup::CleanupPlan;
-use crate::model::path::HostPath;
-use crate::model::snapshot::Snapshot;
-use crate::model::source_update::SourceRequest;
-use crate::state::handle::{Handle, WantedReading};
-use crate::text::echo::echo;
-use crate::wire;
+use diskvitals_model::cleanup::CleanupPlan;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_model::source_update::SourceRequest;
+use diskvitals_text::echo::echo;
+use diskvitals_wire as wire;
 
 const MAX_PODS: usize = 64;
 const MAX_UID_LEN: usize = 64;
@@ -292,7 +292,7 @@ fn validate(request: &wire::CleanStaleRequest) -> Result<BTreeSet<String>, Statu
     Ok(uids.iter().cloned().collect())
 }
 
-fn pod_to_wire(pod: crate::model::clean_order::PodStatus) -> wire::PodCleaning {
+fn pod_to_wire(pod: diskvitals_model::clean_order::PodStatus) -> wire::PodCleaning {
     use wire::pod_cleaning::State;
     let state = match pod.state {
         PodState::Absent => State::Absent,

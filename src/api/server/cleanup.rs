@@ -13,15 +13,15 @@ use tonic::Status;
 
 use crate::api::resolve::resolve_volume;
 use crate::api::status::{failed_precondition, unresolved};
-use crate::model::clean_order::{CleanResult, PodHolds};
-use crate::model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, Grace, plan};
-use crate::model::path::HostPath;
-use crate::model::snapshot::Snapshot;
-use crate::model::source_update::SourceRequest as RefreshTarget;
 use crate::provision::step::{RootedPath, Step, StepError, StepErrorKind, StepOutput};
 use crate::state::handle::Handle;
-use crate::wire;
-use crate::wire::cleanup_step::State;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::clean_order::{CleanResult, PodHolds};
+use diskvitals_model::cleanup::{CleanupAction, CleanupPlan, CleanupTarget, Grace, plan};
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_model::source_update::SourceRequest as RefreshTarget;
+use diskvitals_wire as wire;
+use diskvitals_wire::cleanup_step::State;
 
 /// Shorter than the server's time-out for an answer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(9);

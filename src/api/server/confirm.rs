@@ -13,15 +13,15 @@ use crate::api::finding_order::rank;
 use crate::api::node_facts::NodeFacts;
 use crate::api::server::admin::refresh_targets;
 use crate::api::status::{MAX_QUERY, invalid, required};
-use crate::model::finding::{Finding, Subject};
-use crate::model::ids::DriveId;
-use crate::model::severity::Severity;
-use crate::model::snapshot::Snapshot;
-use crate::model::source::Source;
-use crate::model::source_update::{SourceRequest, SourceStatus};
 use crate::state::handle::{FreshReadings, Handle, WantedReading};
-use crate::text::echo::echo;
-use crate::wire;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{Finding, Subject};
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_model::source_update::{SourceRequest, SourceStatus};
+use diskvitals_text::echo::echo;
+use diskvitals_wire as wire;
 
 /// Volumes, and drives, in one request; findings in an answer.
 const MAX_ENTRIES: usize = 16;

@@ -9,11 +9,11 @@ use tonic::Status;
 
 use crate::api::server::csi_volume;
 use crate::api::status::unavailable;
-use crate::model::block::DiskStat;
-use crate::model::snapshot::{Snapshot, Volume};
-use crate::model::storage::{VolumeConnectivity, connectivity, pool_connectivity, volumes_of};
 use crate::state::handle::Handle;
-use crate::wire;
+use diskvitals_model::block::DiskStat;
+use diskvitals_model::snapshot::{Snapshot, Volume};
+use diskvitals_model::storage::{VolumeConnectivity, connectivity, pool_connectivity, volumes_of};
+use diskvitals_wire as wire;
 
 /// The counters are in the kernel's memory: their reader answers at once or not at all.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
@@ -144,7 +144,7 @@ fn io_between(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::dev::DevNo;
+    use diskvitals_finding::dev::DevNo;
 
     fn stat(name: &str, completed: u64, in_flight: u64) -> DiskStat {
         DiskStat {

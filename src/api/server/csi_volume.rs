@@ -3,9 +3,9 @@
 use tonic::Status;
 
 use crate::api::status::{not_found, unavailable};
-use crate::model::snapshot::{Snapshot, Volume};
-use crate::model::storage;
-use crate::text::echo::echo;
+use diskvitals_model::snapshot::{Snapshot, Volume};
+use diskvitals_model::storage;
+use diskvitals_text::echo::echo;
 
 /// Returns NOT_FOUND only if the snapshot is complete, otherwise UNAVAILABLE.
 pub(crate) fn find<'a>(

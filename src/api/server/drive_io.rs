@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::block::DiskStat;
-use crate::model::snapshot::{Drive, Presence, Snapshot};
-use crate::wire;
+use diskvitals_model::block::DiskStat;
+use diskvitals_model::snapshot::{Drive, Presence, Snapshot};
+use diskvitals_wire as wire;
 
 /// The unit of /proc/diskstats, whatever the device's own blocks are.
 const SECTOR_BYTES: u64 = 512;

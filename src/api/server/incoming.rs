@@ -14,17 +14,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
-use tonic::transport::server::Connected;
 
 use crate::api::server::caller::{Caller, CallerId};
 use crate::api::server::quota::{ConnectionQuota, Share, Standing};
 use crate::api::server::refusals::{ConnectBudget, RefusalLog};
-use crate::host::listen::Incoming;
-use crate::host::peer::{Peer, UnreadPeer};
-use crate::quota::frame_budget::{FrameBudget, PREFACE_BYTES};
-use crate::quota::places::{Activity, PlacePermit};
-use crate::quota::refusals::{Refusal, RefusalCounts};
-use crate::wire::client::tracked_stream::{GuardedStream, StreamGuard};
+use diskvitals_host::listen::Incoming;
+use diskvitals_host::peer::{Peer, UnreadPeer};
+use diskvitals_quota::frame_budget::{FrameBudget, PREFACE_BYTES};
+use diskvitals_quota::places::{Activity, PlacePermit};
+use diskvitals_quota::refusals::{Refusal, RefusalCounts};
+use diskvitals_wire::client::tracked_stream::{GuardedStream, StreamGuard};
 
 /// Reading two files of /proc takes some ten microseconds.
 const PEER_TIMEOUT: Duration = Duration::from_millis(200);
@@ -229,6 +228,12 @@ impl Handshake {
 }
 
 impl StreamGuard for ConnectionGuard {
+    type Caller = Caller;
+
+    fn caller(&self) -> Caller {
+        self.caller.clone()
+    }
+
     fn before_io(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let ended = |why| Err(io::Error::new(io::ErrorKind::ConnectionAborted, why));
         if Pin::new(&mut self.cancel).poll_next(cx).is_ready() {
@@ -264,14 +269,6 @@ impl StreamGuard for ConnectionGuard {
     }
 }
 
-impl Connected for Connection {
-    type ConnectInfo = Caller;
-
-    fn connect_info(&self) -> Caller {
-        self.guard.caller.clone()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -279,7 +276,7 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     use super::*;
-    use crate::quota::places::Places;
+    use diskvitals_quota::places::Places;
 
     /// The result of a read that returns at once; None if it would wait.
     async fn read(connection: &mut Connection) -> Option<io::Result<usize>> {

@@ -19,11 +19,11 @@ use crate::api::server::quota::SharedPlaces;
 use crate::api::server::{attachments, drive_io, watch};
 use crate::api::status::{MAX_QUERY, invalid, not_found, required, unresolved};
 use crate::api::{convert, explain};
-use crate::model::ids::{DriveId, VolumeId};
-use crate::quota::refusals::Refusal;
 use crate::state::handle::Handle;
-use crate::text::echo::echo;
-use crate::wire;
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_quota::refusals::Refusal;
+use diskvitals_text::echo::echo;
+use diskvitals_wire as wire;
 
 pub(crate) struct InventoryService {
     handle: Handle,

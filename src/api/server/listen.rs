@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::host::listen::{self, ListenError, Listener, SocketOptions};
-use crate::wire::client;
+use diskvitals_host::listen::{self, ListenError, Listener, SocketOptions};
+use diskvitals_wire::client;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketAccess {

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::api::finding_order::FindingRank;
 use crate::api::status::{MAX_QUERY, bounded, invalid};
-use crate::model::cause::CauseRank;
+use diskvitals_model::cause::CauseRank;
 
 const DEFAULT_SIZE: usize = 100;
 const MAX_SIZE: usize = 1000;
@@ -192,7 +192,7 @@ mod tests {
             let (mut joined, mut after_id) = (Vec::new(), None);
             loop {
                 let entries = ids.range(range_after::<String>(after_id));
-                let message = |id: &&String| crate::wire::Subject { id: (*id).clone(), ..Default::default() };
+                let message = |id: &&String| diskvitals_wire::Subject { id: (*id).clone(), ..Default::default() };
                 let (page, next) = fill_page(List::Drives, entries, size, message, |id| (*id).clone());
                 prop_assert!(page.len() <= size);
                 joined.extend(page.into_iter().map(|subject| subject.id));

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
 use crate::api::server::caller::{AgentAccess, AgentCallers, CallerId};
-use crate::host::subordinate_uids::SubordinateUids;
-use crate::quota::places::{Activity, InUse, PlacePermit, Places};
+use diskvitals_host::subordinate_uids::SubordinateUids;
+use diskvitals_quota::places::{Activity, InUse, PlacePermit, Places};
 
 /// Connections of callers that may not call. They are open only until the refusal was read.
 const MAX_REFUSED: usize = 16;

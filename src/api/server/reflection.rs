@@ -17,8 +17,8 @@ use tonic_health::server::HealthService;
 use tonic_reflection::server::{Builder, Error};
 use tower::Service;
 
-use crate::text::causes::with_causes;
-use crate::wire::DESCRIPTORS;
+use diskvitals_text::causes::with_causes;
+use diskvitals_wire::DESCRIPTORS;
 
 type Served = Result<Response<Body>, Infallible>;
 type Answer = Pin<Box<dyn Future<Output = Served> + Send>>;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::server::quota::Share;
-use crate::quota::refusals::{Refusal, RefusalCounts};
-use crate::quota::token_bucket::TokenBucket;
+use diskvitals_quota::refusals::{Refusal, RefusalCounts};
+use diskvitals_quota::token_bucket::TokenBucket;
 
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Uids with lines of their own within a minute. All others have one together.

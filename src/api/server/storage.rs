@@ -20,15 +20,15 @@ use crate::api::server::{confirm, connectivity, csi_volume};
 use crate::api::status::{
     MAX_QUERY, bounded, exhausted, failed_precondition, invalid, not_found, required, unavailable,
 };
-use crate::model::path::HostPath;
-use crate::model::reason::Reason;
-use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
-use crate::model::source_update::SourceRequest as RefreshTarget;
-use crate::model::storage;
-use crate::quota::refusals::Refusal;
 use crate::state::handle::Handle;
-use crate::text::echo::echo;
-use crate::wire;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::reason::Reason;
+use diskvitals_model::snapshot::{Snapshot, Volume, VolumeUsage};
+use diskvitals_model::source_update::SourceRequest as RefreshTarget;
+use diskvitals_model::storage;
+use diskvitals_quota::refusals::Refusal;
+use diskvitals_text::echo::echo;
+use diskvitals_wire as wire;
 
 /// CSI limits names of drivers to 63 bytes; the kubelet's records may contain longer ones.
 const MAX_DRIVER: usize = 256;

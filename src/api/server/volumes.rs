@@ -11,15 +11,15 @@ use tonic::{Request, Response, Status};
 use crate::api::server::attachments;
 use crate::api::server::paging::{self, List};
 use crate::api::status::{MAX_QUERY, bounded, invalid, required};
-use crate::model::provision::PodRef;
-use crate::model::storage::StorageUnknown;
 use crate::provision::engine::{
     CreateRequest, Engine, EngineView, ExpandRequest, PublishRequest, StageRequest,
 };
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes::CapacityRange;
 use crate::state::handle::Handle;
-use crate::wire;
+use diskvitals_finding::provision::PodRef;
+use diskvitals_model::storage::StorageUnknown;
+use diskvitals_wire as wire;
 
 /// Access modes that a request for a new volume may list.
 const MAX_ACCESSES: usize = 16;

@@ -16,10 +16,10 @@ use tonic::Status;
 use crate::api::convert;
 use crate::api::server::caller::CallerId;
 use crate::api::status::{exhausted, shutting_down};
-use crate::model::snapshot::Snapshot;
-use crate::quota::places::{InUse, PlacePermit};
 use crate::state::handle::{Handle, Subscription, SubscriptionStart};
-use crate::wire;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_quota::places::{InUse, PlacePermit};
+use diskvitals_wire as wire;
 use wire::watch_event::{Change as Kind, Item};
 
 /// Events between the task and the connection; when they are full, the client's pace decides.
@@ -119,7 +119,7 @@ impl Watcher {
     /// Sends SNAPSHOT_BEGIN, everything as ADDED, SNAPSHOT_END. Objects are converted one by one,
     /// at the client's pace.
     async fn send_snapshot(&self, snapshot: &Arc<Snapshot>) -> Result<(), WatchEnd> {
-        let time = Some(convert::time(crate::host::clock::now()));
+        let time = Some(convert::time(diskvitals_host::clock::now()));
         let event = |change: Kind, item: Option<Item>| wire::WatchEvent {
             revision: snapshot.revision,
             time,

@@ -15,9 +15,9 @@ use nix::sys::signal::Signal;
 
 use crate::checker::output::OutputSink;
 use crate::checker::run::{RunCallbacks, RunSpec};
-use crate::host::jail::{JailedProcess, SchedStat};
-use crate::model::check::parse::{OutputParser, ProgressStream};
-use crate::model::check::{RunActivity, Termination};
+use diskvitals_fscheck::parse::{OutputParser, ProgressStream};
+use diskvitals_fscheck::{RunActivity, Termination};
+use diskvitals_host::jail::{JailedProcess, SchedStat};
 
 /// How often the number of bytes read is sampled, for throttling.
 const THROTTLE_INTERVAL: Duration = Duration::from_millis(20);

@@ -7,10 +7,10 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, ValueEnum};
 use jiff::Timestamp;
 
-use crate::host::clock::wall_now;
-use crate::model::reason::Reason;
-use crate::text::duration;
-use crate::wire;
+use diskvitals_finding::reason::Reason;
+use diskvitals_host::clock::wall_now;
+use diskvitals_text::duration;
+use diskvitals_wire as wire;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct FindingsArgs {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::cli::answers::Answers;
 use crate::cli::json::{self, JsonError};
-use crate::wire;
+use diskvitals_wire as wire;
 
 /// Grows when a reader of the former version would misunderstand the new one.
 pub(crate) const FORMAT: u32 = 1;

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 
-use crate::model::kernel_log::record::{self, Record};
-use crate::model::kernel_log::rules;
+use diskvitals_kernel_log::record::{self, Record};
+use diskvitals_kernel_log::rules;
 
 /// Records before and after a storage line that are kept too.
 const CONTEXT: usize = 3;
@@ -65,7 +65,7 @@ impl StorageLines {
         };
         // A line that a program wrote to the kernel log can look like any other.
         let is_kernel = record.facility == 0;
-        let is_storage = is_kernel && rules::table().parse(&record.text).is_some();
+        let is_storage = is_kernel && rules::table().knows(&record.text);
         let line = text(&record);
         if is_storage {
             if self.skipped && !self.kept.is_empty() {

@@ -14,7 +14,7 @@ use crate::cli::answers::Answers;
 use crate::cli::bundle::contents::{
     self, AnswerFile, FORMAT, KERNEL_LOG, KIND, MANIFEST, Manifest, SMARTCTL,
 };
-use crate::wire;
+use diskvitals_wire as wire;
 
 /// Limits of what is read: a bundle of 256 drives and 5,000 volumes has 40 MiB.
 const MAX_ENTRIES: usize = 10_000;

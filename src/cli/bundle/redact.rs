@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::cli::answers::Answers;
-use crate::wire;
+use diskvitals_wire as wire;
 
 /// A shorter serial number is replaced only where a field contains nothing else: it is a part of too
 /// many words.

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use crate::cli::args::findings::FindingFilter;
 use crate::cli::findings::obstacle;
 use crate::cli::place::by_name;
-use crate::model::reason::Reason;
-use crate::wire;
-use crate::wire::client::{Client, ClientError};
+use diskvitals_finding::reason::Reason;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// A filter whose names have been resolved by the daemon.
 #[derive(Clone, Debug, Default)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::cli::render::causes;
 use crate::cli::render::live::IoRate;
-use crate::wire;
-use crate::wire::watch_event::{Change, Item};
+use diskvitals_wire as wire;
+use diskvitals_wire::watch_event::{Change, Item};
 
 #[derive(Clone, Debug, Default)]
 struct Objects {

@@ -126,9 +126,9 @@ fn exit_table() -> String {
         }
     }
     let programs = [
-        ("`diskvitalsd`", crate::manual::DAEMON_EXIT),
-        ("`diskvitals-csi`", crate::manual::SHIM_EXIT),
-        ("`diskvitals-notify`", crate::manual::NOTIFY_EXIT),
+        ("`diskvitalsd`", diskvitals_program::manual::DAEMON_EXIT),
+        ("`diskvitals-csi`", diskvitals_program::manual::SHIM_EXIT),
+        ("`diskvitals-notify`", diskvitals_program::manual::NOTIFY_EXIT),
     ];
     for (name, exit) in programs {
         exits.push((exit, vec![name.to_owned()]));

@@ -1,9 +1,9 @@
 //! Attachments of volumes as a table, and the steps of a clean-up.
 
-use crate::terminal::screen::{Screen, Tone, escape_control, or_dash};
-use crate::terminal::table::{Cells, Column, column, plain, table as layout};
-use crate::wire;
-use crate::wire::cleanup_step::State;
+use diskvitals_terminal::screen::{Screen, Tone, escape_control, or_dash};
+use diskvitals_terminal::table::{Cells, Column, column, plain, table as layout};
+use diskvitals_wire as wire;
+use diskvitals_wire::cleanup_step::State;
 
 const COLUMNS: [Column; 6] = [
     column("PATH", 24, 0),

@@ -3,17 +3,20 @@
 
 use crate::cli::render::findings::{self, acknowledged, message_about};
 use crate::cli::words::severity_word;
-use crate::model::label;
-use crate::model::label::slot_name;
-use crate::model::reason::Reason;
-use crate::model::redundancy::{NO_REDUNDANCY, last_copy_words};
-use crate::terminal::layout::{NARROW, Part, heading as render_heading, wrapped, wrapped_parts};
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::width::columns;
-use crate::terminal::width::shortened;
-use crate::wire;
-use crate::wire::cause::Kind;
-use crate::wire::cause_hit::Kind as HitKind;
+use diskvitals_finding::reason::NO_REDUNDANCY;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::reason::last_copy_words;
+use diskvitals_model::label;
+use diskvitals_terminal::layout::{
+    NARROW, Part, heading as render_heading, wrapped, wrapped_parts,
+};
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_terminal::width::columns;
+use diskvitals_terminal::width::shortened;
+use diskvitals_text::naming::slot_name;
+use diskvitals_wire as wire;
+use diskvitals_wire::cause::Kind;
+use diskvitals_wire::cause_hit::Kind as HitKind;
 
 /// A name takes at most this share of a line.
 const NAME_SHARE: usize = 2;
@@ -440,7 +443,7 @@ fn paragraph(text: &str, screen: &Screen, extent: Extent) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terminal::screen::tests::screen;
+    use diskvitals_terminal::fixture::screen;
 
     fn cause(severity: wire::Severity, kind: Kind) -> wire::Cause {
         wire::Cause {

@@ -4,8 +4,8 @@
 use crate::cli::render::figures::{self, Figure, safe_name, safe_text};
 use crate::cli::render::status::{StatusView, summary, verdict};
 use crate::cli::words::used_share;
-use crate::terminal::screen::or_dash;
-use crate::wire;
+use diskvitals_terminal::screen::or_dash;
+use diskvitals_wire as wire;
 
 /// Characters that Checkmk removes from the names of services, or that end them.
 const FORBIDDEN: &str = "\"'\\;|<>~!$%^&*?,()=`";

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::cli::words::enum_label;
-use crate::model::check::{RunActivity, RunProgress};
-use crate::terminal::layout::{Part, counted, heading, wrapped, wrapped_parts};
-use crate::terminal::screen::{Screen, Tone, bytes, escape_control, or_dash, span};
-use crate::terminal::table::{Cells, Column, column, plain, table as layout};
-use crate::wire;
-use crate::wire::check::{Mode, State, Verdict};
-use crate::wire::check_run::Ballot;
+use diskvitals_fscheck::{RunActivity, RunProgress};
+use diskvitals_terminal::layout::{Part, counted, heading, wrapped, wrapped_parts};
+use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash, span};
+use diskvitals_terminal::table::{Cells, Column, column, plain, table as layout};
+use diskvitals_wire as wire;
+use diskvitals_wire::check::{Mode, State, Verdict};
+use diskvitals_wire::check_run::Ballot;
 
 const COLUMNS: [Column; 7] = [
     column("CHECK", 0, 0),

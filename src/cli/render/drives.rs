@@ -2,12 +2,12 @@
 
 use crate::cli::render::{errors, findings, smart};
 use crate::cli::words::{enum_label, health};
-use crate::model::label;
-use crate::model::label::slot_name;
-use crate::terminal::layout::{flag_names, heading, label_value_lines, labelled};
-use crate::terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
-use crate::terminal::table::{Cells, Column, column, plain, table as layout};
-use crate::wire;
+use diskvitals_model::label;
+use diskvitals_terminal::layout::{flag_names, heading, label_value_lines, labelled};
+use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
+use diskvitals_terminal::table::{Cells, Column, column, plain, table as layout};
+use diskvitals_text::naming::slot_name;
+use diskvitals_wire as wire;
 
 const COLUMNS: [Column; 13] = [
     column("NAME", 0, 0),

@@ -1,8 +1,8 @@
 //! Kernel log errors of a drive or a volume: one line per class.
 
-use crate::terminal::layout::{counted, labelled};
-use crate::terminal::screen::{Screen, escape_control};
-use crate::wire;
+use diskvitals_terminal::layout::{counted, labelled};
+use diskvitals_terminal::screen::{Screen, escape_control};
+use diskvitals_wire as wire;
 
 /// Label and text of each line; empty if the log contains no errors.
 pub(crate) fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
@@ -41,7 +41,7 @@ fn line(tally: &wire::ErrorTally, screen: &Screen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::terminal::screen::tests::{before, screen};
+    use diskvitals_terminal::fixture::{before, screen};
 
     #[test]
     fn each_class_is_a_line_with_its_counts_and_places() {

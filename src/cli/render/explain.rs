@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cli::render::status::{unknown_by_reason, unknown_count};
 use crate::cli::render::{checks, findings};
 use crate::cli::words::{health, severity};
-use crate::model::reason::Reason;
-use crate::terminal::layout::{Part, wrapped, wrapped_parts};
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::wire;
+use diskvitals_finding::reason::Reason;
+use diskvitals_terminal::layout::{Part, wrapped, wrapped_parts};
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_wire as wire;
 
 /// Actions at the beginning; each finding has its own.
 const MAX_ACTIONS: usize = 4;

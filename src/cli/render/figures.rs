@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use crate::cli::render::volumes;
-use crate::terminal::screen::escape_control;
-use crate::wire;
+use diskvitals_terminal::screen::escape_control;
+use diskvitals_wire as wire;
 
 /// SMART metrics that are stored beside temperature and wear.
 const COUNTERS: [&str; 3] = ["reallocated", "pending", "media_errors"];
@@ -125,5 +125,5 @@ pub(super) fn safe_name(name: &str, forbidden: &str) -> String {
 
 /// A text of one line that does not end where performance data would begin; bounded.
 pub(super) fn safe_text(text: &str, limit: usize) -> String {
-    crate::terminal::width::shortened(text, limit).replace('|', "\\u{7c}")
+    diskvitals_terminal::width::shortened(text, limit).replace('|', "\\u{7c}")
 }

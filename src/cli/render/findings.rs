@@ -1,12 +1,12 @@
 //! Findings: a table in the daemon's order (worst first), each in full with its evidence.
 
 use crate::cli::words::severity;
-use crate::model::reason::Reason;
-use crate::terminal::layout::{NARROW, Part, heading, wrapped, wrapped_parts};
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::table::{Cells, Column, column, plain, table_rows};
-use crate::wire;
-use crate::wire::FindingStatus as Status;
+use diskvitals_finding::reason::Reason;
+use diskvitals_terminal::layout::{NARROW, Part, heading, wrapped, wrapped_parts};
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_terminal::table::{Cells, Column, column, plain, table_rows};
+use diskvitals_wire as wire;
+use diskvitals_wire::FindingStatus as Status;
 
 /// Of the lines below a finding.
 const INDENT: &str = "    ";

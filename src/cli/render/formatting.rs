@@ -1,7 +1,7 @@
 //! Permissions to format, one line each.
 
-use crate::terminal::screen::{Screen, escape_control};
-use crate::wire;
+use diskvitals_terminal::screen::{Screen, escape_control};
+use diskvitals_wire as wire;
 
 pub(crate) fn one(authorization: &wire::FormatAuthorization, screen: &Screen) -> String {
     let handle = escape_control(&authorization.handle);

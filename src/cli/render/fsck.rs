@@ -2,10 +2,10 @@
 //! findings.
 
 use crate::analyze::fsck::{FsckAnalysis, FsckFinding, FsckRun};
-use crate::model::check::{CheckVerdict, RunResult, Weight};
-use crate::terminal::layout::{counted, heading, wrapped};
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::table::{Column, column, plain, table};
+use diskvitals_fscheck::{CheckVerdict, RunResult, Weight};
+use diskvitals_terminal::layout::{counted, heading, wrapped};
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_terminal::table::{Column, column, plain, table};
 
 const FINDINGS: [Column; 3] =
     [column("WEIGHT", 0, 1), column("KIND", 12, 2), column("TEXT", 30, 0)];

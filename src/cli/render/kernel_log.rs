@@ -1,11 +1,11 @@
 //! The analysis of a kernel log, for people: devices, each with its errors.
 
 use crate::analyze::kernel_log_analysis::{KernelLogAnalysis, LogHealth, Unreadable};
-use crate::model::kernel_log::event::Class;
-use crate::model::kernel_log::fault::DriveFault;
-use crate::terminal::layout::heading;
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::table::{Column, column, plain, table};
+use diskvitals_kernel_log::event::Class;
+use diskvitals_kernel_log::fault::DriveFault;
+use diskvitals_terminal::layout::heading;
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_terminal::table::{Column, column, plain, table};
 
 const DEVICES: [Column; 6] = [
     column("DEVICE", 0, 0),

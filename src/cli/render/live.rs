@@ -10,12 +10,12 @@ use crate::cli::render::live::position::Position;
 use crate::cli::render::status::{self, StatusView};
 use crate::cli::render::{causes, checks, drives, findings, smart};
 use crate::cli::words::health;
-use crate::model::label;
-use crate::terminal::layout::{counted, heading, wrapped};
-use crate::terminal::screen::{Screen, Tone, bytes, escape_control, or_dash, span};
-use crate::terminal::table::{Cells, Column, column, plain, table_rows};
-use crate::terminal::width::clipped;
-use crate::wire;
+use diskvitals_model::label;
+use diskvitals_terminal::layout::{counted, heading, wrapped};
+use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash, span};
+use diskvitals_terminal::table::{Cells, Column, column, plain, table_rows};
+use diskvitals_terminal::width::clipped;
+use diskvitals_wire as wire;
 
 /// On a lower terminal nothing is reserved for the less important parts.
 const LOW: usize = 8;

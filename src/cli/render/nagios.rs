@@ -4,8 +4,8 @@
 use crate::cli::render::causes;
 use crate::cli::render::figures::{self, Figure, Unit, safe_name, safe_text};
 use crate::cli::render::status::{StatusView, summary, unknown_by_reason, verdict};
-use crate::terminal::verdict::Verdict;
-use crate::wire;
+use diskvitals_terminal::verdict::Verdict;
+use diskvitals_wire as wire;
 
 /// Causes in the first line, and in all: Nagios reads 8 KiB.
 const MAX_NAMED: usize = 3;
@@ -70,7 +70,7 @@ pub(crate) fn output(view: &StatusView) -> String {
 /// `sda (slot 00) SmartFailing, PendingSectors (24)`.
 fn name(cause: &wire::Cause) -> String {
     let reasons = causes::reasons(cause).join(", ");
-    let slot = match crate::model::label::slot_name(&cause.slot) {
+    let slot = match diskvitals_text::naming::slot_name(&cause.slot) {
         "" => String::new(),
         slot => format!(" (slot {slot})"),
     };

@@ -1,10 +1,10 @@
 //! The table of reasons, and one reason in full.
 
 use crate::cli::words::severity_word;
-use crate::terminal::layout::wrapped;
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::table::{Column, column, plain, table};
-use crate::wire;
+use diskvitals_terminal::layout::wrapped;
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_terminal::table::{Column, column, plain, table};
+use diskvitals_wire as wire;
 
 const COLUMNS: [Column; 4] = [
     column("REASON", 0, 0),
@@ -66,7 +66,7 @@ pub(crate) fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
 mod tests {
     use super::*;
     use crate::api::convert::reasons;
-    use crate::terminal::screen::tests::screen;
+    use diskvitals_terminal::fixture::screen;
 
     #[test]
     fn a_reason_is_printed_with_all_its_sections_in_order() {

@@ -9,10 +9,10 @@ mod tests;
 
 use std::cmp::Ordering;
 
-use crate::terminal::layout::{heading, label_value_lines, labelled};
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::table::{Column, column, plain, table};
-use crate::wire;
+use diskvitals_terminal::layout::{heading, label_value_lines, labelled};
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_terminal::table::{Column, column, plain, table};
+use diskvitals_wire as wire;
 
 const ATTRIBUTES: [Column; 8] = [
     column("ID", 0, 0),

@@ -4,13 +4,13 @@
 use jiff::Timestamp;
 
 use crate::cli::render::{causes, drives, findings, volumes};
-use crate::model::label;
-use crate::terminal::layout::{counted, heading, wrapped};
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::verdict::Verdict;
-use crate::terminal::width::shortened;
-use crate::wire;
-use crate::wire::source_state::State;
+use diskvitals_model::label;
+use diskvitals_terminal::layout::{counted, heading, wrapped};
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_terminal::verdict::Verdict;
+use diskvitals_terminal::width::shortened;
+use diskvitals_wire as wire;
+use diskvitals_wire::source_state::State;
 
 /// Maximum number of causes, and of warnings, before "and N more".
 const MAX_SHOWN: usize = 12;

@@ -9,9 +9,9 @@ mod unknown;
 
 use crate::cli::render::status::{StatusView, verdict};
 use crate::cli::render::{attachments, checks, drives, explain, findings, status, volumes};
-use crate::terminal::screen::tests::{before, screen};
-use crate::terminal::verdict::Verdict;
-use crate::wire;
+use diskvitals_terminal::fixture::{before, screen};
+use diskvitals_terminal::verdict::Verdict;
+use diskvitals_wire as wire;
 
 fn finding() -> wire::Finding {
     wire::Finding {

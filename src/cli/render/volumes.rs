@@ -3,12 +3,12 @@
 use crate::cli::render::drives::rank;
 use crate::cli::render::{errors, findings};
 use crate::cli::words::{enum_label, health, used_share};
-use crate::model::label;
-use crate::model::reason::Reason;
-use crate::terminal::layout::{flag_names, heading, label_value_lines, labelled};
-use crate::terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
-use crate::terminal::table::{Cells, Column, column, plain, table as layout};
-use crate::wire;
+use diskvitals_finding::reason::Reason;
+use diskvitals_model::label;
+use diskvitals_terminal::layout::{flag_names, heading, label_value_lines, labelled};
+use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
+use diskvitals_terminal::table::{Cells, Column, column, plain, table as layout};
+use diskvitals_wire as wire;
 
 const COLUMNS: [Column; 8] = [
     column("WHERE", 24, 0),

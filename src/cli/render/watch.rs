@@ -2,10 +2,10 @@
 
 use crate::cli::render::{causes, checks, findings, volumes};
 use crate::cli::words::{health, severity};
-use crate::model::label::slot_name;
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::wire;
-use crate::wire::watch_event::{Change, Item};
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_text::naming::slot_name;
+use diskvitals_wire as wire;
+use diskvitals_wire::watch_event::{Change, Item};
 
 /// A line of `watch`.
 #[derive(Clone, Debug, PartialEq)]

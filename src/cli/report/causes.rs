@@ -8,11 +8,11 @@ use crate::cli::report::html::section;
 use crate::cli::report::html::tone_class;
 use crate::cli::report::{Verdict, node_verdict};
 use crate::cli::words::severity;
-use crate::model::label::slot_name;
-use crate::terminal::layout::counted;
-use crate::terminal::screen::Screen;
-use crate::wire;
-use crate::wire::cause_hit::Kind as HitKind;
+use diskvitals_terminal::layout::counted;
+use diskvitals_terminal::screen::Screen;
+use diskvitals_text::naming::slot_name;
+use diskvitals_wire as wire;
+use diskvitals_wire::cause_hit::Kind as HitKind;
 
 /// Names on one cause; `explain` has the others too.
 const MAX_HITS: usize = 40;

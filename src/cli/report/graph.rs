@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cli::answers::Answers;
 use crate::cli::render::drives::rank;
-use crate::model::label;
-use crate::wire;
+use diskvitals_model::label;
+use diskvitals_wire as wire;
 
 /// Nodes of one column in one group that are drawn on their own.
 const MAX_IN_COLUMN: usize = 16;

@@ -1,7 +1,7 @@
 //! A writer of HTML and SVG: text and attribute values are escaped by it, and by nothing else. Tags and
 //! names of attributes are part of the program.
 
-use crate::terminal::screen::{Tone, escape_control};
+use diskvitals_terminal::screen::{Tone, escape_control};
 
 #[derive(Debug, Default)]
 pub(super) struct Html {

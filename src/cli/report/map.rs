@@ -4,7 +4,7 @@ use crate::cli::report::graph::{Column, Graph, Group, Node};
 use crate::cli::report::health_class;
 use crate::cli::report::html::Html;
 use crate::cli::words::health;
-use crate::terminal::layout::counted;
+use diskvitals_terminal::layout::counted;
 
 const BOX_WIDTH: usize = 176;
 const BOX_HEIGHT: usize = 38;
@@ -177,13 +177,13 @@ fn text(html: &mut Html, class: &'static str, x: usize, y: usize, content: &str)
 
 /// The end of a path says more than its beginning.
 fn cut(text: &str, limit: usize) -> String {
-    let shown = crate::terminal::screen::escape_control(text);
+    let shown = diskvitals_terminal::screen::escape_control(text);
     let length = shown.chars().count();
     if length <= limit {
         return shown;
     }
     match shown.starts_with('/') {
         true => ['…'].into_iter().chain(shown.chars().skip(length - (limit - 1))).collect(),
-        false => crate::terminal::width::shortened(&shown, limit),
+        false => diskvitals_terminal::width::shortened(&shown, limit),
     }
 }

@@ -7,12 +7,12 @@ use crate::cli::render::status::{Gap, gaps, unknown_by_reason, unknown_count};
 use crate::cli::report::html::{Html, badge, section, table};
 use crate::cli::report::{causes, graph, health_class, map, node_verdict, tables};
 use crate::cli::words::{health, severity_word};
-use crate::model::label;
-use crate::model::label::slot_name;
-use crate::terminal::layout::counted;
-use crate::terminal::screen::Screen;
-use crate::terminal::verdict::Verdict;
-use crate::wire;
+use diskvitals_model::label;
+use diskvitals_terminal::layout::counted;
+use diskvitals_terminal::screen::Screen;
+use diskvitals_terminal::verdict::Verdict;
+use diskvitals_text::naming::slot_name;
+use diskvitals_wire as wire;
 
 const STYLE: &str = include_str!("page.css");
 /// No script, no request, whatever the page contains.

@@ -2,8 +2,8 @@
 
 use crate::cli::render::smart::label;
 use crate::cli::report::html::Html;
-use crate::terminal::screen::Screen;
-use crate::wire;
+use diskvitals_terminal::screen::Screen;
+use diskvitals_wire as wire;
 
 const WIDTH: f64 = 96.0;
 const HEIGHT: f64 = 20.0;

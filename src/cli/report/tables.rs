@@ -9,11 +9,11 @@ use crate::cli::report::html::badge;
 use crate::cli::report::html::table;
 use crate::cli::report::sparkline;
 use crate::cli::words::{health, used_percent, used_share};
-use crate::model::label;
-use crate::model::label::slot_name;
-use crate::terminal::layout::counted;
-use crate::terminal::screen::{Screen, bytes, or_dash};
-use crate::wire;
+use diskvitals_model::label;
+use diskvitals_terminal::layout::counted;
+use diskvitals_terminal::screen::{Screen, bytes, or_dash};
+use diskvitals_text::naming::slot_name;
+use diskvitals_wire as wire;
 
 /// From this fill on, the bar has the color of a warning; the finding says whether it is one.
 const NEARLY_FULL: u64 = 90;
@@ -267,9 +267,9 @@ pub(super) fn checks(answers: &Answers, screen: &Screen, html: &mut Html) {
         for check in answers.checks.iter().take(MAX_CHECKS) {
             let (verdict, tone) = render_checks::verdict(check);
             let class = match tone {
-                crate::terminal::screen::Tone::Good => "good",
-                crate::terminal::screen::Tone::Critical => "bad",
-                crate::terminal::screen::Tone::Warning => "suspect",
+                diskvitals_terminal::screen::Tone::Good => "good",
+                diskvitals_terminal::screen::Tone::Critical => "bad",
+                diskvitals_terminal::screen::Tone::Warning => "suspect",
                 _ => "none",
             };
             html.element("tr", &[], |html| {

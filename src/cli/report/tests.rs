@@ -4,9 +4,9 @@ use scraper::{Html, Selector};
 
 use crate::cli::answers::Answers;
 use crate::cli::report::{page, text};
-use crate::terminal::screen::tests::{before, screen};
-use crate::text::echo::is_deceptive;
-use crate::wire;
+use diskvitals_terminal::fixture::{before, screen};
+use diskvitals_text::echo::is_deceptive;
+use diskvitals_wire as wire;
 
 /// Markup, quotes, control characters, text that turns around, invisible text, no characters, and 4 KiB.
 fn hostile() -> String {

@@ -6,11 +6,11 @@ use crate::cli::render::status::{cordons, monitoring_gaps, unknown};
 use crate::cli::render::{causes, checks, drives, findings, volumes};
 use crate::cli::report::page::summary;
 use crate::cli::report::{node_verdict, status_view};
-use crate::model::label;
-use crate::terminal::layout::{heading, wrapped};
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::verdict::Verdict;
-use crate::wire;
+use diskvitals_model::label;
+use diskvitals_terminal::layout::{heading, wrapped};
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_terminal::verdict::Verdict;
+use diskvitals_wire as wire;
 
 const MAX_CHECKS: usize = 20;
 const MAX_CAUSES: usize = 100;

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cli::findings::filter::Resolved;
 use crate::cli::render::watch::{Entry, What, subject_text};
-use crate::terminal::screen::Screen;
-use crate::wire;
-use crate::wire::watch_event::{Change, Item};
+use diskvitals_terminal::screen::Screen;
+use diskvitals_wire as wire;
+use diskvitals_wire::watch_event::{Change, Item};
 
 /// Kind and id.
 type Key = (u8, String);

@@ -13,7 +13,7 @@ use http::uri::Authority;
 use loona_hpack::Decoder;
 
 /// The connection preface (RFC 9113, 3.4).
-pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Largest header block in bytes, as sent with its frame headers, and as the sum of RFC 7541, 4.1.
 /// Servers accept less (hyper 16 KiB by default).
 pub(crate) const MAX_HEADER_BLOCK: usize = 256 << 10;
@@ -43,7 +43,7 @@ const REPLACEMENT: &[u8] = b"localhost";
 
 /// The reason why a connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-pub(crate) enum FrameError {
+pub enum FrameError {
     #[error("the connection does not begin with HTTP/2's preface")]
     Preface,
     #[error("a frame of type {0} where a header block had to be continued")]
@@ -106,7 +106,7 @@ struct HeaderBlock {
 }
 
 /// The parser's state for one connection.
-pub(crate) struct FrameRewriter {
+pub struct FrameRewriter {
     state: ParseState,
     header: [u8; FRAME_HEADER_LEN],
     /// The original frames of the open header block.
@@ -128,7 +128,7 @@ impl std::fmt::Debug for FrameRewriter {
 }
 
 impl FrameRewriter {
-    pub(crate) fn new() -> FrameRewriter {
+    pub fn new() -> FrameRewriter {
         let mut decoder = Decoder::new();
         decoder.set_max_allowed_table_size(HEADER_TABLE_SIZE);
         FrameRewriter {
@@ -144,7 +144,7 @@ impl FrameRewriter {
     /// Processes `bytes`, appends the server's bytes to `out`, and returns the number of processed
     /// bytes: all, unless `out` has reached `enough`. An incomplete frame header or header block is
     /// held back. After an error no more bytes are accepted.
-    pub(crate) fn rewrite(
+    pub fn rewrite(
         &mut self,
         bytes: &[u8],
         out: &mut Vec<u8>,

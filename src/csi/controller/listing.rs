@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use tonic::Status;
 
-use crate::csi::driver::{Driver, provided_volume_health};
-use crate::csi::health::{self, HealthUnknown, VolumeHealth};
-use crate::csi::pages::{ListKind, PageRequest};
-use crate::csi::wire;
-use crate::csi::wire::list_volumes_response::{Entry, VolumeStatus};
-use crate::wire as daemon;
-use crate::wire::client::{Client, ClientError};
+use crate::driver::{Driver, provided_volume_health};
+use crate::health::{self, HealthUnknown, VolumeHealth};
+use crate::pages::{ListKind, PageRequest};
+use crate::wire;
+use crate::wire::list_volumes_response::{Entry, VolumeStatus};
+use diskvitals_wire as daemon;
+use diskvitals_wire::client::{Client, ClientError};
 
 /// The driver's volumes by id.
 struct VolumesById {

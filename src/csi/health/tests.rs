@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::csi::limits::{MAX_MESSAGE_LEN, MAX_REASON_LEN};
+use crate::limits::{MAX_MESSAGE_LEN, MAX_REASON_LEN};
 
 fn finding(
     severity: wire::Severity,

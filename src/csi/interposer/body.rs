@@ -14,7 +14,7 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 
-use crate::csi::interposer::{grpc, upstream_error};
+use crate::interposer::{grpc, upstream_error};
 
 /// The body of a request or of a response.
 pub(crate) struct Body {

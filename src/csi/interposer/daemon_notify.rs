@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::csi::interposer::health_source::{HealthSource, HealthSourceError, LifecycleEvent};
-use crate::csi::interposer::upstream_driver::UpstreamDriver;
-use crate::csi::interposer::volume_tracker::VolumeTracker;
+use crate::interposer::health_source::{HealthSource, HealthSourceError, LifecycleEvent};
+use crate::interposer::upstream_driver::UpstreamDriver;
+use crate::interposer::volume_tracker::VolumeTracker;
 
 /// Maximum number of queued notifications. A lost one is harmless, because the daemon also reads
 /// mounts and records itself.

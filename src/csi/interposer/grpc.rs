@@ -8,7 +8,7 @@ use flate2::read::GzDecoder;
 use http::{HeaderMap, HeaderValue};
 use tonic::{Code, Status};
 
-use crate::text::causes::with_causes;
+use diskvitals_text::causes::with_causes;
 
 pub(super) const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";
@@ -19,7 +19,7 @@ const PREFIX_LEN: usize = 5;
 const MAX_DECOMPRESSED_BYTES: u64 = 64 << 20;
 
 /// The only message in a body. None if there are none or several, or its compression is unknown.
-pub(crate) fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
+pub fn only_message(data: &Bytes, headers: &HeaderMap) -> Option<Bytes> {
     let flag = *data.first()?;
     let length = u32::from_be_bytes(data.get(1..PREFIX_LEN)?.try_into().ok()?);
     let message = data.slice(PREFIX_LEN..);
@@ -44,7 +44,7 @@ fn decompress(message: &[u8]) -> Option<Bytes> {
 }
 
 /// Frames a message uncompressed, which is valid under every `grpc-encoding`.
-pub(crate) fn frame_message(message: &[u8]) -> Option<Bytes> {
+pub fn frame_message(message: &[u8]) -> Option<Bytes> {
     let length = u32::try_from(message.len()).ok()?;
     let mut out = BytesMut::with_capacity(PREFIX_LEN + message.len());
     out.put_u8(0);
@@ -99,7 +99,7 @@ mod tests {
     use flate2::write::GzEncoder;
 
     use super::*;
-    use crate::csi::interposer::response::error_response;
+    use crate::interposer::response::error_response;
 
     #[test]
     fn a_body_of_one_message_is_understood_and_no_other() {

@@ -6,10 +6,10 @@
 
 use std::future::Future;
 
-pub use crate::csi::health::{
+pub use crate::health::{
     HealthErrorType, HealthStatus, HealthUnknown, VolumeCondition, VolumeHealth,
 };
-pub use crate::csi::stats::{Amount, Usage};
+pub use crate::stats::{Amount, Usage};
 
 /// A volume of the driver in the daemon's list.
 #[derive(Clone, Debug, PartialEq, Eq)]

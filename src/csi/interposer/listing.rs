@@ -11,15 +11,15 @@ use std::collections::{HashMap, HashSet};
 use http::Request;
 use tonic::{Code, Status};
 
-use crate::csi::interposer::body::Body;
-use crate::csi::interposer::health_source::{
+use crate::interposer::body::Body;
+use crate::interposer::health_source::{
     HealthSource, HealthSourceError, HealthStatus, ListedVolume,
 };
-use crate::csi::interposer::method::{CsiMethod, LIST_VOLUME_HEALTH};
-use crate::csi::interposer::proxy::{Proxy, ProxyResult, join_bounded, local_response};
-use crate::csi::interposer::raw::DecodeError;
-use crate::csi::interposer::reply::{Reply, SuccessReply};
-use crate::csi::interposer::{local_replies, merge, raw};
+use crate::interposer::method::{CsiMethod, LIST_VOLUME_HEALTH};
+use crate::interposer::proxy::{Proxy, ProxyResult, join_bounded, local_response};
+use crate::interposer::raw::DecodeError;
+use crate::interposer::reply::{Reply, SuccessReply};
+use crate::interposer::{local_replies, merge, raw};
 
 const TOKEN_PREFIX: &str = "diskvitals.io/after/";
 /// After this number of pages an endless upstream list is abandoned.
@@ -237,10 +237,10 @@ mod tests {
     use prost::Message;
 
     use super::*;
-    use crate::csi::interposer::health_source::{
+    use crate::interposer::health_source::{
         HealthErrorType, HealthUnknown, VolumeCondition, VolumeHealth,
     };
-    use crate::csi::wire;
+    use crate::wire;
 
     fn volume(handle: &str, statuses: Result<Vec<HealthStatus>, HealthUnknown>) -> ListedVolume {
         ListedVolume {

@@ -7,12 +7,12 @@
 use prost::Message;
 use tonic::Status;
 
-use crate::csi::interposer::health_source::{
+use crate::interposer::health_source::{
     HealthSourceError, HealthStatus, Usage, VolumeCondition, VolumeHealth,
 };
-use crate::csi::interposer::raw::DecodeError;
-use crate::csi::interposer::{merge, raw};
-use crate::csi::{limits, stats as figures, wire};
+use crate::interposer::raw::DecodeError;
+use crate::interposer::{merge, raw};
+use crate::{limits, stats as figures, wire};
 
 /// volume_id is field 1 of all requests that are decoded.
 pub(crate) fn volume_id(request: &[u8]) -> Result<&str, Status> {
@@ -88,7 +88,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::csi::interposer::health_source::{Amount, HealthUnknown};
+    use crate::interposer::health_source::{Amount, HealthUnknown};
 
     fn volume_health(statuses: Result<Vec<HealthStatus>, HealthUnknown>) -> VolumeHealth {
         VolumeHealth { statuses, condition: Some(VolumeCondition::default()), local: true }

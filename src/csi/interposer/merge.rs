@@ -7,10 +7,10 @@
 
 use std::collections::HashMap;
 
-use crate::csi::interposer::health_source::{HealthStatus, VolumeCondition, VolumeHealth};
-use crate::csi::interposer::raw::{DecodeError, Value};
-use crate::csi::interposer::{raw, status_limits};
-use crate::csi::limits;
+use crate::interposer::health_source::{HealthStatus, VolumeCondition, VolumeHealth};
+use crate::interposer::raw::{DecodeError, Value};
+use crate::interposer::{raw, status_limits};
+use crate::limits;
 
 /// NodeGetCapabilitiesResponse, ControllerGetCapabilitiesResponse: capabilities.
 const CAPABILITIES: u32 = 1;
@@ -55,7 +55,7 @@ pub(crate) fn announced_capabilities(message: &[u8]) -> Result<Vec<i32>, DecodeE
 }
 
 /// Adds the capabilities that are not announced yet.
-pub(crate) fn add_capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, DecodeError> {
+pub fn add_capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, DecodeError> {
     let present = announced_capabilities(message)?;
     let mut out = message.to_vec();
     for number in add.iter().filter(|number| !present.contains(number)) {
@@ -68,17 +68,17 @@ pub(crate) fn add_capabilities(message: &[u8], add: &[i32]) -> Result<Vec<u8>, D
 }
 
 /// NodeGetVolumeStats.
-pub(crate) fn stats(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
+pub fn stats(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
     with_condition(message, ours)
 }
 
 /// ControllerGetVolume.
-pub(crate) fn volume(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
+pub fn volume(message: &[u8], ours: &VolumeCondition) -> Result<Vec<u8>, DecodeError> {
     raw::edit(message, STATUS, |status| with_condition(status.unwrap_or_default(), ours))
 }
 
 /// ListVolumes: merges conditions into the entries of known volumes.
-pub(crate) fn volumes(
+pub fn volumes(
     message: &[u8],
     ours: &HashMap<String, VolumeHealth>,
 ) -> Result<Vec<u8>, DecodeError> {
@@ -146,18 +146,14 @@ fn put_condition(out: &mut Vec<u8>, abnormal: bool, message: &str) {
 
 /// NodeGetVolumeHealth, ControllerGetVolumeHealth. An empty `message` results in the daemon's
 /// health alone.
-pub(crate) fn health(
-    message: &[u8],
-    handle: &str,
-    ours: &[HealthStatus],
-) -> Result<Vec<u8>, DecodeError> {
+pub fn health(message: &[u8], handle: &str, ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
     raw::edit(message, VOLUME_HEALTH, |theirs| {
         volume_health(theirs.unwrap_or_default(), handle, ours)
     })
 }
 
 /// One VolumeHealth.
-pub(crate) fn volume_health(
+pub fn volume_health(
     theirs: &[u8],
     handle: &str,
     ours: &[HealthStatus],
@@ -172,7 +168,7 @@ pub(crate) fn volume_health(
 }
 
 /// NodeGetStorageHealth. An empty `message` results in the daemon's health alone.
-pub(crate) fn storage(message: &[u8], ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
+pub fn storage(message: &[u8], ours: &[HealthStatus]) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::new();
     put_merged_statuses(&mut out, message, BACKEND_HEALTH, ours)?;
     Ok(out)
@@ -202,12 +198,12 @@ fn put_merged_statuses(
 }
 
 /// A page of ControllerListVolumeHealth: its volumes, and the token of the next page.
-pub(crate) struct Page {
+pub struct Page {
     pub handles: Vec<String>,
     pub next_token: String,
 }
 
-pub(crate) fn parse_page(message: &[u8]) -> Result<Page, DecodeError> {
+pub fn parse_page(message: &[u8]) -> Result<Page, DecodeError> {
     let mut handles = Vec::new();
     for entry in raw::fields(message)?.iter().filter_map(|field| field.bytes(ENTRIES)) {
         handles.push(raw::string_field(entry, HEALTH_VOLUME_ID)?.to_owned());
@@ -216,7 +212,7 @@ pub(crate) fn parse_page(message: &[u8]) -> Result<Page, DecodeError> {
 }
 
 /// ControllerListVolumeHealth: merges health into the existing entries.
-pub(crate) fn listed_health(
+pub fn listed_health(
     message: &[u8],
     ours: &HashMap<String, Vec<HealthStatus>>,
 ) -> Result<Vec<u8>, DecodeError> {
@@ -230,7 +226,7 @@ pub(crate) fn listed_health(
 }
 
 /// ControllerListVolumeHealth: appends `more` entries and replaces the token.
-pub(crate) fn append_entries(
+pub fn append_entries(
     message: &[u8],
     more: &[(String, Vec<HealthStatus>)],
     next_token: &str,
@@ -249,10 +245,7 @@ pub(crate) fn append_entries(
 }
 
 /// The same list request, for another page. Fields 1 and 2: max_entries and starting_token.
-pub(crate) fn request_for_page(
-    request: &[u8],
-    starting_token: &str,
-) -> Result<Vec<u8>, DecodeError> {
+pub fn request_for_page(request: &[u8], starting_token: &str) -> Result<Vec<u8>, DecodeError> {
     let mut out = Vec::with_capacity(request.len());
     for field in raw::fields(request)?.iter().filter(|field| !matches!(field.number, 1 | 2)) {
         out.extend_from_slice(field.raw);

@@ -31,7 +31,7 @@ pub struct EnabledHealthApis {
 
 /// The service that announces a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Service {
+pub enum Service {
     Node,
     Controller,
 }
@@ -48,7 +48,7 @@ pub(crate) const CONTROLLER_GET_VOLUME_HEALTH: i32 = 16;
 pub(crate) const CONTROLLER_LIST_VOLUME_HEALTH: i32 = 17;
 
 pub(crate) const GET_PLUGIN_INFO: &str = "/csi.v1.Identity/GetPluginInfo";
-pub(crate) const LIST_VOLUME_HEALTH: &str = "/csi.v1.Controller/ControllerListVolumeHealth";
+pub const LIST_VOLUME_HEALTH: &str = "/csi.v1.Controller/ControllerListVolumeHealth";
 
 impl CsiMethod {
     pub(crate) fn from_path(path: &str) -> Option<CsiMethod> {

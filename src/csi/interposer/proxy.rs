@@ -16,21 +16,21 @@ use prost::Message;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use crate::csi::interposer::body::{Body, BufferedBody};
-use crate::csi::interposer::daemon_notify::DaemonNotifier;
-use crate::csi::interposer::health_source::{
+use crate::interposer::body::{Body, BufferedBody};
+use crate::interposer::daemon_notify::DaemonNotifier;
+use crate::interposer::health_source::{
     HealthSource, HealthSourceError, LifecycleEvent, ListedVolume, VolumeHealth,
 };
-use crate::csi::interposer::method::{CsiMethod, EnabledHealthApis, Service};
-use crate::csi::interposer::raw::DecodeError;
-use crate::csi::interposer::reply::{Reply, SuccessReply};
-use crate::csi::interposer::response::{error_response, unary_response};
-use crate::csi::interposer::upstream_driver::UpstreamDriver;
-use crate::csi::interposer::upstream_error::UpstreamError;
-use crate::csi::interposer::volume_tracker::VolumeTracker;
-use crate::csi::interposer::{body, grpc, local_replies, merge, raw};
-use crate::csi::withdrawal::{WITHDRAW, Withdrawal, withdrawn_health};
-use crate::text::causes::with_causes;
+use crate::interposer::method::{CsiMethod, EnabledHealthApis, Service};
+use crate::interposer::raw::DecodeError;
+use crate::interposer::reply::{Reply, SuccessReply};
+use crate::interposer::response::{error_response, unary_response};
+use crate::interposer::upstream_driver::UpstreamDriver;
+use crate::interposer::upstream_error::UpstreamError;
+use crate::interposer::volume_tracker::VolumeTracker;
+use crate::interposer::{body, grpc, local_replies, merge, raw};
+use crate::withdrawal::{WITHDRAW, Withdrawal, withdrawn_health};
+use diskvitals_text::causes::with_causes;
 
 /// Larger requests are not decoded, in bytes. CSI's requests are a few KiB.
 const MAX_REQUEST_BYTES: usize = 1 << 20;

@@ -17,10 +17,10 @@ const MAX_FIELD_NUMBER: u64 = (1 << 29) - 1;
 /// Not a valid protobuf message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message is not what its type says")]
-pub(crate) struct DecodeError;
+pub struct DecodeError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Field<'a> {
+pub struct Field<'a> {
     pub number: u32,
     pub value: Value<'a>,
     /// The bytes of the whole field, with its key.
@@ -28,7 +28,7 @@ pub(crate) struct Field<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
     Varint(u64),
     /// A string, bytes, an embedded message, or packed numbers.
     Bytes(&'a [u8]),
@@ -39,7 +39,7 @@ pub(crate) enum Value<'a> {
 impl<'a> Field<'a> {
     /// The payload, if the field is `number` and has one. Every decoder treats a known number with
     /// another wire type as an unknown field.
-    pub(crate) fn bytes(&self, number: u32) -> Option<&'a [u8]> {
+    pub fn bytes(&self, number: u32) -> Option<&'a [u8]> {
         match self.value {
             Value::Bytes(bytes) if self.number == number => Some(bytes),
             _ => None,
@@ -55,7 +55,7 @@ impl<'a> Field<'a> {
 }
 
 /// All fields of a message, in wire order.
-pub(crate) fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, DecodeError> {
+pub fn fields(message: &[u8]) -> Result<Vec<Field<'_>>, DecodeError> {
     let mut found = Vec::new();
     let mut rest = message;
     while !rest.is_empty() {
@@ -152,7 +152,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-pub(crate) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_varint(out, u64::from(number) << 3 | 2);
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
@@ -165,7 +165,7 @@ pub(crate) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
 
 /// Changes the embedded message `number`, even if it is absent; all other fields stay unchanged.
 /// Several occurrences become one: decoders merge them, which equals joining their bytes.
-pub(crate) fn edit(
+pub fn edit(
     message: &[u8],
     number: u32,
     change: impl FnOnce(Option<&[u8]>) -> Result<Vec<u8>, DecodeError>,

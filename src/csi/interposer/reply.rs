@@ -8,8 +8,8 @@ use http::{HeaderMap, Response};
 use hyper::body::Incoming;
 use tonic::Code;
 
-use crate::csi::interposer::body::{Body, BufferedBody};
-use crate::csi::interposer::{body, grpc};
+use crate::interposer::body::{Body, BufferedBody};
+use crate::interposer::{body, grpc};
 
 /// Larger answers are not decoded, in bytes.
 const MAX_RESPONSE_BYTES: usize = 16 << 20;

@@ -3,8 +3,8 @@
 use http::{HeaderMap, HeaderValue, Response};
 use tonic::Status;
 
-use crate::csi::interposer::body::Body;
-use crate::csi::interposer::grpc::{STATUS, frame_message, put_status};
+use crate::interposer::body::Body;
+use crate::interposer::grpc::{STATUS, frame_message, put_status};
 
 /// An answer with a status only.
 pub(crate) fn error_response(status: &Status) -> Response<Body> {

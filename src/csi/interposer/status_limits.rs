@@ -6,11 +6,11 @@
 
 use std::collections::HashSet;
 
-use crate::csi::interposer::health_source::HealthStatus;
-use crate::csi::interposer::raw;
-use crate::csi::interposer::raw::{DecodeError, Value};
-use crate::csi::limits;
-use crate::csi::limits::MAX_STATUSES;
+use crate::interposer::health_source::HealthStatus;
+use crate::interposer::raw;
+use crate::interposer::raw::{DecodeError, Value};
+use crate::limits;
+use crate::limits::MAX_STATUSES;
 
 // VolumeHealthEntry and StorageBackendHealth have the same first three fields.
 const STATUS: u32 = 1;

@@ -19,10 +19,10 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tonic::{Code, Status};
 
-use crate::csi::interposer::body::{Body, BufferedBody};
-use crate::csi::interposer::upstream_error::UpstreamError;
-use crate::csi::interposer::{body, grpc};
-use crate::text::causes::with_causes;
+use crate::interposer::body::{Body, BufferedBody};
+use crate::interposer::upstream_error::UpstreamError;
+use crate::interposer::{body, grpc};
+use diskvitals_text::causes::with_causes;
 
 /// Time limit for a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tonic::Code;
 
-use crate::csi::interposer::health_source::HealthSourceError;
-use crate::csi::interposer::method::{GET_PLUGIN_INFO, Service};
-use crate::csi::interposer::upstream::Upstream;
-use crate::csi::interposer::{merge, raw};
+use crate::interposer::health_source::HealthSourceError;
+use crate::interposer::method::{GET_PLUGIN_INFO, Service};
+use crate::interposer::upstream::Upstream;
+use crate::interposer::{merge, raw};
 
 /// Time limit for capabilities while a caller waits.
 const CAPABILITIES_TIMEOUT: Duration = Duration::from_millis(500);

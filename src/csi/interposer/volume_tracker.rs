@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::csi::interposer::health_source::ListedVolume;
+use crate::interposer::health_source::ListedVolume;
 
 /// How long the driver's confirmation counts while the daemon has not found the volume yet.
 const CONFIRMATION_TTL: Duration = Duration::from_secs(10);
@@ -139,7 +139,7 @@ impl TrackerState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::csi::interposer::health_source::{VolumeCondition, VolumeHealth};
+    use crate::interposer::health_source::{VolumeCondition, VolumeHealth};
 
     const MINUTE: Duration = Duration::from_secs(60);
 

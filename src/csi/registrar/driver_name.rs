@@ -9,11 +9,11 @@ use std::time::Duration;
 use tonic::Status;
 use tonic::transport::Endpoint;
 
-use crate::csi::wire::GetPluginInfoRequest;
-use crate::csi::wire::identity_client::IdentityClient;
-use crate::text::backoff::Backoff;
-use crate::text::causes::with_causes;
-use crate::text::naming;
+use crate::wire::GetPluginInfoRequest;
+use crate::wire::identity_client::IdentityClient;
+use diskvitals_text::backoff::Backoff;
+use diskvitals_text::causes::with_causes;
+use diskvitals_text::naming;
 
 /// The delay between two attempts. It is short, because a driver starts together with its
 /// registrar, and pods wait for both.

@@ -9,8 +9,8 @@ use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use crate::csi::wire::registration::registration_server::Registration;
-use crate::csi::wire::registration::{
+use crate::wire::registration::registration_server::Registration;
+use crate::wire::registration::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
 

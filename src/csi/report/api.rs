@@ -17,18 +17,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::cluster::naming::is_dns_subdomain;
-use crate::csi::report::ReportTiming;
-use crate::csi::report::condition::StorageCondition;
-use crate::csi::report::node_condition::NodeConditionKind;
-use crate::csi::report::node_snapshot::PvUse;
-use crate::kubernetes::api_error::{
+use crate::report::ReportTiming;
+use crate::report::condition::StorageCondition;
+use crate::report::node_condition::NodeConditionKind;
+use crate::report::node_snapshot::PvUse;
+use diskvitals_cluster::naming::is_dns_subdomain;
+use diskvitals_kubernetes::api_error::{
     ApiError, CallError, Rejection, already_exists, classify_error, with_timeout,
 };
-use crate::kubernetes::event::{Event, Regarding, to_kube_event};
-use crate::kubernetes::{ApiSetupError, Config, connect};
+use diskvitals_kubernetes::event::{Event, Regarding, to_kube_event};
+use diskvitals_kubernetes::{ApiSetupError, Config, connect};
 
-pub(crate) use crate::csi::report::api::node_storage::StorageChange;
+pub use crate::report::api::node_storage::StorageChange;
 
 const FIELD_MANAGER: &str = "diskvitals-report";
 /// Of the reporter.
@@ -60,7 +60,7 @@ impl ApiServer {
         })
     }
 
-    pub(crate) fn server(&self) -> &str {
+    pub fn server(&self) -> &str {
         &self.server
     }
 
@@ -104,7 +104,7 @@ impl ApiServer {
     }
 
     /// uid of the Node object.
-    pub(crate) async fn node_uid(&self) -> Result<String, ApiError> {
+    pub async fn node_uid(&self) -> Result<String, ApiError> {
         Ok(self.own_node().await?.metadata.uid.unwrap_or_default())
     }
 

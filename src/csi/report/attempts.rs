@@ -5,9 +5,9 @@
 
 use tokio::time::Instant;
 
-use crate::csi::report::ReportTiming;
-use crate::kubernetes::api_error::ApiError;
-use crate::kubernetes::retry_delay::RetryDelay;
+use crate::report::ReportTiming;
+use diskvitals_kubernetes::api_error::ApiError;
+use diskvitals_kubernetes::retry_delay::RetryDelay;
 
 pub(crate) struct Attempts<'a> {
     node: &'a str,

@@ -18,15 +18,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
-use crate::cluster::node_storage::{Challenge, ChallengeAnswer, MAX_CHALLENGED};
-use crate::csi::agent::Agent;
-use crate::csi::report::challenge::answer::answer;
-use crate::csi::report::node_snapshot::timestamp_from_wire;
-use crate::csi::report::object_watch::{StorageObject, follow_part};
-use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
-use crate::kubernetes::retry_delay::RetryDelay;
-use crate::wire;
-use crate::wire::client::Client;
+use crate::agent::Agent;
+use crate::report::challenge::answer::answer;
+use crate::report::node_snapshot::timestamp_from_wire;
+use crate::report::object_watch::{StorageObject, follow_part};
+use crate::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use diskvitals_cluster::node_storage::{Challenge, ChallengeAnswer, MAX_CHALLENGED};
+use diskvitals_kubernetes::retry_delay::RetryDelay;
+use diskvitals_wire as wire;
+use diskvitals_wire::client::Client;
 
 /// What the daemon's answer may take beyond its patience.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);

@@ -5,10 +5,10 @@
 //! condition is True only if all health is known and no finding counts; if any health is unknown,
 //! it is Unknown.
 
-use crate::csi::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity, Subject};
-use crate::csi::report::{DaemonView, Outage};
-use crate::kubernetes::event::{MAX_SHORT_LEN, message};
-use crate::text::echo::Shown;
+use crate::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity, Subject};
+use crate::report::{DaemonView, Outage};
+use diskvitals_kubernetes::event::{MAX_SHORT_LEN, message};
+use diskvitals_text::echo::Shown;
 
 /// The finding of a volume whose drive has one.
 const DRIVE_FAILING: &str = "DriveFailing";

@@ -11,13 +11,13 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::csi::report::api::ApiServer;
-use crate::csi::report::attempts::Attempts;
-use crate::csi::report::condition::{ConditionStatus, StorageCondition};
-use crate::csi::report::node_condition::{Hold, NodeConditionKind};
-use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
-use crate::kubernetes::api_error::ApiError;
-use crate::quota::token_bucket::TokenBucket;
+use crate::report::api::ApiServer;
+use crate::report::attempts::Attempts;
+use crate::report::condition::{ConditionStatus, StorageCondition};
+use crate::report::node_condition::{Hold, NodeConditionKind};
+use crate::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use diskvitals_kubernetes::api_error::ApiError;
+use diskvitals_quota::token_bucket::TokenBucket;
 
 /// What the API server has.
 #[derive(Debug)]
@@ -192,7 +192,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::kubernetes::event::message;
+    use diskvitals_kubernetes::event::message;
 
     fn condition(status: ConditionStatus, reason: &str, why: &str) -> StorageCondition {
         StorageCondition { status, reason: reason.into(), message: message(why) }

@@ -12,10 +12,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
-use crate::csi::agent::Agent;
-use crate::csi::report::node_snapshot::{ApplyOutcome, DriverStorage, NodeSnapshot, StaleMount};
-use crate::csi::report::{DaemonView, Outage, ReportTiming, maybe_sleep_until, now};
-use crate::wire::client::Client;
+use crate::agent::Agent;
+use crate::report::node_snapshot::{ApplyOutcome, DriverStorage, NodeSnapshot, StaleMount};
+use crate::report::{DaemonView, Outage, ReportTiming, maybe_sleep_until, now};
+use diskvitals_wire::client::Client;
 
 /// `with_storage`: what only the NodeStorage object says is read as well.
 pub(crate) async fn run(

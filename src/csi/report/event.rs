@@ -3,20 +3,20 @@
 //!
 //! In: a transition and the object that it concerns. Out: every field of the event. No I/O.
 
-use crate::csi::health::STATE_REASONS;
-use crate::csi::report::quarantine::ATTACHMENTS_UNCLEAN;
-use crate::csi::report::transitions::{
+use crate::health::STATE_REASONS;
+use crate::report::quarantine::ATTACHMENTS_UNCLEAN;
+use crate::report::transitions::{
     HEALTH_KNOWN, HEALTH_UNKNOWN, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind,
 };
-use crate::kubernetes::event::{Event, Regarding, event_name, message, reporting_instance};
-use crate::model::reason::Reason;
+use diskvitals_finding::reason::Reason;
+use diskvitals_kubernetes::event::{Event, Regarding, event_name, message, reporting_instance};
 
 const CLEARED_SUFFIX: &str = "Cleared";
 /// Instead of the reason of a newer daemon: the chart's admission policy permits known reasons alone
 /// (files/reasons.json).
 const OTHER_REASON: &str = "OtherReason";
 
-pub(crate) fn event_of(transition: &StorageTransition, regarding: Regarding, node: &str) -> Event {
+pub fn event_of(transition: &StorageTransition, regarding: Regarding, node: &str) -> Event {
     let (reason, note) = if is_known_reason(&transition.reason) {
         (transition.reason.as_str(), transition.note.clone())
     } else {
@@ -55,9 +55,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::csi::report::transitions::EventTarget;
-    use crate::kubernetes::event::regarding_node;
-    use crate::text::echo::is_deceptive;
+    use crate::report::transitions::EventTarget;
+    use diskvitals_kubernetes::event::regarding_node;
+    use diskvitals_text::echo::is_deceptive;
 
     fn transition(reason: &str, note: &str, kind: StorageTransitionKind) -> StorageTransition {
         StorageTransition {
@@ -109,6 +109,7 @@ mod tests {
             .collect();
         assert!(!reasons.iter().any(|it| it.ends_with(CLEARED_SUFFIX)), "the policy cuts it off");
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../..")
             .join("helm/diskvitals/files/reasons.json");
         let list = serde_json::to_string_pretty(&reasons).expect("text") + "\n";
         if std::env::var_os("UPDATE_EXPECTED").is_some() {

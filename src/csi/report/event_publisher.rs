@@ -11,19 +11,19 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::csi::report::api::ApiServer;
-use crate::csi::report::event::event_of;
-use crate::csi::report::node_snapshot::NodeSnapshot;
-use crate::csi::report::queue::Queue;
-use crate::csi::report::transitions::{
+use crate::report::api::ApiServer;
+use crate::report::event::event_of;
+use crate::report::node_snapshot::NodeSnapshot;
+use crate::report::queue::Queue;
+use crate::report::transitions::{
     EventTarget, HEALTH_KNOWN, HEALTH_UNKNOWN, StorageTransition, StorageTransitionKind,
     detect_transitions, next_baseline,
 };
-use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
-use crate::kubernetes::api_error::{ApiError, Rejection};
-use crate::kubernetes::event::{Regarding, regarding_node};
-use crate::kubernetes::retry_delay::RetryDelay;
-use crate::quota::token_bucket::TokenBucket;
+use crate::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use diskvitals_kubernetes::api_error::{ApiError, Rejection};
+use diskvitals_kubernetes::event::{Regarding, regarding_node};
+use diskvitals_kubernetes::retry_delay::RetryDelay;
+use diskvitals_quota::token_bucket::TokenBucket;
 
 pub(crate) async fn run(
     mut views: watch::Receiver<DaemonView>,
@@ -301,8 +301,8 @@ fn namespace(target: &EventTarget) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubernetes::Config;
-    use crate::model::provision::PodRef;
+    use diskvitals_finding::provision::PodRef;
+    use diskvitals_kubernetes::Config;
 
     fn pod(name: &str, namespace: &str) -> StorageTransition {
         let target = EventTarget::Pod(PodRef {

@@ -5,9 +5,9 @@
 //! In: the view of the daemon. Out: the condition; nothing while the state is not known, so that the
 //! published value stays. No I/O.
 
-use crate::csi::report::DaemonView;
-use crate::csi::report::condition::{ConditionStatus, StorageCondition, camel_case};
-use crate::kubernetes::event::message;
+use crate::report::DaemonView;
+use crate::report::condition::{ConditionStatus, StorageCondition, camel_case};
+use diskvitals_kubernetes::event::message;
 
 pub(crate) fn failed_condition(view: &DaemonView, _in_grace: bool) -> Option<StorageCondition> {
     if view.outage.is_some() {
@@ -39,9 +39,9 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::csi::report::Outage;
-    use crate::csi::report::node_failures::{NodeFailure, NodeFailures};
-    use crate::csi::report::node_snapshot::NodeSnapshot;
+    use crate::report::Outage;
+    use crate::report::node_failures::{NodeFailure, NodeFailures};
+    use crate::report::node_snapshot::NodeSnapshot;
 
     fn view(failures: &[&str], is_complete: bool) -> DaemonView {
         let failure = |reason: &&str| NodeFailure {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::csi::report::condition::{ConditionStatus, StorageCondition, storage_condition};
-use crate::csi::report::failed_condition::failed_condition;
-use crate::csi::report::{DaemonView, ReportTiming};
+use crate::report::condition::{ConditionStatus, StorageCondition, storage_condition};
+use crate::report::failed_condition::failed_condition;
+use crate::report::{DaemonView, ReportTiming};
 
 #[derive(Debug)]
 pub(crate) struct NodeConditionKind {
@@ -85,7 +85,7 @@ impl Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::echo::Shown;
+    use diskvitals_text::echo::Shown;
 
     const HOLD: Duration = Duration::from_secs(120);
 

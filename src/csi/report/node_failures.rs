@@ -1,6 +1,6 @@
 //! Why the node as a whole is unfit, as the daemon judges it.
 
-use crate::wire;
+use diskvitals_wire as wire;
 
 /// As the daemon judges the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

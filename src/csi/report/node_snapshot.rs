@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::csi::health;
-use crate::csi::report::node_failures::NodeFailures;
-use crate::csi::report::node_snapshot::identity::{DriveIdentity, NodeIdentity, VolumeIdentity};
-use crate::model::provision::PodRef;
-use crate::wire;
-use crate::wire::watch_event::{Change, Item};
+use crate::health;
+use crate::report::node_failures::NodeFailures;
+use crate::report::node_snapshot::identity::{DriveIdentity, NodeIdentity, VolumeIdentity};
+use diskvitals_finding::provision::PodRef;
+use diskvitals_wire as wire;
+use diskvitals_wire::watch_event::{Change, Item};
 
-pub(crate) use crate::csi::report::node_snapshot::identity::StaleMount;
+pub(crate) use crate::report::node_snapshot::identity::StaleMount;
 
 /// How long cleared issues are kept.
 pub(crate) const CLEARED_RETENTION: SignedDuration = SignedDuration::from_hours(1);
@@ -112,7 +112,7 @@ pub(crate) struct Volume {
 
 /// A PersistentVolume and the namespaces whose pods use it. Only the API server knows its claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PvUse {
+pub struct PvUse {
     pub pv: String,
     pub namespaces: BTreeSet<String>,
 }

@@ -16,19 +16,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::cluster::node_storage::{
+use crate::health::HealthErrorType;
+use crate::report::condition::ConditionStatus;
+use crate::report::node_snapshot::{
+    Drive, Health as SnapshotHealth, Issue, NodeSnapshot, Subject, Volume,
+};
+use crate::report::node_storage::unreachable::{reached_drivers, unreachable_drivers};
+use crate::report::quarantine::QuarantineState;
+use crate::report::{DaemonView, Outage};
+use diskvitals_cluster::node_storage::{
     ATTACHMENTS_CLEAN, ChallengeAnswer, CleanReason, Counts, DAEMON_REACHABLE, DriveEntry, Health,
     MAX_CLEAN_MESSAGE_LEN, MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus,
     StaleEntry, Truncated, VolumeCondition, VolumeEntry, VolumeStatus,
 };
-use crate::csi::health::HealthErrorType;
-use crate::csi::report::condition::ConditionStatus;
-use crate::csi::report::node_snapshot::{
-    Drive, Health as SnapshotHealth, Issue, NodeSnapshot, Subject, Volume,
-};
-use crate::csi::report::node_storage::unreachable::{reached_drivers, unreachable_drivers};
-use crate::csi::report::quarantine::QuarantineState;
-use crate::csi::report::{DaemonView, Outage};
 
 /// Longest text of a drive: models and serials are shorter, a faulty drive's may not be.
 const MAX_NAME_LEN: usize = 128;

@@ -12,10 +12,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use crate::csi::report::ReportTiming;
-use crate::csi::report::api::{ApiServer, StorageChange};
-use crate::csi::report::attempts::Attempts;
-use crate::kubernetes::api_error::ApiError;
+use crate::report::ReportTiming;
+use crate::report::api::{ApiServer, StorageChange};
+use crate::report::attempts::Attempts;
+use diskvitals_kubernetes::api_error::ApiError;
 
 /// More than the time after which the API server ends a watch (kube's default: 290 s).
 const WATCH_SILENCE: Duration = Duration::from_secs(330);

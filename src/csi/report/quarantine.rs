@@ -18,16 +18,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tonic::Status;
 
-use crate::cluster::node_storage::{CleanReason, MAX_QUARANTINED, Quarantine};
-use crate::csi::agent::Agent;
-use crate::csi::report::object_watch::{StorageObject, follow_part};
-use crate::csi::report::quarantine::answer::answer;
-use crate::csi::report::transitions::{EventTarget, StorageTransition, StorageTransitionKind};
-use crate::csi::report::{ReportTiming, maybe_sleep_until, now};
-use crate::wire;
-use crate::wire::client::Client;
+use crate::agent::Agent;
+use crate::report::object_watch::{StorageObject, follow_part};
+use crate::report::quarantine::answer::answer;
+use crate::report::transitions::{EventTarget, StorageTransition, StorageTransitionKind};
+use crate::report::{ReportTiming, maybe_sleep_until, now};
+use diskvitals_cluster::node_storage::{CleanReason, MAX_QUARANTINED, Quarantine};
+use diskvitals_wire as wire;
+use diskvitals_wire::client::Client;
 
-pub(crate) use crate::csi::report::quarantine::answer::QuarantineAnswer;
+pub(crate) use crate::report::quarantine::answer::QuarantineAnswer;
 
 /// Reason of the event about a node that is not clean.
 pub(crate) const ATTACHMENTS_UNCLEAN: &str = "AttachmentsUnclean";

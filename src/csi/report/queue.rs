@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::csi::report::transitions::{EventTarget, StorageTransition};
+use crate::report::transitions::{EventTarget, StorageTransition};
 
 /// Maximum number of queued transitions.
 const MAX_LEN: usize = 2000;
@@ -108,8 +108,8 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::csi::report::transitions::StorageTransitionKind;
-    use crate::model::provision::PodRef;
+    use crate::report::transitions::StorageTransitionKind;
+    use diskvitals_finding::provision::PodRef;
 
     fn transition(target: EventTarget, number: usize) -> StorageTransition {
         let (key, reason) = (number.to_string(), "SmartFailing".to_owned());

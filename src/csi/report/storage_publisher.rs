@@ -16,17 +16,17 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::cluster::node_storage::{ATTACHMENTS_CLEAN, NodeStorageStatus};
-use crate::csi::report::api::ApiServer;
-use crate::csi::report::attempts::Attempts;
-use crate::csi::report::challenge::AnswerState;
-use crate::csi::report::node_snapshot::NodeSnapshot;
-use crate::csi::report::node_storage::{Context, says_the_same, storage_status, withdrawn_status};
-use crate::csi::report::quarantine::QuarantineState;
-use crate::csi::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
-use crate::kubernetes::api_error::ApiError;
-use crate::quota::token_bucket::TokenBucket;
-use crate::text::hash::fnv1a_64;
+use crate::report::api::ApiServer;
+use crate::report::attempts::Attempts;
+use crate::report::challenge::AnswerState;
+use crate::report::node_snapshot::NodeSnapshot;
+use crate::report::node_storage::{Context, says_the_same, storage_status, withdrawn_status};
+use crate::report::quarantine::QuarantineState;
+use crate::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use diskvitals_cluster::node_storage::{ATTACHMENTS_CLEAN, NodeStorageStatus};
+use diskvitals_kubernetes::api_error::ApiError;
+use diskvitals_quota::token_bucket::TokenBucket;
+use diskvitals_text::hash::fnv1a_64;
 
 const OBJECT: &str = "NodeStorage";
 

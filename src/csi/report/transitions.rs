@@ -5,10 +5,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::csi::report::node_snapshot::{
-    Health, Issue, NodeSnapshot, PvUse, Severity, Subject, Volume,
-};
-use crate::model::provision::PodRef;
+use crate::report::node_snapshot::{Health, Issue, NodeSnapshot, PvUse, Severity, Subject, Volume};
+use diskvitals_finding::provision::PodRef;
 
 /// In the first snapshot, older issues count as published. The API server keeps events for an hour
 /// (kube-apiserver --event-ttl), so a second write of a recent event is a conflict; an older event
@@ -23,14 +21,14 @@ pub(crate) const HEALTH_WITHDRAWN: &str = "HealthWithdrawn";
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum EventTarget {
+pub enum EventTarget {
     Node,
     Pod(PodRef),
     Claim(PvUse),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StorageTransitionKind {
+pub enum StorageTransitionKind {
     Raised,
     Worsened,
     Eased,
@@ -43,7 +41,7 @@ pub(crate) enum StorageTransitionKind {
 
 impl StorageTransitionKind {
     /// An event's action.
-    pub(crate) fn action(self) -> &'static str {
+    pub fn action(self) -> &'static str {
         match self {
             StorageTransitionKind::Raised => "Raised",
             StorageTransitionKind::Worsened => "Worsened",
@@ -55,7 +53,7 @@ impl StorageTransitionKind {
         }
     }
 
-    pub(crate) fn is_warning(self) -> bool {
+    pub fn is_warning(self) -> bool {
         match self {
             StorageTransitionKind::Raised
             | StorageTransitionKind::Worsened
@@ -69,7 +67,7 @@ impl StorageTransitionKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StorageTransition {
+pub struct StorageTransition {
     /// Identifies one transition of one drive or volume.
     pub key: String,
     pub target: EventTarget,

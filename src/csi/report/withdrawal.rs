@@ -8,15 +8,15 @@ use std::convert::Infallible;
 
 use tokio::sync::watch;
 
-use crate::csi::report::api::ApiServer;
-use crate::csi::report::attempts::Attempts;
-use crate::csi::report::event_publisher::EventPublisher;
-use crate::csi::report::node_condition::NodeConditionKind;
-use crate::csi::report::node_snapshot::{NodeSnapshot, Severity, Subject};
-use crate::csi::report::transitions::{
+use crate::report::api::ApiServer;
+use crate::report::attempts::Attempts;
+use crate::report::event_publisher::EventPublisher;
+use crate::report::node_condition::NodeConditionKind;
+use crate::report::node_snapshot::{NodeSnapshot, Severity, Subject};
+use crate::report::transitions::{
     EventTarget, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind, users,
 };
-use crate::csi::report::{DaemonView, ReportTiming, now};
+use crate::report::{DaemonView, ReportTiming, now};
 
 /// Waits for the daemon as long as an outage is tolerated. Without it only the node's event is
 /// published.
@@ -99,7 +99,7 @@ fn withdrawal_transitions(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::csi::report::transitions::tests::{at, drive, issue, snapshot, volume};
+    use crate::report::transitions::tests::{at, drive, issue, snapshot, volume};
 
     #[test]
     fn the_node_and_each_user_of_a_volume_in_trouble_learn_that_reports_end() {

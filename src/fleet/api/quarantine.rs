@@ -10,14 +10,16 @@ use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::cluster::node_storage::{ATTACHMENTS_CLEAN, NodeStorage, NodeStorageStatus, Quarantine};
-use crate::fleet::api::release::{is_accepted, why};
-use crate::fleet::api::{Api, reduce};
-use crate::fleet::model::Node;
-use crate::fleet::model::quarantine::{NodeReading, NodeReadings, PodReading, ReportReading, Word};
-use crate::fleet::model::release::evidence::Reading;
-use crate::fleet::quarantine::Versions;
-use crate::kubernetes::api_error::ApiError;
+use crate::api::release::{is_accepted, why};
+use crate::api::{Api, reduce};
+use crate::model::Node;
+use crate::model::quarantine::{NodeReading, NodeReadings, PodReading, ReportReading, Word};
+use crate::model::release::evidence::Reading;
+use crate::quarantine::Versions;
+use diskvitals_cluster::node_storage::{
+    ATTACHMENTS_CLEAN, NodeStorage, NodeStorageStatus, Quarantine,
+};
+use diskvitals_kubernetes::api_error::ApiError;
 
 impl Api {
     pub(crate) async fn read_quarantine(&self, name: &str, key: &str) -> (NodeReadings, Versions) {

@@ -11,13 +11,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 use serde::Deserialize;
 
-use crate::cluster::node_storage::{MAX_MESSAGE_LEN, NodeStorageStatus, PodEviction};
-use crate::fleet::api::FIELD_MANAGER;
-use crate::fleet::model::claims::{Condition, Entry};
-use crate::fleet::model::pin::Pin;
-use crate::fleet::model::{Claim, Node, Report, Volume};
-use crate::model::assess::truncate;
-use crate::text::echo::is_deceptive;
+use crate::api::FIELD_MANAGER;
+use crate::model::claims::{Condition, Entry};
+use crate::model::pin::Pin;
+use crate::model::{Claim, Node, Report, Volume};
+use diskvitals_cluster::node_storage::{MAX_MESSAGE_LEN, NodeStorageStatus, PodEviction};
+use diskvitals_text::echo::is_deceptive;
+use diskvitals_text::echo::truncate;
 
 pub(super) fn node(node: KubeNode) -> Node {
     let spec = node.spec.unwrap_or_default();

@@ -15,17 +15,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::cluster::node_storage::{Challenge, NodeStorage};
-use crate::cluster::storage_action::{StorageAction, StorageActionSpec, StorageActionStatus};
-use crate::cluster::storage_policy::{StoragePolicy, StoragePolicySpec, StoragePolicyStatus};
-use crate::fleet::api::{Api, ClusterChange, FIELD_MANAGER};
-use crate::fleet::model::release::check::PolicyState;
-use crate::fleet::model::release::proposal::Proposal;
-use crate::fleet::release::action::{ActionList, ActionObject, PolicyObject};
-use crate::kubernetes::api_error::{
+use crate::api::{Api, ClusterChange, FIELD_MANAGER};
+use crate::model::release::check::PolicyState;
+use crate::model::release::proposal::Proposal;
+use crate::release::action::{ActionList, ActionObject, PolicyObject};
+use diskvitals_cluster::node_storage::{Challenge, NodeStorage};
+use diskvitals_cluster::storage_action::{StorageAction, StorageActionSpec, StorageActionStatus};
+use diskvitals_cluster::storage_policy::{StoragePolicy, StoragePolicySpec, StoragePolicyStatus};
+use diskvitals_kubernetes::api_error::{
     ApiError, CallError, Rejection, already_exists, classify_error,
 };
-use crate::kubernetes::watch::Watch;
+use diskvitals_kubernetes::watch::Watch;
 
 impl Api {
     /// As untyped objects: a policy in another form must not hide the others.

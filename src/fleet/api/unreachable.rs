@@ -12,16 +12,16 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::cluster::node_storage::{NodeStorage, PodEviction};
-use crate::fleet::api::Api;
-use crate::fleet::api::quarantine::{claim_of, version_of};
-use crate::fleet::api::release::act::Evict;
-use crate::fleet::api::release::why;
-use crate::fleet::model::release::evidence::Reading;
-use crate::fleet::model::unreachable::eviction::{EvictionReadings, Owner, PodReading};
-use crate::fleet::release::job::Acted;
-use crate::fleet::taint::with_taint;
-use crate::kubernetes::api_error::{ApiError, classify_error};
+use crate::api::Api;
+use crate::api::quarantine::{claim_of, version_of};
+use crate::api::release::act::Evict;
+use crate::api::release::why;
+use crate::model::release::evidence::Reading;
+use crate::model::unreachable::eviction::{EvictionReadings, Owner, PodReading};
+use crate::release::job::Acted;
+use crate::taint::with_taint;
+use diskvitals_cluster::node_storage::{NodeStorage, PodEviction};
+use diskvitals_kubernetes::api_error::{ApiError, classify_error};
 
 impl Api {
     /// False: there was nothing to write, or the Node is gone, another one, or was changed meanwhile.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::fleet::model::claims::Condition;
+use crate::model::claims::Condition;
 
 fn at(seconds: u64) -> Elapsed {
     Duration::from_secs(seconds)

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::cluster::node_storage::{Health, NodeStorageStatus, VolumeEntry, VolumeStatus};
-use crate::fleet::model::{Claim, Elapsed, Policy, View, Volume};
+use crate::model::{Claim, Elapsed, Policy, View, Volume};
+use diskvitals_cluster::node_storage::{Health, NodeStorageStatus, VolumeEntry, VolumeStatus};
 
 pub(crate) const NODE_UNAVAILABLE: &str = "NodeUnavailable";
 pub(crate) const NODE_DELETED: &str = "NodeDeleted";

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::{Health, NodeStorageStatus};
-use crate::fleet::model::{Elapsed, Policy, View};
+use crate::model::{Elapsed, Policy, View};
+use diskvitals_cluster::node_storage::{Health, NodeStorageStatus};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+pub struct Figures {
     /// By `Health::severity`.
     pub nodes_by_health: BTreeMap<u8, u64>,
     /// Nodes whose report is current and fresh.
@@ -28,7 +28,7 @@ pub(crate) struct Figures {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ModelFigures {
+pub struct ModelFigures {
     pub drives: u64,
     /// Bad drives, without those under maintenance; a missing drive is one of them.
     pub bad: u64,

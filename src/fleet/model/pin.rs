@@ -3,7 +3,7 @@
 //! In: requirements with one value each. Out: the name of a node. A zone is no node: a requirement
 //! counts only if its value is the name or the host name of a node.
 
-use crate::fleet::model::View;
+use crate::model::View;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 

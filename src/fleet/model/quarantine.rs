@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::cluster::node_storage::{CleanReason, MAX_QUARANTINED, Quarantine};
-use crate::fleet::model::release::Now;
-use crate::fleet::model::release::evidence::Reading;
-use crate::fleet::model::{Elapsed, View};
+use crate::model::release::Now;
+use crate::model::release::evidence::Reading;
+use crate::model::{Elapsed, View};
+use diskvitals_cluster::node_storage::{CleanReason, MAX_QUARANTINED, Quarantine};
 
 /// What is read of one node, without a cache. `None` inside a reading: there is no such object.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,7 +89,7 @@ pub(crate) struct Memory {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct QuarantineLimits {
+pub struct QuarantineLimits {
     /// The taint goes this long after the proof.
     pub proof: Duration,
     /// A taint without a quarantine: a person may be removing both.

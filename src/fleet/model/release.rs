@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::storage_action::APPROVAL_LIFETIME;
-use crate::fleet::model::Elapsed;
+use crate::model::Elapsed;
+use diskvitals_cluster::storage_action::APPROVAL_LIFETIME;
 
 /// Label of a claim that opts in.
 pub(crate) const CLAIM_LABEL: &str = "diskvitals.io/on-dead-drive";
@@ -43,7 +43,7 @@ pub(crate) struct Now {
 
 /// Durations of the gates.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
+pub struct Limits {
     /// The hold time of a policy is divided by this: 1, except in tests.
     pub hold_divisor: u32,
     pub node_ready: Duration,

@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 
-use crate::fleet::model::{Elapsed, Policy, View};
+use crate::model::{Elapsed, Policy, View};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Expired {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::fleet::model::{Node, Report};
+use crate::model::{Node, Report};
 
 /// A stale report proves nothing: a cloud's disk may have moved on. Only nodes that are ready and
 /// whose daemon answers count.

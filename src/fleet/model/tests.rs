@@ -6,8 +6,8 @@ use super::figures::{ModelFigures, figures};
 use super::pin::Pin;
 use super::retention::expired;
 use super::*;
-use crate::cluster::node_storage::DAEMON_REACHABLE;
-use crate::cluster::node_storage::{
+use diskvitals_cluster::node_storage::DAEMON_REACHABLE;
+use diskvitals_cluster::node_storage::{
     DriveEntry, Health, ModelCount, VolumeCondition, VolumeEntry, VolumeStatus,
 };
 

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::NodeStorageStatus;
-use crate::fleet::model::{Elapsed, Node, Policy, View};
-use crate::text::hash::sha256_short;
+use crate::model::{Elapsed, Node, Policy, View};
+use diskvitals_cluster::node_storage::NodeStorageStatus;
+use diskvitals_text::hash::sha256_short;
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct UnreachableLimits {
+pub struct UnreachableLimits {
     /// How long a node must not reach the storage, without interruption.
     pub hold: Duration,
     /// How long it must reach it again.

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::fleet::model::Report;
-use crate::fleet::model::quarantine::{NodeReading, PodReading, ReportReading};
-use crate::fleet::model::release::Now;
-use crate::fleet::model::release::evidence::Reading;
-use crate::fleet::model::release::tests::wall;
+use crate::model::Report;
+use crate::model::quarantine::{NodeReading, PodReading, ReportReading};
+use crate::model::release::Now;
+use crate::model::release::evidence::Reading;
+use crate::model::release::tests::wall;
 
 const KEY: &str = "diskvitals.io/unclean";
 

@@ -7,15 +7,15 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::cluster::storage_action::{
+use crate::model::release::check::PolicyState;
+use crate::model::release::steps::Act;
+use crate::model::release::{POLICY_ANNOTATION, VOLUME_ANNOTATION};
+use diskvitals_cluster::storage_action::{
     ABORTED, Approval, CLAIM_DELETED, CONFIRMED, MAX_LINE_LEN, MAX_STEPS, POD_EVICTED, PREPARED,
     REPLACED, STUCK, StepRecord, StorageActionSpec, StorageActionStatus,
 };
-use crate::cluster::storage_policy::StoragePolicyStatus;
-use crate::fleet::model::release::check::PolicyState;
-use crate::fleet::model::release::steps::Act;
-use crate::fleet::model::release::{POLICY_ANNOTATION, VOLUME_ANNOTATION};
-use crate::model::assess::truncate;
+use diskvitals_cluster::storage_policy::StoragePolicyStatus;
+use diskvitals_text::echo::truncate;
 
 /// Finished actions that are kept, and for how long.
 const MAX_FINISHED: usize = 200;
@@ -80,7 +80,7 @@ impl ActionObject {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ActionStateName {
+pub enum ActionStateName {
     Pending,
     Approved,
     Rejected,
@@ -90,7 +90,7 @@ pub(crate) enum ActionStateName {
 }
 
 impl ActionStateName {
-    pub(crate) const ALL: [ActionStateName; 6] = [
+    pub const ALL: [ActionStateName; 6] = [
         ActionStateName::Pending,
         ActionStateName::Approved,
         ActionStateName::Rejected,
@@ -99,7 +99,7 @@ impl ActionStateName {
         ActionStateName::Replaced,
     ];
 
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             ActionStateName::Pending => "pending",
             ActionStateName::Approved => "approved",

@@ -6,15 +6,15 @@
 
 use jiff::Timestamp;
 
-use crate::cluster::gate::Gate;
-use crate::cluster::storage_action::{
+use crate::model::release::steps::{Act, EVICTED_AGAIN, Progress, REFUSED, Step};
+use crate::release::action::{ActionObject, add_step, commands, set_condition, set_waiting};
+use crate::release::challenge::Outcome;
+use crate::release::{Context, Engine, Job};
+use diskvitals_cluster::gate::Gate;
+use diskvitals_cluster::storage_action::{
     ABORTED, CLAIM_DELETED, CONFIRMED, NOT_CARRIED_OUT, POD_EVICTED, PREPARED, REPLACED, STUCK,
     StorageActionStatus,
 };
-use crate::fleet::model::release::steps::{Act, EVICTED_AGAIN, Progress, REFUSED, Step};
-use crate::fleet::release::action::{ActionObject, add_step, commands, set_condition, set_waiting};
-use crate::fleet::release::challenge::Outcome;
-use crate::fleet::release::{Context, Engine, Job};
 
 impl Engine {
     pub(super) fn carries_out(&self, action: &ActionObject) -> bool {

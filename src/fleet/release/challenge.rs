@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::cluster::node_storage::{Challenge, ChallengeAnswer};
-use crate::fleet::model::Elapsed;
-use crate::fleet::model::release::Now;
-use crate::fleet::model::release::check::Refusal;
-use crate::fleet::model::release::evidence::{Answer, Reading};
-use crate::fleet::release::action::ActionObject;
-use crate::fleet::release::{Context, Engine, Job};
-use crate::text::hash::sha256_short;
+use crate::model::Elapsed;
+use crate::model::release::Now;
+use crate::model::release::check::Refusal;
+use crate::model::release::evidence::{Answer, Reading};
+use crate::release::action::ActionObject;
+use crate::release::{Context, Engine, Job};
+use diskvitals_cluster::node_storage::{Challenge, ChallengeAnswer};
+use diskvitals_text::hash::sha256_short;
 
 /// One question for an action, as it was approved, or not yet.
 #[derive(Clone, Debug)]

@@ -5,18 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::cluster::gate::Gate;
-use crate::cluster::storage_action::{Approval, CLAIM_DELETED, StorageActionSpec};
-use crate::cluster::storage_policy::Mode;
-use crate::fleet::model::Claim;
-use crate::fleet::model::release::candidate::{Candidate, Sighting, find};
-use crate::fleet::model::release::check::{ActionState, Case, PolicyState, Refusal, check};
-use crate::fleet::model::release::evidence::Evidence;
-use crate::fleet::model::release::proposal::{evidence_update, is_same_intervention, proposal};
-use crate::fleet::model::release::steps::{self, Progress, Step};
-use crate::fleet::release::action::{ActionObject, PROPOSED, add_step};
-use crate::fleet::release::challenge::Outcome;
-use crate::fleet::release::{Context, Decision, Engine, Job, Key, Question, Subject};
+use crate::model::Claim;
+use crate::model::release::candidate::{Candidate, Sighting, find};
+use crate::model::release::check::{ActionState, Case, PolicyState, Refusal, check};
+use crate::model::release::evidence::Evidence;
+use crate::model::release::proposal::{evidence_update, is_same_intervention, proposal};
+use crate::model::release::steps::{self, Progress, Step};
+use crate::release::action::{ActionObject, PROPOSED, add_step};
+use crate::release::challenge::Outcome;
+use crate::release::{Context, Decision, Engine, Job, Key, Question, Subject};
+use diskvitals_cluster::gate::Gate;
+use diskvitals_cluster::storage_action::{Approval, CLAIM_DELETED, StorageActionSpec};
+use diskvitals_cluster::storage_policy::Mode;
 
 pub(super) fn claim_of(action: &ActionObject) -> Claim {
     Claim {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::gate::Gate;
-use crate::fleet::release::Engine;
-use crate::fleet::release::action::ActionStateName;
+use crate::release::Engine;
+use crate::release::action::ActionStateName;
+use diskvitals_cluster::gate::Gate;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+pub struct Figures {
     /// Decisions that a gate began to hold back, by gate: all gates from the start.
     pub refusals: BTreeMap<Gate, u64>,
     /// None: the actions are not known; a standby does not read them.

@@ -4,15 +4,15 @@
 
 use tokio::time::Instant;
 
-use crate::cluster::node_storage::Challenge;
-use crate::cluster::storage_action::StorageActionStatus;
-use crate::cluster::storage_policy::StoragePolicyStatus;
-use crate::fleet::api::Api;
-use crate::fleet::model::release::proposal::Proposal;
-use crate::fleet::model::release::steps::Act;
-use crate::fleet::release::action::{ActionList, ActionObject, PolicyObject};
-use crate::fleet::release::readings::{Question, Readings};
-use crate::kubernetes::api_error::ApiError;
+use crate::api::Api;
+use crate::model::release::proposal::Proposal;
+use crate::model::release::steps::Act;
+use crate::release::action::{ActionList, ActionObject, PolicyObject};
+use crate::release::readings::{Question, Readings};
+use diskvitals_cluster::node_storage::Challenge;
+use diskvitals_cluster::storage_action::StorageActionStatus;
+use diskvitals_cluster::storage_policy::StoragePolicyStatus;
+use diskvitals_kubernetes::api_error::ApiError;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Job {

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
-use crate::cluster::node_storage::Health;
-use crate::fleet::model::pin::Pin;
-use crate::fleet::model::release::candidate::volume_health;
-use crate::fleet::model::release::evidence::{Evidence, Reading};
-use crate::fleet::model::release::steps::Progress;
-use crate::fleet::model::{Claim, View};
-use crate::fleet::release::action::ActionObject;
+use crate::model::pin::Pin;
+use crate::model::release::candidate::volume_health;
+use crate::model::release::evidence::{Evidence, Reading};
+use crate::model::release::steps::Progress;
+use crate::model::{Claim, View};
+use crate::release::action::ActionObject;
+use diskvitals_cluster::node_storage::Health;
 
 /// The claim in question, and how the policy selects.
 #[derive(Clone, Debug, Default)]

@@ -2,19 +2,21 @@
 //!
 //! In: decisions. Out: a policy's status where it differs, and one event for each change.
 
-use crate::cluster::storage_action::{CLAIM_DELETED, ObjectRef, POD_EVICTED, PREPARED, REPLACED};
-use crate::cluster::storage_policy::{BREAKER_OPEN, Mode, READY, StoragePolicyStatus};
-use crate::fleet::events::{Announcement, regarding_claim};
-use crate::fleet::model::Claim;
-use crate::fleet::model::release::breaker::BreakerState;
-use crate::fleet::model::release::candidate::Candidate;
-use crate::fleet::model::release::check::{PolicyState, Refusal};
-use crate::fleet::model::release::proposal::{Proposal, tally};
-use crate::fleet::model::release::steps::Progress;
-use crate::fleet::release::action::{ActionObject, PolicyObject, set_condition};
-use crate::fleet::release::decide::claim_of;
-use crate::fleet::release::{Context, Engine, Job};
-use crate::kubernetes::event::{Regarding, regarding_node};
+use crate::events::{Announcement, regarding_claim};
+use crate::model::Claim;
+use crate::model::release::breaker::BreakerState;
+use crate::model::release::candidate::Candidate;
+use crate::model::release::check::{PolicyState, Refusal};
+use crate::model::release::proposal::{Proposal, tally};
+use crate::model::release::steps::Progress;
+use crate::release::action::{ActionObject, PolicyObject, set_condition};
+use crate::release::decide::claim_of;
+use crate::release::{Context, Engine, Job};
+use diskvitals_cluster::storage_action::{
+    CLAIM_DELETED, ObjectRef, POD_EVICTED, PREPARED, REPLACED,
+};
+use diskvitals_cluster::storage_policy::{BREAKER_OPEN, Mode, READY, StoragePolicyStatus};
+use diskvitals_kubernetes::event::{Regarding, regarding_node};
 
 impl Engine {
     /// Of each policy whose status differs. Only a complete round has the numbers.

@@ -1,8 +1,8 @@
 mod carry_out;
 
 use super::*;
-use crate::cluster::storage_action::ABORTED;
-use crate::fleet::release::action::{outdated, set_condition};
+use crate::release::action::{outdated, set_condition};
+use diskvitals_cluster::storage_action::ABORTED;
 
 fn wall(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).expect("a time")

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::fleet::model::release::Now;
-use crate::fleet::quarantine::Quarantines;
-use crate::fleet::release::{Context, Engine};
-use crate::fleet::run::Owner;
-use crate::fleet::unreachable::{self, UnreachableStorage};
-use crate::host::clock;
+use crate::model::release::Now;
+use crate::quarantine::Quarantines;
+use crate::release::{Context, Engine};
+use crate::run::Owner;
+use crate::unreachable::{self, UnreachableStorage};
+use diskvitals_host::clock;
 
 impl Owner {
     pub(super) fn with_release<T>(

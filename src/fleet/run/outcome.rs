@@ -4,13 +4,13 @@
 
 use tokio::time::Instant;
 
-use crate::fleet::api::ClaimWrite;
-use crate::fleet::claim_ledger::{ClaimLedger, Support};
-use crate::fleet::events::{Announcement, regarding_claim};
-use crate::fleet::model::Claim;
-use crate::fleet::model::claims::Entry;
-use crate::fleet::run::{Done, Owner};
-use crate::kubernetes::api_error::ApiError;
+use crate::api::ClaimWrite;
+use crate::claim_ledger::{ClaimLedger, Support};
+use crate::events::{Announcement, regarding_claim};
+use crate::model::Claim;
+use crate::model::claims::Entry;
+use crate::run::{Done, Owner};
+use diskvitals_kubernetes::api_error::ApiError;
 
 impl Owner {
     pub(super) fn finish(&mut self, done: Done) {

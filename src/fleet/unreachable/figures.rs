@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::fleet::model::unreachable::eviction::Waiting;
-use crate::fleet::unreachable::UnreachableStorage;
+use crate::model::unreachable::eviction::Waiting;
+use crate::unreachable::UnreachableStorage;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+pub struct Figures {
     /// Drivers that some node does not reach, or of which it is silent.
     pub drivers: BTreeMap<String, DriverFigures>,
     /// By outcome.
@@ -16,7 +16,7 @@ pub(crate) struct Figures {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DriverFigures {
+pub struct DriverFigures {
     pub nodes: u64,
     /// Nodes that do not reach it, for long enough.
     pub unreachable: u64,
@@ -24,7 +24,7 @@ pub(crate) struct DriverFigures {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WaitingFigures {
+pub struct WaitingFigures {
     pub namespace: String,
     pub pod: String,
     pub what: Waiting,

@@ -4,12 +4,12 @@
 
 use tokio::time::Instant;
 
-use crate::cluster::node_storage::PodEviction;
-use crate::fleet::api::Api;
-use crate::fleet::model::release::evidence::Reading;
-use crate::fleet::model::unreachable::eviction::{EvictionReadings, PodReading};
-use crate::fleet::release::job::Acted;
-use crate::kubernetes::api_error::ApiError;
+use crate::api::Api;
+use crate::model::release::evidence::Reading;
+use crate::model::unreachable::eviction::{EvictionReadings, PodReading};
+use crate::release::job::Acted;
+use diskvitals_cluster::node_storage::PodEviction;
+use diskvitals_kubernetes::api_error::ApiError;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Job {

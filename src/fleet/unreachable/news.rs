@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::cluster::node_storage::PodEviction;
-use crate::fleet::events::Announcement;
-use crate::fleet::model::unreachable::eviction::Waiting;
-use crate::fleet::unreachable::UnreachableStorage;
-use crate::kubernetes::event::{Regarding, regarding_node};
+use crate::events::Announcement;
+use crate::model::unreachable::eviction::Waiting;
+use crate::unreachable::UnreachableStorage;
+use diskvitals_cluster::node_storage::PodEviction;
+use diskvitals_kubernetes::event::{Regarding, regarding_node};
 
 /// Names of nodes in one statement.
 const MAX_NAMES: usize = 5;

@@ -1,12 +1,12 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
-use crate::cluster::node_storage::UnreachableDriver;
-use crate::fleet::model::release::tests::wall;
-use crate::fleet::model::unreachable::eviction::EvictionReadings;
-use crate::fleet::model::unreachable::eviction::tests::pod;
-use crate::fleet::model::unreachable::tests::report;
-use crate::fleet::model::{Node, Volume};
+use crate::model::release::tests::wall;
+use crate::model::unreachable::eviction::EvictionReadings;
+use crate::model::unreachable::eviction::tests::pod;
+use crate::model::unreachable::tests::report;
+use crate::model::{Node, Volume};
+use diskvitals_cluster::node_storage::UnreachableDriver;
 
 const KEY: &str = "diskvitals.io/storage-unreachable";
 

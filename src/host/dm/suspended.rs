@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use crate::host::root::HostRoot;
-use crate::model::dev::DevNo;
+use crate::root::HostRoot;
+use diskvitals_finding::dev::DevNo;
 
 /// A device that is suspended, or has no active table: I/O to the first waits, I/O to the second
 /// fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SuspendedDevice {
+pub struct SuspendedDevice {
     pub dev: DevNo,
     /// The name in dmsetup.
     pub name: String,
@@ -29,11 +29,7 @@ struct DmDevice {
 }
 
 /// The suspended devices among these volumes of a volume group and all devices below them.
-pub(crate) fn beneath(
-    root: &HostRoot,
-    group: &str,
-    volumes: &[&str],
-) -> io::Result<Vec<SuspendedDevice>> {
+pub fn beneath(root: &HostRoot, group: &str, volumes: &[&str]) -> io::Result<Vec<SuspendedDevice>> {
     let all = read_dm_devices(root)?;
     let names: Vec<String> =
         volumes.iter().filter(|name| !name.is_empty()).map(|name| dm_name(group, name)).collect();

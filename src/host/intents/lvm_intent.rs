@@ -14,7 +14,7 @@ use super::{IntentError, StoredIntent, find_all, process_start_time, write_atomi
 const SUFFIX: &str = ".lvm";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LvmIntent {
+pub struct LvmIntent {
     pub group: String,
     /// The volume whose writers are held; empty if none.
     pub volume: String,
@@ -27,18 +27,18 @@ pub(crate) struct LvmIntent {
 }
 
 impl LvmIntent {
-    pub(crate) fn write(&self, directory: &Path) -> Result<(), IntentError> {
+    pub fn write(&self, directory: &Path) -> Result<(), IntentError> {
         write_atomically(directory, &format!("{}{SUFFIX}", self.pid), self).map(|_| ())
     }
 
     /// The process that wrote it can still resume the devices that it suspended.
-    pub(crate) fn is_writer_alive(&self) -> bool {
+    pub fn is_writer_alive(&self) -> bool {
         process_start_time(self.pid) == Some(self.started)
     }
 }
 
 /// Sorted by name. Empty where the directory is missing.
-pub(crate) fn find(directory: &Path) -> Result<Vec<StoredIntent<LvmIntent>>, IntentError> {
+pub fn find(directory: &Path) -> Result<Vec<StoredIntent<LvmIntent>>, IntentError> {
     find_all(directory, SUFFIX)
 }
 

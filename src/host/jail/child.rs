@@ -20,14 +20,12 @@ use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod, umask};
 use nix::unistd::{Gid, Uid, chown, dup, dup2_stdin, getppid, setgroups, setresgid, setresuid};
 
-use crate::host::jail::free_id::is_root_of_the_host;
-use crate::host::jail::syscall_filter::{self, FilterInput};
-use crate::host::jail::{
-    DeviceNode, IMAGE_PATH, Isolation, JailSpec, NO_GROUP, PROGRESS_FD, STACK_SIZE,
-};
-use crate::host::sys;
-use crate::model::path::HostPath;
-use crate::text::causes::with_causes;
+use crate::jail::free_id::is_root_of_the_host;
+use crate::jail::syscall_filter::{self, FilterInput};
+use crate::jail::{DeviceNode, IMAGE_PATH, Isolation, JailSpec, NO_GROUP, PROGRESS_FD, STACK_SIZE};
+use crate::sys;
+use diskvitals_finding::path::HostPath;
+use diskvitals_text::causes::with_causes;
 
 /// Maximum number of descriptors of the program.
 const MAX_OPEN_FILES: u64 = 256;

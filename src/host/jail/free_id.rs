@@ -7,8 +7,8 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::host::root::HostRoot;
-use crate::host::subordinate_uids;
+use crate::root::HostRoot;
+use crate::subordinate_uids;
 
 /// Above what SSSD maps by default (up to 2000200000) and below systemd's foreign ids (2147352576);
 /// systemd calls it unused (docs/UIDS-GIDS.md of systemd).
@@ -28,7 +28,7 @@ pub enum IdError {
 }
 
 /// The process that calls it supervises the run: while it exists, no other run gets the same id.
-pub(crate) fn free_id(root: &HostRoot) -> Result<u32, IdError> {
+pub fn free_id(root: &HostRoot) -> Result<u32, IdError> {
     free_id_for(root, std::process::id())
 }
 
@@ -56,7 +56,7 @@ fn free_id_for(root: &HostRoot, process: u32) -> Result<u32, IdError> {
 
 /// The ids that only runs have: those of `RESERVED` that no file assigns. An error where the files are
 /// not there: then it is not known whose they are.
-pub(crate) fn ids_of_runs(root: &HostRoot) -> Result<Vec<Range<u32>>, IdError> {
+pub fn ids_of_runs(root: &HostRoot) -> Result<Vec<Range<u32>>, IdError> {
     let passwd = root.read("/etc/passwd");
     passwd.map_err(|error| IdError::Read(root.at("/etc/passwd"), error))?;
     Ok(unassigned(assigned(root)?))
@@ -138,7 +138,7 @@ fn single(line: &str) -> Option<Range<u64>> {
 
 /// Whether this process's user namespace has the ids of `RESERVED` (user_namespaces(7)). That of a container
 /// without root on the host has few.
-pub(crate) fn has_own_ids() -> bool {
+pub fn has_own_ids() -> bool {
     ["/proc/self/uid_map", "/proc/self/gid_map"].iter().all(|map| {
         let text = std::fs::read_to_string(map).unwrap_or_default();
         [RESERVED.start, RESERVED.end - 1].map(|id| outside(&text, id)).iter().all(Option::is_some)

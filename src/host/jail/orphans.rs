@@ -14,12 +14,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-use crate::host::jail::run_group::{REMOVE_POLL_MILLIS, REMOVE_TIMEOUT};
-use crate::host::process::{ProcessState, process_state};
-use crate::host::sys;
+use crate::jail::run_group::{REMOVE_POLL_MILLIS, REMOVE_TIMEOUT};
+use crate::process::{ProcessState, process_state};
+use crate::sys;
 
 /// At the daemon's start. `ids`: those that only runs have. Out: a line for the log of each that could not be killed.
-pub(crate) fn kill_orphans(ids: &[Range<u32>]) -> Vec<String> {
+pub fn kill_orphans(ids: &[Range<u32>]) -> Vec<String> {
     let deadline = Instant::now() + REMOVE_TIMEOUT;
     loop {
         let is_last = Instant::now() >= deadline;

@@ -18,17 +18,17 @@ use std::time::Instant;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Pid;
 
-use crate::host::jail::JailSpec;
-use crate::host::jail::run_group::removal::kill_and_remove;
-use crate::host::own_cgroup::{CgroupHierarchy, enter_host_cgroup_namespace, mount_point};
-use crate::host::root::HostRoot;
-use crate::model::dev::DevNo;
-use crate::text::causes::with_causes;
+use crate::jail::JailSpec;
+use crate::jail::run_group::removal::kill_and_remove;
+use crate::own_cgroup::{CgroupHierarchy, enter_host_cgroup_namespace, mount_point};
+use crate::root::HostRoot;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_text::causes::with_causes;
 
 mod removal;
 
 pub(super) use removal::{REMOVE_POLL_MILLIS, REMOVE_TIMEOUT};
-pub(crate) use removal::{clear_all_leftover_groups, clear_leftover_groups};
+pub use removal::{clear_all_leftover_groups, clear_leftover_groups};
 
 const NAME_PREFIX: &str = "diskvitals-check-";
 /// The controllers without which a run is not bounded as a whole.
@@ -56,7 +56,7 @@ pub(super) struct RunBounds {
 
 /// For one run. It is removed, with all processes in it, when it is dropped.
 #[derive(Debug)]
-pub(crate) struct RunGroup {
+pub struct RunGroup {
     dirs: Vec<GroupDir>,
     bounds: RunBounds,
     unbounded: Unbounded,
@@ -114,7 +114,7 @@ impl Unbounded {
 
 impl RunGroup {
     /// Bounds what can be bounded here. Takes no longer than writing some files.
-    pub(crate) fn create(root: &HostRoot, plan: &JailSpec) -> RunGroup {
+    pub fn create(root: &HostRoot, plan: &JailSpec) -> RunGroup {
         RunGroup::create_in(parents(root), plan.bounds(), root)
     }
 
@@ -204,7 +204,7 @@ impl Drop for RunGroup {
 
 /// At the daemon's start: why a filesystem check has weaker bounds here, as a line for the log. None: it
 /// has not.
-pub(crate) fn weakness(root: &HostRoot) -> Option<String> {
+pub fn weakness(root: &HostRoot) -> Option<String> {
     let any = RunBounds {
         memory: 64 << 20,
         tasks: 64,

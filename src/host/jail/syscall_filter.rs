@@ -189,7 +189,7 @@ const FORKS: &[c_long] = &[libc::SYS_fork, libc::SYS_vfork];
 const FORKS: &[c_long] = &[];
 
 /// Whether this call may start another process.
-pub(crate) fn is_fork(call: i32) -> bool {
+pub fn is_fork(call: i32) -> bool {
     FORKS.iter().chain([&libc::SYS_clone]).any(|fork| *fork == c_long::from(call))
 }
 

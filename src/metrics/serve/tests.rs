@@ -6,7 +6,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::exposition::server::{MAX_HEADER_BYTES, RETRY_INTERVAL};
+use diskvitals_exposition::server::{MAX_HEADER_BYTES, RETRY_INTERVAL};
 
 fn node() -> Node {
     Node {

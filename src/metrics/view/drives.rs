@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::exposition::families::{BYTES, Families};
 use crate::metrics::view::{HEALTH_STATES, health, known};
-use crate::model::drive::{DriveKind, Transport};
-use crate::model::kernel_log::event::Class;
-use crate::model::snapshot::{Presence, Snapshot};
+use diskvitals_exposition::families::{BYTES, Families};
+use diskvitals_kernel_log::event::Class;
+use diskvitals_model::drive::{DriveKind, Transport};
+use diskvitals_model::snapshot::{Presence, Snapshot};
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     let drives = || snapshot.drives.iter().map(|(id, drive)| (id.as_str(), drive));

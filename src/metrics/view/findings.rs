@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::exposition::families::{Families, SECONDS};
-use crate::host::clock;
-use crate::model::finding::{Finding, Status, Subject};
-use crate::model::severity::Severity;
-use crate::model::snapshot::Snapshot;
+use diskvitals_exposition::families::{Families, SECONDS};
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Finding, Status, Subject};
+use diskvitals_host::clock;
+use diskvitals_model::snapshot::Snapshot;
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     let findings: Vec<(String, &Finding)> = snapshot

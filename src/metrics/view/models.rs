@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::exposition::families::{Families, SECONDS};
-use crate::exposition::label::label;
-use crate::model::model_statistics::ModelTally;
-use crate::model::snapshot::Snapshot;
+use diskvitals_exposition::families::{Families, SECONDS};
+use diskvitals_exposition::label::label;
+use diskvitals_model::model_statistics::ModelTally;
+use diskvitals_model::snapshot::Snapshot;
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     // Two names of which the ends are cut off may be one label.

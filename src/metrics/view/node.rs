@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::exposition::families::{Families, SECONDS};
-use crate::host::clock;
 use crate::metrics::view::{HEALTH_STATES, Node, health};
-use crate::model::cordon;
-use crate::model::snapshot::{Snapshot, StoreStatus};
-use crate::model::source_update::SourceStatus;
-use crate::quota::refusals::SocketRefusals;
+use diskvitals_exposition::families::{Families, SECONDS};
+use diskvitals_host::clock;
+use diskvitals_model::cordon;
+use diskvitals_model::snapshot::{Snapshot, StoreStatus};
+use diskvitals_model::source_update::SourceStatus;
+use diskvitals_quota::refusals::SocketRefusals;
 
 pub(super) fn encode(families: &mut Families<'_>, node: &Node, snapshot: &Snapshot) -> fmt::Result {
     let mut family =

@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::exposition::families::{BYTES, CELSIUS, Families, Family, SECONDS};
-use crate::host::clock;
-use crate::model::facts::smart::{SmartFacts, SmartOutcome};
-use crate::model::smart::history::Metric;
-use crate::model::smart::report::{Attribute, Body, Nvme, SmartReport};
-use crate::model::snapshot::{Presence, Snapshot};
+use diskvitals_exposition::families::{BYTES, CELSIUS, Families, Family, SECONDS};
+use diskvitals_host::clock;
+use diskvitals_model::facts::smart::{SmartFacts, SmartOutcome};
+use diskvitals_model::snapshot::{Presence, Snapshot};
+use diskvitals_smart::history::Metric;
+use diskvitals_smart::report::{Attribute, Body, Nvme, SmartReport};
 
 /// The last reported value of each metric. Percentages are written as a ratio, the base unit.
 const METRICS: [(Metric, &str, &str); 17] = [

@@ -4,28 +4,28 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::exposition::label::{MAX_LABEL_BYTES, label};
-use crate::exposition::plain_text::plain;
-use crate::model::facts::smart::{SmartFacts, SmartOutcome};
-use crate::model::finding::{Acknowledgement, Finding, Status, Subject};
-use crate::model::fixture::{TestHost, at, drive, event, usage, volume};
-use crate::model::ids::{DriveId, FindingId};
-use crate::model::kernel_log::error_history::ErrorHistory as Errors;
-use crate::model::kernel_log::event::Class;
-use crate::model::model_statistics::ModelStatistics;
-use crate::model::provision::BackingKind;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::smart::fixture::{attribute, disk, nvme};
-use crate::model::smart::history::SmartHistory;
-use crate::model::smart::report::SmartReport;
-use crate::model::snapshot::{
+use diskvitals_exposition::label::{MAX_LABEL_BYTES, label};
+use diskvitals_exposition::plain_text::plain;
+use diskvitals_finding::ids::{DriveId, FindingId};
+use diskvitals_finding::provision::BackingKind;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::timing::Timing;
+use diskvitals_finding::{Acknowledgement, Finding, Status, Subject};
+use diskvitals_kernel_log::error_history::ErrorHistory as Errors;
+use diskvitals_kernel_log::event::Class;
+use diskvitals_model::facts::smart::{SmartFacts, SmartOutcome};
+use diskvitals_model::fixture::{TestHost, at, drive, event, usage, volume};
+use diskvitals_model::model_statistics::ModelStatistics;
+use diskvitals_model::snapshot::{
     Drive, NodeContext, NodeState, Presence, StoreStatus, Volume, VolumeUsage,
 };
-use crate::model::source::Source;
-use crate::model::source_update::SourceStatus;
-use crate::model::timing::Timing;
-use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus};
+use diskvitals_model::source_update::SourceStatus;
+use diskvitals_model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus};
+use diskvitals_smart::fixture::{attribute, disk, nvme};
+use diskvitals_smart::history::SmartHistory;
+use diskvitals_smart::report::SmartReport;
 
 fn node() -> Arc<Node> {
     Arc::new(Node {

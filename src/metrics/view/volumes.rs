@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::exposition::families::{BYTES, Families, SECONDS};
-use crate::host::clock;
 use crate::metrics::view::{HEALTH_STATES, health, known};
-use crate::model::check::{Check, CheckVerdict};
-use crate::model::ids::VolumeId;
-use crate::model::kernel_log::event::Class;
-use crate::model::probe::Usage;
-use crate::model::snapshot::{Snapshot, Volume, VolumeUsage};
-use crate::model::volume::VolumeFacts;
+use diskvitals_exposition::families::{BYTES, Families, SECONDS};
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_fscheck::{Check, CheckVerdict};
+use diskvitals_host::clock;
+use diskvitals_kernel_log::event::Class;
+use diskvitals_model::probe::Usage;
+use diskvitals_model::snapshot::{Snapshot, Volume, VolumeUsage};
+use diskvitals_model::volume::VolumeFacts;
 
 const VERDICTS: [&str; 5] = ["clean", "suspected", "corrupted", "inconclusive", "failed"];
 

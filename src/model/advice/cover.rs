@@ -1,12 +1,12 @@
 //! What else holds the data of a drive or volume: it decides whether advice begins with a copy.
 
-use crate::model::advice::{Action, action_of, has_last_copy, volumes_of};
-use crate::model::finding::{Finding, Health, Subject};
-use crate::model::ids::DriveId;
-use crate::model::reason::Cover;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, Snapshot, Volume};
-use crate::model::volume::Impact;
+use crate::advice::{Action, action_of, has_last_copy, volumes_of};
+use crate::snapshot::{Drive, Snapshot, Volume};
+use crate::volume::Impact;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::Cover;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Finding, Health, Subject};
 
 pub(super) fn of(snapshot: &Snapshot, subject: &Subject) -> Cover {
     match subject {

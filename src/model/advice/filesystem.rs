@@ -1,13 +1,13 @@
 //! The advice for a filesystem with errors or corruption: its type, its device and its mount point decide
 //! how it is checked and repaired. Pure.
 
-use crate::model::block::{Inventory, Layer};
-use crate::model::check::{Filesystem, repair};
-use crate::model::finding::{Finding, Subject};
-use crate::model::label;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::snapshot::Snapshot;
+use crate::block::{Inventory, Layer};
+use crate::label;
+use crate::snapshot::Snapshot;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Finding, Subject};
+use diskvitals_fscheck::{Filesystem, repair};
 
 /// Instead of the reason's text.
 pub(super) fn action(snapshot: &Snapshot, finding: &Finding) -> Option<String> {

@@ -1,12 +1,12 @@
 //! What a drive or volume is made of, as far as advice depends on it: a file behind a loop device has no
 //! cable, and the disk of a hypervisor cannot be replaced on this host.
 
-use crate::model::advice::Action;
-use crate::model::block::Layer;
-use crate::model::drive::DriveKind;
-use crate::model::finding::Subject;
-use crate::model::reason::Reason;
-use crate::model::snapshot::Snapshot;
+use crate::advice::Action;
+use crate::block::Layer;
+use crate::drive::DriveKind;
+use crate::snapshot::Snapshot;
+use diskvitals_finding::Subject;
+use diskvitals_finding::reason::Reason;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Medium {

@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::block::Layer;
-use crate::model::drive::{DriveKind, Transport};
-use crate::model::finding::{Status, Subject};
-use crate::model::fixture::*;
-use crate::model::ids::FindingId;
-use crate::model::ledger::Ledger;
-use crate::model::snapshot::NodeState;
-use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
+use crate::block::Layer;
+use crate::drive::{DriveKind, Transport};
+use crate::fixture::*;
+use crate::ledger::Ledger;
+use crate::snapshot::NodeState;
+use crate::snapshot_builder::{SnapshotBuilder, SnapshotInput};
+use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::{Status, Subject};
 
 fn snapshot(mut world: TestHost) -> Snapshot {
     world.read_all(0);
@@ -46,7 +46,7 @@ fn finding(subject: Subject, reason: Reason, severity: Severity) -> Finding {
 
 /// A drive with one finding.
 fn advised(
-    change: impl Fn(&mut crate::model::drive::DriveFacts),
+    change: impl Fn(&mut crate::drive::DriveFacts),
     reason: Reason,
     severity: Severity,
 ) -> (String, String) {
@@ -94,7 +94,7 @@ fn an_acknowledgement_is_named_where_nothing_else_ends_the_finding() {
 
 #[test]
 fn what_has_no_cable_gets_no_advice_about_one() {
-    type Change = fn(&mut crate::model::drive::DriveFacts);
+    type Change = fn(&mut crate::drive::DriveFacts);
     let kinds: [(&str, Change); 2] = [
         ("hypervisor", |facts| facts.kind = DriveKind::Virtual),
         ("network", |facts| facts.transport = Transport::Iscsi),
@@ -295,7 +295,7 @@ fn the_other_copies_are_named_where_there_are_any() {
 
 #[test]
 fn what_a_drive_counts_itself_is_not_called_repairable() {
-    let log = |witness| crate::model::finding::Evidence {
+    let log = |witness| diskvitals_finding::Evidence {
         source: "s".into(),
         time: at(0),
         text: "t".into(),

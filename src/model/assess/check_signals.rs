@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::assess::counters::changed;
-use crate::model::assess::filesystem;
-use crate::model::assess::input::{Context, VolumeInput};
-use crate::model::assess::text::{MOUNTINFO, evidence};
-use crate::model::check::{FilesystemSignal, SignalKind};
-use crate::model::counters::{Counter, CounterHistory};
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Verdict, WitnessKind};
-use crate::model::policy::Policy;
-use crate::model::severity::Severity;
+use crate::assess::counters::changed;
+use crate::assess::filesystem;
+use crate::assess::input::{Context, VolumeInput};
+use crate::assess::text::{MOUNTINFO, evidence};
+use crate::counters::{Counter, CounterHistory};
+use crate::facts::{Facts, KnownVolume};
+use crate::policy::Policy;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Verdict, WitnessKind};
+use diskvitals_fscheck::{FilesystemSignal, SignalKind};
 
 /// EXT4_ERR_EFSBADCRC and EXT4_ERR_EFSCORRUPTED (fs/ext4/ext4.h): values of `last_error_errcode` in
 /// /sys/fs/ext4/NAME.
@@ -21,7 +21,7 @@ const EXT4_CORRUPTED: [&str; 2] = ["4", "5"];
 
 /// Kernel evidence about a mounted filesystem; any of it prevents a check. The source of each
 /// signal is the finding's own evidence.
-pub(crate) fn signals(
+pub fn signals(
     facts: &Facts,
     known: &KnownVolume,
     policy: &Policy,

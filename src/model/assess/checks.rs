@@ -2,14 +2,14 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::input::VolumeInput;
-use crate::model::assess::text::{BAD, DATA_LOSS, SUSPECT, evidence, raised, unknown};
-use crate::model::check::{
+use crate::assess::input::VolumeInput;
+use crate::assess::text::{BAD, DATA_LOSS, SUSPECT, evidence, raised, unknown};
+use crate::facts::{Facts, KnownVolume};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::{Evidence, Verdict, WitnessKind};
+use diskvitals_fscheck::{
     Check, CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, SignalKind, Weight,
 };
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Verdict, WitnessKind};
-use crate::model::path::HostPath;
 
 /// Maximum number of lines of one run that are shown as evidence.
 const MAX_EVIDENCE_LINES: usize = 5;

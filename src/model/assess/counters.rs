@@ -6,19 +6,19 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::input::Context;
-use crate::model::assess::smart::SmartAssessment;
-use crate::model::assess::text::evidence;
-use crate::model::counters::{Counter, CounterHistory};
-use crate::model::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
-use crate::model::kernel_log::error_history::{ErrorTally, SecondWitness};
-use crate::model::kernel_log::event::{Class, Line, LineOrigin};
-use crate::model::observation::Observation;
-use crate::model::severity::Severity;
-use crate::model::volume::VolumeFacts;
-use crate::text::duration::elapsed;
+use crate::assess::input::Context;
+use crate::assess::smart::SmartAssessment;
+use crate::assess::text::evidence;
+use crate::counters::{Counter, CounterHistory};
+use crate::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
+use crate::facts::{Facts, KnownVolume};
+use crate::volume::VolumeFacts;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Evidence, Subject, Verdict, WitnessKind};
+use diskvitals_kernel_log::error_history::{ErrorTally, SecondWitness};
+use diskvitals_kernel_log::event::{Class, Line, LineOrigin};
+use diskvitals_text::duration::elapsed;
 
 /// Adds the counters to the evidence, except those that it quotes already.
 pub(crate) fn shown_beside(

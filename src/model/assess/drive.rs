@@ -5,22 +5,23 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::assess::DriveFailure;
-use crate::model::assess::errors::log_evidence;
-use crate::model::assess::input::{Context, DriveInput, VolumeInput};
-use crate::model::assess::text::{
-    BAD, INACCESSIBLE, INFO, Level, SUSPECT, evidence, format_bytes, join_limited, raised, unknown,
+use crate::assess::DriveFailure;
+use crate::assess::errors::log_evidence;
+use crate::assess::input::{Context, DriveInput, VolumeInput};
+use crate::assess::text::{
+    BAD, INACCESSIBLE, INFO, Level, SUSPECT, evidence, join_limited, raised, unknown,
 };
-use crate::model::drive::{DriveFacts, Transport};
-use crate::model::facts::drive_use::{LastUse, MemberSignature};
-use crate::model::facts::{Facts, KnownDrive, KnownVolume, drive_use};
-use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::kernel_log::event::Class;
-use crate::model::label::slot_name;
-use crate::model::severity::Severity;
-use crate::model::volume::{Impact, Stack};
-use crate::text::duration::elapsed;
+use crate::drive::{DriveFacts, Transport};
+use crate::facts::drive_use::{LastUse, MemberSignature};
+use crate::facts::{Facts, KnownDrive, KnownVolume, drive_use};
+use crate::volume::{Impact, Stack};
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Evidence, Subject, Verdict, WitnessKind};
+use diskvitals_kernel_log::event::Class;
+use diskvitals_text::duration::elapsed;
+use diskvitals_text::naming::slot_name;
+use diskvitals_text::size::format_bytes;
 
 /// No scan lists the drive now. Source: the inventory (sysfs, udev). INFO when nothing used it
 /// when it was removed, or when all its volumes run complete without it. SUSPECT when only the
@@ -304,7 +305,7 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
 /// Whether the drive is behind the RAID controller that provides a logical disk of the volume. The
 /// controller does not report which logical disk the drive is part of, nor what redundancy covers,
 /// so the drive makes the volume SUSPECT at most.
-pub(crate) fn shares_controller<'a>(
+pub fn shares_controller<'a>(
     drive: &DriveFacts,
     mut of_volume: impl Iterator<Item = &'a DriveFacts>,
 ) -> bool {

@@ -4,13 +4,14 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::model::assess::text::{join_limited, truncate};
-use crate::model::assess::{DriveFailure, MAX_MESSAGE};
-use crate::model::facts::KnownVolume;
-use crate::model::finding::Verdict;
-use crate::model::ids::DriveId;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
+use crate::assess::text::join_limited;
+use crate::assess::{DriveFailure, MAX_MESSAGE};
+use crate::facts::KnownVolume;
+use diskvitals_finding::Verdict;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_text::echo::truncate;
 
 /// Findings of a drive that make reads and writes fail or wait. Wear or heat does not.
 pub(super) const CAUSES: [Reason; 11] = [

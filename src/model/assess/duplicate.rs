@@ -1,13 +1,13 @@
 //! Present drives that call themselves the same, or have one superblock.
 
-use crate::model::assess::drive::describe;
-use crate::model::assess::input::DriveInput;
-use crate::model::assess::text::{INFO, evidence, raised, unknown};
-use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::facts::KnownDrive;
-use crate::model::facts::drive_use::MemberSignature;
-use crate::model::finding::{Verdict, WitnessKind};
-use crate::model::ids::DriveId;
+use crate::assess::drive::describe;
+use crate::assess::input::DriveInput;
+use crate::assess::text::{INFO, evidence, raised, unknown};
+use crate::drive::{DriveFacts, DriveKind, Transport};
+use crate::facts::KnownDrive;
+use crate::facts::drive_use::MemberSignature;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::{Verdict, WitnessKind};
 
 /// Another present drive has an identity of this one, and was known by it before. INFO: a bridge
 /// with a fixed serial number does this too, and nothing is wrong with either drive. One finding a

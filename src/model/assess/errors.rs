@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::assess::counters::{of_drive, proof, shown_beside};
-use crate::model::assess::input::{Context, DriveInput};
-use crate::model::assess::text::{drive_name, evidence, join_limited, raised, unknown};
-use crate::model::drive::DriveKind;
-use crate::model::facts::KnownDrive;
-use crate::model::finding::{Evidence, Status, Subject, Verdict};
-use crate::model::kernel_log::error_history::ErrorTally;
-use crate::model::kernel_log::event::{Blame, Class, Line};
-use crate::model::severity::Severity;
-use crate::text::duration::elapsed;
+use crate::assess::counters::{of_drive, proof, shown_beside};
+use crate::assess::input::{Context, DriveInput};
+use crate::assess::text::{drive_name, evidence, join_limited, raised, unknown};
+use crate::drive::DriveKind;
+use crate::facts::KnownDrive;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Evidence, Status, Subject, Verdict};
+use diskvitals_kernel_log::error_history::ErrorTally;
+use diskvitals_kernel_log::event::{Blame, Class, Line};
+use diskvitals_text::duration::elapsed;
 
 /// The drive itself reported that its medium or hardware failed (SPC-6 sense keys 3 and 4, ATA UNC,
 /// NVMe status code type 2). SUSPECT from one incident. BAD: a sector that failed again in another

@@ -3,33 +3,33 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::counters::{
+use crate::assess::counters::{
     Proof, changed, fails_its_probe, of_filesystem, proof, shown_beside,
 };
-use crate::model::assess::errors::{
+use crate::assess::errors::{
     clears_when, is_confirmed_by_drive, log_evidence, quiet_verdict, raised_until_quiet, summarize,
 };
-use crate::model::assess::input::{Context, VolumeInput};
-use crate::model::assess::mounted::mount_line_of;
-use crate::model::assess::text::{
+use crate::assess::input::{Context, VolumeInput};
+use crate::assess::mounted::mount_line_of;
+use crate::assess::text::{
     BAD, DATA_LOSS, INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, raised,
     unknown, volume_name,
 };
-use crate::model::assess::{checks, merge, recorded};
-use crate::model::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
-use crate::model::facts::{Facts, KnownDrive, KnownVolume};
-use crate::model::finding::{Status, Subject, Verdict, WitnessKind};
-use crate::model::graph::extents::may_contain_sector;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally, FailedSector};
-use crate::model::kernel_log::event::Class;
-use crate::model::observation::Observation;
-use crate::model::policy::ErrorPolicy;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::superblock::ExtState;
-use crate::model::volume::{Impact, VolumeFacts};
-use crate::text::duration::elapsed;
+use crate::assess::{checks, merge, recorded};
+use crate::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
+use crate::facts::{Facts, KnownDrive, KnownVolume};
+use crate::graph::extents::may_contain_sector;
+use crate::policy::ErrorPolicy;
+use crate::superblock::ExtState;
+use crate::volume::{Impact, VolumeFacts};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Status, Subject, Verdict, WitnessKind};
+use diskvitals_kernel_log::error_history::{ErrorHistory, ErrorTally, FailedSector};
+use diskvitals_kernel_log::event::Class;
+use diskvitals_text::duration::elapsed;
 
 /// The filesystem had I/O errors from the device below it, or has recorded errors that nothing has
 /// repaired (`recorded`). A finding that its structures are corrupted says the same and more, and

@@ -2,18 +2,18 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::mounted::is_volume_error;
-use crate::model::assess::smart::{self, Answer};
-use crate::model::facts::{Facts, KnownDrive, KnownVolume};
-use crate::model::finding::{Health, Subject, UnknownCause, UnknownHealth};
-use crate::model::observation::Observation;
-use crate::model::policy::Policy;
-use crate::model::severity::Severity;
+use crate::assess::mounted::is_volume_error;
+use crate::assess::smart::{self, Answer};
+use crate::facts::{Facts, KnownDrive, KnownVolume};
+use crate::policy::Policy;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Health, Subject, UnknownCause, UnknownHealth};
 
 /// Health from the worst active finding, and from whether a source should have reported and did
 /// not.
 /// A subject that is known to be bad or suspect stays so; only one without findings is unknown.
-pub(crate) fn health(worst: Option<Severity>, unknown: bool) -> Health {
+pub fn health(worst: Option<Severity>, unknown: bool) -> Health {
     match worst {
         Some(Severity::Bad) => Health::Bad,
         Some(Severity::Suspect) => Health::Suspect,
@@ -24,7 +24,7 @@ pub(crate) fn health(worst: Option<Severity>, unknown: bool) -> Health {
 
 /// The source that should have reported on this subject and did not, or has not yet; `None` when all
 /// that apply have reported once. docs/findings.md has the table.
-pub(crate) fn health_unknown(
+pub fn health_unknown(
     facts: &Facts,
     subject: &Subject,
     policy: &Policy,
@@ -42,7 +42,7 @@ pub(crate) fn health_unknown(
 
 /// Whether something that comes within moments of a start is outstanding: the kernel's log, its
 /// counters, the first probe of a volume. Not the answers of drives to smartctl.
-pub(crate) fn is_first_look_outstanding(facts: &Facts) -> bool {
+pub fn is_first_look_outstanding(facts: &Facts) -> bool {
     let is_pending = |unknown: Option<UnknownHealth>| {
         unknown.is_some_and(|it| it.cause == UnknownCause::Pending)
     };

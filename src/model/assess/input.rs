@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::assess::DriveFailure;
-use crate::model::assess::smart::SmartAssessment;
-use crate::model::facts::{Facts, KnownDrive, KnownVolume};
-use crate::model::finding::Subject;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::error_history::ErrorHistory;
-use crate::model::policy::Policy;
-use crate::model::severity::Severity;
+use crate::assess::DriveFailure;
+use crate::assess::smart::SmartAssessment;
+use crate::facts::{Facts, KnownDrive, KnownVolume};
+use crate::policy::Policy;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::severity::Severity;
+use diskvitals_kernel_log::error_history::ErrorHistory;
 
 /// The input of every rule.
 #[derive(Clone, Copy)]

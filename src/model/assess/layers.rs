@@ -3,18 +3,18 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::input::{Context, VolumeInput};
-use crate::model::assess::space::{fills_up, full_in};
-use crate::model::assess::text::{
+use crate::assess::input::{Context, VolumeInput};
+use crate::assess::space::{fills_up, full_in};
+use crate::assess::text::{
     BAD, INACCESSIBLE, Level, SUSPECT, evidence, join_limited, percent, raised, unknown,
 };
-use crate::model::block::{Layer, LayerState, Multipath, ThinPool};
-use crate::model::facts::Facts;
-use crate::model::finding::{Evidence, FindingDetails, Subject, Verdict, WitnessKind};
-use crate::model::label;
-use crate::model::observation::Observation;
-use crate::model::severity::Severity;
-use crate::model::volume::VolumeFacts;
+use crate::block::{Layer, LayerState, Multipath, ThinPool};
+use crate::facts::Facts;
+use crate::label;
+use crate::volume::VolumeFacts;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Evidence, FindingDetails, Subject, Verdict, WitnessKind};
 
 /// The state of one layer; for a volume over several layers, the worst one counts.
 pub(super) struct Degradation {

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::assess::input::{Context, VolumeInput};
-use crate::model::assess::text::{
+use crate::assess::input::{Context, VolumeInput};
+use crate::assess::text::{
     INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, mount_line, raised, unknown,
 };
-use crate::model::drive::DriveKind;
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Verdict, WitnessKind};
-use crate::model::mount::Mount;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::probe::{MountProbe, ProbeError};
-use crate::model::volume::{ExpectedMount, MountRole, VolumeFacts};
-use crate::text::duration::elapsed;
+use crate::drive::DriveKind;
+use crate::facts::{Facts, KnownVolume};
+use crate::probe::{MountProbe, ProbeError};
+use crate::volume::{ExpectedMount, MountRole, VolumeFacts};
+use diskvitals_finding::mount::Mount;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::{Evidence, Verdict, WitnessKind};
+use diskvitals_text::duration::elapsed;
 
 /// Grace for a mount that disappeared: longer than the kubelet needs from an unmount to the removal
 /// of its record.

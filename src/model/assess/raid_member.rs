@@ -2,15 +2,15 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::errors::log_evidence;
-use crate::model::assess::input::{Context, DriveInput};
-use crate::model::assess::text::{SUSPECT, drive_name, evidence, join_limited, raised, unknown};
-use crate::model::block::{BlockDevice, Inventory, Layer, LayerState, MdState};
-use crate::model::facts::Facts;
-use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::Class;
-use crate::model::observation::Observation;
+use crate::assess::errors::log_evidence;
+use crate::assess::input::{Context, DriveInput};
+use crate::assess::text::{SUSPECT, drive_name, evidence, join_limited, raised, unknown};
+use crate::block::{BlockDevice, Inventory, Layer, LayerState, MdState};
+use crate::facts::Facts;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::{Evidence, Subject, Verdict, WitnessKind};
+use diskvitals_kernel_log::event::Class;
 
 /// An array runs without the drive. Sources: `faulty` in md's sysfs (Documentation/admin-guide/md.rst,
 /// dev-XXX/state), or the superblock of an array that runs degraded and has no such member. SUSPECT:
@@ -61,12 +61,7 @@ pub(crate) fn failed(input: &DriveInput) -> Option<Verdict> {
 }
 
 /// Whether md has taken a device of the drive out of this array.
-pub(crate) fn is_taken_out(
-    inventory: &Inventory,
-    array: &str,
-    md: &MdState,
-    drive: &DriveId,
-) -> bool {
+pub fn is_taken_out(inventory: &Inventory, array: &str, md: &MdState, drive: &DriveId) -> bool {
     let array = inventory.devices.get(array);
     array.is_some_and(|array| !losses(inventory, array, md, drive).is_empty())
 }

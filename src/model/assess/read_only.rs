@@ -1,15 +1,15 @@
 //! Whether the kernel or a person made a filesystem read-only.
 
-use crate::model::assess::errors::log_evidence;
-use crate::model::assess::filesystem::{own_proof, tally};
-use crate::model::assess::input::VolumeInput;
-use crate::model::assess::mounted::{mount_evidence, mount_line_of};
-use crate::model::assess::text::{MOUNTINFO, evidence, raised, unknown};
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Status, Verdict, WitnessKind};
-use crate::model::kernel_log::event::Class;
-use crate::model::severity::Severity;
-use crate::model::volume::VolumeMount;
+use crate::assess::errors::log_evidence;
+use crate::assess::filesystem::{own_proof, tally};
+use crate::assess::input::VolumeInput;
+use crate::assess::mounted::{mount_evidence, mount_line_of};
+use crate::assess::text::{MOUNTINFO, evidence, raised, unknown};
+use crate::facts::{Facts, KnownVolume};
+use crate::volume::VolumeMount;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Status, Verdict, WitnessKind};
+use diskvitals_kernel_log::event::Class;
 
 /// The filesystem (its superblock) is read-only although this was not requested. Source:
 /// mountinfo's two sets of options. BAD, degraded: `emergency_ro`, and the log's own record of it,

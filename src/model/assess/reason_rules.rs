@@ -3,13 +3,13 @@
 //! In: a drive or a volume with the facts and limits. Out: its verdict for one reason. The match in
 //! `rule` names every reason, so a reason that no rule raises does not compile.
 
-use crate::model::assess::input::{DriveInput, VolumeInput};
-use crate::model::assess::{
+use crate::assess::input::{DriveInput, VolumeInput};
+use crate::assess::{
     checks, drive, duplicate, errors, filesystem, layers, merge, mounted, raid_member, read_only,
     redundancy, space, stalls,
 };
-use crate::model::finding::Verdict;
-use crate::model::reason::Reason;
+use diskvitals_finding::Verdict;
+use diskvitals_finding::reason::Reason;
 
 type DriveRule = fn(&DriveInput) -> Option<Verdict>;
 type VolumeRule = fn(&VolumeInput) -> Option<Verdict>;
@@ -101,8 +101,8 @@ fn rule(reason: Reason) -> Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::reason::ReasonScope;
-    use crate::model::smart::rules::RULES;
+    use diskvitals_finding::reason::ReasonScope;
+    use diskvitals_smart::rules::RULES;
 
     #[test]
     fn the_scope_in_each_row_is_that_of_the_rule() {

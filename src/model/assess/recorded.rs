@@ -3,14 +3,14 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::counters::changed;
-use crate::model::assess::input::VolumeInput;
-use crate::model::assess::text::{SUSPECT, evidence, join_limited, raised, unknown, volume_name};
-use crate::model::assess::{checks, merge};
-use crate::model::counters::{Counter, CounterHistory, recorded_time};
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::{Evidence, Verdict, WitnessKind};
-use crate::model::superblock::ExtState;
+use crate::assess::counters::changed;
+use crate::assess::input::VolumeInput;
+use crate::assess::text::{SUSPECT, evidence, join_limited, raised, unknown, volume_name};
+use crate::assess::{checks, merge};
+use crate::counters::{Counter, CounterHistory, recorded_time};
+use crate::facts::{Facts, KnownVolume};
+use crate::superblock::ExtState;
+use diskvitals_finding::{Evidence, Verdict, WitnessKind};
 
 /// SUSPECT, degraded, until a check or a repair shows that nothing is left of the errors.
 pub(crate) fn errors(input: &VolumeInput) -> Option<Verdict> {

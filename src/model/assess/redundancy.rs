@@ -6,18 +6,18 @@ mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::assess::DriveFailure;
-use crate::model::assess::input::{Context, VolumeInput};
-use crate::model::assess::layers::{self, Degradation, clear_without_layer, worst_layer};
-use crate::model::assess::text::{BAD, SUSPECT, evidence, join_limited, unknown};
-use crate::model::block::{BtrfsMember, LayerState, PulledMember, ReturnedMember};
-use crate::model::facts::Facts;
-use crate::model::facts::btrfs_members::member_file;
-use crate::model::finding::{Verdict, WitnessKind};
-use crate::model::ids::DriveId;
-use crate::model::reason::Reason;
-use crate::model::redundancy::btrfs_tolerance;
-use crate::model::volume::VolumeFacts;
+use crate::assess::DriveFailure;
+use crate::assess::input::{Context, VolumeInput};
+use crate::assess::layers::{self, Degradation, clear_without_layer, worst_layer};
+use crate::assess::text::{BAD, SUSPECT, evidence, join_limited, unknown};
+use crate::block::{BtrfsMember, LayerState, PulledMember, ReturnedMember};
+use crate::facts::Facts;
+use crate::facts::btrfs_members::member_file;
+use crate::redundancy::btrfs_tolerance;
+use crate::volume::VolumeFacts;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::{Verdict, WitnessKind};
 
 use words::{Left, Shown, Tool};
 

@@ -8,21 +8,20 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::assess::text::{
-    INFO, MAX_MESSAGE, SUSPECT, drive_name, evidence, raised, truncate, unknown,
-};
-use crate::model::facts::smart::{SmartFacts, SmartOutcome, is_physical};
-use crate::model::facts::{Facts, KnownDrive};
-use crate::model::finding::{UnknownCause, UnknownHealth, Verdict, WitnessKind};
-use crate::model::policy::smart::SmartPolicy;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::smart::history::{Metric, Point};
-use crate::model::smart::report::SmartReport;
-use crate::model::smart::rules::{self, RULES, RuleHit, self_tests};
-use crate::model::source::Source;
-use crate::model::source_update::SourceStatus;
-use crate::text::duration::elapsed;
+use crate::assess::text::{INFO, MAX_MESSAGE, SUSPECT, drive_name, evidence, raised, unknown};
+use crate::facts::smart::{SmartFacts, SmartOutcome, is_physical};
+use crate::facts::{Facts, KnownDrive};
+use crate::source_update::SourceStatus;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{UnknownCause, UnknownHealth, Verdict, WitnessKind};
+use diskvitals_smart::history::{Metric, Point};
+use diskvitals_smart::policy::SmartPolicy;
+use diskvitals_smart::report::SmartReport;
+use diskvitals_smart::rules::{self, RULES, RuleHit, self_tests};
+use diskvitals_text::duration::elapsed;
+use diskvitals_text::echo::truncate;
 
 /// A test that is older says nothing about an error that the kernel log still has.
 const MAX_AGE_HOURS: i64 = 24 * 366;

@@ -3,12 +3,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::assess::text::{Level, evidence, raised, unknown};
-use crate::model::facts::Facts;
-use crate::model::finding::{Status, Verdict, WitnessKind};
-use crate::model::severity::Severity;
-use crate::model::source::Source;
-use crate::model::source_update::SourceStatus;
+use crate::assess::text::{Level, evidence, raised, unknown};
+use crate::facts::Facts;
+use crate::source_update::SourceStatus;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{Status, Verdict, WitnessKind};
 
 /// The upgrade of a package takes less.
 const TOLERATED: SignedDuration = SignedDuration::from_mins(10);
@@ -47,7 +47,7 @@ pub(super) fn incomplete(facts: &Facts, source: Source, now: Timestamp) -> Optio
 
 /// The status as the node shows it: a source that is down, and that nothing here needs, does not
 /// apply.
-pub(crate) fn shown(facts: &Facts, source: Source, status: &SourceStatus) -> SourceStatus {
+pub fn shown(facts: &Facts, source: Source, status: &SourceStatus) -> SourceStatus {
     match status {
         SourceStatus::Down(why)
             if source == Source::Smart && facts.settled() && !is_needed(facts, source, true) =>

@@ -2,19 +2,20 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::assess::input::VolumeInput;
-use crate::model::assess::text::{
-    BAD, SUSPECT, evidence, format_bytes, format_share, format_span, percent, raised, unknown,
+use crate::assess::input::VolumeInput;
+use crate::assess::text::{
+    BAD, SUSPECT, evidence, format_share, format_span, percent, raised, unknown,
 };
-use crate::model::btrfs_space::{self, Allocatable, BtrfsSpace, Room};
-use crate::model::facts::Facts;
-use crate::model::finding::{Evidence, Subject, Verdict, WitnessKind};
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::policy::space::SpacePolicy;
-use crate::model::probe::Usage;
-use crate::model::severity::Severity;
-use crate::model::space_history::Forecast;
+use crate::facts::Facts;
+use crate::policy::space::SpacePolicy;
+use crate::probe::Usage;
+use crate::space_history::Forecast;
+use diskvitals_finding::btrfs_space::{self, Allocatable, BtrfsSpace, Room};
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Evidence, Subject, Verdict, WitnessKind};
+use diskvitals_text::size::format_bytes;
 
 /// The space that is available to unprivileged users is less than `raise_percent` of the whole or
 /// `raise_bytes`, whichever is less; or it is less than `forecast_percent` and gone within `forecast`

@@ -2,14 +2,14 @@
 
 use jiff::Timestamp;
 
-use crate::model::assess::input::{Context, VolumeInput};
-use crate::model::assess::text::{INACCESSIBLE, evidence, raised, unknown};
-use crate::model::facts::probes::ProbeFacts;
-use crate::model::facts::{Facts, LayerFacts};
-use crate::model::finding::{Verdict, WitnessKind};
-use crate::model::observation::Observation;
-use crate::model::probe::StuckProbe;
-use crate::text::duration::elapsed;
+use crate::assess::input::{Context, VolumeInput};
+use crate::assess::text::{INACCESSIBLE, evidence, raised, unknown};
+use crate::facts::probes::ProbeFacts;
+use crate::facts::{Facts, LayerFacts};
+use crate::probe::StuckProbe;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::{Verdict, WitnessKind};
+use diskvitals_text::duration::elapsed;
 
 /// A probe of one of the volume's mounts has not returned in its time. Source: the prober.
 /// BAD, inaccessible. Clears when this probe or a later one returns, or the mount is removed.

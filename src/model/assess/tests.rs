@@ -20,15 +20,15 @@ mod sources;
 mod unknown;
 mod witnesses;
 
-use crate::model::block::{Layer, LayerState, MdMember, MdState};
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::reason::Reason;
+use crate::block::{Layer, LayerState, MdMember, MdState};
+use crate::fixture::*;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::Reason;
 
-pub(crate) const T: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount";
+pub const T: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount";
 
 /// sda with ext4 on /data, told and probed.
-pub(crate) fn plain() -> TestHost {
+pub fn plain() -> TestHost {
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u")
@@ -39,7 +39,7 @@ pub(crate) fn plain() -> TestHost {
 }
 
 /// A mirror of sda and sdb on /data.
-pub(crate) fn mirror() -> TestHost {
+pub fn mirror() -> TestHost {
     let md = device("md0", "9:0", Layer::Md { level: Some("raid1".into()) }, &["sda", "sdb"]);
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
@@ -70,7 +70,7 @@ pub(crate) fn md_state(degraded: u32, members: &[&str]) -> LayerState {
     })
 }
 
-pub(crate) fn csi() -> TestHost {
+pub fn csi() -> TestHost {
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/staging", "ext4", "/dev/sda")

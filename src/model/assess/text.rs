@@ -2,26 +2,18 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::facts::KnownDrive;
-use crate::model::finding::{Evidence, FindingDetails, Status, Verdict, WitnessKind};
-use crate::model::mount::Mount;
-use crate::model::path::HostPath;
-use crate::model::severity::Severity;
-use crate::model::volume::VolumeFacts;
+use crate::facts::KnownDrive;
+use crate::volume::VolumeFacts;
+use diskvitals_finding::mount::Mount;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Evidence, FindingDetails, Status, Verdict, WitnessKind};
+use diskvitals_text::echo::truncate;
 
 /// CSI's limit; a longer message would stop updates of a pod's status.
-pub(crate) const MAX_MESSAGE: usize = 1024;
+pub const MAX_MESSAGE: usize = 1024;
 /// Evidence is verbatim but bounded: a status line of a thousand paths proves no more.
 const MAX_EVIDENCE_TEXT: usize = 4096;
-
-/// The text, or the part of it that fits into `limit` bytes, ended by `…`.
-pub(crate) fn truncate(text: &str, limit: usize) -> String {
-    if text.len() <= limit {
-        return text.to_owned();
-    }
-    let end = text.floor_char_boundary(limit.saturating_sub('…'.len_utf8()));
-    format!("{}…", &text[..end])
-}
 
 /// The severity of a finding, and its meaning for the data.
 pub(crate) type Level = (Severity, Status);
@@ -95,24 +87,8 @@ fn escaped(path: &HostPath) -> String {
     path.to_string().replace(' ', "\\040")
 }
 
-/// `1.5 GiB`: binary, one decimal.
-pub(crate) fn format_bytes(amount: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if amount < 1024 {
-        return format!("{amount} B");
-    }
-    let mut scaled = amount as f64 / 1024.0;
-    let mut unit = 0;
-    // 1023.96 would read 1024.0.
-    while scaled >= 1023.95 && unit + 1 < UNITS.len() {
-        scaled /= 1024.0;
-        unit += 1;
-    }
-    format!("{scaled:.1} {}", UNITS[unit])
-}
-
 /// `part` in percent of `whole`, rounded down; None if `whole` is 0.
-pub(crate) fn percent(part: u64, whole: u64) -> Option<u64> {
+pub fn percent(part: u64, whole: u64) -> Option<u64> {
     (whole > 0).then(|| (u128::from(part) * 100 / u128::from(whole)) as u64)
 }
 
@@ -160,31 +136,10 @@ pub(crate) fn volume_name(volume: &VolumeFacts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    proptest! {
-        #[test]
-        fn a_cut_text_fits_and_begins_as_it_did(text in ".{0,600}", limit in 3usize..700) {
-            let short = truncate(&text, limit);
-            prop_assert!(short.len() <= limit.max(text.len().min(limit)));
-            prop_assert!(text.starts_with(short.trim_end_matches('…')) || text.contains('…'));
-        }
-    }
-
     #[test]
-    fn byte_amounts_are_human_readable() {
-        assert_eq!(
-            (format_bytes(1023), format_bytes(1536), format_bytes(1 << 40)),
-            ("1023 B".to_owned(), "1.5 KiB".to_owned(), "1.0 TiB".to_owned())
-        );
-        // One sector less than a power of two.
-        for power in [20, 30, 40, 50, 60] {
-            let text = format_bytes((1u64 << power) - 512);
-            assert!(text.starts_with("1.0 ") || text.starts_with("1023.5"), "{text}");
-        }
-        assert_eq!(format_bytes((1 << 40) - 512), "1.0 TiB");
+    fn a_share_of_nothing_is_none_and_a_huge_one_does_not_overflow() {
         assert_eq!(
             (percent(1, 3), percent(1, 0), percent(u64::MAX, u64::MAX)),
             (Some(33), None, Some(100))

@@ -1,11 +1,11 @@
 //! The names of a cause, as people know them.
 
-use crate::model::cause::{Cause, CauseKind, Grouping, Origin, figures};
-use crate::model::finding::Subject;
-use crate::model::ids::{CauseId, DriveId, VolumeId};
-use crate::model::label;
-use crate::model::snapshot::{Presence, Volume};
-use crate::model::source::Source;
+use crate::cause::{Cause, CauseKind, Grouping, Origin, figures};
+use crate::label;
+use crate::snapshot::{Presence, Volume};
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::{CauseId, DriveId, VolumeId};
+use diskvitals_finding::source::Source;
 
 impl Grouping<'_> {
     /// The cause with its names, and without findings.

@@ -3,14 +3,14 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::assess::percent;
-use crate::model::block::{BtrfsFs, LayerState};
-use crate::model::finding::{Finding, Subject};
-use crate::model::probe::used_share;
-use crate::model::reason::Reason;
-use crate::model::redundancy::Array;
-use crate::model::smart::history::{Metric, Series};
-use crate::model::snapshot::{Snapshot, VolumeUsage};
+use crate::assess::percent;
+use crate::block::{BtrfsFs, LayerState};
+use crate::probe::used_share;
+use crate::redundancy::Array;
+use crate::snapshot::{Snapshot, VolumeUsage};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::{Finding, Subject};
+use diskvitals_smart::history::{Metric, Series};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::advice::has_last_copy;
-use crate::model::assess::shares_controller;
-use crate::model::block::{LayerState, MultipathPath};
-use crate::model::cause::{Cause, Grouping, Hit, HitKind, Origin};
-use crate::model::finding::{Health, Subject};
-use crate::model::ids::DriveId;
-use crate::model::label;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, Volume};
-use crate::model::volume::Impact;
+use crate::advice::has_last_copy;
+use crate::assess::shares_controller;
+use crate::block::{LayerState, MultipathPath};
+use crate::cause::{Cause, Grouping, Hit, HitKind, Origin};
+use crate::label;
+use crate::snapshot::{Drive, Volume};
+use crate::volume::Impact;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Health, Subject};
 
 impl Grouping<'_> {
     pub(super) fn hits(&self, origin: &Origin, cause: &Cause) -> Vec<Hit> {

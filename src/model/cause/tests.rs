@@ -3,16 +3,16 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::block::{BlockDevice, Layer, MdState, Multipath, MultipathPath, ThinPool};
-use crate::model::dev::DevNo;
-use crate::model::finding::{Acknowledgement, Health, SeenLevel, Status};
-use crate::model::fixture::*;
-use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor};
-use crate::model::ledger::Ledger;
-use crate::model::smart::history::{Metric, Point, Series, SmartHistory};
-use crate::model::snapshot::NodeState;
-use crate::model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
-use crate::model::source_update::{SourceStatus, SourceUpdate};
+use crate::block::{BlockDevice, Layer, MdState, Multipath, MultipathPath, ThinPool};
+use crate::fixture::*;
+use crate::ledger::Ledger;
+use crate::snapshot::NodeState;
+use crate::snapshot_builder::{SnapshotBuilder, SnapshotInput};
+use crate::source_update::{SourceStatus, SourceUpdate};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::{Acknowledgement, Health, SeenLevel, Status};
+use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor};
+use diskvitals_smart::history::{Metric, Point, Series, SmartHistory};
 
 #[test]
 fn a_source_that_cannot_be_read_is_a_cause_of_its_own() {
@@ -71,8 +71,7 @@ impl Node {
     fn snapshot(&mut self, second: i64) -> Snapshot {
         let facts = &self.world.facts;
         let active = self.ledger.severities();
-        let judgements =
-            crate::model::assess::assess(facts, &active, &self.world.policy, at(second));
+        let judgements = crate::assess::assess(facts, &active, &self.world.policy, at(second));
         self.ledger.follow_filesystems(&judgements, |subject| facts.filesystem_uuid(subject));
         self.transitions = self.ledger.apply(judgements, at(second)).len();
         self.ledger.clear_subjects(|subject| facts.is_removed(subject), at(second));
@@ -370,7 +369,7 @@ fn growth_is_that_of_the_last_day_and_unknown_growth_is_none() {
     let point = |hours: i64, value| Point { at: at(hours * 3600), value };
     let history = |points: Vec<Point>| {
         let series = Series { points, reset: None };
-        let smart = crate::model::facts::smart::SmartFacts {
+        let smart = crate::facts::smart::SmartFacts {
             history: Arc::new(SmartHistory {
                 series: [(Metric::Pending, series)].into(),
                 ..SmartHistory::default()

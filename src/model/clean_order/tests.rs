@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::facts::KnownVolume;
-use crate::model::fixture::*;
-use crate::model::observation::Observation;
-use crate::model::provision::BackingKind;
-use crate::model::source_update::SourceUpdate;
-use crate::model::storage;
+use crate::facts::KnownVolume;
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use crate::storage;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::provision::BackingKind;
 
 const K: &str = "/var/lib/kubelet";
 const GRACE_SECONDS: i64 = GRACE.as_secs() as i64;
@@ -98,7 +98,7 @@ impl Ask {
 }
 
 fn unmounted(plans: &[(BTreeSet<String>, CleanupPlan)]) -> Vec<String> {
-    use crate::model::cleanup::CleanupAction::Unmount;
+    use crate::cleanup::CleanupAction::Unmount;
     let actions = plans.iter().flat_map(|(_, plan)| &plan.actions);
     actions
         .filter(|action| matches!(action, Unmount { .. }))
@@ -279,9 +279,9 @@ fn what_a_removal_met_is_shown_until_the_mount_is_gone_and_then_it_is_cleaned() 
 
 #[test]
 fn a_mount_that_does_not_respond_is_hung_also_while_the_kubelet_has_its_record() {
-    use crate::model::finding::{Finding, Status};
-    use crate::model::ids::FindingId;
-    use crate::model::severity::Severity;
+    use diskvitals_finding::ids::FindingId;
+    use diskvitals_finding::severity::Severity;
+    use diskvitals_finding::{Finding, Status};
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", &target("u1"), "ext4", "/dev/sda")

@@ -1,14 +1,14 @@
-use crate::model::cleanup::{
+use crate::cleanup::{
     CleanupAction, CleanupError, CleanupPlan, CleanupTarget, Grace, plan as plan_with,
 };
-use crate::model::fixture::*;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::snapshot::{Snapshot, Volume};
-use crate::model::source::Source;
-use crate::model::source_update::{SourceStatus, SourceUpdate};
-use crate::model::stale::{Attachment, GRACE};
-use crate::model::storage;
+use crate::fixture::*;
+use crate::snapshot::{Snapshot, Volume};
+use crate::source_update::{SourceStatus, SourceUpdate};
+use crate::stale::{Attachment, GRACE};
+use crate::storage;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::source::Source;
 
 const GRACE_SECONDS: i64 = GRACE.as_secs() as i64;
 const K: &str = "/var/lib/kubelet";
@@ -42,7 +42,7 @@ fn host(mounts: &[&str], recorded: &[(&str, &str)]) -> TestHost {
 }
 
 fn snapshot_of(world: &TestHost) -> Snapshot {
-    let volume = |known: &crate::model::facts::KnownVolume| storage::tests::volume(known);
+    let volume = |known: &crate::facts::KnownVolume| storage::tests::volume(known);
     Snapshot {
         settled: true,
         volumes: world

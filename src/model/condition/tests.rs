@@ -1,7 +1,7 @@
 use super::*;
-use crate::model::finding::{Evidence, Subject};
-use crate::model::fixture::*;
-use crate::model::ids::FindingId;
+use crate::fixture::*;
+use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::{Evidence, Subject};
 
 const TARGET: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount";
 
@@ -20,7 +20,7 @@ fn finding(reason: Reason, severity: Severity, status: Status, message: &str) ->
             source: "test".into(),
             time: at(0),
             text: String::new(),
-            witness: crate::model::finding::WitnessKind::Other,
+            witness: diskvitals_finding::WitnessKind::Other,
             present: false,
         }],
         clears_when: String::new(),
@@ -85,7 +85,7 @@ fn volume_condition(
 
 #[test]
 fn a_provision_error_precedes_all_findings_except_data_loss() {
-    let mut world = crate::model::storage::tests::pool(None, &[]);
+    let mut world = crate::storage::tests::pool(None, &[]);
     world.provision.as_mut().expect("has one").volumes[0].error =
         Some("its record cannot be read".into());
     world.read_all(0);

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::finding::{Acknowledgement, Subject};
-use crate::model::fixture::at;
-use crate::model::snapshot::NodeContext;
-use crate::model::storage::tests::{add_finding, published};
-use crate::model::volume::Stack;
+use crate::fixture::at;
+use crate::fixture::{add_finding, published};
+use crate::snapshot::NodeContext;
+use crate::volume::Stack;
+use diskvitals_finding::{Acknowledgement, Subject};
 
 fn drive_of(serial: &str) -> Stack {
     Stack::Drive(DriveId::new(serial))

@@ -7,21 +7,21 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::block::LayerState;
-use crate::model::btrfs_space;
-use crate::model::facts::smart::SelfTestStart;
-use crate::model::facts::{Facts, Urgency};
-use crate::model::finding::Subject;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::policy::VolumeSettings;
-use crate::model::probe::{MountProbe, StuckProbe};
-use crate::model::source::Source;
-use crate::model::source_update::{SourceStatus, SourceUpdate};
+use crate::block::LayerState;
+use crate::facts::smart::SelfTestStart;
+use crate::facts::{Facts, Urgency};
+use crate::policy::VolumeSettings;
+use crate::probe::{MountProbe, StuckProbe};
+use crate::source_update::{SourceStatus, SourceUpdate};
+use diskvitals_finding::Subject;
+use diskvitals_finding::btrfs_space;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::source::Source;
 
 impl Facts {
     /// Applies an update. `now` is the time of its arrival.
-    pub(crate) fn apply(
+    pub fn apply(
         &mut self,
         report: SourceUpdate,
         settings: &VolumeSettings,

@@ -5,25 +5,25 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::facts::Facts;
-use crate::model::graph::kube::{self, CsiPath, CsiPathKind};
-use crate::model::graph::mounts::MountTree;
-use crate::model::ids::VolumeId;
-use crate::model::path::HostPath;
-use crate::model::provision::{self, BackingKind, PodRef};
-use crate::model::stale::{Attachment, KubeletIndex, OrphanState, PlaceUse};
-use crate::model::volume::{MountRole, VolumeFacts};
+use crate::facts::Facts;
+use crate::graph::kube::{self, CsiPath, CsiPathKind};
+use crate::graph::mounts::MountTree;
+use crate::stale::{Attachment, KubeletIndex, OrphanState, PlaceUse};
+use crate::volume::{MountRole, VolumeFacts};
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{self, BackingKind, PodRef};
 
 /// Maximum number of bypassed drivers that are kept: a node has only a few.
 const MAX_BYPASSED: usize = 16;
 
 /// CSI drivers that have volumes here which were not mounted through the interposer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct BypassedDrivers(BTreeSet<String>);
+pub struct BypassedDrivers(BTreeSet<String>);
 
 impl BypassedDrivers {
     /// Returns whether this is a change.
-    pub(crate) fn set_bypassed(&mut self, driver: &str, bypassed: bool) -> bool {
+    pub fn set_bypassed(&mut self, driver: &str, bypassed: bool) -> bool {
         match bypassed {
             true if self.0.len() >= MAX_BYPASSED => false,
             true => self.0.insert(driver.to_owned()),
@@ -32,7 +32,7 @@ impl BypassedDrivers {
     }
 
     /// Warnings about the node.
-    pub(crate) fn warnings(&self) -> impl Iterator<Item = String> {
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|driver| {
             format!(
                 "CSI driver {driver} has volumes here that did not pass through diskvitals-csi: the kubelet reaches it by another way, and gets no health \

@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::block::{BtrfsFs, BtrfsMember, Inventory, ReturnedMember};
-use crate::model::counters::CounterHistory;
-use crate::model::facts::corruption::of_filesystem;
-use crate::model::facts::drive_use::is_part_of;
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::Subject;
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::volume::VolumeFacts;
-use crate::text::duration::elapsed;
+use crate::block::{BtrfsFs, BtrfsMember, Inventory, ReturnedMember};
+use crate::counters::CounterHistory;
+use crate::facts::corruption::of_filesystem;
+use crate::facts::drive_use::is_part_of;
+use crate::facts::{Facts, KnownVolume};
+use crate::volume::VolumeFacts;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_text::duration::elapsed;
 
 /// The kind of note; its name is followed by the id of the member, or by its former device.
 pub(super) const AWAY: &str = "btrfs-away ";
@@ -223,7 +223,7 @@ impl Facts {
     }
 
     /// Whether a scan is to be requested.
-    pub(crate) fn take_scan_request(&mut self) -> bool {
+    pub fn take_scan_request(&mut self) -> bool {
         std::mem::take(&mut self.is_scan_due)
     }
 
@@ -235,7 +235,7 @@ impl Facts {
     }
 
     /// The mounted btrfs that the device of this volume is, or was, a member of.
-    pub(in crate::model::facts) fn btrfs_below(&self, volume: &VolumeFacts) -> Option<&BtrfsFs> {
+    pub(in crate::facts) fn btrfs_below(&self, volume: &VolumeFacts) -> Option<&BtrfsFs> {
         self.inventory()?.btrfs_of(volume.device.as_ref()?)
     }
 

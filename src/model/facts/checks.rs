@@ -15,24 +15,24 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use crate::model::assess::{ActiveFindings, signals};
-use crate::model::block::LayerState;
-use crate::model::check::schedule::next_due;
-use crate::model::check::{
+use crate::assess::{ActiveFindings, signals};
+use crate::block::LayerState;
+use crate::facts::{Facts, KnownVolume};
+use crate::policy::Policy;
+use diskvitals_finding::Subject;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::{CheckId, VolumeId};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_fscheck::policy::{CheckPolicy, EffectiveCheckPolicy};
+use diskvitals_fscheck::schedule::next_due;
+use diskvitals_fscheck::{
     Cancellation, Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, DesiredCheck,
     Filesystem, Mode, SignalKind,
 };
-use crate::model::dev::DevNo;
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::Subject;
-use crate::model::ids::{CheckId, VolumeId};
-use crate::model::path::HostPath;
-use crate::model::policy::Policy;
-use crate::model::policy::checks::{CheckPolicy, EffectiveCheckPolicy};
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
 
-pub(crate) use retention::CheckRecords;
+pub use retention::CheckRecords;
 
 /// Maximum number of active scheduled checks; others stay due. Checks of admins are separate.
 const MAX_SCHEDULED: usize = 4;
@@ -90,7 +90,7 @@ pub(crate) struct CheckBaseline {
 
 impl Facts {
     /// Queues a check, which the source runs, or returns the reason for a refusal.
-    pub(crate) fn start_check(
+    pub fn start_check(
         &mut self,
         asked: CheckRequest,
         policy: &CheckPolicy,
@@ -124,7 +124,7 @@ impl Facts {
 
     /// Queues the checks that are due. No check is queued for a volume that is failing, or whose
     /// state is unknown.
-    pub(crate) fn queue_due_checks(
+    pub fn queue_due_checks(
         &mut self,
         policy: &CheckPolicy,
         active: &ActiveFindings,
@@ -142,7 +142,7 @@ impl Facts {
         let candidates: Vec<(EffectiveCheckPolicy, VolumeId)> = self
             .volumes
             .values()
-            .map(|known| (policy.for_volume(&known.facts), known))
+            .map(|known| (policy.for_names(&known.facts.names()), known))
             .filter(|(rules, known)| {
                 let Some(schedule) = &rules.schedule else {
                     return false;
@@ -238,14 +238,14 @@ impl Facts {
     }
 
     /// None if there is no active check with this id.
-    pub(crate) fn cancel_check(&mut self, id: &CheckId) -> Option<Arc<Check>> {
+    pub fn cancel_check(&mut self, id: &CheckId) -> Option<Arc<Check>> {
         let check = self.checks.by_id.get_mut(id).filter(|check| !check.is_over())?;
         Arc::make_mut(check).cancelled = true;
         Some(check.clone())
     }
 
     /// Checks that have not ended, oldest first.
-    pub(crate) fn desired_checks(
+    pub fn desired_checks(
         &self,
         policy: &Policy,
         active: &ActiveFindings,
@@ -348,11 +348,11 @@ fn effective_policy(
     target: &CheckTarget,
 ) -> EffectiveCheckPolicy {
     match volume {
-        Some(known) => policy.for_volume(&known.facts),
+        Some(known) => policy.for_names(&known.facts.names()),
         None => policy
             .for_names(&[&target.name, &target.device].map(|name| HostPath::from(name.as_str()))),
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+pub mod tests;

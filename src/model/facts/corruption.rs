@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::Subject;
-use crate::model::ids::VolumeId;
-use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
-use crate::model::kernel_log::event::Class;
+use crate::facts::{Facts, KnownVolume};
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_kernel_log::error_history::{ErrorHistory, ErrorTally};
+use diskvitals_kernel_log::event::Class;
 
 pub(super) fn of_filesystem(uuid: &str) -> Subject {
     Subject::Volume(VolumeId::filesystem(uuid))
@@ -19,7 +19,7 @@ pub(super) fn of_filesystem(uuid: &str) -> Subject {
 
 impl Facts {
     /// The newest reports about the filesystem of this volume.
-    pub(crate) fn corruption(&self, known: &KnownVolume) -> Option<&ErrorTally> {
+    pub fn corruption(&self, known: &KnownVolume) -> Option<&ErrorTally> {
         let own = Some(Subject::Volume(known.facts.id.clone()));
         let kept = known.facts.fs_uuid.as_deref().map(of_filesystem);
         let subjects = own.into_iter().chain(kept);
@@ -29,7 +29,7 @@ impl Facts {
     }
 
     /// The UUID of the filesystem on a device, or of the one that a volume has or had.
-    pub(crate) fn filesystem_uuid(&self, subject: &Subject) -> Option<String> {
+    pub fn filesystem_uuid(&self, subject: &Subject) -> Option<String> {
         match subject {
             Subject::Drive(_) | Subject::Source(_) => None,
             Subject::Device(name) => self.device_uuid(name).cloned(),
@@ -92,7 +92,7 @@ impl Facts {
 
     /// A person has acknowledged the finding. If the filesystem was not mounted at some time since
     /// the last report, it may have been repaired unnoticed: the report no longer counts.
-    pub(crate) fn acknowledge_corruption(&mut self, subject: &Subject) {
+    pub fn acknowledge_corruption(&mut self, subject: &Subject) {
         let mut subjects = vec![subject.clone()];
         match subject {
             Subject::Drive(_) | Subject::Source(_) => return,

@@ -8,22 +8,22 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::assess::truncate;
-use crate::model::counters::{
+use crate::counters::{
     CounterDevice, CounterGrowth, CounterHistory, CounterKey, CounterReading, DISK_SEQUENCE,
     recorded_time,
 };
-use crate::model::facts::btrfs_members::AWAY;
-use crate::model::facts::filesystem_homes::HOME;
-use crate::model::facts::kernel_log::PendingIncident;
-use crate::model::facts::kernel_log::second_witness::{Answer, may_refute};
-use crate::model::facts::md_slots::{LOST, digits};
-use crate::model::facts::{Facts, KnownVolume, Urgency};
-use crate::model::finding::{Subject, UnknownHealth};
-use crate::model::kernel_log::event::{
+use crate::facts::btrfs_members::AWAY;
+use crate::facts::filesystem_homes::HOME;
+use crate::facts::kernel_log::PendingIncident;
+use crate::facts::kernel_log::second_witness::{Answer, may_refute};
+use crate::facts::md_slots::{LOST, digits};
+use crate::facts::{Facts, KnownVolume, Urgency};
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::{Subject, UnknownHealth};
+use diskvitals_kernel_log::event::{
     Blame, Class, DamagedCopies, DeviceName, Event, Line, LineOrigin, MAX_LINE_BYTES,
 };
-use crate::model::observation::Observation;
+use diskvitals_text::echo::truncate;
 
 /// A volume has one ext4 or one XFS. Of every other source, a subject may have several counters: a
 /// btrfs of each member, a drive of each path, partition in an array or PCI function. Values of two
@@ -36,7 +36,7 @@ fn series_name(reading: &CounterReading) -> String {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counters {
+pub struct Counters {
     histories: BTreeMap<CounterKey, Arc<CounterHistory>>,
     /// Those that may refute a record. None: in the last reading; otherwise the first that lacked it.
     presence: BTreeMap<CounterKey, Option<Timestamp>>,
@@ -48,12 +48,12 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&CounterKey, &Arc<CounterHistory>)> + Clone {
+    pub fn iter(&self) -> impl Iterator<Item = (&CounterKey, &Arc<CounterHistory>)> + Clone {
         self.histories.iter()
     }
 
     /// Restores the counters from before a restart, so that growth since then is found.
-    pub(crate) fn restore(&mut self, remembered: Vec<(CounterKey, CounterHistory)>) {
+    pub fn restore(&mut self, remembered: Vec<(CounterKey, CounterHistory)>) {
         self.restored |= !remembered.is_empty();
         // The first version stored the counters of all owners of a source as one series.
         let of_one_owner =
@@ -172,7 +172,7 @@ impl Counters {
 
 impl Facts {
     /// Whether the counters are to be read soon.
-    pub(crate) fn take_counters_request(&mut self) -> bool {
+    pub fn take_counters_request(&mut self) -> bool {
         std::mem::take(&mut self.are_counters_due)
     }
 
@@ -382,11 +382,11 @@ fn log_device(counted: &CounterDevice) -> DeviceName {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture::*;
-    use crate::model::ids::DriveId;
-    use crate::model::kernel_log::event::{Batch, Cursor};
-    use crate::model::source::Source;
-    use crate::model::source_update::{SourceStatus, SourceUpdate};
+    use crate::fixture::*;
+    use crate::source_update::{SourceStatus, SourceUpdate};
+    use diskvitals_finding::ids::DriveId;
+    use diskvitals_finding::source::Source;
+    use diskvitals_kernel_log::event::{Batch, Cursor};
 
     fn reading(of: CounterDevice, source: &str, name: &str, value: u64) -> CounterReading {
         CounterReading {

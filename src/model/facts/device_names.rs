@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::block::{Inventory, Layer};
-use crate::model::drive::DriveFacts;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::DeviceName;
-use crate::text::duration::elapsed;
+use crate::block::{Inventory, Layer};
+use crate::drive::DriveFacts;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_kernel_log::event::DeviceName;
+use diskvitals_text::duration::elapsed;
 
 /// Maximum number of assignments that are kept of one name.
 const MAX_ASSIGNMENTS: usize = 4;
@@ -20,7 +20,7 @@ const SCAN_LAG: Duration = Duration::from_secs(30);
 
 /// Names of drives and of their partitions, current and former.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DeviceNames {
+pub struct DeviceNames {
     assignments: BTreeMap<DeviceName, Vec<Assignment>>,
     /// Names of the devices that filesystem checks create, with the start and end of the last
     /// assignment. These devices exist for a short time, and are few.
@@ -38,7 +38,7 @@ struct Assignment {
 impl DeviceNames {
     /// Updates the names after a scan. `first`: no scan was made before, so the present devices may
     /// have existed for long.
-    pub(crate) fn update(&mut self, inventory: &Inventory, first: bool, now: Timestamp) {
+    pub fn update(&mut self, inventory: &Inventory, first: bool, now: Timestamp) {
         let mut current = BTreeMap::new();
         for drive in &inventory.drives {
             for name in names_of(drive, inventory) {
@@ -91,7 +91,7 @@ impl DeviceNames {
 
     /// Whether a check's own device had this name at that time: the check itself judges records
     /// about it.
-    pub(crate) fn is_check_device(&self, name: &DeviceName, at: Timestamp) -> bool {
+    pub fn is_check_device(&self, name: &DeviceName, at: Timestamp) -> bool {
         let DeviceName::Block(name) = name else {
             return false;
         };
@@ -177,7 +177,7 @@ fn ata_device(drive: &DriveFacts) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture::{TestHost, at};
+    use crate::fixture::{TestHost, at};
 
     fn block(name: &str) -> DeviceName {
         DeviceName::Block(name.into())
@@ -238,7 +238,7 @@ mod tests {
         }
         world.inventory.drives[0].location.controllers = vec!["nvme7".into()];
         let part = Layer::Partition { number: 1, start_bytes: 1 << 20 };
-        world = world.with(crate::model::fixture::device("sda1", "8:1", part, &["sda"]));
+        world = world.with(crate::fixture::device("sda1", "8:1", part, &["sda"]));
         let mut names = DeviceNames::default();
         names.update(&world.inventory, true, at(0));
         let held = |name: DeviceName| names.drive_at(&name, at(1)).map(DriveId::to_string);

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::block::DiskStat;
-use crate::model::dev::DevNo;
-use crate::model::facts::Urgency;
-use crate::model::observation::Observation;
-use crate::text::duration::elapsed;
+use crate::block::DiskStat;
+use crate::facts::Urgency;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::observation::Observation;
+use diskvitals_text::duration::elapsed;
 
 /// A pool that is in use writes far more often than once in this time.
 pub(crate) const RECENT_WRITES: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DiskIo {
+pub struct DiskIo {
     stats: Observation<Vec<DiskStat>>,
     progress: BTreeMap<DevNo, IoProgress>,
     /// The devices whose wait exceeded `WAIT_BEFORE_PROBE` at the last reading.
@@ -36,14 +36,14 @@ struct Writes {
 
 /// A volume whose device completes no I/O for this long is probed at once. A drive that is only slow
 /// completes some.
-pub(crate) const WAIT_BEFORE_PROBE: Duration = Duration::from_secs(5);
+pub const WAIT_BEFORE_PROBE: Duration = Duration::from_secs(5);
 
 /// A drive that completed I/O within this time is in use.
 const RECENT_IO: Duration = Duration::from_secs(60);
 
 /// When a device last completed a request while it had I/O in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct IoProgress {
+pub struct IoProgress {
     pub completed: u64,
     /// When it was last seen to have completed some.
     completed_at: Option<Timestamp>,
@@ -55,11 +55,11 @@ pub(crate) struct IoProgress {
 }
 
 impl DiskIo {
-    pub(crate) fn stats(&self) -> &Observation<Vec<DiskStat>> {
+    pub fn stats(&self) -> &Observation<Vec<DiskStat>> {
         &self.stats
     }
 
-    pub(crate) fn progress(&self, dev: DevNo) -> Option<&IoProgress> {
+    pub fn progress(&self, dev: DevNo) -> Option<&IoProgress> {
         self.progress.get(&dev)
     }
 
@@ -77,7 +77,7 @@ impl DiskIo {
     }
 
     /// When the device with this name and number was last observed to be written to.
-    pub(crate) fn last_write(&self, dev: DevNo, name: &str) -> Option<(Timestamp, &str)> {
+    pub fn last_write(&self, dev: DevNo, name: &str) -> Option<(Timestamp, &str)> {
         let known = self.writes.get(&dev).filter(|known| known.name == name)?;
         let (at, line) = known.last.as_ref()?;
         Some((*at, line))
@@ -176,7 +176,7 @@ fn next_progress(old: Option<IoProgress>, stat: &DiskStat, at: Timestamp) -> IoP
 
 #[cfg(test)]
 mod tests {
-    use crate::model::fixture::TestHost;
+    use crate::fixture::TestHost;
 
     fn host() -> TestHost {
         let mut world = TestHost::default()

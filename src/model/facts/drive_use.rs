@@ -10,12 +10,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::block::Inventory;
-use crate::model::drive::{DriveFacts, Transport};
-use crate::model::facts::KnownDrive;
-use crate::model::facts::disk_io::{DiskIo, RECENT_WRITES};
-use crate::model::kernel_log::device_name::whole_disk;
-use crate::text::duration::elapsed;
+use crate::block::Inventory;
+use crate::drive::{DriveFacts, Transport};
+use crate::facts::KnownDrive;
+use crate::facts::disk_io::{DiskIo, RECENT_WRITES};
+use diskvitals_kernel_log::device_name::whole_disk;
+use diskvitals_text::duration::elapsed;
 
 /// Maximum number of UUIDs that are kept of one drive.
 const MAX_CONTENTS: usize = 16;
@@ -49,7 +49,7 @@ pub enum LastUse {
 
 impl MemberSignature {
     /// The owner of the signature, for people.
-    pub(crate) fn owner(&self) -> &str {
+    pub fn owner(&self) -> &str {
         match self.fs_type.as_str() {
             "zfs_member" => "ZFS",
             "ceph_bluestore" => "Ceph",

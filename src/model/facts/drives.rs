@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::block::{Inventory, Layer};
-use crate::model::drive::DriveFacts;
-use crate::model::facts::raid_controllers::slot_of;
-use crate::model::facts::{Facts, KnownDrive, drive_use};
-use crate::model::ids::{DriveId, VolumeId};
-use crate::text::duration::elapsed;
+use crate::block::{Inventory, Layer};
+use crate::drive::DriveFacts;
+use crate::facts::raid_controllers::slot_of;
+use crate::facts::{Facts, KnownDrive, drive_use};
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_text::duration::elapsed;
 
 /// The mounts and arrays of a removed drive are removed within moments (by udev and systemd),
 /// reported before or after the drive's own removal.

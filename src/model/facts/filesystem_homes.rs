@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::counters::CounterHistory;
-use crate::model::counters::CounterKey;
-use crate::model::facts::Facts;
-use crate::model::facts::corruption::of_filesystem;
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::path::HostPath;
-use crate::model::volume::VolumeFacts;
+use crate::counters::CounterHistory;
+use crate::counters::CounterKey;
+use crate::facts::Facts;
+use crate::facts::corruption::of_filesystem;
+use crate::volume::VolumeFacts;
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_finding::path::HostPath;
 
 /// Filesystems that are no longer mounted are remembered up to this number.
 const MAX_HOMES: usize = 4096;
@@ -144,15 +144,10 @@ fn key(uuid: &str) -> CounterKey {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::block::Layer;
-    use crate::model::fixture::*;
+    use crate::block::Layer;
+    use crate::fixture::*;
 
-    fn partition(
-        name: &str,
-        dev: &str,
-        disk: &str,
-        uuid: &str,
-    ) -> crate::model::block::BlockDevice {
+    fn partition(name: &str, dev: &str, disk: &str, uuid: &str) -> crate::block::BlockDevice {
         let mut part = device(name, dev, Layer::Partition { number: 1, start_bytes: 0 }, &[disk]);
         part.fs_type = Some("ext4".into());
         part.fs_uuid = Some(uuid.into());

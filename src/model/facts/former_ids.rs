@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::drive::model_serial;
-use crate::model::facts::{KnownDrive, StoredVolume};
-use crate::model::ids::{self, DriveId, VolumeId};
+use crate::drive::model_serial;
+use crate::facts::{KnownDrive, StoredVolume};
+use diskvitals_finding::ids::{self, DriveId, VolumeId};
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct FormerIds {
+pub struct FormerIds {
     /// Former id → the present one.
     pub renamed: BTreeMap<String, String>,
     /// Drives whose names are not stored. They would be missing, beside new drives in their places.
@@ -19,7 +19,7 @@ pub(crate) struct FormerIds {
 }
 
 impl FormerIds {
-    pub(crate) fn find(drives: &[KnownDrive], volumes: &[StoredVolume]) -> FormerIds {
+    pub fn find(drives: &[KnownDrive], volumes: &[StoredVolume]) -> FormerIds {
         let of_drives = drives.iter().flat_map(|known| {
             let ids = drive_ids(known).chain([&known.facts.place]);
             ids.filter_map(|id| pair(id.as_str(), drive_names(known)))
@@ -74,8 +74,8 @@ fn volume_names(volume: &StoredVolume) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture::TestHost;
-    use crate::model::ids::former_id;
+    use crate::fixture::TestHost;
+    use diskvitals_finding::ids::former_id;
 
     /// Two locations whose former ids are the same.
     const PLACES: [&str; 2] = [

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::block::{Layer, LayerState};
-use crate::model::facts::Facts;
-use crate::model::kernel_log::event::FullRead;
+use crate::block::{Layer, LayerState};
+use crate::facts::Facts;
+use diskvitals_kernel_log::event::FullRead;
 
 /// The one that began first is forgotten first.
 const MAX_BEGUN: usize = 256;

@@ -13,15 +13,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::block::Inventory;
-use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::facts::raid_controllers::is_passed_through;
-use crate::model::facts::{Facts, KnownDrive, drive_use};
-use crate::model::finding::Subject;
-use crate::model::ids::DriveId;
-use crate::model::policy::VolumeSettings;
-use crate::model::source_update::SourceUpdate;
-use crate::text::duration::elapsed;
+use crate::block::Inventory;
+use crate::drive::{DriveFacts, DriveKind, Transport};
+use crate::facts::raid_controllers::is_passed_through;
+use crate::facts::{Facts, KnownDrive, drive_use};
+use crate::policy::VolumeSettings;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_text::duration::elapsed;
 
 /// After a start, drives appear in any order, and some need minutes. So long, a drive that turned up
 /// in another place may still prove to be another one, and clears no finding.
@@ -204,7 +204,7 @@ impl Facts {
     }
 
     /// Adds what the store knows of a drive, at the start or later.
-    pub(crate) fn restore_drive(&mut self, old: KnownDrive) {
+    pub fn restore_drive(&mut self, old: KnownDrive) {
         self.restored_drives.insert(old.facts.id.clone());
         let known = self.drives.get_mut(&old.facts.id);
         let known = known.filter(|known| {
@@ -234,7 +234,7 @@ impl Facts {
     }
 
     /// The scans before the store was read did not know where the drives had been.
-    pub(crate) fn identify_again(&mut self, settings: &VolumeSettings, now: Timestamp) {
+    pub fn identify_again(&mut self, settings: &VolumeSettings, now: Timestamp) {
         for (id, known) in &self.drives {
             if known.has_just_moved(now) {
                 let before = self.smart.get(id).cloned();

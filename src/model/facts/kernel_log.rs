@@ -5,9 +5,9 @@
 //! is recognized by its number. Does not judge whether something is bad.
 
 mod attribution;
-pub(crate) mod lost_records;
+pub mod lost_records;
 mod pending;
-pub(crate) mod second_witness;
+pub mod second_witness;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,21 +17,21 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::drive::{DriveKind, Transport};
-use crate::model::facts::device_names::DeviceNames;
-use crate::model::facts::full_reads::BegunRead;
-use crate::model::facts::kernel_log::lost_records::LostRecords;
-use crate::model::facts::{Facts, Urgency};
-use crate::model::finding::{Subject, UnknownHealth};
-use crate::model::ids::VolumeId;
-use crate::model::kernel_log::error_history::{ErrorHistory, ErrorTally};
-use crate::model::kernel_log::event::{
+use crate::drive::{DriveKind, Transport};
+use crate::facts::device_names::DeviceNames;
+use crate::facts::full_reads::BegunRead;
+use crate::facts::kernel_log::lost_records::LostRecords;
+use crate::facts::{Facts, Urgency};
+use crate::policy::ErrorPolicy;
+use crate::source_update::{FsErrorNotice, SourceStatus};
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::{Subject, UnknownHealth};
+use diskvitals_kernel_log::error_history::{ErrorHistory, ErrorTally};
+use diskvitals_kernel_log::event::{
     Batch, Class, Cursor, DamagedCopies, DeviceName, Event, Line, LineOrigin, NameAssignment,
 };
-use crate::model::kernel_log::parsed_record::DeviceKind;
-use crate::model::policy::ErrorPolicy;
-use crate::model::source_update::{FsErrorNotice, SourceStatus};
-use crate::text::duration::elapsed;
+use diskvitals_kernel_log::parsed_record::DeviceKind;
+use diskvitals_text::duration::elapsed;
 
 /// Maximum number of events that wait for attribution, at a start for drives and mounts.
 const MAX_PENDING: usize = 1024;
@@ -43,7 +43,7 @@ const NOTICE_LAG: Duration = Duration::from_secs(2);
 const MAX_SUBJECTS: usize = 4096;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KernelFacts {
+pub struct KernelFacts {
     pub names: DeviceNames,
     /// Error histories. Kept in the store, also while the subject is not present.
     pub errors: BTreeMap<Subject, Arc<ErrorHistory>>,
@@ -98,15 +98,12 @@ pub enum PendingIncident {
 
 impl KernelFacts {
     /// A warning about incidents on unknown devices. `wall`: a time as the wall clock has it.
-    pub(crate) fn unattributed_warning(
-        &self,
-        wall: impl Fn(Timestamp) -> Timestamp,
-    ) -> Option<String> {
+    pub fn unattributed_warning(&self, wall: impl Fn(Timestamp) -> Timestamp) -> Option<String> {
         let LogProgress { unattributed, last_unattributed: Some(last), .. } = &*self.progress
         else {
             return None;
         };
-        let text = crate::model::assess::truncate(&last.text, 200);
+        let text = diskvitals_text::echo::truncate(&last.text, 200);
         Some(format!(
             "the kernel log has {unattributed} incidents on unknown devices, last at {}: {text}",
             wall(last.time)
@@ -115,7 +112,7 @@ impl KernelFacts {
 
     /// Number of records since boot that were overwritten before they were read. None: nothing has
     /// been read.
-    pub(crate) fn lost_records(&self) -> Option<u64> {
+    pub fn lost_records(&self) -> Option<u64> {
         self.progress.cursor.as_ref().map(|cursor| cursor.lost)
     }
 
@@ -154,16 +151,16 @@ impl KernelFacts {
 }
 
 impl Facts {
-    pub(crate) fn errors(&self, subject: &Subject) -> Option<&ErrorHistory> {
+    pub fn errors(&self, subject: &Subject) -> Option<&ErrorHistory> {
         self.kernel.errors.get(subject).map(Arc::as_ref)
     }
 
-    pub(crate) fn tally(&self, subject: &Subject, class: Class) -> Option<&ErrorTally> {
+    pub fn tally(&self, subject: &Subject, class: Class) -> Option<&ErrorTally> {
         self.errors(subject)?.get(class)
     }
 
     /// Restores error histories from the store, at the start or later.
-    pub(crate) fn restore_errors(
+    pub fn restore_errors(
         &mut self,
         errors: Vec<(Subject, ErrorHistory)>,
         progress: Option<LogProgress>,
@@ -192,7 +189,7 @@ impl Facts {
     }
 
     /// What happened until `now` was not read: quiet times begin anew.
-    pub(crate) fn restart_quiet_times(&mut self, now: Timestamp) {
+    pub fn restart_quiet_times(&mut self, now: Timestamp) {
         Arc::make_mut(&mut self.kernel.progress).gap_until = Some(now);
     }
 
@@ -432,7 +429,7 @@ impl Facts {
 
     /// Drops histories that no rule still reads: older than the longest quiet period and than
     /// the window.
-    pub(crate) fn forget_errors(&mut self, policy: &ErrorPolicy, now: Timestamp) {
+    pub fn forget_errors(&mut self, policy: &ErrorPolicy, now: Timestamp) {
         let keep =
             policy.bad_quiet_after.max(policy.window).max(policy.quiet_after).saturating_mul(2);
         let age = jiff::SignedDuration::try_from(keep).ok();

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
-use crate::model::facts::Urgency;
-use crate::model::observation::Observation;
+use crate::facts::Urgency;
+use diskvitals_finding::observation::Observation;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Latest<T> {
+pub struct Latest<T> {
     newest: Observation<T>,
     /// Set only while `newest` has no value.
     last_good: Option<T>,
@@ -28,21 +28,21 @@ impl<T> From<Observation<T>> for Latest<T> {
 }
 
 impl<T> Latest<T> {
-    pub(crate) fn observation(&self) -> &Observation<T> {
+    pub fn observation(&self) -> &Observation<T> {
         &self.newest
     }
 
     /// The value of the newest observation; none while it failed.
-    pub(crate) fn value(&self) -> Option<&T> {
+    pub fn value(&self) -> Option<&T> {
         self.newest.value()
     }
 
-    pub(crate) fn error(&self) -> Option<&str> {
+    pub fn error(&self) -> Option<&str> {
         self.newest.error()
     }
 
     /// The time of the newest observation.
-    pub(crate) fn at(&self) -> Option<Timestamp> {
+    pub fn at(&self) -> Option<Timestamp> {
         self.newest.at()
     }
 
@@ -51,7 +51,7 @@ impl<T> Latest<T> {
         self.newest.value().or(self.last_good.as_ref())
     }
 
-    pub(crate) fn is_answered(&self) -> bool {
+    pub fn is_answered(&self) -> bool {
         self.answered
     }
 

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::model::block::MdState;
-use crate::model::counters::CounterHistory;
-use crate::model::facts::{Facts, SlotHistory};
-use crate::model::finding::Subject;
-use crate::model::ids::DriveId;
+use crate::block::MdState;
+use crate::counters::CounterHistory;
+use crate::facts::{Facts, SlotHistory};
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::DriveId;
 
 /// The kind of note; its name is followed by the slot.
 pub(super) const LOST: &str = "md-slot ";

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::model::facts::Facts;
-use crate::model::finding::{Finding, Health, Subject};
-use crate::model::ids::DriveId;
-use crate::model::model_statistics::is_failure;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, Snapshot};
+use crate::facts::Facts;
+use crate::model_statistics::is_failure;
+use crate::snapshot::{Drive, Snapshot};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Finding, Health, Subject};
 
 fn is_bad_failure(finding: &Finding) -> bool {
     finding.severity == Severity::Bad && is_failure(finding.reason)
@@ -19,7 +19,7 @@ impl Facts {
     /// Counts the time in service, and the drives that have failed since the previous snapshot: those
     /// that it had judged to be better. A drive that is bad when it is judged for the first time has
     /// failed at some time before, which no counter of today may show.
-    pub(crate) fn count_models<'a>(
+    pub fn count_models<'a>(
         &mut self,
         previous: &Snapshot,
         active: impl Iterator<Item = &'a Finding>,

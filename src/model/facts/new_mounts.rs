@@ -6,13 +6,13 @@
 
 use jiff::Timestamp;
 
-use crate::model::facts::kernel_log::ends_with_mount;
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::Subject;
-use crate::model::ids::VolumeId;
-use crate::model::kernel_log::event::{Class, DeviceName, Event, NameAssignment};
-use crate::model::path::HostPath;
-use crate::model::volume::VolumeMount;
+use crate::facts::kernel_log::ends_with_mount;
+use crate::facts::{Facts, KnownVolume};
+use crate::volume::VolumeMount;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_kernel_log::event::{Class, DeviceName, Event, NameAssignment};
 
 impl Facts {
     /// The kernel's own record of a mount: the filesystem is neither shut down nor read-only any

@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::btrfs_space::BtrfsSpace;
-use crate::model::dev::DevNo;
-use crate::model::facts::Urgency;
-use crate::model::facts::apply::set_stuck;
-use crate::model::failure_domain::FailureDomains;
-use crate::model::ids::VolumeId;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::probe::{MountProbe, StuckProbe, Usage};
-use crate::text::duration::elapsed;
+use crate::facts::Urgency;
+use crate::facts::apply::set_stuck;
+use crate::probe::{MountProbe, StuckProbe, Usage};
+use diskvitals_finding::btrfs_space::BtrfsSpace;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::failure_domain::FailureDomains;
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_text::duration::elapsed;
 
 /// Records of the kernel's log cause at most this number of probes within `LOG_PERIOD`, and one of each
 /// mount: any user may be able to forge them.
@@ -26,7 +26,7 @@ const MAX_FOR_LOG: usize = 16;
 const LOG_PERIOD: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Probes {
+pub struct Probes {
     results: BTreeMap<HostPath, ProbeFacts>,
     /// Every mount of every volume that can be probed, by path.
     mounts: BTreeMap<HostPath, ProbedMount>,
@@ -40,7 +40,7 @@ pub(crate) struct Probes {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProbedMount {
+pub struct ProbedMount {
     pub id: u32,
     pub dev: DevNo,
     pub volume: VolumeId,
@@ -51,7 +51,7 @@ pub(crate) struct ProbedMount {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ProbeFacts {
+pub struct ProbeFacts {
     pub result: Observation<MountProbe>,
     /// The last measured usage, with its time. It is shown, marked stale, while probes fail.
     pub usage: Option<(Usage, Timestamp)>,
@@ -75,11 +75,11 @@ pub(super) struct ProbeChange {
 }
 
 impl Probes {
-    pub(crate) fn get(&self, path: &HostPath) -> Option<&ProbeFacts> {
+    pub fn get(&self, path: &HostPath) -> Option<&ProbeFacts> {
         self.results.get(path)
     }
 
-    pub(crate) fn mounts(&self) -> &BTreeMap<HostPath, ProbedMount> {
+    pub fn mounts(&self) -> &BTreeMap<HostPath, ProbedMount> {
         &self.mounts
     }
 
@@ -217,12 +217,12 @@ impl Probes {
     }
 
     #[cfg(test)]
-    pub(crate) fn insert(&mut self, path: HostPath, probe: ProbeFacts) {
+    pub fn insert(&mut self, path: HostPath, probe: ProbeFacts) {
         self.results.insert(path, probe);
     }
 
     #[cfg(test)]
-    pub(crate) fn get_mut(&mut self, path: &HostPath) -> Option<&mut ProbeFacts> {
+    pub fn get_mut(&mut self, path: &HostPath) -> Option<&mut ProbeFacts> {
         self.results.get_mut(path)
     }
 }

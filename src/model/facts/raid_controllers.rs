@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::drive::{DriveFacts, Transport};
-use crate::model::facts::{Facts, Urgency};
-use crate::model::ids::DriveId;
-use crate::model::observation::Observation;
-use crate::model::source_update::RaidMemberDrive;
+use crate::drive::{DriveFacts, Transport};
+use crate::facts::{Facts, Urgency};
+use crate::source_update::RaidMemberDrive;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RaidControllers {
+pub struct RaidControllers {
     /// The last good list of each controller.
     members: BTreeMap<String, Vec<RaidMemberDrive>>,
     /// The ids of members that the kernel does not list, by controller and slot.
@@ -29,7 +29,7 @@ impl RaidControllers {
         self.errors.get_key_value(controller)
     }
 
-    pub(crate) fn has_errors(&self) -> bool {
+    pub fn has_errors(&self) -> bool {
         !self.errors.is_empty()
     }
 

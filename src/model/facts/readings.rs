@@ -4,9 +4,9 @@
 
 use jiff::Timestamp;
 
-use crate::model::facts::Facts;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
+use crate::facts::Facts;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
 
 /// A reading that a request waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum WantedReading {
 
 /// A reading that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub enum Reading {
     /// It began after the request and has ended, or hangs: a hang is an observation too.
     Made,
     Outstanding(String),
@@ -30,7 +30,7 @@ pub(crate) enum Reading {
 
 impl Facts {
     /// The reading that began at `since` or later.
-    pub(crate) fn reading_since(&self, wanted: &WantedReading, since: Timestamp) -> Reading {
+    pub fn reading_since(&self, wanted: &WantedReading, since: Timestamp) -> Reading {
         match wanted {
             WantedReading::Hardware => self.scan_since(since),
             WantedReading::MountTable => {
@@ -59,7 +59,7 @@ impl Facts {
         let Some(mount) = self.probes.mounts().get(path) else {
             return Reading::Made;
         };
-        let is_asleep = |known: &crate::model::facts::KnownVolume| self.is_asleep(&known.facts);
+        let is_asleep = |known: &crate::facts::KnownVolume| self.is_asleep(&known.facts);
         if self.volumes.get(&mount.volume).is_some_and(is_asleep) {
             return Reading::Impossible(format!(
                 "{path} was not probed: its drives sleep and are not woken"

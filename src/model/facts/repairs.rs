@@ -9,16 +9,16 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::block::{Layer, LayerState};
-use crate::model::facts::corruption::of_filesystem;
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::Subject;
-use crate::model::kernel_log::error_history::{ErrorHistory, FailedSector};
-use crate::model::kernel_log::event::Class;
-use crate::model::reason::Reason;
+use crate::block::{Layer, LayerState};
+use crate::facts::corruption::of_filesystem;
+use crate::facts::{Facts, KnownVolume};
+use diskvitals_finding::Subject;
+use diskvitals_finding::reason::Reason;
+use diskvitals_kernel_log::error_history::{ErrorHistory, FailedSector};
+use diskvitals_kernel_log::event::Class;
 
 /// Whether a repair of the cause ends such a finding: it rests on errors of the past.
-pub(crate) fn ends(subject: &Subject, reason: Reason) -> bool {
+pub fn ends(subject: &Subject, reason: Reason) -> bool {
     reason == Reason::FilesystemCorrupted || !classes(subject, reason).is_empty()
 }
 
@@ -38,7 +38,7 @@ fn classes(subject: &Subject, reason: Reason) -> &'static [Class] {
 }
 
 impl Facts {
-    pub(crate) fn forget_repaired(&mut self, subject: &Subject, reason: Reason) {
+    pub fn forget_repaired(&mut self, subject: &Subject, reason: Reason) {
         let classes = classes(subject, reason);
         let filesystem = self.filesystem_uuid(subject);
         let subjects = filesystem.map(|uuid| of_filesystem(&uuid));

@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::facts::{Facts, KnownDrive, Urgency};
-use crate::model::finding::Subject;
-use crate::model::ids::DriveId;
-use crate::model::path::HostPath;
-use crate::model::smart::history::SmartHistory;
-use crate::model::smart::{SelfTestKind, SmartOutput, SmartResponse};
-use crate::model::source::Source;
-use crate::model::source_update::{SmartTarget, SourceStatus, StuckSmartctl};
+use crate::drive::{DriveFacts, DriveKind, Transport};
+use crate::facts::{Facts, KnownDrive, Urgency};
+use crate::source_update::{SmartTarget, SourceStatus, StuckSmartctl};
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::source::Source;
+use diskvitals_smart::history::SmartHistory;
+use diskvitals_smart::{SelfTestKind, SmartOutput, SmartResponse};
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SmartReadings {
+pub struct SmartReadings {
     /// Drives that have never been queried are absent.
     drives: BTreeMap<DriveId, Arc<SmartFacts>>,
     /// Drives that the configuration excludes.
@@ -72,15 +72,15 @@ pub struct SelfTestStart {
 }
 
 impl SmartReadings {
-    pub(crate) fn get(&self, drive: &DriveId) -> Option<&Arc<SmartFacts>> {
+    pub fn get(&self, drive: &DriveId) -> Option<&Arc<SmartFacts>> {
         self.drives.get(drive)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&DriveId, &Arc<SmartFacts>)> + Clone {
+    pub fn iter(&self) -> impl Iterator<Item = (&DriveId, &Arc<SmartFacts>)> + Clone {
         self.drives.iter()
     }
 
-    pub(crate) fn is_ignored(&self, drive: &DriveId) -> bool {
+    pub fn is_ignored(&self, drive: &DriveId) -> bool {
         self.ignored.contains(drive)
     }
 
@@ -94,7 +94,7 @@ impl SmartReadings {
     }
 
     /// Restores histories from the store: older than any response since the start.
-    pub(crate) fn restore(&mut self, remembered: Vec<(DriveId, SmartHistory)>) {
+    pub fn restore(&mut self, remembered: Vec<(DriveId, SmartHistory)>) {
         for (drive, history) in remembered {
             let known = Arc::make_mut(self.drives.entry(drive).or_default());
             if known.history.last.is_none() {
@@ -139,7 +139,7 @@ impl SmartReadings {
 impl SmartFacts {
     /// Whether `new` differs in more than the time of the response, temperature, hours and amount
     /// of I/O, which always change.
-    pub(crate) fn has_changed(&self, new: &SmartFacts) -> bool {
+    pub fn has_changed(&self, new: &SmartFacts) -> bool {
         fn outcome(smart: &SmartFacts) -> Option<&SmartOutcome> {
             smart.outcome.as_ref().map(|(_, outcome)| outcome)
         }
@@ -214,7 +214,7 @@ impl Facts {
     }
 
     /// Drives that smartctl queries, sorted by id. `suspect`: which of them have adverse findings.
-    pub(crate) fn smart_targets(&self, suspect: &dyn Fn(&DriveId) -> bool) -> Vec<SmartTarget> {
+    pub fn smart_targets(&self, suspect: &dyn Fn(&DriveId) -> bool) -> Vec<SmartTarget> {
         let target = |known: &KnownDrive| {
             let facts = &known.facts;
             let (device, device_type) =

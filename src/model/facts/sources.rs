@@ -4,28 +4,28 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::model::source::Source;
-use crate::model::source_update::SourceStatus;
+use crate::source_update::SourceStatus;
+use diskvitals_finding::source::Source;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SourceStates {
+pub struct SourceStates {
     /// Sources that have not reported yet are absent.
     states: BTreeMap<Source, SourceState>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct SourceState {
+pub struct SourceState {
     pub status: SourceStatus,
     /// Since when it has been down or limited, for whatever reasons; None: it is not.
     pub failing_since: Option<Timestamp>,
 }
 
 impl SourceStates {
-    pub(crate) fn get(&self, source: Source) -> Option<&SourceState> {
+    pub fn get(&self, source: Source) -> Option<&SourceState> {
         self.states.get(&source)
     }
 
-    pub(crate) fn status(&self, source: Source) -> Option<&SourceStatus> {
+    pub fn status(&self, source: Source) -> Option<&SourceStatus> {
         Some(&self.get(source)?.status)
     }
 

@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::finding::Subject;
-use crate::model::space_history::{Forecast, SpaceHistory};
+use crate::space_history::{Forecast, SpaceHistory};
+use diskvitals_finding::Subject;
 
 /// A history without a reading for this time belongs to something that is gone.
 const FORGET_AFTER: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 /// By volume, and by device for a thin pool. Kept in the store.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SpaceHistories(BTreeMap<Subject, Arc<SpaceHistory>>);
+pub struct SpaceHistories(BTreeMap<Subject, Arc<SpaceHistory>>);
 
 impl SpaceHistories {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Subject, &Arc<SpaceHistory>)> + Clone {
+    pub fn iter(&self) -> impl Iterator<Item = (&Subject, &Arc<SpaceHistory>)> + Clone {
         self.0.iter()
     }
 
     /// Restores the histories from before a restart.
-    pub(crate) fn restore(&mut self, stored: Vec<(Subject, SpaceHistory)>) {
+    pub fn restore(&mut self, stored: Vec<(Subject, SpaceHistory)>) {
         for (subject, history) in stored {
             let entry = self.0.entry(subject);
             entry.or_insert_with(|| Arc::new(history));
@@ -43,12 +43,7 @@ impl SpaceHistories {
     }
 
     /// When it is full, at the rate of the last days.
-    pub(crate) fn forecast(
-        &self,
-        subject: &Subject,
-        available: u64,
-        now: Timestamp,
-    ) -> Option<Forecast> {
+    pub fn forecast(&self, subject: &Subject, available: u64, now: Timestamp) -> Option<Forecast> {
         self.0.get(subject)?.forecast(available, now)
     }
 }

@@ -9,15 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::dev::DevNo;
-use crate::model::facts::{Facts, Urgency};
-use crate::model::mount::MountTable;
-use crate::model::observation::Observation;
-use crate::model::policy::VolumeSettings;
-use crate::model::superblock::{ExtState, Superblock};
+use crate::facts::{Facts, Urgency};
+use crate::policy::VolumeSettings;
+use crate::superblock::{ExtState, Superblock};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::mount::MountTable;
+use diskvitals_finding::observation::Observation;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Superblocks {
+pub struct Superblocks {
     by_device: BTreeMap<String, Reading>,
     /// The mounted ext2 to ext4 of which a reading was requested since they were mounted.
     requested: BTreeMap<String, DevNo>,
@@ -163,7 +163,7 @@ impl Facts {
     }
 
     /// The devices whose superblock is to be read now.
-    pub(crate) fn take_ext_superblock_requests(&mut self) -> Vec<(String, DevNo)> {
+    pub fn take_ext_superblock_requests(&mut self) -> Vec<(String, DevNo)> {
         std::mem::take(&mut self.superblocks.requests).into_iter().collect()
     }
 
@@ -234,10 +234,10 @@ impl Facts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::counters::{CounterDevice, CounterReading};
-    use crate::model::fixture::*;
-    use crate::model::kernel_log::event::{Batch, Cursor, NameAssignment};
-    use crate::model::source_update::SourceUpdate;
+    use crate::counters::{CounterDevice, CounterReading};
+    use crate::fixture::*;
+    use crate::source_update::SourceUpdate;
+    use diskvitals_kernel_log::event::{Batch, Cursor, NameAssignment};
 
     const NONE: [(String, DevNo); 0] = [];
 

@@ -1,11 +1,11 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::block::Layer;
-use crate::model::fixture::*;
-use crate::model::observation::Observation;
-use crate::model::source::Source;
-use crate::model::source_update::{SourceStatus, SourceUpdate};
+use crate::block::Layer;
+use crate::fixture::*;
+use crate::source_update::{SourceStatus, SourceUpdate};
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::source::Source;
 
 fn plain() -> TestHost {
     let mut world = TestHost::default()

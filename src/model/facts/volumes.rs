@@ -6,23 +6,22 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::block::Layer;
-use crate::model::dev::DevNo;
-use crate::model::facts::drives::REMOVAL_WINDOW;
-use crate::model::facts::probes::ProbedMount;
-use crate::model::facts::{Facts, HidingMount, KnownVolume, MountAbsence};
-use crate::model::failure_domain;
-use crate::model::graph;
-use crate::model::graph::mounts::MountTree;
-use crate::model::graph::{GraphInput, PoolStacks};
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::mount::Mount;
-use crate::model::path::HostPath;
-use crate::model::policy::VolumeSettings;
-use crate::model::provision::BackingKind;
-use crate::model::snapshot::{MountPoint, NodeContext, SystemDirectory};
-use crate::model::volume::{Impact, Stack, VolumeFacts, VolumeMount};
-use crate::text::duration::elapsed;
+use crate::block::Layer;
+use crate::facts::drives::REMOVAL_WINDOW;
+use crate::facts::probes::ProbedMount;
+use crate::facts::{Facts, HidingMount, KnownVolume, MountAbsence};
+use crate::graph;
+use crate::graph::mounts::MountTree;
+use crate::graph::{GraphInput, PoolStacks};
+use crate::policy::VolumeSettings;
+use crate::snapshot::{MountPoint, NodeContext, SystemDirectory};
+use crate::volume::{Impact, Stack, VolumeFacts, VolumeMount};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_finding::mount::Mount;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::BackingKind;
+use diskvitals_text::duration::elapsed;
 
 impl Facts {
     /// Rebuilds the volumes from the last good values. No volume counts as removed before both the
@@ -316,7 +315,7 @@ fn add_probed_mounts(
     if facts.block {
         return;
     }
-    let domains = failure_domain::of_volume(facts);
+    let domains = facts.failure_domains();
     for (path, shown) in shown {
         let target = ProbedMount {
             id: shown.id,

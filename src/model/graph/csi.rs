@@ -1,12 +1,12 @@
 //! CSI volumes from the kubelet's records: the expected mounts of each, the actual mounts, and its
 //! pods.
 
-use crate::model::graph::{FsKey, VolumeBuilder, filesystem_key, merge, volume_mount};
-use crate::model::ids::VolumeId;
-use crate::model::kubelet::{KubeletRecords, KubeletVolume};
-use crate::model::mount::Mount;
-use crate::model::path::HostPath;
-use crate::model::volume::{ExpectedMount, MountRole, PodUse, VolumeFacts};
+use crate::graph::{FsKey, VolumeBuilder, filesystem_key, merge, volume_mount};
+use crate::volume::{ExpectedMount, MountRole, PodUse, VolumeFacts};
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::kubelet::{KubeletRecords, KubeletVolume};
+use diskvitals_finding::mount::Mount;
+use diskvitals_finding::path::HostPath;
 
 impl VolumeBuilder<'_> {
     pub(super) fn csi_volumes(&mut self) {

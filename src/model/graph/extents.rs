@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::block::{Extent, Inventory, Layer, LayerState};
-use crate::model::facts::LayerFacts;
-use crate::model::volume::VolumeFacts;
+use crate::block::{Extent, Inventory, Layer, LayerState};
+use crate::facts::LayerFacts;
+use crate::volume::VolumeFacts;
 
 const SECTOR: u64 = 512;
 /// More layers than any real system has; it also ends the search in a cyclic graph.
@@ -73,7 +73,7 @@ fn sector_reaches_volume(
 
 impl Extent {
     /// Maps a sector of the lower device to the upper device.
-    fn map(&self, dev: crate::model::dev::DevNo, sector: u64) -> Option<u64> {
+    fn map(&self, dev: diskvitals_finding::dev::DevNo, sector: u64) -> Option<u64> {
         let at =
             sector.checked_sub(self.offset).filter(|at| self.dev == dev && *at < self.length)?;
         self.start.checked_add(at)
@@ -83,9 +83,9 @@ impl Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture::{TestHost, at, device, dm};
+    use crate::fixture::{TestHost, at, device, dm};
 
-    fn part(start: u64, sectors: u64) -> crate::model::block::BlockDevice {
+    fn part(start: u64, sectors: u64) -> crate::block::BlockDevice {
         let mut part = device(
             "sda1",
             "8:1",

@@ -3,16 +3,16 @@
 //! The layout is the kubelet's own (pkg/kubelet/kubelet_getters.go, pkg/volume/util/subpath):
 //! `pods/UID/volumes/PLUGIN/NAME[/mount]` and `pods/UID/volume-subpaths/NAME/CONTAINER/INDEX`.
 
-use crate::model::path::HostPath;
+use diskvitals_finding::path::HostPath;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PodPath {
+pub struct PodPath {
     pub uid: String,
     pub volume_name: String,
 }
 
 /// Parses a mount point below `pods/`; `None` for other paths.
-pub(crate) fn pod_path(kubelet_root: &HostPath, path: &HostPath) -> Option<PodPath> {
+pub fn pod_path(kubelet_root: &HostPath, path: &HostPath) -> Option<PodPath> {
     let parts = parts(kubelet_root, path)?;
     let (uid, name) = match parts.as_slice() {
         [b"pods", uid, b"volumes", _plugin, name, ..] => (uid, name),
@@ -44,7 +44,7 @@ pub(crate) fn is_csi_path(kubelet_root: &HostPath, path: &HostPath) -> bool {
 
 /// The kubelet's purpose of a CSI mount path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CsiPathKind {
+pub enum CsiPathKind {
     /// The global mount, or the staging path of a raw block volume.
     Staging,
     /// A pod's mount, or the device that is published to it.
@@ -56,7 +56,7 @@ pub(crate) enum CsiPathKind {
 /// A path at which the kubelet mounts CSI volumes (csi_attacher.go, csi_mounter.go and csi_block.go
 /// of pkg/volume/csi), with the fields that the path contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CsiPath {
+pub struct CsiPath {
     pub kind: CsiPathKind,
     /// A raw block volume's.
     pub block: bool,
@@ -68,7 +68,7 @@ pub(crate) struct CsiPath {
     pub record: Option<HostPath>,
 }
 
-pub(crate) fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPath> {
+pub fn parse_csi_path(kubelet_root: &HostPath, path: &HostPath) -> Option<CsiPath> {
     let text = |part: &[u8]| HostPath::new(part).to_string();
     let pod = |uid: &[u8], name: &[u8]| Some(PodPath { uid: text(uid), volume_name: text(name) });
     let beside =

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::model::mount::Mount;
-use crate::model::path::HostPath;
+use diskvitals_finding::mount::Mount;
+use diskvitals_finding::path::HostPath;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FsKind {
@@ -97,13 +97,13 @@ pub(crate) fn is_remote_view(mount: &Mount) -> bool {
     REMOTE_VIEWS.contains(&mount.fs_type.as_str())
 }
 
-pub(crate) fn is_fuse(mount: &Mount) -> bool {
+pub fn is_fuse(mount: &Mount) -> bool {
     mount.fs_type == "fuse" || mount.fs_type.starts_with("fuse.")
 }
 
 /// The user, other than root, who mounted this FUSE filesystem (`fuseblk` too). The kernel shows it
 /// behind all other options (fuse_show_options(), fs/fuse/inode.c).
-pub(crate) fn user_of(mount: &Mount) -> Option<u32> {
+pub fn user_of(mount: &Mount) -> Option<u32> {
     if !is_fuse(mount) && !mount.fs_type.starts_with("fuseblk") {
         return None;
     }
@@ -122,66 +122,33 @@ fn serves_device(mount: &Mount) -> bool {
         && fuse_owner(mount) == Some(0)
 }
 
-/// Matches a shell-like pattern: `*` any bytes (also `/` and none), `?` one byte. Backtracks only
-/// to the last star.
-pub(crate) fn matches(pattern: &str, text: &[u8]) -> bool {
-    let pattern = pattern.as_bytes();
-    let (mut p, mut t) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p + 1, t));
-                p += 1;
-            }
-            Some(c) if *c == b'?' || *c == text[t] => {
-                p += 1;
-                t += 1;
-            }
-            _ => match star {
-                Some((after, from)) => {
-                    star = Some((after, from + 1));
-                    p = after;
-                    t = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|c| *c == b'*')
-}
-
-pub(crate) fn matches_any(patterns: &[String], text: &[u8]) -> bool {
-    patterns.iter().any(|pattern| matches(pattern, text))
-}
-
 /// `/dev/sdb1` → `sdb1`: if no scan still lists a device, the mount source is its only remaining
 /// name.
-pub(crate) fn device_name(source: &HostPath) -> Option<String> {
+pub fn device_name(source: &HostPath) -> Option<String> {
     let name = source.strip_prefix(&HostPath::from("/dev"))?;
     (!name.is_empty() && !name.starts_with(b"mapper/") && !name.contains(&b'/'))
         .then(|| HostPath::new(name).to_string())
 }
 
 /// The mounts, with the information which mount hides which.
-pub(crate) struct MountTree<'a> {
+pub struct MountTree<'a> {
     mounts: &'a [Mount],
     by_path: BTreeMap<&'a [u8], usize>,
 }
 
 impl<'a> MountTree<'a> {
-    pub(crate) fn new(mounts: &'a [Mount]) -> MountTree<'a> {
+    pub fn new(mounts: &'a [Mount]) -> MountTree<'a> {
         let by_path =
             visible(mounts).into_iter().map(|at| (mounts[at].mount_point.as_bytes(), at)).collect();
         MountTree { mounts, by_path }
     }
 
     /// Those that a path lookup reaches, each once.
-    pub(crate) fn visible(&self) -> impl Iterator<Item = &'a Mount> {
+    pub fn visible(&self) -> impl Iterator<Item = &'a Mount> {
         self.by_path.values().map(|at| &self.mounts[*at])
     }
 
-    pub(crate) fn all(&self) -> impl Iterator<Item = &'a Mount> {
+    pub fn all(&self) -> impl Iterator<Item = &'a Mount> {
         self.mounts.iter()
     }
 
@@ -206,14 +173,14 @@ impl<'a> MountTree<'a> {
         Some((mount, user_of(mount)?))
     }
 
-    pub(crate) fn is_visible(&self, mount: &Mount) -> bool {
+    pub fn is_visible(&self, mount: &Mount) -> bool {
         self.by_path
             .get(mount.mount_point.as_bytes())
             .is_some_and(|at| std::ptr::eq(&self.mounts[*at], mount))
     }
 
     /// The mount that contains the file or folder `path`.
-    pub(crate) fn containing(&self, path: &HostPath) -> Option<&'a Mount> {
+    pub fn containing(&self, path: &HostPath) -> Option<&'a Mount> {
         path.prefixes().find_map(|prefix| self.by_path.get(prefix)).map(|at| &self.mounts[*at])
     }
 }
@@ -265,22 +232,7 @@ fn visible(mounts: &[Mount]) -> BTreeSet<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture::mount;
-
-    #[test]
-    fn patterns_match_whole_names() {
-        for (pattern, text, expected) in [
-            ("/boot", "/boot", true),
-            ("/boot", "/boot/efi", false),
-            ("/boot*", "/boot/efi", true),
-            ("/mnt/?", "/mnt/a", true),
-            ("*snap*", "/var/lib/snapd/x", true),
-            ("a*b*c", "aXbYb", false),
-            ("", "", true),
-        ] {
-            assert_eq!(matches(pattern, text.as_bytes()), expected, "{pattern} {text}");
-        }
-    }
+    use crate::fixture::mount;
 
     #[test]
     fn a_later_mount_on_the_same_point_hides_the_earlier_and_what_is_below_it() {

@@ -5,16 +5,18 @@
 //! or its configured device. A failed drive below the pool is therefore reported for each volume in
 //! it, in use or not.
 
-use crate::model::graph::csi::owned_filesystems;
-use crate::model::graph::mounts::FsKind;
-use crate::model::graph::stack::Graph;
-use crate::model::graph::{PoolStacks, VolumeBuilder, kube, mounts, volume_mount};
-use crate::model::ids::VolumeId;
-use crate::model::kubelet::PodName;
-use crate::model::mount::Mount;
-use crate::model::path::HostPath;
-use crate::model::provision::{BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState};
-use crate::model::volume::{ExpectedMount, MountRole, PodUse, VolumeFacts};
+use crate::graph::csi::owned_filesystems;
+use crate::graph::mounts::FsKind;
+use crate::graph::stack::Graph;
+use crate::graph::{PoolStacks, VolumeBuilder, kube, mounts, volume_mount};
+use crate::volume::{ExpectedMount, MountRole, PodUse, VolumeFacts};
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::kubelet::PodName;
+use diskvitals_finding::mount::Mount;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{
+    BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState,
+};
 
 impl VolumeBuilder<'_> {
     pub(super) fn provided_volumes(&mut self) {

@@ -6,22 +6,22 @@ mod redundancy;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use crate::model::block::{BlockDevice, BtrfsFs, Inventory, Layer, LayerState};
-use crate::model::dev::DevNo;
-use crate::model::facts::LayerFacts;
-use crate::model::graph::mounts::{self, FsKind, MountTree};
-use crate::model::graph::stack::redundancy::{bounded, combine, with_rebuild};
-use crate::model::ids::DriveId;
-use crate::model::mount::Mount;
-use crate::model::path::HostPath;
-use crate::model::redundancy::{Array, Member, btrfs_tolerance};
-use crate::model::volume::Stack;
+use crate::block::{BlockDevice, BtrfsFs, Inventory, Layer, LayerState};
+use crate::facts::LayerFacts;
+use crate::graph::mounts::{self, FsKind, MountTree};
+use crate::graph::stack::redundancy::{bounded, combine, with_rebuild};
+use crate::redundancy::{Array, Member, btrfs_tolerance};
+use crate::volume::Stack;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::mount::Mount;
+use diskvitals_finding::path::HostPath;
 
 /// Maximum number of layers: far more than any real system has; it also ends a damaged graph.
 const MAX_DEPTH: usize = 32;
 /// The device below a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BackingDevice {
+pub struct BackingDevice {
     /// Kernel name.
     pub name: String,
     pub uuid: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct BackingDevice {
     pub btrfs: Option<usize>,
 }
 
-pub(crate) struct Graph<'a> {
+pub struct Graph<'a> {
     inventory: &'a Inventory,
     layers: &'a BTreeMap<String, LayerFacts>,
     table: &'a MountTree<'a>,
@@ -43,7 +43,7 @@ pub(crate) struct Graph<'a> {
 }
 
 impl<'a> Graph<'a> {
-    pub(crate) fn new(
+    pub fn new(
         inventory: &'a Inventory,
         layers: &'a BTreeMap<String, LayerFacts>,
         table: &'a MountTree<'a>,
@@ -81,7 +81,7 @@ impl<'a> Graph<'a> {
 
     /// The device of a mounted filesystem, or the device whose node is bind-mounted (a published
     /// raw block volume).
-    pub(crate) fn device_of(&self, mount: &Mount) -> Option<BackingDevice> {
+    pub fn device_of(&self, mount: &Mount) -> Option<BackingDevice> {
         if mount.fs_type == "devtmpfs" {
             let root = mount.root.as_bytes();
             return self.backing_device(self.resolve(root.strip_prefix(b"/").unwrap_or(root))?);
@@ -176,7 +176,7 @@ impl<'a> Graph<'a> {
             .min()
     }
 
-    pub(crate) fn stack(&self, device: &str) -> Stack {
+    pub fn stack(&self, device: &str) -> Stack {
         self.stack_below(device, &mut Vec::new())
     }
 
@@ -327,7 +327,7 @@ impl<'a> Graph<'a> {
 
     /// The weakest profile of a btrfs defines how many members it may lose (btrfs(5), PROFILES),
     /// minus those that are no copy already.
-    pub(crate) fn btrfs(&self, fs: &BtrfsFs) -> Stack {
+    pub fn btrfs(&self, fs: &BtrfsFs) -> Stack {
         let parts: Vec<Stack> = fs.devices.iter().map(|name| self.stack(name)).collect();
         let profiles: BTreeSet<&str> =
             fs.data_profiles.iter().chain(&fs.metadata_profiles).map(String::as_str).collect();

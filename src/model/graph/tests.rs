@@ -1,20 +1,20 @@
-use crate::model::block::{Layer, LayerState, MdState};
-use crate::model::facts::LayerFacts;
-use crate::model::fixture::*;
-use crate::model::graph::excluded_mounts;
-use crate::model::ids::DriveId;
-use crate::model::observation::Observation;
-use crate::model::policy::Exclusion;
-use crate::model::snapshot::UserMounts;
-use crate::model::volume::{Impact, MountRole, Stack};
+use crate::block::{Layer, LayerState, MdState};
+use crate::facts::LayerFacts;
+use crate::fixture::*;
+use crate::graph::excluded_mounts;
+use crate::policy::Exclusion;
+use crate::snapshot::UserMounts;
+use crate::volume::{Impact, MountRole, Stack};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
 
 const K: &str = "/var/lib/kubelet";
 
-fn md(name: &str, level: &str, below: &[&str]) -> crate::model::block::BlockDevice {
+fn md(name: &str, level: &str, below: &[&str]) -> crate::block::BlockDevice {
     device(name, "9:0", Layer::Md { level: Some(level.into()) }, below)
 }
 
-fn part(name: &str, dev: &str, disk: &str) -> crate::model::block::BlockDevice {
+fn part(name: &str, dev: &str, disk: &str) -> crate::block::BlockDevice {
     device(name, dev, Layer::Partition { number: 1, start_bytes: 1 << 20 }, &[disk])
 }
 

@@ -1,7 +1,7 @@
 //! Selects the records that a finding keeps: the first, and the latest ones. The same text from the
 //! same source is not a new record. Which of them still hold follows from the newest judgement.
 
-use crate::model::finding::{Evidence, MAX_EVIDENCE};
+use diskvitals_finding::{Evidence, MAX_EVIDENCE};
 
 /// The evidence of a new finding.
 pub(crate) fn first(evidence: &[Evidence]) -> Vec<Evidence> {

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use crate::model::finding::{Finding, Judgement, Subject, Verdict};
-use crate::model::ledger::Ledger;
+use crate::ledger::Ledger;
+use diskvitals_finding::{Finding, Judgement, Subject, Verdict};
 
 impl Ledger {
     /// Before `judgements` are applied: an active finding whose filesystem is now raised under the
     /// other subject goes there. `uuid`: of the filesystem of a subject. A UUID that several volumes
     /// or devices have moves nothing.
-    pub(crate) fn follow_filesystems(
+    pub fn follow_filesystems(
         &mut self,
         judgements: &[Judgement],
         uuid: impl Fn(&Subject) -> Option<String>,

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::model::finding::{FindingDetails, Subject, Verdict};
-use crate::model::ids::FindingId;
-use crate::model::ledger::{Ledger, Transition};
-use crate::model::reason::Reason;
-use crate::text::duration::elapsed;
+use crate::ledger::{Ledger, Transition};
+use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::{FindingDetails, Subject, Verdict};
+use diskvitals_text::duration::elapsed;
 
 /// A volume may fail a moment before its drive is known to: probes, the log and scans are not in
 /// step.
@@ -55,8 +55,7 @@ impl Ledger {
     }
 
     fn followers(&self, id: &FindingId) -> Vec<Key> {
-        let follows =
-            |finding: &crate::model::finding::Finding| finding.follows.as_ref() == Some(id);
+        let follows = |finding: &diskvitals_finding::Finding| finding.follows.as_ref() == Some(id);
         self.active
             .iter()
             .filter(|(_, entry)| follows(&entry.finding))

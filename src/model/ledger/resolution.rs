@@ -4,8 +4,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::model::finding::{Evidence, FindingDetails, Judgement, Subject, Verdict};
-use crate::model::reason::Reason;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::{Evidence, FindingDetails, Judgement, Subject, Verdict};
 
 pub(crate) fn resolve(judgements: Vec<Judgement>) -> BTreeMap<(Subject, Reason), Verdict> {
     let mut settled: BTreeMap<(Subject, Reason), Verdict> = BTreeMap::new();

@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::finding::{Finding, Subject};
-use crate::model::ids::FindingId;
+use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::{Finding, Subject};
 
 /// The positions of each subject's findings, newest first.
 type Subjects<'a> = BTreeMap<&'a Subject, Vec<usize>>;

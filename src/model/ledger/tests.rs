@@ -3,8 +3,8 @@ mod drive_failure;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::finding::{Evidence, MAX_EVIDENCE, SeenLevel, Status, WitnessKind};
-use crate::model::ids::VolumeId;
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::{Evidence, MAX_EVIDENCE, SeenLevel, Status, WitnessKind};
 
 /// By whom, and why.
 fn known() -> (String, String) {

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::finding::{Health, Subject};
-use crate::model::fixture::{TestHost, at, drive};
-use crate::model::ids::DriveId;
-use crate::model::severity::Severity;
-use crate::model::snapshot::Snapshot;
-use crate::model::storage::tests::{add_finding, published};
+use crate::fixture::{TestHost, at, drive};
+use crate::fixture::{add_finding, published};
+use crate::snapshot::Snapshot;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Health, Subject};
 
 /// A host with the drive A, and the snapshot that was published of it.
 fn host() -> (TestHost, Snapshot) {

@@ -1,12 +1,13 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::model::finding::Subject;
-use crate::model::fixture::{TestHost, at, mount};
-use crate::model::ids::VolumeId;
-use crate::model::snapshot::NodeContext;
-use crate::model::storage::tests::{add_finding, published, volume};
-use crate::model::volume::Stack;
+use crate::fixture::{TestHost, at, mount};
+use crate::fixture::{add_finding, published};
+use crate::snapshot::NodeContext;
+use crate::storage::tests::volume;
+use crate::volume::Stack;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::VolumeId;
 
 /// `/` on sda, the kubelet's folder on sdb, data on sdc and sdd.
 fn world() -> TestHost {
@@ -136,7 +137,7 @@ fn idle_maintained_and_remote_drives_do_not_count() {
     drive_mut(&mut snapshot, "B").maintenance = true;
     lose(&mut snapshot, &["A", "B"]);
     assert_eq!(reasons(&snapshot), [""; 0]);
-    drive_mut(&mut snapshot, "C").facts.transport = crate::model::drive::Transport::Iscsi;
+    drive_mut(&mut snapshot, "C").facts.transport = crate::drive::Transport::Iscsi;
     lose(&mut snapshot, &["C"]);
     assert_eq!(reasons(&snapshot), [""; 0]);
     lose(&mut snapshot, &["D"]);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::graph::mounts;
-use crate::model::policy::{bytes, optional_bytes, optional_seconds, seconds};
-use crate::model::volume::VolumeFacts;
+use crate::volume::VolumeFacts;
+use diskvitals_text::pattern;
+use diskvitals_text::setting::{bytes, optional_bytes, optional_seconds, seconds};
 
 /// The configuration file's `[space]`. Short of space is what has less than `raise_percent` of its
 /// size or `raise_bytes`, whichever is less: 1 % of 20 TB is not full, and 6 GiB of 1 TiB are.
@@ -74,7 +74,7 @@ impl SpaceLimit {
             |fs_type: &String| self.filesystems.is_empty() || self.filesystems.contains(fs_type);
         let is_named = || {
             let names = volume.names();
-            names.iter().any(|name| mounts::matches_any(&self.volumes, name.as_bytes()))
+            names.iter().any(|name| pattern::matches_any(&self.volumes, name.as_bytes()))
         };
         (self.volumes.is_empty() || is_named())
             && volume.fs_type.as_ref().map_or(self.filesystems.is_empty(), of_type)
@@ -118,7 +118,7 @@ impl SpacePolicy {
     }
 
     /// The first value that contradicts itself or another, with its key.
-    pub(crate) fn problem(&self) -> Option<(&'static str, String)> {
+    pub fn problem(&self) -> Option<(&'static str, String)> {
         let names_nothing =
             |limit: &SpaceLimit| limit.volumes.is_empty() && limit.filesystems.is_empty();
         if self.limits.iter().any(names_nothing) {

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::block::{LayerState, MdMember, MdState};
-use crate::model::redundancy::{CopySet, Scheme};
+use crate::block::{LayerState, MdMember, MdState};
+use crate::redundancy::{CopySet, Scheme};
 
 /// More than any metadata format of md allows.
 const MAX_SLOTS: usize = 4096;
 
 /// An array of a level with redundancy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Array {
+pub struct Array {
     scheme: Scheme,
     /// By slot.
     members: Vec<Member>,
@@ -21,7 +21,7 @@ pub(crate) struct Array {
 
 /// What is in one slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Member {
+pub struct Member {
     /// It holds current data.
     pub in_sync: bool,
     /// Kernel names: of a member and of its replacement, if it is being replaced.
@@ -34,7 +34,7 @@ pub(crate) struct Member {
 
 impl Array {
     /// `None` for other layers, and for levels without redundancy.
-    pub(crate) fn of(state: &LayerState) -> Option<Array> {
+    pub fn of(state: &LayerState) -> Option<Array> {
         match state {
             LayerState::Md(md) => Array::of_md(md),
             LayerState::DmRaid { level, health, layout, .. } => {
@@ -90,7 +90,7 @@ impl Array {
         Some(Array { scheme, members: members.collect(), is_parity_stale: is_whole_sync })
     }
 
-    pub(crate) fn members(&self) -> &[Member] {
+    pub fn members(&self) -> &[Member] {
         &self.members
     }
 
@@ -130,7 +130,7 @@ impl Array {
     }
 
     /// How many further members may fail, in the worst case. `None`: some of its data has no copy.
-    pub(crate) fn tolerates(&self) -> Option<usize> {
+    pub fn tolerates(&self) -> Option<usize> {
         let sets = self.copy_sets()?;
         sets.iter().map(|set| set.tolerates).min()
     }
@@ -190,7 +190,7 @@ impl Array {
 
 impl MdMember {
     /// Whether its state has this word.
-    pub(crate) fn is(&self, word: &str) -> bool {
+    pub fn is(&self, word: &str) -> bool {
         self.state.split(',').any(|part| part.trim() == word)
     }
 }

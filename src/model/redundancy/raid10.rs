@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 /// The layout word of md: copies side by side ("near"), copies in other sections of the members or in
 /// the next stripes ("far", "offset"), and how far the latter wander.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Raid10 {
+pub struct Raid10 {
     near: usize,
     far: usize,
     far_sets: FarSets,

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::block::{LayerState, MdMember, MdState};
+use crate::block::{LayerState, MdMember, MdState};
 
 /// How many copies of each chunk are where, drawn as md(4) describes it: rows of chunks on a table of
 /// members, and for each further far copy the same table again, moved on by the near copies within each

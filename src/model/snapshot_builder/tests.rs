@@ -1,20 +1,20 @@
 use super::*;
-use crate::model::block::Inventory;
-use crate::model::drive::{DriveFacts, DriveKind, Location, Transport};
-use crate::model::facts::probes::ProbeFacts;
-use crate::model::facts::{KnownDrive, KnownVolume};
-use crate::model::finding::{FindingDetails, Judgement, SeenLevel, Status, UnknownCause, Verdict};
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::{Batch, Cursor};
-use crate::model::mount::MountTable;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::policy::VolumeSettings;
-use crate::model::probe::MountProbe;
-use crate::model::reason::Reason;
-use crate::model::smart::SmartResponse;
-use crate::model::source_update::SourceUpdate;
-use crate::model::volume::{MountRole, Stack, VolumeFacts, VolumeMount};
+use crate::block::Inventory;
+use crate::drive::{DriveFacts, DriveKind, Location, Transport};
+use crate::facts::probes::ProbeFacts;
+use crate::facts::{KnownDrive, KnownVolume};
+use crate::policy::VolumeSettings;
+use crate::probe::MountProbe;
+use crate::source_update::SourceUpdate;
+use crate::volume::{MountRole, Stack, VolumeFacts, VolumeMount};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::mount::MountTable;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::{FindingDetails, Judgement, SeenLevel, Status, UnknownCause, Verdict};
+use diskvitals_kernel_log::event::{Batch, Cursor};
+use diskvitals_smart::SmartResponse;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()

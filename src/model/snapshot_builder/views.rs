@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::assess;
-use crate::model::condition;
-use crate::model::facts::{Facts, KnownDrive, KnownVolume};
-use crate::model::finding::{Finding, Health, Subject, UnknownCause, UnknownHealth};
-use crate::model::ids::{DriveId, FindingId, VolumeId};
-use crate::model::observation::Observation;
-use crate::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
-use crate::model::snapshot_builder::{FindingsBySubject, SnapshotInput};
+use crate::assess;
+use crate::condition;
+use crate::facts::{Facts, KnownDrive, KnownVolume};
+use crate::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
+use crate::snapshot_builder::{FindingsBySubject, SnapshotInput};
+use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::{Finding, Health, Subject, UnknownCause, UnknownHealth};
 
 pub(super) fn drives(
     previous: &Snapshot,

@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
-use crate::model::fixture::*;
-use crate::model::graph::kube::{CsiPath, parse_csi_path};
-use crate::model::kubelet::PodName;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::source_update::SourceUpdate;
-use crate::model::stale::GRACE;
+use crate::fixture::*;
+use crate::graph::kube::{CsiPath, parse_csi_path};
+use crate::source_update::SourceUpdate;
+use crate::stale::GRACE;
+use diskvitals_finding::kubelet::PodName;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
 
 const K: &str = "/var/lib/kubelet";
 const GRACE_SECONDS: i64 = GRACE.as_secs() as i64;

@@ -5,11 +5,12 @@
 //! proves that the node reaches the storage; a volume that does not answer proves nothing about the
 //! others.
 
-use crate::model::assess::{MAX_MESSAGE, truncate};
-use crate::model::finding::{Health, UnknownCause};
-use crate::model::reason::Reason;
-use crate::model::snapshot::{Snapshot, Volume};
-use crate::model::storage::{StorageFault, StorageUnknown, active, disconnect_causes, volumes_of};
+use crate::assess::MAX_MESSAGE;
+use crate::snapshot::{Snapshot, Volume};
+use crate::storage::{StorageFault, StorageUnknown, active, disconnect_causes, volumes_of};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::{Health, UnknownCause};
+use diskvitals_text::echo::truncate;
 
 #[derive(Default)]
 pub(super) struct RemoteVolumes {

@@ -1,27 +1,26 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::block::Layer;
-use crate::model::facts::KnownVolume;
-use crate::model::finding::{Finding, Health, Status, Subject, UnknownCause};
-use crate::model::fixture::*;
-use crate::model::ids::{DriveId, FindingId};
-use crate::model::provision::{
-    AccessMode, BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState, VolumeAccess,
-};
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::snapshot::{Drive, NodeContext, Presence, Snapshot, Volume, VolumeUsage};
-use crate::model::source::Source;
-use crate::model::source_update::SourceStatus;
-use crate::model::storage::{
+use crate::block::Layer;
+use crate::facts::KnownVolume;
+use crate::fixture::*;
+use crate::snapshot::{Drive, NodeContext, Presence, Snapshot, Volume, VolumeUsage};
+use crate::source_update::SourceStatus;
+use crate::storage::{
     StorageFault, StorageUnknown, connectivity, driver_storage, pool_connectivity,
 };
-use crate::model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus};
+use crate::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::provision::{
+    AccessMode, BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState, VolumeAccess,
+};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{Health, Subject, UnknownCause};
 
 /// A pool's folder on the partition sdp1 of the drive P, with one volume of it: attached as loop7
 /// and staged, or neither.
-pub(crate) fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
+pub fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
     let mut world = TestHost::default()
         .disk("sdp", "8:0", "P")
         .with(device("sdp1", "8:1", Layer::Partition { number: 1, start_bytes: 1 << 20 }, &["sdp"]))
@@ -70,7 +69,7 @@ pub(crate) fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
 }
 
 /// As it would be published of facts that nothing is known against.
-pub(crate) fn volume(known: &KnownVolume) -> Volume {
+pub fn volume(known: &KnownVolume) -> Volume {
     Volume {
         facts: known.facts.clone(),
         usage: VolumeUsage::NotMeasured,
@@ -85,23 +84,6 @@ pub(crate) fn volume(known: &KnownVolume) -> Volume {
         first_seen: known.first_seen,
         last_probe: None,
         errors: None,
-    }
-}
-
-pub(crate) fn published(name: &str, serial: &str) -> Drive {
-    Drive {
-        facts: drive(name, "8:0", serial),
-        presence: Presence::Present,
-        first_seen: at(0),
-        last_seen: at(0),
-        health: Health::Good,
-        health_unknown_why: String::new(),
-        health_unknown_cause: None,
-        findings: Vec::new(),
-        maintenance: false,
-        volumes: Vec::new(),
-        errors: None,
-        smart: None,
     }
 }
 
@@ -132,37 +114,6 @@ fn test_snapshot() -> Snapshot {
     snapshot
 }
 
-pub(crate) fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
-    let id = FindingId::new(&subject.to_string(), reason.name(), at(0));
-    match &subject {
-        Subject::Drive(drive) => {
-            Arc::make_mut(snapshot.drives.get_mut(drive).expect("known")).findings.push(id.clone())
-        }
-        Subject::Volume(volume) => Arc::make_mut(snapshot.volumes.get_mut(volume).expect("known"))
-            .findings
-            .push(id.clone()),
-        Subject::Device(_) | Subject::Source(_) => {}
-    }
-    let finding = Finding {
-        id: id.clone(),
-        subject,
-        reason,
-        severity: Severity::Bad,
-        status: Status::Inaccessible,
-        message: "it is so".into(),
-        since: at(0),
-        last_seen: at(0),
-        count: 1,
-        evidence: Vec::new(),
-        clears_when: String::new(),
-        advice: None,
-        acknowledged: None,
-        cleared: None,
-        follows: None,
-    };
-    snapshot.findings.insert(id, Arc::new(finding));
-}
-
 fn drive_mut<'a>(snapshot: &'a mut Snapshot, serial: &str) -> &'a mut Drive {
     Arc::make_mut(snapshot.drives.get_mut(&DriveId::new(serial)).expect("known"))
 }
@@ -190,7 +141,7 @@ fn fault_summaries(
 }
 
 fn volumes<'a>(snapshot: &'a Snapshot, ids: &[&str]) -> Vec<&'a Volume> {
-    ids.iter().map(|id| snapshot.volumes[&crate::model::fixture::volume(id)].as_ref()).collect()
+    ids.iter().map(|id| snapshot.volumes[&crate::fixture::volume(id)].as_ref()).collect()
 }
 
 #[test]
@@ -227,7 +178,7 @@ fn drives_over_a_network_are_not_this_nodes_to_judge() {
     let mut snapshot = test_snapshot();
     for serial in ["A", "B"] {
         let drive = drive_mut(&mut snapshot, serial);
-        drive.facts.transport = crate::model::drive::Transport::Iscsi;
+        drive.facts.transport = crate::drive::Transport::Iscsi;
         drive.health = Health::Bad;
     }
     assert_eq!(fault_summaries(&snapshot), Ok(Vec::new()));
@@ -243,12 +194,12 @@ fn remote_snapshot() -> Snapshot {
 }
 
 fn volume_mut<'a>(snapshot: &'a mut Snapshot, id: &str) -> &'a mut Volume {
-    let id = crate::model::fixture::volume(id);
+    let id = crate::fixture::volume(id);
     Arc::make_mut(snapshot.volumes.get_mut(&id).expect("known"))
 }
 
 fn silence(snapshot: &mut Snapshot, id: &str, reason: Reason) {
-    let subject = Subject::Volume(crate::model::fixture::volume(id));
+    let subject = Subject::Volume(crate::fixture::volume(id));
     add_finding(snapshot, subject, reason);
 }
 
@@ -279,7 +230,7 @@ fn a_backend_on_the_network_is_unreachable_when_no_volume_answers() {
 fn a_remote_drive_that_is_offline_cuts_its_volumes_off() {
     let mut snapshot = test_snapshot();
     for serial in ["A", "B"] {
-        drive_mut(&mut snapshot, serial).facts.transport = crate::model::drive::Transport::Iscsi;
+        drive_mut(&mut snapshot, serial).facts.transport = crate::drive::Transport::Iscsi;
     }
     let offline = Subject::Drive(DriveId::new("A"));
     add_finding(&mut snapshot, offline, Reason::DriveOffline);
@@ -493,17 +444,13 @@ fn volumes_are_connected_when_every_needed_drive_and_the_volume_answer() {
     assert!(said[0].contains("redundancy stands in: drive sda (A): DriveOffline"), "{said:?}");
     for reason in [Reason::ProbeTimeout, Reason::IoStalled, Reason::DeviceMissing] {
         let mut snapshot = whole.clone();
-        add_finding(
-            &mut snapshot,
-            Subject::Volume(crate::model::fixture::volume("csi:d/m")),
-            reason,
-        );
+        add_finding(&mut snapshot, Subject::Volume(crate::fixture::volume("csi:d/m")), reason);
         assert_eq!(of(&snapshot, "csi:d/m"), Ok(false), "{reason}");
     }
     let mut snapshot = whole;
     add_finding(
         &mut snapshot,
-        Subject::Volume(crate::model::fixture::volume("csi:d/m")),
+        Subject::Volume(crate::fixture::volume("csi:d/m")),
         Reason::ReadOnly,
     );
     assert_eq!(of(&snapshot, "csi:d/m"), Ok(true), "what is read-only answers");

@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::notifier::config::level;
-use crate::notifier::message::Level;
-use crate::notifier::secret::SecretFile;
-use crate::notifier::targets::exec::{ExecTarget, Input};
-use crate::notifier::targets::heartbeat::HeartbeatTarget;
-use crate::notifier::targets::http::{Headers, HttpUrl, UrlSource};
-use crate::notifier::targets::smtp::{SmtpTarget, Tls};
-use crate::notifier::targets::webhook::{Preset, WebhookTarget};
-use crate::notifier::targets::{Target, TargetKind};
-use crate::notifier::template::Template;
-use crate::text::duration;
-use crate::text::echo::echo;
+use crate::config::level;
+use crate::message::Level;
+use crate::secret::SecretFile;
+use crate::targets::exec::{ExecTarget, Input};
+use crate::targets::heartbeat::HeartbeatTarget;
+use crate::targets::http::{Headers, HttpUrl, UrlSource};
+use crate::targets::smtp::{SmtpTarget, Tls};
+use crate::targets::webhook::{Preset, WebhookTarget};
+use crate::targets::{Target, TargetKind};
+use crate::template::Template;
+use diskvitals_text::duration;
+use diskvitals_text::echo::echo;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TargetError {
+pub enum TargetError {
     #[error("another target has this name")]
     Duplicate,
     #[error("name: 1 to 64 letters, digits, `-`, `_` and `.`")]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::notifier::targets::TargetKind;
+use crate::targets::TargetKind;
 
 fn parse_text(text: &str) -> Result<Config, String> {
     parse(Path::new("/etc/diskvitals/notify.toml"), text).map_err(|error| error.to_string())

@@ -1,8 +1,8 @@
 //! Which causes an unprivileged user can make (`model::origin`), from the daemon's answer.
 
-use crate::model::origin::{self, Mount, Volume};
-use crate::wire;
-use crate::wire::{DriveKind, MountRole, SubjectKind};
+use diskvitals_finding::origin::{self, Mount, Volume};
+use diskvitals_wire as wire;
+use diskvitals_wire::{DriveKind, MountRole, SubjectKind};
 
 pub(super) struct Origins<'a>(origin::Origins<'a>);
 

@@ -5,8 +5,8 @@
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::notifier::message::Transition;
-use crate::notifier::planner::{Change, Settings};
+use crate::message::Transition;
+use crate::planner::{Change, Settings};
 
 /// Changes of one window that keep all evidence and hits: a flood must fit into the memory of a small
 /// process.

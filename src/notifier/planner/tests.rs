@@ -1,7 +1,7 @@
 use super::*;
-use crate::notifier::message::tests_support::sample;
-use crate::notifier::message::{Acknowledged, Cleared};
-use crate::notifier::node_state::{ClearedFinding, Counts, ObservedCause, ObservedFinding};
+use crate::message::tests_support::sample;
+use crate::message::{Acknowledged, Cleared};
+use crate::node_state::{ClearedFinding, Counts, ObservedCause, ObservedFinding};
 
 /// Seconds after the start of a quiet night.
 fn at(seconds: i64) -> Timestamp {

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::notifier::message::{Cleared, Item, Level, Transition};
-use crate::notifier::node_state::{NodeState, ObservedCause, ObservedFinding};
-use crate::notifier::planner::{Change, KnownCause, PlannerState, Settings};
+use crate::message::{Cleared, Item, Level, Transition};
+use crate::node_state::{NodeState, ObservedCause, ObservedFinding};
+use crate::planner::{Change, KnownCause, PlannerState, Settings};
 
 /// How long a cause that is over is remembered: a return within this time is no first raise.
 const RETURN_WINDOW: SignedDuration = SignedDuration::from_hours(24);

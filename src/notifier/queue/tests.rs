@@ -1,5 +1,5 @@
 use super::*;
-use crate::notifier::message::tests_support::sample;
+use crate::message::tests_support::sample;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

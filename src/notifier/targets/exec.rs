@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use lettre::message::Mailbox;
 
-use crate::host::exec::{self, Exec};
-use crate::host::trusted_file;
-use crate::notifier::message::clean;
-use crate::notifier::outgoing::Outgoing;
-use crate::notifier::targets::{DeliveryError, mail};
-use crate::text::causes::with_causes;
+use crate::message::clean;
+use crate::outgoing::Outgoing;
+use crate::targets::{DeliveryError, mail};
+use diskvitals_host::exec::{self, Exec};
+use diskvitals_host::trusted_file;
+use diskvitals_text::causes::with_causes;
 
 const MAX_OUTPUT: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ExecTarget {
+pub struct ExecTarget {
     pub program: PathBuf,
     pub args: Vec<String>,
     pub input: Input,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Input {
+pub enum Input {
     Json,
     /// As for `sendmail -t`.
     Mail {
@@ -34,7 +34,7 @@ pub(crate) enum Input {
 }
 
 impl ExecTarget {
-    pub(crate) async fn run(
+    pub async fn run(
         &self,
         notification: &Outgoing,
         timeout: Duration,
@@ -76,7 +76,7 @@ impl ExecTarget {
     }
 
     /// Whether there is a program that nobody else may change.
-    pub(crate) fn probe(&self) -> Result<String, DeliveryError> {
+    pub fn probe(&self) -> Result<String, DeliveryError> {
         let path = self.program.display();
         if let Err(error) = trusted_file::check_program(&self.program)
             && error.kind() != std::io::ErrorKind::NotFound

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::notifier::secret::SecretFile;
-use crate::notifier::targets::DeliveryError;
-use crate::notifier::targets::http::{self, Headers, Request, UrlSource};
+use crate::secret::SecretFile;
+use crate::targets::DeliveryError;
+use crate::targets::http::{self, Headers, Request, UrlSource};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct HeartbeatTarget {
+pub struct HeartbeatTarget {
     pub url: UrlSource,
     pub method: ::http::Method,
     pub headers: Headers,
@@ -19,7 +19,7 @@ pub(crate) struct HeartbeatTarget {
 }
 
 impl HeartbeatTarget {
-    pub(crate) async fn ping(&self) -> Result<String, DeliveryError> {
+    pub async fn ping(&self) -> Result<String, DeliveryError> {
         let url = self.url.resolve().await?;
         let mut headers = self.headers.resolve().await?;
         if let Some(token) = &self.token {
@@ -36,7 +36,7 @@ impl HeartbeatTarget {
         .await
     }
 
-    pub(crate) async fn probe(&self) -> Result<String, DeliveryError> {
+    pub async fn probe(&self) -> Result<String, DeliveryError> {
         http::probe(&self.url.resolve().await?, self.ca_file.as_deref()).await
     }
 }

@@ -6,9 +6,9 @@ use lettre::Message;
 use lettre::message::Mailbox;
 use lettre::message::header::{ContentType, Header, HeaderName, HeaderValue, MIME_VERSION_1_0};
 
-use crate::notifier::message::Level;
-use crate::notifier::outgoing::Outgoing;
-use crate::notifier::targets::DeliveryError;
+use crate::message::Level;
+use crate::outgoing::Outgoing;
+use crate::targets::DeliveryError;
 
 /// Names of headers that mail readers and filters know.
 macro_rules! headers {
@@ -39,7 +39,7 @@ headers! {
     NotificationId, "X-Diskvitals-Id";
 }
 
-pub(crate) fn message(
+pub fn message(
     notification: &Outgoing,
     from: &Mailbox,
     to: &[Mailbox],

@@ -15,14 +15,14 @@ use lettre::transport::smtp::client::{
 };
 use lettre::transport::smtp::extension::ClientId;
 
-use crate::notifier::message::clean;
-use crate::notifier::outgoing::Outgoing;
-use crate::notifier::secret::SecretFile;
-use crate::notifier::targets::{DeliveryError, mail, tls};
-use crate::text::causes::with_causes;
+use crate::message::clean;
+use crate::outgoing::Outgoing;
+use crate::secret::SecretFile;
+use crate::targets::{DeliveryError, mail, tls};
+use diskvitals_text::causes::with_causes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tls {
+pub enum Tls {
     /// Clear text, to this host only.
     None,
     /// Clear text to any host, and never with a password.
@@ -32,7 +32,7 @@ pub(crate) enum Tls {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SmtpTarget {
+pub struct SmtpTarget {
     pub host: String,
     pub port: u16,
     pub tls: Tls,
@@ -43,7 +43,7 @@ pub(crate) struct SmtpTarget {
 }
 
 impl SmtpTarget {
-    pub(crate) async fn send(
+    pub async fn send(
         &self,
         notification: &Outgoing,
         timeout: Duration,
@@ -74,7 +74,7 @@ impl SmtpTarget {
     }
 
     /// Connects and logs in.
-    pub(crate) async fn probe(&self, timeout: Duration) -> Result<String, DeliveryError> {
+    pub async fn probe(&self, timeout: Duration) -> Result<String, DeliveryError> {
         let mut connection = self.connect(timeout).await?;
         let answers = connection.test_connected().await;
         let _ = tokio::time::timeout(Duration::from_secs(2), connection.quit()).await;

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TlsError {
+pub enum TlsError {
     #[error("reading the certificates of ca_file {}", path.display())]
     CaFile {
         path: PathBuf,
@@ -35,9 +35,7 @@ pub(crate) enum TlsError {
 }
 
 /// Certificates of authorities.
-pub(crate) async fn authorities(
-    ca_file: Option<&Path>,
-) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub async fn authorities(ca_file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let ca_file = ca_file.map(Path::to_owned);
     // The disk may not respond.
     tokio::task::spawn_blocking(move || read_authorities(ca_file.as_deref()))
@@ -68,7 +66,7 @@ fn read_authorities(ca_file: Option<&Path>) -> Result<Vec<CertificateDer<'static
     }
 }
 
-pub(crate) async fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {
+pub async fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
     let (usable, _) = roots.add_parsable_certificates(authorities(ca_file).await?);
     if usable == 0 {

@@ -6,15 +6,15 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::notifier::message::Level;
-use crate::notifier::outgoing::Outgoing;
-use crate::notifier::secret::SecretFile;
-use crate::notifier::targets::DeliveryError;
-use crate::notifier::targets::http::{self, Headers, HttpUrl, Request, UrlSource};
-use crate::notifier::template::Template;
+use crate::message::Level;
+use crate::outgoing::Outgoing;
+use crate::secret::SecretFile;
+use crate::targets::DeliveryError;
+use crate::targets::http::{self, Headers, HttpUrl, Request, UrlSource};
+use crate::template::Template;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Preset {
+pub enum Preset {
     Json,
     Slack,
     Teams,
@@ -24,7 +24,7 @@ pub(crate) enum Preset {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct WebhookTarget {
+pub struct WebhookTarget {
     pub url: UrlSource,
     pub preset: Preset,
     pub method: ::http::Method,
@@ -37,7 +37,7 @@ pub(crate) struct WebhookTarget {
 }
 
 impl WebhookTarget {
-    pub(crate) async fn send(&self, notification: &Outgoing) -> Result<String, DeliveryError> {
+    pub async fn send(&self, notification: &Outgoing) -> Result<String, DeliveryError> {
         let configured = self.url.resolve().await?;
         let (url, body) = match &self.body {
             Some(template) => (configured, template.render(notification)),
@@ -71,7 +71,7 @@ impl WebhookTarget {
         .await
     }
 
-    pub(crate) async fn probe(&self) -> Result<String, DeliveryError> {
+    pub async fn probe(&self) -> Result<String, DeliveryError> {
         http::probe(&self.url.resolve().await?, self.ca_file.as_deref()).await
     }
 }
@@ -179,11 +179,11 @@ mod tests {
     use lettre::message::Mailbox;
 
     use super::*;
-    use crate::notifier::message::Notification;
-    use crate::notifier::message::tests_support::sample;
-    use crate::notifier::outgoing::tests::hostile;
-    use crate::notifier::targets::mail;
-    use crate::text::echo::is_deceptive;
+    use crate::message::Notification;
+    use crate::message::tests_support::sample;
+    use crate::outgoing::tests::hostile;
+    use crate::targets::mail;
+    use diskvitals_text::echo::is_deceptive;
 
     const HOSTILE: &str =
         "``` <!channel> <http://a.example|b> @everyone **b** [x](http://a.example) ``` `c` &lt;";

@@ -1,8 +1,8 @@
 //! What a decision writes, and when it is refused.
 
 use super::*;
-use crate::plugin::tests::actions::{record, time};
-use crate::plugin::view::actions::State;
+use crate::tests::actions::{record, time};
+use crate::view::actions::State;
 
 const NOW: &str = "2026-03-01T12:00:00Z";
 
@@ -106,14 +106,14 @@ fn only_open_breakers_are_reset_and_a_named_one_must_be_open() {
 #[test]
 fn an_approval_says_last_that_nothing_undoes_it() {
     let row = action(&record(json!({}), json!({})), time(NOW));
-    let text = render::actions::consequence(&row, &crate::terminal::screen::tests::screen(None));
+    let text = render::actions::consequence(&row, &diskvitals_terminal::fixture::screen(None));
     assert_eq!(
         text,
         "If the controller carries out actions in this namespace, the claim shop/data-db-0 is deleted. Nothing undoes that.\n"
     );
     let row =
         action(&record(json!({"claim": {"name": "\u{1b}[2J", "uid": "c"}}), json!({})), time(NOW));
-    let text = render::actions::consequence(&row, &crate::terminal::screen::tests::screen(None));
+    let text = render::actions::consequence(&row, &diskvitals_terminal::fixture::screen(None));
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 

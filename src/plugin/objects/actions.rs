@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cluster::storage_action::{NOTE_ANNOTATION, StorageActionSpec, StorageActionStatus};
-use crate::cluster::storage_policy::{StoragePolicySpec, StoragePolicyStatus};
+use diskvitals_cluster::storage_action::{NOTE_ANNOTATION, StorageActionSpec, StorageActionStatus};
+use diskvitals_cluster::storage_policy::{StoragePolicySpec, StoragePolicyStatus};
 
 /// What every object has.
 #[derive(Clone, Debug, Default)]

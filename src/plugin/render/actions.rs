@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::gate::Gate;
-use crate::cluster::storage_action::{CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED};
-use crate::model::label::slot_name;
-use crate::plugin::render::{ago, shown};
-use crate::plugin::view::actions::{ActionRow, Block, Line, PolicyRow, State, time_left};
-use crate::plugin::view::retained::RetainedRow;
-use crate::terminal::layout::{heading, label_value_lines, wrapped};
-use crate::terminal::screen::{Screen, Tone, escape_control, or_dash, span};
-use crate::terminal::table::{Cells, Column, column, plain};
+use crate::render::{ago, shown};
+use crate::view::actions::{ActionRow, Block, Line, PolicyRow, State, time_left};
+use crate::view::retained::RetainedRow;
+use diskvitals_cluster::gate::Gate;
+use diskvitals_cluster::storage_action::{CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED};
+use diskvitals_terminal::layout::{heading, label_value_lines, wrapped};
+use diskvitals_terminal::screen::{Screen, Tone, escape_control, or_dash, span};
+use diskvitals_terminal::table::{Cells, Column, column, plain};
+use diskvitals_text::naming::slot_name;
 
 /// What happens with an approved action, in order.
 const STEPS: [&str; 8] = [
@@ -304,7 +304,7 @@ pub(crate) fn policies(rows: &[PolicyRow], screen: &Screen) -> String {
 }
 
 fn claims(count: u32) -> String {
-    crate::terminal::layout::counted(count.into(), "claim")
+    diskvitals_terminal::layout::counted(count.into(), "claim")
 }
 
 /// `breaker OPEN for 3 h ago (ManyDrives): 7 drives …`

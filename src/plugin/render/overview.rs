@@ -3,18 +3,18 @@
 
 use serde::Serialize;
 
-use crate::cluster::node_storage::Health;
-use crate::plugin::render::{actions, ago, claims, drives, gaps, stale};
-use crate::plugin::view::Gap;
-use crate::plugin::view::actions::{ActionRow, PolicyRow, State};
-use crate::plugin::view::claims::{ClaimRow, StaleRow};
-use crate::plugin::view::drives::DriveRow;
-use crate::plugin::view::nodes::{NodeView, Report};
-use crate::plugin::view::unreachable::{TerminatingRow, UnreachableRow};
-use crate::terminal::layout::{counted, heading};
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::table::{Cells, Column, column, plain, table};
-use crate::terminal::verdict::Verdict;
+use crate::render::{actions, ago, claims, drives, gaps, stale};
+use crate::view::Gap;
+use crate::view::actions::{ActionRow, PolicyRow, State};
+use crate::view::claims::{ClaimRow, StaleRow};
+use crate::view::drives::DriveRow;
+use crate::view::nodes::{NodeView, Report};
+use crate::view::unreachable::{TerminatingRow, UnreachableRow};
+use diskvitals_cluster::node_storage::Health;
+use diskvitals_terminal::layout::{counted, heading};
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_terminal::table::{Cells, Column, column, plain, table};
+use diskvitals_terminal::verdict::Verdict;
 
 /// Rows of one table, before "and N more".
 const MAX_ROWS: usize = 12;

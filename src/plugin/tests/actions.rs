@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::plugin::objects::actions::{ActionRecord, PolicyRecord};
-use crate::plugin::render;
-use crate::plugin::view::actions::{ActionRow, State, action, actions, policy, short};
-use crate::terminal::screen::tests::screen;
+use crate::objects::actions::{ActionRecord, PolicyRecord};
+use crate::render;
+use crate::view::actions::{ActionRow, State, action, actions, policy, short};
+use diskvitals_terminal::fixture::screen;
 
 pub(crate) fn time(text: &str) -> Timestamp {
     text.parse().expect("a time")

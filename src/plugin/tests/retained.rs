@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::plugin::objects::VolumeRecord;
-use crate::plugin::tests::actions::record;
-use crate::plugin::tests::{bad_drive, bad_volume, base, node, report, volume};
-use crate::plugin::view::actions::{ActionRow, action as action_row};
-use crate::plugin::view::nodes::nodes;
-use crate::plugin::view::retained::{RetainedRow, retained};
-use crate::terminal::screen::tests::screen;
+use crate::objects::VolumeRecord;
+use crate::tests::actions::record;
+use crate::tests::{bad_drive, bad_volume, base, node, report, volume};
+use crate::view::actions::{ActionRow, action as action_row};
+use crate::view::nodes::nodes;
+use crate::view::retained::{RetainedRow, retained};
+use diskvitals_terminal::fixture::screen;
 
 fn released() -> VolumeRecord {
     VolumeRecord {

@@ -6,15 +6,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::cluster::gate::Gate;
-use crate::cluster::storage_action::{
+use crate::objects::actions::{ActionRecord, Meta, PolicyRecord};
+use crate::view::claims::ClaimRow;
+use crate::view::{Gap, Read};
+use diskvitals_cluster::gate::Gate;
+use diskvitals_cluster::storage_action::{
     ABORTED, APPROVAL_LIFETIME, Approval, CLAIM_DELETED, CONFIRMED, NOT_CARRIED_OUT, POD_EVICTED,
     PREPARED, REPLACED, STUCK, StorageActionSpec, StorageActionStatus, present_evidence,
 };
-use crate::cluster::storage_policy::BREAKER_OPEN;
-use crate::plugin::objects::actions::{ActionRecord, Meta, PolicyRecord};
-use crate::plugin::view::claims::ClaimRow;
-use crate::plugin::view::{Gap, Read};
+use diskvitals_cluster::storage_policy::BREAKER_OPEN;
 
 /// What the controller carries out, in order.
 const STEP_CONDITIONS: [&str; 5] = [CONFIRMED, PREPARED, CLAIM_DELETED, POD_EVICTED, REPLACED];

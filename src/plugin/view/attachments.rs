@@ -4,12 +4,12 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::plugin::objects::{AttachmentRecord, ClaimRecord, PodRecord, VolumeRecord};
-use crate::plugin::view::claims::users;
-use crate::plugin::view::drives::some;
-use crate::plugin::view::fence::{Reach, fences, reach};
-use crate::plugin::view::nodes::NodeView;
-use crate::plugin::view::{Base, Gap, Read};
+use crate::objects::{AttachmentRecord, ClaimRecord, PodRecord, VolumeRecord};
+use crate::view::claims::users;
+use crate::view::drives::some;
+use crate::view::fence::{Reach, fences, reach};
+use crate::view::nodes::NodeView;
+use crate::view::{Base, Gap, Read};
 
 /// One volume, with everything that was read about it.
 pub(crate) struct Subject {

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::cluster::node_storage::{Health, VolumeEntry, VolumeStatus};
-use crate::plugin::objects::{ClaimRecord, PodRecord, VolumeRecord};
-use crate::plugin::view::fence::{Reach, reach};
-use crate::plugin::view::nodes::{NodeView, Report};
-use crate::plugin::view::{Base, Read, drives};
+use crate::objects::{ClaimRecord, PodRecord, VolumeRecord};
+use crate::view::fence::{Reach, reach};
+use crate::view::nodes::{NodeView, Report};
+use crate::view::{Base, Read, drives};
+use diskvitals_cluster::node_storage::{Health, VolumeEntry, VolumeStatus};
 
 /// What the entries of the nodes name, as far as it was read.
 pub(crate) struct Named {
@@ -244,10 +244,10 @@ pub(crate) fn stale(nodes: &[NodeView<'_>]) -> Vec<StaleRow> {
     rows
 }
 
-pub(crate) fn stale_gaps(nodes: &[NodeView<'_>]) -> Vec<crate::plugin::view::Gap> {
+pub(crate) fn stale_gaps(nodes: &[NodeView<'_>]) -> Vec<crate::view::Gap> {
     drives::cut(nodes, "stale mounts", |status| status.truncated.stale)
 }
 
-pub(crate) fn claim_gaps(nodes: &[NodeView<'_>]) -> Vec<crate::plugin::view::Gap> {
+pub(crate) fn claim_gaps(nodes: &[NodeView<'_>]) -> Vec<crate::view::Gap> {
     drives::cut(nodes, "volumes", |status| status.truncated.volumes)
 }

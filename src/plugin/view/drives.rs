@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::cluster::node_storage::Health;
-use crate::plugin::view::Gap;
-use crate::plugin::view::nodes::{NodeView, Report};
+use crate::view::Gap;
+use crate::view::nodes::{NodeView, Report};
+use diskvitals_cluster::node_storage::Health;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -105,7 +105,7 @@ pub(crate) fn gaps(nodes: &[NodeView<'_>]) -> Vec<Gap> {
 pub(crate) fn cut(
     nodes: &[NodeView<'_>],
     list: &str,
-    is_cut: impl Fn(&crate::cluster::node_storage::NodeStorageStatus) -> bool,
+    is_cut: impl Fn(&diskvitals_cluster::node_storage::NodeStorageStatus) -> bool,
 ) -> Vec<Gap> {
     let cut: Vec<&str> = nodes
         .iter()

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::NodeSelectorRequirement;
 
-use crate::plugin::objects::{AttachmentRecord, NodeRecord, Term, VolumeRecord};
-use crate::plugin::view::Read;
+use crate::objects::{AttachmentRecord, NodeRecord, Term, VolumeRecord};
+use crate::view::Read;
 
 /// The labels that name a node.
 const NODE_LABELS: [&str; 2] = ["kubernetes.io/hostname", "topology.diskvitals.io/node"];

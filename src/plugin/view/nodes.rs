@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use crate::cluster::current_report::{MAX_AGE, daemon_reachable, is_about, is_answering};
-use crate::cluster::node_storage::{Health, NodeStorageStatus};
-use crate::plugin::objects::{NodeRecord, PodRecord, StorageRecord};
-use crate::plugin::view::Base;
+use crate::objects::{NodeRecord, PodRecord, StorageRecord};
+use crate::view::Base;
+use diskvitals_cluster::current_report::{MAX_AGE, daemon_reachable, is_about, is_answering};
+use diskvitals_cluster::node_storage::{Health, NodeStorageStatus};
 
 /// A reporter's pod that is away for so long does not report, however young its last word is.
 const REPORTER_GRACE: SignedDuration = SignedDuration::from_mins(10);
@@ -260,5 +260,5 @@ fn silence(node: Known<'_>, reporter: Reporter<'_>) -> String {
 }
 
 fn span(duration: SignedDuration) -> String {
-    crate::terminal::screen::span(duration.unsigned_abs())
+    diskvitals_terminal::screen::span(duration.unsigned_abs())
 }

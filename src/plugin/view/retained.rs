@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::cluster::node_storage::{Health, NodeStorageStatus};
-use crate::plugin::objects::VolumeRecord;
-use crate::plugin::view::Base;
-use crate::plugin::view::actions::ActionRow;
-use crate::plugin::view::fence::{Reach, reach};
-use crate::plugin::view::nodes::{NodeView, Report};
+use crate::objects::VolumeRecord;
+use crate::view::Base;
+use crate::view::actions::ActionRow;
+use crate::view::fence::{Reach, reach};
+use crate::view::nodes::{NodeView, Report};
+use diskvitals_cluster::node_storage::{Health, NodeStorageStatus};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::plugin::objects::PodRecord;
-use crate::plugin::view::nodes::{NodeView, Report};
-use crate::plugin::view::{Gap, Read, drives};
+use crate::objects::PodRecord;
+use crate::view::nodes::{NodeView, Report};
+use crate::view::{Gap, Read, drives};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -17,11 +17,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::provision::{BackingKind, ProvisionState};
-use crate::model::snapshot::Snapshot;
-use crate::model::source_update::SourceUpdate;
 use crate::provision::engine::discover::{self, DiscoveredRecords};
 use crate::provision::engine::handle::{Engine, REQUEST_QUEUE};
 use crate::provision::engine::job::{Message, Reply, VolumeJob};
@@ -32,7 +27,12 @@ use crate::provision::engine::view::EngineView;
 use crate::provision::engine::volume::{Volume, static_backing};
 use crate::provision::error::ProvisionError;
 use crate::provision::step::{PoolCapacity, StepExecutor};
-use crate::text::causes::with_causes;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{BackingKind, ProvisionState};
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_model::source_update::SourceUpdate;
+use diskvitals_text::causes::with_causes;
 
 /// Retry interval until the records are readable.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);

@@ -4,8 +4,6 @@
 //! In: a volume's copy and its mount path. Out: steps. The module writes no intents and no
 //! attachment records; it only records that mkfs has begun.
 
-use crate::model::path::HostPath;
-use crate::model::provision::VolumeAccess;
 use crate::provision::engine::formatting;
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
@@ -16,6 +14,8 @@ use crate::provision::rules::{access, mkfs, mount};
 use crate::provision::step::{
     Content, Device, MountedFilesystem, OwnedPath, RootedPath, Step, StepExecutor,
 };
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::VolumeAccess;
 
 /// Refuses a path that is not this volume's, before anything is done. Its own mount may be there.
 pub(crate) async fn check_target<S: StepExecutor>(

@@ -1,14 +1,14 @@
 //! The image, logical volume or device of a volume. Each function creates, attaches, finds,
 //! detaches or removes it with one step.
 
-use crate::model::path::HostPath;
-use crate::model::provision::BackingKind;
 use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::{StepContext, record_write_error};
 use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::tags;
 use crate::provision::step::{Device, Step, StepExecutor, Wipe};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::BackingKind;
 
 /// The directory of images in the pool's folder.
 const IMAGES_DIR: &str = "images";

@@ -5,7 +5,6 @@
 //! In: a volume's copy with an intent. Out: steps, and the volume without the intent. The
 //! operations themselves and `recover` call these functions; each may be repeated.
 
-use crate::model::path::HostPath;
 use crate::provision::engine::attachment;
 use crate::provision::engine::step_context::{
     ATTACHMENTS_DIR, FORMATS_DIR, StepContext, VOLUMES_DIR,
@@ -14,7 +13,8 @@ use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::{Operation, VolumeRecord};
 use crate::provision::step::{RootedPath, Step, StepExecutor, Wipe};
-use crate::text::causes::with_causes;
+use diskvitals_finding::path::HostPath;
+use diskvitals_text::causes::with_causes;
 
 /// Undoes staging. No process uses a filesystem while its mkfs may be incomplete; a volume of the
 /// pool becomes blank again.

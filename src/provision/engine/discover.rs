@@ -8,9 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 
-use crate::host::clock;
-use crate::model::path::HostPath;
-use crate::model::provision::BackingKind;
 use crate::provision::engine::backing::pool_backing;
 use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::{
@@ -24,7 +21,10 @@ use crate::provision::record::{
 };
 use crate::provision::rules::names;
 use crate::provision::step::{LogicalVolume, PoolCapacity, RecordFile, StepExecutor};
-use crate::text::causes::with_causes;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::BackingKind;
+use diskvitals_host::clock;
+use diskvitals_text::causes::with_causes;
 
 /// All records, and the volumes of the volume group if there is one.
 pub(crate) struct DiscoveredRecords {

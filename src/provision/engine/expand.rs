@@ -1,6 +1,5 @@
 //! Expansion of a volume, and of its filesystem where it is mounted.
 
-use crate::model::provision::ProvidedAttachment;
 use crate::provision::engine::completion;
 use crate::provision::engine::request::{ExpandRequest, ExpandResponse};
 use crate::provision::engine::step_context::StepContext;
@@ -8,6 +7,7 @@ use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::step::{Step, StepExecutor};
+use diskvitals_finding::provision::ProvidedAttachment;
 
 pub(crate) async fn expand<S: StepExecutor>(
     ctx: &StepContext<S>,

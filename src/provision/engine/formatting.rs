@@ -4,8 +4,8 @@
 //! In: a volume's copy with the record of its formatting. Out: a proof for the mkfs, or the reason
 //! why there is none. The actor continues an unfinished reading in the background (`continue_scan`).
 
-use crate::host::clock;
-use crate::text::causes::with_causes;
+use diskvitals_host::clock;
+use diskvitals_text::causes::with_causes;
 
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};

@@ -1,6 +1,5 @@
 //! Creation and deletion of volumes in the pool.
 
-use crate::model::provision::{BackingKind, VolumeAccess};
 use crate::provision::engine::request::CreateRequest;
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
@@ -10,6 +9,7 @@ use crate::provision::record::{self, Operation};
 use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::{access, mkfs, names, sizes};
 use crate::provision::step::StepExecutor;
+use diskvitals_finding::provision::{BackingKind, VolumeAccess};
 
 /// Checks a request without access to the host. Returns the smallest size that its filesystems can
 /// have.

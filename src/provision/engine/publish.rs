@@ -1,9 +1,6 @@
 //! NodePublishVolume and its reverse: binds a staged volume to a pod's path, or to several if the
 //! access mode allows it.
 
-use crate::host::clock;
-use crate::model::path::HostPath;
-use crate::model::provision::ProvidedAttachment;
 use crate::provision::engine::request::PublishRequest;
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
@@ -12,6 +9,9 @@ use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::rules::access;
 use crate::provision::step::{BindSource, OwnedPath, PathRole, RootedPath, Step, StepExecutor};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::ProvidedAttachment;
+use diskvitals_host::clock;
 
 const TARGET_FIELD: &str = "target_path";
 const STAGING_FIELD: &str = "staging_path";

@@ -6,14 +6,14 @@
 //! Recovery runs before every other operation on the volume, so that none starts from a partial
 //! state.
 
-use crate::model::provision::ProvidedAttachment;
 use crate::provision::engine::step_context::{FORMATS_DIR, StepContext};
 use crate::provision::engine::volume::{Backing, RecordProblem, Volume};
 use crate::provision::engine::{attachment, completion};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::step::StepExecutor;
-use crate::text::causes::with_causes;
+use diskvitals_finding::provision::ProvidedAttachment;
+use diskvitals_text::causes::with_causes;
 
 pub(crate) async fn recover<S: StepExecutor>(
     ctx: &StepContext<S>,

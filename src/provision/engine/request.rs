@@ -1,8 +1,8 @@
 //! Requests to the engine and its responses: the arguments and results of `Engine`'s methods.
 
-use crate::model::provision::{BackingKind, PodRef, VolumeAccess};
 use crate::provision::engine::view::VolumeView;
 use crate::provision::rules::sizes::CapacityRange;
+use diskvitals_finding::provision::{BackingKind, PodRef, VolumeAccess};
 
 #[derive(Clone, Debug)]
 pub(crate) struct CreateRequest {

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use crate::model::path::HostPath;
-use crate::model::provision::{BackingKind, default_kind};
 use crate::provision::step::Wipe;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{BackingKind, default_kind};
 
 /// Settings of the engine. `wipe`, `static_roots` and `static_volumes` may change while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]

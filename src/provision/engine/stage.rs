@@ -1,9 +1,6 @@
 //! NodeStageVolume and its reverse: attaches the device, formats it if it is certainly blank, and
 //! mounts it at the staging path.
 
-use crate::host::clock;
-use crate::model::path::HostPath;
-use crate::model::provision::{ProvidedAttachment, VolumeAccess};
 use crate::provision::engine::request::StageRequest;
 use crate::provision::engine::step_context::StepContext;
 use crate::provision::engine::volume::{Backing, Volume};
@@ -12,6 +9,9 @@ use crate::provision::error::ProvisionError;
 use crate::provision::record::Operation;
 use crate::provision::rules::access;
 use crate::provision::step::{OwnedPath, PathRole, StepExecutor};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{ProvidedAttachment, VolumeAccess};
+use diskvitals_host::clock;
 
 const STAGING_FIELD: &str = "staging_path";
 

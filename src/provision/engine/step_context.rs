@@ -9,9 +9,6 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::host::clock;
-use crate::model::path::HostPath;
-use crate::model::provision::BackingKind;
 use crate::provision::engine::settings::Settings;
 use crate::provision::engine::volume::{Backing, Volume};
 use crate::provision::error::ProvisionError;
@@ -23,7 +20,10 @@ use crate::provision::step::{
     PoolCapacity, RecordFile, Remains, RootedPath, ScanState, Step, StepError, StepErrorKind,
     StepExecutor, StepOutput,
 };
-use crate::text::causes::with_causes;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::BackingKind;
+use diskvitals_host::clock;
+use diskvitals_text::causes::with_causes;
 
 /// Directories of records in the pool's folder.
 pub(crate) const VOLUMES_DIR: &str = "volumes";

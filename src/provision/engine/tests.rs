@@ -17,12 +17,6 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::model::ids::DriveId;
-use crate::model::provision::{AccessMode, BackingKind, PodRef, VolumeAccess};
-use crate::model::snapshot::{NodeContext, Snapshot};
-use crate::model::source_update::SourceUpdate;
-use crate::model::storage::tests::published;
-use crate::model::volume::Stack;
 use crate::provision::engine::tests::fake::FakeHost;
 use crate::provision::engine::{
     CreateRequest, Engine, EngineError, ExpandRequest, PublishRequest, Settings, StageRequest,
@@ -31,6 +25,12 @@ use crate::provision::engine::{
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes::CapacityRange;
 use crate::provision::step::Wipe;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::provision::{AccessMode, BackingKind, PodRef, VolumeAccess};
+use diskvitals_model::fixture::published;
+use diskvitals_model::snapshot::{NodeContext, Snapshot};
+use diskvitals_model::source_update::SourceUpdate;
+use diskvitals_model::volume::Stack;
 
 pub(crate) const STAGING: &str = "/k/plugins/kubernetes.io/csi/csi.diskvitals.io/0af10af10af10af10af10af10af10af10af10af10af10af10af10af10af10af1/globalmount";
 

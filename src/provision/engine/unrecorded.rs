@@ -4,9 +4,6 @@
 //!
 //! In: a handle. Out: a volume with the attachments that the kernel has, known to no caller.
 
-use crate::host::clock;
-use crate::model::graph::kube::{CsiPathKind, parse_csi_path};
-use crate::model::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
 use crate::provision::engine::backing::pool_backing;
 use crate::provision::engine::settings::Settings;
 use crate::provision::engine::step_context::StepContext;
@@ -14,6 +11,9 @@ use crate::provision::engine::volume::{Backing, RecordProblem, Volume};
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::names;
 use crate::provision::step::StepExecutor;
+use diskvitals_finding::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
+use diskvitals_host::clock;
+use diskvitals_model::graph::kube::{CsiPathKind, parse_csi_path};
 
 /// The volume of a handle while no record is read; None if only a record could tell that there is one.
 pub(crate) fn volume(settings: &Settings, handle: &str, why: &str) -> Option<Volume> {

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::host::clock;
-use crate::model::provision::{BackingKind, ProvidedVolume, VolumeAccess};
 use crate::provision::error::ProvisionError;
 use crate::provision::record::formatting::FormatAuthorization;
 use crate::provision::step::PoolCapacity;
+use diskvitals_finding::provision::{BackingKind, ProvidedVolume, VolumeAccess};
+use diskvitals_host::clock;
 
 /// One volume, as callers receive it.
 #[derive(Clone, Debug)]

@@ -4,8 +4,6 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use crate::model::path::HostPath;
-use crate::model::provision::{BackingKind, ProvidedAttachment, ProvidedVolume};
 use crate::provision::engine::settings::StaticVolume;
 use crate::provision::engine::view::VolumeView;
 use crate::provision::error::ProvisionError;
@@ -13,6 +11,8 @@ use crate::provision::record::formatting::FormatRecord;
 use crate::provision::record::{AttachmentsRecord, Intent, Operation, VERSION, VolumeRecord};
 use crate::provision::rules::access;
 use crate::provision::step::{Device, MountedFilesystem, ScanState};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{BackingKind, ProvidedAttachment, ProvidedVolume};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {

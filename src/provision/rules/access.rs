@@ -1,10 +1,10 @@
 //! Access modes: which are possible for a volume on one node, and which publications may coexist
 //! (CSI, NodePublishVolume, the tables of second calls).
 
-use crate::model::provision::{AccessMode, ProvidedAttachment, VolumeAccess};
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
 use crate::provision::rules::mount;
+use diskvitals_finding::provision::{AccessMode, ProvidedAttachment, VolumeAccess};
 
 /// Checks that a volume of this node can have this access.
 pub(crate) fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
@@ -77,8 +77,8 @@ pub(crate) fn describe(held: &ProvidedAttachment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::path::HostPath;
-    use crate::model::provision::PodRef;
+    use diskvitals_finding::path::HostPath;
+    use diskvitals_finding::provision::PodRef;
 
     fn access(mode: AccessMode) -> VolumeAccess {
         VolumeAccess { mode, block: false, fs_type: None, mount_flags: Vec::new() }

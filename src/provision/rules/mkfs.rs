@@ -7,7 +7,7 @@ use OptionValue::{Features, Label, List, Nothing, Number, OneOf};
 
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
-use crate::text::echo::echo;
+use diskvitals_text::echo::echo;
 
 /// The form of an option's value. Blanks separate the names in a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

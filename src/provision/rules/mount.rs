@@ -5,7 +5,7 @@
 
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::filesystem::Filesystem;
-use crate::text::echo::echo;
+use diskvitals_text::echo::echo;
 
 /// Flags by the form of their values. Blanks separate the flags in a string.
 struct FlagTable {

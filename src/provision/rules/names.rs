@@ -2,8 +2,8 @@
 //! write a PV cannot guess another handle. A static volume's handle is its entry's name.
 
 use crate::provision::error::ProvisionError;
-use crate::text::naming;
-use crate::text::naming::POOL_PREFIX;
+use diskvitals_text::naming;
+use diskvitals_text::naming::POOL_PREFIX;
 
 /// CSI, "Size Limits": 128 bytes unless the specification names another limit.
 pub(crate) const MAX_NAME_BYTES: usize = 128;

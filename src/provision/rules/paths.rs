@@ -1,10 +1,10 @@
 //! Checks of paths in requests: absolute, clean, below the kubelet's directory, and in the kubelet's
 //! layout. Symbolic links are detected when a path is opened (`RootedPath`).
 
-use crate::model::graph::kube::{CsiPath, CsiPathKind, parse_csi_path};
-use crate::model::path::HostPath;
 use crate::provision::error::ProvisionError;
 use crate::provision::step::{PathOwner, PathRole, RootedPath};
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::graph::kube::{CsiPath, CsiPathKind, parse_csi_path};
 
 /// PATH_MAX without its terminating zero.
 const MAX_PATH_BYTES: usize = 4095;

@@ -8,12 +8,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::host::block::{DeviceFile, OpenMode};
-use crate::host::root::HostRoot;
-use crate::model::path::HostPath;
 use crate::provision::step::{Content, StepErrorKind};
 use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::tool;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::block::{DeviceFile, OpenMode};
+use diskvitals_host::root::HostRoot;
 
 /// blkid reads some hundred KiB.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(60);

@@ -6,15 +6,15 @@ use std::path::Path;
 
 use nix::sys::stat::{SFlag, fstat};
 
-use crate::host::block::{DeviceFile, OpenMode, dev_no};
-use crate::host::openers::{OpenTarget, Opener, find_openers, summary};
-use crate::host::resolve_beneath;
-use crate::host::root::HostRoot;
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
 use crate::provision::step::{Device, StepErrorKind};
 use crate::provision::worker::PROCESS_NAME;
 use crate::provision::worker::error::{StepWorkerError, io_error};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::block::{DeviceFile, OpenMode, dev_no};
+use diskvitals_host::openers::{OpenTarget, Opener, find_openers, summary};
+use diskvitals_host::resolve_beneath;
+use diskvitals_host::root::HostRoot;
 
 /// Resolves `path`, which may be a link (by-id), to a block device.
 pub(crate) fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
@@ -171,7 +171,7 @@ fn kind_of_use(openers: &[Opener]) -> StepErrorKind {
 
 fn mounted_at(dev: DevNo) -> String {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let places: Vec<String> = crate::model::mount::parse(&table)
+    let places: Vec<String> = diskvitals_finding::mount::parse(&table)
         .0
         .into_iter()
         .filter(|mount| mount.dev == dev)
@@ -187,7 +187,7 @@ fn mounted_at(dev: DevNo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::openers::OpenKind;
+    use diskvitals_host::openers::OpenKind;
 
     #[test]
     fn a_device_that_only_steps_of_ours_have_open_is_free_soon() {

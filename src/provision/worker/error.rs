@@ -6,10 +6,10 @@ use std::io;
 
 use nix::errno::Errno;
 
-use crate::host::mounting::MountError;
-use crate::host::resolve_beneath::PathResolveError;
 use crate::provision::step::{StepError, StepErrorKind};
-use crate::text::causes::with_causes;
+use diskvitals_host::mounting::MountError;
+use diskvitals_host::resolve_beneath::PathResolveError;
+use diskvitals_text::causes::with_causes;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}")]

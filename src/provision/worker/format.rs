@@ -9,13 +9,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::host::block::{DeviceFile, OpenMode};
-use crate::host::root::HostRoot;
-use crate::model::path::HostPath;
 use crate::provision::step::{DeviceIdentity, FormatProof, StepErrorKind};
 use crate::provision::worker::content::ProbedContent;
 use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::{content, device, scan, tool};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::block::{DeviceFile, OpenMode};
+use diskvitals_host::root::HostRoot;
 
 /// mkfs writes at most some hundred MiB: metadata of the largest volume, on the slowest disk.
 const MKFS_TIMEOUT: Duration = Duration::from_secs(1800);

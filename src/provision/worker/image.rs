@@ -15,13 +15,13 @@ use nix::libc;
 use nix::sys::statfs::{BTRFS_SUPER_MAGIC, fstatfs};
 use nix::unistd::{Whence, linkat, lseek};
 
-use crate::host::images::ImageError;
-use crate::host::root::HostRoot;
-use crate::host::{block, images};
-use crate::model::path::HostPath;
 use crate::provision::step::{Device, StepErrorKind, Wipe};
 use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::{device, records};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::images::ImageError;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::{block, images};
 
 pub(super) fn image_error(error: ImageError) -> StepWorkerError {
     let kind = match &error {

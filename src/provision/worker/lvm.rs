@@ -13,13 +13,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::host::block::OpenMode;
-use crate::host::root::HostRoot;
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
 use crate::provision::step::{Device, LogicalVolume, PoolCapacity, StepErrorKind, Wipe};
 use crate::provision::worker::error::StepWorkerError;
 use crate::provision::worker::{content, device, tool};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::block::OpenMode;
+use diskvitals_host::root::HostRoot;
 
 /// For reads of a group's metadata. If a drive does not respond, the kernel stops after some
 /// attempts of 30 s.

@@ -13,21 +13,21 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::host::block::{DeviceFile, OpenMode, dev_no};
-use crate::host::mounting::MountSourceKind;
-use crate::host::openers::{OpenTarget, find_openers, summary};
-use crate::host::resize::ResizeError;
-use crate::host::resolve_beneath::ResolvedPath;
-use crate::host::root::HostRoot;
-use crate::host::{mounting, resize, resolve_beneath};
-use crate::model::dev::DevNo;
-use crate::model::mount::{Mount, parse};
-use crate::model::path::HostPath;
 use crate::provision::step::{
     BindSource, MountedFilesystem, OwnedPath, PathOwner, PathRole, RootedPath, StepErrorKind,
 };
 use crate::provision::worker::error::{StepWorkerError, io_error};
 use crate::provision::worker::{content, device, ownership};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::mount::{Mount, parse};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::block::{DeviceFile, OpenMode, dev_no};
+use diskvitals_host::mounting::MountSourceKind;
+use diskvitals_host::openers::{OpenTarget, find_openers, summary};
+use diskvitals_host::resize::ResizeError;
+use diskvitals_host::resolve_beneath::ResolvedPath;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::{mounting, resize, resolve_beneath};
 
 /// Maximum number of stacked mounts at one path. More are an error, and would never end.
 const MAX_STACKED_MOUNTS: usize = 64;

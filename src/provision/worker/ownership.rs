@@ -13,11 +13,11 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use serde::Deserialize;
 
-use crate::host::resolve_beneath;
-use crate::model::path::HostPath;
 use crate::provision::rules::paths;
 use crate::provision::step::{PathOwner, RootedPath, StepErrorKind};
 use crate::provision::worker::error::{StepWorkerError, io_error};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::resolve_beneath;
 
 /// The kubelet's own records have a few hundred bytes.
 const MAX_RECORD_BYTES: u64 = 64 * 1024;

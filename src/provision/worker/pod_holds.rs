@@ -12,14 +12,14 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use crate::host::mount_tables::UsersTables;
-use crate::host::openers::{OpenKind, OpenTarget, find_openers, is_copy, pods_of_groups};
-use crate::host::root::HostRoot;
-use crate::model::clean_order::{HoldKind, PodHold, PodHolds};
-use crate::model::graph::mounts::user_of;
-use crate::model::mount::{Mount, parse};
-use crate::model::path::HostPath;
 use crate::provision::worker::error::StepWorkerError;
+use diskvitals_finding::mount::{Mount, parse};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::mount_tables::UsersTables;
+use diskvitals_host::openers::{OpenKind, OpenTarget, find_openers, is_copy, pods_of_groups};
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::clean_order::{HoldKind, PodHold, PodHolds};
+use diskvitals_model::graph::mounts::user_of;
 
 mod places;
 

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::sys::statvfs::statvfs;
 
-use crate::model::path::HostPath;
 use crate::provision::step::{PoolCapacity, RecordFile, StepErrorKind};
 use crate::provision::worker::error::{StepWorkerError, io_error};
+use diskvitals_finding::path::HostPath;
 
 const SUFFIX: &str = ".json";
 /// A record has a few hundred bytes; a longer file is no record.

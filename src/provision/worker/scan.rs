@@ -7,13 +7,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::host::block::{DeviceFile, OpenMode};
-use crate::host::process;
-use crate::host::root::HostRoot;
-use crate::model::path::HostPath;
 use crate::provision::step::{DeviceIdentity, ScanState, StepErrorKind};
 use crate::provision::worker::device;
 use crate::provision::worker::error::{StepWorkerError, io_error};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::block::{DeviceFile, OpenMode};
+use diskvitals_host::process;
+use diskvitals_host::root::HostRoot;
 
 /// A request for the volume waits for at most one such part, and for one chunk.
 const PART_TIME: Duration = Duration::from_secs(5);

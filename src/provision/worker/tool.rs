@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::host::exec;
-use crate::host::exec::{Exec, Output};
 use crate::provision::step::StepErrorKind;
 use crate::provision::worker::error::{StepWorkerError, io_error};
+use diskvitals_host::exec;
+use diskvitals_host::exec::{Exec, Output};
 
 /// Where distributions install programs.
 const SEARCH_PATH: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];

@@ -8,13 +8,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::host::helper::Program;
-use crate::host::root::HostRoot;
-use crate::model::check::decision::{self, Decision, DecisionInput};
-use crate::model::check::{FilesystemSignal, Run, RunActivity};
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
-use crate::model::policy::checks::Tools;
 use crate::source::checks::freezer::{
     FreezeError, FreezeGuard, FreezeRequest, Freezer, ThawResult,
 };
@@ -32,6 +25,13 @@ use crate::source::context::{Context, JobWorkers};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::worker_job::{JobError, answer};
 use crate::source::worker_main::{WorkerRole, arguments};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
+use diskvitals_fscheck::decision::{self, Decision, DecisionInput};
+use diskvitals_fscheck::policy::Tools;
+use diskvitals_fscheck::{FilesystemSignal, Run, RunActivity};
+use diskvitals_host::helper::Program;
+use diskvitals_host::root::HostRoot;
 
 pub(crate) trait Backend: Clone + Send + Sync + 'static {
     type PreparedRun: Send + 'static;

@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use crate::host::helper::{Helper, HelperError, Program};
-use crate::model::dev::DevNo;
-use crate::model::ids::CheckId;
-use crate::model::path::HostPath;
 use crate::source::checks::freezer::protocol::{
     FreezerEvent, FreezerRequest, RepairResult, ResumeResult,
 };
-use crate::text::causes::with_causes;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::CheckId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::helper::{Helper, HelperError, Program};
+use diskvitals_text::causes::with_causes;
 
 /// From the start of a helper until FIFREEZE: it examines folders that may be on slow disks.
 const START_TIMEOUT: Duration = Duration::from_secs(10);

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::host::blocking::BlockingLane;
-use crate::host::root::HostRoot;
-use crate::model::dev::DevNo;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_host::blocking::BlockingLane;
+use diskvitals_host::root::HostRoot;
 
 static LOAD_FILES: BlockingLane = BlockingLane::new();
 

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::exec::{Exec, ExecError, Output, run_own};
-use crate::host::root::HostRoot;
-use crate::model::check::Filesystem;
-use crate::model::dev::DevNo;
 use crate::source::checks::freezer::Freezer;
 use crate::source::worker_main::{WorkerRole, arguments};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_fscheck::Filesystem;
+use diskvitals_host::exec::{Exec, ExecError, Output, run_own};
+use diskvitals_host::root::HostRoot;
 
 /// Time to read a volume group's metadata.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -12,15 +12,6 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::host::blocking::BlockingLane;
-use crate::host::clock::now;
-use crate::host::exec::ExecError;
-use crate::host::root::HostRoot;
-use crate::model::check::{Filesystem, FilesystemSignal, SignalKind};
-use crate::model::dev::DevNo;
-use crate::model::finding::{Evidence, WitnessKind};
-use crate::model::ids::CheckId;
-use crate::model::policy::checks::Tools;
 use crate::source::checks::freezer::Freezer;
 use crate::source::checks::lvm::{HostLvm, Lvm};
 pub(crate) use crate::source::checks::lvm_snapshot::lvs::{LvmError, PlanError};
@@ -30,7 +21,16 @@ use crate::source::checks::lvm_snapshot::lvs::{
 use crate::source::checks::runner::Device;
 use crate::source::checks::tools;
 use crate::source::worker_main::REPLAY_DAMAGED;
-use crate::text::causes::with_causes;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::CheckId;
+use diskvitals_finding::{Evidence, WitnessKind};
+use diskvitals_fscheck::policy::Tools;
+use diskvitals_fscheck::{Filesystem, FilesystemSignal, SignalKind};
+use diskvitals_host::blocking::BlockingLane;
+use diskvitals_host::clock::now;
+use diskvitals_host::exec::ExecError;
+use diskvitals_host::root::HostRoot;
+use diskvitals_text::causes::with_causes;
 
 static DEVICES: BlockingLane = BlockingLane::new();
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::check::{CheckState, FilesystemSignal, Run};
-use crate::model::ids::CheckId;
+use diskvitals_finding::ids::CheckId;
+use diskvitals_fscheck::{CheckState, FilesystemSignal, Run};
 
 /// The current activity of a check, and its results so far.
 #[derive(Clone, Debug, PartialEq)]

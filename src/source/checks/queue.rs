@@ -11,13 +11,13 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{
+use crate::source::checks::progress::TaskProgress;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::CheckId;
+use diskvitals_fscheck::decision::CheckOutcome;
+use diskvitals_fscheck::{
     Cancellation, CheckTarget, CheckVerdict, DesiredCheck, FilesystemSignal, Mode,
 };
-use crate::model::dev::DevNo;
-use crate::model::ids::CheckId;
-use crate::source::checks::progress::TaskProgress;
 
 /// How often the load is sampled for a scheduled check, and for how long it waits for a quiet node.
 pub(crate) const LOAD_INTERVAL: Duration = Duration::from_secs(60);
@@ -334,7 +334,7 @@ pub(crate) fn in_parentheses(place: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::check::Filesystem;
+    use diskvitals_fscheck::Filesystem;
 
     #[test]
     fn checks_of_a_btrfs_share_all_of_its_members() {

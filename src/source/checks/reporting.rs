@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::host::clock::now;
-use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{CheckProgress, CheckState, FilesystemSignal, Run};
-use crate::model::ids::CheckId;
-use crate::model::source_update::{SourceStatus, SourceUpdate};
 use crate::source::checks::backend::Backend;
 use crate::source::checks::progress::{TaskProgress, differs_only_in_phase};
 use crate::source::checks::queue::{Stage, failed_outcome};
 use crate::source::checks::tools::AvailableTools;
 use crate::source::checks::{CheckSource, PHASE_INTERVAL};
 use crate::source::context::SourceError;
+use diskvitals_finding::ids::CheckId;
+use diskvitals_fscheck::decision::CheckOutcome;
+use diskvitals_fscheck::{CheckProgress, CheckState, FilesystemSignal, Run};
+use diskvitals_host::clock::now;
+use diskvitals_model::source_update::{SourceStatus, SourceUpdate};
 
 impl<W: Backend> CheckSource<W> {
     /// Ends a check that has made no run, or whose task was lost.

@@ -17,14 +17,14 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::checker::{CheckerInput, arguments, command_line, not_started};
-use crate::host::exec::UnkillableChild;
-use crate::host::helper::{Helper, HelperError, Program};
-use crate::host::process::waiting_in;
-use crate::model::check::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
-use crate::model::dev::DevNo;
 use crate::source::checks::runner::orphans::GuardedHelper;
 use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
-use crate::text::causes::with_causes;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
+use diskvitals_host::exec::UnkillableChild;
+use diskvitals_host::helper::{Helper, HelperError, Program};
+use diskvitals_host::process::waiting_in;
+use diskvitals_text::causes::with_causes;
 
 /// Opening a device and making a loop takes milliseconds; udev or a sleeping drive may take longer.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(20);

@@ -20,19 +20,19 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::host::clock;
-use crate::host::exec::UnkillableChild;
-use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput};
-use crate::model::check::{
-    CheckState, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run, RunActivity, RunProgress,
-    Termination,
-};
 use crate::source::checks::backend::Backend;
 use crate::source::checks::progress::{ProgressMap, TaskProgress};
 use crate::source::checks::queue::{Permit, PermitRequest, failed_outcome, in_parentheses};
 use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
 use crate::source::checks::xfs_health::{HealthError, HealthScope};
-use crate::text::causes::with_causes;
+use diskvitals_fscheck::decision::{CheckOutcome, Decision, DecisionInput};
+use diskvitals_fscheck::{
+    CheckState, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run, RunActivity, RunProgress,
+    Termination,
+};
+use diskvitals_host::clock;
+use diskvitals_host::exec::UnkillableChild;
+use diskvitals_text::causes::with_causes;
 
 /// If syncfs takes this long, a freeze would take even longer.
 const SYNCFS_TIMEOUT: Duration = Duration::from_secs(5);

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::checker;
-use crate::host::blocking::BlockingLane;
-use crate::host::exec::{Exec, run};
-use crate::host::root::HostRoot;
-use crate::model::check::Filesystem;
-use crate::model::policy::checks::Tools;
-use crate::model::source_update::SourceStatus;
+use diskvitals_fscheck::Filesystem;
+use diskvitals_fscheck::policy::Tools;
+use diskvitals_host::blocking::BlockingLane;
+use diskvitals_host::exec::{Exec, run};
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::source_update::SourceStatus;
 
 static PROGRAM_FILES: BlockingLane = BlockingLane::new();
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
-use crate::host::clock::now;
-use crate::host::helper::{Helper, HelperError, Program};
-use crate::model::check::{FilesystemSignal, SignalKind};
-use crate::model::dev::DevNo;
-use crate::model::finding::{Evidence, WitnessKind};
-use crate::model::path::HostPath;
-use crate::text::causes::with_causes;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::{Evidence, WitnessKind};
+use diskvitals_fscheck::{FilesystemSignal, SignalKind};
+use diskvitals_host::clock::now;
+use diskvitals_host::helper::{Helper, HelperError, Program};
+use diskvitals_text::causes::with_causes;
 
 /// For the whole query.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(60);

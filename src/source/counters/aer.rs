@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::counters::{CounterDevice, CounterReading};
 use crate::source::inventory::classify;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use diskvitals_model::counters::{CounterDevice, CounterReading};
 
 /// The severities: suffixes of the attribute names, and prefixes of our counter names, since fatal
 /// and non-fatal errors have the same names.

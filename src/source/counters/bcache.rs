@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::CounterReading;
 use crate::source::counters::block_reading;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use diskvitals_model::counters::CounterReading;
 
 /// Whether the block device is part of a bcache. Reads no attribute.
 pub(crate) fn is_member(reader: &SysfsReader<'_>, name: &str) -> bool {

@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::host::btrfs::{BtrfsError, members};
-use crate::model::counters::CounterReading;
-use crate::model::path::HostPath;
 use crate::source::counters::block_reading;
 use crate::source::inventory::btrfs::uuids;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::btrfs::{BtrfsError, members};
+use diskvitals_model::counters::CounterReading;
 
 const DIR: &str = "/sys/fs/btrfs";
 

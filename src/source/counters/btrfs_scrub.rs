@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use crate::host::root::HostRoot;
-use crate::model::counters::CounterReading;
 use crate::source::counters::block_reading;
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::counters::CounterReading;
 
 /// More than a scrub of a thousand devices writes.
 const MAX_BYTES: usize = 1 << 20;

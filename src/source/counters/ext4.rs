@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::CounterReading;
 use crate::source::counters::block_reading;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use diskvitals_model::counters::CounterReading;
 
 const DIR: &str = "/sys/fs/ext4";
 /// Warnings and messages since 5.0. Mounting also logs a message, so those two count no errors.

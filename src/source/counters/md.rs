@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::CounterReading;
 use crate::source::counters::block_reading;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use diskvitals_model::counters::CounterReading;
 
 /// `mismatch_cnt` belongs to the array, in sectors, and is set to 0 when a check begins; `errors`
 /// belongs to a member.

@@ -14,10 +14,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::counters::{CounterReading, DISK_SEQUENCE, LIBATA_ERRORS};
 use crate::source::counters::block_reading;
 use crate::source::inventory::classify;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use diskvitals_model::counters::{CounterReading, DISK_SEQUENCE, LIBATA_ERRORS};
 
 /// Commands that ended with an error; commands that timed out (since 6.1).
 const ERROR_COUNTERS: [&str; 2] = ["ioerr_cnt", "iotmo_cnt"];

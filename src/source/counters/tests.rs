@@ -3,8 +3,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::probe::ProbePace;
 use crate::source::inventory::classify;
+use diskvitals_model::probe::ProbePace;
 
 fn put(root: &Path, path: &str, text: &str) {
     let path = root.join(path);
@@ -18,8 +18,8 @@ fn link(root: &Path, path: &str, target: &str) {
     std::os::unix::fs::symlink(target, path).expect("linked");
 }
 
-fn of(name: &str) -> crate::model::counters::CounterDevice {
-    crate::model::counters::CounterDevice::Block(name.into())
+fn of(name: &str) -> diskvitals_model::counters::CounterDevice {
+    diskvitals_model::counters::CounterDevice::Block(name.into())
 }
 
 /// A disk on an HBA with ext4 on its partition, in an md with a disk that was pulled out, a btrfs

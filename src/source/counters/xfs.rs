@@ -11,10 +11,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::host::xfs::{GEOMETRY, XfsError, geometry};
-use crate::model::counters::CounterReading;
-use crate::model::path::HostPath;
 use crate::source::counters::block_reading;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::xfs::{GEOMETRY, XfsError, geometry};
+use diskvitals_model::counters::CounterReading;
 
 /// XFS_FSOP_GEOM_SICK_*, from bit 0.
 const SICK_BITS: [&str; 10] = [

@@ -4,7 +4,7 @@
 //! In: one read(2) of a group that reports file handles. Out: notices of errors. Pure. Records of
 //! unknown kinds are skipped; an invalid length ends the parsing.
 
-use crate::host::fanotify::FsId;
+use diskvitals_host::fanotify::FsId;
 
 const METADATA: usize = 24;
 const VERSION: u8 = 3;

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
-use crate::model::source_update::FsErrorNotice;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::source_update::FsErrorNotice;
 
 /// To the helper: all filesystems to watch, complete each time. Repeating a request makes the
 /// helper check again.

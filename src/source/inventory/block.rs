@@ -3,12 +3,12 @@
 //! In: a kernel name. Out: the node of the block graph. `drive` and `nvme` decide whether it is a
 //! drive.
 
-use crate::model::block::{BlockDevice, Layer};
-use crate::model::dev::DevNo;
 use crate::source::inventory::classify::is_numbered_name;
 use crate::source::inventory::formats;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use crate::source::inventory::udev_db::UdevRecord;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_model::block::{BlockDevice, Layer};
 
 /// The unit of sizes and starts in sysfs: 512 bytes, whatever the device's block size is.
 const SECTOR: u64 = 512;

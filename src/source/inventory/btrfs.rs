@@ -1,9 +1,9 @@
 //! Mounted btrfs filesystems and their member devices, from /sys/fs/btrfs (fs/btrfs/sysfs.c). No
 //! `slaves/` directory of a block device lists the members.
 
-use crate::model::block::{BtrfsFs, PulledMember};
 use crate::source::inventory::CLASS_BLOCK;
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use diskvitals_model::block::{BtrfsFs, PulledMember};
 
 const DIR: &str = "/sys/fs/btrfs";
 /// BTRFS_DEV_REPLACE_DEVID (uapi/linux/btrfs.h).

@@ -1,7 +1,7 @@
 //! Classifies a disk: its kind and its transport, from its path in /sys/devices and its attributes.
 //! Pure.
 
-use crate::model::drive::{DriveKind, Transport};
+use diskvitals_model::drive::{DriveKind, Transport};
 
 /// The attributes of a disk's attachment in sysfs.
 #[derive(Clone, Copy, Debug, Default)]

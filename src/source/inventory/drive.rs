@@ -4,13 +4,15 @@
 //! `detect` reads the attributes of one node, `build_drives` decides which nodes are one drive and
 //! which id it has.
 
-use crate::model::block::Layer;
-use crate::model::drive::{DriveDevice, DriveFacts, Location, Transport, WriteCache, model_serial};
 use crate::source::inventory::block::{BlockEntry, file_name, parent};
 use crate::source::inventory::classify::{self, DiskProperties};
 use crate::source::inventory::formats::{self, AtaIdentify, Wwid};
 use crate::source::inventory::identity::{self, IdentityCandidate};
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use diskvitals_model::block::Layer;
+use diskvitals_model::drive::{
+    DriveDevice, DriveFacts, Location, Transport, WriteCache, model_serial,
+};
 
 /// A drive, or one path to it: its facts, still without an id, and the candidates for its id.
 pub(crate) struct DetectedDrive {

@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::ids::DriveId;
+use diskvitals_finding::ids::DriveId;
 
 /// A device node (or NVMe subsystem) that may be a drive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

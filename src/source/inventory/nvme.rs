@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::drive::{DriveDevice, DriveFacts, DriveKind, Transport, model_serial};
 use crate::source::inventory::block::{BlockEntry, file_name};
 use crate::source::inventory::classify::{self, DiskProperties, is_numbered_name};
 use crate::source::inventory::drive::{self, DetectedDrive};
 use crate::source::inventory::formats::{self, Wwid};
 use crate::source::inventory::identity::{self, IdentityCandidate};
 use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use diskvitals_model::drive::{DriveDevice, DriveFacts, DriveKind, Transport, model_serial};
 
 /// A controller, or a subsystem that has lost all its controllers.
 struct Member {

@@ -11,9 +11,9 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 
-use crate::host::root::HostRoot;
-use crate::model::path::HostPath;
 use crate::source::inventory::udev_db::{self, UdevRecord};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::root::HostRoot;
 
 /// sysfs gives a page at most; udev's records stay far below this.
 const MAX_FILE_SIZE: u64 = 256 * 1024;

@@ -5,7 +5,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::drive::DriveKind;
+use diskvitals_model::drive::DriveKind;
 
 struct Tree(tempfile::TempDir);
 

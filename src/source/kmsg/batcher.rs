@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::host::clock;
-use crate::model::kernel_log::classify::{Classifier, ClassifierOptions};
-use crate::model::kernel_log::event::{
+use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
+use diskvitals_host::clock;
+use diskvitals_kernel_log::classify::{Classifier, ClassifierOptions};
+use diskvitals_kernel_log::event::{
     Batch, Cursor, Event, FullRead, MAX_LINE_BYTES, NameAssignment,
 };
-use crate::model::kernel_log::record::{self, Record};
-use crate::model::kernel_log::rollup::{MergeBoundaries, rollup};
-use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
+use diskvitals_kernel_log::record::{self, Record};
+use diskvitals_kernel_log::rollup::{MergeBoundaries, rollup};
 
 /// With this many events, an unfinished batch is rolled up: four times the maximum of a finished
 /// one.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::host::root::HostRoot;
+use diskvitals_host::root::HostRoot;
 
 /// The paths in distributions, in order of preference. They are below the daemon's own root: the
 /// program must match the libraries there.
@@ -156,7 +156,7 @@ fn escape(text: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::kernel_log::record;
+    use diskvitals_kernel_log::record;
 
     const REALTIME: &str =
         r#""__REALTIME_TIMESTAMP":"1700000000123456","__MONOTONIC_TIMESTAMP":"22048500""#;

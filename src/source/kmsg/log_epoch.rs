@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::model::kernel_log::event::Cursor;
+use diskvitals_kernel_log::event::Cursor;
 
 /// The medium that the numbers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use nix::fcntl::OFlag;
 
-use crate::host::async_fd;
+use diskvitals_host::async_fd;
 
 /// The form in which bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,6 @@ use std::io;
 use nix::errno::Errno;
 use tokio::time::Instant;
 
-use crate::host::exec::StreamingChild;
-use crate::model::facts::kernel_log::lost_records::LOSS_PERIOD;
-use crate::model::source_update::SourceStatus;
 use crate::source::kmsg::batcher::{Batcher, KernelClock};
 use crate::source::kmsg::decoder::Decoder;
 use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
@@ -15,6 +12,9 @@ use crate::source::kmsg::{
     CONTINUATION_TIMEOUT, CURSOR_INTERVAL, CURSOR_RECORDS, JOURNAL_IDLE_TIMEOUT,
     LOSS_REPORT_INTERVAL, MAX_BUFFER, READ_WINDOW, status_text,
 };
+use diskvitals_host::exec::StreamingChild;
+use diskvitals_model::facts::kernel_log::lost_records::LOSS_PERIOD;
+use diskvitals_model::source_update::SourceStatus;
 
 /// Then the other tasks of the thread have their turn.
 const MAX_BYTES_PER_TURN: usize = 16 * 1024;

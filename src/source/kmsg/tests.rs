@@ -9,13 +9,13 @@ use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::host::clock::now;
-use crate::host::root::HostRoot;
-use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
-use crate::model::facts::kernel_log::lost_records::LOSS_PERIOD;
-use crate::model::path::HostPath;
-use crate::model::probe::ProbeTarget;
 use crate::source::context::{SmartSettings, SourceSettings};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::clock::now;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::{WorkerPool, WorkerPoolConfig};
+use diskvitals_model::facts::kernel_log::lost_records::LOSS_PERIOD;
+use diskvitals_model::probe::ProbeTarget;
 
 const BOOT: &str = "bc410abf-5868-4598-8a1a-df242baf6e4d";
 /// No assertion needs this long on a machine of any speed.
@@ -137,17 +137,17 @@ impl Host {
             probe_workers: workers(),
             settings: self.settings.subscribe(),
             targets: self.targets.subscribe(),
-            fs_errors: crate::host::helper::Program {
+            fs_errors: diskvitals_host::helper::Program {
                 program: "/nonexistent".into(),
                 args: Vec::new(),
             },
             smart_targets: watch::Sender::default().subscribe(),
             checks: watch::Sender::default().subscribe(),
-            checker: crate::host::helper::Program {
+            checker: diskvitals_host::helper::Program {
                 program: "/nonexistent".into(),
                 args: Vec::new(),
             },
-            freezer: crate::host::helper::Program {
+            freezer: diskvitals_host::helper::Program {
                 program: "/nonexistent".into(),
                 args: Vec::new(),
             },
@@ -355,9 +355,7 @@ async fn a_flood_arrives_complete_in_few_batches_and_starves_no_task() {
     assert!(!turns.is_finished());
     turns.abort();
     assert!(
-        batches
-            .iter()
-            .all(|batch| batch.events.len() <= crate::model::kernel_log::rollup::MAX_EVENTS)
+        batches.iter().all(|batch| batch.events.len() <= diskvitals_kernel_log::rollup::MAX_EVENTS)
     );
     writing.await.expect("written");
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::model::kubelet::PodName;
+use diskvitals_finding::kubelet::PodName;
 
 /// The used fields of a `vol_data.json`; the kubelet writes a flat map of strings (csi_util.go,
 /// saveVolumeData). Other keys are ignored.

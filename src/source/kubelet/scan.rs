@@ -6,12 +6,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::host::root::HostRoot;
-use crate::model::kubelet::{KubeletRecords, KubeletVolume, Publication};
-use crate::model::path::HostPath;
 use crate::source::kubelet::records::{
     RecordError, VolumeData, parse_pod_log_folder, parse_volume_data,
 };
+use diskvitals_finding::kubelet::{KubeletRecords, KubeletVolume, Publication};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::root::HostRoot;
 
 const POD_LOGS: &str = "/var/log/pods";
 /// The kubelet's own records have a few hundred bytes.

@@ -1,6 +1,6 @@
 //! Parses lines of device-mapper status, `START LENGTH TYPE STATUS`. Pure.
 
-use crate::model::block::{Extent, LayerState, Multipath, MultipathPath, ThinPool};
+use diskvitals_model::block::{Extent, LayerState, Multipath, MultipathPath, ThinPool};
 
 /// Contains the line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -195,7 +195,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::dev::DevNo;
+    use diskvitals_finding::dev::DevNo;
 
     #[test]
     fn thin_pool_usage_is_read() {

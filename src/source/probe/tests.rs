@@ -1,6 +1,6 @@
 use super::*;
-use crate::model::dev::DevNo;
-use crate::model::failure_domain::FailureDomains;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::failure_domain::FailureDomains;
 
 const INTERVALS: Intervals =
     Intervals { by_load: Duration::from_secs(60), configured: Duration::from_secs(60) };

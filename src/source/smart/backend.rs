@@ -6,13 +6,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::host::blocking::BlockingLane;
-use crate::host::exec::{self, Exec, ExecError, Output};
-use crate::host::root::HostRoot;
-use crate::host::worker_pool::WorkerOutcome;
-use crate::model::path::HostPath;
 use crate::source::context::JobWorkers;
 use crate::source::jobs::{Job, JobResult};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::blocking::BlockingLane;
+use diskvitals_host::exec::{self, Exec, ExecError, Output};
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::WorkerOutcome;
 
 static RUNTIME_STATUS: BlockingLane = BlockingLane::new();
 static SMARTCTL_FILE: BlockingLane = BlockingLane::new();

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::model::path::HostPath;
+use diskvitals_finding::path::HostPath;
 
 /// The device node of a controller and a slot (`megaraid,3`); without a slot, the whole controller.
 type LockKey = (HostPath, Option<String>);

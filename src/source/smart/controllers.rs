@@ -26,10 +26,10 @@ mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use crate::host::root::HostRoot;
-use crate::model::path::HostPath;
 use crate::source::inventory::classify;
 use crate::source::inventory::sysfs::SysfsReader;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::root::HostRoot;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

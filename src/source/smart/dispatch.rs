@@ -3,12 +3,6 @@
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::host::clock::now;
-use crate::host::exec::UnkillableChild;
-use crate::model::drive::Transport;
-use crate::model::ids::DriveId;
-use crate::model::smart::SmartResponse;
-use crate::model::source_update::{SmartTarget, SourceRequest, SourceUpdate, StuckSmartctl};
 use crate::source::context::{DeviceType, SourceError};
 use crate::source::inventory::formats::matches_pattern;
 use crate::source::smart::backend::Backend;
@@ -20,7 +14,13 @@ use crate::source::smart::tasks::TASK_LOST;
 use crate::source::smart::{
     CHECK_RETRY_INTERVAL, MAX_STUCK, SUSPEND_UNKNOWN, SmartSource, SmartTaskResult, ToolState,
 };
-use crate::text::duration::elapsed;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_host::clock::now;
+use diskvitals_host::exec::UnkillableChild;
+use diskvitals_model::drive::Transport;
+use diskvitals_model::source_update::{SmartTarget, SourceRequest, SourceUpdate, StuckSmartctl};
+use diskvitals_smart::SmartResponse;
+use diskvitals_text::duration::elapsed;
 
 impl<W: Backend> SmartSource<W> {
     /// The device type (`-d`) from the configuration or from the target.

@@ -7,9 +7,9 @@ use std::io::Write;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::host::clock::now;
-use crate::host::exec::Output;
-use crate::model::smart::SmartOutput;
+use diskvitals_host::clock::now;
+use diskvitals_host::exec::Output;
+use diskvitals_smart::SmartOutput;
 
 /// A full output of a drive with many logs takes about 15 KiB.
 const MAX_GZIP_BYTES: usize = 64 << 10;

@@ -9,10 +9,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::host::worker_pool::WorkerOutcome;
-use crate::model::drive::Transport;
-use crate::model::ids::DriveId;
-use crate::model::source_update::SmartTarget;
 use crate::source::context::{Context, SmartSettings};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::smart;
@@ -20,6 +16,10 @@ use crate::source::smart::backend::Backend;
 use crate::source::smart::plan::Plan;
 use crate::source::smart::tasks::{TASK_LOST, TaskSet};
 use crate::source::worker_job::{JobError, answer, late_answer};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_host::worker_pool::WorkerOutcome;
+use diskvitals_model::drive::Transport;
+use diskvitals_model::source_update::SmartTarget;
 
 /// The pause after a failure.
 const RETRY_INTERVAL: Duration = Duration::from_secs(3600);

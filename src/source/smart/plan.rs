@@ -8,13 +8,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::model::drive::Transport;
-use crate::model::smart::{SelfTestKind, SmartResponse};
-use crate::model::source_update::SmartTarget;
 use crate::source::context::SmartSettings;
 use crate::source::smart::query::ReadScope;
-use crate::text::backoff::Backoff;
-use crate::text::hash::fnv1a_64;
+use diskvitals_model::drive::Transport;
+use diskvitals_model::source_update::SmartTarget;
+use diskvitals_smart::{SelfTestKind, SmartResponse};
+use diskvitals_text::backoff::Backoff;
+use diskvitals_text::hash::fnv1a_64;
 
 /// The longest interval between queries of a drive that does not respond.
 const MAX_BACKOFF: Duration = Duration::from_secs(3600);

@@ -23,16 +23,16 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::host::exec::{Exec, ExecError, Output, UnkillableChild};
-use crate::host::root::HostRoot;
-use crate::model::drive::Transport;
-use crate::model::path::HostPath;
-use crate::model::smart::parse::ParseError;
-use crate::model::smart::report::{Body, Identity};
-use crate::model::smart::{SmartOutput, SmartResponse, parse};
 use crate::source::smart::backend::Backend;
 use crate::source::smart::kept_output;
-use crate::text::causes::with_causes;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::exec::{Exec, ExecError, Output, UnkillableChild};
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::drive::Transport;
+use diskvitals_smart::parse::ParseError;
+use diskvitals_smart::report::{Body, Identity};
+use diskvitals_smart::{SmartOutput, SmartResponse, parse};
+use diskvitals_text::causes::with_causes;
 
 /// The longest outputs, with device statistics, 256 errors and the text output, are half of this.
 pub(crate) const MAX_OUTPUT: usize = 1 << 20;

@@ -9,11 +9,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::host::clock::now;
-use crate::model::drive::Transport;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::source_update::{SmartTarget, SourceUpdate};
 use crate::source::context::{Context, SmartSettings};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::smart::backend::Backend;
@@ -25,6 +20,11 @@ use crate::source::smart::controllers::{Controller, ControllerKind};
 use crate::source::smart::tasks::{TASK_LOST, TaskSet};
 use crate::source::smart::{self, query};
 use crate::source::worker_job::{JobError, answer};
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::clock::now;
+use diskvitals_model::drive::Transport;
+use diskvitals_model::source_update::{SmartTarget, SourceUpdate};
 
 /// The addition of a controller usually changes the list of drives. This interval covers other
 /// cases.

@@ -14,13 +14,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::host::exec::{Exec, ExecError, Output, UnkillableChild};
-use crate::model::smart::SelfTestKind;
 use crate::source::smart::SUSPEND_UNKNOWN;
 use crate::source::smart::backend::Backend;
 use crate::source::smart::query::{self, OutputError};
 use crate::source::smart::tasks::TASK_LOST;
-use crate::text::causes::with_causes;
+use diskvitals_host::exec::{Exec, ExecError, Output, UnkillableChild};
+use diskvitals_smart::SelfTestKind;
+use diskvitals_text::causes::with_causes;
 
 /// Starting a test takes one or two commands.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -2,16 +2,16 @@
 
 use tokio::time::Instant;
 
-use crate::host::clock::now;
-use crate::model::drive::Transport;
-use crate::model::ids::DriveId;
-use crate::model::smart::SelfTestKind;
-use crate::model::source_update::SourceUpdate;
 use crate::source::context::SourceError;
 use crate::source::smart::backend::Backend;
 use crate::source::smart::plan::{Plan, QueryState};
 use crate::source::smart::self_test::{SelfTestError, SelfTestStartResult};
 use crate::source::smart::{SmartSource, SmartTaskResult, ToolState, query, self_test};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_host::clock::now;
+use diskvitals_model::drive::Transport;
+use diskvitals_model::source_update::SourceUpdate;
+use diskvitals_smart::SelfTestKind;
 
 impl<W: Backend> SmartSource<W> {
     /// Checked when the self-test is requested, and again when it is started: a request that waited

@@ -6,11 +6,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::host::exec::{ExecError, UnkillableChild};
-use crate::model::smart::parse::{self, ParseError};
 use crate::source::context::USUAL_SMARTCTL;
 use crate::source::smart::backend::{Backend, FileStamp};
 use crate::source::smart::query;
+use diskvitals_host::exec::{ExecError, UnkillableChild};
+use diskvitals_smart::parse::{self, ParseError};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const REMEDY: &str = "install smartmontools 7.0 or newer, or set smart.command";
@@ -70,6 +70,6 @@ pub(crate) async fn check<W: Backend>(
     }
 }
 
-fn output_error_suffix(output: &crate::host::exec::Output) -> String {
+fn output_error_suffix(output: &diskvitals_host::exec::Output) -> String {
     query::check_output(output).map_or_else(|error| format!(" ({error})"), |()| String::new())
 }

@@ -15,21 +15,21 @@ use nix::errno::Errno;
 use nix::libc::{O_CLOEXEC, O_EXCL};
 
 use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec, not_started};
-use crate::host::helper::Program;
-use crate::host::jail::{
-    self, DeviceNode, IdError, Isolation, JailSpec, JailedProcess, RunGroup,
-    clear_all_leftover_groups, clear_leftover_groups, free_id, kill_orphans, weakness,
-};
-use crate::host::loops::{self, BACKING_NODE_NAME, LoopError, ReadOnlyLoop};
-use crate::host::root::HostRoot;
-use crate::host::trusted_file;
-use crate::model::check::{Filesystem, Mode, Run, RunActivity};
-use crate::model::dev::DevNo;
 use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
 use crate::source::checks::runner::{Device, RunRequest};
 use crate::source::superblock;
 use crate::source::worker_main::write_json_line;
-use crate::text::causes::with_causes;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity};
+use diskvitals_host::helper::Program;
+use diskvitals_host::jail::{
+    self, DeviceNode, IdError, Isolation, JailSpec, JailedProcess, RunGroup,
+    clear_all_leftover_groups, clear_leftover_groups, free_id, kill_orphans, weakness,
+};
+use diskvitals_host::loops::{self, BACKING_NODE_NAME, LoopError, ReadOnlyLoop};
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::trusted_file;
+use diskvitals_text::causes::with_causes;
 
 const DEV_DIR: &str = "/dev";
 

@@ -20,23 +20,23 @@ use nix::unistd::{Pid, getppid};
 
 use super::host_mounts::enter_host_mounts;
 use super::{WorkerRole, thaw};
-use crate::host::block::dev_no;
-use crate::host::clock::monotonic;
-use crate::host::freeze::OpenMount;
-use crate::host::intents::{self, FreezeIntent, IntentFile, Stage};
-use crate::host::root::HostRoot;
-use crate::host::signals::{BlockedSignals, WakeReason};
-use crate::host::{memory, namespace, own_cgroup};
-use crate::model::dev::DevNo;
-use crate::model::graph::mounts::MountTree;
-use crate::model::path::HostPath;
 use crate::source::checks::freezer::protocol::{FreezerEvent, FreezerRequest};
 use crate::source::checks::freezer::refusal::{
     HostLayout, SYSTEM_PATHS, overlay_layers_of, refusal,
 };
 use crate::source::checks::freezer::{FreezeRequest, intent_name};
 use crate::source::mounts;
-use crate::text::causes::with_causes;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::block::dev_no;
+use diskvitals_host::clock::monotonic;
+use diskvitals_host::freeze::OpenMount;
+use diskvitals_host::intents::{self, FreezeIntent, IntentFile, Stage};
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::signals::{BlockedSignals, WakeReason};
+use diskvitals_host::{memory, namespace, own_cgroup};
+use diskvitals_model::graph::mounts::MountTree;
+use diskvitals_text::causes::with_causes;
 
 /// Maximum length of a request, in bytes: two paths of PATH_MAX, each byte escaped.
 const MAX_REQUEST: usize = 64 * 1024;

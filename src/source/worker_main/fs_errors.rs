@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::host::clock::now;
-use crate::host::fanotify::{FanotifyGroup, FsId, MarkTarget};
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
-use crate::model::source_update::FsErrorNotice;
 use crate::source::fs_errors::notification::{self, Notification};
 use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::clock::now;
+use diskvitals_host::fanotify::{FanotifyGroup, FsId, MarkTarget};
+use diskvitals_model::source_update::FsErrorNotice;
 
 /// A successful mark takes microseconds.
 const MARK_TIMEOUT: Duration = Duration::from_secs(2);

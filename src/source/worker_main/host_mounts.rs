@@ -1,7 +1,7 @@
 //! Entering the host's mount namespace, from a thread of its own.
 
-use crate::host::namespace::{self, NamespaceError};
-use crate::host::root::HostRoot;
+use diskvitals_host::namespace::{self, NamespaceError};
+use diskvitals_host::root::HostRoot;
 
 /// Maximum number of attempts to enter the host's mount namespace: mount tables may change during
 /// their comparison.

@@ -16,15 +16,15 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{Pid, getpgid, getppid, setpgid};
 
-use crate::host::intents::IntentError;
-use crate::host::intents::lvm_intent::LvmIntent;
-use crate::host::own_cgroup::CgroupError;
-use crate::host::root::HostRoot;
-use crate::host::{dm, exec, intents, own_cgroup, trusted_file};
-use crate::model::dev::DevNo;
 use crate::source::checks::lvm::LvmChange;
-use crate::text::causes::with_causes;
-use crate::text::echo::Shown;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_host::intents::IntentError;
+use diskvitals_host::intents::lvm_intent::LvmIntent;
+use diskvitals_host::own_cgroup::CgroupError;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::{dm, exec, intents, own_cgroup, trusted_file};
+use diskvitals_text::causes::with_causes;
+use diskvitals_text::echo::Shown;
 
 /// Exit status of a replay that the kernel refused because the filesystem is damaged.
 pub(crate) const REPLAY_DAMAGED: u8 = 3;

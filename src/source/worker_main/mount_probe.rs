@@ -12,16 +12,16 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::fstatvfs;
 
-use crate::host::btrfs;
-use crate::host::clock::monotonic;
-use crate::host::freeze::OpenMount;
-use crate::host::mounting::{mount_id, unique_mount_id};
-use crate::host::root::HostRoot;
-use crate::model::btrfs_space::BtrfsSpace;
-use crate::model::dev::DevNo;
-use crate::model::mount::{self, Mount};
-use crate::model::path::HostPath;
-use crate::model::probe::{MountProbe, ProbeError, Usage};
+use diskvitals_finding::btrfs_space::BtrfsSpace;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::mount::{self, Mount};
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::btrfs;
+use diskvitals_host::clock::monotonic;
+use diskvitals_host::freeze::OpenMount;
+use diskvitals_host::mounting::{mount_id, unique_mount_id};
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::probe::{MountProbe, ProbeError, Usage};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProbeJobError {
@@ -148,7 +148,7 @@ fn probe_error(operation: &str, errno: Errno) -> ProbeError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SyncError {
     #[error(transparent)]
-    Open(#[from] crate::host::freeze::FreezeError),
+    Open(#[from] diskvitals_host::freeze::FreezeError),
     #[error("another filesystem than {dev} is mounted at {path}")]
     DifferentFilesystem { path: HostPath, dev: DevNo },
     #[error("writing out the filesystem at {path}: {errno}")]

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use nix::poll::PollTimeout;
 
-use crate::host::dm;
-use crate::host::dm::suspended;
-use crate::host::dm::suspended::SuspendedDevice;
-use crate::host::intents::lvm_intent::LvmIntent;
-use crate::host::intents::{StoredIntent, lvm_intent};
-use crate::host::root::HostRoot;
 use crate::source::checks::freezer::protocol::ResumeResult;
-use crate::text::causes::with_causes;
+use diskvitals_host::dm;
+use diskvitals_host::dm::suspended;
+use diskvitals_host::dm::suspended::SuspendedDevice;
+use diskvitals_host::intents::lvm_intent::LvmIntent;
+use diskvitals_host::intents::{StoredIntent, lvm_intent};
+use diskvitals_host::root::HostRoot;
+use diskvitals_text::causes::with_causes;
 
 /// Between its suspend and its resume lvm only writes the metadata of the volume group.
 const SUSPEND_GRACE: Duration = Duration::from_secs(1);
@@ -121,7 +121,7 @@ fn suspended_for_long(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::intents::process_start_time;
+    use diskvitals_host::intents::process_start_time;
 
     fn change(group: &str, pid: u32, started: u64) -> LvmIntent {
         LvmIntent {

@@ -24,16 +24,16 @@ use nix::poll::PollTimeout;
 
 use super::host_mounts::{HostMountsError, enter_host_mounts};
 use super::resume;
-use crate::host::clock::monotonic;
-use crate::host::freeze::OpenMount;
-use crate::host::intents::{self, FreezeIntent, StoredIntent, lvm_intent};
-use crate::host::namespace::{self, CapabilityError};
-use crate::host::root::HostRoot;
-use crate::model::path::HostPath;
 use crate::source::checks::freezer::protocol::{RepairResult, ResumeResult};
 use crate::source::mounts;
-use crate::text::causes::with_causes;
-use crate::text::echo::Shown;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::clock::monotonic;
+use diskvitals_host::freeze::OpenMount;
+use diskvitals_host::intents::{self, FreezeIntent, StoredIntent, lvm_intent};
+use diskvitals_host::namespace::{self, CapabilityError};
+use diskvitals_host::root::HostRoot;
+use diskvitals_text::causes::with_causes;
+use diskvitals_text::echo::Shown;
 
 /// Interval of checks for the exit of a process that is not a child: the kernel does not report it.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -229,6 +229,6 @@ fn paths(intent: &FreezeIntent) -> Vec<HostPath> {
     std::iter::once(intent.mount.clone()).chain(others.map(|mount| mount.mount_point)).collect()
 }
 
-fn read_mounts() -> io::Result<Vec<crate::model::mount::Mount>> {
+fn read_mounts() -> io::Result<Vec<diskvitals_finding::mount::Mount>> {
     Ok(mounts::parse(&std::fs::read("/proc/self/mountinfo")?).0)
 }

@@ -12,14 +12,14 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::host::block::dev_no;
-use crate::host::process;
-use crate::host::root::HostRoot;
-use crate::host::xfs::{self, Sick, XfsError};
-use crate::model::check::SignalKind;
 use crate::source::checks::xfs_health::{HealthQuery, HealthResponse, HealthScope, Sickness};
 use crate::source::worker_main::write_json_line;
-use crate::text::causes::with_causes;
+use diskvitals_fscheck::SignalKind;
+use diskvitals_host::block::dev_no;
+use diskvitals_host::process;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::xfs::{self, Sick, XfsError};
+use diskvitals_text::causes::with_causes;
 
 /// XFS_AG_GEOM_SICK_*, from bit 0.
 const GROUP_SICK_BITS: [&str; 11] = [

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
-use crate::model::snapshot::Snapshot;
 use crate::state::handle::{Change, Subscription, SubscriptionStart};
+use diskvitals_model::snapshot::Snapshot;
 
 /// Changes that are kept for resuming and queued for each watcher. Each keeps an old version of a
 /// volume or a finding in locked memory.

@@ -4,9 +4,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::host::clock;
-use crate::model::timeline::{ClockStep, describe_step};
 use crate::state::owner::Owner;
+use diskvitals_host::clock;
+use diskvitals_model::timeline::{ClockStep, describe_step};
 
 impl Owner {
     pub(super) fn follow_clock(&mut self) {

@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use crate::host::clock;
-use crate::model::finding::Finding;
-use crate::model::ledger::{LedgerError, Transition};
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceRequest;
 use crate::state::handle::{Command, CommandError, FreshReadings};
 use crate::state::owner::Owner;
+use diskvitals_finding::Finding;
+use diskvitals_finding::reason::Reason;
+use diskvitals_host::clock;
+use diskvitals_model::ledger::{LedgerError, Transition};
+use diskvitals_model::source_update::SourceRequest;
 
 /// Time that the answer to an acknowledgement waits for the disk.
 const WRITE_ACK_TIMEOUT: Duration = Duration::from_secs(5);

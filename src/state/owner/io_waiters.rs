@@ -6,8 +6,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::model::block::DiskStat;
-use crate::model::observation::Observation;
+use diskvitals_finding::observation::Observation;
+use diskvitals_model::block::DiskStat;
 
 /// Beyond this number, a request fails: no counters could be read.
 const MAX_WAITERS: usize = 256;

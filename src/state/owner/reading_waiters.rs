@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::model::facts::Facts;
-use crate::model::facts::readings::{Reading, WantedReading};
 use crate::state::handle::FreshReadings;
+use diskvitals_model::facts::Facts;
+use diskvitals_model::facts::readings::{Reading, WantedReading};
 
 /// Beyond this number a request is refused.
 const MAX_WAITERS: usize = 32;

@@ -7,16 +7,15 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::model;
-use crate::model::check::Check;
-use crate::model::facts::kernel_log::{KernelFacts, LogProgress};
-use crate::model::facts::{Facts, KnownDrive, StoredVolume};
-use crate::model::finding::{Finding, Subject};
-use crate::model::ids::{CheckId, DriveId, FindingId, VolumeId};
-use crate::model::kernel_log::error_history::ErrorHistory;
-use crate::model::ledger::Ledger;
-use crate::model::snapshot::StoreStatus;
 use crate::state::store::{RowChanges, Store, WriteAck, WriteBatch};
+use diskvitals_finding::ids::{CheckId, DriveId, FindingId, VolumeId};
+use diskvitals_finding::{Finding, Subject};
+use diskvitals_fscheck::Check;
+use diskvitals_kernel_log::error_history::ErrorHistory;
+use diskvitals_model::facts::kernel_log::{KernelFacts, LogProgress};
+use diskvitals_model::facts::{Facts, KnownDrive, StoredVolume};
+use diskvitals_model::ledger::Ledger;
+use diskvitals_model::snapshot::StoreStatus;
 
 /// Interval of writing when something was last seen, in one transaction. After a crash these times are
 /// older; at the end of the daemon everything is written.
@@ -44,9 +43,12 @@ pub(crate) struct StoreSync {
     history: Arc<Vec<Arc<Finding>>>,
     errors: BTreeMap<Subject, Arc<ErrorHistory>>,
     progress: Option<Arc<LogProgress>>,
-    counters: BTreeMap<model::counters::CounterKey, Arc<model::counters::CounterHistory>>,
-    smart: BTreeMap<DriveId, Arc<model::smart::history::SmartHistory>>,
-    space: BTreeMap<Subject, Arc<model::space_history::SpaceHistory>>,
+    counters: BTreeMap<
+        diskvitals_model::counters::CounterKey,
+        Arc<diskvitals_model::counters::CounterHistory>,
+    >,
+    smart: BTreeMap<DriveId, Arc<diskvitals_smart::history::SmartHistory>>,
+    space: BTreeMap<Subject, Arc<diskvitals_model::space_history::SpaceHistory>>,
     volumes: BTreeMap<VolumeId, StoredVolume>,
     checks: BTreeMap<CheckId, Arc<Check>>,
     /// The revision up to which the store has the volumes.

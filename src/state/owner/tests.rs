@@ -8,14 +8,14 @@ use jiff::SignedDuration;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::model::block::{Inventory, LayerState, MdState};
-use crate::model::finding::{Finding, SeenLevel};
-use crate::model::ids::FindingId;
-use crate::model::kubelet::KubeletRecords;
-use crate::model::mount::MountTable;
-use crate::model::observation::Observation;
 use crate::state::handle::{CommandError, SubscriptionStart};
 use crate::state::store::WriteRequest;
+use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::kubelet::KubeletRecords;
+use diskvitals_finding::mount::MountTable;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::{Finding, SeenLevel};
+use diskvitals_model::block::{Inventory, LayerState, MdState};
 
 /// A mirror of `disks` members that lacks `degraded` of them.
 fn mirror(disks: u32, degraded: u32) -> MdState {
@@ -298,7 +298,7 @@ async fn history_that_loads_late_is_merged_with_new_findings() {
     let owner = harness();
     owner.stop_array("md0").await;
     let young = owner.one().await;
-    let acknowledged = Some(crate::model::finding::Acknowledgement {
+    let acknowledged = Some(diskvitals_finding::Acknowledgement {
         by: "a".to_owned(),
         time: young.since,
         note: "b".to_owned(),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, Transaction};
 
-use crate::model::facts::former_ids::FormerIds;
 use crate::state::store::StoreContents;
+use diskvitals_model::facts::former_ids::FormerIds;
 
 /// Columns with ids, alone or within JSON and text.
 const COLUMNS: [(&str, &[&str]); 4] = [
@@ -71,14 +71,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::finding::{Acknowledgement, Finding, Status, Subject};
-    use crate::model::fixture::{TestHost, at, event};
-    use crate::model::ids::{DriveId, FindingId, VolumeId, former_id};
-    use crate::model::kernel_log::error_history::ErrorHistory;
-    use crate::model::kernel_log::event::Class;
-    use crate::model::reason::Reason;
-    use crate::model::severity::Severity;
     use crate::state::store::{DATABASE, RowChanges, WriteBatch, open};
+    use diskvitals_finding::ids::{DriveId, FindingId, VolumeId, former_id};
+    use diskvitals_finding::reason::Reason;
+    use diskvitals_finding::severity::Severity;
+    use diskvitals_finding::{Acknowledgement, Finding, Status, Subject};
+    use diskvitals_kernel_log::error_history::ErrorHistory;
+    use diskvitals_kernel_log::event::Class;
+    use diskvitals_model::fixture::{TestHost, at, event};
 
     const DRIVER: &str = "csi.example.com";
     const STAGED: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/d/x/globalmount";

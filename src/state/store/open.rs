@@ -10,11 +10,11 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::host::clock;
-use crate::model::timeline::Moment;
 use crate::state::store::rows::{self, UnreadableRows};
 use crate::state::store::schema::{self, MIGRATIONS};
 use crate::state::store::{StoreContents, WriteBatch, former_ids, topics};
+use diskvitals_host::clock;
+use diskvitals_model::timeline::Moment;
 
 pub const DATABASE: &str = "state.db";
 
@@ -260,12 +260,12 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
 
     use super::*;
-    use crate::model::facts::kernel_log::LogProgress;
-    use crate::model::finding::Subject;
-    use crate::model::fixture::event;
-    use crate::model::ids::DriveId;
-    use crate::model::kernel_log::error_history::ErrorHistory;
-    use crate::model::kernel_log::event::Class;
+    use diskvitals_finding::Subject;
+    use diskvitals_finding::ids::DriveId;
+    use diskvitals_kernel_log::error_history::ErrorHistory;
+    use diskvitals_kernel_log::event::Class;
+    use diskvitals_model::facts::kernel_log::LogProgress;
+    use diskvitals_model::fixture::event;
 
     fn errors(time: Timestamp) -> WriteBatch {
         let mut history = ErrorHistory::default();

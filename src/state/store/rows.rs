@@ -9,12 +9,12 @@ use rusqlite::{Connection, Row, Transaction, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::model::facts::KnownDrive;
-use crate::model::finding::{Acknowledgement, Clearance, Finding};
-use crate::model::ids::FindingId;
-use crate::model::timeline::{Moment, Rebase};
 use crate::state::store::topics::text;
 use crate::state::store::{StoreContents, WriteBatch, topics};
+use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::{Acknowledgement, Clearance, Finding};
+use diskvitals_model::facts::KnownDrive;
+use diskvitals_model::timeline::{Moment, Rebase};
 
 /// Rows that this version could not read. They stay unchanged, and a warning is logged.
 #[derive(Debug, Default)]

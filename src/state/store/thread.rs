@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::model::snapshot::StoreStatus;
 use crate::state::lock::{self, LockError, StateLock};
 use crate::state::store::open::{self, Database, OpenError};
 use crate::state::store::{StoreConfig, StoreContents, StoreEvent, WriteRequest};
-use crate::text::causes::with_causes;
+use diskvitals_model::snapshot::StoreStatus;
+use diskvitals_text::causes::with_causes;
 
 #[derive(Debug, thiserror::Error)]
 enum StartError {

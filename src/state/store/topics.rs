@@ -8,10 +8,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::model::facts::StoredVolume;
-use crate::model::ids::VolumeId;
-use crate::model::timeline::{Moment, Rebase};
 use crate::state::store::{RowChanges, StoreContents, WriteBatch};
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_model::facts::StoredVolume;
+use diskvitals_model::timeline::{Moment, Rebase};
 
 const ERRORS: &str = "errors";
 const COUNTERS: &str = "counters";
@@ -173,15 +173,15 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::counters::{CounterDevice, CounterHistory as Counters, CounterReading};
-    use crate::model::facts::kernel_log::LogProgress;
-    use crate::model::finding::Subject;
-    use crate::model::fixture::{at, event};
-    use crate::model::ids::{DriveId, VolumeId};
-    use crate::model::kernel_log::error_history::ErrorHistory;
-    use crate::model::kernel_log::event::{Class, Cursor};
-    use crate::model::space_history::SpaceHistory;
     use crate::state::store::schema::{MIGRATIONS, migrate};
+    use diskvitals_finding::Subject;
+    use diskvitals_finding::ids::{DriveId, VolumeId};
+    use diskvitals_kernel_log::error_history::ErrorHistory;
+    use diskvitals_kernel_log::event::{Class, Cursor};
+    use diskvitals_model::counters::{CounterDevice, CounterHistory as Counters, CounterReading};
+    use diskvitals_model::facts::kernel_log::LogProgress;
+    use diskvitals_model::fixture::{at, event};
+    use diskvitals_model::space_history::SpaceHistory;
 
     fn write_and_reload(connection: &mut Connection, write: &WriteBatch) -> StoreContents {
         let transaction = connection.transaction().unwrap();

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::wire;
-use crate::wire::client::{Client, ClientError};
+use crate::client::{Client, ClientError};
 
 impl Client {
     /// An empty `path` matches any mount of the volume.
@@ -12,7 +11,7 @@ impl Client {
         driver: &str,
         handle: &str,
         path: &str,
-    ) -> Result<wire::VolumeUsageAnswer, ClientError> {
+    ) -> Result<crate::VolumeUsageAnswer, ClientError> {
         self.request_usage(driver, handle, path, false).await
     }
 
@@ -22,7 +21,7 @@ impl Client {
         driver: &str,
         handle: &str,
         path: &str,
-    ) -> Result<wire::VolumeUsageAnswer, ClientError> {
+    ) -> Result<crate::VolumeUsageAnswer, ClientError> {
         self.request_usage(driver, handle, path, true).await
     }
 
@@ -32,8 +31,8 @@ impl Client {
         handle: &str,
         path: &str,
         with_volume: bool,
-    ) -> Result<wire::VolumeUsageAnswer, ClientError> {
-        let request = wire::GetUsageRequest {
+    ) -> Result<crate::VolumeUsageAnswer, ClientError> {
+        let request = crate::GetUsageRequest {
             driver: driver.to_owned(),
             handle: handle.to_owned(),
             volume_path: path.to_owned(),
@@ -42,9 +41,9 @@ impl Client {
         self.call(self.storage().get_usage(request)).await
     }
 
-    pub async fn storage_health(&self, driver: &str) -> Result<wire::StorageHealth, ClientError> {
+    pub async fn storage_health(&self, driver: &str) -> Result<crate::StorageHealth, ClientError> {
         let driver = driver.to_owned();
-        let request = wire::GetStorageHealthRequest { driver };
+        let request = crate::GetStorageHealthRequest { driver };
         self.call(self.storage().get_storage_health(request)).await
     }
 
@@ -54,11 +53,11 @@ impl Client {
         driver: &str,
         handles: Vec<String>,
         sample: Duration,
-    ) -> Result<wire::Connectivity, ClientError> {
+    ) -> Result<crate::Connectivity, ClientError> {
         // The server also refuses a sample that is too long for the wire.
         let sample_on_wire = prost_types::Duration::try_from(sample)
             .unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 });
-        let request = wire::CheckConnectivityRequest {
+        let request = crate::CheckConnectivityRequest {
             driver: driver.to_owned(),
             handles,
             sample: Some(sample_on_wire),
@@ -73,19 +72,19 @@ impl Client {
     /// Waits for the daemon's patience, which the request names.
     pub async fn confirm(
         &self,
-        request: wire::ConfirmRequest,
-    ) -> Result<wire::Confirmation, ClientError> {
+        request: crate::ConfirmRequest,
+    ) -> Result<crate::Confirmation, ClientError> {
         self.call(self.storage().confirm(request)).await
     }
 
     pub async fn clean_stale(
         &self,
-        request: wire::CleanStaleRequest,
-    ) -> Result<wire::StaleCleaning, ClientError> {
+        request: crate::CleanStaleRequest,
+    ) -> Result<crate::StaleCleaning, ClientError> {
         self.call(self.storage().clean_stale(request)).await
     }
 
-    pub async fn witness(&self, request: wire::WitnessRequest) -> Result<(), ClientError> {
+    pub async fn witness(&self, request: crate::WitnessRequest) -> Result<(), ClientError> {
         self.call_unit(self.storage().witness(request)).await
     }
 }

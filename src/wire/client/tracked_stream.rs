@@ -10,9 +10,15 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
+use tonic::transport::server::Connected;
 
 /// Observes the reads and writes of a stream. An error ends the connection.
-pub(crate) trait StreamGuard: Unpin {
+pub trait StreamGuard: Unpin {
+    /// What a server's methods learn of the other end.
+    type Caller: Clone + Send + Sync + 'static;
+
+    fn caller(&self) -> Self::Caller;
+
     fn before_io(&mut self, _cx: &mut Context<'_>) -> io::Result<()> {
         Ok(())
     }
@@ -25,16 +31,16 @@ pub(crate) trait StreamGuard: Unpin {
     fn after_write(&mut self, _bytes: usize) {}
 }
 
-pub(crate) struct GuardedStream<G> {
+pub struct GuardedStream<G> {
     pub stream: UnixStream,
     pub guard: G,
 }
 
 /// Completes when the connection is over, whichever side ended it.
-pub(crate) struct ConnectionClosed(oneshot::Receiver<Infallible>);
+pub struct ConnectionClosed(oneshot::Receiver<Infallible>);
 
 impl ConnectionClosed {
-    pub(crate) async fn wait(&mut self) {
+    pub async fn wait(&mut self) {
         // Nothing is ever sent: the receiver ends when the stream, which owns the sender, is dropped.
         let _ = (&mut self.0).await;
     }
@@ -42,10 +48,22 @@ impl ConnectionClosed {
 
 pub(crate) type TrackedStream = GuardedStream<oneshot::Sender<Infallible>>;
 
-impl StreamGuard for oneshot::Sender<Infallible> {}
+impl StreamGuard for oneshot::Sender<Infallible> {
+    type Caller = ();
+
+    fn caller(&self) {}
+}
+
+impl<G: StreamGuard> Connected for GuardedStream<G> {
+    type ConnectInfo = G::Caller;
+
+    fn connect_info(&self) -> G::Caller {
+        self.guard.caller()
+    }
+}
 
 impl TrackedStream {
-    pub(crate) fn new(stream: UnixStream) -> (TrackedStream, ConnectionClosed) {
+    pub fn new(stream: UnixStream) -> (TrackedStream, ConnectionClosed) {
         let (guard, closed) = oneshot::channel();
         (GuardedStream { stream, guard }, ConnectionClosed(closed))
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use diskvitals::wire::client::Client;
+use diskvitals_wire::client::Client;
 use h2::client::SendRequest;
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};

@@ -4,14 +4,14 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::model::check::{
+use diskvitals_finding::ids::{CheckId, VolumeId};
+use diskvitals_fscheck::{
     Check, CheckOrigin, CheckState, CheckTarget, CheckTerms, CheckVerdict, CheckerOutput,
     Filesystem, Mode, Problem, Run, RunResult, Termination, Weight,
 };
-use diskvitals::model::ids::{CheckId, VolumeId};
-use diskvitals::model::snapshot::Snapshot;
-use diskvitals::wire;
-use diskvitals::wire::checks_client::ChecksClient;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_wire as wire;
+use diskvitals_wire::checks_client::ChecksClient;
 use jiff::ToSpan;
 use tonic::Code;
 

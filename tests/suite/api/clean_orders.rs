@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use diskvitals::api::server::cleanup::CleanupBackend;
 use diskvitals::api::server::{AgentCallers, OrderSettings};
-use diskvitals::model::clean_order::{HoldKind, PodHold, PodHolds};
-use diskvitals::model::path::HostPath;
-use diskvitals::model::provision::{BackingKind, ProvidedVolume};
-use diskvitals::model::snapshot::Snapshot;
-use diskvitals::model::source::Source;
-use diskvitals::model::source_update::SourceStatus;
 use diskvitals::provision::step::{Step, StepError, StepErrorKind, StepOutput};
-use diskvitals::wire::pod_cleaning::State;
-use diskvitals::wire::storage_client::StorageClient;
-use diskvitals::wire::{CleanStaleRequest, StaleCleaning};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{BackingKind, ProvidedVolume};
+use diskvitals_finding::source::Source;
+use diskvitals_model::clean_order::{HoldKind, PodHold, PodHolds};
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_model::source_update::SourceStatus;
+use diskvitals_wire::pod_cleaning::State;
+use diskvitals_wire::storage_client::StorageClient;
+use diskvitals_wire::{CleanStaleRequest, StaleCleaning};
 use tokio::sync::{Notify, watch};
 use tonic::{Code, Status};
 

@@ -5,10 +5,10 @@ use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use diskvitals::model::finding::Health;
-use diskvitals::model::ids::VolumeId;
-use diskvitals::model::path::HostPath;
-use diskvitals::model::snapshot::{MountPoint, NodeContext, NodeState};
+use diskvitals_finding::Health;
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::snapshot::{MountPoint, NodeContext, NodeState};
 
 use super::fixture::{Served, snapshot};
 

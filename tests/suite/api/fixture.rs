@@ -6,29 +6,29 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diskvitals::api::server::{AgentCallers, Limits, NodeFacts, Server, SocketAccess, bind};
-use diskvitals::model::block::{BlockDevice, DiskStat, Inventory, Layer};
-use diskvitals::model::dev::DevNo;
-use diskvitals::model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
-use diskvitals::model::facts::checks::StartCheckError;
-use diskvitals::model::finding::{Acknowledgement, Evidence, Finding, Health, Status, Subject};
-use diskvitals::model::ids::{DriveId, FindingId, VolumeId};
-use diskvitals::model::kubelet::PodName;
-use diskvitals::model::path::HostPath;
-use diskvitals::model::probe::Usage;
-use diskvitals::model::reason::Reason;
-use diskvitals::model::severity::Severity;
-use diskvitals::model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
-use diskvitals::model::source_update::SourceRequest;
-use diskvitals::model::volume::{
-    Condition, CsiStatus, MountRole, OperationalStatus, PodUse, Stack, UsageStatus, VolumeFacts,
-    VolumeMount,
-};
 use diskvitals::provision::engine::Engine;
 use diskvitals::state::handle::{
     Change, ChangeKind, ChangedItem, Command, CommandError, FreshReadings, Handle, Subscription,
     SubscriptionStart, WantedReading,
 };
-use diskvitals::wire::client::Client;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
+use diskvitals_finding::kubelet::PodName;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Acknowledgement, Evidence, Finding, Health, Status, Subject};
+use diskvitals_model::block::{BlockDevice, DiskStat, Inventory, Layer};
+use diskvitals_model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
+use diskvitals_model::facts::checks::StartCheckError;
+use diskvitals_model::probe::Usage;
+use diskvitals_model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
+use diskvitals_model::source_update::SourceRequest;
+use diskvitals_model::volume::{
+    Condition, CsiStatus, MountRole, OperationalStatus, PodUse, Stack, UsageStatus, VolumeFacts,
+    VolumeMount,
+};
+use diskvitals_wire::client::Client;
 use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -170,7 +170,7 @@ pub fn finding(subject: Subject, reason: Reason, severity: Severity, since: Time
             source: "/proc/1/mountinfo".into(),
             time: since,
             text: "36 35 98:0 / /mnt rw - ext4 /dev/sda1 rw".into(),
-            witness: diskvitals::model::finding::WitnessKind::KernelLog,
+            witness: diskvitals_finding::WitnessKind::KernelLog,
             present: true,
         }],
         clears_when: "it is not so".into(),

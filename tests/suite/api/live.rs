@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::model::block::{DiskStat, Transfers};
-use diskvitals::model::dev::DevNo;
-use diskvitals::model::finding::Health;
-use diskvitals::model::snapshot::Snapshot;
 use diskvitals::state::handle::{ChangeKind, ChangedItem};
-use diskvitals::wire;
+use diskvitals_finding::Health;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_model::block::{DiskStat, Transfers};
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_wire as wire;
 use nix::sys::signal::Signal;
 
 use super::fixture::{Served, drive, snapshot};
@@ -212,7 +212,7 @@ async fn watch_of_one_drive_leaves_out_the_others() {
     .await;
     added(&served, "sdc");
     let mut gone = drive("sda", "S1");
-    gone.presence = diskvitals::model::snapshot::Presence::Missing { since: super::fixture::now() };
+    gone.presence = diskvitals_model::snapshot::Presence::Missing { since: super::fixture::now() };
     let gone = ChangedItem::Drive(Arc::new(gone));
     served.owner.change(ChangeKind::Modified, gone);
     let next = beside(move || line(&mut lines)).await;

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use diskvitals::model::cause::{Cause, CauseKind, Hit, HitKind};
-use diskvitals::model::finding::Subject;
-use diskvitals::model::ids::{CauseId, DriveId};
-use diskvitals::model::reason::Reason;
-use diskvitals::model::severity::Severity;
-use diskvitals::model::source_update::SourceRequest;
 use diskvitals::state::handle::{ChangeKind, ChangedItem};
-use diskvitals::wire;
-use diskvitals::wire::admin_client::AdminClient;
-use diskvitals::wire::inventory_client::InventoryClient;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::{CauseId, DriveId};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_model::cause::{Cause, CauseKind, Hit, HitKind};
+use diskvitals_model::source_update::SourceRequest;
+use diskvitals_wire as wire;
+use diskvitals_wire::admin_client::AdminClient;
+use diskvitals_wire::inventory_client::InventoryClient;
 use tonic::Code;
 
 use super::fixture::{Served, channel, finding, now, snapshot, volume};

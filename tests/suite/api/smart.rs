@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use diskvitals::model::advice::{Action, advise};
-use diskvitals::model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
-use diskvitals::model::finding::Subject;
-use diskvitals::model::reason::Reason;
-use diskvitals::model::severity::Severity;
-use diskvitals::model::smart::history::{Metric, Point, Series, SmartHistory};
-use diskvitals::model::smart::{SelfTestKind, SmartOutput};
-use diskvitals::model::snapshot::{Drive, Snapshot};
-use diskvitals::model::source_update::SourceRequest;
-use diskvitals::model::volume::Stack;
-use diskvitals::wire;
-use diskvitals::wire::admin_client::AdminClient;
-use diskvitals::wire::inventory_client::InventoryClient;
+use diskvitals_finding::Subject;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_model::advice::{Action, advise};
+use diskvitals_model::facts::smart::{SelfTestStart, SmartFacts, SmartOutcome};
+use diskvitals_model::snapshot::{Drive, Snapshot};
+use diskvitals_model::source_update::SourceRequest;
+use diskvitals_model::volume::Stack;
+use diskvitals_smart::history::{Metric, Point, Series, SmartHistory};
+use diskvitals_smart::{SelfTestKind, SmartOutput};
+use diskvitals_wire as wire;
+use diskvitals_wire::admin_client::AdminClient;
+use diskvitals_wire::inventory_client::InventoryClient;
 use tonic::Code;
 
 use super::fixture::{Served, channel, drive, finding, now, snapshot};

@@ -7,9 +7,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use diskvitals::api::server::{Limits, SocketAccess, bind};
-use diskvitals::host::listen::ListenError;
-use diskvitals::wire;
-use diskvitals::wire::inventory_client::InventoryClient;
+use diskvitals_host::listen::ListenError;
+use diskvitals_wire as wire;
+use diskvitals_wire::inventory_client::InventoryClient;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -312,7 +312,7 @@ async fn a_flood_of_connections_does_not_interrupt_existing_ones() {
     within(30, async {
         loop {
             if let Ok(client) =
-                diskvitals::wire::client::Client::connect(&served.socket(), Duration::from_secs(5))
+                diskvitals_wire::client::Client::connect(&served.socket(), Duration::from_secs(5))
                     .await
                 && client.node().await.is_ok()
             {
@@ -365,7 +365,7 @@ async fn a_hung_client_does_not_delay_the_shutdown() {
 async fn without_a_daemon_the_client_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("none.sock");
-    let error = diskvitals::wire::client::Client::connect(&path, Duration::from_secs(1))
+    let error = diskvitals_wire::client::Client::connect(&path, Duration::from_secs(1))
         .await
         .err()
         .unwrap();

@@ -4,19 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::model::block::DiskStat;
-use diskvitals::model::dev::DevNo;
-use diskvitals::model::finding::{Health, Subject};
-use diskvitals::model::ids::{DriveId, VolumeId};
-use diskvitals::model::path::HostPath;
-use diskvitals::model::reason::Reason;
-use diskvitals::model::severity::Severity;
-use diskvitals::model::snapshot::{NodeContext, Presence, Snapshot, VolumeUsage};
-use diskvitals::model::source::Source;
-use diskvitals::model::source_update::{SourceRequest, SourceStatus};
-use diskvitals::wire;
-use diskvitals::wire::client::{Client, ClientError};
-use diskvitals::wire::witness_request::Call;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{Health, Subject};
+use diskvitals_model::block::DiskStat;
+use diskvitals_model::snapshot::{NodeContext, Presence, Snapshot, VolumeUsage};
+use diskvitals_model::source_update::{SourceRequest, SourceStatus};
+use diskvitals_wire as wire;
+use diskvitals_wire::client::{Client, ClientError};
+use diskvitals_wire::witness_request::Call;
 use tonic::Code;
 
 use super::fixture::{Served, client, finding, now, snapshot};
@@ -41,7 +41,7 @@ fn code<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
 fn change_volume(
     picture: &mut Snapshot,
     handle: &str,
-    change: impl FnOnce(&mut diskvitals::model::snapshot::Volume),
+    change: impl FnOnce(&mut diskvitals_model::snapshot::Volume),
 ) {
     change(Arc::make_mut(picture.volumes.get_mut(&VolumeId::csi("d.example", handle)).unwrap()));
 }

@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use diskvitals::api::server::AgentCallers;
-use diskvitals::model::finding::{Health, Subject};
-use diskvitals::model::provision::BackingKind;
-use diskvitals::model::reason::Reason;
-use diskvitals::model::severity::Severity;
-use diskvitals::model::snapshot::{NodeContext, Snapshot};
-use diskvitals::model::volume::Stack;
 use diskvitals::provision::engine::{Engine, Settings};
 use diskvitals::provision::step::{
     PoolCapacity, RecordFile, Step, StepError, StepErrorKind, StepExecutor, StepOutput, Wipe,
 };
-use diskvitals::wire::inventory_client::InventoryClient;
-use diskvitals::wire::storage_client::StorageClient;
-use diskvitals::wire::volumes_client::VolumesClient;
-use diskvitals::wire::*;
+use diskvitals_finding::provision::BackingKind;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Health, Subject};
+use diskvitals_model::snapshot::{NodeContext, Snapshot};
+use diskvitals_model::volume::Stack;
+use diskvitals_wire::inventory_client::InventoryClient;
+use diskvitals_wire::storage_client::StorageClient;
+use diskvitals_wire::volumes_client::VolumesClient;
+use diskvitals_wire::*;
 use tokio::sync::{mpsc, watch};
 use tonic::transport::Channel;
 use tonic::{Code, Status};

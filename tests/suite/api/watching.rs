@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diskvitals::api::server::Limits;
-use diskvitals::model::ids::DriveId;
 use diskvitals::state::handle::{ChangeKind, ChangedItem};
-use diskvitals::wire;
-use diskvitals::wire::watch_event::{Change, Item as Told};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_wire as wire;
+use diskvitals_wire::watch_event::{Change, Item as Told};
 use tonic::{Code, Streaming};
 
 use super::fixture::{Served, drive, snapshot, within};

@@ -107,6 +107,52 @@ impl Source {
         }
     }
 
+    /// The crate in the folder and the members of the workspace below it, as if each member were a
+    /// module of this crate.
+    pub fn read_workspace(folder: &Path) -> Source {
+        let mut all = Source::read(folder);
+        all.rename(None);
+        let folders = std::fs::read_dir(folder).expect("readable").map(|it| it.expect("readable"));
+        for member in folders.map(|it| it.path()).filter(|it| it.join("Cargo.toml").exists()) {
+            let name = member.file_name().and_then(|it| it.to_str()).expect("a name").to_owned();
+            let mut read = Source::read(&member);
+            read.rename(Some((&name, folder)));
+            all.references.extend(read.references);
+            all.names.extend(read.names);
+            all.names.insert(name.clone());
+            all.top_modules.push(name);
+        }
+        all
+    }
+
+    /// Paths into a member, and of one its own, become paths of modules.
+    fn rename(&mut self, member: Option<(&str, &Path)>) {
+        let renamed = |path: &str| match (path.strip_prefix("crate"), member) {
+            (Some(rest), Some((name, _))) if rest.is_empty() || rest.starts_with("::") => {
+                format!("crate::{name}{rest}")
+            }
+            _ => match path.strip_prefix("diskvitals_") {
+                Some(rest) => format!("crate::{rest}"),
+                None => path.to_owned(),
+            },
+        };
+        let below = |path: &str| match member {
+            Some((name, _)) if path.is_empty() => name.to_owned(),
+            Some((name, _)) => format!("{name}::{path}"),
+            None => path.to_owned(),
+        };
+        for reference in &mut self.references {
+            reference.path = renamed(&reference.path);
+            reference.means = renamed(&reference.means);
+            reference.module = below(&reference.module);
+            if let Some((_, folder)) = member {
+                let folder = Path::new(folder.file_name().expect("a name"));
+                reference.file = folder.join(&reference.file);
+            }
+        }
+        self.names = self.names.iter().map(|path| below(path)).collect();
+    }
+
     /// Whether this module, or this item or import in a module, exists.
     pub fn exists(&self, path: &str) -> bool {
         self.names.contains(path)

@@ -1,8 +1,8 @@
 //! Results for callers while the daemon is absent, hangs, has no data or is too new: an early
 //! error, and never "healthy".
 
-use diskvitals::csi::wire;
-use diskvitals::wire as daemon;
+use diskvitals_csi::wire;
+use diskvitals_wire as daemon;
 use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;

@@ -1,7 +1,7 @@
 //! For every invalid request: CSI's status code, a message that names the field, and no daemon
 //! request that changes anything.
 
-use diskvitals::csi::wire;
+use diskvitals_csi::wire;
 use tonic::Code;
 
 use super::*;

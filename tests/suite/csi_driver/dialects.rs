@@ -1,9 +1,9 @@
 //! Golden answers for CSI 1.12 and for 1.13, and the capabilities announced for each.
 
-use diskvitals::csi::wire;
-use diskvitals::csi::wire::volume_health::VolumeHealthEntry;
-use diskvitals::csi::wire::volume_usage::Unit;
-use diskvitals::wire as daemon;
+use diskvitals_csi::wire;
+use diskvitals_csi::wire::volume_health::VolumeHealthEntry;
+use diskvitals_csi::wire::volume_usage::Unit;
+use diskvitals_wire as daemon;
 use tonic::Code;
 
 use super::*;
@@ -249,8 +249,8 @@ async fn storage_health_is_degraded_or_unreachable_and_never_limited_to_a_use() 
 
 #[tokio::test]
 async fn podmon_gets_the_daemons_answer_on_the_drivers_socket() {
-    use diskvitals::csi::wire::podmon::ValidateVolumeHostConnectivityRequest;
-    use diskvitals::csi::wire::podmon::podmon_client::PodmonClient;
+    use diskvitals_csi::wire::podmon::ValidateVolumeHostConnectivityRequest;
+    use diskvitals_csi::wire::podmon::podmon_client::PodmonClient;
     let shim = Shim::start(&[]).await;
     let request = ValidateVolumeHostConnectivityRequest {
         node_id: NODE.into(),
@@ -277,8 +277,8 @@ async fn podmon_gets_the_daemons_answer_on_the_drivers_socket() {
 
 #[tokio::test]
 async fn withdrawn_health_is_an_empty_list_even_without_a_daemon_and_statistics_go_on() {
-    use diskvitals::csi::wire::withdrawal::WithdrawRequest;
-    use diskvitals::csi::wire::withdrawal::withdrawal_client::WithdrawalClient;
+    use diskvitals_csi::wire::withdrawal::WithdrawRequest;
+    use diskvitals_csi::wire::withdrawal::withdrawal_client::WithdrawalClient;
 
     let mut shim = Shim::start(&[]).await;
     suspect(&shim);

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use diskvitals::wire;
-use diskvitals::wire::inventory_server::{Inventory, InventoryServer};
-use diskvitals::wire::storage_server::{Storage, StorageServer};
-use diskvitals::wire::volumes_server::{Volumes, VolumesServer};
+use diskvitals_wire as wire;
+use diskvitals_wire::inventory_server::{Inventory, InventoryServer};
+use diskvitals_wire::storage_server::{Storage, StorageServer};
+use diskvitals_wire::volumes_server::{Volumes, VolumesServer};
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -158,7 +158,7 @@ impl Inventory for Service {
     ) -> Result<Response<wire::Node>, Status> {
         self.answer(|state| {
             Ok(wire::Node {
-                api_revision: diskvitals::wire::API_REVISION + state.ahead,
+                api_revision: diskvitals_wire::API_REVISION + state.ahead,
                 version: "0.0.1".into(),
                 ..Default::default()
             })

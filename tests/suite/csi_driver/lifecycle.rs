@@ -1,7 +1,7 @@
 //! The life of a volume: the requests to the daemon, and the results for the caller.
 
-use diskvitals::csi::wire;
-use diskvitals::wire as daemon;
+use diskvitals_csi::wire;
+use diskvitals_wire as daemon;
 use tonic::{Code, Status};
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Paged lists, and foreign tokens.
 
-use diskvitals::csi::wire;
-use diskvitals::wire as daemon;
+use diskvitals_csi::wire;
+use diskvitals_wire as daemon;
 use tonic::Code;
 
 use super::*;

@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use diskvitals::csi::interposer::health_source::{
+use diskvitals_csi::interposer::health_source::{
     HealthSource, HealthSourceError, HealthStatus, LifecycleEvent, ListedVolume, Usage,
     VolumeHealth,
 };
-use diskvitals::csi::interposer::method::EnabledHealthApis;
-use diskvitals::csi::interposer::{Interposer, Settings};
+use diskvitals_csi::interposer::method::EnabledHealthApis;
+use diskvitals_csi::interposer::{Interposer, Settings};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};

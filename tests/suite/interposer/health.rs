@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use diskvitals::csi::interposer::health_source::HealthErrorType::{
+use diskvitals_csi::interposer::health_source::HealthErrorType::{
     DataLoss, Degraded, Inaccessible,
 };
-use diskvitals::csi::interposer::health_source::{
+use diskvitals_csi::interposer::health_source::{
     Amount, HealthErrorType, HealthStatus, HealthUnknown, Usage, VolumeCondition, VolumeHealth,
 };
-use diskvitals::csi::interposer::method::EnabledHealthApis;
-use diskvitals::csi::wire;
+use diskvitals_csi::interposer::method::EnabledHealthApis;
+use diskvitals_csi::wire;
 use prost::Message;
 use tonic::Code;
 
@@ -433,7 +433,7 @@ async fn a_remote_volume_that_this_node_cannot_reach_is_only_degraded_to_a_contr
 
 #[tokio::test]
 async fn withdrawn_health_is_what_the_upstream_reports_by_itself() {
-    use diskvitals::csi::wire::withdrawal::{WithdrawRequest, WithdrawResponse};
+    use diskvitals_csi::wire::withdrawal::{WithdrawRequest, WithdrawResponse};
 
     let setup = Setup::new(BOTH);
     let theirs = wire::NodeGetVolumeHealthResponse {

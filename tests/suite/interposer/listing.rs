@@ -1,9 +1,9 @@
 //! Lists: conditions in the upstream's lists, and volumes that only the daemon reports.
 
-use diskvitals::csi::interposer::health_source::{
+use diskvitals_csi::interposer::health_source::{
     HealthErrorType, HealthStatus, ListedVolume, VolumeCondition, VolumeHealth,
 };
-use diskvitals::csi::wire;
+use diskvitals_csi::wire;
 use http_body_util::BodyExt;
 use prost::Message;
 use tonic::Code;

@@ -4,10 +4,10 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use diskvitals::csi::interposer::health_source::{
+use diskvitals_csi::interposer::health_source::{
     LifecycleEvent, ListedVolume, VolumeCondition, VolumeHealth,
 };
-use diskvitals::csi::wire;
+use diskvitals_csi::wire;
 use prost::Message;
 use tonic::Code;
 use tracing_subscriber::fmt::MakeWriter;

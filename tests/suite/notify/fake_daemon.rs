@@ -5,8 +5,8 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use diskvitals::wire;
-use diskvitals::wire::inventory_server::{Inventory, InventoryServer};
+use diskvitals_wire as wire;
+use diskvitals_wire::inventory_server::{Inventory, InventoryServer};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
@@ -154,7 +154,7 @@ impl Inventory for Flood {
     ) -> Result<Response<wire::Node>, Status> {
         Ok(Response::new(wire::Node {
             name: "node7".to_owned(),
-            api_revision: diskvitals::wire::API_REVISION,
+            api_revision: diskvitals_wire::API_REVISION,
             settled: true,
             ..Default::default()
         }))

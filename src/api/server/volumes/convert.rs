@@ -5,17 +5,17 @@ use tonic::Status;
 use crate::api::convert::attachment::access_mode;
 use crate::api::convert::{time, wall_time};
 use crate::api::status::invalid;
-use crate::host::clock;
-use crate::model::cordon;
-use crate::model::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
-use crate::model::snapshot::Snapshot;
-use crate::model::storage::StorageUnknown;
 use crate::provision::engine::VolumeView;
 use crate::provision::error::ProvisionError;
 use crate::provision::rules::sizes;
 use crate::provision::step::PoolCapacity;
-use crate::text::causes::with_causes;
-use crate::wire;
+use diskvitals_finding::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
+use diskvitals_host::clock;
+use diskvitals_model::cordon;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_model::storage::StorageUnknown;
+use diskvitals_text::causes::with_causes;
+use diskvitals_wire as wire;
 
 pub(crate) fn kind(kind: BackingKind) -> wire::ProvidedKind {
     match kind {
@@ -127,7 +127,7 @@ pub(crate) fn attachment(
     wire::Attachment {
         driver: driver.to_owned(),
         handle: handle.to_owned(),
-        volume_id: crate::model::ids::VolumeId::csi(driver, handle).to_string(),
+        volume_id: diskvitals_finding::ids::VolumeId::csi(driver, handle).to_string(),
         role: role.into(),
         path: attached.path.to_string(),
         read_only: attached.read_only,

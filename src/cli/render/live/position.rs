@@ -1,8 +1,8 @@
 //! What of the screen is shown: the beginning with everything counted that does not fit, the whole of
 //! it scrolled, or one cause in full. Pure.
 
-use crate::host::terminal::Key;
-use crate::wire;
+use diskvitals_host::terminal::Key;
+use diskvitals_wire as wire;
 
 /// Lines of the last page that stay on the screen.
 const OVERLAP: usize = 2;

@@ -2,9 +2,9 @@
 
 use crate::analyze::smart::{Health, SmartAnalysis, SmartFinding};
 use crate::cli::render::smart::{hours, label, verdict};
-use crate::model::severity::Severity;
-use crate::terminal::layout::{heading, label_value_lines, labelled, wrapped};
-use crate::terminal::screen::{Screen, Tone, bytes, escape_control};
+use diskvitals_finding::severity::Severity;
+use diskvitals_terminal::layout::{heading, label_value_lines, labelled, wrapped};
+use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control};
 
 /// The text for one file of `analyze smart`.
 pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {

@@ -1,10 +1,10 @@
 //! The history of the attributes that decide a drive's health: one sparkline each.
 
 use crate::cli::render::smart::label;
-use crate::terminal::layout::heading;
-use crate::terminal::screen::{Screen, Tone, escape_control};
-use crate::terminal::table::{Cells, Column, column, plain, table};
-use crate::wire;
+use diskvitals_terminal::layout::heading;
+use diskvitals_terminal::screen::{Screen, Tone, escape_control};
+use diskvitals_terminal::table::{Cells, Column, column, plain, table};
+use diskvitals_wire as wire;
 
 const COLUMNS: [Column; 8] = [
     column("VALUE", 0, 0),

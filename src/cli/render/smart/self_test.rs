@@ -2,8 +2,8 @@
 
 use crate::cli::args::TestKind;
 use crate::cli::self_test::{SelfTestProgress, minutes, self_tests};
-use crate::terminal::screen::{escape_control, or_dash};
-use crate::wire;
+use diskvitals_terminal::screen::{escape_control, or_dash};
+use diskvitals_wire as wire;
 
 /// `first`: the test was not known to run before.
 pub(crate) fn line(

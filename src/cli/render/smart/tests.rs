@@ -4,10 +4,10 @@ use crate::analyze::smart::smart_from;
 use crate::cli::args::TestKind;
 use crate::cli::render::smart;
 use crate::cli::self_test::SelfTestProgress;
-use crate::model::policy::smart::SmartPolicy;
-use crate::terminal::screen::tests::{before, screen};
-use crate::wire;
-use crate::wire::smart::State;
+use diskvitals_smart::policy::SmartPolicy;
+use diskvitals_terminal::fixture::{before, screen};
+use diskvitals_wire as wire;
+use diskvitals_wire::smart::State;
 
 fn value(metric: &str, first: u64, value: u64, changed: Option<i64>) -> wire::SmartValue {
     wire::SmartValue {

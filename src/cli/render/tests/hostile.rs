@@ -10,9 +10,9 @@ use crate::cli::render::{
     status, volumes,
 };
 use crate::cli::report::{page, text};
-use crate::terminal::screen::tests::screen;
-use crate::text::echo::{Shown, is_deceptive};
-use crate::wire;
+use diskvitals_terminal::fixture::screen;
+use diskvitals_text::echo::{Shown, is_deceptive};
+use diskvitals_wire as wire;
 
 /// A line break, colors, the name of the field, a title of the terminal, text that turns around,
 /// invisible text.

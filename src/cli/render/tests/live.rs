@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::cli::render::live::position::Position;
 use crate::cli::render::live::{IoRate, LiveView, Outage, lines};
-use crate::host::terminal::Key;
-use crate::terminal::width::columns;
+use diskvitals_host::terminal::Key;
+use diskvitals_terminal::width::columns;
 
 struct Node {
     node: wire::Node,

@@ -1,7 +1,7 @@
 //! Tables on narrow and wide terminals, with hostile names and hundreds of rows.
 
 use super::*;
-use crate::terminal::width::columns;
+use diskvitals_terminal::width::columns;
 
 fn disk(slot: u32) -> wire::Drive {
     let letters = ["sdb", "sda", "sdaa"];

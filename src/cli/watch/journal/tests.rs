@@ -3,7 +3,7 @@
 use super::*;
 use crate::cli::args::findings::{FindingFilter, Level};
 use crate::cli::render::watch::line;
-use crate::terminal::screen::tests::{before, screen};
+use diskvitals_terminal::fixture::{before, screen};
 
 fn event(change: Change, item: Option<Item>) -> wire::WatchEvent {
     wire::WatchEvent { revision: 7, time: before(0), change: change.into(), item }

@@ -4,10 +4,10 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::*;
-use crate::csi::health::HealthErrorType;
-use crate::csi::health::HealthErrorType::{DataLoss, Degraded, Inaccessible};
-use crate::csi::wire;
-use crate::csi::wire::volume_health::VolumeHealthEntry;
+use crate::health::HealthErrorType;
+use crate::health::HealthErrorType::{DataLoss, Degraded, Inaccessible};
+use crate::wire;
+use crate::wire::volume_health::VolumeHealthEntry;
 
 /// A field that CSI does not have: number 1000, a string.
 fn unknown(text: &str) -> Vec<u8> {

@@ -12,9 +12,9 @@ use kube::api::{
 use serde_json::{Value, json};
 use tokio_stream::{Stream, StreamExt};
 
-use crate::cluster::{GROUP, VERSION};
-use crate::csi::report::api::{ApiServer, FIELD_MANAGER};
-use crate::kubernetes::api_error::{ApiError, CallError, already_exists, classify_error};
+use crate::report::api::{ApiServer, FIELD_MANAGER};
+use diskvitals_cluster::{GROUP, VERSION};
+use diskvitals_kubernetes::api_error::{ApiError, CallError, already_exists, classify_error};
 
 const KIND: &str = "NodeStorage";
 const PLURAL: &str = "nodestorages";
@@ -95,7 +95,7 @@ impl ApiServer {
 }
 
 /// A change of the node's object.
-pub(crate) enum StorageChange {
+pub enum StorageChange {
     /// Its fields, and its version.
     Set {
         data: Value,

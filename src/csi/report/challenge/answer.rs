@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::cluster::node_storage::{
+use crate::report::node_snapshot::timestamp_from_wire;
+use diskvitals_cluster::node_storage::{
     AnsweredFinding, Challenge, ChallengeAnswer, MAX_CHALLENGED, MAX_MESSAGE_LEN, MAX_MISSING,
     VolumeStatus, Witness,
 };
-use crate::csi::report::node_snapshot::timestamp_from_wire;
-use crate::wire;
+use diskvitals_wire as wire;
 
 /// Findings are left out beyond this length as JSON, the last first.
 const MAX_FINDINGS_LEN: usize = 8 * 1024;

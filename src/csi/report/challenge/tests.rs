@@ -3,8 +3,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::csi::report::Outage;
-use crate::csi::report::transitions::tests::{at, snapshot};
+use crate::report::Outage;
+use crate::report::transitions::tests::{at, snapshot};
 
 #[test]
 fn a_challenge_is_what_has_a_nonce_and_is_answered_by_the_same_nonce() {

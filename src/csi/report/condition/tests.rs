@@ -3,7 +3,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::*;
-use crate::csi::report::transitions::tests::{drive, issue, snapshot, volume};
+use crate::report::transitions::tests::{drive, issue, snapshot, volume};
 
 fn condition_of(snapshot: NodeSnapshot) -> StorageCondition {
     storage_condition(&DaemonView { snapshot: Some(Arc::new(snapshot)), outage: None }, false)
@@ -92,7 +92,7 @@ fn acknowledged_and_maintenance_issues_are_mentioned_but_not_counted() {
 fn unknown_health_is_reported_with_its_reason_also_beside_bad_issues() {
     let mut seen = snapshot(&[]);
     seen.health = Health::Unknown;
-    *seen.drives.get_mut("d1").expect("there") = crate::csi::report::node_snapshot::Drive {
+    *seen.drives.get_mut("d1").expect("there") = crate::report::node_snapshot::Drive {
         health: Health::Unknown,
         why: "smartctl hangs".into(),
         ..seen.drives["d1"].clone()
@@ -154,7 +154,7 @@ fn a_thousand_findings_with_hostile_text_make_a_short_message() {
     assert!(
         condition.message.len() <= 1024
             && condition.message.starts_with("1000 bad: ")
-            && !condition.message.contains(crate::text::echo::is_deceptive)
+            && !condition.message.contains(diskvitals_text::echo::is_deceptive)
     );
 }
 

@@ -5,10 +5,10 @@
 
 use jiff::Timestamp;
 
-use crate::csi::health;
-use crate::csi::health::HealthStatus;
-use crate::csi::report::node_snapshot::timestamp_from_wire;
-use crate::wire;
+use crate::health;
+use crate::health::HealthStatus;
+use crate::report::node_snapshot::timestamp_from_wire;
+use diskvitals_wire as wire;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeIdentity {

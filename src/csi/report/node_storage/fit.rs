@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 use serde::Serialize;
 
-use crate::cluster::node_storage::{
+use diskvitals_cluster::node_storage::{
     Health, MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_REACHED_DRIVERS, MAX_STALE, MAX_STATUS_LEN,
     MAX_UNREACHABLE_DRIVERS, MAX_VOLUMES, NodeStorageStatus, Truncated, VolumeEntry,
 };

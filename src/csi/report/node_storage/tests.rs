@@ -4,13 +4,13 @@ use proptest::prelude::*;
 use tokio::time::Instant;
 
 use super::*;
-use crate::cluster::node_storage::{
+use crate::health::HealthStatus;
+use crate::report::node_snapshot::{Severity, StaleMount};
+use crate::report::quarantine::QuarantineAnswer;
+use crate::report::transitions::tests::{at, drive, issue, snapshot};
+use diskvitals_cluster::node_storage::{
     MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_STALE, MAX_STATUS_LEN, MAX_VOLUMES,
 };
-use crate::csi::health::HealthStatus;
-use crate::csi::report::node_snapshot::{Severity, StaleMount};
-use crate::csi::report::quarantine::QuarantineAnswer;
-use crate::csi::report::transitions::tests::{at, drive, issue, snapshot};
 
 const NONE: &BTreeSet<String> = &BTreeSet::new();
 

@@ -6,9 +6,9 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::cluster::node_storage::{MAX_DRIVER_NAME_LEN, MAX_MESSAGE_LEN, UnreachableDriver};
-use crate::csi::report::node_snapshot::{DriverStorage, NodeSnapshot};
-use crate::csi::report::node_storage::{Context, number, truncated};
+use crate::report::node_snapshot::{DriverStorage, NodeSnapshot};
+use crate::report::node_storage::{Context, number, truncated};
+use diskvitals_cluster::node_storage::{MAX_DRIVER_NAME_LEN, MAX_MESSAGE_LEN, UnreachableDriver};
 
 const STORAGE_UNKNOWN: &str = "StorageUnknown";
 
@@ -69,9 +69,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::cluster::node_storage::NodeStorageStatus;
-    use crate::csi::report::quarantine::QuarantineState;
-    use crate::csi::report::transitions::tests::{at, snapshot};
+    use crate::report::quarantine::QuarantineState;
+    use crate::report::transitions::tests::{at, snapshot};
+    use diskvitals_cluster::node_storage::NodeStorageStatus;
 
     fn node(storage: Option<DriverStorage>) -> NodeSnapshot {
         let mut node = snapshot(&[]);
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn volumes_on_the_network_count_whatever_the_drives_of_the_node_are() {
-        use crate::wire::{NetworkStorage, StorageFault, StorageHealth};
+        use diskvitals_wire::{NetworkStorage, StorageFault, StorageHealth};
         let of = |network: NetworkStorage, unreachable, remote| {
             let fault =
                 StorageFault { unreachable, remote, reason: "R".into(), message: "m".into() };

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::node_storage::{CleanReason, Quarantine};
-use crate::csi::report::node_storage::truncated;
-use crate::wire;
-use crate::wire::pod_cleaning::State;
+use crate::report::node_storage::truncated;
+use diskvitals_cluster::node_storage::{CleanReason, Quarantine};
+use diskvitals_wire as wire;
+use diskvitals_wire::pod_cleaning::State;
 
 /// Beyond this length further pods are counted only.
 const MAX_REASONS_LEN: usize = 800;

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::wire::pod_cleaning::State;
+use diskvitals_wire::pod_cleaning::State;
 
 fn quarantine(pods: &[&str]) -> Quarantine {
     Quarantine {

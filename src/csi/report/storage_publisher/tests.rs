@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::csi::report::transitions::tests::{at, snapshot};
+use crate::report::transitions::tests::{at, snapshot};
 
 /// RFC 7386.
 fn apply(target: Value, patch: &Value) -> Value {

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::csi::report::node_snapshot::{Cleared, Drive, Volume};
+use crate::report::node_snapshot::{Cleared, Drive, Volume};
 
 pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")

@@ -11,16 +11,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use serde_json::{Value, json};
 
-use crate::fleet::api::Api;
-use crate::fleet::model::release::steps::Act;
-use crate::fleet::model::release::{POLICY_ANNOTATION, VOLUME_ANNOTATION};
-use crate::fleet::release::action::ActionObject;
-use crate::fleet::release::job::Acted;
-use crate::kubernetes::api_error::{ApiError, CallError, classify_error};
+use crate::api::Api;
+use crate::model::release::steps::Act;
+use crate::model::release::{POLICY_ANNOTATION, VOLUME_ANNOTATION};
+use crate::release::action::ActionObject;
+use crate::release::job::Acted;
+use diskvitals_kubernetes::api_error::{ApiError, CallError, classify_error};
 
 /// Whether an eviction is asked for, or only whether it would be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::fleet::api) enum Evict {
+pub(in crate::api) enum Evict {
     DryRun,
     Now,
 }
@@ -59,7 +59,7 @@ impl Api {
         }
     }
 
-    pub(in crate::fleet::api) async fn evict_pod(
+    pub(in crate::api) async fn evict_pod(
         &self,
         namespace: &str,
         name: &str,

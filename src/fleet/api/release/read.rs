@@ -16,19 +16,19 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::core::{Selector, SelectorExt};
 use serde::de::DeserializeOwned;
 
-use crate::cluster::node_storage::Health;
-use crate::cluster::storage_action::{ObjectRef, StorageAction};
-use crate::fleet::api::release::act::Evict;
-use crate::fleet::api::{Api, reduce};
-use crate::fleet::model::release::evidence::{
+use crate::api::release::act::Evict;
+use crate::api::{Api, reduce};
+use crate::model::release::evidence::{
     ClaimState, ClaimTemplate, DryRun, GroupClaim, GroupState, NodeState, OtherClaim, Peer,
     PodState, Reading, StatefulSetState, StorageClassState, VolumeState,
 };
-use crate::fleet::model::release::steps::{ClaimProgress, PodProgress, VolumeProgress};
-use crate::fleet::model::release::{EMPTY_MEMBER, POLICY_ANNOTATION, VOLUME_ANNOTATION};
-use crate::fleet::release::action::ActionObject;
-use crate::fleet::release::readings::{Question, Readings};
-use crate::kubernetes::api_error::{ApiError, CallError, classify_error};
+use crate::model::release::steps::{ClaimProgress, PodProgress, VolumeProgress};
+use crate::model::release::{EMPTY_MEMBER, POLICY_ANNOTATION, VOLUME_ANNOTATION};
+use crate::release::action::ActionObject;
+use crate::release::readings::{Question, Readings};
+use diskvitals_cluster::node_storage::Health;
+use diskvitals_cluster::storage_action::{ObjectRef, StorageAction};
+use diskvitals_kubernetes::api_error::{ApiError, CallError, classify_error};
 
 const MAINTENANCE: [&str; 3] = ["MaintenancePlanned", "MaintenanceInProgress", "DrainInProgress"];
 
@@ -262,7 +262,7 @@ impl Api {
         }
     }
 
-    pub(in crate::fleet::api) async fn get<K>(
+    pub(in crate::api) async fn get<K>(
         &self,
         objects: &kube::Api<K>,
         name: &str,
@@ -277,7 +277,7 @@ impl Api {
     }
 }
 
-pub(in crate::fleet::api) fn why(error: CallError) -> String {
+pub(in crate::api) fn why(error: CallError) -> String {
     message(classify_error(error))
 }
 

@@ -16,10 +16,10 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use kube::core::{Selector, SelectorExt};
 
-use crate::fleet::api::Api;
-use crate::fleet::api::release::read::{class_of, is_live, message, node_of, why};
-use crate::fleet::model::release::evidence::Reading;
-use crate::fleet::release::readings::Question;
+use crate::api::Api;
+use crate::api::release::read::{class_of, is_live, message, node_of, why};
+use crate::model::release::evidence::Reading;
+use crate::release::readings::Question;
 
 /// So many nodes are enough to know.
 const ENOUGH: usize = 3;

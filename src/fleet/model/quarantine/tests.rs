@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fleet::model::Volume;
-use crate::fleet::model::pin::Pin;
-use crate::fleet::model::release::tests::wall;
+use crate::model::Volume;
+use crate::model::pin::Pin;
+use crate::model::release::tests::wall;
 
 /// A node, its report and its pods, changed by orders.
 #[derive(Clone)]

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::{Health, NodeStorageStatus, VolumeStatus};
-use crate::fleet::model::release::Now;
-use crate::fleet::model::release::budget::ActionSummary;
-use crate::fleet::model::{Elapsed, View};
+use crate::model::release::Now;
+use crate::model::release::budget::ActionSummary;
+use crate::model::{Elapsed, View};
+use diskvitals_cluster::node_storage::{Health, NodeStorageStatus, VolumeStatus};
 
 /// What opens the breaker. The name is the reason of the condition `BreakerOpen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +94,7 @@ impl BreakerState {
 
 /// Thresholds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BreakerLimits {
+pub struct BreakerLimits {
     /// Of new BAD drives and newly affected nodes.
     pub window: Duration,
     pub min_drives: u32,

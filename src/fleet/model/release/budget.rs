@@ -5,10 +5,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::cluster::storage_action::{
+use diskvitals_cluster::storage_action::{
     ABORTED, CLAIM_DELETED, CONFIRMED, STUCK, StorageActionSpec, StorageActionStatus,
 };
-use crate::cluster::storage_policy::{Budget, DailyBudget};
+use diskvitals_cluster::storage_policy::{Budget, DailyBudget};
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 

@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::cluster::node_storage::{Health, NodeStorageStatus, VolumeEntry, VolumeStatus};
-use crate::cluster::storage_action::{DriveRef, StorageActionSpec};
-use crate::fleet::model::claims::Listed;
-use crate::fleet::model::shared_drives::is_unique;
-use crate::fleet::model::{Claim, Elapsed, View, Volume};
-use crate::model::label::slot_name;
+use crate::model::claims::Listed;
+use crate::model::shared_drives::is_unique;
+use crate::model::{Claim, Elapsed, View, Volume};
+use diskvitals_cluster::node_storage::{Health, NodeStorageStatus, VolumeEntry, VolumeStatus};
+use diskvitals_cluster::storage_action::{DriveRef, StorageActionSpec};
+use diskvitals_text::naming::slot_name;
 
 /// Reasons of a drive for which a claim may be released at all.
 const REASONS: [&str; 2] = ["DriveMissing", "DriveOffline"];

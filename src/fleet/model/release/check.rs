@@ -8,16 +8,16 @@ mod objects;
 
 use jiff::Timestamp;
 
-use crate::cluster::gate::{Effect, Gate, Stage};
-use crate::cluster::node_storage::{AnsweredFinding, Witness};
-use crate::cluster::storage_action::{Approval, StorageActionSpec, StorageActionStatus};
-use crate::cluster::storage_policy::{Mode, StoragePolicySpec};
-use crate::fleet::model::Elapsed;
-use crate::fleet::model::release::breaker::BreakerState;
-use crate::fleet::model::release::budget::{self, ActionSummary};
-use crate::fleet::model::release::candidate::{Candidate, Sighting};
-use crate::fleet::model::release::evidence::{Answer, Evidence, Reading, former_hash, hash};
-use crate::fleet::model::release::{Limits, Now};
+use crate::model::Elapsed;
+use crate::model::release::breaker::BreakerState;
+use crate::model::release::budget::{self, ActionSummary};
+use crate::model::release::candidate::{Candidate, Sighting};
+use crate::model::release::evidence::{Answer, Evidence, Reading, former_hash, hash};
+use crate::model::release::{Limits, Now};
+use diskvitals_cluster::gate::{Effect, Gate, Stage};
+use diskvitals_cluster::node_storage::{AnsweredFinding, Witness};
+use diskvitals_cluster::storage_action::{Approval, StorageActionSpec, StorageActionStatus};
+use diskvitals_cluster::storage_policy::{Mode, StoragePolicySpec};
 
 /// Everything that a decision rests on.
 #[derive(Clone, Debug)]

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::cluster::node_storage::{AnsweredFinding, Health};
-use crate::cluster::storage_action::{MAX_EVIDENCE, MAX_LINE_LEN, ObjectRef};
-use crate::fleet::model::release::candidate::Candidate;
-use crate::fleet::model::{Claim, Elapsed};
-use crate::text::hash::{fnv1a_64, fnv1a_128, sha256};
+use crate::model::release::candidate::Candidate;
+use crate::model::{Claim, Elapsed};
+use diskvitals_cluster::node_storage::{AnsweredFinding, Health};
+use diskvitals_cluster::storage_action::{MAX_EVIDENCE, MAX_LINE_LEN, ObjectRef};
+use diskvitals_text::hash::{fnv1a_64, fnv1a_128, sha256};
 
 /// One reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,7 +215,7 @@ pub(crate) fn lines(candidate: &Candidate, evidence: &Evidence) -> Vec<String> {
     }
     lines.truncate(MAX_EVIDENCE);
     for line in &mut lines {
-        *line = crate::model::assess::truncate(line, MAX_LINE_LEN);
+        *line = diskvitals_text::echo::truncate(line, MAX_LINE_LEN);
     }
     lines
 }

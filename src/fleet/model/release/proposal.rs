@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::cluster::gate::Gate;
-use crate::cluster::storage_action::{
+use crate::model::release::candidate::Candidate;
+use crate::model::release::check::{ActionState, Refusal};
+use crate::model::release::evidence::{Evidence, former_hash, hash, hash_of, lines};
+use diskvitals_cluster::gate::Gate;
+use diskvitals_cluster::storage_action::{
     ActionType, Approval, FindingRef, NodeRef, ObjectRef, StorageActionSpec, object_name,
     present_evidence,
 };
-use crate::cluster::storage_policy::BlockedCount;
-use crate::fleet::model::release::candidate::Candidate;
-use crate::fleet::model::release::check::{ActionState, Refusal};
-use crate::fleet::model::release::evidence::{Evidence, former_hash, hash, hash_of, lines};
+use diskvitals_cluster::storage_policy::BlockedCount;
 
 /// A StorageAction that is to be created.
 #[derive(Clone, Debug, PartialEq)]

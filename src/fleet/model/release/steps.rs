@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cluster::gate::{Effect, Gate};
-use crate::cluster::node_storage::Health;
-use crate::cluster::storage_action::{
+use crate::model::release::Now;
+use crate::model::release::check::{ActionState, Case, Refusal, check};
+use crate::model::release::evidence::Reading;
+use diskvitals_cluster::gate::{Effect, Gate};
+use diskvitals_cluster::node_storage::Health;
+use diskvitals_cluster::storage_action::{
     ActionType, Approval, CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED, STUCK,
     StorageActionStatus,
 };
-use crate::fleet::model::release::Now;
-use crate::fleet::model::release::check::{ActionState, Case, Refusal, check};
-use crate::fleet::model::release::evidence::Reading;
 
 /// Reason of the condition PodEvicted after the new pod was evicted as well.
 pub(crate) const EVICTED_AGAIN: &str = "EvictedAgain";
@@ -71,7 +71,7 @@ pub(crate) struct PodProgress {
 
 /// Durations of the steps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StepLimits {
+pub struct StepLimits {
     /// How long an eviction may be refused.
     pub eviction: Duration,
     /// How long after the eviction the new pod may take.

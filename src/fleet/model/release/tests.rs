@@ -19,11 +19,11 @@ use super::evidence::{
 };
 use super::proposal::proposal;
 use super::*;
-use crate::cluster::gate::Gate;
-use crate::cluster::node_storage::{AnsweredFinding, Health, Witness};
-use crate::cluster::storage_action::{Approval, DriveRef, ObjectRef};
-use crate::cluster::storage_policy::{Mode, StoragePolicySpec};
-use crate::fleet::model::Claim;
+use crate::model::Claim;
+use diskvitals_cluster::gate::Gate;
+use diskvitals_cluster::node_storage::{AnsweredFinding, Health, Witness};
+use diskvitals_cluster::storage_action::{Approval, DriveRef, ObjectRef};
+use diskvitals_cluster::storage_policy::{Mode, StoragePolicySpec};
 
 pub(crate) const DRIVE: &str = "naa.5000c500a1b2c3d4";
 /// The controller has watched for ten hours.

@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::cluster::node_storage::PodEviction;
-use crate::fleet::model::View;
-use crate::fleet::model::release::evidence::Reading;
+use crate::model::View;
+use crate::model::release::evidence::Reading;
+use diskvitals_cluster::node_storage::PodEviction;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodReading {
@@ -60,7 +60,7 @@ pub(crate) enum Next {
 
 /// What an eviction waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Waiting {
+pub enum Waiting {
     /// The pod does not end. On a node that is Ready Kubernetes detaches nothing before it has.
     Terminating,
     /// No pod is there instead, or one of its controller's pods is not ready.
@@ -70,7 +70,7 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Waiting::Terminating => "end",
             Waiting::Replacement => "replacement",
@@ -78,7 +78,7 @@ impl Waiting {
         }
     }
 
-    pub(crate) fn text(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Waiting::Terminating => "the pod does not end",
             Waiting::Replacement => "its replacement is not ready",

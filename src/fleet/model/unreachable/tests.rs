@@ -4,9 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use proptest::prelude::*;
 
 use super::*;
-use crate::cluster::node_storage::{DAEMON_REACHABLE, NodeStorageStatus, UnreachableDriver};
-use crate::fleet::model::Report;
-use crate::fleet::model::release::tests::wall;
+use crate::model::Report;
+use crate::model::release::tests::wall;
+use diskvitals_cluster::node_storage::{DAEMON_REACHABLE, NodeStorageStatus, UnreachableDriver};
 
 const KEY: &str = "diskvitals.io/storage-unreachable";
 const HOLD: u64 = 300;

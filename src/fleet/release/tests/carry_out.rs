@@ -4,18 +4,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cluster::node_storage::{AnsweredFinding, ChallengeAnswer};
-use crate::cluster::storage_action::{
-    Approval, CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED, REPLACED, STUCK, present_evidence,
-};
-use crate::cluster::storage_policy::{Mode, StoragePolicySpec};
-use crate::fleet::model::Volume;
-use crate::fleet::model::pin::Pin;
-use crate::fleet::model::release::check::PolicyState;
-use crate::fleet::model::release::steps::{
+use crate::model::Volume;
+use crate::model::pin::Pin;
+use crate::model::release::check::PolicyState;
+use crate::model::release::steps::{
     Act, ClaimProgress, EVICTED_AGAIN, PodProgress, Progress, VolumeProgress,
 };
-use crate::fleet::model::release::tests::{answer, candidates, evidence, wall as model_wall};
+use crate::model::release::tests::{answer, candidates, evidence, wall as model_wall};
+use diskvitals_cluster::node_storage::{AnsweredFinding, ChallengeAnswer};
+use diskvitals_cluster::storage_action::{
+    Approval, CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED, REPLACED, STUCK, present_evidence,
+};
+use diskvitals_cluster::storage_policy::{Mode, StoragePolicySpec};
 
 const NAMESPACE: &str = "shop";
 
@@ -112,7 +112,7 @@ impl Cluster {
         }
     }
 
-    fn status(&self) -> &crate::cluster::storage_action::StorageActionStatus {
+    fn status(&self) -> &diskvitals_cluster::storage_action::StorageActionStatus {
         &self.action.as_ref().expect("proposed").status
     }
 

@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 
-use crate::host::jail::run_group::{NAME_PREFIX, parents, processes, write};
-use crate::host::root::HostRoot;
+use crate::jail::run_group::{NAME_PREFIX, parents, processes, write};
+use crate::root::HostRoot;
 
 /// Killed processes leave their groups within this time, all together, or are blocked in the kernel.
-pub(in crate::host::jail) const REMOVE_TIMEOUT: Duration = Duration::from_secs(1);
-pub(in crate::host::jail) const REMOVE_POLL_MILLIS: u16 = 2;
+pub(in crate::jail) const REMOVE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(in crate::jail) const REMOVE_POLL_MILLIS: u16 = 2;
 
 /// systemd and container runtimes nest groups less deep.
 const MAX_DEPTH: usize = 12;
 
 /// Before a run: removes the groups beside our own that are left over, with their processes. What cannot be
 /// removed hinders no run.
-pub(crate) fn clear_leftover_groups(root: &HostRoot) {
+pub fn clear_leftover_groups(root: &HostRoot) {
     let deadline = Instant::now() + REMOVE_TIMEOUT;
     for parent in parents(root).unwrap_or_default() {
         clear(&parent.path, 0, deadline);
@@ -32,7 +32,7 @@ pub(crate) fn clear_leftover_groups(root: &HostRoot) {
 
 /// At the daemon's start: the same in whole hierarchies, because the daemon that was killed may have been in
 /// another group. Out: a line for the log of each that could not be removed.
-pub(crate) fn clear_all_leftover_groups(root: &HostRoot) -> Vec<String> {
+pub fn clear_all_leftover_groups(root: &HostRoot) -> Vec<String> {
     // Without control groups, nothing is left over.
     let parents = parents(root).unwrap_or_default();
     let deadline = Instant::now() + REMOVE_TIMEOUT;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use crate::model::assess::redundancy::members::leg_devices;
-use crate::model::assess::redundancy::words::{Left, Shown, Tool};
-use crate::model::assess::redundancy::{Loss, View};
-use crate::model::assess::text::{INACCESSIBLE, SUSPECT, evidence, percent};
-use crate::model::block::{LayerState, MdState};
-use crate::model::finding::{Evidence, WitnessKind};
-use crate::model::redundancy::Array;
+use crate::assess::redundancy::members::leg_devices;
+use crate::assess::redundancy::words::{Left, Shown, Tool};
+use crate::assess::redundancy::{Loss, View};
+use crate::assess::text::{INACCESSIBLE, SUSPECT, evidence, percent};
+use crate::block::{LayerState, MdState};
+use crate::redundancy::Array;
+use diskvitals_finding::{Evidence, WitnessKind};
 
 /// Vendors of network storage mirror their system over all bays, also the empty ones. Nobody makes
 /// a mirror of so many for its own sake.
@@ -201,7 +201,7 @@ impl View<'_> {
     }
 }
 
-fn level_of(left: Left) -> crate::model::assess::text::Level {
+fn level_of(left: Left) -> crate::assess::text::Level {
     match left {
         Left::Stopped | Left::TooFew => INACCESSIBLE,
         Left::None | Left::Some(_) => SUSPECT,

@@ -1,15 +1,15 @@
 //! The members of an array by name: those that are missing, those with findings, those of which
 //! nothing is known.
 
-use crate::model::assess::health::health_unknown;
-use crate::model::assess::raid_member::{MEMBER_TYPE, absent_members, array_uuid};
-use crate::model::assess::redundancy::View;
-use crate::model::assess::text::join_limited;
-use crate::model::block::{BtrfsFs, Inventory, Layer, MdState, PulledMember};
-use crate::model::facts::KnownDrive;
-use crate::model::finding::{Subject, UnknownCause};
-use crate::model::ids::DriveId;
-use crate::model::redundancy::Array;
+use crate::assess::health::health_unknown;
+use crate::assess::raid_member::{MEMBER_TYPE, absent_members, array_uuid};
+use crate::assess::redundancy::View;
+use crate::assess::text::join_limited;
+use crate::block::{BtrfsFs, Inventory, Layer, MdState, PulledMember};
+use crate::facts::KnownDrive;
+use crate::redundancy::Array;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::{Subject, UnknownCause};
 
 /// A member that md still lists and no longer uses.
 #[derive(Debug)]

@@ -2,13 +2,13 @@
 //!
 //! In: what is left of it. Out: the message and the advice of its finding.
 
-use crate::model::assess::layers::Degradation;
-use crate::model::assess::redundancy::Loss;
-use crate::model::assess::redundancy::members::FaultyMember;
-use crate::model::assess::text::{Level, join_limited};
-use crate::model::finding::Evidence;
-use crate::model::reason::Reason;
-use crate::model::redundancy::NO_REDUNDANCY;
+use crate::assess::layers::Degradation;
+use crate::assess::redundancy::Loss;
+use crate::assess::redundancy::members::FaultyMember;
+use crate::assess::text::{Level, join_limited};
+use diskvitals_finding::Evidence;
+use diskvitals_finding::reason::NO_REDUNDANCY;
+use diskvitals_finding::reason::Reason;
 
 /// What may still fail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

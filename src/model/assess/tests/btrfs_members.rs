@@ -1,15 +1,15 @@
 //! Members of a btrfs that were away and came back.
 
-use crate::model::block::{BtrfsFs, PulledMember};
-use crate::model::counters::{CounterDevice, CounterReading};
-use crate::model::facts::Facts;
-use crate::model::fixture::*;
-use crate::model::ids::VolumeId;
-use crate::model::kernel_log::event::{Batch, Cursor, NameAssignment};
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::source_update::SourceUpdate;
+use crate::block::{BtrfsFs, PulledMember};
+use crate::counters::{CounterDevice, CounterReading};
+use crate::facts::Facts;
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::ids::VolumeId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_kernel_log::event::{Batch, Cursor, NameAssignment};
 
 /// A btrfs of three devices without those that are missing, under the mount with this mark.
 fn host(profile: &str, missing: &[u64], mark: &str) -> TestHost {

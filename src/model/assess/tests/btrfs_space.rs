@@ -1,10 +1,10 @@
 //! Space of a btrfs: what it can still allocate, for data and for metadata.
 
 use super::plain;
-use crate::model::btrfs_space::{BlockGroups, BtrfsSpace, DeviceSpace};
-use crate::model::fixture::*;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
+use crate::fixture::*;
+use diskvitals_finding::btrfs_space::{BlockGroups, BtrfsSpace, DeviceSpace};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
 
 const MIB: u64 = 1 << 20;
 /// Flags of block groups: data, metadata, and both in two copies.

@@ -1,15 +1,15 @@
 //! What checks mean for a volume.
 
-use crate::model::check::{CheckVerdict, Mode, RunResult, Weight};
-use crate::model::counters::{CounterDevice, CounterReading};
-use crate::model::facts::checks::RequestedTarget;
-use crate::model::facts::checks::tests::{checked, data, flaw, plain, request, run};
-use crate::model::finding::Evidence;
-use crate::model::fixture::{TestHost, at};
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceUpdate;
-use crate::model::superblock::{ExtState, Superblock};
+use crate::counters::{CounterDevice, CounterReading};
+use crate::facts::checks::RequestedTarget;
+use crate::facts::checks::tests::{checked, data, flaw, plain, request, run};
+use crate::fixture::{TestHost, at};
+use crate::source_update::SourceUpdate;
+use crate::superblock::{ExtState, Superblock};
+use diskvitals_finding::Evidence;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_fscheck::{CheckVerdict, Mode, RunResult, Weight};
 
 #[test]
 fn a_confirmed_corruption_is_lost_data_and_wrong_bookkeeping_is_not() {
@@ -306,7 +306,7 @@ fn scrub(world: &mut TestHost, members: [(i64, u64); 2], second: i64) {
 fn btrfs_found(verdict: CheckVerdict, weights: &[Weight]) -> TestHost {
     let mut world = plain();
     world.mount_mut("/data").fs_type = "btrfs".into();
-    let fs = crate::model::fixture::btrfs("u", &["sda", "sdb"], "raid1");
+    let fs = crate::fixture::btrfs("u", &["sda", "sdb"], "raid1");
     world.inventory.btrfs.push(fs);
     world.read_all(5);
     let problems = weights.iter().map(|weight| flaw(*weight)).collect();

@@ -3,21 +3,19 @@
 
 use std::sync::Arc;
 
-use crate::model::assess::signals;
-use crate::model::block::Layer;
-use crate::model::check::{CheckVerdict, Filesystem, Mode, Run, RunResult, Weight};
-use crate::model::counters::{CounterDevice, CounterReading};
-use crate::model::facts::checks::tests::{checked, flaw, request, run};
-use crate::model::facts::checks::{CheckRequest, RequestedTarget};
-use crate::model::finding::Subject;
-use crate::model::fixture::*;
-use crate::model::kernel_log::event::{
-    Batch, Class, Cursor, Event, Line, LineOrigin, NameAssignment,
-};
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceUpdate;
-use crate::model::superblock::{ExtState, Superblock};
+use crate::assess::signals;
+use crate::block::Layer;
+use crate::counters::{CounterDevice, CounterReading};
+use crate::facts::checks::tests::{checked, flaw, request, run};
+use crate::facts::checks::{CheckRequest, RequestedTarget};
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use crate::superblock::{ExtState, Superblock};
+use diskvitals_finding::Subject;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_fscheck::{CheckVerdict, Filesystem, Mode, Run, RunResult, Weight};
+use diskvitals_kernel_log::event::{Batch, Class, Cursor, Event, Line, LineOrigin, NameAssignment};
 
 const DAY: i64 = 24 * 3600;
 

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use super::plain;
-use crate::model::counters::{CounterDevice, CounterReading};
-use crate::model::drive::DriveKind;
-use crate::model::finding::Subject;
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::smart::SmartResponse;
-use crate::model::smart::report::{Body, Identity, Nvme, SmartReport};
-use crate::model::source_update::SourceUpdate;
+use crate::counters::{CounterDevice, CounterReading};
+use crate::drive::DriveKind;
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor, Event};
+use diskvitals_smart::SmartResponse;
+use diskvitals_smart::report::{Body, Identity, Nvme, SmartReport};
 
 fn log(world: &mut TestHost, class: Class, second: i64) {
     let logged =
@@ -108,7 +108,7 @@ fn a_count_that_has_a_finding_of_its_own_is_quoted_once() {
     answer(&mut world, 4, 5);
     log(&mut world, Class::Medium, 70);
     let found = world.raised_for(Reason::MediaErrors, 71).expect("raised");
-    let quoting = |one: &&crate::model::finding::Evidence| one.text.starts_with("Media and Data");
+    let quoting = |one: &&diskvitals_finding::Evidence| one.text.starts_with("Media and Data");
     assert_eq!(found.evidence.iter().filter(quoting).count(), 1);
 }
 

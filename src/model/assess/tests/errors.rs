@@ -1,16 +1,16 @@
 //! Verdicts from what the kernel's log has said.
 
-use crate::model::block::{Layer, LayerState, MdMember, MdState};
-use crate::model::drive::Transport;
-use crate::model::finding::Subject;
-use crate::model::fixture::*;
-use crate::model::kernel_log::event::{
+use crate::block::{Layer, LayerState, MdMember, MdState};
+use crate::drive::Transport;
+use crate::fixture::*;
+use crate::source_update::{SourceStatus, SourceUpdate};
+use diskvitals_finding::Subject;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_kernel_log::event::{
     Batch, Blame, Class, Cursor, DamagedCopies, Event, LineOrigin, Operation,
 };
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::source::Source;
-use crate::model::source_update::{SourceStatus, SourceUpdate};
 
 const DAY: i64 = 24 * 3600;
 

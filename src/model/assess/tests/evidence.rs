@@ -1,20 +1,20 @@
 //! The table of docs/findings.md: what must have been looked at once before a health is known.
 
 use super::plain;
-use crate::model::assess::is_first_look_outstanding;
-use crate::model::counters::{CounterDevice, CounterReading};
-use crate::model::drive::{DriveKind, Transport};
-use crate::model::finding::{Subject, UnknownCause, UnknownHealth};
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::{Batch, Cursor};
-use crate::model::observation::Observation;
-use crate::model::policy::Policy;
-use crate::model::smart::SmartResponse;
-use crate::model::smart::history::SmartHistory;
-use crate::model::smart::report::{Ata, Body, SmartReport};
-use crate::model::source::Source;
-use crate::model::source_update::{SourceStatus, SourceUpdate};
+use crate::assess::is_first_look_outstanding;
+use crate::counters::{CounterDevice, CounterReading};
+use crate::drive::{DriveKind, Transport};
+use crate::fixture::*;
+use crate::policy::Policy;
+use crate::source_update::{SourceStatus, SourceUpdate};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{Subject, UnknownCause, UnknownHealth};
+use diskvitals_kernel_log::event::{Batch, Cursor};
+use diskvitals_smart::SmartResponse;
+use diskvitals_smart::history::SmartHistory;
+use diskvitals_smart::report::{Ata, Body, SmartReport};
 
 fn unknown_drive(world: &TestHost) -> Option<UnknownHealth> {
     unknown_at(0, &world.facts, &Subject::Drive(DriveId::new("A")))
@@ -29,7 +29,7 @@ fn cause(unknown: Option<UnknownHealth>) -> Option<UnknownCause> {
 }
 
 /// A host with one drive and nothing read but its existence.
-fn unread(change: impl FnOnce(&mut crate::model::drive::DriveFacts)) -> TestHost {
+fn unread(change: impl FnOnce(&mut crate::drive::DriveFacts)) -> TestHost {
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u")
@@ -419,7 +419,7 @@ fn the_answer_of_one_mount_is_enough_and_a_failure_counts_before_a_wait() {
 #[test]
 fn a_mount_that_another_one_hides_is_not_awaited() {
     let world = unread(|_| {}).mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
-    let mut world = world.with(device("sdb", "8:16", crate::model::block::Layer::Disk, &[]));
+    let mut world = world.with(device("sdb", "8:16", crate::block::Layer::Disk, &[]));
     world.scan(1);
     world.read_mounts(1);
     assert_eq!(unknown_volume(&world), None);
@@ -448,7 +448,7 @@ fn the_answers_of_volumes_survive_a_restart_of_the_daemon() {
         mounts: other.mounts.clone(),
         ..TestHost::default()
     };
-    let mut disk = device("sdb", "8:16", crate::model::block::Layer::Disk, &[]);
+    let mut disk = device("sdb", "8:16", crate::block::Layer::Disk, &[]);
     disk.fs_uuid = Some("u".into());
     world.inventory.devices.insert("sdb".into(), disk);
     world.inventory.devices.get_mut("sda").unwrap().fs_uuid = None;

@@ -1,9 +1,9 @@
-use crate::model::block::{LayerState, Multipath, MultipathPath, ThinPool};
-use crate::model::dev::DevNo;
-use crate::model::finding::Status;
-use crate::model::fixture::*;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
+use crate::block::{LayerState, Multipath, MultipathPath, ThinPool};
+use crate::fixture::*;
+use diskvitals_finding::Status;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
 
 fn pool(data: u64, metadata: u64, mode: &str) -> LayerState {
     LayerState::Thin(ThinPool {

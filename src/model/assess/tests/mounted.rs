@@ -1,11 +1,11 @@
 use super::{T, csi, plain};
-use crate::model::facts::Urgency;
-use crate::model::finding::{Status, Subject};
-use crate::model::fixture::*;
-use crate::model::mount::FstabEntry;
-use crate::model::probe::Usage;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
+use crate::facts::Urgency;
+use crate::fixture::*;
+use crate::probe::Usage;
+use diskvitals_finding::mount::FstabEntry;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Status, Subject};
 
 #[test]
 fn a_device_mounted_before_its_scan_has_a_grace_period() {
@@ -284,7 +284,7 @@ fn space_is_short_below_the_smaller_limit_and_back_above_either_clearing_one() {
 const HOUR: i64 = 3600;
 
 /// A 100 GiB filesystem that loses this many GiB an hour for 48 hours, down to `left`.
-fn filling(left: u64, per_hour: u64) -> crate::model::fixture::TestHost {
+fn filling(left: u64, per_hour: u64) -> crate::fixture::TestHost {
     let mut world = plain();
     for hour in 0..=48 {
         let available = (left + (48 - hour) * per_hour) * GIB;
@@ -340,12 +340,12 @@ fn what_is_full_has_no_forecast_and_less_than_an_hour_is_not_about() {
         (50, "full in about 1 hour"),
         (49 * 60, "full in about 2 days"),
     ] {
-        let forecast = crate::model::space_history::Forecast {
+        let forecast = crate::space_history::Forecast {
             full_in: jiff::SignedDuration::from_mins(minutes),
             per_day: GIB,
             span: jiff::SignedDuration::from_hours(48),
         };
-        assert_eq!(crate::model::assess::space::full_in(&forecast), text);
+        assert_eq!(crate::assess::space::full_in(&forecast), text);
     }
 }
 

@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
 use super::{T, md_state, mirror};
-use crate::model::assess::{MAX_MESSAGE, assess};
-use crate::model::finding::{Status, Verdict};
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::observation::Observation;
-use crate::model::source_update::SourceUpdate;
+use crate::assess::{MAX_MESSAGE, assess};
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::{Status, Verdict};
 
 fn full_host() -> TestHost {
     let mut world = mirror()

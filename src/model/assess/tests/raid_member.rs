@@ -1,12 +1,12 @@
 //! Drives that md has taken out of an array.
 
 use super::{md_state, mirror};
-use crate::model::block::LayerState;
-use crate::model::fixture::*;
-use crate::model::kernel_log::event::{Batch, Class, Cursor, Event, Line, LineOrigin};
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceUpdate;
+use crate::block::LayerState;
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_kernel_log::event::{Batch, Class, Cursor, Event, Line, LineOrigin};
 
 fn with_faulty_member() -> TestHost {
     let mut world = mirror();

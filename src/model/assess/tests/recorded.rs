@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::check::{CheckVerdict, Filesystem, Mode, Run, RunResult};
-use crate::model::counters::{CounterDevice, CounterReading};
-use crate::model::facts::checks::tests::{checked, request, run};
-use crate::model::facts::checks::{CheckRequest, RequestedTarget};
-use crate::model::finding::FindingDetails;
-use crate::model::fixture::*;
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::source_update::SourceUpdate;
-use crate::model::superblock::{ExtState, Superblock};
+use crate::counters::{CounterDevice, CounterReading};
+use crate::facts::checks::tests::{checked, request, run};
+use crate::facts::checks::{CheckRequest, RequestedTarget};
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use crate::superblock::{ExtState, Superblock};
+use diskvitals_finding::FindingDetails;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_fscheck::{CheckVerdict, Filesystem, Mode, Run, RunResult};
 
 /// A disk with this filesystem, not mounted.
 fn unmounted(fs_type: &str) -> TestHost {

@@ -1,13 +1,13 @@
 //! What is left of an array is judged, not whether something is missing.
 
 use super::{md_state, mirror};
-use crate::model::block::{BtrfsFs, Layer, LayerState, MdMember, MdState};
-use crate::model::facts::{Facts, Urgency};
-use crate::model::finding::FindingDetails;
-use crate::model::fixture::*;
-use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceUpdate;
+use crate::block::{BtrfsFs, Layer, LayerState, MdMember, MdState};
+use crate::facts::{Facts, Urgency};
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::FindingDetails;
+use diskvitals_finding::reason::Reason;
+use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor, Event};
 
 #[test]
 fn a_degraded_array_without_a_volume_is_a_finding_of_the_device() {

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use super::counters::answer;
 use super::plain;
 use super::second_witness::{BLOCK, MANY, SENSE, found, log, scsi};
-use crate::model::counters::{CounterDevice, CounterReading, DISK_SEQUENCE};
-use crate::model::drive::{DriveDevice, Transport};
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::Class;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceUpdate;
+use crate::counters::{CounterDevice, CounterReading, DISK_SEQUENCE};
+use crate::drive::{DriveDevice, Transport};
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::reason::Reason;
+use diskvitals_kernel_log::event::Class;
 
 fn path(name: &str, dev: &str) -> DriveDevice {
     DriveDevice {
@@ -200,7 +200,7 @@ fn a_refuted_record_is_not_confirmed_by_an_error_after_a_restart() {
     scsi(&mut world, 4, 5);
     log(&mut world, Class::Medium, SENSE, &MANY, 100);
     scsi(&mut world, 4, 102);
-    let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
+    let subject = diskvitals_finding::Subject::Drive(DriveId::new("A"));
     let stored = world.facts.errors(&subject).expect("counted").clone();
     let counters = world.facts.counters.iter();
     let counters: Vec<_> =
@@ -266,8 +266,7 @@ fn a_flood_about_a_drive_with_many_volumes_probes_few_of_them() {
     let mut world = TestHost::default().disk("sda", "8:0", "A");
     for number in 1..=100 {
         let (name, dev) = (format!("sda{number}"), format!("8:{number}"));
-        let layer =
-            crate::model::block::Layer::Partition { number, start_bytes: u64::from(number) * GIB };
+        let layer = crate::block::Layer::Partition { number, start_bytes: u64::from(number) * GIB };
         let mount_point = format!("/data{number}");
         world = world.with(device(&name, &dev, layer, &["sda"])).uuid(&name, &name).mounted(
             &dev,

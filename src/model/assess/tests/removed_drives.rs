@@ -1,12 +1,12 @@
 //! Drives that were pulled while something other than a mount may have used them.
 
 use super::plain;
-use crate::model::block::{BlockDevice, DiskStat, Layer};
-use crate::model::drive::Transport;
-use crate::model::fixture::*;
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceUpdate;
+use crate::block::{BlockDevice, DiskStat, Layer};
+use crate::drive::Transport;
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
 
 const MEMBERS: [(&str, &str, &str); 7] = [
     ("zfs_member", "filesystem", "ZFS"),

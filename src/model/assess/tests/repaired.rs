@@ -1,13 +1,13 @@
 //! Errors whose cause was repaired: a person says so, or all of the drive was read since.
 
 use super::{md_state, mirror, plain};
-use crate::model::block::{BtrfsFs, Extent, Layer, LayerState};
-use crate::model::finding::Subject;
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event, FullRead};
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceUpdate;
+use crate::block::{BtrfsFs, Extent, Layer, LayerState};
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::Reason;
+use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor, Event, FullRead};
 
 /// `reads`: `md0`, or `sda 2` for a member of a btrfs, with the begin.
 fn log(
@@ -100,7 +100,7 @@ fn an_error_whose_repair_is_named_is_over_and_a_new_one_raises_it_again() {
     // What a drive counts itself, and what is so now, is not ended by a word.
     for reason in [Reason::PendingSectors, Reason::RaidDegraded, Reason::ReadOnly] {
         let drive = Subject::Drive(DriveId::new("A"));
-        assert!(!crate::model::facts::repairs::ends(&drive, reason), "{reason}");
+        assert!(!crate::facts::repairs::ends(&drive, reason), "{reason}");
     }
 }
 
@@ -158,7 +158,7 @@ fn a_check_proves_nothing_about_what_it_does_not_read() {
     // A member that is not in sync was not read.
     let mut world = world();
     let mut state = md_state(1, &["sda1", "sdb"]);
-    if let crate::model::block::LayerState::Md(md) = &mut state {
+    if let crate::block::LayerState::Md(md) = &mut state {
         md.members[0].state = "faulty".to_owned();
     }
     world.layer("md0", state, 5);

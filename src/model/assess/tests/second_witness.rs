@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use super::counters::{answer, count};
 use super::plain;
-use crate::model::counters::{CounterDevice, CounterReading, LIBATA_ERRORS};
-use crate::model::drive::Transport;
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::probe::{MountProbe, ProbeError};
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceUpdate;
+use crate::counters::{CounterDevice, CounterReading, LIBATA_ERRORS};
+use crate::drive::Transport;
+use crate::fixture::*;
+use crate::probe::{MountProbe, ProbeError};
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::reason::Reason;
+use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor, Event};
 
 pub(super) const SENSE: &str = "sd 0:0:0:0: [sda] tag#1 Sense Key : Medium Error [current] ";
 pub(super) const BLOCK: &str =
@@ -247,16 +247,16 @@ fn an_nvme_drive_is_asked_for_its_own_count() {
         world
     };
     let judged = |world: &mut TestHost, second| {
-        let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
+        let subject = diskvitals_finding::Subject::Drive(DriveId::new("A"));
         let tally = world.facts.tally(&subject, Class::Medium).expect("counted").clone();
-        let context = crate::model::assess::input::Context {
+        let context = crate::assess::input::Context {
             facts: &world.facts,
             policy: &world.policy,
             now: at(second),
         };
-        crate::model::assess::counters::proof(context, &subject, Class::Medium, &tally)
+        crate::assess::counters::proof(context, &subject, Class::Medium, &tally)
     };
-    use crate::model::assess::counters::Proof;
+    use crate::assess::counters::Proof;
     // One that has never counted an error may not count any.
     let mut world = nvme(0);
     assert_eq!(world.facts.take_smart_request(), []);
@@ -327,7 +327,7 @@ fn the_answer_outlives_a_restart() {
     scsi(&mut world, 4, 5);
     log(&mut world, Class::Medium, SENSE, &MANY, 100);
     scsi(&mut world, 4, 102);
-    let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
+    let subject = diskvitals_finding::Subject::Drive(DriveId::new("A"));
     let stored = serde_json::to_string(world.facts.errors(&subject).expect("counted")).unwrap();
     let mut later = plain();
     later.facts.restore_errors(vec![(subject, serde_json::from_str(&stored).unwrap())], None);

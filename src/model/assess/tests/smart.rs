@@ -3,17 +3,17 @@
 mod raid_members;
 
 use super::plain;
-use crate::model::drive::{DriveKind, Transport};
-use crate::model::finding::UnknownHealth;
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::{Batch, Blame, Class, Cursor, Event};
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::smart::SmartResponse;
-use crate::model::smart::report::{self, Ata, Attribute, Body, Identity, WhenFailed};
-use crate::model::source::Source;
-use crate::model::source_update::{RaidMemberDrive, SourceStatus, SourceUpdate, StuckSmartctl};
+use crate::drive::{DriveKind, Transport};
+use crate::fixture::*;
+use crate::source_update::{RaidMemberDrive, SourceStatus, SourceUpdate, StuckSmartctl};
+use diskvitals_finding::UnknownHealth;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::source::Source;
+use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor, Event};
+use diskvitals_smart::SmartResponse;
+use diskvitals_smart::report::{self, Ata, Attribute, Body, Identity, WhenFailed};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
@@ -129,7 +129,7 @@ fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
     let mut healthy = plain();
     respond(&mut healthy, SmartResponse::Failed { why: "half an answer".into() }, 10);
     assert!(healthy.raised(10).is_empty());
-    let subject = crate::model::finding::Subject::Drive(DriveId::new("A"));
+    let subject = diskvitals_finding::Subject::Drive(DriveId::new("A"));
     let why = unknown_at(0, &healthy.facts, &subject);
     assert_eq!(
         why,

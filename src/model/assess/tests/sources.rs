@@ -1,15 +1,15 @@
 //! Sources that have not worked for ten minutes, and that verdicts rest on.
 
 use super::plain;
-use crate::model::assess::shown_source;
-use crate::model::drive::{DriveKind, Transport};
-use crate::model::finding::{Status, Subject};
-use crate::model::fixture::*;
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::source::Source;
-use crate::model::source_update::{SourceStatus, SourceUpdate};
+use crate::assess::shown_source;
+use crate::drive::{DriveKind, Transport};
+use crate::fixture::*;
+use crate::source_update::{SourceStatus, SourceUpdate};
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
+use diskvitals_finding::{Status, Subject};
 
 const MINUTE: i64 = 60;
 

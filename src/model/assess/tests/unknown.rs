@@ -1,13 +1,13 @@
 use super::plain;
-use crate::model::assess::health;
-use crate::model::facts::Urgency;
-use crate::model::finding::{Health, Subject};
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::source_update::SourceUpdate;
+use crate::assess::health;
+use crate::facts::Urgency;
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Health, Subject};
 
 #[test]
 fn a_failed_source_makes_its_subjects_unknown_and_clears_nothing() {

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::plain;
-use crate::model::finding::WitnessKind;
-use crate::model::fixture::*;
-use crate::model::kernel_log::event::{Batch, Class, Cursor};
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceUpdate;
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::WitnessKind;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_kernel_log::event::{Batch, Class, Cursor};
 
 /// sda was removed at second 20, with a record of the kernel.
 fn removed() -> TestHost {

@@ -4,18 +4,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::assess::truncate;
-use crate::model::check::{Check, CheckProgress, CheckState, CheckVerdict, Mode, RunResult};
-use crate::model::facts::checks::{mounts, target};
-use crate::model::facts::{Facts, Urgency};
-use crate::model::finding::Subject;
-use crate::model::kernel_log::event::Class;
+use crate::facts::checks::{mounts, target};
+use crate::facts::{Facts, Urgency};
+use diskvitals_finding::Subject;
+use diskvitals_fscheck::{Check, CheckProgress, CheckState, CheckVerdict, Mode, RunResult};
+use diskvitals_kernel_log::event::Class;
+use diskvitals_text::echo::truncate;
 
 impl Facts {
-    pub(in crate::model::facts) fn apply_check_progress(
-        &mut self,
-        progress: CheckProgress,
-    ) -> Urgency {
+    pub(in crate::facts) fn apply_check_progress(&mut self, progress: CheckProgress) -> Urgency {
         if self.checks.by_id.get(&progress.id).is_none_or(|check| check.is_over()) {
             return Urgency::Nothing;
         }

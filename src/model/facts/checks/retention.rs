@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::check::{Check, CheckState, CheckVerdict, CheckerOutput, Mode, Run};
-use crate::model::facts::checks::CheckBaseline;
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::ids::CheckId;
+use crate::facts::checks::CheckBaseline;
+use crate::facts::{Facts, KnownVolume};
+use diskvitals_finding::ids::CheckId;
+use diskvitals_fscheck::{Check, CheckState, CheckVerdict, CheckerOutput, Mode, Run};
 
 /// Maximum number of stored checks, of all filesystems together.
 const MAX_KEPT: usize = 1000;
@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 2 << 20;
 
 /// All stored and active checks, by id.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct CheckRecords {
+pub struct CheckRecords {
     pub(super) by_id: BTreeMap<CheckId, Arc<Check>>,
     /// By volume id and by filesystem UUID.
     index: BTreeMap<String, BTreeSet<CheckId>>,
@@ -30,7 +30,7 @@ pub(crate) struct CheckRecords {
 }
 
 impl CheckRecords {
-    pub(crate) fn all(&self) -> &BTreeMap<CheckId, Arc<Check>> {
+    pub fn all(&self) -> &BTreeMap<CheckId, Arc<Check>> {
         &self.by_id
     }
 
@@ -71,7 +71,7 @@ impl CheckRecords {
 
     /// Restores checks from the store, at the start or later. Checks that were running ended with
     /// the daemon that ran them.
-    pub(crate) fn restore(&mut self, remembered: Vec<(CheckId, Check)>) {
+    pub fn restore(&mut self, remembered: Vec<(CheckId, Check)>) {
         for (id, mut check) in remembered {
             if self.by_id.contains_key(&id) {
                 continue;
@@ -88,7 +88,7 @@ impl CheckRecords {
 
     /// Keeps the newest checks of each filesystem, the newest two of them in full if there is room,
     /// and every check on which a finding depends.
-    pub(crate) fn prune(&mut self, keep: usize) {
+    pub fn prune(&mut self, keep: usize) {
         let mut by_target: BTreeMap<(String, String), Vec<&Arc<Check>>> = BTreeMap::new();
         for check in self.by_id.values().filter(|check| check.is_over()) {
             let target = &check.target;
@@ -217,7 +217,7 @@ fn index_keys(check: &Check) -> impl Iterator<Item = String> {
 
 /// Estimated memory of a check, including its variable parts.
 fn estimated_size(check: &Check) -> usize {
-    let flaw = |flaw: &crate::model::check::Problem| {
+    let flaw = |flaw: &diskvitals_fscheck::Problem| {
         128 + flaw.text.len() + flaw.ids.iter().map(|id| 24 + id.len()).sum::<usize>()
     };
     let run =

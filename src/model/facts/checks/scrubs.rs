@@ -6,30 +6,20 @@
 
 use std::sync::Arc;
 
-use crate::model::check::{Check, CheckVerdict, Filesystem, Weight};
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::ids::CheckId;
-
-impl Check {
-    /// It found a good copy of each damaged block, and nothing worse.
-    pub(crate) fn found_only_damaged_copies(&self) -> bool {
-        let problems = self.runs.iter().flat_map(|run| &run.problems);
-        self.verdict == Some(CheckVerdict::Suspected)
-            && self.target.filesystem == Filesystem::Btrfs
-            && problems.map(|problem| problem.weight).max() == Some(Weight::DamagedCopy)
-    }
-}
+use crate::facts::{Facts, KnownVolume};
+use diskvitals_finding::ids::CheckId;
+use diskvitals_fscheck::Check;
 
 impl Facts {
     /// The UUID of the volume's btrfs, if the record of its last scrub decides about a finding.
-    pub(crate) fn awaited_scrub(&self, known: &KnownVolume) -> Option<String> {
+    pub fn awaited_scrub(&self, known: &KnownVolume) -> Option<String> {
         let fs = self.btrfs_below(&known.facts)?;
         let is_awaited = !fs.returned.is_empty() || self.unscrubbed_checks(known).next().is_some();
         is_awaited.then(|| fs.uuid.clone())
     }
 
     /// Notes at the checks which of them a scrub without an error has followed.
-    pub(in crate::model::facts) fn record_scrubs(&mut self) {
+    pub(in crate::facts) fn record_scrubs(&mut self) {
         let mut ids: Vec<CheckId> = Vec::new();
         for known in self.volumes.values() {
             let Some(scrub) = self.clean_scrub(known) else {

@@ -1,11 +1,11 @@
 //! Resolves a requested target to the device, its mount and its filesystem.
 
-use crate::model::block::{BlockDevice, Inventory, Layer};
-use crate::model::check::{CheckTarget, Filesystem, Mode};
-use crate::model::dev::DevNo;
-use crate::model::facts::checks::{RequestedTarget, StartCheckError};
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::ids::{DriveId, VolumeId};
+use crate::block::{BlockDevice, Inventory, Layer};
+use crate::facts::checks::{RequestedTarget, StartCheckError};
+use crate::facts::{Facts, KnownVolume};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_fscheck::{CheckTarget, Filesystem, Mode};
 
 impl Facts {
     pub(super) fn resolve_target(

@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_fscheck::decision::CheckOutcome;
+use diskvitals_fscheck::policy::{Permission, VolumeCheckPolicy};
+use diskvitals_fscheck::{
     CheckProgress, CheckVerdict, CheckerOutput, Problem, Run, RunResult, SignalKind, Termination,
     Weight,
 };
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::{Batch, Class, Cursor, Event, Line};
-use crate::model::policy::checks::{Permission, VolumeCheckPolicy};
-use crate::model::source_update::SourceUpdate;
+use diskvitals_kernel_log::event::{Batch, Class, Cursor, Event, Line};
 
-pub(crate) fn plain() -> TestHost {
+pub fn plain() -> TestHost {
     let mut world = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u")
@@ -26,7 +26,7 @@ pub(crate) fn plain() -> TestHost {
     world
 }
 
-pub(crate) fn request(what: RequestedTarget) -> CheckRequest {
+pub fn request(what: RequestedTarget) -> CheckRequest {
     CheckRequest {
         target: what,
         filesystem: None,
@@ -38,7 +38,7 @@ pub(crate) fn request(what: RequestedTarget) -> CheckRequest {
     }
 }
 
-pub(crate) fn data() -> CheckRequest {
+pub fn data() -> CheckRequest {
     request(RequestedTarget::Volume(volume("fs:u")))
 }
 
@@ -51,7 +51,7 @@ fn start(
     world.facts.start_check(asked, &world.policy.checks, &active, at(second))
 }
 
-pub(crate) fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run> {
+pub fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run> {
     Arc::new(Run {
         mode,
         started: at(0),
@@ -74,7 +74,7 @@ pub(crate) fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run
     })
 }
 
-pub(crate) fn flaw(weight: Weight) -> Problem {
+pub fn flaw(weight: Weight) -> Problem {
     Problem {
         kind: "inode-checksum".into(),
         ids: vec!["12".into()],
@@ -84,7 +84,7 @@ pub(crate) fn flaw(weight: Weight) -> Problem {
 }
 
 /// It goes from start to end.
-pub(crate) fn checked(
+pub fn checked(
     world: &mut TestHost,
     asked: CheckRequest,
     verdict: CheckVerdict,
@@ -245,7 +245,7 @@ fn a_check_stops_when_its_mount_disappears_or_it_is_cancelled() {
     start(&mut world, data(), 10).expect("begun");
     world.mounts.mounts.clear();
     world.apply(
-        SourceUpdate::Mounts(crate::model::observation::Observation::failed(at(11), "no")),
+        SourceUpdate::Mounts(diskvitals_finding::observation::Observation::failed(at(11), "no")),
         11,
     );
     assert_eq!(

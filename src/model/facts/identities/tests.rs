@@ -1,12 +1,12 @@
-use crate::model::drive::{DriveFacts, DriveKind, Transport};
-use crate::model::finding::{Subject, Verdict};
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::observation::Observation;
-use crate::model::reason::Reason;
-use crate::model::severity::Severity;
-use crate::model::smart::{SmartResponse, fixture};
-use crate::model::source_update::{RaidMemberDrive, SourceUpdate};
+use crate::drive::{DriveFacts, DriveKind, Transport};
+use crate::fixture::*;
+use crate::source_update::{RaidMemberDrive, SourceUpdate};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Subject, Verdict};
+use diskvitals_smart::{SmartResponse, fixture};
 
 const MINUTE: i64 = 60;
 
@@ -631,7 +631,7 @@ fn a_copied_physical_volume_is_noted_and_takes_and_clears_nothing() {
 
 #[test]
 fn a_copied_member_of_an_array_is_noted_and_is_no_member_of_it() {
-    let md = crate::model::block::Layer::Md { level: Some("raid1".into()) };
+    let md = crate::block::Layer::Md { level: Some("raid1".into()) };
     let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
@@ -641,8 +641,7 @@ fn a_copied_member_of_an_array_is_noted_and_is_no_member_of_it() {
     with_member(&mut host, "sda", "linux_raid_member", ("ARRAY", "M1"));
     with_member(&mut host, "sdb", "linux_raid_member", ("ARRAY", "M2"));
     host.read_all(0);
-    let state =
-        |degraded, members: &[&str]| crate::model::assess::tests::md_state(degraded, members);
+    let state = |degraded, members: &[&str]| crate::assess::tests::md_state(degraded, members);
     host.layer("md0", state(0, &["sda", "sdb"]), 1);
     assert_eq!(host.raised(1), [] as [&str; 0], "members of one array are no copies");
     host.plug("sdc", "8:32", "C");

@@ -6,14 +6,14 @@
 
 use jiff::Timestamp;
 
-use crate::model::block::{BlockDevice, Layer, LayerState};
-use crate::model::facts::{Facts, KnownVolume};
-use crate::model::finding::Subject;
-use crate::model::graph::extents::may_contain_sector;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::device_name;
-use crate::model::kernel_log::event::{DeviceName, Event, Line};
-use crate::model::volume::VolumeFacts;
+use crate::block::{BlockDevice, Layer, LayerState};
+use crate::facts::{Facts, KnownVolume};
+use crate::graph::extents::may_contain_sector;
+use crate::volume::VolumeFacts;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_kernel_log::device_name;
+use diskvitals_kernel_log::event::{DeviceName, Event, Line};
 
 /// The subjects of an event.
 pub(super) enum Attribution {
@@ -207,7 +207,7 @@ impl Facts {
         fs_type.is_none_or(|fs_type| line.matches_fs_type(fs_type))
     }
 
-    pub(in crate::model::facts) fn drive_by_name(
+    pub(in crate::facts) fn drive_by_name(
         &self,
         name: &DeviceName,
         at: Timestamp,
@@ -228,7 +228,7 @@ impl Facts {
 
     /// Volumes whose filesystem is on this device. A removed device is matched with the volumes
     /// that still refer to it.
-    pub(in crate::model::facts) fn volumes_on<'a>(
+    pub(in crate::facts) fn volumes_on<'a>(
         &self,
         device: Option<&BlockDevice>,
         names: impl Iterator<Item = &'a DeviceName>,
@@ -240,7 +240,7 @@ impl Facts {
         };
         let mut wanted: Vec<&str> = names.filter_map(block).collect();
         wanted.extend(device.map(|device| device.name.as_str()));
-        let on = |known: &&crate::model::facts::KnownVolume| {
+        let on = |known: &&crate::facts::KnownVolume| {
             let facts = &known.facts;
             let device = facts.device.as_deref();
             let btrfs = self.btrfs_below(facts);

@@ -9,14 +9,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::model::counters::Counter;
-use crate::model::facts::Facts;
-use crate::model::finding::{Subject, UnknownHealth};
-use crate::model::ids::DriveId;
-use crate::text::duration::elapsed;
+use crate::counters::Counter;
+use crate::facts::Facts;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::{Subject, UnknownHealth};
+use diskvitals_text::duration::elapsed;
 
 /// For so long a loss matters: a failing drive has had its next error by then, which is recorded.
-pub(crate) const LOSS_PERIOD: Duration = Duration::from_secs(10 * 60);
+pub const LOSS_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// The reader reports a loss within this time, and counters are read within it after a report.
 const DELAY: Duration = Duration::from_secs(15);
 
@@ -53,7 +53,7 @@ impl Facts {
     }
 
     /// The counters have been read from then on.
-    pub(in crate::model::facts) fn note_counters_read(&mut self, at: Timestamp) {
+    pub(in crate::facts) fn note_counters_read(&mut self, at: Timestamp) {
         let lost = self.kernel.progress.lost_records;
         if lost.and_then(|lost| lost.unread_since).is_some_and(|since| since <= at) {
             let progress = Arc::make_mut(&mut self.kernel.progress);
@@ -68,7 +68,7 @@ impl Facts {
 
     /// The drives whose own logs are to be read now, because the kernel's has a gap.
     /// So are those of drives about which the kernel's log says what they should know better.
-    pub(crate) fn take_smart_request(&mut self) -> Vec<DriveId> {
+    pub fn take_smart_request(&mut self) -> Vec<DriveId> {
         let due = std::mem::take(&mut self.smart_due);
         if !std::mem::take(&mut self.is_smart_due) {
             return due.into_iter().collect();

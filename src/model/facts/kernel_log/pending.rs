@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::model::facts::kernel_log::attribution::Attribution;
-use crate::model::facts::kernel_log::{MAX_PENDING, NOTICE_LAG, PendingIncident};
-use crate::model::facts::{Facts, Urgency};
-use crate::model::finding::Subject;
-use crate::model::kernel_log::error_history::ErrorHistory;
-use crate::model::kernel_log::event::{Class, DeviceName, Event, Line, LineOrigin};
-use crate::model::source_update::FsErrorNotice;
-use crate::text::duration::elapsed;
+use crate::facts::kernel_log::attribution::Attribution;
+use crate::facts::kernel_log::{MAX_PENDING, NOTICE_LAG, PendingIncident};
+use crate::facts::{Facts, Urgency};
+use crate::source_update::FsErrorNotice;
+use diskvitals_finding::Subject;
+use diskvitals_kernel_log::error_history::ErrorHistory;
+use diskvitals_kernel_log::event::{Class, DeviceName, Event, Line, LineOrigin};
+use diskvitals_text::duration::elapsed;
 
 impl Facts {
-    pub(in crate::model::facts) fn defer(&mut self, pending: PendingIncident) {
+    pub(in crate::facts) fn defer(&mut self, pending: PendingIncident) {
         let waiting = &mut Arc::make_mut(&mut self.kernel.progress).pending;
         waiting.push(pending);
         if waiting.len() > MAX_PENDING
@@ -26,7 +26,7 @@ impl Facts {
     }
 
     /// Drops the pending events that are over.
-    pub(in crate::model::facts) fn drop_pending(&mut self, is_over: impl Fn(&Event) -> bool) {
+    pub(in crate::facts) fn drop_pending(&mut self, is_over: impl Fn(&Event) -> bool) {
         let is_over = |pending: &PendingIncident| matches!(pending, PendingIncident::Event { event, .. } if is_over(event));
         let progress = &mut self.kernel.progress;
         if progress.pending.iter().any(is_over) {
@@ -36,7 +36,7 @@ impl Facts {
     }
 
     /// Retries the attribution of pending incidents.
-    pub(in crate::model::facts) fn retry_pending(&mut self, now: Timestamp) -> Urgency {
+    pub(in crate::facts) fn retry_pending(&mut self, now: Timestamp) -> Urgency {
         if self.kernel.progress.pending.is_empty() {
             return Urgency::Nothing;
         }

@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::model::counters::CounterKey;
-use crate::model::counters::LIBATA_ERRORS;
-use crate::model::drive::{DriveFacts, Transport};
-use crate::model::facts::{Facts, Urgency};
-use crate::model::finding::Subject;
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::kernel_log::error_history::{ErrorTally, SecondWitness};
-use crate::model::kernel_log::event::{Class, Line, LineOrigin};
-use crate::model::smart::history::{Metric, Series};
+use crate::counters::CounterKey;
+use crate::counters::LIBATA_ERRORS;
+use crate::drive::{DriveFacts, Transport};
+use crate::facts::{Facts, Urgency};
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_kernel_log::error_history::{ErrorTally, SecondWitness};
+use diskvitals_kernel_log::event::{Class, Line, LineOrigin};
+use diskvitals_smart::history::{Metric, Series};
 
 /// Less is needed for the counter of an error that has been logged; it is read after one second.
 const COUNTED_AFTER: SignedDuration = SignedDuration::from_secs(1);
@@ -45,7 +45,7 @@ const OF_DRIVES: [Metric; 8] = [
 ];
 
 /// The counters of one series that were read.
-pub(in crate::model::facts) struct Answer {
+pub(in crate::facts) struct Answer {
     pub key: CounterKey,
     /// Those that had moved.
     pub grown: Vec<String>,
@@ -102,7 +102,7 @@ impl Facts {
     }
 
     /// `read`: what was read from `at` on; `before`: when they were last read.
-    pub(in crate::model::facts) fn compare_with_log(
+    pub(in crate::facts) fn compare_with_log(
         &mut self,
         read: &[Answer],
         before: Option<Timestamp>,
@@ -192,7 +192,7 @@ impl Facts {
     }
 
     /// The drive has reported its own counts, read between `begun` and `ended`.
-    pub(in crate::model::facts) fn compare_with_drive(
+    pub(in crate::facts) fn compare_with_drive(
         &mut self,
         drive: &DriveId,
         begun: Timestamp,
@@ -395,7 +395,7 @@ fn source((_, series): &CounterKey) -> &str {
 }
 
 /// Whether the errors of its subject move counters of this source. A drive or a btrfs has several.
-pub(in crate::model::facts) fn may_refute(key: &CounterKey) -> bool {
+pub(in crate::facts) fn may_refute(key: &CounterKey) -> bool {
     matches!(
         (source(key), &key.0),
         ("scsi", Subject::Drive(_)) | ("ext4" | "btrfs", Subject::Volume(_))

@@ -3,13 +3,13 @@ mod software_devices;
 
 use super::attribution::path_controller;
 use super::*;
-use crate::model::block::Layer;
-use crate::model::fixture::*;
-use crate::model::ids::{DriveId, VolumeId};
-use crate::model::kernel_log::event::NameAssignment;
-use crate::model::reason::Reason;
-use crate::model::source::Source;
-use crate::model::source_update::{SourceStatus, SourceUpdate};
+use crate::block::Layer;
+use crate::fixture::*;
+use crate::source_update::{SourceStatus, SourceUpdate};
+use diskvitals_finding::ids::{DriveId, VolumeId};
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::source::Source;
+use diskvitals_kernel_log::event::NameAssignment;
 
 fn cursor(counted_to: u64) -> Cursor {
     Cursor {

@@ -1,10 +1,10 @@
 use super::*;
-use crate::model::fixture::*;
-use crate::model::kernel_log::event::{Batch, Cursor};
-use crate::model::observation::Observation;
-use crate::model::probe::MountProbe;
-use crate::model::source_update::SourceUpdate;
-use crate::model::superblock::{ExtState, Superblock};
+use crate::fixture::*;
+use crate::probe::MountProbe;
+use crate::source_update::SourceUpdate;
+use crate::superblock::{ExtState, Superblock};
+use diskvitals_finding::observation::Observation;
+use diskvitals_kernel_log::event::{Batch, Cursor};
 
 fn mounted() -> TestHost {
     let mut world = TestHost::default()
@@ -23,7 +23,7 @@ fn probe(world: &mut TestHost, path: &str, mount_id: u64, second: i64) {
 }
 
 fn fails(world: &mut TestHost, classes: &[Class], second: i64) {
-    let event = |class: &Class| crate::model::kernel_log::event::Event {
+    let event = |class: &Class| diskvitals_kernel_log::event::Event {
         seq: second as u64,
         ..event(*class, "sda", at(second), &[])
     };

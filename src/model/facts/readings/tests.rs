@@ -1,6 +1,6 @@
 use super::*;
-use crate::model::fixture::*;
-use crate::model::source_update::SourceUpdate;
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
 
 fn host() -> TestHost {
     let mut world = TestHost::default()

@@ -1,15 +1,15 @@
 use std::collections::BTreeMap;
 
-use crate::model::block::Layer;
-use crate::model::condition::statuses;
-use crate::model::fixture::*;
-use crate::model::ids::DriveId;
-use crate::model::observation::Observation;
-use crate::model::provision::{BackingKind, ProvisionState};
-use crate::model::reason::Reason;
-use crate::model::source_update::SourceUpdate;
-use crate::model::storage::tests::pool;
-use crate::model::volume::{CsiStatus, MountRole, Stack, VolumeFacts};
+use crate::block::Layer;
+use crate::condition::statuses;
+use crate::fixture::*;
+use crate::source_update::SourceUpdate;
+use crate::storage::tests::pool;
+use crate::volume::{CsiStatus, MountRole, Stack, VolumeFacts};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::provision::{BackingKind, ProvisionState};
+use diskvitals_finding::reason::Reason;
 
 const K: &str = "/var/lib/kubelet";
 

@@ -1,6 +1,6 @@
 //! How the parts of a stack are combined.
 
-use crate::model::volume::Stack;
+use crate::volume::Stack;
 
 /// A stack with more parts becomes a plain list of its drives. Every drive is then required, which
 /// never hides a failure.
@@ -20,7 +20,7 @@ pub(super) fn with_rebuild(level: String, mut sets: Vec<Stack>, filling: Vec<Sta
 }
 
 /// Combines parts: duplicates count once (paths of a drive), empty parts are dropped.
-pub(in crate::model::graph) fn combine(parts: Vec<Stack>) -> Stack {
+pub(in crate::graph) fn combine(parts: Vec<Stack>) -> Stack {
     let mut kept: Vec<Stack> = Vec::new();
     for part in parts {
         if part != Stack::Nothing && !kept.contains(&part) {

@@ -2,12 +2,10 @@
 //! do it.
 
 use super::*;
-use crate::model::block::Layer;
-use crate::model::fixture::{
-    TestHost, at, device, event, failing_probe, healthy_probe, usage, volume,
-};
-use crate::model::kernel_log::event::{Batch, Class, Cursor};
-use crate::model::source_update::SourceUpdate;
+use crate::block::Layer;
+use crate::fixture::{TestHost, at, device, event, failing_probe, healthy_probe, usage, volume};
+use crate::source_update::SourceUpdate;
+use diskvitals_kernel_log::event::{Batch, Class, Cursor};
 
 /// A host with its findings.
 struct Node {
@@ -37,7 +35,7 @@ impl Node {
 
     fn log(&mut self, class: Class, device: &str, sectors: &[u64], second: i64) {
         self.seq += 1;
-        let event = crate::model::kernel_log::event::Event {
+        let event = diskvitals_kernel_log::event::Event {
             seq: self.seq,
             ..event(class, device, at(second), sectors)
         };
@@ -69,12 +67,8 @@ impl Node {
     /// `KIND SUBJECT REASON` of each announced transition.
     fn announced(&mut self, second: i64) -> Vec<String> {
         let facts = &self.world.facts;
-        let judgements = crate::model::assess::assess(
-            facts,
-            &self.ledger.severities(),
-            &self.world.policy,
-            at(second),
-        );
+        let judgements =
+            crate::assess::assess(facts, &self.ledger.severities(), &self.world.policy, at(second));
         let mut transitions = self.ledger.apply(judgements, at(second));
         let is_removed = |subject: &Subject| facts.is_removed(subject);
         transitions.extend(self.ledger.clear_subjects(is_removed, at(second)));

@@ -1,9 +1,6 @@
 //! Admission of requests: refuses those that are invalid, that name an unknown volume, or whose volume
 //! is busy; starts or queues the others.
 
-use crate::host::{clock, random};
-use crate::model::cordon;
-use crate::model::provision::BackingKind;
 use crate::provision::engine::actor::detach_unrecorded::busy;
 use crate::provision::engine::actor::{Actor, VolumeEntry};
 use crate::provision::engine::backing::pool_backing;
@@ -16,6 +13,9 @@ use crate::provision::error::ProvisionError;
 use crate::provision::record::{VERSION, VolumeRecord};
 use crate::provision::rules::{access, names, paths};
 use crate::provision::step::StepExecutor;
+use diskvitals_finding::provision::BackingKind;
+use diskvitals_host::{clock, random};
+use diskvitals_model::cordon;
 
 /// The action for an admitted request.
 enum Admission {

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::host::clock;
-use crate::model::observation::Observation;
-use crate::model::provision::ProvisionState;
-use crate::model::source_update::SourceUpdate;
 use crate::provision::engine::actor::{Actor, EngineError};
 use crate::provision::engine::view::EngineView;
 use crate::provision::step::StepExecutor;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::provision::ProvisionState;
+use diskvitals_host::clock;
+use diskvitals_model::source_update::SourceUpdate;
 
 impl<S: StepExecutor> Actor<S> {
     pub(super) fn publish_view(&self) {

@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::model::path::HostPath;
 use crate::provision::rules::paths;
 use crate::provision::step::{
     BindSource, Content, Device, DeviceIdentity, FormatProof, LogicalVolume, MountedFilesystem,
     OwnedPath, PathOwner, PoolCapacity, RecordFile, Remains, RootedPath, ScanState, Step,
     StepError, StepErrorKind, StepExecutor, StepOutput,
 };
+use diskvitals_finding::path::HostPath;
 
 /// What happens to the step with a number, counted from the injection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::fake::{DiskContent, FakeHost, Image};
 use super::*;
-use crate::model::observation::Observation;
-use crate::model::provision::ProvisionState;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::provision::ProvisionState;
 
 pub(crate) fn fake_host() -> FakeHost {
     let fake = FakeHost::new();

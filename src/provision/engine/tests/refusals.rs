@@ -3,10 +3,10 @@
 use super::fake::{DiskContent, InjectedFault};
 use super::lifecycle::{assert_clean, fake_host};
 use super::*;
-use crate::model::finding::{Health, Subject};
-use crate::model::reason::Reason;
-use crate::model::storage::tests::add_finding;
 use crate::provision::step::StepErrorKind;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::{Health, Subject};
+use diskvitals_model::fixture::add_finding;
 
 pub(super) async fn staged() -> (Daemon, String) {
     let daemon = Daemon::ready(fake_host()).await;

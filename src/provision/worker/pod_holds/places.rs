@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 
 use super::{parse_place, split};
-use crate::model::dev::DevNo;
-use crate::model::graph::mounts::user_of;
-use crate::model::mount::Mount;
-use crate::model::path::HostPath;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::mount::Mount;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::graph::mounts::user_of;
 
 /// Mounts upon mounts that are followed.
 const MAX_DEPTH: usize = 32;

@@ -7,10 +7,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::dev::DevNo;
-use crate::model::graph::mounts::MountTree;
-use crate::model::mount::Mount;
-use crate::model::path::HostPath;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::mount::Mount;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::graph::mounts::MountTree;
 
 /// Checked on every host that has them; symbolic links are followed.
 pub(crate) const SYSTEM_PATHS: &[(&str, &str)] = &[

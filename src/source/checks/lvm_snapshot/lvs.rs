@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 
-use crate::host::exec::{ExecError, Output};
-use crate::model::dev::DevNo;
 use crate::source::checks::lvm::Lvm;
 use crate::source::checks::lvm_snapshot::{PREFIX, TAG, to_args};
+use diskvitals_finding::dev::DevNo;
+use diskvitals_host::exec::{ExecError, Output};
 
 /// Space of a classic snapshot for changes of the origin: a twentieth of its size, but at least
 /// this, in bytes.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::host::exec::Output;
+use diskvitals_host::exec::Output;
 
 /// A volume group `vg` with what is in it; answers as lvs does, and changes as it is told.
 #[derive(Clone, Debug, Default)]

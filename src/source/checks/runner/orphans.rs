@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::host::exec::UnkillableChild;
-use crate::host::helper::{Helper, HelperError};
 use crate::source::checks::runner::{EXIT_TIMEOUT, await_exit};
+use diskvitals_host::exec::UnkillableChild;
+use diskvitals_host::helper::{Helper, HelperError};
 
 #[derive(Clone, Debug, Default)]
 pub struct OrphanedRuns(Arc<Mutex<Vec<JoinHandle<Option<UnkillableChild>>>>>);

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::check::{Run, RunActivity};
 use crate::source::checks::runner::RunRequest;
+use diskvitals_fscheck::{Run, RunActivity};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

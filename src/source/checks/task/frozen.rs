@@ -1,10 +1,6 @@
 //! A frozen run: everything is prepared before the writers are held, and the writers continue
 //! before anything else is awaited.
 
-use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{Mode, RunActivity, RunResult, Termination};
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
 use crate::source::checks::backend::Backend;
 use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
 use crate::source::checks::queue::{failed_outcome, in_parentheses};
@@ -13,7 +9,11 @@ use crate::source::checks::task::{
 };
 use crate::source::checks::xfs_health::HealthScope;
 use crate::source::worker_job::JobError;
-use crate::text::causes::with_causes;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
+use diskvitals_fscheck::decision::CheckOutcome;
+use diskvitals_fscheck::{Mode, RunActivity, RunResult, Termination};
+use diskvitals_text::causes::with_causes;
 use jiff::Timestamp;
 use std::time::Duration;
 use tokio::sync::watch;

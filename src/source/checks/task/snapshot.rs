@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::model::check::{Mode, RunResult, Termination};
 use crate::source::checks::backend::Backend;
 use crate::source::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
 use crate::source::checks::task::{Abort, CheckTask, failed_run};
-use crate::text::causes::with_causes;
+use diskvitals_fscheck::{Mode, RunResult, Termination};
+use diskvitals_text::causes::with_causes;
 
 impl<W: Backend> CheckTask<W> {
     pub(super) async fn snapshot_run(&mut self) -> Result<(), Abort> {

@@ -6,8 +6,8 @@ use super::fake::{
     FakeBehavior, Harness, RUN_TAKES, desired, desired_frozen, desired_scheduled, harness,
     harness_with,
 };
-use crate::model::check::{CheckState, CheckVerdict};
 use crate::source::checks::load::{IoLoad, LoadSource};
+use diskvitals_fscheck::{CheckState, CheckVerdict};
 
 /// Waits until something was done or said.
 async fn wait_until(lab: &Harness, what: &str, so: impl Fn(&Harness) -> bool) {
@@ -168,7 +168,7 @@ async fn a_check_the_owner_drops_ends_as_cancelled() {
 async fn a_check_cancelled_before_it_is_queued_never_starts() {
     let mut stopped = desired("sda1");
     stopped.cancellation =
-        Some(crate::model::check::Cancellation { reason: "its pod is being deleted".to_owned() });
+        Some(diskvitals_fscheck::Cancellation { reason: "its pod is being deleted".to_owned() });
     let lab = harness(vec![stopped]);
     lab.advance(10.0).await;
     let (_, outcome, _) = lab.outcome_of("sda1").unwrap();

@@ -12,15 +12,6 @@ use jiff::Timestamp;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-use crate::host::clock::now;
-use crate::host::exec::UnkillableChild;
-use crate::model::check::decision::{CheckOutcome, Decision, DecisionInput};
-use crate::model::check::{
-    CheckVerdict, CheckerOutput, FilesystemSignal, Mode, Run, RunActivity, RunResult, Termination,
-};
-use crate::model::dev::DevNo;
-use crate::model::path::HostPath;
-use crate::model::policy::checks::Tools;
 use crate::source::checks::backend::Backend;
 use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
 use crate::source::checks::load::{IoLoad, LoadError, LoadSource};
@@ -29,6 +20,15 @@ use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest}
 use crate::source::checks::tools::AvailableTools;
 use crate::source::checks::xfs_health::{HealthError, HealthScope};
 use crate::source::worker_job::JobError;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::path::HostPath;
+use diskvitals_fscheck::decision::{CheckOutcome, Decision, DecisionInput};
+use diskvitals_fscheck::policy::Tools;
+use diskvitals_fscheck::{
+    CheckVerdict, CheckerOutput, FilesystemSignal, Mode, Run, RunActivity, RunResult, Termination,
+};
+use diskvitals_host::clock::now;
+use diskvitals_host::exec::UnkillableChild;
 
 pub(crate) use fixtures::{all_tools, desired, desired_frozen, desired_scheduled, signal, target};
 pub(crate) use harness::{Harness, harness, harness_at, harness_with};
@@ -421,7 +421,7 @@ impl Backend for FakeBackend {
         let long = self.behavior(&device_of(&mount)).syncfs?;
         tokio::time::sleep(long.min(limit)).await;
         if long > limit {
-            Err(JobError::Stuck { since: crate::host::clock::now(), waiting_in: None })
+            Err(JobError::Stuck { since: diskvitals_host::clock::now(), waiting_in: None })
         } else {
             Ok(long)
         }

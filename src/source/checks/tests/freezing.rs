@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::fake::{FakeBehavior, Harness, desired_frozen, harness, harness_with, signal};
-use crate::model::check::{CheckVerdict, Filesystem, Mode, RunResult, Termination};
 use crate::source::checks::freezer::FreezeError;
 use crate::source::worker_job::JobError;
+use diskvitals_fscheck::{CheckVerdict, Filesystem, Mode, RunResult, Termination};
 
 fn with(how: FakeBehavior) -> Harness {
     harness_with(vec![desired_frozen("sda1")], |world| {
@@ -278,7 +278,7 @@ async fn a_kernel_signal_between_frozen_runs_prevents_the_second() {
     lab.assert_clean();
 }
 
-fn signal_of(lab: &Harness) -> crate::model::check::FilesystemSignal {
+fn signal_of(lab: &Harness) -> diskvitals_fscheck::FilesystemSignal {
     lab.progress_of("sda1").pop().unwrap().1.signals[0].clone()
 }
 

@@ -90,7 +90,7 @@ async fn advance(lab: &Harness, millis: u32) -> Result<(), TestCaseError> {
             let frozen_runs = world
                 .running
                 .iter()
-                .filter(|(_, mode)| *mode == crate::model::check::Mode::Frozen)
+                .filter(|(_, mode)| *mode == diskvitals_fscheck::Mode::Frozen)
                 .count();
             prop_assert!(
                 frozen_runs <= world.frozen.len() + 1,

@@ -6,12 +6,12 @@ use super::fake::{
     FakeBehavior, RUN_TAKES, desired, desired_frozen, desired_scheduled, harness, harness_at,
     harness_with,
 };
-use crate::host::root::HostRoot;
-use crate::model::check::{CheckState, CheckVerdict, Filesystem};
-use crate::model::source_update::SourceStatus;
 use crate::source::checks::load::{IoLoad, LoadSource};
 use crate::source::checks::tests::fake::{all_tools, target};
 use crate::source::checks::tools::AvailableTools;
+use diskvitals_fscheck::{CheckState, CheckVerdict, Filesystem};
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::source_update::SourceStatus;
 
 fn queued_reason(state: &CheckState) -> &str {
     match state {

@@ -1,8 +1,8 @@
 //! Checks of snapshots.
 
 use super::fake::{FakeBehavior, Harness, desired, harness_with, signal};
-use crate::model::check::{CheckVerdict, Mode};
 use crate::source::checks::lvm_snapshot::{LvmSnapshotError, PlanError};
+use diskvitals_fscheck::{CheckVerdict, Mode};
 
 fn with(how: FakeBehavior) -> Harness {
     let mut wanted = desired("sda1");

@@ -4,9 +4,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::kernel_log::event::Class;
-use crate::model::kernel_log::rollup::MAX_EVENTS;
 use crate::source::kmsg::log_epoch::Medium;
+use diskvitals_kernel_log::event::Class;
+use diskvitals_kernel_log::rollup::MAX_EVENTS;
 
 const BOOT: &str = "bc410abf";
 const DEVICE: MediumProperties =

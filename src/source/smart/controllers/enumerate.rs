@@ -12,17 +12,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::host::clock::now;
-use crate::host::exec::{ExecError, Output, UnkillableChild};
-use crate::model::drive::{DriveFacts, DriveKind, Location, Transport, model_serial};
-use crate::model::smart::report::Identity;
-use crate::model::source_update::RaidMemberDrive;
 use crate::source::inventory::identity::{self, IdentityAssignment, IdentityCandidate};
 use crate::source::smart::backend::Backend;
 use crate::source::smart::controller_locks::{ControllerLockGuard, ControllerLocks};
 use crate::source::smart::controllers::{Controller, ControllerKind};
 use crate::source::smart::query;
 use crate::source::smart::tasks::TASK_LOST;
+use diskvitals_host::clock::now;
+use diskvitals_host::exec::{ExecError, Output, UnkillableChild};
+use diskvitals_model::drive::{DriveFacts, DriveKind, Location, Transport, model_serial};
+use diskvitals_model::source_update::RaidMemberDrive;
+use diskvitals_smart::report::Identity;
 
 /// The identity is reported quickly or not at all.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);

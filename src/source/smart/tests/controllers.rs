@@ -5,14 +5,14 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::fake::{DriveBehavior, FakeState, Lab, healthy, lab_with, settings, target};
-use crate::model::drive::{DriveKind, Transport};
-use crate::model::ids::DriveId;
-use crate::model::observation::Observation;
-use crate::model::path::HostPath;
-use crate::model::source_update::{
+use crate::source::smart::controllers::{Controller, ControllerKind};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::drive::{DriveKind, Transport};
+use diskvitals_model::source_update::{
     RaidMemberDrive, SmartTarget, SourceRequest, SourceStatus, SourceUpdate,
 };
-use crate::source::smart::controllers::{Controller, ControllerKind};
 
 fn controller(kind: ControllerKind, host: u32, device: &str, places: u32) -> Controller {
     Controller {
@@ -346,7 +346,7 @@ async fn a_known_disk_stuck_during_enumeration_is_not_queried_until_the_process_
     assert!(
         reports
             .iter()
-            .any(|report| matches!(report, SourceUpdate::Smart { response, .. } if matches!(**response, crate::model::smart::SmartResponse::Report(_))))
+            .any(|report| matches!(report, SourceUpdate::Smart { response, .. } if matches!(**response, diskvitals_smart::SmartResponse::Report(_))))
     );
     assert_eq!(stuck(reports), [false]);
 }

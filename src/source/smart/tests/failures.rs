@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::fake::{DriveBehavior, healthy, lab, lab_with, settings, target};
-use crate::model::ids::DriveId;
-use crate::model::smart::{SelfTestKind, SmartResponse};
-use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate, StuckSmartctl};
+use diskvitals_finding::ids::DriveId;
+use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate, StuckSmartctl};
+use diskvitals_smart::{SelfTestKind, SmartResponse};
 
 fn good(name: &str) -> (&str, DriveBehavior) {
     (name, DriveBehavior::Json(healthy(&name.to_uppercase()), 0))
@@ -208,8 +208,8 @@ async fn an_unknown_usb_bridge_is_tried_with_sat_once_and_what_works_is_kept() {
         "smartctl": {"version": [7, 3], "exit_status": 1,
             "messages": [{"string": "/dev/sda: Unknown USB bridge [0x1234:0x5678 (0x100)]", "severity": "error"}]},
     });
-    let usb = crate::model::source_update::SmartTarget {
-        transport: crate::model::drive::Transport::Usb,
+    let usb = diskvitals_model::source_update::SmartTarget {
+        transport: diskvitals_model::drive::Transport::Usb,
         serial: Some("BRIDGE".into()),
         ..target("sda")
     };
@@ -231,7 +231,7 @@ async fn an_unknown_usb_bridge_is_tried_with_sat_once_and_what_works_is_kept() {
             .all(|answer| matches!(answer, SmartResponse::NotApplicable { hint: Some(_), .. }))
     );
     // Another one, that knows SAT.
-    lab.targets(|targets| targets[0].device = crate::model::path::HostPath::new("/dev/sdb"));
+    lab.targets(|targets| targets[0].device = diskvitals_finding::path::HostPath::new("/dev/sdb"));
     lab.set("sdb", DriveBehavior::Json(unknown, 1));
     lab.set("sdb sat", DriveBehavior::Json(healthy("DISK"), 0));
     lab.pass(86400).await;
@@ -256,8 +256,8 @@ async fn a_bridge_that_refuses_check_power_mode_is_not_standby() {
             "messages": [{"string": "Device is in SLEEP mode, exit(2)", "severity": "information"}]},
         "device": {"name": "/dev/sda", "info_name": "/dev/sda [SAT]", "type": "sat", "protocol": "ATA"},
     });
-    let usb = crate::model::source_update::SmartTarget {
-        transport: crate::model::drive::Transport::Usb,
+    let usb = diskvitals_model::source_update::SmartTarget {
+        transport: diskvitals_model::drive::Transport::Usb,
         ..target("sda")
     };
     let mut lab = lab_with(

@@ -10,22 +10,22 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use crate::host::exec::{Exec, ExecError, Output, UnkillableChild};
-use crate::host::root::HostRoot;
-use crate::host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
-use crate::model::drive::Transport;
-use crate::model::ids::DriveId;
-use crate::model::kernel_log::event::ResumePoint;
-use crate::model::path::HostPath;
-use crate::model::smart::SmartResponse;
-use crate::model::source::Source;
-use crate::model::source_update::{
-    REQUEST_QUEUE_CAPACITY, SmartTarget, SourceRequest, SourceStatus, SourceUpdate,
-};
 use crate::source::context::{Context, KernelLogSettings, SmartSettings, SourceSettings};
 use crate::source::jobs::{Job, JobResult};
 use crate::source::smart::backend::{Backend, FileStamp};
 use crate::source::smart::controllers::Controller;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_finding::source::Source;
+use diskvitals_host::exec::{Exec, ExecError, Output, UnkillableChild};
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
+use diskvitals_kernel_log::event::ResumePoint;
+use diskvitals_model::drive::Transport;
+use diskvitals_model::source_update::{
+    REQUEST_QUEUE_CAPACITY, SmartTarget, SourceRequest, SourceStatus, SourceUpdate,
+};
+use diskvitals_smart::SmartResponse;
 
 /// How a drive takes a question.
 #[derive(Clone, Debug)]
@@ -356,14 +356,20 @@ pub(crate) fn lab_of(
         probe_workers: workers(),
         settings: settings.subscribe(),
         targets: watch::Sender::default().subscribe(),
-        fs_errors: crate::host::helper::Program {
+        fs_errors: diskvitals_host::helper::Program {
             program: "/nonexistent".into(),
             args: Vec::new(),
         },
         smart_targets: targets.subscribe(),
         checks: watch::Sender::default().subscribe(),
-        checker: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
-        freezer: crate::host::helper::Program { program: "/nonexistent".into(), args: Vec::new() },
+        checker: diskvitals_host::helper::Program {
+            program: "/nonexistent".into(),
+            args: Vec::new(),
+        },
+        freezer: diskvitals_host::helper::Program {
+            program: "/nonexistent".into(),
+            args: Vec::new(),
+        },
         freeze_intents: "/nonexistent".into(),
         resume: watch::Sender::new(ResumePoint::From(None)).subscribe(),
     };

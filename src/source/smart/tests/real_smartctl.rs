@@ -7,15 +7,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::fake::{Lab, healthy, settings, target};
-use crate::host::exec::{self, Exec};
-use crate::host::root::HostRoot;
-use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
-use crate::model::drive::Transport;
-use crate::model::smart::SmartResponse;
-use crate::model::source::Source;
-use crate::model::source_update::{SmartTarget, SourceStatus, SourceUpdate};
 use crate::source::context::SmartSettings;
 use crate::source::smart::backend::HostBackend;
+use diskvitals_finding::source::Source;
+use diskvitals_host::exec::{self, Exec};
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::{WorkerPool, WorkerPoolConfig};
+use diskvitals_model::drive::Transport;
+use diskvitals_model::source_update::{SmartTarget, SourceStatus, SourceUpdate};
+use diskvitals_smart::SmartResponse;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

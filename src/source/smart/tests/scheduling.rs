@@ -5,15 +5,15 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::fake::{DriveBehavior, Lab, healthy, lab, lab_with, settings, standby, target};
-use crate::host::clock::now;
-use crate::host::root::HostRoot;
-use crate::model::drive::Transport;
-use crate::model::ids::DriveId;
-use crate::model::path::HostPath;
-use crate::model::smart::{SelfTestKind, SmartResponse};
-use crate::model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use crate::source::context::DeviceType;
 use crate::source::smart::plan::jitter;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::clock::now;
+use diskvitals_host::root::HostRoot;
+use diskvitals_model::drive::Transport;
+use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
+use diskvitals_smart::{SelfTestKind, SmartResponse};
 
 fn good(name: &str) -> (&str, DriveBehavior) {
     (name, DriveBehavior::Json(healthy(&name.to_uppercase()), 0))
@@ -77,7 +77,7 @@ async fn a_disk_in_standby_is_queried_at_the_usual_interval_and_not_woken() {
 async fn a_runtime_suspended_drive_is_not_queried() {
     let lab = lab_with(
         &[good("sda")],
-        vec![crate::model::source_update::SmartTarget { asleep: true, ..target("sda") }],
+        vec![diskvitals_model::source_update::SmartTarget { asleep: true, ..target("sda") }],
         settings(),
         |_| {},
     );
@@ -133,7 +133,7 @@ async fn a_request_is_answered_at_once_but_not_before_thirty_seconds_have_passed
 
 #[tokio::test(start_paused = true)]
 async fn an_nvme_event_has_that_controller_asked_at_once() {
-    let nvme = |name: &str| crate::model::source_update::SmartTarget {
+    let nvme = |name: &str| diskvitals_model::source_update::SmartTarget {
         transport: Transport::Nvme,
         ..target(name)
     };
@@ -152,8 +152,10 @@ async fn an_nvme_event_has_that_controller_asked_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn nvme_event_notification_is_enabled_and_again_after_a_reset() {
-    let nvme =
-        crate::model::source_update::SmartTarget { transport: Transport::Nvme, ..target("nvme0") };
+    let nvme = diskvitals_model::source_update::SmartTarget {
+        transport: Transport::Nvme,
+        ..target("nvme0")
+    };
     let allowed = crate::source::context::SmartSettings { nvme_events: true, ..settings() };
     let lab = lab_with(&[good("nvme0"), good("sda")], vec![nvme, target("sda")], allowed, |_| {});
     lab.pass(10).await;
@@ -166,12 +168,12 @@ async fn nvme_event_notification_is_enabled_and_again_after_a_reset() {
 #[tokio::test(start_paused = true)]
 async fn with_two_paths_both_controllers_announce_events_and_either_one_has_the_drive_asked() {
     let paths = vec!["nvme0".to_owned(), "nvme1".to_owned()];
-    let nvme = crate::model::source_update::SmartTarget {
+    let nvme = diskvitals_model::source_update::SmartTarget {
         transport: Transport::Nvme,
         controllers: paths,
         ..target("nvme0")
     };
-    let asleep = crate::model::source_update::SmartTarget {
+    let asleep = diskvitals_model::source_update::SmartTarget {
         transport: Transport::Nvme,
         asleep: true,
         ..target("nvme7")
@@ -187,8 +189,10 @@ async fn with_two_paths_both_controllers_announce_events_and_either_one_has_the_
 
 #[tokio::test(start_paused = true)]
 async fn a_storm_of_nvme_events_has_the_drive_asked_every_thirty_seconds() {
-    let nvme =
-        crate::model::source_update::SmartTarget { transport: Transport::Nvme, ..target("nvme1") };
+    let nvme = diskvitals_model::source_update::SmartTarget {
+        transport: Transport::Nvme,
+        ..target("nvme1")
+    };
     let lab = lab_with(&[good("nvme1")], vec![nvme], settings(), |_| {});
     lab.pass(60).await;
     for _ in 0..1000 {
@@ -220,7 +224,7 @@ async fn target_updates_without_device_changes_trigger_no_controller_discovery()
 
 #[tokio::test(start_paused = true)]
 async fn after_a_restart_the_next_query_is_due_from_the_last_response() {
-    let answered = |seconds| crate::model::source_update::SmartTarget {
+    let answered = |seconds| diskvitals_model::source_update::SmartTarget {
         last_response: Some(now() - jiff::SignedDuration::from_secs(seconds)),
         ..target(if seconds > 1000 { "sdb" } else { "sda" })
     };
@@ -328,7 +332,7 @@ async fn a_refused_self_test_says_why() {
         "smartctl 7.3",
         "Can't start self-test without aborting current test (60% remaining),"
     ]);
-    let asleep = crate::model::source_update::SmartTarget { asleep: true, ..target("sdb") };
+    let asleep = diskvitals_model::source_update::SmartTarget { asleep: true, ..target("sdb") };
     let mut lab = lab_with(
         &[("sda", DriveBehavior::Json(refuses, 4))],
         vec![target("sda"), asleep],

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::fixture::*;
-use crate::model::observation::Observation;
-use crate::model::source_update::SourceUpdate;
+use diskvitals_finding::observation::Observation;
+use diskvitals_model::fixture::*;
+use diskvitals_model::source_update::SourceUpdate;
 
 fn host() -> TestHost {
     let mut world = TestHost::default()

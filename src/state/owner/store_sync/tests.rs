@@ -1,14 +1,14 @@
 use std::sync::mpsc::Receiver;
 
 use super::*;
-use crate::model::finding::{Judgement, Verdict};
-use crate::model::fixture::{TestHost, at, event};
-use crate::model::kernel_log::event::{Batch, Class, Cursor, Event};
-use crate::model::smart::SmartResponse;
-use crate::model::smart::fixture::disk;
-use crate::model::smart::report::SmartReport;
-use crate::model::source_update::SourceUpdate;
 use crate::state::store::WriteRequest;
+use diskvitals_finding::{Judgement, Verdict};
+use diskvitals_kernel_log::event::{Batch, Class, Cursor, Event};
+use diskvitals_model::fixture::{TestHost, at, event};
+use diskvitals_model::source_update::SourceUpdate;
+use diskvitals_smart::SmartResponse;
+use diskvitals_smart::fixture::disk;
+use diskvitals_smart::report::SmartReport;
 
 struct Stored {
     sync: StoreSync,

@@ -1,7 +1,7 @@
 use prost::Message;
 
 use super::*;
-use crate::csi::report::transitions::tests::at;
+use crate::report::transitions::tests::at;
 
 fn challenge() -> Challenge {
     Challenge { nonce: "n".into(), ..Challenge::default() }

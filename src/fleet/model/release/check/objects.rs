@@ -3,13 +3,13 @@
 //!
 //! In: one case with its candidate. Out: why a gate refuses, in words.
 
-use crate::cluster::gate::Gate;
-use crate::fleet::model::release::candidate::Candidate;
-use crate::fleet::model::release::check::{ActionState, Case};
-use crate::fleet::model::release::evidence::{
+use crate::model::release::candidate::Candidate;
+use crate::model::release::check::{ActionState, Case};
+use crate::model::release::evidence::{
     ClaimState, ClaimTemplate, DryRun, NodeState, PodState, StatefulSetState, VolumeState,
 };
-use crate::fleet::model::release::{CLAIM_LABEL, CLAIM_LABEL_VALUE, Now, REJOINS, REJOINS_ANY};
+use crate::model::release::{CLAIM_LABEL, CLAIM_LABEL_VALUE, Now, REJOINS, REJOINS_ANY};
+use diskvitals_cluster::gate::Gate;
 
 pub(super) fn of_node(
     gate: Gate,

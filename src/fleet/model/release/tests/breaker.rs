@@ -1,8 +1,10 @@
 use super::*;
-use crate::cluster::node_storage::{DAEMON_REACHABLE, DriveEntry, NodeStorageStatus, VolumeEntry};
-use crate::fleet::model::release::breaker::{Breaker, BreakerLimits, Open, Opener, Sample};
-use crate::fleet::model::release::budget::ActionSummary;
-use crate::fleet::model::{Node, Report, View};
+use crate::model::release::breaker::{Breaker, BreakerLimits, Open, Opener, Sample};
+use crate::model::release::budget::ActionSummary;
+use crate::model::{Node, Report, View};
+use diskvitals_cluster::node_storage::{
+    DAEMON_REACHABLE, DriveEntry, NodeStorageStatus, VolumeEntry,
+};
 
 /// A fleet and its breaker, at a time in seconds.
 struct Fleet {

@@ -1,11 +1,11 @@
 use super::*;
-use crate::cluster::node_storage::{
+use crate::model::pin::Pin;
+use crate::model::release::candidate::{Timers, find, volume_health};
+use crate::model::{Node, Report, View, Volume};
+use diskvitals_cluster::node_storage::{
     DAEMON_REACHABLE, DriveEntry, NodeStorageStatus, VolumeCondition, VolumeEntry, VolumeStatus,
 };
-use crate::cluster::storage_action::StorageActionSpec;
-use crate::fleet::model::pin::Pin;
-use crate::fleet::model::release::candidate::{Timers, find, volume_health};
-use crate::fleet::model::{Node, Report, View, Volume};
+use diskvitals_cluster::storage_action::StorageActionSpec;
 
 fn at(seconds: u64) -> Elapsed {
     Duration::from_secs(seconds)

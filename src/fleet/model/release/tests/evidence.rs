@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::cluster::storage_action::StorageActionSpec;
-use crate::fleet::model::release::evidence::{former_hash, lines};
-use crate::fleet::model::release::proposal::{evidence_update, is_same_intervention};
+use crate::model::release::evidence::{former_hash, lines};
+use crate::model::release::proposal::{evidence_update, is_same_intervention};
+use diskvitals_cluster::storage_action::StorageActionSpec;
 
 #[test]
 fn people_read_which_drive_which_volume_and_what_would_take_over() {

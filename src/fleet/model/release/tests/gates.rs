@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::cluster::gate::{Effect, Stage};
-use crate::cluster::storage_action::{CONFIRMED, STUCK, StorageActionStatus};
-use crate::cluster::storage_policy::PolicyReason;
-use crate::fleet::model::release::breaker::{Open, Opener};
-use crate::fleet::model::release::budget::{ActionSummary, per_day};
-use crate::fleet::model::release::proposal::tally;
+use crate::model::release::breaker::{Open, Opener};
+use crate::model::release::budget::{ActionSummary, per_day};
+use crate::model::release::proposal::tally;
+use diskvitals_cluster::gate::{Effect, Stage};
+use diskvitals_cluster::storage_action::{CONFIRMED, STUCK, StorageActionStatus};
+use diskvitals_cluster::storage_policy::PolicyReason;
 
 fn open(opener: Opener) -> BreakerState {
     BreakerState { open: Some(Open { opener, text: "too much".into(), at: wall(-1) }), pause: None }

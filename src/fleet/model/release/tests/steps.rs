@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::cluster::storage_action::{
-    ABORTED, ActionType, CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED, REPLACED, STUCK,
-};
-use crate::fleet::model::release::steps::{
+use crate::model::release::steps::{
     Act, ClaimProgress, EVICTED_AGAIN, PodProgress, Progress, REFUSED, Step, StepLimits,
     VolumeProgress, next,
+};
+use diskvitals_cluster::storage_action::{
+    ABORTED, ActionType, CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED, REPLACED, STUCK,
 };
 
 fn progress() -> Progress {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::fleet::model::Volume;
-use crate::fleet::model::pin::Pin;
-use crate::fleet::model::release::tests::wall;
+use crate::model::Volume;
+use crate::model::pin::Pin;
+use crate::model::release::tests::wall;
 
 pub(crate) fn pod(name: &str) -> PodReading {
     PodReading {

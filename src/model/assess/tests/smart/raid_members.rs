@@ -114,7 +114,7 @@ fn a_raid_member_is_missing_only_after_its_controller_was_listed() {
     list_raid_members(&mut world, Observation::failed(at(5), "no answer"), 5);
     world.scan(6);
     assert!(world.raised(6).is_empty(), "a list that failed takes nothing out");
-    let subject = crate::model::finding::Subject::Drive(DriveId::new("H0"));
+    let subject = diskvitals_finding::Subject::Drive(DriveId::new("H0"));
     let why = unknown_at(0, &world.facts, &subject);
     assert_eq!(
         why,
@@ -172,7 +172,7 @@ fn network_and_virtual_drives_are_never_smart_targets() {
 
 #[test]
 fn an_unchanged_smart_report_is_no_change_despite_temperature() {
-    use crate::model::facts::Urgency;
+    use crate::facts::Urgency;
     let mut world = plain();
     let mut tell = |report: report::SmartReport, second| {
         let answer = Box::new(SmartResponse::Report(Box::new(report)));

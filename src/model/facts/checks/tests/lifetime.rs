@@ -156,13 +156,13 @@ fn a_confirmed_corruption_survives_newer_weaker_checks() {
 fn a_kernel_signal_during_a_live_check_is_the_evidence_and_not_the_checker_output() {
     let mut world = plain();
     let check = start(&mut world, data(), 10).expect("begun");
-    let signal = crate::model::check::FilesystemSignal {
+    let signal = diskvitals_fscheck::FilesystemSignal {
         kind: SignalKind::Corrupted,
-        evidence: crate::model::finding::Evidence {
+        evidence: diskvitals_finding::Evidence {
             source: "XFS".into(),
             time: at(11),
             text: "AG 3 is sick".into(),
-            witness: crate::model::finding::WitnessKind::Other,
+            witness: diskvitals_finding::WitnessKind::Other,
             present: false,
         },
     };

@@ -1,7 +1,7 @@
 //! Errors of devices that are no drives: loop, nbd, rbd, drbd, zram, mappings.
 
 use super::*;
-use crate::model::block::BlockDevice;
+use crate::block::BlockDevice;
 
 fn software(name: &str, dev: &str) -> BlockDevice {
     let layer = match name.starts_with("loop") {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::host::clock::now;
-use crate::model::check::{
+use crate::source::checks::tools::{AvailableTools, CheckerProgram};
+use diskvitals_finding::Evidence;
+use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::ids::CheckId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_fscheck::{
     CheckTarget, CheckTerms, DesiredCheck, Filesystem, FilesystemSignal, Mode, SignalKind,
 };
-use crate::model::dev::DevNo;
-use crate::model::finding::Evidence;
-use crate::model::ids::CheckId;
-use crate::model::path::HostPath;
-use crate::source::checks::tools::{AvailableTools, CheckerProgram};
+use diskvitals_host::clock::now;
 
 pub(crate) fn all_tools() -> AvailableTools {
     let checker = |filesystem: Filesystem| {
@@ -91,7 +91,7 @@ pub(crate) fn signal() -> FilesystemSignal {
         source: "kernel log".to_owned(),
         time: now(),
         text: "Metadata CRC error".to_owned(),
-        witness: crate::model::finding::WitnessKind::Other,
+        witness: diskvitals_finding::WitnessKind::Other,
         present: false,
     };
     FilesystemSignal { kind: SignalKind::Corrupted, evidence }

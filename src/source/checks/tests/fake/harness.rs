@@ -7,21 +7,21 @@ use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::host::helper::Program;
-use crate::host::root::HostRoot;
-use crate::host::worker_pool::{WorkerPool, WorkerPoolConfig};
-use crate::model::check::decision::CheckOutcome;
-use crate::model::check::{Cancellation, CheckProgress, CheckState, DesiredCheck};
-use crate::model::ids::CheckId;
-use crate::model::kernel_log::event::ResumePoint;
-use crate::model::path::HostPath;
-use crate::model::policy::checks::Tools;
-use crate::model::source_update::{REQUEST_QUEUE_CAPACITY, SourceStatus, SourceUpdate};
 use crate::source::checks::run_with;
 use crate::source::checks::tests::fake::{FakeBackend, FakeBehavior, FakeState};
 use crate::source::context::{
     CheckSettings, Context, KernelLogSettings, SmartSettings, SourceSettings,
 };
+use diskvitals_finding::ids::CheckId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_fscheck::decision::CheckOutcome;
+use diskvitals_fscheck::policy::Tools;
+use diskvitals_fscheck::{Cancellation, CheckProgress, CheckState, DesiredCheck};
+use diskvitals_host::helper::Program;
+use diskvitals_host::root::HostRoot;
+use diskvitals_host::worker_pool::{WorkerPool, WorkerPoolConfig};
+use diskvitals_kernel_log::event::ResumePoint;
+use diskvitals_model::source_update::{REQUEST_QUEUE_CAPACITY, SourceStatus, SourceUpdate};
 
 pub(crate) struct Harness {
     pub backend: FakeBackend,
