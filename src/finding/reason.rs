@@ -1,6 +1,6 @@
 //! The table of reasons: name, scope, levels, meaning, effect on the data, action, and clearing
-//! condition. The wire, `diskvitals reasons` and docs/kubernetes.md are generated from it. Which
-//! rule raises a reason is in `assess::reason_rules`.
+//! condition. The wire and `diskvitals reasons` are generated from it. Which rule raises a reason
+//! is in `assess::reason_rules`.
 
 mod action;
 

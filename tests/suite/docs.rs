@@ -5,8 +5,7 @@ use std::path::Path;
 
 use diskvitals_cluster::gate::{Effect, Gate, Stage};
 use diskvitals_cluster::node_storage::CleanReason;
-use diskvitals_finding::reason::{Reason, ReasonScope};
-use diskvitals_finding::severity::Severity;
+use diskvitals_finding::reason::Reason;
 
 #[test]
 fn every_reason_has_a_heading_in_the_page_of_findings() {
@@ -73,13 +72,7 @@ fn every_reason_why_a_returned_node_is_not_clean_has_its_row() {
     }
 }
 
-const BEGIN: &str = "<!-- Made of the table of reasons; written anew by: DISKVITALS_WRITE_DOCS=1 cargo test --test suite docs -->\n";
 const END: &str = "<!-- So far. -->\n";
-
-#[test]
-fn the_page_for_kubernetes_has_every_reason_as_the_table_has_it() {
-    holds("docs/kubernetes.md", BEGIN, &reasons());
-}
 
 const GATES_BEGIN: &str = "<!-- Made of the table of gates; written anew by: DISKVITALS_WRITE_DOCS=1 cargo test --test suite docs -->\n";
 
@@ -154,43 +147,6 @@ fn gates() -> String {
     }
     text.push('\n');
     text
-}
-
-fn reasons() -> String {
-    let mut text = String::new();
-    for (title, about) in [
-        ("Of drives", ReasonScope::Drive),
-        ("Of drives and volumes", ReasonScope::Both),
-        ("Of volumes", ReasonScope::Volume),
-        ("Of the node", ReasonScope::Source),
-    ] {
-        text.push_str(&format!("\n### {title}\n\n| Reason | It means | The data | To do | It is over when |\n|---|---|---|---|---|\n"));
-        for reason in Reason::ALL.iter().filter(|reason| reason.scope() == about) {
-            let levels: Vec<&str> = reason.levels().iter().copied().map(level).collect();
-            let link = format!("[{reason}](findings.md#{})", reason.name().to_ascii_lowercase());
-            let cells = [
-                &format!("{link}: {}", levels.join(", ")),
-                reason.meaning(),
-                reason.data(),
-                reason.action(),
-                reason.clears(),
-            ];
-            text.push_str(&format!(
-                "| {} |\n",
-                cells.map(|cell| cell.replace('|', "\\|")).join(" | ")
-            ));
-        }
-    }
-    text.push('\n');
-    text
-}
-
-fn level(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Info => "INFO",
-        Severity::Suspect => "SUSPECT",
-        Severity::Bad => "BAD",
-    }
 }
 
 /// The list of attacks is executable: each row names a test of this repository.
