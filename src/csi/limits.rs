@@ -1,4 +1,4 @@
-//! Limits of the Kubernetes API for health (CSI_WIRE, docs/interposer.md), applied to local and to
+//! Limits of the Kubernetes API for health (CSI_WIRE, docs/csi.md), applied to local and to
 //! upstream statuses. If one entry exceeds a limit, the kubelet cannot write the pod's status and
 //! therefore cannot delete the pod.
 //!

@@ -36,7 +36,7 @@ impl BypassedDrivers {
         self.0.iter().map(|driver| {
             format!(
                 "CSI driver {driver} has volumes here that did not pass through diskvitals-csi: the kubelet reaches it by another way, and gets no health \
-                 for them (docs/interposer.md)"
+                 for them (docs/csi.md)"
             )
         })
     }
