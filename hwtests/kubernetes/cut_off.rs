@@ -1,6 +1,5 @@
 //! Storage on the network that one of three nodes does not reach, and then none. Real kubelets and
-//! daemons; the storage is a filesystem in user space on each node. The transcript in
-//! docs/unreachable-storage.md is from here.
+//! daemons; the storage is a filesystem in user space on each node.
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! A node that was away: its pods were deleted meanwhile, and it returns with their mounts. It gets no
-//! new pod until it has proven that nothing of them is left. The transcript in docs/returned-nodes.md
-//! is from here.
+//! new pod until it has proven that nothing of them is left.
 //!
 //! `DISKVITALS_MINUTES`: how long the node is away after its pods were deleted (0).
 

@@ -130,7 +130,7 @@ pub struct Options {
 
     /// With --report storage: when the NodeStorage object of this node says that the node is in
     /// quarantine, order diskvitalsd to remove what is left of the pods in question, and say whether
-    /// the node is clean (docs/returned-nodes.md). The object is watched for it
+    /// the node is clean (docs/fleet.md). The object is watched for it
     #[arg(long)]
     pub clean_stale: bool,
 

@@ -66,9 +66,9 @@ impl Options {
 /// release as StoragePolicy objects say. What a person has approved is carried out in the namespaces
 /// of --carry-out-in; elsewhere nothing is deleted, and the commands are shown (docs/remediation.md).
 /// quarantine: a node that was away has a taint until it has proven that nothing of its deleted pods
-/// is left on it (docs/returned-nodes.md). unreachable: a node that does not reach the storage of a CSI
+/// is left on it (docs/fleet.md). unreachable: a node that does not reach the storage of a CSI
 /// driver has a taint until it has reached it for ten minutes, unless it is away for too many nodes;
-/// with --evict-unreachable its pods move one after the other (docs/unreachable-storage.md).
+/// with --evict-unreachable its pods move one after the other (docs/fleet.md).
 ///
 /// Signals: TERM and INT stop it, within 5 s; the lease is released.
 #[derive(Clone, Debug, Parser)]

@@ -64,7 +64,7 @@ fn every_configuration_section_is_named_in_the_operators_page() {
 
 #[test]
 fn every_reason_why_a_returned_node_is_not_clean_has_its_row() {
-    let page = include_str!("../../docs/returned-nodes.md");
+    let page = include_str!("../../docs/fleet.md");
     for reason in CleanReason::ALL {
         let row = format!("| `{}` |", reason.name());
         let has_row = page.lines().any(|line| line.starts_with(&row));

@@ -122,7 +122,7 @@ impl UnreachableStorage {
         );
         let advice = match what {
             Waiting::Terminating => {
-                "restore its storage, or restart the node: nothing is forced (docs/unreachable-storage.md)"
+                "restore its storage, or restart the node: nothing is forced (docs/fleet.md)"
             }
             Waiting::Replacement => "look at the pods of its controller",
             Waiting::Unread => "look at the controller's log",
