@@ -1,6 +1,5 @@
 //! A drive dies under one member of a database: the proposal, a person's approval, and the member on
-//! another node with an empty volume. Real kubelets, daemons, provisioners, scheduler and controllers;
-//! the transcript in docs/remediation.md is from here.
+//! another node with an empty volume. Real kubelets, daemons, provisioners, scheduler and controllers.
 
 use serde_json::{Value, json};
 
