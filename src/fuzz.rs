@@ -159,7 +159,7 @@ fn gzip_header() -> HeaderMap {
 /// HTTP/2 of a client whose `:authority` may be invalid: the same bytes, however they arrive.
 pub fn http2_frames(bytes: &[u8]) {
     let rewrite = |size: usize| {
-        let (mut frames, mut out) = (FrameRewriter::new(), Vec::new());
+        let (mut frames, mut out) = (FrameRewriter::default(), Vec::new());
         for piece in bytes.chunks(size) {
             match frames.rewrite(piece, &mut out, usize::MAX) {
                 Ok(seen) => assert_eq!(seen, piece.len()),

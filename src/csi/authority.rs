@@ -50,12 +50,12 @@ impl<S> AuthorityRewriter<S> {
     pub(crate) fn new(connection: S) -> AuthorityRewriter<S> {
         AuthorityRewriter {
             connection,
-            frames: FrameRewriter::new(),
+            frames: FrameRewriter::default(),
             unprocessed: Vec::new(),
             ready: Vec::new(),
             consumed: 0,
             error: None,
-            budget: FrameBudget::new(),
+            budget: FrameBudget::default(),
         }
     }
 

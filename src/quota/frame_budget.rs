@@ -45,8 +45,8 @@ pub struct FrameBudget {
     resets: TokenBucket,
 }
 
-impl FrameBudget {
-    pub fn new() -> FrameBudget {
+impl Default for FrameBudget {
+    fn default() -> FrameBudget {
         FrameBudget {
             skip: PREFACE_BYTES,
             header: [0; HEADER_BYTES],
@@ -55,7 +55,9 @@ impl FrameBudget {
             resets: TokenBucket::new(RESET_BURST, RESET_INTERVAL),
         }
     }
+}
 
+impl FrameBudget {
     pub fn received(&mut self, mut bytes: &[u8], now: Instant) -> Result<(), Refusal> {
         loop {
             let skipped = self.skip.min(bytes.len());
@@ -114,7 +116,7 @@ mod tests {
 
     /// After the preface, and the time.
     fn budget() -> (FrameBudget, Instant) {
-        let mut budget = FrameBudget::new();
+        let mut budget = FrameBudget::default();
         let now = Instant::now();
         budget.received(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", now).expect("the preface");
         (budget, now)

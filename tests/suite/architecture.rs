@@ -223,7 +223,7 @@ fn crate_of(model: &str, host: &str) -> Source {
     write("app.rs", "use crate::{host::sys, model};");
     write("host.rs", &format!("pub mod device; pub mod sys;\n{host}"));
     write("host/sys.rs", "pub struct Call;");
-    write("host/device.rs", "use diskvitals_model::drive::Drive;");
+    write("host/device.rs", "use crate::model::drive::Drive;");
     write("model.rs", &format!("pub mod drive; pub mod path; pub mod time;\n{model}"));
     write("model/drive.rs", "pub struct Drive;");
     write("model/path.rs", "pub struct HostPath;");
@@ -243,9 +243,9 @@ fn an_import_of_another_program_is_found_through_a_re_export_too() {
     // Its device uses a drive of the model.
     let before = found("", "");
     assert_eq!(before, 2);
-    assert_eq!(found("use diskvitals_model::drive::Drive;", "use sys::Call;"), before);
+    assert_eq!(found("use crate::model::drive::Drive;", "use sys::Call;"), before);
     for (model, host) in [
-        ("use diskvitals_host::sys;", ""),
+        ("use crate::host::sys;", ""),
         ("fn f(_: super::host::sys::Call) {}", ""),
         ("", "use crate::{app, host};"),
         ("", "pub use device::Drive;"),
@@ -257,19 +257,19 @@ fn an_import_of_another_program_is_found_through_a_re_export_too() {
 #[test]
 fn a_forbidden_import_is_found_however_it_is_written() {
     for model in [
-        "use diskvitals_host;",
+        "use crate::host;",
         "use crate::{host::sys::Call, model::drive::Drive};",
         "use crate::{self as all};",
         "use crate::*;",
         "use super::host::sys as other;",
         "mod inner { use super::super::host::*; }",
-        "fn f(_: diskvitals_host::sys::Call) {}",
+        "fn f(_: crate::host::sys::Call) {}",
         "fn f() { let _ = Vec::<super::host::sys::Call>::new(); }",
         "fn f() { use self::super::host::sys::Call; }",
-        "fn f() { println!(\"{:?}\", diskvitals_host::sys::Call); }",
-        "macro_rules! m { () => { diskvitals_host::sys::Call } }",
-        "#[serde(with = \"diskvitals_host::sys\")] struct S;",
-        "impl diskvitals_host::sys::Call {}",
+        "fn f() { println!(\"{:?}\", crate::host::sys::Call); }",
+        "macro_rules! m { () => { $crate::host::sys::Call } }",
+        "#[serde(with = \"crate::host::sys\")] struct S;",
+        "impl crate::host::sys::Call {}",
         "use tokio::sync::mpsc;",
         "use std::{fmt, fs};",
         "use std as s; fn f() { s::fs::read(\"x\"); }",
@@ -282,9 +282,9 @@ fn a_forbidden_import_is_found_however_it_is_written() {
         assert_ne!(tried(model, ""), [] as [&str; 0], "{model}");
     }
     for host in [
-        "use diskvitals_model;",
-        "use diskvitals_model::{path::HostPath, drive::Drive};",
-        "use diskvitals_host::device;",
+        "use crate::model;",
+        "use crate::model::{path::HostPath, drive::Drive};",
+        "use crate::host::device;",
         "use device::Device;",
     ] {
         assert_ne!(tried("", host), [] as [&str; 0], "{host}");
@@ -294,18 +294,18 @@ fn a_forbidden_import_is_found_however_it_is_written() {
 #[test]
 fn what_the_table_allows_is_not_a_violation() {
     for model in [
-        "use diskvitals_model::{drive::Drive, path};",
+        "use crate::model::{drive::Drive, path};",
         "use self::drive::Drive; use drive as d; fn f(_: d::Drive) {}",
-        "pub(in diskvitals_model) struct S; pub(crate) struct T;",
+        "pub(in crate::model) struct S; pub(crate) struct T;",
         "use std::time::Duration; use jiff::Timestamp; fn f(_: Timestamp) {}",
-        "/// See [`diskvitals_host`], tokio::sync.\nfn f() { let _ = \"diskvitals_host::sys\"; }",
+        "/// See [`crate::host`], tokio::sync.\nfn f() { let _ = \"crate::host::sys\"; }",
         "mod tokio { pub fn f() {} } fn f() { tokio::f(); }",
     ] {
         assert_eq!(tried(model, ""), [] as [&str; 0], "{model}");
     }
     for host in [
-        "use diskvitals_finding::path::HostPath;",
-        "use sys::Call; use diskvitals_host::sys;",
+        "use crate::model::path::HostPath;",
+        "use sys::Call; use crate::host::sys;",
         "use std::fs;",
     ] {
         assert_eq!(tried("", host), [] as [&str; 0], "{host}");

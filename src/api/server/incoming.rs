@@ -150,7 +150,7 @@ impl QuotaIncoming {
             handshake: Some(Handshake::new(self.preface)),
             cancel: WatchStream::from_changes(self.cancel.clone()),
             revoked: WatchStream::from_changes(place.revoked.clone()),
-            frames: FrameBudget::new(),
+            frames: FrameBudget::default(),
             caller,
             refusals: self.refusals.clone(),
             connects: self.connects.clone(),
@@ -302,7 +302,7 @@ mod tests {
                 guard: ConnectionGuard {
                     handshake: Some(Handshake::new(preface)),
                     cancel: WatchStream::from_changes(cut),
-                    frames: FrameBudget::new(),
+                    frames: FrameBudget::default(),
                     revoked: WatchStream::from_changes(place.revoked.clone()),
                     caller: Caller {
                         id,

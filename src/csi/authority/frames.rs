@@ -127,8 +127,8 @@ impl std::fmt::Debug for FrameRewriter {
     }
 }
 
-impl FrameRewriter {
-    pub fn new() -> FrameRewriter {
+impl Default for FrameRewriter {
+    fn default() -> FrameRewriter {
         let mut decoder = Decoder::new();
         decoder.set_max_allowed_table_size(HEADER_TABLE_SIZE);
         FrameRewriter {
@@ -140,7 +140,9 @@ impl FrameRewriter {
             rewriting: false,
         }
     }
+}
 
+impl FrameRewriter {
     /// Processes `bytes`, appends the server's bytes to `out`, and returns the number of processed
     /// bytes: all, unless `out` has reached `enough`. An incomplete frame header or header block is
     /// held back. After an error no more bytes are accepted.

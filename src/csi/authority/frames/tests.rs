@@ -157,7 +157,7 @@ fn server_reads(bytes: &[u8]) -> Vec<ServerFrame> {
 
 fn rewritten(bytes: &[u8]) -> Result<Vec<u8>, FrameError> {
     let mut out = Vec::new();
-    assert_eq!(FrameRewriter::new().rewrite(bytes, &mut out, usize::MAX)?, bytes.len());
+    assert_eq!(FrameRewriter::default().rewrite(bytes, &mut out, usize::MAX)?, bytes.len());
     Ok(out)
 }
 
@@ -168,7 +168,7 @@ fn rewritten_in_pieces(
     sizes: &[usize],
     enough: usize,
 ) -> Result<Vec<u8>, FrameError> {
-    let (mut frames, mut all, mut rest) = (FrameRewriter::new(), Vec::new(), bytes);
+    let (mut frames, mut all, mut rest) = (FrameRewriter::default(), Vec::new(), bytes);
     for size in sizes.iter().cycle() {
         if rest.is_empty() {
             break;
