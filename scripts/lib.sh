@@ -11,7 +11,7 @@ PROGRAMS=(diskvitalsd diskvitals diskvitals-csi diskvitals-notify)
 IMAGE_PROGRAMS=("${PROGRAMS[@]}" diskvitals-fleet)
 folder_of() { case $1 in diskvitalsd|diskvitals-notify) echo sbin ;; *) echo bin ;; esac; }
 # What scripts/release also builds static, with musl, for any Linux: PROGRAM, or PROGRAM:FEATURE where it needs a feature of Cargo.toml.
-STATIC_PROGRAMS=(diskvitals diskvitals-csi kubectl-diskvitals:fleet)
+STATIC_PROGRAMS=(diskvitals diskvitals-csi:shim kubectl-diskvitals:fleet)
 
 version_of_cargo() { sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1; }
 

@@ -27,7 +27,7 @@ pub mod app;
 pub mod checker;
 pub mod cli;
 pub(crate) mod config;
-#[cfg(any(fuzzing, all(test, feature = "daemon")))]
+#[cfg(any(fuzzing, all(test, feature = "daemon", feature = "notify", feature = "shim")))]
 pub mod fuzz;
 pub(crate) mod metrics;
 pub mod provision;
