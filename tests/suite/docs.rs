@@ -1,9 +1,8 @@
-//! The pages in docs/ are complete, and their generated parts match the tables:
-//! DISKVITALS_WRITE_DOCS=1 writes them again.
+//! The pages in docs/ are complete: they name what the tables of the code have.
 
 use std::path::Path;
 
-use diskvitals_cluster::gate::{Effect, Gate, Stage};
+use diskvitals_cluster::gate::{Effect, Gate};
 use diskvitals_cluster::node_storage::CleanReason;
 use diskvitals_finding::reason::Reason;
 
@@ -72,13 +71,17 @@ fn every_reason_why_a_returned_node_is_not_clean_has_its_row() {
     }
 }
 
-const END: &str = "<!-- So far. -->\n";
-
-const GATES_BEGIN: &str = "<!-- Made of the table of gates; written anew by: DISKVITALS_WRITE_DOCS=1 cargo test --test suite docs -->\n";
-
 #[test]
-fn the_page_of_remediation_has_every_gate_as_the_table_has_it() {
-    holds("docs/remediation.md", GATES_BEGIN, &gates());
+fn the_page_of_remediation_names_every_gate_and_says_which_ones_end_an_action() {
+    let page = include_str!("../../docs/remediation.md");
+    let (_, table) = page.split_once("## Gates").expect("the section");
+    for gate in Gate::ALL {
+        let named = format!("`{gate}`");
+        let row = table.lines().find(|line| line.starts_with('|') && line.contains(&named));
+        let row = row.unwrap_or_else(|| panic!("docs/remediation.md does not name {named}"));
+        let ends = row.contains(&format!("{named} (ends"));
+        assert_eq!(ends, gate.effect() == Effect::Abort, "{named} in: {row}");
+    }
 }
 
 /// Scripts that try gates on a real API server: lines that begin with one of these words and a gate.
@@ -105,48 +108,6 @@ fn each_gate_is_tried_on_a_real_api_server_and_nothing_else_is() {
     let mut gates: Vec<&str> = Gate::ALL.iter().map(|gate| gate.name()).collect();
     gates.sort_unstable();
     assert_eq!(tried, gates);
-}
-
-/// The part of the page between the mark and `END` is `right`.
-fn holds(page: &str, begin: &str, right: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(page);
-    let text = std::fs::read_to_string(&path).expect("a page");
-    let (before, rest) = text.split_once(begin).expect("the mark where it begins");
-    let (told, after) = rest.split_once(END).expect("the mark where it ends");
-    if std::env::var_os("DISKVITALS_WRITE_DOCS").is_some() {
-        std::fs::write(&path, format!("{before}{begin}{right}{END}{after}"))
-            .expect("the page can be written");
-    } else {
-        assert!(
-            told == right,
-            "{page} is not what the table says: DISKVITALS_WRITE_DOCS=1 cargo test --test suite docs"
-        );
-    }
-}
-
-fn gates() -> String {
-    let mut text = String::new();
-    for (title, stage) in [
-        ("Before a proposal, and at each later step", Stage::Propose),
-        ("Before an approved action begins, and at each later step", Stage::Confirm),
-    ] {
-        text.push_str(&format!(
-            "\n### {title}\n\n| Gate | Why | What you can do |\n|---|---|---|\n"
-        ));
-        for gate in Gate::ALL.iter().filter(|gate| gate.stage() == stage) {
-            let effect = match gate.effect() {
-                Effect::Hold => "holds",
-                Effect::Abort => "ends",
-            };
-            text.push_str(&format!(
-                "| `{gate}`, {effect} | {} | {} |\n",
-                gate.meaning(),
-                gate.advice()
-            ));
-        }
-    }
-    text.push('\n');
-    text
 }
 
 /// The list of attacks is executable: each row names a test of this repository.
