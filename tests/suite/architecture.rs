@@ -6,6 +6,7 @@
 //! of the workspace counts as a module; what it may use is in its Cargo.toml.
 
 mod paths;
+mod programs;
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
