@@ -10,6 +10,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
+use diskvitals_finding::reason::Reason;
+
 /// Limits of the lists, in entries.
 pub const MAX_DRIVE_IDS: usize = 512;
 pub const MAX_MODELS: usize = 16;
@@ -540,7 +542,7 @@ impl VolumeEntry {
     /// Whether the next failure below it may lose its data.
     pub fn has_last_copy(&self) -> bool {
         let mut conditions = self.health_conditions.iter();
-        conditions.any(|condition| condition.reason == "RedundancyLost")
+        conditions.any(|condition| condition.reason.parse().is_ok_and(Reason::leads))
     }
 }
 

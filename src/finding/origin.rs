@@ -7,8 +7,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the user of a volume on a local disk can do to it. All else is the storage's own failure.
-const REASONS_OF_USERS: &[&str] = &["OutOfSpace", "OutOfInodes", "NotMounted", "StagingNotMounted"];
+use crate::reason::Reason;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Subject<'a> {
@@ -121,7 +120,7 @@ impl<'a> Origins<'a> {
         let is_local = !volume.drives.is_empty()
             && !volume.is_remote
             && !volume.drives.iter().any(|id| self.is_users_disk(id));
-        let can_make = |reason: &str| REASONS_OF_USERS.contains(&reason);
+        let can_make = |reason: &str| reason.parse().is_ok_and(Reason::is_of_users);
         belongs_to_user(volume)
             && (!is_local || is_users_mount(volume) || reasons.into_iter().all(can_make))
     }

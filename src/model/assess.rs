@@ -74,7 +74,7 @@ pub fn assess(
     let failing = FailingDrives {
         endangering: evaluator.failing_drives(endangers_data),
         troubled: evaluator.failing_drives(|reason, severity| {
-            endangers_data(reason, severity) || drive_failure::CAUSES.contains(&reason)
+            endangers_data(reason, severity) || reason.fails_io()
         }),
     };
     for (id, known) in &facts.volumes {
@@ -252,8 +252,7 @@ impl Evaluator<'_> {
             if let Subject::Drive(id) = subject
                 && !decided.contains(&(id, *reason))
             {
-                let gone = matches!(reason, Reason::DriveMissing | Reason::DriveOffline);
-                let status = if gone { Status::Inaccessible } else { Status::Degraded };
+                let status = if reason.is_gone() { Status::Inaccessible } else { Status::Degraded };
                 add(id, *reason, (*severity, status), reason.meaning());
             }
         }

@@ -19,7 +19,6 @@ use crate::stale::{Attachment, GRACE, UNREADABLE_RECORD};
 use crate::volume::MountRole;
 use diskvitals_finding::Subject;
 use diskvitals_finding::path::HostPath;
-use diskvitals_finding::reason::Reason;
 use diskvitals_finding::source::Source;
 
 /// A removal that takes longer is shown as hung; it continues.
@@ -330,8 +329,7 @@ fn is_hung(snapshot: &Snapshot, path: &str) -> bool {
             let mounts = volume.iter().flat_map(|volume| &volume.facts.mounts);
             mounts.map(|mount| mount.path.to_string()).any(|at| at == path)
         };
-        let is_silent = matches!(finding.reason, Reason::ProbeTimeout | Reason::IoStalled);
-        is_silent && finding.is_active() && is_at()
+        finding.reason.is_hang() && finding.is_active() && is_at()
     })
 }
 

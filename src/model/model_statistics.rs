@@ -9,33 +9,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::drive::{DriveFacts, DriveKind, Transport};
-use diskvitals_finding::reason::Reason;
 use diskvitals_text::duration::elapsed;
 
 /// Models and firmware that are counted by name; drives of further ones are counted together.
 const MAX_MODELS: usize = 64;
 /// The model and firmware of further ones.
 pub const OTHER: &str = "other";
-
-/// BAD findings that mean a failed drive. A drive that is missing may have been pulled; links and
-/// heat are not the drive's failures; a worn-out drive has served its time.
-const FAILURES: [Reason; 11] = [
-    Reason::SmartFailing,
-    Reason::SmartAttributeFailing,
-    Reason::SelfTestFailed,
-    Reason::PendingSectors,
-    Reason::ReallocatedSectors,
-    Reason::MediaErrors,
-    Reason::SpareLow,
-    Reason::IoErrors,
-    Reason::IoTimeouts,
-    Reason::DriveReadOnly,
-    Reason::DriveOffline,
-];
-
-pub(crate) fn is_failure(reason: Reason) -> bool {
-    FAILURES.contains(&reason)
-}
 
 /// Model and firmware.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -174,8 +174,7 @@ fn unreachable_drives(snapshot: &Snapshot) -> Option<NodeFailure> {
 
 /// A drive that was removed while nothing used it is no loss: its finding is not BAD.
 fn loss<'a>(snapshot: &'a Snapshot, drive: &'a Drive) -> Option<&'a Finding> {
-    active(snapshot, &drive.findings)
-        .find(|finding| matches!(finding.reason, Reason::DriveMissing | Reason::DriveOffline))
+    active(snapshot, &drive.findings).find(|finding| finding.reason.is_gone())
 }
 
 #[cfg(test)]

@@ -244,9 +244,7 @@ fn loss_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     let Some(drive) = snapshot.drives.get(id) else {
         return Some(format!("drive {id} is gone"));
     };
-    let lost = |finding: &&Arc<Finding>| {
-        matches!(finding.reason, Reason::DriveMissing | Reason::DriveOffline)
-    };
+    let lost = |finding: &&Arc<Finding>| finding.reason.is_gone();
     if let Some(finding) = active(snapshot, &drive.findings).find(lost) {
         return Some(format!("drive {}: {}: {}", name(drive), finding.reason, finding.message));
     }

@@ -8,14 +8,12 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use diskvitals_finding::reason::Reason;
 use diskvitals_text::echo::Shown;
 use diskvitals_text::hash::sha256_short;
 
 /// The format and its version. A change that a reader could trip over gets another number.
 pub(crate) const SCHEMA: &str = "diskvitals.notification/v1";
-
-/// Causes with this reason come first among equally severe ones: the next failure loses data.
-const LEADING_REASON: &str = "RedundancyLost";
 
 /// Longest name or line of text, in characters.
 const MAX_TEXT: usize = 1024;
@@ -139,7 +137,7 @@ impl Item {
             Transition::Acknowledged => 1,
             Transition::Cleared => 0,
         };
-        let leads = self.reasons.iter().any(|it| it == LEADING_REASON);
+        let leads = self.reasons.iter().any(|it| it.parse().is_ok_and(Reason::leads));
         (!self.user_made, openness, self.severity, leads)
     }
 

@@ -22,7 +22,6 @@ use crate::api::status::{
 };
 use crate::state::handle::Handle;
 use diskvitals_finding::path::HostPath;
-use diskvitals_finding::reason::Reason;
 use diskvitals_model::snapshot::{Snapshot, Volume, VolumeUsage};
 use diskvitals_model::source_update::SourceRequest as RefreshTarget;
 use diskvitals_model::storage;
@@ -338,18 +337,11 @@ fn usage_at(snapshot: &Snapshot, volume: &Volume, path: &str) -> UsageLookup {
 }
 
 fn unmeasured(snapshot: &Snapshot, volume: &Volume) -> Status {
-    let reasons = [
-        Reason::ProbeTimeout,
-        Reason::NotAccessible,
-        Reason::NotMounted,
-        Reason::StagingNotMounted,
-        Reason::DeviceMissing,
-    ];
     let finding = volume
         .findings
         .iter()
         .filter_map(|id| snapshot.findings.get(id))
-        .find(|finding| reasons.contains(&finding.reason));
+        .find(|finding| finding.reason.is_unmeasured());
     unavailable(match finding {
         Some(finding) => format!("there are no usage figures: {}", finding.message),
         None if volume.facts.mounts.is_empty() => {

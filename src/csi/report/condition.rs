@@ -7,11 +7,9 @@
 
 use crate::report::node_snapshot::{Drive, Health, Issue, NodeSnapshot, Severity, Subject};
 use crate::report::{DaemonView, Outage};
+use diskvitals_finding::reason::Reason;
 use diskvitals_kubernetes::event::{MAX_SHORT_LEN, message};
 use diskvitals_text::echo::Shown;
-
-/// The finding of a volume whose drive has one.
-const DRIVE_FAILING: &str = "DriveFailing";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConditionStatus {
@@ -116,8 +114,10 @@ fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
 /// that only share the failure of their drive are a number.
 fn lines(snapshot: &NodeSnapshot, counted: &[&Issue]) -> Vec<String> {
     let has_drive = counted.iter().any(|issue| matches!(issue.subject, Subject::Drive(_)));
-    let (shared, own): (Vec<&Issue>, Vec<&Issue>) =
-        counted.iter().copied().partition(|issue| has_drive && issue.reason == DRIVE_FAILING);
+    let (shared, own): (Vec<&Issue>, Vec<&Issue>) = counted
+        .iter()
+        .copied()
+        .partition(|issue| has_drive && issue.reason == Reason::DriveFailing.name());
     let mut lines = Vec::new();
     for (at, issue) in own.iter().enumerate() {
         let is_same = |other: &&&Issue| other.subject == issue.subject;

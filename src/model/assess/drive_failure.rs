@@ -13,36 +13,6 @@ use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
 use diskvitals_text::echo::truncate;
 
-/// Findings of a drive that make reads and writes fail or wait. Wear or heat does not.
-pub(super) const CAUSES: [Reason; 11] = [
-    Reason::DriveMissing,
-    Reason::DriveOffline,
-    Reason::RaidMemberFailed,
-    Reason::MediaErrors,
-    Reason::IoErrors,
-    Reason::IoTimeouts,
-    Reason::ControllerResets,
-    Reason::LinkErrors,
-    Reason::PendingSectors,
-    Reason::DriveReadOnly,
-    Reason::ProbeTimeout,
-];
-
-/// What such a failure does to a volume. Corruption is another matter: it outlasts the drive.
-const CONSEQUENCES: [Reason; 11] = [
-    Reason::DeviceMissing,
-    Reason::NotAccessible,
-    Reason::ReadOnly,
-    Reason::FilesystemErrors,
-    Reason::FilesystemShutdown,
-    Reason::IoErrors,
-    Reason::IoStalled,
-    Reason::ProbeTimeout,
-    Reason::RaidDegraded,
-    Reason::RedundancyLost,
-    Reason::PathsDegraded,
-];
-
 /// The verdicts on one volume, each with the severity of the active finding.
 pub(super) type Verdicts = Vec<(Reason, Option<Verdict>, Option<Severity>)>;
 
@@ -56,7 +26,7 @@ pub(super) fn is_in_trouble(verdicts: &Verdicts) -> bool {
             Some(Verdict::Unknown { .. }) | None => active.is_some(),
         };
         holds
-            && CONSEQUENCES.contains(reason)
+            && reason.follows_drive()
             && !matches!(reason, Reason::RaidDegraded | Reason::RedundancyLost)
     })
 }
@@ -90,7 +60,7 @@ pub(super) fn mark(
     failing: &BTreeMap<DriveId, DriveFailure>,
 ) {
     let is_cause = |id: &DriveId| {
-        failing.get(id).is_some_and(|failure| failure.reasons.iter().any(|it| CAUSES.contains(it)))
+        failing.get(id).is_some_and(|failure| failure.reasons.iter().any(|it| it.fails_io()))
     };
     if !known.facts.drive_ids.iter().any(is_cause) {
         return;
@@ -98,7 +68,7 @@ pub(super) fn mark(
     let mut worst = Severity::Info;
     let mut present = Vec::new();
     for (reason, verdict, active) in verdicts.iter_mut() {
-        if !CONSEQUENCES.contains(reason) {
+        if !reason.follows_drive() {
             continue;
         }
         let severity = match verdict {

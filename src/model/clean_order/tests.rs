@@ -7,6 +7,7 @@ use crate::source_update::SourceUpdate;
 use crate::storage;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::provision::BackingKind;
+use diskvitals_finding::reason::Reason;
 
 const K: &str = "/var/lib/kubelet";
 const GRACE_SECONDS: i64 = GRACE.as_secs() as i64;

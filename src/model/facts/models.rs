@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 
 use crate::facts::Facts;
-use crate::model_statistics::is_failure;
 use crate::snapshot::{Drive, Snapshot};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Finding, Health, Subject};
 
 fn is_bad_failure(finding: &Finding) -> bool {
-    finding.severity == Severity::Bad && is_failure(finding.reason)
+    finding.severity == Severity::Bad && finding.reason.counts_for_model()
 }
 
 impl Facts {

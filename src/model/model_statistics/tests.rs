@@ -5,6 +5,7 @@ use crate::fixture::{TestHost, at, drive};
 use crate::fixture::{add_finding, published};
 use crate::snapshot::Snapshot;
 use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Health, Subject};
 

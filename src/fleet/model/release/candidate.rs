@@ -14,10 +14,13 @@ use crate::model::shared_drives::is_unique;
 use crate::model::{Claim, Elapsed, View, Volume};
 use diskvitals_cluster::node_storage::{Health, NodeStorageStatus, VolumeEntry, VolumeStatus};
 use diskvitals_cluster::storage_action::{DriveRef, StorageActionSpec};
+use diskvitals_finding::reason::Reason;
 use diskvitals_text::naming::slot_name;
 
-/// Reasons of a drive for which a claim may be released at all.
-const REASONS: [&str; 2] = ["DriveMissing", "DriveOffline"];
+/// A claim may be released only if its drive is gone.
+fn is_gone(reason: &str) -> bool {
+    reason.parse().is_ok_and(Reason::is_gone)
+}
 
 /// A claim whose volume lies on a drive that its node reports as missing or offline.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -213,7 +216,7 @@ fn is_cut(status: &NodeStorageStatus) -> bool {
 fn listed(view: &View) -> Vec<Candidate> {
     let has_dead_drive = |status: &NodeStorageStatus| {
         let mut drives = status.drives.iter();
-        drives.any(|drive| REASONS.contains(&drive.reason.as_str()))
+        drives.any(|drive| is_gone(&drive.reason))
     };
     let statuses = view.reports.values().filter_map(|it| it.status.as_ref());
     if !statuses.into_iter().any(has_dead_drive) {
@@ -240,9 +243,10 @@ fn of_entry(
     status: &NodeStorageStatus,
     entry: &VolumeEntry,
 ) -> Option<Candidate> {
-    let dead = status.drives.iter().filter(|drive| {
-        REASONS.contains(&drive.reason.as_str()) && entry.drive_ids.contains(&drive.id)
-    });
+    let dead = status
+        .drives
+        .iter()
+        .filter(|drive| is_gone(&drive.reason) && entry.drive_ids.contains(&drive.id));
     // Of several the same one each time: another one would be another case.
     let drive = dead.min_by_key(|drive| &drive.id)?;
     let mut conditions = entry.health_conditions.iter();
