@@ -59,9 +59,8 @@ test_model() {
         # Debug information only costs time here.
         export CARGO_PROFILE_DEV_DEBUG=false
         local member members=()
-        for member in text finding kernel-log smart fscheck; do members+=(-p "diskvitals-$member"); done
+        for member in text finding kernel-log smart fscheck model; do members+=(-p "diskvitals-$member"); done
         cross "$arch" test --quiet --lib "${members[@]}"
-        cross "$arch" test --quiet --lib -- model::
     )
 }
 

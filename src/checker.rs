@@ -1,7 +1,7 @@
 //! Runs a filesystem checker once, in its jail: builds the arguments of each checker, and finds its
 //! program. `output` reads its output, `run` throttles and ends it.
 //!
-//! In: a request, and a descriptor that stops the run. Out: one `model::check::Run` with its
+//! In: a request, and a descriptor that stops the run. Out: one `fscheck::Run` with its
 //! result. It blocks, so it runs in a helper process or on its own thread. The caller opens the
 //! device and freezes the filesystem. Used by the daemon's helper (`source::worker_main`) and by
 //! `check --image`.

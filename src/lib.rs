@@ -8,11 +8,11 @@
 //!    └─────── Request ─────┘    store: SQLite, written for the owner only
 //! ```
 //!
-//! Modules in reading order: [`model`] (what things are, and when one is bad), [`host`] (the only
-//! access to the operating system), [`source`] (one module per external thing), [`state`] (the owner
-//! and its history), [`api`] (its answers), [`wire`] (messages, and the client), [`cli`] (for people), [`csi`] (for Kubernetes),
-//! [`metrics`] (for Prometheus), [`notifier`] (mail and webhooks), [`plugin`] (for kubectl),
-//! [`config`], [`logging`], [`app`].
+//! This package is the daemon and the command line. What they share with the other programs are members of
+//! the workspace: ARCHITECTURE.md has the map. Modules in reading order: [`source`] (one module per
+//! external thing), [`state`] (the owner and its history), [`api`] (its answers), [`metrics`] (for
+//! Prometheus), [`provision`] (volumes that this node creates), [`app`] (puts the daemon together), [`cli`]
+//! (for people), [`analyze`] and [`checker`] (for both).
 
 // Items are `pub` for the programs, the tests and the benches. All others are `pub(crate)`, so that
 // the compiler reports unused ones.

@@ -1,7 +1,7 @@
 //! `check --image`: checks a file that contains a filesystem, without a daemon, as root or not. The
 //! file is never changed.
 //!
-//! In: a path, the policy's limits. Out: a `model::check::Check` like the daemon's for an unmounted
+//! In: a path, the policy's limits. Out: a `fscheck::Check` like the daemon's for an unmounted
 //! filesystem. Blocks until the checker has ended; the checker ends with the calling thread.
 
 use std::ffi::OsString;

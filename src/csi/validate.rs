@@ -111,7 +111,7 @@ pub(crate) fn is_possible_path(field: &str, path: &str) -> Result<bool, Status> 
 }
 
 /// Access modes that a volume on one node supports, by the rule of
-/// `model::provision::AccessMode::is_for_one_node`.
+/// `finding::provision::AccessMode::is_for_one_node`.
 pub(crate) fn is_single_node_mode(mode: daemon::AccessMode) -> bool {
     match mode {
         daemon::AccessMode::SingleNodeWriter

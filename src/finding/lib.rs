@@ -223,7 +223,7 @@ pub struct Acknowledgement {
 pub struct Clearance {
     pub time: Timestamp,
     pub why: String,
-    /// An unprivileged user could make it (`model::origin`).
+    /// An unprivileged user could make it (`finding::origin`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_user_made: bool,
 }

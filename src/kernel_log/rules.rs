@@ -3,7 +3,7 @@
 //! rows.
 //!
 //! To add a rule: a row in the file of its subsystem, and a line in that subsystem's test in
-//! `src/model/kernel_log/tests/`. If several rows match a record, the first in the table that can
+//! `src/kernel_log/tests/`. If several rows match a record, the first in the table that can
 //! parse it is used.
 
 mod ata;

@@ -16,7 +16,7 @@ use crate::text::{self, Writer};
 use diskvitals_host::clock;
 
 /// Text for people, and whether all was well.
-pub struct Outcome {
+pub(crate) struct Outcome {
     pub text: String,
     pub is_well: bool,
 }
@@ -27,7 +27,7 @@ fn line(text: &mut String, content: std::fmt::Arguments<'_>) {
 }
 
 /// Sends a test to each of the targets, with what the daemon reports now.
-pub async fn test(targets: &[&Target], host: &str, socket: &Path) -> Outcome {
+pub(crate) async fn test(targets: &[&Target], host: &str, socket: &Path) -> Outcome {
     let (mut text, mut is_well) = (String::new(), true);
     let node = daemon_watch::read_once(socket).await;
     if let Err(why) = &node {
@@ -81,7 +81,7 @@ fn test_message(host: &str, node: &Result<NodeState, String>) -> Notification {
 }
 
 /// Tries what the configuration names, and sends nothing.
-pub async fn check(config: &Config) -> Outcome {
+pub(crate) async fn check(config: &Config) -> Outcome {
     let (mut text, mut is_well) = (String::new(), true);
     match daemon_watch::ask_once(&config.socket).await {
         Ok(node) => line(

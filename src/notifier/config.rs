@@ -20,14 +20,14 @@ use diskvitals_host::trusted_file::read_text;
 use diskvitals_text::duration;
 use diskvitals_text::echo::echo;
 
-pub mod target;
+pub(crate) mod target;
 
-pub const DEFAULT_FILE: &str = "/etc/diskvitals/notify.toml";
+pub(crate) const DEFAULT_FILE: &str = "/etc/diskvitals/notify.toml";
 
 const MAX_TARGETS: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub(crate) enum ConfigError {
     #[error("reading {}", path.display())]
     Read {
         path: PathBuf,
@@ -45,7 +45,7 @@ pub enum ConfigError {
 
 /// The settings of the process.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Config {
+pub(crate) struct Config {
     pub socket: PathBuf,
     /// None: the daemon's name of the node.
     pub host: Option<String>,
@@ -96,14 +96,14 @@ impl Default for Raw {
     }
 }
 
-pub fn load(path: &Path) -> Result<Config, ConfigError> {
+pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
     let text =
         read_text(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }
 
 /// Relative names of files in the configuration are those of systemd's credentials, or beside `path`.
-pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
+pub(crate) fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let raw: Raw = toml::from_str(text)
         .map_err(|error| ConfigError::Parse { path: path.to_owned(), error: Box::new(error) })?;
     let wrong = |key: &'static str| {
@@ -193,7 +193,7 @@ fn span(text: &str) -> Result<SignedDuration, String> {
     }
 }
 
-pub fn level(text: &str) -> Result<Level, String> {
+pub(crate) fn level(text: &str) -> Result<Level, String> {
     match text {
         "info" => Ok(Level::Info),
         "suspect" => Ok(Level::Suspect),

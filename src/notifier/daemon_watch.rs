@@ -30,12 +30,12 @@ const MIN_READ_INTERVAL: Duration = Duration::from_secs(1);
 /// All lists are read again after this time without a change.
 const READ_INTERVAL: Duration = Duration::from_secs(300);
 /// Interval at which the daemon is asked whether it answers.
-pub const POLL_INTERVAL: Duration = Duration::from_secs(20);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(20);
 /// Between connections. A daemon that is replaced is back soon.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(15));
 
 #[derive(Clone, Debug)]
-pub enum DaemonView {
+pub(crate) enum DaemonView {
     Answers {
         state: Arc<NodeState>,
         /// The time of its latest answer.
@@ -62,7 +62,7 @@ enum WatchError {
 }
 
 /// Follows the daemon at `socket` for ever.
-pub async fn run(socket: &Path, view: &watch::Sender<DaemonView>) -> Infallible {
+pub(crate) async fn run(socket: &Path, view: &watch::Sender<DaemonView>) -> Infallible {
     let mut backoff = BACKOFF;
     loop {
         let before = Instant::now();
@@ -142,7 +142,7 @@ async fn read(client: &Client) -> Result<NodeState, WatchError> {
 }
 
 /// Whether the daemon answers now, for `--check-config`.
-pub async fn ask_once(socket: &Path) -> Result<wire::Node, String> {
+pub(crate) async fn ask_once(socket: &Path) -> Result<wire::Node, String> {
     let ask = async {
         let client = Client::connect(socket, CALL_TIMEOUT).await?;
         Ok(client.node().await?)

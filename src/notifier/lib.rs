@@ -8,25 +8,26 @@
 
 #![warn(unreachable_pub)]
 
-pub mod commands;
-pub mod config;
-pub mod daemon_watch;
-pub mod message;
-pub mod node_state;
+pub(crate) mod commands;
+pub(crate) mod config;
+pub(crate) mod daemon_watch;
+pub(crate) mod message;
+pub(crate) mod node_state;
 pub mod options;
 pub(crate) mod outgoing;
 pub(crate) mod planner;
-pub mod queue;
-pub mod run;
-pub mod schedule;
-pub mod secret;
-pub mod store;
+pub(crate) mod queue;
+pub(crate) mod run;
+pub(crate) mod schedule;
+pub(crate) mod secret;
+pub(crate) mod store;
 pub(crate) mod store_thread;
-pub mod targets;
-pub mod template;
-pub mod text;
+pub(crate) mod targets;
+pub(crate) mod template;
+pub(crate) mod text;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -44,6 +45,11 @@ use diskvitals_text::causes::with_causes;
 /// Exit statuses, as documented in the help.
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
+
+/// Whether the text is a configuration, as `--check-config` begins.
+pub fn is_configuration(file: &Path, text: &str) -> bool {
+    config::parse(file, text).is_ok()
+}
 
 /// Runs `diskvitals-notify`.
 pub fn main(options: Options) -> ExitCode {

@@ -21,7 +21,7 @@ const MAX_TEXT: usize = 1024;
 /// How bad it is, ascending. `Unknown` is between what is well and what is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Level {
+pub(crate) enum Level {
     Good,
     Info,
     Unknown,
@@ -30,7 +30,7 @@ pub enum Level {
 }
 
 impl Level {
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Level::Good => "good",
             Level::Info => "info",
@@ -44,7 +44,7 @@ impl Level {
 /// What a notification is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Transitions of causes.
     Changes,
     /// Causes that are still there.
@@ -59,7 +59,7 @@ pub enum Kind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Transition {
+pub(crate) enum Transition {
     Raised,
     Worse,
     Cleared,
@@ -83,7 +83,7 @@ impl fmt::Display for Transition {
 /// One cause, as a notification describes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Item {
+pub(crate) struct Item {
     pub transition: Transition,
     pub time: Timestamp,
     pub severity: Level,
@@ -131,7 +131,7 @@ impl Item {
     /// What leads a message and is kept when not all fits in. What is new or still there comes before
     /// what a person has noted, and that before what is over; the node's own storage before all that
     /// users can make; then the worst.
-    pub fn rank(&self) -> impl Ord + Copy + use<> {
+    pub(crate) fn rank(&self) -> impl Ord + Copy + use<> {
         let openness = match self.transition {
             Transition::Raised | Transition::Worse | Transition::Present => 2,
             Transition::Acknowledged => 1,
@@ -142,7 +142,7 @@ impl Item {
     }
 
     /// One record of evidence, one hit, and the number of the others.
-    pub fn shorten(&mut self) {
+    pub(crate) fn shorten(&mut self) {
         self.evidence.truncate(1);
         let left = self.hits.len().saturating_sub(1);
         self.hits.truncate(1);
@@ -153,7 +153,7 @@ impl Item {
 /// What is on a cause: a mount point, a pod, a PersistentVolume, a device, swap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Hit {
+pub(crate) struct Hit {
     pub kind: String,
     pub name: String,
     /// Redundancy keeps it intact.
@@ -165,7 +165,7 @@ pub struct Hit {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Evidence {
+pub(crate) struct Evidence {
     pub source: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Timestamp>,
@@ -174,21 +174,21 @@ pub struct Evidence {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Acknowledged {
+pub(crate) struct Acknowledged {
     pub by: String,
     pub note: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Cleared {
+pub(crate) struct Cleared {
     pub time: Timestamp,
     pub why: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Notification {
+pub(crate) struct Notification {
     pub schema: String,
     /// The idempotency key: the same in every attempt, also after a crash.
     pub id: String,
@@ -206,7 +206,7 @@ pub struct Notification {
 
 impl Notification {
     /// It is about nothing but what unprivileged users can make.
-    pub fn is_user_made(&self) -> bool {
+    pub(crate) fn is_user_made(&self) -> bool {
         let is_about_them = || self.items.iter().all(|item| item.user_made);
         // A digest is about the whole node.
         self.kind != Kind::Digest && !self.items.is_empty() && is_about_them()
@@ -214,7 +214,7 @@ impl Notification {
 
     /// How loudly it calls: a recovery and an acknowledgement need nobody, however bad the problem
     /// was. `severity` is for filters, which let the recovery through where the raise went.
-    pub fn urgency(&self) -> Level {
+    pub(crate) fn urgency(&self) -> Level {
         let is_open = |item: &&Item| {
             !matches!(item.transition, Transition::Cleared | Transition::Acknowledged)
         };
@@ -236,7 +236,7 @@ pub(crate) fn stable_id<'a>(parts: impl IntoIterator<Item = &'a str>) -> String 
 
 /// Text of others, for any output: what a terminal or a mail reader would not show as itself is
 /// written as an escape, and it has an end.
-pub fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     Shown::line(text, MAX_TEXT).to_string()
 }
 

@@ -24,7 +24,7 @@ const MAX_UNREAD: usize = 20;
 
 /// One complete answer of the daemon.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NodeState {
+pub(crate) struct NodeState {
     pub host: String,
     pub causes: Vec<ObservedCause>,
     /// Cleared findings that would have been announced, by id.
@@ -37,7 +37,7 @@ pub struct NodeState {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ObservedCause {
+pub(crate) struct ObservedCause {
     /// As [`Transition::Present`].
     pub item: Item,
     pub subject: String,
@@ -48,7 +48,7 @@ pub struct ObservedCause {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ObservedFinding {
+pub(crate) struct ObservedFinding {
     pub id: String,
     /// Reason and subject: the same if the daemon gives it another id.
     pub key: String,
@@ -57,7 +57,7 @@ pub struct ObservedFinding {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ClearedFinding {
+pub(crate) struct ClearedFinding {
     pub item: Item,
     pub cleared: Cleared,
     /// Another finding of the volume announces it.
@@ -65,7 +65,7 @@ pub struct ClearedFinding {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeCounts {
+pub(crate) struct NodeCounts {
     pub drives: Counts,
     pub volumes: Counts,
     pub near_end_of_life: Vec<String>,
@@ -74,7 +74,7 @@ pub struct NodeCounts {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     pub good: usize,
     pub suspect: usize,
     pub bad: usize,
@@ -84,12 +84,12 @@ pub struct Counts {
 }
 
 impl Counts {
-    pub fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         self.good + self.suspect + self.bad + self.unknown + self.asleep + self.maintenance
     }
 
     /// Nothing at all is unknown: a node has drives.
-    pub fn level(&self) -> Level {
+    pub(crate) fn level(&self) -> Level {
         match self {
             Counts { bad: 1.., .. } => Level::Bad,
             Counts { suspect: 1.., .. } => Level::Suspect,
@@ -112,7 +112,7 @@ impl Counts {
 }
 
 /// The answers that make one state.
-pub struct Answers {
+pub(crate) struct Answers {
     pub node: wire::Node,
     pub causes: Vec<wire::Cause>,
     /// Cleared ones included.
@@ -122,7 +122,7 @@ pub struct Answers {
 }
 
 impl NodeState {
-    pub fn from_wire(answers: &Answers) -> NodeState {
+    pub(crate) fn from_wire(answers: &Answers) -> NodeState {
         let findings: BTreeMap<&str, &wire::Finding> =
             answers.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();
         let origins = Origins::new(&answers.drives, &answers.volumes);

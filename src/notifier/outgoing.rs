@@ -13,7 +13,7 @@ use diskvitals_text::echo::Shown;
 const MAX_LINE: usize = 16 << 10;
 
 #[derive(Clone, Debug)]
-pub struct Outgoing {
+pub(crate) struct Outgoing {
     pub id: Shown,
     pub host: Shown,
     pub time: Timestamp,
@@ -25,7 +25,7 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    pub fn new(notification: &Notification) -> Result<Outgoing, serde_json::Error> {
+    pub(crate) fn new(notification: &Notification) -> Result<Outgoing, serde_json::Error> {
         let mut json = serde_json::to_value(notification)?;
         show(&mut json);
         let text = Shown::lines(&notification.text, MAX_LINE);
@@ -43,7 +43,7 @@ impl Outgoing {
     }
 
     /// All members (docs/notification.schema.json).
-    pub fn json(&self) -> &Value {
+    pub(crate) fn json(&self) -> &Value {
         &self.json
     }
 }

@@ -26,7 +26,7 @@ const MAX_ITEMS: usize = 100;
 const MAX_PARENTS: usize = 20;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// How long changes are collected before they are sent as one message.
     pub group_wait: SignedDuration,
     /// The time until the first reminder, doubled for each further one, and its maximum.

@@ -22,7 +22,7 @@ const REFUSED_BACKOFF: Backoff =
     Backoff::new(Duration::from_secs(300), Duration::from_secs(6 * 3600));
 
 #[derive(Debug)]
-pub struct Queue {
+pub(crate) struct Queue {
     lines: BTreeMap<String, Line>,
     max: usize,
     give_up: Duration,
@@ -60,7 +60,7 @@ impl Line {
 }
 
 impl Queue {
-    pub fn new(max: usize, give_up: Duration) -> Queue {
+    pub(crate) fn new(max: usize, give_up: Duration) -> Queue {
         Queue { lines: BTreeMap::new(), max, give_up, changes: Changes::default() }
     }
 
@@ -85,7 +85,7 @@ impl Queue {
     }
 
     /// Adds a message, unless the target has it already. `is_stored`: it comes from the disk.
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         target: &str,
         notification: &Arc<Notification>,
@@ -159,7 +159,7 @@ impl Queue {
     }
 
     /// The next attempts: one for each target that has a message due and none in progress.
-    pub fn start_due(&mut self, now: Instant) -> Vec<(String, Arc<Notification>)> {
+    pub(crate) fn start_due(&mut self, now: Instant) -> Vec<(String, Arc<Notification>)> {
         let mut started = Vec::new();
         for (name, line) in &mut self.lines {
             let paused = line.paused_until.is_some_and(|until| until > now);
@@ -178,7 +178,7 @@ impl Queue {
     }
 
     /// When `start_due` has something to start next.
-    pub fn next_due(&self) -> Option<Instant> {
+    pub(crate) fn next_due(&self) -> Option<Instant> {
         let lines = self.lines.values().filter(|line| line.in_flight.is_none());
         lines
             .filter_map(|line| {
@@ -189,7 +189,7 @@ impl Queue {
     }
 
     /// An attempt has ended.
-    pub fn finish(
+    pub(crate) fn finish(
         &mut self,
         target: &str,
         id: &str,
@@ -255,7 +255,7 @@ impl Queue {
         }
     }
 
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.lines.values().map(|line| line.entries.len()).sum()
     }
 
@@ -269,7 +269,7 @@ impl Queue {
     }
 
     /// A write has failed: what it had comes before what has changed since.
-    pub fn restore(&mut self, mut failed: Changes) {
+    pub(crate) fn restore(&mut self, mut failed: Changes) {
         let since = std::mem::take(&mut self.changes);
         let removed = |(target, notification): &(String, Arc<Notification>)| {
             since.removed.iter().any(|(id, name)| *id == notification.id && name == target)

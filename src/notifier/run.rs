@@ -39,7 +39,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(4);
 const FRESH: Duration = Duration::from_secs(2 * POLL_INTERVAL.as_secs());
 
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub(crate) enum RunError {
     #[error("listening for signals")]
     Signal(#[source] std::io::Error),
     #[error(transparent)]
@@ -77,7 +77,7 @@ struct Agent {
     status: String,
 }
 
-pub async fn run(options: Options, config: Config) -> Result<(), RunError> {
+pub(crate) async fn run(options: Options, config: Config) -> Result<(), RunError> {
     let listen = |kind| signal(kind).map_err(RunError::Signal);
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;

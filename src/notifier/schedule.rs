@@ -9,7 +9,7 @@ use jiff::{Timestamp, ToSpan};
 use diskvitals_text::echo::echo;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ScheduleError {
+pub(crate) enum ScheduleError {
     #[error("`{0}` is no time of day: write 07:30")]
     Time(String),
     #[error("`{0}` is no span of hours: write 22:00-07:00")]
@@ -30,7 +30,7 @@ fn time_of_day(text: &str) -> Result<Time, ScheduleError> {
 
 /// From a time of day until another one, which may be on the next day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QuietHours {
+pub(crate) struct QuietHours {
     from: Time,
     until: Time,
 }
@@ -52,11 +52,11 @@ impl FromStr for QuietHours {
 
 impl QuietHours {
     /// When they end, if they contain `now`.
-    pub fn end(&self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    pub(crate) fn end(&self, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         self.contain(now, zone).then(|| Digest::Daily(self.until).next(now, zone)).flatten()
     }
 
-    pub fn contain(&self, now: Timestamp, zone: &TimeZone) -> bool {
+    pub(crate) fn contain(&self, now: Timestamp, zone: &TimeZone) -> bool {
         let time = zone.to_datetime(now).time();
         match self.from < self.until {
             true => time >= self.from && time < self.until,
@@ -66,7 +66,7 @@ impl QuietHours {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Digest {
+pub(crate) enum Digest {
     #[default]
     Off,
     Daily(Time),
@@ -104,7 +104,7 @@ impl FromStr for Digest {
 
 impl Digest {
     /// The first time after `after`. None: never.
-    pub fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    pub(crate) fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let today = zone.to_datetime(after).date();
         let (time, weekday) = match self {
             Digest::Off => return None,

@@ -15,12 +15,12 @@ const MAX_BYTES: u64 = 16 << 10;
 
 /// Where a secret is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretFile {
+pub(crate) struct SecretFile {
     path: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum SecretError {
+pub(crate) enum SecretError {
     #[error("reading the secret {}", path.display())]
     Read {
         path: PathBuf,
@@ -39,7 +39,7 @@ pub enum SecretError {
 
 /// A secret's text. Its only output is `expose`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub(crate) struct Secret(String);
 
 impl Secret {
     pub(crate) fn expose(&self) -> &str {
@@ -56,18 +56,18 @@ impl fmt::Debug for Secret {
 impl SecretFile {
     /// A relative name is that of a systemd credential (systemd.exec(5), LoadCredential=), or without
     /// credentials of a file in `folder`.
-    pub fn new(path: PathBuf, folder: &Path) -> SecretFile {
+    pub(crate) fn new(path: PathBuf, folder: &Path) -> SecretFile {
         let base = std::env::var_os("CREDENTIALS_DIRECTORY");
         let base = base.map_or_else(|| folder.to_owned(), PathBuf::from);
         SecretFile { path: base.join(path) }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Reads it on another thread: its disk may not respond.
-    pub async fn read(&self) -> Result<Secret, SecretError> {
+    pub(crate) async fn read(&self) -> Result<Secret, SecretError> {
         let this = self.clone();
         tokio::task::spawn_blocking(move || this.read_now())
             .await

@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use crate::message::Notification;
 use diskvitals_host::clock;
 
-pub const DATABASE: &str = "queue.db";
+pub(crate) const DATABASE: &str = "queue.db";
 
 /// `PRAGMA user_version`.
 const VERSION: u32 = 1;
@@ -29,7 +29,7 @@ const SCHEMA: &str = "
     PRAGMA user_version = 1;";
 
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub(crate) enum StoreError {
     #[error("making {}", path.display())]
     Folder {
         path: PathBuf,
@@ -54,21 +54,21 @@ pub enum StoreError {
 
 /// A message that waits for a target.
 #[derive(Clone, Debug, PartialEq)]
-pub struct StoredDelivery {
+pub(crate) struct StoredDelivery {
     pub target: String,
     pub notification: Notification,
 }
 
 /// What a run left behind.
 #[derive(Debug, Default, PartialEq)]
-pub struct Stored {
+pub(crate) struct Stored {
     pub planner: Option<String>,
     pub deliveries: Vec<StoredDelivery>,
 }
 
 /// What has changed since the last successful write.
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
+pub(crate) struct Changes {
     pub planner: Option<String>,
     /// Target and message.
     pub added: Vec<(String, std::sync::Arc<Notification>)>,
@@ -77,13 +77,13 @@ pub struct Changes {
 }
 
 impl Changes {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.planner.is_none() && self.added.is_empty() && self.removed.is_empty()
     }
 }
 
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     connection: Connection,
     path: PathBuf,
 }
@@ -94,7 +94,7 @@ enum Unfit {
 }
 
 impl Store {
-    pub fn open(dir: &Path) -> Result<(Store, Stored), StoreError> {
+    pub(crate) fn open(dir: &Path) -> Result<(Store, Stored), StoreError> {
         std::fs::create_dir_all(dir)
             .map_err(|source| StoreError::Folder { path: dir.to_owned(), source })?;
         let path = dir.join(DATABASE);
@@ -125,7 +125,7 @@ impl Store {
         }
     }
 
-    pub fn write(&mut self, changes: &Changes) -> Result<(), StoreError> {
+    pub(crate) fn write(&mut self, changes: &Changes) -> Result<(), StoreError> {
         let path = &self.path;
         let failed = |source| StoreError::Write { path: path.clone(), source };
         write(&mut self.connection, changes).map_err(failed)

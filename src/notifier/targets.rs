@@ -1,13 +1,13 @@
 //! Where notifications go: one module per type of target. Each makes one attempt and returns the
 //! answer; when to try again is decided by `delivery`.
 
-pub mod exec;
-pub mod heartbeat;
-pub mod http;
-pub mod mail;
-pub mod smtp;
-pub mod tls;
-pub mod webhook;
+pub(crate) mod exec;
+pub(crate) mod heartbeat;
+pub(crate) mod http;
+pub(crate) mod mail;
+pub(crate) mod smtp;
+pub(crate) mod tls;
+pub(crate) mod webhook;
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::targets::smtp::SmtpTarget;
 use crate::targets::webhook::WebhookTarget;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
+pub(crate) struct Target {
     pub name: String,
     /// Less severe notifications do not go here.
     pub min_severity: Level,
@@ -30,7 +30,7 @@ pub struct Target {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum TargetKind {
+pub(crate) enum TargetKind {
     Smtp(SmtpTarget),
     Webhook(WebhookTarget),
     Exec(ExecTarget),
@@ -39,7 +39,7 @@ pub enum TargetKind {
 
 /// Why an attempt failed, escaped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DeliveryError {
+pub(crate) enum DeliveryError {
     /// The target accepts nothing now: the next attempt, with any message, waits.
     #[error("{why}")]
     Unavailable {
@@ -53,18 +53,18 @@ pub enum DeliveryError {
 }
 
 impl DeliveryError {
-    pub fn unavailable(why: impl Into<String>) -> DeliveryError {
+    pub(crate) fn unavailable(why: impl Into<String>) -> DeliveryError {
         DeliveryError::Unavailable { why: crate::message::clean(&why.into()), retry_after: None }
     }
 
-    pub fn refused(why: impl Into<String>) -> DeliveryError {
+    pub(crate) fn refused(why: impl Into<String>) -> DeliveryError {
         DeliveryError::Refused(crate::message::clean(&why.into()))
     }
 }
 
 impl Target {
     /// Whether a notification goes to this target at all.
-    pub fn wants(&self, notification: &Notification) -> bool {
+    pub(crate) fn wants(&self, notification: &Notification) -> bool {
         let queued = !matches!(self.kind, TargetKind::Heartbeat(_));
         queued
             && match notification.kind {
@@ -86,7 +86,10 @@ impl Target {
     }
 
     /// One attempt. Out: the target's answer, escaped.
-    pub async fn deliver(&self, notification: &Notification) -> Result<String, DeliveryError> {
+    pub(crate) async fn deliver(
+        &self,
+        notification: &Notification,
+    ) -> Result<String, DeliveryError> {
         let notification = &Outgoing::new(notification)
             .map_err(|error| DeliveryError::refused(format!("writing JSON: {error}")))?;
         let attempt = async {
@@ -101,7 +104,7 @@ impl Target {
     }
 
     /// Whether it can be reached, without a message.
-    pub async fn probe(&self) -> Result<String, DeliveryError> {
+    pub(crate) async fn probe(&self) -> Result<String, DeliveryError> {
         let attempt = async {
             match &self.kind {
                 TargetKind::Smtp(smtp) => smtp.probe(self.timeout).await,

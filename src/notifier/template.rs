@@ -12,7 +12,7 @@ use diskvitals_text::echo::echo;
 const NAMES: &[&str] = &["id", "kind", "severity", "host", "time", "title", "text", "json"];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
+pub(crate) enum TemplateError {
     #[error("`{{{{{0}}}}}` is no placeholder; known are {known}", known = NAMES.join(", "))]
     Unknown(String),
     #[error("`{{{{` without its `}}}}`")]
@@ -24,14 +24,14 @@ pub enum TemplateError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub(crate) struct Template {
     /// Text, then a placeholder, and so on; the last text has none.
     parts: Vec<(String, Option<&'static str>)>,
     is_json: bool,
 }
 
 impl Template {
-    pub fn new(text: &str, is_json: bool) -> Result<Template, TemplateError> {
+    pub(crate) fn new(text: &str, is_json: bool) -> Result<Template, TemplateError> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, from)) = rest.split_once("{{") {
@@ -55,7 +55,7 @@ impl Template {
         Ok(template)
     }
 
-    pub fn render(&self, notification: &Outgoing) -> String {
+    pub(crate) fn render(&self, notification: &Outgoing) -> String {
         let json = notification.json();
         self.fill(|name| match (name, &json[name]) {
             ("json", _) => json.to_string(),

@@ -29,7 +29,7 @@ const MAX_LISTED: usize = 8;
 
 /// `[BAD] node7: sda (slot 03): SmartFailing and 1 more`. Of several items the worst that is not over,
 /// and the names of the others.
-pub fn title(kind: Kind, host: &str, severity: Level, items: &[Item]) -> String {
+pub(crate) fn title(kind: Kind, host: &str, severity: Level, items: &[Item]) -> String {
     let is_over = |item: &&Item| item.transition == Transition::Cleared;
     let open = items.iter().filter(|item| !is_over(item));
     let worst = open.rev().max_by_key(|item| item.rank());
@@ -115,7 +115,7 @@ fn one(item: &Item) -> String {
     format!("{name}{slot}{transition}{reasons}{over}")
 }
 
-pub struct DigestText {
+pub(crate) struct DigestText {
     pub level: Level,
     /// For the title.
     pub summary: String,
@@ -125,13 +125,13 @@ pub struct DigestText {
     pub remarks: String,
 }
 
-pub struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     pub zone: &'a TimeZone,
     pub host: &'a str,
 }
 
 impl Writer<'_> {
-    pub fn items(&self, items: &[Item]) -> String {
+    pub(crate) fn items(&self, items: &[Item]) -> String {
         let mut text = String::new();
         // A chat shows only the beginning.
         if items.len() > 1 {
@@ -238,7 +238,7 @@ impl Writer<'_> {
     }
 
     /// What is known about the whole node.
-    pub fn digest(&self, counts: Option<&NodeCounts>, silent: Option<&str>) -> DigestText {
+    pub(crate) fn digest(&self, counts: Option<&NodeCounts>, silent: Option<&str>) -> DigestText {
         let Some(counts) = counts.filter(|_| silent.is_none()) else {
             let why = silent.unwrap_or("diskvitalsd has not been reached yet");
             return DigestText {
@@ -274,7 +274,7 @@ impl Writer<'_> {
         DigestText { level, summary: parts.join("; "), text, remarks }
     }
 
-    pub fn local(&self, time: Timestamp) -> String {
+    pub(crate) fn local(&self, time: Timestamp) -> String {
         time.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string()
     }
 

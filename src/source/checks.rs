@@ -5,7 +5,7 @@
 //! list is cancelled). Out: `SourceUpdate::Check`. Only other processes access a device or a mount:
 //! `runner` (runs the checker, without any permission to write), `freezer` (holds the writers),
 //! `lvm_snapshot` and `lvm` (snapshots of logical volumes), workers (syncfs, health bits of XFS).
-//! `model::check` interprets the runs.
+//! `fscheck` interprets the runs.
 //!
 //! `queue` decides which check starts and issues the permits to run a checker, `task` executes one
 //! check, `load` measures how busy the node is, `tools` finds the checkers, `backend` is the

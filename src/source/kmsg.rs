@@ -2,7 +2,7 @@
 //!
 //! In: the host root, and the stored cursor. Out: `SourceUpdate::KernelLog`, one batch at a time,
 //! and the status of the source. The kernel's ring buffer is the queue: when the owner is busy,
-//! records wait there. `model::kernel_log` classifies the records; the owner attributes the events
+//! records wait there. `kernel_log` classifies the records; the owner attributes the events
 //! to drives.
 //!
 //! A quiet log costs nothing, and a first record is read at once. In a flood, the records of one

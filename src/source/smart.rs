@@ -3,7 +3,7 @@
 //!
 //! In: the targets of the owner, requests, a timer. Out: `SourceUpdate::Smart`, `SmartOutput`,
 //! `SmartStuck`, `SelfTest`, `RaidMembers`, `RaidControllers`, `SmartIgnored`. May not enter: the meaning of a
-//! response (`model::smart`).
+//! response (`smart`).
 //!
 //! `plan` decides when, `dispatch` starts queries, `query` runs one, `kept_output` compresses its output, `tool` checks smartctl itself,
 //! `self_test` starts a self-test, `controllers` finds RAID controllers and their disks,

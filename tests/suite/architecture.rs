@@ -3,7 +3,7 @@
 //!
 //! The table's cells contain, in backquotes, modules or items without `crate::`; `everything`; all
 //! other text is for readers. A module obeys the row with the longest prefix of its name. A member
-//! of the workspace counts as a module; what it may use is in its Cargo.toml.
+//! of the workspace counts as a module.
 
 mod paths;
 mod programs;
@@ -39,7 +39,7 @@ fn rules(page: &str) -> Vec<Rule> {
             };
             quoted(modules).into_iter().map(move |module| Rule {
                 module,
-                may_use: (!may_use.starts_with("everything")).then(|| quoted(may_use)),
+                may_use: (may_use != "everything").then(|| quoted(may_use)),
                 never: quoted(never),
             })
         })

@@ -1,4 +1,4 @@
-//! Rules about drives from their SMART reports: `model::smart::rules` judges a report, this module
+//! Rules about drives from their SMART reports: `smart::rules` judges a report, this module
 //! decides whether a report still counts.
 //!
 //! A drive is judged by its response. A sleeping drive is judged by its last response, with its

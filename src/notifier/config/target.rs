@@ -22,7 +22,7 @@ use diskvitals_text::duration;
 use diskvitals_text::echo::echo;
 
 #[derive(Debug, thiserror::Error)]
-pub enum TargetError {
+pub(crate) enum TargetError {
     #[error("another target has this name")]
     Duplicate,
     #[error("name: 1 to 64 letters, digits, `-`, `_` and `.`")]

@@ -1,4 +1,4 @@
-//! Which causes an unprivileged user can make (`model::origin`), from the daemon's answer.
+//! Which causes an unprivileged user can make (`finding::origin`), from the daemon's answer.
 
 use diskvitals_finding::origin::{self, Mount, Volume};
 use diskvitals_wire as wire;

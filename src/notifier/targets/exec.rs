@@ -17,14 +17,14 @@ use diskvitals_text::causes::with_causes;
 const MAX_OUTPUT: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct ExecTarget {
+pub(crate) struct ExecTarget {
     pub program: PathBuf,
     pub args: Vec<String>,
     pub input: Input,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum Input {
+pub(crate) enum Input {
     Json,
     /// As for `sendmail -t`.
     Mail {
@@ -34,7 +34,7 @@ pub enum Input {
 }
 
 impl ExecTarget {
-    pub async fn run(
+    pub(crate) async fn run(
         &self,
         notification: &Outgoing,
         timeout: Duration,
@@ -76,7 +76,7 @@ impl ExecTarget {
     }
 
     /// Whether there is a program that nobody else may change.
-    pub fn probe(&self) -> Result<String, DeliveryError> {
+    pub(crate) fn probe(&self) -> Result<String, DeliveryError> {
         let path = self.program.display();
         if let Err(error) = trusted_file::check_program(&self.program)
             && error.kind() != std::io::ErrorKind::NotFound

@@ -9,7 +9,7 @@ use crate::targets::DeliveryError;
 use crate::targets::http::{self, Headers, Request, UrlSource};
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct HeartbeatTarget {
+pub(crate) struct HeartbeatTarget {
     pub url: UrlSource,
     pub method: ::http::Method,
     pub headers: Headers,
@@ -19,7 +19,7 @@ pub struct HeartbeatTarget {
 }
 
 impl HeartbeatTarget {
-    pub async fn ping(&self) -> Result<String, DeliveryError> {
+    pub(crate) async fn ping(&self) -> Result<String, DeliveryError> {
         let url = self.url.resolve().await?;
         let mut headers = self.headers.resolve().await?;
         if let Some(token) = &self.token {
@@ -36,7 +36,7 @@ impl HeartbeatTarget {
         .await
     }
 
-    pub async fn probe(&self) -> Result<String, DeliveryError> {
+    pub(crate) async fn probe(&self) -> Result<String, DeliveryError> {
         http::probe(&self.url.resolve().await?, self.ca_file.as_deref()).await
     }
 }

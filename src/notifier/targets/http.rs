@@ -26,7 +26,7 @@ const USER_AGENT: &str = concat!("diskvitals-notify/", env!("CARGO_PKG_VERSION")
 
 /// An http or https address with a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpUrl(http::Uri);
+pub(crate) struct HttpUrl(http::Uri);
 
 impl FromStr for HttpUrl {
     type Err = String;
@@ -47,12 +47,12 @@ impl FromStr for HttpUrl {
 }
 
 impl HttpUrl {
-    pub fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.0.scheme_str() == Some("https")
     }
 
     /// Without brackets.
-    pub fn host(&self) -> &str {
+    pub(crate) fn host(&self) -> &str {
         self.0.host().unwrap_or_default().trim_matches(['[', ']'])
     }
 
@@ -61,12 +61,12 @@ impl HttpUrl {
         self.0.port_u16().unwrap_or(default)
     }
 
-    pub fn path_and_query(&self) -> &str {
+    pub(crate) fn path_and_query(&self) -> &str {
         self.0.path_and_query().map_or("/", |path| path.as_str())
     }
 
     /// The same server with another path.
-    pub fn with_path(&self, path: &str) -> Result<HttpUrl, DeliveryError> {
+    pub(crate) fn with_path(&self, path: &str) -> Result<HttpUrl, DeliveryError> {
         let mut parts = self.0.clone().into_parts();
         let path = path
             .parse()
@@ -78,7 +78,7 @@ impl HttpUrl {
     }
 
     /// Without the path, which may be a secret.
-    pub fn server(&self) -> String {
+    pub(crate) fn server(&self) -> String {
         let scheme = self.0.scheme_str().unwrap_or_default();
         echo(&format!("{scheme}://{}:{}", self.host(), self.port()))
     }
@@ -86,13 +86,13 @@ impl HttpUrl {
 
 /// A URL of the configuration, or the name of the file that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UrlSource {
+pub(crate) enum UrlSource {
     Known(HttpUrl),
     Secret(SecretFile),
 }
 
 impl UrlSource {
-    pub async fn resolve(&self) -> Result<HttpUrl, DeliveryError> {
+    pub(crate) async fn resolve(&self) -> Result<HttpUrl, DeliveryError> {
         match self {
             UrlSource::Known(url) => Ok(url.clone()),
             UrlSource::Secret(file) => {
@@ -104,13 +104,13 @@ impl UrlSource {
     }
 }
 
-pub async fn read_secret(file: &SecretFile) -> Result<String, DeliveryError> {
+pub(crate) async fn read_secret(file: &SecretFile) -> Result<String, DeliveryError> {
     let secret = file.read().await;
     let secret = secret.map_err(|error| DeliveryError::unavailable(with_causes(&error)))?;
     Ok(secret.expose().to_owned())
 }
 
-pub struct Request<'a> {
+pub(crate) struct Request<'a> {
     pub url: &'a HttpUrl,
     pub method: http::Method,
     pub headers: Vec<(http::HeaderName, http::HeaderValue)>,
@@ -120,13 +120,13 @@ pub struct Request<'a> {
 
 /// The headers of a target: as the configuration has them, and with values from files.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Headers {
+pub(crate) struct Headers {
     pub plain: Vec<(http::HeaderName, http::HeaderValue)>,
     pub files: Vec<(http::HeaderName, SecretFile)>,
 }
 
 impl Headers {
-    pub async fn resolve(
+    pub(crate) async fn resolve(
         &self,
     ) -> Result<Vec<(http::HeaderName, http::HeaderValue)>, DeliveryError> {
         let mut headers = self.plain.clone();
@@ -138,7 +138,7 @@ impl Headers {
 }
 
 /// A header's value that is not logged.
-pub fn secret_value(secret: &str, prefix: &str) -> Result<http::HeaderValue, DeliveryError> {
+pub(crate) fn secret_value(secret: &str, prefix: &str) -> Result<http::HeaderValue, DeliveryError> {
     let mut value = http::HeaderValue::from_str(&format!("{prefix}{secret}")).map_err(|_| {
         DeliveryError::unavailable("a secret has characters that a header cannot have")
     })?;
@@ -170,13 +170,13 @@ async fn connect(url: &HttpUrl, ca_file: Option<&Path>) -> Result<Box<dyn Stream
 }
 
 /// Connects, with TLS where the address asks for it, and sends nothing.
-pub async fn probe(url: &HttpUrl, ca_file: Option<&Path>) -> Result<String, DeliveryError> {
+pub(crate) async fn probe(url: &HttpUrl, ca_file: Option<&Path>) -> Result<String, DeliveryError> {
     connect(url, ca_file).await?;
     Ok(format!("{} accepts connections", url.server()))
 }
 
 /// Any answer between 200 and 299 is success.
-pub async fn send(request: Request<'_>) -> Result<String, DeliveryError> {
+pub(crate) async fn send(request: Request<'_>) -> Result<String, DeliveryError> {
     let url = request.url;
     let failed = |what: &str, error: &dyn std::error::Error| {
         DeliveryError::unavailable(format!("{what} {}: {}", url.server(), with_causes(error)))

@@ -39,7 +39,7 @@ headers! {
     NotificationId, "X-Diskvitals-Id";
 }
 
-pub fn message(
+pub(crate) fn message(
     notification: &Outgoing,
     from: &Mailbox,
     to: &[Mailbox],

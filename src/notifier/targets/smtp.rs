@@ -22,7 +22,7 @@ use crate::targets::{DeliveryError, mail, tls};
 use diskvitals_text::causes::with_causes;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tls {
+pub(crate) enum Tls {
     /// Clear text, to this host only.
     None,
     /// Clear text to any host, and never with a password.
@@ -32,7 +32,7 @@ pub enum Tls {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct SmtpTarget {
+pub(crate) struct SmtpTarget {
     pub host: String,
     pub port: u16,
     pub tls: Tls,
@@ -43,7 +43,7 @@ pub struct SmtpTarget {
 }
 
 impl SmtpTarget {
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         notification: &Outgoing,
         timeout: Duration,
@@ -74,7 +74,7 @@ impl SmtpTarget {
     }
 
     /// Connects and logs in.
-    pub async fn probe(&self, timeout: Duration) -> Result<String, DeliveryError> {
+    pub(crate) async fn probe(&self, timeout: Duration) -> Result<String, DeliveryError> {
         let mut connection = self.connect(timeout).await?;
         let answers = connection.test_connected().await;
         let _ = tokio::time::timeout(Duration::from_secs(2), connection.quit()).await;

@@ -9,7 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
+pub(crate) enum TlsError {
     #[error("reading the certificates of ca_file {}", path.display())]
     CaFile {
         path: PathBuf,
@@ -35,7 +35,9 @@ pub enum TlsError {
 }
 
 /// Certificates of authorities.
-pub async fn authorities(ca_file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) async fn authorities(
+    ca_file: Option<&Path>,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let ca_file = ca_file.map(Path::to_owned);
     // The disk may not respond.
     tokio::task::spawn_blocking(move || read_authorities(ca_file.as_deref()))
@@ -66,7 +68,7 @@ fn read_authorities(ca_file: Option<&Path>) -> Result<Vec<CertificateDer<'static
     }
 }
 
-pub async fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {
+pub(crate) async fn client_config(ca_file: Option<&Path>) -> Result<Arc<ClientConfig>, TlsError> {
     let mut roots = RootCertStore::empty();
     let (usable, _) = roots.add_parsable_certificates(authorities(ca_file).await?);
     if usable == 0 {

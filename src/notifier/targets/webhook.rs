@@ -14,7 +14,7 @@ use crate::targets::http::{self, Headers, HttpUrl, Request, UrlSource};
 use crate::template::Template;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preset {
+pub(crate) enum Preset {
     Json,
     Slack,
     Teams,
@@ -24,7 +24,7 @@ pub enum Preset {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct WebhookTarget {
+pub(crate) struct WebhookTarget {
     pub url: UrlSource,
     pub preset: Preset,
     pub method: ::http::Method,
@@ -37,7 +37,7 @@ pub struct WebhookTarget {
 }
 
 impl WebhookTarget {
-    pub async fn send(&self, notification: &Outgoing) -> Result<String, DeliveryError> {
+    pub(crate) async fn send(&self, notification: &Outgoing) -> Result<String, DeliveryError> {
         let configured = self.url.resolve().await?;
         let (url, body) = match &self.body {
             Some(template) => (configured, template.render(notification)),
@@ -71,7 +71,7 @@ impl WebhookTarget {
         .await
     }
 
-    pub async fn probe(&self) -> Result<String, DeliveryError> {
+    pub(crate) async fn probe(&self) -> Result<String, DeliveryError> {
         http::probe(&self.url.resolve().await?, self.ca_file.as_deref()).await
     }
 }

@@ -39,7 +39,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     type FreezeGuard: Send + 'static;
     type LvmSnapshot: Send + Sync + 'static;
 
-    /// The next step: `model::check::decision`.
+    /// The next step: `fscheck::decision`.
     fn decide(&self, input: &DecisionInput<'_>, runs: &[&Run], now: Timestamp) -> Decision;
 
     /// Removes the leftovers of an earlier daemon. Returns a log line for each.

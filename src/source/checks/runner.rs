@@ -2,7 +2,7 @@
 //! read-only (XFS and btrfs through read-only direct-io loops), starts the jailed checker, reads
 //! its output as a stream, and throttles it to spare the drive.
 //!
-//! In: a request. Out: one `model::check::Run` with its result. Dropping the run kills the checker;
+//! In: a request. Out: one `fscheck::Run` with its result. Dropping the run kills the checker;
 //! `OrphanedRuns` reports whether the checker exited. The caller freezes the filesystem.
 
 mod orphans;

@@ -1,5 +1,5 @@
 //! Executes one check, from its first run to its outcome, in the steps that
-//! `model::check::decision` chooses.
+//! `fscheck::decision` chooses.
 //!
 //! In: the desired check, a permit, a cancellation token. Out: its progress (`TaskProgress`) and
 //! its final result (`TaskResult`). Waits for nothing else while a filesystem is frozen, and thaws
