@@ -44,13 +44,24 @@ pub(crate) struct Config {
     pub smart: SmartConfig,
     pub checks: CheckPolicy,
     pub history: HistoryConfig,
-    pub notify: NotifyConfig,
+    /// Of earlier builds, whose daemon ran a program itself.
+    #[serde(rename = "notify", skip_serializing)]
+    pub former_notify: Option<toml::Table>,
     pub metrics: MetricsConfig,
     pub csi: CsiConfig,
     pub cleanup: CleanupConfig,
     pub pool: PoolConfig,
     #[serde(rename = "static", skip_serializing_if = "Vec::is_empty")]
     pub statics: Vec<StaticEntry>,
+}
+
+impl Config {
+    /// What it sets without effect, for `status`: a start that is refused would cost the node its health.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let had_program = self.former_notify.as_ref().is_some_and(|it| it.contains_key("exec"));
+        let moved = "[notify] exec has no effect: diskvitals-notify runs programs, with a queue that a restart does not lose (a target of kind \"exec\" in /etc/diskvitals/notify.toml); remove the section";
+        had_program.then(|| moved.to_owned()).into_iter().collect()
+    }
 }
 
 /// Orders of the cluster to clean up after pods that were deleted while this node was away.
@@ -287,21 +298,6 @@ impl Default for HistoryConfig {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct NotifyConfig {
-    /// A program to run on each transition of severity, with the finding as JSON on stdin.
-    pub exec: Option<PathBuf>,
-    #[serde(with = "seconds")]
-    pub timeout: Duration,
-}
-
-impl Default for NotifyConfig {
-    fn default() -> Self {
-        NotifyConfig { exec: None, timeout: Duration::from_secs(30) }
-    }
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct MetricsConfig {
@@ -405,7 +401,7 @@ fn invalid(path: &Path, text: &str, error: InvalidValue) -> ConfigError {
 }
 
 /// The programs that the configuration names, by key.
-pub(crate) fn programs(config: &Config) -> [(&'static str, Option<&PathBuf>); 6] {
+pub(crate) fn programs(config: &Config) -> [(&'static str, Option<&PathBuf>); 5] {
     let tools = &config.checks.tools;
     [
         ("smart.command", Some(&config.smart.command)),
@@ -413,7 +409,6 @@ pub(crate) fn programs(config: &Config) -> [(&'static str, Option<&PathBuf>); 6]
         ("checks.tools.xfs_repair", tools.xfs_repair.as_ref()),
         ("checks.tools.btrfs", tools.btrfs.as_ref()),
         ("checks.tools.lvm", tools.lvm.as_ref()),
-        ("notify.exec", config.notify.exec.as_ref()),
     ]
 }
 

@@ -6,7 +6,6 @@
 
 pub mod handle;
 pub mod lock;
-pub(crate) mod notify;
 pub mod owner;
 pub mod settings;
 pub mod store;

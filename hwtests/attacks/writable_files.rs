@@ -41,7 +41,7 @@ async fn what_a_user_writes_into_the_configuration_is_refused_and_nothing_of_it_
     chown(&program, Some(USER), Some(USER)).expect("its owner");
 
     let genuine = std::fs::read_to_string(&arguments.config).expect("the configuration");
-    let evil = format!("[notify]\nexec = \"{}\"\n", program.display());
+    let evil = format!("[checks.tools]\ne2fsck = \"{}\"\n", program.display());
     set_mode(&arguments.config, 0o666);
     std::fs::write(&arguments.config, format!("{genuine}{evil}")).expect("written");
     let config = arguments.config.display().to_string();

@@ -25,7 +25,6 @@ use crate::source::{
     checks, counters, diskstats, fs_errors, hardware, kmsg, kubelet, mounts, probe, smart,
 };
 use crate::state::lock::{self, LockError, StateLock};
-use crate::state::notify;
 use crate::state::owner::{Heartbeat, Owner, OwnerHandles};
 use crate::state::store::{self, Store};
 use diskvitals_host::file_watch::FileWatch;
@@ -124,12 +123,6 @@ pub(crate) async fn run(
     let mut owner_task = tokio::spawn(owner.run(wait_for_stop(owner_stop)));
     let watchdog = watchdog(options.watchdog, &owner_handles.heartbeat, logging.queue())?;
     spawn_sources(&mut tasks, &context);
-    let notices = owner_handles.transitions.subscribe();
-    let notify_settings = channels.notify.subscribe();
-    tasks.spawn(async move {
-        notify::run(notify_settings, notices).await;
-        Err(RunError::TaskEnded("notify"))
-    });
     let refusals = SocketRefusals::default();
     let scraping = scrapes.map(|scrapes| {
         tokio::spawn(scrapes.serve(

@@ -14,7 +14,6 @@ use crate::provision::engine::Settings as VolumesSettings;
 use crate::source::context::{
     CheckSettings, DeviceType, KernelLogSettings, SmartSettings, SourceSettings,
 };
-use crate::state::notify::NotifySettings;
 use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
 use diskvitals_finding::path::HostPath;
 use diskvitals_model::ledger::RetentionLimits;
@@ -27,7 +26,6 @@ const SCAN_TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) struct ReloadChannels {
     pub assessment: watch::Sender<SharedAssessmentSettings>,
     pub sources: watch::Sender<Arc<SourceSettings>>,
-    pub notify: watch::Sender<NotifySettings>,
     pub agent_callers: watch::Sender<AgentCallers>,
     pub orders: watch::Sender<OrderSettings>,
     pub volumes: watch::Sender<Arc<VolumesSettings>>,
@@ -52,9 +50,8 @@ fn start_settings(config: &Config) -> StartSettings {
 impl ReloadChannels {
     pub(crate) fn new(config: &Config, options: &Options) -> ReloadChannels {
         ReloadChannels {
-            assessment: watch::Sender::new(assessment_settings(config, options, Vec::new())),
+            assessment: watch::Sender::new(assessment_settings(config, options, config.warnings())),
             sources: watch::Sender::new(source_settings(config, options)),
-            notify: watch::Sender::new(notify_settings(config)),
             agent_callers: watch::Sender::new(agent_callers(config)),
             orders: watch::Sender::new(order_settings(config)),
             volumes: watch::Sender::new(Arc::new(provisioning::settings(config, options))),
@@ -87,10 +84,10 @@ impl ReloadChannels {
         let changed = changed.filter(|(started, now)| started != now);
         let warnings = changed
             .map(|((key, _), _)| format!("{key} has changed: restart diskvitalsd to apply it"))
+            .chain(config.warnings())
             .collect();
         self.assessment.send_replace(assessment_settings(config, options, warnings));
         self.sources.send_replace(source_settings(config, options));
-        self.notify.send_replace(notify_settings(config));
         self.agent_callers.send_replace(agent_callers(config));
         self.orders.send_replace(order_settings(config));
         provisioning::reload(&self.volumes, config, options);
@@ -171,8 +168,4 @@ fn smart_settings(smart: &SmartConfig) -> SmartSettings {
         nvme_events: smart.nvme_events,
         device_types: smart.overrides.iter().filter_map(device_type).collect(),
     }
-}
-
-fn notify_settings(config: &Config) -> NotifySettings {
-    NotifySettings { exec: config.notify.exec.clone(), timeout: config.notify.timeout }
 }

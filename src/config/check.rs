@@ -42,7 +42,6 @@ pub(super) fn check(config: &Config) -> Result<(), InvalidValue> {
     absolute("checks.tools.xfs_repair", checks.tools.xfs_repair.as_deref())?;
     absolute("checks.tools.btrfs", checks.tools.btrfs.as_deref())?;
     absolute("checks.tools.lvm", checks.tools.lvm.as_deref())?;
-    absolute("notify.exec", config.notify.exec.as_deref())?;
     let policy = config.policy().smart;
     let overrides = policy.overrides.iter();
     let mut limits =
@@ -64,14 +63,13 @@ pub(super) fn check(config: &Config) -> Result<(), InvalidValue> {
 
 fn times(config: &Config) -> Result<(), InvalidValue> {
     let (drives, probes, smart) = (&config.drives, &config.probes, &config.smart);
-    let limits: [(&'static str, Duration, u64, u64); 12] = [
+    let limits: [(&'static str, Duration, u64, u64); 11] = [
         ("drives.reconcile_interval", drives.reconcile_interval, 10, u64::MAX),
         ("probes.interval", probes.interval, 1, u64::MAX),
         ("probes.timeout", probes.timeout, 1, u64::MAX),
         ("io.interval", config.io.interval, 1, u64::MAX),
         ("io.stalled_after", config.io.stalled_after, 1, u64::MAX),
         ("counters.interval", config.counters.interval, 1, u64::MAX),
-        ("notify.timeout", config.notify.timeout, 1, u64::MAX),
         ("smart.interval", smart.interval, 1, MAX_SMART_INTERVAL),
         ("smart.suspect_interval", smart.suspect_interval, 1, MAX_SMART_INTERVAL),
         ("smart.shortest_interval", smart.shortest_interval, 1, MAX_SMART_INTERVAL),

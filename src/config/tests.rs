@@ -55,7 +55,6 @@ fn a_program_that_the_file_sets_must_exist_and_a_default_need_not() {
         ("smart.command", "[smart]\ncommand = \"/usr/sbin/smartctl\"\n"),
         ("checks.tools.btrfs", "[checks.tools]\nbtrfs = \"/x\"\n"),
         ("checks.tools.lvm", "[checks]\ntools.lvm = \"/x\"\n"),
-        ("notify.exec", "[notify]\nexec = \"/x\"\n"),
     ];
     for (key, text) in keys {
         let error = checked(text).expect_err(key);
@@ -97,7 +96,6 @@ fn values_that_contradict_each_other_are_refused() {
         error("[space]\nraise_percent = 10\nclear_percent = 5\n").contains("space.clear_percent")
     );
     assert!(error("[thin_pool]\nbad_percent = 50\n").contains("thin_pool"));
-    assert!(error("[notify]\nexec = \"mail\"\n").contains("absolute"));
     assert!(error("[kernel_log]\npath = \"kmsg\"\n").contains("absolute"));
     assert!(
         error("[metrics]\nlisten = \"0.0.0.0:9961\"\n")
@@ -138,9 +136,7 @@ fn the_commented_example_holds_every_key_with_its_default() {
         .fold(String::new(), |text, line| text + line + "\n");
     let config =
         parse(Path::new("systemd/diskvitals.toml"), &uncommented).expect("the example is valid");
-    let mut expected = Config::default();
-    expected.notify.exec = config.notify.exec.clone(); // Has no default to show.
-    assert_eq!(config, expected);
+    assert_eq!(config, Config::default());
     for line in toml::to_string(&Config::default())
         .expect("serialises")
         .lines()
@@ -196,4 +192,13 @@ fn a_file_without_end_is_refused_and_not_read_into_memory() {
     let refused = load(Some(Path::new("/dev/zero"))).unwrap_err();
     let text = with_causes(&refused);
     assert!(text.contains("/dev/zero") && text.contains("larger than 1 MiB"), "{text}");
+}
+
+#[test]
+fn a_program_of_the_former_section_notify_is_a_warning_and_no_error() {
+    let warnings = |text: &str| parse(Path::new("x.toml"), text).expect("accepted").warnings();
+    assert_eq!(warnings(""), [""; 0]);
+    assert_eq!(warnings("[notify]\ntimeout = \"30s\"\n"), [""; 0]);
+    let said = warnings("[notify]\nexec = \"/usr/local/sbin/on-finding\"\n");
+    assert!(said.len() == 1 && said[0].contains("diskvitals-notify"), "{said:?}");
 }

@@ -18,7 +18,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::assess::ActiveFindings;
-use crate::cause::Cause;
 use crate::facts::repairs;
 use diskvitals_finding::ids::FindingId;
 use diskvitals_finding::reason::Reason;
@@ -69,8 +68,6 @@ pub struct Transition {
     /// None: the finding has cleared.
     pub to: Option<Severity>,
     pub kind: TransitionKind,
-    /// What the finding comes from, once a snapshot has grouped it.
-    pub cause: Option<Arc<Cause>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -364,7 +361,6 @@ impl Ledger {
             to: Some(finding.severity),
             kind: TransitionKind::Raised,
             finding,
-            cause: None,
         })
     }
 
@@ -393,7 +389,7 @@ impl Ledger {
         history.push(finding.clone());
         history.extend(self.history.iter().cloned());
         self.history = Arc::new(history);
-        Some(Transition { from, to: None, kind: TransitionKind::Cleared, finding, cause: None })
+        Some(Transition { from, to: None, kind: TransitionKind::Cleared, finding })
     }
 
     /// The same problem may return with the same start (a drive's `missing since`): then the time
@@ -466,13 +462,7 @@ impl Entry {
         let from = Some(self.finding.severity);
         self.finding =
             Arc::new(Finding { last_seen: self.last_judged.max(finding.last_seen), ..finding });
-        Transition {
-            from,
-            to: Some(self.finding.severity),
-            kind,
-            finding: self.finding.clone(),
-            cause: None,
-        }
+        Transition { from, to: Some(self.finding.severity), kind, finding: self.finding.clone() }
     }
 }
 

@@ -25,7 +25,6 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
 use crate::state::handle::{Command, Handle};
-use crate::state::notify;
 use crate::state::owner::change_stream::ChangeStream;
 use crate::state::owner::io_waiters::IoWaiters;
 use crate::state::owner::reading_waiters::ReadingWaiters;
@@ -84,8 +83,6 @@ pub struct OwnerHandles {
     pub reports: mpsc::Sender<SourceUpdate>,
     /// Subscribe to get the requests to sources.
     pub requests: broadcast::Sender<SourceRequest>,
-    /// Subscribe for `notify::run`.
-    pub transitions: broadcast::Sender<Arc<Transition>>,
     pub probe_targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
     pub smart_targets: watch::Receiver<Arc<Vec<SmartTarget>>>,
     /// Filesystem checks that have not ended.
@@ -123,7 +120,6 @@ pub struct Owner {
     checks: watch::Sender<Arc<Vec<DesiredCheck>>>,
     kernel_log_resume: watch::Sender<ResumePoint>,
     requests: broadcast::Sender<SourceRequest>,
-    transitions: broadcast::Sender<Arc<Transition>>,
     heartbeat: Heartbeat,
     /// The time zone of calendars; looked up once, because the look-up reads files.
     zone: TimeZone,
@@ -154,14 +150,12 @@ impl Owner {
         let (smart_targets, smart_receiver) = watch::channel(Arc::default());
         let (checks, checks_receiver) = watch::channel(Arc::default());
         let (resume, resume_receiver) = watch::channel(ResumePoint::Unknown);
-        let (requests, transitions) =
-            (broadcast::Sender::new(REQUEST_QUEUE_CAPACITY), broadcast::Sender::new(notify::QUEUE));
+        let requests = broadcast::Sender::new(REQUEST_QUEUE_CAPACITY);
         let heartbeat = Heartbeat::default();
         let doors = OwnerHandles {
             handle: Handle::new(snapshot_receiver, command_sender),
             reports: report_sender,
             requests: requests.clone(),
-            transitions: transitions.clone(),
             probe_targets: target_receiver,
             smart_targets: smart_receiver,
             checks: checks_receiver,
@@ -185,7 +179,6 @@ impl Owner {
             checks,
             kernel_log_resume: resume,
             requests,
-            transitions,
             heartbeat,
             zone: TimeZone::system(),
             io_waiters: IoWaiters::default(),
@@ -478,18 +471,11 @@ impl Owner {
             now,
         };
         let picture = self.snapshot_builder.build(&previous, scene);
-        for transition in &mut transitions {
-            let id = &transition.finding.id;
-            // A finding that has cleared was grouped before.
-            let causes = [&picture.snapshot, &previous];
-            let mut causes = causes.into_iter().flat_map(|it| it.causes.values());
-            transition.cause = causes.find(|cause| cause.contains(id)).cloned();
-        }
         if !picture.unchanged {
             self.snapshots.send_replace(picture.snapshot);
         }
         self.change_stream.publish(picture.changes);
-        self.emit_transitions(transitions);
+        transitions.iter().for_each(log_transition);
         send_if_changed(&self.probe_targets, self.facts.probe_targets());
         send_if_changed(&self.smart_targets, smart_targets(&self.facts, &self.ledger));
         send_if_changed(
@@ -532,14 +518,6 @@ impl Owner {
                 .chain(self.facts.bypassed_drivers.warnings())
                 .chain(self.clock_warning(now))
                 .collect(),
-        }
-    }
-
-    fn emit_transitions(&self, transitions: Vec<Transition>) {
-        for transition in transitions {
-            log_transition(&transition);
-            // Without a notifier there is no receiver.
-            let _ = self.transitions.send(Arc::new(transition));
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use crate::state::handle::{Command, CommandError, FreshReadings};
-use crate::state::owner::Owner;
+use crate::state::owner::{Owner, log_transition};
 use diskvitals_finding::Finding;
 use diskvitals_finding::reason::Reason;
 use diskvitals_host::clock;
@@ -136,7 +136,7 @@ impl Owner {
             }
         };
         let finding = transition.finding.clone();
-        self.emit_transitions(vec![transition]);
+        log_transition(&transition);
         if self.store_sync.is_in_memory() {
             self.publish(Vec::new());
             // The client may have disconnected.
