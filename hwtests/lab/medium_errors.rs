@@ -220,11 +220,13 @@ pub fn metadata_of_ext4(context: &mut Context) {
         "the folder can be read"
     );
     let record = format!("EXT4-fs error (device {name})");
+    // The daemon's own probe may be the first to read a folder.
+    let probed = format!("EXT4-fs warning (device {name}): htree_dirblock_to_tree");
     context.expect(&Expected {
         subject: &volume,
         reason: "FilesystemErrors",
         severity: SUSPECT,
-        evidence: Evidence::Record(&[&record]),
+        evidence: Evidence::Record(&[&record, &probed]),
     });
     let record = format!("I/O error, dev {name}, sector ");
     context.record(&[&record]);
