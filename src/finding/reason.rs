@@ -1,6 +1,7 @@
-//! The table of reasons: name, scope, levels, those at which data is endangered, what else is true of it
-//! (`Trait`), meaning, effect on the data, action, and clearing condition. The wire and `diskvitals reasons` are generated from it. Which rule raises a reason
-//! is in `assess::reason_rules`.
+//! The table of reasons: name, scope, levels, those at which data is endangered, what else is true of
+//! it (`Trait`), meaning, effect on the data, action, and clearing condition. The wire and
+//! `diskvitals reasons` are generated from it. Which rule raises a reason is in
+//! `assess::reason_rules`.
 
 mod action;
 
