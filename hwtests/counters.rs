@@ -4,22 +4,23 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::source::context::JobWorkers;
-use diskvitals::source::jobs::{CounterGroup, Job, JobResult};
-use diskvitals::source::worker_main::{WorkerRole, arguments};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_host::root::HostRoot;
 use diskvitals_host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 use diskvitals_model::counters::{CounterDevice, CounterHistory, CounterReading};
+use diskvitals_source::context::JobWorkers;
+use diskvitals_source::jobs::{CounterGroup, Job, JobResult};
+use diskvitals_source::worker_main::{WorkerRole, arguments};
 use diskvitals_wire::source_state::State;
 
+use crate::programs::built_program;
 use crate::support::tools::{mount_device, run, umount};
 use crate::support::{self, Daemon, Disk, SOON, Testbed, damage, eventually};
 
 fn workers(place: WorkerRole) -> JobWorkers {
     let args = arguments(place, &HostRoot::new("/"));
     WorkerPool::start(WorkerPoolConfig {
-        program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+        program: built_program("diskvitalsd").into(),
         args,
         active: 1,
         max_stuck: 4,

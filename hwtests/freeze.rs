@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use diskvitals::source::checks::freezer::{FreezeError, FreezeRequest, Freezer};
 use diskvitals_finding::dev::DevNo;
+use diskvitals_source::checks::freezer::{FreezeError, FreezeRequest, Freezer};
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;

@@ -4,15 +4,16 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
-use diskvitals::source::worker_main::{WorkerRole, arguments};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_host::helper::{Helper, Program};
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::source_update::FsErrorNotice;
+use diskvitals_source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
+use diskvitals_source::worker_main::{WorkerRole, arguments};
 use diskvitals_wire::source_state::State;
 use tokio::time::timeout;
 
+use crate::programs::built_program;
 use crate::support::tools::{mount_device, umount};
 use crate::support::{Daemon, Disk, FuseServer, Mode, SOON, Testbed, damage, eventually, pause};
 
@@ -21,7 +22,7 @@ const EFSCORRUPTED: i32 = nix::libc::EUCLEAN;
 /// The helper, which has reported its start without an error.
 async fn helper() -> Helper {
     let program = Program {
-        program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+        program: built_program("diskvitalsd").into(),
         args: arguments(WorkerRole::FsErrors, &HostRoot::new("/")),
     };
     let mut helper = Helper::start(&program).await.expect("starts");

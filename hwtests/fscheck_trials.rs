@@ -21,6 +21,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use trial::{Context, Outcome};
 
+#[path = "../tests/support/programs.rs"]
+mod programs;
 mod support;
 
 #[path = "fscheck_trials/check_command.rs"]

@@ -20,6 +20,8 @@ mod kill9;
 mod many_volumes;
 mod node_failure;
 mod probe_side_effects;
+#[path = "../tests/support/programs.rs"]
+mod programs;
 mod provision_daemon;
 mod provision_steps;
 mod recorded_errors;

@@ -3,6 +3,8 @@
 //!
 //! Each test installs the chart and removes it completely. The tests run in the cluster that
 //! `hwtests/kubernetes/cluster` starts, one after the other, and are ignored outside of it.
+#[path = "../tests/support/programs.rs"]
+mod programs;
 mod support;
 
 #[path = "../tests/support/smartctl.rs"]

@@ -13,6 +13,8 @@ use lab::scenario::Scenario;
 #[path = "support/csi_calls.rs"]
 #[allow(dead_code, reason = "the tests on this machine's kernel use the rest of it")]
 mod csi_calls;
+#[path = "../tests/support/programs.rs"]
+mod programs;
 #[path = "support/receiver.rs"]
 mod receiver;
 

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use diskvitals::source::inventory;
 use diskvitals_fscheck::Filesystem;
 use diskvitals_host::root::HostRoot;
+use diskvitals_source::inventory;
 use diskvitals_wire::check::{Mode, Verdict};
 use diskvitals_wire::{FindingStatus, Health, Severity};
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use diskvitals::source::events::{self, DeviceEvent, DeviceEvents};
-use diskvitals::source::inventory;
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::drive::{DriveKind, Transport};
 use diskvitals_model::source_update::SourceStatus;
+use diskvitals_source::events::{self, DeviceEvent, DeviceEvents};
+use diskvitals_source::inventory;
 
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 

@@ -64,22 +64,20 @@ test_model() {
     )
 }
 
-# static_programs COMMAND ARCH [ARGUMENT...]: cargo for the static programs, without the daemon, which needs libudev.
+# static_programs COMMAND ARCH [ARGUMENT...]: cargo for each static program; none of them needs libudev.
 static_programs() {
-    local command=$1 arch=$2 program arguments=()
+    local command=$1 arch=$2 program
     need_target "$arch-unknown-linux-musl"
     for program in "${STATIC_PROGRAMS[@]}"; do
-        arguments+=(--bin "${program%:*}")
-        case $program in *:*) arguments+=(--features "${program#*:}") ;; esac
+        RUSTFLAGS=$(remapped) cargo-zigbuild "$command" --quiet --locked --target "$arch-unknown-linux-musl" --package "$(package_of "$program")" --bins "${@:3}" || return
     done
-    RUSTFLAGS=$(remapped) cargo-zigbuild "$command" --quiet --locked --no-default-features --target "$arch-unknown-linux-musl" "${arguments[@]}" "${@:3}"
 }
 
 # build_static ARCH: into target/ARCH-unknown-linux-musl/release.
 build_static() {
     local arch=$1 program
     static_programs build "$arch" --release
-    for program in "${STATIC_PROGRAMS[@]%:*}"; do check_static "target/$arch-unknown-linux-musl/release/$program"; done
+    for program in "${STATIC_PROGRAMS[@]}"; do check_static "target/$arch-unknown-linux-musl/release/$program"; done
 }
 
 # check_static PROGRAM: it needs no loader and no library.

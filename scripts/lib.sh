@@ -10,8 +10,29 @@ PROGRAMS=(diskvitalsd diskvitals diskvitals-csi diskvitals-notify)
 # What the image has: also the controller, which runs once in a cluster and on no node of its own.
 IMAGE_PROGRAMS=("${PROGRAMS[@]}" diskvitals-fleet)
 folder_of() { case $1 in diskvitalsd|diskvitals-notify) echo sbin ;; *) echo bin ;; esac; }
-# What scripts/release also builds static, with musl, for any Linux: PROGRAM, or PROGRAM:FEATURE where it needs a feature of Cargo.toml.
-STATIC_PROGRAMS=(diskvitals diskvitals-csi:shim kubectl-diskvitals:fleet)
+# What scripts/release also builds static, with musl, for any Linux.
+STATIC_PROGRAMS=(diskvitals diskvitals-csi kubectl-diskvitals)
+# A program's package, in src/.
+package_of() {
+    case $1 in
+        diskvitals) echo diskvitals-cli ;;
+        diskvitalsd) echo diskvitals-daemon ;;
+        diskvitals-notify) echo diskvitals-notifier ;;
+        kubectl-diskvitals) echo diskvitals-plugin ;;
+        *) echo "$1" ;;
+    esac
+}
+# build_programs PROGRAM... [-- ARGUMENT...]: cargo build, a call for each: one call for several would give each what another one needs of a crate.
+build_programs() {
+    local programs=() program
+    while [ $# -gt 0 ]; do
+        if [ "$1" = -- ]; then shift; break; fi
+        programs+=("$1"); shift
+    done
+    for program in "${programs[@]}"; do cargo build --locked --package "$(package_of "$program")" --bins "$@" || return; done
+}
+# As the tests want them: in target/debug, all in one call and with the tests' features, so that nothing is built twice.
+build_test_programs() { need_build_packages; cargo build --quiet --locked --workspace --features diskvitals/hwtests --bins --example budgets; }
 
 version_of_cargo() { sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1; }
 

@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::state::lock;
-use diskvitals::state::owner::Owner;
-use diskvitals::state::settings::SharedAssessmentSettings;
-use diskvitals::state::store::{DATABASE, Store, StoreConfig};
+use diskvitals_daemon::state::lock;
+use diskvitals_daemon::state::owner::Owner;
+use diskvitals_daemon::state::settings::SharedAssessmentSettings;
+use diskvitals_daemon::state::store::{DATABASE, Store, StoreConfig};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::{SeenLevel, Subject};
 use diskvitals_host::clock;

@@ -4,6 +4,8 @@
 #[allow(dead_code, reason = "other tests use the rest of it")]
 #[path = "support/process.rs"]
 mod process;
+#[path = "support/programs.rs"]
+mod programs;
 #[allow(dead_code, reason = "other tests use the rest of it")]
 #[path = "support/smartctl.rs"]
 mod smartctl;

@@ -21,7 +21,7 @@ use crate::tree::Plan;
 
 /// `[smart] interval` by default.
 const ROUNDS_PER_DAY: f64 = 144.0;
-/// `TIMESTAMP_WRITE_INTERVAL` of src/state/owner/store_sync.rs.
+/// `TIMESTAMP_WRITE_INTERVAL` of src/daemon/state/owner/store_sync.rs.
 const WAITING_WRITES_PER_DAY: f64 = 4.0;
 const AGEING_ROUNDS_PER_DAY: f64 = 24.0;
 /// Rounds that are measured.
@@ -82,7 +82,7 @@ pub async fn measure(
     figures.figure_without_goal("written_by_a_round_of_ageing_drives", ageing / 1e3, "kB");
 
     // What is in the database's log already is not written at the end.
-    checkpoint(&daemon.state_dir().join(diskvitals::state::store::DATABASE))?;
+    checkpoint(&daemon.state_dir().join(diskvitals_daemon::state::store::DATABASE))?;
     let before = written(daemon.pid())?;
     let at_the_end = daemon.end_and_measure(END_TIMEOUT, written).await?;
     let waiting = (at_the_end - before) as f64;

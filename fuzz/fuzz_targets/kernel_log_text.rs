@@ -4,7 +4,7 @@
 
 use std::io::BufReader;
 
-use diskvitals::analyze;
+use diskvitals_analyze as analyze;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

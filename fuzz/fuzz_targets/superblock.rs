@@ -1,5 +1,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    diskvitals::fuzz::run(diskvitals::fuzz::superblock, bytes)
+    diskvitals_parser_laws::run(diskvitals_parser_laws::superblock, bytes)
 });

@@ -6,8 +6,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 
-use diskvitals::source::checks::runner::RunRequest;
 use diskvitals_fscheck::{Filesystem, Mode, Run, RunResult, Termination};
+use diskvitals_source::checks::runner::RunRequest;
 use nix::libc;
 
 use crate::checker::fixture::{order, ran, text};

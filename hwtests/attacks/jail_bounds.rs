@@ -4,9 +4,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use diskvitals::source::checks::runner::{self, OrphanedRuns, RunRequest};
 use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
 use diskvitals_host::helper::Program;
+use diskvitals_source::checks::runner::{self, OrphanedRuns, RunRequest};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::sync::watch;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use nix::mount::MsFlags;
 
+use crate::programs::built_program;
 use crate::support::daemon::Arguments;
 use crate::support::tools::{bind, remount, umount};
 use crate::support::{Daemon, SOON, Testbed, eventually};
@@ -17,7 +18,7 @@ fn set_mode(path: &Path, mode: u32) {
 
 #[expect(clippy::disallowed_methods, reason = "the program under test")]
 fn check(config: &Path) -> (bool, String) {
-    let output = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+    let output = std::process::Command::new(built_program("diskvitalsd"))
         .arg("--check-config")
         .arg("--config")
         .arg(config)
@@ -85,7 +86,7 @@ async fn root_follows_no_configuration_of_the_notifiers_user() {
     std::fs::write(&config, target).expect("written");
     chown(&config, Some(USER), Some(USER)).expect("its owner");
     let notify = |arguments: &[&str]| {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals-notify"))
+        let output = std::process::Command::new(built_program("diskvitals-notify"))
             .arg("--config")
             .arg(&config)
             .arg("--state-dir")

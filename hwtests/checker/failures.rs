@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use diskvitals::source::checks::runner::{self, OrphanedRuns, RunRequest};
 use diskvitals_fscheck::{Filesystem, Mode, RunActivity, RunResult, Termination};
+use diskvitals_source::checks::runner::{self, OrphanedRuns, RunRequest};
 use tokio::sync::watch;
 
 use super::fixture::{ALL, make, order, processes, program, ran, script, text};

@@ -6,17 +6,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use diskvitals::source::checks::runner::{self, Device, OrphanedRuns, ReapedRun, RunRequest};
 use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity};
 use diskvitals_host::helper::Program;
+use diskvitals_source::checks::runner::{self, Device, OrphanedRuns, ReapedRun, RunRequest};
 use tokio::sync::watch;
 
+use crate::programs::built_program;
 use crate::support::tools::run;
 use crate::support::{Disk, Testbed};
 
 pub fn program() -> Program {
     Program {
-        program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+        program: built_program("diskvitalsd").into(),
         args: ["worker", "check", "/"].map(Into::into).to_vec(),
     }
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Output;
 
-use diskvitals::cli::check_image::check_image_in;
+use diskvitals_cli::check_image::check_image_in;
 use diskvitals_fscheck::policy::CheckPolicy;
 use diskvitals_fscheck::{Filesystem, Mode, Termination};
 use diskvitals_host::helper::Program;
@@ -14,13 +14,14 @@ use nix::unistd::Pid;
 use super::fixture::{
     ALL, WITHOUT_CONTROL_GROUPS, digest, groups, make, processes, script, text, until,
 };
+use crate::programs::built_program;
 use crate::support::Testbed;
 use crate::support::tools::{bind, run};
 
 fn jail_of_the_command_line() -> Program {
     Program {
-        program: env!("CARGO_BIN_EXE_diskvitals").into(),
-        args: diskvitals::checker::JAIL_ARGS.map(Into::into).to_vec(),
+        program: built_program("diskvitals").into(),
+        args: diskvitals_checker::JAIL_ARGS.map(Into::into).to_vec(),
     }
 }
 
@@ -108,7 +109,7 @@ fn images_are_checked_for_users_who_may_read_them_and_others_get_an_error() {
     std::fs::set_permissions(testbed.path(""), std::fs::Permissions::from_mode(0o711))
         .expect("the folder's mode");
     let program = testbed.path("diskvitals");
-    bind(Path::new(env!("CARGO_BIN_EXE_diskvitals")), &program);
+    bind(Path::new(built_program("diskvitals")), &program);
     for filesystem in ALL {
         let disk = make(&testbed, filesystem);
         disk.detach();
@@ -167,7 +168,7 @@ async fn a_check_of_a_file_that_a_signal_ends_leaves_neither_a_process_nor_a_con
     {
         std::fs::set_permissions(&disk.image, std::fs::Permissions::from_mode(mode))
             .expect("its mode");
-        let mut check = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"))
+        let mut check = std::process::Command::new(built_program("diskvitals"))
             .args(["check", "--config"])
             .arg(&config)
             .arg("--image")
@@ -196,7 +197,7 @@ async fn a_check_of_a_file_that_a_signal_ends_leaves_neither_a_process_nor_a_con
 fn a_wrapper_of_the_checker_works_without_a_control_group_unless_it_would_run_as_root() {
     let testbed = Testbed::new();
     let program = testbed.path("diskvitals");
-    bind(Path::new(env!("CARGO_BIN_EXE_diskvitals")), &program);
+    bind(Path::new(built_program("diskvitals")), &program);
     let wrapper = script(&testbed, "wrapper", "/usr/sbin/e2fsck \"$@\"\n");
     let config = testbed.path("checks.toml");
     let tools = format!("[checks.tools]\ne2fsck = \"{}\"\n", wrapper.display());

@@ -4,8 +4,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use diskvitals::source::checks::runner::{self, OrphanedRuns, RunRequest};
 use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity, Termination};
+use diskvitals_source::checks::runner::{self, OrphanedRuns, RunRequest};
 use tokio::sync::watch;
 
 use super::fixture::{ALL, digest, fill, make, order, program, ran, script, text, written};

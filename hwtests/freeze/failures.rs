@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use diskvitals::source::checks::freezer::protocol::{FreezerEvent, FreezerRequest};
-use diskvitals::source::checks::freezer::{FreezeError, FreezeRequest, Freezer};
 use diskvitals_finding::ids::CheckId;
+use diskvitals_source::checks::freezer::protocol::{FreezerEvent, FreezerRequest};
+use diskvitals_source::checks::freezer::{FreezeError, FreezeRequest, Freezer};
 use nix::sys::signal::{Signal, kill};
 use tokio::time::timeout;
 
@@ -14,6 +14,7 @@ use super::fixture::{
     Fixture, FuseVolume, LONG, THAW_LIMIT, Volume, Writer, freeze, order, refused,
     waits_in_the_kernel,
 };
+use crate::programs::built_program;
 use crate::support::{Mode, SOON, eventually, pause};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -257,7 +258,7 @@ async fn a_failing_test_with_a_hung_device_cleans_up() {
 /// As the unit's ExecStopPost runs it.
 fn thaw_as_the_unit_does(fixture: &Fixture) -> String {
     #[expect(clippy::disallowed_methods, reason = "as the unit runs it")]
-    let output = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+    let output = Command::new(built_program("diskvitalsd"))
         .args(["worker", "thaw", "/"])
         .arg(&fixture.intents)
         .output()

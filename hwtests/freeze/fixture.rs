@@ -8,18 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use diskvitals::source::checks::freezer::{FreezeError, FreezeGuard, FreezeRequest, Freezer};
-use diskvitals::source::worker_main::freezer_arguments;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::CheckId;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::freeze::OpenMount;
 use diskvitals_host::helper::Program;
 use diskvitals_host::root::HostRoot;
+use diskvitals_source::checks::freezer::{FreezeError, FreezeGuard, FreezeRequest, Freezer};
+use diskvitals_source::worker_main::freezer_arguments;
 use nix::errno::Errno;
 use nix::unistd::Pid;
 use tokio::time::timeout;
 
+use crate::programs::built_program;
 use crate::support::tools::{mount_device, mount_with, run};
 use crate::support::{Disk, FuseServer, Mode, SOON, Testbed, eventually, pause};
 
@@ -141,7 +142,7 @@ impl Fixture {
     pub fn freezer_that_needs(&self, needed: &[&Path]) -> Freezer {
         let args = freezer_arguments(&HostRoot::new("/"), needed.iter().copied());
         Freezer {
-            program: Program { program: env!("CARGO_BIN_EXE_diskvitalsd").into(), args },
+            program: Program { program: built_program("diskvitalsd").into(), args },
             intents: self.intents.clone(),
         }
     }

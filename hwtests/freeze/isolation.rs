@@ -3,16 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diskvitals::source::checks::freezer::{FreezeError, Freezer};
-use diskvitals::source::jobs::{Job, JobResult};
-use diskvitals::source::worker_main::{WorkerRole, arguments};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_host::helper::Program;
 use diskvitals_host::root::HostRoot;
 use diskvitals_host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
+use diskvitals_source::checks::freezer::{FreezeError, Freezer};
+use diskvitals_source::jobs::{Job, JobResult};
+use diskvitals_source::worker_main::{WorkerRole, arguments};
 use tokio::time::timeout;
 
 use super::fixture::{Fixture, FuseVolume, LONG, THAW_LIMIT, Writer, freeze, order, refused};
+use crate::programs::built_program;
 use crate::support::{Mode, SOON};
 
 /// Starts the freezer through another program that changes its environment.
@@ -119,7 +120,7 @@ async fn a_worker_syncs_the_filesystem_and_waits_as_long_as_the_device() {
     let slow = FuseVolume::new(&fixture);
     let args = arguments(WorkerRole::HostMounts, &HostRoot::new("/"));
     let spawn = WorkerPoolConfig {
-        program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+        program: built_program("diskvitalsd").into(),
         args,
         active: 1,
         max_stuck: 4,

@@ -8,6 +8,7 @@ use diskvitals_fscheck::Filesystem;
 use tokio::process::Command;
 use tokio::time::{Instant, timeout};
 
+use crate::programs::built_program;
 use crate::support::pause;
 
 /// A frozen check waits a minute between its two runs, and others run first.
@@ -80,7 +81,7 @@ async fn run(
     target: &Path,
     freeze: bool,
 ) -> (Option<serde_json::Value>, String) {
-    let mut command = Command::new(PathBuf::from(env!("CARGO_BIN_EXE_diskvitals")));
+    let mut command = Command::new(PathBuf::from(built_program("diskvitals")));
     // Under such a load a daemon may take longer to answer than the default time-out.
     command
         .arg("--socket")

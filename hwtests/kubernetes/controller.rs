@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{self, HostProgram, command, kubectl};
 use crate::fixture::{Fixture, NAMESPACE};
+use crate::programs::built_program;
 
 /// The controller's rights and admission policies, and no controller: the tests start their own.
 pub fn values(duties: &[&str]) -> Value {
@@ -28,7 +29,7 @@ pub fn program(fixture: &Fixture, timing: &str, arguments: &[&str]) -> Command {
     });
     let file = fixture.path("controller.kubeconfig");
     std::fs::write(&file, config.to_string()).expect("its kubeconfig");
-    let mut program = command(env!("CARGO_BIN_EXE_diskvitals-fleet"));
+    let mut program = command(built_program("diskvitals-fleet"));
     program
         .args(["--log-format", "text", "--lease-namespace", NAMESPACE])
         .args(arguments)

@@ -11,6 +11,7 @@ use crate::claims::{As, DRIVER, claim, is_registered, is_running, pod};
 use crate::cluster::{self, SOON, TIME_LIMIT, apply, kubectl, try_kubectl, until};
 use crate::fake_disks::{self, FakeDisks};
 use crate::nodes::{OtherNode, hide_from_first_node};
+use crate::programs::built_program;
 use crate::smartctl::Smartctl;
 use crate::support::tools::{mount_device, run};
 use crate::support::{Disk, FuseServer, Testbed};
@@ -294,7 +295,7 @@ impl Fixture {
 
     /// The command line of the daemon on its socket.
     pub fn ask(&self, arguments: &[&str]) -> Result<Value, String> {
-        let mut cli = cluster::command(env!("CARGO_BIN_EXE_diskvitals"));
+        let mut cli = cluster::command(built_program("diskvitals"));
         cli.args(["--socket", "/run/diskvitals/diskvitals.sock"])
             .args(arguments)
             .args(["-o", "json"]);

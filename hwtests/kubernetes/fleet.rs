@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::cluster::{self, HostProgram, command, pause, tool, try_kubectl, until};
+use crate::programs::built_program;
 
 const VOLUMES_OF_A_NODE: usize = 10;
 const DRIVES_OF_A_NODE: usize = 24;
@@ -239,7 +240,7 @@ async fn large_cluster() {
     let nodes = node_count();
     let definitions = cluster::output(
         {
-            let mut fleet = command(env!("CARGO_BIN_EXE_diskvitals-fleet"));
+            let mut fleet = command(built_program("diskvitals-fleet"));
             fleet.arg("crds");
             fleet
         },
@@ -332,7 +333,7 @@ async fn large_cluster() {
     let begun = Instant::now();
     let fleet = HostProgram::start(
         "fleet",
-        command(env!("CARGO_BIN_EXE_diskvitals-fleet")).args([
+        command(built_program("diskvitals-fleet")).args([
             "--duties",
             "claims,shared-drives",
             "--lease-namespace",

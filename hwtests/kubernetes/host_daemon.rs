@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::claims::{As, DRIVER, given, is_running, pod, volume_health};
 use crate::cluster::{self, HostProgram, SOON, TIME_LIMIT, apply, until};
 use crate::fixture::Fixture;
+use crate::programs::built_program;
 
 /// The chart's `shim.runAsUser`.
 const SHIM: u32 = 65_532;
@@ -17,7 +18,7 @@ fn daemon(fixture: &Fixture, config: &str) -> HostProgram {
     for folder in ["/run/diskvitals", "/run/diskvitals/csi"] {
         std::fs::create_dir_all(folder).expect("what the unit's RuntimeDirectory makes");
     }
-    let mut daemon = cluster::command(env!("CARGO_BIN_EXE_diskvitalsd"));
+    let mut daemon = cluster::command(built_program("diskvitalsd"));
     daemon
         .arg("--config")
         .arg(&file)

@@ -14,6 +14,7 @@ use crate::cluster::{self, SOON, TIME_LIMIT, apply, get, kubectl, pause, until};
 use crate::controller;
 use crate::fixture::{Fixture, NAMESPACE};
 use crate::nodes::{API_ADDRESS, OtherNode, hide_from_first_node};
+use crate::programs::built_program;
 use crate::support::Mode;
 use crate::transcript::{self, Transcript};
 
@@ -83,7 +84,7 @@ pub fn word(node: &str) -> Option<(String, String, String)> {
 
 /// The daemon's own program, on that node.
 fn on_node(node: &OtherNode, arguments: &[&str]) -> String {
-    let program = [env!("CARGO_BIN_EXE_diskvitals"), "--socket", "/run/diskvitals/diskvitals.sock"];
+    let program = [built_program("diskvitals"), "--socket", "/run/diskvitals/diskvitals.sock"];
     node.enter(&[&program[..], arguments].concat())
 }
 

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::cluster::{command, kubectl_program, output};
+use crate::programs::built_program;
 
 pub struct Transcript {
     file: Option<File>,
@@ -45,7 +46,7 @@ impl Transcript {
 /// Whether a command line with kubectl and its plugin succeeded, its output, and its error output.
 pub fn shell(line: &str) -> (bool, String) {
     let mut shell = command("/bin/sh");
-    let programs = [kubectl_program(), env!("CARGO_BIN_EXE_kubectl-diskvitals").into()];
+    let programs = [kubectl_program(), built_program("kubectl-diskvitals").into()];
     let mut path: Vec<_> =
         programs.iter().filter_map(|program| program.parent().map(Path::to_owned)).collect();
     path.push("/usr/bin".into());

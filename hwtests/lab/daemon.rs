@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::lab::guest::Guest;
+use crate::programs::built_program;
 
 /// Short intervals where a scenario would wait for them. `reconcile_interval` keeps its default:
 /// drives that appear and disappear must be noticed through udev's events.
@@ -34,7 +35,7 @@ const CONFIG_FILE: &str = "/etc/diskvitals/diskvitals.toml";
 #[expect(clippy::disallowed_methods, reason = "the script under test")]
 pub fn install_into(share: &Path) {
     let root = share.join("root");
-    let built = Path::new(env!("CARGO_BIN_EXE_diskvitalsd"));
+    let built = Path::new(built_program("diskvitalsd"));
     let profile = built.parent().and_then(Path::file_name).expect("target/PROFILE/diskvitalsd");
     let run = |command: &mut Command| {
         let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));

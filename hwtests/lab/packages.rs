@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::lab::context::Context;
+use crate::programs::built_program;
 
 /// A filesystem that is nearly full, so that there is a finding to acknowledge.
 const FULL: &str = "/srv/full";
@@ -161,7 +162,7 @@ fn build(context: &Context) {
             programs_of(&share)
         }
         None => {
-            let built = Path::new(env!("CARGO_BIN_EXE_diskvitalsd")).parent();
+            let built = Path::new(built_program("diskvitalsd")).parent();
             let built = built.expect("target/PROFILE/diskvitalsd").to_owned();
             package("1", &built, &share);
             built

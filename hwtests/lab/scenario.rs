@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::lab::context::{Context, FIRST_SNAPSHOT};
 use crate::lab::drives::{self, Drive};
 use crate::lab::guest::Guest;
+use crate::programs::built_program;
 
 pub struct Scenario {
     /// A statement that is true when it passes.
@@ -118,7 +119,7 @@ fn round(built: &Path, chosen: &[&Scenario]) -> usize {
 /// Built guests, and the directories of running ones.
 fn scratch() -> PathBuf {
     // target/PROFILE/diskvitalsd
-    Path::new(env!("CARGO_BIN_EXE_diskvitalsd")).ancestors().nth(2).expect("target").join("lab")
+    Path::new(built_program("diskvitalsd")).ancestors().nth(2).expect("target").join("lab")
 }
 
 /// The built guest, or why there is none.

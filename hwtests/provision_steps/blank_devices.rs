@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use diskvitals::provision::step::{
+use diskvitals_provision::step::{
     Content, Device, DeviceIdentity, FormatProof, ScanState, Step, StepErrorKind, StepOutput, Wipe,
 };
 

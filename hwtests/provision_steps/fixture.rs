@@ -4,14 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diskvitals::provision::executor::WorkerExecutor;
-use diskvitals::provision::step::{
+use diskvitals_finding::path::HostPath;
+use diskvitals_host::root::HostRoot;
+use diskvitals_provision::executor::WorkerExecutor;
+use diskvitals_provision::step::{
     Device, FormatProof, OwnedPath, PathOwner, PathRole, RootedPath, Step, StepError,
     StepErrorKind, StepExecutor, StepOutput,
 };
-use diskvitals_finding::path::HostPath;
-use diskvitals_host::root::HostRoot;
 
+use crate::programs::built_program;
 use crate::support::Testbed;
 
 pub const MIB: u64 = 1 << 20;
@@ -30,7 +31,7 @@ impl Fixture {
     pub fn with_max_timeout(longest: Duration) -> Fixture {
         let steps = WorkerExecutor::with_max_timeout(
             &HostRoot::new("/"),
-            env!("CARGO_BIN_EXE_diskvitalsd").into(),
+            built_program("diskvitalsd").into(),
             longest,
         );
         Fixture { testbed: Testbed::new(), steps }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use diskvitals::provision::step::{Content, Step, StepErrorKind, StepExecutor, StepOutput};
+use diskvitals_provision::step::{Content, Step, StepErrorKind, StepExecutor, StepOutput};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use diskvitals::provision::step::{BindSource, Content, Step, StepErrorKind, StepOutput, Wipe};
+use diskvitals_provision::step::{BindSource, Content, Step, StepErrorKind, StepOutput, Wipe};
 use nix::mount::MsFlags;
 
 use super::fixture::{Fixture, MIB, device, format, mount, owned, path};

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use diskvitals::provision::step::{BindSource, PathOwner, RootedPath, Step, StepErrorKind};
+use diskvitals_provision::step::{BindSource, PathOwner, RootedPath, Step, StepErrorKind};
 
 use super::fixture::{DRIVER, Fixture, MIB, mount, owned, path};
 
@@ -201,7 +201,7 @@ async fn only_the_kubelets_record_or_an_empty_path_of_its_form_gives_a_path_to_a
     let other = PathOwner { handle: "w".to_owned(), ..target.owner.clone() };
     let elsewhere = Step::Bind {
         source: BindSource::Directory { path: path(&root.join("pki")) },
-        target: diskvitals::provision::step::OwnedPath { owner: other, ..target.clone() },
+        target: diskvitals_provision::step::OwnedPath { owner: other, ..target.clone() },
         read_only: false,
     };
     assert_eq!(fixture.refused(elsewhere).await.0, StepErrorKind::AlreadyExists);

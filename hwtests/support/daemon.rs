@@ -13,6 +13,8 @@ use tokio::time::{Instant, timeout};
 use super::lane::Lane;
 use super::{Client, Monitor, Testbed};
 
+use crate::programs::built_program;
+
 /// Differences from the defaults: short intervals and quiet periods, the lane's loop devices
 /// admitted, small filesystems judged by percent.
 pub fn config() -> String {
@@ -96,7 +98,7 @@ impl Arguments {
         let log =
             std::fs::File::options().create(true).append(true).open(&self.log).expect("the log");
         let mut words = self.through.iter().map(String::as_str);
-        let mut words = words.by_ref().chain([env!("CARGO_BIN_EXE_diskvitalsd")]);
+        let mut words = words.by_ref().chain([built_program("diskvitalsd")]);
         Command::new(words.next().expect("a program"))
             .args(words)
             .arg("--socket")

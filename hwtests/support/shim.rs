@@ -12,6 +12,8 @@ use tokio::process::{Child, Command};
 pub use super::csi_calls::{Csi, block, mount};
 use super::{SOON, Testbed, eventually};
 
+use crate::programs::built_program;
+
 pub const DRIVER: &str = "csi.diskvitals.io";
 pub const NODE: &str = "node-1";
 
@@ -40,7 +42,7 @@ impl Shim {
             .append(true)
             .open(testbed.path("shim.log"))
             .expect("the log");
-        let child = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"))
+        let child = Command::new(built_program("diskvitals-csi"))
             .arg("--endpoint")
             .arg(format!("unix://{}", endpoint.display()))
             .arg("--agent")

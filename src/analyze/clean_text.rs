@@ -13,7 +13,7 @@ const ENTITIES: [(&str, &str); 6] = [
     ("&amp;", "&"),
 ];
 
-pub(crate) fn clean(line: &str) -> Cow<'_, str> {
+pub fn clean(line: &str) -> Cow<'_, str> {
     // A blank that does not break is a web page's.
     let is_unusual = |c: char| c.is_control() || c == '\u{a0}' || c == '&';
     if !line.contains(is_unusual) {

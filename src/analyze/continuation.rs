@@ -5,7 +5,7 @@
 //! record only in a log whose lines have none. A line with a prefix continues a record if the
 //! kernel's reader (syslog(2)) has split a quoted name at its line breaks.
 
-use crate::analyze::framing::{Measure, Wrap, may_be_broken};
+use crate::framing::{Measure, Wrap, may_be_broken};
 
 /// Lines before the first one with a prefix that are kept until the log's form is known.
 const MAX_UNDECIDED: usize = 256;
@@ -14,7 +14,7 @@ const MAX_LINES: usize = 64;
 
 /// A record of a text log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TextRecord {
+pub struct TextRecord {
     pub line: u64,
     pub kernel_time: Option<u64>,
     pub wall: Option<u64>,
@@ -52,7 +52,7 @@ impl TextRecord {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct RecordJoiner {
+pub struct RecordJoiner {
     pub wrap: Option<Wrap>,
     /// Characters of the file's longest line, as far as it is known.
     pub longest: usize,
@@ -85,7 +85,7 @@ impl Default for Form {
 
 impl RecordJoiner {
     /// Adds a line of the kernel; returns the records that are complete.
-    pub(crate) fn push(&mut self, line: TextRecord, has_prefix: bool) -> Vec<TextRecord> {
+    pub fn push(&mut self, line: TextRecord, has_prefix: bool) -> Vec<TextRecord> {
         if has_prefix {
             return self.push_prefixed(line);
         }
@@ -137,7 +137,7 @@ impl RecordJoiner {
     }
 
     /// A line of a program, or about one.
-    pub(crate) fn push_program(&mut self, kernel_time: Option<u64>) -> Vec<TextRecord> {
+    pub fn push_program(&mut self, kernel_time: Option<u64>) -> Vec<TextRecord> {
         self.form = Form::Prefixed;
         let records = self.interrupt();
         self.program_time = kernel_time;
@@ -146,14 +146,14 @@ impl RecordJoiner {
 
     /// The log goes on with another boot: lines without a prefix no longer belong to the last
     /// record.
-    pub(crate) fn interrupt(&mut self) -> Vec<TextRecord> {
+    pub fn interrupt(&mut self) -> Vec<TextRecord> {
         self.added = 0;
         self.program_time = None;
         self.last.take().into_iter().chain(self.held.drain(..)).collect()
     }
 
     /// No more lines will come.
-    pub(crate) fn finish(&mut self) -> Vec<TextRecord> {
+    pub fn finish(&mut self) -> Vec<TextRecord> {
         let mut records = match std::mem::take(&mut self.form) {
             Form::Undecided(lines) => lines,
             Form::Bare | Form::Prefixed => Vec::new(),

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::analyze::kernel_words::Likeness;
+use crate::kernel_words::Likeness;
 
 const MAX_EXAMPLE_CHARS: usize = 200;
 
@@ -18,7 +18,7 @@ pub struct ExampleLine {
 
 /// The result for a whole file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Understanding {
+pub struct Understanding {
     /// Records of the kernel.
     pub records: u64,
     pub not_understood: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Understanding {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Coverage {
+pub struct Coverage {
     kernel: u64,
     programs: u64,
     /// Further lines, of which only the tag shows who wrote them.
@@ -59,29 +59,29 @@ impl Tally {
 }
 
 impl Coverage {
-    pub(crate) fn add_kernel(&mut self) {
+    pub fn add_kernel(&mut self) {
         self.kernel += 1;
     }
 
-    pub(crate) fn add_program(&mut self) {
+    pub fn add_program(&mut self) {
         self.programs += 1;
     }
 
     /// `systemd[1]: …` in a log whose lines have no headers.
-    pub(crate) fn add_bare_program(&mut self) {
+    pub fn add_bare_program(&mut self) {
         self.bare_programs += 1;
     }
 
     /// A further line of a record.
-    pub(crate) fn add_continuation(&mut self) {
+    pub fn add_continuation(&mut self) {
         self.continued += 1;
     }
 
-    pub(crate) fn add_other(&mut self, line: u64, text: &str) {
+    pub fn add_other(&mut self, line: u64, text: &str) {
         self.other.add(line, text);
     }
 
-    pub(crate) fn add_bare(&mut self, likeness: Likeness, line: u64, text: &str) {
+    pub fn add_bare(&mut self, likeness: Likeness, line: u64, text: &str) {
         match likeness {
             Likeness::Kernel => self.bare_kernel.add(line, text),
             Likeness::Possible => self.bare_possible.add(line, text),
@@ -90,11 +90,11 @@ impl Coverage {
     }
 
     /// Whether a line had a header.
-    pub(crate) fn has_headers(&self) -> bool {
+    pub fn has_headers(&self) -> bool {
         self.kernel + self.programs > 0
     }
 
-    pub(crate) fn finish(self) -> Understanding {
+    pub fn finish(self) -> Understanding {
         // `name: text` is a record only among records that are the kernel's by their words.
         let has_headers = self.has_headers();
         let is_bare_log = !has_headers && self.bare_kernel.lines * 10 >= self.bare_possible.lines;

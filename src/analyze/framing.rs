@@ -7,12 +7,12 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use crate::analyze::kernel_words::{Likeness, likeness};
-use crate::analyze::line_format::{LogLine, parse_line};
+use crate::kernel_words::{Likeness, likeness};
+use crate::line_format::{LogLine, parse_line};
 use diskvitals_kernel_log::rules;
 
 /// Lines from which the framing is determined.
-pub(crate) const SAMPLE_LINES: usize = 512;
+pub const SAMPLE_LINES: usize = 512;
 /// An unknown prefix is shorter.
 const MAX_PREFIX_BYTES: usize = 240;
 /// With fewer wrapped lines, only the meaning of a record shows that it was wrapped.
@@ -29,7 +29,7 @@ const MAX_WRAPPED_INDENT: usize = 3;
 const MIN_RELAYED_LINES: usize = 3;
 
 #[derive(Debug, Default)]
-pub(crate) struct Framing {
+pub struct Framing {
     /// Most lines have a header of the kernel behind an unknown prefix.
     has_prefix: bool,
     /// A program passes on the kernel's log: nearly all lines are its own, with the kernel's header
@@ -44,7 +44,7 @@ pub(crate) struct Framing {
 
 /// Lines were broken at this column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wrap {
+pub struct Wrap {
     column: usize,
     /// Of lines with a quote mark, which may be missing on the further parts.
     marked_column: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Wrap {
 
 /// The length of a line and of its indent, in characters: quote marks count for the length only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Measure {
+pub struct Measure {
     pub length: usize,
     pub indent: usize,
     first_word: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    pub(crate) fn of(line: &str) -> Measure {
+    pub fn of(line: &str) -> Measure {
         let body = without_quote_marks(line);
         let text = body.trim_start();
         Measure {
@@ -76,19 +76,19 @@ impl Measure {
 
 /// Whether the line's first word had no room in the line before, in a file of which nothing else is
 /// known.
-pub(crate) fn may_be_broken(before: Measure, line: Measure, longest: usize) -> bool {
+pub fn may_be_broken(before: Measure, line: Measure, longest: usize) -> bool {
     line.indent <= MAX_WRAPPED_INDENT
         && before.length + line.first_word + 1 + MARK > longest.max(SHORTEST_WRAP)
 }
 
 /// Whether the line belongs to the one before: it is indented, or was broken off.
-pub(crate) fn may_continue(before: Measure, line: Measure, longest: usize) -> bool {
+pub fn may_continue(before: Measure, line: Measure, longest: usize) -> bool {
     line.indent > 0 || may_be_broken(before, line, longest)
 }
 
 impl Wrap {
     /// Whether the line before ended because this one's first word had no room.
-    pub(crate) fn continues(self, before: Measure, line: Measure) -> bool {
+    pub fn continues(self, before: Measure, line: Measure) -> bool {
         let column = self.column_of(before);
         line.indent <= MAX_WRAPPED_INDENT
             && before.length + line.first_word + 1 + MARK > column
@@ -103,7 +103,7 @@ impl Wrap {
     }
 
     /// What stood between the two parts, without their own blanks.
-    pub(crate) fn between(self, before: Measure, line: Measure) -> &'static str {
+    pub fn between(self, before: Measure, line: Measure) -> &'static str {
         let is_full = before.length >= self.column_of(before);
         match self.is_hard && is_full && line.indent == 0 {
             true => "",
@@ -113,7 +113,7 @@ impl Wrap {
 }
 
 /// A mail's `> `; without it, the line as it is.
-pub(crate) fn without_quote_marks(line: &str) -> &str {
+pub fn without_quote_marks(line: &str) -> &str {
     let mut body = line;
     while let Some(rest) = body.trim_start_matches([' ', '\t']).strip_prefix(['>', '|']) {
         body = rest;
@@ -125,7 +125,7 @@ pub(crate) fn without_quote_marks(line: &str) -> &str {
 }
 
 impl Framing {
-    pub(crate) fn of(lines: &[&str]) -> Framing {
+    pub fn of(lines: &[&str]) -> Framing {
         let lines: Vec<&str> =
             lines.iter().copied().filter(|line| !line.trim().is_empty()).collect();
         let mut framing = Framing {
@@ -157,7 +157,7 @@ impl Framing {
         framing
     }
 
-    pub(crate) fn parse<'a>(&self, line: &'a str) -> LogLine<'a> {
+    pub fn parse<'a>(&self, line: &'a str) -> LogLine<'a> {
         let line = self.without_number(line);
         let found = parse_line(line);
         if matches!(found, LogLine::Kernel { .. }) || !(self.has_prefix || self.is_relayed) {

@@ -13,8 +13,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use crate::analyze::EXIT_UNKNOWN;
-use crate::analyze::input_source::InputSource;
+use crate::EXIT_UNKNOWN;
+use crate::input_source::InputSource;
 use diskvitals_fscheck::parse::{OutputParser, ParsedOutput};
 use diskvitals_fscheck::{
     CheckVerdict, Filesystem, Mode, Problem, Run, RunResult, Termination, Weight, decision,
@@ -93,7 +93,7 @@ pub struct Unreadable {
 
 impl FsckAnalysis {
     /// 1: a file could not be read; 3: there is no verdict.
-    pub(crate) fn exit_status(&self) -> u8 {
+    pub fn exit_status(&self) -> u8 {
         match self.verdict {
             _ if !self.unreadable.is_empty() => 1,
             CheckVerdict::Clean | CheckVerdict::Suspected | CheckVerdict::Corrupted => 0,

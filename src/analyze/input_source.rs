@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use flate2::bufread::MultiGzDecoder;
 
 /// Longer lines are truncated: a kernel record has at most 1 KiB, and a prefix.
-pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024;
+pub const MAX_LINE_BYTES: usize = 64 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputSource {
@@ -21,19 +21,19 @@ pub enum InputSource {
 
 impl InputSource {
     /// The name as displayed and as given: `-` is standard input.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self {
             InputSource::StandardInput => "-".to_owned(),
             InputSource::File(path) => path.to_string_lossy().into_owned(),
         }
     }
 
-    pub(crate) fn open(&self) -> io::Result<Lines<Box<dyn BufRead>>> {
+    pub fn open(&self) -> io::Result<Lines<Box<dyn BufRead>>> {
         Ok(Lines::new(self.reader()?))
     }
 
     /// The bytes, decompressed.
-    pub(crate) fn reader(&self) -> io::Result<Box<dyn BufRead>> {
+    pub fn reader(&self) -> io::Result<Box<dyn BufRead>> {
         let raw: Box<dyn Read> = match self {
             InputSource::StandardInput => Box::new(io::stdin()),
             InputSource::File(path) => Box::new(File::open(path)?),
@@ -50,17 +50,17 @@ impl InputSource {
 }
 
 /// Lines without their line ends; text of a line beyond `MAX_LINE_BYTES` is skipped.
-pub(crate) struct Lines<R> {
+pub struct Lines<R> {
     input: R,
     buffer: Vec<u8>,
 }
 
 impl<R: BufRead> Lines<R> {
-    pub(crate) fn new(input: R) -> Lines<R> {
+    pub fn new(input: R) -> Lines<R> {
         Lines { input, buffer: Vec::new() }
     }
 
-    pub(crate) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
         self.buffer.clear();
         loop {
             let buffer = match self.input.fill_buf() {
@@ -89,7 +89,7 @@ impl<R: BufRead> Lines<R> {
 
     /// Reads exactly `count` bytes of binary data (journal export), truncated to `MAX_LINE_BYTES`.
     /// None: the input ends before.
-    pub(crate) fn bytes(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
+    pub fn bytes(&mut self, count: usize) -> io::Result<Option<Vec<u8>>> {
         let mut bytes = Vec::with_capacity(count.min(MAX_LINE_BYTES));
         let mut left = count;
         while left > 0 {

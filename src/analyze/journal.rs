@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The relevant fields of one record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct JournalEntry {
+pub struct JournalEntry {
     pub message: Option<String>,
     pub transport: Option<String>,
     pub identifier: Option<String>,
@@ -22,14 +22,14 @@ pub(crate) struct JournalEntry {
 impl JournalEntry {
     /// Decided by the field that journald sets itself. Any program can choose its identifier, but
     /// old exports contain nothing else.
-    pub(crate) fn is_from_kernel(&self) -> bool {
+    pub fn is_from_kernel(&self) -> bool {
         match &self.transport {
             Some(transport) => transport == "kernel" && self.facility.unwrap_or(0) == 0,
             None => self.identifier.as_deref() == Some("kernel"),
         }
     }
 
-    pub(crate) fn set(&mut self, name: &str, value: String) {
+    pub fn set(&mut self, name: &str, value: String) {
         match name {
             "MESSAGE" => self.message = Some(value),
             "_TRANSPORT" => self.transport = Some(value),
@@ -47,7 +47,7 @@ impl JournalEntry {
 
 /// The first line of a record in the form `verbose`:
 /// `Thu 2019-11-07 16:01:25.185075 CET [s=…;i=…;b=…;m=…;t=…;x=…]`
-pub(crate) fn is_verbose_header(line: &str) -> bool {
+pub fn is_verbose_header(line: &str) -> bool {
     line.ends_with(']')
         && line.contains(" [s=")
         && line.contains(";i=")
@@ -56,7 +56,7 @@ pub(crate) fn is_verbose_header(line: &str) -> bool {
 
 /// A line that is a JSON object.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum JsonLine {
+pub enum JsonLine {
     Entry(JournalEntry),
     /// A container's runtime or a shipper of logs wrote the line: its text, which has any form.
     Text(String),
@@ -67,7 +67,7 @@ pub(crate) enum JsonLine {
 const TEXT_FIELDS: [&str; 4] = ["log", "message", "msg", "line"];
 
 /// None: not a JSON object.
-pub(crate) fn parse_json(line: &str) -> Option<JsonLine> {
+pub fn parse_json(line: &str) -> Option<JsonLine> {
     let Value::Object(fields) = serde_json::from_str(line).ok()? else {
         return None;
     };

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::analyze::coverage::{ExampleLine, Understanding};
-use crate::analyze::smart::Health;
+use crate::coverage::{ExampleLine, Understanding};
+use crate::smart::Health;
 use diskvitals_kernel_log::classify::RejectedRequest;
 use diskvitals_kernel_log::device_name;
 use diskvitals_kernel_log::event::{Class, Event};
 use diskvitals_kernel_log::fault::{DriveFault, FaultSummary};
 
 /// Maximum number of events listed per file; all are counted.
-pub(crate) const MAX_LISTED_EVENTS: usize = 200;
+pub const MAX_LISTED_EVENTS: usize = 200;
 
 /// What a log says as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -70,7 +70,7 @@ pub struct EventLine {
 
 /// A file that could not be read.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Unreadable {
+pub struct Unreadable {
     pub file: String,
     pub error: String,
     /// UNKNOWN for a file that should describe a drive.
@@ -84,7 +84,7 @@ fn is_zero(number: &u64) -> bool {
 
 /// Collects the events of one file.
 #[derive(Debug, Default)]
-pub(crate) struct AnalysisBuilder {
+pub struct AnalysisBuilder {
     tally: FaultSummary,
     classes: BTreeMap<Class, u64>,
     events: Vec<EventLine>,
@@ -92,7 +92,7 @@ pub(crate) struct AnalysisBuilder {
 }
 
 impl AnalysisBuilder {
-    pub(crate) fn add(&mut self, event: &Event, is_direct: bool) {
+    pub fn add(&mut self, event: &Event, is_direct: bool) {
         self.tally.add(event, is_direct);
         if event.count == 0 {
             return;
@@ -111,15 +111,15 @@ impl AnalysisBuilder {
         }
     }
 
-    pub(crate) fn add_removal(&mut self) {
+    pub fn add_removal(&mut self) {
         self.tally.add_removal();
     }
 
-    pub(crate) fn excuse(&mut self, excused: &RejectedRequest) {
+    pub fn excuse(&mut self, excused: &RejectedRequest) {
         self.tally.add_rejected(excused);
     }
 
-    pub(crate) fn build(mut self, file: String, lines: Understanding) -> KernelLogAnalysis {
+    pub fn build(mut self, file: String, lines: Understanding) -> KernelLogAnalysis {
         for (name, rejected) in self.tally.remove_rejected() {
             let of = |event: &EventLine| {
                 event.class == Class::Io && device_name::whole_disk(&event.device) == name

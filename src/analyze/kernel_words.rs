@@ -7,7 +7,7 @@
 use diskvitals_kernel_log::rules;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Likeness {
+pub enum Likeness {
     /// A record of the kernel, by its words.
     Kernel,
     /// `name: text`: the kernel and many others print this form.
@@ -160,7 +160,7 @@ const NUMBERED: [&str; 20] = [
     "ttyS",
 ];
 
-pub(crate) fn likeness(line: &str) -> Likeness {
+pub fn likeness(line: &str) -> Likeness {
     let text = line.trim_start();
     let is_numbered = |start: &&&str| {
         text.strip_prefix(**start).and_then(|rest| rest.split_once(": ")).is_some_and(

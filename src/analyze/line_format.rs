@@ -12,15 +12,13 @@ mod level_words;
 mod stamps;
 mod wall_clock;
 
-pub(crate) use crate::analyze::line_format::container::is_partial;
-use crate::analyze::line_format::level_words::{is_level_word, level_number};
-use crate::analyze::line_format::stamps::{
-    is_caller, is_time_of_day, parse_seconds, parse_time_of_day,
-};
+pub use crate::line_format::container::is_partial;
+use crate::line_format::level_words::{is_level_word, level_number};
+use crate::line_format::stamps::{is_caller, is_time_of_day, parse_seconds, parse_time_of_day};
 
 /// A parsed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogLine<'a> {
+pub enum LogLine<'a> {
     /// Written by the kernel. `kernel_time`: the kernel's clock; `wall`: a time of day with the day
     /// of the month. Both in microseconds.
     Kernel { text: &'a str, kernel_time: Option<u64>, wall: Option<u64>, facility: u8 },
@@ -41,7 +39,7 @@ pub(crate) enum LogLine<'a> {
     Note,
 }
 
-pub(crate) fn parse_line(line: &str) -> LogLine<'_> {
+pub fn parse_line(line: &str) -> LogLine<'_> {
     if let Some(inside) = without_enclosure(line)
         && let found @ LogLine::Kernel { .. } = parse_open_line(inside)
     {

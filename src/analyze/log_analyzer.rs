@@ -8,17 +8,17 @@ use std::io::BufRead;
 
 use jiff::Timestamp;
 
-use crate::analyze::clean_text::clean;
-use crate::analyze::continuation::{RecordJoiner, TextRecord};
-use crate::analyze::coverage::Coverage;
-use crate::analyze::framing::{Framing, Measure, SAMPLE_LINES, may_continue};
-use crate::analyze::input_source::{InputSource, Lines};
-use crate::analyze::journal;
-use crate::analyze::kernel_log_analysis::{AnalysisBuilder, KernelLogAnalysis};
-use crate::analyze::kernel_words::{Likeness, likeness};
-use crate::analyze::line_format::{LogLine, is_partial};
-use crate::analyze::quoted_printable::QuotedPrintable;
-use crate::analyze::unwrap::unwrap_lines;
+use crate::clean_text::clean;
+use crate::continuation::{RecordJoiner, TextRecord};
+use crate::coverage::Coverage;
+use crate::framing::{Framing, Measure, SAMPLE_LINES, may_continue};
+use crate::input_source::{InputSource, Lines};
+use crate::journal;
+use crate::kernel_log_analysis::{AnalysisBuilder, KernelLogAnalysis};
+use crate::kernel_words::{Likeness, likeness};
+use crate::line_format::{LogLine, is_partial};
+use crate::quoted_printable::QuotedPrintable;
+use crate::unwrap::unwrap_lines;
 use diskvitals_kernel_log::classify::Classifier;
 use diskvitals_kernel_log::event::Event;
 use diskvitals_kernel_log::record;
@@ -39,7 +39,7 @@ pub fn kernel_log_from(input: impl BufRead, name: String) -> io::Result<KernelLo
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct LogAnalyzer {
+pub struct LogAnalyzer {
     classifier: Classifier,
     builder: AnalysisBuilder,
     events: Vec<Event>,
@@ -61,7 +61,7 @@ pub(crate) struct LogAnalyzer {
 }
 
 impl LogAnalyzer {
-    pub(crate) fn read<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
+    pub fn read<R: BufRead>(&mut self, lines: &mut Lines<R>) -> io::Result<()> {
         let (mut raw, mut raw_line): (Vec<u8>, u64) = (Vec::new(), 0);
         while let Some(line) = lines.next()? {
             self.line += 1;
@@ -110,7 +110,7 @@ impl LogAnalyzer {
         Ok(())
     }
 
-    pub(crate) fn finish(mut self, file: String) -> KernelLogAnalysis {
+    pub fn finish(mut self, file: String) -> KernelLogAnalysis {
         self.end_sample();
         let records = self.joiner.finish();
         self.push_records(records);

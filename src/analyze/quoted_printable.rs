@@ -9,7 +9,7 @@ const MIN_LINE_BYTES: usize = 70;
 const MAX_LINE_BYTES: usize = 2_048;
 
 #[derive(Debug, Default)]
-pub(crate) struct QuotedPrintable {
+pub struct QuotedPrintable {
     is_source: bool,
     /// The beginning of a line that goes on in the next line.
     line: String,
@@ -17,12 +17,12 @@ pub(crate) struct QuotedPrintable {
 
 impl QuotedPrintable {
     /// By the first lines of the file: elsewhere an equals sign is text.
-    pub(crate) fn of<'a>(mut lines: impl Iterator<Item = &'a str>) -> QuotedPrintable {
+    pub fn of<'a>(mut lines: impl Iterator<Item = &'a str>) -> QuotedPrintable {
         QuotedPrintable { is_source: lines.any(|line| line.contains("=3D")), line: String::new() }
     }
 
     /// None: the line goes on.
-    pub(crate) fn decode<'a>(&mut self, line: &'a str) -> Option<Cow<'a, str>> {
+    pub fn decode<'a>(&mut self, line: &'a str) -> Option<Cow<'a, str>> {
         if !self.is_source {
             return Some(Cow::Borrowed(line));
         }
@@ -44,7 +44,7 @@ impl QuotedPrintable {
     }
 
     /// What is left of a line that did not end.
-    pub(crate) fn finish(&mut self) -> Option<String> {
+    pub fn finish(&mut self) -> Option<String> {
         let rest = std::mem::take(&mut self.line);
         (!rest.is_empty()).then_some(rest)
     }

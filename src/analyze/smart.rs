@@ -12,8 +12,8 @@ use std::io::Read;
 
 use serde::{Serialize, Serializer};
 
-use crate::analyze::EXIT_UNKNOWN;
-use crate::analyze::input_source::InputSource;
+use crate::EXIT_UNKNOWN;
+use crate::input_source::InputSource;
 use diskvitals_finding::Status;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
@@ -25,7 +25,7 @@ use diskvitals_smart::{SmartResponse, history, parse, rules};
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SmartError {
+pub enum SmartError {
     #[error("{0}")]
     Read(#[from] io::Error),
     #[error("this is longer than any answer of smartctl's ({} MiB)", MAX_OUTPUT_BYTES >> 20)]
@@ -36,7 +36,7 @@ pub(crate) enum SmartError {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct SmartAnalysis {
+pub struct SmartAnalysis {
     pub file: String,
     /// Empty when the output does not name the drive.
     pub drive: DriveIdentity,
@@ -64,7 +64,7 @@ pub(crate) struct SmartAnalysis {
 
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(crate) struct DriveIdentity {
+pub struct DriveIdentity {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -89,7 +89,7 @@ pub(crate) struct DriveIdentity {
 
 /// The names are those of the gRPC API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) enum Health {
+pub enum Health {
     #[serde(rename = "HEALTH_GOOD")]
     Good,
     #[serde(rename = "HEALTH_SUSPECT")]
@@ -102,7 +102,7 @@ pub(crate) enum Health {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum ResponseKind {
+pub enum ResponseKind {
     #[serde(rename = "told")]
     Report,
     #[serde(rename = "asleep")]
@@ -112,7 +112,7 @@ pub(crate) enum ResponseKind {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct SmartFinding {
+pub struct SmartFinding {
     #[serde(serialize_with = "serialize_severity")]
     pub severity: Severity,
     #[serde(serialize_with = "serialize_status")]
@@ -124,7 +124,7 @@ pub(crate) struct SmartFinding {
 }
 
 /// 1: the file could not be read; 3: it says nothing about the health of a drive.
-pub(crate) fn exit_status(answer: &Result<SmartAnalysis, SmartError>) -> u8 {
+pub fn exit_status(answer: &Result<SmartAnalysis, SmartError>) -> u8 {
     match answer {
         Ok(answer) if answer.health != Health::Unknown => 0,
         Ok(_) | Err(SmartError::Parse(_) | SmartError::TooLong) => EXIT_UNKNOWN,
@@ -133,10 +133,7 @@ pub(crate) fn exit_status(answer: &Result<SmartAnalysis, SmartError>) -> u8 {
 }
 
 /// Reads one file and returns its drive's health.
-pub(crate) fn smart(
-    source: &InputSource,
-    policy: &SmartPolicy,
-) -> Result<SmartAnalysis, SmartError> {
+pub fn smart(source: &InputSource, policy: &SmartPolicy) -> Result<SmartAnalysis, SmartError> {
     let mut bytes = Vec::new();
     source.reader()?.take(MAX_OUTPUT_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_OUTPUT_BYTES {
@@ -146,7 +143,7 @@ pub(crate) fn smart(
 }
 
 /// The same for bytes in memory.
-pub(crate) fn smart_from(
+pub fn smart_from(
     output: &[u8],
     file: String,
     policy: &SmartPolicy,

@@ -6,11 +6,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use proptest::prelude::*;
 
-use crate::analyze::input_source::Lines;
-use crate::analyze::kernel_log_analysis::KernelLogAnalysis;
-use crate::analyze::line_format;
-use crate::analyze::line_format::LogLine;
-use crate::analyze::log_analyzer::LogAnalyzer;
+use crate::input_source::Lines;
+use crate::kernel_log_analysis::KernelLogAnalysis;
+use crate::line_format;
+use crate::line_format::LogLine;
+use crate::log_analyzer::LogAnalyzer;
 
 const ONE: &str = "blk_update_request: critical medium error, dev sda, sector 2048";
 
@@ -337,9 +337,7 @@ fn a_packed_file_is_unpacked() {
     packed.write_all(format!("[1.0] {ONE}\n").as_bytes()).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), packed.finish().unwrap()).unwrap();
-    let answer =
-        crate::analyze::kernel_log(&crate::analyze::InputSource::File(file.path().to_owned()))
-            .unwrap();
+    let answer = crate::kernel_log(&crate::InputSource::File(file.path().to_owned())).unwrap();
     assert_eq!(answer.classes.len(), 1);
 }
 

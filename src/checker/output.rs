@@ -10,15 +10,15 @@ use flate2::write::GzEncoder;
 use diskvitals_fscheck::parse::{MAX_LINE_BYTES, split_point};
 use diskvitals_fscheck::{CheckerOutput, MAX_KEPT_OUTPUT};
 
-pub(crate) struct OutputSink {
+pub struct OutputSink {
     kept: GzEncoder<Vec<u8>>,
     kept_bytes: usize,
     written: u64,
     line: Vec<u8>,
 }
 
-impl OutputSink {
-    pub(crate) fn new() -> OutputSink {
+impl Default for OutputSink {
+    fn default() -> OutputSink {
         OutputSink {
             kept: GzEncoder::new(Vec::new(), Compression::default()),
             kept_bytes: 0,
@@ -26,8 +26,10 @@ impl OutputSink {
             line: Vec::new(),
         }
     }
+}
 
-    pub(crate) fn write(&mut self, bytes: &[u8], each: &mut dyn FnMut(&str)) {
+impl OutputSink {
+    pub fn write(&mut self, bytes: &[u8], each: &mut dyn FnMut(&str)) {
         self.written = self.written.saturating_add(bytes.len() as u64);
         let room = MAX_KEPT_OUTPUT.saturating_sub(self.kept_bytes).min(bytes.len());
         if let Some(head) = bytes.get(..room) {
@@ -52,7 +54,7 @@ impl OutputSink {
     }
 
     /// Returns the kept part.
-    pub(crate) fn finish(self, each: &mut dyn FnMut(&str)) -> CheckerOutput {
+    pub fn finish(self, each: &mut dyn FnMut(&str)) -> CheckerOutput {
         if !self.line.is_empty() {
             self.emit_line(each);
         }
@@ -101,7 +103,7 @@ mod tests {
 
     fn lines(pieces: &[&[u8]]) -> (Vec<String>, CheckerOutput) {
         let mut lines = Vec::new();
-        let mut sink = OutputSink::new();
+        let mut sink = OutputSink::default();
         for piece in pieces {
             sink.write(piece, &mut |line| lines.push(line.to_owned()));
         }

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::checker::command_line;
-use crate::checker::run::monitor::RunMonitor;
+use crate::command_line;
+use crate::run::monitor::RunMonitor;
 use diskvitals_fscheck::run_result::{classify_run, says_no_error};
 use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
 use diskvitals_host::clock::now;
@@ -24,7 +24,7 @@ const XFS_PROGRESS_SECONDS: u32 = 10;
 /// The parameters of one run. `run` adds arguments by which the checker reports its progress: they
 /// change nothing else, and are not shown.
 #[derive(Clone, Debug)]
-pub(crate) struct RunSpec {
+pub struct RunSpec {
     /// Our own binary, with the arguments that start it as the jail.
     pub program: Program,
     pub filesystem: Filesystem,
@@ -38,7 +38,7 @@ pub(crate) struct RunSpec {
 }
 
 /// Callbacks during the run and at its end.
-pub(crate) struct RunCallbacks<'a> {
+pub struct RunCallbacks<'a> {
     pub on_activity: &'a mut dyn FnMut(&RunActivity),
     /// Why the result is invalid for an external reason (the device was removed). Called after a
     /// run that ended by itself.
@@ -46,20 +46,20 @@ pub(crate) struct RunCallbacks<'a> {
 }
 
 #[derive(Debug)]
-pub(crate) struct RunOutcome {
+pub struct RunOutcome {
     pub run: Run,
     /// The checker, if it was killed and did not exit.
     pub unkillable: Option<JailedProcess>,
 }
 
 /// The result of a run that did not start.
-pub(crate) fn not_started(mode: Mode, command: String, why: String) -> Run {
+pub fn not_started(mode: Mode, command: String, why: String) -> Run {
     Run { command, ..Run::failed(mode, now(), Termination::NotStarted(why.clone()), why) }
 }
 
 /// Returns when the checker has ended. `group`: of this run alone; who made it removes it when no writer
 /// waits for the run. `stop`: readable or closed when the run must stop.
-pub(crate) fn run(
+pub fn run(
     order: &RunSpec,
     group: &Arc<RunGroup>,
     stop: BorrowedFd<'_>,

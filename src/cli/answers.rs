@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::cli::render::drives::rank;
+use crate::render::drives::rank;
 use diskvitals_host::clock::wall_now;
 use diskvitals_text::causes::with_causes;
 use diskvitals_wire as wire;
@@ -21,7 +21,7 @@ const MAX_EXPLAINED_CAUSES: usize = 64;
 const MAX_DURATION: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Answers {
+pub struct Answers {
     /// The version of diskvitals that collected them.
     pub version: String,
     pub taken: Timestamp,
@@ -47,7 +47,7 @@ pub(crate) struct Answers {
 }
 
 /// Requests everything from the daemon.
-pub(crate) async fn collect(client: &Client) -> Result<Answers, ClientError> {
+pub async fn collect(client: &Client) -> Result<Answers, ClientError> {
     let deadline = Instant::now() + MAX_DURATION;
     let (node, drives, volumes, findings, causes, checks, attachments, reasons) = tokio::try_join!(
         client.node(),
@@ -127,11 +127,11 @@ impl Answers {
         }
     }
 
-    pub(crate) fn active_findings(&self) -> impl Iterator<Item = &wire::Finding> {
+    pub fn active_findings(&self) -> impl Iterator<Item = &wire::Finding> {
         self.findings.iter().filter(|it| it.cleared.is_none())
     }
 
-    pub(crate) fn causes(&self) -> &[wire::Cause] {
+    pub fn causes(&self) -> &[wire::Cause] {
         self.causes.as_deref().unwrap_or_default()
     }
 }

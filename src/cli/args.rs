@@ -1,8 +1,8 @@
 //! The arguments of the command line. Help texts, completions and man pages are made from them.
 
-pub(crate) mod findings;
-pub(crate) mod report;
-pub(crate) mod status;
+pub mod findings;
+pub mod report;
+pub mod status;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::cli::args::findings::{FindingsArgs, ReasonNames};
-use crate::cli::args::report::{BUNDLE_HELP, BundleArgs, REPORT_HELP, ReportArgs};
-use crate::cli::args::status::{StatusArgs, WatchArgs};
+use crate::args::findings::{FindingsArgs, ReasonNames};
+use crate::args::report::{BUNDLE_HELP, BundleArgs, REPORT_HELP, ReportArgs};
+use crate::args::status::{StatusArgs, WatchArgs};
 use diskvitals_fscheck::{Filesystem, Mode};
 use diskvitals_text::duration;
 use diskvitals_wire as wire;
@@ -25,7 +25,7 @@ a PersistentVolume, a filesystem's UUID, or a pod as namespace/name. A name that
 
 #[derive(Clone, Debug, Parser)]
 #[command(name = "diskvitals", version, about = "Health of this node's drives, filesystems and volumes", long_about = ABOUT_HELP, max_term_width = 120)]
-pub(crate) struct Args {
+pub struct Args {
     /// The daemon's socket
     #[arg(long, global = true, env = "DISKVITALS_SOCKET", default_value = DEFAULT_SOCKET, value_name = "PATH", value_parser = PathBufValueParser::new().try_map(std::path::absolute::<PathBuf>))]
     pub socket: PathBuf,
@@ -44,14 +44,14 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
+pub enum Output {
     Table,
     Json,
 }
 
 /// Length of a drive's self-test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum TestKind {
+pub enum TestKind {
     /// A sample: minutes
     Short,
     /// The whole medium: hours
@@ -59,7 +59,7 @@ pub(crate) enum TestKind {
 }
 
 impl TestKind {
-    pub(crate) fn wire(self) -> wire::SelfTestKind {
+    pub fn wire(self) -> wire::SelfTestKind {
         match self {
             TestKind::Short => wire::SelfTestKind::Short,
             TestKind::Long => wire::SelfTestKind::Long,
@@ -74,7 +74,7 @@ a live XFS is inconclusive unless it is clean, a live ext4 is at most suspected.
 frozen during a run (5 s at most by default), and two such runs with the same findings decide. Interrupting this command cancels the check and thaws the filesystem.";
 
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct CheckArgs {
+pub struct CheckArgs {
     /// Volume, mount point or device, by any of its names, or a path on it
     #[arg(value_name = "VOLUME|MOUNTPOINT|DEVICE", required_unless_present_any = ["image", "cancel"])]
     pub target: Option<String>,
@@ -109,7 +109,7 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FilesystemKind {
+pub enum FilesystemKind {
     /// ext2 and ext3 too
     Ext4,
     Xfs,
@@ -117,7 +117,7 @@ pub(crate) enum FilesystemKind {
 }
 
 impl FilesystemKind {
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             FilesystemKind::Ext4 => "ext4",
             FilesystemKind::Xfs => "xfs",
@@ -137,7 +137,7 @@ const SELF_TEST_HELP: &str = "Starts a drive's SMART self-test and waits for its
 The drive remains usable during the test, at reduced speed. Interrupting this program does not end the test; `diskvitals drive ID` shows the result.";
 
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// Show the node and its active findings on one screen, worst first
     Status(StatusArgs),
     /// List all drives, or show one in full
@@ -345,7 +345,7 @@ Without --exit-status, the exit status is inferred from the output. Give it if i
 
 /// State of the filesystem while the checker read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CheckMode {
+pub enum CheckMode {
     /// Not mounted, or an image
     Unmounted,
     /// Mounted, not writable
@@ -357,7 +357,7 @@ pub(crate) enum CheckMode {
 }
 
 impl CheckMode {
-    pub(crate) fn model(self) -> Mode {
+    pub fn model(self) -> Mode {
         match self {
             CheckMode::Unmounted => Mode::Unmounted,
             CheckMode::ReadOnly => Mode::ReadOnly,
@@ -368,7 +368,7 @@ impl CheckMode {
 }
 
 #[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Analyze {
+pub enum Analyze {
     /// Find errors of drives and filesystems in a kernel log
     #[command(long_about = KERNEL_LOG_HELP)]
     KernelLog {

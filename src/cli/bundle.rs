@@ -6,9 +6,9 @@
 
 mod contents;
 mod kernel_log;
-pub(crate) mod read;
+pub mod read;
 mod redact;
-pub(crate) mod write;
+pub mod write;
 
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -17,19 +17,19 @@ use std::process::ExitCode;
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
-use crate::cli::answers::{self, Answers};
-use crate::cli::args::report::BundleArgs;
-use crate::cli::bundle::contents::{FORMAT, KERNEL_LOG, KIND, MANIFEST, Manifest};
-use crate::cli::bundle::redact::Redactor;
-use crate::cli::complain;
-use crate::cli::error::Error;
+use crate::answers::{self, Answers};
+use crate::args::report::BundleArgs;
+use crate::bundle::contents::{FORMAT, KERNEL_LOG, KIND, MANIFEST, Manifest};
+use crate::bundle::redact::Redactor;
+use crate::complain;
+use crate::error::Error;
 use diskvitals_terminal::output::write_document;
 use diskvitals_terminal::screen::bytes;
 use diskvitals_wire as wire;
 use diskvitals_wire::client::Client;
 
-pub(crate) use crate::cli::bundle::read::read;
-pub(crate) use crate::cli::bundle::write::{WriteError, write_file};
+pub use crate::bundle::read::read;
+pub use crate::bundle::write::{WriteError, write_file};
 
 /// Of one smartctl output, decompressed; the daemon keeps none that is larger.
 const MAX_OUTPUT_BYTES: u64 = 4 << 20;
@@ -40,7 +40,7 @@ struct Part {
     bytes: Vec<u8>,
 }
 
-pub(crate) async fn run(client: &Client, args: &BundleArgs) -> Result<ExitCode, Error> {
+pub async fn run(client: &Client, args: &BundleArgs) -> Result<ExitCode, Error> {
     let to_stdout = args.file.as_os_str() == "-";
     if to_stdout && std::io::stdout().is_terminal() {
         return Err(WriteError::Terminal.into());

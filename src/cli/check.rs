@@ -11,12 +11,12 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
-use crate::cli::args::CheckArgs;
-use crate::cli::check_image::{check_image, stop_pipe};
-use crate::cli::error::Error;
-use crate::cli::place::by_name;
-use crate::cli::printer::Printer;
-use crate::cli::{complain, offline, render};
+use crate::args::CheckArgs;
+use crate::check_image::{check_image, stop_pipe};
+use crate::error::Error;
+use crate::place::by_name;
+use crate::printer::Printer;
+use crate::{complain, offline, render};
 use diskvitals_fscheck::RunActivity;
 use diskvitals_text::echo::Shown;
 use diskvitals_wire as wire;
@@ -30,10 +30,10 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// The check could not be done. The status is 3, because 1 is a result.
-pub(crate) const EXIT_PREVENTED: u8 = 3;
+pub const EXIT_PREVENTED: u8 = 3;
 
 /// 0 CLEAN, 1 SUSPECTED or CORRUPTED, 3 INCONCLUSIVE or FAILED.
-pub(crate) fn exit_code(check: &wire::Check) -> ExitCode {
+pub fn exit_code(check: &wire::Check) -> ExitCode {
     match check.verdict() {
         wire::check::Verdict::Clean => ExitCode::SUCCESS,
         wire::check::Verdict::Suspected | wire::check::Verdict::Corrupted => ExitCode::FAILURE,
@@ -41,7 +41,7 @@ pub(crate) fn exit_code(check: &wire::Check) -> ExitCode {
     }
 }
 
-pub(crate) async fn run(
+pub async fn run(
     out: &Printer,
     client: &Client,
     args: &CheckArgs,
@@ -110,7 +110,7 @@ pub(crate) async fn run(
 }
 
 /// Checks a file without a daemon. The checker ends with this process, and nothing of it is left.
-pub(crate) async fn check_image_file(
+pub async fn check_image_file(
     out: &Printer,
     path: &Path,
     config: Option<&Path>,
@@ -151,7 +151,7 @@ pub(crate) async fn check_image_file(
     };
     line.clear();
     let check = checked.map_err(|error| Error::Signal(error.into()))??;
-    let wire = crate::api::convert::check::check_with_output(&check);
+    let wire = diskvitals_convert::check::check_with_output(&check);
     out.show("Check", &wire, || render::checks::one(&wire, &out.screen))?;
     Ok(exit_code(&wire))
 }
@@ -188,7 +188,7 @@ fn is_ignored(signal: Signal) -> bool {
 
 /// Shows progress: on a terminal, one line that is overwritten; elsewhere, a line for each new
 /// phase; nothing if the output is JSON.
-pub(crate) struct ProgressLine {
+pub struct ProgressLine {
     terminal: bool,
     silent: bool,
     last_text: String,
@@ -196,7 +196,7 @@ pub(crate) struct ProgressLine {
 }
 
 impl ProgressLine {
-    pub(crate) fn new(out: &Printer) -> ProgressLine {
+    pub fn new(out: &Printer) -> ProgressLine {
         ProgressLine {
             terminal: std::io::stderr().is_terminal(),
             silent: out.json,
@@ -206,7 +206,7 @@ impl ProgressLine {
     }
 
     /// Shows `progress`: the current phase and its duration.
-    pub(crate) fn show(&mut self, (what, elapsed): &(String, String)) {
+    pub fn show(&mut self, (what, elapsed): &(String, String)) {
         if self.terminal && !self.silent {
             let text = diskvitals_terminal::width::shortened(
                 &format!("{what}  {elapsed}"),
@@ -219,7 +219,7 @@ impl ProgressLine {
         self.last_text.clone_from(what);
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         if self.terminal && !self.silent {
             self.write_stderr("\r\x1b[K");
         }
@@ -234,7 +234,7 @@ impl ProgressLine {
 }
 
 /// Lists all checks, the checks of one target, or shows one check in full.
-pub(crate) async fn list(out: &Printer, client: &Client, what: Option<&str>) -> Result<(), Error> {
+pub async fn list(out: &Printer, client: &Client, what: Option<&str>) -> Result<(), Error> {
     if let Some(id) =
         what.filter(|what| what.len() == 12 && what.bytes().all(|byte| byte.is_ascii_hexdigit()))
         && let Ok(check) = client.check(id).await

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec};
+use diskvitals_checker as checker;
+use diskvitals_checker::{CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::CheckId;
 use diskvitals_finding::path::HostPath;
@@ -62,7 +63,7 @@ pub enum ImageError {
 /// Checks the image at `path`. `filesystem` is detected by its superblock unless it is given.
 /// `stop`: readable or closed when the checker must end. `activity` is called with what it reports of
 /// itself.
-pub(crate) fn check_image(
+pub fn check_image(
     path: &Path,
     filesystem: Option<Filesystem>,
     policy: &CheckPolicy,
@@ -88,7 +89,7 @@ pub fn check_image_in(
 }
 
 /// The checker stops when the second one is closed.
-pub(crate) fn stop_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
+pub fn stop_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
     nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)
 }
 

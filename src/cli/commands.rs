@@ -4,19 +4,19 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::analyze;
-use crate::analyze::InputSource;
-use crate::analyze::kernel_log_analysis::{LogHealth, Unreadable};
-use crate::analyze::smart::Health;
-use crate::cli::args::status::StatusArgs;
-use crate::cli::args::{Analyze, Args, CheckArgs, Command, TestKind};
-use crate::cli::error::Error;
-use crate::cli::place::by_name;
-use crate::cli::printer::{Printer, print_text};
-use crate::cli::self_test::{self, SelfTestProgress, SelfTestTracker};
-use crate::cli::{
+use crate::args::status::StatusArgs;
+use crate::args::{Analyze, Args, CheckArgs, Command, TestKind};
+use crate::error::Error;
+use crate::place::by_name;
+use crate::printer::{Printer, print_text};
+use crate::self_test::{self, SelfTestProgress, SelfTestTracker};
+use crate::{
     bundle, check, complain, complete, findings, manual, offline, render, report, status, watch,
 };
+use diskvitals_analyze as analyze;
+use diskvitals_analyze::InputSource;
+use diskvitals_analyze::kernel_log_analysis::{LogHealth, Unreadable};
+use diskvitals_analyze::smart::Health;
 use diskvitals_finding::reason::UnknownReason;
 use diskvitals_terminal::output::write_document;
 use diskvitals_terminal::screen::Screen;
@@ -27,7 +27,7 @@ use diskvitals_wire::client::{Client, ClientError};
 
 /// A command that only reads is repeated once if the connection breaks, because the daemon may have
 /// just restarted. Nothing is printed before the answers are complete.
-pub(crate) async fn run(args: Args) -> Result<ExitCode, Error> {
+pub async fn run(args: Args) -> Result<ExitCode, Error> {
     match run_command(&args).await {
         Err(Error::Client(ClientError::ConnectionLost { .. })) if only_reads(&args.command) => {
             run_command(&args).await
@@ -195,7 +195,7 @@ async fn reasons(out: &Printer, args: &Args, wanted: Option<&str>) -> Result<Exi
     // The daemon's own table is preferred: it may be newer than this program's.
     let answer = match Client::connect(&args.socket, args.timeout).await {
         Ok(client) => client.reasons().await?,
-        Err(_) => crate::api::convert::reasons::all(),
+        Err(_) => diskvitals_convert::reasons::all(),
     };
     let Some(wanted) = wanted else {
         out.show("ListReasonsResponse", &answer, || {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Arg, Command, CommandFactory};
 use clap_complete::Shell;
 
-use crate::cli::args::Args;
+use crate::args::Args;
 use diskvitals_text::echo::is_deceptive;
 use diskvitals_wire as wire;
 use diskvitals_wire::client::{Client, ClientError};
@@ -60,7 +60,7 @@ for option in drive volume reason cancel
 end
 "#;
 
-pub(crate) fn script(shell: Shell) -> Vec<u8> {
+pub fn script(shell: Shell) -> Vec<u8> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Args::command(), "diskvitals", &mut text);
     match shell {
@@ -103,7 +103,7 @@ struct Request {
 }
 
 /// The names that fit, one a line.
-pub(crate) async fn names(words: &[String], socket: &Path) -> String {
+pub async fn names(words: &[String], socket: &Path) -> String {
     let Some(request) = request(words) else {
         return String::new();
     };
@@ -111,9 +111,7 @@ pub(crate) async fn names(words: &[String], socket: &Path) -> String {
     let found = match Client::connect(socket, TIMEOUT).await {
         Ok(client) => live_names(&client, &request).await.unwrap_or_default(),
         // This program knows most of the reasons by itself.
-        Err(_) if request.kind == Kind::Reason => {
-            reason_names(&crate::api::convert::reasons::all())
-        }
+        Err(_) if request.kind == Kind::Reason => reason_names(&diskvitals_convert::reasons::all()),
         Err(_) => Vec::new(),
     };
     let fits = |name: &String| {

@@ -3,15 +3,15 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::cli::bundle::read::ReadError;
-use crate::cli::bundle::write::WriteError;
-use crate::cli::check_image::ImageError;
-use crate::cli::json::JsonError;
-use crate::config::ConfigError;
+use crate::bundle::read::ReadError;
+use crate::bundle::write::WriteError;
+use crate::check_image::ImageError;
+use crate::json::JsonError;
+use diskvitals_config::ConfigError;
 use diskvitals_wire::client::ClientError;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error("starting the event loop")]

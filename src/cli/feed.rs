@@ -24,7 +24,7 @@ const PIPE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Events that wait for the reader; when they are full, the daemon waits.
 const QUEUE: usize = 64;
 
-pub(crate) enum Update {
+pub enum Update {
     /// A new connection, also the first one.
     Connected(Client),
     Event(Box<wire::WatchEvent>),
@@ -32,7 +32,7 @@ pub(crate) enum Update {
     Lost(String),
 }
 
-pub(crate) struct Feed {
+pub struct Feed {
     updates: mpsc::Receiver<Update>,
     task: JoinHandle<()>,
 }
@@ -48,7 +48,7 @@ struct Connector {
 
 impl Feed {
     /// The first connection is an error if there is no daemon: the socket may be wrong.
-    pub(crate) async fn start(socket: &Path, timeout: Duration) -> Result<Feed, ClientError> {
+    pub async fn start(socket: &Path, timeout: Duration) -> Result<Feed, ClientError> {
         let mut connector = Connector {
             socket: socket.to_owned(),
             timeout,
@@ -66,7 +66,7 @@ impl Feed {
     }
 
     /// Loses nothing if it is cancelled.
-    pub(crate) async fn next(&mut self) -> Update {
+    pub async fn next(&mut self) -> Update {
         match self.updates.recv().await {
             Some(update) => update,
             // The task ends with this reader only, or with a panic, which ends the program.
@@ -78,7 +78,7 @@ impl Feed {
 impl Feed {
     /// For commands that print lines: None when nothing reads standard output, which is
     /// noticed within a second, also when nothing changes. Loses nothing if it is cancelled.
-    pub(crate) async fn next_while_read(&mut self) -> Option<Update> {
+    pub async fn next_while_read(&mut self) -> Option<Update> {
         let mut pipe = tokio::time::interval(PIPE_CHECK_INTERVAL);
         loop {
             tokio::select! {

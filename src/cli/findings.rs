@@ -4,7 +4,7 @@
 //! In: arguments, the daemon's findings. Out: the findings that are meant, or an error that says what
 //! to give. An acknowledgement covers the listed findings and no later ones.
 
-pub(crate) mod filter;
+pub mod filter;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -12,13 +12,13 @@ use std::process::ExitCode;
 
 use jiff::Timestamp;
 
-use crate::cli::args::findings::FindingsArgs;
-use crate::cli::complain;
-use crate::cli::error::Error;
-use crate::cli::findings::filter::about;
-use crate::cli::place::by_name;
-use crate::cli::printer::{Printer, print_text};
-use crate::cli::render;
+use crate::args::findings::FindingsArgs;
+use crate::complain;
+use crate::error::Error;
+use crate::findings::filter::about;
+use crate::place::by_name;
+use crate::printer::{Printer, print_text};
+use crate::render;
 use diskvitals_finding::reason::Reason;
 use diskvitals_terminal::layout::counted;
 use diskvitals_terminal::{prompt, screen};
@@ -43,11 +43,7 @@ enum Selection {
 }
 
 /// Lists findings, or shows those of one name in full.
-pub(crate) async fn list(
-    out: &Printer,
-    client: &Client,
-    args: &FindingsArgs,
-) -> Result<ExitCode, Error> {
+pub async fn list(out: &Printer, client: &Client, args: &FindingsArgs) -> Result<ExitCode, Error> {
     let Some(word) = &args.id else {
         let findings = filtered(client, args, client.findings(args.all).await?.findings).await?;
         let answer = wire::ListFindingsResponse { findings, ..Default::default() };
@@ -107,7 +103,7 @@ async fn filtered(
 }
 
 /// A reason that neither this program nor a finding has is a typing mistake.
-pub(crate) fn known_reason(wanted: &str, findings: &[wire::Finding]) -> Result<(), Error> {
+pub fn known_reason(wanted: &str, findings: &[wire::Finding]) -> Result<(), Error> {
     let names: BTreeSet<&str> = Reason::ALL
         .iter()
         .map(|reason| reason.name())
@@ -252,7 +248,7 @@ impl Change<'_> {
     }
 }
 
-pub(crate) async fn acknowledge(
+pub async fn acknowledge(
     out: &Printer,
     client: &Client,
     word: &str,
@@ -263,7 +259,7 @@ pub(crate) async fn acknowledge(
     change(out, client, word, change_to, yes).await
 }
 
-pub(crate) async fn unacknowledge(
+pub async fn unacknowledge(
     out: &Printer,
     client: &Client,
     word: &str,

@@ -12,7 +12,7 @@ use prost_reflect::{
 use diskvitals_wire::DESCRIPTORS;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum JsonError {
+pub enum JsonError {
     #[error("reading the compiled descriptors")]
     Descriptors(#[source] DescriptorError),
     #[error("there is no message diskvitals.v1.{0}")]
@@ -38,28 +38,28 @@ pub(crate) enum JsonError {
 }
 
 /// `message` is the message's name in diskvitals.v1.
-pub(crate) fn pretty(message: &str, value: &impl Message) -> Result<String, JsonError> {
+pub fn pretty(message: &str, value: &impl Message) -> Result<String, JsonError> {
     let mut bytes = Vec::new();
     serialize(message, value, &mut serde_json::Serializer::pretty(&mut bytes))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The message on one line.
-pub(crate) fn compact(message: &str, value: &impl Message) -> Result<String, JsonError> {
+pub fn compact(message: &str, value: &impl Message) -> Result<String, JsonError> {
     let mut bytes = Vec::new();
     serialize(message, value, &mut serde_json::Serializer::new(&mut bytes))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The message as a value, to be joined with others.
-pub(crate) fn value(message: &str, value: &impl Message) -> Result<serde_json::Value, JsonError> {
+pub fn value(message: &str, value: &impl Message) -> Result<serde_json::Value, JsonError> {
     let text = compact(message, value)?;
     serde_json::from_str(&text)
         .map_err(|source| JsonError::Serialize { message: message.to_owned(), source })
 }
 
 /// Reads a message from its canonical JSON. Fields that this version does not know are skipped.
-pub(crate) fn parse<M: Message + Default>(
+pub fn parse<M: Message + Default>(
     message: &str,
     value: serde_json::Value,
 ) -> Result<M, JsonError> {
@@ -72,7 +72,7 @@ pub(crate) fn parse<M: Message + Default>(
         .map_err(|source| JsonError::Decode { message: message.to_owned(), source })
 }
 
-pub(crate) fn descriptor(message: &str) -> Result<MessageDescriptor, JsonError> {
+pub fn descriptor(message: &str) -> Result<MessageDescriptor, JsonError> {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
     let pool = match POOL.get() {
         Some(pool) => pool,

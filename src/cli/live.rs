@@ -15,15 +15,15 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::cli::args::Args;
-use crate::cli::complain;
-use crate::cli::error::Error;
-use crate::cli::feed::{Feed, Update};
-use crate::cli::live::node_state::{IoRates, NodeState};
-use crate::cli::printer::{Printer, print_json};
-use crate::cli::render::live::position::Position;
-use crate::cli::render::live::{LiveView, Outage, lines, page, waiting};
-use crate::cli::render::status::StatusView;
+use crate::args::Args;
+use crate::complain;
+use crate::error::Error;
+use crate::feed::{Feed, Update};
+use crate::live::node_state::{IoRates, NodeState};
+use crate::printer::{Printer, print_json};
+use crate::render::live::position::Position;
+use crate::render::live::{LiveView, Outage, lines, page, waiting};
+use crate::render::status::StatusView;
 use diskvitals_host::clock::{monotonic, wall_now};
 use diskvitals_host::terminal::{self, FullScreen, Key};
 use diskvitals_terminal::screen::Screen;
@@ -188,7 +188,7 @@ impl Signals {
     }
 }
 
-pub(crate) async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
+pub async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
     let mut feed = Feed::start(&args.socket, args.timeout).await?;
     let mut signals = Signals::new()?;
     let mut live = Live::default();
@@ -273,7 +273,7 @@ fn draw(out: &Printer, full: &FullScreen, live: &mut Live) -> Result<(), Error> 
 }
 
 /// `status -o json` again after each change, one document in each line.
-pub(crate) async fn json_lines(
+pub async fn json_lines(
     args: &Args,
     document: impl AsyncFn(&Client) -> Result<serde_json::Value, Error>,
 ) -> Result<ExitCode, Error> {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use clap::CommandFactory;
 
-use crate::cli::args::Args;
+use crate::args::Args;
 use diskvitals_program::manual::{FILES, Page, configuration_page};
 
 type Exit = &'static [(u8, &'static str)];
@@ -364,7 +364,7 @@ fn page(words: &str) -> Option<Page> {
 }
 
 /// The arguments, with examples and exit statuses in the long help of each command.
-pub(crate) fn command() -> clap::Command {
+pub fn command() -> clap::Command {
     with_help(Args::command(), "")
 }
 
@@ -381,7 +381,7 @@ fn with_help(mut command: clap::Command, words: &str) -> clap::Command {
 }
 
 /// Writes diskvitals(1), one page for each command, and diskvitals.toml(5).
-pub(crate) fn write_pages(dir: &Path) -> io::Result<()> {
+pub fn write_pages(dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::config;
-use crate::config::ConfigError;
+use diskvitals_config as config;
+use diskvitals_config::ConfigError;
 use diskvitals_model::policy::Policy;
 
 /// The policy of the daemon's configuration; the defaults if no file is named.
-pub(crate) fn policy(file: Option<&Path>) -> Result<Policy, ConfigError> {
+pub fn policy(file: Option<&Path>) -> Result<Policy, ConfigError> {
     file.map_or_else(|| Ok(Policy::default()), |file| Ok(config::load(Some(file))?.policy()))
 }

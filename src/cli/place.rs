@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::cli::complain;
+use crate::complain;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::exec::{self, Exec, ExecError};
 use diskvitals_text::causes::with_causes;
@@ -29,7 +29,7 @@ const EXIT_ABSENT: u8 = 2;
 
 /// Asks for the word. If the daemon knows no such name, and a file or folder has it, asks for the
 /// mount that holds that.
-pub(crate) async fn by_name<T>(
+pub async fn by_name<T>(
     client: &Client,
     word: &str,
     ask: impl AsyncFn(&str) -> Result<T, ClientError>,

@@ -2,24 +2,24 @@
 
 use prost_reflect::prost::Message;
 
-use crate::cli::args::{Args, Output};
-use crate::cli::error::Error;
-use crate::cli::json;
+use crate::args::{Args, Output};
+use crate::error::Error;
+use crate::json;
 use diskvitals_terminal::output::{stdout_screen, write_stdout};
 use diskvitals_terminal::screen::Screen;
 use diskvitals_text::echo::Shown;
 
-pub(crate) struct Printer {
+pub struct Printer {
     pub screen: Screen,
     pub json: bool,
 }
 
 impl Printer {
-    pub(crate) fn new(args: &Args) -> Printer {
+    pub fn new(args: &Args) -> Printer {
         Printer { screen: stdout_screen(args.no_color), json: args.output == Output::Json }
     }
 
-    pub(crate) fn show(
+    pub fn show(
         &self,
         message: &str,
         answer: &impl Message,
@@ -32,7 +32,7 @@ impl Printer {
     }
 
     /// Prints an answer that is not a protobuf message; as JSON, on one line.
-    pub(crate) fn show_line<T: serde::Serialize>(
+    pub fn show_line<T: serde::Serialize>(
         &self,
         answer: &T,
         text: impl FnOnce(&T) -> String,
@@ -46,11 +46,11 @@ impl Printer {
 }
 
 /// For a terminal: nothing but line breaks and colors controls it.
-pub(crate) fn print_text(text: &str) -> Result<(), Error> {
+pub fn print_text(text: &str) -> Result<(), Error> {
     write_stdout(&Shown::screen(text)).map_err(Error::Output)
 }
 
 /// The document, and a line break.
-pub(crate) fn print_json(document: &str) -> Result<(), Error> {
+pub fn print_json(document: &str) -> Result<(), Error> {
     write_stdout(&Shown::json(&format!("{document}\n"))).map_err(Error::Output)
 }

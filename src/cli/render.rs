@@ -1,24 +1,24 @@
 //! Answers as text for people. Each function is pure: wire messages and a `Screen` in, text out.
 
-pub(crate) mod attachments;
-pub(crate) mod causes;
-pub(crate) mod checkmk;
-pub(crate) mod checks;
-pub(crate) mod drives;
-pub(crate) mod errors;
-pub(crate) mod explain;
+pub mod attachments;
+pub mod causes;
+pub mod checkmk;
+pub mod checks;
+pub mod drives;
+pub mod errors;
+pub mod explain;
 mod figures;
-pub(crate) mod findings;
-pub(crate) mod formatting;
-pub(crate) mod fsck;
-pub(crate) mod kernel_log;
-pub(crate) mod live;
-pub(crate) mod nagios;
-pub(crate) mod reasons;
-pub(crate) mod smart;
-pub(crate) mod status;
-pub(crate) mod volumes;
-pub(crate) mod watch;
+pub mod findings;
+pub mod formatting;
+pub mod fsck;
+pub mod kernel_log;
+pub mod live;
+pub mod nagios;
+pub mod reasons;
+pub mod smart;
+pub mod status;
+pub mod volumes;
+pub mod watch;
 
 #[cfg(test)]
 mod tests;

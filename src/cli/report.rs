@@ -8,24 +8,24 @@ mod causes;
 mod graph;
 mod html;
 mod map;
-pub(in crate::cli) mod page;
+pub(crate) mod page;
 mod sparkline;
 mod tables;
 #[cfg(test)]
 mod tests;
-pub(in crate::cli) mod text;
+pub(crate) mod text;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::cli::answers::{self, Answers};
-use crate::cli::args::Args;
-use crate::cli::args::report::ReportArgs;
-use crate::cli::bundle::{self, write_file};
-use crate::cli::complain;
-use crate::cli::error::Error;
-use crate::cli::printer::{Printer, print_text};
-use crate::cli::render::status::{StatusView, verdict};
+use crate::answers::{self, Answers};
+use crate::args::Args;
+use crate::args::report::ReportArgs;
+use crate::bundle::{self, write_file};
+use crate::complain;
+use crate::error::Error;
+use crate::printer::{Printer, print_text};
+use crate::render::status::{StatusView, verdict};
 use diskvitals_terminal::output::write_document;
 use diskvitals_terminal::screen::{Screen, bytes};
 use diskvitals_terminal::verdict::Verdict;
@@ -35,11 +35,7 @@ use diskvitals_wire::client::Client;
 /// Lines of a mail have at most 78 characters (RFC 5322, 2.1.1).
 const MAIL_WIDTH: u16 = 78;
 
-pub(crate) async fn run(
-    out: &Printer,
-    args: &Args,
-    report: &ReportArgs,
-) -> Result<ExitCode, Error> {
+pub async fn run(out: &Printer, args: &Args, report: &ReportArgs) -> Result<ExitCode, Error> {
     if out.json {
         complain("a report is a page or text: `diskvitals bundle FILE` writes all answers as JSON");
         return Ok(ExitCode::from(2));

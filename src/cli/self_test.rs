@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cli::args::TestKind;
+use crate::args::TestKind;
 use diskvitals_wire as wire;
 
 /// A poll is cheap: the daemon answers from its snapshot.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
+pub const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How often the drive is polled. The daemon itself polls a drive at most every 30 s
 /// (`smart.shortest_interval`).
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
@@ -23,7 +23,7 @@ const SHORT_TEST_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 const LONG_TEST_TIMEOUT: Duration = Duration::from_secs(48 * 3600);
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum SelfTestProgress {
+pub enum SelfTestProgress {
     /// The drive has not received the request yet.
     Requested,
     /// The drive or smartctl refused, with its reason.
@@ -37,7 +37,7 @@ pub(crate) enum SelfTestProgress {
     NotStarted,
 }
 
-pub(crate) struct SelfTestTracker {
+pub struct SelfTestTracker {
     pub started: Instant,
     /// The previous request; `log` is the log from before the new request.
     requested: Option<wire::SelfTestRequest>,
@@ -49,16 +49,16 @@ pub(crate) struct SelfTestTracker {
 }
 
 impl SelfTestProgress {
-    pub(crate) fn is_finished(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         !matches!(self, SelfTestProgress::Requested | SelfTestProgress::Running(_))
     }
 
     /// The drive has started the test.
-    pub(crate) fn has_started(&self) -> bool {
+    pub fn has_started(&self) -> bool {
         matches!(self, SelfTestProgress::Running(_) | SelfTestProgress::Finished(_))
     }
 
-    pub(crate) fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         match self {
             SelfTestProgress::Finished(test) => test.outcome != "passed",
             SelfTestProgress::Requested | SelfTestProgress::Running(_) => false,
@@ -71,7 +71,7 @@ impl SelfTestProgress {
 
 impl SelfTestTracker {
     /// A tracker for the state of the drive before the request.
-    pub(crate) fn new(before: &wire::Drive, kind: TestKind) -> SelfTestTracker {
+    pub fn new(before: &wire::Drive, kind: TestKind) -> SelfTestTracker {
         let tests = self_tests(before).cloned().unwrap_or_default();
         let expected = Duration::from_secs(60 * u64::from(minutes(&tests, kind)));
         let least = match kind {
@@ -89,7 +89,7 @@ impl SelfTestTracker {
         }
     }
 
-    pub(crate) fn update(&mut self, now: &wire::Drive, waited: Duration) -> SelfTestProgress {
+    pub fn update(&mut self, now: &wire::Drive, waited: Duration) -> SelfTestProgress {
         let requested = self_tests(now)
             .and_then(|tests| Some((tests, tests.requested.as_ref()?)))
             .filter(|(_, requested)| self.requested.as_ref() != Some(requested));
@@ -123,7 +123,7 @@ impl SelfTestTracker {
     }
 
     /// True once every `REFRESH_INTERVAL`.
-    pub(crate) fn take_refresh_due(&mut self) -> bool {
+    pub fn take_refresh_due(&mut self) -> bool {
         let due = self.last_refresh.elapsed() >= REFRESH_INTERVAL;
         if due {
             self.last_refresh = Instant::now();
@@ -133,14 +133,14 @@ impl SelfTestTracker {
 }
 
 /// Duration that the drive reports; 0 if it reports none.
-pub(crate) fn minutes(tests: &wire::SelfTests, kind: TestKind) -> u32 {
+pub fn minutes(tests: &wire::SelfTests, kind: TestKind) -> u32 {
     match kind {
         TestKind::Short => tests.short_minutes,
         TestKind::Long => tests.long_minutes,
     }
 }
 
-pub(crate) fn self_tests(drive: &wire::Drive) -> Option<&wire::SelfTests> {
+pub fn self_tests(drive: &wire::Drive) -> Option<&wire::SelfTests> {
     drive.smart.as_ref().and_then(|smart| smart.self_tests.as_ref())
 }
 

@@ -5,13 +5,13 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use crate::cli::args::Args;
-use crate::cli::args::status::{MonitoringFormat, StatusArgs, WatchArgs};
-use crate::cli::error::Error;
-use crate::cli::printer::{Printer, print_json, print_text};
-use crate::cli::render::status::{StatusView, screen, verdict};
-use crate::cli::render::{checkmk, nagios};
-use crate::cli::{complain, json, live, watch};
+use crate::args::Args;
+use crate::args::status::{MonitoringFormat, StatusArgs, WatchArgs};
+use crate::error::Error;
+use crate::printer::{Printer, print_json, print_text};
+use crate::render::status::{StatusView, screen, verdict};
+use crate::render::{checkmk, nagios};
+use crate::{complain, json, live, watch};
 use diskvitals_terminal::verdict::Verdict;
 use diskvitals_text::causes::with_causes;
 use diskvitals_wire as wire;
@@ -49,11 +49,7 @@ impl Answers {
     }
 }
 
-pub(crate) async fn run(
-    out: &Printer,
-    args: &Args,
-    status: &StatusArgs,
-) -> Result<ExitCode, Error> {
+pub async fn run(out: &Printer, args: &Args, status: &StatusArgs) -> Result<ExitCode, Error> {
     match status.format {
         Some(_) if out.json => {
             complain("give either --format or -o json");

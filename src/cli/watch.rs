@@ -2,26 +2,26 @@
 //!
 //! In: the feed. Out: lines, or events as JSON.
 
-pub(crate) mod journal;
+pub mod journal;
 
 use std::process::ExitCode;
 
-use crate::cli::args::Args;
-use crate::cli::args::status::WatchArgs;
-use crate::cli::error::Error;
-use crate::cli::feed::{Feed, Update};
-use crate::cli::findings::filter::Resolved;
-use crate::cli::findings::known_reason;
-use crate::cli::printer::{Printer, print_json, print_text};
-use crate::cli::watch::journal::Journal;
-use crate::cli::{complain, json, render};
+use crate::args::Args;
+use crate::args::status::WatchArgs;
+use crate::error::Error;
+use crate::feed::{Feed, Update};
+use crate::findings::filter::Resolved;
+use crate::findings::known_reason;
+use crate::printer::{Printer, print_json, print_text};
+use crate::watch::journal::Journal;
+use crate::{complain, json, render};
 use diskvitals_host::clock::wall_now;
 use diskvitals_terminal::screen::Screen;
 use diskvitals_wire as wire;
 use diskvitals_wire::client::Client;
 use diskvitals_wire::watch_event::Change;
 
-pub(crate) async fn run(out: &Printer, args: &Args, watch: &WatchArgs) -> Result<ExitCode, Error> {
+pub async fn run(out: &Printer, args: &Args, watch: &WatchArgs) -> Result<ExitCode, Error> {
     let mut feed = Feed::start(&args.socket, args.timeout).await?;
     let mut journal = Journal::new(watch.changes);
     let mut is_lost = false;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::config::{Config, InvalidValue, provision};
+use crate::{Config, InvalidValue, provision};
 use diskvitals_host::listen_address::Address;
 
 /// A drive that is polled more rarely is not monitored; also, sums of times cannot overflow.

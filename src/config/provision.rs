@@ -8,13 +8,13 @@ use std::path::{Component, Path, PathBuf};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::config::InvalidValue;
+use crate::InvalidValue;
 use diskvitals_finding::provision::Wipe;
 use diskvitals_text::naming;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct CsiConfig {
+pub struct CsiConfig {
     /// Uids that may call on the agent socket, besides uid 0.
     pub allow_uids: Vec<u32>,
     /// Uids that may only read there.
@@ -43,7 +43,7 @@ impl Default for CsiConfig {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(crate) struct PoolConfig {
+pub struct PoolConfig {
     /// The pool's folder, as the host names it. None: `pool` in the state directory.
     #[serde(deserialize_with = "some_clean_path")]
     pub directory: Option<PathBuf>,
@@ -55,7 +55,7 @@ pub(crate) struct PoolConfig {
 /// A volume that already exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "RawEntry")]
-pub(crate) struct StaticEntry {
+pub struct StaticEntry {
     /// The PV's handle.
     pub name: String,
     #[serde(flatten)]
@@ -64,7 +64,7 @@ pub(crate) struct StaticEntry {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum StaticSource {
+pub enum StaticSource {
     Device(PathBuf),
     Directory(PathBuf),
 }
@@ -164,7 +164,7 @@ fn volume_group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
 }
 
 /// Finds entries that contradict each other, or `[csi]`.
-pub(crate) fn check(entries: &[StaticEntry], csi: &CsiConfig) -> Result<(), InvalidValue> {
+pub fn check(entries: &[StaticEntry], csi: &CsiConfig) -> Result<(), InvalidValue> {
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
     for StaticEntry { name, source } in entries {
         if !names.insert(name) {
@@ -194,7 +194,7 @@ pub(crate) fn check(entries: &[StaticEntry], csi: &CsiConfig) -> Result<(), Inva
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, parse};
+    use crate::{Config, parse};
 
     fn read(text: &str) -> Result<Config, String> {
         parse(Path::new("/etc/x.toml"), text).map_err(|error| error.to_string())

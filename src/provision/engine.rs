@@ -38,10 +38,8 @@ mod volume;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use crate::provision::engine::actor::EngineError;
-pub use crate::provision::engine::handle::Engine;
-pub(crate) use crate::provision::engine::request::{
-    CreateRequest, ExpandRequest, PublishRequest, StageRequest,
-};
-pub use crate::provision::engine::settings::{Settings, StaticVolume};
-pub(crate) use crate::provision::engine::view::{EngineView, VolumeView};
+pub use crate::engine::actor::EngineError;
+pub use crate::engine::handle::Engine;
+pub use crate::engine::request::{CreateRequest, ExpandRequest, PublishRequest, StageRequest};
+pub use crate::engine::settings::{Settings, StaticVolume};
+pub use crate::engine::view::{EngineView, VolumeView};

@@ -1,7 +1,7 @@
 //! The error of a request to the engine. `api::status` maps it to gRPC codes; this module does not
 //! depend on gRPC.
 
-use crate::provision::step::{StepError, StepErrorKind};
+use crate::step::{StepError, StepErrorKind};
 use diskvitals_text::echo::echo;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -50,20 +50,17 @@ pub enum ProvisionError {
 
 impl ProvisionError {
     /// `handle` is any text that a caller sent: the message repeats it without control characters.
-    pub(crate) fn volume_not_found(handle: &str) -> ProvisionError {
+    pub fn volume_not_found(handle: &str) -> ProvisionError {
         ProvisionError::NotFound(format!("no volume here has the handle `{}`", echo(handle)))
     }
 
-    pub(crate) fn invalid_argument(
-        field: &'static str,
-        problem: impl Into<String>,
-    ) -> ProvisionError {
+    pub fn invalid_argument(field: &'static str, problem: impl Into<String>) -> ProvisionError {
         ProvisionError::InvalidArgument { field, problem: problem.into() }
     }
 
     /// The caller's error for a failed step. `field` is the request's field that held the path of
     /// the step, if one did.
-    pub(crate) fn from_step(
+    pub fn from_step(
         operation: &str,
         field: Option<&'static str>,
         error: StepError,

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedMutexGuard, Semaphore, watch};
 
-use crate::provision::step::spec::WorkerRole;
-use crate::provision::step::{Step, StepError, StepErrorKind, StepExecutor, StepOutput};
-use crate::provision::worker::arguments;
+use crate::step::spec::WorkerRole;
+use crate::step::{Step, StepError, StepErrorKind, StepExecutor, StepOutput};
+use crate::worker::arguments;
 use diskvitals_host::root::HostRoot;
 use diskvitals_host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 
@@ -68,7 +68,7 @@ impl RolePool {
 
 impl WorkerExecutor {
     /// `program`: our own binary. Processes are started on demand.
-    pub(crate) fn new(root: &HostRoot, program: PathBuf) -> WorkerExecutor {
+    pub fn new(root: &HostRoot, program: PathBuf) -> WorkerExecutor {
         WorkerExecutor::with_max_timeout(root, program, Duration::MAX)
     }
 
@@ -94,7 +94,7 @@ impl WorkerExecutor {
 
     /// Releases all processes at once. A running step runs to its end; a process that hangs is not
     /// killed.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.inner.pools.iter().for_each(|pool| pool.workers.close());
     }
 }

@@ -6,26 +6,26 @@
 //! is never overwritten, because it may be the only trace of a volume. This module reads and writes
 //! no files.
 
-pub(crate) mod formatting;
-pub(crate) mod tags;
+pub mod formatting;
+pub mod tags;
 
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::provision::rules::names;
-use crate::provision::step::DeviceIdentity;
+use crate::rules::names;
+use crate::step::DeviceIdentity;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::{BackingKind, PodRef, ProvidedAttachment, VolumeAccess};
 
 /// The version of all records. A record with a greater version was written by a newer program and
 /// is not used.
-pub(crate) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 /// A volume of the pool, as it was created.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct VolumeRecord {
+pub struct VolumeRecord {
     pub version: u32,
     pub handle: String,
     pub name: String,
@@ -44,7 +44,7 @@ pub(crate) struct VolumeRecord {
 
 /// Where a volume is staged and published.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct AttachmentsRecord {
+pub struct AttachmentsRecord {
     pub version: u32,
     pub handle: String,
     pub kind: BackingKind,
@@ -61,7 +61,7 @@ pub(crate) struct AttachmentsRecord {
 
 /// An operation on a volume, written before its first step and removed after its last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Intent {
+pub struct Intent {
     pub version: u32,
     pub handle: String,
     pub since: Timestamp,
@@ -80,7 +80,7 @@ pub(crate) struct Intent {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
-pub(crate) enum Operation {
+pub enum Operation {
     Create { record: VolumeRecord },
     Delete,
     Expand { size: u64 },
@@ -92,7 +92,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// A description for messages.
-    pub(crate) fn description(&self) -> &'static str {
+    pub fn description(&self) -> &'static str {
         match self {
             Operation::Create { .. } => "creating it",
             Operation::Delete => "deleting it",
@@ -106,7 +106,7 @@ impl Operation {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RecordError {
+pub enum RecordError {
     #[error("{0}")]
     Unreadable(String),
     #[error("its name is no handle")]
@@ -126,7 +126,7 @@ pub(crate) enum RecordError {
 }
 
 /// Parses the record of volume `handle`.
-pub(crate) fn read<T: DeserializeOwned>(handle: &str, text: &[u8]) -> Result<T, RecordError> {
+pub fn read<T: DeserializeOwned>(handle: &str, text: &[u8]) -> Result<T, RecordError> {
     let value: Value = serde_json::from_slice(text).map_err(RecordError::Parse)?;
     if let Some(version) = value.get("version").and_then(Value::as_u64)
         && version > u64::from(VERSION)
@@ -139,32 +139,32 @@ pub(crate) fn read<T: DeserializeOwned>(handle: &str, text: &[u8]) -> Result<T, 
     }
 }
 
-pub(crate) fn write<T: Serialize>(record: &T) -> Result<String, RecordError> {
+pub fn write<T: Serialize>(record: &T) -> Result<String, RecordError> {
     serde_json::to_string_pretty(record).map(|text| text + "\n").map_err(RecordError::Serialize)
 }
 
 /// The volume's name in an unusable record, so that the name is not given to another volume.
-pub(crate) fn name_in_unreadable(text: &[u8]) -> Option<String> {
+pub fn name_in_unreadable(text: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(text).ok()?;
     Some(value.get("name")?.as_str()?.to_owned())
 }
 
 /// `dv-….json`, `fast-1.json`.
-pub(crate) fn file_name(handle: &str) -> String {
+pub fn file_name(handle: &str) -> String {
     format!("{handle}.json")
 }
 
 /// The handle in the file name of a record; None if the file is not a record.
-pub(crate) fn handle_from_file_name(file: &str) -> Option<&str> {
+pub fn handle_from_file_name(file: &str) -> Option<&str> {
     file.strip_suffix(".json")
         .filter(|handle| names::is_pool_handle(handle) || names::is_static_name(handle))
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+pub mod tests {
     use super::*;
 
-    pub(crate) fn record() -> VolumeRecord {
+    pub fn record() -> VolumeRecord {
         VolumeRecord {
             version: VERSION,
             handle: names::pool_handle([1; 16]),

@@ -4,11 +4,11 @@
 //! Each step is idempotent. A step does not depend on the order of steps; the engine decides it.
 
 mod error;
-pub(crate) mod spec;
+pub mod spec;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::provision::step::error::{StepError, StepErrorKind};
+pub use crate::step::error::{StepError, StepErrorKind};
 use diskvitals_finding::path::HostPath;
 pub use diskvitals_finding::provision::Wipe;
 use diskvitals_model::clean_order::PodHolds;
@@ -368,7 +368,7 @@ impl std::fmt::Display for DeviceIdentity {
 
 impl DeviceIdentity {
     /// True only with certainty: for two devices without an identity it is false.
-    pub(crate) fn is_certainly_same(&self, other: &DeviceIdentity) -> bool {
+    pub fn is_certainly_same(&self, other: &DeviceIdentity) -> bool {
         self.name.is_some() && self == other
     }
 }
@@ -388,11 +388,11 @@ pub struct ScanState {
 
 impl ScanState {
     /// Whether the whole device read as zero.
-    pub(crate) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.device.size > 0 && self.data_at.is_none() && self.position >= self.device.size
     }
 
-    pub(crate) fn percent(&self) -> u64 {
+    pub fn percent(&self) -> u64 {
         let done = u128::from(self.position) * 100;
         u64::try_from(done / u128::from(self.device.size.max(1))).unwrap_or(100)
     }

@@ -12,7 +12,7 @@ mod device;
 mod error;
 mod format;
 mod image;
-pub(crate) mod lvm;
+pub mod lvm;
 mod mount_openers;
 mod mounts;
 mod ownership;
@@ -28,10 +28,10 @@ use std::process::ExitCode;
 
 use caps::{CapSet, Capability};
 
-use crate::provision::step::spec::WorkerRole;
-use crate::provision::step::{Step, StepError, StepErrorKind, StepOutput};
-use crate::provision::worker::error::StepWorkerError;
-use crate::provision::worker::format::Permission;
+use crate::step::spec::WorkerRole;
+use crate::step::{Step, StepError, StepErrorKind, StepOutput};
+use crate::worker::error::StepWorkerError;
+use crate::worker::format::Permission;
 use diskvitals_host::namespace::CapabilityError;
 use diskvitals_host::root::HostRoot;
 use diskvitals_host::worker_pool::Hello;
@@ -69,7 +69,7 @@ impl WorkerRole {
 }
 
 /// The arguments of a worker process.
-pub(crate) fn arguments(role: WorkerRole, root: &HostRoot) -> Vec<OsString> {
+pub fn arguments(role: WorkerRole, root: &HostRoot) -> Vec<OsString> {
     vec!["step".into(), role.name().into(), root.dir().into()]
 }
 
@@ -108,7 +108,7 @@ struct StepWorker {
 }
 
 /// The name of step processes for ps(1), at most 15 bytes.
-pub(crate) const PROCESS_NAME: &std::ffi::CStr = c"diskvitals-step";
+pub const PROCESS_NAME: &std::ffi::CStr = c"diskvitals-step";
 
 impl StepWorker {
     /// Enters the namespace and drops capabilities. The caller must be single-threaded.

@@ -14,8 +14,8 @@
 mod backend;
 pub mod freezer;
 mod load;
-pub(crate) mod lvm;
-pub(crate) mod lvm_snapshot;
+pub mod lvm;
+pub mod lvm_snapshot;
 mod progress;
 mod queue;
 mod reporting;
@@ -24,9 +24,9 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod tools;
-pub(crate) mod xfs_health;
+pub mod xfs_health;
 
-pub(crate) use lvm_snapshot::PREFIX as SNAPSHOT_PREFIX;
+pub use lvm_snapshot::PREFIX as SNAPSHOT_PREFIX;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
@@ -37,17 +37,17 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::source::checks::backend::{Backend, HostBackend};
-use crate::source::checks::load::{IoLoad, LoadError};
-use crate::source::checks::progress::{ProgressMap, TaskProgress};
-use crate::source::checks::queue::{
+use crate::checks::backend::{Backend, HostBackend};
+use crate::checks::load::{IoLoad, LoadError};
+use crate::checks::progress::{ProgressMap, TaskProgress};
+use crate::checks::queue::{
     LoadGate, PermitRequest, PermitState, Queue, QueueAction, Stage, StuckChecker, UnfinishedCheck,
     devices_of, failed_outcome,
 };
-use crate::source::checks::task::{TaskInputs, TaskResult, run_check};
-use crate::source::checks::tools::AvailableTools;
-use crate::source::context::{CheckSettings, Context, SourceError};
-use crate::source::status_reporter::StatusReporter;
+use crate::checks::task::{TaskInputs, TaskResult, run_check};
+use crate::checks::tools::AvailableTools;
+use crate::context::{CheckSettings, Context, SourceError};
+use crate::status_reporter::StatusReporter;
 use diskvitals_finding::ids::CheckId;
 use diskvitals_finding::source::Source;
 use diskvitals_fscheck::{Cancellation, CheckState, DesiredCheck};
@@ -62,7 +62,7 @@ const FIND_TOOLS_INTERVAL: Duration = Duration::from_secs(60);
 const TARGET_GONE: &str = "the check is no longer wanted: what it was of is gone";
 
 /// Runs until the state's owner has ended.
-pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let backend = HostBackend::new(&context);
     run_with(context, backend).await
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, watch};
 
-use crate::source::jobs::{Job, JobResult};
+use crate::jobs::{Job, JobResult};
 use diskvitals_finding::path::HostPath;
 use diskvitals_fscheck::DesiredCheck;
 use diskvitals_fscheck::policy::Tools;
@@ -20,7 +20,7 @@ use diskvitals_model::source_update::{SmartTarget, SourceRequest, SourceUpdate};
 pub type JobWorkers = WorkerPool<Job, JobResult>;
 
 #[derive(Clone)]
-pub(crate) struct Context {
+pub struct Context {
     pub root: HostRoot,
     pub reports: mpsc::Sender<SourceUpdate>,
     /// Each source subscribes; the owner sends.
@@ -48,7 +48,7 @@ pub(crate) struct Context {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct SourceSettings {
+pub struct SourceSettings {
     /// Path on the host.
     pub kubelet_root: HostPath,
     pub admit: Vec<String>,
@@ -69,7 +69,7 @@ pub(crate) struct SourceSettings {
 
 /// Settings of all checks, besides the properties of each check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CheckSettings {
+pub struct CheckSettings {
     /// Maximum number of checks that run at the same time.
     pub at_once: usize,
     /// Scheduled checks wait while tasks wait for I/O for more than this percentage of the time.
@@ -77,10 +77,10 @@ pub(crate) struct CheckSettings {
     pub tools: Tools,
 }
 
-pub(crate) use diskvitals_smart::policy::DEFAULT_SMARTCTL as USUAL_SMARTCTL;
+pub use diskvitals_smart::policy::DEFAULT_SMARTCTL as USUAL_SMARTCTL;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SmartSettings {
+pub struct SmartSettings {
     pub enabled: bool,
     /// Absolute path.
     pub command: PathBuf,
@@ -102,7 +102,7 @@ pub(crate) struct SmartSettings {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DeviceType {
+pub struct DeviceType {
     pub model: Option<String>,
     pub serial: Option<String>,
     /// `sat,12`; `ignore`: the drive is never queried.
@@ -110,7 +110,7 @@ pub(crate) struct DeviceType {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KernelLogSettings {
+pub struct KernelLogSettings {
     pub enabled: bool,
     /// Path on the host.
     pub path: HostPath,
@@ -119,7 +119,7 @@ pub(crate) struct KernelLogSettings {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SourceError {
+pub enum SourceError {
     /// The daemon is ending; the source has not failed.
     #[error("the owner of the state is gone")]
     OwnerGone,
@@ -132,7 +132,7 @@ pub(crate) enum SourceError {
 }
 
 impl Context {
-    pub(crate) async fn report(&self, report: SourceUpdate) -> Result<(), SourceError> {
+    pub async fn report(&self, report: SourceUpdate) -> Result<(), SourceError> {
         self.reports.send(report).await.map_err(|_| SourceError::OwnerGone)
     }
 }

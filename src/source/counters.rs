@@ -34,11 +34,11 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::source::context::{Context, JobWorkers, SourceError};
-use crate::source::inventory::sysfs::SysfsReader;
-use crate::source::jobs::{CounterGroup, CounterReadings, Job, JobResult};
-use crate::source::status_reporter::StatusReporter;
-use crate::source::worker_job::{JobError, answer, run_with_retry_in};
+use crate::context::{Context, JobWorkers, SourceError};
+use crate::inventory::sysfs::SysfsReader;
+use crate::jobs::{CounterGroup, CounterReadings, Job, JobResult};
+use crate::status_reporter::StatusReporter;
+use crate::worker_job::{JobError, answer, run_with_retry_in};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::failure_domain::FailureDomains;
 use diskvitals_finding::observation::Observation;
@@ -137,7 +137,7 @@ pub fn read(root: &HostRoot, part: &CounterGroup) -> Result<CounterReadings, Cou
 }
 
 /// No counters.
-pub(crate) fn empty() -> CounterReadings {
+pub fn empty() -> CounterReadings {
     CounterReadings::default()
 }
 
@@ -188,7 +188,7 @@ fn device_name(dev: DevNo) -> Result<String, CountersError> {
 }
 
 /// Runs until the owner of the state ends.
-pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut status_reporter = StatusReporter::new(Source::Counters);
     let mut warned: Vec<String> = Vec::new();

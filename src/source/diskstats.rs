@@ -10,8 +10,8 @@ use std::io::ErrorKind;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use crate::source::context::{Context, SourceError};
-use crate::source::status_reporter::StatusReporter;
+use crate::context::{Context, SourceError};
+use crate::status_reporter::StatusReporter;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::source::Source;
@@ -25,7 +25,7 @@ use diskvitals_text::causes::with_causes;
 const DISKSTATS: &str = "/proc/diskstats";
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DiskStatsError {
+pub enum DiskStatsError {
     #[error("reading {DISKSTATS}")]
     Read(#[source] std::io::Error),
     #[error("{DISKSTATS}: not a device's counters: {0}")]
@@ -33,7 +33,7 @@ pub(crate) enum DiskStatsError {
 }
 
 /// Parses all lines; kernels before 4.18 have no discards, before 5.5 no flushes.
-pub(crate) fn parse(text: &str) -> Result<Vec<DiskStat>, DiskStatsError> {
+pub fn parse(text: &str) -> Result<Vec<DiskStat>, DiskStatsError> {
     text.lines()
         .map(|line| parse_line(line).ok_or_else(|| DiskStatsError::Line(line.to_owned())))
         .collect()
@@ -82,7 +82,7 @@ fn is_counted(root: &HostRoot, dev: DevNo) -> bool {
 }
 
 /// Runs until the owner of the state ends.
-pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut status_reporter = StatusReporter::new(Source::DiskStats);
     let mut is_requested = false;

@@ -10,7 +10,7 @@
 //! structures and media errors. It would be another module beside this one, with the same mounts as
 //! input.
 
-pub(crate) mod notification;
+pub mod notification;
 pub mod protocol;
 
 use std::collections::BTreeMap;
@@ -23,9 +23,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::source::context::{Context, SourceError, SourceSettings};
-use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
-use crate::source::status_reporter::StatusReporter;
+use crate::context::{Context, SourceError, SourceSettings};
+use crate::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
+use crate::status_reporter::StatusReporter;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::source::Source;
 use diskvitals_host::clock;
@@ -48,7 +48,7 @@ const NO_FILESYSTEM: &str = "no filesystem is watched";
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Runs until the state's owner has ended.
-pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut reporter = StatusReporter::new(Source::FsErrors);
     if context.root.is_recorded() {
         reporter

@@ -14,11 +14,11 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use crate::source::context::{Context, SourceError};
-use crate::source::events::{self, DeviceEvent};
-use crate::source::jobs::{Job, JobResult};
-use crate::source::status_reporter::StatusReporter;
-use crate::source::worker_job::{JobError, answer, late_answer, run_with_retry};
+use crate::context::{Context, SourceError};
+use crate::events::{self, DeviceEvent};
+use crate::jobs::{Job, JobResult};
+use crate::status_reporter::StatusReporter;
+use crate::worker_job::{JobError, answer, late_answer, run_with_retry};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
@@ -48,7 +48,7 @@ const FULL_ROUND_EVERY: u32 = 10;
 const MAX_SUPERBLOCK_READS: usize = 4;
 
 /// Runs until the owner of the state ends.
-pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let context = Arc::new(context);
     let (status, mut events) = events::start(&context.root);
     let mut watch = HardwareWatch::new(!context.root.is_recorded(), status.clone());

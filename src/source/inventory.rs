@@ -8,21 +8,21 @@
 //! health.
 
 mod block;
-pub(in crate::source) mod btrfs;
-pub(in crate::source) mod classify;
+pub(crate) mod btrfs;
+pub(crate) mod classify;
 mod drive;
-pub(in crate::source) mod formats;
-pub(in crate::source) mod identity;
+pub(crate) mod formats;
+pub(crate) mod identity;
 mod nvme;
 mod swaps;
-pub(in crate::source) mod sysfs;
-pub(crate) mod udev_db;
+pub(crate) mod sysfs;
+pub mod udev_db;
 
 use std::io;
 
-use crate::source::checks::SNAPSHOT_PREFIX;
-use crate::source::inventory::drive::DetectedDrive;
-use crate::source::inventory::sysfs::SysfsReader;
+use crate::checks::SNAPSHOT_PREFIX;
+use crate::inventory::drive::DetectedDrive;
+use crate::inventory::sysfs::SysfsReader;
 use diskvitals_host::loops;
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::block::{Inventory, Layer};

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::source::smart::controllers::Controller;
+use crate::smart::controllers::Controller;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::kubelet::KubeletRecords;
 use diskvitals_finding::path::HostPath;

@@ -16,14 +16,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::source::context::{Context, KernelLogSettings, SourceError};
-use crate::source::kmsg::batcher::{Batcher, CatchUp, KernelClock, MediumProperties, Pieces};
-use crate::source::kmsg::decoder::Decoder;
-use crate::source::kmsg::log_epoch::{LogEpoch, Medium, StartPosition};
-use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
-use crate::source::kmsg::record_splitter::RecordSplitter;
-use crate::source::kmsg::session::{ReadOutcome, Session};
-use crate::source::status_reporter::StatusReporter;
+use crate::context::{Context, KernelLogSettings, SourceError};
+use crate::kmsg::batcher::{Batcher, CatchUp, KernelClock, MediumProperties, Pieces};
+use crate::kmsg::decoder::Decoder;
+use crate::kmsg::log_epoch::{LogEpoch, Medium, StartPosition};
+use crate::kmsg::log_fd::{LogFd, LogFdKind};
+use crate::kmsg::record_splitter::RecordSplitter;
+use crate::kmsg::session::{ReadOutcome, Session};
+use crate::status_reporter::StatusReporter;
 use diskvitals_finding::source::Source;
 use diskvitals_host::clock::monotonic;
 use diskvitals_host::exec;
@@ -35,17 +35,17 @@ use diskvitals_model::source_update::{SourceStatus, SourceUpdate};
 use diskvitals_text::backoff::Backoff;
 use diskvitals_text::causes::with_causes;
 
-pub(crate) mod batcher;
+pub mod batcher;
 mod decoder;
-pub(crate) mod journal;
-pub(crate) mod log_epoch;
-pub(crate) mod log_fd;
-pub(crate) mod record_splitter;
+pub mod journal;
+pub mod log_epoch;
+pub mod log_fd;
+pub mod record_splitter;
 mod session;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Only for this device does journald have the same records.
-pub(crate) const DEVICE: &str = "/dev/kmsg";
+pub const DEVICE: &str = "/dev/kmsg";
 /// The kernel's longest record fits (CONSOLE_EXT_LOG_MAX is 8 KiB); for a longer one the buffer
 /// grows.
 const BUFFER: usize = 16 * 1024;
@@ -77,7 +77,7 @@ const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// Runs until the state's owner has ended.
-pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     run_with(context, journal::PROGRAMS.iter().map(PathBuf::from).collect()).await
 }
 
@@ -124,7 +124,7 @@ enum JournalError {
 /// Exists as long as the daemon; a `Session` exists as long as its descriptor.
 struct Reader {
     context: Context,
-    settings: watch::Receiver<std::sync::Arc<crate::source::context::SourceSettings>>,
+    settings: watch::Receiver<std::sync::Arc<crate::context::SourceSettings>>,
     journalctl: Vec<PathBuf>,
     /// A journalctl that waits for a dead disk. No other is started before it exits.
     unstarted: Option<UnkillableChild>,

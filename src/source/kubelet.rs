@@ -8,7 +8,7 @@
 //! Layouts: kubernetes/pkg/volume/csi (csi_attacher.go, csi_mounter.go, csi_block.go); staging
 //! moved from `pv/NAME` to `DRIVER/SHA256` in 1.24.
 
-pub(crate) mod records;
+pub mod records;
 mod scan;
 
 use std::convert::Infallible;
@@ -17,16 +17,16 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use crate::source::context::{Context, SourceError};
-use crate::source::jobs::{Job, JobResult};
-use crate::source::status_reporter::StatusReporter;
-use crate::source::worker_job::{JobError, answer, run_with_retry};
+use crate::context::{Context, SourceError};
+use crate::jobs::{Job, JobResult};
+use crate::status_reporter::StatusReporter;
+use crate::worker_job::{JobError, answer, run_with_retry};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::source::Source;
 use diskvitals_host::clock::now;
 use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 
-pub(crate) use crate::source::kubelet::scan::scan;
+pub use crate::kubelet::scan::scan;
 
 /// The kubelet announces no change of its records. The mount that follows triggers a scan
 /// (`SourceRequest::Kubelet`).
@@ -38,7 +38,7 @@ const RESCAN_DELAYS: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_secs(3), Duration::from_millis(10_500)];
 
 /// Runs until the owner of the state ends.
-pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let mut settings = context.settings.clone();
     let mut status_reporter = StatusReporter::new(Source::Kubelet);

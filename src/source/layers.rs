@@ -4,11 +4,11 @@
 //! take locks that I/O can hold, and so can device-mapper. May not enter: whether a state is bad.
 
 mod md;
-pub(crate) mod status;
+pub mod status;
 
 use std::io;
 
-use crate::source::layers::status::StatusParseError;
+use crate::layers::status::StatusParseError;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_host::dm::{self, DmError};
 use diskvitals_host::root::HostRoot;

@@ -14,8 +14,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc, watch};
 
-use crate::source::context::{Context, SourceError, SourceSettings};
-pub(crate) use diskvitals_finding::mount::parse;
+use crate::context::{Context, SourceError, SourceSettings};
+pub use diskvitals_finding::mount::parse;
 use diskvitals_finding::mount::{FstabEntry, MountTable, parse_options};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
@@ -30,7 +30,7 @@ const FSTAB: &str = "/etc/fstab";
 const SETTLE: Duration = Duration::from_millis(10);
 
 /// fstab(5): lines with at least three fields and an absolute mount point.
-pub(crate) fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
+pub fn parse_fstab(text: &[u8]) -> Vec<FstabEntry> {
     let mut entries = Vec::new();
     for line in text.split(|byte| *byte == b'\n') {
         let mut fields =
@@ -61,7 +61,7 @@ fn read_fstab(root: &HostRoot) -> Vec<FstabEntry> {
 
 /// Runs until the owner of the state ends. A separate thread reads mountinfo: a mount(2) that hangs
 /// can hold the kernel's lock for it.
-pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let (waker, wake_receiver) = std::os::unix::net::UnixStream::pair()
         .map_err(|source| SourceError::Thread { name: "mounts", source })?;
     let live = !context.root.is_recorded();

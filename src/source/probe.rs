@@ -20,9 +20,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::source::context::{Context, SourceError};
-use crate::source::jobs::{Job, JobResult};
-use crate::source::worker_job::{JobError, answer, late_answer};
+use crate::context::{Context, SourceError};
+use crate::jobs::{Job, JobResult};
+use crate::worker_job::{JobError, answer, late_answer};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::source::Source;
@@ -111,7 +111,7 @@ enum Response {
 const OUTCOME_QUEUE: usize = 64;
 
 /// Runs until the owner of the state ends.
-pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let context = Arc::new(context);
     let status = match context.root.is_recorded() {
         false => SourceStatus::Active("statfs and readdir by worker processes".into()),

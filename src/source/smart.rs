@@ -17,7 +17,7 @@
 
 mod backend;
 mod controller_locks;
-pub(crate) mod controllers;
+pub mod controllers;
 mod dispatch;
 mod kept_output;
 mod nvme_events;
@@ -41,17 +41,17 @@ use jiff::Timestamp;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use crate::source::context::{Context, SmartSettings, SourceError, USUAL_SMARTCTL};
-use crate::source::smart::backend::{Backend, FileStamp, HostBackend};
-use crate::source::smart::controller_locks::{ControllerLockGuard, ControllerLocks};
-use crate::source::smart::nvme_events::NvmeEventSetup;
-use crate::source::smart::plan::{Plan, QueryState};
-use crate::source::smart::query::{QueryOutcome, ReadScope};
-use crate::source::smart::raid_members::RaidMembers;
-use crate::source::smart::self_test::{SelfTestError, SelfTestStartResult};
-use crate::source::smart::tasks::{TASK_LOST, TaskSet};
-use crate::source::smart::tool::ToolCheck;
-use crate::source::status_reporter::StatusReporter;
+use crate::context::{Context, SmartSettings, SourceError, USUAL_SMARTCTL};
+use crate::smart::backend::{Backend, FileStamp, HostBackend};
+use crate::smart::controller_locks::{ControllerLockGuard, ControllerLocks};
+use crate::smart::nvme_events::NvmeEventSetup;
+use crate::smart::plan::{Plan, QueryState};
+use crate::smart::query::{QueryOutcome, ReadScope};
+use crate::smart::raid_members::RaidMembers;
+use crate::smart::self_test::{SelfTestError, SelfTestStartResult};
+use crate::smart::tasks::{TASK_LOST, TaskSet};
+use crate::smart::tool::ToolCheck;
+use crate::status_reporter::StatusReporter;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::source::Source;
 use diskvitals_host::clock::now;
@@ -70,7 +70,7 @@ const SUSPEND_UNKNOWN: &str =
     "the drive was not queried: its runtime power status could not be read";
 
 /// Runs until the owner of the state has ended.
-pub(crate) async fn run(context: Context) -> Result<Infallible, SourceError> {
+pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let backend = HostBackend { workers: context.workers.clone(), root: context.root.clone() };
     run_with_backend(context, backend).await
 }

@@ -1,20 +1,20 @@
 //! Reports the status of one source to the owner, only when the status has changed.
 
-use crate::source::context::{Context, SourceError};
+use crate::context::{Context, SourceError};
 use diskvitals_finding::source::Source;
 use diskvitals_model::source_update::{SourceStatus, SourceUpdate};
 
-pub(crate) struct StatusReporter {
+pub struct StatusReporter {
     source: Source,
     reported: Option<SourceStatus>,
 }
 
 impl StatusReporter {
-    pub(crate) fn new(source: Source) -> StatusReporter {
+    pub fn new(source: Source) -> StatusReporter {
         StatusReporter { source, reported: None }
     }
 
-    pub(crate) async fn report(
+    pub async fn report(
         &mut self,
         context: &Context,
         status: SourceStatus,

@@ -16,7 +16,7 @@ use diskvitals_model::superblock::{
 };
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SuperblockError {
+pub enum SuperblockError {
     #[error("opening {path}")]
     Open {
         path: String,
@@ -34,7 +34,7 @@ pub(crate) enum SuperblockError {
 }
 
 /// None: no filesystem that is known here. `only_ext`: an ext2 to ext4 is on it, as udev knows.
-pub(crate) fn read(
+pub fn read(
     root: &HostRoot,
     device: &str,
     dev: DevNo,
@@ -65,7 +65,7 @@ fn read_ext(device: &File) -> io::Result<Option<Superblock>> {
     Ok(parse_ext(&read_at(device, EXT_OFFSET, EXT_LENGTH)?))
 }
 
-pub(crate) fn read_from(device: &File) -> io::Result<Option<Superblock>> {
+pub fn read_from(device: &File) -> io::Result<Option<Superblock>> {
     let start = read_at(device, 0, START_LENGTH)?;
     let btrfs = read_at(device, BTRFS_OFFSET, BTRFS_LENGTH)?;
     Ok(parse(&start, &btrfs))

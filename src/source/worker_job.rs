@@ -5,14 +5,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
-use crate::source::context::JobWorkers;
-use crate::source::jobs::{Job, JobResult};
+use crate::context::JobWorkers;
+use crate::jobs::{Job, JobResult};
 use diskvitals_finding::failure_domain::FailureDomains;
 use diskvitals_host::worker_pool::WorkerOutcome;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum JobError {
+pub enum JobError {
     /// The worker could not do the job, or died, or none was free. The text names the operation.
     #[error("{0}")]
     Failed(String),
@@ -30,7 +30,7 @@ fn waiting_suffix(waiting_in: Option<&str>) -> String {
 
 /// Runs the job once more if the worker died (out of memory, for example): that is no evidence
 /// about the target.
-pub(crate) async fn run_with_retry(
+pub async fn run_with_retry(
     workers: &JobWorkers,
     target: &str,
     job: Job,
@@ -40,7 +40,7 @@ pub(crate) async fn run_with_retry(
 }
 
 /// As `run_with_retry`, for a target of these failure domains.
-pub(crate) async fn run_with_retry_in(
+pub async fn run_with_retry_in(
     workers: &JobWorkers,
     domains: &FailureDomains,
     target: &str,
@@ -54,7 +54,7 @@ pub(crate) async fn run_with_retry_in(
 }
 
 /// `select`: extracts the expected variant from the result.
-pub(crate) fn answer<T>(
+pub fn answer<T>(
     outcome: WorkerOutcome<JobResult>,
     select: impl FnOnce(JobResult) -> Option<T>,
 ) -> Result<T, JobError> {
@@ -70,7 +70,7 @@ pub(crate) fn answer<T>(
 }
 
 /// Waits until a late worker answers or exits.
-pub(crate) async fn late_answer<T>(
+pub async fn late_answer<T>(
     late: oneshot::Receiver<Result<JobResult, String>>,
     select: impl FnOnce(JobResult) -> Option<T>,
 ) -> Result<T, JobError> {

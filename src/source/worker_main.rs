@@ -20,16 +20,16 @@ use std::process::ExitCode;
 
 use caps::Capability;
 
-use crate::source::jobs::{CounterGroup, Job, JobResult};
-use crate::source::smart::controllers;
-use crate::source::{counters, inventory, kubelet, layers, superblock};
+use crate::jobs::{CounterGroup, Job, JobResult};
+use crate::smart::controllers;
+use crate::{counters, inventory, kubelet, layers, superblock};
 use diskvitals_host::root::HostRoot;
 use diskvitals_host::worker_pool::{Hello, write_json_line};
 use diskvitals_host::{jail, namespace, nvme, own_cgroup, worker_pool};
 use diskvitals_text::causes::with_causes;
 use diskvitals_text::echo::Shown;
 
-pub(crate) use lvm::REPLAY_DAMAGED;
+pub use lvm::REPLAY_DAMAGED;
 
 /// The role of a worker process, and its mount namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

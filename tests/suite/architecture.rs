@@ -91,29 +91,6 @@ fn violations(rules: &[Rule], source: &Source) -> Vec<String> {
     source.references.iter().filter_map(|reference| violation(rules, reference)).collect()
 }
 
-/// The modules of each program, from the sentence below the table.
-fn programs(page: &str) -> Vec<Vec<String>> {
-    let list = page.split_once("No program imports another: ").expect("the programs").1;
-    let list = list.split_once(".\x20").or_else(|| list.split_once(".\n")).expect("an end").0;
-    list.split(';').map(quoted).collect()
-}
-
-/// The references from a module of one program to a module of another.
-fn between_programs(programs: &[Vec<String>], source: &Source) -> Vec<String> {
-    let program_of = |module: &str| {
-        programs.iter().position(|modules| modules.iter().any(|own| is_within(module, own)))
-    };
-    let crossing = source.references.iter().filter(|reference| {
-        let from = program_of(&reference.module);
-        // What a path means is in the crate that it names, however it was re-exported.
-        [&reference.path, &reference.means].into_iter().any(|path| {
-            let to = path.strip_prefix("crate::").and_then(program_of);
-            from.is_some() && to.is_some() && from != to
-        })
-    });
-    crossing.map(|it| format!("{}:{}: `{}`", it.file.display(), it.line, it.path)).collect()
-}
-
 /// The source is read once, because that takes seconds.
 static SOURCE: LazyLock<Source> =
     LazyLock::new(|| Source::read_workspace(&repository().join("src")));
@@ -130,26 +107,9 @@ fn every_path_in_src_obeys_the_table_of_imports() {
 }
 
 #[test]
-fn no_program_imports_another() {
-    let programs = programs(&page());
-    assert!(programs.len() >= 6, "the daemon and five others: {programs:?}");
-    for module in programs.iter().flatten() {
-        assert!(SOURCE.top_modules.contains(module), "`{module}` is a program and is gone");
-    }
-    let found = between_programs(&programs, &SOURCE);
-    assert!(found.is_empty(), "move it beside the programs:\n{}", found.join("\n"));
-}
-
-#[test]
-fn the_table_of_imports_names_every_module_of_the_crate_and_nothing_that_is_gone() {
+fn the_table_of_imports_names_nothing_that_is_gone() {
     let source = &*SOURCE;
     let rules = rules(&page());
-    for module in &source.top_modules {
-        assert!(
-            rules.iter().any(|rule| rule.module == *module),
-            "the table has no row for `{module}`"
-        );
-    }
     for rule in &rules {
         assert!(source.exists(&rule.module), "`{}` has a row and is gone", rule.module);
         for path in rule.may_use.iter().flatten() {
@@ -235,24 +195,6 @@ fn crate_of(model: &str, host: &str) -> Source {
 /// The violations of the table in such a crate.
 fn tried(model: &str, host: &str) -> Vec<String> {
     violations(&rules(TABLE), &crate_of(model, host))
-}
-
-#[test]
-fn an_import_of_another_program_is_found_through_a_re_export_too() {
-    let programs = programs("No program imports another: `app`, `model`; `host`. Others");
-    let found = |model: &str, host: &str| between_programs(&programs, &crate_of(model, host)).len();
-    // Its device uses a drive of the model.
-    let before = found("", "");
-    assert_eq!(before, 2);
-    assert_eq!(found("use crate::model::drive::Drive;", "use sys::Call;"), before);
-    for (model, host) in [
-        ("use crate::host::sys;", ""),
-        ("fn f(_: super::host::sys::Call) {}", ""),
-        ("", "use crate::{app, host};"),
-        ("", "pub use device::Drive;"),
-    ] {
-        assert!(found(model, host) > before, "{model}{host}");
-    }
 }
 
 #[test]

@@ -4,10 +4,11 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::process::{Daemon, TIMEOUT};
+use crate::programs::built_program;
 
 #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
 fn status(daemon: &Daemon) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_diskvitals"))
+    let output = Command::new(built_program("diskvitals"))
         .arg("--socket")
         .arg(daemon.dir.path().join("d.sock"))
         .arg("status")
@@ -101,7 +102,7 @@ fn checked(config: &str) -> (Option<i32>, String, String) {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("x.toml");
     std::fs::write(&path, config).expect("written");
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+    let Output { status, stdout, stderr } = Command::new(built_program("diskvitalsd"))
         .arg("--check-config")
         .arg("--config")
         .arg(&path)

@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use diskvitals::source::counters::read;
-use diskvitals::source::jobs::{CounterGroup, CounterReadings};
 use diskvitals_host::root::HostRoot;
+use diskvitals_source::counters::read;
+use diskvitals_source::jobs::{CounterGroup, CounterReadings};
 
 #[test]
 fn the_counters_of_every_recorded_host_are_read_as_expected() {

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::child::Process;
+use crate::programs::built_program;
 
 /// For a loaded machine; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Process {
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
     fn shim(dir: &Path) -> Process {
-        let child = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"))
+        let child = Command::new(built_program("diskvitals-csi"))
             .arg("--endpoint")
             .arg(format!("unix://{}", socket(dir).display()))
             .arg("--agent")
@@ -33,7 +34,7 @@ impl Process {
     fn daemon(dir: &Path) -> Process {
         let config = dir.join("diskvitals.toml");
         std::fs::write(&config, "").expect("configuration");
-        let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+        let child = Command::new(built_program("diskvitalsd"))
             .arg("--host-root")
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/vm-virtio"))
             .arg("--config")
@@ -78,7 +79,7 @@ async fn ready(client: &mut IdentityClient<Channel>) -> bool {
 
 #[allow(clippy::disallowed_methods)]
 fn run(arguments: &[&str], endpoint: Option<&str>) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"));
+    let mut command = Command::new(built_program("diskvitals-csi"));
     command
         .args(arguments)
         .env_remove("CSI_ENDPOINT")

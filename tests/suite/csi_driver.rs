@@ -27,6 +27,7 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::child::Process;
+use crate::programs::built_program;
 
 /// For a loaded machine; a passing test never waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -126,7 +127,7 @@ impl Shim {
 
 #[allow(clippy::disallowed_methods)] // A test starts the program it tests.
 fn start(dir: &Path, arguments: &[&str]) -> Process {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"));
+    let mut command = Command::new(built_program("diskvitals-csi"));
     command.arg("--endpoint").arg(format!("unix://{}", dir.join("csi.sock").display()));
     command.arg("--agent").arg(dir.join("agent.sock")).args(["--node-id", NODE]).args(arguments);
     Process(command.spawn().expect("starts"))

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::process::{Daemon, TIMEOUT};
+use crate::programs::built_program;
 use crate::tree::{self, KUBELET_ROOT, Plan};
 
 /// Sorts before all others: its volumes are probed first.
@@ -47,7 +48,7 @@ fn add_hanging_volumes(root: &Path) {
 
 #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
 fn volumes(daemon: &Daemon) -> Vec<Value> {
-    let output = Command::new(env!("CARGO_BIN_EXE_diskvitals"))
+    let output = Command::new(built_program("diskvitals"))
         .arg("--socket")
         .arg(daemon.dir.path().join("d.sock"))
         .args(["-o", "json", "volumes"])

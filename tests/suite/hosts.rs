@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::programs::built_program;
 use crate::smartctl::Smartctl;
 use crate::terminal::Terminal;
 
@@ -38,7 +39,7 @@ impl Daemon {
         }
         std::fs::write(&config, settings).expect("configuration");
         let socket = dir.join("d.sock");
-        let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+        let child = Command::new(built_program("diskvitalsd"))
             .arg("--host-root")
             .arg(tree)
             .arg("--config")
@@ -56,7 +57,7 @@ impl Daemon {
 
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
     fn ask(&self, words: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_diskvitals"))
+        Command::new(built_program("diskvitals"))
             .arg("--socket")
             .arg(&self.socket)
             .args(["-o", "json"])
@@ -91,7 +92,7 @@ impl Daemon {
     pub(super) fn on_terminal(&self, columns: u16, words: &str) -> String {
         let inside = format!(
             "stty cols {columns} rows 24; exec {} --socket {} {words}",
-            env!("CARGO_BIN_EXE_diskvitals"),
+            built_program("diskvitals"),
             self.socket.display()
         );
         let output = Command::new("script")

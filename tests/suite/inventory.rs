@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use diskvitals::source::{inventory, layers};
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::block::LayerState;
+use diskvitals_source::{inventory, layers};
 
 fn cases() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");

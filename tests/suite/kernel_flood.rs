@@ -12,6 +12,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::child::Process;
+use crate::programs::built_program;
 use crate::tree;
 
 const SOON: Duration = Duration::from_secs(30);
@@ -44,7 +45,7 @@ impl Host {
         let log =
             std::fs::File::options().create(true).append(true).open(path("log")).expect("the log");
         #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
-        let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+        let child = Command::new(built_program("diskvitalsd"))
             .arg("--host-root")
             .arg(self.root())
             .args(["--config", "/dev/null", "--log-format", "text"])
@@ -81,7 +82,7 @@ struct Daemon {
 impl Daemon {
     #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
     fn json(&self, words: &[&str]) -> Option<Value> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals"));
+        let mut command = Command::new(built_program("diskvitals"));
         let output = command
             .arg("--socket")
             .arg(&self.socket)

@@ -5,8 +5,10 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use diskvitals::analyze;
-use diskvitals::analyze::InputSource;
+use diskvitals_analyze as analyze;
+use diskvitals_analyze::InputSource;
+
+use crate::programs::built_program;
 
 #[test]
 fn kernel_logs_recorded_during_fault_injection_are_classified_as_expected() {
@@ -59,7 +61,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 /// The exit status of `analyze kernel-log` for these files, and what it prints.
 #[allow(clippy::disallowed_methods)] // A test starts the program it tests.
 fn analyze_files(dir: &Path, files: &[(&str, &str)]) -> (Option<i32>, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals"));
+    let mut command = Command::new(built_program("diskvitals"));
     command.args(["analyze", "kernel-log"]);
     for (name, text) in files {
         std::fs::write(dir.join(name), text).unwrap();

@@ -14,7 +14,6 @@ mod csi;
 mod csi_driver;
 mod csi_wire;
 mod docs;
-#[cfg(feature = "fleet")]
 mod fleet;
 mod hanging_volumes;
 mod hosts;
@@ -27,7 +26,6 @@ mod metrics;
 mod node_report;
 mod notify;
 mod pictures;
-#[cfg(feature = "fleet")]
 mod plugin;
 mod podmon;
 mod recorded_tree;
@@ -42,6 +40,8 @@ mod workers;
 mod child;
 #[path = "../support/process.rs"]
 mod process;
+#[path = "../support/programs.rs"]
+mod programs;
 #[allow(dead_code, reason = "the benches use the rest of it")]
 #[path = "../support/smartctl.rs"]
 mod smartctl;

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use scraper::{Html, Selector};
 
 use crate::hosts::Daemon;
+use crate::programs::built_program;
 use crate::tree::{self, Plan};
 
 fn recorded(name: &str) -> Daemon {
@@ -20,7 +21,7 @@ fn recorded(name: &str) -> Daemon {
 /// Runs the program; `socket` is not served where no daemon is needed.
 #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
 fn run(socket: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_diskvitals"))
+    Command::new(built_program("diskvitals"))
         .arg("--socket")
         .arg(socket)
         .args(words)

@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 use server::{PASSWORD, Server, TIMEOUT, USER, certificate};
 
 use crate::child::Process;
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_diskvitals-notify");
+use crate::programs::built_program;
 
 /// The folder of one `diskvitals-notify`: its configuration, secrets, queue and log.
 pub struct Scene {
@@ -46,7 +45,7 @@ impl Scene {
 
     #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
     fn command(&self) -> Command {
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(built_program("diskvitals-notify"));
         command
             .arg("--config")
             .arg(self.path("notify.toml"))

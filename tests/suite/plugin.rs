@@ -4,6 +4,7 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
+use crate::programs::built_program;
 use crate::report::server::{Fault, Server};
 
 const STORAGES: &str = "/apis/diskvitals.io/v1alpha1/nodestorages";
@@ -59,7 +60,7 @@ impl Scene {
 
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
     fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(env!("CARGO_BIN_EXE_kubectl-diskvitals"))
+        Command::new(built_program("kubectl-diskvitals"))
             .env_clear()
             .env("KUBECONFIG", self.dir.path().join("config"))
             .env("PATH", self.dir.path())

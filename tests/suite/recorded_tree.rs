@@ -58,7 +58,7 @@ fn the_scan_understands_every_drive_and_device_of_the_tree() {
     use diskvitals_model::drive::{DriveKind, Transport};
     let dir = tempfile::tempdir().expect("a folder");
     tree::write(dir.path(), Plan { drives: 9, volumes: 60, hung: 0 }).expect("written");
-    let inventory = diskvitals::source::inventory::scan(
+    let inventory = diskvitals_source::inventory::scan(
         &diskvitals_host::root::HostRoot::new(dir.path()),
         &[],
         &[],

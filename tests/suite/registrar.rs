@@ -24,6 +24,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::programs::built_program;
+
 /// For a loaded machine; a passing test never waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 const DRIVER: &str = "csi.example.com";
@@ -35,7 +37,7 @@ struct Registrar(Option<Child>);
 impl Registrar {
     #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
     fn start(dir: &Path) -> Registrar {
-        let child = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"))
+        let child = Command::new(built_program("diskvitals-csi"))
             .args([
                 "--mode",
                 "registrar",
@@ -443,7 +445,7 @@ fn mode_registrar_needs_its_folder_and_the_kubelets_path() {
         ),
     ] {
         #[allow(clippy::disallowed_methods)]
-        let output = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"))
+        let output = Command::new(built_program("diskvitals-csi"))
             .args(["--mode", "registrar", "--endpoint", "unix:///nowhere/csi.sock"])
             .args(&arguments)
             .output()

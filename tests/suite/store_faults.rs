@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::state::lock;
-use diskvitals::state::store::{
+use diskvitals_daemon::state::lock;
+use diskvitals_daemon::state::store::{
     DATABASE, RowChanges, Store, StoreConfig, StoreContents, StoreEvent, WriteBatch,
 };
 use diskvitals_finding::ids::{FindingId, VolumeId};

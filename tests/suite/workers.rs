@@ -4,15 +4,17 @@
 use std::path::Path;
 use std::time::Duration;
 
-use diskvitals::source::jobs::{Job, JobResult};
-use diskvitals::source::worker_main::{WorkerRole, arguments};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::failure_domain::{FailureDomain, FailureDomains};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::root::HostRoot;
 use diskvitals_host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
+use diskvitals_source::jobs::{Job, JobResult};
+use diskvitals_source::worker_main::{WorkerRole, arguments};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+use crate::programs::built_program;
 
 /// Far more than a loaded machine needs; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,7 +34,7 @@ fn recorded_tree() -> tempfile::TempDir {
 fn workers(root: &Path, max_stuck: usize) -> WorkerPool<Job, JobResult> {
     let args = arguments(WorkerRole::HostMounts, &HostRoot::new(root));
     WorkerPool::start(WorkerPoolConfig {
-        program: env!("CARGO_BIN_EXE_diskvitalsd").into(),
+        program: built_program("diskvitalsd").into(),
         args,
         active: 1,
         max_stuck,

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::programs::built_program;
+
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub struct Daemon {
@@ -32,7 +34,7 @@ impl Daemon {
             config.replace("DIR", &dir.path().display().to_string()),
         )
         .expect("configuration");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"));
+        let mut command = Command::new(built_program("diskvitalsd"));
         command.arg("--host-root").arg(root).arg("--config").arg(dir.path().join("config.toml"));
         command
             .arg("--socket")

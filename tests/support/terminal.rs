@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::pty::openpty;
 
 use crate::child::Process;
+use crate::programs::built_program;
 
 const HOME: &str = "\x1b[H";
 const END: &str = "\x1b[K\x1b[J";
@@ -45,7 +46,7 @@ impl Terminal {
         };
         terminal.resize(columns, lines);
         let child = Command::new("setsid")
-            .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_diskvitals")])
+            .args(["--ctty", "--wait", built_program("diskvitals")])
             .args(words)
             .env("NO_COLOR", "1")
             .env("TERM", "xterm")

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use diskvitals::state::store::{RowChanges, Store, StoreConfig, StoreEvent, WriteBatch};
+use diskvitals_daemon::state::store::{RowChanges, Store, StoreConfig, StoreEvent, WriteBatch};
 use diskvitals_finding::ids::{DriveId, FindingId};
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;

@@ -1,7 +1,7 @@
 //! What runtimes and viewers of containers print in front of a line: CRI's `stdout F `, docker
 //! compose's `web-1  | `, kubectl's `[pod/web-0/app] `.
 
-use crate::analyze::line_format::{LineParser, token};
+use crate::line_format::{LineParser, token};
 
 const MAX_NAME_BYTES: usize = 80;
 
@@ -33,7 +33,7 @@ fn after_stream(rest: &str) -> Option<&str> {
 }
 
 /// Whether the line goes on in the next line of its stream.
-pub(crate) fn is_partial(line: &str) -> bool {
+pub fn is_partial(line: &str) -> bool {
     let mut words = line.split(' ');
     let date = words.next().unwrap_or_default();
     date.len() >= 20

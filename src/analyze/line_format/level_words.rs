@@ -2,7 +2,7 @@
 //!
 //! In: a word. Out: whether it is one, and its number (syslog(3)).
 
-use crate::analyze::line_format::LineParser;
+use crate::line_format::LineParser;
 
 const FACILITIES: [&str; 12] = [
     "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv",

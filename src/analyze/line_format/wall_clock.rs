@@ -2,11 +2,9 @@
 //!
 //! In: a line. Out: the time of day with the day of the month, and the line after it.
 
-use crate::analyze::line_format::level_words::is_level_word;
-use crate::analyze::line_format::stamps::{
-    is_date, is_time_of_day, parse_seconds, parse_time_of_day,
-};
-use crate::analyze::line_format::{LineParser, token};
+use crate::line_format::level_words::is_level_word;
+use crate::line_format::stamps::{is_date, is_time_of_day, parse_seconds, parse_time_of_day};
+use crate::line_format::{LineParser, token};
 
 impl LineParser<'_> {
     /// `Nov  7 16:01:25`, `set 03 13:04:29`, `2020-12-02T21:55:55.868531+01:00`,

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 
-use crate::analyze::kernel_log_analysis::{KernelLogAnalysis, LogHealth};
-use crate::analyze::tests::read;
+use crate::kernel_log_analysis::{KernelLogAnalysis, LogHealth};
+use crate::tests::read;
 
 /// Records of several layers, some longer than a line of a mail.
 const RECORDS: [&str; 12] = [

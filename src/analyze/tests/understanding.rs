@@ -1,7 +1,7 @@
 //! A log that was not understood says nothing, and is no clean log.
 
-use crate::analyze::kernel_log_analysis::LogHealth;
-use crate::analyze::tests::{ONE, read};
+use crate::kernel_log_analysis::LogHealth;
+use crate::tests::{ONE, read};
 use diskvitals_kernel_log::fault::DriveFault;
 
 /// Health, records, lines not understood.

@@ -13,8 +13,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 
-use crate::checker::output::OutputSink;
-use crate::checker::run::{RunCallbacks, RunSpec};
+use crate::output::OutputSink;
+use crate::run::{RunCallbacks, RunSpec};
 use diskvitals_fscheck::parse::{OutputParser, ProgressStream};
 use diskvitals_fscheck::{RunActivity, Termination};
 use diskvitals_host::jail::{JailedProcess, SchedStat};
@@ -69,7 +69,7 @@ impl RunMonitor {
     pub(super) fn new(order: &RunSpec, since: Instant) -> RunMonitor {
         RunMonitor {
             reader: OutputParser::new(order.filesystem),
-            sink: OutputSink::new(),
+            sink: OutputSink::default(),
             since,
             throttled_since: None,
             throttled: Duration::ZERO,

@@ -13,7 +13,7 @@ use diskvitals_text::duration;
 use diskvitals_wire as wire;
 
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct FindingsArgs {
+pub struct FindingsArgs {
     /// A finding's id, or the unique beginning of one; or a thing by any of its names
     #[arg(value_name = "FINDING|ID")]
     pub id: Option<String>,
@@ -30,14 +30,14 @@ pub(crate) struct FindingsArgs {
 
 /// Least severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Level {
+pub enum Level {
     Info,
     Suspect,
     Bad,
 }
 
 impl Level {
-    pub(crate) fn wire(self) -> wire::Severity {
+    pub fn wire(self) -> wire::Severity {
         match self {
             Level::Info => wire::Severity::Info,
             Level::Suspect => wire::Severity::Suspect,
@@ -48,13 +48,13 @@ impl Level {
 
 /// A point in time, given as such or as an age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Since {
+pub enum Since {
     Ago(Duration),
     At(Timestamp),
 }
 
 impl Since {
-    pub(crate) fn time(self) -> Timestamp {
+    pub fn time(self) -> Timestamp {
         match self {
             Since::Ago(age) => wall_now().checked_sub(age).unwrap_or(Timestamp::MIN),
             Since::At(time) => time,
@@ -79,7 +79,7 @@ fn since(text: &str) -> Result<Since, String> {
 
 /// What `findings` lists and `watch` follows.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct FindingFilter {
+pub struct FindingFilter {
     /// Only findings of this severity, or worse
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub severity: Option<Level>,
@@ -96,7 +96,7 @@ pub(crate) struct FindingFilter {
 
 /// Only for completion: a newer daemon may know more reasons, so that no name is refused here.
 #[derive(Clone)]
-pub(crate) struct ReasonNames;
+pub struct ReasonNames;
 
 impl TypedValueParser for ReasonNames {
     type Value = String;

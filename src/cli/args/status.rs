@@ -2,10 +2,10 @@
 
 use clap::ValueEnum;
 
-use crate::cli::args::findings::FindingFilter;
+use crate::args::findings::FindingFilter;
 
 #[derive(Clone, Debug, clap::Args)]
-pub(crate) struct StatusArgs {
+pub struct StatusArgs {
     /// Exit with 0 good, 1 warning, 2 critical, 3 unknown (also without a daemon, after a time-out
     /// and for wrong usage); acknowledged findings do not count
     #[arg(long)]
@@ -20,7 +20,7 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MonitoringFormat {
+pub enum MonitoringFormat {
     /// A plugin's output with performance data, and its exit status (also for Icinga)
     Nagios,
     /// A local check: one line for the node, each drive and each volume
@@ -28,7 +28,7 @@ pub(crate) enum MonitoringFormat {
 }
 
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct WatchArgs {
+pub struct WatchArgs {
     /// Only changes, without the list of what there is
     #[arg(long)]
     pub changes: bool,

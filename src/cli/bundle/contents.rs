@@ -6,19 +6,19 @@ use prost_reflect::prost::Message;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::cli::answers::Answers;
-use crate::cli::json::{self, JsonError};
+use crate::answers::Answers;
+use crate::json::{self, JsonError};
 use diskvitals_wire as wire;
 
 /// Grows when a reader of the former version would misunderstand the new one.
-pub(crate) const FORMAT: u32 = 1;
-pub(crate) const MANIFEST: &str = "manifest.json";
-pub(crate) const KERNEL_LOG: &str = "kernel-log.txt";
-pub(crate) const SMARTCTL: &str = "smartctl/";
+pub const FORMAT: u32 = 1;
+pub const MANIFEST: &str = "manifest.json";
+pub const KERNEL_LOG: &str = "kernel-log.txt";
+pub const SMARTCTL: &str = "smartctl/";
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Manifest {
+pub struct Manifest {
     /// Always "diskvitals-bundle".
     pub kind: String,
     pub format: u32,
@@ -33,11 +33,11 @@ pub(crate) struct Manifest {
     pub files: Vec<String>,
 }
 
-pub(crate) const KIND: &str = "diskvitals-bundle";
+pub const KIND: &str = "diskvitals-bundle";
 
 /// One file with answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum AnswerFile {
+pub enum AnswerFile {
     Node,
     Drives,
     Volumes,
@@ -51,7 +51,7 @@ pub(crate) enum AnswerFile {
 }
 
 impl AnswerFile {
-    pub(crate) const ALL: [AnswerFile; 10] = [
+    pub const ALL: [AnswerFile; 10] = [
         AnswerFile::Node,
         AnswerFile::Causes,
         AnswerFile::Findings,
@@ -64,7 +64,7 @@ impl AnswerFile {
         AnswerFile::Reasons,
     ];
 
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             AnswerFile::Node => "node.json",
             AnswerFile::Drives => "drives.json",
@@ -80,7 +80,7 @@ impl AnswerFile {
     }
 
     /// As the reader of a report calls it.
-    pub(crate) fn title(self) -> &'static str {
+    pub fn title(self) -> &'static str {
         match self {
             AnswerFile::Node => "the node",
             AnswerFile::Drives => "drives",
@@ -97,7 +97,7 @@ impl AnswerFile {
 }
 
 /// All answers, in the order of the files. None: the daemon has no such answer.
-pub(crate) fn to_json(answers: &Answers) -> Result<Vec<(AnswerFile, Value)>, JsonError> {
+pub fn to_json(answers: &Answers) -> Result<Vec<(AnswerFile, Value)>, JsonError> {
     let mut files = Vec::new();
     for file in AnswerFile::ALL {
         let value = match file {
@@ -127,7 +127,7 @@ fn list(name: &str, message: &str, items: &[impl Message]) -> Result<Value, Json
 }
 
 /// Adds the answers of a file. The result: how many entries could not be read.
-pub(crate) fn add_json(answers: &mut Answers, file: AnswerFile, value: Value) -> usize {
+pub fn add_json(answers: &mut Answers, file: AnswerFile, value: Value) -> usize {
     fn read<M: Message + Default>(
         name: &str,
         message: &str,
@@ -173,7 +173,7 @@ pub(crate) fn add_json(answers: &mut Answers, file: AnswerFile, value: Value) ->
 }
 
 /// A file's name below `smartctl/` for each drive: its kernel name, made unique.
-pub(crate) fn drive_file_names(drives: &[wire::Drive]) -> Vec<String> {
+pub fn drive_file_names(drives: &[wire::Drive]) -> Vec<String> {
     let mut used: BTreeMap<String, usize> = BTreeMap::new();
     drives
         .iter()

@@ -24,7 +24,7 @@ const MAX_LINES: usize = 20_000;
 const MAX_RECORD_BYTES: usize = 16 << 10;
 
 /// The storage lines of the kernel log.
-pub(crate) fn read(path: &Path) -> io::Result<String> {
+pub fn read(path: &Path) -> io::Result<String> {
     let mut log =
         OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let mut lines = StorageLines::default();

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::bufread::GzDecoder;
 
-use crate::cli::answers::Answers;
-use crate::cli::bundle::contents::{
+use crate::answers::Answers;
+use crate::bundle::contents::{
     self, AnswerFile, FORMAT, KERNEL_LOG, KIND, MANIFEST, Manifest, SMARTCTL,
 };
 use diskvitals_wire as wire;
@@ -23,7 +23,7 @@ const MAX_BYTES: u64 = 512 << 20;
 const MAX_MISSING: usize = 200;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ReadError {
+pub enum ReadError {
     #[error("reading {}", path.display())]
     Open {
         path: PathBuf,
@@ -34,7 +34,7 @@ pub(crate) enum ReadError {
     NoBundle { path: PathBuf, what: String },
 }
 
-pub(crate) fn read(path: &Path) -> Result<Answers, ReadError> {
+pub fn read(path: &Path) -> Result<Answers, ReadError> {
     let open = |source| ReadError::Open { path: path.to_owned(), source };
     let input: Box<dyn Read> = match path.as_os_str() == "-" {
         true => Box::new(io::stdin()),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::cli::answers::Answers;
+use crate::answers::Answers;
 use diskvitals_wire as wire;
 
 /// A shorter serial number is replaced only where a field contains nothing else: it is a part of too
@@ -53,7 +53,7 @@ struct Secret {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Redactor {
+pub struct Redactor {
     /// By their first character, the longest first.
     secrets: BTreeMap<u8, Vec<Secret>>,
     serials: BTreeMap<String, String>,
@@ -62,7 +62,7 @@ pub(crate) struct Redactor {
 
 impl Redactor {
     /// `outputs`: of smartctl, as far as they are JSON.
-    pub(crate) fn new<'a>(answers: &Answers, outputs: impl Iterator<Item = &'a Value>) -> Redactor {
+    pub fn new<'a>(answers: &Answers, outputs: impl Iterator<Item = &'a Value>) -> Redactor {
         let mut redactor = Redactor::default();
         for drive in &answers.drives {
             redactor.add_serial(&drive.serial);
@@ -195,7 +195,7 @@ impl Redactor {
         }
     }
 
-    pub(crate) fn json(&mut self, value: &mut Value) {
+    pub fn json(&mut self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.text(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.json(item)),
@@ -225,7 +225,7 @@ impl Redactor {
         }
     }
 
-    pub(crate) fn text(&mut self, text: &str) -> String {
+    pub fn text(&mut self, text: &str) -> String {
         let text = self.replace_known(text);
         let text = self.replace_hexadecimal(&text);
         self.replace_announced(&text)

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::cli::bundle::read::{ReadError, from_gzip};
+use crate::bundle::read::{ReadError, from_gzip};
 
 fn answers() -> Answers {
     let drive = |n: usize| wire::Drive {

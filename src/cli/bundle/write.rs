@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::cli::bundle::Part;
+use crate::bundle::Part;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum WriteError {
+pub enum WriteError {
     #[error("a bundle is not written to a terminal: redirect standard output, or name a file")]
     Terminal,
     #[error("{} exists already: give another name, or --force to replace it", .0.display())]
@@ -56,7 +56,7 @@ pub(super) fn check_absent(path: &Path) -> Result<(), WriteError> {
 }
 
 /// Writes a temporary file beside `path` and renames it. `mode`: otherwise as the umask says.
-pub(crate) fn write_file(
+pub fn write_file(
     path: &Path,
     bytes: &[u8],
     mode: Option<u32>,

@@ -4,26 +4,23 @@
 
 use std::collections::BTreeSet;
 
-use crate::cli::args::findings::FindingFilter;
-use crate::cli::findings::obstacle;
-use crate::cli::place::by_name;
+use crate::args::findings::FindingFilter;
+use crate::findings::obstacle;
+use crate::place::by_name;
 use diskvitals_finding::reason::Reason;
 use diskvitals_wire as wire;
 use diskvitals_wire::client::{Client, ClientError};
 
 /// A filter whose names have been resolved by the daemon.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Resolved {
+pub struct Resolved {
     filter: FindingFilter,
     /// Of the drive and of the volume.
     named: Vec<wire::Explanation>,
 }
 
 impl Resolved {
-    pub(crate) async fn ask(
-        client: &Client,
-        filter: &FindingFilter,
-    ) -> Result<Resolved, ClientError> {
+    pub async fn ask(client: &Client, filter: &FindingFilter) -> Result<Resolved, ClientError> {
         let mut named = Vec::new();
         for name in filter.drive.iter().chain(&filter.volume) {
             named.push(by_name(client, name, async |name| client.explain(name).await).await?);
@@ -33,11 +30,11 @@ impl Resolved {
 
     /// Without names to resolve.
     #[cfg(test)]
-    pub(crate) fn of(filter: FindingFilter) -> Resolved {
+    pub fn of(filter: FindingFilter) -> Resolved {
         Resolved { filter, named: Vec::new() }
     }
 
-    pub(crate) fn keep(&self, findings: Vec<wire::Finding>) -> Vec<wire::Finding> {
+    pub fn keep(&self, findings: Vec<wire::Finding>) -> Vec<wire::Finding> {
         let mut kept = findings;
         for explained in &self.named {
             let about = about(explained, &kept);
@@ -53,13 +50,13 @@ impl Resolved {
     }
 
     /// Whether nothing is left out.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.named.is_empty() && !self.is_about_findings()
     }
 
     /// Whether a drive, volume or check with this id passes: it has no severity and no reason of its
     /// own.
-    pub(crate) fn passes(&self, id: &str) -> bool {
+    pub fn passes(&self, id: &str) -> bool {
         let subjects = |explained: &wire::Explanation| {
             let mut subjects = explained.subjects.iter().chain(&explained.subject);
             subjects.any(|subject| subject.id == id)

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::cli::render::causes;
-use crate::cli::render::live::IoRate;
+use crate::render::causes;
+use crate::render::live::IoRate;
 use diskvitals_wire as wire;
 use diskvitals_wire::watch_event::{Change, Item};
 
@@ -22,7 +22,7 @@ struct Objects {
 
 /// The lists of a screen, in its order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lists {
+pub struct Lists {
     pub drives: Vec<wire::Drive>,
     pub volumes: Vec<wire::Volume>,
     pub findings: Vec<wire::Finding>,
@@ -33,7 +33,7 @@ pub(crate) struct Lists {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct NodeState {
+pub struct NodeState {
     objects: Objects,
     /// The list that is being received; it replaces the objects when it is complete.
     incoming: Option<Objects>,
@@ -43,7 +43,7 @@ pub(crate) struct NodeState {
 
 impl NodeState {
     /// Returns whether the screen may look different.
-    pub(crate) fn apply(&mut self, event: wire::WatchEvent) -> bool {
+    pub fn apply(&mut self, event: wire::WatchEvent) -> bool {
         let removed = match event.change() {
             Change::SnapshotBegin => {
                 self.incoming = Some(Objects::default());
@@ -74,13 +74,13 @@ impl NodeState {
     }
 
     /// A newer state of a check, if it is known.
-    pub(crate) fn update_check(&mut self, check: wire::Check) {
+    pub fn update_check(&mut self, check: wire::Check) {
         if let Some(known) = self.objects.checks.get_mut(&check.id) {
             *known = check;
         }
     }
 
-    pub(crate) fn lists(&self) -> Lists {
+    pub fn lists(&self) -> Lists {
         let objects = &self.objects;
         let mut causes: Vec<wire::Cause> = objects.causes.values().cloned().collect();
         causes.sort_by_cached_key(causes::rank);
@@ -104,14 +104,14 @@ fn put<T>(objects: &mut BTreeMap<String, T>, id: String, object: T, removed: boo
 
 /// The I/O of each drive between the last two readings.
 #[derive(Debug, Default)]
-pub(crate) struct IoRates {
+pub struct IoRates {
     last: Option<(Duration, BTreeMap<String, wire::DriveIo>)>,
     rates: BTreeMap<String, IoRate>,
 }
 
 impl IoRates {
     /// `at`: a clock that does not step.
-    pub(crate) fn apply(&mut self, answer: wire::ListDriveIoResponse, at: Duration) {
+    pub fn apply(&mut self, answer: wire::ListDriveIoResponse, at: Duration) {
         let drives = answer.drives.into_iter();
         let now: BTreeMap<String, wire::DriveIo> =
             drives.map(|it| (it.drive_id.clone(), it)).collect();
@@ -129,11 +129,11 @@ impl IoRates {
     }
 
     /// There are no readings left: the next one is a first one.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         *self = IoRates::default();
     }
 
-    pub(crate) fn rates(&self) -> &BTreeMap<String, IoRate> {
+    pub fn rates(&self) -> &BTreeMap<String, IoRate> {
         &self.rates
     }
 }

@@ -14,7 +14,7 @@ const COLUMNS: [Column; 6] = [
     column("STALE", 24, 1),
 ];
 
-pub(crate) fn table(attachments: &[wire::Attachment], screen: &Screen) -> String {
+pub fn table(attachments: &[wire::Attachment], screen: &Screen) -> String {
     if attachments.is_empty() {
         return "no stale attachments\n".to_owned();
     }
@@ -51,7 +51,7 @@ fn owner(attachment: &wire::Attachment) -> String {
 }
 
 /// `query`: the name that the user gave. `commit`: the steps were to be executed.
-pub(crate) fn cleanup(
+pub fn cleanup(
     answer: &wire::ForceCleanupResponse,
     query: &str,
     commit: bool,

@@ -1,8 +1,8 @@
 //! Causes: a block each, the names that people know first. BAD takes four lines on a wide screen,
 //! others three, and those that do not count two; one more where the message is about redundancy.
 
-use crate::cli::render::findings::{self, acknowledged, message_about};
-use crate::cli::words::severity_word;
+use crate::render::findings::{self, acknowledged, message_about};
+use crate::words::severity_word;
 use diskvitals_finding::reason::NO_REDUNDANCY;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::reason::last_copy_words;
@@ -23,16 +23,12 @@ const NAME_SHARE: usize = 2;
 const INDENT: &str = "    ";
 
 /// `findings`: who acknowledged it, and why, is in these.
-pub(crate) fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
+pub fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
     block_of(cause, findings, screen, Extent::OneLine)
 }
 
 /// The same with every line in full.
-pub(crate) fn whole_block(
-    cause: &wire::Cause,
-    findings: &[wire::Finding],
-    screen: &Screen,
-) -> String {
+pub fn whole_block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
     block_of(cause, findings, screen, Extent::Whole)
 }
 
@@ -93,7 +89,7 @@ fn block_of(
 }
 
 /// The cause with nothing cut: what to do, what is on it, and its findings with their evidence.
-pub(crate) fn in_full(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
+pub fn in_full(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
     let (word, tone) = word(cause);
     let slot = match slot_name(&cause.slot) {
         "" => String::new(),
@@ -144,7 +140,7 @@ fn acknowledgements(cause: &wire::Cause, findings: &[wire::Finding], screen: &Sc
 }
 
 /// `acknowledged by root, 3 min ago: the replacement is ordered`, once for each note.
-pub(crate) fn acknowledged_by(
+pub fn acknowledged_by(
     cause: &wire::Cause,
     findings: &[wire::Finding],
     screen: &Screen,
@@ -165,7 +161,7 @@ pub(crate) fn acknowledged_by(
 }
 
 /// The order of ListCauses, for causes that are not from its list.
-pub(crate) fn rank(cause: &wire::Cause) -> impl Ord + use<> {
+pub fn rank(cause: &wire::Cause) -> impl Ord + use<> {
     let name = match cause.kind() {
         // A missing drive keeps its place.
         Kind::Drive => cause.name.strip_prefix("was ").unwrap_or(&cause.name),
@@ -186,12 +182,12 @@ fn leads(cause: &wire::Cause) -> bool {
     findings.any(|it| it.severity == cause.severity && it.reason == Reason::RedundancyLost.name())
 }
 
-pub(crate) fn is_urgent(cause: &wire::Cause) -> bool {
+pub fn is_urgent(cause: &wire::Cause) -> bool {
     cause.counted && cause.severity() == wire::Severity::Bad
 }
 
 /// The severity; of one that does not count, why.
-pub(crate) fn word(cause: &wire::Cause) -> (&'static str, Tone) {
+pub fn word(cause: &wire::Cause) -> (&'static str, Tone) {
     match (cause.counted, cause.severity()) {
         (true, severity) => severity_word(severity),
         (false, _) if cause.findings.iter().all(|finding| finding.acknowledged) => {
@@ -308,7 +304,7 @@ fn fitting(reasons: &[String], room: usize) -> String {
 }
 
 /// Each reason once, with its number; escaped.
-pub(crate) fn reasons(cause: &wire::Cause) -> Vec<String> {
+pub fn reasons(cause: &wire::Cause) -> Vec<String> {
     let mut shown: Vec<&str> = Vec::new();
     let mut texts = Vec::new();
     for finding in &cause.findings {
@@ -398,18 +394,18 @@ fn hit_name(hit: &wire::CauseHit, limit: usize) -> String {
 
 /// Whether the drive's findings have none of its volumes as their consequence: wear, heat and other
 /// hints for planning.
-pub(crate) fn is_only_on_it(cause: &wire::Cause) -> bool {
+pub fn is_only_on_it(cause: &wire::Cause) -> bool {
     cause.kind() == Kind::Drive && cause.consequences.is_empty()
 }
 
 /// What is said of volumes that the next failure takes away.
-pub(crate) fn last_copy_of(cause: &wire::Cause) -> &'static str {
+pub fn last_copy_of(cause: &wire::Cause) -> &'static str {
     let findings = cause.findings.iter().chain(&cause.consequences);
     last_copy_words(findings.map(|it| it.reason.as_str()))
 }
 
 /// Without the reason that `no redundancy left` says.
-pub(crate) fn hit_reasons(hit: &wire::CauseHit) -> Vec<String> {
+pub fn hit_reasons(hit: &wire::CauseHit) -> Vec<String> {
     let is_said = |reason: &str| hit.last_copy && reason == Reason::RedundancyLost.name();
     let reasons = hit.reasons.iter().filter(|reason| !is_said(reason));
     reasons.cloned().collect()

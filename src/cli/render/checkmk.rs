@@ -1,9 +1,9 @@
 //! The status as lines of a Checkmk local check: `STATE "ITEM" METRICS TEXT`, for the node, each
 //! drive and each volume. Pure.
 
-use crate::cli::render::figures::{self, Figure, safe_name, safe_text};
-use crate::cli::render::status::{StatusView, summary, verdict};
-use crate::cli::words::used_share;
+use crate::render::figures::{self, Figure, safe_name, safe_text};
+use crate::render::status::{StatusView, summary, verdict};
+use crate::words::used_share;
 use diskvitals_terminal::screen::or_dash;
 use diskvitals_wire as wire;
 
@@ -11,11 +11,11 @@ use diskvitals_wire as wire;
 const FORBIDDEN: &str = "\"'\\;|<>~!$%^&*?,()=`";
 const MAX_TEXT: usize = 300;
 
-pub(crate) fn unknown(why: &str) -> String {
+pub fn unknown(why: &str) -> String {
     line(3, "diskvitals node", &[], why)
 }
 
-pub(crate) fn output(view: &StatusView) -> String {
+pub fn output(view: &StatusView) -> String {
     let counts = [
         ("drives", view.drives.len()),
         ("volumes", view.volumes.len()),

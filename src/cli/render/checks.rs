@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cli::words::enum_label;
+use crate::words::enum_label;
 use diskvitals_fscheck::{RunActivity, RunProgress};
 use diskvitals_terminal::layout::{Part, counted, heading, wrapped, wrapped_parts};
 use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash, span};
@@ -36,7 +36,7 @@ const RUNS: [Column; 8] = [
 /// Maximum number of a run's findings in the list; JSON has all that are stored.
 const MAX_LISTED_FINDINGS: usize = 20;
 
-pub(crate) fn table(checks: &[wire::Check], screen: &Screen) -> String {
+pub fn table(checks: &[wire::Check], screen: &Screen) -> String {
     if checks.is_empty() {
         return "no checks: `diskvitals check VOLUME` starts one\n".to_owned();
     }
@@ -56,7 +56,7 @@ pub(crate) fn table(checks: &[wire::Check], screen: &Screen) -> String {
 }
 
 /// The reason for the verdict, or the current phase of a check that has not ended, with its progress.
-pub(crate) fn reason(check: &wire::Check) -> String {
+pub fn reason(check: &wire::Check) -> String {
     let percent = check.progress.and_then(|run| run.percent);
     match (check.state(), percent) {
         (State::Ended, _) => check.reason.clone(),
@@ -66,7 +66,7 @@ pub(crate) fn reason(check: &wire::Check) -> String {
 }
 
 /// The verdict, its reason, and the runs.
-pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
+pub fn one(check: &wire::Check, screen: &Screen) -> String {
     let (word, tone) = verdict(check);
     let mut text = heading(
         &format!(
@@ -106,7 +106,7 @@ pub(crate) fn one(check: &wire::Check, screen: &Screen) -> String {
 }
 
 /// One check with the output of each run.
-pub(crate) fn in_full(check: &wire::Check, screen: &Screen) -> String {
+pub fn in_full(check: &wire::Check, screen: &Screen) -> String {
     let mut text = one(check, screen);
     text.push_str(&format!(
         "\nrequested {} by {}\n",
@@ -121,7 +121,7 @@ pub(crate) fn in_full(check: &wire::Check, screen: &Screen) -> String {
 
 /// For `explain`: the newest check of each related object. What the checkers printed is left to
 /// `checks`, since it may have thousands of lines.
-pub(crate) fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
+pub fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
     checks.iter().map(|check| summary(check, screen)).collect()
 }
 
@@ -174,11 +174,7 @@ fn counts(run: &wire::CheckRun) -> String {
 }
 
 /// The current phase and its duration.
-pub(crate) fn progress(
-    check: &wire::Check,
-    elapsed: Duration,
-    cancelled: bool,
-) -> (String, String) {
+pub fn progress(check: &wire::Check, elapsed: Duration, cancelled: bool) -> (String, String) {
     let what = match check.state() {
         _ if cancelled => "cancelling".to_owned(),
         State::Queued => format!("queued: {}", escape_control(&check.phase)),
@@ -193,11 +189,7 @@ pub(crate) fn progress(
 }
 
 /// The same for an image that is checked without a daemon.
-pub(crate) fn image_progress(
-    path: &Path,
-    activity: &RunActivity,
-    elapsed: Duration,
-) -> (String, String) {
+pub fn image_progress(path: &Path, activity: &RunActivity, elapsed: Duration) -> (String, String) {
     let path = escape_control(&path.display().to_string());
     let run = RunProgress::new(jiff::Timestamp::UNIX_EPOCH, elapsed, activity.permille);
     let percent = run.permille.map(|done| u32::from(done / 10));
@@ -290,14 +282,14 @@ fn seconds(duration: &prost_types::Duration) -> String {
 }
 
 /// `MODE_READ_ONLY` → `read only`.
-pub(crate) fn mode(mode: Mode) -> String {
+pub fn mode(mode: Mode) -> String {
     match mode {
         Mode::Unspecified => "-".to_owned(),
         mode => enum_label(mode.as_str_name(), "MODE_"),
     }
 }
 
-pub(crate) fn verdict(check: &wire::Check) -> (String, Tone) {
+pub fn verdict(check: &wire::Check) -> (String, Tone) {
     if check.state() != State::Ended {
         return plain(enum_label(check.state().as_str_name(), "STATE_"));
     }

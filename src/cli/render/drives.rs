@@ -1,7 +1,7 @@
 //! Drives: a table, worst first, and one drive in full.
 
-use crate::cli::render::{errors, findings, smart};
-use crate::cli::words::{enum_label, health};
+use crate::render::{errors, findings, smart};
+use crate::words::{enum_label, health};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{flag_names, heading, label_value_lines, labelled};
 use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
@@ -25,7 +25,7 @@ const COLUMNS: [Column; 13] = [
     column("ID", 20, 7),
 ];
 
-pub(crate) fn table(drives: &[wire::Drive], screen: &Screen) -> String {
+pub fn table(drives: &[wire::Drive], screen: &Screen) -> String {
     if drives.is_empty() {
         return "no drives\n".to_owned();
     }
@@ -35,7 +35,7 @@ pub(crate) fn table(drives: &[wire::Drive], screen: &Screen) -> String {
 }
 
 /// The sort order: bad before suspect before unknown before good.
-pub(crate) fn rank(health: i32) -> u8 {
+pub fn rank(health: i32) -> u8 {
     match wire::Health::try_from(health) {
         Ok(wire::Health::Bad) => 0,
         Ok(wire::Health::Suspect) => 1,
@@ -71,7 +71,7 @@ fn row(drive: &wire::Drive) -> Cells {
     ]
 }
 
-pub(crate) fn kind(drive: &wire::Drive) -> String {
+pub fn kind(drive: &wire::Drive) -> String {
     match drive.kind() {
         wire::DriveKind::Hdd
         | wire::DriveKind::Ssd
@@ -90,7 +90,7 @@ fn device(device: &wire::DriveDevice) -> String {
     text.trim_end().to_owned()
 }
 
-pub(crate) fn one(drive: &wire::Drive, screen: &Screen) -> String {
+pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
     let (word_of_health, tone) = health(drive.health);
     let location = drive.location.clone().unwrap_or_default();
     let slot = match (location.enclosure.as_str(), location.slot.as_str()) {

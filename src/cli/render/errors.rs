@@ -5,7 +5,7 @@ use diskvitals_terminal::screen::{Screen, escape_control};
 use diskvitals_wire as wire;
 
 /// Label and text of each line; empty if the log contains no errors.
-pub(crate) fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
+pub fn lines(errors: &[wire::ErrorTally], screen: &Screen) -> Vec<(&'static str, String)> {
     labelled("kernel log", errors.iter().map(|it| line(it, screen))).collect()
 }
 

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cli::render::status::{unknown_by_reason, unknown_count};
-use crate::cli::render::{checks, findings};
-use crate::cli::words::{health, severity};
+use crate::render::status::{unknown_by_reason, unknown_count};
+use crate::render::{checks, findings};
+use crate::words::{health, severity};
 use diskvitals_finding::reason::Reason;
 use diskvitals_terminal::layout::{Part, wrapped, wrapped_parts};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
@@ -14,7 +14,7 @@ use diskvitals_wire as wire;
 /// Actions at the beginning; each finding has its own.
 const MAX_ACTIONS: usize = 4;
 
-pub(crate) fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
+pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     let mut text = String::new();
     if let Some(subject) = &explanation.subject {
         let kind = match subject.kind() {

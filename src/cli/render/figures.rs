@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::cli::render::volumes;
+use crate::render::volumes;
 use diskvitals_terminal::screen::escape_control;
 use diskvitals_wire as wire;
 

@@ -1,6 +1,6 @@
 //! Findings: a table in the daemon's order (worst first), each in full with its evidence.
 
-use crate::cli::words::severity;
+use crate::words::severity;
 use diskvitals_finding::reason::Reason;
 use diskvitals_terminal::layout::{NARROW, Part, heading, wrapped, wrapped_parts};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
@@ -21,7 +21,7 @@ const COLUMNS: [Column; 6] = [
 ];
 
 /// The message stands in its column if all of it fits, otherwise on a line of its own.
-pub(crate) fn table(findings: &[wire::Finding], screen: &Screen) -> String {
+pub fn table(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return format!("{}\n", screen.paint(Tone::Good, "no findings"));
     }
@@ -64,7 +64,7 @@ fn row(finding: &wire::Finding, screen: &Screen) -> Cells {
 }
 
 /// The name that people know; the id, if an older daemon sends no name.
-pub(crate) fn subject(finding: &wire::Finding) -> String {
+pub fn subject(finding: &wire::Finding) -> String {
     let Some(subject) = &finding.subject else {
         return "-".to_owned();
     };
@@ -78,16 +78,12 @@ pub(crate) fn subject(finding: &wire::Finding) -> String {
     }
 }
 
-pub(crate) fn message(finding: &wire::Finding, screen: &Screen) -> String {
+pub fn message(finding: &wire::Finding, screen: &Screen) -> String {
     message_about(&finding.message, finding.subject.as_ref(), screen)
 }
 
 /// The message with local times. The daemon writes `drive ID (sda)`; people call it sda.
-pub(crate) fn message_about(
-    message: &str,
-    subject: Option<&wire::Subject>,
-    screen: &Screen,
-) -> String {
+pub fn message_about(message: &str, subject: Option<&wire::Subject>, screen: &Screen) -> String {
     let text = screen.local_times(message);
     match subject {
         Some(it) if it.kind() == wire::SubjectKind::Drive && !it.name.is_empty() => {
@@ -100,7 +96,7 @@ pub(crate) fn message_about(
 
 /// Active ones first, of these what is below first: it often explains what is above. Otherwise the
 /// order is kept, which is the daemon's.
-pub(crate) fn sort_lowest_first(findings: &mut [wire::Finding]) {
+pub fn sort_lowest_first(findings: &mut [wire::Finding]) {
     findings.sort_by_key(|finding| {
         let group = match (&finding.cleared, &finding.acknowledged) {
             (Some(_), _) => 2,
@@ -117,7 +113,7 @@ pub(crate) fn sort_lowest_first(findings: &mut [wire::Finding]) {
 }
 
 /// All findings with their evidence; empty without findings.
-pub(crate) fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
+pub fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return String::new();
     }
@@ -126,7 +122,7 @@ pub(crate) fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
 }
 
 /// The finding, what to do, its evidence verbatim, and the condition that clears it.
-pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
+pub fn one(finding: &wire::Finding, screen: &Screen) -> String {
     let (word_of_severity, tone) = severity(finding);
     // The severity says the rest.
     let status = match finding.status() {
@@ -177,7 +173,7 @@ pub(crate) fn one(finding: &wire::Finding, screen: &Screen) -> String {
 }
 
 /// An older daemon does not send it, a newer one may have reasons that this program lacks.
-pub(crate) fn action(finding: &wire::Finding) -> &str {
+pub fn action(finding: &wire::Finding) -> &str {
     let known = finding.reason.parse::<Reason>().map(Reason::action);
     match finding.action.as_str() {
         "" => known.unwrap_or_default(),
@@ -186,7 +182,7 @@ pub(crate) fn action(finding: &wire::Finding) -> &str {
 }
 
 /// `by root, 3 min ago: the replacement is ordered`.
-pub(crate) fn acknowledged(ack: &wire::Acknowledgement, screen: &Screen) -> String {
+pub fn acknowledged(ack: &wire::Acknowledgement, screen: &Screen) -> String {
     format!("by {}, {}: {}", ack.by, screen.ago(ack.time.as_ref()), ack.note)
 }
 

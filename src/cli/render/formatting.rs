@@ -3,7 +3,7 @@
 use diskvitals_terminal::screen::{Screen, escape_control};
 use diskvitals_wire as wire;
 
-pub(crate) fn one(authorization: &wire::FormatAuthorization, screen: &Screen) -> String {
+pub fn one(authorization: &wire::FormatAuthorization, screen: &Screen) -> String {
     let handle = escape_control(&authorization.handle);
     match &authorization.expires {
         None => format!("volume {handle} may no longer be formatted\n"),
@@ -15,7 +15,7 @@ pub(crate) fn one(authorization: &wire::FormatAuthorization, screen: &Screen) ->
     }
 }
 
-pub(crate) fn list(authorizations: &[wire::FormatAuthorization], screen: &Screen) -> String {
+pub fn list(authorizations: &[wire::FormatAuthorization], screen: &Screen) -> String {
     if authorizations.is_empty() {
         return "no volume may be formatted by permission\n".to_owned();
     }

@@ -1,7 +1,7 @@
 //! The analysis of recorded checker output, for people: the verdict, then each run with its
 //! findings.
 
-use crate::analyze::fsck::{FsckAnalysis, FsckFinding, FsckRun};
+use diskvitals_analyze::fsck::{FsckAnalysis, FsckFinding, FsckRun};
 use diskvitals_fscheck::{CheckVerdict, RunResult, Weight};
 use diskvitals_terminal::layout::{counted, heading, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
@@ -12,7 +12,7 @@ const FINDINGS: [Column; 3] =
 /// Maximum number of a run's findings that are shown; JSON has more.
 const MAX_FINDINGS: usize = 20;
 
-pub(crate) fn text(fsck: &FsckAnalysis, screen: &Screen) -> String {
+pub fn text(fsck: &FsckAnalysis, screen: &Screen) -> String {
     let (verdict, tone) = match fsck.verdict {
         CheckVerdict::Clean => ("clean", Tone::Good),
         CheckVerdict::Suspected => ("suspected", Tone::Warning),

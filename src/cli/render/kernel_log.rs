@@ -1,6 +1,6 @@
 //! The analysis of a kernel log, for people: devices, each with its errors.
 
-use crate::analyze::kernel_log_analysis::{KernelLogAnalysis, LogHealth, Unreadable};
+use diskvitals_analyze::kernel_log_analysis::{KernelLogAnalysis, LogHealth, Unreadable};
 use diskvitals_kernel_log::event::Class;
 use diskvitals_kernel_log::fault::DriveFault;
 use diskvitals_terminal::layout::heading;
@@ -20,7 +20,7 @@ const EVENTS: [Column; 4] =
 /// Maximum number of events that are shown; JSON has more.
 const MAX_EVENTS: usize = 20;
 
-pub(crate) fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
+pub fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
     let mut text = heading(&escape_control(&log.file), screen);
     match log.health {
         LogHealth::Unknown => {
@@ -108,7 +108,7 @@ fn not_understood(log: &KernelLogAnalysis) -> String {
     )
 }
 
-pub(crate) fn unreadable(answer: &Unreadable) -> String {
+pub fn unreadable(answer: &Unreadable) -> String {
     let unknown = answer.health.map_or("", |_| "UNKNOWN: ");
     format!("{}: {unknown}{}\n", escape_control(&answer.file), escape_control(&answer.error))
 }

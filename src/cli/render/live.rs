@@ -2,14 +2,14 @@
 //! drives' I/O, in the lines and columns of the terminal. What does not fit is counted, the least
 //! important first. Pure.
 
-pub(crate) mod position;
+pub mod position;
 
 use std::collections::BTreeMap;
 
-use crate::cli::render::live::position::Position;
-use crate::cli::render::status::{self, StatusView};
-use crate::cli::render::{causes, checks, drives, findings, smart};
-use crate::cli::words::health;
+use crate::render::live::position::Position;
+use crate::render::status::{self, StatusView};
+use crate::render::{causes, checks, drives, findings, smart};
+use crate::words::health;
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{counted, heading, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash, span};
@@ -41,7 +41,7 @@ const DRIVES: [Column; 9] = [
 
 /// The I/O of a drive between two readings.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct IoRate {
+pub struct IoRate {
     /// Bytes per second.
     pub read: u64,
     pub written: u64,
@@ -55,12 +55,12 @@ pub(crate) struct IoRate {
 
 /// Since when the daemon does not answer, and why.
 #[derive(Clone, Debug)]
-pub(crate) struct Outage {
+pub struct Outage {
     pub since: prost_types::Timestamp,
     pub why: String,
 }
 
-pub(crate) struct LiveView<'a> {
+pub struct LiveView<'a> {
     pub status: StatusView<'a>,
     /// Those that have not ended.
     pub checks: &'a [wire::Check],
@@ -90,7 +90,7 @@ impl Block {
 }
 
 /// At most `height` lines, none wider than the screen.
-pub(crate) fn lines(
+pub fn lines(
     view: &LiveView,
     position: &mut Position,
     screen: &Screen,
@@ -125,7 +125,7 @@ pub(crate) fn lines(
 }
 
 /// How many lines a page key moves.
-pub(crate) fn page(height: Option<u16>) -> usize {
+pub fn page(height: Option<u16>) -> usize {
     lines_of(height).saturating_sub(FIXED)
 }
 
@@ -165,7 +165,7 @@ fn selected_lines(
 }
 
 /// Before the first answer.
-pub(crate) fn waiting(outage: Option<&Outage>, screen: &Screen) -> Vec<String> {
+pub fn waiting(outage: Option<&Outage>, screen: &Screen) -> Vec<String> {
     let mut lines = banner(outage, screen);
     if lines.is_empty() {
         lines.push("waiting for the first answer of diskvitalsd".to_owned());

@@ -1,9 +1,9 @@
 //! The status as the output of a monitoring plugin (Monitoring Plugins Development Guidelines): a line
 //! with performance data, then one line for each cause. Pure.
 
-use crate::cli::render::causes;
-use crate::cli::render::figures::{self, Figure, Unit, safe_name, safe_text};
-use crate::cli::render::status::{StatusView, summary, unknown_by_reason, verdict};
+use crate::render::causes;
+use crate::render::figures::{self, Figure, Unit, safe_name, safe_text};
+use crate::render::status::{StatusView, summary, unknown_by_reason, verdict};
 use diskvitals_terminal::verdict::Verdict;
 use diskvitals_wire as wire;
 
@@ -14,11 +14,11 @@ const MAX_TEXT: usize = 160;
 /// Performance data, in bytes.
 const MAX_DATA: usize = 5000;
 
-pub(crate) fn unknown(why: &str) -> String {
+pub fn unknown(why: &str) -> String {
     format!("DISKVITALS UNKNOWN - {}\n", safe_text(why, MAX_TEXT * 2))
 }
 
-pub(crate) fn output(view: &StatusView) -> String {
+pub fn output(view: &StatusView) -> String {
     let word = match verdict(view) {
         Verdict::Good => "OK",
         Verdict::Warning => "WARNING",

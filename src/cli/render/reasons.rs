@@ -1,6 +1,6 @@
 //! The table of reasons, and one reason in full.
 
-use crate::cli::words::severity_word;
+use crate::words::severity_word;
 use diskvitals_terminal::layout::wrapped;
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
 use diskvitals_terminal::table::{Column, column, plain, table};
@@ -14,7 +14,7 @@ const COLUMNS: [Column; 4] = [
 ];
 
 /// One line each; `one` has the rest.
-pub(crate) fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
+pub fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
     let row = |reason: &wire::ReasonText| {
         let levels: Vec<&str> = reason.levels().map(|level| severity_word(level).0).collect();
         vec![
@@ -28,7 +28,7 @@ pub(crate) fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
 }
 
 /// A line with the name, then one paragraph per column.
-pub(crate) fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
+pub fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
     let levels: Vec<String> = reason
         .levels()
         .map(|level| {
@@ -65,7 +65,7 @@ pub(crate) fn one(reason: &wire::ReasonText, screen: &Screen) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::convert::reasons;
+    use diskvitals_convert::reasons;
     use diskvitals_terminal::fixture::screen;
 
     #[test]

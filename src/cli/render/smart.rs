@@ -1,9 +1,9 @@
 //! SMART data for people: a drive's section, its attributes, their history, a self-test, a recorded
 //! smartctl output.
 
-pub(crate) mod file;
-pub(crate) mod history;
-pub(crate) mod self_test;
+pub mod file;
+pub mod history;
+pub mod self_test;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +28,7 @@ const ATTRIBUTES: [Column; 8] = [
 const MAX_SELF_TESTS: usize = 5;
 
 /// `36 °C`, for the table of drives.
-pub(crate) fn temperature(drive: &wire::Drive) -> String {
+pub fn temperature(drive: &wire::Drive) -> String {
     drive
         .smart
         .as_ref()
@@ -38,18 +38,18 @@ pub(crate) fn temperature(drive: &wire::Drive) -> String {
 }
 
 /// The used share of the designed life.
-pub(crate) fn wear(drive: &wire::Drive) -> String {
+pub fn wear(drive: &wire::Drive) -> String {
     let wear = drive.smart.as_ref().and_then(|smart| smart.wear_percent);
     wear.map(|percent| format!("{percent} %")).unwrap_or_default()
 }
 
-pub(crate) fn power_on_hours(drive: &wire::Drive) -> String {
+pub fn power_on_hours(drive: &wire::Drive) -> String {
     let hours = drive.smart.as_ref().and_then(|smart| smart.power_on_hours);
     hours.map(|hours| hours.to_string()).unwrap_or_default()
 }
 
 /// The SMART section; empty if the drive is not polled for SMART data.
-pub(crate) fn section(drive: &wire::Drive, screen: &Screen) -> String {
+pub fn section(drive: &wire::Drive, screen: &Screen) -> String {
     let Some(smart) = &drive.smart else {
         return String::new();
     };
@@ -166,7 +166,7 @@ fn hours_since(now: u64, at: u64) -> Option<u64> {
     now.checked_sub(at).filter(|_| !may_have_wrapped)
 }
 
-pub(crate) fn self_tests(smart: &wire::Smart) -> Vec<String> {
+pub fn self_tests(smart: &wire::Smart) -> Vec<String> {
     let Some(tests) = &smart.self_tests else {
         return Vec::new();
     };
@@ -193,7 +193,7 @@ pub(crate) fn self_tests(smart: &wire::Smart) -> Vec<String> {
 }
 
 /// The table of ATA attributes.
-pub(crate) fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
+pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
     let attributes =
         drive.smart.as_ref().map(|smart| smart.attributes.as_slice()).unwrap_or_default();
     if attributes.is_empty() {
@@ -228,12 +228,12 @@ pub(crate) fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
 }
 
 /// `reported_uncorrectable` → `reported uncorrectable`.
-pub(crate) fn label(metric: &str) -> String {
+pub fn label(metric: &str) -> String {
     let name = metric.strip_suffix("_percent").unwrap_or(metric);
     escape_control(&name.replace('_', " ").replace("crc", "CRC"))
 }
 
-pub(crate) fn verdict(passed: Option<bool>) -> &'static str {
+pub fn verdict(passed: Option<bool>) -> &'static str {
     match passed {
         Some(true) => "passed",
         Some(false) => "FAILED",
@@ -249,7 +249,7 @@ fn painted_verdict(passed: Option<bool>, screen: &Screen) -> String {
 }
 
 /// `29798 h (3.4 years)`
-pub(crate) fn hours(hours: u64) -> String {
+pub fn hours(hours: u64) -> String {
     if hours < 8766 {
         format!("{hours} h")
     } else {

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use crate::cli::render::{causes, drives, findings, volumes};
+use crate::render::{causes, drives, findings, volumes};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{counted, heading, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
@@ -17,7 +17,7 @@ const MAX_SHOWN: usize = 12;
 /// Maximum number of drives and volumes that are listed when all is good.
 const MAX_BRIEF_ROWS: usize = 10;
 
-pub(crate) struct StatusView<'a> {
+pub struct StatusView<'a> {
     pub node: &'a wire::Node,
     pub drives: &'a [wire::Drive],
     pub volumes: &'a [wire::Volume],
@@ -29,7 +29,7 @@ pub(crate) struct StatusView<'a> {
 /// Critical before warning before unknown before good. The daemon's own verdict covers drives and
 /// volumes; findings about other block devices are added here. Acknowledged findings and drives
 /// under maintenance do not count.
-pub(crate) fn verdict(view: &StatusView) -> Verdict {
+pub fn verdict(view: &StatusView) -> Verdict {
     let node = match view.node.health() {
         wire::Health::Good if view.node.settled => Verdict::Good,
         wire::Health::Suspect => Verdict::Warning,
@@ -55,7 +55,7 @@ fn is_counted(finding: &wire::Finding, view: &StatusView) -> bool {
     finding.acknowledged.is_none() && finding.cleared.is_none() && !maintained
 }
 
-pub(crate) fn screen(view: &StatusView, screen: &Screen) -> String {
+pub fn screen(view: &StatusView, screen: &Screen) -> String {
     let mut text = head(view, screen);
     text.push_str(&problems(view, screen));
     text.push_str(&cordons(view.node, screen));
@@ -92,7 +92,7 @@ fn verdict_line(view: &StatusView, screen: &Screen) -> String {
 }
 
 /// `6 drives, 9 volumes, 6 causes (18 findings)`.
-pub(crate) fn summary(view: &StatusView) -> String {
+pub fn summary(view: &StatusView) -> String {
     let active = view.findings.iter().filter(|finding| is_counted(finding, view)).count();
     let aside = view.findings.len() - active;
     let mut words = vec![
@@ -116,7 +116,7 @@ pub(crate) fn summary(view: &StatusView) -> String {
 }
 
 /// `12 drives and 1 volume unknown`; None if all are known. Drives that sleep do not count.
-pub(crate) fn unknown_count(drives: &[wire::Drive], volumes: &[wire::Volume]) -> Option<String> {
+pub fn unknown_count(drives: &[wire::Drive], volumes: &[wire::Volume]) -> Option<String> {
     let unknown_drive = |it: &&wire::Drive| {
         it.health() == wire::Health::Unknown
             && it.health_unknown_cause() != wire::UnknownCause::Asleep
@@ -157,7 +157,7 @@ fn problems(view: &StatusView, screen: &Screen) -> String {
 }
 
 /// Why the pool takes no new volumes.
-pub(crate) fn cordons(node: &wire::Node, screen: &Screen) -> String {
+pub fn cordons(node: &wire::Node, screen: &Screen) -> String {
     let block = |cordon: &wire::PoolCordon| {
         format!(
             "\n{} pool ({})\n{}",
@@ -191,7 +191,7 @@ fn more_causes(rest: &[wire::Cause]) -> String {
 }
 
 /// Drives and volumes whose health is unknown, those with one reason together.
-pub(crate) fn unknown(view: &StatusView, screen: &Screen) -> String {
+pub fn unknown(view: &StatusView, screen: &Screen) -> String {
     let by_reason = unknown_by_reason(view.drives, view.volumes);
     let limit = screen.width.map_or(usize::MAX, usize::from) / 2;
     let mut text = String::new();
@@ -219,7 +219,7 @@ pub(crate) fn unknown(view: &StatusView, screen: &Screen) -> String {
 
 /// Names of drives and volumes whose health is unknown, by the reason. Reasons that differ only in
 /// the names of what they are about, or in times, are one: the first is shown.
-pub(crate) fn unknown_by_reason(
+pub fn unknown_by_reason(
     drives: &[wire::Drive],
     volumes: &[wire::Volume],
 ) -> Vec<(String, Vec<String>)> {
@@ -270,14 +270,14 @@ fn without_names<'a>(text: &str, names: impl Iterator<Item = &'a String>) -> Str
 }
 
 /// One gap: `source udev limited: `, and what it means, with local times.
-pub(crate) struct Gap {
+pub struct Gap {
     pub label: String,
     pub tone: Tone,
     pub text: String,
 }
 
 /// The gaps in the daemon's observations, and their consequences.
-pub(crate) fn gaps(node: &wire::Node, screen: &Screen) -> Vec<Gap> {
+pub fn gaps(node: &wire::Node, screen: &Screen) -> Vec<Gap> {
     let mut lines = Vec::new();
     for source in &node.sources {
         let (word, tone) = match source.state() {
@@ -354,7 +354,7 @@ pub(crate) fn gaps(node: &wire::Node, screen: &Screen) -> Vec<Gap> {
         .collect()
 }
 
-pub(crate) fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
+pub fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
     let lines = gaps(node, screen);
     let mut text = String::new();
     if !lines.is_empty() {

@@ -7,8 +7,8 @@ mod monitoring;
 mod tables;
 mod unknown;
 
-use crate::cli::render::status::{StatusView, verdict};
-use crate::cli::render::{attachments, checks, drives, explain, findings, status, volumes};
+use crate::render::status::{StatusView, verdict};
+use crate::render::{attachments, checks, drives, explain, findings, status, volumes};
 use diskvitals_terminal::fixture::{before, screen};
 use diskvitals_terminal::verdict::Verdict;
 use diskvitals_wire as wire;

@@ -1,8 +1,8 @@
 //! Volumes: a table, worst first, and one volume in full.
 
-use crate::cli::render::drives::rank;
-use crate::cli::render::{errors, findings};
-use crate::cli::words::{enum_label, health, used_share};
+use crate::render::drives::rank;
+use crate::render::{errors, findings};
+use crate::words::{enum_label, health, used_share};
 use diskvitals_finding::reason::Reason;
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{flag_names, heading, label_value_lines, labelled};
@@ -21,7 +21,7 @@ const COLUMNS: [Column; 8] = [
     column("ID", 20, 6),
 ];
 
-pub(crate) fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
+pub fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
     if volumes.is_empty() {
         return "no volumes\n".to_owned();
     }
@@ -33,14 +33,14 @@ pub(crate) fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
 }
 
 /// Worst first; among suspect ones, first those without redundancy left.
-pub(crate) fn order(place: &str, volume: &wire::Volume) -> impl Ord + use<> {
+pub fn order(place: &str, volume: &wire::Volume) -> impl Ord + use<> {
     let mut reasons = volume.findings.iter().map(|finding| &finding.reason);
     let leads = reasons.any(|reason| reason == Reason::RedundancyLost.name());
     (rank(volume.health), !leads, label::sort_key(place), volume.id.clone())
 }
 
 /// The name of the device below the volume: VG/LV, md0, sda1.
-pub(crate) fn device(volume: &wire::Volume) -> &str {
+pub fn device(volume: &wire::Volume) -> &str {
     match volume.device_name.as_str() {
         "" => &volume.device,
         name => name,
@@ -48,7 +48,7 @@ pub(crate) fn device(volume: &wire::Volume) -> &str {
 }
 
 /// The pods that use the volume, otherwise its mount point, its PV or its id.
-pub(crate) fn place(volume: &wire::Volume) -> String {
+pub fn place(volume: &wire::Volume) -> String {
     let mut pods: Vec<String> = volume.pods.iter().map(pod).collect();
     pods.dedup();
     if !pods.is_empty() {
@@ -119,7 +119,7 @@ fn stands_on(volume: &wire::Volume) -> &[String] {
     }
 }
 
-pub(crate) fn one(volume: &wire::Volume, screen: &Screen) -> String {
+pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
     let (word_of_health, tone) = health(volume.health);
     let fs = volume.filesystem.clone().unwrap_or_default();
     let fs_text = match (fs.uuid.as_str(), fs.label.as_str()) {

@@ -1,7 +1,7 @@
 //! `watch`: one line per change.
 
-use crate::cli::render::{causes, checks, findings, volumes};
-use crate::cli::words::{health, severity};
+use crate::render::{causes, checks, findings, volumes};
+use crate::words::{health, severity};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
 use diskvitals_text::naming::slot_name;
 use diskvitals_wire as wire;
@@ -9,13 +9,13 @@ use diskvitals_wire::watch_event::{Change, Item};
 
 /// A line of `watch`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
+pub struct Entry {
     pub time: Option<prost_types::Timestamp>,
     pub what: What,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum What {
+pub enum What {
     /// With its revision.
     ListBegin(u64),
     ListEnd,
@@ -23,7 +23,7 @@ pub(crate) enum What {
     Changed(Change, String),
 }
 
-pub(crate) fn line(entry: &Entry, screen: &Screen) -> String {
+pub fn line(entry: &Entry, screen: &Screen) -> String {
     let time = screen.date_time(entry.time.as_ref());
     let (change, text) = match &entry.what {
         What::ListBegin(revision) => {
@@ -51,7 +51,7 @@ fn named(name: &str, id: &str) -> String {
 }
 
 /// What an entry says about its subject.
-pub(crate) fn subject_text(item: &Item, screen: &Screen) -> String {
+pub fn subject_text(item: &Item, screen: &Screen) -> String {
     match item {
         Item::Drive(drive) => {
             let (word, tone) = health(drive.health);

@@ -1,13 +1,13 @@
 //! What is wrong: a block for each cause, with its findings and their evidence.
 
-use crate::cli::answers::Answers;
-use crate::cli::render::{causes as render_causes, findings};
-use crate::cli::report::html::Html;
-use crate::cli::report::html::badge;
-use crate::cli::report::html::section;
-use crate::cli::report::html::tone_class;
-use crate::cli::report::{Verdict, node_verdict};
-use crate::cli::words::severity;
+use crate::answers::Answers;
+use crate::render::{causes as render_causes, findings};
+use crate::report::html::Html;
+use crate::report::html::badge;
+use crate::report::html::section;
+use crate::report::html::tone_class;
+use crate::report::{Verdict, node_verdict};
+use crate::words::severity;
 use diskvitals_terminal::layout::counted;
 use diskvitals_terminal::screen::Screen;
 use diskvitals_text::naming::slot_name;

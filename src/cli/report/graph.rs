@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cli::answers::Answers;
-use crate::cli::render::drives::rank;
+use crate::answers::Answers;
+use crate::render::drives::rank;
 use diskvitals_model::label;
 use diskvitals_wire as wire;
 
@@ -322,7 +322,7 @@ fn drive_detail(node: &wire::ChainNode, answers: &Answers) -> String {
 fn volume_detail(volume: &wire::Volume) -> String {
     let kind = volume.filesystem.as_ref().map(|it| it.r#type.clone());
     let used = volume.usage.as_ref();
-    let used = used.and_then(crate::cli::words::used_share);
+    let used = used.and_then(crate::words::used_share);
     let used = used.map(|share| format!("{share} used"));
     let parts: Vec<String> = kind.into_iter().filter(|kind| !kind.is_empty()).chain(used).collect();
     parts.join(", ")

@@ -1,9 +1,9 @@
 //! The map of the node as SVG: what stands on what, from the drives to the pods.
 
-use crate::cli::report::graph::{Column, Graph, Group, Node};
-use crate::cli::report::health_class;
-use crate::cli::report::html::Html;
-use crate::cli::words::health;
+use crate::report::graph::{Column, Graph, Group, Node};
+use crate::report::health_class;
+use crate::report::html::Html;
+use crate::words::health;
 use diskvitals_terminal::layout::counted;
 
 const BOX_WIDTH: usize = 176;

@@ -1,12 +1,12 @@
 //! The page: its head, what is not complete, drives by slot, what is not known, what has cleared; the
 //! other sections have modules of their own.
 
-use crate::cli::answers::Answers;
-use crate::cli::render::findings;
-use crate::cli::render::status::{Gap, gaps, unknown_by_reason, unknown_count};
-use crate::cli::report::html::{Html, badge, section, table};
-use crate::cli::report::{causes, graph, health_class, map, node_verdict, tables};
-use crate::cli::words::{health, severity_word};
+use crate::answers::Answers;
+use crate::render::findings;
+use crate::render::status::{Gap, gaps, unknown_by_reason, unknown_count};
+use crate::report::html::{Html, badge, section, table};
+use crate::report::{causes, graph, health_class, map, node_verdict, tables};
+use crate::words::{health, severity_word};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::counted;
 use diskvitals_terminal::screen::Screen;
@@ -22,7 +22,7 @@ const MAX_BAYS_FIRST: usize = 24;
 const MAX_CLEARED: usize = 100;
 const MAX_UNKNOWN_NAMES: usize = 40;
 
-pub(in crate::cli) fn report(answers: &Answers, screen: &Screen) -> String {
+pub(crate) fn report(answers: &Answers, screen: &Screen) -> String {
     let screen = &Screen { width: None, color: false, ..screen.clone() };
     let title = format!("Storage of {}", answers.node.name);
     Html::page(&title, STYLE, POLICY, |html| {
@@ -167,7 +167,7 @@ fn bays(answers: &Answers, html: &mut Html) {
                         let word = format!("{}{missing}", health(drive.health).0);
                         html.text_in("span", &[("class", "word")], &word);
                         let slot = slot(drive);
-                        let temperature = crate::cli::render::smart::temperature(drive);
+                        let temperature = crate::render::smart::temperature(drive);
                         let parts: Vec<String> = [("slot ", slot), ("", temperature)]
                             .into_iter()
                             .filter(|(_, text)| !text.is_empty())

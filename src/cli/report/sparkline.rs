@@ -1,7 +1,7 @@
 //! A drive's history as small drawings: a step line for each attribute that decides its health.
 
-use crate::cli::render::smart::label;
-use crate::cli::report::html::Html;
+use crate::render::smart::label;
+use crate::report::html::Html;
 use diskvitals_terminal::screen::Screen;
 use diskvitals_wire as wire;
 

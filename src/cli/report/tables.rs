@@ -1,14 +1,14 @@
 //! The tables of the page: drives, volumes, checks, self-tests. The worst come first.
 
-use crate::cli::answers::Answers;
-use crate::cli::render::drives::{kind, rank};
-use crate::cli::render::{checks as render_checks, smart, volumes as render_volumes};
-use crate::cli::report::health_class;
-use crate::cli::report::html::Html;
-use crate::cli::report::html::badge;
-use crate::cli::report::html::table;
-use crate::cli::report::sparkline;
-use crate::cli::words::{health, used_percent, used_share};
+use crate::answers::Answers;
+use crate::render::drives::{kind, rank};
+use crate::render::{checks as render_checks, smart, volumes as render_volumes};
+use crate::report::health_class;
+use crate::report::html::Html;
+use crate::report::html::badge;
+use crate::report::html::table;
+use crate::report::sparkline;
+use crate::words::{health, used_percent, used_share};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::counted;
 use diskvitals_terminal::screen::{Screen, bytes, or_dash};
@@ -251,7 +251,7 @@ fn volume_row(place: &str, volume: &wire::Volume, screen: &Screen, html: &mut Ht
         false => volume.filesystem.as_ref().map_or("–", |it| it.r#type.as_str()),
     };
     html.text_in("td", &[], kind);
-    let device = match crate::cli::render::volumes::device(volume) {
+    let device = match crate::render::volumes::device(volume) {
         "" if volume.remote => "remote",
         name => or_dash(name),
     };

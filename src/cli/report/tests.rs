@@ -2,8 +2,8 @@
 
 use scraper::{Html, Selector};
 
-use crate::cli::answers::Answers;
-use crate::cli::report::{page, text};
+use crate::answers::Answers;
+use crate::report::{page, text};
 use diskvitals_terminal::fixture::{before, screen};
 use diskvitals_text::echo::is_deceptive;
 use diskvitals_wire as wire;

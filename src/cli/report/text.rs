@@ -1,11 +1,11 @@
 //! The report as text, for mail and tickets: the same sections as the page.
 
-use crate::cli::answers::Answers;
-use crate::cli::render::smart::{history, self_tests};
-use crate::cli::render::status::{cordons, monitoring_gaps, unknown};
-use crate::cli::render::{causes, checks, drives, findings, volumes};
-use crate::cli::report::page::summary;
-use crate::cli::report::{node_verdict, status_view};
+use crate::answers::Answers;
+use crate::render::smart::{history, self_tests};
+use crate::render::status::{cordons, monitoring_gaps, unknown};
+use crate::render::{causes, checks, drives, findings, volumes};
+use crate::report::page::summary;
+use crate::report::{node_verdict, status_view};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{heading, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
@@ -15,7 +15,7 @@ use diskvitals_wire as wire;
 const MAX_CHECKS: usize = 20;
 const MAX_CAUSES: usize = 100;
 
-pub(in crate::cli) fn report(answers: &Answers, screen: &Screen) -> String {
+pub(crate) fn report(answers: &Answers, screen: &Screen) -> String {
     let active: Vec<wire::Finding> = answers.active_findings().cloned().collect();
     let view = status_view(answers, &active);
     let mut text = head(answers, screen);

@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cli::findings::filter::Resolved;
-use crate::cli::render::watch::{Entry, What, subject_text};
+use crate::findings::filter::Resolved;
+use crate::render::watch::{Entry, What, subject_text};
 use diskvitals_terminal::screen::Screen;
 use diskvitals_wire as wire;
 use diskvitals_wire::watch_event::{Change, Item};
@@ -22,7 +22,7 @@ struct Known {
 }
 
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub struct Journal {
     changes_only: bool,
     filter: Resolved,
     /// The daemon sends causes: findings have no lines of their own.
@@ -36,7 +36,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    pub(crate) fn new(changes_only: bool) -> Journal {
+    pub fn new(changes_only: bool) -> Journal {
         Journal {
             changes_only,
             filter: Resolved::default(),
@@ -48,29 +48,25 @@ impl Journal {
         }
     }
 
-    pub(crate) fn only_changes(&self) -> bool {
+    pub fn only_changes(&self) -> bool {
         self.changes_only
     }
 
     /// A list is being received.
-    pub(crate) fn is_in_list(&self) -> bool {
+    pub fn is_in_list(&self) -> bool {
         self.listed.is_some()
     }
 
-    pub(crate) fn set_filter(&mut self, filter: Resolved) {
+    pub fn set_filter(&mut self, filter: Resolved) {
         self.filter = filter;
     }
 
-    pub(crate) fn set_causes(&mut self, has_causes: bool) {
+    pub fn set_causes(&mut self, has_causes: bool) {
         self.has_causes = has_causes;
     }
 
     /// The entries of an event; None if it is no news.
-    pub(crate) fn apply(
-        &mut self,
-        event: &wire::WatchEvent,
-        screen: &Screen,
-    ) -> Option<Vec<Entry>> {
+    pub fn apply(&mut self, event: &wire::WatchEvent, screen: &Screen) -> Option<Vec<Entry>> {
         let entry = |what: What| Entry { time: event.time, what };
         match event.change() {
             Change::SnapshotBegin => {
@@ -124,7 +120,7 @@ impl Journal {
     }
 
     /// Whether the filter lets the event pass, for those who read all events.
-    pub(crate) fn passes(&self, event: &wire::WatchEvent) -> bool {
+    pub fn passes(&self, event: &wire::WatchEvent) -> bool {
         match &event.item {
             None => true,
             Some(Item::Finding(finding)) => {

@@ -4,21 +4,19 @@
 //! In: a volume's copy and its mount path. Out: steps. The module writes no intents and no
 //! attachment records; it only records that mkfs has begun.
 
-use crate::provision::engine::formatting;
-use crate::provision::engine::step_context::StepContext;
-use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::Operation;
-use crate::provision::rules::filesystem::Filesystem;
-use crate::provision::rules::{access, mkfs, mount};
-use crate::provision::step::{
-    Content, Device, MountedFilesystem, OwnedPath, RootedPath, Step, StepExecutor,
-};
+use crate::engine::formatting;
+use crate::engine::step_context::StepContext;
+use crate::engine::volume::{Backing, Volume};
+use crate::error::ProvisionError;
+use crate::record::Operation;
+use crate::rules::filesystem::Filesystem;
+use crate::rules::{access, mkfs, mount};
+use crate::step::{Content, Device, MountedFilesystem, OwnedPath, RootedPath, Step, StepExecutor};
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::VolumeAccess;
 
 /// Refuses a path that is not this volume's, before anything is done. Its own mount may be there.
-pub(crate) async fn check_target<S: StepExecutor>(
+pub async fn check_target<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     target: &OwnedPath,
@@ -34,7 +32,7 @@ pub(crate) async fn check_target<S: StepExecutor>(
 
 /// Attaches the device and, if `target` is given, mounts its filesystem there. Returns whether the
 /// attachment is read-only.
-pub(crate) async fn attach_and_mount<S: StepExecutor>(
+pub async fn attach_and_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     wanted: &VolumeAccess,
@@ -79,7 +77,7 @@ pub(crate) async fn attach_and_mount<S: StepExecutor>(
 }
 
 /// Refuses to mount over another volume's mount.
-pub(crate) async fn refuse_foreign_mount<S: StepExecutor>(
+pub async fn refuse_foreign_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
     target: &RootedPath,
@@ -215,7 +213,7 @@ async fn grow_before_mount<S: StepExecutor>(
     }
 }
 
-pub(crate) async fn release_device<S: StepExecutor>(
+pub async fn release_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -294,7 +292,7 @@ async fn repeat_interrupted_format<S: StepExecutor>(
 }
 
 /// Checks whether an unattached static volume exists.
-pub(crate) async fn check_unattached<S: StepExecutor>(
+pub async fn check_unattached<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -318,7 +316,7 @@ pub(crate) async fn check_unattached<S: StepExecutor>(
     Ok(())
 }
 
-pub(crate) async fn check_directory<S: StepExecutor>(
+pub async fn check_directory<S: StepExecutor>(
     ctx: &StepContext<S>,
     path: &HostPath,
 ) -> Result<(), ProvisionError> {
@@ -328,7 +326,7 @@ pub(crate) async fn check_directory<S: StepExecutor>(
 
 /// Whether the volume is mounted at a path that no record lists. Another mount at the path is an
 /// error.
-pub(crate) async fn is_mounted_unrecorded<S: StepExecutor>(
+pub async fn is_mounted_unrecorded<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     target: &RootedPath,
@@ -342,12 +340,12 @@ pub(crate) async fn is_mounted_unrecorded<S: StepExecutor>(
     }
 }
 
-pub(crate) fn foreign_mount(other: &MountedFilesystem, target: &RootedPath) -> String {
+pub fn foreign_mount(other: &MountedFilesystem, target: &RootedPath) -> String {
     format!("{} is mounted at {}, not this volume", other.source, target.path)
 }
 
 /// Checks that the kind of volume permits the requested access.
-pub(crate) fn check_access(volume: &Volume, wanted: &VolumeAccess) -> Result<(), ProvisionError> {
+pub fn check_access(volume: &Volume, wanted: &VolumeAccess) -> Result<(), ProvisionError> {
     access::check(wanted)?;
     if wanted.block && matches!(volume.backing, Backing::Directory(_)) {
         return Err(ProvisionError::invalid_argument(

@@ -1,12 +1,12 @@
 //! The image, logical volume or device of a volume. Each function creates, attaches, finds,
 //! detaches or removes it with one step.
 
-use crate::provision::engine::settings::Settings;
-use crate::provision::engine::step_context::{StepContext, record_write_error};
-use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::tags;
-use crate::provision::step::{Device, Step, StepExecutor, Wipe};
+use crate::engine::settings::Settings;
+use crate::engine::step_context::{StepContext, record_write_error};
+use crate::engine::volume::{Backing, Volume};
+use crate::error::ProvisionError;
+use crate::record::tags;
+use crate::step::{Device, Step, StepExecutor, Wipe};
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::BackingKind;
 
@@ -15,7 +15,7 @@ const IMAGES_DIR: &str = "images";
 
 impl<S: StepExecutor> StepContext<S> {
     /// Attaches the volume's device, or finds it if it is attached. None for a folder.
-    pub(crate) async fn attach_device(
+    pub async fn attach_device(
         &self,
         volume: &mut Volume,
         read_only: bool,
@@ -34,10 +34,7 @@ impl<S: StepExecutor> StepContext<S> {
 
     /// Finds the device if it still exists; a missing device is not an error. If a volume group does
     /// not answer, an attached volume keeps the device that it had.
-    pub(crate) async fn find_remaining_device(
-        &self,
-        volume: &mut Volume,
-    ) -> Result<(), ProvisionError> {
+    pub async fn find_remaining_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         match self.find_device(volume).await {
             Err(ProvisionError::Unavailable(_)) => {
                 volume.device = None;
@@ -49,7 +46,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Finds the attached device.
-    pub(crate) async fn find_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub async fn find_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         volume.device = match &volume.backing {
             Backing::Image(image) => {
                 let image = image.clone();
@@ -78,7 +75,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Detaches the device. A static volume's device is never detached.
-    pub(crate) async fn detach_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub async fn detach_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         let step = match &volume.backing {
             Backing::Image(image) => Step::DetachImage { image: image.clone() },
             Backing::LogicalVolume { group, name } => {
@@ -92,7 +89,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Creates the volume's image or logical volume, blank.
-    pub(crate) async fn create_backing(&self, volume: &Volume) -> Result<(), ProvisionError> {
+    pub async fn create_backing(&self, volume: &Volume) -> Result<(), ProvisionError> {
         let step = match (&volume.backing, &volume.record) {
             (Backing::Image(image), Some(_)) => {
                 Step::CreateImage { image: image.clone(), size: volume.size }
@@ -108,11 +105,7 @@ impl<S: StepExecutor> StepContext<S> {
         self.run(step).await
     }
 
-    pub(crate) async fn remove_backing(
-        &self,
-        volume: &Volume,
-        wipe: Wipe,
-    ) -> Result<(), ProvisionError> {
+    pub async fn remove_backing(&self, volume: &Volume, wipe: Wipe) -> Result<(), ProvisionError> {
         let step = match &volume.backing {
             Backing::Image(image) => Step::RemoveImage { image: image.clone(), wipe },
             Backing::LogicalVolume { group, name } => {
@@ -125,11 +118,7 @@ impl<S: StepExecutor> StepContext<S> {
 }
 
 /// The backing of a volume of the pool.
-pub(crate) fn pool_backing(
-    settings: &Settings,
-    kind: BackingKind,
-    handle: &str,
-) -> Option<Backing> {
+pub fn pool_backing(settings: &Settings, kind: BackingKind, handle: &str) -> Option<Backing> {
     match kind {
         BackingKind::Loop => {
             Some(Backing::Image(settings.directory.join(IMAGES_DIR).join(format!("{handle}.img"))))

@@ -5,20 +5,18 @@
 //! In: a volume's copy with an intent. Out: steps, and the volume without the intent. The
 //! operations themselves and `recover` call these functions; each may be repeated.
 
-use crate::provision::engine::attachment;
-use crate::provision::engine::step_context::{
-    ATTACHMENTS_DIR, FORMATS_DIR, StepContext, VOLUMES_DIR,
-};
-use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::{Operation, VolumeRecord};
-use crate::provision::step::{RootedPath, Step, StepExecutor, Wipe};
+use crate::engine::attachment;
+use crate::engine::step_context::{ATTACHMENTS_DIR, FORMATS_DIR, StepContext, VOLUMES_DIR};
+use crate::engine::volume::{Backing, Volume};
+use crate::error::ProvisionError;
+use crate::record::{Operation, VolumeRecord};
+use crate::step::{RootedPath, Step, StepExecutor, Wipe};
 use diskvitals_finding::path::HostPath;
 use diskvitals_text::causes::with_causes;
 
 /// Undoes staging. No process uses a filesystem while its mkfs may be incomplete; a volume of the
 /// pool becomes blank again.
-pub(crate) async fn undo_stage<S: StepExecutor>(
+pub async fn undo_stage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -36,7 +34,7 @@ pub(crate) async fn undo_stage<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-pub(crate) async fn finish_unstage<S: StepExecutor>(
+pub async fn finish_unstage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -127,7 +125,7 @@ async fn unmount_own<S: StepExecutor>(
     }
 }
 
-pub(crate) async fn undo_publish<S: StepExecutor>(
+pub async fn undo_publish<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -152,7 +150,7 @@ pub(crate) async fn undo_publish<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-pub(crate) async fn finish_unpublish<S: StepExecutor>(
+pub async fn finish_unpublish<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -180,7 +178,7 @@ pub(crate) async fn finish_unpublish<S: StepExecutor>(
 /// A volume exists if its record (or its tagged logical volume) exists: without one, no caller has
 /// received it. An unfinished logical volume does not exist yet, because it shows earlier data of
 /// its extents.
-pub(crate) async fn undo_create<S: StepExecutor>(
+pub async fn undo_create<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -199,7 +197,7 @@ pub(crate) async fn undo_create<S: StepExecutor>(
 }
 
 /// After the first step the volume may be incomplete, so deletion cannot be undone.
-pub(crate) async fn finish_delete<S: StepExecutor>(
+pub async fn finish_delete<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -213,7 +211,7 @@ pub(crate) async fn finish_delete<S: StepExecutor>(
 }
 
 /// Grows the image or the logical volume, and updates its record. Idempotent.
-pub(crate) async fn grow_device<S: StepExecutor>(
+pub async fn grow_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     size: u64,

@@ -8,26 +8,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::de::DeserializeOwned;
 
-use crate::provision::engine::backing::pool_backing;
-use crate::provision::engine::settings::Settings;
-use crate::provision::engine::step_context::{
+use crate::engine::backing::pool_backing;
+use crate::engine::settings::Settings;
+use crate::engine::step_context::{
     ATTACHMENTS_DIR, FORMATS_DIR, INTENTS_DIR, StepContext, VOLUMES_DIR,
 };
-use crate::provision::engine::volume::{Backing, RecordProblem, Volume, static_backing};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::formatting::FormatRecord;
-use crate::provision::record::{
-    self, AttachmentsRecord, Intent, Operation, RecordError, VolumeRecord, tags,
-};
-use crate::provision::rules::names;
-use crate::provision::step::{LogicalVolume, PoolCapacity, RecordFile, StepExecutor};
+use crate::engine::volume::{Backing, RecordProblem, Volume, static_backing};
+use crate::error::ProvisionError;
+use crate::record::formatting::FormatRecord;
+use crate::record::{self, AttachmentsRecord, Intent, Operation, RecordError, VolumeRecord, tags};
+use crate::rules::names;
+use crate::step::{LogicalVolume, PoolCapacity, RecordFile, StepExecutor};
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::BackingKind;
 use diskvitals_host::clock;
 use diskvitals_text::causes::with_causes;
 
 /// All records, and the volumes of the volume group if there is one.
-pub(crate) struct DiscoveredRecords {
+pub struct DiscoveredRecords {
     pub volumes: Vec<RecordFile>,
     pub intents: Vec<RecordFile>,
     pub attachments: Vec<RecordFile>,
@@ -36,7 +34,7 @@ pub(crate) struct DiscoveredRecords {
     pub logical_volumes: Result<Vec<LogicalVolume>, ProvisionError>,
 }
 
-pub(crate) async fn read_records<S: StepExecutor>(
+pub async fn read_records<S: StepExecutor>(
     ctx: &StepContext<S>,
 ) -> Result<DiscoveredRecords, ProvisionError> {
     if ctx.settings.directory_configured {
@@ -56,7 +54,7 @@ pub(crate) async fn read_records<S: StepExecutor>(
     Ok(DiscoveredRecords { volumes, intents, attachments, formats, logical_volumes: group })
 }
 
-pub(crate) async fn measure_capacities<S: StepExecutor>(
+pub async fn measure_capacities<S: StepExecutor>(
     ctx: &StepContext<S>,
 ) -> Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)> {
     let mut capacities = vec![(BackingKind::Loop, ctx.capacity(BackingKind::Loop).await)];
@@ -67,10 +65,7 @@ pub(crate) async fn measure_capacities<S: StepExecutor>(
     capacities
 }
 
-pub(crate) fn build_volumes(
-    settings: &Settings,
-    found: DiscoveredRecords,
-) -> BTreeMap<String, Volume> {
+pub fn build_volumes(settings: &Settings, found: DiscoveredRecords) -> BTreeMap<String, Volume> {
     let mut volumes: BTreeMap<String, Volume> = BTreeMap::new();
     for (handle, file) in records_by_handle(&found.volumes) {
         volumes.insert(handle.to_owned(), image_volume(settings, handle, file));
@@ -161,7 +156,7 @@ pub(crate) fn build_volumes(
 
 impl DiscoveredRecords {
     /// Files in the directories of records that are not records.
-    pub(crate) fn unrecognized_files(&self) -> BTreeSet<String> {
+    pub fn unrecognized_files(&self) -> BTreeSet<String> {
         let folders = [
             (VOLUMES_DIR, &self.volumes),
             (INTENTS_DIR, &self.intents),

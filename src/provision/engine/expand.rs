@@ -1,15 +1,15 @@
 //! Expansion of a volume, and of its filesystem where it is mounted.
 
-use crate::provision::engine::completion;
-use crate::provision::engine::request::{ExpandRequest, ExpandResponse};
-use crate::provision::engine::step_context::StepContext;
-use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::Operation;
-use crate::provision::step::{Step, StepExecutor};
+use crate::engine::completion;
+use crate::engine::request::{ExpandRequest, ExpandResponse};
+use crate::engine::step_context::StepContext;
+use crate::engine::volume::{Backing, Volume};
+use crate::error::ProvisionError;
+use crate::record::Operation;
+use crate::step::{Step, StepExecutor};
 use diskvitals_finding::provision::ProvidedAttachment;
 
-pub(crate) async fn expand<S: StepExecutor>(
+pub async fn expand<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     request: &ExpandRequest,

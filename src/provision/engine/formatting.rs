@@ -7,13 +7,11 @@
 use diskvitals_host::clock;
 use diskvitals_text::causes::with_causes;
 
-use crate::provision::engine::step_context::StepContext;
-use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::formatting::{
-    FormatAuthorization, FormatBasis, FormatRecord, PastFormat,
-};
-use crate::provision::step::{
+use crate::engine::step_context::StepContext;
+use crate::engine::volume::{Backing, Volume};
+use crate::error::ProvisionError;
+use crate::record::formatting::{FormatAuthorization, FormatBasis, FormatRecord, PastFormat};
+use crate::step::{
     Device, DeviceIdentity, FormatProof, ScanState, Step, StepErrorKind, StepExecutor,
 };
 
@@ -27,7 +25,7 @@ fn identity(volume: &Volume, device: &Device) -> DeviceIdentity {
 }
 
 /// The proof that the device may be formatted. Reads a part of the device if that is needed.
-pub(crate) async fn proof<S: StepExecutor>(
+pub async fn proof<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     device: &Device,
@@ -55,7 +53,7 @@ pub(crate) async fn proof<S: StepExecutor>(
 }
 
 /// Whether root permits a mkfs on this device.
-pub(crate) fn authorized(volume: &Volume, device: &Device) -> Option<FormatProof> {
+pub fn authorized(volume: &Volume, device: &Device) -> Option<FormatProof> {
     let authorization = volume.format.authorization.as_ref()?;
     let is_same = authorization.device.is_certainly_same(&identity(volume, device));
     (is_same && authorization.is_valid(clock::now())).then(|| FormatProof::Authorized {
@@ -63,7 +61,7 @@ pub(crate) fn authorized(volume: &Volume, device: &Device) -> Option<FormatProof
     })
 }
 
-pub(crate) fn not_blank(volume: &Volume, device: &Device, at: u64) -> ProvisionError {
+pub fn not_blank(volume: &Volume, device: &Device, at: u64) -> ProvisionError {
     ProvisionError::FailedPrecondition(format!(
         "{} contains data without a known signature at byte {at}: it is not formatted. If nobody needs the data: diskvitals format-authorize {}",
         device.name, volume.handle
@@ -96,7 +94,7 @@ async fn scan_part<S: StepExecutor>(
 }
 
 /// Reads the next part. The device is left as it was found.
-pub(crate) async fn continue_scan<S: StepExecutor>(
+pub async fn continue_scan<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -116,7 +114,7 @@ pub(crate) async fn continue_scan<S: StepExecutor>(
 }
 
 /// Records that mkfs is about to begin: an authorization is used up.
-pub(crate) async fn record_use<S: StepExecutor>(
+pub async fn record_use<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     device: &Device,
@@ -138,7 +136,7 @@ pub(crate) async fn record_use<S: StepExecutor>(
 
 /// A mkfs was refused before it began: the permission is still there. A device that is not as it was
 /// recorded is read again.
-pub(crate) async fn restore<S: StepExecutor>(
+pub async fn restore<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     before: FormatRecord,
@@ -153,7 +151,7 @@ pub(crate) async fn restore<S: StepExecutor>(
 
 /// Records, before the first mount and before the device is given to a pod, that the volume is not
 /// new.
-pub(crate) async fn mark_used<S: StepExecutor>(
+pub async fn mark_used<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -171,7 +169,7 @@ pub(crate) async fn mark_used<S: StepExecutor>(
 }
 
 /// Permits one mkfs on the device as it is now, or takes the permission back.
-pub(crate) async fn authorize<S: StepExecutor>(
+pub async fn authorize<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     revoke: bool,

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::provision::engine::job::{Message, Request, VolumeJob};
-use crate::provision::engine::request::{
+use crate::engine::job::{Message, Request, VolumeJob};
+use crate::engine::request::{
     CreateRequest, ExpandRequest, ExpandResponse, PublishRequest, Response, StageRequest,
 };
-use crate::provision::engine::view::{EngineView, VolumeView};
-use crate::provision::error::ProvisionError;
+use crate::engine::view::{EngineView, VolumeView};
+use crate::error::ProvisionError;
 
 /// Capacity of the actor's message queue.
-pub(crate) const REQUEST_QUEUE: usize = 256;
+pub const REQUEST_QUEUE: usize = 256;
 
 /// The handle; clones share one actor.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ pub struct Engine {
 
 impl Engine {
     /// The newest view, from memory.
-    pub(crate) fn view(&self) -> Arc<EngineView> {
+    pub fn view(&self) -> Arc<EngineView> {
         self.view.borrow().clone()
     }
 
@@ -37,24 +37,18 @@ impl Engine {
         self.view.clone()
     }
 
-    pub(crate) async fn create(
-        &self,
-        request: CreateRequest,
-    ) -> Result<VolumeView, ProvisionError> {
+    pub async fn create(&self, request: CreateRequest) -> Result<VolumeView, ProvisionError> {
         match self.call(None, Request::Create(request)).await? {
             Response::Volume(view) => Ok(*view),
             Response::Expanded(_) | Response::Done => Err(shutting_down()),
         }
     }
 
-    pub(crate) async fn delete(&self, handle: String) -> Result<(), ProvisionError> {
+    pub async fn delete(&self, handle: String) -> Result<(), ProvisionError> {
         self.operate(handle, VolumeJob::Delete).await.map(drop)
     }
 
-    pub(crate) async fn expand(
-        &self,
-        request: ExpandRequest,
-    ) -> Result<ExpandResponse, ProvisionError> {
+    pub async fn expand(&self, request: ExpandRequest) -> Result<ExpandResponse, ProvisionError> {
         let handle = request.handle.clone();
         match self.operate(handle, VolumeJob::Expand(request)).await? {
             Response::Expanded(expanded) => Ok(expanded),
@@ -62,12 +56,12 @@ impl Engine {
         }
     }
 
-    pub(crate) async fn stage(&self, request: StageRequest) -> Result<(), ProvisionError> {
+    pub async fn stage(&self, request: StageRequest) -> Result<(), ProvisionError> {
         let handle = request.handle.clone();
         self.operate(handle, VolumeJob::Stage(request)).await.map(drop)
     }
 
-    pub(crate) async fn unstage(
+    pub async fn unstage(
         &self,
         handle: String,
         staging_path: String,
@@ -76,12 +70,12 @@ impl Engine {
         self.operate(handle, job).await.map(drop)
     }
 
-    pub(crate) async fn publish(&self, request: PublishRequest) -> Result<(), ProvisionError> {
+    pub async fn publish(&self, request: PublishRequest) -> Result<(), ProvisionError> {
         let handle = request.handle.clone();
         self.operate(handle, VolumeJob::Publish(request)).await.map(drop)
     }
 
-    pub(crate) async fn unpublish(
+    pub async fn unpublish(
         &self,
         handle: String,
         target_path: String,
@@ -91,7 +85,7 @@ impl Engine {
     }
 
     /// Permits one mkfs on the volume's device, or takes the permission back.
-    pub(crate) async fn authorize_format(
+    pub async fn authorize_format(
         &self,
         handle: String,
         revoke: bool,
@@ -102,7 +96,7 @@ impl Engine {
 
     /// Compares all records with the host again, after another component changed our mounts (a
     /// clean-up).
-    pub(crate) async fn rescan(&self) {
+    pub async fn rescan(&self) {
         let (reply, done) = oneshot::channel();
         if self.messages.send(Message::Rescan(reply)).await.is_ok() {
             // On an error the engine has ended, and there is nothing to rescan.

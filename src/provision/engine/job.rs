@@ -3,16 +3,16 @@
 
 use tokio::sync::oneshot;
 
-use crate::provision::engine::request::{
+use crate::engine::request::{
     CreateRequest, ExpandRequest, PublishRequest, Response, StageRequest,
 };
-use crate::provision::engine::step_context::StepContext;
-use crate::provision::engine::volume::Volume;
-use crate::provision::engine::{expand, formatting, pool, publish, recover, stage, unrecorded};
-use crate::provision::error::ProvisionError;
-use crate::provision::step::StepExecutor;
+use crate::engine::step_context::StepContext;
+use crate::engine::volume::Volume;
+use crate::engine::{expand, formatting, pool, publish, recover, stage, unrecorded};
+use crate::error::ProvisionError;
+use crate::step::StepExecutor;
 
-pub(crate) enum VolumeJob {
+pub enum VolumeJob {
     Recover,
     /// Reads the next part of the device.
     Scan,
@@ -28,23 +28,23 @@ pub(crate) enum VolumeJob {
     Unpublish(String),
 }
 
-pub(crate) enum Request {
+pub enum Request {
     Create(CreateRequest),
     /// Any job except `Recover`, `Scan` and `Create`.
     Operation(String, VolumeJob),
 }
 
-pub(crate) type Reply = oneshot::Sender<Result<Response, ProvisionError>>;
+pub type Reply = oneshot::Sender<Result<Response, ProvisionError>>;
 
 /// A message to the actor.
-pub(crate) enum Message {
+pub enum Message {
     Request(Box<Request>, Reply),
     Rescan(oneshot::Sender<()>),
 }
 
 impl VolumeJob {
     /// A description for messages.
-    pub(crate) fn description(&self) -> &'static str {
+    pub fn description(&self) -> &'static str {
         match self {
             VolumeJob::Recover => "comparing its records with the host",
             VolumeJob::Scan => "reading its device for data before it is formatted",
@@ -59,7 +59,7 @@ impl VolumeJob {
         }
     }
 
-    pub(crate) async fn run<S: StepExecutor>(
+    pub async fn run<S: StepExecutor>(
         self,
         ctx: &StepContext<S>,
         volume: &mut Volume,
@@ -116,7 +116,7 @@ impl VolumeJob {
         Ok(Response::Done)
     }
 
-    pub(crate) fn is_detachment(&self) -> bool {
+    pub fn is_detachment(&self) -> bool {
         matches!(self, VolumeJob::Unstage(_) | VolumeJob::Unpublish(_))
     }
 

@@ -1,19 +1,19 @@
 //! Creation and deletion of volumes in the pool.
 
-use crate::provision::engine::request::CreateRequest;
-use crate::provision::engine::step_context::StepContext;
-use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::engine::{completion, recover};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::{self, Operation};
-use crate::provision::rules::filesystem::Filesystem;
-use crate::provision::rules::{access, mkfs, names, sizes};
-use crate::provision::step::StepExecutor;
+use crate::engine::request::CreateRequest;
+use crate::engine::step_context::StepContext;
+use crate::engine::volume::{Backing, Volume};
+use crate::engine::{completion, recover};
+use crate::error::ProvisionError;
+use crate::record::{self, Operation};
+use crate::rules::filesystem::Filesystem;
+use crate::rules::{access, mkfs, names, sizes};
+use crate::step::StepExecutor;
 use diskvitals_finding::provision::{BackingKind, VolumeAccess};
 
 /// Checks a request without access to the host. Returns the smallest size that its filesystems can
 /// have.
-pub(crate) fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
+pub fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
     names::check_name(&request.name)?;
     request.range.check()?;
     if matches!(request.kind, Some(BackingKind::StaticDevice | BackingKind::StaticDirectory)) {
@@ -48,10 +48,7 @@ pub(crate) fn check_request(request: &CreateRequest) -> Result<u64, ProvisionErr
 }
 
 /// Whether an existing volume of the same name fits the request.
-pub(crate) fn check_same_volume(
-    volume: &Volume,
-    request: &CreateRequest,
-) -> Result<(), ProvisionError> {
+pub fn check_same_volume(volume: &Volume, request: &CreateRequest) -> Result<(), ProvisionError> {
     let differs = |what: &str| {
         Err(ProvisionError::AlreadyExists(format!(
             "a volume with this name exists already, with another {what}"
@@ -87,7 +84,7 @@ pub(crate) fn check_same_volume(
 }
 
 /// `volume` has all parts of its record except the size.
-pub(crate) async fn create<S: StepExecutor>(
+pub async fn create<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     request: &CreateRequest,
@@ -147,7 +144,7 @@ async fn create_and_record<S: StepExecutor>(
     Ok(())
 }
 
-pub(crate) async fn delete<S: StepExecutor>(
+pub async fn delete<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {

@@ -1,14 +1,14 @@
 //! NodePublishVolume and its reverse: binds a staged volume to a pod's path, or to several if the
 //! access mode allows it.
 
-use crate::provision::engine::request::PublishRequest;
-use crate::provision::engine::step_context::StepContext;
-use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::engine::{attachment, completion, formatting, recover};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::Operation;
-use crate::provision::rules::access;
-use crate::provision::step::{BindSource, OwnedPath, PathRole, RootedPath, Step, StepExecutor};
+use crate::engine::request::PublishRequest;
+use crate::engine::step_context::StepContext;
+use crate::engine::volume::{Backing, Volume};
+use crate::engine::{attachment, completion, formatting, recover};
+use crate::error::ProvisionError;
+use crate::record::Operation;
+use crate::rules::access;
+use crate::step::{BindSource, OwnedPath, PathRole, RootedPath, Step, StepExecutor};
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::ProvidedAttachment;
 use diskvitals_host::clock;
@@ -16,7 +16,7 @@ use diskvitals_host::clock;
 const TARGET_FIELD: &str = "target_path";
 const STAGING_FIELD: &str = "staging_path";
 
-pub(crate) async fn publish<S: StepExecutor>(
+pub async fn publish<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     request: &PublishRequest,
@@ -173,7 +173,7 @@ async fn bind_staged<S: StepExecutor>(
     bound
 }
 
-pub(crate) async fn unpublish<S: StepExecutor>(
+pub async fn unpublish<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &str,

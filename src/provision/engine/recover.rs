@@ -6,16 +6,16 @@
 //! Recovery runs before every other operation on the volume, so that none starts from a partial
 //! state.
 
-use crate::provision::engine::step_context::{FORMATS_DIR, StepContext};
-use crate::provision::engine::volume::{Backing, RecordProblem, Volume};
-use crate::provision::engine::{attachment, completion};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::Operation;
-use crate::provision::step::StepExecutor;
+use crate::engine::step_context::{FORMATS_DIR, StepContext};
+use crate::engine::volume::{Backing, RecordProblem, Volume};
+use crate::engine::{attachment, completion};
+use crate::error::ProvisionError;
+use crate::record::Operation;
+use crate::step::StepExecutor;
 use diskvitals_finding::provision::ProvidedAttachment;
 use diskvitals_text::causes::with_causes;
 
-pub(crate) async fn recover<S: StepExecutor>(
+pub async fn recover<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -27,7 +27,7 @@ pub(crate) async fn recover<S: StepExecutor>(
 
 /// Recovers before a deletion. Abandons growth that cannot be finished: no caller has received it as
 /// done, its caller repeats the request, and the record has the size.
-pub(crate) async fn recover_before_deletion<S: StepExecutor>(
+pub async fn recover_before_deletion<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -43,7 +43,7 @@ pub(crate) async fn recover_before_deletion<S: StepExecutor>(
 
 /// Ends an operation that creates something: removes its intent, or undoes everything. A stuck
 /// operation keeps its intent, because its outcome is unknown.
-pub(crate) async fn finish_or_undo<S: StepExecutor>(
+pub async fn finish_or_undo<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     result: Result<(), ProvisionError>,
@@ -67,7 +67,7 @@ pub(crate) async fn finish_or_undo<S: StepExecutor>(
 }
 
 /// Ends a deletion: a volume in use stays; everything else is finished later.
-pub(crate) async fn finish_removal<S: StepExecutor>(
+pub async fn finish_removal<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     result: Result<(), ProvisionError>,
@@ -129,7 +129,7 @@ fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
 }
 
 /// Drops a volume whose own record is missing, after all of its parts are detached.
-pub(crate) async fn drop_detached_orphan<S: StepExecutor>(
+pub async fn drop_detached_orphan<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {

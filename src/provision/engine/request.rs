@@ -1,11 +1,11 @@
 //! Requests to the engine and its responses: the arguments and results of `Engine`'s methods.
 
-use crate::provision::engine::view::VolumeView;
-use crate::provision::rules::sizes::CapacityRange;
+use crate::engine::view::VolumeView;
+use crate::rules::sizes::CapacityRange;
 use diskvitals_finding::provision::{BackingKind, PodRef, VolumeAccess};
 
 #[derive(Clone, Debug)]
-pub(crate) struct CreateRequest {
+pub struct CreateRequest {
     pub name: String,
     pub range: CapacityRange,
     /// None means an image in the pool's folder.
@@ -15,7 +15,7 @@ pub(crate) struct CreateRequest {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct ExpandRequest {
+pub struct ExpandRequest {
     pub handle: String,
     pub range: CapacityRange,
     /// The path at which the caller believes the volume to be staged or published.
@@ -24,14 +24,14 @@ pub(crate) struct ExpandRequest {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct StageRequest {
+pub struct StageRequest {
     pub handle: String,
     pub staging_path: String,
     pub access: VolumeAccess,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct PublishRequest {
+pub struct PublishRequest {
     pub handle: String,
     /// None: the volume is mounted at the target itself.
     pub staging_path: Option<String>,
@@ -42,13 +42,13 @@ pub(crate) struct PublishRequest {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExpandResponse {
+pub struct ExpandResponse {
     pub size: u64,
     /// The filesystem on the volume must still be grown.
     pub node_expansion_required: bool,
 }
 
-pub(crate) enum Response {
+pub enum Response {
     Volume(Box<VolumeView>),
     Expanded(ExpandResponse),
     Done,

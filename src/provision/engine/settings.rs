@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::provision::step::Wipe;
+use crate::step::Wipe;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::{BackingKind, default_kind};
 
@@ -33,7 +33,7 @@ pub struct Settings {
 
 impl Settings {
     /// The kind of a volume if the request has none.
-    pub(crate) fn default_kind(&self) -> BackingKind {
+    pub fn default_kind(&self) -> BackingKind {
         default_kind(self.directory_configured, self.volume_group.is_some())
     }
 }

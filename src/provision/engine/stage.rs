@@ -1,21 +1,21 @@
 //! NodeStageVolume and its reverse: attaches the device, formats it if it is certainly blank, and
 //! mounts it at the staging path.
 
-use crate::provision::engine::request::StageRequest;
-use crate::provision::engine::step_context::StepContext;
-use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::engine::{attachment, completion, recover};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::Operation;
-use crate::provision::rules::access;
-use crate::provision::step::{OwnedPath, PathRole, StepExecutor};
+use crate::engine::request::StageRequest;
+use crate::engine::step_context::StepContext;
+use crate::engine::volume::{Backing, Volume};
+use crate::engine::{attachment, completion, recover};
+use crate::error::ProvisionError;
+use crate::record::Operation;
+use crate::rules::access;
+use crate::step::{OwnedPath, PathRole, StepExecutor};
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::{ProvidedAttachment, VolumeAccess};
 use diskvitals_host::clock;
 
 const STAGING_FIELD: &str = "staging_path";
 
-pub(crate) async fn stage<S: StepExecutor>(
+pub async fn stage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     request: &StageRequest,
@@ -86,7 +86,7 @@ async fn attach_and_record<S: StepExecutor>(
     written
 }
 
-pub(crate) async fn unstage<S: StepExecutor>(
+pub async fn unstage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &str,

@@ -9,13 +9,13 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::watch;
 
-use crate::provision::engine::settings::Settings;
-use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::formatting::FormatRecord;
-use crate::provision::record::{self, Operation, RecordError, VERSION, VolumeRecord, tags};
-use crate::provision::rules::paths;
-use crate::provision::step::{
+use crate::engine::settings::Settings;
+use crate::engine::volume::{Backing, Volume};
+use crate::error::ProvisionError;
+use crate::record::formatting::FormatRecord;
+use crate::record::{self, Operation, RecordError, VERSION, VolumeRecord, tags};
+use crate::rules::paths;
+use crate::step::{
     Content, Device, DeviceIdentity, LogicalVolume, MountedFilesystem, PathOwner, PathRole,
     PoolCapacity, RecordFile, Remains, RootedPath, ScanState, Step, StepError, StepErrorKind,
     StepExecutor, StepOutput,
@@ -26,13 +26,13 @@ use diskvitals_host::clock;
 use diskvitals_text::causes::with_causes;
 
 /// Directories of records in the pool's folder.
-pub(crate) const VOLUMES_DIR: &str = "volumes";
-pub(crate) const INTENTS_DIR: &str = "intents";
-pub(crate) const ATTACHMENTS_DIR: &str = "attachments";
-pub(crate) const FORMATS_DIR: &str = "formats";
+pub const VOLUMES_DIR: &str = "volumes";
+pub const INTENTS_DIR: &str = "intents";
+pub const ATTACHMENTS_DIR: &str = "attachments";
+pub const FORMATS_DIR: &str = "formats";
 /// The target of steps for the whole pool, and the name of the record that marks a folder as a
 /// pool.
-pub(crate) const POOL_TARGET: &str = "pool";
+pub const POOL_TARGET: &str = "pool";
 
 /// A write that can be repeated later waits this long for a pool that may hang. Callers give a
 /// detachment two minutes.
@@ -46,7 +46,7 @@ fn pool_target(target: &str) -> String {
     }
 }
 
-pub(crate) struct StepContext<S> {
+pub struct StepContext<S> {
     executor: Arc<S>,
     pub settings: Arc<Settings>,
     /// The executor runs steps of one target one after another.
@@ -59,7 +59,7 @@ pub(crate) struct StepContext<S> {
 }
 
 impl<S: StepExecutor> StepContext<S> {
-    pub(crate) fn new(
+    pub fn new(
         executor: Arc<S>,
         settings: Arc<Settings>,
         target: &str,
@@ -77,7 +77,7 @@ impl<S: StepExecutor> StepContext<S> {
         (context, receiver)
     }
 
-    pub(crate) async fn execute(&self, step: Step) -> Result<StepOutput, StepError> {
+    pub async fn execute(&self, step: Step) -> Result<StepOutput, StepError> {
         self.activity.send_replace(format!("{}: {}", self.operation, step.description()));
         let target = match step.waits_for_pool() {
             true => &self.pool_target,
@@ -98,11 +98,11 @@ impl<S: StepExecutor> StepContext<S> {
             .map_err(|error| ProvisionError::from_step(&operation, field, error))
     }
 
-    pub(crate) async fn run(&self, step: Step) -> Result<(), ProvisionError> {
+    pub async fn run(&self, step: Step) -> Result<(), ProvisionError> {
         self.run_with_output(step, None).await.map(drop)
     }
 
-    pub(crate) async fn run_for_field(
+    pub async fn run_for_field(
         &self,
         step: Step,
         field: &'static str,
@@ -143,7 +143,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// The space that the pool has left for volumes of `kind`.
-    pub(crate) async fn capacity(&self, kind: BackingKind) -> Result<PoolCapacity, ProvisionError> {
+    pub async fn capacity(&self, kind: BackingKind) -> Result<PoolCapacity, ProvisionError> {
         match (kind, &self.settings.volume_group) {
             (BackingKind::Loop, _) => self.directory_capacity().await,
             (BackingKind::Lvm, Some(group)) => {
@@ -156,7 +156,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub(crate) async fn probe_content(&self, device: &Device) -> Result<Content, ProvisionError> {
+    pub async fn probe_content(&self, device: &Device) -> Result<Content, ProvisionError> {
         let step = Step::ProbeContent { device: device.node.clone() };
         match self.run_with_output(step, None).await? {
             StepOutput::Content(content) => Ok(content),
@@ -164,14 +164,14 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub(crate) async fn run_for_scan(&self, step: Step) -> Result<ScanState, ProvisionError> {
+    pub async fn run_for_scan(&self, step: Step) -> Result<ScanState, ProvisionError> {
         match self.run_with_output(step, None).await? {
             StepOutput::Scanned(state) => Ok(state),
             other => Err(unexpected_output(&other)),
         }
     }
 
-    pub(crate) async fn find_mount(
+    pub async fn find_mount(
         &self,
         target: &RootedPath,
         field: Option<&'static str>,
@@ -183,10 +183,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub(crate) async fn read_records(
-        &self,
-        folder: &str,
-    ) -> Result<Vec<RecordFile>, ProvisionError> {
+    pub async fn read_records(&self, folder: &str) -> Result<Vec<RecordFile>, ProvisionError> {
         let step = Step::ReadRecords { folder: self.settings.directory.join(folder) };
         match self.run_with_output(step, None).await? {
             StepOutput::Records { records } => Ok(records),
@@ -194,7 +191,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub(crate) async fn list_logical_volumes(
+    pub async fn list_logical_volumes(
         &self,
         group: &str,
     ) -> Result<Vec<LogicalVolume>, ProvisionError> {
@@ -206,7 +203,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub(crate) async fn find_logical_volume(
+    pub async fn find_logical_volume(
         &self,
         group: &str,
         name: &str,
@@ -216,7 +213,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Checks a path from the engine or from a record like a caller's path.
-    pub(crate) fn rooted_path(
+    pub fn rooted_path(
         &self,
         field: &'static str,
         path: &HostPath,
@@ -227,12 +224,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// What a path must belong to.
-    pub(crate) fn path_owner(
-        &self,
-        volume: &Volume,
-        role: PathRole,
-        block: Option<bool>,
-    ) -> PathOwner {
+    pub fn path_owner(&self, volume: &Volume, role: PathRole, block: Option<bool>) -> PathOwner {
         PathOwner {
             driver: self.settings.driver.clone(),
             handle: volume.handle.clone(),
@@ -243,7 +235,7 @@ impl<S: StepExecutor> StepContext<S> {
 
     /// Writes the intent of an operation. The record may exist whatever the step returns, so the
     /// volume keeps the intent in either case. After an error no step of the operation has begun.
-    pub(crate) async fn begin_operation(
+    pub async fn begin_operation(
         &self,
         volume: &mut Volume,
         operation: Operation,
@@ -261,7 +253,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Records that mkfs is about to write to this device; None: mkfs has ended.
-    pub(crate) async fn set_formatting(
+    pub async fn set_formatting(
         &self,
         volume: &mut Volume,
         device: Option<DeviceIdentity>,
@@ -293,17 +285,14 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Removes the intent.
-    pub(crate) async fn end_operation(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub async fn end_operation(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         self.remove_record(INTENTS_DIR, &volume.handle).await?;
         volume.intent = None;
         Ok(())
     }
 
     /// After an error the record on disk may be the old or the new one.
-    pub(crate) async fn write_attachments(
-        &self,
-        volume: &mut Volume,
-    ) -> Result<(), ProvisionError> {
+    pub async fn write_attachments(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         if volume.is_unrecorded() {
             // They may list more than the kernel still has.
             volume.check_usable()?;
@@ -321,7 +310,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Awaits a write that can be repeated later, but not a pool that hangs. A started step continues.
-    pub(crate) async fn with_pool_patience(
+    pub async fn with_pool_patience(
         &self,
         write: impl Future<Output = Result<(), ProvisionError>>,
     ) -> Result<(), ProvisionError> {
@@ -334,7 +323,7 @@ impl<S: StepExecutor> StepContext<S> {
         })
     }
 
-    pub(crate) async fn find_remains(
+    pub async fn find_remains(
         &self,
         at: Option<&HostPath>,
         image: Option<&HostPath>,
@@ -365,7 +354,7 @@ impl<S: StepExecutor> StepContext<S> {
         .await
     }
 
-    pub(crate) async fn write_format_record(
+    pub async fn write_format_record(
         &self,
         handle: &str,
         record: &FormatRecord,
@@ -377,18 +366,11 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// The record of a volume in an image.
-    pub(crate) async fn write_volume_record(
-        &self,
-        record: &VolumeRecord,
-    ) -> Result<(), ProvisionError> {
+    pub async fn write_volume_record(&self, record: &VolumeRecord) -> Result<(), ProvisionError> {
         self.write_record(VOLUMES_DIR, &record.handle, record).await
     }
 
-    pub(crate) async fn remove_record(
-        &self,
-        folder: &str,
-        handle: &str,
-    ) -> Result<(), ProvisionError> {
+    pub async fn remove_record(&self, folder: &str, handle: &str) -> Result<(), ProvisionError> {
         self.run(Step::RemoveRecord {
             folder: self.settings.directory.join(folder),
             name: record::file_name(handle),
@@ -399,7 +381,7 @@ impl<S: StepExecutor> StepContext<S> {
     /// Unmounts the volume; a foreign mount stays and is returned. `known` means that a record
     /// lists the mount: the only evidence for a folder that is the root of its filesystem, and for a
     /// static device that was removed.
-    pub(crate) async fn unmount(
+    pub async fn unmount(
         &self,
         volume: &Volume,
         target: &RootedPath,
@@ -423,7 +405,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 }
 
-pub(crate) fn record_write_error(error: RecordError) -> ProvisionError {
+pub fn record_write_error(error: RecordError) -> ProvisionError {
     let error = StepError::new(StepErrorKind::Other, with_causes(&error));
     ProvisionError::from_step("writing a record", None, error)
 }
@@ -433,7 +415,7 @@ fn unexpected_output(output: &StepOutput) -> ProvisionError {
     ProvisionError::from_step("executing a step", None, error)
 }
 
-pub(crate) fn no_volume_group() -> ProvisionError {
+pub fn no_volume_group() -> ProvisionError {
     ProvisionError::invalid_argument(
         "kind",
         "is not configured here: [pool] volume_group is not set",

@@ -17,14 +17,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::provision::engine::tests::fake::FakeHost;
-use crate::provision::engine::{
+use crate::engine::tests::fake::FakeHost;
+use crate::engine::{
     CreateRequest, Engine, EngineError, ExpandRequest, PublishRequest, Settings, StageRequest,
     StaticVolume,
 };
-use crate::provision::error::ProvisionError;
-use crate::provision::rules::sizes::CapacityRange;
-use crate::provision::step::Wipe;
+use crate::error::ProvisionError;
+use crate::rules::sizes::CapacityRange;
+use crate::step::Wipe;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::provision::{AccessMode, BackingKind, PodRef, VolumeAccess};
 use diskvitals_model::fixture::published;
@@ -32,9 +32,9 @@ use diskvitals_model::snapshot::{NodeContext, Snapshot};
 use diskvitals_model::source_update::SourceUpdate;
 use diskvitals_model::volume::Stack;
 
-pub(crate) const STAGING: &str = "/k/plugins/kubernetes.io/csi/csi.diskvitals.io/0af10af10af10af10af10af10af10af10af10af10af10af10af10af10af10af1/globalmount";
+pub const STAGING: &str = "/k/plugins/kubernetes.io/csi/csi.diskvitals.io/0af10af10af10af10af10af10af10af10af10af10af10af10af10af10af10af1/globalmount";
 
-pub(crate) fn settings() -> Settings {
+pub fn settings() -> Settings {
     Settings {
         driver: "csi.diskvitals.io".into(),
         directory: "/pool".into(),
@@ -61,7 +61,7 @@ pub(crate) fn settings() -> Settings {
 }
 
 /// The pool's folder on the drive A, its volume group on B; both are good.
-pub(crate) fn pool_snapshot() -> Snapshot {
+pub fn pool_snapshot() -> Snapshot {
     let drives = [("sda", "A"), ("sdb", "B")];
     let drive = |(name, serial)| (DriveId::new(serial), Arc::new(published(name, serial)));
     let stack = |serial| Stack::Drive(DriveId::new(serial));
@@ -78,7 +78,7 @@ pub(crate) fn pool_snapshot() -> Snapshot {
 }
 
 /// One daemon's engine over a world.
-pub(crate) struct Daemon {
+pub struct Daemon {
     pub engine: Engine,
     pub host: FakeHost,
     pub settings: watch::Sender<Arc<Settings>>,
@@ -89,11 +89,11 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    pub(crate) fn start(fake: FakeHost) -> Daemon {
+    pub fn start(fake: FakeHost) -> Daemon {
         Daemon::start_with(fake, settings())
     }
 
-    pub(crate) fn start_with(fake: FakeHost, settings: Settings) -> Daemon {
+    pub fn start_with(fake: FakeHost, settings: Settings) -> Daemon {
         let settings = watch::Sender::new(Arc::new(settings));
         let (reports, received) = mpsc::channel(10_000);
         let snapshots = watch::Sender::new(Arc::new(pool_snapshot()));
@@ -109,14 +109,14 @@ impl Daemon {
         }
     }
 
-    pub(crate) async fn ready(fake: FakeHost) -> Daemon {
+    pub async fn ready(fake: FakeHost) -> Daemon {
         let daemon = Daemon::start(fake);
         daemon.wait_recovered().await;
         daemon
     }
 
     /// The first look is over, and nothing is being put right.
-    pub(crate) async fn wait_recovered(&self) {
+    pub async fn wait_recovered(&self) {
         let mut views = self.engine.subscribe();
         let idle = |view: &Arc<super::EngineView>| {
             view.records_error.is_none()
@@ -127,24 +127,24 @@ impl Daemon {
     }
 
     /// As `wait_recovered`, where recovery may fail and is tried again.
-    pub(crate) async fn wait_recovered_or_failed(&self) {
+    pub async fn wait_recovered_or_failed(&self) {
         let mut views = self.engine.subscribe();
         let read = |view: &Arc<super::EngineView>| view.records_error.is_none();
         views.wait_for(read).await.expect("the engine runs");
     }
 
     /// Killed where it stands.
-    pub(crate) async fn kill(self) -> FakeHost {
+    pub async fn kill(self) -> FakeHost {
         self.actor.abort();
         let _ = self.actor.await;
         self.host.restarted()
     }
 
-    pub(crate) async fn create(&self, name: &str) -> Result<String, ProvisionError> {
+    pub async fn create(&self, name: &str) -> Result<String, ProvisionError> {
         Ok(self.engine.create(create_request(name)).await?.provided.handle)
     }
 
-    pub(crate) async fn stage(&self, handle: &str) -> Result<(), ProvisionError> {
+    pub async fn stage(&self, handle: &str) -> Result<(), ProvisionError> {
         self.engine
             .stage(StageRequest {
                 handle: handle.into(),
@@ -154,19 +154,19 @@ impl Daemon {
             .await
     }
 
-    pub(crate) async fn publish(&self, handle: &str, pod: &str) -> Result<(), ProvisionError> {
+    pub async fn publish(&self, handle: &str, pod: &str) -> Result<(), ProvisionError> {
         self.engine.publish(publish_request(handle, pod)).await
     }
 
-    pub(crate) async fn unpublish(&self, handle: &str, pod: &str) -> Result<(), ProvisionError> {
+    pub async fn unpublish(&self, handle: &str, pod: &str) -> Result<(), ProvisionError> {
         self.engine.unpublish(handle.into(), target(pod)).await
     }
 
-    pub(crate) async fn unstage(&self, handle: &str) -> Result<(), ProvisionError> {
+    pub async fn unstage(&self, handle: &str) -> Result<(), ProvisionError> {
         self.engine.unstage(handle.into(), staging_of(handle)).await
     }
 
-    pub(crate) async fn grow(
+    pub async fn grow(
         &self,
         handle: &str,
         size: u64,
@@ -184,7 +184,7 @@ impl Daemon {
 }
 
 /// Where the kubelet stages another volume.
-pub(crate) fn staging(number: usize) -> String {
+pub fn staging(number: usize) -> String {
     format!("/k/plugins/kubernetes.io/csi/csi.diskvitals.io/{number:064x}/globalmount")
 }
 
@@ -193,25 +193,25 @@ fn staging_of(handle: &str) -> String {
     if handle == "scratch" { staging(3) } else { STAGING.into() }
 }
 
-pub(crate) fn block_target(pod: &str) -> String {
+pub fn block_target(pod: &str) -> String {
     format!("/k/plugins/kubernetes.io/csi/volumeDevices/publish/pv/{pod}")
 }
 
-pub(crate) const BLOCK_STAGING: &str = "/k/plugins/kubernetes.io/csi/volumeDevices/staging/pv";
+pub const BLOCK_STAGING: &str = "/k/plugins/kubernetes.io/csi/volumeDevices/staging/pv";
 
-pub(crate) fn target(pod: &str) -> String {
+pub fn target(pod: &str) -> String {
     format!("/k/pods/{pod}/volumes/kubernetes.io~csi/pv/mount")
 }
 
-pub(crate) fn access(mode: AccessMode) -> VolumeAccess {
+pub fn access(mode: AccessMode) -> VolumeAccess {
     VolumeAccess { mode, block: false, fs_type: None, mount_flags: Vec::new() }
 }
 
-pub(crate) fn writer() -> VolumeAccess {
+pub fn writer() -> VolumeAccess {
     access(AccessMode::SingleNodeWriter)
 }
 
-pub(crate) fn create_request(name: &str) -> CreateRequest {
+pub fn create_request(name: &str) -> CreateRequest {
     let range = CapacityRange { required: 1 << 20, limit: 0 };
     CreateRequest {
         name: name.into(),
@@ -222,7 +222,7 @@ pub(crate) fn create_request(name: &str) -> CreateRequest {
     }
 }
 
-pub(crate) fn publish_request(handle: &str, pod: &str) -> PublishRequest {
+pub fn publish_request(handle: &str, pod: &str) -> PublishRequest {
     PublishRequest {
         handle: handle.into(),
         staging_path: Some(staging_of(handle)),

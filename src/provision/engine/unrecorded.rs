@@ -4,19 +4,19 @@
 //!
 //! In: a handle. Out: a volume with the attachments that the kernel has, known to no caller.
 
-use crate::provision::engine::backing::pool_backing;
-use crate::provision::engine::settings::Settings;
-use crate::provision::engine::step_context::StepContext;
-use crate::provision::engine::volume::{Backing, RecordProblem, Volume};
-use crate::provision::error::ProvisionError;
-use crate::provision::rules::names;
-use crate::provision::step::StepExecutor;
+use crate::engine::backing::pool_backing;
+use crate::engine::settings::Settings;
+use crate::engine::step_context::StepContext;
+use crate::engine::volume::{Backing, RecordProblem, Volume};
+use crate::error::ProvisionError;
+use crate::rules::names;
+use crate::step::StepExecutor;
 use diskvitals_finding::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
 use diskvitals_host::clock;
 use diskvitals_model::graph::kube::{CsiPathKind, parse_csi_path};
 
 /// The volume of a handle while no record is read; None if only a record could tell that there is one.
-pub(crate) fn volume(settings: &Settings, handle: &str, why: &str) -> Option<Volume> {
+pub fn volume(settings: &Settings, handle: &str, why: &str) -> Option<Volume> {
     let mut volume = match settings.static_volumes.iter().find(|entry| entry.name == handle) {
         Some(entry) => Volume::from_static(entry),
         None if names::is_pool_handle(handle) => {
@@ -31,7 +31,7 @@ pub(crate) fn volume(settings: &Settings, handle: &str, why: &str) -> Option<Vol
 
 /// The volume with its device and the attachments that the kernel has. A raw block volume that no pod
 /// has is staged without a mount, and counts as not staged.
-pub(crate) async fn with_attachments<S: StepExecutor>(
+pub async fn with_attachments<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
 ) -> Result<Volume, ProvisionError> {

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::provision::error::ProvisionError;
-use crate::provision::record::formatting::FormatAuthorization;
-use crate::provision::step::PoolCapacity;
+use crate::error::ProvisionError;
+use crate::record::formatting::FormatAuthorization;
+use crate::step::PoolCapacity;
 use diskvitals_finding::provision::{BackingKind, ProvidedVolume, VolumeAccess};
 use diskvitals_host::clock;
 
@@ -22,18 +22,18 @@ pub struct VolumeView {
     pub mkfs_options: String,
     pub accesses: Vec<VolumeAccess>,
     /// Root's permission for one mkfs; it may have expired.
-    pub(crate) authorization: Option<FormatAuthorization>,
+    pub authorization: Option<FormatAuthorization>,
     /// Description of the operation that is running on it.
     pub activity: Option<watch::Receiver<String>>,
 }
 
 impl VolumeView {
-    pub(crate) fn valid_authorization(&self) -> Option<&FormatAuthorization> {
+    pub fn valid_authorization(&self) -> Option<&FormatAuthorization> {
         let is_valid = |it: &&FormatAuthorization| it.is_valid(clock::now());
         self.authorization.as_ref().filter(is_valid)
     }
 
-    pub(crate) fn current_activity(&self) -> Option<String> {
+    pub fn current_activity(&self) -> Option<String> {
         self.activity.as_ref().map(|busy| busy.borrow().clone())
     }
 }
@@ -53,7 +53,7 @@ pub struct EngineView {
 impl EngineView {
     /// Finds a volume. While some records are unreadable, a missing handle is `Unavailable` instead
     /// of `NotFound`.
-    pub(crate) fn find(&self, handle: &str) -> Result<&VolumeView, ProvisionError> {
+    pub fn find(&self, handle: &str) -> Result<&VolumeView, ProvisionError> {
         if let Some(why) = &self.records_error {
             return Err(ProvisionError::Unavailable(why.clone()));
         }

@@ -4,18 +4,18 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
-use crate::provision::engine::settings::StaticVolume;
-use crate::provision::engine::view::VolumeView;
-use crate::provision::error::ProvisionError;
-use crate::provision::record::formatting::FormatRecord;
-use crate::provision::record::{AttachmentsRecord, Intent, Operation, VERSION, VolumeRecord};
-use crate::provision::rules::access;
-use crate::provision::step::{Device, MountedFilesystem, ScanState};
+use crate::engine::settings::StaticVolume;
+use crate::engine::view::VolumeView;
+use crate::error::ProvisionError;
+use crate::record::formatting::FormatRecord;
+use crate::record::{AttachmentsRecord, Intent, Operation, VERSION, VolumeRecord};
+use crate::rules::access;
+use crate::step::{Device, MountedFilesystem, ScanState};
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::{BackingKind, ProvidedAttachment, ProvidedVolume};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Backing {
+pub enum Backing {
     Image(HostPath),
     LogicalVolume { group: String, name: String },
     Device(HostPath),
@@ -24,7 +24,7 @@ pub(crate) enum Backing {
 
 /// The reason why a volume cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RecordProblem {
+pub enum RecordProblem {
     /// A record of the volume is unreadable: no operation changes the volume.
     #[error("{0}")]
     Unreadable(String),
@@ -38,7 +38,7 @@ pub(crate) enum RecordProblem {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Volume {
+pub struct Volume {
     pub handle: String,
     /// The requested name, even before the volume exists; the handle if the name is unknown.
     pub name: String,
@@ -75,7 +75,7 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    pub(crate) fn new(handle: &str, kind: BackingKind, backing: Backing) -> Volume {
+    pub fn new(handle: &str, kind: BackingKind, backing: Backing) -> Volume {
         Volume {
             handle: handle.to_owned(),
             name: handle.to_owned(),
@@ -99,35 +99,35 @@ impl Volume {
         }
     }
 
-    pub(crate) fn from_static(entry: &StaticVolume) -> Volume {
+    pub fn from_static(entry: &StaticVolume) -> Volume {
         Volume::new(&entry.name, entry.kind, static_backing(entry.kind, entry.path.clone()))
     }
 
-    pub(crate) fn with_record(mut self, record: VolumeRecord) -> Volume {
+    pub fn with_record(mut self, record: VolumeRecord) -> Volume {
         self.name.clone_from(&record.name);
         self.size = record.size;
         self.record = Some(record);
         self
     }
 
-    pub(crate) fn is_static(&self) -> bool {
+    pub fn is_static(&self) -> bool {
         matches!(self.kind, BackingKind::StaticDevice | BackingKind::StaticDirectory)
     }
 
-    pub(crate) fn is_attached(&self) -> bool {
+    pub fn is_attached(&self) -> bool {
         self.staged.is_some() || !self.published.is_empty()
     }
 
-    pub(crate) fn is_staged_at(&self, path: &HostPath) -> bool {
+    pub fn is_staged_at(&self, path: &HostPath) -> bool {
         self.staged.as_ref().is_some_and(|staged| staged.path == *path)
     }
 
-    pub(crate) fn is_published_at(&self, path: &HostPath) -> bool {
+    pub fn is_published_at(&self, path: &HostPath) -> bool {
         self.published.iter().any(|held| held.path == *path)
     }
 
     /// Whether its device is to be read for data in the background.
-    pub(crate) fn is_scanning(&self) -> bool {
+    pub fn is_scanning(&self) -> bool {
         let unfinished = |scan: &ScanState| !scan.is_complete() && scan.data_at.is_none();
         self.format.scan.as_ref().is_some_and(unfinished)
             && self.exists
@@ -136,25 +136,25 @@ impl Volume {
             && self.check_usable().is_ok()
     }
 
-    pub(crate) fn attachments(&self) -> impl Iterator<Item = &ProvidedAttachment> {
+    pub fn attachments(&self) -> impl Iterator<Item = &ProvidedAttachment> {
         self.staged.iter().chain(&self.published)
     }
 
-    pub(crate) fn require_device(&self) -> Result<&Device, ProvisionError> {
+    pub fn require_device(&self) -> Result<&Device, ProvisionError> {
         self.device.as_ref().ok_or_else(|| {
             ProvisionError::Unavailable(format!("volume {} has no device", self.handle))
         })
     }
 
     /// The path in a static volume's entry.
-    pub(crate) fn static_path(&self) -> Option<HostPath> {
+    pub fn static_path(&self) -> Option<HostPath> {
         match &self.backing {
             Backing::Device(path) | Backing::Directory(path) => Some(path.clone()),
             Backing::Image(_) | Backing::LogicalVolume { .. } => None,
         }
     }
 
-    pub(crate) fn attachments_record(&self) -> AttachmentsRecord {
+    pub fn attachments_record(&self) -> AttachmentsRecord {
         AttachmentsRecord {
             version: VERSION,
             handle: self.handle.clone(),
@@ -169,7 +169,7 @@ impl Volume {
     /// Whether a mount shows this volume. A device node is compared by its name, because it is
     /// bound from a filesystem of device nodes; a folder is compared by its path within its
     /// filesystem. A mount of a whole filesystem does not identify a folder.
-    pub(crate) fn matches_mount(&self, mounted: &MountedFilesystem) -> bool {
+    pub fn matches_mount(&self, mounted: &MountedFilesystem) -> bool {
         if let Backing::Directory(path) = &self.backing {
             let root = mounted.root.as_bytes();
             return root.len() > 1 && path.as_bytes().ends_with(root);
@@ -194,7 +194,7 @@ impl Volume {
     }
 
     /// Whether the volume's records allow every operation.
-    pub(crate) fn check_usable(&self) -> Result<(), ProvisionError> {
+    pub fn check_usable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
             None => Ok(()),
             Some(problem) => Err(ProvisionError::FailedPrecondition(format!(
@@ -205,7 +205,7 @@ impl Volume {
     }
 
     /// Whether the volume's records allow at least a detach that relies on them.
-    pub(crate) fn check_detachable(&self) -> Result<(), ProvisionError> {
+    pub fn check_detachable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
             Some(RecordProblem::Unreadable(_) | RecordProblem::NotRead(_)) => self.check_usable(),
             Some(RecordProblem::Orphan) | None => Ok(()),
@@ -213,12 +213,12 @@ impl Volume {
     }
 
     /// Whether it may have records that were not read.
-    pub(crate) fn is_unrecorded(&self) -> bool {
+    pub fn is_unrecorded(&self) -> bool {
         matches!(self.record_problem, Some(RecordProblem::NotRead(_)))
     }
 
     /// The attachment path, for messages.
-    pub(crate) fn attached_at(&self) -> Option<String> {
+    pub fn attached_at(&self) -> Option<String> {
         let staged = self.staged.iter().map(|staged| format!("staged at {}", staged.path));
         let published =
             self.published.iter().map(|held| format!("published to {}", access::describe(held)));
@@ -226,7 +226,7 @@ impl Volume {
         (!all.is_empty()).then(|| all.join(", "))
     }
 
-    pub(crate) fn to_provisioned(&self) -> ProvidedVolume {
+    pub fn to_provisioned(&self) -> ProvidedVolume {
         let backing = match &self.backing {
             Backing::Image(path) | Backing::Device(path) | Backing::Directory(path) => path.clone(),
             Backing::LogicalVolume { group, name } => {
@@ -253,7 +253,7 @@ impl Volume {
         }
     }
 
-    pub(crate) fn view(&self, activity: Option<watch::Receiver<String>>) -> VolumeView {
+    pub fn view(&self, activity: Option<watch::Receiver<String>>) -> VolumeView {
         let record = self.record.as_ref();
         let mut provided = self.to_provisioned();
         if activity.is_some() && self.record_problem.is_none() && self.error.is_none() {
@@ -271,7 +271,7 @@ impl Volume {
     }
 
     /// An intent for `operation`.
-    pub(crate) fn new_intent(&self, operation: Operation, now: Timestamp) -> Intent {
+    pub fn new_intent(&self, operation: Operation, now: Timestamp) -> Intent {
         Intent {
             version: VERSION,
             handle: self.handle.clone(),
@@ -285,7 +285,7 @@ impl Volume {
     }
 }
 
-pub(crate) fn static_backing(kind: BackingKind, path: HostPath) -> Backing {
+pub fn static_backing(kind: BackingKind, path: HostPath) -> Backing {
     if kind == BackingKind::StaticDirectory {
         Backing::Directory(path)
     } else {

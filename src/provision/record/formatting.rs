@@ -5,14 +5,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::provision::record::VERSION;
-use crate::provision::step::{DeviceIdentity, ScanState};
+use crate::record::VERSION;
+use crate::step::{DeviceIdentity, ScanState};
 
 /// An authorization that was not used by then is void.
 const AUTHORIZATION_LIFETIME: SignedDuration = SignedDuration::from_hours(24);
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct FormatRecord {
+pub struct FormatRecord {
     pub version: u32,
     pub handle: String,
     /// We created the volume, and nothing has used it since.
@@ -30,14 +30,14 @@ pub(crate) struct FormatRecord {
 
 /// Root's permission for one mkfs on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FormatAuthorization {
+pub struct FormatAuthorization {
     pub device: DeviceIdentity,
     pub since: Timestamp,
 }
 
 /// A mkfs that began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PastFormat {
+pub struct PastFormat {
     pub at: Timestamp,
     pub device: DeviceIdentity,
     pub permitted_by: FormatBasis,
@@ -45,13 +45,13 @@ pub(crate) struct PastFormat {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum FormatBasis {
+pub enum FormatBasis {
     Scan,
     Authorization,
 }
 
 impl FormatRecord {
-    pub(crate) fn none(handle: &str) -> FormatRecord {
+    pub fn none(handle: &str) -> FormatRecord {
         FormatRecord {
             version: VERSION,
             handle: handle.to_owned(),
@@ -64,18 +64,18 @@ impl FormatRecord {
     }
 
     /// Such a record has no file.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == FormatRecord::none(&self.handle)
     }
 }
 
 impl FormatAuthorization {
-    pub(crate) fn expires(&self) -> Timestamp {
+    pub fn expires(&self) -> Timestamp {
         self.since.checked_add(AUTHORIZATION_LIFETIME).unwrap_or(self.since)
     }
 
     /// A clock that was set back does not extend it.
-    pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
+    pub fn is_valid(&self, now: Timestamp) -> bool {
         self.since <= now && now < self.expires()
     }
 }

@@ -7,15 +7,15 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use crate::provision::record::{self, RecordError, VolumeRecord};
+use crate::record::{self, RecordError, VolumeRecord};
 
 /// The tag of every logical volume of ours.
-pub(crate) const VOLUME_TAG: &str = "diskvitals.volume";
+pub const VOLUME_TAG: &str = "diskvitals.volume";
 const RECORD_TAG_PREFIX: &str = "diskvitals.record.";
 /// Maximum number of base64 bytes in one tag.
 const MAX_CHUNK_BYTES: usize = 960;
 
-pub(crate) fn encode(record: &VolumeRecord) -> Result<Vec<String>, RecordError> {
+pub fn encode(record: &VolumeRecord) -> Result<Vec<String>, RecordError> {
     let coded = URL_SAFE_NO_PAD.encode(record::write(record)?);
     let pieces: Vec<&str> = (0..coded.len())
         .step_by(MAX_CHUNK_BYTES)
@@ -30,7 +30,7 @@ pub(crate) fn encode(record: &VolumeRecord) -> Result<Vec<String>, RecordError> 
 }
 
 /// The record's text; an error if the tags are incomplete.
-pub(crate) fn decode(tags: &[String]) -> Result<Vec<u8>, RecordError> {
+pub fn decode(tags: &[String]) -> Result<Vec<u8>, RecordError> {
     let mut pieces: Vec<(usize, usize, &str)> = tags
         .iter()
         .filter_map(|tag| {
@@ -55,7 +55,7 @@ pub(crate) fn decode(tags: &[String]) -> Result<Vec<u8>, RecordError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::provision::record::tests::record;
+    use crate::record::tests::record;
 
     #[test]
     fn a_record_of_any_length_survives_its_tags_in_any_order() {

@@ -1,13 +1,13 @@
 //! Access modes: which are possible for a volume on one node, and which publications may coexist
 //! (CSI, NodePublishVolume, the tables of second calls).
 
-use crate::provision::error::ProvisionError;
-use crate::provision::rules::filesystem::Filesystem;
-use crate::provision::rules::mount;
+use crate::error::ProvisionError;
+use crate::rules::filesystem::Filesystem;
+use crate::rules::mount;
 use diskvitals_finding::provision::{AccessMode, ProvidedAttachment, VolumeAccess};
 
 /// Checks that a volume of this node can have this access.
-pub(crate) fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
+pub fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
     if !access.mode.is_for_one_node() {
         return Err(ProvisionError::invalid_argument(
             "access.mode",
@@ -32,7 +32,7 @@ pub(crate) fn check(access: &VolumeAccess) -> Result<(), ProvisionError> {
     )
 }
 
-pub(crate) fn is_read_only(mode: AccessMode) -> bool {
+pub fn is_read_only(mode: AccessMode) -> bool {
     matches!(mode, AccessMode::SingleNodeReaderOnly | AccessMode::MultiNodeReaderOnly)
 }
 
@@ -43,7 +43,7 @@ fn is_shared(mode: AccessMode) -> bool {
 }
 
 /// Whether two accesses are compatible. A missing filesystem type fits any type.
-pub(crate) fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
+pub fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
     let flags = |access: &VolumeAccess| {
         let mut flags = access.mount_flags.clone();
         flags.sort();
@@ -56,7 +56,7 @@ pub(crate) fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
 }
 
 /// The existing attachment that conflicts with one more path.
-pub(crate) fn conflicting_attachment(
+pub fn conflicting_attachment(
     wanted: AccessMode,
     published: &[ProvidedAttachment],
 ) -> Option<&ProvidedAttachment> {
@@ -64,7 +64,7 @@ pub(crate) fn conflicting_attachment(
 }
 
 /// Describes an attachment for messages: the pod, if it is known, and the path.
-pub(crate) fn describe(held: &ProvidedAttachment) -> String {
+pub fn describe(held: &ProvidedAttachment) -> String {
     match &held.pod {
         Some(pod) if !pod.name.is_empty() => {
             format!("pod {}/{} at {}", pod.namespace, pod.name, held.path)

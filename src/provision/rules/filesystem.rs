@@ -1,18 +1,18 @@
 //! The filesystems that volumes may have.
 
-use crate::provision::error::ProvisionError;
+use crate::error::ProvisionError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Filesystem {
+pub enum Filesystem {
     Ext4,
     Xfs,
     Btrfs,
 }
 
 impl Filesystem {
-    pub(crate) const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
+    pub const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
 
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Filesystem::Ext4 => "ext4",
             Filesystem::Xfs => "xfs",
@@ -20,12 +20,12 @@ impl Filesystem {
         }
     }
 
-    pub(crate) fn from_name(name: &str) -> Option<Filesystem> {
+    pub fn from_name(name: &str) -> Option<Filesystem> {
         Filesystem::ALL.into_iter().find(|filesystem| filesystem.name() == name)
     }
 
     /// The requested filesystem; the default is ext4.
-    pub(crate) fn requested(fs_type: Option<&str>) -> Result<Filesystem, ProvisionError> {
+    pub fn requested(fs_type: Option<&str>) -> Result<Filesystem, ProvisionError> {
         let Some(name) = fs_type else {
             return Ok(Filesystem::Ext4);
         };
@@ -37,7 +37,7 @@ impl Filesystem {
     /// The smallest device, in bytes, that its mkfs accepts with its defaults. mke2fs accepts a
     /// mebibyte (without a journal), mkfs.xfs refuses less than 300 MiB since xfsprogs 5.19,
     /// mkfs.btrfs less than 109 MiB (metadata twice).
-    pub(crate) fn min_size(self) -> u64 {
+    pub fn min_size(self) -> u64 {
         match self {
             Filesystem::Ext4 => 1 << 20,
             Filesystem::Xfs => 300 << 20,

@@ -5,8 +5,8 @@
 
 use OptionValue::{Features, Label, List, Nothing, Number, OneOf};
 
-use crate::provision::error::ProvisionError;
-use crate::provision::rules::filesystem::Filesystem;
+use crate::error::ProvisionError;
+use crate::rules::filesystem::Filesystem;
 use diskvitals_text::echo::echo;
 
 /// The form of an option's value. Blanks separate the names in a string.
@@ -69,10 +69,7 @@ const MAX_OPTIONS_BYTES: usize = 512;
 
 /// Splits `text` at blanks and checks each option with its value. The result is passed to mkfs, one
 /// argument per element.
-pub(crate) fn parse_options(
-    filesystem: Filesystem,
-    text: &str,
-) -> Result<Vec<String>, ProvisionError> {
+pub fn parse_options(filesystem: Filesystem, text: &str) -> Result<Vec<String>, ProvisionError> {
     let wrong = |problem| ProvisionError::invalid_argument("mkfs_options", problem);
     if text.len() > MAX_OPTIONS_BYTES {
         return Err(wrong(format!(

@@ -3,8 +3,8 @@
 //! device=), change the kind of mount (bind, move, remount, loop, shared …) or stop the node on an
 //! error of the filesystem (errors=panic).
 
-use crate::provision::error::ProvisionError;
-use crate::provision::rules::filesystem::Filesystem;
+use crate::error::ProvisionError;
+use crate::rules::filesystem::Filesystem;
 use diskvitals_text::echo::echo;
 
 /// Flags by the form of their values. Blanks separate the flags in a string.
@@ -69,11 +69,7 @@ const MAX_FLAGS: usize = 32;
 
 /// Checks each flag. If the request does not name the filesystem, the flags of every filesystem are
 /// accepted until the filesystem is found on the device.
-pub(crate) fn check(
-    filesystem: Filesystem,
-    named: bool,
-    flags: &[String],
-) -> Result<(), ProvisionError> {
+pub fn check(filesystem: Filesystem, named: bool, flags: &[String]) -> Result<(), ProvisionError> {
     let wrong = |problem| Err(ProvisionError::invalid_argument("access.mount_flags", problem));
     if flags.len() > MAX_FLAGS {
         return wrong(format!("are {}, at most {MAX_FLAGS} are allowed", flags.len()));
@@ -112,7 +108,7 @@ fn is_number(text: &str) -> bool {
 }
 
 /// The options for the filesystem, and whether the flags request a read-only mount.
-pub(crate) fn options(flags: &[String]) -> (Vec<String>, bool) {
+pub fn options(flags: &[String]) -> (Vec<String>, bool) {
     let read_only = flags.iter().rev().find_map(|flag| match flag.as_str() {
         "ro" => Some(true),
         "rw" => Some(false),

@@ -1,32 +1,32 @@
 //! Handles and names of volumes. A handle of the pool is random, so that a user with the right to
 //! write a PV cannot guess another handle. A static volume's handle is its entry's name.
 
-use crate::provision::error::ProvisionError;
+use crate::error::ProvisionError;
 use diskvitals_text::naming;
 use diskvitals_text::naming::POOL_PREFIX;
 
 /// CSI, "Size Limits": 128 bytes unless the specification names another limit.
-pub(crate) const MAX_NAME_BYTES: usize = 128;
+pub const MAX_NAME_BYTES: usize = 128;
 
 /// A handle of a pool volume, from random bits.
-pub(crate) fn pool_handle(bits: [u8; 16]) -> String {
+pub fn pool_handle(bits: [u8; 16]) -> String {
     format!("{POOL_PREFIX}{:032x}", u128::from_be_bytes(bits))
 }
 
 /// Whether `text` has the form of a pool handle.
-pub(crate) fn is_pool_handle(text: &str) -> bool {
+pub fn is_pool_handle(text: &str) -> bool {
     text.strip_prefix(POOL_PREFIX).is_some_and(|rest| {
         rest.len() == 32 && rest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
 /// Whether `text` may name an entry of `[[static]]`.
-pub(crate) fn is_static_name(text: &str) -> bool {
+pub fn is_static_name(text: &str) -> bool {
     naming::validate_static_volume(text).is_ok()
 }
 
 /// Checks the name that a caller requests for a volume. The name is data, never part of a path.
-pub(crate) fn check_name(name: &str) -> Result<(), ProvisionError> {
+pub fn check_name(name: &str) -> Result<(), ProvisionError> {
     let problem = match name.len() {
         0 => "is empty".to_owned(),
         1..=MAX_NAME_BYTES if !name.chars().any(char::is_control) => return Ok(()),

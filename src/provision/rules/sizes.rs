@@ -1,23 +1,23 @@
 //! Sizes of volumes in bytes: evaluates a capacity range (CSI, CapacityRange).
 
-use crate::provision::error::ProvisionError;
+use crate::error::ProvisionError;
 
 /// The size if a request names none.
-pub(crate) const DEFAULT_SIZE: u64 = 1 << 30;
+pub const DEFAULT_SIZE: u64 = 1 << 30;
 /// The size of the smallest volume; a smaller filesystem is useless.
-pub(crate) const MIN_SIZE: u64 = 1 << 20;
+pub const MIN_SIZE: u64 = 1 << 20;
 /// The maximum: the protocol has capacities as int64.
 const MAX_SIZE: u64 = i64::MAX as u64;
 
 /// A requested size in bytes; 0 means that the bound is not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CapacityRange {
+pub struct CapacityRange {
     pub required: u64,
     pub limit: u64,
 }
 
 impl CapacityRange {
-    pub(crate) fn check(self) -> Result<(), ProvisionError> {
+    pub fn check(self) -> Result<(), ProvisionError> {
         if self.required > MAX_SIZE || self.limit > MAX_SIZE {
             return Err(ProvisionError::OutOfRange(format!(
                 "more than {MAX_SIZE} bytes are requested"
@@ -32,14 +32,14 @@ impl CapacityRange {
         Ok(())
     }
 
-    pub(crate) fn contains(self, size: u64) -> bool {
+    pub fn contains(self, size: u64) -> bool {
         size >= self.required && (self.limit == 0 || size <= self.limit)
     }
 
     /// The size of a new volume: the required size (or the default, within the limit), at least
     /// `least`. It is rounded up to a multiple of `unit` (the pool's block or extent) if the limit
     /// allows it, otherwise down.
-    pub(crate) fn size_for_new(self, least: u64, unit: u64) -> Result<u64, ProvisionError> {
+    pub fn size_for_new(self, least: u64, unit: u64) -> Result<u64, ProvisionError> {
         self.check()?;
         let least = least.max(MIN_SIZE);
         let most = self.most();
@@ -58,7 +58,7 @@ impl CapacityRange {
     }
 
     /// The size to grow to from `now`. A volume that is large enough keeps its size.
-    pub(crate) fn size_for_growth(self, now: u64, unit: u64) -> Result<u64, ProvisionError> {
+    pub fn size_for_growth(self, now: u64, unit: u64) -> Result<u64, ProvisionError> {
         self.check()?;
         if self.limit != 0 && self.limit < now {
             return Err(ProvisionError::OutOfRange(format!(

@@ -12,7 +12,7 @@ pub struct StepError {
 }
 
 impl StepError {
-    pub(crate) fn new(kind: StepErrorKind, message: impl Into<String>) -> StepError {
+    pub fn new(kind: StepErrorKind, message: impl Into<String>) -> StepError {
         StepError { kind, message: message.into() }
     }
 }
@@ -43,7 +43,7 @@ pub enum StepErrorKind {
 
 impl StepErrorKind {
     /// For `Format`: mkfs was not started. Errors of mkfs itself are `Other` or `Stuck`.
-    pub(crate) fn is_refusal(self) -> bool {
+    pub fn is_refusal(self) -> bool {
         !matches!(self, StepErrorKind::Other | StepErrorKind::Stuck)
     }
 }

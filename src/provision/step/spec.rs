@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use crate::provision::step::Step;
+use crate::step::Step;
 
 /// The kind of worker process that executes a step, with the capabilities and the mount namespace
 /// that the step needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WorkerRole {
+pub enum WorkerRole {
     Host,
     Lvm,
     Tools,
@@ -35,7 +35,7 @@ const WIPE_SECONDS: u64 = 24 * 3600;
 
 impl WorkerRole {
     /// In the order of the enumeration: `role as usize` is the place in this list.
-    pub(crate) const ALL: [WorkerRole; 3] = {
+    pub const ALL: [WorkerRole; 3] = {
         let all = [WorkerRole::Host, WorkerRole::Lvm, WorkerRole::Tools];
         let mut at = 0;
         while at < all.len() {
@@ -45,7 +45,7 @@ impl WorkerRole {
         all
     };
 
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             WorkerRole::Host => "host",
             WorkerRole::Lvm => "lvm",
@@ -58,7 +58,7 @@ impl Step {
     /// Whether the step waits for the pool alone: its files or its volume group. Such steps of a
     /// volume wait for each other and for no other step of it, so that a volume can be unmounted while
     /// its pool hangs. No other step relies on the order.
-    pub(crate) fn waits_for_pool(&self) -> bool {
+    pub fn waits_for_pool(&self) -> bool {
         matches!(
             self,
             Step::ReadRecords { .. }
@@ -73,7 +73,7 @@ impl Step {
 
     /// The worker role that executes the step, and the time after which it counts as stuck. A stuck
     /// step is not terminated: nothing in it can be ended safely from outside.
-    pub(crate) fn worker(&self) -> (WorkerRole, Duration) {
+    pub fn worker(&self) -> (WorkerRole, Duration) {
         use WorkerRole::{Host, Lvm, Tools};
         let (role, seconds) = match self {
             Step::DirectoryCapacity { .. }
@@ -116,7 +116,7 @@ impl Step {
     }
 
     /// The operation and its object, for messages.
-    pub(crate) fn description(&self) -> String {
+    pub fn description(&self) -> String {
         match self {
             Step::DirectoryCapacity { folder } => format!("reading the free space of {folder}"),
             Step::ReadRecords { folder } => format!("reading the records in {folder}"),

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use nix::sys::stat::{SFlag, fstat};
 
-use crate::provision::step::{Device, StepErrorKind};
-use crate::provision::worker::PROCESS_NAME;
-use crate::provision::worker::error::{StepWorkerError, io_error};
+use crate::step::{Device, StepErrorKind};
+use crate::worker::PROCESS_NAME;
+use crate::worker::error::{StepWorkerError, io_error};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::block::{DeviceFile, OpenMode, dev_no};
@@ -17,7 +17,7 @@ use diskvitals_host::resolve_beneath;
 use diskvitals_host::root::HostRoot;
 
 /// Resolves `path`, which may be a link (by-id), to a block device.
-pub(crate) fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
+pub fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
     let node = std::fs::canonicalize(path.as_path()).map_err(io_error("looking for", path))?;
     let data = std::fs::metadata(&node).map_err(io_error("looking at", path))?;
     if !data.file_type().is_block_device() {
@@ -34,7 +34,7 @@ pub(crate) fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
 }
 
 /// Finds a device by its number; returns the kernel's node.
-pub(crate) fn by_number(dev: DevNo) -> Result<Device, StepWorkerError> {
+pub fn by_number(dev: DevNo) -> Result<Device, StepWorkerError> {
     let name = kernel_name(dev)?;
     describe(&Path::new("/dev").join(name.replace('!', "/")), dev, name)
 }
@@ -62,7 +62,7 @@ const IDENTITY_FILES: [&str; 7] =
 /// Identifies a device. A partition has the identity of its disk, its number and its start. A disk
 /// without an identity gets one for this boot, until it is removed (diskseq, Linux 5.15). `root`
 /// contains `sys` and `proc`.
-pub(crate) fn identity(root: &Path, dev: DevNo) -> Option<String> {
+pub fn identity(root: &Path, dev: DevNo) -> Option<String> {
     let read = |path: &Path| {
         let text = std::fs::read_to_string(path).ok()?;
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
@@ -85,7 +85,7 @@ pub(crate) fn identity(root: &Path, dev: DevNo) -> Option<String> {
 /// Changes with every write to the device that the kernel has passed on (a partition counts its own),
 /// when the device is attached again, and with every boot (Documentation/block/stat.rst: sectors
 /// written and discarded). None if the kernel does not tell.
-pub(crate) fn generation(root: &Path, dev: DevNo) -> Option<String> {
+pub fn generation(root: &Path, dev: DevNo) -> Option<String> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let folder = std::fs::canonicalize(root.join(format!("sys/dev/block/{dev}"))).ok()?;
     let sequence = [folder.as_path(), folder.parent()?]
@@ -100,7 +100,7 @@ pub(crate) fn generation(root: &Path, dev: DevNo) -> Option<String> {
 }
 
 /// The kernel's name of a device: `loop3`, `dm-2`, `cciss!c0d0`.
-pub(crate) fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
+pub fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
     let link = std::fs::read_link(format!("/sys/dev/block/{dev}"))
         .map_err(io_error("looking for the device", &dev))?;
     let name = link.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -110,7 +110,7 @@ pub(crate) fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
 }
 
 /// Checks that the path is one of `roots`, or is below one and reached from it without a link.
-pub(crate) fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWorkerError> {
+pub fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWorkerError> {
     let is_directory = if roots.contains(path) {
         std::fs::symlink_metadata(path.as_path()).map_err(io_error("looking at", path))?.is_dir()
     } else {
@@ -132,7 +132,7 @@ pub(crate) fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(),
 }
 
 /// Opens the device exclusively; `InUse` names the other users.
-pub(crate) fn open_exclusive(
+pub fn open_exclusive(
     root: &HostRoot,
     device: &HostPath,
     mode: OpenMode,
@@ -150,7 +150,7 @@ pub(crate) fn open_exclusive(
 }
 
 /// Names the users of the device, as far as they can be found.
-pub(crate) fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
+pub fn in_use(root: &HostRoot, device: &HostPath) -> StepWorkerError {
     let dev = std::fs::metadata(root.at_host_path(device))
         .map(|data| dev_no(data.rdev()))
         .unwrap_or_default();

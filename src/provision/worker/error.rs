@@ -6,14 +6,14 @@ use std::io;
 
 use nix::errno::Errno;
 
-use crate::provision::step::{StepError, StepErrorKind};
+use crate::step::{StepError, StepErrorKind};
 use diskvitals_host::mounting::MountError;
 use diskvitals_host::resolve_beneath::PathResolveError;
 use diskvitals_text::causes::with_causes;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{operation}")]
-pub(crate) struct StepWorkerError {
+pub struct StepWorkerError {
     pub kind: StepErrorKind,
     /// The operation and its object, or the whole message.
     operation: String,
@@ -23,13 +23,13 @@ pub(crate) struct StepWorkerError {
 
 impl StepErrorKind {
     /// An error of this kind without a cause.
-    pub(crate) fn error(self, message: impl Into<String>) -> StepWorkerError {
+    pub fn error(self, message: impl Into<String>) -> StepWorkerError {
         StepWorkerError { kind: self, operation: message.into(), source: None }
     }
 }
 
 impl StepWorkerError {
-    pub(crate) fn with_source(
+    pub fn with_source(
         kind: StepErrorKind,
         operation: impl Into<String>,
         source: impl Error + Send + Sync + 'static,
@@ -37,22 +37,19 @@ impl StepWorkerError {
         StepWorkerError { kind, operation: operation.into(), source: Some(Box::new(source)) }
     }
 
-    pub(crate) fn with_kind(self, kind: StepErrorKind) -> StepWorkerError {
+    pub fn with_kind(self, kind: StepErrorKind) -> StepWorkerError {
         StepWorkerError { kind, ..self }
     }
 
     /// An error of the operating system: its number determines the kind.
-    pub(crate) fn io(
-        operation: impl Into<String>,
-        source: impl Into<io::Error>,
-    ) -> StepWorkerError {
+    pub fn io(operation: impl Into<String>, source: impl Into<io::Error>) -> StepWorkerError {
         let source = source.into();
         StepWorkerError::with_source(kind_of_io_error(&source), operation, source)
     }
 }
 
 /// Converts an error of the operating system; `doing` is the operation, `object` its object.
-pub(crate) fn io_error<E: Into<io::Error>>(
+pub fn io_error<E: Into<io::Error>>(
     doing: &str,
     object: &dyn Display,
 ) -> impl Fn(E) -> StepWorkerError + use<E> {

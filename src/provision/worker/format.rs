@@ -9,10 +9,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::provision::step::{DeviceIdentity, FormatProof, StepErrorKind};
-use crate::provision::worker::content::ProbedContent;
-use crate::provision::worker::error::{StepWorkerError, io_error};
-use crate::provision::worker::{content, device, scan, tool};
+use crate::step::{DeviceIdentity, FormatProof, StepErrorKind};
+use crate::worker::content::ProbedContent;
+use crate::worker::error::{StepWorkerError, io_error};
+use crate::worker::{content, device, scan, tool};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::block::{DeviceFile, OpenMode};
 use diskvitals_host::root::HostRoot;
@@ -22,7 +22,7 @@ const MKFS_TIMEOUT: Duration = Duration::from_secs(1800);
 /// e2fsck reads all metadata; resize2fs may move some of it.
 const GROW_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
 
-pub(crate) enum Permission<'a> {
+pub enum Permission<'a> {
     Proof(&'a FormatProof),
     /// A record names the device of an earlier mkfs, which was permitted and has no recorded end.
     Interrupted(&'a DeviceIdentity),
@@ -64,7 +64,7 @@ impl Permission<'_> {
     }
 }
 
-pub(crate) fn format(
+pub fn format(
     root: &HostRoot,
     device: &HostPath,
     fs_type: &str,
@@ -116,7 +116,7 @@ fn run_mkfs(
 
 /// Clears the areas of signatures. A later mkfs overwrites the rest, or the rest is meaningless
 /// without a superblock.
-pub(crate) fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), StepWorkerError> {
+pub fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), StepWorkerError> {
     let block = device::open_exclusive(root, device, OpenMode::WriteExclusive)?;
     for (start, length) in content::signature_areas(block.size) {
         block
@@ -191,7 +191,7 @@ fn split_extended_options(options: &[String]) -> (Vec<String>, Vec<String>) {
 }
 
 /// Only ext4 supports this; the other filesystems grow online on every machine.
-pub(crate) fn grow_unmounted(
+pub fn grow_unmounted(
     root: &HostRoot,
     device: &HostPath,
     fs_type: &str,

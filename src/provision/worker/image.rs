@@ -15,9 +15,9 @@ use nix::libc;
 use nix::sys::statfs::{BTRFS_SUPER_MAGIC, fstatfs};
 use nix::unistd::{Whence, linkat, lseek};
 
-use crate::provision::step::{Device, StepErrorKind, Wipe};
-use crate::provision::worker::error::{StepWorkerError, io_error};
-use crate::provision::worker::{device, records};
+use crate::step::{Device, StepErrorKind, Wipe};
+use crate::worker::error::{StepWorkerError, io_error};
+use crate::worker::{device, records};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::images::ImageError;
 use diskvitals_host::root::HostRoot;
@@ -43,7 +43,7 @@ fn file_length(size: u64) -> Result<i64, StepWorkerError> {
     })
 }
 
-pub(crate) fn create(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
+pub fn create(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
     let length = file_length(size)?;
     match std::fs::symlink_metadata(image.as_path()) {
         Ok(data) if data.is_file() && data.len() >= size => return Ok(()),
@@ -95,7 +95,7 @@ fn disable_copy_on_write(file: &File, image: &HostPath) -> Result<(), StepWorker
 }
 
 /// Grows the file first, then its device: a device is never larger than the allocated space.
-pub(crate) fn grow(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
+pub fn grow(image: &HostPath, size: u64) -> Result<(), StepWorkerError> {
     let length = file_length(size)?;
     let file = open(image)?;
     let before = file_size(&file, image)?;
@@ -136,7 +136,7 @@ fn open(image: &HostPath) -> Result<File, StepWorkerError> {
 /// disk. `Zero` overwrites all written data in place and skips unwritten extents (lseek(2)
 /// SEEK_DATA). This takes as long as the writing took. FALLOC_FL_ZERO_RANGE is not sufficient: it
 /// only marks extents as unwritten.
-pub(crate) fn remove(root: &HostRoot, image: &HostPath, wipe: Wipe) -> Result<(), StepWorkerError> {
+pub fn remove(root: &HostRoot, image: &HostPath, wipe: Wipe) -> Result<(), StepWorkerError> {
     let file = match open(image) {
         Err(failure) if failure.kind == StepErrorKind::NotFound => return Ok(()),
         opened => opened?,
@@ -185,14 +185,14 @@ fn seek(file: &File, from: u64, whence: Whence) -> io::Result<Option<u64>> {
     }
 }
 
-pub(crate) fn attach(image: &HostPath, read_only: bool) -> Result<Device, StepWorkerError> {
+pub fn attach(image: &HostPath, read_only: bool) -> Result<Device, StepWorkerError> {
     // The path must name a regular file, not a link or a pipe.
     drop(open(image)?);
     let attached = images::attach(image.as_path(), read_only).map_err(image_error)?;
     device::resolve(&HostPath::from(attached.node_path().as_path()))
 }
 
-pub(crate) fn detach(root: &HostRoot, image: &HostPath) -> Result<(), StepWorkerError> {
+pub fn detach(root: &HostRoot, image: &HostPath) -> Result<(), StepWorkerError> {
     let Some(attached) = images::find(image.as_path()).map_err(image_error)? else {
         return Ok(());
     };
@@ -203,7 +203,7 @@ pub(crate) fn detach(root: &HostRoot, image: &HostPath) -> Result<(), StepWorker
     }
 }
 
-pub(crate) fn find(image: &HostPath) -> Result<Option<Device>, StepWorkerError> {
+pub fn find(image: &HostPath) -> Result<Option<Device>, StepWorkerError> {
     let Some(attached) = images::find(image.as_path()).map_err(image_error)? else {
         return Ok(None);
     };

@@ -13,9 +13,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::provision::step::{Device, LogicalVolume, PoolCapacity, StepErrorKind, Wipe};
-use crate::provision::worker::error::StepWorkerError;
-use crate::provision::worker::{content, device, tool};
+use crate::step::{Device, LogicalVolume, PoolCapacity, StepErrorKind, Wipe};
+use crate::worker::error::StepWorkerError;
+use crate::worker::{content, device, tool};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::block::OpenMode;
@@ -69,7 +69,7 @@ fn parse_rows<T: DeserializeOwned>(text: &str) -> Option<impl Iterator<Item = T>
 
 /// The state of a logical volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LvState {
+pub struct LvState {
     name: String,
     size: u64,
     tags: Vec<String>,
@@ -158,7 +158,7 @@ fn run_report<T>(
 }
 
 /// With `pv_name`, lvm reports one row for each physical volume.
-pub(crate) fn capacity(group: &str) -> Result<PoolCapacity, StepWorkerError> {
+pub fn capacity(group: &str) -> Result<PoolCapacity, StepWorkerError> {
     run_report("vgs", "vg_size,vg_free,vg_extent_size,pv_name", group, parse_capacity)
 }
 
@@ -175,7 +175,7 @@ fn require_space(group: &str, bytes: u64) -> Result<(), StepWorkerError> {
     )))
 }
 
-pub(crate) fn parse_capacity(text: &str) -> Option<PoolCapacity> {
+pub fn parse_capacity(text: &str) -> Option<PoolCapacity> {
     let rows: Vec<GroupRow> = parse_rows(text)?.collect();
     let row = rows.first()?;
     let bytes = |text: &str| text.trim().parse::<u64>().ok();
@@ -192,7 +192,7 @@ fn list_volumes(group: &str) -> Result<Vec<LvState>, StepWorkerError> {
 }
 
 /// None if any row cannot be parsed, because an omitted volume would count as absent.
-pub(crate) fn parse_volumes(text: &str) -> Option<Vec<LvState>> {
+pub fn parse_volumes(text: &str) -> Option<Vec<LvState>> {
     let parse = |row: VolumeRow| {
         let number = |text: &str| text.trim().parse::<u32>().ok();
         let dev = number(&row.lv_kernel_major)
@@ -220,7 +220,7 @@ fn require_volume(group: &str, name: &str) -> Result<LvState, StepWorkerError> {
     })
 }
 
-pub(crate) fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, StepWorkerError> {
+pub fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, StepWorkerError> {
     let ours = list_volumes(group)?
         .into_iter()
         .filter(|volume| volume.tags.iter().any(|known| known == tag));
@@ -235,12 +235,7 @@ pub(crate) fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, 
     Ok(listed.collect())
 }
 
-pub(crate) fn create(
-    group: &str,
-    name: &str,
-    size: u64,
-    tags: &[String],
-) -> Result<(), StepWorkerError> {
+pub fn create(group: &str, name: &str, size: u64, tags: &[String]) -> Result<(), StepWorkerError> {
     tags.iter().try_for_each(|tag| check_tag(tag).map(drop))?;
     let known = find_volume(group, name)?;
     match &known {
@@ -286,7 +281,7 @@ fn wipe_and_untag(group: &str, name: &str) -> Result<(), StepWorkerError> {
     change_tags(group, name, &[], &[UNFINISHED_TAG.to_owned()])
 }
 
-pub(crate) fn change_tags(
+pub fn change_tags(
     group: &str,
     name: &str,
     add: &[String],
@@ -316,7 +311,7 @@ fn update_tags(
     run_change(&format!("changing the tags of {volume}"), &words)
 }
 
-pub(crate) fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerError> {
+pub fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerError> {
     let known = require_volume(group, name)?;
     if known.size >= size {
         return Ok(());
@@ -329,12 +324,7 @@ pub(crate) fn grow(group: &str, name: &str, size: u64) -> Result<(), StepWorkerE
 /// `Zero` overwrites the whole volume (BLKZEROOUT), because a later volume on the same extents
 /// would show the old data. The content of a discarded block depends on the device: the
 /// administrator who configures `Discard` is responsible for that.
-pub(crate) fn remove(
-    root: &HostRoot,
-    group: &str,
-    name: &str,
-    wipe: Wipe,
-) -> Result<(), StepWorkerError> {
+pub fn remove(root: &HostRoot, group: &str, name: &str, wipe: Wipe) -> Result<(), StepWorkerError> {
     let Some(known) = find_volume(group, name)? else {
         return Ok(());
     };
@@ -363,7 +353,7 @@ fn check_unused(root: &HostRoot, known: &LvState) -> Result<(), StepWorkerError>
 
 /// Activates a volume for use. Refuses an unfinished one, which would show earlier content of its
 /// extents.
-pub(crate) fn activate(group: &str, name: &str) -> Result<Device, StepWorkerError> {
+pub fn activate(group: &str, name: &str) -> Result<Device, StepWorkerError> {
     check_finished(group, &require_volume(group, name)?)?;
     lvchange_activate(group, name)
 }
@@ -391,7 +381,7 @@ fn lvchange_activate(group: &str, name: &str) -> Result<Device, StepWorkerError>
     device::by_number(dev)
 }
 
-pub(crate) fn deactivate(root: &HostRoot, group: &str, name: &str) -> Result<(), StepWorkerError> {
+pub fn deactivate(root: &HostRoot, group: &str, name: &str) -> Result<(), StepWorkerError> {
     match find_volume(group, name)? {
         Some(known) if known.dev.is_some() => {
             check_unused(root, &known)?;

@@ -1,16 +1,16 @@
 //! The processes with open files in given mounts. They are listed before an unmount, so that a
 //! refusal can name them.
 
-use crate::provision::worker::error::StepWorkerError;
-use crate::provision::worker::mounts::mount_table;
-use crate::provision::worker::pod_holds::pod_of;
+use crate::worker::error::StepWorkerError;
+use crate::worker::mounts::mount_table;
+use crate::worker::pod_holds::pod_of;
 use diskvitals_finding::mount::Mount;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::openers::{OpenTarget, find_openers};
 use diskvitals_host::root::HostRoot;
 
 /// One line per opener, sorted. Only /proc is read, because a mount may hang.
-pub(crate) fn openers_of_mounts(
+pub fn openers_of_mounts(
     root: &HostRoot,
     places: &[HostPath],
 ) -> Result<Vec<String>, StepWorkerError> {

@@ -13,11 +13,11 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::provision::step::{
+use crate::step::{
     BindSource, MountedFilesystem, OwnedPath, PathOwner, PathRole, RootedPath, StepErrorKind,
 };
-use crate::provision::worker::error::{StepWorkerError, io_error};
-use crate::provision::worker::{content, device, ownership};
+use crate::worker::error::{StepWorkerError, io_error};
+use crate::worker::{content, device, ownership};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::mount::{Mount, parse};
 use diskvitals_finding::path::HostPath;
@@ -149,7 +149,7 @@ fn mounts_above(table: &[Mount], at: &mut u32, below: u32) -> Option<Vec<Mount>>
 }
 
 /// Refuses a path that is not the owner's. Decides on the opened file, which is mounted on later.
-pub(crate) fn check_target(target: &OwnedPath) -> Result<(), StepWorkerError> {
+pub fn check_target(target: &OwnedPath) -> Result<(), StepWorkerError> {
     let recorded = ownership::is_recorded(&target.place, &target.owner)?;
     let Some(there) = find_mount_point(&target.place)? else {
         return Ok(());
@@ -217,7 +217,7 @@ fn inspect_created(
     Ok(there)
 }
 
-pub(crate) fn mount(
+pub fn mount(
     device: &HostPath,
     target: &OwnedPath,
     fs_type: &str,
@@ -293,7 +293,7 @@ fn open_configured_path(path: &HostPath) -> Result<OwnedFd, StepWorkerError> {
         .map_err(io_error("looking for", path))
 }
 
-pub(crate) fn bind(
+pub fn bind(
     source: &BindSource,
     target: &OwnedPath,
     read_only: bool,
@@ -324,7 +324,7 @@ fn access_word(read_only: bool) -> &'static str {
 /// A read-only bind mount of a node protects its owner and mode, not the device (may_open(),
 /// fs/namei.c). Whether the device can be written to depends on how it was attached, and on the
 /// container's rights.
-pub(crate) fn bind_device(
+pub fn bind_device(
     device: &HostPath,
     target: &OwnedPath,
     read_only: bool,
@@ -347,11 +347,7 @@ pub(crate) fn bind_device(
     Ok(mount.attach(there.file.as_fd(), &there.spot.path)?)
 }
 
-pub(crate) fn unmount(
-    root: &HostRoot,
-    target: &RootedPath,
-    lazy: bool,
-) -> Result<(), StepWorkerError> {
+pub fn unmount(root: &HostRoot, target: &RootedPath, lazy: bool) -> Result<(), StepWorkerError> {
     for _ in 0..MAX_STACKED_MOUNTS {
         let Some(there) = find_mount_point(target)? else {
             return Ok(());
@@ -393,7 +389,7 @@ fn in_use(root: &HostRoot, spot: &ResolvedPath, top: &Mount) -> StepWorkerError 
     StepErrorKind::InUse.error(format!("{} is in use: {by}", spot.path))
 }
 
-pub(crate) fn remove_target(
+pub fn remove_target(
     target: &RootedPath,
     owner: Option<&PathOwner>,
 ) -> Result<(), StepWorkerError> {
@@ -446,9 +442,7 @@ pub(crate) fn remove_target(
     }
 }
 
-pub(crate) fn find_mount(
-    target: &RootedPath,
-) -> Result<Option<MountedFilesystem>, StepWorkerError> {
+pub fn find_mount(target: &RootedPath) -> Result<Option<MountedFilesystem>, StepWorkerError> {
     let Some(there) = find_mount_point(target)? else {
         return Ok(None);
     };
@@ -465,11 +459,7 @@ pub(crate) fn find_mount(
     }))
 }
 
-pub(crate) fn grow(
-    device: &HostPath,
-    at: &RootedPath,
-    fs_type: &str,
-) -> Result<(), StepWorkerError> {
+pub fn grow(device: &HostPath, at: &RootedPath, fs_type: &str) -> Result<(), StepWorkerError> {
     let nothing = || not_mounted(at);
     let there = find_mount_point(at)?.ok_or_else(nothing)?;
     let top = there.top().ok_or_else(nothing)?;

@@ -13,9 +13,9 @@ use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use serde::Deserialize;
 
-use crate::provision::rules::paths;
-use crate::provision::step::{PathOwner, RootedPath, StepErrorKind};
-use crate::provision::worker::error::{StepWorkerError, io_error};
+use crate::rules::paths;
+use crate::step::{PathOwner, RootedPath, StepErrorKind};
+use crate::worker::error::{StepWorkerError, io_error};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::resolve_beneath;
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use crate::provision::worker::error::StepWorkerError;
+use crate::worker::error::StepWorkerError;
 use diskvitals_finding::mount::{Mount, parse};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::mount_tables::UsersTables;
@@ -38,7 +38,7 @@ const NODE_LOCAL_PLUGINS: [&[u8]; 5] = [
     b"kubernetes.io~secret",
 ];
 
-pub(crate) fn holds_of_pods(
+pub fn holds_of_pods(
     root: &HostRoot,
     kubelet_root: &HostPath,
     pod_uids: &[String],

@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::sys::statvfs::statvfs;
 
-use crate::provision::step::{PoolCapacity, RecordFile, StepErrorKind};
-use crate::provision::worker::error::{StepWorkerError, io_error};
+use crate::step::{PoolCapacity, RecordFile, StepErrorKind};
+use crate::worker::error::{StepWorkerError, io_error};
 use diskvitals_finding::path::HostPath;
 
 const SUFFIX: &str = ".json";
 /// A record has a few hundred bytes; a longer file is no record.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
-pub(crate) fn capacity(folder: &HostPath) -> Result<PoolCapacity, StepWorkerError> {
+pub fn capacity(folder: &HostPath) -> Result<PoolCapacity, StepWorkerError> {
     let stat = statvfs(folder.as_path()).map_err(io_error("reading the free space of", folder))?;
     let unit = stat.fragment_size();
     Ok(PoolCapacity {
@@ -33,7 +33,7 @@ pub(crate) fn capacity(folder: &HostPath) -> Result<PoolCapacity, StepWorkerErro
 
 /// The records, sorted by name. Drafts of interrupted writes are not records; the next write of the
 /// same name replaces them.
-pub(crate) fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError> {
+pub fn read(folder: &HostPath) -> Result<Vec<RecordFile>, StepWorkerError> {
     let listing = io_error("listing", folder);
     let entries = match std::fs::read_dir(folder.as_path()) {
         Ok(entries) => entries,
@@ -73,7 +73,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-pub(crate) fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), StepWorkerError> {
+pub fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), StepWorkerError> {
     let path = record_path(folder, name)?;
     create_directory(folder)?;
     let draft = folder.as_path().join(format!(".{name}.draft"));
@@ -101,7 +101,7 @@ pub(crate) fn write(folder: &HostPath, name: &str, text: &str) -> Result<(), Ste
     sync_directory(folder)
 }
 
-pub(crate) fn remove(folder: &HostPath, name: &str) -> Result<(), StepWorkerError> {
+pub fn remove(folder: &HostPath, name: &str) -> Result<(), StepWorkerError> {
     let path = record_path(folder, name)?;
     match std::fs::remove_file(&path) {
         Ok(()) => sync_directory(folder),
@@ -112,7 +112,7 @@ pub(crate) fn remove(folder: &HostPath, name: &str) -> Result<(), StepWorkerErro
 
 /// Does not create missing parents: a pool whose disk is not mounted must not be created on the
 /// disk below.
-pub(crate) fn create_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
+pub fn create_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
     match DirBuilder::new().mode(0o700).create(folder.as_path()) {
         Ok(()) => match folder.as_path().parent() {
             Some(parent) => sync_directory(&HostPath::from(parent)),
@@ -124,7 +124,7 @@ pub(crate) fn create_directory(folder: &HostPath) -> Result<(), StepWorkerError>
 }
 
 /// Writes the directory's entries to disk.
-pub(crate) fn sync_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
+pub fn sync_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
     File::open(folder.as_path())
         .and_then(|folder| folder.sync_all())
         .map_err(io_error("synchronising", folder))

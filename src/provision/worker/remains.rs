@@ -1,17 +1,17 @@
 //! What the kernel still has of a volume: its mounts and loop devices. The kernel has both in memory, so
 //! a dead or hanging disk is not accessed.
 
-use crate::provision::step::{Remains, StepErrorKind};
-use crate::provision::worker::error::{StepWorkerError, io_error};
-use crate::provision::worker::image::image_error;
-use crate::provision::worker::mounts::mount_table;
+use crate::step::{Remains, StepErrorKind};
+use crate::worker::error::{StepWorkerError, io_error};
+use crate::worker::image::image_error;
+use crate::worker::mounts::mount_table;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::mount::Mount;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::images;
 
 /// The mount table is read after the loop devices: a device that is in neither has no mount.
-pub(crate) fn find(
+pub fn find(
     at: Option<&HostPath>,
     image: Option<&HostPath>,
     device: Option<&str>,

@@ -7,9 +7,9 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::provision::step::{DeviceIdentity, ScanState, StepErrorKind};
-use crate::provision::worker::device;
-use crate::provision::worker::error::{StepWorkerError, io_error};
+use crate::step::{DeviceIdentity, ScanState, StepErrorKind};
+use crate::worker::device;
+use crate::worker::error::{StepWorkerError, io_error};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::block::{DeviceFile, OpenMode};
 use diskvitals_host::process;
@@ -20,7 +20,7 @@ const PART_TIME: Duration = Duration::from_secs(5);
 const CHUNK: u64 = 4 << 20;
 const STACK_BYTES: usize = 256 << 10;
 
-pub(crate) fn scan(
+pub fn scan(
     root: &HostRoot,
     device: &HostPath,
     before: &ScanState,
@@ -99,7 +99,7 @@ fn current_state(
 }
 
 /// Refuses unless the whole device was read as zero and has not been written to since.
-pub(crate) fn check_complete(
+pub fn check_complete(
     block: &DeviceFile,
     device: &HostPath,
     scan: &ScanState,

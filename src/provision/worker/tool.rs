@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::provision::step::StepErrorKind;
-use crate::provision::worker::error::{StepWorkerError, io_error};
+use crate::step::StepErrorKind;
+use crate::worker::error::{StepWorkerError, io_error};
 use diskvitals_host::exec;
 use diskvitals_host::exec::{Exec, Output};
 
@@ -20,7 +20,7 @@ const MAX_OUTPUT: usize = 16 << 20;
 const MAX_MESSAGE_CHARS: usize = 600;
 
 /// The absolute path of an executable regular file.
-pub(crate) fn find(name: &str) -> Result<PathBuf, StepWorkerError> {
+pub fn find(name: &str) -> Result<PathBuf, StepWorkerError> {
     let runs = |path: &PathBuf| {
         std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0)
     };
@@ -33,18 +33,14 @@ pub(crate) fn find(name: &str) -> Result<PathBuf, StepWorkerError> {
 
 /// Status and output of a program.
 #[derive(Debug)]
-pub(crate) struct ToolOutput {
+pub struct ToolOutput {
     name: String,
     pub output: Output,
 }
 
 /// Runs a program, and kills it after `timeout`. Each run has its own runtime: this process waits
 /// for nothing else.
-pub(crate) fn run(
-    name: &str,
-    args: &[&str],
-    timeout: Duration,
-) -> Result<ToolOutput, StepWorkerError> {
+pub fn run(name: &str, args: &[&str], timeout: Duration) -> Result<ToolOutput, StepWorkerError> {
     let exec = Exec {
         program: find(name)?,
         args: args.iter().map(|word| (*word).to_owned()).collect(),
@@ -64,16 +60,16 @@ pub(crate) fn run(
 
 impl ToolOutput {
     /// None if a signal terminated the program.
-    pub(crate) fn exit_code(&self) -> Option<i32> {
+    pub fn exit_code(&self) -> Option<i32> {
         ExitStatus::from_raw(self.output.status).code()
     }
 
-    pub(crate) fn stdout(&self) -> String {
+    pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.output.stdout).into_owned()
     }
 
     /// The program's error text as one line.
-    pub(crate) fn message(&self) -> String {
+    pub fn message(&self) -> String {
         let text = String::from_utf8_lossy(if self.output.stderr.trim_ascii().is_empty() {
             &self.output.stdout
         } else {
@@ -88,14 +84,14 @@ impl ToolOutput {
         line.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_MESSAGE_CHARS).collect()
     }
 
-    pub(crate) fn require_success(&self, doing: &str) -> Result<(), StepWorkerError> {
+    pub fn require_success(&self, doing: &str) -> Result<(), StepWorkerError> {
         match self.exit_code() {
             Some(0) => Ok(()),
             _ => Err(self.to_error(StepErrorKind::Other, doing)),
         }
     }
 
-    pub(crate) fn to_error(&self, kind: StepErrorKind, doing: &str) -> StepWorkerError {
+    pub fn to_error(&self, kind: StepErrorKind, doing: &str) -> StepWorkerError {
         let (name, message) = (&self.name, self.message());
         let status = ExitStatus::from_raw(self.output.status);
         kind.error(format!("{doing}: {name}: {status} {message}"))

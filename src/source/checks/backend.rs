@@ -8,23 +8,19 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-use crate::source::checks::freezer::{
-    FreezeError, FreezeGuard, FreezeRequest, Freezer, ThawResult,
-};
-use crate::source::checks::load::{self, IoLoad, LoadError};
-use crate::source::checks::lvm::HostLvm;
-use crate::source::checks::lvm_snapshot::{
-    self, LvmSnapshot, LvmSnapshotError, LvmSnapshotRequest,
-};
-use crate::source::checks::runner::{
+use crate::checks::freezer::{FreezeError, FreezeGuard, FreezeRequest, Freezer, ThawResult};
+use crate::checks::load::{self, IoLoad, LoadError};
+use crate::checks::lvm::HostLvm;
+use crate::checks::lvm_snapshot::{self, LvmSnapshot, LvmSnapshotError, LvmSnapshotRequest};
+use crate::checks::runner::{
     self, Device, FinishedRun, OrphanedRuns, PreparedRun, ReapedRun, RunRequest,
 };
-use crate::source::checks::tools::{self, AvailableTools};
-use crate::source::checks::xfs_health::{self, HealthError, HealthScope};
-use crate::source::context::{Context, JobWorkers};
-use crate::source::jobs::{Job, JobResult};
-use crate::source::worker_job::{JobError, answer};
-use crate::source::worker_main::{WorkerRole, arguments};
+use crate::checks::tools::{self, AvailableTools};
+use crate::checks::xfs_health::{self, HealthError, HealthScope};
+use crate::context::{Context, JobWorkers};
+use crate::jobs::{Job, JobResult};
+use crate::worker_job::{JobError, answer};
+use crate::worker_main::{WorkerRole, arguments};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::path::HostPath;
 use diskvitals_fscheck::decision::{self, Decision, DecisionInput};
@@ -33,7 +29,7 @@ use diskvitals_fscheck::{FilesystemSignal, Run, RunActivity};
 use diskvitals_host::helper::Program;
 use diskvitals_host::root::HostRoot;
 
-pub(crate) trait Backend: Clone + Send + Sync + 'static {
+pub trait Backend: Clone + Send + Sync + 'static {
     type PreparedRun: Send + 'static;
     type FinishedRun: Send + 'static;
     type FreezeGuard: Send + 'static;
@@ -123,7 +119,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
 }
 
 #[derive(Clone)]
-pub(crate) struct HostBackend {
+pub struct HostBackend {
     root: HostRoot,
     /// Its program is our own binary.
     checker_helper: Program,
@@ -134,7 +130,7 @@ pub(crate) struct HostBackend {
 }
 
 impl HostBackend {
-    pub(crate) fn new(context: &Context) -> HostBackend {
+    pub fn new(context: &Context) -> HostBackend {
         HostBackend {
             root: context.root.clone(),
             checker_helper: context.checker.clone(),

@@ -7,7 +7,7 @@
 //! intents in /run.
 
 pub mod protocol;
-pub(crate) mod refusal;
+pub mod refusal;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,9 +15,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use crate::source::checks::freezer::protocol::{
-    FreezerEvent, FreezerRequest, RepairResult, ResumeResult,
-};
+use crate::checks::freezer::protocol::{FreezerEvent, FreezerRequest, RepairResult, ResumeResult};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::CheckId;
 use diskvitals_finding::path::HostPath;
@@ -374,7 +372,7 @@ impl Freezer {
     }
 
     /// Resumes volumes that dead lvm processes left suspended. `forget`: removes their intents too.
-    pub(crate) async fn resume_suspended(&self, forget: bool) -> ResumeResult {
+    pub async fn resume_suspended(&self, forget: bool) -> ResumeResult {
         let request = FreezerRequest::Resume { intents: self.intents.clone(), forget };
         let error = match self.request(&request).await {
             Ok(FreezerEvent::Resumed(resumed)) => return resumed,
@@ -438,6 +436,6 @@ fn daemon_ending() -> ThawResult {
 }
 
 /// The file name of a check's intent: ids may contain slashes.
-pub(crate) fn intent_name(check: &CheckId) -> String {
+pub fn intent_name(check: &CheckId) -> String {
     check.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }

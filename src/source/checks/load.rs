@@ -17,7 +17,7 @@ use diskvitals_host::root::HostRoot;
 static LOAD_FILES: BlockingLane = BlockingLane::new();
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LoadError {
+pub enum LoadError {
     #[error("reading {path}")]
     Read { path: &'static str, source: io::Error },
     #[error("{PRESSURE} makes no sense")]
@@ -37,13 +37,13 @@ const MAX_DEPTH: usize = 16;
 
 /// A measured load.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct IoLoad {
+pub struct IoLoad {
     pub percent: f64,
     pub source: LoadSource,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LoadSource {
+pub enum LoadSource {
     /// Share of the last minute in which some task waited for I/O.
     Pressure,
     /// Share of a few seconds in which the busiest underlying drive had I/O in flight.
@@ -52,7 +52,7 @@ pub(crate) enum LoadSource {
 
 impl IoLoad {
     /// Why a check waits.
-    pub(crate) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         match self.source {
             LoadSource::Pressure => format!(
                 "the node's I/O is busy (tasks waited for it in {:.0} % of the last minute)",
@@ -66,7 +66,7 @@ impl IoLoad {
 }
 
 /// `some avg10=6.85 avg60=3.18 avg300=6.27 total=274962831`: the percentage of the last minute.
-pub(crate) fn parse_pressure(text: &str) -> Option<f64> {
+pub fn parse_pressure(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let value: f64 = line
         .split_ascii_whitespace()
@@ -78,7 +78,7 @@ pub(crate) fn parse_pressure(text: &str) -> Option<f64> {
 
 /// Milliseconds for which each device had I/O in flight: field 10 of iostats.rst, counted after the
 /// name.
-pub(crate) fn parse_io_ticks(text: &str) -> BTreeMap<DevNo, u64> {
+pub fn parse_io_ticks(text: &str) -> BTreeMap<DevNo, u64> {
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split_ascii_whitespace();
@@ -107,7 +107,7 @@ fn busiest(
     devices.iter().filter_map(busy).reduce(f64::max)
 }
 
-pub(crate) async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, LoadError> {
+pub async fn measure(root: &HostRoot, devices: Vec<DevNo>) -> Result<IoLoad, LoadError> {
     // ENOENT: not built in. EOPNOTSUPP on opening: switched off (psi=0).
     if let Ok(text) = read(root, PRESSURE).await {
         let percent = parse_pressure(&text).ok_or(LoadError::MalformedPressure)?;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::source::checks::freezer::Freezer;
-use crate::source::worker_main::{WorkerRole, arguments};
+use crate::checks::freezer::Freezer;
+use crate::worker_main::{WorkerRole, arguments};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_fscheck::Filesystem;
 use diskvitals_host::exec::{Exec, ExecError, Output, run_own};
@@ -29,7 +29,7 @@ const MAX_OUTPUT_BYTES: usize = 16 << 20;
 
 /// The change that an lvm process is about to make: recorded by the process that becomes lvm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LvmChange {
+pub struct LvmChange {
     /// The folder of the intents, as a path on the host.
     pub intents: PathBuf,
     pub group: String,
@@ -39,7 +39,7 @@ pub(crate) struct LvmChange {
 }
 
 /// The lvm operations of snapshots. A trait for tests.
-pub(crate) trait Lvm: Clone + Send + Sync + 'static {
+pub trait Lvm: Clone + Send + Sync + 'static {
     /// Runs `lvm ARGS` without changing anything.
     fn query(&self, args: Vec<String>) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
@@ -62,7 +62,7 @@ pub(crate) trait Lvm: Clone + Send + Sync + 'static {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct HostLvm {
+pub struct HostLvm {
     pub root: HostRoot,
     /// Our own binary.
     pub worker: PathBuf,

@@ -5,22 +5,20 @@
 //! every path; one that a killed daemon left is found by its name and tag. Never for btrfs: the
 //! kernel would treat the snapshot as another device of the filesystem.
 
-pub(crate) mod lvs;
+pub mod lvs;
 
 use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::source::checks::freezer::Freezer;
-use crate::source::checks::lvm::{HostLvm, Lvm};
-pub(crate) use crate::source::checks::lvm_snapshot::lvs::{LvmError, PlanError};
-use crate::source::checks::lvm_snapshot::lvs::{
-    LvsRow, SnapshotPlan, list_volumes, plan, require_success,
-};
-use crate::source::checks::runner::Device;
-use crate::source::checks::tools;
-use crate::source::worker_main::REPLAY_DAMAGED;
+use crate::checks::freezer::Freezer;
+use crate::checks::lvm::{HostLvm, Lvm};
+pub use crate::checks::lvm_snapshot::lvs::{LvmError, PlanError};
+use crate::checks::lvm_snapshot::lvs::{LvsRow, SnapshotPlan, list_volumes, plan, require_success};
+use crate::checks::runner::Device;
+use crate::checks::tools;
+use crate::worker_main::REPLAY_DAMAGED;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::CheckId;
 use diskvitals_finding::{Evidence, WitnessKind};
@@ -35,7 +33,7 @@ use diskvitals_text::causes::with_causes;
 static DEVICES: BlockingLane = BlockingLane::new();
 
 /// The prefix of each name, and the tag: a volume that has both is ours.
-pub(crate) const PREFIX: &str = "diskvitals-check-";
+pub const PREFIX: &str = "diskvitals-check-";
 const TAG: &str = "diskvitals";
 
 /// udev opens each new device for a moment, during which the device is busy.
@@ -46,7 +44,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(2);
 const MAX_RESUME_ATTEMPTS: u32 = 60;
 
 #[derive(Clone, Debug)]
-pub(crate) struct LvmSnapshotRequest {
+pub struct LvmSnapshotRequest {
     pub check: CheckId,
     /// Volume group of the origin.
     pub group: String,
@@ -57,7 +55,7 @@ pub(crate) struct LvmSnapshotRequest {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LvmSnapshotError {
+pub enum LvmSnapshotError {
     /// No snapshot can be created here.
     #[error(transparent)]
     Refused(PlanError),
@@ -78,7 +76,7 @@ pub(crate) enum LvmSnapshotError {
 
 /// Dropping it removes the snapshot.
 #[derive(Debug)]
-pub(crate) struct LvmSnapshot<L: Lvm> {
+pub struct LvmSnapshot<L: Lvm> {
     lvm: L,
     group: String,
     /// The origin.
@@ -119,7 +117,7 @@ fn lvcreate_args(order: &LvmSnapshotRequest, plan: &SnapshotPlan, name: &str) ->
 
 /// Continues when the future is dropped: lvcreate is not stopped half-way, and the snapshot is then
 /// removed.
-pub(crate) async fn create<L: Lvm>(
+pub async fn create<L: Lvm>(
     lvm: L,
     order: LvmSnapshotRequest,
 ) -> Result<LvmSnapshot<L>, LvmSnapshotError> {
@@ -258,7 +256,7 @@ async fn remove_or_log<L: Lvm>(lvm: L, group: String, origin: String, name: Stri
 impl<L: Lvm> LvmSnapshot<L> {
     /// Why the data read from it is invalid. A thin snapshot uses its pool; when the pool is full,
     /// reads fail.
-    pub(crate) async fn overflow_reason(&self) -> Option<String> {
+    pub async fn overflow_reason(&self) -> Option<String> {
         if self.thin {
             return None;
         }
@@ -281,7 +279,7 @@ impl<L: Lvm> LvmSnapshot<L> {
             .then(|| "the snapshot had no more room for what changed on the origin: what was read of it counts for nothing".to_owned())
     }
 
-    pub(crate) async fn remove(mut self) {
+    pub async fn remove(mut self) {
         self.remove_on_drop = false;
         remove_or_log(self.lvm.clone(), self.group.clone(), self.volume.clone(), self.name.clone())
             .await;
@@ -304,7 +302,7 @@ impl<L: Lvm> Drop for LvmSnapshot<L> {
 
 /// Removes the snapshots of an earlier daemon. lvm runs only if device-mapper has a device with our
 /// name, or an lvm of ours was about to create one: its scan wakes every disk of the node.
-pub(crate) async fn clean_up(
+pub async fn clean_up(
     root: &HostRoot,
     given: &Tools,
     program: &Path,

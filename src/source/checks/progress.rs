@@ -8,7 +8,7 @@ use diskvitals_fscheck::{CheckState, FilesystemSignal, Run};
 
 /// The current activity of a check, and its results so far.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct TaskProgress {
+pub struct TaskProgress {
     pub state: CheckState,
     pub runs: Vec<Arc<Run>>,
     pub signals: Vec<FilesystemSignal>,
@@ -16,10 +16,10 @@ pub(crate) struct TaskProgress {
 
 /// The progress of every active check. The source adds and removes the entries, the tasks update
 /// them.
-pub(crate) type ProgressMap = BTreeMap<CheckId, TaskProgress>;
+pub type ProgressMap = BTreeMap<CheckId, TaskProgress>;
 
 /// Whether `now` differs from `before` only in the phase of a run.
-pub(crate) fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
+pub fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
     let running = |progress: &TaskProgress| matches!(progress.state, CheckState::Running { .. });
     running(before) && running(now) && before.runs == now.runs && before.signals == now.signals
 }

@@ -11,7 +11,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::source::checks::progress::TaskProgress;
+use crate::checks::progress::TaskProgress;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::CheckId;
 use diskvitals_fscheck::decision::CheckOutcome;
@@ -20,12 +20,12 @@ use diskvitals_fscheck::{
 };
 
 /// How often the load is sampled for a scheduled check, and for how long it waits for a quiet node.
-pub(crate) const LOAD_INTERVAL: Duration = Duration::from_secs(60);
+pub const LOAD_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_BUSY_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Whether the load allows a scheduled check to start.
 #[derive(Clone, Debug)]
-pub(crate) enum LoadGate {
+pub enum LoadGate {
     Unsampled,
     Sampling,
     Quiet { until: Instant },
@@ -34,20 +34,20 @@ pub(crate) enum LoadGate {
 
 /// The right to run a checker. Only the queue issues it; dropping it returns it.
 #[derive(Debug)]
-pub(crate) struct Permit(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
+pub struct Permit(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
 
 /// An active check that has returned its permit requests another.
-pub(crate) type PermitRequest = (CheckId, oneshot::Sender<Permit>);
+pub type PermitRequest = (CheckId, oneshot::Sender<Permit>);
 
 /// The permit of an active check, from the view of the queue.
-pub(crate) enum PermitState {
+pub enum PermitState {
     Requested(oneshot::Sender<Permit>),
     /// Dropped by the check when `strong_count` is 0.
     Issued(Weak<()>),
 }
 
 impl PermitState {
-    pub(crate) fn issue() -> (Permit, PermitState) {
+    pub fn issue() -> (Permit, PermitState) {
         let permit = Arc::new(());
         let issued = PermitState::Issued(Arc::downgrade(&permit));
         (Permit(permit), issued)
@@ -62,7 +62,7 @@ impl PermitState {
     }
 }
 
-pub(crate) enum Stage {
+pub enum Stage {
     Queued {
         gate: LoadGate,
         busy_since: Option<Instant>,
@@ -75,7 +75,7 @@ pub(crate) enum Stage {
 }
 
 /// A queued or active check.
-pub(crate) struct UnfinishedCheck {
+pub struct UnfinishedCheck {
     pub desired: DesiredCheck,
     /// Position in the owner's list, which is ordered by age.
     pub position: usize,
@@ -88,7 +88,7 @@ pub(crate) struct UnfinishedCheck {
 }
 
 impl UnfinishedCheck {
-    pub(crate) fn new(desired: DesiredCheck, position: usize, at: Instant) -> UnfinishedCheck {
+    pub fn new(desired: DesiredCheck, position: usize, at: Instant) -> UnfinishedCheck {
         UnfinishedCheck {
             desired,
             position,
@@ -104,19 +104,19 @@ impl UnfinishedCheck {
         (self.desired.scheduled, self.position)
     }
 
-    pub(crate) fn is_active(&self) -> bool {
+    pub fn is_active(&self) -> bool {
         matches!(self.stage, Stage::Active { .. })
     }
 
     /// Sets the reason of the cancellation; the first reason is kept.
-    pub(crate) fn cancel(&mut self, reason: Cancellation) {
+    pub fn cancel(&mut self, reason: Cancellation) {
         self.cancellation.get_or_insert(reason);
         if let Stage::Active { cancel, .. } = &self.stage {
             cancel.cancel();
         }
     }
 
-    pub(crate) fn cancelled_outcome(&self) -> CheckOutcome {
+    pub fn cancelled_outcome(&self) -> CheckOutcome {
         // Only the end of the source cancels without a reason.
         let reason = self.cancellation.as_ref().map_or_else(
             || "the daemon ends".to_owned(),
@@ -135,7 +135,7 @@ impl UnfinishedCheck {
 }
 
 /// All block devices of the filesystem: two checks of the same filesystem share one of them.
-pub(crate) fn devices_of(target: &CheckTarget) -> BTreeSet<DevNo> {
+pub fn devices_of(target: &CheckTarget) -> BTreeSet<DevNo> {
     target.members.iter().map(|(_, dev)| *dev).chain([target.dev]).collect()
 }
 
@@ -144,7 +144,7 @@ fn share_devices(one: &CheckTarget, other: &CheckTarget) -> bool {
 }
 
 /// A checker that cannot be killed. Until it exits, its filesystem is not checked again.
-pub(crate) struct StuckChecker {
+pub struct StuckChecker {
     pub devices: BTreeSet<DevNo>,
     pub waiting_in: Option<String>,
     pub since: jiff::Timestamp,
@@ -152,7 +152,7 @@ pub(crate) struct StuckChecker {
 
 /// The next action of the source.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum QueueAction {
+pub enum QueueAction {
     Start(CheckId),
     /// To an active check that requested one.
     GrantPermit(CheckId),
@@ -161,7 +161,7 @@ pub(crate) enum QueueAction {
 }
 
 #[derive(Default)]
-pub(crate) struct Queue {
+pub struct Queue {
     pub checks: BTreeMap<CheckId, UnfinishedCheck>,
     /// Ended, but still in the owner's list.
     pub finished: BTreeSet<CheckId>,
@@ -187,7 +187,7 @@ impl Queue {
 
     /// The first action that is due; called again after each. At most `at_once` checks hold a
     /// permit.
-    pub(crate) fn next_action(&self, at_once: usize, at: Instant) -> Option<QueueAction> {
+    pub fn next_action(&self, at_once: usize, at: Instant) -> Option<QueueAction> {
         let mut free = at_once
             .max(1)
             .saturating_sub(self.checks.values().filter(|check| check.has_permit()).count());
@@ -223,13 +223,13 @@ impl Queue {
         None
     }
 
-    pub(crate) fn request_permit(&mut self, (id, reply): PermitRequest) {
+    pub fn request_permit(&mut self, (id, reply): PermitRequest) {
         if let Some(permit) = self.permit_of(&id) {
             *permit = PermitState::Requested(reply);
         }
     }
 
-    pub(crate) fn grant_permit(&mut self, id: &CheckId) {
+    pub fn grant_permit(&mut self, id: &CheckId) {
         if let Some(permit) = self.permit_of(id) {
             permit.grant();
         }
@@ -243,7 +243,7 @@ impl Queue {
     }
 
     /// When the load of a busy node is next sampled. Overdue samples wait for another event.
-    pub(crate) fn next_load_sample(&self, at: Instant) -> Option<Instant> {
+    pub fn next_load_sample(&self, at: Instant) -> Option<Instant> {
         let again = self.checks.values().filter_map(|check| match &check.stage {
             Stage::Queued { gate: LoadGate::Busy { retry_at, .. }, .. } => Some(*retry_at),
             Stage::Queued { .. } | Stage::Active { .. } => None,
@@ -252,12 +252,7 @@ impl Queue {
     }
 
     /// Why a queued check has not started.
-    pub(crate) fn queued_reason(
-        &self,
-        id: &CheckId,
-        check: &UnfinishedCheck,
-        begun: bool,
-    ) -> String {
+    pub fn queued_reason(&self, id: &CheckId, check: &UnfinishedCheck, begun: bool) -> String {
         if !begun {
             return "the checkers, and what a daemon before may have left behind, are looked for first".to_owned();
         }
@@ -280,7 +275,7 @@ impl Queue {
 
     /// Applies a load sample; `why`: the node is too busy. The error is the outcome of a check that
     /// has waited for too long.
-    pub(crate) fn apply_load(
+    pub fn apply_load(
         &mut self,
         id: &CheckId,
         why: Option<String>,
@@ -310,7 +305,7 @@ impl Queue {
     }
 
     /// The outcome of a check whose filesystem has a stuck checker.
-    pub(crate) fn stuck_outcome(&self, target: &CheckTarget) -> Option<CheckOutcome> {
+    pub fn stuck_outcome(&self, target: &CheckTarget) -> Option<CheckOutcome> {
         let mine = devices_of(target);
         let stuck = self.stuck.values().find(|stuck| !stuck.devices.is_disjoint(&mine))?;
         let place = in_parentheses(stuck.waiting_in.as_deref());
@@ -322,12 +317,12 @@ impl Queue {
     }
 }
 
-pub(crate) fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
+pub fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
     CheckOutcome { verdict: CheckVerdict::Failed, reason, mode }
 }
 
 /// The kernel function in which a process waits, in parentheses, for a message.
-pub(crate) fn in_parentheses(place: Option<&str>) -> String {
+pub fn in_parentheses(place: Option<&str>) -> String {
     place.map_or_else(String::new, |place| format!(" ({place})"))
 }
 
@@ -338,9 +333,9 @@ mod tests {
 
     #[test]
     fn checks_of_a_btrfs_share_all_of_its_members() {
-        let mut target = crate::source::checks::tests::fake::target("sda1", Filesystem::Btrfs);
+        let mut target = crate::checks::tests::fake::target("sda1", Filesystem::Btrfs);
         target.members = vec![("sdb1".to_owned(), DevNo::new(8, 17))];
-        let mut other = crate::source::checks::tests::fake::target("sdb1", Filesystem::Btrfs);
+        let mut other = crate::checks::tests::fake::target("sdb1", Filesystem::Btrfs);
         other.dev = DevNo::new(8, 17);
         assert!(share_devices(&target, &other));
         other.dev = DevNo::new(8, 33);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::source::checks::backend::Backend;
-use crate::source::checks::progress::{TaskProgress, differs_only_in_phase};
-use crate::source::checks::queue::{Stage, failed_outcome};
-use crate::source::checks::tools::AvailableTools;
-use crate::source::checks::{CheckSource, PHASE_INTERVAL};
-use crate::source::context::SourceError;
+use crate::checks::backend::Backend;
+use crate::checks::progress::{TaskProgress, differs_only_in_phase};
+use crate::checks::queue::{Stage, failed_outcome};
+use crate::checks::tools::AvailableTools;
+use crate::checks::{CheckSource, PHASE_INTERVAL};
+use crate::context::SourceError;
 use diskvitals_finding::ids::CheckId;
 use diskvitals_fscheck::decision::CheckOutcome;
 use diskvitals_fscheck::{CheckProgress, CheckState, FilesystemSignal, Run};

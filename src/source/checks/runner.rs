@@ -6,7 +6,7 @@
 //! `OrphanedRuns` reports whether the checker exited. The caller freezes the filesystem.
 
 mod orphans;
-pub(crate) mod protocol;
+pub mod protocol;
 
 pub use orphans::OrphanedRuns;
 
@@ -16,9 +16,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::checker::{CheckerInput, arguments, command_line, not_started};
-use crate::source::checks::runner::orphans::GuardedHelper;
-use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
+use crate::checks::runner::orphans::GuardedHelper;
+use crate::checks::runner::protocol::{RunnerEvent, RunnerRequest};
+use diskvitals_checker::{CheckerInput, arguments, command_line, not_started};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity, RunResult, Termination};
 use diskvitals_host::exec::UnkillableChild;
@@ -64,7 +64,7 @@ pub struct RunRequest {
 
 impl RunRequest {
     /// The checker's command as messages show it.
-    pub(crate) fn command_line(&self) -> String {
+    pub fn command_line(&self) -> String {
         let node = Path::new("/dev").join(&self.device.name);
         let input = CheckerInput::BlockDevice(&node);
         command_line(&self.command, &arguments(self.filesystem, input))

@@ -20,11 +20,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::source::checks::backend::Backend;
-use crate::source::checks::progress::{ProgressMap, TaskProgress};
-use crate::source::checks::queue::{Permit, PermitRequest, failed_outcome, in_parentheses};
-use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
-use crate::source::checks::xfs_health::{HealthError, HealthScope};
+use crate::checks::backend::Backend;
+use crate::checks::progress::{ProgressMap, TaskProgress};
+use crate::checks::queue::{Permit, PermitRequest, failed_outcome, in_parentheses};
+use crate::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
+use crate::checks::xfs_health::{HealthError, HealthScope};
 use diskvitals_fscheck::decision::{CheckOutcome, Decision, DecisionInput};
 use diskvitals_fscheck::{
     CheckState, DesiredCheck, Filesystem, FilesystemSignal, Mode, Run, RunActivity, RunProgress,
@@ -50,7 +50,7 @@ const MIN_WAIT: Duration = Duration::from_millis(100);
 
 /// The result of a check.
 #[derive(Debug)]
-pub(crate) struct TaskResult {
+pub struct TaskResult {
     /// None: the check was cancelled.
     pub outcome: Option<CheckOutcome>,
     pub runs: Vec<Arc<Run>>,
@@ -60,7 +60,7 @@ pub(crate) struct TaskResult {
 }
 
 /// The inputs of a check.
-pub(crate) struct TaskInputs {
+pub struct TaskInputs {
     pub checker: PathBuf,
     /// Path of lvm; None where snapshots cannot be made.
     pub lvm: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub(crate) struct TaskInputs {
     pub permit_requests: mpsc::UnboundedSender<PermitRequest>,
 }
 
-pub(crate) async fn run_check<W: Backend>(
+pub async fn run_check<W: Backend>(
     backend: W,
     desired: DesiredCheck,
     inputs: TaskInputs,

@@ -1,7 +1,7 @@
 //! Checks in a world of filesystems that do as they are told, in virtual time.
 
 mod cancelling;
-pub(crate) mod fake;
+pub mod fake;
 mod freezing;
 mod invariants;
 mod queueing;

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::checker;
+use diskvitals_checker as checker;
 use diskvitals_fscheck::Filesystem;
 use diskvitals_fscheck::policy::Tools;
 use diskvitals_host::blocking::BlockingLane;
@@ -26,7 +26,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_OUTPUT_BYTES: usize = 4096;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AvailableTools {
+pub struct AvailableTools {
     /// The errors name the packages to install.
     checkers: BTreeMap<Filesystem, Result<CheckerProgram, String>>,
     /// Path on the host.
@@ -36,7 +36,7 @@ pub(crate) struct AvailableTools {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CheckerProgram {
+pub struct CheckerProgram {
     pub path: PathBuf,
     /// `1.47.0`; empty when the program did not print it.
     pub version: String,
@@ -47,7 +47,7 @@ pub(crate) struct CheckerProgram {
 
 impl AvailableTools {
     #[cfg(test)]
-    pub(crate) fn new(
+    pub fn new(
         checkers: impl IntoIterator<Item = (Filesystem, CheckerProgram)>,
         lvm: Option<PathBuf>,
     ) -> AvailableTools {
@@ -61,12 +61,12 @@ impl AvailableTools {
         AvailableTools { checkers: all, lvm, absent: None }
     }
 
-    pub(crate) fn unavailable(why: &str) -> AvailableTools {
+    pub fn unavailable(why: &str) -> AvailableTools {
         AvailableTools { absent: Some(why.to_owned()), ..AvailableTools::default() }
     }
 
     /// The error contains the reason, and what to do.
-    pub(crate) fn checker(&self, filesystem: Filesystem) -> Result<&Path, String> {
+    pub fn checker(&self, filesystem: Filesystem) -> Result<&Path, String> {
         if let Some(why) = &self.absent {
             return Err(format!("nothing can be checked here: {why}"));
         }
@@ -77,7 +77,7 @@ impl AvailableTools {
         }
     }
 
-    pub(crate) fn status(&self) -> SourceStatus {
+    pub fn status(&self) -> SourceStatus {
         if let Some(why) = &self.absent {
             return SourceStatus::Absent(why.clone());
         }
@@ -101,7 +101,7 @@ impl AvailableTools {
 }
 
 /// `before`: the last result; a program that is unchanged is not started again for its version.
-pub(crate) async fn find_tools(
+pub async fn find_tools(
     root: &HostRoot,
     tools: Tools,
     before: Option<AvailableTools>,
@@ -150,7 +150,7 @@ pub(crate) async fn find_tools(
 }
 
 /// Finds lvm. Returns its path on the host.
-pub(crate) async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
+pub async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
     let (root, given) = (root.clone(), given.lvm.clone());
     PROGRAM_FILES.run(move || find_program(&root, given.as_deref(), "lvm")).await.ok().flatten()
 }

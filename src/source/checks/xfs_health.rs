@@ -23,7 +23,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The scope of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum HealthScope {
+pub enum HealthScope {
     /// Allocation groups: one ioctl for each group.
     Groups,
     /// The groups and all inodes; every inode is read.
@@ -31,7 +31,7 @@ pub(crate) enum HealthScope {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct HealthQuery {
+pub struct HealthQuery {
     /// In the host's mount namespace.
     pub mount: HostPath,
     pub dev: DevNo,
@@ -40,7 +40,7 @@ pub(crate) struct HealthQuery {
 
 /// A part that the kernel reports as sick, or an error with the same meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Sickness {
+pub struct Sickness {
     pub kind: SignalKind,
     pub text: String,
 }
@@ -48,13 +48,13 @@ pub(crate) struct Sickness {
 /// One response for the groups, then one for the inodes where the query includes them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum HealthResponse {
+pub enum HealthResponse {
     Sick(Vec<Sickness>),
     Failed { error: String },
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum HealthError {
+pub enum HealthError {
     #[error("the XFS at {} has not reported its health within {} s", .0, QUERY_TIMEOUT.as_secs())]
     TimedOut(HostPath),
     #[error(transparent)]
@@ -65,7 +65,7 @@ pub(crate) enum HealthError {
 }
 
 /// Dropping the future ends the helper.
-pub(crate) async fn query(
+pub async fn query(
     program: &Program,
     mount: HostPath,
     dev: DevNo,

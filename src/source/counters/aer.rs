@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::source::inventory::classify;
-use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use crate::inventory::classify;
+use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_model::counters::{CounterDevice, CounterReading};
 
 /// The severities: suffixes of the attribute names, and prefixes of our counter names, since fatal
@@ -16,7 +16,7 @@ use diskvitals_model::counters::{CounterDevice, CounterReading};
 const SEVERITIES: [&str; 3] = ["correctable", "nonfatal", "fatal"];
 
 /// Lines of `NAME COUNT`; the last is a total (`TOTAL_ERR_COR`). None for malformed text.
-pub(crate) fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
+pub fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
     let line = |line: &'_ str| -> Option<(usize, u64)> {
         // Kernels before 5.4 have spaces in the names (`Receiver Error 0`); the count follows the
         // last space.
@@ -27,7 +27,7 @@ pub(crate) fn parse(text: &str) -> Option<Vec<(&str, u64)>> {
 }
 
 /// Reads each PCIe function above the block devices `names` and above the NVMe controllers once.
-pub(crate) fn read(reader: &SysfsReader<'_>, names: &[String]) -> Vec<CounterReading> {
+pub fn read(reader: &SysfsReader<'_>, names: &[String]) -> Vec<CounterReading> {
     let blocks = names.iter().map(|name| format!("/sys/class/block/{name}"));
     // With native multipath, the block device of a namespace is below no controller.
     let controllers =

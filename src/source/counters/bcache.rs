@@ -7,19 +7,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::source::counters::block_reading;
-use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use crate::counters::block_reading;
+use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_model::counters::CounterReading;
 
 /// Whether the block device is part of a bcache. Reads no attribute.
-pub(crate) fn is_member(reader: &SysfsReader<'_>, name: &str) -> bool {
+pub fn is_member(reader: &SysfsReader<'_>, name: &str) -> bool {
     !name.starts_with("bcache") && reader.is_dir(&format!("/sys/class/block/{name}/bcache"))
 }
 
-pub(crate) fn read(
-    reader: &SysfsReader<'_>,
-    name: &str,
-) -> Result<Option<CounterReading>, DeviceRemoved> {
+pub fn read(reader: &SysfsReader<'_>, name: &str) -> Result<Option<CounterReading>, DeviceRemoved> {
     let file = format!("/sys/class/block/{name}/bcache/io_errors");
     Ok(reader.number(&file)?.map(|value| {
         let values = BTreeMap::from([("io_errors".to_owned(), value)]);

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::source::counters::block_reading;
-use crate::source::inventory::btrfs::uuids;
-use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use crate::counters::block_reading;
+use crate::inventory::btrfs::uuids;
+use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::btrfs::{BtrfsError, members};
 use diskvitals_model::counters::CounterReading;
@@ -18,7 +18,7 @@ const DIR: &str = "/sys/fs/btrfs";
 
 /// Lines of `NAME COUNT`. None for `invalid` (the counters could not be read at the mount) and for
 /// malformed text.
-pub(crate) fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
+pub fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
     let line = |line: &str| {
         let (name, count) = line.split_once(' ')?;
         Some((name.to_owned(), count.trim().parse().ok()?))
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Option<BTreeMap<String, u64>> {
     text.lines().map(line).collect::<Option<BTreeMap<_, _>>>().filter(|counts| !counts.is_empty())
 }
 
-pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
+pub fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
     uuids(reader).filter_map(|uuid| read_one(reader, &uuid).ok().flatten()).collect()
 }
 
@@ -42,7 +42,7 @@ fn read_one(reader: &SysfsReader<'_>, uuid: &str) -> Result<Option<CounterReadin
 
 /// Reads the members of the btrfs mounted at `path`, if it has several. `name` returns the kernel's
 /// name of the block device at a path.
-pub(crate) fn read_members(
+pub fn read_members(
     reader: &SysfsReader<'_>,
     path: &HostPath,
     name: impl Fn(&HostPath) -> Option<String>,

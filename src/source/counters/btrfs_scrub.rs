@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use crate::source::counters::block_reading;
+use crate::counters::block_reading;
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::counters::CounterReading;
 
@@ -24,7 +24,7 @@ const ERRORS: [&str; 6] = [
 
 /// One reading per member that was scrubbed; none without a record. `members`: device ids and
 /// kernel names.
-pub(crate) fn read(
+pub fn read(
     root: &HostRoot,
     uuid: &str,
     members: &BTreeMap<String, String>,

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::source::counters::block_reading;
-use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use crate::counters::block_reading;
+use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_model::counters::CounterReading;
 
 const DIR: &str = "/sys/fs/ext4";
@@ -14,7 +14,7 @@ const COUNTERS: [&str; 3] = ["errors_count", "warning_count", "msg_count"];
 /// 5.8 (fs/ext4/ext4.h, EXT4_ERR_* for the codes).
 const FIELDS: [&str; 6] = ["time", "errcode", "func", "line", "ino", "block"];
 
-pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
+pub fn read(reader: &SysfsReader<'_>) -> Vec<CounterReading> {
     // The directory `features` is no filesystem and has no counts.
     reader.list(DIR).iter().filter_map(|name| read_one(reader, name).ok().flatten()).collect()
 }

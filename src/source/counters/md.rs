@@ -4,16 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::source::counters::block_reading;
-use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use crate::counters::block_reading;
+use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_model::counters::CounterReading;
 
 /// `mismatch_cnt` belongs to the array, in sectors, and is set to 0 when a check begins; `errors`
 /// belongs to a member.
-pub(crate) fn read(
-    reader: &SysfsReader<'_>,
-    array: &str,
-) -> Result<Vec<CounterReading>, DeviceRemoved> {
+pub fn read(reader: &SysfsReader<'_>, array: &str) -> Result<Vec<CounterReading>, DeviceRemoved> {
     let dir = format!("/sys/block/{array}/md");
     let reading = |device: &str, file: String, name: &str, value: u64| {
         let values = BTreeMap::from([(name.to_owned(), value)]);

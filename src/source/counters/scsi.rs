@@ -14,9 +14,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::source::counters::block_reading;
-use crate::source::inventory::classify;
-use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use crate::counters::block_reading;
+use crate::inventory::classify;
+use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_model::counters::{CounterReading, DISK_SEQUENCE, LIBATA_ERRORS};
 
 /// Commands that ended with an error; commands that timed out (since 6.1).
@@ -26,15 +26,12 @@ const ERROR_COUNTERS: [&str; 2] = ["ioerr_cnt", "iotmo_cnt"];
 const REQUEST_COUNTERS: [&str; 2] = ["iorequest_cnt", "iodone_cnt"];
 
 /// `0x1f`.
-pub(crate) fn parse(text: &str) -> Option<u64> {
+pub fn parse(text: &str) -> Option<u64> {
     u64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
 /// None for a device that is no SCSI disk.
-pub(crate) fn read(
-    reader: &SysfsReader<'_>,
-    name: &str,
-) -> Result<Option<CounterReading>, DeviceRemoved> {
+pub fn read(reader: &SysfsReader<'_>, name: &str) -> Result<Option<CounterReading>, DeviceRemoved> {
     // sr and st have the same attributes, but an unreadable CD is no drive failure.
     if !name.starts_with("sd") {
         return Ok(None);

@@ -3,7 +3,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::source::inventory::classify;
+use crate::inventory::classify;
 use diskvitals_model::probe::ProbePace;
 
 fn put(root: &Path, path: &str, text: &str) {

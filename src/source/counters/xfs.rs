@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::source::counters::block_reading;
+use crate::counters::block_reading;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::xfs::{GEOMETRY, XfsError, geometry};
 use diskvitals_model::counters::CounterReading;
@@ -35,9 +35,7 @@ const CHECKED_OFFSET: usize = 116;
 
 /// One value per bit, `sick_NAME`, 0 or 1; bits of later kernels are named by their number. The
 /// `checked` bits are included.
-pub(crate) fn parse(
-    geometry: &[u8; GEOMETRY],
-) -> (BTreeMap<String, u64>, BTreeMap<String, String>) {
+pub fn parse(geometry: &[u8; GEOMETRY]) -> (BTreeMap<String, u64>, BTreeMap<String, String>) {
     let word = |at: usize| {
         u32::from_ne_bytes([geometry[at], geometry[at + 1], geometry[at + 2], geometry[at + 3]])
     };
@@ -58,7 +56,7 @@ pub(crate) fn parse(
 
 /// Reads the XFS mounted at `path` on the block device `device`. None if the kernel does not
 /// support the ioctl.
-pub(crate) fn read(path: &HostPath, device: &str) -> Result<Option<CounterReading>, XfsError> {
+pub fn read(path: &HostPath, device: &str) -> Result<Option<CounterReading>, XfsError> {
     let Some(geometry) = geometry(path)? else {
         return Ok(None);
     };

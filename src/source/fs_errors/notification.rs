@@ -15,7 +15,7 @@ const FID: u8 = 1;
 const ERROR: u8 = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Notification {
+pub enum Notification {
     Error {
         /// The filesystem's id; None if the kernel gave none.
         fsid: Option<FsId>,
@@ -29,7 +29,7 @@ pub(crate) enum Notification {
     Overflow,
 }
 
-pub(crate) fn parse(mut bytes: &[u8]) -> Vec<Notification> {
+pub fn parse(mut bytes: &[u8]) -> Vec<Notification> {
     let mut notices = Vec::new();
     while let Some((event, rest)) = next_event(bytes) {
         notices.extend(event);

@@ -3,17 +3,17 @@
 //! In: a kernel name. Out: the node of the block graph. `drive` and `nvme` decide whether it is a
 //! drive.
 
-use crate::source::inventory::classify::is_numbered_name;
-use crate::source::inventory::formats;
-use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
-use crate::source::inventory::udev_db::UdevRecord;
+use crate::inventory::classify::is_numbered_name;
+use crate::inventory::formats;
+use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use crate::inventory::udev_db::UdevRecord;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_model::block::{BlockDevice, Layer};
 
 /// The unit of sizes and starts in sysfs: 512 bytes, whatever the device's block size is.
 const SECTOR: u64 = 512;
 
-pub(crate) struct BlockEntry {
+pub struct BlockEntry {
     pub device: BlockDevice,
     /// `/sys/devices/…/block/sda`.
     pub sysfs: String,
@@ -26,7 +26,7 @@ pub(crate) struct BlockEntry {
 
 /// None for a device that vanishes while it is read, and for the hidden nodes of the kernel's NVMe
 /// multipath (`nvme0c0n1`), which cannot be opened.
-pub(crate) fn read(reader: &SysfsReader<'_>, name: &str) -> Option<BlockEntry> {
+pub fn read(reader: &SysfsReader<'_>, name: &str) -> Option<BlockEntry> {
     let sysfs = reader.link(&format!("/sys/class/block/{name}"))?;
     // On `DeviceRemoved`, a uevent follows.
     read_at(reader, name, sysfs).ok().flatten()
@@ -156,10 +156,10 @@ fn is_connected_nbd(
     Ok(is_numbered_name(name, "nbd") && reader.number(&format!("{sysfs}/size"))?.unwrap_or(0) > 0)
 }
 
-pub(crate) fn parent(sysfs: &str) -> &str {
+pub fn parent(sysfs: &str) -> &str {
     sysfs.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
-pub(crate) fn file_name(sysfs: &str) -> &str {
+pub fn file_name(sysfs: &str) -> &str {
     sysfs.rsplit_once('/').map_or(sysfs, |(_, name)| name)
 }

@@ -1,20 +1,20 @@
 //! Mounted btrfs filesystems and their member devices, from /sys/fs/btrfs (fs/btrfs/sysfs.c). No
 //! `slaves/` directory of a block device lists the members.
 
-use crate::source::inventory::CLASS_BLOCK;
-use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use crate::inventory::CLASS_BLOCK;
+use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_model::block::{BtrfsFs, PulledMember};
 
 const DIR: &str = "/sys/fs/btrfs";
 /// BTRFS_DEV_REPLACE_DEVID (uapi/linux/btrfs.h).
 const REPLACEMENT: u64 = 0;
 
-pub(crate) fn read(reader: &SysfsReader<'_>) -> Vec<BtrfsFs> {
+pub fn read(reader: &SysfsReader<'_>) -> Vec<BtrfsFs> {
     uuids(reader).filter_map(|uuid| read_one(reader, uuid).ok()).collect()
 }
 
 /// The directories of filesystems are named by UUID; `features` and `debug` are others.
-pub(in crate::source) fn uuids(reader: &SysfsReader<'_>) -> impl Iterator<Item = String> + use<> {
+pub(crate) fn uuids(reader: &SysfsReader<'_>) -> impl Iterator<Item = String> + use<> {
     let names = reader.list(DIR).into_iter();
     names.filter(|name| name.len() == 36 && name.matches('-').count() == 4)
 }

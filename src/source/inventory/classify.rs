@@ -5,7 +5,7 @@ use diskvitals_model::drive::{DriveKind, Transport};
 
 /// The attributes of a disk's attachment in sysfs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DiskProperties<'a> {
+pub struct DiskProperties<'a> {
     /// Kernel name: `sda`.
     pub name: &'a str,
     /// The device's directory: `/sys/devices/pci0000:00/…/block/sda`.
@@ -24,7 +24,7 @@ pub(crate) struct DiskProperties<'a> {
     pub rotational: Option<bool>,
 }
 
-pub(crate) fn transport(signs: &DiskProperties<'_>) -> Transport {
+pub fn transport(signs: &DiskProperties<'_>) -> Transport {
     let has = |prefix: &str| components(signs.sysfs).any(|part| is_numbered_name(part, prefix));
     if let Some(nvme) = signs.nvme_transport {
         return if matches!(nvme, "tcp" | "rdma" | "fc" | "loop") {
@@ -95,11 +95,11 @@ fn is_logical_disk(signs: &DiskProperties<'_>) -> bool {
     }
 }
 
-pub(crate) fn is_sas_attached(sysfs: &str) -> bool {
+pub fn is_sas_attached(sysfs: &str) -> bool {
     components(sysfs).any(|part| part.starts_with("end_device-"))
 }
 
-pub(crate) fn kind(signs: &DiskProperties<'_>, transport: Transport) -> DriveKind {
+pub fn kind(signs: &DiskProperties<'_>, transport: Transport) -> DriveKind {
     match transport {
         Transport::Loop | Transport::Virtio | Transport::Xen | Transport::HyperV => {
             DriveKind::Virtual
@@ -146,7 +146,7 @@ fn is_virtual_disk(signs: &DiskProperties<'_>) -> bool {
 }
 
 /// Address of the nearest PCI device above: `0000:03:00.0`.
-pub(crate) fn pci_address(sysfs: &str) -> Option<&str> {
+pub fn pci_address(sysfs: &str) -> Option<&str> {
     components(sysfs).filter(|part| is_pci_address(part)).last()
 }
 
@@ -168,7 +168,7 @@ fn is_pci_address(part: &str) -> bool {
 }
 
 /// SCSI `host:channel:target:lun`, the component of that form nearest to the disk.
-pub(crate) fn hctl(sysfs: &str) -> Option<&str> {
+pub fn hctl(sysfs: &str) -> Option<&str> {
     components(sysfs)
         .filter(|part| {
             part.split(':').count() == 4
@@ -178,7 +178,7 @@ pub(crate) fn hctl(sysfs: &str) -> Option<&str> {
 }
 
 /// Number of the libata port above: `3` of `…/ata3/host2/target2:0:0/…`.
-pub(crate) fn ata_port(sysfs: &str) -> Option<u32> {
+pub fn ata_port(sysfs: &str) -> Option<u32> {
     components(sysfs).find(|part| is_numbered_name(part, "ata"))?.strip_prefix("ata")?.parse().ok()
 }
 
@@ -187,7 +187,7 @@ fn components(sysfs: &str) -> impl Iterator<Item = &str> {
 }
 
 /// `usb1` for `usb`: the prefix and a number.
-pub(crate) fn is_numbered_name(name: &str, prefix: &str) -> bool {
+pub fn is_numbered_name(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }

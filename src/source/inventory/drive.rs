@@ -4,24 +4,24 @@
 //! `detect` reads the attributes of one node, `build_drives` decides which nodes are one drive and
 //! which id it has.
 
-use crate::source::inventory::block::{BlockEntry, file_name, parent};
-use crate::source::inventory::classify::{self, DiskProperties};
-use crate::source::inventory::formats::{self, AtaIdentify, Wwid};
-use crate::source::inventory::identity::{self, IdentityCandidate};
-use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use crate::inventory::block::{BlockEntry, file_name, parent};
+use crate::inventory::classify::{self, DiskProperties};
+use crate::inventory::formats::{self, AtaIdentify, Wwid};
+use crate::inventory::identity::{self, IdentityCandidate};
+use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_model::block::Layer;
 use diskvitals_model::drive::{
     DriveDevice, DriveFacts, Location, Transport, WriteCache, model_serial,
 };
 
 /// A drive, or one path to it: its facts, still without an id, and the candidates for its id.
-pub(crate) struct DetectedDrive {
+pub struct DetectedDrive {
     pub facts: DriveFacts,
     pub candidate: IdentityCandidate,
 }
 
 /// Assigns an id to each drive and joins the paths of a drive. Sorted by id.
-pub(crate) fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
+pub fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
     let candidates: Vec<IdentityCandidate> =
         found.iter().map(|found| found.candidate.clone()).collect();
     let mut facts: Vec<Option<DriveFacts>> =
@@ -67,7 +67,7 @@ fn merge_path(mut drive: DriveFacts, path: DriveFacts) -> DriveFacts {
 }
 
 /// None for a device that is no drive, or has vanished.
-pub(crate) fn detect(
+pub fn detect(
     reader: &SysfsReader<'_>,
     entry: &BlockEntry,
     admit: &[String],
@@ -120,7 +120,7 @@ fn virtual_drive(
 }
 
 /// The facts that every block device has, whatever its driver is.
-pub(crate) fn common_facts(
+pub fn common_facts(
     reader: &SysfsReader<'_>,
     entry: &BlockEntry,
 ) -> Result<DriveFacts, DeviceRemoved> {

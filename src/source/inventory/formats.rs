@@ -4,7 +4,7 @@
 /// The identifier in `device/wwid` (scsi_vpd_lun_id(), drivers/scsi/scsi_lib.c), in an NVMe
 /// namespace's `wwid` or in udev's ID_WWN.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wwid {
+pub enum Wwid {
     Naa(String),
     Eui(String),
     Nguid(String),
@@ -16,7 +16,7 @@ pub(crate) enum Wwid {
 
 impl Wwid {
     /// `naa.…`, `eui.…`, `nguid.…`, `uuid.…`; None for a vendor's text.
-    pub(crate) fn number(&self) -> Option<String> {
+    pub fn number(&self) -> Option<String> {
         match self {
             Wwid::Naa(digits) => Some(format!("naa.{digits}")),
             Wwid::Eui(digits) => Some(format!("eui.{digits}")),
@@ -27,7 +27,7 @@ impl Wwid {
     }
 }
 
-pub(crate) fn parse_wwid(text: &str) -> Option<Wwid> {
+pub fn parse_wwid(text: &str) -> Option<Wwid> {
     let text = text.trim();
     let lower = text.to_ascii_lowercase();
     let hex = |digits: &str| -> Option<String> {
@@ -51,7 +51,7 @@ pub(crate) fn parse_wwid(text: &str) -> Option<Wwid> {
 
 /// An NVMe namespace's `nguid` (printed as a UUID) and `eui` (eight bytes with spaces between):
 /// drivers/nvme/host/sysfs.c. All zeros means that the namespace has none.
-pub(crate) fn parse_namespace_id(nguid: Option<&str>, eui: Option<&str>) -> Option<Wwid> {
+pub fn parse_namespace_id(nguid: Option<&str>, eui: Option<&str>) -> Option<Wwid> {
     let digits = |text: &str| {
         text.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_ascii_lowercase()
     };
@@ -63,7 +63,7 @@ pub(crate) fn parse_namespace_id(nguid: Option<&str>, eui: Option<&str>) -> Opti
 
 /// The unit serial number page (SPC-4, 7.8.15): four bytes of header, then ASCII padded with
 /// spaces.
-pub(crate) fn parse_vpd_serial(page: &[u8]) -> Option<String> {
+pub fn parse_vpd_serial(page: &[u8]) -> Option<String> {
     let [_, 0x80, high, low, rest @ ..] = page else {
         return None;
     };
@@ -74,13 +74,13 @@ pub(crate) fn parse_vpd_serial(page: &[u8]) -> Option<String> {
 /// The contents of ATA IDENTIFY DEVICE, from the ATA information page (SAT-3, 12.4.2: vpd_pg89,
 /// IDENTIFY data from byte 60). The SCSI inquiry cuts models to 16 characters; this does not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AtaIdentify {
+pub struct AtaIdentify {
     pub model: Option<String>,
     pub serial: Option<String>,
     pub firmware: Option<String>,
 }
 
-pub(crate) fn parse_vpd_ata(page: &[u8]) -> Option<AtaIdentify> {
+pub fn parse_vpd_ata(page: &[u8]) -> Option<AtaIdentify> {
     let (Some(0x89), Some(identify)) = (page.get(1), page.get(60..60 + 512)) else {
         return None;
     };
@@ -105,7 +105,7 @@ fn printable(bytes: &[u8]) -> Option<String> {
 /// `vg--a-lv--b` is the volume `lv-b` of the group `vg-a`: LVM doubles hyphens inside names and
 /// joins with a single one (dm_build_dm_name() of libdevmapper). The part after a second single
 /// hyphen is LVM's layer (`real`, `cow`, `tpool`) and stays with the volume.
-pub(crate) fn split_lvm_name(name: &str) -> Option<(String, String)> {
+pub fn split_lvm_name(name: &str) -> Option<(String, String)> {
     let bytes = name.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
@@ -123,7 +123,7 @@ pub(crate) fn split_lvm_name(name: &str) -> Option<(String, String)> {
 }
 
 /// Matches a shell-like pattern with `*` (any text) and `?` (one character) against kernel names.
-pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
+pub fn matches_pattern(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n, mut star) = (0, 0, None);
@@ -151,7 +151,7 @@ pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-pub(crate) fn matches_any(patterns: &[String], name: &str) -> bool {
+pub fn matches_any(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matches_pattern(pattern, name))
 }
 

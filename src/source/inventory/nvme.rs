@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::source::inventory::block::{BlockEntry, file_name};
-use crate::source::inventory::classify::{self, DiskProperties, is_numbered_name};
-use crate::source::inventory::drive::{self, DetectedDrive};
-use crate::source::inventory::formats::{self, Wwid};
-use crate::source::inventory::identity::{self, IdentityCandidate};
-use crate::source::inventory::sysfs::{DeviceRemoved, SysfsReader};
+use crate::inventory::block::{BlockEntry, file_name};
+use crate::inventory::classify::{self, DiskProperties, is_numbered_name};
+use crate::inventory::drive::{self, DetectedDrive};
+use crate::inventory::formats::{self, Wwid};
+use crate::inventory::identity::{self, IdentityCandidate};
+use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_model::drive::{DriveDevice, DriveFacts, DriveKind, Transport, model_serial};
 
 /// A controller, or a subsystem that has lost all its controllers.
@@ -32,7 +32,7 @@ struct Namespace<'a> {
 }
 
 /// Leaves out drives whose name, or the name of one of their namespaces, is ignored.
-pub(crate) fn detect(
+pub fn detect(
     reader: &SysfsReader<'_>,
     entries: &[BlockEntry],
     ignored: &dyn Fn(&str) -> bool,

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::source::inventory::sysfs::SysfsReader;
+use crate::inventory::sysfs::SysfsReader;
 
 const SWAPS: &str = "/proc/swaps";
 
 /// A kernel without swap has no such file.
-pub(crate) fn read(reader: &SysfsReader<'_>) -> BTreeMap<String, String> {
+pub fn read(reader: &SysfsReader<'_>) -> BTreeMap<String, String> {
     match reader.text(SWAPS) {
         Ok(text) => parse(&text.unwrap_or_default()),
         Err(_) => BTreeMap::new(),

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 
-use crate::source::inventory::udev_db::{self, UdevRecord};
+use crate::inventory::udev_db::{self, UdevRecord};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::root::HostRoot;
 
@@ -22,24 +22,24 @@ const MAX_WARNINGS: usize = 100;
 
 /// The device vanished between two reads (hot-unplug).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DeviceRemoved;
+pub struct DeviceRemoved;
 
-pub(crate) struct SysfsReader<'a> {
+pub struct SysfsReader<'a> {
     root: &'a HostRoot,
     warnings: RefCell<Vec<String>>,
 }
 
 impl<'a> SysfsReader<'a> {
-    pub(crate) fn new(root: &'a HostRoot) -> SysfsReader<'a> {
+    pub fn new(root: &'a HostRoot) -> SysfsReader<'a> {
         SysfsReader { root, warnings: RefCell::default() }
     }
 
-    pub(crate) fn into_warnings(self) -> Vec<String> {
+    pub fn into_warnings(self) -> Vec<String> {
         self.warnings.into_inner()
     }
 
     /// The only failure that prevents a scan: the directory of all block devices is unreadable.
-    pub(crate) fn try_list(&self, dir: &str) -> io::Result<Vec<String>> {
+    pub fn try_list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.root.at(dir))? {
             match entry?.file_name().into_string() {
@@ -52,7 +52,7 @@ impl<'a> SysfsReader<'a> {
     }
 
     /// Names in a directory, sorted; empty if there is no such directory.
-    pub(crate) fn list(&self, dir: &str) -> Vec<String> {
+    pub fn list(&self, dir: &str) -> Vec<String> {
         self.try_list(dir).unwrap_or_else(|error| {
             if !is_absent(&error) && !is_device_removed(&error) {
                 self.warn_reading(dir, &error);
@@ -61,16 +61,16 @@ impl<'a> SysfsReader<'a> {
         })
     }
 
-    pub(crate) fn is_dir(&self, path: &str) -> bool {
+    pub fn is_dir(&self, path: &str) -> bool {
         self.root.at(path).is_dir()
     }
 
-    pub(crate) fn exists(&self, path: &str) -> bool {
+    pub fn exists(&self, path: &str) -> bool {
         self.root.at(path).symlink_metadata().is_ok()
     }
 
     /// An attribute's bytes. None where the device has no such attribute.
-    pub(crate) fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>, DeviceRemoved> {
+    pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>, DeviceRemoved> {
         let mut bytes = Vec::new();
         let read = std::fs::File::open(self.root.at(path))
             .and_then(|file| file.take(MAX_FILE_SIZE).read_to_end(&mut bytes));
@@ -87,7 +87,7 @@ impl<'a> SysfsReader<'a> {
 
     /// An attribute's text without surrounding white space; None if empty. Invalid UTF-8 becomes
     /// U+FFFD, with a warning.
-    pub(crate) fn text(&self, path: &str) -> Result<Option<String>, DeviceRemoved> {
+    pub fn text(&self, path: &str) -> Result<Option<String>, DeviceRemoved> {
         let Some(bytes) = self.bytes(path)? else {
             return Ok(None);
         };
@@ -101,20 +101,20 @@ impl<'a> SysfsReader<'a> {
 
     /// The inode number. The kernel makes a directory of sysfs anew with what it stands for, under a
     /// number that this boot has not used.
-    pub(crate) fn inode(&self, path: &str) -> Option<u64> {
+    pub fn inode(&self, path: &str) -> Option<u64> {
         let of_file = self.root.at(path).symlink_metadata();
         of_file.ok().map(|of_file| of_file.ino())
     }
 
     /// None in a recorded tree.
-    pub(crate) fn boot_id(&self) -> Result<Option<String>, DeviceRemoved> {
+    pub fn boot_id(&self) -> Result<Option<String>, DeviceRemoved> {
         match self.root.is_recorded() {
             true => Ok(None),
             false => self.text("/proc/sys/kernel/random/boot_id"),
         }
     }
 
-    pub(crate) fn number(&self, path: &str) -> Result<Option<u64>, DeviceRemoved> {
+    pub fn number(&self, path: &str) -> Result<Option<u64>, DeviceRemoved> {
         let Some(text) = self.text(path)? else {
             return Ok(None);
         };
@@ -126,13 +126,13 @@ impl<'a> SysfsReader<'a> {
     }
 
     /// 0 or 1.
-    pub(crate) fn flag(&self, path: &str) -> Result<Option<bool>, DeviceRemoved> {
+    pub fn flag(&self, path: &str) -> Result<Option<bool>, DeviceRemoved> {
         Ok(self.number(path)?.map(|number| number != 0))
     }
 
     /// The target of a sysfs link, as a path on the host. Links in sysfs are relative and cross no
     /// other link, so they are resolved by name, which also works on a recorded tree.
-    pub(crate) fn link(&self, path: &str) -> Option<String> {
+    pub fn link(&self, path: &str) -> Option<String> {
         let target = match std::fs::read_link(self.root.at(path)) {
             Ok(target) => target,
             Err(error) => {
@@ -166,7 +166,7 @@ impl<'a> SysfsReader<'a> {
     }
 
     /// udev's record of a device; None if there is none (or udev does not run).
-    pub(crate) fn udev(&self, id: &str) -> Option<UdevRecord> {
+    pub fn udev(&self, id: &str) -> Option<UdevRecord> {
         let path = format!("/run/udev/data/{id}");
         // A record vanishes with its device; the device's own attributes show that.
         let record = udev_db::parse(&self.bytes(&path).ok().flatten()?);
@@ -176,7 +176,7 @@ impl<'a> SysfsReader<'a> {
         Some(record)
     }
 
-    pub(crate) fn warn(&self, text: String) {
+    pub fn warn(&self, text: String) {
         let mut warnings = self.warnings.borrow_mut();
         match warnings.len() {
             0..MAX_WARNINGS => warnings.push(text),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// udev's record of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UdevRecord {
+pub struct UdevRecord {
     /// `S:` lines as paths: `/dev/disk/by-id/…`. Sorted.
     pub links: Vec<String>,
     pub properties: BTreeMap<String, String>,
@@ -16,7 +16,7 @@ pub(crate) struct UdevRecord {
     pub has_invalid_utf8: bool,
 }
 
-pub(crate) fn parse(bytes: &[u8]) -> UdevRecord {
+pub fn parse(bytes: &[u8]) -> UdevRecord {
     let text = String::from_utf8_lossy(bytes);
     let mut record = UdevRecord {
         has_invalid_utf8: matches!(text, std::borrow::Cow::Owned(_)),
@@ -38,13 +38,13 @@ pub(crate) fn parse(bytes: &[u8]) -> UdevRecord {
 
 impl UdevRecord {
     /// A property, unchanged; None if absent or empty.
-    pub(crate) fn get(&self, key: &str) -> Option<&str> {
+    pub fn get(&self, key: &str) -> Option<&str> {
         self.properties.get(key).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
 
     /// A property of which udev also keeps an encoded form: `ID_MODEL` has spaces replaced by `_`,
     /// `ID_MODEL_ENC` has them as `\x20`. The encoded form is preferred: it loses nothing.
-    pub(crate) fn get_decoded(&self, key: &str) -> Option<String> {
+    pub fn get_decoded(&self, key: &str) -> Option<String> {
         let encoded = self
             .get(&format!("{key}_ENC"))
             .map(unescape)
@@ -56,7 +56,7 @@ impl UdevRecord {
 
 /// Decodes `\xHH` (udev's `encode_devnode_name`); invalid UTF-8 becomes U+FFFD, and a backslash
 /// that starts no escape is kept.
-pub(crate) fn unescape(text: &str) -> String {
+pub fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {

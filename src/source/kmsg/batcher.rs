@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::source::kmsg::log_epoch::{LogEpoch, StartPosition};
+use crate::kmsg::log_epoch::{LogEpoch, StartPosition};
 use diskvitals_host::clock;
 use diskvitals_kernel_log::classify::{Classifier, ClassifierOptions};
 use diskvitals_kernel_log::event::{
@@ -33,14 +33,14 @@ const MAX_ATTACHED: usize = 1024;
 /// last minutes. A record from before a suspend appears younger than it is, never older: it clears
 /// later, never earlier.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KernelClock {
+pub struct KernelClock {
     pub now: Timestamp,
     /// CLOCK_MONOTONIC at that moment.
     pub monotonic: Duration,
 }
 
 impl KernelClock {
-    pub(crate) fn read() -> KernelClock {
+    pub fn read() -> KernelClock {
         KernelClock { now: clock::now(), monotonic: clock::monotonic() }
     }
 
@@ -147,7 +147,7 @@ impl Delays {
 
 /// The next step after the backlog was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CatchUp {
+pub enum CatchUp {
     Live,
     /// The stored cursor is ahead of all records in the log: it belongs to another log. Read again
     /// from the start.
@@ -156,7 +156,7 @@ pub(crate) enum CatchUp {
 
 /// The properties of a medium's record numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MediumProperties {
+pub struct MediumProperties {
     /// Numbers without a gap prove that no record was lost.
     pub contiguous: bool,
     /// The backlog includes the newest record. False for a pipe, and for a journal that is read
@@ -167,7 +167,7 @@ pub(crate) struct MediumProperties {
 
 /// How a medium tells the pieces of a line from whole lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pieces {
+pub enum Pieces {
     /// By their flag: /dev/kmsg since Linux 4.10.
     Flagged,
     /// Following pieces have a flag, unless a record of another CPU came between: /dev/kmsg before.
@@ -178,7 +178,7 @@ pub(crate) enum Pieces {
 
 impl Pieces {
     /// `release`: as `uname -r` prints it.
-    pub(crate) fn of_release(release: &str, default_level: u8) -> Pieces {
+    pub fn of_release(release: &str, default_level: u8) -> Pieces {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         let mut number = || numbers.next().and_then(|number| number.parse::<u32>().ok());
         match (number(), number()) {
@@ -206,7 +206,7 @@ impl Pieces {
 }
 
 #[derive(Debug)]
-pub(crate) struct Batcher {
+pub struct Batcher {
     epoch: LogEpoch,
     medium: MediumProperties,
     clock: KernelClock,
@@ -243,7 +243,7 @@ pub(crate) struct Batcher {
 }
 
 impl Batcher {
-    pub(crate) fn new(
+    pub fn new(
         start: StartPosition,
         medium: MediumProperties,
         clock: KernelClock,
@@ -283,7 +283,7 @@ impl Batcher {
 
     /// Adds one record. `written`: its time in microseconds of CLOCK_MONOTONIC, if the medium has a
     /// better one than the kernel.
-    pub(crate) fn push(&mut self, raw: &[u8], arrival: KernelClock, written: Option<u64>) {
+    pub fn push(&mut self, raw: &[u8], arrival: KernelClock, written: Option<u64>) {
         let Ok(mut record) = record::parse(raw) else {
             self.count_unreadable();
             return;
@@ -356,7 +356,7 @@ impl Batcher {
     }
 
     /// The backlog was read; from now on, records are live.
-    pub(crate) fn catch_up(&mut self) -> CatchUp {
+    pub fn catch_up(&mut self) -> CatchUp {
         if self.in_backlog && self.medium.has_newest && self.last < self.resumed_at {
             return CatchUp::CursorAhead;
         }
@@ -368,24 +368,24 @@ impl Batcher {
     }
 
     /// There are events that the owner waits for.
-    pub(crate) fn has_events(&self) -> bool {
+    pub fn has_events(&self) -> bool {
         !self.events.is_empty()
             || !self.attached.is_empty()
             || !self.full_reads.is_empty()
             || self.joined.is_some()
     }
 
-    pub(crate) fn has_batches(&self) -> bool {
+    pub fn has_batches(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    pub(crate) fn count_unreadable(&mut self) {
+    pub fn count_unreadable(&mut self) {
         self.records_read += 1;
         self.unreadable += 1;
     }
 
     /// Finishes the batch with the records read so far.
-    pub(crate) fn finish_batch(&mut self) {
+    pub fn finish_batch(&mut self) {
         self.classify_joined();
         self.roll_up();
         let (events, attached) =
@@ -400,11 +400,11 @@ impl Batcher {
         self.records_since_batch = 0;
     }
 
-    pub(crate) fn take_batches(&mut self) -> Vec<Batch> {
+    pub fn take_batches(&mut self) -> Vec<Batch> {
         std::mem::take(&mut self.ready)
     }
 
-    pub(crate) fn cursor(&self) -> Cursor {
+    pub fn cursor(&self) -> Cursor {
         let next = self.last.map_or(0, |last| last.saturating_add(1)).max(self.skip_before);
         Cursor {
             boot_id: self.epoch.to_string(),

@@ -1,10 +1,10 @@
 //! `Decoder`: turns the bytes of a descriptor into records for the batcher, by the medium's format.
 
-use crate::source::kmsg::batcher::{Batcher, CatchUp, KernelClock};
-use crate::source::kmsg::journal;
-use crate::source::kmsg::record_splitter::RecordSplitter;
+use crate::kmsg::batcher::{Batcher, CatchUp, KernelClock};
+use crate::kmsg::journal;
+use crate::kmsg::record_splitter::RecordSplitter;
 
-pub(crate) enum Decoder {
+pub enum Decoder {
     Records,
     Lines(RecordSplitter),
     Journal {
@@ -17,12 +17,7 @@ pub(crate) enum Decoder {
 
 impl Decoder {
     /// `arrival`: the time of this reading. Returns whether the stored cursor belongs to another log.
-    pub(crate) fn feed(
-        &mut self,
-        bytes: &[u8],
-        arrival: KernelClock,
-        batcher: &mut Batcher,
-    ) -> bool {
+    pub fn feed(&mut self, bytes: &[u8], arrival: KernelClock, batcher: &mut Batcher) -> bool {
         let mut future = false;
         match self {
             Decoder::Records => batcher.push(bytes, arrival, None),
@@ -45,13 +40,13 @@ impl Decoder {
         future
     }
 
-    pub(crate) fn flush(&mut self, batcher: &mut Batcher) {
+    pub fn flush(&mut self, batcher: &mut Batcher) {
         if let Decoder::Lines(lines) = self {
             lines.flush(|raw| batcher.push(raw, KernelClock::read(), None));
         }
     }
 
-    pub(crate) fn dropped(&self) -> u64 {
+    pub fn dropped(&self) -> u64 {
         match self {
             Decoder::Records => 0,
             Decoder::Lines(lines) | Decoder::Journal { lines, .. } => lines.dropped,

@@ -12,7 +12,7 @@ use diskvitals_host::root::HostRoot;
 
 /// The paths in distributions, in order of preference. They are below the daemon's own root: the
 /// program must match the libraries there.
-pub(crate) const PROGRAMS: [&str; 2] = ["/usr/bin/journalctl", "/bin/journalctl"];
+pub const PROGRAMS: [&str; 2] = ["/usr/bin/journalctl", "/bin/journalctl"];
 /// journald listens on this socket while it runs. Following a journal without journald would yield
 /// nothing for ever.
 const JOURNALD_SOCKET: &str = "/run/systemd/journal/socket";
@@ -21,13 +21,13 @@ const FIELDS: &str =
     "MESSAGE,PRIORITY,SYSLOG_FACILITY,_SOURCE_MONOTONIC_TIMESTAMP,_KERNEL_SUBSYSTEM,_KERNEL_DEVICE";
 
 /// Whether the host's journald runs.
-pub(crate) fn is_running(root: &HostRoot) -> bool {
+pub fn is_running(root: &HostRoot) -> bool {
     root.at(JOURNALD_SOCKET).exists()
 }
 
 /// Arguments to print the kernel's records of this boot, and then new ones. `after`: the journal's
 /// own cursor.
-pub(crate) fn arguments(root: &HostRoot, boot_id: &str, after: Option<&str>) -> Vec<String> {
+pub fn arguments(root: &HostRoot, boot_id: &str, after: Option<&str>) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["--quiet", "--no-pager", "--output=json", "--follow", "--no-tail"]
             .map(str::to_owned)
@@ -101,7 +101,7 @@ impl Value {
 
 /// A record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct JournalEntry {
+pub struct JournalEntry {
     /// In the format of /dev/kmsg. Its sequence number is the journal's.
     pub raw: Vec<u8>,
     /// When journald received it: microseconds of CLOCK_MONOTONIC, which no step of the wall clock
@@ -112,7 +112,7 @@ pub(crate) struct JournalEntry {
 }
 
 /// None: the line is no record, or lacks a required field.
-pub(crate) fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
+pub fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
     let line: JournalFields = serde_json::from_slice(line).ok()?;
     let message = line.message?.bytes()?;
     let number = |value: &Option<Value>| value.as_ref().and_then(Value::number);

@@ -10,7 +10,7 @@ use diskvitals_kernel_log::event::Cursor;
 
 /// The medium that the numbers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Medium {
+pub enum Medium {
     /// The kernel's numbers.
     Kmsg,
     /// The journal's numbers, shared by all its entries.
@@ -20,7 +20,7 @@ pub(crate) enum Medium {
 /// Written as `BOOT-ID`, `BOOT-ID/journal`, and `…+N` when the numbers of a boot started over for
 /// the N-th time. Numbers of equal names are comparable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LogEpoch {
+pub struct LogEpoch {
     pub boot_id: String,
     pub medium: Medium,
     pub generation: u32,
@@ -29,11 +29,11 @@ pub(crate) struct LogEpoch {
 const JOURNAL_SUFFIX: &str = "/journal";
 
 impl LogEpoch {
-    pub(crate) fn new(boot_id: &str, medium: Medium) -> LogEpoch {
+    pub fn new(boot_id: &str, medium: Medium) -> LogEpoch {
         LogEpoch { boot_id: boot_id.to_owned(), medium, generation: 0 }
     }
 
-    pub(crate) fn parse(text: &str) -> LogEpoch {
+    pub fn parse(text: &str) -> LogEpoch {
         let (text, again) = match text.rsplit_once('+').map(|(text, again)| (text, again.parse())) {
             Some((text, Ok(again))) => (text, again),
             _ => (text, 0),
@@ -46,7 +46,7 @@ impl LogEpoch {
         }
     }
 
-    pub(crate) fn next(&self) -> LogEpoch {
+    pub fn next(&self) -> LogEpoch {
         LogEpoch { generation: self.generation.saturating_add(1), ..self.clone() }
     }
 }
@@ -66,7 +66,7 @@ impl fmt::Display for LogEpoch {
 
 /// Where a session starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StartPosition {
+pub enum StartPosition {
     /// At the oldest record: the store has none of them.
     Oldest(LogEpoch),
     /// After this cursor.
@@ -77,7 +77,7 @@ pub(crate) enum StartPosition {
 }
 
 impl StartPosition {
-    pub(crate) fn new(boot_id: &str, medium: Medium, stored: Option<&Cursor>) -> StartPosition {
+    pub fn new(boot_id: &str, medium: Medium, stored: Option<&Cursor>) -> StartPosition {
         let Some(cursor) = stored else {
             return StartPosition::Oldest(LogEpoch::new(boot_id, medium));
         };

@@ -17,7 +17,7 @@ use diskvitals_host::async_fd;
 
 /// The form in which bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogFdKind {
+pub enum LogFdKind {
     /// Each read returns one record.
     Device,
     /// A pipe: reads may split a record anywhere.
@@ -27,7 +27,7 @@ pub(crate) enum LogFdKind {
 }
 
 #[derive(Debug)]
-pub(crate) struct LogFd {
+pub struct LogFd {
     pub kind: LogFdKind,
     fd: Fd,
 }
@@ -42,7 +42,7 @@ enum Fd {
 }
 
 impl LogFd {
-    pub(crate) fn open(path: &Path) -> io::Result<LogFd> {
+    pub fn open(path: &Path) -> io::Result<LogFd> {
         let open = |write| {
             File::options()
                 .read(true)
@@ -76,7 +76,7 @@ impl LogFd {
     }
 
     /// A program's output.
-    pub(crate) fn from_output(fd: OwnedFd) -> io::Result<LogFd> {
+    pub fn from_output(fd: OwnedFd) -> io::Result<LogFd> {
         LogFd::polled(LogFdKind::Stream, fd)
     }
 
@@ -90,12 +90,12 @@ impl LogFd {
 
     /// A descriptor that preserves record boundaries, as the device does.
     #[cfg(test)]
-    pub(crate) fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
+    pub fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
         LogFd::polled(LogFdKind::Device, fd)
     }
 
     /// `WouldBlock`: no data at present. 0: end of file.
-    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.fd {
             Fd::Polled(fd) => Ok(nix::unistd::read(fd, buffer)?),
             Fd::File(file) => io::Read::read(&mut &*file, buffer),
@@ -103,7 +103,7 @@ impl LogFd {
     }
 
     /// Waits for data or the end of file. Cancel-safe.
-    pub(crate) async fn readable(&self) -> io::Result<()> {
+    pub async fn readable(&self) -> io::Result<()> {
         match &self.fd {
             Fd::Polled(fd) => async_fd::register(fd.clone())?.readable().await.map(drop),
             Fd::File(_) => Ok(()),

@@ -6,10 +6,10 @@
 
 /// The kernel's longest record has 8 KiB (PRINTKRB_RECORD_MAX plus escapes); a longer one is
 /// dropped up to the next line.
-pub(crate) const MAX_RECORD: usize = 64 * 1024;
+pub const MAX_RECORD: usize = 64 * 1024;
 
 #[derive(Debug)]
-pub(crate) struct RecordSplitter {
+pub struct RecordSplitter {
     /// In this format, lines that begin with a space continue the record.
     has_continuation_lines: bool,
     /// A record that may continue, without its last line break.
@@ -22,7 +22,7 @@ pub(crate) struct RecordSplitter {
 }
 
 impl RecordSplitter {
-    pub(crate) fn new(continued: bool) -> RecordSplitter {
+    pub fn new(continued: bool) -> RecordSplitter {
         RecordSplitter {
             has_continuation_lines: continued,
             record: Vec::new(),
@@ -32,7 +32,7 @@ impl RecordSplitter {
         }
     }
 
-    pub(crate) fn push(&mut self, mut piece: &[u8], mut give: impl FnMut(&[u8])) {
+    pub fn push(&mut self, mut piece: &[u8], mut give: impl FnMut(&[u8])) {
         while let [first, ..] = piece {
             if self.line_complete {
                 self.line_complete = false;
@@ -58,12 +58,12 @@ impl RecordSplitter {
     }
 
     /// Whether a record is held that the next line may continue.
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         self.line_complete
     }
 
     /// Called when no data has come for a while: a record with its line break is then complete.
-    pub(crate) fn flush(&mut self, mut give: impl FnMut(&[u8])) {
+    pub fn flush(&mut self, mut give: impl FnMut(&[u8])) {
         if self.line_complete {
             self.line_complete = false;
             self.emit_record(&mut give);

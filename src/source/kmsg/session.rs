@@ -5,10 +5,10 @@ use std::io;
 use nix::errno::Errno;
 use tokio::time::Instant;
 
-use crate::source::kmsg::batcher::{Batcher, KernelClock};
-use crate::source::kmsg::decoder::Decoder;
-use crate::source::kmsg::log_fd::{LogFd, LogFdKind};
-use crate::source::kmsg::{
+use crate::kmsg::batcher::{Batcher, KernelClock};
+use crate::kmsg::decoder::Decoder;
+use crate::kmsg::log_fd::{LogFd, LogFdKind};
+use crate::kmsg::{
     CONTINUATION_TIMEOUT, CURSOR_INTERVAL, CURSOR_RECORDS, JOURNAL_IDLE_TIMEOUT,
     LOSS_REPORT_INTERVAL, MAX_BUFFER, READ_WINDOW, status_text,
 };
@@ -19,7 +19,7 @@ use diskvitals_model::source_update::SourceStatus;
 /// Then the other tasks of the thread have their turn.
 const MAX_BYTES_PER_TURN: usize = 16 * 1024;
 
-pub(crate) struct Session {
+pub struct Session {
     pub log_fd: LogFd,
     pub decoder: Decoder,
     pub batcher: Batcher,
@@ -42,7 +42,7 @@ pub(crate) struct Session {
 }
 
 /// Why reading from the descriptor stopped.
-pub(crate) enum ReadOutcome {
+pub enum ReadOutcome {
     /// No more data at present.
     Idle,
     /// There may be more data; the batch is due.
@@ -53,7 +53,7 @@ pub(crate) enum ReadOutcome {
 
 impl Session {
     /// Reads the available records, for a limited time.
-    pub(crate) async fn read_available(&mut self) -> Result<ReadOutcome, io::Error> {
+    pub async fn read_available(&mut self) -> Result<ReadOutcome, io::Error> {
         let began = Instant::now();
         let (mut reads, mut bytes_read, mut arrival) = (0_u32, 0, KernelClock::read());
         loop {
@@ -99,7 +99,7 @@ impl Session {
     }
 
     /// Whether all records that existed at the start were read.
-    pub(crate) fn has_caught_up(&self, outcome: &Result<ReadOutcome, io::Error>) -> bool {
+    pub fn has_caught_up(&self, outcome: &Result<ReadOutcome, io::Error>) -> bool {
         let nothing_more = match &self.decoder {
             Decoder::Records => true,
             Decoder::Lines(lines) => !lines.is_waiting(),
@@ -116,14 +116,14 @@ impl Session {
             && nothing_more
     }
 
-    pub(crate) fn is_batch_due(&self) -> bool {
+    pub fn is_batch_due(&self) -> bool {
         let moved = self.batcher.records_since_batch;
         let owed = moved >= CURSOR_RECORDS || (self.last_batch_had_events && moved > 0);
         self.batcher.has_events() || (owed && self.last_sent.elapsed() >= CURSOR_INTERVAL)
     }
 
     /// When to continue although no data has arrived.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
+    pub fn deadline(&self) -> Option<Instant> {
         let waiting = matches!(&self.decoder, Decoder::Lines(lines) if lines.is_waiting())
             .then(|| Instant::now() + CONTINUATION_TIMEOUT);
         let quiet = (matches!(self.decoder, Decoder::Journal { .. }) && self.batcher.in_backlog)
@@ -139,12 +139,12 @@ impl Session {
     }
 
     /// When the reported loss no longer limits the source.
-    pub(crate) fn loss_ends_at(&self) -> Option<Instant> {
+    pub fn loss_ends_at(&self) -> Option<Instant> {
         let reported = self.loss_reported_at.filter(|_| !self.loss_is_past);
         reported.map(|at| at + LOSS_PERIOD)
     }
 
-    pub(crate) fn text_with_losses(&self) -> String {
+    pub fn text_with_losses(&self) -> String {
         format!(
             "{}; {} records since the boot were overwritten before they could be read",
             status_text(&self.status),

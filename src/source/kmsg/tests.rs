@@ -9,7 +9,7 @@ use tokio::sync::{broadcast, mpsc};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::source::context::{SmartSettings, SourceSettings};
+use crate::context::{SmartSettings, SourceSettings};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::clock::now;
 use diskvitals_host::root::HostRoot;

@@ -8,7 +8,7 @@ use diskvitals_finding::kubelet::PodName;
 /// saveVolumeData). Other keys are ignored.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct VolumeData {
+pub struct VolumeData {
     pub driver_name: String,
     pub volume_handle: String,
     #[serde(rename = "specVolID")]
@@ -17,7 +17,7 @@ pub(crate) struct VolumeData {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RecordError {
+pub enum RecordError {
     #[error("{0}")]
     Read(std::io::Error),
     #[error("not a record of the kubelet: {0}")]
@@ -26,7 +26,7 @@ pub(crate) enum RecordError {
     Missing(&'static str),
 }
 
-pub(crate) fn parse_volume_data(text: &[u8]) -> Result<VolumeData, RecordError> {
+pub fn parse_volume_data(text: &[u8]) -> Result<VolumeData, RecordError> {
     let data: VolumeData = serde_json::from_slice(text)?;
     match &data {
         VolumeData { driver_name, .. } if driver_name.is_empty() => {
@@ -41,7 +41,7 @@ pub(crate) fn parse_volume_data(text: &[u8]) -> Result<VolumeData, RecordError> 
 
 /// `NAMESPACE_NAME_UID` below /var/log/pods (pkg/kubelet/kuberuntime/helpers.go,
 /// BuildPodLogsDirectory); none of the three contains an underscore.
-pub(crate) fn parse_pod_log_folder(name: &str) -> Option<(String, PodName)> {
+pub fn parse_pod_log_folder(name: &str) -> Option<(String, PodName)> {
     let mut parts = name.split('_');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some(namespace), Some(name), Some(uid), None) if ![namespace, name, uid].contains(&"") => {

@@ -6,9 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
-use crate::source::kubelet::records::{
-    RecordError, VolumeData, parse_pod_log_folder, parse_volume_data,
-};
+use crate::kubelet::records::{RecordError, VolumeData, parse_pod_log_folder, parse_volume_data};
 use diskvitals_finding::kubelet::{KubeletRecords, KubeletVolume, Publication};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::root::HostRoot;
@@ -19,7 +17,7 @@ const MAX_RECORD: u64 = 64 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 #[error("reading {path}")]
-pub(crate) struct KubeletError {
+pub struct KubeletError {
     path: HostPath,
     #[source]
     source: io::Error,
@@ -27,7 +25,7 @@ pub(crate) struct KubeletError {
 
 /// None if there is no kubelet directory. An unreadable directory is an error: its content is
 /// unknown, not absent.
-pub(crate) fn scan(
+pub fn scan(
     root: &HostRoot,
     kubelet_root: &HostPath,
 ) -> Result<Option<KubeletRecords>, KubeletError> {

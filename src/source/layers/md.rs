@@ -1,11 +1,11 @@
 //! The state of a software RAID, from /sys/block/mdN/md (Documentation/admin-guide/md.rst). Reading
 //! some of these attributes takes the lock of the array.
 
-use crate::source::layers::LayerError;
+use crate::layers::LayerError;
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::block::{MdMember, MdState};
 
-pub(crate) fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError> {
+pub fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError> {
     let dir = format!("/sys/block/{device}/md");
     let attributes = MdAttributes { root, dir: &dir };
     let mut members = Vec::new();

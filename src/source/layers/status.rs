@@ -8,7 +8,7 @@ use diskvitals_model::block::{Extent, LayerState, Multipath, MultipathPath, Thin
 pub struct StatusParseError(pub String);
 
 /// The state of a device is that of its first target that has a state.
-pub(crate) fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
+pub fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let bad = || StatusParseError(line.chars().take(200).collect());
         let mut words = Tokens(line.split_whitespace());
@@ -28,7 +28,7 @@ pub(crate) fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
 const MAX_EXTENTS: usize = 1024;
 
 /// Whether there is at least one target, and all are linear.
-pub(crate) fn is_all_linear(lines: &str) -> bool {
+pub fn is_all_linear(lines: &str) -> bool {
     let mut kinds = lines
         .lines()
         .filter(|line| !line.trim().is_empty())
@@ -39,7 +39,7 @@ pub(crate) fn is_all_linear(lines: &str) -> bool {
 
 /// `START LENGTH linear MAJOR:MINOR OFFSET` (linear_status(), drivers/md/dm-linear.c). Without
 /// lines, the mapping is unknown.
-pub(crate) fn parse_linear(lines: &str) -> Result<LayerState, StatusParseError> {
+pub fn parse_linear(lines: &str) -> Result<LayerState, StatusParseError> {
     let mut extents = Vec::new();
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let extent = || {
@@ -167,7 +167,7 @@ fn parse_raid(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
 
 /// md's layout word of a raid10, from its table: `… raid10_copies N … raid10_format near|far|offset …`
 /// (raid10_format_to_md_layout(), drivers/md/dm-raid.c).
-pub(crate) fn parse_raid10_layout(table: &str) -> Option<u32> {
+pub fn parse_raid10_layout(table: &str) -> Option<u32> {
     let line = table.lines().find(|line| !line.trim().is_empty())?;
     let words: Vec<&str> = line.split_whitespace().collect();
     let after = |key: &str| {

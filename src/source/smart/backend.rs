@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::source::context::JobWorkers;
-use crate::source::jobs::{Job, JobResult};
+use crate::context::JobWorkers;
+use crate::jobs::{Job, JobResult};
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::blocking::BlockingLane;
 use diskvitals_host::exec::{self, Exec, ExecError, Output};
@@ -19,7 +19,7 @@ static SMARTCTL_FILE: BlockingLane = BlockingLane::new();
 /// Time-out for reading one attribute of sysfs.
 const RUNTIME_STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(crate) trait Backend: Clone + Send + Sync + 'static {
+pub trait Backend: Clone + Send + Sync + 'static {
     fn run(&self, exec: Exec) -> impl Future<Output = Result<Output, ExecError>> + Send;
 
     /// Runs a job that may block in a worker.
@@ -41,10 +41,10 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
 
 /// Device, inode, size, and the time of the last change in seconds and nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileStamp(pub u64, pub u64, pub u64, pub i64, pub i64);
+pub struct FileStamp(pub u64, pub u64, pub u64, pub i64, pub i64);
 
 #[derive(Clone)]
-pub(crate) struct HostBackend {
+pub struct HostBackend {
     pub workers: JobWorkers,
     pub root: HostRoot,
 }

@@ -14,24 +14,24 @@ use diskvitals_finding::path::HostPath;
 type LockKey = (HostPath, Option<String>);
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ControllerLocks(Arc<Mutex<BTreeSet<LockKey>>>);
+pub struct ControllerLocks(Arc<Mutex<BTreeSet<LockKey>>>);
 
 /// Releases the lock when dropped.
 #[derive(Debug)]
-pub(crate) struct ControllerLockGuard {
+pub struct ControllerLockGuard {
     locks: ControllerLocks,
     key: LockKey,
 }
 
 impl ControllerLocks {
     /// None: the lock is held.
-    pub(crate) fn lock_slot(&self, device: &HostPath, place: &str) -> Option<ControllerLockGuard> {
+    pub fn lock_slot(&self, device: &HostPath, place: &str) -> Option<ControllerLockGuard> {
         self.acquire((device.clone(), Some(place.to_owned())))
     }
 
     /// Only one program can open an Areca controller (O_EXCL, os_linux.cpp): its disks are queried
     /// one after the other.
-    pub(crate) fn lock_controller(&self, device: &HostPath) -> Option<ControllerLockGuard> {
+    pub fn lock_controller(&self, device: &HostPath) -> Option<ControllerLockGuard> {
         self.acquire((device.clone(), None))
     }
 

@@ -20,14 +20,14 @@
 //!   kernel has each physical disk as a SCSI device of a channel other than 0, without a block
 //!   device: those are queried.
 
-pub(crate) mod enumerate;
+pub mod enumerate;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
 
-use crate::source::inventory::classify;
-use crate::source::inventory::sysfs::SysfsReader;
+use crate::inventory::classify;
+use crate::inventory::sysfs::SysfsReader;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::root::HostRoot;
 
@@ -54,7 +54,7 @@ impl ControllerKind {
     }
 
     /// The name in smartctl's options.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             ControllerKind::Megaraid => "megaraid",
             ControllerKind::Cciss => "cciss",
@@ -82,7 +82,7 @@ pub struct Controller {
 
 impl Controller {
     /// `megaraid host0`.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         format!("{} host{}", self.kind.name(), self.host)
     }
 }
@@ -96,14 +96,14 @@ const PROCESSOR: u64 = 3;
 const ARRAY_CONTROLLER: u64 = 12;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FindError {
+pub enum FindError {
     #[error("reading {HOSTS}")]
     ListHosts(#[source] std::io::Error),
 }
 
 /// Runs in a worker: sysfs may wait for a device. The error: the result is unknown, and no
 /// controller counts as removed.
-pub(crate) fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
+pub fn find(root: &HostRoot) -> Result<Vec<Controller>, FindError> {
     let reader = SysfsReader::new(root);
     let names = match reader.try_list(HOSTS) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),

@@ -3,15 +3,15 @@
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::source::context::{DeviceType, SourceError};
-use crate::source::inventory::formats::matches_pattern;
-use crate::source::smart::backend::Backend;
-use crate::source::smart::controller_locks::ControllerLockGuard;
-use crate::source::smart::controllers::enumerate::StuckSlot;
-use crate::source::smart::plan::{Plan, QueryState};
-use crate::source::smart::query::{self, Query, QueryOutcome, QueryResponse, ReadScope};
-use crate::source::smart::tasks::TASK_LOST;
-use crate::source::smart::{
+use crate::context::{DeviceType, SourceError};
+use crate::inventory::formats::matches_pattern;
+use crate::smart::backend::Backend;
+use crate::smart::controller_locks::ControllerLockGuard;
+use crate::smart::controllers::enumerate::StuckSlot;
+use crate::smart::plan::{Plan, QueryState};
+use crate::smart::query::{self, Query, QueryOutcome, QueryResponse, ReadScope};
+use crate::smart::tasks::TASK_LOST;
+use crate::smart::{
     CHECK_RETRY_INTERVAL, MAX_STUCK, SUSPEND_UNKNOWN, SmartSource, SmartTaskResult, ToolState,
 };
 use diskvitals_finding::ids::DriveId;

@@ -15,7 +15,7 @@ use diskvitals_smart::SmartOutput;
 const MAX_GZIP_BYTES: usize = 64 << 10;
 
 /// None if smartctl printed nothing.
-pub(crate) fn keep(output: &Output, complete: bool, usable: bool) -> Option<SmartOutput> {
+pub fn keep(output: &Output, complete: bool, usable: bool) -> Option<SmartOutput> {
     if output.stdout.iter().all(u8::is_ascii_whitespace) {
         return None;
     }

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::source::context::{Context, SmartSettings};
-use crate::source::jobs::{Job, JobResult};
-use crate::source::smart;
-use crate::source::smart::backend::Backend;
-use crate::source::smart::plan::Plan;
-use crate::source::smart::tasks::{TASK_LOST, TaskSet};
-use crate::source::worker_job::{JobError, answer, late_answer};
+use crate::context::{Context, SmartSettings};
+use crate::jobs::{Job, JobResult};
+use crate::smart;
+use crate::smart::backend::Backend;
+use crate::smart::plan::Plan;
+use crate::smart::tasks::{TASK_LOST, TaskSet};
+use crate::worker_job::{JobError, answer, late_answer};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_host::worker_pool::WorkerOutcome;
 use diskvitals_model::drive::Transport;
@@ -25,7 +25,7 @@ use diskvitals_model::source_update::SmartTarget;
 const RETRY_INTERVAL: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
-pub(crate) struct NvmeEventsResult {
+pub struct NvmeEventsResult {
     controller: String,
     result: Result<(), NvmeEventsError>,
 }
@@ -43,7 +43,7 @@ fn nvme_events_result(result: JobResult) -> Option<()> {
 }
 
 #[derive(Default)]
-pub(crate) struct NvmeEventSetup {
+pub struct NvmeEventSetup {
     controllers: BTreeMap<String, ControllerState>,
 }
 
@@ -56,7 +56,7 @@ struct ControllerState {
 
 /// The controllers of a drive (`nvme0`), which is queried through a controller or a namespace; with
 /// several paths, all of them.
-pub(crate) fn controllers(target: &SmartTarget) -> BTreeSet<String> {
+pub fn controllers(target: &SmartTarget) -> BTreeSet<String> {
     if target.transport != Transport::Nvme {
         return BTreeSet::new();
     }
@@ -72,14 +72,14 @@ fn controller_of_device(target: &SmartTarget) -> Option<String> {
 
 impl NvmeEventSetup {
     /// The controller may have been reset.
-    pub(crate) fn recheck(&mut self, controller: &str, at: Instant) {
+    pub fn recheck(&mut self, controller: &str, at: Instant) {
         if let Some(state) = self.controllers.get_mut(controller) {
             state.due = state.due.min(at);
         }
     }
 
     /// Out: when the next one is due.
-    pub(crate) fn start_due<W: Backend>(
+    pub fn start_due<W: Backend>(
         &mut self,
         plans: &BTreeMap<DriveId, Plan>,
         context: &Context,
@@ -126,7 +126,7 @@ impl NvmeEventSetup {
         self.controllers.values().filter(|state| !state.in_flight).map(|state| state.due).min()
     }
 
-    pub(crate) fn record_result(
+    pub fn record_result(
         &mut self,
         finished: NvmeEventsResult,
         settings: &SmartSettings,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::source::context::SmartSettings;
-use crate::source::smart::query::ReadScope;
+use crate::context::SmartSettings;
+use crate::smart::query::ReadScope;
 use diskvitals_model::drive::Transport;
 use diskvitals_model::source_update::SmartTarget;
 use diskvitals_smart::{SelfTestKind, SmartResponse};
@@ -35,7 +35,7 @@ const MAX_FULL_INTERVAL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// The process that runs for a drive.
 #[derive(Debug)]
-pub(crate) enum QueryState {
+pub enum QueryState {
     Idle,
     /// smartctl is running.
     Running,
@@ -47,7 +47,7 @@ pub(crate) enum QueryState {
 
 /// The schedule of one drive.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     pub target: SmartTarget,
     /// The drive is a target. A removed drive is kept while smartctl runs for it.
     pub wanted: bool,
@@ -74,7 +74,7 @@ pub(crate) struct Plan {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct QueryHints {
+pub struct QueryHints {
     /// The `-d` that works where smartctl's own guess does not.
     pub device_type: Option<String>,
     /// The scope of a quick query, by the protocol in the last full report.
@@ -90,12 +90,7 @@ pub(crate) struct QueryHints {
 }
 
 impl Plan {
-    pub(crate) fn new(
-        target: SmartTarget,
-        settings: &SmartSettings,
-        now: Timestamp,
-        at: Instant,
-    ) -> Plan {
+    pub fn new(target: SmartTarget, settings: &SmartSettings, now: Timestamp, at: Instant) -> Plan {
         let mut plan = Plan {
             target,
             wanted: true,
@@ -120,12 +115,7 @@ impl Plan {
     }
 
     /// A newer version of the target.
-    pub(crate) fn update_target(
-        &mut self,
-        target: SmartTarget,
-        settings: &SmartSettings,
-        at: Instant,
-    ) {
+    pub fn update_target(&mut self, target: SmartTarget, settings: &SmartSettings, at: Instant) {
         let grew = target.kernel_error_count > self.target.kernel_error_count;
         let worse = target.suspect && !self.target.suspect;
         let moved = target.device != self.target.device;
@@ -143,7 +133,7 @@ impl Plan {
     }
 
     /// Requests a query now, or as soon as `shortest_interval` allows.
-    pub(crate) fn query_now(&mut self, at: Instant) {
+    pub fn query_now(&mut self, at: Instant) {
         match self.state {
             QueryState::Idle => self.due = self.due.min(at),
             QueryState::Running | QueryState::Stuck { .. } => self.requery = true,
@@ -151,7 +141,7 @@ impl Plan {
     }
 
     /// When the next query may start. None: no query starts without another event.
-    pub(crate) fn due(&self, settings: &SmartSettings) -> Option<Instant> {
+    pub fn due(&self, settings: &SmartSettings) -> Option<Instant> {
         if !self.wanted || self.target.asleep || !matches!(self.state, QueryState::Idle) {
             return None;
         }
@@ -167,17 +157,17 @@ impl Plan {
     }
 
     /// Whether the plan is still needed: it is a target, or something runs.
-    pub(crate) fn is_needed(&self) -> bool {
+    pub fn is_needed(&self) -> bool {
         self.wanted || self.pending_self_test.is_some() || !matches!(self.state, QueryState::Idle)
     }
 
     /// Whether the last query succeeded.
-    pub(crate) fn is_responsive(&self) -> bool {
+    pub fn is_responsive(&self) -> bool {
         self.consecutive_failures == 0
     }
 
     /// smartctl is being started. `shortest_interval` counts from a query, not from a self-test.
-    pub(crate) fn mark_started(&mut self, at: Instant, is_query: bool) {
+    pub fn mark_started(&mut self, at: Instant, is_query: bool) {
         self.state = QueryState::Running;
         if is_query {
             self.started = Some(at);
@@ -186,12 +176,12 @@ impl Plan {
     }
 
     /// Whether the next query reads all log pages.
-    pub(crate) fn is_full_due(&self, at: Instant) -> bool {
+    pub fn is_full_due(&self, at: Instant) -> bool {
         self.hints.full_due.is_none_or(|due| due <= at)
     }
 
     /// Records the result of a query. `full`: it read all log pages.
-    pub(crate) fn record_response(
+    pub fn record_response(
         &mut self,
         answer: &SmartResponse,
         full: bool,
@@ -242,7 +232,7 @@ impl Plan {
 
     /// A full reading timed out. A quick query follows at once: only if that fails too does the
     /// drive count as not responding.
-    pub(crate) fn retry_quick(&mut self, settings: &SmartSettings, at: Instant) {
+    pub fn retry_quick(&mut self, settings: &SmartSettings, at: Instant) {
         self.state = QueryState::Idle;
         self.requery = false;
         self.last_timed_out = true;
@@ -264,7 +254,7 @@ impl Plan {
     }
 
     /// The scope of a query between two full readings; NVMe has no slow pages to leave out.
-    pub(crate) fn quick_scope(&self) -> ReadScope {
+    pub fn quick_scope(&self) -> ReadScope {
         match (self.hints.quick_scope, self.target.transport) {
             (Some(read), _) => read,
             (None, Transport::Sata | Transport::Usb) => ReadScope::QuickAta,
@@ -274,7 +264,7 @@ impl Plan {
     }
 
     /// smartctl hangs and cannot be killed. `full`: it read all log pages.
-    pub(crate) fn mark_stuck(
+    pub fn mark_stuck(
         &mut self,
         since: Timestamp,
         full: bool,
@@ -296,20 +286,20 @@ impl Plan {
     }
 
     /// The unkillable smartctl has exited. `mark_stuck` has set the time of the next query.
-    pub(crate) fn clear_stuck(&mut self) {
+    pub fn clear_stuck(&mut self) {
         self.state = QueryState::Idle;
         self.requery = false;
     }
 
     /// The query failed for a reason outside the drive, and does not count.
-    pub(crate) fn reset_query(&mut self, at: Instant) {
+    pub fn reset_query(&mut self, at: Instant) {
         self.state = QueryState::Idle;
         self.started = None;
         self.due = at;
     }
 
     /// A self-test was started, or refused.
-    pub(crate) fn record_self_test(&mut self, begun: bool, at: Instant) {
+    pub fn record_self_test(&mut self, begun: bool, at: Instant) {
         self.state = QueryState::Idle;
         self.requery = false;
         self.self_test_running |= begun;
@@ -324,7 +314,7 @@ impl Plan {
 }
 
 /// Within 10 % of `base`, the same for the same drive and round.
-pub(crate) fn jitter(base: Duration, drive: &str, round: u64) -> Duration {
+pub fn jitter(base: Duration, drive: &str, round: u64) -> Duration {
     // Folded: the low bits of the hash vary too little.
     let hash = fnv1a_64(drive.bytes().chain(round.to_le_bytes()));
     let thousandths = 1000 - JITTER_PERMILLE + (hash ^ hash >> 32) % (2 * JITTER_PERMILLE + 1);

@@ -23,8 +23,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::source::smart::backend::Backend;
-use crate::source::smart::kept_output;
+use crate::smart::backend::Backend;
+use crate::smart::kept_output;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::exec::{Exec, ExecError, Output, UnkillableChild};
 use diskvitals_host::root::HostRoot;
@@ -35,10 +35,10 @@ use diskvitals_smart::{SmartOutput, SmartResponse, parse};
 use diskvitals_text::causes::with_causes;
 
 /// The longest outputs, with device statistics, 256 errors and the text output, are half of this.
-pub(crate) const MAX_OUTPUT: usize = 1 << 20;
+pub const MAX_OUTPUT: usize = 1 << 20;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Query {
+pub struct Query {
     pub program: PathBuf,
     pub device: PathBuf,
     pub device_type: Option<String>,
@@ -51,14 +51,14 @@ pub(crate) struct Query {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadScope {
+pub enum ReadScope {
     Full,
     QuickAta,
     QuickScsi,
 }
 
 #[derive(Debug)]
-pub(crate) enum QueryOutcome {
+pub enum QueryOutcome {
     Response(QueryResponse),
     Stuck(UnkillableChild),
     /// smartctl could not be started: not a fault of the drive.
@@ -66,7 +66,7 @@ pub(crate) enum QueryOutcome {
 }
 
 #[derive(Debug)]
-pub(crate) struct QueryResponse {
+pub struct QueryResponse {
     pub response: SmartResponse,
     /// What smartctl printed; None if nothing.
     pub output: Option<Box<SmartOutput>>,
@@ -92,7 +92,7 @@ impl From<SmartResponse> for QueryResponse {
 
 impl ReadScope {
     /// By the protocol in the last full report; None if there is none.
-    pub(crate) fn quick_for(body: &Body) -> Option<ReadScope> {
+    pub fn quick_for(body: &Body) -> Option<ReadScope> {
         match body {
             Body::Ata(_) => Some(ReadScope::QuickAta),
             Body::Scsi(_) => Some(ReadScope::QuickScsi),
@@ -128,7 +128,7 @@ impl ReadScope {
 }
 
 impl Query {
-    pub(crate) fn command(&self, device_type: Option<&str>) -> Exec {
+    pub fn command(&self, device_type: Option<&str>) -> Exec {
         let mut args: Vec<String> =
             self.scope.arguments().iter().map(|text| (*text).to_owned()).collect();
         args.extend(
@@ -139,14 +139,14 @@ impl Query {
     }
 }
 
-pub(crate) fn smartctl_command(program: &Path, args: Vec<String>, timeout: Duration) -> Exec {
+pub fn smartctl_command(program: &Path, args: Vec<String>, timeout: Duration) -> Exec {
     Exec { program: program.to_owned(), args, stdin: Vec::new(), timeout, max_output: MAX_OUTPUT }
 }
 
 /// The path of the host's device in this mount namespace, and the device type that smartctl needs
 /// for it. smartctl detects the type only by the name below /dev (os_linux.cpp,
 /// autodetect_smart_device()).
-pub(crate) fn device_node(
+pub fn device_node(
     root: &HostRoot,
     device: &HostPath,
     transport: Transport,
@@ -183,7 +183,7 @@ pub(crate) fn device_node(
 /// types send vendor-specific commands, whose effect on an unknown bridge is undefined (smartctl(8)
 /// warns of usbcypress and usbjmicron,x; sntasmedia, sntjmicron and sntrealtek are similar). Only
 /// an admin may set them.
-pub(crate) async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome {
+pub async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome {
     let output = match run_smartctl(world, query.command(query.device_type.as_deref())).await {
         Ok(output) => output,
         Err(outcome) => return outcome,
@@ -270,7 +270,7 @@ fn interpret(output: &Output, query: &Query) -> QueryResponse {
 
 /// Why the output of a run of smartctl cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum OutputError {
+pub enum OutputError {
     #[error("smartctl wrote more than {} KiB", MAX_OUTPUT >> 10)]
     Truncated,
     #[error("smartctl was ended by signal {0}")]
@@ -284,7 +284,7 @@ pub(crate) enum OutputError {
 }
 
 /// Checks what holds for the output of every run, before the output is parsed.
-pub(crate) fn check_output(output: &Output) -> Result<(), OutputError> {
+pub fn check_output(output: &Output) -> Result<(), OutputError> {
     if output.truncated {
         return Err(OutputError::Truncated);
     }
@@ -305,14 +305,14 @@ pub(crate) fn check_output(output: &Output) -> Result<(), OutputError> {
 }
 
 /// The identity of the drive in the output of `smartctl -i`.
-pub(crate) fn identity(output: &Output) -> Result<Identity, OutputError> {
+pub fn identity(output: &Output) -> Result<Identity, OutputError> {
     check_output(output)?;
     parse::identity(&output.stdout).map_err(OutputError::Invalid)
 }
 
 /// Whether two serial numbers are equal without white space (udev writes `_` for it), or one
 /// contains the other: SCSI INQUIRY and udev truncate serial numbers.
-pub(crate) fn serials_match(expected: &str, actual: &str) -> bool {
+pub fn serials_match(expected: &str, actual: &str) -> bool {
     let plain = |text: &str| {
         text.chars()
             .filter(char::is_ascii_alphanumeric)

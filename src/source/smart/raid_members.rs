@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::source::context::{Context, SmartSettings};
-use crate::source::jobs::{Job, JobResult};
-use crate::source::smart::backend::Backend;
-use crate::source::smart::controller_locks::ControllerLocks;
-use crate::source::smart::controllers::enumerate::{
+use crate::context::{Context, SmartSettings};
+use crate::jobs::{Job, JobResult};
+use crate::smart::backend::Backend;
+use crate::smart::controller_locks::ControllerLocks;
+use crate::smart::controllers::enumerate::{
     self, EnumerateError, Enumeration, KnownDisks, StuckSlot,
 };
-use crate::source::smart::controllers::{Controller, ControllerKind};
-use crate::source::smart::tasks::{TASK_LOST, TaskSet};
-use crate::source::smart::{self, query};
-use crate::source::worker_job::{JobError, answer};
+use crate::smart::controllers::{Controller, ControllerKind};
+use crate::smart::tasks::{TASK_LOST, TaskSet};
+use crate::smart::{self, query};
+use crate::worker_job::{JobError, answer};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::clock::now;
@@ -39,7 +39,7 @@ const CONFIRM_AFTER_INTERVALS: u32 = 2;
 const ENUMERATE_RETRY_INTERVAL: Duration = Duration::from_secs(600);
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DiscoverError {
+pub enum DiscoverError {
     #[error("{TASK_LOST}")]
     TaskLost,
     #[error("/sys: {0}")]
@@ -47,7 +47,7 @@ pub(crate) enum DiscoverError {
 }
 
 #[derive(Debug)]
-pub(crate) enum RaidTaskResult {
+pub enum RaidTaskResult {
     ControllersFound(Result<Vec<Controller>, DiscoverError>),
     Enumerated {
         name: String,
@@ -60,7 +60,7 @@ pub(crate) enum RaidTaskResult {
     },
 }
 
-pub(crate) struct RaidMembers {
+pub struct RaidMembers {
     discovery_due: Instant,
     discovering: bool,
     /// By name.
@@ -90,7 +90,7 @@ impl ControllerState {
 }
 
 impl RaidMembers {
-    pub(crate) fn new(at: Instant) -> RaidMembers {
+    pub fn new(at: Instant) -> RaidMembers {
         RaidMembers {
             discovery_due: at,
             discovering: false,
@@ -102,13 +102,13 @@ impl RaidMembers {
     }
 
     /// The set of drives has changed.
-    pub(crate) fn discover_soon(&mut self, at: Instant) {
+    pub fn discover_soon(&mut self, at: Instant) {
         self.discovery_due = self.discovery_due.min(at + SETTLE);
     }
 
     /// Enumerates all controllers, but not within `shortest` of the last time. The kernel does not
     /// report changes behind a controller.
-    pub(crate) fn refresh(&mut self, shortest: Duration, at: Instant) {
+    pub fn refresh(&mut self, shortest: Duration, at: Instant) {
         self.discover_soon(at);
         for state in self.controllers.values_mut() {
             state.enumerate_soon(shortest, at);
@@ -116,7 +116,7 @@ impl RaidMembers {
     }
 
     /// A disk of a controller did not respond: it may have been removed.
-    pub(crate) fn recheck_slot(&mut self, target: &SmartTarget, at: Instant) {
+    pub fn recheck_slot(&mut self, target: &SmartTarget, at: Instant) {
         let Some(slot) = &target.device_type else {
             return;
         };
@@ -130,12 +130,12 @@ impl RaidMembers {
     }
 
     /// The device node of a controller.
-    pub(crate) fn controller_node(&self, name: &str) -> Option<&HostPath> {
+    pub fn controller_node(&self, name: &str) -> Option<&HostPath> {
         self.controllers.get(name)?.controller.device.as_ref()
     }
 
     /// Errors of controllers, for the status of the source.
-    pub(crate) fn errors(&self) -> Vec<String> {
+    pub fn errors(&self) -> Vec<String> {
         let of = |(name, state): (&String, &ControllerState)| {
             state.error.as_ref().map(|why| format!("{name}: {why}"))
         };
@@ -143,7 +143,7 @@ impl RaidMembers {
     }
 
     /// Out: when the next work is due.
-    pub(crate) fn start_due<W: Backend>(
+    pub fn start_due<W: Backend>(
         &mut self,
         context: &Context,
         backend: &W,
@@ -217,7 +217,7 @@ impl RaidMembers {
     }
 
     /// Out: updates for the owner.
-    pub(crate) fn record_result(
+    pub fn record_result(
         &mut self,
         result: RaidTaskResult,
         settings: &SmartSettings,

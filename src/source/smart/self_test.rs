@@ -14,10 +14,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::source::smart::SUSPEND_UNKNOWN;
-use crate::source::smart::backend::Backend;
-use crate::source::smart::query::{self, OutputError};
-use crate::source::smart::tasks::TASK_LOST;
+use crate::smart::SUSPEND_UNKNOWN;
+use crate::smart::backend::Backend;
+use crate::smart::query::{self, OutputError};
+use crate::smart::tasks::TASK_LOST;
 use diskvitals_host::exec::{Exec, ExecError, Output, UnkillableChild};
 use diskvitals_smart::SelfTestKind;
 use diskvitals_text::causes::with_causes;
@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_TEXT_LENGTH: usize = 400;
 
 #[derive(Debug)]
-pub(crate) enum SelfTestStartResult {
+pub enum SelfTestStartResult {
     /// smartctl's own sentence when a test has begun.
     Response(Result<String, SelfTestError>),
     Stuck(UnkillableChild),
@@ -36,7 +36,7 @@ pub(crate) enum SelfTestStartResult {
 
 /// Why no self-test was started, as text for the admin.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SelfTestError {
+pub enum SelfTestError {
     #[error("SMART data is not read here: {0}")]
     Disabled(&'static str),
     #[error("{0}")]
@@ -77,7 +77,7 @@ pub(crate) enum SelfTestError {
     NoOutput { status: i32 },
 }
 
-pub(crate) fn start_command(
+pub fn start_command(
     program: &Path,
     device: PathBuf,
     device_type: Option<&str>,
@@ -93,7 +93,7 @@ pub(crate) fn start_command(
 
 /// Reads the identity: the kernel gives a device name to another drive as soon as the previous one
 /// is removed.
-pub(crate) fn identify_command(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
+pub fn identify_command(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
     command(program, device, device_type, &["-j", "-i"])
 }
 
@@ -106,7 +106,7 @@ fn command(program: &Path, device: &Path, device_type: Option<&str>, options: &[
 }
 
 /// `identify`: the command that reads the identity, and the expected serial number.
-pub(crate) async fn start<W: Backend>(
+pub async fn start<W: Backend>(
     backend: W,
     start: Exec,
     identify: Option<(Exec, String)>,

@@ -2,11 +2,11 @@
 
 use tokio::time::Instant;
 
-use crate::source::context::SourceError;
-use crate::source::smart::backend::Backend;
-use crate::source::smart::plan::{Plan, QueryState};
-use crate::source::smart::self_test::{SelfTestError, SelfTestStartResult};
-use crate::source::smart::{SmartSource, SmartTaskResult, ToolState, query, self_test};
+use crate::context::SourceError;
+use crate::smart::backend::Backend;
+use crate::smart::plan::{Plan, QueryState};
+use crate::smart::self_test::{SelfTestError, SelfTestStartResult};
+use crate::smart::{SmartSource, SmartTaskResult, ToolState, query, self_test};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_host::clock::now;
 use diskvitals_model::drive::Transport;

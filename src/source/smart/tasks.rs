@@ -5,12 +5,12 @@ use std::future::Future;
 
 use tokio::task::{Id, JoinSet};
 
-use crate::source::smart::SmartTaskResult;
+use crate::smart::SmartTaskResult;
 
-pub(crate) const TASK_LOST: &str = "an internal error: the task was lost";
+pub const TASK_LOST: &str = "an internal error: the task was lost";
 
 #[derive(Default)]
-pub(crate) struct TaskSet {
+pub struct TaskSet {
     tasks: JoinSet<SmartTaskResult>,
     /// The result of a task that was lost (a panic, for example), so that nothing waits for it
     /// forever.
@@ -18,7 +18,7 @@ pub(crate) struct TaskSet {
 }
 
 impl TaskSet {
-    pub(crate) fn spawn(
+    pub fn spawn(
         &mut self,
         if_lost: SmartTaskResult,
         task: impl Future<Output = SmartTaskResult> + Send + 'static,
@@ -27,12 +27,12 @@ impl TaskSet {
         self.if_lost.insert(id, if_lost);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 
     /// None when nothing runs. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Option<SmartTaskResult> {
+    pub async fn next(&mut self) -> Option<SmartTaskResult> {
         match self.tasks.join_next_with_id().await? {
             Ok((id, ended)) => {
                 self.if_lost.remove(&id);

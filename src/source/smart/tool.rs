@@ -6,9 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::source::context::USUAL_SMARTCTL;
-use crate::source::smart::backend::{Backend, FileStamp};
-use crate::source::smart::query;
+use crate::context::USUAL_SMARTCTL;
+use crate::smart::backend::{Backend, FileStamp};
+use crate::smart::query;
 use diskvitals_host::exec::{ExecError, UnkillableChild};
 use diskvitals_smart::parse::{self, ParseError};
 
@@ -16,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const REMEDY: &str = "install smartmontools 7.0 or newer, or set smart.command";
 
 #[derive(Debug)]
-pub(crate) enum ToolCheck {
+pub enum ToolCheck {
     /// The file has not changed since the last check.
     Unchanged,
     Ready {
@@ -28,7 +28,7 @@ pub(crate) enum ToolCheck {
 }
 
 /// `known`: the file that the last check found usable.
-pub(crate) async fn check<W: Backend>(
+pub async fn check<W: Backend>(
     backend: W,
     program: PathBuf,
     known: Option<FileStamp>,

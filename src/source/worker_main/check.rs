@@ -14,11 +14,12 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::libc::{O_CLOEXEC, O_EXCL};
 
-use crate::checker::{self, CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec, not_started};
-use crate::source::checks::runner::protocol::{RunnerEvent, RunnerRequest};
-use crate::source::checks::runner::{Device, RunRequest};
-use crate::source::superblock;
-use crate::source::worker_main::write_json_line;
+use crate::checks::runner::protocol::{RunnerEvent, RunnerRequest};
+use crate::checks::runner::{Device, RunRequest};
+use crate::superblock;
+use crate::worker_main::write_json_line;
+use diskvitals_checker as checker;
+use diskvitals_checker::{CheckerInput, JAIL_ARGS, RunCallbacks, RunSpec, not_started};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_fscheck::{Filesystem, Mode, Run, RunActivity};
 use diskvitals_host::helper::Program;
@@ -33,7 +34,7 @@ use diskvitals_text::causes::with_causes;
 
 const DEV_DIR: &str = "/dev";
 
-pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
+pub fn serve(root: &HostRoot) -> io::Result<()> {
     let mut input = io::stdin().lock();
     let mut output = io::stdout().lock();
     match recv(&mut input)? {

@@ -20,12 +20,10 @@ use nix::unistd::{Pid, getppid};
 
 use super::host_mounts::enter_host_mounts;
 use super::{WorkerRole, thaw};
-use crate::source::checks::freezer::protocol::{FreezerEvent, FreezerRequest};
-use crate::source::checks::freezer::refusal::{
-    HostLayout, SYSTEM_PATHS, overlay_layers_of, refusal,
-};
-use crate::source::checks::freezer::{FreezeRequest, intent_name};
-use crate::source::mounts;
+use crate::checks::freezer::protocol::{FreezerEvent, FreezerRequest};
+use crate::checks::freezer::refusal::{HostLayout, SYSTEM_PATHS, overlay_layers_of, refusal};
+use crate::checks::freezer::{FreezeRequest, intent_name};
+use crate::mounts;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::block::dev_no;
@@ -42,7 +40,7 @@ use diskvitals_text::causes::with_causes;
 const MAX_REQUEST: usize = 64 * 1024;
 /// The main function of the process. `needed`: paths of the daemon whose filesystems must not be
 /// frozen.
-pub(crate) fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> io::Result<()> {
+pub fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> io::Result<()> {
     let parent = getppid();
     silence_stderr()?;
     let said = match serde_json::from_slice(&read_request()?) {

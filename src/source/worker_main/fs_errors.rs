@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::source::fs_errors::notification::{self, Notification};
-use crate::source::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
+use crate::fs_errors::notification::{self, Notification};
+use crate::fs_errors::protocol::{Filesystem, HelperMessage, MarkRequest, MarkResult};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::clock::now;
@@ -32,7 +32,7 @@ const MAX_STUCK: usize = 16;
 const STACK_SIZE: usize = 128 * 1024;
 
 /// Runs until standard input ends; then the process may exit, even if threads hang.
-pub(crate) fn serve(limitations: Vec<String>) -> std::io::Result<()> {
+pub fn serve(limitations: Vec<String>) -> std::io::Result<()> {
     send(&HelperMessage::Hello { limitations })?;
     let (tell, told) = channel();
     let table = match GroupTable::new() {

@@ -16,7 +16,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{Pid, getpgid, getppid, setpgid};
 
-use crate::source::checks::lvm::LvmChange;
+use crate::checks::lvm::LvmChange;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_host::intents::IntentError;
 use diskvitals_host::intents::lvm_intent::LvmIntent;
@@ -27,13 +27,13 @@ use diskvitals_text::causes::with_causes;
 use diskvitals_text::echo::Shown;
 
 /// Exit status of a replay that the kernel refused because the filesystem is damaged.
-pub(crate) const REPLAY_DAMAGED: u8 = 3;
+pub const REPLAY_DAMAGED: u8 = 3;
 
 /// A private tmpfs is mounted here: the directory exists on every host.
 const TMPFS_DIR: &str = "/run";
 
 /// Becomes lvm. `args`: its program, its change (JSON of `Option<LvmChange>`), and its arguments.
-pub(crate) fn become_lvm(
+pub fn become_lvm(
     root: &HostRoot,
     mut args: impl Iterator<Item = OsString>,
     limitations: &[String],
@@ -99,7 +99,7 @@ enum DetachError {
 }
 
 /// `args`: the filesystem's type, and the snapshot's device number.
-pub(crate) fn replay(mut args: impl Iterator<Item = OsString>, limitations: &[String]) -> ExitCode {
+pub fn replay(mut args: impl Iterator<Item = OsString>, limitations: &[String]) -> ExitCode {
     let mut next = || args.next().and_then(|arg| arg.into_string().ok());
     let (Some(filesystem), Some(Ok(dev))) = (next(), next().map(|dev| dev.parse::<DevNo>())) else {
         return refused("no filesystem and device were named");

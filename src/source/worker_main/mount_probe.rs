@@ -24,7 +24,7 @@ use diskvitals_host::root::HostRoot;
 use diskvitals_model::probe::{MountProbe, ProbeError, Usage};
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProbeJobError {
+pub enum ProbeJobError {
     #[error("finding what is mounted at {path}")]
     Identify {
         path: HostPath,
@@ -37,7 +37,7 @@ pub(crate) enum ProbeJobError {
 }
 
 /// `id` and `dev` are the mount's in the host's mountinfo.
-pub(crate) fn probe(
+pub fn probe(
     path: &HostPath,
     id: u32,
     dev: DevNo,
@@ -146,7 +146,7 @@ fn probe_error(operation: &str, errno: Errno) -> ProbeError {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SyncError {
+pub enum SyncError {
     #[error(transparent)]
     Open(#[from] diskvitals_host::freeze::FreezeError),
     #[error("another filesystem than {dev} is mounted at {path}")]
@@ -156,7 +156,7 @@ pub(crate) enum SyncError {
 }
 
 /// Measures the duration of syncfs(2).
-pub(crate) fn sync(path: &HostPath, dev: DevNo) -> Result<Duration, SyncError> {
+pub fn sync(path: &HostPath, dev: DevNo) -> Result<Duration, SyncError> {
     let mounted = OpenMount::open(path)?;
     if !mounted.has_dev(dev) {
         return Err(SyncError::DifferentFilesystem { path: path.clone(), dev });
@@ -185,17 +185,14 @@ enum RecordedProbe {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RecordingError {
+pub enum RecordingError {
     #[error("reading exec/probes.json of the recorded tree")]
     Read(#[source] std::io::Error),
     #[error("understanding exec/probes.json of the recorded tree")]
     Parse(#[source] serde_json::Error),
 }
 
-pub(crate) fn recorded_probe(
-    root: &HostRoot,
-    path: &HostPath,
-) -> Result<MountProbe, RecordingError> {
+pub fn recorded_probe(root: &HostRoot, path: &HostPath) -> Result<MountProbe, RecordingError> {
     let answers = read_recording(root)?;
     Ok(match answers.get(&path.to_string()) {
         Some(RecordedProbe::Hang { hang: true }) => hang(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::poll::PollTimeout;
 
-use crate::source::checks::freezer::protocol::ResumeResult;
+use crate::checks::freezer::protocol::ResumeResult;
 use diskvitals_host::dm;
 use diskvitals_host::dm::suspended;
 use diskvitals_host::dm::suspended::SuspendedDevice;
@@ -24,7 +24,7 @@ use diskvitals_text::causes::with_causes;
 const SUSPEND_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs in the host's mount namespace. `forget`: removes intents that have nothing left to resume.
-pub(crate) fn resume(root: &HostRoot, intents: &Path, forget: bool) -> ResumeResult {
+pub fn resume(root: &HostRoot, intents: &Path, forget: bool) -> ResumeResult {
     let mut resumed = ResumeResult::default();
     let found = match lvm_intent::find(intents) {
         Ok(found) => found,

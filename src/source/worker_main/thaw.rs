@@ -24,8 +24,8 @@ use nix::poll::PollTimeout;
 
 use super::host_mounts::{HostMountsError, enter_host_mounts};
 use super::resume;
-use crate::source::checks::freezer::protocol::{RepairResult, ResumeResult};
-use crate::source::mounts;
+use crate::checks::freezer::protocol::{RepairResult, ResumeResult};
+use crate::mounts;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::clock::monotonic;
 use diskvitals_host::freeze::OpenMount;
@@ -45,7 +45,7 @@ const CAPABILITIES: &[Capability] =
     &[Capability::CAP_SYS_ADMIN, Capability::CAP_DAC_READ_SEARCH, Capability::CAP_FOWNER];
 
 /// `worker thaw ROOT INTENTS`: prints a line for each intent that was handled.
-pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
     let (Some(root), Some(intents)) = (args.next(), args.next()) else {
         eprintln!(
             "usage: diskvitalsd worker thaw ROOT INTENTS: thaws what freezers left behind that are gone, and resumes what lvm left"
@@ -109,7 +109,7 @@ enum EnterHostError {
 }
 
 /// `only`: the intent of this name.
-pub(crate) fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> RepairResult {
+pub fn repair(root: &HostRoot, intents: &Path, only: Option<&str>) -> RepairResult {
     if root.is_recorded() {
         return RepairResult::default();
     }

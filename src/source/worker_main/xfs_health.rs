@@ -12,8 +12,8 @@ use std::os::fd::AsFd;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::source::checks::xfs_health::{HealthQuery, HealthResponse, HealthScope, Sickness};
-use crate::source::worker_main::write_json_line;
+use crate::checks::xfs_health::{HealthQuery, HealthResponse, HealthScope, Sickness};
+use crate::worker_main::write_json_line;
 use diskvitals_fscheck::SignalKind;
 use diskvitals_host::block::dev_no;
 use diskvitals_host::process;
@@ -49,7 +49,7 @@ const INODE_SICK_BITS: [&str; 9] = [
 ];
 
 /// The main function of the process.
-pub(crate) fn serve(root: &HostRoot) -> io::Result<()> {
+pub fn serve(root: &HostRoot) -> io::Result<()> {
     // If this fails, the process runs at normal priority, but its time is still limited.
     let _ = process::lower_priority();
     let mut line = String::new();

@@ -3,15 +3,15 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use diskvitals::api::server::cleanup::CleanupBackend;
-use diskvitals::api::server::{AgentCallers, OrderSettings};
-use diskvitals::provision::step::{Step, StepError, StepErrorKind, StepOutput};
+use diskvitals_daemon::api::server::cleanup::CleanupBackend;
+use diskvitals_daemon::api::server::{AgentCallers, OrderSettings};
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::{BackingKind, ProvidedVolume};
 use diskvitals_finding::source::Source;
 use diskvitals_model::clean_order::{HoldKind, PodHold, PodHolds};
 use diskvitals_model::snapshot::Snapshot;
 use diskvitals_model::source_update::SourceStatus;
+use diskvitals_provision::step::{Step, StepError, StepErrorKind, StepOutput};
 use diskvitals_wire::pod_cleaning::State;
 use diskvitals_wire::storage_client::StorageClient;
 use diskvitals_wire::{CleanStaleRequest, StaleCleaning};

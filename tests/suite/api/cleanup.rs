@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use diskvitals::api::server::cleanup::CleanupBackend;
-use diskvitals::provision::step::{Step, StepError, StepErrorKind, StepOutput};
+use diskvitals_daemon::api::server::cleanup::CleanupBackend;
 use diskvitals_finding::ids::VolumeId;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::PodRef;
@@ -13,6 +12,7 @@ use diskvitals_model::snapshot::{NodeContext, Snapshot};
 use diskvitals_model::source_update::SourceRequest;
 use diskvitals_model::stale::{Attachment, OrphanState};
 use diskvitals_model::volume::MountRole;
+use diskvitals_provision::step::{Step, StepError, StepErrorKind, StepOutput};
 use diskvitals_wire as wire;
 use diskvitals_wire::cleanup_step::State;
 use diskvitals_wire::client::ClientError;
@@ -20,6 +20,8 @@ use jiff::SignedDuration;
 use tonic::Code;
 
 use super::fixture::{Served, now, snapshot};
+
+use crate::programs::built_program;
 
 const K: &str = "/var/lib/kubelet";
 
@@ -302,7 +304,7 @@ async fn cleanup_is_refused_where_unmounting_is_impossible() {
 
 #[allow(clippy::disallowed_methods)] // The very program that is tested.
 async fn diskvitals(socket: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"));
+    let mut command = std::process::Command::new(built_program("diskvitals"));
     command.args(arguments).env("DISKVITALS_SOCKET", socket).stdin(std::process::Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();

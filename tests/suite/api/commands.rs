@@ -12,9 +12,11 @@ use diskvitals_model::snapshot::{MountPoint, NodeContext, NodeState};
 
 use super::fixture::{Served, snapshot};
 
+use crate::programs::built_program;
+
 #[allow(clippy::disallowed_methods)] // The very program that is tested.
 async fn diskvitals(socket: &Path, arguments: &[&str]) -> Output {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_diskvitals"));
+    let mut command = std::process::Command::new(built_program("diskvitals"));
     command.args(arguments).env("DISKVITALS_SOCKET", socket).stdin(std::process::Stdio::null());
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
@@ -29,7 +31,7 @@ async fn as_nobody(socket: &Path, arguments: &[&str]) -> Output {
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o755))
         .tempdir()
         .unwrap();
-    std::fs::copy(env!("CARGO_BIN_EXE_diskvitals"), program.path().join("diskvitals")).unwrap();
+    std::fs::copy(built_program("diskvitals"), program.path().join("diskvitals")).unwrap();
     let mut command = std::process::Command::new(program.path().join("diskvitals"));
     command.args(arguments).env("DISKVITALS_SOCKET", socket).uid(NOBODY).gid(NOBODY);
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use diskvitals::api::server::{AgentCallers, Limits, NodeFacts, Server, SocketAccess, bind};
-use diskvitals::provision::engine::Engine;
-use diskvitals::state::handle::{
+use diskvitals_daemon::api::server::{AgentCallers, Limits, NodeFacts, Server, SocketAccess, bind};
+use diskvitals_daemon::state::handle::{
     Change, ChangeKind, ChangedItem, Command, CommandError, FreshReadings, Handle, Subscription,
     SubscriptionStart, WantedReading,
 };
@@ -28,6 +27,7 @@ use diskvitals_model::volume::{
     Condition, CsiStatus, MountRole, OperationalStatus, PodUse, Stack, UsageStatus, VolumeFacts,
     VolumeMount,
 };
+use diskvitals_provision::engine::Engine;
 use diskvitals_wire::client::Client;
 use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};

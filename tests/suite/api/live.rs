@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::state::handle::{ChangeKind, ChangedItem};
+use diskvitals_daemon::state::handle::{ChangeKind, ChangedItem};
 use diskvitals_finding::Health;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_model::block::{DiskStat, Transfers};
@@ -16,6 +16,7 @@ use nix::sys::signal::Signal;
 
 use super::fixture::{Served, drive, snapshot};
 use crate::child::Process;
+use crate::programs::built_program;
 use crate::terminal::Terminal;
 
 /// Runs a test that blocks beside the server.
@@ -122,7 +123,7 @@ async fn a_lost_daemon_is_shown_with_the_last_state_and_a_restarted_one_is_found
 
 #[allow(clippy::disallowed_methods)] // The very program that is tested.
 fn piped(socket: &Path, words: &[&str]) -> (Process, BufReader<std::process::ChildStdout>) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_diskvitals"))
+    let mut child = Command::new(built_program("diskvitals"))
         .args(words)
         .env("DISKVITALS_SOCKET", socket)
         .env("TZ", "UTC")

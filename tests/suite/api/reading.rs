@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use diskvitals::state::handle::{ChangeKind, ChangedItem};
+use diskvitals_daemon::state::handle::{ChangeKind, ChangedItem};
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::{CauseId, DriveId};
 use diskvitals_finding::reason::Reason;

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
-use diskvitals::api::server::{Limits, SocketAccess, bind};
+use diskvitals_daemon::api::server::{Limits, SocketAccess, bind};
 use diskvitals_host::listen::ListenError;
 use diskvitals_wire as wire;
 use diskvitals_wire::inventory_client::InventoryClient;

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use diskvitals::api::server::AgentCallers;
-use diskvitals::provision::engine::{Engine, Settings};
-use diskvitals::provision::step::{
-    PoolCapacity, RecordFile, Step, StepError, StepErrorKind, StepExecutor, StepOutput, Wipe,
-};
+use diskvitals_daemon::api::server::AgentCallers;
 use diskvitals_finding::provision::BackingKind;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Health, Subject};
 use diskvitals_model::snapshot::{NodeContext, Snapshot};
 use diskvitals_model::volume::Stack;
+use diskvitals_provision::engine::{Engine, Settings};
+use diskvitals_provision::step::{
+    PoolCapacity, RecordFile, Step, StepError, StepErrorKind, StepExecutor, StepOutput, Wipe,
+};
 use diskvitals_wire::inventory_client::InventoryClient;
 use diskvitals_wire::storage_client::StorageClient;
 use diskvitals_wire::volumes_client::VolumesClient;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use diskvitals::api::server::Limits;
-use diskvitals::state::handle::{ChangeKind, ChangedItem};
+use diskvitals_daemon::api::server::Limits;
+use diskvitals_daemon::state::handle::{ChangeKind, ChangedItem};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_wire as wire;
 use diskvitals_wire::watch_event::{Change, Item as Told};

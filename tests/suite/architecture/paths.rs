@@ -67,8 +67,6 @@ struct Module {
 
 pub struct Source {
     pub references: Vec<Reference>,
-    /// The modules that `lib.rs` declares.
-    pub top_modules: Vec<String>,
     /// Every module with its declared or imported names: `model::ids::DriveId`.
     names: BTreeSet<String>,
 }
@@ -100,11 +98,7 @@ impl Source {
                 path.join("::")
             })
         });
-        Source {
-            top_modules: modules[&vec![]].children.iter().cloned().collect(),
-            names: names.collect(),
-            references,
-        }
+        Source { names: names.collect(), references }
     }
 
     /// The crate in the folder and the members of the workspace below it, as if each member were a
@@ -119,8 +113,7 @@ impl Source {
             read.rename(Some((&name, folder)));
             all.references.extend(read.references);
             all.names.extend(read.names);
-            all.names.insert(name.clone());
-            all.top_modules.push(name);
+            all.names.insert(name);
         }
         all
     }

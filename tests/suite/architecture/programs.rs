@@ -12,7 +12,51 @@ struct Program {
     without: &'static [&'static str],
 }
 
-const PROGRAMS: [Program; 4] = [
+const PROGRAMS: [Program; 6] = [
+    Program {
+        package: "diskvitals-cli",
+        members: &[
+            "analyze",
+            "checker",
+            "cli",
+            "config",
+            "convert",
+            "finding",
+            "fscheck",
+            "host",
+            "kernel-log",
+            "model",
+            "program",
+            "smart",
+            "terminal",
+            "text",
+            "wire",
+        ],
+        without: &["kube", "lettre", "rusqlite", "udev"],
+    },
+    Program {
+        package: "diskvitals-daemon",
+        members: &[
+            "checker",
+            "config",
+            "convert",
+            "daemon",
+            "exposition",
+            "finding",
+            "fscheck",
+            "host",
+            "kernel-log",
+            "model",
+            "program",
+            "provision",
+            "quota",
+            "smart",
+            "source",
+            "text",
+            "wire",
+        ],
+        without: &["kube", "lettre"],
+    },
     Program {
         package: "diskvitals-csi",
         members: &[

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::child::Process;
+use crate::programs::built_program;
 
 impl Process {
     #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
@@ -18,7 +19,7 @@ impl Process {
             .append(true)
             .open(scene.dir().join("reporter.log"))
             .expect("the log");
-        let child = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"))
+        let child = Command::new(built_program("diskvitals-csi"))
             .args(arguments)
             .args(["--node-id", NODE, "--agent"])
             .arg(scene.agent())
@@ -158,7 +159,7 @@ fn the_driver_serves_while_the_api_server_is_away() {
 
 #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
 fn without_a_cluster(arguments: &[&str], kubeconfig: &str) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals-csi"));
+    let mut command = Command::new(built_program("diskvitals-csi"));
     command
         .args(arguments)
         .env("KUBECONFIG", kubeconfig)

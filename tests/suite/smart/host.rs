@@ -9,6 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::child::Process;
+use crate::programs::built_program;
 use crate::smartctl::{Ata, Nvme, Scsi, Smartctl};
 use crate::tree;
 
@@ -78,7 +79,7 @@ impl Host {
         let log =
             std::fs::File::options().create(true).append(true).open(path("log")).expect("the log");
         #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
-        let child = Command::new(env!("CARGO_BIN_EXE_diskvitalsd"))
+        let child = Command::new(built_program("diskvitalsd"))
             .arg("--host-root")
             .arg(self.root())
             .arg("--config")
@@ -139,7 +140,7 @@ impl Daemon {
     /// The answer of `diskvitals WORDS -o json`, or its error text.
     #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
     pub fn ask(&self, words: &[&str]) -> Result<Value, String> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals"));
+        let mut command = Command::new(built_program("diskvitals"));
         let output = command
             .arg("--socket")
             .arg(&self.socket)
@@ -157,7 +158,7 @@ impl Daemon {
     /// The text output for users.
     #[allow(clippy::disallowed_methods, reason = "a test starts the programs it tests")]
     pub fn text(&self, words: &[&str]) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_diskvitals"));
+        let mut command = Command::new(built_program("diskvitals"));
         let output = command.arg("--socket").arg(&self.socket).args(words).output().expect("runs");
         String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr)

@@ -1,6 +1,6 @@
 //! Drives that age: which findings are raised, how they grow, and which of them stay.
 
-use diskvitals::state::store::DATABASE;
+use diskvitals_daemon::state::store::DATABASE;
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use diskvitals_wire as wire;
 const OVERLAP: usize = 2;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Position {
+pub struct Position {
     /// The id of the cause that Enter shows.
     pub selected: Option<String>,
     /// Whether it is shown in full.
@@ -23,12 +23,12 @@ pub(crate) struct Position {
 
 impl Position {
     /// Neither scrolled nor selected.
-    pub(crate) fn is_start(&self) -> bool {
+    pub fn is_start(&self) -> bool {
         *self == Position::default()
     }
 
     /// `page`: lines that scroll at a time. Beyond the end is for `clamp`.
-    pub(crate) fn apply(&mut self, key: Key, causes: &[wire::Cause], page: usize) {
+    pub fn apply(&mut self, key: Key, causes: &[wire::Cause], page: usize) {
         let page = page.saturating_sub(OVERLAP).max(1);
         match key {
             Key::Up if !self.is_open && self.selected.is_some() => self.select(causes, false),
@@ -52,13 +52,13 @@ impl Position {
     }
 
     /// The shown lines, of so many: also when there are fewer than before.
-    pub(crate) fn clamp(&mut self, lines: usize, room: usize) -> std::ops::Range<usize> {
+    pub fn clamp(&mut self, lines: usize, room: usize) -> std::ops::Range<usize> {
         self.offset = self.offset.min(lines.saturating_sub(room));
         self.offset..lines.min(self.offset + room)
     }
 
     /// Shows these lines of the selected cause, as many as fit.
-    pub(crate) fn reveal(&mut self, lines: std::ops::Range<usize>, room: usize) {
+    pub fn reveal(&mut self, lines: std::ops::Range<usize>, room: usize) {
         if !self.follows_selected {
             return;
         }
@@ -69,7 +69,7 @@ impl Position {
     }
 
     /// The cause that is open; closes it if it is over.
-    pub(crate) fn opened<'a>(&mut self, causes: &'a [wire::Cause]) -> Option<&'a wire::Cause> {
+    pub fn opened<'a>(&mut self, causes: &'a [wire::Cause]) -> Option<&'a wire::Cause> {
         let selected = self.selected.as_ref().filter(|_| self.is_open)?;
         let open = causes.iter().find(|cause| cause.id == *selected);
         if open.is_none() {

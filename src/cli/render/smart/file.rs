@@ -1,13 +1,13 @@
 //! A recorded smartctl output, for people.
 
-use crate::analyze::smart::{Health, SmartAnalysis, SmartFinding};
-use crate::cli::render::smart::{hours, label, verdict};
+use crate::render::smart::{hours, label, verdict};
+use diskvitals_analyze::smart::{Health, SmartAnalysis, SmartFinding};
 use diskvitals_finding::severity::Severity;
 use diskvitals_terminal::layout::{heading, label_value_lines, labelled, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control};
 
 /// The text for one file of `analyze smart`.
-pub(crate) fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
+pub fn text(smart: &SmartAnalysis, screen: &Screen) -> String {
     let (word, tone) = match smart.health {
         Health::Good => ("GOOD", Tone::Good),
         Health::Suspect => ("SUSPECT", Tone::Warning),

@@ -1,6 +1,6 @@
 //! The history of the attributes that decide a drive's health: one sparkline each.
 
-use crate::cli::render::smart::label;
+use crate::render::smart::label;
 use diskvitals_terminal::layout::heading;
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
 use diskvitals_terminal::table::{Cells, Column, column, plain, table};
@@ -19,7 +19,7 @@ const COLUMNS: [Column; 8] = [
 const WIDTH: usize = 24;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-pub(crate) fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
+pub fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
     let series = history.series.iter();
     let rows: Vec<Cells> = series.filter_map(|it| row(it, screen)).collect();
     let title = heading(&format!("history of {}", escape_control(&history.drive_id)), screen);

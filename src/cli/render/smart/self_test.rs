@@ -1,12 +1,12 @@
 //! The progress of a self-test: one line per change.
 
-use crate::cli::args::TestKind;
-use crate::cli::self_test::{SelfTestProgress, minutes, self_tests};
+use crate::args::TestKind;
+use crate::self_test::{SelfTestProgress, minutes, self_tests};
 use diskvitals_terminal::screen::{escape_control, or_dash};
 use diskvitals_wire as wire;
 
 /// `first`: the test was not known to run before.
-pub(crate) fn line(
+pub fn line(
     progress: &SelfTestProgress,
     first: bool,
     kind: TestKind,

@@ -1,9 +1,9 @@
 //! Whole screens, compared as they are.
 
-use crate::analyze::smart::smart_from;
-use crate::cli::args::TestKind;
-use crate::cli::render::smart;
-use crate::cli::self_test::SelfTestProgress;
+use crate::args::TestKind;
+use crate::render::smart;
+use crate::self_test::SelfTestProgress;
+use diskvitals_analyze::smart::smart_from;
 use diskvitals_smart::policy::SmartPolicy;
 use diskvitals_terminal::fixture::{before, screen};
 use diskvitals_wire as wire;

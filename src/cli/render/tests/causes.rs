@@ -1,7 +1,7 @@
 //! Blocks of causes, and screens of many of them.
 
 use super::*;
-use crate::cli::render::causes::block;
+use crate::render::causes::block;
 
 pub(super) fn cause(name: &str, severity: wire::Severity, hits: usize) -> wire::Cause {
     let finding = |reason: &str, figure: &str, grown_today| wire::CauseFinding {

@@ -3,13 +3,13 @@
 use prost_reflect::prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, Value};
 
-use crate::cli::answers::Answers;
-use crate::cli::json;
-use crate::cli::render::{
+use crate::answers::Answers;
+use crate::json;
+use crate::render::{
     attachments, causes, checkmk, checks, drives, explain, findings, nagios, reasons, smart,
     status, volumes,
 };
-use crate::cli::report::{page, text};
+use crate::report::{page, text};
 use diskvitals_terminal::fixture::screen;
 use diskvitals_text::echo::{Shown, is_deceptive};
 use diskvitals_wire as wire;

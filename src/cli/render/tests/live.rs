@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::cli::render::live::position::Position;
-use crate::cli::render::live::{IoRate, LiveView, Outage, lines};
+use crate::render::live::position::Position;
+use crate::render::live::{IoRate, LiveView, Outage, lines};
 use diskvitals_host::terminal::Key;
 use diskvitals_terminal::width::columns;
 

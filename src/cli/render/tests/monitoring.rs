@@ -1,7 +1,7 @@
 //! Output for monitoring systems: states, figures, hostile names.
 
 use super::*;
-use crate::cli::render::{checkmk, nagios};
+use crate::render::{checkmk, nagios};
 
 struct Node {
     node: wire::Node,

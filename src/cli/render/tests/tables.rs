@@ -137,7 +137,7 @@ fn wide_and_combining_characters_keep_the_columns_aligned() {
     wide.hits[0].name = "/srv/备份".repeat(20);
     wide.model = "型号".repeat(30);
     for width in [60, 80, 120, 200] {
-        for line in crate::cli::render::causes::block(&wide, &[], &screen(Some(width))).lines() {
+        for line in crate::render::causes::block(&wide, &[], &screen(Some(width))).lines() {
             assert!(columns(line) <= usize::from(width), "{width}: {line}");
         }
     }

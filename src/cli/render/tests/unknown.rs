@@ -1,7 +1,7 @@
 //! What is not known never reads as good.
 
 use super::*;
-use crate::cli::render::{checkmk, nagios};
+use crate::render::{checkmk, nagios};
 
 fn unknown(name: &str, why: String) -> wire::Drive {
     let mut drive = drive(name, wire::Health::Unknown);

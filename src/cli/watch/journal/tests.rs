@@ -1,8 +1,8 @@
 //! Sequences of events, and the lines of them.
 
 use super::*;
-use crate::cli::args::findings::{FindingFilter, Level};
-use crate::cli::render::watch::line;
+use crate::args::findings::{FindingFilter, Level};
+use crate::render::watch::line;
 use diskvitals_terminal::fixture::{before, screen};
 
 fn event(change: Change, item: Option<Item>) -> wire::WatchEvent {

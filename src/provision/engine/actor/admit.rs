@@ -1,18 +1,18 @@
 //! Admission of requests: refuses those that are invalid, that name an unknown volume, or whose volume
 //! is busy; starts or queues the others.
 
-use crate::provision::engine::actor::detach_unrecorded::busy;
-use crate::provision::engine::actor::{Actor, VolumeEntry};
-use crate::provision::engine::backing::pool_backing;
-use crate::provision::engine::job::{Reply, Request, VolumeJob};
-use crate::provision::engine::pool;
-use crate::provision::engine::request::{CreateRequest, Response};
-use crate::provision::engine::step_context::no_volume_group;
-use crate::provision::engine::volume::{Backing, Volume};
-use crate::provision::error::ProvisionError;
-use crate::provision::record::{VERSION, VolumeRecord};
-use crate::provision::rules::{access, names, paths};
-use crate::provision::step::StepExecutor;
+use crate::engine::actor::detach_unrecorded::busy;
+use crate::engine::actor::{Actor, VolumeEntry};
+use crate::engine::backing::pool_backing;
+use crate::engine::job::{Reply, Request, VolumeJob};
+use crate::engine::pool;
+use crate::engine::request::{CreateRequest, Response};
+use crate::engine::step_context::no_volume_group;
+use crate::engine::volume::{Backing, Volume};
+use crate::error::ProvisionError;
+use crate::record::{VERSION, VolumeRecord};
+use crate::rules::{access, names, paths};
+use crate::step::StepExecutor;
 use diskvitals_finding::provision::BackingKind;
 use diskvitals_host::{clock, random};
 use diskvitals_model::cordon;

@@ -4,14 +4,14 @@
 
 use tokio::sync::watch;
 
-use crate::provision::engine::actor::{Actor, TaskResult, VolumeEntry};
-use crate::provision::engine::job::{Reply, Request, VolumeJob};
-use crate::provision::engine::request::Response;
-use crate::provision::engine::step_context::StepContext;
-use crate::provision::engine::unrecorded;
-use crate::provision::engine::volume::Volume;
-use crate::provision::error::ProvisionError;
-use crate::provision::step::StepExecutor;
+use crate::engine::actor::{Actor, TaskResult, VolumeEntry};
+use crate::engine::job::{Reply, Request, VolumeJob};
+use crate::engine::request::Response;
+use crate::engine::step_context::StepContext;
+use crate::engine::unrecorded;
+use crate::engine::volume::Volume;
+use crate::error::ProvisionError;
+use crate::step::StepExecutor;
 
 impl<S: StepExecutor> Actor<S> {
     /// The reply is returned if the request is no detachment, or if only a record could tell whose the

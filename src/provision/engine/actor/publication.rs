@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::provision::engine::actor::{Actor, EngineError};
-use crate::provision::engine::view::EngineView;
-use crate::provision::step::StepExecutor;
+use crate::engine::actor::{Actor, EngineError};
+use crate::engine::view::EngineView;
+use crate::step::StepExecutor;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::provision::ProvisionState;
 use diskvitals_host::clock;

@@ -5,13 +5,13 @@
 use super::fake::{DiskContent, FakeHost, Image, InjectedFault};
 use super::lifecycle::{assert_clean, fake_host};
 use super::*;
-use crate::provision::step::StepErrorKind;
+use crate::step::StepErrorKind;
 
-pub(crate) const OPERATIONS: [&str; 7] =
+pub const OPERATIONS: [&str; 7] =
     ["create", "stage", "publish", "grow", "unpublish", "unstage", "delete"];
 const NAME: &str = "pvc-1";
 
-pub(crate) fn handle_of(daemon: &Daemon) -> Option<String> {
+pub fn handle_of(daemon: &Daemon) -> Option<String> {
     daemon
         .engine
         .view()
@@ -21,7 +21,7 @@ pub(crate) fn handle_of(daemon: &Daemon) -> Option<String> {
         .map(|seen| seen.provided.handle.clone())
 }
 
-pub(crate) async fn run(
+pub async fn run(
     daemon: &Daemon,
     operation: &str,
     kind: BackingKind,
@@ -46,7 +46,7 @@ pub(crate) async fn run(
 }
 
 /// What must always hold.
-pub(crate) fn assert_consistent(fake: &FakeHost, at: &str) {
+pub fn assert_consistent(fake: &FakeHost, at: &str) {
     fake.with_state(|world| {
         let records: String = world
             .records

@@ -4,7 +4,7 @@
 
 mod steps;
 
-pub(crate) use steps::HIDDEN_AT;
+pub use steps::HIDDEN_AT;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::provision::rules::paths;
-use crate::provision::step::{
+use crate::rules::paths;
+use crate::step::{
     BindSource, Content, Device, DeviceIdentity, FormatProof, LogicalVolume, MountedFilesystem,
     OwnedPath, PathOwner, PoolCapacity, RecordFile, Remains, RootedPath, ScanState, Step,
     StepError, StepErrorKind, StepExecutor, StepOutput,
@@ -23,7 +23,7 @@ use diskvitals_finding::path::HostPath;
 
 /// What happens to the step with a number, counted from the injection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InjectedFault {
+pub enum InjectedFault {
     CrashBefore,
     /// In the middle of it, where it has one.
     CrashDuring,
@@ -37,7 +37,7 @@ pub(crate) enum InjectedFault {
 
 /// The disk of the pool's folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum PoolDisk {
+pub enum PoolDisk {
     #[default]
     Good,
     ReadOnly,
@@ -47,7 +47,7 @@ pub(crate) enum PoolDisk {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum DiskContent {
+pub enum DiskContent {
     Blank,
     Filesystem(String),
     /// Somewhere in the middle: the areas of signatures are blank.
@@ -58,7 +58,7 @@ pub(crate) enum DiskContent {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Image {
+pub struct Image {
     pub size: u64,
     pub content: DiskContent,
     pub device: Option<(String, bool)>,
@@ -71,7 +71,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    pub(crate) fn blank(size: u64) -> Image {
+    pub fn blank(size: u64) -> Image {
         Image {
             size,
             content: DiskContent::Blank,
@@ -84,7 +84,7 @@ impl Image {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FakeMount {
+pub struct FakeMount {
     pub source: String,
     pub read_only: bool,
     pub block: bool,
@@ -92,7 +92,7 @@ pub(crate) struct FakeMount {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct HostState {
+pub struct HostState {
     pub records: BTreeMap<String, String>,
     pub unreadable: BTreeSet<String>,
     pub images: BTreeMap<String, Image>,
@@ -131,7 +131,7 @@ pub(crate) struct HostState {
 }
 
 #[derive(Clone)]
-pub(crate) struct FakeHost {
+pub struct FakeHost {
     pub state: Arc<Mutex<HostState>>,
     /// Turns true when the daemon dies: then no step does anything.
     pub crashed: watch::Sender<bool>,
@@ -139,10 +139,10 @@ pub(crate) struct FakeHost {
     pub is_unmount_held: watch::Sender<bool>,
 }
 
-pub(crate) const UNIT: u64 = 4096;
+pub const UNIT: u64 = 4096;
 
 impl FakeHost {
-    pub(crate) fn new() -> FakeHost {
+    pub fn new() -> FakeHost {
         let world = HostState { total: 100 << 30, ..HostState::default() };
         FakeHost {
             state: Arc::new(Mutex::new(world)),
@@ -151,25 +151,25 @@ impl FakeHost {
         }
     }
 
-    pub(crate) fn with_state<T>(&self, what: impl FnOnce(&mut HostState) -> T) -> T {
+    pub fn with_state<T>(&self, what: impl FnOnce(&mut HostState) -> T) -> T {
         what(&mut self.state.lock().expect("no test panics while it looks"))
     }
 
     /// From now on, the step with this number, beginning with 0.
-    pub(crate) fn inject_at(&self, number: usize, fate: InjectedFault) {
+    pub fn inject_at(&self, number: usize, fate: InjectedFault) {
         self.with_state(|world| (world.steps, world.injected_fault) = (0, Some((number, fate))));
     }
 
-    pub(crate) fn inject_at_format(&self, fate: InjectedFault) {
+    pub fn inject_at_format(&self, fate: InjectedFault) {
         self.with_state(|world| world.format_fault = Some(fate));
     }
 
-    pub(crate) fn stop_injecting(&self) {
+    pub fn stop_injecting(&self) {
         self.with_state(|world| world.injected_fault = None);
     }
 
     /// The same world, another daemon.
-    pub(crate) fn restarted(&self) -> FakeHost {
+    pub fn restarted(&self) -> FakeHost {
         self.stop_injecting();
         FakeHost {
             state: self.state.clone(),
@@ -274,7 +274,7 @@ impl HostState {
             .chain(self.devices.values_mut())
     }
 
-    pub(crate) fn by_node(&mut self, node: &HostPath) -> Option<&mut Image> {
+    pub fn by_node(&mut self, node: &HostPath) -> Option<&mut Image> {
         let node = node.to_string();
         self.images_of_all().find(|image| {
             image.device.as_ref().is_some_and(|(name, _)| format!("/dev/{name}") == node)

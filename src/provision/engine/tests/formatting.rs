@@ -4,7 +4,7 @@
 use super::fake::{DiskContent, FakeHost, HIDDEN_AT, InjectedFault};
 use super::lifecycle::fake_host;
 use super::*;
-use crate::provision::step::StepErrorKind;
+use crate::step::StepErrorKind;
 
 const FAST: &str = "/dev/disk/by-id/fast";
 const RECORD: &str = "/pool/formats/fast.json";

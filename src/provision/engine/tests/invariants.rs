@@ -6,7 +6,7 @@ use super::crash::assert_consistent;
 use super::fake::{DiskContent, InjectedFault, PoolDisk};
 use super::lifecycle::fake_host;
 use super::*;
-use crate::provision::step::StepErrorKind;
+use crate::step::StepErrorKind;
 
 #[derive(Clone, Debug)]
 enum Action {

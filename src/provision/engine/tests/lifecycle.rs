@@ -5,7 +5,7 @@ use super::*;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::provision::ProvisionState;
 
-pub(crate) fn fake_host() -> FakeHost {
+pub fn fake_host() -> FakeHost {
     let fake = FakeHost::new();
     fake.with_state(|world| {
         let fast = Image {
@@ -20,7 +20,7 @@ pub(crate) fn fake_host() -> FakeHost {
 }
 
 /// Nothing of the pool's is left, anywhere.
-pub(crate) fn assert_clean(fake: &FakeHost) {
+pub fn assert_clean(fake: &FakeHost) {
     fake.with_state(|world| {
         assert!(world.mounts.is_empty(), "{:?}", world.mounts);
         assert!(
@@ -71,10 +71,7 @@ async fn a_deleted_volume_leaves_nothing_behind() {
     let grown = daemon.grow(&handle, 2 << 20).await.unwrap();
     assert_eq!(
         grown,
-        crate::provision::engine::request::ExpandResponse {
-            size: 2 << 20,
-            node_expansion_required: false
-        }
+        crate::engine::request::ExpandResponse { size: 2 << 20, node_expansion_required: false }
     );
     for _ in 0..2 {
         daemon.unpublish(&handle, "a").await.unwrap();

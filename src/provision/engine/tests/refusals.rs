@@ -3,7 +3,7 @@
 use super::fake::{DiskContent, InjectedFault};
 use super::lifecycle::{assert_clean, fake_host};
 use super::*;
-use crate::provision::step::StepErrorKind;
+use crate::step::StepErrorKind;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::{Health, Subject};
 use diskvitals_model::fixture::add_finding;
@@ -349,17 +349,11 @@ async fn growing_keeps_to_its_range_and_its_path() {
     ));
     assert_eq!(
         grow(2 << 20, 2 << 20, Some(STAGING), true).await.unwrap(),
-        crate::provision::engine::request::ExpandResponse {
-            size: 2 << 20,
-            node_expansion_required: true
-        }
+        crate::engine::request::ExpandResponse { size: 2 << 20, node_expansion_required: true }
     );
     assert_eq!(
         grow(2 << 20, 0, Some(STAGING), false).await.unwrap(),
-        crate::provision::engine::request::ExpandResponse {
-            size: 2 << 20,
-            node_expansion_required: false
-        }
+        crate::engine::request::ExpandResponse { size: 2 << 20, node_expansion_required: false }
     );
     assert_eq!(grow(1, 0, None, false).await.unwrap().size, 2 << 20);
     let scratch = ExpandRequest {

@@ -13,7 +13,7 @@ use diskvitals_finding::path::HostPath;
 use diskvitals_model::graph::mounts::MountTree;
 
 /// Checked on every host that has them; symbolic links are followed.
-pub(crate) const SYSTEM_PATHS: &[(&str, &str)] = &[
+pub const SYSTEM_PATHS: &[(&str, &str)] = &[
     ("/", "the system's root"),
     ("/usr", "the system's programs"),
     ("/etc", "the system's configuration"),
@@ -38,7 +38,7 @@ pub(crate) const SYSTEM_PATHS: &[(&str, &str)] = &[
 
 /// The parts of a host that decide whether a filesystem may be frozen.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HostLayout {
+pub struct HostLayout {
     /// PID 1's mount table.
     pub mounts: Vec<Mount>,
     /// Resolved paths in the host's mount namespace, and a description of each.
@@ -54,7 +54,7 @@ pub(crate) struct HostLayout {
 }
 
 /// Why the filesystem with any of these device numbers must not be frozen.
-pub(crate) fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
+pub fn refusal(host: &HostLayout, target: &[DevNo]) -> Option<String> {
     let table = MountTree::new(&host.mounts);
     let holds = |path: &HostPath| {
         underlying_filesystems(&table, path).iter().any(|dev| target.contains(dev))
@@ -101,7 +101,7 @@ fn underlying_filesystems(table: &MountTree<'_>, path: &HostPath) -> BTreeSet<De
 
 /// The layers of an overlay (Documentation/filesystems/overlayfs.rst). Relative ones are left out:
 /// the directory that they are relative to is not recorded.
-pub(crate) fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
+pub fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
     if mount.fs_type != "overlay" {
         return Vec::new();
     }
@@ -122,7 +122,7 @@ fn is_device_node(table: &MountTree<'_>, path: &HostPath) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::mounts::parse;
+    use crate::mounts::parse;
 
     /// A node of a cluster: `/` 8:1, `/var/log` 8:2, kubelet 8:3, containerd 8:4, data 8:16, a
     /// volume of a pod 8:32, home 8:5, btrfs 0:50 mounted twice.

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::source::checks::lvm::Lvm;
-use crate::source::checks::lvm_snapshot::{PREFIX, TAG, to_args};
+use crate::checks::lvm::Lvm;
+use crate::checks::lvm_snapshot::{PREFIX, TAG, to_args};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_host::exec::{ExecError, Output};
 
@@ -20,7 +20,7 @@ const FIELDS: &str = "vg_name,lv_name,lv_size,vg_free,segtype,pool_lv,origin,lv_
 
 /// Why an LVM program failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LvmError {
+pub enum LvmError {
     #[error("{0}")]
     Exec(&'static str, #[source] ExecError),
     /// With the last lines of its standard error.
@@ -32,7 +32,7 @@ pub(crate) enum LvmError {
 
 /// Why no snapshot of a volume is possible.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PlanError {
+pub enum PlanError {
     #[error(
         "the kernel would take a snapshot of a btrfs for another device of the same filesystem"
     )]
@@ -56,7 +56,7 @@ pub(crate) enum PlanError {
 /// One line of `lvs --reportformat json --units b --nosuffix`; all its values are text.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct LvsRow {
+pub struct LvsRow {
     pub vg_name: String,
     pub lv_name: String,
     pub lv_size: String,
@@ -78,20 +78,20 @@ impl LvsRow {
         self.lv_name.starts_with(PREFIX) && self.lv_tags.split(',').any(|tag| tag == TAG)
     }
 
-    pub(crate) fn dev(&self) -> Option<DevNo> {
+    pub fn dev(&self) -> Option<DevNo> {
         Some(DevNo::new(self.lv_kernel_major.parse().ok()?, self.lv_kernel_minor.parse().ok()?))
     }
 }
 
 /// The kind of snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SnapshotPlan {
+pub enum SnapshotPlan {
     Thin,
     /// With this many bytes of space for changes.
     Classic(u64),
 }
 
-pub(crate) fn parse_lvs(text: &[u8]) -> Result<Vec<LvsRow>, LvmError> {
+pub fn parse_lvs(text: &[u8]) -> Result<Vec<LvsRow>, LvmError> {
     #[derive(Deserialize)]
     struct LvsOutput {
         report: Vec<LvsReport>,
@@ -105,7 +105,7 @@ pub(crate) fn parse_lvs(text: &[u8]) -> Result<Vec<LvsRow>, LvmError> {
     Ok(output.report.into_iter().flat_map(|part| part.lv).collect())
 }
 
-pub(crate) fn plan(volumes: &[LvsRow], name: &str) -> Result<SnapshotPlan, PlanError> {
+pub fn plan(volumes: &[LvsRow], name: &str) -> Result<SnapshotPlan, PlanError> {
     let volume = volumes
         .iter()
         .find(|volume| volume.lv_name == name)

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use crate::source::checks::runner::{EXIT_TIMEOUT, await_exit};
+use crate::checks::runner::{EXIT_TIMEOUT, await_exit};
 use diskvitals_host::exec::UnkillableChild;
 use diskvitals_host::helper::{Helper, HelperError};
 
@@ -20,7 +20,7 @@ pub struct OrphanedRuns(Arc<Mutex<Vec<JoinHandle<Option<UnkillableChild>>>>>);
 
 impl OrphanedRuns {
     /// `end` waits a moment, and returns the process if it has not exited by then.
-    pub(crate) fn add(&self, end: impl Future<Output = Option<UnkillableChild>> + Send + 'static) {
+    pub fn add(&self, end: impl Future<Output = Option<UnkillableChild>> + Send + 'static) {
         // Without a runtime the daemon is ending, and nothing reads the result.
         if let Ok(runtime) = Handle::try_current() {
             self.lock().push(runtime.spawn(end));
@@ -28,7 +28,7 @@ impl OrphanedRuns {
     }
 
     /// The dropped runs that could not be killed. Waits as long as a killed process needs to exit.
-    pub(crate) async fn collect_unkillable(&self) -> Vec<UnkillableChild> {
+    pub async fn collect_unkillable(&self) -> Vec<UnkillableChild> {
         let ends = std::mem::take(&mut *self.lock());
         let mut left = Vec::new();
         for end in ends {

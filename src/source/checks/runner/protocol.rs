@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::source::checks::runner::RunRequest;
+use crate::checks::runner::RunRequest;
 use diskvitals_fscheck::{Run, RunActivity};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum RunnerRequest {
+pub enum RunnerRequest {
     /// Open the devices, make the loops.
     Run(Box<RunRequest>),
     /// Start the checker.
@@ -18,7 +18,7 @@ pub(crate) enum RunnerRequest {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum RunnerEvent {
+pub enum RunnerEvent {
     Ready,
     Activity(RunActivity),
     /// The last event, also when the checker did not start. A checker that does not exit keeps its

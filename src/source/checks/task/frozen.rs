@@ -1,14 +1,14 @@
 //! A frozen run: everything is prepared before the writers are held, and the writers continue
 //! before anything else is awaited.
 
-use crate::source::checks::backend::Backend;
-use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
-use crate::source::checks::queue::{failed_outcome, in_parentheses};
-use crate::source::checks::task::{
+use crate::checks::backend::Backend;
+use crate::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
+use crate::checks::queue::{failed_outcome, in_parentheses};
+use crate::checks::task::{
     Abort, CheckTask, EXIT_TIMEOUT, SYNCFS_TIMEOUT, THAW_TIMEOUT, failed_run,
 };
-use crate::source::checks::xfs_health::HealthScope;
-use crate::source::worker_job::JobError;
+use crate::checks::xfs_health::HealthScope;
+use crate::worker_job::JobError;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::path::HostPath;
 use diskvitals_fscheck::decision::CheckOutcome;

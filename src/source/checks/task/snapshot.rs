@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use crate::source::checks::backend::Backend;
-use crate::source::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
-use crate::source::checks::task::{Abort, CheckTask, failed_run};
+use crate::checks::backend::Backend;
+use crate::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
+use crate::checks::task::{Abort, CheckTask, failed_run};
 use diskvitals_fscheck::{Mode, RunResult, Termination};
 use diskvitals_text::causes::with_causes;
 

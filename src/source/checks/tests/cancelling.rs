@@ -6,7 +6,7 @@ use super::fake::{
     FakeBehavior, Harness, RUN_TAKES, desired, desired_frozen, desired_scheduled, harness,
     harness_with,
 };
-use crate::source::checks::load::{IoLoad, LoadSource};
+use crate::checks::load::{IoLoad, LoadSource};
 use diskvitals_fscheck::{CheckState, CheckVerdict};
 
 /// Waits until something was done or said.

@@ -12,14 +12,14 @@ use jiff::Timestamp;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-use crate::source::checks::backend::Backend;
-use crate::source::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
-use crate::source::checks::load::{IoLoad, LoadError, LoadSource};
-use crate::source::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
-use crate::source::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
-use crate::source::checks::tools::AvailableTools;
-use crate::source::checks::xfs_health::{HealthError, HealthScope};
-use crate::source::worker_job::JobError;
+use crate::checks::backend::Backend;
+use crate::checks::freezer::{FreezeError, FreezeRequest, ThawCause, ThawResult};
+use crate::checks::load::{IoLoad, LoadError, LoadSource};
+use crate::checks::lvm_snapshot::{LvmSnapshotError, LvmSnapshotRequest};
+use crate::checks::runner::{Device, OrphanedRuns, ReapedRun, RunRequest};
+use crate::checks::tools::AvailableTools;
+use crate::checks::xfs_health::{HealthError, HealthScope};
+use crate::worker_job::JobError;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::path::HostPath;
 use diskvitals_fscheck::decision::{CheckOutcome, Decision, DecisionInput};
@@ -30,12 +30,12 @@ use diskvitals_fscheck::{
 use diskvitals_host::clock::now;
 use diskvitals_host::exec::UnkillableChild;
 
-pub(crate) use fixtures::{all_tools, desired, desired_frozen, desired_scheduled, signal, target};
-pub(crate) use harness::{Harness, harness, harness_at, harness_with};
+pub use fixtures::{all_tools, desired, desired_frozen, desired_scheduled, signal, target};
+pub use harness::{Harness, harness, harness_at, harness_with};
 
 /// How a filesystem takes what is done to it.
 #[derive(Clone, Debug)]
-pub(crate) struct FakeBehavior {
+pub struct FakeBehavior {
     pub prepare_takes: Duration,
     /// The checker cannot begin.
     pub unpreparable: bool,
@@ -64,7 +64,7 @@ pub(crate) struct FakeBehavior {
     pub snapshot_overflows: bool,
 }
 
-pub(crate) const RUN_TAKES: Duration = Duration::from_secs(2);
+pub const RUN_TAKES: Duration = Duration::from_secs(2);
 
 impl Default for FakeBehavior {
     fn default() -> FakeBehavior {
@@ -93,7 +93,7 @@ impl Default for FakeBehavior {
 }
 
 #[derive(Default)]
-pub(crate) struct FakeState {
+pub struct FakeState {
     pub behaviors: BTreeMap<String, FakeBehavior>,
     pub load: Option<Result<IoLoad, String>>,
     pub load_sampled_at: Vec<Duration>,
@@ -113,13 +113,13 @@ pub(crate) struct FakeState {
 }
 
 #[derive(Clone)]
-pub(crate) struct FakeBackend {
+pub struct FakeBackend {
     pub state: Arc<Mutex<FakeState>>,
     begun: Instant,
 }
 
 impl FakeBackend {
-    pub(crate) fn with_state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
+    pub fn with_state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
         look(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
@@ -133,9 +133,9 @@ impl FakeBackend {
     }
 }
 
-pub(crate) struct FakePreparedRun(RunRequest, OrphanedRuns);
+pub struct FakePreparedRun(RunRequest, OrphanedRuns);
 
-pub(crate) struct FakeFreezeGuard {
+pub struct FakeFreezeGuard {
     world: FakeBackend,
     device: String,
     at: Instant,
@@ -160,7 +160,7 @@ impl Drop for FakeFreezeGuard {
     }
 }
 
-pub(crate) struct FakeSnapshot {
+pub struct FakeSnapshot {
     world: FakeBackend,
     device: Device,
     over: bool,
@@ -218,7 +218,7 @@ fn device_of(mount: &HostPath) -> String {
 /// Live runs as many as the terms say, then two frozen ones where they are allowed; a snapshot in
 /// their place where there is one. What the kernel says ends it. Not the real rules: these are
 /// tested where they are.
-pub(crate) fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp) -> Decision {
+pub fn decide(situation: &DecisionInput<'_>, runs: &[&Run], at: Timestamp) -> Decision {
     let done = |verdict, reason: &str| {
         Decision::Done(CheckOutcome { verdict, reason: reason.to_owned(), mode: situation.mode })
     };

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::fake::{FakeBehavior, Harness, desired_frozen, harness, harness_with, signal};
-use crate::source::checks::freezer::FreezeError;
-use crate::source::worker_job::JobError;
+use crate::checks::freezer::FreezeError;
+use crate::worker_job::JobError;
 use diskvitals_fscheck::{CheckVerdict, Filesystem, Mode, RunResult, Termination};
 
 fn with(how: FakeBehavior) -> Harness {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::fake::{FakeBehavior, Harness, desired, desired_scheduled, harness, signal};
-use crate::source::checks::freezer::FreezeError;
-use crate::source::worker_job::JobError;
+use crate::checks::freezer::FreezeError;
+use crate::worker_job::JobError;
 
 const DEVICES: [&str; 3] = ["sda1", "sdb1", "sdc1"];
 

@@ -6,9 +6,9 @@ use super::fake::{
     FakeBehavior, RUN_TAKES, desired, desired_frozen, desired_scheduled, harness, harness_at,
     harness_with,
 };
-use crate::source::checks::load::{IoLoad, LoadSource};
-use crate::source::checks::tests::fake::{all_tools, target};
-use crate::source::checks::tools::AvailableTools;
+use crate::checks::load::{IoLoad, LoadSource};
+use crate::checks::tests::fake::{all_tools, target};
+use crate::checks::tools::AvailableTools;
 use diskvitals_fscheck::{CheckState, CheckVerdict, Filesystem};
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::source_update::SourceStatus;

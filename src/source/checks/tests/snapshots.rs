@@ -1,7 +1,7 @@
 //! Checks of snapshots.
 
 use super::fake::{FakeBehavior, Harness, desired, harness_with, signal};
-use crate::source::checks::lvm_snapshot::{LvmSnapshotError, PlanError};
+use crate::checks::lvm_snapshot::{LvmSnapshotError, PlanError};
 use diskvitals_fscheck::{CheckVerdict, Mode};
 
 fn with(how: FakeBehavior) -> Harness {

@@ -4,7 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::source::kmsg::log_epoch::Medium;
+use crate::kmsg::log_epoch::Medium;
 use diskvitals_kernel_log::event::Class;
 use diskvitals_kernel_log::rollup::MAX_EVENTS;
 

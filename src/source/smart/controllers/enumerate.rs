@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::source::inventory::identity::{self, IdentityAssignment, IdentityCandidate};
-use crate::source::smart::backend::Backend;
-use crate::source::smart::controller_locks::{ControllerLockGuard, ControllerLocks};
-use crate::source::smart::controllers::{Controller, ControllerKind};
-use crate::source::smart::query;
-use crate::source::smart::tasks::TASK_LOST;
+use crate::inventory::identity::{self, IdentityAssignment, IdentityCandidate};
+use crate::smart::backend::Backend;
+use crate::smart::controller_locks::{ControllerLockGuard, ControllerLocks};
+use crate::smart::controllers::{Controller, ControllerKind};
+use crate::smart::query;
+use crate::smart::tasks::TASK_LOST;
 use diskvitals_host::clock::now;
 use diskvitals_host::exec::{ExecError, Output, UnkillableChild};
 use diskvitals_model::drive::{DriveFacts, DriveKind, Location, Transport, model_serial};
@@ -25,7 +25,7 @@ use diskvitals_model::source_update::RaidMemberDrive;
 use diskvitals_smart::report::Identity;
 
 /// The identity is reported quickly or not at all.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 /// Further checks of a slot that had a disk and reports none.
 const ABSENT_RETRIES: u32 = 3;
 /// Slots that may time out before the fault is that of the controller.
@@ -35,7 +35,7 @@ const MAX_EMPTY_GROUPS: usize = 2;
 
 /// The state of a controller between two enumerations.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KnownDisks {
+pub struct KnownDisks {
     /// By slot.
     pub disks: BTreeMap<String, Identity>,
     /// Slots at which smartctl hangs and cannot be killed: they are skipped.
@@ -46,7 +46,7 @@ pub(crate) struct KnownDisks {
 
 /// Why there is no list of the disks. The disks known before remain known.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum EnumerateError {
+pub enum EnumerateError {
     #[error("{TASK_LOST}")]
     TaskLost,
     /// The controller could not be accessed.
@@ -60,7 +60,7 @@ pub(crate) enum EnumerateError {
 }
 
 #[derive(Debug)]
-pub(crate) struct Enumeration {
+pub struct Enumeration {
     pub drives: Result<Vec<RaidMemberDrive>, EnumerateError>,
     pub disks: BTreeMap<String, Identity>,
     pub absent_counts: BTreeMap<String, u32>,
@@ -71,7 +71,7 @@ pub(crate) struct Enumeration {
 }
 
 #[derive(Debug)]
-pub(crate) struct StuckSlot {
+pub struct StuckSlot {
     pub slot: String,
     pub since: Timestamp,
     pub child: UnkillableChild,
@@ -92,7 +92,7 @@ enum SlotContent {
     Busy,
 }
 
-pub(crate) async fn enumerate<W: Backend>(
+pub async fn enumerate<W: Backend>(
     backend: W,
     program: std::path::PathBuf,
     device: std::path::PathBuf,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::fake::{DriveBehavior, FakeState, Lab, healthy, lab_with, settings, target};
-use crate::source::smart::controllers::{Controller, ControllerKind};
+use crate::smart::controllers::{Controller, ControllerKind};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;

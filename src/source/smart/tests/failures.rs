@@ -309,7 +309,7 @@ async fn a_newly_configured_smartctl_is_checked_before_use() {
 #[tokio::test(start_paused = true)]
 async fn hanging_slow_pages_are_backed_off_and_read_daily_again_after_recovery() {
     let hourly =
-        crate::source::context::SmartSettings { interval: Duration::from_secs(3600), ..settings() };
+        crate::context::SmartSettings { interval: Duration::from_secs(3600), ..settings() };
     let lab = lab_with(
         &[("sda", DriveBehavior::HangsOnFull(healthy("SDA")))],
         vec![target("sda")],

@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-use crate::source::context::{Context, KernelLogSettings, SmartSettings, SourceSettings};
-use crate::source::jobs::{Job, JobResult};
-use crate::source::smart::backend::{Backend, FileStamp};
-use crate::source::smart::controllers::Controller;
+use crate::context::{Context, KernelLogSettings, SmartSettings, SourceSettings};
+use crate::jobs::{Job, JobResult};
+use crate::smart::backend::{Backend, FileStamp};
+use crate::smart::controllers::Controller;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::source::Source;
@@ -29,7 +29,7 @@ use diskvitals_smart::SmartResponse;
 
 /// How a drive takes a question.
 #[derive(Clone, Debug)]
-pub(crate) enum DriveBehavior {
+pub enum DriveBehavior {
     /// It answers with this, and smartctl's exit status.
     Json(Value, i32),
     /// smartctl writes this and ends with this wait status.
@@ -51,13 +51,13 @@ pub(crate) enum DriveBehavior {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct SmartctlRun {
+pub struct SmartctlRun {
     pub at: Duration,
     pub args: Vec<String>,
 }
 
 #[derive(Default)]
-pub(crate) struct FakeState {
+pub struct FakeState {
     pub drives: BTreeMap<String, DriveBehavior>,
     pub version: Option<[u32; 2]>,
     pub file: u64,
@@ -78,7 +78,7 @@ pub(crate) struct FakeState {
 }
 
 #[derive(Clone)]
-pub(crate) struct FakeBackend {
+pub struct FakeBackend {
     pub state: Arc<Mutex<FakeState>>,
     begun: Instant,
 }
@@ -202,7 +202,7 @@ fn ok(value: Value, status: i32) -> Output {
     }
 }
 
-pub(crate) fn healthy(serial: &str) -> Value {
+pub fn healthy(serial: &str) -> Value {
     json!({
         "json_format_version": [1, 0],
         "smartctl": {"version": [7, 3], "exit_status": 0},
@@ -213,7 +213,7 @@ pub(crate) fn healthy(serial: &str) -> Value {
     })
 }
 
-pub(crate) fn standby() -> Value {
+pub fn standby() -> Value {
     json!({
         "json_format_version": [1, 0],
         "smartctl": {"version": [7, 3], "exit_status": 2,
@@ -223,7 +223,7 @@ pub(crate) fn standby() -> Value {
 }
 
 /// Of a RAID controller's place without a disk.
-pub(crate) fn empty_slot() -> Value {
+pub fn empty_slot() -> Value {
     json!({
         "json_format_version": [1, 0],
         "smartctl": {"version": [7, 3], "exit_status": 2,
@@ -231,7 +231,7 @@ pub(crate) fn empty_slot() -> Value {
     })
 }
 
-pub(crate) fn target(name: &str) -> SmartTarget {
+pub fn target(name: &str) -> SmartTarget {
     SmartTarget {
         drive: DriveId::known(name),
         device: HostPath::new(format!("/dev/{name}")),
@@ -247,7 +247,7 @@ pub(crate) fn target(name: &str) -> SmartTarget {
     }
 }
 
-pub(crate) struct Lab {
+pub struct Lab {
     pub world: FakeBackend,
     pub reports: mpsc::Receiver<SourceUpdate>,
     pub requests: broadcast::Sender<SourceRequest>,
@@ -262,7 +262,7 @@ impl Drop for Lab {
     }
 }
 
-pub(crate) fn settings() -> SmartSettings {
+pub fn settings() -> SmartSettings {
     SmartSettings {
         enabled: true,
         command: "/opt/smartctl".into(),
@@ -278,12 +278,12 @@ pub(crate) fn settings() -> SmartSettings {
 }
 
 /// Drives `sda`, `sdb`, … with serial numbers `SDA`, `SDB`, …
-pub(crate) fn lab(drives: &[(&str, DriveBehavior)]) -> Lab {
+pub fn lab(drives: &[(&str, DriveBehavior)]) -> Lab {
     let targets = drives.iter().map(|(name, _)| target(name)).collect();
     lab_with(drives, targets, settings(), |_| {})
 }
 
-pub(crate) fn lab_with(
+pub fn lab_with(
     drives: &[(&str, DriveBehavior)],
     targets: Vec<SmartTarget>,
     smart: SmartSettings,
@@ -292,7 +292,7 @@ pub(crate) fn lab_with(
     lab_at(HostRoot::new("/"), drives, targets, smart, prepare)
 }
 
-pub(crate) fn lab_at(
+pub fn lab_at(
     root: HostRoot,
     drives: &[(&str, DriveBehavior)],
     targets: Vec<SmartTarget>,
@@ -310,7 +310,7 @@ pub(crate) fn lab_at(
 }
 
 /// In any world; what is asked of the fake one then says nothing.
-pub(crate) fn lab_of(
+pub fn lab_of(
     played: impl Backend,
     root: HostRoot,
     targets: Vec<SmartTarget>,
@@ -375,29 +375,29 @@ pub(crate) fn lab_of(
     };
     let task = tokio::spawn(async move {
         // Ends only with its owner.
-        let Err(_gone) = crate::source::smart::run_with_backend(context, played).await;
+        let Err(_gone) = crate::smart::run_with_backend(context, played).await;
     });
     Lab { world, reports, requests, targets, settings, _task: task }
 }
 
 impl Lab {
-    pub(crate) async fn pass(&self, seconds: u64) {
+    pub async fn pass(&self, seconds: u64) {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
     }
 
-    pub(crate) fn set(&self, drive: &str, how: DriveBehavior) {
+    pub fn set(&self, drive: &str, how: DriveBehavior) {
         self.state(|state| state.drives.insert(format!("/dev/{drive}"), how));
     }
 
-    pub(crate) fn state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
+    pub fn state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
         look(&mut self.world.state.lock().expect("whole"))
     }
 
-    pub(crate) fn targets(&self, change: impl FnOnce(&mut Vec<SmartTarget>)) {
+    pub fn targets(&self, change: impl FnOnce(&mut Vec<SmartTarget>)) {
         self.targets.send_modify(|targets| change(Arc::make_mut(targets)));
     }
 
-    pub(crate) fn settings(&self, change: impl FnOnce(&mut SmartSettings)) {
+    pub fn settings(&self, change: impl FnOnce(&mut SmartSettings)) {
         self.settings.send_modify(|settings| {
             let mut new = (**settings).clone();
             change(&mut new.smart);
@@ -405,12 +405,12 @@ impl Lab {
         });
     }
 
-    pub(crate) fn ask(&self, request: SourceRequest) {
+    pub fn ask(&self, request: SourceRequest) {
         self.requests.send(request).expect("the source listens");
     }
 
     /// Seconds since the beginning at which smartctl was started for this drive.
-    pub(crate) fn starts(&self, drive: &str) -> Vec<u64> {
+    pub fn starts(&self, drive: &str) -> Vec<u64> {
         let device = format!("/dev/{drive}");
         self.state(|state| {
             state
@@ -422,7 +422,7 @@ impl Lab {
         })
     }
 
-    pub(crate) fn arguments(&self, drive: &str) -> Vec<String> {
+    pub fn arguments(&self, drive: &str) -> Vec<String> {
         let device = format!("/dev/{drive}");
         self.state(|state| {
             state
@@ -435,12 +435,12 @@ impl Lab {
     }
 
     /// All that was reported so far.
-    pub(crate) fn reported(&mut self) -> Vec<SourceUpdate> {
+    pub fn reported(&mut self) -> Vec<SourceUpdate> {
         std::iter::from_fn(|| self.reports.try_recv().ok()).collect()
     }
 
     /// What was said of one drive so far.
-    pub(crate) fn responses(&mut self, drive: &str) -> Vec<SmartResponse> {
+    pub fn responses(&mut self, drive: &str) -> Vec<SmartResponse> {
         let id = DriveId::known(drive);
         let of = |report| match report {
             SourceUpdate::Smart { drive, response: answer, .. } if drive == id => Some(*answer),
@@ -449,7 +449,7 @@ impl Lab {
         self.reported().into_iter().filter_map(of).collect()
     }
 
-    pub(crate) fn statuses(&mut self) -> Vec<SourceStatus> {
+    pub fn statuses(&mut self) -> Vec<SourceStatus> {
         let of = |report| match report {
             SourceUpdate::Source { source: Source::Smart, status } => Some(status),
             _ => None,

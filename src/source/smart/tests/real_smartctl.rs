@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::fake::{Lab, healthy, settings, target};
-use crate::source::context::SmartSettings;
-use crate::source::smart::backend::HostBackend;
+use crate::context::SmartSettings;
+use crate::smart::backend::HostBackend;
 use diskvitals_finding::source::Source;
 use diskvitals_host::exec::{self, Exec};
 use diskvitals_host::root::HostRoot;

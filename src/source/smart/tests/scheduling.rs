@@ -5,8 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::fake::{DriveBehavior, Lab, healthy, lab, lab_with, settings, standby, target};
-use crate::source::context::DeviceType;
-use crate::source::smart::plan::jitter;
+use crate::context::DeviceType;
+use crate::smart::plan::jitter;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::path::HostPath;
 use diskvitals_host::clock::now;
@@ -156,7 +156,7 @@ async fn nvme_event_notification_is_enabled_and_again_after_a_reset() {
         transport: Transport::Nvme,
         ..target("nvme0")
     };
-    let allowed = crate::source::context::SmartSettings { nvme_events: true, ..settings() };
+    let allowed = crate::context::SmartSettings { nvme_events: true, ..settings() };
     let lab = lab_with(&[good("nvme0"), good("sda")], vec![nvme, target("sda")], allowed, |_| {});
     lab.pass(10).await;
     assert_eq!(lab.state(|state| state.events_set.clone()), ["nvme0"]);
@@ -178,7 +178,7 @@ async fn with_two_paths_both_controllers_announce_events_and_either_one_has_the_
         asleep: true,
         ..target("nvme7")
     };
-    let allowed = crate::source::context::SmartSettings { nvme_events: true, ..settings() };
+    let allowed = crate::context::SmartSettings { nvme_events: true, ..settings() };
     let lab = lab_with(&[good("nvme0")], vec![nvme, asleep], allowed, |_| {});
     lab.pass(60).await;
     assert_eq!(lab.state(|state| state.events_set.clone()), ["nvme0", "nvme1"]);
@@ -260,7 +260,7 @@ async fn a_drive_that_is_to_be_ignored_is_not_asked_and_a_type_that_is_given_is_
         serial: Some(serial.into()),
         device_type: device_type.into(),
     };
-    let with = crate::source::context::SmartSettings {
+    let with = crate::context::SmartSettings {
         device_types: vec![given("SDA", "ignore"), given("SD?", "sat")],
         ..settings()
     };
@@ -473,8 +473,7 @@ async fn ignored_drives_are_reported_when_the_configuration_changes() {
         serial: Some(serial.into()),
         device_type: "ignore".into(),
     };
-    let with =
-        crate::source::context::SmartSettings { device_types: vec![given("SDA")], ..settings() };
+    let with = crate::context::SmartSettings { device_types: vec![given("SDA")], ..settings() };
     let mut lab =
         lab_with(&[good("sda"), good("sdb")], vec![target("sda"), target("sdb")], with, |_| {});
     lab.pass(700).await;
@@ -506,8 +505,8 @@ async fn on_a_recorded_tree_only_a_configured_smartctl_is_run() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("exec")).unwrap();
     let root = || HostRoot::new(dir.path());
-    let usual = crate::source::context::SmartSettings {
-        command: crate::source::context::USUAL_SMARTCTL.into(),
+    let usual = crate::context::SmartSettings {
+        command: crate::context::USUAL_SMARTCTL.into(),
         ..settings()
     };
     let mut lab = super::fake::lab_at(root(), &[], vec![target("sda")], usual, |_| {});
@@ -525,7 +524,7 @@ async fn on_a_recorded_tree_only_a_configured_smartctl_is_run() {
 
 #[tokio::test(start_paused = true)]
 async fn disabling_stops_all_queries_and_enabling_resumes_them() {
-    let off = crate::source::context::SmartSettings { enabled: false, ..settings() };
+    let off = crate::context::SmartSettings { enabled: false, ..settings() };
     let mut lab = lab_with(&[good("sda")], vec![target("sda")], off, |_| {});
     lab.pass(3600).await;
     assert_eq!(lab.statuses(), [SourceStatus::Absent("switched off (smart.enabled)".into())]);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-pub(crate) const HIDDEN_AT: u64 = 200 << 20;
+pub const HIDDEN_AT: u64 = 200 << 20;
 
 impl HostState {
     /// The first half of the step.

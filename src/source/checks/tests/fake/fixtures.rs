@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::source::checks::tools::{AvailableTools, CheckerProgram};
+use crate::checks::tools::{AvailableTools, CheckerProgram};
 use diskvitals_finding::Evidence;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::CheckId;
@@ -12,7 +12,7 @@ use diskvitals_fscheck::{
 };
 use diskvitals_host::clock::now;
 
-pub(crate) fn all_tools() -> AvailableTools {
+pub fn all_tools() -> AvailableTools {
     let checker = |filesystem: Filesystem| {
         let checker = CheckerProgram {
             path: format!("/sbin/{}", filesystem.checker().0).into(),
@@ -28,7 +28,7 @@ pub(crate) fn all_tools() -> AvailableTools {
 }
 
 /// `sdb3`: 8:19.
-pub(crate) fn target(name: &str, filesystem: Filesystem) -> CheckTarget {
+pub fn target(name: &str, filesystem: Filesystem) -> CheckTarget {
     let (disk, partition) =
         (u32::from(name.as_bytes()[2] - b'a'), u32::from(name.as_bytes()[3] - b'0'));
     let dev = DevNo::new(8, disk * 16 + partition);
@@ -48,7 +48,7 @@ pub(crate) fn target(name: &str, filesystem: Filesystem) -> CheckTarget {
     }
 }
 
-pub(crate) fn terms() -> CheckTerms {
+pub fn terms() -> CheckTerms {
     CheckTerms {
         runs: 1,
         freeze: false,
@@ -63,7 +63,7 @@ pub(crate) fn terms() -> CheckTerms {
 }
 
 /// A check of an ext4 on `name`, which is its id too, but for what follows a slash: `sda1/2`.
-pub(crate) fn desired(id: &str) -> DesiredCheck {
+pub fn desired(id: &str) -> DesiredCheck {
     let name = id.split('/').next().unwrap_or(id);
     DesiredCheck {
         id: CheckId::known(id),
@@ -76,17 +76,17 @@ pub(crate) fn desired(id: &str) -> DesiredCheck {
     }
 }
 
-pub(crate) fn desired_frozen(id: &str) -> DesiredCheck {
+pub fn desired_frozen(id: &str) -> DesiredCheck {
     let mut wanted = desired(id);
     wanted.terms.freeze = true;
     wanted
 }
 
-pub(crate) fn desired_scheduled(id: &str) -> DesiredCheck {
+pub fn desired_scheduled(id: &str) -> DesiredCheck {
     DesiredCheck { scheduled: true, ..desired(id) }
 }
 
-pub(crate) fn signal() -> FilesystemSignal {
+pub fn signal() -> FilesystemSignal {
     let evidence = Evidence {
         source: "kernel log".to_owned(),
         time: now(),

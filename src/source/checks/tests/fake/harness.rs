@@ -7,11 +7,9 @@ use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::Instant;
 
-use crate::source::checks::run_with;
-use crate::source::checks::tests::fake::{FakeBackend, FakeBehavior, FakeState};
-use crate::source::context::{
-    CheckSettings, Context, KernelLogSettings, SmartSettings, SourceSettings,
-};
+use crate::checks::run_with;
+use crate::checks::tests::fake::{FakeBackend, FakeBehavior, FakeState};
+use crate::context::{CheckSettings, Context, KernelLogSettings, SmartSettings, SourceSettings};
 use diskvitals_finding::ids::CheckId;
 use diskvitals_finding::path::HostPath;
 use diskvitals_fscheck::decision::CheckOutcome;
@@ -23,7 +21,7 @@ use diskvitals_host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use diskvitals_kernel_log::event::ResumePoint;
 use diskvitals_model::source_update::{REQUEST_QUEUE_CAPACITY, SourceStatus, SourceUpdate};
 
-pub(crate) struct Harness {
+pub struct Harness {
     pub backend: FakeBackend,
     pub desired: watch::Sender<Arc<Vec<DesiredCheck>>>,
     settings: watch::Sender<Arc<SourceSettings>>,
@@ -39,18 +37,15 @@ impl Drop for Harness {
     }
 }
 
-pub(crate) fn harness(wanted: Vec<DesiredCheck>) -> Harness {
+pub fn harness(wanted: Vec<DesiredCheck>) -> Harness {
     harness_with(wanted, |_| {})
 }
 
-pub(crate) fn harness_with(
-    wanted: Vec<DesiredCheck>,
-    prepare: impl FnOnce(&mut FakeState),
-) -> Harness {
+pub fn harness_with(wanted: Vec<DesiredCheck>, prepare: impl FnOnce(&mut FakeState)) -> Harness {
     harness_at(HostRoot::new("/"), wanted, prepare)
 }
 
-pub(crate) fn harness_at(
+pub fn harness_at(
     root: HostRoot,
     first: Vec<DesiredCheck>,
     prepare: impl FnOnce(&mut FakeState),
@@ -149,27 +144,27 @@ pub(crate) fn harness_at(
 }
 
 impl Harness {
-    pub(crate) async fn advance(&self, seconds: f64) {
+    pub async fn advance(&self, seconds: f64) {
         tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     }
 
-    pub(crate) fn set_behavior(&self, device: &str, change: impl FnOnce(&mut FakeBehavior)) {
+    pub fn set_behavior(&self, device: &str, change: impl FnOnce(&mut FakeBehavior)) {
         self.backend
             .with_state(|state| change(state.behaviors.entry(device.to_owned()).or_default()));
     }
 
-    pub(crate) fn change_desired(&self, change: impl FnOnce(&mut Vec<DesiredCheck>)) {
+    pub fn change_desired(&self, change: impl FnOnce(&mut Vec<DesiredCheck>)) {
         self.desired.send_modify(|wanted| change(Arc::make_mut(wanted)));
     }
 
-    pub(crate) fn change(&self, id: &str, change: impl FnOnce(&mut DesiredCheck)) {
+    pub fn change(&self, id: &str, change: impl FnOnce(&mut DesiredCheck)) {
         let id = CheckId::known(id);
         self.change_desired(|all| {
             change(all.iter_mut().find(|wanted| wanted.id == id).expect("it is wanted"))
         });
     }
 
-    pub(crate) fn cancel(&self, id: &str) {
+    pub fn cancel(&self, id: &str) {
         let id = CheckId::known(id);
         let stop = || Some(Cancellation { reason: "cancelled by uid 0 (root)".to_owned() });
         self.change_desired(|all| {
@@ -179,16 +174,16 @@ impl Harness {
         });
     }
 
-    pub(crate) fn settings(&self, change: impl FnOnce(&mut CheckSettings)) {
+    pub fn settings(&self, change: impl FnOnce(&mut CheckSettings)) {
         self.settings.send_modify(|settings| change(&mut Arc::make_mut(settings).checks));
     }
 
-    pub(crate) fn reports(&self) -> Vec<(f64, SourceUpdate)> {
+    pub fn reports(&self) -> Vec<(f64, SourceUpdate)> {
         self.received.lock().unwrap().clone()
     }
 
     /// All that was told of one check, with the seconds since the beginning.
-    pub(crate) fn progress_of(&self, id: &str) -> Vec<(f64, CheckProgress)> {
+    pub fn progress_of(&self, id: &str) -> Vec<(f64, CheckProgress)> {
         let of = |(at, report)| match report {
             SourceUpdate::Check(progress) if progress.id.as_str() == id => Some((at, *progress)),
             _ => None,
@@ -196,12 +191,12 @@ impl Harness {
         self.reports().into_iter().filter_map(of).collect()
     }
 
-    pub(crate) fn state(&self, id: &str) -> CheckState {
+    pub fn state(&self, id: &str) -> CheckState {
         self.progress_of(id).pop().expect("something was told").1.state
     }
 
     /// What came of it, and after how many seconds; told exactly once.
-    pub(crate) fn outcome_of(&self, id: &str) -> Option<(f64, CheckOutcome, usize)> {
+    pub fn outcome_of(&self, id: &str) -> Option<(f64, CheckOutcome, usize)> {
         let mut ends = self
             .progress_of(id)
             .into_iter()
@@ -212,11 +207,11 @@ impl Harness {
     }
 
     /// What was done, without the times.
-    pub(crate) fn log(&self) -> Vec<String> {
+    pub fn log(&self) -> Vec<String> {
         self.backend.with_state(|state| state.log.iter().map(|(_, what)| what.clone()).collect())
     }
 
-    pub(crate) fn times_of(&self, what: &str) -> Vec<u64> {
+    pub fn times_of(&self, what: &str) -> Vec<u64> {
         self.backend.with_state(|state| {
             state
                 .log
@@ -228,7 +223,7 @@ impl Harness {
     }
 
     /// Nothing is left of anything.
-    pub(crate) fn assert_clean(&self) {
+    pub fn assert_clean(&self) {
         self.backend.with_state(|state| {
             assert!(state.violations.is_empty(), "{:?}", state.violations);
             assert!(state.frozen.is_empty(), "frozen: {:?}", state.frozen);
@@ -237,7 +232,7 @@ impl Harness {
         });
     }
 
-    pub(crate) fn statuses(&self) -> Vec<SourceStatus> {
+    pub fn statuses(&self) -> Vec<SourceStatus> {
         let of = |(_, report)| match report {
             SourceUpdate::Source { status, .. } => Some(status),
             _ => None,

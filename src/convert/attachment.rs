@@ -1,0 +1,37 @@
+//! Attachments of CSI volumes → wire.
+
+use crate::{mount_role, time};
+use diskvitals_finding::provision::AccessMode;
+use diskvitals_model::stale::Attachment;
+use diskvitals_wire as wire;
+
+pub fn attachment(attachment: &Attachment) -> wire::Attachment {
+    let pod = attachment.pod.clone().unwrap_or_default();
+    wire::Attachment {
+        driver: attachment.driver.clone(),
+        handle: attachment.handle.clone(),
+        volume_id: attachment.volume.to_string(),
+        role: mount_role(attachment.role),
+        path: attachment.path.to_string(),
+        read_only: attachment.read_only,
+        mode: attachment.mode.map_or(wire::AccessMode::Unspecified, access_mode).into(),
+        block: attachment.block,
+        pod_uid: pod.uid,
+        pod_name: pod.name,
+        pod_namespace: pod.namespace,
+        since: Some(time(attachment.since)),
+        stale: attachment.stale_cause().unwrap_or_default().to_owned(),
+    }
+}
+
+pub fn access_mode(mode: AccessMode) -> wire::AccessMode {
+    match mode {
+        AccessMode::SingleNodeWriter => wire::AccessMode::SingleNodeWriter,
+        AccessMode::SingleNodeReaderOnly => wire::AccessMode::SingleNodeReaderOnly,
+        AccessMode::MultiNodeReaderOnly => wire::AccessMode::MultiNodeReaderOnly,
+        AccessMode::MultiNodeSingleWriter => wire::AccessMode::MultiNodeSingleWriter,
+        AccessMode::MultiNodeMultiWriter => wire::AccessMode::MultiNodeMultiWriter,
+        AccessMode::SingleNodeSingleWriter => wire::AccessMode::SingleNodeSingleWriter,
+        AccessMode::SingleNodeMultiWriter => wire::AccessMode::SingleNodeMultiWriter,
+    }
+}

@@ -1,0 +1,232 @@
+//! The Admin service: acknowledgements, refreshes, self-tests, clean-ups and authorizations to format,
+//! for uid 0 only.
+
+use tonic::{Request, Response, Status};
+
+use crate::api::resolve::{resolve, resolve_drive};
+use crate::api::server::caller::authorize_change;
+use crate::api::server::cleanup::Cleaner;
+use crate::api::status::{
+    MAX_NOTE, MAX_QUERY, bounded, failed_precondition, invalid, provisioning, required, unresolved,
+    valid_finding_id,
+};
+use crate::state::handle::Handle;
+use diskvitals_convert as convert;
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::path::HostPath;
+use diskvitals_model::snapshot::Snapshot;
+use diskvitals_model::source_update::SourceRequest as RefreshTarget;
+use diskvitals_provision::engine::{Engine, VolumeView};
+use diskvitals_provision::error::ProvisionError;
+use diskvitals_smart::SelfTestKind;
+use diskvitals_wire as wire;
+
+pub(crate) struct AdminService {
+    handle: Handle,
+    /// None: this daemon cannot unmount.
+    cleaner: Option<Cleaner>,
+    /// None: this daemon provides no volumes.
+    engine: Option<Engine>,
+}
+
+impl AdminService {
+    pub(crate) fn new(
+        handle: Handle,
+        cleaner: Option<Cleaner>,
+        engine: Option<Engine>,
+    ) -> AdminService {
+        AdminService { handle, cleaner, engine }
+    }
+
+    fn engine(&self) -> Result<&Engine, Status> {
+        let missing = || failed_precondition("this daemon provides no volumes");
+        self.engine.as_ref().ok_or_else(missing)
+    }
+}
+
+/// None without one that is still valid.
+fn format_authorization(volume: &VolumeView) -> Option<wire::FormatAuthorization> {
+    let authorization = volume.valid_authorization()?;
+    Some(wire::FormatAuthorization {
+        handle: volume.provided.handle.clone(),
+        device: authorization.device.to_string(),
+        expires: Some(convert::time(authorization.expires())),
+    })
+}
+
+#[tonic::async_trait]
+impl wire::admin_server::Admin for AdminService {
+    async fn acknowledge_finding(
+        &self,
+        request: Request<wire::AcknowledgeFindingRequest>,
+    ) -> Result<Response<wire::Finding>, Status> {
+        let uid = authorize_change(&request, "acknowledge findings")?;
+        let request = request.into_inner();
+        let seen = convert::seen_level(&request);
+        let wire::AcknowledgeFindingRequest { finding_id: id, note, repaired, .. } = request;
+        valid_finding_id(&id)?;
+        required("note", &note, MAX_NOTE)?;
+        if note.trim().is_empty() {
+            return Err(invalid(
+                "note",
+                "is blank: say why the finding needs no further attention",
+            ));
+        }
+        // Only uid 0 reaches this line, and it is named root everywhere.
+        let by = format!("uid {uid} (root)");
+        let id = FindingId::known(id);
+        let finding = self.handle.acknowledge(id, by, note, seen, repaired).await?;
+        let snapshot = self.handle.snapshot();
+        Ok(Response::new(convert::finding(&snapshot, &finding)))
+    }
+
+    async fn unacknowledge_finding(
+        &self,
+        request: Request<wire::UnacknowledgeFindingRequest>,
+    ) -> Result<Response<wire::Finding>, Status> {
+        authorize_change(&request, "take acknowledgements back")?;
+        let id = request.into_inner().finding_id;
+        valid_finding_id(&id)?;
+        let finding = self.handle.unacknowledge(FindingId::known(id)).await?;
+        let snapshot = self.handle.snapshot();
+        Ok(Response::new(convert::finding(&snapshot, &finding)))
+    }
+
+    async fn refresh(
+        &self,
+        request: Request<wire::RefreshRequest>,
+    ) -> Result<Response<wire::RefreshResponse>, Status> {
+        authorize_change(&request, "ask for a refresh")?;
+        let query = request.into_inner().query;
+        bounded("query", &query, MAX_QUERY)?;
+        let (targets, asked) = if query.is_empty() {
+            (vec![RefreshTarget::All], vec!["everything".to_owned()])
+        } else {
+            let snapshot = self.handle.snapshot();
+            let named = resolve(&snapshot, &query).map_err(unresolved("query"))?;
+            refresh_targets(&snapshot, &named.subjects())
+        };
+        for target in targets {
+            self.handle.refresh(target).await?;
+        }
+        Ok(Response::new(wire::RefreshResponse { asked }))
+    }
+
+    async fn start_self_test(
+        &self,
+        request: Request<wire::StartSelfTestRequest>,
+    ) -> Result<Response<wire::StartSelfTestResponse>, Status> {
+        authorize_change(&request, "start self-tests")?;
+        let request = request.into_inner();
+        required("id", &request.id, MAX_QUERY)?;
+        let kind = match request.kind() {
+            wire::SelfTestKind::Short => SelfTestKind::Short,
+            wire::SelfTestKind::Long => SelfTestKind::Long,
+            wire::SelfTestKind::Unspecified => {
+                return Err(invalid("kind", "is SELF_TEST_KIND_SHORT or SELF_TEST_KIND_LONG"));
+            }
+        };
+        let snapshot = self.handle.snapshot();
+        let drive = resolve_drive(&snapshot, &request.id).map_err(unresolved("id"))?;
+        if drive.smart.is_none() {
+            return Err(failed_precondition(format!(
+                "drive {} is not polled for SMART data: its self-test cannot be started",
+                drive.facts.id
+            )));
+        }
+        let drive_id = drive.facts.id.clone();
+        self.handle.refresh(RefreshTarget::SelfTest { drive: drive_id.clone(), kind }).await?;
+        Ok(Response::new(wire::StartSelfTestResponse { drive_id: drive_id.to_string() }))
+    }
+
+    async fn authorize_format(
+        &self,
+        request: Request<wire::AuthorizeFormatRequest>,
+    ) -> Result<Response<wire::FormatAuthorization>, Status> {
+        authorize_change(&request, "authorize formatting")?;
+        let wire::AuthorizeFormatRequest { handle, revoke } = request.into_inner();
+        required("handle", &handle, MAX_QUERY)?;
+        let engine = self.engine()?;
+        engine.authorize_format(handle.clone(), revoke).await.map_err(provisioning)?;
+        let view = engine.view();
+        let none = wire::FormatAuthorization { handle: handle.clone(), ..Default::default() };
+        let answer =
+            format_authorization(view.find(&handle).map_err(provisioning)?).unwrap_or(none);
+        Ok(Response::new(answer))
+    }
+
+    async fn list_format_authorizations(
+        &self,
+        request: Request<wire::ListFormatAuthorizationsRequest>,
+    ) -> Result<Response<wire::ListFormatAuthorizationsResponse>, Status> {
+        authorize_change(&request, "list authorizations to format")?;
+        let view = self.engine()?.view();
+        if let Some(why) = &view.records_error {
+            return Err(provisioning(ProvisionError::Unavailable(why.clone())));
+        }
+        let authorizations = view.volumes.values().filter_map(format_authorization);
+        Ok(Response::new(wire::ListFormatAuthorizationsResponse {
+            authorizations: authorizations.collect(),
+        }))
+    }
+
+    async fn force_cleanup(
+        &self,
+        request: Request<wire::ForceCleanupRequest>,
+    ) -> Result<Response<wire::ForceCleanupResponse>, Status> {
+        authorize_change(&request, "clean up volumes")?;
+        let request = request.into_inner();
+        required("query", &request.query, MAX_QUERY)?;
+        let cleaner = self.cleaner.as_ref().ok_or_else(|| {
+            failed_precondition("this daemon unmounts nothing: it reads a recorded tree")
+        })?;
+        cleaner.run(&self.handle, &request).await.map(Response::new)
+    }
+}
+
+/// A refreshed volume is probed, and its records are read again. A refreshed drive or device causes
+/// a new hardware scan, and probes of the volumes on it.
+pub(crate) fn refresh_targets(
+    snapshot: &Snapshot,
+    subjects: &[Subject],
+) -> (Vec<RefreshTarget>, Vec<String>) {
+    let mut targets = Vec::new();
+    let mut paths: Vec<HostPath> = Vec::new();
+    for subject in subjects {
+        let volumes = match subject {
+            Subject::Volume(id) => {
+                if snapshot.volumes.get(id).is_some_and(|volume| volume.facts.driver.is_some()) {
+                    targets.push(RefreshTarget::Kubelet);
+                }
+                vec![id.clone()]
+            }
+            Subject::Drive(id) => {
+                targets.push(RefreshTarget::Inventory);
+                targets.push(RefreshTarget::Smart(vec![id.clone()]));
+                snapshot.drives.get(id).map(|drive| drive.volumes.clone()).unwrap_or_default()
+            }
+            // Everything that it reads.
+            Subject::Source(_) => {
+                targets.push(RefreshTarget::All);
+                Vec::new()
+            }
+            Subject::Device(name) => {
+                targets.push(RefreshTarget::Inventory);
+                crate::api::resolve::volumes_on_device(snapshot, name)
+            }
+        };
+        let mounts = volumes
+            .iter()
+            .filter_map(|id| snapshot.volumes.get(id))
+            .flat_map(|volume| volume.facts.mounts.iter());
+        paths.extend(mounts.map(|mount| mount.path.clone()));
+    }
+    paths.sort();
+    paths.dedup();
+    targets.dedup();
+    if !paths.is_empty() {
+        targets.push(RefreshTarget::Probe(paths));
+    }
+    (targets, subjects.iter().map(ToString::to_string).collect())
+}
