@@ -46,8 +46,7 @@ pub(crate) enum RuleAction {
 }
 
 /// The common properties of a family's rules: how their texts begin, and how their records are
-/// treated. A row is built from its family (`DRIVE.rule(…)`), so that no row can be written without
-/// one.
+/// treated. No row can be written without one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleFamily {
     /// The record begins with this `Pattern`.
@@ -146,6 +145,26 @@ impl RuleFamily {
         self.rule(name, "", RuleAction::Ignore, "")
     }
 }
+
+/// The table of one file, `RULES`. A row is its name, family, pattern, action and source:
+///
+/// ```text
+///     "scsi-offline": SCSI, "rejecting I/O to offline device"
+///         => Effect(Removed, Unclear), "scsi_lib.c scsi_device_state_check(); 3.10-6.18";
+/// ```
+///
+/// `in "drivers/scsi/";` before the rows begins the source of each.
+macro_rules! rules {
+    (in $directory:literal;
+     $($name:literal: $family:expr, $pattern:expr => $action:expr, $source:literal;)*) => {
+        pub(crate) const RULES: &[$crate::rule::Rule] =
+            &[$($family.rule($name, $pattern, $action, concat!($directory, $source))),*];
+    };
+    ($name:literal: $($rest:tt)*) => {
+        $crate::rule::rules! { in ""; $name: $($rest)* }
+    };
+}
+pub(crate) use rules;
 
 impl Rule {
     /// `head`: what the family's prefix found; `body`: what the row's pattern found, up to `after`.

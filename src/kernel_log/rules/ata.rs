@@ -10,7 +10,7 @@ use crate::parsed_record::{
     AtaRecord, DeviceKind, MatchedText, ParsedRecord, RecordKind, TopologyUpdate,
 };
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, Evidence, Rule, RuleAction, RuleFamily};
+use crate::rule::{DRIVE, Evidence, RuleAction, RuleFamily, rules};
 use crate::rules::ide;
 
 const ATA: RuleFamily = DRIVE.with_prefix("<ata>: ").with_evidence(Evidence::DriveStatus);
@@ -49,262 +49,112 @@ const OTHER_SERROR_BITS: [&str; 9] = [
     "DevExch",
 ];
 
-/// The device does not respond after a reset yet.
-const RESET_FAILED: RuleAction = Record(RecordKind::Ata(AtaRecord::ResetFailed));
+const fn ata(record: AtaRecord) -> RuleAction {
+    Record(RecordKind::Ata(record))
+}
 
-pub(crate) const RULES: &[Rule] = &[
-    COMMAND.rule(
-        "ata-outcome",
-        RESULT,
-        ParseKind(outcome),
-        "drivers/ata/libata-eh.c ata_eh_link_report(), ata_err_string(); 3.10-6.18",
-    ),
-    COMMAND.rule(
-        "ata-outcome-packet",
-        "",
-        ParseKind(packet_outcome),
-        "drivers/ata/libata-eh.c ata_eh_link_report(): with the CDB of a packet command; 3.10-6.18",
-    ),
+/// The device does not respond after a reset yet.
+const RESET_FAILED: RuleAction = ata(AtaRecord::ResetFailed);
+
+rules! {
+    in "drivers/";
+    "ata-outcome": COMMAND, RESULT
+        => ParseKind(outcome), "ata/libata-eh.c ata_eh_link_report(), ata_err_string(); 3.10-6.18";
+    "ata-outcome-packet": COMMAND, ""
+        => ParseKind(packet_outcome),
+           "ata/libata-eh.c ata_eh_link_report(): with the CDB of a packet command; 3.10-6.18";
     // In a text log whose lines are separate.
-    ATA.with_prefix("").rule(
-        "ata-outcome-line",
-        RESULT,
-        ParseKind(outcome),
-        "drivers/ata/libata-eh.c ata_eh_link_report(): the second line; 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-outcome-tag",
-        "tag <dec> cmd 0x<hex> Emask 0x<hex> stat 0x<hex> err 0x<hex> (<host bus error|ATA bus error\
-         |timeout|HSM violation|internal error|media error|invalid argument|device error\
-         |unknown error>)",
-        ParseKind(outcome_of_tag),
-        "drivers/ata/libata-eh.c ata_eh_report(): one line; 2.6.18-2.6.20",
-    ),
-    ATA.rule(
-        "ata-command-timeout",
-        "<DMA|command> {0x<hex> }timeout, stat 0x<hex>",
-        Record(RecordKind::Ata(AtaRecord::Error(Timeout, Unclear))),
-        "drivers/scsi/libata-core.c ata_qc_timeout(), ata_eng_timeout(); up to 2.6.17",
-    ),
-    ATA.rule(
-        "ata-translated",
-        "translated ATA stat/err 0x<hex>/<hex> to SCSI SK/ASC/ASCQ 0x<hex>/<hex>/<hex>$",
-        ParseKind(translated),
-        "drivers/ata/libata-scsi.c ata_to_sense_error(); 2.6.12-6.18",
-    ),
-    ATA.rule(
-        "ata-registers",
-        "error=0x<hex> <{|{>",
-        ParseKind(error_words),
-        "drivers/ata/libata-scsi.c ata_dump_status(); 2.6.12-6.18",
-    ),
-    ATA.rule(
-        "ata-exception",
-        "exception Emask 0x<hex>{ SAct 0x<hex>}",
-        ParseKind(exception),
-        "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
-    ),
+    "ata-outcome-line": ATA.with_prefix(""), RESULT
+        => ParseKind(outcome), "ata/libata-eh.c ata_eh_link_report(): the second line; 3.10-6.18";
+    "ata-outcome-tag": ATA, "tag <dec> cmd 0x<hex> Emask 0x<hex> stat 0x<hex> err 0x<hex> \
+         (<host bus error|ATA bus error|timeout|HSM violation|internal error|media error\
+         |invalid argument|device error|unknown error>)"
+        => ParseKind(outcome_of_tag), "ata/libata-eh.c ata_eh_report(): one line; 2.6.18-2.6.20";
+    "ata-command-timeout": ATA, "<DMA|command> {0x<hex> }timeout, stat 0x<hex>"
+        => ata(AtaRecord::Error(Timeout, Unclear)),
+           "scsi/libata-core.c ata_qc_timeout(), ata_eng_timeout(); up to 2.6.17";
+    "ata-translated": ATA,
+        "translated ATA stat/err 0x<hex>/<hex> to SCSI SK/ASC/ASCQ 0x<hex>/<hex>/<hex>$"
+        => ParseKind(translated), "ata/libata-scsi.c ata_to_sense_error(); 2.6.12-6.18";
+    "ata-registers": ATA, "error=0x<hex> <{|{>"
+        => ParseKind(error_words), "ata/libata-scsi.c ata_dump_status(); 2.6.12-6.18";
+    "ata-exception": ATA, "exception Emask 0x<hex>{ SAct 0x<hex>}"
+        => ParseKind(exception), "ata/libata-eh.c ata_eh_link_report(); 3.10-6.18";
     // Precedes the exception that it belongs to.
-    ATA.rule(
-        "ata-queue-log",
-        "failed to read log page 10h (errno=<dec>)",
-        Record(RecordKind::Ata(AtaRecord::NcqLogUnreadable)),
-        "drivers/ata/libata-eh.c, libata-sata.c ata_eh_analyze_ncq_error(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-command",
-        "failed command: ",
-        Continuation,
-        "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-status",
-        "status: ",
-        ParseKind(status_register),
-        "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-error",
-        "error: ",
-        ParseKind(error_register),
-        "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-serror",
-        "SError: ",
-        ParseKind(serror),
-        "drivers/ata/libata-eh.c ata_eh_link_report(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-interface",
-        "irq_stat 0x<hex>{, unknown FIS <hex> <hex> <hex> <hex>}{, incorrect PMP}{, host bus error}\
-         , interface fatal error",
-        Record(RecordKind::Ata(AtaRecord::Error(Transport, Unclear))),
-        "drivers/ata/libahci.c ahci_error_intr(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-host-bus",
-        "irq_stat 0x<hex>, host bus error$",
-        Record(RecordKind::Ata(AtaRecord::Error(Transport, No))),
-        "drivers/ata/libahci.c ahci_error_intr(); 2.6.32-6.18",
-    ),
-    ATA.rule(
-        "ata-hard-reset",
-        "hard resetting link",
-        Record(RecordKind::Ata(AtaRecord::LinkReset)),
-        "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-soft-reset",
-        "soft resetting link",
-        Record(RecordKind::Ata(AtaRecord::LinkReset)),
-        "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-slow",
-        "link is slow to respond, please be patient (ready=<dec>)",
-        RESET_FAILED,
-        "drivers/ata/libata-core.c ata_wait_ready(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-slow-port",
-        "port is slow to respond, please be patient (Status 0x<hex>)",
-        RESET_FAILED,
-        "drivers/ata/libata-core.c ata_busy_sleep(); 2.6.18-2.6.27",
-    ),
-    ATA.rule(
-        "ata-port-silent",
-        "<port failed to respond (|prereset failed (errno=|failed to resume link for reset (errno=><dec>",
-        RESET_FAILED,
-        "drivers/ata/libata-sff.c ata_sff_busy_sleep(), libata-eh.c ata_eh_reset(); 2.6.32-6.18",
-    ),
-    ATA.rule(
-        "ata-xfermode",
-        "failed to set xfermode (err_mask=0x<hex>)",
-        RESET_FAILED,
-        "drivers/ata/libata-core.c ata_dev_set_mode(); 2.6.18-6.18",
-    ),
-    ATA.rule(
-        "ata-comreset",
-        "COMRESET failed (errno=<dec>)",
-        RESET_FAILED,
-        "drivers/ata/libata-core.c sata_link_hardreset(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-srst",
-        "SRST failed (errno=<dec>)",
-        RESET_FAILED,
-        "drivers/ata/libata-sff.c ata_sff_softreset(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-softreset",
-        "softreset failed (",
-        RESET_FAILED,
-        "drivers/ata/libahci.c ahci_do_softreset(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-reset-failed",
-        "reset failed<, giving up| (errno=>",
-        RESET_FAILED,
-        "drivers/ata/libata-eh.c ata_eh_reset(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-device-not-ready",
-        "device not ready<, treating as offline| (errno=| after hardreset (errno=>",
-        RESET_FAILED,
-        "drivers/ata/libahci.c, libata-core.c; 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-speed",
-        "limiting SATA link speed to ",
-        Continuation,
-        "drivers/ata/libata-core.c sata_down_spd_limit(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-identify",
-        "failed to IDENTIFY< (| after ACPI commands>",
-        RESET_FAILED,
-        "drivers/ata/libata-core.c ata_dev_read_id(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-revalidation",
-        "revalidation failed (errno=<dec>)",
-        RESET_FAILED,
-        "drivers/ata/libata-core.c ata_dev_revalidate(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-identify-aborted",
-        "both IDENTIFYs aborted, assuming NODEV",
-        RESET_FAILED,
-        "drivers/ata/libata-core.c ata_dev_read_id(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-qc-timeout",
-        "qc timeout{ after <dec> <msecs|u secs>} (cmd 0x<hex>)",
-        ParseKind(internal_timeout),
-        "drivers/ata/libata-core.c ata_exec_internal_sg(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-link-down",
-        "SATA link down (SStatus <hex> SControl <hex>)",
-        Record(RecordKind::Ata(AtaRecord::LinkDown)),
-        "drivers/ata/libata-core.c sata_print_link_status(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-works",
-        "configured for ",
-        Record(RecordKind::Ata(AtaRecord::Configured)),
-        "drivers/ata/libata-core.c ata_dev_set_mode(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-complete",
-        "EH complete$",
-        Continuation,
-        "drivers/ata/libata-eh.c ata_scsi_port_error_handler(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-disabled",
-        "disabled$",
-        ParseKind(disabled),
-        "drivers/ata/libata-eh.c ata_dev_disable(); 3.10-6.11",
-    ),
-    ATA.rule(
-        "ata-disable-device",
-        "disable device$",
-        ParseKind(disabled),
-        "drivers/ata/libata-eh.c ata_dev_disable(); 6.1-6.18",
-    ),
-    ATA.rule(
-        "ata-standby",
-        "Entering standby power mode$",
-        Record(RecordKind::Ata(AtaRecord::Standby)),
-        "drivers/ata/libata-core.c ata_dev_power_set_standby(); 6.7-6.18, and stable",
-    ),
-    ATA.rule(
-        "ata-detaching",
-        "detaching (SCSI <hctl>)",
-        Parse(detaching),
-        "drivers/ata/libata-scsi.c ata_scsi_remove_dev(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-atapi",
-        "ATAPI: ",
-        ParseKind(packet_device),
-        "drivers/ata/libata-core.c ata_dev_configure(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-port",
-        "<SATA|PATA> max <UDMA/|UDMA|MWDMA|PIO><dec>",
-        ParseKind(port),
-        "drivers/ata/libata-core.c ata_host_register(); 3.10-6.18",
-    ),
-    ATA.rule(
-        "ata-model",
-        "ATA-<dec>: ",
-        ParseKind(model),
-        "drivers/ata/libata-core.c ata_dev_print_features(); 3.10-6.18",
-    ),
-];
+    "ata-queue-log": ATA, "failed to read log page 10h (errno=<dec>)"
+        => ata(AtaRecord::NcqLogUnreadable),
+           "ata/libata-eh.c, libata-sata.c ata_eh_analyze_ncq_error(); 3.10-6.18";
+    "ata-command": ATA, "failed command: "
+        => Continuation, "ata/libata-eh.c ata_eh_link_report(); 3.10-6.18";
+    "ata-status": ATA, "status: "
+        => ParseKind(status_register), "ata/libata-eh.c ata_eh_link_report(); 3.10-6.18";
+    "ata-error": ATA, "error: "
+        => ParseKind(error_register), "ata/libata-eh.c ata_eh_link_report(); 3.10-6.18";
+    "ata-serror": ATA, "SError: "
+        => ParseKind(serror), "ata/libata-eh.c ata_eh_link_report(); 3.10-6.18";
+    "ata-interface": ATA,
+        "irq_stat 0x<hex>{, unknown FIS <hex> <hex> <hex> <hex>}{, incorrect PMP}\
+         {, host bus error}, interface fatal error"
+        => ata(AtaRecord::Error(Transport, Unclear)), "ata/libahci.c ahci_error_intr(); 3.10-6.18";
+    "ata-host-bus": ATA, "irq_stat 0x<hex>, host bus error$"
+        => ata(AtaRecord::Error(Transport, No)), "ata/libahci.c ahci_error_intr(); 2.6.32-6.18";
+    "ata-hard-reset": ATA, "hard resetting link"
+        => ata(AtaRecord::LinkReset), "ata/libata-eh.c ata_eh_reset(); 3.10-6.18";
+    "ata-soft-reset": ATA, "soft resetting link"
+        => ata(AtaRecord::LinkReset), "ata/libata-eh.c ata_eh_reset(); 3.10-6.18";
+    "ata-slow": ATA, "link is slow to respond, please be patient (ready=<dec>)"
+        => RESET_FAILED, "ata/libata-core.c ata_wait_ready(); 3.10-6.18";
+    "ata-slow-port": ATA, "port is slow to respond, please be patient (Status 0x<hex>)"
+        => RESET_FAILED, "ata/libata-core.c ata_busy_sleep(); 2.6.18-2.6.27";
+    "ata-port-silent": ATA, "<port failed to respond (|prereset failed (errno=\
+         |failed to resume link for reset (errno=><dec>"
+        => RESET_FAILED,
+           "ata/libata-sff.c ata_sff_busy_sleep(), libata-eh.c ata_eh_reset(); 2.6.32-6.18";
+    "ata-xfermode": ATA, "failed to set xfermode (err_mask=0x<hex>)"
+        => RESET_FAILED, "ata/libata-core.c ata_dev_set_mode(); 2.6.18-6.18";
+    "ata-comreset": ATA, "COMRESET failed (errno=<dec>)"
+        => RESET_FAILED, "ata/libata-core.c sata_link_hardreset(); 3.10-6.18";
+    "ata-srst": ATA, "SRST failed (errno=<dec>)"
+        => RESET_FAILED, "ata/libata-sff.c ata_sff_softreset(); 3.10-6.18";
+    "ata-softreset": ATA, "softreset failed ("
+        => RESET_FAILED, "ata/libahci.c ahci_do_softreset(); 3.10-6.18";
+    "ata-reset-failed": ATA, "reset failed<, giving up| (errno=>"
+        => RESET_FAILED, "ata/libata-eh.c ata_eh_reset(); 3.10-6.18";
+    "ata-device-not-ready": ATA,
+        "device not ready<, treating as offline| (errno=| after hardreset (errno=>"
+        => RESET_FAILED, "ata/libahci.c, libata-core.c; 3.10-6.18";
+    "ata-speed": ATA, "limiting SATA link speed to "
+        => Continuation, "ata/libata-core.c sata_down_spd_limit(); 3.10-6.18";
+    "ata-identify": ATA, "failed to IDENTIFY< (| after ACPI commands>"
+        => RESET_FAILED, "ata/libata-core.c ata_dev_read_id(); 3.10-6.18";
+    "ata-revalidation": ATA, "revalidation failed (errno=<dec>)"
+        => RESET_FAILED, "ata/libata-core.c ata_dev_revalidate(); 3.10-6.18";
+    "ata-identify-aborted": ATA, "both IDENTIFYs aborted, assuming NODEV"
+        => RESET_FAILED, "ata/libata-core.c ata_dev_read_id(); 3.10-6.18";
+    "ata-qc-timeout": ATA, "qc timeout{ after <dec> <msecs|u secs>} (cmd 0x<hex>)"
+        => ParseKind(internal_timeout), "ata/libata-core.c ata_exec_internal_sg(); 3.10-6.18";
+    "ata-link-down": ATA, "SATA link down (SStatus <hex> SControl <hex>)"
+        => ata(AtaRecord::LinkDown), "ata/libata-core.c sata_print_link_status(); 3.10-6.18";
+    "ata-works": ATA, "configured for "
+        => ata(AtaRecord::Configured), "ata/libata-core.c ata_dev_set_mode(); 3.10-6.18";
+    "ata-complete": ATA, "EH complete$"
+        => Continuation, "ata/libata-eh.c ata_scsi_port_error_handler(); 3.10-6.18";
+    "ata-disabled": ATA, "disabled$"
+        => ParseKind(disabled), "ata/libata-eh.c ata_dev_disable(); 3.10-6.11";
+    "ata-disable-device": ATA, "disable device$"
+        => ParseKind(disabled), "ata/libata-eh.c ata_dev_disable(); 6.1-6.18";
+    "ata-standby": ATA, "Entering standby power mode$"
+        => ata(AtaRecord::Standby),
+           "ata/libata-core.c ata_dev_power_set_standby(); 6.7-6.18, and stable";
+    "ata-detaching": ATA, "detaching (SCSI <hctl>)"
+        => Parse(detaching), "ata/libata-scsi.c ata_scsi_remove_dev(); 3.10-6.18";
+    "ata-atapi": ATA, "ATAPI: "
+        => ParseKind(packet_device), "ata/libata-core.c ata_dev_configure(); 3.10-6.18";
+    "ata-port": ATA, "<SATA|PATA> max <UDMA/|UDMA|MWDMA|PIO><dec>"
+        => ParseKind(port), "ata/libata-core.c ata_host_register(); 3.10-6.18";
+    "ata-model": ATA, "ATA-<dec>: "
+        => ParseKind(model), "ata/libata-core.c ata_dev_print_features(); 3.10-6.18";
+}
 
 /// `res 41/40:… Emask 0x409 (media error) <F>`. The exception's own Emask has no text.
 fn outcome(text: &MatchedText<'_>) -> Option<RecordKind> {

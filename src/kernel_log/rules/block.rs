@@ -6,7 +6,7 @@ use crate::event::Class::*;
 use crate::event::{DeviceName, Operation};
 use crate::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, Role, Rule, RuleFamily};
+use crate::rule::{DRIVE, Role, RuleFamily, rules};
 
 const BLOCK: RuleFamily = DRIVE.rate_limited();
 /// Up to 5.15 the function's name is in front.
@@ -14,87 +14,51 @@ const REQUEST: RuleFamily = BLOCK
     .with_prefix("<blk_update_request: |print_req_error: |end_request: |>")
     .with_role(Role::FailedRequest);
 
-pub(crate) const RULES: &[Rule] = &[
-    REQUEST.rule(
-        "block-error",
-        "<I/O|critical medium|critical target|timeout|recoverable transport|device offline|protection\
-         |critical space allocation|critical nexus|reservation conflict|operation not supported\
-         |kernel resource|device resource|nonblocking retry|dm internal retry\
-         |open zones exceeded|active zones exceeded|zone active resource|zone open resource\
-         |duration limit exceeded|invalid> error, dev <disk>, sector <dec>{ op 0x<hex>:(<word>)}",
-        Parse(status),
-        "block/blk-core.c blk_update_request(), print_req_error(), blk-mq.c blk_print_req_error(); 2.6.32-6.18",
-    ),
-    BLOCK.rule(
-        "block-buffer",
-        "Buffer I/O error on <device|dev> <disk>, logical block <dec>{, <lost async page write|lost sync page write|async page read>}",
-        Parse(buffer),
-        "fs/buffer.c buffer_io_error(), fs/ext4/page-io.c; 2.6.32-6.18",
-    ),
-    BLOCK.rule(
-        "block-lost-page",
-        "lost page write due to I/O error on <disk>$",
-        Parse(lost_page),
-        "fs/buffer.c end_buffer_async_write(); up to 4.3",
-    ),
-    BLOCK.rule(
-        "block-lost-write",
-        "lost <async|sync> page write due to I/O error on <disk>$",
-        Parse(lost_page),
-        "fs/buffer.c; 4.4.0",
-    ),
+rules! {
+    "block-error": REQUEST, "<I/O|critical medium|critical target|timeout|recoverable transport\
+         |device offline|protection|critical space allocation|critical nexus|reservation conflict\
+         |operation not supported|kernel resource|device resource|nonblocking retry\
+         |dm internal retry|open zones exceeded|active zones exceeded|zone active resource\
+         |zone open resource|duration limit exceeded\
+         |invalid> error, dev <disk>, sector <dec>{ op 0x<hex>:(<word>)}"
+        => Parse(status), "block/blk-core.c blk_update_request(), print_req_error(), \
+            blk-mq.c blk_print_req_error(); 2.6.32-6.18";
+    "block-buffer": BLOCK, "Buffer I/O error on <device|dev> <disk>, \
+         logical block <dec>{, <lost async page write|lost sync page write|async page read>}"
+        => Parse(buffer), "fs/buffer.c buffer_io_error(), fs/ext4/page-io.c; 2.6.32-6.18";
+    "block-lost-page": BLOCK, "lost page write due to I/O error on <disk>$"
+        => Parse(lost_page), "fs/buffer.c end_buffer_async_write(); up to 4.3";
+    "block-lost-write": BLOCK, "lost <async|sync> page write due to I/O error on <disk>$"
+        => Parse(lost_page), "fs/buffer.c; 4.4.0";
     // Only the reading of the disk can fail with this text: an unknown table is no error.
-    BLOCK.rule(
-        "block-partition-table",
-        "<disk>: unable to read partition table$",
-        Effect(Io, Unclear),
-        "block/partitions/core.c, fs/partitions/check.c check_partition(); 2.6.32-6.18",
-    ),
-    BLOCK.rule(
-        "block-partition-amiga",
-        "Dev <disk>: unable to read <RDB|partition> block <dec>$",
-        Effect(Io, Unclear),
-        "block/partitions/amiga.c amiga_partition(): the first parser that reads; 2.6.32-6.18",
-    ),
+    "block-partition-table": BLOCK, "<disk>: unable to read partition table$"
+        => Effect(Io, Unclear),
+           "block/partitions/core.c, fs/partitions/check.c check_partition(); 2.6.32-6.18";
+    "block-partition-amiga": BLOCK, "Dev <disk>: unable to read <RDB|partition> block <dec>$"
+        => Effect(Io, Unclear),
+           "block/partitions/amiga.c amiga_partition(): the first parser that reads; 2.6.32-6.18";
     // A capacity of 0: the driver has given up on the disk.
-    BLOCK.rule(
-        "block-gone",
-        "<disk>: detected capacity change from <dec> to 0$",
-        Continuation,
-        "block/genhd.c, fs/block_dev.c check_disk_size_change(); 2.6.32-6.18",
-    ),
-    BLOCK.rule(
-        "block-beyond",
-        "<disk>: rw=<dec>, <want|sector>=<dec>, {nr_sectors = <dec> }limit=",
-        ParseKind(beyond_end_of_device),
-        "block/blk-core.c handle_bad_sector(): a record of its own; 3.10-4.4",
-    ),
-    BLOCK.rule(
-        "block-beyond-lines",
-        "attempt to access beyond end of device\n<disk>: rw=<dec>, <want|sector>=<dec>, {nr_sectors = <dec> }limit=",
-        ParseKind(beyond_end_of_device),
-        "block/blk-core.c handle_bad_sector(): `\\n%s: rw=%d, want=%llu, limit=%llu`; 4.5-5.11",
-    ),
-    BLOCK.rule(
-        "block-beyond-program",
-        "<comm>: attempt to access beyond end of device\n<disk>: rw=<dec>, <want|sector>=<dec>, {nr_sectors = <dec> }limit=",
-        ParseKind(beyond_end_of_device),
-        "block/blk-core.c bio_check_eod(): the program in front; 6.0-6.18 `sector=%llu, nr_sectors = %u limit=%llu`; 5.12-6.18",
-    ),
-    DRIVE.rule(
-        "suppressed",
-        "<blk_update_request|print_req_error|blk_print_req_error|buffer_io_error|quiet_error|end_request\
-         |EXT4-fs error|EXT4-fs warning|EXT4-fs>: <dec> callbacks suppressed$",
-        ParseKind(suppressed),
-        "lib/ratelimit.c ___ratelimit(), fs/ext4/super.c; 2.6.32-6.18",
-    ),
-    DRIVE.rule(
-        "suppressed-function",
-        "<word>: <dec> callbacks suppressed$",
-        ParseKind(suppressed_function),
-        "lib/ratelimit.c ___ratelimit(): network code and others print the same form; 2.6.32-6.18",
-    ),
-];
+    "block-gone": BLOCK, "<disk>: detected capacity change from <dec> to 0$"
+        => Continuation, "block/genhd.c, fs/block_dev.c check_disk_size_change(); 2.6.32-6.18";
+    "block-beyond": BLOCK, "<disk>: rw=<dec>, <want|sector>=<dec>, {nr_sectors = <dec> }limit="
+        => ParseKind(beyond_end_of_device),
+           "block/blk-core.c handle_bad_sector(): a record of its own; 3.10-4.4";
+    "block-beyond-lines": BLOCK, "attempt to access beyond end of device\n<disk>: rw=<dec>, \
+         <want|sector>=<dec>, {nr_sectors = <dec> }limit="
+        => ParseKind(beyond_end_of_device),
+           "block/blk-core.c handle_bad_sector(): `\\n%s: rw=%d, want=%llu, limit=%llu`; 4.5-5.11";
+    "block-beyond-program": BLOCK, "<comm>: attempt to access beyond end of device\n<disk>: \
+         rw=<dec>, <want|sector>=<dec>, {nr_sectors = <dec> }limit="
+        => ParseKind(beyond_end_of_device), "block/blk-core.c bio_check_eod(): \
+            the program in front; 6.0-6.18 `sector=%llu, nr_sectors = %u limit=%llu`; 5.12-6.18";
+    "suppressed": DRIVE,
+        "<blk_update_request|print_req_error|blk_print_req_error|buffer_io_error|quiet_error\
+         |end_request|EXT4-fs error|EXT4-fs warning|EXT4-fs>: <dec> callbacks suppressed$"
+        => ParseKind(suppressed), "lib/ratelimit.c ___ratelimit(), fs/ext4/super.c; 2.6.32-6.18";
+    "suppressed-function": DRIVE, "<word>: <dec> callbacks suppressed$"
+        => ParseKind(suppressed_function), "lib/ratelimit.c ___ratelimit(): \
+            network code and others print the same form; 2.6.32-6.18";
+}
 
 /// `%s error, dev %s, sector %llu[ op 0x%x:(%s) flags 0x%x …]`; the sector is always in units of
 /// 512 bytes.

@@ -5,7 +5,7 @@ use crate::event::Class::*;
 use crate::event::{Blame, Class, DeviceName};
 use crate::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, Evidence, Rule, RuleFamily};
+use crate::rule::{DRIVE, Evidence, RuleFamily, rules};
 
 const IDE: RuleFamily = DRIVE.with_prefix("<disk>: ").with_evidence(Evidence::DriveStatus);
 
@@ -21,20 +21,15 @@ const ERROR_BITS: [&str; 8] = [
     "AddrMarkNotFound",
 ];
 
-pub(crate) const RULES: &[Rule] = &[
-    IDE.rule(
-        "ide-error",
-        "<word>: error=0x<hex> <{|{>",
-        Parse(error),
-        "drivers/ide/ide-lib.c ide_dump_ata_error(), ide.c ide_dump_status(): `hda: dma_intr: error=0x40 { UncorrectableError }, LBAsect=…, sector=…`; up to 5.13",
-    ),
-    IDE.rule(
-        "ide-timeout",
-        "<irq timeout: status=0x|dma_timer_expiry: dma status == 0x|DMA timeout error>",
-        Parse(timeout),
-        "drivers/ide/ide-io.c ide_timer_expiry(), ide-dma.c dma_timer_expiry(); up to 5.13",
-    ),
-];
+rules! {
+    in "drivers/ide/";
+    "ide-error": IDE, "<word>: error=0x<hex> <{|{>"
+        => Parse(error), "ide-lib.c ide_dump_ata_error(), ide.c ide_dump_status(): `hda: dma_intr: \
+            error=0x40 { UncorrectableError }, LBAsect=…, sector=…`; up to 5.13";
+    "ide-timeout": IDE,
+        "<irq timeout: status=0x|dma_timer_expiry: dma status == 0x|DMA timeout error>"
+        => Parse(timeout), "ide-io.c ide_timer_expiry(), ide-dma.c dma_timer_expiry(); up to 5.13";
+}
 
 /// What the names in `{ … }` mean. None: one of them is no bit. Some(None): the command was rejected.
 pub(super) fn error_bits(text: &str) -> Option<Option<(Class, Blame)>> {

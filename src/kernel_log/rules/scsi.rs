@@ -7,7 +7,7 @@ use crate::parsed_record::{
     AdditionalSense, DeviceKind, MatchedText, RecordKind, ScsiRecord, TopologyUpdate,
 };
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, Evidence, Role, Rule, RuleFamily};
+use crate::rule::{DRIVE, Evidence, Role, RuleAction, RuleFamily, rules};
 use crate::scsi_sense;
 
 /// The driver and the device of a command: `sd 2:0:0:0: [sdb] tag#3 `. Up to 3.16,
@@ -27,272 +27,118 @@ const SCANNED: RuleFamily = LINE.with_prefix("scsi <hctl>: ");
 
 const MIN_COMMAND_BYTES: usize = 6;
 
-pub(crate) const RULES: &[Rule] = &[
-    SD.rule(
-        "scsi-cache-flush",
-        "Synchronizing SCSI cache$",
-        Record(RecordKind::Topology(TopologyUpdate::CacheFlush)),
-        "drivers/scsi/sd.c sd_shutdown(), sd_suspend_common(): also when a disk was unplugged; 2.6.32-6.18",
-    ),
-    SD.with_role(Role::CacheFlush).rule(
-        "scsi-cache",
-        "<Synchronize Cache(10)|Synchronize Cache(16)|Synchronize Cache|Start/Stop Unit|Test Unit Ready|Read Capacity(16)|Read Capacity(10)> failed: Result: hostbyte=<word>",
-        ParseKind(cache_sync_failed),
-        "drivers/scsi/sd.c sd_sync_cache(), sd_start_stop_device(); 3.10-6.18",
-    ),
-    SCSI.rule(
-        "scsi-result",
-        "{Done: }{REPORT ZONES: }{<word> }{UNKNOWN(<hex>) }Result: hostbyte=<word>",
-        ParseKind(result),
-        "drivers/scsi/scsi_logging.c scsi_print_result(), constants.c; 3.10-6.18",
-    ),
-    ANY_DRIVER.rule(
-        "scsi-return-code",
-        "SCSI error: return code = 0x<hex>$",
-        ParseKind(return_code),
-        "drivers/scsi/scsi_lib.c scsi_io_completion(): all four bytes; up to 2.6.24",
-    ),
-    LINE.rule(
-        "scsi-return-code-removed",
-        "<hctl>: SCSI error: return code = 0x<hex>$",
-        ParseKind(return_code),
-        "drivers/scsi/scsi_lib.c scsi_io_completion(): the driver has been detached; up to 2.6.24",
-    ),
-    LINE.rule(
-        "scsi-return-code-old",
-        "SCSI error : <<|<><dec> <dec> <dec> <dec>> return code = 0x<hex>$",
-        ParseKind(return_code),
-        "drivers/scsi/scsi_lib.c scsi_io_completion(): without the driver; up to 2.6.16",
-    ),
-    LINE.rule(
-        "scsi-result-line",
-        "Result: hostbyte=<word> driverbyte=<word>{,<word>}$",
-        ParseKind(result_line),
-        "drivers/scsi/constants.c scsi_show_result(); up to 3.16",
-    ),
-    SCSI.rule(
-        "scsi-sense-key",
-        "Sense Key : ",
-        ParseKind(sense_key),
-        "drivers/scsi/scsi_logging.c scsi_log_dump_sense(), constants.c; 3.10-6.18",
-    ),
-    LINE.rule(
-        "scsi-sense-key-line",
-        "Sense Key : ",
-        ParseKind(sense_key_line),
-        "drivers/scsi/constants.c scsi_show_sense_hdr(); up to 3.16",
-    ),
-    LINE.rule(
-        "scsi-sense-key-old",
-        "<disk>: <Current|Deferred|current|deferred>{ [descriptor]}: sense key: <words>$",
-        ParseKind(sense_key_name),
-        "drivers/scsi/constants.c scsi_print_sense(); up to 2.6.24",
-    ),
-    LINE.rule(
-        "scsi-sense-key-current",
-        "<Current|Deferred> <disk>: sense key <words>$",
-        ParseKind(sense_key_name),
-        "drivers/scsi/constants.c scsi_print_sense(); up to 2.6.11",
-    ),
-    LINE.rule(
-        "scsi-sense-old",
-        "Additional sense: ",
-        ParseKind(additional_sense_line),
-        "drivers/scsi/constants.c scsi_show_extd_sense(); up to 2.6.24",
-    ),
-    SCSI.rule(
-        "scsi-sense",
-        "Add. Sense: ",
-        ParseKind(additional_sense),
-        "drivers/scsi/scsi_logging.c, constants.c scsi_show_extd_sense(); 3.10-6.18",
-    ),
-    LINE.rule(
-        "scsi-sense-line",
-        "Add. Sense: ",
-        ParseKind(additional_sense_line),
-        "drivers/scsi/constants.c scsi_show_extd_sense(); up to 3.16",
-    ),
+const DEVICE_CONTEXT: RuleAction = Record(RecordKind::Scsi(ScsiRecord::DeviceContext));
+const NO_DISK: RuleAction = Record(RecordKind::Topology(TopologyUpdate::Kind(DeviceKind::Other)));
+
+rules! {
+    in "drivers/scsi/";
+    "scsi-cache-flush": SD, "Synchronizing SCSI cache$"
+        => Record(RecordKind::Topology(TopologyUpdate::CacheFlush)),
+           "sd.c sd_shutdown(), sd_suspend_common(): also when a disk was unplugged; 2.6.32-6.18";
+    "scsi-cache": SD.with_role(Role::CacheFlush),
+        "<Synchronize Cache(10)|Synchronize Cache(16)|Synchronize Cache|Start/Stop Unit\
+         |Test Unit Ready|Read Capacity(16)|Read Capacity(10)> failed: Result: hostbyte=<word>"
+        => ParseKind(cache_sync_failed), "sd.c sd_sync_cache(), sd_start_stop_device(); 3.10-6.18";
+    "scsi-result": SCSI, "{Done: }{REPORT ZONES: }{<word> }{UNKNOWN(<hex>) }Result: hostbyte=<word>"
+        => ParseKind(result), "scsi_logging.c scsi_print_result(), constants.c; 3.10-6.18";
+    "scsi-return-code": ANY_DRIVER, "SCSI error: return code = 0x<hex>$"
+        => ParseKind(return_code), "scsi_lib.c scsi_io_completion(): all four bytes; up to 2.6.24";
+    "scsi-return-code-removed": LINE, "<hctl>: SCSI error: return code = 0x<hex>$"
+        => ParseKind(return_code),
+           "scsi_lib.c scsi_io_completion(): the driver has been detached; up to 2.6.24";
+    "scsi-return-code-old": LINE,
+        "SCSI error : <<|<><dec> <dec> <dec> <dec>> return code = 0x<hex>$"
+        => ParseKind(return_code),
+           "scsi_lib.c scsi_io_completion(): without the driver; up to 2.6.16";
+    "scsi-result-line": LINE, "Result: hostbyte=<word> driverbyte=<word>{,<word>}$"
+        => ParseKind(result_line), "constants.c scsi_show_result(); up to 3.16";
+    "scsi-sense-key": SCSI, "Sense Key : "
+        => ParseKind(sense_key), "scsi_logging.c scsi_log_dump_sense(), constants.c; 3.10-6.18";
+    "scsi-sense-key-line": LINE, "Sense Key : "
+        => ParseKind(sense_key_line), "constants.c scsi_show_sense_hdr(); up to 3.16";
+    "scsi-sense-key-old": LINE,
+        "<disk>: <Current|Deferred|current|deferred>{ [descriptor]}: sense key: <words>$"
+        => ParseKind(sense_key_name), "constants.c scsi_print_sense(); up to 2.6.24";
+    "scsi-sense-key-current": LINE, "<Current|Deferred> <disk>: sense key <words>$"
+        => ParseKind(sense_key_name), "constants.c scsi_print_sense(); up to 2.6.11";
+    "scsi-sense-old": LINE, "Additional sense: "
+        => ParseKind(additional_sense_line), "constants.c scsi_show_extd_sense(); up to 2.6.24";
+    "scsi-sense": SCSI, "Add. Sense: "
+        => ParseKind(additional_sense),
+           "scsi_logging.c, constants.c scsi_show_extd_sense(); 3.10-6.18";
+    "scsi-sense-line": LINE, "Add. Sense: "
+        => ParseKind(additional_sense_line), "constants.c scsi_show_extd_sense(); up to 3.16";
     // `<<<vendor|>{>>}` is an optional `<<vendor>>`.
-    SCSI.rule(
-        "scsi-sense-number",
-        "<<<vendor|>{>>}<blanks>ASC=<hex> <<<vendor|>{>>}<blanks>ASCQ=<hex>",
-        ParseKind(numeric_sense),
-        "drivers/scsi/scsi_logging.c without CONFIG_SCSI_CONSTANTS; 3.10-6.18",
-    ),
-    LINE.rule(
-        "scsi-sense-number-line",
-        "ASC=<hex> <<<vendor|>{>>}<blanks>ASCQ=<hex>$",
-        ParseKind(numeric_sense),
-        "drivers/scsi/constants.c scsi_show_extd_sense(); up to 3.16",
-    ),
+    "scsi-sense-number": SCSI, "<<<vendor|>{>>}<blanks>ASC=<hex> <<<vendor|>{>>}<blanks>ASCQ=<hex>"
+        => ParseKind(numeric_sense), "scsi_logging.c without CONFIG_SCSI_CONSTANTS; 3.10-6.18";
+    "scsi-sense-number-line": LINE, "ASC=<hex> <<<vendor|>{>>}<blanks>ASCQ=<hex>$"
+        => ParseKind(numeric_sense), "constants.c scsi_show_extd_sense(); up to 3.16";
     // `<<vendor>> ASC=0x85 ASCQ=0x0ASC=0x85 ASCQ=0x0`: printed twice without a blank; the first
     // `<hex>` takes the second `A`.
-    LINE.rule(
-        "scsi-sense-vendor-line",
-        "<<<vendor|<<vendor>>> ASC=<hex> ASCQ=<hex>SC=<hex> <<<vendor|>{>>}<blanks>ASCQ=<hex>$",
-        ParseKind(numeric_sense),
-        "drivers/scsi/constants.c scsi_show_extd_sense(); up to 3.16",
-    ),
-    SCSI.rule(
-        "scsi-command",
-        "CDB: ",
-        ParseKind(cdb),
-        "drivers/scsi/scsi_logging.c scsi_print_command(), constants.c; 3.10-6.18",
-    ),
-    LINE.rule(
-        "scsi-command-line",
-        "CDB: ",
-        ParseKind(cdb_line),
-        "drivers/scsi/constants.c scsi_print_command(); up to 3.16",
-    ),
-    ANY_DRIVER.rule(
-        "scsi-unhandled",
-        "Unhandled sense code",
-        Record(RecordKind::Scsi(ScsiRecord::DeviceContext)),
-        "drivers/scsi/scsi_lib.c scsi_io_completion(); up to 3.16",
-    ),
-    ANY_DRIVER.rule(
-        "scsi-unhandled-error",
-        "Unhandled error code",
-        Record(RecordKind::Scsi(ScsiRecord::DeviceContext)),
-        "drivers/scsi/scsi_lib.c scsi_io_completion(); up to 3.16",
-    ),
-    SCSI.rule(
-        "scsi-device",
-        "$",
-        Record(RecordKind::Scsi(ScsiRecord::DeviceContext)),
-        "drivers/scsi/constants.c scsi_print_sense(): the lines that follow have no device; up to 3.16",
-    ),
-    SCSI.with_evidence(Evidence::Offlined).rule(
-        "scsi-offlined",
-        "{scsi: }Device offlined - not ready after error recovery",
-        Cause(Removed, Unclear),
-        "drivers/scsi/scsi_error.c scsi_eh_offline_sdevs(), up to 2.6.24 with `scsi: `; 2.6.18-6.18",
-    ),
-    SCSI.with_evidence(Evidence::Offlined).rule(
-        "scsi-offlined-old",
-        "Device offlined - command error recovery failed",
-        Cause(Removed, Unclear),
-        "drivers/scsi/scsi_error.c; 2.6 and vendors'",
-    ),
-    SD.rule(
-        "scsi-medium-access",
-        "Medium access timeout failure. Offlining disk!",
-        Cause(Removed, Yes),
-        "drivers/scsi/sd.c sd_eh_action(); 3.10-6.18",
-    ),
-    SCSI.rule(
-        "scsi-offline",
-        "rejecting I/O to offline device",
-        Effect(Removed, Unclear),
-        "drivers/scsi/scsi_lib.c scsi_device_state_check(); 3.10-6.18",
-    ),
-    LINE.with_prefix("scsi<host> (<dec>:<dec>): ").rule(
-        "scsi-offline-host",
-        "rejecting I/O to <offline|dead> device$",
-        Effect(Removed, Unclear),
-        "drivers/scsi/scsi_lib.c scsi_prep_fn(); up to 2.6.12",
-    ),
-    SCSI.rule(
-        "scsi-dead",
-        "rejecting I/O to dead device",
-        Effect(Removed, Unclear),
-        "drivers/scsi/scsi_lib.c scsi_device_state_check(); 3.10-6.18",
-    ),
-    SD.rule(
-        "scsi-changed",
-        "device offline or changed",
-        Effect(Removed, Unclear),
-        "drivers/scsi/sd.c sd_setup_read_write_cmnd(); 5.0-6.18",
-    ),
-    SCSI.rule(
-        "scsi-waited",
-        "timing out command, waited <dec>s",
-        Cause(Timeout, Unclear),
-        "drivers/scsi/scsi_lib.c scsi_softirq_done(); 3.10-5.15",
-    ),
-    SD.rule(
-        "scsi-unit-not-ready",
-        "Unit Not Ready",
-        Record(RecordKind::Scsi(ScsiRecord::UnitNotReady)),
-        "drivers/scsi/sd.c sd_spinup_disk(): sense data of a drive that starts; 3.10-6.18",
-    ),
+    "scsi-sense-vendor-line": LINE,
+        "<<<vendor|<<vendor>>> ASC=<hex> ASCQ=<hex>SC=<hex> <<<vendor|>{>>}<blanks>ASCQ=<hex>$"
+        => ParseKind(numeric_sense), "constants.c scsi_show_extd_sense(); up to 3.16";
+    "scsi-command": SCSI, "CDB: "
+        => ParseKind(cdb), "scsi_logging.c scsi_print_command(), constants.c; 3.10-6.18";
+    "scsi-command-line": LINE, "CDB: "
+        => ParseKind(cdb_line), "constants.c scsi_print_command(); up to 3.16";
+    "scsi-unhandled": ANY_DRIVER, "Unhandled sense code"
+        => DEVICE_CONTEXT, "scsi_lib.c scsi_io_completion(); up to 3.16";
+    "scsi-unhandled-error": ANY_DRIVER, "Unhandled error code"
+        => DEVICE_CONTEXT, "scsi_lib.c scsi_io_completion(); up to 3.16";
+    "scsi-device": SCSI, "$"
+        => DEVICE_CONTEXT,
+           "constants.c scsi_print_sense(): the lines that follow have no device; up to 3.16";
+    "scsi-offlined": SCSI.with_evidence(Evidence::Offlined),
+        "{scsi: }Device offlined - not ready after error recovery"
+        => Cause(Removed, Unclear),
+           "scsi_error.c scsi_eh_offline_sdevs(), up to 2.6.24 with `scsi: `; 2.6.18-6.18";
+    "scsi-offlined-old": SCSI.with_evidence(Evidence::Offlined),
+        "Device offlined - command error recovery failed"
+        => Cause(Removed, Unclear), "scsi_error.c; 2.6 and vendors'";
+    "scsi-medium-access": SD, "Medium access timeout failure. Offlining disk!"
+        => Cause(Removed, Yes), "sd.c sd_eh_action(); 3.10-6.18";
+    "scsi-offline": SCSI, "rejecting I/O to offline device"
+        => Effect(Removed, Unclear), "scsi_lib.c scsi_device_state_check(); 3.10-6.18";
+    "scsi-offline-host": LINE.with_prefix("scsi<host> (<dec>:<dec>): "),
+        "rejecting I/O to <offline|dead> device$"
+        => Effect(Removed, Unclear), "scsi_lib.c scsi_prep_fn(); up to 2.6.12";
+    "scsi-dead": SCSI, "rejecting I/O to dead device"
+        => Effect(Removed, Unclear), "scsi_lib.c scsi_device_state_check(); 3.10-6.18";
+    "scsi-changed": SD, "device offline or changed"
+        => Effect(Removed, Unclear), "sd.c sd_setup_read_write_cmnd(); 5.0-6.18";
+    "scsi-waited": SCSI, "timing out command, waited <dec>s"
+        => Cause(Timeout, Unclear), "scsi_lib.c scsi_softirq_done(); 3.10-5.15";
+    "scsi-unit-not-ready": SD, "Unit Not Ready"
+        => Record(RecordKind::Scsi(ScsiRecord::UnitNotReady)),
+           "sd.c sd_spinup_disk(): sense data of a drive that starts; 3.10-6.18";
     // A continued line: the dots are one for each second. `<file>` takes them, and `not`.
-    SD.rule(
-        "scsi-spin-up",
-        "Spinning up disk<file> responding...",
-        Cause(Timeout, Unclear),
-        "drivers/scsi/sd.c sd_spinup_disk(): `Spinning up disk....not responding...`; 2.6.32-6.18",
-    ),
-    SD.rule(
-        "scsi-killing",
-        "killing request",
-        Continuation,
-        "drivers/scsi/scsi_lib.c scsi_kill_request(); up to 4.20",
-    ),
-    SD.rule(
-        "scsi-partial",
-        "Unaligned partial completion",
-        Continuation,
-        "drivers/scsi/sd.c sd_done(); 3.15-6.18",
-    ),
-    SD.rule(
-        "scsi-stopping",
-        "Stopping disk",
-        Continuation,
-        "drivers/scsi/sd.c sd_shutdown(); 3.10-6.18",
-    ),
-    LINE.with_prefix("sd <hctl>: [<disk>] ").rule(
-        "scsi-attached",
-        "Attached SCSI <removable disk|disk>",
-        Record(RecordKind::Topology(TopologyUpdate::DiskAttached)),
-        "drivers/scsi/sd.c sd_probe(); 3.10-6.18",
-    ),
-    LINE.with_prefix("sd <hctl>: ").rule(
-        "scsi-attached-old",
-        "Attached scsi <removable disk|disk> <disk>",
-        Record(RecordKind::Topology(TopologyUpdate::DiskAttached)),
-        "drivers/scsi/sd.c sd_probe(); up to 2.6.20",
-    ),
-    SCANNED.rule(
-        "scsi-tape",
-        "Sequential-Access ",
-        Record(RecordKind::Topology(TopologyUpdate::Kind(
-            DeviceKind::Other,
-        ))),
-        "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
-    ),
-    SCANNED.rule(
-        "scsi-cdrom",
-        "CD-ROM ",
-        Record(RecordKind::Topology(TopologyUpdate::Kind(
-            DeviceKind::Other,
-        ))),
-        "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
-    ),
-    SCANNED.rule(
-        "scsi-enclosure",
-        "Enclosure ",
-        Record(RecordKind::Topology(TopologyUpdate::Kind(
-            DeviceKind::Other,
-        ))),
-        "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
-    ),
-    SCANNED.rule(
-        "scsi-changer",
-        "Medium Changer ",
-        Record(RecordKind::Topology(TopologyUpdate::Kind(
-            DeviceKind::Other,
-        ))),
-        "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
-    ),
-    SCANNED.rule(
-        "scsi-disk",
-        "Direct-Access ",
-        ParseKind(model),
-        "drivers/scsi/scsi_scan.c scsi_add_lun(); 3.10-6.18",
-    ),
-];
+    "scsi-spin-up": SD, "Spinning up disk<file> responding..."
+        => Cause(Timeout, Unclear),
+           "sd.c sd_spinup_disk(): `Spinning up disk....not responding...`; 2.6.32-6.18";
+    "scsi-killing": SD, "killing request"
+        => Continuation, "scsi_lib.c scsi_kill_request(); up to 4.20";
+    "scsi-partial": SD, "Unaligned partial completion"
+        => Continuation, "sd.c sd_done(); 3.15-6.18";
+    "scsi-stopping": SD, "Stopping disk"
+        => Continuation, "sd.c sd_shutdown(); 3.10-6.18";
+    "scsi-attached": LINE.with_prefix("sd <hctl>: [<disk>] "), "Attached SCSI <removable disk|disk>"
+        => Record(RecordKind::Topology(TopologyUpdate::DiskAttached)), "sd.c sd_probe(); 3.10-6.18";
+    "scsi-attached-old": LINE.with_prefix("sd <hctl>: "),
+        "Attached scsi <removable disk|disk> <disk>"
+        => Record(RecordKind::Topology(TopologyUpdate::DiskAttached)),
+           "sd.c sd_probe(); up to 2.6.20";
+    "scsi-tape": SCANNED, "Sequential-Access "
+        => NO_DISK, "scsi_scan.c scsi_add_lun(); 3.10-6.18";
+    "scsi-cdrom": SCANNED, "CD-ROM "
+        => NO_DISK, "scsi_scan.c scsi_add_lun(); 3.10-6.18";
+    "scsi-enclosure": SCANNED, "Enclosure "
+        => NO_DISK, "scsi_scan.c scsi_add_lun(); 3.10-6.18";
+    "scsi-changer": SCANNED, "Medium Changer "
+        => NO_DISK, "scsi_scan.c scsi_add_lun(); 3.10-6.18";
+    "scsi-disk": SCANNED, "Direct-Access "
+        => ParseKind(model), "scsi_scan.c scsi_add_lun(); 3.10-6.18";
+}
 
 fn result(text: &MatchedText<'_>) -> Option<RecordKind> {
     // A mail may have broken the line between the two words.
