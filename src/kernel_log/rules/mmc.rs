@@ -6,137 +6,64 @@ use crate::event::Class::*;
 use crate::event::{Class, DeviceName};
 use crate::parsed_record::{DeviceKind, MatchedText, ParsedRecord, RecordKind, TopologyUpdate};
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, Role, Rule, RuleFamily};
+use crate::rule::{DRIVE, Role, RuleFamily, rules};
 
 /// The card's disk, or the host.
 const MMC: RuleFamily = DRIVE.with_prefix("<disk>: ");
 /// The host, about a card that it has initialized.
 const OF_CARD: RuleFamily = MMC.with_role(Role::CardPresent);
 
-pub(crate) const RULES: &[Rule] = &[
-    MMC.rule(
-        "mmc-attached",
-        "<disk>:<hex> ",
-        Parse(attached),
-        "drivers/mmc/core/block.c mmc_blk_alloc_req(): `mmcblk0: mmc0:0001 …`; 3.10-6.18",
-    ),
-    MMC.rule(
-        "mmc-error",
-        "error <dec> <requesting status|transferring data|sending |reading general status>",
-        ParseKind(error),
-        "drivers/mmc/card/block.c mmc_blk_issue_rw_rq(), mmc_blk_cmd_recovery(), core/block.c; 2.6.32-6.18",
-    ),
-    MMC.rule(
-        "mmc-no-retry",
-        "<not retrying|command error, retrying|status not valid, retrying> timeout$",
-        ParseKind(command_timeout),
-        "drivers/mmc/card/block.c mmc_blk_cmd_error(); 3.2-4.14",
-    ),
-    MMC.rule(
-        "mmc-command",
-        "timed out sending <r/w cmd|SET_BLOCK_COUNT|stop> command",
-        ParseKind(command_timeout),
-        "drivers/mmc/card/block.c mmc_blk_cmd_error(); 3.10-4.14",
-    ),
-    MMC.rule(
-        "mmc-send",
-        "<response CRC |unknown |>error {<dec> }sending r/w cmd command",
-        ParseKind(response_error),
-        "drivers/mmc/card/block.c; up to 3.19, and vendors'",
-    ),
-    MMC.rule(
-        "mmc-recovery",
-        "recovery failed!$",
-        ParseKind(command_timeout),
-        "drivers/mmc/core/block.c mmc_blk_mq_rw_recovery(); 4.16-6.18",
-    ),
-    OF_CARD.rule(
-        "mmc-stuck",
-        "Card stuck <in programming state|in wrong state|being busy>! ",
-        ParseKind(host_timeout),
-        "drivers/mmc/core/mmc_ops.c mmc_poll_for_busy(), block.c; 3.10-6.18",
-    ),
-    MMC.rule(
-        "mmc-interrupt",
-        "Timeout waiting for hardware {cmd }interrupt",
-        ParseKind(host_timeout),
-        "drivers/mmc/host/sdhci.c sdhci_timeout_timer(), sdhci_timeout_data_timer(); 2.6.32-6.18",
-    ),
-    OF_CARD.rule(
-        "mmc-cqhci",
-        "cqhci: timeout for tag <dec>",
-        ParseKind(host_timeout),
-        "drivers/mmc/host/cqhci-core.c cqhci_timeout(); 4.16-6.18",
-    ),
-    OF_CARD.rule(
-        "mmc-never-busy",
-        "card never left busy state",
-        ParseKind(host_timeout),
-        "drivers/mmc/core/core.c mmc_wait_for_req_done(); 3.10-6.18",
-    ),
-    MMC.rule(
-        "mmc-inhibited",
-        "Controller never released inhibit bit(s).",
-        ParseKind(host_failed),
-        "drivers/mmc/host/sdhci.c sdhci_send_command(); 2.6.32-6.18",
-    ),
+rules! {
+    in "drivers/mmc/";
+    "mmc-attached": MMC, "<disk>:<hex> "
+        => Parse(attached), "core/block.c mmc_blk_alloc_req(): `mmcblk0: mmc0:0001 …`; 3.10-6.18";
+    "mmc-error": MMC,
+        "error <dec> <requesting status|transferring data|sending |reading general status>"
+        => ParseKind(error),
+           "card/block.c mmc_blk_issue_rw_rq(), mmc_blk_cmd_recovery(), core/block.c; 2.6.32-6.18";
+    "mmc-no-retry": MMC,
+        "<not retrying|command error, retrying|status not valid, retrying> timeout$"
+        => ParseKind(command_timeout), "card/block.c mmc_blk_cmd_error(); 3.2-4.14";
+    "mmc-command": MMC, "timed out sending <r/w cmd|SET_BLOCK_COUNT|stop> command"
+        => ParseKind(command_timeout), "card/block.c mmc_blk_cmd_error(); 3.10-4.14";
+    "mmc-send": MMC, "<response CRC |unknown |>error {<dec> }sending r/w cmd command"
+        => ParseKind(response_error), "card/block.c; up to 3.19, and vendors'";
+    "mmc-recovery": MMC, "recovery failed!$"
+        => ParseKind(command_timeout), "core/block.c mmc_blk_mq_rw_recovery(); 4.16-6.18";
+    "mmc-stuck": OF_CARD, "Card stuck <in programming state|in wrong state|being busy>! "
+        => ParseKind(host_timeout), "core/mmc_ops.c mmc_poll_for_busy(), block.c; 3.10-6.18";
+    "mmc-interrupt": MMC, "Timeout waiting for hardware {cmd }interrupt"
+        => ParseKind(host_timeout),
+           "host/sdhci.c sdhci_timeout_timer(), sdhci_timeout_data_timer(); 2.6.32-6.18";
+    "mmc-cqhci": OF_CARD, "cqhci: timeout for tag <dec>"
+        => ParseKind(host_timeout), "host/cqhci-core.c cqhci_timeout(); 4.16-6.18";
+    "mmc-never-busy": OF_CARD, "card never left busy state"
+        => ParseKind(host_timeout), "core/core.c mmc_wait_for_req_done(); 3.10-6.18";
+    "mmc-inhibited": MMC, "Controller never released inhibit bit(s)."
+        => ParseKind(host_failed), "host/sdhci.c sdhci_send_command(); 2.6.32-6.18";
     // An MMC card is nearly always an eMMC, which nobody can pull out.
-    OF_CARD.rule(
-        "mmc-initialising-emmc",
-        "error <dec> whilst initialising MMC card$",
-        ParseKind(host_error),
-        "drivers/mmc/core/mmc.c mmc_attach_mmc(); 2.6.32-6.18",
-    ),
-    MMC.rule(
-        "mmc-resume",
-        "error <dec> during resume (card was removed?)$",
-        ParseKind(host_error),
-        "drivers/mmc/core/core.c mmc_resume_host(), mmc_resume_bus(); 2.6.32-6.18",
-    ),
+    "mmc-initialising-emmc": OF_CARD, "error <dec> whilst initialising MMC card$"
+        => ParseKind(host_error), "core/mmc.c mmc_attach_mmc(); 2.6.32-6.18";
+    "mmc-resume": MMC, "error <dec> during resume (card was removed?)$"
+        => ParseKind(host_error), "core/core.c mmc_resume_host(), mmc_resume_bus(); 2.6.32-6.18";
     // Without `SDIO card`, which is a radio.
-    MMC.rule(
-        "mmc-initialising",
-        "error <dec> whilst initialising SD card$",
-        ParseKind(host_error),
-        "drivers/mmc/core/sd.c mmc_attach_sd(); 2.6.32-6.18",
-    ),
-    OF_CARD.rule(
-        "mmc-host-error",
-        "<cache|Cache> flush error <dec>$",
-        ParseKind(host_error),
-        "drivers/mmc/core/mmc.c mmc_flush_cache(), _mmc_flush_cache(); 3.8-6.18",
-    ),
-    OF_CARD.rule(
-        "mmc-suspend",
-        "error <dec> doing <runtime|aggressive> <suspend|resume>$",
-        ParseKind(host_error),
-        "drivers/mmc/core/mmc.c, sd.c mmc_runtime_suspend(); 3.10-6.18",
-    ),
-    MMC.rule(
-        "mmc-dma",
-        "ADMA error{: 0x<hex>}$",
-        ParseKind(host_transport),
-        "drivers/mmc/host/sdhci.c sdhci_data_irq(); 2.6.32-6.18",
-    ),
-    OF_CARD.rule(
-        "mmc-recovering",
-        "<running CQE recovery|tried to HW reset card, got error |tried to SW reset card, got error >",
-        ParseKind(host_reset),
-        "drivers/mmc/core/core.c mmc_cqe_recovery(), mmc_hw_reset(); 4.14-6.18",
-    ),
-    MMC.rule(
-        "mmc-pulled-out",
-        "Card removed during transfer!$",
-        ParseKind(host_removed),
-        "drivers/mmc/host/sdhci.c sdhci_card_event(): by a person; 2.6.32-6.18",
-    ),
-    MMC.rule(
-        "mmc-new",
-        "new <words>",
-        ParseKind(new_card),
-        "drivers/mmc/core/bus.c mmc_add_card(): `new high speed SDIO card at address 0001`; 2.6.32-6.18",
-    ),
-];
+    "mmc-initialising": MMC, "error <dec> whilst initialising SD card$"
+        => ParseKind(host_error), "core/sd.c mmc_attach_sd(); 2.6.32-6.18";
+    "mmc-host-error": OF_CARD, "<cache|Cache> flush error <dec>$"
+        => ParseKind(host_error), "core/mmc.c mmc_flush_cache(), _mmc_flush_cache(); 3.8-6.18";
+    "mmc-suspend": OF_CARD, "error <dec> doing <runtime|aggressive> <suspend|resume>$"
+        => ParseKind(host_error), "core/mmc.c, sd.c mmc_runtime_suspend(); 3.10-6.18";
+    "mmc-dma": MMC, "ADMA error{: 0x<hex>}$"
+        => ParseKind(host_transport), "host/sdhci.c sdhci_data_irq(); 2.6.32-6.18";
+    "mmc-recovering": OF_CARD, "<running CQE recovery|tried to HW reset card, got error \
+         |tried to SW reset card, got error >"
+        => ParseKind(host_reset), "core/core.c mmc_cqe_recovery(), mmc_hw_reset(); 4.14-6.18";
+    "mmc-pulled-out": MMC, "Card removed during transfer!$"
+        => ParseKind(host_removed), "host/sdhci.c sdhci_card_event(): by a person; 2.6.32-6.18";
+    "mmc-new": MMC, "new <words>"
+        => ParseKind(new_card),
+           "core/bus.c mmc_add_card(): `new high speed SDIO card at address 0001`; 2.6.32-6.18";
+}
 
 fn is_card(device: &DeviceName) -> bool {
     matches!(device, DeviceName::Block(name) if name.starts_with("mmcblk"))

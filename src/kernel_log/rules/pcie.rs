@@ -5,11 +5,11 @@
 use crate::event::Blame::*;
 use crate::event::Class::*;
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, Rule};
+use crate::rule::{DRIVE, rules};
 
-pub(crate) const RULES: &[Rule] = &[DRIVE.with_prefix("<nvme|ahci> <pci>: {AER: }").rule(
-    "pcie-uncorrected",
-    "PCIe Bus Error: severity=<Uncorrected|Uncorrectable> (<Non-Fatal|Fatal>), type=",
-    Cause(Transport, Unclear),
-    "drivers/pci/pcie/aer.c aer_print_error(): `Uncorrected` up to 6.8; 3.10-6.18",
-)];
+rules! {
+    in "drivers/pci/pcie/";
+    "pcie-uncorrected": DRIVE.with_prefix("<nvme|ahci> <pci>: {AER: }"),
+        "PCIe Bus Error: severity=<Uncorrected|Uncorrectable> (<Non-Fatal|Fatal>), type="
+        => Cause(Transport, Unclear), "aer.c aer_print_error(): `Uncorrected` up to 6.8; 3.10-6.18";
+}

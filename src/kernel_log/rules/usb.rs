@@ -5,64 +5,36 @@ use crate::event::Blame::*;
 use crate::event::Class::*;
 use crate::parsed_record::{MatchedText, RecordKind, TopologyUpdate};
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, Role, Rule, RuleFamily};
+use crate::rule::{DRIVE, Role, RuleFamily, rules};
 use crate::rules::scsi;
 
 const UAS: RuleFamily = DRIVE.with_role(Role::UsbStorage);
 const UAS_COMMAND: RuleFamily = UAS.with_prefix(scsi::COMMAND);
 const UAS_HOST: RuleFamily = UAS.with_prefix("scsi host<host>: ");
 
-pub(crate) const RULES: &[Rule] = &[
-    UAS_COMMAND.rule(
-        "uas-abort",
-        "uas_eh_abort_handler ",
-        Cause(Timeout, No),
-        "drivers/usb/storage/uas.c uas_eh_abort_handler(); 3.10-6.18",
-    ),
-    UAS_HOST.rule(
-        "uas-reset",
-        "uas_eh_<device|bus>_reset_handler start",
-        Cause(Reset, No),
-        "drivers/usb/storage/uas.c uas_eh_device_reset_handler(), uas_eh_bus_reset_handler(); 3.10-6.18",
-    ),
-    UAS_HOST.rule(
-        "uas-reset-failed",
-        "uas_eh_<device|bus>_reset_handler FAILED",
-        Cause(Reset, No),
-        "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.15-6.18",
-    ),
-    UAS_HOST.rule(
-        "uas-reset-done",
-        "uas_eh_<device|bus>_reset_handler success",
-        Continuation,
-        "drivers/usb/storage/uas.c uas_eh_device_reset_handler(); 3.10-6.18",
-    ),
-    UAS_COMMAND.rule(
-        "uas-zap",
-        "uas_zap_pending ",
-        Effect(Removed, No),
-        "drivers/usb/storage/uas.c uas_zap_pending(); 3.17-6.18",
-    ),
-    UAS_COMMAND.rule(
-        "uas-data",
-        "data cmplt err <dec> ",
-        Continuation,
-        "drivers/usb/storage/uas.c uas_data_cmplt(); 3.10-6.18",
-    ),
+rules! {
+    in "drivers/usb/";
+    "uas-abort": UAS_COMMAND, "uas_eh_abort_handler "
+        => Cause(Timeout, No), "storage/uas.c uas_eh_abort_handler(); 3.10-6.18";
+    "uas-reset": UAS_HOST, "uas_eh_<device|bus>_reset_handler start"
+        => Cause(Reset, No),
+           "storage/uas.c uas_eh_device_reset_handler(), uas_eh_bus_reset_handler(); 3.10-6.18";
+    "uas-reset-failed": UAS_HOST, "uas_eh_<device|bus>_reset_handler FAILED"
+        => Cause(Reset, No), "storage/uas.c uas_eh_device_reset_handler(); 3.15-6.18";
+    "uas-reset-done": UAS_HOST, "uas_eh_<device|bus>_reset_handler success"
+        => Continuation, "storage/uas.c uas_eh_device_reset_handler(); 3.10-6.18";
+    "uas-zap": UAS_COMMAND, "uas_zap_pending "
+        => Effect(Removed, No), "storage/uas.c uas_zap_pending(); 3.17-6.18";
+    "uas-data": UAS_COMMAND, "data cmplt err <dec> "
+        => Continuation, "storage/uas.c uas_data_cmplt(); 3.10-6.18";
     // A path (`2-1.4`, `usb2`) has the bytes of a `<file>`.
-    DRIVE.rule(
-        "usb-reset",
-        "usb <file>: reset <low speed|full speed|high speed|low-speed|full-speed|high-speed|super-speed|variable speed Wireless|wireless|SuperSpeed|UNKNOWN>{ Plus}{ Gen <dec>}{x<dec>} USB device {number <dec> }using ",
-        ParseKind(reset),
-        "drivers/usb/core/hub.c hub_port_init(): a disk, or a mouse; 2.6.32-6.18",
-    ),
-    DRIVE.rule(
-        "usb-disconnect",
-        "usb <file>: USB disconnect, <device number |address ><dec>$",
-        ParseKind(unplugged),
-        "drivers/usb/core/hub.c usb_disconnect(); 2.6.32-6.18",
-    ),
-];
+    "usb-reset": DRIVE, "usb <file>: reset <low speed|full speed|high speed|low-speed|full-speed\
+         |high-speed|super-speed|variable speed Wireless|wireless|SuperSpeed\
+         |UNKNOWN>{ Plus}{ Gen <dec>}{x<dec>} USB device {number <dec> }using "
+        => ParseKind(reset), "core/hub.c hub_port_init(): a disk, or a mouse; 2.6.32-6.18";
+    "usb-disconnect": DRIVE, "usb <file>: USB disconnect, <device number |address ><dec>$"
+        => ParseKind(unplugged), "core/hub.c usb_disconnect(); 2.6.32-6.18";
+}
 
 fn reset(text: &MatchedText<'_>) -> Option<RecordKind> {
     Some(RecordKind::Topology(TopologyUpdate::UsbReset(path(text)?)))
