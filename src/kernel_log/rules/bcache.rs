@@ -3,7 +3,7 @@
 use crate::event::Blame::*;
 use crate::event::Class::*;
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, Rule, RuleFamily};
+use crate::rule::{DRIVE, RuleFamily, rules};
 
 const BCACHE: RuleFamily = DRIVE.with_prefix("bcache: ");
 /// The second `bcache: ` is of 4.18 to 5.6; before, the function is missing.
@@ -12,55 +12,26 @@ const SET_ERROR: RuleFamily =
 
 // `bch_count_backing_io_errors() md3: Read-ahead I/O failed on backing device, ignore` has no row: a
 // degraded array rejects read-ahead.
-pub(crate) const RULES: &[Rule] = &[
-    BCACHE.rule(
-        "bcache-backing",
-        "bch_count_backing_io_errors() <disk>: IO error on backing device, unrecoverable$",
-        Effect(Io, Unclear),
-        "drivers/md/bcache/io.c bch_count_backing_io_errors(); 4.18-6.18",
-    ),
-    BCACHE.rule(
-        "bcache-cache",
-        "bch_count_io_errors() <disk>: IO error on <reading|writing> ",
-        Effect(Io, Unclear),
-        "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18",
-    ),
-    SET_ERROR.rule(
-        "bcache-too-many",
-        " <disk>: too many IO errors <reading|writing>",
-        Effect(Io, Unclear),
-        "drivers/md/bcache/io.c bch_count_io_errors(); 3.10-6.18",
-    ),
+rules! {
+    in "drivers/md/bcache/";
+    "bcache-backing": BCACHE,
+        "bch_count_backing_io_errors() <disk>: IO error on backing device, unrecoverable$"
+        => Effect(Io, Unclear), "io.c bch_count_backing_io_errors(); 4.18-6.18";
+    "bcache-cache": BCACHE, "bch_count_io_errors() <disk>: IO error on <reading|writing> "
+        => Effect(Io, Unclear), "io.c bch_count_io_errors(); 3.10-6.18";
+    "bcache-too-many": SET_ERROR, " <disk>: too many IO errors <reading|writing>"
+        => Effect(Io, Unclear), "io.c bch_count_io_errors(); 3.10-6.18";
     // The middle of the record above.
-    DRIVE.rule(
-        "bcache-too-many-part",
-        "<disk>: too many IO errors <reading|writing> <words>$",
-        Effect(Io, Unclear),
-        "drivers/md/bcache/super.c bch_cache_set_error(): a record of its own; 4.9-5.6",
-    ),
-    BCACHE.rule(
-        "bcache-too-many-backing",
-        "bch_cached_dev_error() stop <disk>: too many IO errors on backing device <disk>$",
-        Effect(Io, Unclear),
-        "drivers/md/bcache/super.c bch_cached_dev_error(); 4.18-6.18",
-    ),
-    BCACHE.rule(
-        "bcache-offline",
-        "cached_dev_status_update() <disk>: device offline for <dec> seconds$",
-        Effect(Removed, Unclear),
-        "drivers/md/bcache/super.c cached_dev_status_update(); 4.18-6.18",
-    ),
+    "bcache-too-many-part": DRIVE, "<disk>: too many IO errors <reading|writing> <words>$"
+        => Effect(Io, Unclear), "super.c bch_cache_set_error(): a record of its own; 4.9-5.6";
+    "bcache-too-many-backing": BCACHE,
+        "bch_cached_dev_error() stop <disk>: too many IO errors on backing device <disk>$"
+        => Effect(Io, Unclear), "super.c bch_cached_dev_error(); 4.18-6.18";
+    "bcache-offline": BCACHE, "cached_dev_status_update() <disk>: device offline for <dec> seconds$"
+        => Effect(Removed, Unclear), "super.c cached_dev_status_update(); 4.18-6.18";
     // The cache is disabled; the record does not contain its device.
-    SET_ERROR.rule(
-        "bcache-set",
-        "",
-        Cause(Removed, Unclear),
-        "drivers/md/bcache/super.c bch_cache_set_error(); 3.10-6.18",
-    ),
-    BCACHE.rule(
-        "bcache-insert",
-        "bch_btree_insert() error <dec>$",
-        Continuation,
-        "drivers/md/bcache/btree.c bch_btree_insert(); 3.10-6.18",
-    ),
-];
+    "bcache-set": SET_ERROR, ""
+        => Cause(Removed, Unclear), "super.c bch_cache_set_error(); 3.10-6.18";
+    "bcache-insert": BCACHE, "bch_btree_insert() error <dec>$"
+        => Continuation, "btree.c bch_btree_insert(); 3.10-6.18";
+}

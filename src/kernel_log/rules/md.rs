@@ -5,7 +5,7 @@ use crate::event::Class::*;
 use crate::event::{DamagedCopies, DeviceName, Operation};
 use crate::parsed_record::{MatchedText, ParsedRecord, RecordKind, TopologyUpdate};
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, Evidence, Role, Rule, RuleAction, RuleFamily};
+use crate::rule::{DRIVE, Evidence, Role, RuleAction, RuleFamily, rules};
 
 /// `md/raid1:md0: `; raid0 and linear omit the colon: `md/raid0md0: `. Up to 2.6.35 `raid5:md0: ` and
 /// `raid1: `.
@@ -14,116 +14,56 @@ const ARRAY: RuleFamily = DRIVE
         "<md/raid10|md/raid1|md/raid0|md/raid|md/linear|raid10|raid1|raid5|raid456>{:}{<disk>: }{ }",
     )
     .with_role(Role::Redundancy);
+const MD: RuleFamily = DRIVE.with_prefix("md: ");
 
 const READ_BEGUN: RuleAction = Record(RecordKind::Topology(TopologyUpdate::ReadBegun(None)));
 const READ_DONE: RuleAction = Record(RecordKind::Topology(TopologyUpdate::ReadDone(None)));
 
-pub(crate) const RULES: &[Rule] = &[
-    ARRAY.with_evidence(Evidence::FailedByRedundancy).rule(
-        "md-failed",
-        "Disk failure on <disk><, disabling device| detected, failing array>",
-        Parse(member_failed),
-        "drivers/md/raid1.c, raid10.c raid1_error(), raid5.c raid5_error(), raid0.c; 2.6.32-6.18",
-    ),
-    DRIVE.with_prefix("md: ").rule(
-        "md-check",
-        "<data-check|requested-resync> of RAID array <disk>$",
-        READ_BEGUN,
-        "drivers/md/md.c md_do_sync(): sync_action `check` or `repair`; 2.6.32-6.18",
-    ),
-    DRIVE.with_prefix("md: ").rule(
-        "md-checked",
-        "<disk>: <data-check|requested-resync> done.$",
-        READ_DONE,
-        "drivers/md/md.c md_do_sync(): `interrupted.` otherwise; 2.6.32-6.18",
-    ),
-    DRIVE.with_prefix("md: ").rule(
-        "md-superblock",
-        "{<disk>: <disk>: }super_written gets error=<dec>{, uptodate=<dec>}$",
-        Parse(superblock),
-        "drivers/md/md.c super_written(); 2.6.32-6.18",
-    ),
-    ARRAY.rule(
-        "md-corrected",
-        "read error corrected (<dec> sectors at <dec> on <disk>)",
-        Parse(corrected),
-        "drivers/md/raid1.c, raid10.c fix_read_error(), raid5.c raid5_end_read_request(); 2.6.32-6.18",
-    ),
-    ARRAY.rule(
-        "md-not-corrected",
-        "read error <NOT corrected!!|not correctable|on replacement device> (sector <dec> on <disk>)",
-        Parse(member_read_error),
-        "drivers/md/raid5.c raid5_end_read_request(), raid10.c; 2.6.32-6.18",
-    ),
-    ARRAY.rule(
-        "md-correction-write",
-        "<read correction write failed|unable to read back corrected sectors> (<dec> sectors at <dec> on <disk>)",
-        Parse(member_read_error),
-        "drivers/md/raid10.c fix_read_error(); 2.6.32-6.18",
-    ),
-    ARRAY.rule(
-        "md-many",
-        "Too many read errors, failing device <disk>{.}$",
-        Parse(member_of_array_failed),
-        "drivers/md/raid5.c raid5_end_read_request(); 2.6.32-6.18",
-    ),
-    ARRAY.rule(
-        "md-too-many",
-        "<disk>: Raid device exceeded read_error threshold [cur <dec>:max <dec>]",
-        Parse(member_of_array_failed),
-        "drivers/md/raid10.c, raid1.c fix_read_error(); 2.6.32-6.18",
-    ),
-    DRIVE.rule(
-        "md-superblock-read",
-        "md: disabled device <disk>, could not read superblock.$",
-        Effect(Io, Unclear),
-        "drivers/md/md.c read_disk_sb(); 2.6.32-6.18",
-    ),
+rules! {
+    in "drivers/md/";
+    "md-failed": ARRAY.with_evidence(Evidence::FailedByRedundancy),
+        "Disk failure on <disk><, disabling device| detected, failing array>"
+        => Parse(member_failed),
+           "raid1.c, raid10.c raid1_error(), raid5.c raid5_error(), raid0.c; 2.6.32-6.18";
+    "md-check": MD, "<data-check|requested-resync> of RAID array <disk>$"
+        => READ_BEGUN, "md.c md_do_sync(): sync_action `check` or `repair`; 2.6.32-6.18";
+    "md-checked": MD, "<disk>: <data-check|requested-resync> done.$"
+        => READ_DONE, "md.c md_do_sync(): `interrupted.` otherwise; 2.6.32-6.18";
+    "md-superblock": MD, "{<disk>: <disk>: }super_written gets error=<dec>{, uptodate=<dec>}$"
+        => Parse(superblock), "md.c super_written(); 2.6.32-6.18";
+    "md-corrected": ARRAY, "read error corrected (<dec> sectors at <dec> on <disk>)"
+        => Parse(corrected),
+           "raid1.c, raid10.c fix_read_error(), raid5.c raid5_end_read_request(); 2.6.32-6.18";
+    "md-not-corrected": ARRAY, "read error <NOT corrected!!|not correctable|on replacement device> \
+         (sector <dec> on <disk>)"
+        => Parse(member_read_error), "raid5.c raid5_end_read_request(), raid10.c; 2.6.32-6.18";
+    "md-correction-write": ARRAY, "<read correction write failed\
+         |unable to read back corrected sectors> (<dec> sectors at <dec> on <disk>)"
+        => Parse(member_read_error), "raid10.c fix_read_error(); 2.6.32-6.18";
+    "md-many": ARRAY, "Too many read errors, failing device <disk>{.}$"
+        => Parse(member_of_array_failed), "raid5.c raid5_end_read_request(); 2.6.32-6.18";
+    "md-too-many": ARRAY, "<disk>: Raid device exceeded read_error threshold [cur <dec>:max <dec>]"
+        => Parse(member_of_array_failed), "raid10.c, raid1.c fix_read_error(); 2.6.32-6.18";
+    "md-superblock-read": DRIVE, "md: disabled device <disk>, could not read superblock.$"
+        => Effect(Io, Unclear), "md.c read_disk_sb(); 2.6.32-6.18";
     // The member was away while the array was written: an error, a cable, or a person.
-    DRIVE.rule(
-        "md-non-fresh",
-        "md: kicking non-fresh <disk> from array!$",
-        Cause(Removed, Unclear),
-        "drivers/md/md.c analyze_sbs(): its event count is lower than that of the others; 2.6.32-6.18",
-    ),
+    "md-non-fresh": DRIVE, "md: kicking non-fresh <disk> from array!$"
+        => Cause(Removed, Unclear),
+           "md.c analyze_sbs(): its event count is lower than that of the others; 2.6.32-6.18";
     // The array has lost the data: the device is the array. `???`: no member is left.
-    ARRAY.rule(
-        "md-lost",
-        "{???: }{<disk>: }unrecoverable I/O read error for block <dec>$",
-        Effect(Io, Unclear),
-        "drivers/md/raid1.c raid1_read_request(), raid10.c; 2.6.32-6.18",
-    ),
-    ARRAY.rule(
-        "md-recovery-lost",
-        "{???: }{<disk>: }unrecoverable I/O error",
-        Effect(Io, Unclear),
-        "drivers/md/raid1.c, raid10.c; 2.6.32-6.18",
-    ),
-    ARRAY.rule(
-        "md-rescheduling",
-        "{<disk>: }rescheduling sector <dec>$",
-        Continuation,
-        "drivers/md/raid1.c raid1_end_read_request(), raid10.c; 2.6.32-6.18",
-    ),
-    ARRAY.rule(
-        "md-redirecting",
-        "{<disk>: }redirecting sector <dec> to <other mirror: |another mirror>",
-        Continuation,
-        "drivers/md/raid1.c, raid10.c; 2.6.32-6.18",
-    ),
-    ARRAY.rule(
-        "md-cannot",
-        "Cannot continue operation (<dec>/<dec> failed)",
-        Effect(Removed, Unclear),
-        "drivers/md/raid5.c raid5_error(); 5.15-6.18",
-    ),
-    ARRAY.rule(
-        "md-cannot-start",
-        "not enough operational <devices|mirrors>",
-        Effect(Removed, Unclear),
-        "drivers/md/raid5.c setup_conf(), raid10.c raid10_run(); 2.6.32-6.18",
-    ),
-];
+    "md-lost": ARRAY, "{???: }{<disk>: }unrecoverable I/O read error for block <dec>$"
+        => Effect(Io, Unclear), "raid1.c raid1_read_request(), raid10.c; 2.6.32-6.18";
+    "md-recovery-lost": ARRAY, "{???: }{<disk>: }unrecoverable I/O error"
+        => Effect(Io, Unclear), "raid1.c, raid10.c; 2.6.32-6.18";
+    "md-rescheduling": ARRAY, "{<disk>: }rescheduling sector <dec>$"
+        => Continuation, "raid1.c raid1_end_read_request(), raid10.c; 2.6.32-6.18";
+    "md-redirecting": ARRAY, "{<disk>: }redirecting sector <dec> to <other mirror: |another mirror>"
+        => Continuation, "raid1.c, raid10.c; 2.6.32-6.18";
+    "md-cannot": ARRAY, "Cannot continue operation (<dec>/<dec> failed)"
+        => Effect(Removed, Unclear), "raid5.c raid5_error(); 5.15-6.18";
+    "md-cannot-start": ARRAY, "not enough operational <devices|mirrors>"
+        => Effect(Removed, Unclear), "raid5.c setup_conf(), raid10.c raid10_run(); 2.6.32-6.18";
+}
 
 /// `Disk failure on sdb1, disabling device.`: after one uncorrected error, or on request (`mdadm
 /// --fail`).
