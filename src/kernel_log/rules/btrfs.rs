@@ -6,7 +6,7 @@ use crate::event::Class::*;
 use crate::event::{DamagedCopies, DeviceName};
 use crate::parsed_record::{BlockCopy, MatchedText, ParsedRecord, RecordKind, TopologyUpdate};
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, FILESYSTEM, Rule, RuleFamily};
+use crate::rule::{DRIVE, FILESYSTEM, RuleFamily, rules};
 
 /// `BTRFS error (device sda1 state EA): `; without the device if no filesystem is concerned; up to
 /// 4.4 also `BTRFS: ` and `BTRFS (device sda1): `; up to 3.13 also `btrfs: ` and `btrfs `.
@@ -19,267 +19,113 @@ const SCRUB: RuleFamily = DRIVE.with_prefix("BTRFS info (device <disk>{:}{ state
 const ERROR: RuleFamily =
     BTRFS.with_prefix("BTRFS{:} error (device <disk>{:}{ state <word>}) in <word>:<dec>: ");
 
-pub(crate) const RULES: &[Rule] = &[
-    BTRFS.with_prefix("BTRFS info (device <disk>{:}{ state <word>}): ").rule(
-        "btrfs-info",
-        "bdev <path>{ disk>} errs: wr ",
-        Ignore,
-        "fs/btrfs/volumes.c btrfs_dev_stat_print_on_load(): counters at mount are of the past; 3.10-6.18",
-    ),
-    SCRUB.rule(
-        "btrfs-scrub",
-        "scrub: started on devid <dec>$",
-        ParseKind(scrub_begun),
-        "fs/btrfs/scrub.c btrfs_scrub_dev(); 5.4-6.18",
-    ),
-    SCRUB.rule(
-        "btrfs-scrubbed",
-        "scrub: finished on devid <dec> with status: 0$",
-        ParseKind(scrub_done),
-        "fs/btrfs/scrub.c btrfs_scrub_dev(): `not finished` and a status otherwise; 5.4-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-counters",
-        "bdev <path>{ disk>} errs: wr <dec>, rd <dec>, flush <dec>, corrupt <dec>, gen <dec>",
-        Parse(counters),
-        "fs/btrfs/volumes.c btrfs_dev_stat_print_on_error(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-lost-page",
-        "lost <page|super block> write due to <IO|I/O> error on <path>",
-        Parse(lost_page),
-        "fs/btrfs/disk-io.c btrfs_end_super_write(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-super",
-        "error writing primary super block to device <dec>",
-        Effect(FsError, Unclear),
-        "fs/btrfs/disk-io.c write_dev_supers(); 4.20-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-read-only",
-        "{is }forced readonly$",
-        Cause(ReadOnly, Unclear),
-        "fs/btrfs/super.c, messages.c btrfs_handle_fs_error(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-csum",
-        "csum failed {root <dec> }ino <dec> <off|extent> <dec> ",
-        Parse(data_copy),
-        "fs/btrfs/btrfs_inode.h btrfs_print_data_csum_error(), inode.c; 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-checksum-at",
-        "{scrub: }checksum error at logical <dec> ",
-        Parse(scrubbed_copy),
-        "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-verify",
-        "checksum verify failed on {logical }<dec> ",
-        Parse(metadata_copy),
-        "fs/btrfs/disk-io.c; 5.5-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-verify-old",
-        "<disk> checksum verify failed on <dec> wanted ",
-        Cause(FsCorruption, Unclear),
-        "fs/btrfs/disk-io.c csum_tree_block(): with the filesystem's device; 3.10-5.4",
-    ),
-    BTRFS.rule(
-        "btrfs-transid",
-        "parent transid verify failed on {logical }<dec> ",
-        Parse(metadata_copy),
-        "fs/btrfs/disk-io.c verify_parent_transid(); 3.10-6.18",
-    ),
-    BTRFS.with_prefix("").rule(
-        "btrfs-transid-old",
-        "parent transid verify failed on <dec> wanted <dec> found <dec>$",
-        Cause(FsCorruption, Unclear),
-        "fs/btrfs/disk-io.c verify_parent_transid(): without a device; 3.10-3.13",
-    ),
-    BTRFS.rule(
-        "btrfs-tree-start-copy",
-        "bad tree block start, mirror <dec> want <dec> have ",
-        Parse(tree_block_of_mirror),
-        "fs/btrfs/disk-io.c btrfs_validate_extent_buffer(); 5.18-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-tree-level-copy",
-        "bad tree block level, mirror <dec> level <dec> on logical <dec>",
-        Parse(tree_block_of_mirror),
-        "fs/btrfs/disk-io.c btrfs_validate_extent_buffer(); 5.18-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-tree-start",
-        "bad tree block start{,} <want |mirror |><dec>",
-        Cause(FsCorruption, Unclear),
-        "fs/btrfs/disk-io.c btree_readpage_end_io_hook(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-tree-level",
-        "bad tree block level{,} <mirror |><dec>",
-        Cause(FsCorruption, Unclear),
-        "fs/btrfs/disk-io.c; 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-leaf",
-        "corrupt{ed} leaf<:|,| >",
-        Cause(FsCorruption, Unclear),
-        "fs/btrfs/tree-checker.c; 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-node",
-        "corrupt{ed} node<:|,| >",
-        Cause(FsCorruption, Unclear),
-        "fs/btrfs/tree-checker.c; 4.14-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-block",
-        "<level verify failed|bad fsid> on logical <dec> ",
-        Parse(metadata_copy),
-        "fs/btrfs/disk-io.c btrfs_verify_level_key(), btrfs_validate_extent_buffer(); 4.18-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-inconsistent",
-        "<unable to find logical |tree level mismatch detected|tree first key mismatch detected\
-         |superblock checksum mismatch|superblock contains fatal errors\
-         |super block corruption detected|invalid tree nritems|found a bad chunk map\
-         |corrupted chunk tree|mapping failed logical |failed to rebuild valid logical \
-         |dev extent physical offset |failed to verify dev extents\
-         |failed to recover balance|failed to load root >",
-        Cause(FsCorruption, Unclear),
-        "fs/btrfs/volumes.c btrfs_get_chunk_map(), disk-io.c btrfs_verify_level_key(), open_ctree(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-tree-block-scrub",
-        "tree block <dec> mirror <dec> has bad ",
-        Parse(scrubbed_tree_block),
-        "fs/btrfs/scrub.c scrub_verify_one_metadata(); 6.1-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-supers",
-        "<dec> errors while writing supers$",
-        Effect(FsError, Unclear),
-        "fs/btrfs/disk-io.c write_all_supers(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-rebuild",
-        "IO error rebuilding logical <dec> for dev ",
-        Effect(FsError, Unclear),
-        "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.13-6.4",
-    ),
-    BTRFS.rule(
-        "btrfs-block-groups",
-        "failed to read <block groups|log tree>: <dec>$",
-        ParseKind(errno),
-        "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-device-missing",
-        "devid <dec> uuid <file> is missing$",
-        Effect(Removed, Unclear),
-        "fs/btrfs/volumes.c btrfs_report_missing_device(); 4.14-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-tree-block",
-        "{block=<dec> }{mirror <dec> }<read|write> time tree block corruption detected",
-        Cause(FsCorruption, Unclear),
-        "fs/btrfs/disk-io.c; 4.20-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-header",
-        "{scrub: }{checksum/}header error at logical <dec> ",
-        Parse(scrubbed_copy),
-        "fs/btrfs/scrub.c; 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-fixed",
-        "{scrub: }fixed up error at logical <dec> on <dev|mirror> ",
-        Parse(fixed),
-        "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-corrected",
-        "read error corrected: ino <dec> off <dec>",
-        Parse(corrected),
-        "fs/btrfs/bio.c, extent_io.c repair_io_failure(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-unfixable",
-        "{scrub: }unable to fixup (<regular|nodatasum>) error at logical <dec> on <dev|mirror> ",
-        Cause(FsCorruption, Unclear),
-        "fs/btrfs/scrub.c scrub_handle_errored_block(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-scrub-io",
-        "{scrub: }i/o error at logical <dec> on dev ",
-        Effect(FsError, Unclear),
-        "fs/btrfs/scrub.c scrub_print_warning(); 3.10-6.18",
-    ),
-    ERROR.rule(
-        "btrfs-errno",
-        "errno=<dec>",
-        ParseKind(errno),
-        "fs/btrfs/super.c, messages.c __btrfs_handle_fs_error(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-panic",
-        "panic in <word>:<dec>: ",
-        ParseKind(panicked),
-        "fs/btrfs/super.c, messages.c __btrfs_panic(); 3.14-6.18",
-    ),
-    BTRFS.with_prefix("BTRFS panic (device <disk>) in ").rule(
-        "btrfs-panic-old",
-        "<word>:<dec>: ",
-        ParseKind(panicked),
-        "fs/btrfs/super.c __btrfs_panic(); 3.10-3.13",
-    ),
-    BTRFS.rule(
-        "btrfs-aborted",
-        "Transaction aborted (error <dec>)",
-        ParseKind(aborted),
-        "fs/btrfs/transaction.h, ctree.h btrfs_abort_transaction(); 3.10-6.18",
-    ),
-    ERROR.rule(
-        "btrfs-old-error",
-        "<No space left|IO failure|Readonly filesystem|>",
-        ParseKind(old_error),
-        "fs/btrfs/super.c __btrfs_std_error(): `…: IO failure`; up to 4.0",
-    ),
-    BTRFS.rule(
-        "btrfs-commit",
-        "Skipping commit of aborted transaction",
-        Continuation,
-        "fs/btrfs/transaction.c cleanup_transaction(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-open",
-        "open_ctree failed",
-        Continuation,
-        "fs/btrfs/super.c btrfs_fill_super(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-chunk",
-        "failed to read chunk <root|tree>",
-        Effect(FsCorruption, Unclear),
-        "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-tree-root",
-        "<failed to read tree root|couldn't read tree root|couldn't read-tree root>",
-        Effect(FsCorruption, Unclear),
-        "fs/btrfs/disk-io.c open_ctree(); 3.10-6.18",
-    ),
-    BTRFS.rule(
-        "btrfs-missing",
-        "<too many missing devices, writeable mount is not allowed\
+rules! {
+    in "fs/btrfs/";
+    "btrfs-info": BTRFS.with_prefix("BTRFS info (device <disk>{:}{ state <word>}): "),
+        "bdev <path>{ disk>} errs: wr "
+        => Ignore,
+           "volumes.c btrfs_dev_stat_print_on_load(): counters at mount are of the past; 3.10-6.18";
+    "btrfs-scrub": SCRUB, "scrub: started on devid <dec>$"
+        => ParseKind(scrub_begun), "scrub.c btrfs_scrub_dev(); 5.4-6.18";
+    "btrfs-scrubbed": SCRUB, "scrub: finished on devid <dec> with status: 0$"
+        => ParseKind(scrub_done),
+           "scrub.c btrfs_scrub_dev(): `not finished` and a status otherwise; 5.4-6.18";
+    "btrfs-counters": BTRFS,
+        "bdev <path>{ disk>} errs: wr <dec>, rd <dec>, flush <dec>, corrupt <dec>, gen <dec>"
+        => Parse(counters), "volumes.c btrfs_dev_stat_print_on_error(); 3.10-6.18";
+    "btrfs-lost-page": BTRFS, "lost <page|super block> write due to <IO|I/O> error on <path>"
+        => Parse(lost_page), "disk-io.c btrfs_end_super_write(); 3.10-6.18";
+    "btrfs-super": BTRFS, "error writing primary super block to device <dec>"
+        => Effect(FsError, Unclear), "disk-io.c write_dev_supers(); 4.20-6.18";
+    "btrfs-read-only": BTRFS, "{is }forced readonly$"
+        => Cause(ReadOnly, Unclear), "super.c, messages.c btrfs_handle_fs_error(); 3.10-6.18";
+    "btrfs-csum": BTRFS, "csum failed {root <dec> }ino <dec> <off|extent> <dec> "
+        => Parse(data_copy), "btrfs_inode.h btrfs_print_data_csum_error(), inode.c; 3.10-6.18";
+    "btrfs-checksum-at": BTRFS, "{scrub: }checksum error at logical <dec> "
+        => Parse(scrubbed_copy), "scrub.c scrub_print_warning(); 3.10-6.18";
+    "btrfs-verify": BTRFS, "checksum verify failed on {logical }<dec> "
+        => Parse(metadata_copy), "disk-io.c; 5.5-6.18";
+    "btrfs-verify-old": BTRFS, "<disk> checksum verify failed on <dec> wanted "
+        => Cause(FsCorruption, Unclear),
+           "disk-io.c csum_tree_block(): with the filesystem's device; 3.10-5.4";
+    "btrfs-transid": BTRFS, "parent transid verify failed on {logical }<dec> "
+        => Parse(metadata_copy), "disk-io.c verify_parent_transid(); 3.10-6.18";
+    "btrfs-transid-old": BTRFS.with_prefix(""),
+        "parent transid verify failed on <dec> wanted <dec> found <dec>$"
+        => Cause(FsCorruption, Unclear),
+           "disk-io.c verify_parent_transid(): without a device; 3.10-3.13";
+    "btrfs-tree-start-copy": BTRFS, "bad tree block start, mirror <dec> want <dec> have "
+        => Parse(tree_block_of_mirror), "disk-io.c btrfs_validate_extent_buffer(); 5.18-6.18";
+    "btrfs-tree-level-copy": BTRFS,
+        "bad tree block level, mirror <dec> level <dec> on logical <dec>"
+        => Parse(tree_block_of_mirror), "disk-io.c btrfs_validate_extent_buffer(); 5.18-6.18";
+    "btrfs-tree-start": BTRFS, "bad tree block start{,} <want |mirror |><dec>"
+        => Cause(FsCorruption, Unclear), "disk-io.c btree_readpage_end_io_hook(); 3.10-6.18";
+    "btrfs-tree-level": BTRFS, "bad tree block level{,} <mirror |><dec>"
+        => Cause(FsCorruption, Unclear), "disk-io.c; 3.10-6.18";
+    "btrfs-leaf": BTRFS, "corrupt{ed} leaf<:|,| >"
+        => Cause(FsCorruption, Unclear), "tree-checker.c; 3.10-6.18";
+    "btrfs-node": BTRFS, "corrupt{ed} node<:|,| >"
+        => Cause(FsCorruption, Unclear), "tree-checker.c; 4.14-6.18";
+    "btrfs-block": BTRFS, "<level verify failed|bad fsid> on logical <dec> "
+        => Parse(metadata_copy),
+           "disk-io.c btrfs_verify_level_key(), btrfs_validate_extent_buffer(); 4.18-6.18";
+    "btrfs-inconsistent": BTRFS, "<unable to find logical |tree level mismatch detected\
+         |tree first key mismatch detected|superblock checksum mismatch\
+         |superblock contains fatal errors|super block corruption detected|invalid tree nritems\
+         |found a bad chunk map|corrupted chunk tree|mapping failed logical \
+         |failed to rebuild valid logical |dev extent physical offset |failed to verify dev extents\
+         |failed to recover balance|failed to load root >"
+        => Cause(FsCorruption, Unclear), "volumes.c btrfs_get_chunk_map(), \
+            disk-io.c btrfs_verify_level_key(), open_ctree(); 3.10-6.18";
+    "btrfs-tree-block-scrub": BTRFS, "tree block <dec> mirror <dec> has bad "
+        => Parse(scrubbed_tree_block), "scrub.c scrub_verify_one_metadata(); 6.1-6.18";
+    "btrfs-supers": BTRFS, "<dec> errors while writing supers$"
+        => Effect(FsError, Unclear), "disk-io.c write_all_supers(); 3.10-6.18";
+    "btrfs-rebuild": BTRFS, "IO error rebuilding logical <dec> for dev "
+        => Effect(FsError, Unclear), "scrub.c scrub_handle_errored_block(); 3.13-6.4";
+    "btrfs-block-groups": BTRFS, "failed to read <block groups|log tree>: <dec>$"
+        => ParseKind(errno), "disk-io.c open_ctree(); 3.10-6.18";
+    "btrfs-device-missing": BTRFS, "devid <dec> uuid <file> is missing$"
+        => Effect(Removed, Unclear), "volumes.c btrfs_report_missing_device(); 4.14-6.18";
+    "btrfs-tree-block": BTRFS,
+        "{block=<dec> }{mirror <dec> }<read|write> time tree block corruption detected"
+        => Cause(FsCorruption, Unclear), "disk-io.c; 4.20-6.18";
+    "btrfs-header": BTRFS, "{scrub: }{checksum/}header error at logical <dec> "
+        => Parse(scrubbed_copy), "scrub.c; 3.10-6.18";
+    "btrfs-fixed": BTRFS, "{scrub: }fixed up error at logical <dec> on <dev|mirror> "
+        => Parse(fixed), "scrub.c scrub_handle_errored_block(); 3.10-6.18";
+    "btrfs-corrected": BTRFS, "read error corrected: ino <dec> off <dec>"
+        => Parse(corrected), "bio.c, extent_io.c repair_io_failure(); 3.10-6.18";
+    "btrfs-unfixable": BTRFS,
+        "{scrub: }unable to fixup (<regular|nodatasum>) error at logical <dec> on <dev|mirror> "
+        => Cause(FsCorruption, Unclear), "scrub.c scrub_handle_errored_block(); 3.10-6.18";
+    "btrfs-scrub-io": BTRFS, "{scrub: }i/o error at logical <dec> on dev "
+        => Effect(FsError, Unclear), "scrub.c scrub_print_warning(); 3.10-6.18";
+    "btrfs-errno": ERROR, "errno=<dec>"
+        => ParseKind(errno), "super.c, messages.c __btrfs_handle_fs_error(); 3.10-6.18";
+    "btrfs-panic": BTRFS, "panic in <word>:<dec>: "
+        => ParseKind(panicked), "super.c, messages.c __btrfs_panic(); 3.14-6.18";
+    "btrfs-panic-old": BTRFS.with_prefix("BTRFS panic (device <disk>) in "), "<word>:<dec>: "
+        => ParseKind(panicked), "super.c __btrfs_panic(); 3.10-3.13";
+    "btrfs-aborted": BTRFS, "Transaction aborted (error <dec>)"
+        => ParseKind(aborted), "transaction.h, ctree.h btrfs_abort_transaction(); 3.10-6.18";
+    "btrfs-old-error": ERROR, "<No space left|IO failure|Readonly filesystem|>"
+        => ParseKind(old_error), "super.c __btrfs_std_error(): `…: IO failure`; up to 4.0";
+    "btrfs-commit": BTRFS, "Skipping commit of aborted transaction"
+        => Continuation, "transaction.c cleanup_transaction(); 3.10-6.18";
+    "btrfs-open": BTRFS, "open_ctree failed"
+        => Continuation, "super.c btrfs_fill_super(); 3.10-6.18";
+    "btrfs-chunk": BTRFS, "failed to read chunk <root|tree>"
+        => Effect(FsCorruption, Unclear), "disk-io.c open_ctree(); 3.10-6.18";
+    "btrfs-tree-root": BTRFS,
+        "<failed to read tree root|couldn't read tree root|couldn't read-tree root>"
+        => Effect(FsCorruption, Unclear), "disk-io.c open_ctree(); 3.10-6.18";
+    "btrfs-missing": BTRFS, "<too many missing devices, writeable mount is not allowed\
          |writeable mount is not allowed due to too many missing devices\
-         |writable mount is not allowed due to too many missing devices>",
-        Effect(Removed, Unclear),
-        "fs/btrfs/disk-io.c, volumes.c; 3.10-6.18",
-    ),
-];
+         |writable mount is not allowed due to too many missing devices>"
+        => Effect(Removed, Unclear), "disk-io.c, volumes.c; 3.10-6.18";
+}
 
 fn scrub_begun(text: &MatchedText<'_>) -> Option<RecordKind> {
     let member = text.fields.last()?.parse().ok()?;

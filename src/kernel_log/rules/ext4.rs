@@ -10,7 +10,7 @@ use crate::event::DeviceName;
 use crate::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::pattern::{Captures, Pattern};
 use crate::rule::RuleAction::*;
-use crate::rule::{FILESYSTEM, Rule, RuleFamily};
+use crate::rule::{FILESYSTEM, RuleFamily, rules};
 
 const ERROR: RuleFamily =
     FILESYSTEM.with_prefix("EXT<4|3|2>-fs <error|critical> (device <disk>)").rate_limited();
@@ -19,222 +19,98 @@ const WARNING: RuleFamily =
     FILESYSTEM.with_prefix("EXT4-fs warning (device <disk>): <word>:<dec>: ").rate_limited();
 const JBD: RuleFamily = FILESYSTEM.with_prefix("JBD{2}: ");
 
-pub(crate) const RULES: &[Rule] = &[
-    MESSAGE.rule(
-        "ext4-error-old",
-        "error count",
-        Ignore,
-        "fs/ext4/super.c print_daily_error_info(): printed once a day, about past errors; 2.6.32-6.18",
-    ),
-    ERROR.rule(
-        "ext4-error",
-        ": <word>{:<dec>}: ",
-        ParseKind(error),
-        "fs/ext4/super.c __ext4_error(), __ext4_error_inode(), __ext4_error_file(), ext3, ext2; 2.6.32-6.18",
-    ),
-    ERROR.rule(
-        "ext4-error-in",
-        " in <word>{:<dec>}: ",
-        ParseKind(errno),
-        "fs/ext4/super.c __ext4_std_error(), ext3; 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext2-error",
-        "error: <word>: ",
-        ParseKind(error),
-        "fs/ext2/super.c ext2_error(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-read-only",
-        "<Remounting|error: remounting|error: Remounting> filesystem read-only",
-        Cause(ReadOnly, Unclear),
-        "fs/ext4/super.c ext4_handle_error(), ext3, ext2; 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-superblock",
-        "I/O error while writing superblock",
-        Effect(FsError, Unclear),
-        "fs/ext4/super.c ext4_commit_super(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-superblock-before",
-        "previous I/O error to superblock detected",
-        Effect(FsError, Unclear),
-        "fs/ext4/super.c ext4_commit_super(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-superblock-read",
-        "{error: }unable to read superblock",
-        Effect(FsError, Unclear),
-        "fs/ext4/super.c ext4_load_super(), fs/ext2/super.c; 2.6.32-6.18",
-    ),
-    WARNING.rule(
-        "ext4-directory",
-        "inode #<dec>: lblock <dec>: comm ",
-        ParseKind(directory_error),
-        "fs/ext4/namei.c htree_dirblock_to_tree(), dir.c: `… error -5 reading directory block`; 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-write-pages",
-        "<word>: jbd2_start: <dec> pages, ino <dec>; err <dec>$",
-        ParseKind(write_pages),
-        "fs/ext4/inode.c ext4_da_writepages(), ext4_do_writepages(); 2.6.32-6.18",
-    ),
-    WARNING.rule(
-        "ext4-end-bio",
-        "I/O error {<dec> }writing to inode <dec> ",
-        ParseKind(end_bio),
-        "fs/ext4/page-io.c ext4_end_bio(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-loss",
-        "This should not happen!!<blanks>Data will be lost",
-        Effect(FsError, Unclear),
-        "fs/ext4/inode.c mpage_map_and_submit_extent(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-unwritten",
-        "failed to convert unwritten extents",
-        Effect(FsError, Unclear),
-        "fs/ext4/page-io.c ext4_end_io_end(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-delayed",
-        "<D|d>elayed block allocation failed for inode <dec> at logical offset <dec> with max blocks <dec> with error <dec>",
-        ParseKind(delayed_allocation),
-        "fs/ext4/inode.c mpage_map_and_submit_extent(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-group",
-        "group descriptors corrupted",
-        Cause(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_fill_super(), ext2; 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-not-in-group",
-        "ext4_check_descriptors: <Block bitmap|Inode bitmap|Inode table> for group <dec> not in group ",
-        Cause(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_check_descriptors(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-group-checksum",
-        "ext4_check_descriptors: Checksum for group <dec> failed (",
-        Cause(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_check_descriptors(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-journal",
-        "error loading journal",
-        Effect(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_load_journal(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-root",
+rules! {
+    in "fs/";
+    "ext4-error-old": MESSAGE, "error count"
+        => Ignore, "ext4/super.c print_daily_error_info(): printed once a day, about past errors; \
+            2.6.32-6.18";
+    "ext4-error": ERROR, ": <word>{:<dec>}: "
+        => ParseKind(error), "ext4/super.c __ext4_error(), __ext4_error_inode(), \
+            __ext4_error_file(), ext3, ext2; 2.6.32-6.18";
+    "ext4-error-in": ERROR, " in <word>{:<dec>}: "
+        => ParseKind(errno), "ext4/super.c __ext4_std_error(), ext3; 2.6.32-6.18";
+    "ext2-error": MESSAGE, "error: <word>: "
+        => ParseKind(error), "ext2/super.c ext2_error(); 2.6.32-6.18";
+    "ext4-read-only": MESSAGE,
+        "<Remounting|error: remounting|error: Remounting> filesystem read-only"
+        => Cause(ReadOnly, Unclear), "ext4/super.c ext4_handle_error(), ext3, ext2; 2.6.32-6.18";
+    "ext4-superblock": MESSAGE, "I/O error while writing superblock"
+        => Effect(FsError, Unclear), "ext4/super.c ext4_commit_super(); 2.6.32-6.18";
+    "ext4-superblock-before": MESSAGE, "previous I/O error to superblock detected"
+        => Effect(FsError, Unclear), "ext4/super.c ext4_commit_super(); 2.6.32-6.18";
+    "ext4-superblock-read": MESSAGE, "{error: }unable to read superblock"
+        => Effect(FsError, Unclear), "ext4/super.c ext4_load_super(), fs/ext2/super.c; 2.6.32-6.18";
+    "ext4-directory": WARNING, "inode #<dec>: lblock <dec>: comm "
+        => ParseKind(directory_error), "ext4/namei.c htree_dirblock_to_tree(), dir.c: \
+            `… error -5 reading directory block`; 2.6.32-6.18";
+    "ext4-write-pages": MESSAGE, "<word>: jbd2_start: <dec> pages, ino <dec>; err <dec>$"
+        => ParseKind(write_pages),
+           "ext4/inode.c ext4_da_writepages(), ext4_do_writepages(); 2.6.32-6.18";
+    "ext4-end-bio": WARNING, "I/O error {<dec> }writing to inode <dec> "
+        => ParseKind(end_bio), "ext4/page-io.c ext4_end_bio(); 2.6.32-6.18";
+    "ext4-loss": MESSAGE, "This should not happen!!<blanks>Data will be lost"
+        => Effect(FsError, Unclear), "ext4/inode.c mpage_map_and_submit_extent(); 2.6.32-6.18";
+    "ext4-unwritten": MESSAGE, "failed to convert unwritten extents"
+        => Effect(FsError, Unclear), "ext4/page-io.c ext4_end_io_end(); 2.6.32-6.18";
+    "ext4-delayed": MESSAGE, "<D|d>elayed block allocation failed for inode <dec> \
+         at logical offset <dec> with max blocks <dec> with error <dec>"
+        => ParseKind(delayed_allocation), "ext4/inode.c mpage_map_and_submit_extent(); 2.6.32-6.18";
+    "ext4-group": MESSAGE, "group descriptors corrupted"
+        => Cause(FsCorruption, Unclear), "ext4/super.c ext4_fill_super(), ext2; 2.6.32-6.18";
+    "ext4-not-in-group": MESSAGE, "ext4_check_descriptors: <Block bitmap|Inode bitmap|Inode table> \
+         for group <dec> not in group "
+        => Cause(FsCorruption, Unclear), "ext4/super.c ext4_check_descriptors(); 2.6.32-6.18";
+    "ext4-group-checksum": MESSAGE, "ext4_check_descriptors: Checksum for group <dec> failed ("
+        => Cause(FsCorruption, Unclear), "ext4/super.c ext4_check_descriptors(); 2.6.32-6.18";
+    "ext4-journal": MESSAGE, "error loading journal"
+        => Effect(FsCorruption, Unclear), "ext4/super.c ext4_load_journal(); 2.6.32-6.18";
+    "ext4-root": MESSAGE,
         "<corrupt root inode, run e2fsck|get root inode failed|invalid journal inode\
-         |external journal has bad superblock|external journal has corrupt superblock>",
-        Effect(FsCorruption, Unclear),
-        "fs/ext4/super.c __ext4_fill_super(), ext4_get_journal_inode(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-journal-device",
-        "I/O error on journal device$",
-        Effect(FsError, Unclear),
-        "fs/ext4/super.c ext4_get_dev_journal(); 2.6.32-6.18",
-    ),
-    MESSAGE.rule(
-        "ext4-no-journal",
-        "no journal found",
-        Effect(FsCorruption, Unclear),
-        "fs/ext4/super.c ext4_get_journal_inode(); 2.6.32-6.18",
-    ),
+         |external journal has bad superblock|external journal has corrupt superblock>"
+        => Effect(FsCorruption, Unclear),
+           "ext4/super.c __ext4_fill_super(), ext4_get_journal_inode(); 2.6.32-6.18";
+    "ext4-journal-device": MESSAGE, "I/O error on journal device$"
+        => Effect(FsError, Unclear), "ext4/super.c ext4_get_dev_journal(); 2.6.32-6.18";
+    "ext4-no-journal": MESSAGE, "no journal found"
+        => Effect(FsCorruption, Unclear), "ext4/super.c ext4_get_journal_inode(); 2.6.32-6.18";
     // The journal abort and the rejected writes that follow were also requested.
-    MESSAGE.rule(
-        "ext4-shut-down",
-        "shut down requested (",
-        Record(RecordKind::ExpectedFailure { medium: false }),
-        "fs/ext4/ioctl.c ext4_force_shutdown(): an operator requested it; 4.11-6.18",
-    ),
-    FILESYSTEM.rule(
-        "jbd2-aborting",
-        "Aborting journal on device <disk>{.}$",
-        Parse(journal_aborted),
-        "fs/jbd2/journal.c __jbd2_journal_abort_hard(), jbd; 2.6.32-6.18",
-    ),
-    JBD.rule(
-        "jbd2-superblock",
-        "{Error <dec> detected}{I/O error} when updating journal superblock for <disk>{.}$",
-        Parse(journal_error),
-        "fs/jbd2/journal.c jbd2_write_superblock(); 2.6.32-6.18",
-    ),
-    JBD.rule(
-        "jbd2-superblock-before",
-        "previous I/O error detected for journal superblock update for <disk>{.}$",
-        Parse(journal_error),
-        "fs/jbd2/journal.c jbd2_write_superblock(); 2.6.32-6.18",
-    ),
-    JBD.rule(
-        "jbd2-corrupt",
-        "journal transaction <dec> on <disk> is corrupt.$",
-        Parse(journal_corrupt),
-        "fs/jbd2/journal.c jbd2_journal_load(); 3.10-6.18",
-    ),
-    JBD.rule(
-        "jbd2-damaged",
-        "<Invalid checksum found in transaction |corrupted journal superblock|Invalid start block of journal: \
-         |bad block at offset >",
-        Cause(FsCorruption, Unclear),
-        "fs/jbd2/recovery.c do_one_pass(), journal.c; 2.6.32-6.18",
-    ),
-    JBD.rule(
-        "jbd2-recover",
-        "IO error {<dec> }recovering {data }block <dec> <in|of> log$",
-        Effect(FsError, Unclear),
-        "fs/jbd2/recovery.c do_one_pass(), fs/jbd/recovery.c; 2.6.32-6.18",
-    ),
-    JBD.with_prefix("").rule(
-        "jbd2-map",
-        "<jbd2_journal_bmap|journal_bmap>: journal block not found at offset <dec> on <disk>$",
-        Parse(journal_corrupt),
-        "fs/jbd2/journal.c jbd2_journal_bmap(), fs/jbd/journal.c; 2.6.32-6.18",
-    ),
-    JBD.rule(
-        "jbd2-flush",
-        "Detected IO errors while flushing file data on <disk>$",
-        Parse(journal_error),
-        "fs/jbd2/commit.c jbd2_journal_commit_transaction(); 2.6.32-6.18",
-    ),
-    JBD.rule(
-        "jbd2-commit",
-        "IO error reading journal superblock",
-        Effect(FsError, Unclear),
-        "fs/jbd2/journal.c journal_get_superblock(); 2.6.32-6.18",
-    ),
-    JBD.rule(
-        "jbd2-read",
-        "Failed to read block at offset <dec>$",
-        Effect(FsError, Unclear),
-        "fs/jbd2/recovery.c jread(); 2.6.32-6.18",
-    ),
+    "ext4-shut-down": MESSAGE, "shut down requested ("
+        => Record(RecordKind::ExpectedFailure { medium: false }),
+           "ext4/ioctl.c ext4_force_shutdown(): an operator requested it; 4.11-6.18";
+    "jbd2-aborting": FILESYSTEM, "Aborting journal on device <disk>{.}$"
+        => Parse(journal_aborted), "jbd2/journal.c __jbd2_journal_abort_hard(), jbd; 2.6.32-6.18";
+    "jbd2-superblock": JBD,
+        "{Error <dec> detected}{I/O error} when updating journal superblock for <disk>{.}$"
+        => Parse(journal_error), "jbd2/journal.c jbd2_write_superblock(); 2.6.32-6.18";
+    "jbd2-superblock-before": JBD,
+        "previous I/O error detected for journal superblock update for <disk>{.}$"
+        => Parse(journal_error), "jbd2/journal.c jbd2_write_superblock(); 2.6.32-6.18";
+    "jbd2-corrupt": JBD, "journal transaction <dec> on <disk> is corrupt.$"
+        => Parse(journal_corrupt), "jbd2/journal.c jbd2_journal_load(); 3.10-6.18";
+    "jbd2-damaged": JBD, "<Invalid checksum found in transaction |corrupted journal superblock\
+         |Invalid start block of journal: |bad block at offset >"
+        => Cause(FsCorruption, Unclear), "jbd2/recovery.c do_one_pass(), journal.c; 2.6.32-6.18";
+    "jbd2-recover": JBD, "IO error {<dec> }recovering {data }block <dec> <in|of> log$"
+        => Effect(FsError, Unclear),
+           "jbd2/recovery.c do_one_pass(), fs/jbd/recovery.c; 2.6.32-6.18";
+    "jbd2-map": JBD.with_prefix(""),
+        "<jbd2_journal_bmap|journal_bmap>: journal block not found at offset <dec> on <disk>$"
+        => Parse(journal_corrupt),
+           "jbd2/journal.c jbd2_journal_bmap(), fs/jbd/journal.c; 2.6.32-6.18";
+    "jbd2-flush": JBD, "Detected IO errors while flushing file data on <disk>$"
+        => Parse(journal_error), "jbd2/commit.c jbd2_journal_commit_transaction(); 2.6.32-6.18";
+    "jbd2-commit": JBD, "IO error reading journal superblock"
+        => Effect(FsError, Unclear), "jbd2/journal.c journal_get_superblock(); 2.6.32-6.18";
+    "jbd2-read": JBD, "Failed to read block at offset <dec>$"
+        => Effect(FsError, Unclear), "jbd2/recovery.c jread(); 2.6.32-6.18";
     // ext4's own record with the device name follows.
-    JBD.rule(
-        "jbd2-checksum",
-        "Invalid checksum recovering {data }block <dec> in ",
-        Cause(FsCorruption, Unclear),
-        "fs/jbd2/recovery.c do_one_pass(); 2.6.32-6.18",
-    ),
-    JBD.rule(
-        "jbd2-superblock-checksum",
-        "<j|J>ournal checksum error$",
-        Cause(FsCorruption, Unclear),
-        "fs/jbd2/journal.c; 2.6.32-6.18",
-    ),
-    JBD.rule(
-        "jbd2-recovery",
-        "recovery failed$",
-        Cause(FsCorruption, Unclear),
-        "fs/jbd2/journal.c jbd2_journal_load(); 2.6.32-6.18",
-    ),
-];
+    "jbd2-checksum": JBD, "Invalid checksum recovering {data }block <dec> in "
+        => Cause(FsCorruption, Unclear), "jbd2/recovery.c do_one_pass(); 2.6.32-6.18";
+    "jbd2-superblock-checksum": JBD, "<j|J>ournal checksum error$"
+        => Cause(FsCorruption, Unclear), "jbd2/journal.c; 2.6.32-6.18";
+    "jbd2-recovery": JBD, "recovery failed$"
+        => Cause(FsCorruption, Unclear), "jbd2/journal.c jbd2_journal_load(); 2.6.32-6.18";
+}
 
 /// Messages about errors of the underlying device, or about an earlier error; all others are about
 /// the filesystem's own structures. They stand at the record's end: before them can stand names

@@ -7,23 +7,19 @@ use crate::event::Class::*;
 use crate::event::{DeviceName, Operation};
 use crate::parsed_record::{MatchedText, ParsedRecord, RecordKind};
 use crate::rule::RuleAction::*;
-use crate::rule::{DRIVE, FILESYSTEM, Role, Rule};
+use crate::rule::{DRIVE, FILESYSTEM, Role, rules};
 
-pub(crate) const RULES: &[Rule] = &[
+rules! {
+    in "openzfs module/";
     // The offset is counted from the start of the pool's device.
-    DRIVE.with_role(Role::Redundancy).rule(
-        "zfs-device",
-        "zio pool=<path> vdev=<path> error=<dec> type=<dec> offset=<dec> size=<dec> flags=",
-        Parse(device_error),
-        "openzfs module/os/linux/zfs/vdev_disk.c vdev_disk_error(); 0.7-2.3",
-    ),
-    FILESYSTEM.rule(
-        "zfs-suspended",
-        "WARNING: Pool '<file>' has encountered an uncorrectable I/O failure and has been suspended",
-        Cause(FsShutdown, Unclear),
-        "openzfs module/zfs/zio.c zio_suspend(), cmn_err(CE_WARN) of the SPL; 0.6-2.3",
-    ),
-];
+    "zfs-device": DRIVE.with_role(Role::Redundancy),
+        "zio pool=<path> vdev=<path> error=<dec> type=<dec> offset=<dec> size=<dec> flags="
+        => Parse(device_error), "os/linux/zfs/vdev_disk.c vdev_disk_error(); 0.7-2.3";
+    "zfs-suspended": FILESYSTEM,
+        "WARNING: Pool '<file>' has encountered an uncorrectable I/O failure and has been suspended"
+        => Cause(FsShutdown, Unclear),
+           "zfs/zio.c zio_suspend(), cmn_err(CE_WARN) of the SPL; 0.6-2.3";
+}
 
 /// The error is the block layer's status as a number (errno.h); the type is ZIO_TYPE_READ, WRITE,
 /// FREE, CLAIM, IOCTL or FLUSH, TRIM (include/sys/fs/zfs.h).
