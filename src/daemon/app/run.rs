@@ -83,7 +83,13 @@ pub(crate) async fn run(
     };
     let (store, store_events) = Store::spawn(store_config, lock).map_err(RunError::Store)?;
     let (owner, owner_handles) = Owner::new(channels.assessment.subscribe(), store, store_events);
-    let owner = owner.with_boot_id(facts.boot_id.clone());
+    let mut owner = owner.with_boot_id(facts.boot_id.clone());
+    if let WatchdogTimeout::After(timeout) = options.watchdog {
+        owner = owner.with_watchdog(timeout);
+    }
+    if let Some(timeout) = sd_notify::watchdog_enabled() {
+        owner = owner.with_watchdog(timeout / 4);
+    }
     let program = own_program()?;
     let workers = |place| -> JobWorkers {
         WorkerPool::start(WorkerPoolConfig {

@@ -16,8 +16,8 @@ use nix::unistd::alarm;
 use crate::state::owner::Heartbeat;
 use diskvitals_program::logging::LogQueue;
 
-/// The loop beats once a second: within a shorter time, a stalled loop cannot be distinguished from
-/// a late one.
+/// The loop beats twice in this time: within a shorter time, a stalled loop cannot be distinguished
+/// from a late one.
 pub const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Polls of the heartbeat within the time-out.
 const POLLS_PER_TIMEOUT: u32 = 10;

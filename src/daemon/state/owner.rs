@@ -22,7 +22,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::sync::{broadcast, mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::state::handle::{Command, Handle};
 use crate::state::owner::change_stream::ChangeStream;
@@ -62,14 +62,17 @@ const USAGE_DELAY_PER_VOLUME: Duration = Duration::from_millis(20);
 const COALESCE_DELAY: Duration = Duration::from_millis(40);
 /// Maximum number of updates that are applied before any other input is handled.
 const MAX_BATCH: usize = 1024;
-const TICK_INTERVAL: Duration = Duration::from_secs(1);
+/// The loop's heartbeat. Each costs an idle processor a wakeup.
+const TICK_INTERVAL: Duration = Duration::from_secs(5);
+/// While changes wait for the disk.
+const STORE_TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Rules that depend on time are evaluated this often, also without an update.
-const TICKS_PER_ASSESSMENT: u64 = 10;
+const ASSESSMENT_INTERVAL: Duration = Duration::from_secs(10);
 /// The start waits this long for the store's contents; contents that arrive later are merged then.
 const STORE_OPEN_TIMEOUT: Duration = Duration::from_secs(1);
-/// The kernel log is read from the position in the store. After this many ticks, it is read without
-/// that position.
-const TICKS_BEFORE_KERNEL_LOG: u64 = 10;
+/// The kernel log is read from the position in the store. This long after the node counts as settled,
+/// it is read without that position.
+const KERNEL_LOG_PATIENCE: Duration = Duration::from_secs(10);
 /// A snapshot counts as complete after this time even if a source or a probe has not reported.
 const SETTLE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Time to write the queued changes to disk at shutdown.
@@ -92,7 +95,7 @@ pub struct OwnerHandles {
     pub heartbeat: Heartbeat,
 }
 
-/// Grows at least once a second while the owner's loop runs; the watchdog reads it.
+/// Grows with each tick of the owner's loop; the watchdog reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Heartbeat(Arc<AtomicU64>);
 
@@ -121,6 +124,8 @@ pub struct Owner {
     kernel_log_resume: watch::Sender<ResumePoint>,
     requests: broadcast::Sender<SourceRequest>,
     heartbeat: Heartbeat,
+    tick_interval: Duration,
+    assessed_at: Option<Instant>,
     /// The time zone of calendars; looked up once, because the look-up reads files.
     zone: TimeZone,
     /// From this time on the snapshot counts as complete.
@@ -180,6 +185,8 @@ impl Owner {
             kernel_log_resume: resume,
             requests,
             heartbeat,
+            tick_interval: TICK_INTERVAL,
+            assessed_at: None,
             zone: TimeZone::system(),
             io_waiters: IoWaiters::default(),
             reading_waiters: ReadingWaiters::default(),
@@ -197,19 +204,26 @@ impl Owner {
         self
     }
 
+    /// For a watchdog that ends the process when the heartbeat has not grown for this time.
+    pub fn with_watchdog(mut self, timeout: Duration) -> Owner {
+        self.tick_interval = TICK_INTERVAL.min(timeout / 2);
+        self
+    }
+
     /// Runs until `stop` completes; then writes the queued changes, for a second at most.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
         self.settle_by = Instant::now() + SETTLE_TIMEOUT;
         self.await_store().await;
         self.publish_at = Some(Instant::now());
-        let mut beat = tokio::time::interval(TICK_INTERVAL);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticked_at = None;
         let settle = sleep_until(self.settle_by);
         tokio::pin!(settle);
         let mut settle_passed = false;
         loop {
             let due = self.publish_at;
+            let tick_at =
+                ticked_at.map_or_else(Instant::now, |at: Instant| at + self.next_tick_after());
             tokio::select! {
                 () = &mut stop => break,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.publish(Vec::new()),
@@ -224,7 +238,10 @@ impl Owner {
                     settle_passed = true;
                     self.publish_soon();
                 }
-                _ = beat.tick() => self.tick(),
+                () = sleep_until(tick_at) => {
+                    ticked_at = Some(Instant::now());
+                    self.tick();
+                }
             }
             self.answer_readings();
         }
@@ -254,14 +271,24 @@ impl Owner {
         });
     }
 
+    fn next_tick_after(&self) -> Duration {
+        match self.store_sync.is_waiting() {
+            true => self.tick_interval.min(STORE_TICK_INTERVAL),
+            false => self.tick_interval,
+        }
+    }
+
     fn tick(&mut self) {
         self.follow_clock();
-        let beats = self.heartbeat.0.fetch_add(1, Ordering::Relaxed);
-        if beats.is_multiple_of(TICKS_PER_ASSESSMENT) || self.store_sync.is_behind() {
+        self.heartbeat.0.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        let is_due = self.assessed_at.is_none_or(|at| now - at >= ASSESSMENT_INTERVAL);
+        if is_due || self.store_sync.is_behind() {
+            self.assessed_at = Some(now);
             self.begin_due_checks();
             self.publish_soon();
         }
-        if beats >= TICKS_BEFORE_KERNEL_LOG {
+        if now >= self.settle_by + KERNEL_LOG_PATIENCE {
             self.start_kernel_log(None);
         }
         if self.store_sync.is_flood_write_due() {

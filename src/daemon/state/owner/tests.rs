@@ -367,7 +367,7 @@ async fn requests_are_forwarded_and_the_heartbeat_advances() {
     assert_eq!(requests.recv().await.unwrap(), SourceRequest::All);
     let before = owner.handles.heartbeat.count();
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert!(owner.handles.heartbeat.count() >= before + 9);
+    assert!(owner.handles.heartbeat.count() > before);
 }
 
 #[tokio::test(start_paused = true)]
