@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::calibration;
+
 #[derive(Clone, Copy)]
 pub enum Goal {
     AtMost(f64),
@@ -62,6 +64,19 @@ impl Figures {
             if good { "ok" } else { "SHORT" }
         );
         self.short += usize::from(!good);
+    }
+
+    /// Processor time: the goal is that of the machine on which it was set, hence it applies to the value
+    /// divided by how slow this machine is now.
+    pub fn add_processor(&mut self, name: &str, value: f64, unit: &str, goal: Goal) {
+        match calibration::slowness() {
+            Ok(slowness) => {
+                self.figure_without_goal(&format!("{name}_here"), value, unit);
+                self.figure_without_goal(&format!("{name}_slowness"), slowness, "times");
+                self.add(name, value / slowness, unit, goal);
+            }
+            Err(error) => self.not_measured(name, &error),
+        }
     }
 
     /// Prints both values, and how many times as good diskvitals is. The goal is to be ahead.

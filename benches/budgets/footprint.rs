@@ -29,6 +29,7 @@ pub async fn measure(
 ) -> anyhow::Result<()> {
     let host = Host::recorded(Plan { drives: 64, volumes: 500, hung: 0 })?;
     let daemon = measure_idle(program, &host, figures, idle).await?;
+    measure_wakeups(program, figures, idle).await?;
     measure_shim(program, &host, &daemon, figures, idle).await?;
     drop(daemon);
     measure_large(program, figures).await
@@ -47,7 +48,7 @@ async fn measure_idle(
     tokio::time::sleep(Duration::from_secs(5)).await;
 
     let pid = daemon.pid();
-    let (started, before) = (Instant::now(), cpu_time(pid)?);
+    let (started, before, woken) = (Instant::now(), cpu_time(pid)?, wakeups(pid)?);
     let end = tokio::time::Instant::now() + idle;
     for round in 1.. {
         host.vary_usage(round)?;
@@ -58,7 +59,11 @@ async fn measure_idle(
     }
     let spent = cpu_time(pid)?.saturating_sub(before);
     let share = spent.as_secs_f64() / started.elapsed().as_secs_f64() * 100.0;
-    figures.add("idle_cpu", share, "%_of_a_core", Goal::AtMost(0.2));
+    figures.add_processor("idle_cpu", share, "%_of_a_core", Goal::AtMost(0.2));
+
+    let woken = wakeups(pid)?.saturating_sub(woken) as f64;
+    let minutes = started.elapsed().as_secs_f64() / 60.0;
+    figures.figure_without_goal("idle_wakeups_500_volumes", woken / minutes, "a_minute");
 
     let status = status(pid)?;
     figures.add("rss", mib(status.vmrss), "MiB", Goal::AtMost(30.0));
@@ -81,6 +86,24 @@ async fn measure_idle(
     figures.figure_without_goal("memory_with_workers_rss_summed", rss as f64 / MIB, "MiB");
     figures.remark(&format!("{} workers", family.len() - 1));
     Ok(daemon)
+}
+
+/// A node with one drive and one volume.
+async fn measure_wakeups(
+    program: &Program,
+    figures: &mut Figures,
+    idle: Duration,
+) -> anyhow::Result<()> {
+    let host = Host::recorded(Plan { drives: 1, volumes: 1, hung: 0 })?;
+    let mut daemon = program.start(host.root(), "", None)?;
+    daemon.wait_settled().await?;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let (started, before) = (Instant::now(), wakeups(daemon.pid())?);
+    tokio::time::sleep(idle).await;
+    let woken = wakeups(daemon.pid())?.saturating_sub(before) as f64;
+    let minutes = started.elapsed().as_secs_f64() / 60.0;
+    figures.add("idle_wakeups", woken / minutes, "a_minute", Goal::AtMost(60.0));
+    Ok(())
 }
 
 /// The shim in its mode driver, while the kubelet asks for the statistics of its volumes.
@@ -107,7 +130,7 @@ async fn measure_shim(
     let asked = asked.await?;
     let spent = cpu_time(pid)?.saturating_sub(before);
     let share = spent.as_secs_f64() / started.elapsed().as_secs_f64() * 100.0;
-    figures.add("shim_cpu", share, "%_of_a_core", Goal::AtMost(0.5));
+    figures.add_processor("shim_cpu", share, "%_of_a_core", Goal::AtMost(0.5));
     let rss = mib(status(pid)?.vmrss);
     figures.add("shim_rss", rss, "MiB", Goal::AtMost(8.0));
     figures.remark(&format!("shim: {:.2} calls a second", asked.rate()));
@@ -170,6 +193,19 @@ pub fn memory(process: &Process) -> anyhow::Result<(u64, u64)> {
     let map = rollup.memory_map_rollup.iter().next().context("an empty smaps_rollup")?;
     let of = |key: &str| map.extension.map.get(key).copied().unwrap_or_default();
     Ok((of("Rss"), of("Pss")))
+}
+
+/// How often threads of the daemon and its workers have waited and were woken: proc(5),
+/// voluntary_ctxt_switches.
+fn wakeups(pid: i32) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for process in process_tree(pid)? {
+        for task in process.tasks().context("listing threads")?.flatten() {
+            // A thread that has ended is left out.
+            sum += task.status().ok().and_then(|it| it.voluntary_ctxt_switches).unwrap_or_default();
+        }
+    }
+    Ok(sum)
 }
 
 /// The processor time of the daemon, its running workers, and those that were reaped.

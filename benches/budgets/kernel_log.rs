@@ -87,7 +87,7 @@ pub async fn measure(
     let share = share.with_context(|| {
         format!("this machine is too busy, or the reader too slow, for {RATE} records/s")
     })?;
-    figures.add("kernel_log_cpu", share, "of_a_core", Goal::AtMost(0.05));
+    figures.add_processor("kernel_log_cpu", share, "of_a_core", Goal::AtMost(0.05));
     figures.remark(&format!(
         "{RATE} records/s for {} s, one in a hundred about a drive",
         time.as_secs()

@@ -11,6 +11,7 @@
 // The measuring program starts processes itself; src/host applies to the daemon only.
 #![allow(clippy::disallowed_methods)]
 
+mod calibration;
 mod calls;
 mod checks;
 mod classify;

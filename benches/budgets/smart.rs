@@ -74,7 +74,7 @@ pub async fn measure(
     };
     figures.add("smart_round_wall", ours.wall, "s", Goal::AtMost(10.0));
     figures.figure_without_goal("smart_round_cpu_with_smartctl", ours.cpu_with_smartctl, "s");
-    figures.add("smart_round_cpu_own", ours.cpu_own, "s", Goal::AtMost(0.5));
+    figures.add_processor("smart_round_cpu_own", ours.cpu_own, "s", Goal::AtMost(0.5));
     figures.add("smart_round_peak_rss", ours.peak_rss, "MiB", Goal::AtMost(40.0));
     figures.remark(&format!(
         "{DRIVES} drives, {ROUNDS} rounds, two questions at a time; the time of smartctl (a shell script here) is in the second figure"
