@@ -1,8 +1,10 @@
-//! The wire: the messages and services of proto/diskvitals/v1, and `client`, which calls the daemon.
+//! The wire: the messages and services of proto/diskvitals/v1, `client`, which calls the daemon,
+//! and `node_watch`, which follows it.
 
 #![warn(unreachable_pub)]
 
 pub mod client;
+pub mod node_watch;
 pub mod unimplemented;
 
 mod generated {
