@@ -134,7 +134,7 @@ impl Default for ReportTiming {
 }
 
 /// The reporter's view of the daemon.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DaemonView {
     /// The newest complete snapshot; it is kept while the daemon is absent.
     snapshot: Option<Arc<NodeSnapshot>>,
@@ -142,7 +142,7 @@ pub struct DaemonView {
     outage: Option<Outage>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Outage {
     since: Instant,
     why: String,

@@ -13,9 +13,11 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::agent::Agent;
-use crate::report::node_snapshot::{ApplyOutcome, DriverStorage, NodeSnapshot, StaleMount};
-use crate::report::{DaemonView, Outage, ReportTiming, maybe_sleep_until, now};
+use crate::report::node_snapshot::{DriverStorage, NodeSnapshot, StaleMount};
+use crate::report::{DaemonView, Outage, ReportTiming, now};
+use diskvitals_text::backoff::Backoff;
 use diskvitals_wire::client::Client;
+use diskvitals_wire::node_watch::{NodeWatch, Settings};
 
 /// `with_storage`: what only the NodeStorage object says is read as well.
 pub(crate) async fn run(
@@ -24,76 +26,36 @@ pub(crate) async fn run(
     timing: &ReportTiming,
     with_storage: bool,
 ) -> Infallible {
-    loop {
-        let status = match follow(&agent, &view, timing, with_storage).await {
-            Err(status) => status,
-            Ok(never) => match never {},
-        };
-        set_outage(&view, status.message());
+    let connect = || async {
+        let answers = |client: Client| async move { client.node().await.map(|_| client) };
+        agent.query(answers).await.map_err(|status| status.message().to_owned())
+    };
+    let settings = Settings {
         // The next query triggers a connection attempt at once.
-        tokio::time::sleep(timing.initial_backoff).await;
-    }
-}
-
-/// Keeps the start of the outage; the reason may change.
-fn set_outage(view: &watch::Sender<DaemonView>, why: &str) {
-    view.send_if_modified(|view| {
-        let same = view.outage.as_ref().is_some_and(|lost| lost.why == why);
-        let since = view.outage.as_ref().map_or_else(Instant::now, |lost| lost.since);
-        view.outage = Some(Outage { since, why: why.to_owned() });
-        !same
-    });
-}
-
-async fn follow(
-    agent: &Agent,
-    view: &watch::Sender<DaemonView>,
-    timing: &ReportTiming,
-    with_storage: bool,
-) -> Result<Infallible, Status> {
-    let mut events = agent.query(|client: Client| async move { client.watch(0).await }).await?;
-    let mut snapshot = NodeSnapshot::default();
-    // The time of the next query for the daemon's node; None until the snapshot is complete.
-    let mut next_poll = None;
-    // The time limit for a snapshot that is partial or older than the node's revision.
-    let mut complete_by = Some(Instant::now() + timing.poll_interval);
-    let mut revision = 0;
+        backoff: Backoff::new(timing.initial_backoff, timing.initial_backoff),
+        debounce: timing.debounce,
+        poll_interval: timing.poll_interval,
+        is_news: |_| true,
+    };
+    let mut node_watch = NodeWatch::new(connect, settings);
     loop {
-        tokio::select! {
-            event = events.message() => {
-                let event = event?.ok_or_else(|| Status::unavailable("it has ended the Watch"))?;
-                revision = event.revision;
-                match snapshot.apply(event) {
-                    ApplyOutcome::Partial => (next_poll, complete_by) = (None, complete_by.or(Some(Instant::now() + timing.poll_interval))),
-                    ApplyOutcome::Complete => {
-                        for finding in agent.query(|client: Client| async move { client.findings(true).await }).await?.findings {
-                            snapshot.record_cleared(finding);
-                        }
-                        (next_poll, complete_by) = (Some(Instant::now()), None);
-                    }
-                    ApplyOutcome::Changed => next_poll = next_poll.map(|due: Instant| due.min(Instant::now() + timing.debounce)),
-                }
-            }
-            () = maybe_sleep_until(next_poll) => {
-                let node = agent.query(|client: Client| async move { client.node().await }).await?;
-                // The node may report a change (for example settled) before Watch has sent all
-                // earlier changes.
-                if revision < node.revision {
-                    complete_by = complete_by.or(Some(Instant::now() + timing.poll_interval));
-                    next_poll = Some(Instant::now() + timing.debounce);
-                    continue;
-                }
-                snapshot.update_node(&node, now());
-                if with_storage {
-                    snapshot.stale = stale_mounts(agent).await?;
-                    snapshot.driver_storage = driver_storage(agent, &snapshot).await?;
-                }
-                publish(view, &snapshot);
-                (next_poll, complete_by) = (Some(Instant::now() + timing.poll_interval), None);
-            }
-            () = maybe_sleep_until(complete_by) => return Err(Status::unavailable("it does not send a complete snapshot in time")),
+        let current = node_watch.next().await;
+        let mut snapshot =
+            current.map(|view| NodeSnapshot::from_wire(&view.node, &view.objects, now()));
+        if let (true, Ok(known)) = (with_storage, &mut snapshot)
+            && let Err(status) = add_storage(&agent, known).await
+        {
+            node_watch.reconnect();
+            snapshot = Err(status.message().to_owned());
         }
+        publish(&view, snapshot);
     }
+}
+
+async fn add_storage(agent: &Agent, snapshot: &mut NodeSnapshot) -> Result<(), Status> {
+    snapshot.stale = stale_mounts(agent).await?;
+    snapshot.driver_storage = driver_storage(agent, snapshot).await?;
+    Ok(())
 }
 
 /// None from a daemon that does not list attachments.
@@ -134,15 +96,15 @@ async fn driver_storage(
     Ok(drivers)
 }
 
-fn publish(view: &watch::Sender<DaemonView>, snapshot: &NodeSnapshot) {
-    if !snapshot.settled {
-        return set_outage(view, "it has just started and has no complete snapshot yet");
-    }
+/// An outage keeps its start and the last snapshot; its reason may change.
+fn publish(view: &watch::Sender<DaemonView>, snapshot: Result<NodeSnapshot, String>) {
     view.send_if_modified(|view| {
-        let same = view.outage.is_none() && view.snapshot.as_deref() == Some(snapshot);
-        if !same {
-            *view = DaemonView { snapshot: Some(Arc::new(snapshot.clone())), outage: None };
-        }
-        !same
+        let since = view.outage.as_ref().map_or_else(Instant::now, |lost| lost.since);
+        let new = match snapshot {
+            Ok(snapshot) => DaemonView { snapshot: Some(Arc::new(snapshot)), outage: None },
+            Err(why) => DaemonView { outage: Some(Outage { since, why }), ..view.clone() },
+        };
+        let before = std::mem::replace(view, new);
+        before != *view
     });
 }

@@ -1,5 +1,4 @@
-//! The part of the daemon's snapshot that Kubernetes needs, built from the messages of the daemon's
-//! Watch.
+//! The part of the daemon's snapshot that Kubernetes needs, built from the messages of the daemon.
 //!
 //! In: messages of the daemon. Out: drives, volumes with their users, and issues. No I/O. A value
 //! that only a newer daemon defines counts as unknown, never as good.
@@ -15,7 +14,7 @@ use crate::report::node_failures::NodeFailures;
 use crate::report::node_snapshot::identity::{DriveIdentity, NodeIdentity, VolumeIdentity};
 use diskvitals_finding::provision::PodRef;
 use diskvitals_wire as wire;
-use diskvitals_wire::watch_event::{Change, Item};
+use diskvitals_wire::node_watch::view::Objects;
 
 pub(crate) use crate::report::node_snapshot::identity::StaleMount;
 
@@ -121,7 +120,6 @@ pub struct PvUse {
 pub(crate) struct NodeSnapshot {
     /// Health of the node, without acknowledged findings and drives under maintenance.
     pub health: Health,
-    pub settled: bool,
     pub drives: BTreeMap<String, Drive>,
     pub volumes: BTreeMap<String, Volume>,
     /// Indexed by finding id; a state has an id that no finding can have.
@@ -171,61 +169,28 @@ impl DriverStorage {
     }
 }
 
-/// Effect of an event of Watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ApplyOutcome {
-    /// More of the initial snapshot follows.
-    Partial,
-    /// The initial snapshot is complete.
-    Complete,
-    Changed,
-}
-
 impl NodeSnapshot {
-    pub(crate) fn apply(&mut self, event: wire::WatchEvent) -> ApplyOutcome {
-        let (change, item) = (event.change(), event.item);
-        match (change, item) {
-            (Change::SnapshotBegin, _) => {
-                *self = NodeSnapshot::default();
-                return ApplyOutcome::Partial;
-            }
-            (Change::SnapshotEnd, _) => return ApplyOutcome::Complete,
-            (Change::Removed, Some(Item::Drive(drive))) => {
-                self.drives.remove(&drive.id);
-            }
-            (_, Some(Item::Drive(drive))) => {
-                self.drives.insert(drive.id.clone(), Drive::from_wire(&drive));
-            }
-            (Change::Removed, Some(Item::Volume(volume))) => {
-                self.volumes.remove(&volume.id);
-                self.issues.remove(&state_issue_id(&volume.id));
-            }
-            (_, Some(Item::Volume(volume))) => self.update_volume(&volume),
-            (Change::Removed, Some(Item::Finding(finding))) => {
-                self.issues.remove(&finding.id);
-                self.record_cleared(finding);
-            }
-            (_, Some(Item::Finding(finding))) => {
-                if finding.cleared.is_some() {
-                    self.record_cleared(finding);
-                } else if let Some((id, issue)) = Issue::from_finding(finding) {
-                    self.issues.insert(id, issue);
-                }
-            }
-            (Change::Removed, Some(Item::Cause(cause))) => {
-                self.causes.remove(&cause.id);
-                self.redundancy.remove(&cause.id);
-            }
-            (_, Some(Item::Cause(cause))) => {
-                self.redundancy.insert(cause.id.clone(), covered_volumes(&cause));
-                let findings = cause.findings.into_iter().chain(cause.consequences);
-                let ids = findings.map(|finding| finding.finding_id).collect();
-                self.causes.insert(cause.id, ids);
-            }
-            // Checks with problems are findings. Unknown items come from a newer daemon.
-            (_, Some(Item::Check(_)) | None) => {}
+    /// Without what Watch does not send: stale mounts and the storage of drivers.
+    pub(crate) fn from_wire(node: &wire::Node, objects: &Objects, now: Timestamp) -> NodeSnapshot {
+        let findings = objects.findings.values().filter_map(Issue::from_finding);
+        let states = objects.volumes.values().filter_map(Issue::from_state);
+        let cleared = objects.cleared.values().filter_map(Issue::from_finding);
+        let recent = cleared.filter(|(_, issue)| {
+            let time = issue.cleared.as_ref().map(|cleared| cleared.time);
+            time.is_some_and(|time| now.duration_since(time) <= CLEARED_RETENTION)
+        });
+        NodeSnapshot {
+            health: health_from_wire(node.health()),
+            drives: by_id(&objects.drives, Drive::from_wire),
+            volumes: by_id(&objects.volumes, Volume::from_wire),
+            issues: findings.chain(states).collect(),
+            recently_cleared: recent.collect(),
+            causes: by_id(&objects.causes, finding_ids),
+            failures: node.node_failures.as_ref().map(NodeFailures::from_wire),
+            redundancy: by_id(&objects.causes, covered_volumes),
+            node: NodeIdentity::from_wire(node),
+            ..NodeSnapshot::default()
         }
-        ApplyOutcome::Changed
     }
 
     /// The cause of a finding; if it has several, the first by its id.
@@ -234,29 +199,6 @@ impl NodeSnapshot {
         causes
             .find(|(_, findings)| findings.iter().any(|id| id == finding))
             .map(|(cause, _)| cause.as_str())
-    }
-
-    /// Records a finding if it is cleared.
-    pub(crate) fn record_cleared(&mut self, finding: wire::Finding) {
-        if let Some((id, issue)) =
-            Issue::from_finding(finding).filter(|(_, issue)| issue.cleared.is_some())
-        {
-            self.recently_cleared.insert(id, issue);
-        }
-    }
-
-    /// Updates the node's own health, which Watch does not send.
-    pub(crate) fn update_node(&mut self, node: &wire::Node, now: Timestamp) {
-        self.health = health_from_wire(node.health());
-        self.settled = node.settled;
-        self.failures = node.node_failures.as_ref().map(NodeFailures::from_wire);
-        self.node = NodeIdentity::from_wire(node);
-        self.recently_cleared.retain(|_, issue| {
-            issue
-                .cleared
-                .as_ref()
-                .is_some_and(|cleared| now.duration_since(cleared.time) <= CLEARED_RETENTION)
-        });
     }
 
     /// Adverse issues, worst first. Among equally severe ones drives come first, because they cause
@@ -307,15 +249,15 @@ impl NodeSnapshot {
             Subject::Source { label, .. } => label,
         }
     }
+}
 
-    fn update_volume(&mut self, volume: &wire::Volume) {
-        let id = state_issue_id(&volume.id);
-        match Issue::from_state(volume) {
-            Some(issue) => self.issues.insert(id, issue),
-            None => self.issues.remove(&id),
-        };
-        self.volumes.insert(volume.id.clone(), Volume::from_wire(volume));
-    }
+fn by_id<T, U>(objects: &BTreeMap<String, T>, from_wire: fn(&T) -> U) -> BTreeMap<String, U> {
+    objects.iter().map(|(id, object)| (id.clone(), from_wire(object))).collect()
+}
+
+fn finding_ids(cause: &wire::Cause) -> Vec<String> {
+    let findings = cause.findings.iter().chain(&cause.consequences);
+    findings.map(|finding| finding.finding_id.clone()).collect()
 }
 
 /// `drive ID (NAME) failed` and `drive ID (NAME): it fails`: what follows the name.
@@ -329,11 +271,6 @@ fn without_drive_name<'a>(message: &'a str, id: &str) -> &'a str {
     rest.trim_start_matches(':').trim_start()
 }
 
-/// Finding ids are hexadecimal digits.
-fn state_issue_id(volume: &str) -> String {
-    format!("state of {volume}")
-}
-
 impl Issue {
     /// The message for use after the subject's name. The daemon's messages about a drive begin with
     /// its id and kernel name.
@@ -344,13 +281,8 @@ impl Issue {
         }
     }
 
-    fn from_finding(finding: wire::Finding) -> Option<(String, Issue)> {
-        let (severity, status, since) = (
-            severity_from_wire(finding.severity()),
-            finding.status,
-            timestamp_from_wire(finding.since),
-        );
-        let wire_subject = finding.subject?;
+    fn from_finding(finding: &wire::Finding) -> Option<(String, Issue)> {
+        let wire_subject = finding.subject.clone()?;
         let subject = match wire_subject.kind() {
             wire::SubjectKind::Drive => Subject::Drive(wire_subject.id),
             wire::SubjectKind::Volume => Subject::Volume(wire_subject.id),
@@ -362,26 +294,26 @@ impl Issue {
                 Subject::Device(wire_subject.id)
             }
         };
-        let cleared = finding.cleared.and_then(|cleared| {
-            Some(Cleared { time: timestamp_from_wire(cleared.time)?, why: cleared.why })
+        let cleared = finding.cleared.as_ref().and_then(|cleared| {
+            Some(Cleared { time: timestamp_from_wire(cleared.time)?, why: cleared.why.clone() })
         });
         let issue = Issue {
             subject,
-            severity,
-            status,
-            reason: finding.reason,
-            message: finding.message,
-            since,
+            severity: severity_from_wire(finding.severity()),
+            status: finding.status,
+            reason: finding.reason.clone(),
+            message: finding.message.clone(),
+            since: timestamp_from_wire(finding.since),
             count: finding.count,
             acknowledged: finding.acknowledged.is_some(),
             cleared,
             is_follower: !finding.follows.is_empty(),
         };
-        Some((finding.id, issue))
+        Some((finding.id.clone(), issue))
     }
 
     /// The issue of a volume whose state is abnormal without a finding that explains it.
-    fn from_state(volume: &wire::Volume) -> Option<Issue> {
+    fn from_state(volume: &wire::Volume) -> Option<(String, Issue)> {
         let state = health::state_status(volume)?;
         let (severity, status) = match state.status {
             health::HealthErrorType::Degraded => (Severity::Suspect, wire::FindingStatus::Degraded),
@@ -401,7 +333,7 @@ impl Issue {
         if adverse.any(says_it) {
             return None;
         }
-        Some(Issue {
+        let issue = Issue {
             subject: Subject::Volume(volume.id.clone()),
             severity,
             status: status.into(),
@@ -412,7 +344,9 @@ impl Issue {
             acknowledged: false,
             cleared: None,
             is_follower: false,
-        })
+        };
+        // Finding ids are hexadecimal digits.
+        Some((format!("state of {}", volume.id), issue))
     }
 }
 

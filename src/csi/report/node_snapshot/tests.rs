@@ -12,8 +12,16 @@ fn the_text_of_an_issue_does_not_name_its_drive_again() {
     }
 }
 
-fn event(change: Change, item: Item) -> wire::WatchEvent {
-    wire::WatchEvent { change: change.into(), item: Some(item), ..Default::default() }
+fn snapshot(objects: &Objects) -> NodeSnapshot {
+    NodeSnapshot::from_wire(&wire::Node::default(), objects, Timestamp::UNIX_EPOCH)
+}
+
+fn findings(findings: impl IntoIterator<Item = wire::Finding>) -> BTreeMap<String, wire::Finding> {
+    findings.into_iter().map(|finding| (finding.id.clone(), finding)).collect()
+}
+
+fn of_volume(volume: wire::Volume) -> Objects {
+    Objects { volumes: [(volume.id.clone(), volume)].into(), ..Objects::default() }
 }
 
 fn finding(
@@ -60,13 +68,9 @@ fn claims(volume: &wire::Volume) -> Vec<(String, Vec<String>)> {
 
 #[test]
 fn a_finding_is_an_issue_until_cleared_and_then_kept_for_an_hour() {
-    let mut snapshot = NodeSnapshot::default();
     let raised = finding("0a", wire::SubjectKind::Drive, "d1", wire::Severity::Bad);
-    assert_eq!(
-        snapshot.apply(event(Change::Added, Item::Finding(raised.clone()))),
-        ApplyOutcome::Changed
-    );
-    assert_eq!(snapshot.issues["0a"].severity, Severity::Bad);
+    let active = Objects { findings: findings([raised.clone()]), ..Objects::default() };
+    assert_eq!(snapshot(&active).issues["0a"].severity, Severity::Bad);
     let cleared = wire::Finding {
         cleared: Some(wire::Cleared {
             time: Some(prost_types::Timestamp { seconds: 1000, nanos: 0 }),
@@ -74,46 +78,30 @@ fn a_finding_is_an_issue_until_cleared_and_then_kept_for_an_hour() {
         }),
         ..raised
     };
-    snapshot.apply(event(Change::Removed, Item::Finding(cleared)));
-    assert!(snapshot.issues.is_empty());
+    let cleared = Objects { cleared: findings([cleared]), ..Objects::default() };
+    let at = |second| {
+        let now = Timestamp::from_second(second).expect("a time");
+        NodeSnapshot::from_wire(&wire::Node::default(), &cleared, now)
+    };
+    let kept = at(1000 + 3600);
+    assert!(kept.issues.is_empty());
     assert_eq!(
-        snapshot.recently_cleared["0a"].cleared.as_ref().map(|cleared| cleared.why.as_str()),
+        kept.recently_cleared["0a"].cleared.as_ref().map(|cleared| cleared.why.as_str()),
         Some("the condition is over")
     );
-    let at = |second| Timestamp::from_second(second).expect("a time");
-    snapshot.update_node(&wire::Node::default(), at(1000 + 3600));
-    assert_eq!(snapshot.recently_cleared.len(), 1);
-    snapshot.update_node(&wire::Node::default(), at(1000 + 3601));
-    assert!(snapshot.recently_cleared.is_empty());
+    assert!(at(1000 + 3601).recently_cleared.is_empty());
 }
 
 #[test]
 fn what_only_a_newer_daemon_knows_is_never_good() {
-    let mut snapshot = NodeSnapshot::default();
     let mut strange = finding("0a", wire::SubjectKind::Drive, "d1", wire::Severity::Bad);
     strange.severity = 99;
-    snapshot.apply(event(Change::Added, Item::Finding(strange)));
+    let objects = Objects { findings: findings([strange]), ..Objects::default() };
+    let node = wire::Node { health: 99, settled: true, ..Default::default() };
+    let snapshot = NodeSnapshot::from_wire(&node, &objects, Timestamp::UNIX_EPOCH);
     assert_eq!(snapshot.issues["0a"].severity, Severity::Suspect);
-    snapshot.update_node(
-        &wire::Node { health: 99, settled: true, ..Default::default() },
-        Timestamp::UNIX_EPOCH,
-    );
     assert_eq!(snapshot.health, Health::Unknown);
     assert_eq!(NodeSnapshot::default().health, Health::Unknown);
-}
-
-#[test]
-fn a_second_snapshot_begin_discards_the_state() {
-    let mut snapshot = NodeSnapshot::default();
-    snapshot.apply(event(
-        Change::Added,
-        Item::Drive(wire::Drive { id: "d1".into(), ..Default::default() }),
-    ));
-    let begin = wire::WatchEvent { change: Change::SnapshotBegin.into(), ..Default::default() };
-    assert_eq!(snapshot.apply(begin), ApplyOutcome::Partial);
-    assert_eq!(snapshot, NodeSnapshot::default());
-    let end = wire::WatchEvent { change: Change::SnapshotEnd.into(), ..Default::default() };
-    assert_eq!(snapshot.apply(end), ApplyOutcome::Complete);
 }
 
 #[test]
@@ -161,7 +149,6 @@ fn a_pod_without_a_name_is_left_out() {
 
 #[test]
 fn a_volume_that_cannot_serve_is_an_issue_also_without_a_finding() {
-    let mut snapshot = NodeSnapshot::default();
     let volume = wire::Volume {
         id: "csi:d/h".into(),
         health: wire::Health::Good.into(),
@@ -169,32 +156,20 @@ fn a_volume_that_cannot_serve_is_an_issue_also_without_a_finding() {
         condition: Some(wire::Condition { abnormal: true, message: "the image is gone".into() }),
         ..Default::default()
     };
-    snapshot.apply(event(Change::Added, Item::Volume(volume.clone())));
-    let issue = &snapshot.issues["state of csi:d/h"];
+    let broken = snapshot(&of_volume(volume.clone()));
+    let issue = &broken.issues["state of csi:d/h"];
     assert_eq!(
         (issue.severity, issue.reason.as_str(), issue.since),
         (Severity::Bad, "DeviceMissing", None)
     );
-    snapshot.apply(event(
-        Change::Modified,
-        Item::Volume(wire::Volume {
-            condition: Some(wire::Condition::default()),
-            ..volume.clone()
-        }),
-    ));
-    assert!(snapshot.issues.is_empty());
+    let serves = wire::Volume { condition: Some(wire::Condition::default()), ..volume.clone() };
+    assert!(snapshot(&of_volume(serves)).issues.is_empty());
     // A finding says it already.
     let spoken_of = finding("0a", wire::SubjectKind::Volume, "csi:d/h", wire::Severity::Bad);
     let spoken_of = wire::Finding { reason: "DeviceMissing".into(), ..spoken_of };
-    snapshot.apply(event(
-        Change::Modified,
-        Item::Volume(wire::Volume {
-            health: wire::Health::Bad.into(),
-            findings: vec![spoken_of],
-            ..volume
-        }),
-    ));
-    assert!(snapshot.issues.is_empty());
+    let health = wire::Health::Bad.into();
+    let spoken_of = wire::Volume { health, findings: vec![spoken_of], ..volume };
+    assert!(snapshot(&of_volume(spoken_of)).issues.is_empty());
 }
 
 #[test]
@@ -226,12 +201,8 @@ fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_
             ..Default::default()
         };
         state(&mut volume);
-        let mut snapshot =
-            NodeSnapshot { health: Health::Good, settled: true, ..NodeSnapshot::default() };
-        for finding in volume.findings.clone() {
-            snapshot.apply(event(Change::Added, Item::Finding(finding)));
-        }
-        snapshot.apply(event(Change::Added, Item::Volume(volume)));
+        let findings = self::findings(volume.findings.clone());
+        let snapshot = snapshot(&Objects { findings, ..of_volume(volume) });
         let counted =
             snapshot.adverse().into_iter().filter(|(_, issue)| snapshot.is_counted(issue));
         counted.map(|(_, issue)| issue.reason.clone()).collect::<Vec<String>>()
@@ -283,8 +254,7 @@ fn a_first_answer_that_is_outstanding_is_no_failure() {
 }
 
 #[test]
-fn a_finding_has_the_cause_that_lists_it_until_the_cause_ends() {
-    let mut snapshot = NodeSnapshot::default();
+fn a_finding_has_the_cause_that_lists_it() {
     let listed = |id: &str| wire::CauseFinding { finding_id: id.into(), ..Default::default() };
     let cause = wire::Cause {
         id: "drive:d1".into(),
@@ -292,11 +262,9 @@ fn a_finding_has_the_cause_that_lists_it_until_the_cause_ends() {
         consequences: vec![listed("f2")],
         ..Default::default()
     };
-    snapshot.apply(event(Change::Added, Item::Cause(cause.clone())));
-    let of = |snapshot: &NodeSnapshot, id| snapshot.cause_of(id).map(str::to_owned);
-    assert_eq!(of(&snapshot, "f1").as_deref(), Some("drive:d1"));
-    assert_eq!(of(&snapshot, "f2").as_deref(), Some("drive:d1"));
-    assert_eq!(of(&snapshot, "f3"), None);
-    snapshot.apply(event(Change::Removed, Item::Cause(cause)));
-    assert_eq!(of(&snapshot, "f1"), None);
+    let objects = Objects { causes: [(cause.id.clone(), cause)].into(), ..Objects::default() };
+    let snapshot = snapshot(&objects);
+    assert_eq!(snapshot.cause_of("f1"), Some("drive:d1"));
+    assert_eq!(snapshot.cause_of("f2"), Some("drive:d1"));
+    assert_eq!(snapshot.cause_of("f3"), None);
 }

@@ -60,7 +60,6 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
     };
     NodeSnapshot {
         health,
-        settled: true,
         drives: [("d1".to_owned(), sda)].into(),
         volumes: [
             ("fs:root".to_owned(), of_host.clone()),
