@@ -14,6 +14,7 @@ use crate::message::{Acknowledged, Cleared, Evidence, Hit, Item, Level, Transiti
 use crate::node_state::origin::Origins;
 use diskvitals_finding::reason::Reason;
 use diskvitals_wire as wire;
+use diskvitals_wire::node_watch::view::Objects;
 
 /// Of one cause.
 const MAX_HITS: usize = 64;
@@ -111,40 +112,26 @@ impl Counts {
     }
 }
 
-/// The answers that make one state.
-pub(crate) struct Answers {
-    pub node: wire::Node,
-    pub causes: Vec<wire::Cause>,
-    /// Cleared ones included.
-    pub findings: Vec<wire::Finding>,
-    pub drives: Vec<wire::Drive>,
-    pub volumes: Vec<wire::Volume>,
-}
-
 impl NodeState {
-    pub(crate) fn from_wire(answers: &Answers) -> NodeState {
-        let findings: BTreeMap<&str, &wire::Finding> =
-            answers.findings.iter().map(|finding| (finding.id.as_str(), finding)).collect();
-        let origins = Origins::new(&answers.drives, &answers.volumes);
+    pub(crate) fn from_wire(node: &wire::Node, objects: &Objects) -> NodeState {
+        let origins = Origins::new(objects.drives.values(), objects.volumes.values());
+        let causes = objects.causes.values();
+        let mut causes: Vec<_> =
+            causes.map(|cause| observed_cause(cause, objects, &origins)).collect();
+        causes.sort_by_key(|cause| std::cmp::Reverse(cause.item.rank()));
+        let cleared = objects
+            .cleared
+            .iter()
+            .filter_map(|(id, finding)| Some((id.clone(), cleared_finding(finding, &origins)?)));
         let mut state = NodeState {
-            host: clean(&answers.node.name),
-            causes: answers
-                .causes
-                .iter()
-                .map(|cause| observed_cause(cause, &findings, &origins))
-                .collect(),
-            cleared: answers
-                .findings
-                .iter()
-                .filter_map(|finding| {
-                    Some((finding.id.clone(), cleared_finding(finding, &origins)?))
-                })
-                .collect(),
+            host: clean(&node.name),
+            causes,
+            cleared: cleared.collect(),
             good: BTreeSet::new(),
             subjects: BTreeSet::new(),
-            counts: NodeCounts { unread: unread(&answers.node), ..NodeCounts::default() },
+            counts: NodeCounts { unread: unread(node), ..NodeCounts::default() },
         };
-        for drive in &answers.drives {
+        for drive in objects.drives.values() {
             let asleep = drive.health_unknown_cause() == wire::UnknownCause::Asleep;
             state.counts.drives.add(drive.health(), asleep, drive.maintenance);
             state.subjects.insert(drive.id.clone());
@@ -160,14 +147,14 @@ impl NodeState {
                 state.counts.near_end_of_life.push(clean(name.trim()));
             }
         }
-        for source in &answers.node.sources {
+        for source in &node.sources {
             use wire::source_state::State;
             state.subjects.insert(source.name.clone());
             if matches!(source.state(), State::Active | State::Absent) {
                 state.good.insert(source.name.clone());
             }
         }
-        for volume in &answers.volumes {
+        for volume in objects.volumes.values() {
             state.counts.volumes.add(volume.health(), false, false);
             state.subjects.insert(volume.id.clone());
             if volume.health() == wire::Health::Good {
@@ -202,11 +189,7 @@ fn time(time: Option<prost_types::Timestamp>) -> Option<Timestamp> {
     time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok())
 }
 
-fn observed_cause(
-    cause: &wire::Cause,
-    findings: &BTreeMap<&str, &wire::Finding>,
-    origins: &Origins<'_>,
-) -> ObservedCause {
+fn observed_cause(cause: &wire::Cause, objects: &Objects, origins: &Origins<'_>) -> ObservedCause {
     use wire::cause::Kind;
     let kind = match cause.kind() {
         Kind::Drive => "drive",
@@ -217,11 +200,11 @@ fn observed_cause(
         Kind::Device | Kind::Unspecified => "device",
     };
     let members = || cause.findings.iter().chain(&cause.consequences);
-    let known = || members().filter_map(|member| findings.get(member.finding_id.as_str()));
+    let known = || members().filter_map(|member| objects.findings.get(&member.finding_id));
     // An array has a finding for each of its volumes, with the same evidence.
     let mut evidence: Vec<Evidence> = Vec::new();
     // What a drive's findings do to a volume is proven by theirs.
-    let is_proof = |it: &&&wire::Finding| it.reason != Reason::DriveFailing.name();
+    let is_proof = |it: &&wire::Finding| it.reason != Reason::DriveFailing.name();
     for record in known().filter(is_proof).flat_map(|finding| &finding.evidence) {
         let record = evidence_of(record);
         let is_new =

@@ -7,10 +7,13 @@ use diskvitals_wire::{DriveKind, MountRole, SubjectKind};
 pub(super) struct Origins<'a>(origin::Origins<'a>);
 
 impl<'a> Origins<'a> {
-    pub(super) fn new(drives: &'a [wire::Drive], volumes: &'a [wire::Volume]) -> Origins<'a> {
-        let remote = drives.iter().filter(|drive| drive.kind() == DriveKind::Remote);
+    pub(super) fn new(
+        drives: impl IntoIterator<Item = &'a wire::Drive>,
+        volumes: impl IntoIterator<Item = &'a wire::Volume>,
+    ) -> Origins<'a> {
+        let remote = drives.into_iter().filter(|drive| drive.kind() == DriveKind::Remote);
         let remote = remote.map(|drive| drive.id.as_str());
-        Origins(origin::Origins::new(remote, volumes.iter().map(volume)))
+        Origins(origin::Origins::new(remote, volumes.into_iter().map(volume)))
     }
 
     /// `reasons`: those of the findings of the subject itself.

@@ -3,7 +3,11 @@ use super::*;
 const HOSTILE: &str = "sda\r\nBcc: x@y\u{202e}\u{1b}[31m";
 const ESCAPED: &str = r"sda\r\nBcc: x@y\u{202e}\u{1b}[31m";
 
-fn answers() -> Answers {
+fn by_id<T>(objects: impl IntoIterator<Item = T>, id: fn(&T) -> &String) -> BTreeMap<String, T> {
+    objects.into_iter().map(|it| (id(&it).clone(), it)).collect()
+}
+
+fn answers() -> (wire::Node, Objects) {
     let evidence = || wire::Evidence {
         source: HOSTILE.to_owned(),
         time: None,
@@ -42,42 +46,46 @@ fn answers() -> Answers {
         explain: "a name'; rm -rf /".to_owned(),
         ..Default::default()
     };
-    Answers {
-        node: wire::Node {
-            name: HOSTILE.to_owned(),
-            sources: vec![wire::SourceState {
-                name: "smart".to_owned(),
-                state: wire::source_state::State::Down.into(),
-                detail: "no smartctl".to_owned(),
-                since: None,
-                is_missed: true,
-            }],
+    let node = wire::Node {
+        name: HOSTILE.to_owned(),
+        sources: vec![wire::SourceState {
+            name: "smart".to_owned(),
+            state: wire::source_state::State::Down.into(),
+            detail: "no smartctl".to_owned(),
+            since: None,
+            is_missed: true,
+        }],
+        ..Default::default()
+    };
+    let drives = [
+        wire::Drive { id: "naa.1".to_owned(), health: 99, ..Default::default() },
+        wire::Drive {
+            id: "naa.2".to_owned(),
+            name: "sdb".to_owned(),
+            model: "M".to_owned(),
+            serial: "S".to_owned(),
+            health: wire::Health::Suspect.into(),
+            findings: vec![wire::Finding { reason: "WornOut".to_owned(), ..Default::default() }],
             ..Default::default()
         },
-        causes: vec![cause],
-        findings: vec![finding("one"), finding("two")],
-        drives: vec![
-            wire::Drive { id: "naa.1".to_owned(), health: 99, ..Default::default() },
-            wire::Drive {
-                id: "naa.2".to_owned(),
-                name: "sdb".to_owned(),
-                model: "M".to_owned(),
-                serial: "S".to_owned(),
-                health: wire::Health::Suspect.into(),
-                findings: vec![wire::Finding {
-                    reason: "WornOut".to_owned(),
-                    ..Default::default()
-                }],
-                ..Default::default()
-            },
-        ],
-        volumes: Vec::new(),
-    }
+    ];
+    let objects = Objects {
+        causes: by_id([cause], |it| &it.id),
+        findings: by_id([finding("one"), finding("two")], |it| &it.id),
+        drives: by_id(drives, |it| &it.id),
+        ..Objects::default()
+    };
+    (node, objects)
+}
+
+fn state() -> NodeState {
+    let (node, objects) = answers();
+    NodeState::from_wire(&node, &objects)
 }
 
 #[test]
 fn text_of_others_is_escaped_and_bounded_wherever_it_comes_from() {
-    let state = NodeState::from_wire(&answers());
+    let state = state();
     let item = &state.causes[0].item;
     for text in [
         &state.host,
@@ -98,7 +106,7 @@ fn text_of_others_is_escaped_and_bounded_wherever_it_comes_from() {
 
 #[test]
 fn what_only_a_newer_daemon_knows_is_not_read_as_well() {
-    let state = NodeState::from_wire(&answers());
+    let state = state();
     assert_eq!(state.causes[0].item.severity, Level::Suspect);
     assert_eq!(state.counts.drives.unknown, 1);
     assert!(state.good.is_empty());
@@ -106,7 +114,7 @@ fn what_only_a_newer_daemon_knows_is_not_read_as_well() {
 
 #[test]
 fn a_source_that_is_down_and_worn_drives_are_in_the_counts() {
-    let counts = NodeState::from_wire(&answers()).counts;
+    let counts = state().counts;
     assert_eq!(counts.unread, ["source smart: no smartctl"]);
     assert_eq!(counts.near_end_of_life, ["sdb M S"]);
 }
@@ -142,13 +150,18 @@ fn a_source_of_evidence_is_the_subject_of_a_cause_and_well_once_it_is_read() {
         message: finding.message.clone(),
         ..Default::default()
     };
-    let mut answers = Answers { causes: vec![cause], findings: vec![finding], ..answers() };
-    let state = NodeState::from_wire(&answers);
+    let (mut node, objects) = answers();
+    let mut objects = Objects {
+        causes: by_id([cause], |it| &it.id),
+        findings: by_id([finding], |it| &it.id),
+        ..objects
+    };
+    let state = NodeState::from_wire(&node, &objects);
     assert_eq!(state.causes[0].subject, "smart");
     assert_eq!(state.causes[0].item.message, "SMART cannot be read: smartctl is not installed");
     assert!(state.subjects.contains("smart") && !state.good.contains("smart"));
-    answers.causes.clear();
-    answers.findings.clear();
-    answers.node.sources[0].state = wire::source_state::State::Active.into();
-    assert!(NodeState::from_wire(&answers).good.contains("smart"));
+    objects.causes.clear();
+    objects.findings.clear();
+    node.sources[0].state = wire::source_state::State::Active.into();
+    assert!(NodeState::from_wire(&node, &objects).good.contains("smart"));
 }

@@ -1,26 +1,33 @@
 //! A daemon that reports very many changes: its causes are raised in every odd step and cleared in
-//! every even one, and a step lasts until all lists of it were read.
+//! every even one, and a step lasts until it was read.
 
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use diskvitals_wire as wire;
 use diskvitals_wire::inventory_server::{Inventory, InventoryServer};
+use diskvitals_wire::watch_event::{Change, Item};
 use tokio::net::UnixListener;
-use tokio::sync::watch;
-use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
-use tokio_stream::{Stream, StreamExt};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
 /// Every tenth cause is BAD.
 pub const BAD_EVERY: usize = 10;
+/// From the reading of a step to the next one.
+const STEP_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 struct Flood {
     causes: usize,
     steps: u64,
     step: Arc<watch::Sender<u64>>,
+    /// The step whose findings were listed last.
+    listed: Arc<AtomicU64>,
 }
 
 /// Ends with the test.
@@ -32,7 +39,7 @@ pub struct FakeDaemon {
 impl FakeDaemon {
     pub fn start(socket: &Path, causes: usize, steps: u64) -> FakeDaemon {
         let (step, steps_done) = watch::channel(1);
-        let flood = Flood { causes, steps, step: Arc::new(step) };
+        let flood = Flood { causes, steps, step: Arc::new(step), listed: Arc::default() };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -140,6 +147,35 @@ impl Flood {
     fn raised_in(step: u64) -> bool {
         !step.is_multiple_of(2)
     }
+
+    fn list(&self, step: u64) -> Vec<wire::WatchEvent> {
+        let event = |change: Change, item: Option<Item>| wire::WatchEvent {
+            revision: step,
+            change: change.into(),
+            item,
+            ..Default::default()
+        };
+        let raised = (0..self.causes).filter(|_| Flood::raised_in(step));
+        let items = raised.flat_map(|cause| {
+            let finding = Flood::finding(cause, step, true);
+            [Item::Finding(finding), Item::Cause(Flood::cause(cause, step))]
+        });
+        let begin = [event(Change::SnapshotBegin, None)].into_iter();
+        let items = items.map(|item| event(Change::Added, Some(item)));
+        begin.chain(items).chain([event(Change::SnapshotEnd, None)]).collect()
+    }
+
+    fn end(&self, step: u64) {
+        let flood = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(STEP_TIME).await;
+            flood.step.send_if_modified(|now| {
+                let is_next = *now == step && step < flood.steps;
+                *now += u64::from(is_next);
+                is_next
+            });
+        });
+    }
 }
 
 fn not_asked<T>() -> Result<Response<T>, Status> {
@@ -152,10 +188,16 @@ impl Inventory for Flood {
         &self,
         _: Request<wire::GetNodeRequest>,
     ) -> Result<Response<wire::Node>, Status> {
+        let step = self.now();
+        // The answer makes the view of a list complete.
+        if self.listed.load(Ordering::Relaxed) == step {
+            self.end(step);
+        }
         Ok(Response::new(wire::Node {
             name: "node7".to_owned(),
             api_revision: diskvitals_wire::API_REVISION,
             settled: true,
+            revision: step,
             ..Default::default()
         }))
     }
@@ -177,6 +219,7 @@ impl Inventory for Flood {
         _: Request<wire::ListFindingsRequest>,
     ) -> Result<Response<wire::ListFindingsResponse>, Status> {
         let now = self.now();
+        self.listed.store(now, Ordering::Relaxed);
         let raised = (1..=now).filter(|step| Flood::raised_in(*step));
         let findings = raised.flat_map(|step| {
             (0..self.causes).map(move |cause| Flood::finding(cause, step, step == now))
@@ -194,16 +237,10 @@ impl Inventory for Flood {
         Ok(Response::new(wire::ListDrivesResponse::default()))
     }
 
-    /// The last list of a reading.
     async fn list_volumes(
         &self,
         _: Request<wire::ListVolumesRequest>,
     ) -> Result<Response<wire::ListVolumesResponse>, Status> {
-        self.step.send_if_modified(|step| {
-            let is_over = *step == self.steps;
-            *step += u64::from(!is_over);
-            !is_over
-        });
         Ok(Response::new(wire::ListVolumesResponse::default()))
     }
 
@@ -213,15 +250,22 @@ impl Inventory for Flood {
         &self,
         _: Request<wire::WatchRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let events = WatchStream::new(self.step.subscribe()).map(|step| {
-            Ok(wire::WatchEvent {
-                revision: step,
-                change: wire::watch_event::Change::Modified.into(),
-                item: Some(wire::watch_event::Item::Finding(Flood::finding(0, step, true))),
-                ..Default::default()
-            })
+        let (events, stream) = mpsc::channel(16);
+        let (flood, mut steps) = (self.clone(), self.step.subscribe());
+        tokio::spawn(async move {
+            loop {
+                let step = *steps.borrow_and_update();
+                for event in flood.list(step) {
+                    if events.send(Ok(event)).await.is_err() {
+                        return;
+                    }
+                }
+                if steps.changed().await.is_err() {
+                    return;
+                }
+            }
         });
-        Ok(Response::new(Box::pin(events)))
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
     async fn get_drive(
