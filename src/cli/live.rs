@@ -19,7 +19,7 @@ use crate::args::Args;
 use crate::complain;
 use crate::error::Error;
 use crate::feed::{Feed, Update};
-use crate::live::node_state::{IoRates, NodeState};
+use crate::live::node_state::{IoRates, Lists};
 use crate::printer::{Printer, print_json};
 use crate::render::live::position::Position;
 use crate::render::live::{LiveView, Outage, lines, page, waiting};
@@ -31,6 +31,7 @@ use diskvitals_text::causes::with_causes;
 use diskvitals_text::echo::Shown;
 use diskvitals_wire as wire;
 use diskvitals_wire::client::{Client, ClientError};
+use diskvitals_wire::node_watch::view::{NodeView, Standing};
 
 /// I/O rates are means over this time.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -104,8 +105,9 @@ async fn poll(client: &Client, with_io: bool) -> Result<Polled, ClientError> {
 
 #[derive(Default)]
 struct Live {
-    state: NodeState,
-    node: Option<wire::Node>,
+    view: NodeView,
+    /// The objects were complete once.
+    is_known: bool,
     io: IoRates,
     outage: Option<Outage>,
     position: Position,
@@ -126,18 +128,24 @@ impl Live {
     }
 
     fn polled(&mut self, answer: Polled) {
-        self.node = Some(answer.node);
+        self.view.node = answer.node;
+        // After an outage the objects are old until the changes since have come.
+        if self.view.standing() != Standing::Behind {
+            (self.is_known, self.outage) = (true, None);
+        }
         if let Some((io, at)) = answer.io {
             self.io.apply(io, at);
         }
         for check in answer.checks {
-            self.state.update_check(check);
+            if let Some(known) = self.view.objects.checks.get_mut(&check.id) {
+                *known = check;
+            }
         }
     }
 
     /// Returns whether the program ends.
     fn typed(&mut self, keys: &[Key], page: usize) -> bool {
-        let causes = self.state.lists().causes;
+        let causes = Lists::new(&self.view.objects).causes;
         for key in keys {
             if *key == Key::Quit {
                 return true;
@@ -148,13 +156,13 @@ impl Live {
     }
 
     fn lines(&mut self, screen: &Screen, height: Option<u16>) -> Vec<String> {
-        let Some(node) = self.node.as_ref().filter(|_| self.state.is_complete) else {
+        if !self.is_known {
             return waiting(self.outage.as_ref(), screen);
-        };
-        let lists = self.state.lists();
+        }
+        let lists = Lists::new(&self.view.objects);
         let view = LiveView {
             status: StatusView {
-                node,
+                node: &self.view.node,
                 drives: &lists.drives,
                 volumes: &lists.volumes,
                 findings: &lists.findings,
@@ -188,7 +196,7 @@ impl Signals {
     }
 }
 
-pub async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
+pub(crate) async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
     let mut feed = Feed::start(&args.socket, args.timeout).await?;
     let mut signals = Signals::new()?;
     let mut live = Live::default();
@@ -205,7 +213,8 @@ pub async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
                     false
                 }
                 Update::Event(event) => {
-                    let is_changed = live.state.apply(*event);
+                    live.view.apply(*event);
+                    let is_changed = !live.view.is_listing();
                     if let (true, Some(poller)) = (is_changed, &poller) {
                         poller.wake.notify_one();
                     }
@@ -219,10 +228,7 @@ pub async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
             },
             Some(answer) = next_answer(&mut poller) => {
                 match answer {
-                    Ok(answer) => {
-                        live.outage = None;
-                        live.polled(answer);
-                    }
+                    Ok(answer) => live.polled(answer),
                     // The connection exists, and the daemon does not answer.
                     Err(error) => live.lost(with_causes(&error)),
                 }
@@ -273,13 +279,13 @@ fn draw(out: &Printer, full: &FullScreen, live: &mut Live) -> Result<(), Error> 
 }
 
 /// `status -o json` again after each change, one document in each line.
-pub async fn json_lines(
+pub(crate) async fn json_lines(
     args: &Args,
     document: impl AsyncFn(&Client) -> Result<serde_json::Value, Error>,
 ) -> Result<ExitCode, Error> {
     let mut feed = Feed::start(&args.socket, args.timeout).await?;
     let mut client: Option<Client> = None;
-    let mut state = NodeState::default();
+    let mut view = NodeView::default();
     let mut last = serde_json::Value::Null;
     let mut is_lost = false;
     loop {
@@ -292,7 +298,10 @@ pub async fn json_lines(
                 is_lost = false;
                 false
             }
-            Update::Event(event) => state.apply(*event),
+            Update::Event(event) => {
+                view.apply(*event);
+                !view.is_listing()
+            }
             Update::Lost(why) => {
                 if !std::mem::replace(&mut is_lost, true) {
                     complain(&format!("no answer from diskvitalsd, trying again: {why}"));

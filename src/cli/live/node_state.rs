@@ -1,7 +1,7 @@
-//! The node as the events of a watch describe it, and the I/O of its drives between two readings.
+//! The lists of the screen, and the I/O of its drives between two readings.
 //!
-//! In: events, answers of GetNode and ListDriveIo. Out: the lists that the screen shows. Pure: it
-//! only stores and subtracts.
+//! In: the view of a node, answers of ListDriveIo. Out: the lists that the screen shows. Pure: it
+//! only sorts and subtracts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,20 +9,11 @@ use std::time::Duration;
 use crate::render::causes;
 use crate::render::live::IoRate;
 use diskvitals_wire as wire;
-use diskvitals_wire::watch_event::{Change, Item};
-
-#[derive(Clone, Debug, Default)]
-struct Objects {
-    drives: BTreeMap<String, wire::Drive>,
-    volumes: BTreeMap<String, wire::Volume>,
-    findings: BTreeMap<String, wire::Finding>,
-    causes: BTreeMap<String, wire::Cause>,
-    checks: BTreeMap<String, wire::Check>,
-}
+use diskvitals_wire::node_watch::view::Objects;
 
 /// The lists of a screen, in its order.
 #[derive(Clone, Debug, Default)]
-pub struct Lists {
+pub(crate) struct Lists {
     pub drives: Vec<wire::Drive>,
     pub volumes: Vec<wire::Volume>,
     pub findings: Vec<wire::Finding>,
@@ -32,56 +23,8 @@ pub struct Lists {
     pub checks: Vec<wire::Check>,
 }
 
-#[derive(Debug, Default)]
-pub struct NodeState {
-    objects: Objects,
-    /// The list that is being received; it replaces the objects when it is complete.
-    incoming: Option<Objects>,
-    /// False until the first list is complete.
-    pub is_complete: bool,
-}
-
-impl NodeState {
-    /// Returns whether the screen may look different.
-    pub fn apply(&mut self, event: wire::WatchEvent) -> bool {
-        let removed = match event.change() {
-            Change::SnapshotBegin => {
-                self.incoming = Some(Objects::default());
-                return false;
-            }
-            Change::SnapshotEnd => {
-                if let Some(complete) = self.incoming.take() {
-                    self.objects = complete;
-                }
-                self.is_complete = true;
-                return true;
-            }
-            change => change == Change::Removed,
-        };
-        let objects = self.incoming.as_mut().unwrap_or(&mut self.objects);
-        match event.item {
-            Some(Item::Drive(it)) => put(&mut objects.drives, it.id.clone(), it, removed),
-            Some(Item::Volume(it)) => put(&mut objects.volumes, it.id.clone(), it, removed),
-            Some(Item::Finding(it)) => {
-                let over = removed || it.cleared.is_some();
-                put(&mut objects.findings, it.id.clone(), it, over);
-            }
-            Some(Item::Cause(it)) => put(&mut objects.causes, it.id.clone(), it, removed),
-            Some(Item::Check(it)) => put(&mut objects.checks, it.id.clone(), it, removed),
-            None => {}
-        }
-        self.incoming.is_none()
-    }
-
-    /// A newer state of a check, if it is known.
-    pub fn update_check(&mut self, check: wire::Check) {
-        if let Some(known) = self.objects.checks.get_mut(&check.id) {
-            *known = check;
-        }
-    }
-
-    pub fn lists(&self) -> Lists {
-        let objects = &self.objects;
+impl Lists {
+    pub(crate) fn new(objects: &Objects) -> Lists {
         let mut causes: Vec<wire::Cause> = objects.causes.values().cloned().collect();
         causes.sort_by_cached_key(causes::rank);
         let runs = |check: &&wire::Check| check.state() != wire::check::State::Ended;
@@ -95,23 +38,16 @@ impl NodeState {
     }
 }
 
-fn put<T>(objects: &mut BTreeMap<String, T>, id: String, object: T, removed: bool) {
-    match removed {
-        true => drop(objects.remove(&id)),
-        false => drop(objects.insert(id, object)),
-    }
-}
-
 /// The I/O of each drive between the last two readings.
 #[derive(Debug, Default)]
-pub struct IoRates {
+pub(crate) struct IoRates {
     last: Option<(Duration, BTreeMap<String, wire::DriveIo>)>,
     rates: BTreeMap<String, IoRate>,
 }
 
 impl IoRates {
     /// `at`: a clock that does not step.
-    pub fn apply(&mut self, answer: wire::ListDriveIoResponse, at: Duration) {
+    pub(crate) fn apply(&mut self, answer: wire::ListDriveIoResponse, at: Duration) {
         let drives = answer.drives.into_iter();
         let now: BTreeMap<String, wire::DriveIo> =
             drives.map(|it| (it.drive_id.clone(), it)).collect();
@@ -129,11 +65,11 @@ impl IoRates {
     }
 
     /// There are no readings left: the next one is a first one.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = IoRates::default();
     }
 
-    pub fn rates(&self) -> &BTreeMap<String, IoRate> {
+    pub(crate) fn rates(&self) -> &BTreeMap<String, IoRate> {
         &self.rates
     }
 }
@@ -164,39 +100,6 @@ fn rate(before: &wire::DriveIo, now: &wire::DriveIo, elapsed: Duration) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn event(change: Change, item: Option<Item>) -> wire::WatchEvent {
-        wire::WatchEvent { change: change.into(), item, ..Default::default() }
-    }
-
-    fn drive(id: &str) -> Option<Item> {
-        Some(Item::Drive(wire::Drive { id: id.into(), ..Default::default() }))
-    }
-
-    fn ids(state: &NodeState) -> Vec<String> {
-        state.lists().drives.into_iter().map(|it| it.id).collect()
-    }
-
-    #[test]
-    fn the_last_state_remains_until_a_new_list_is_complete() {
-        let mut state = NodeState::default();
-        for (change, item) in [
-            (Change::SnapshotBegin, None),
-            (Change::Added, drive("a")),
-            (Change::Added, drive("b")),
-        ] {
-            assert!(!state.apply(event(change, item)));
-        }
-        assert!(!state.is_complete);
-        assert!(state.apply(event(Change::SnapshotEnd, None)));
-        assert!(state.is_complete);
-        assert!(state.apply(event(Change::Removed, drive("b"))));
-        state.apply(event(Change::SnapshotBegin, None));
-        state.apply(event(Change::Added, drive("c")));
-        assert_eq!(ids(&state), ["a"]);
-        state.apply(event(Change::SnapshotEnd, None));
-        assert_eq!(ids(&state), ["c"]);
-    }
 
     fn io(reads: u64, in_flight: u64) -> wire::ListDriveIoResponse {
         wire::ListDriveIoResponse {
