@@ -108,6 +108,8 @@ struct Live {
     view: NodeView,
     /// The objects were complete once.
     is_known: bool,
+    /// The node in the view is an answer of this connection.
+    is_answered: bool,
     io: IoRates,
     outage: Option<Outage>,
     position: Position,
@@ -116,6 +118,7 @@ struct Live {
 impl Live {
     fn lost(&mut self, why: String) {
         self.io.clear();
+        self.is_answered = false;
         let since = self.outage.take().map(|outage| outage.since);
         let now = wall_now();
         self.outage = Some(Outage {
@@ -127,12 +130,23 @@ impl Live {
         });
     }
 
-    fn polled(&mut self, answer: Polled) {
-        self.view.node = answer.node;
-        // After an outage the objects are old until the changes since have come.
-        if self.view.standing() != Standing::Behind {
+    /// Returns whether the screen may look different.
+    fn changed(&mut self, event: wire::WatchEvent) -> bool {
+        self.view.apply(event);
+        self.end_outage();
+        !self.view.is_listing()
+    }
+
+    /// After an outage the objects are old until the changes since have come.
+    fn end_outage(&mut self) {
+        if self.is_answered && self.view.standing() != Standing::Behind {
             (self.is_known, self.outage) = (true, None);
         }
+    }
+
+    fn polled(&mut self, answer: Polled) {
+        (self.view.node, self.is_answered) = (answer.node, true);
+        self.end_outage();
         if let Some((io, at)) = answer.io {
             self.io.apply(io, at);
         }
@@ -213,8 +227,7 @@ pub(crate) async fn run(out: &Printer, args: &Args) -> Result<ExitCode, Error> {
                     false
                 }
                 Update::Event(event) => {
-                    live.view.apply(*event);
-                    let is_changed = !live.view.is_listing();
+                    let is_changed = live.changed(*event);
                     if let (true, Some(poller)) = (is_changed, &poller) {
                         poller.wake.notify_one();
                     }
@@ -327,5 +340,39 @@ pub(crate) async fn json_lines(
             print_json(&now.to_string())?;
             last = content;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diskvitals_wire::watch_event::Change;
+
+    #[test]
+    fn an_outage_ends_with_an_answer_and_all_changes_up_to_it() {
+        let event = |change: Change, revision| wire::WatchEvent {
+            change: change.into(),
+            revision,
+            ..Default::default()
+        };
+        let answer = |revision| Polled {
+            node: wire::Node { revision, settled: true, ..Default::default() },
+            io: None,
+            checks: vec![],
+        };
+        let mut live = Live::default();
+        live.changed(event(Change::SnapshotBegin, 5));
+        live.polled(answer(5));
+        assert!(!live.is_known, "the list is incomplete");
+        live.changed(event(Change::SnapshotEnd, 5));
+        assert!(live.is_known && live.outage.is_none());
+        live.lost("it is away".to_owned());
+        live.changed(event(Change::Modified, 6));
+        assert!(live.outage.is_some(), "it has not answered since");
+        live.polled(answer(8));
+        live.changed(event(Change::Modified, 7));
+        assert!(live.outage.is_some(), "a change is missing");
+        live.changed(event(Change::Modified, 8));
+        assert!(live.outage.is_none());
     }
 }

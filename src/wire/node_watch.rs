@@ -17,6 +17,9 @@ use crate::watch_event::{Change, Item};
 use diskvitals_text::backoff::Backoff;
 use diskvitals_text::causes::with_causes;
 
+/// Records that the daemon reads late from its disk are no events: its history is read this often.
+const HISTORY_INTERVAL: Duration = Duration::from_secs(300);
+
 pub enum Update {
     /// A new connection, also the first one.
     Connected(Client),
@@ -49,10 +52,15 @@ where
 
     /// Loses nothing if it is cancelled, but begins to connect anew.
     pub async fn next(&mut self) -> Update {
-        self.try_next().await.unwrap_or_else(|why| {
+        let update = self.try_next().await.unwrap_or_else(|why| {
             self.reconnect();
             Update::Lost(why.into())
-        })
+        });
+        // A list that always fails is not asked for in a hurry.
+        if matches!(update, Update::Event(_)) && !self.resume.needs_list() {
+            self.backoff.reset();
+        }
+        update
     }
 
     pub fn reconnect(&mut self) {
@@ -63,8 +71,9 @@ where
     /// After an error, [`EventFeed::reconnect`] is to be called.
     pub async fn try_next(&mut self) -> Result<Update, E> {
         let Some((client, events)) = &mut self.connection else {
-            if let Some(delay) = self.delay.take() {
+            if let Some(delay) = self.delay {
                 sleep(delay).await;
+                self.delay = None;
             }
             let client = (self.connect)().await?;
             let events = client.watch(self.resume.revision).await?;
@@ -74,7 +83,6 @@ where
         let event = events.message().await.transpose();
         let event = event.unwrap_or(Err(Status::unavailable("it has ended the Watch")));
         let event = event.map_err(|status| client.error(status))?;
-        self.backoff.reset();
         self.resume.note(&event);
         Ok(Update::Event(Box::new(event)))
     }
@@ -99,6 +107,8 @@ pub struct NodeWatch<F> {
     current_at: Instant,
     /// An answer of GetNode is of the same moment as the objects, or of a later one.
     is_asked: bool,
+    /// When the cleared findings were read, which a list leaves out.
+    history_at: Option<Instant>,
 }
 
 impl<F, A> NodeWatch<F>
@@ -109,7 +119,15 @@ where
     pub fn new(connect: F, settings: Settings) -> NodeWatch<F> {
         let feed = EventFeed::new(connect, settings.backoff);
         let (view, now) = (NodeView::default(), Instant::now());
-        NodeWatch { feed, settings, view, poll_at: now, current_at: now, is_asked: false }
+        NodeWatch {
+            feed,
+            settings,
+            view,
+            poll_at: now,
+            current_at: now,
+            is_asked: false,
+            history_at: None,
+        }
     }
 
     /// The view after changes or an answer of the daemon; or why there is none now.
@@ -130,10 +148,11 @@ where
         let Settings { debounce, poll_interval, is_news, .. } = self.settings;
         loop {
             let client = self.feed.connection.as_ref().map(|(client, _)| client.clone());
+            let mut is_late = false;
             tokio::select! {
                 update = self.feed.try_next() => {
                     let now = Instant::now();
-                    let (Some(client), Update::Event(event)) = (client, update?) else {
+                    let Update::Event(event) = update? else {
                         (self.poll_at, self.current_at, self.is_asked) = (now, now, false);
                         continue;
                     };
@@ -143,17 +162,18 @@ where
                     }
                     self.view.apply(*event);
                     if change == Change::SnapshotBegin {
-                        self.is_asked = false;
-                        // What clears from here on is an event.
-                        self.view.add_cleared(client.findings(true).await?.findings);
+                        (self.is_asked, self.history_at) = (false, None);
                     } else if change == Change::SnapshotEnd {
                         self.poll_at = now;
                     }
                 }
                 () = sleep_until(self.poll_at), if client.is_some() => {
                     let Some(client) = client else { continue };
-                    if self.current_at.elapsed() > 2 * poll_interval {
-                        return Err("it does not send a complete snapshot in time".to_owned());
+                    is_late = self.current_at.elapsed() > 2 * poll_interval;
+                    let is_due = |at: Instant| at.elapsed() > HISTORY_INTERVAL;
+                    if !self.feed.resume.needs_list() && self.history_at.is_none_or(is_due) {
+                        self.view.add_cleared(client.findings(true).await?.findings);
+                        self.history_at = Some(Instant::now());
                     }
                     self.view.node = client.node().await?;
                     (self.poll_at, self.is_asked) = (Instant::now() + debounce, true);
@@ -162,12 +182,18 @@ where
             let standing = self.view.standing();
             // After its restart with a clock that was set back, the daemon is behind: a list follows.
             let is_ahead = self.feed.resume.revision > self.view.node.revision;
-            if self.is_asked && standing != Standing::Behind && !is_ahead {
+            let is_whole = standing != Standing::Behind && self.history_at.is_some();
+            if self.is_asked && is_whole && !is_ahead {
                 (self.current_at, self.is_asked) = (Instant::now(), false);
+                self.feed.backoff.reset();
                 if standing == Standing::Current {
                     self.poll_at = self.current_at + poll_interval;
                 }
                 return Ok(standing);
+            }
+            if is_late {
+                self.feed.resume = Resume::default();
+                return Err("it does not send a complete snapshot in time".to_owned());
             }
         }
     }

@@ -51,6 +51,10 @@ pub(super) struct Resume {
 }
 
 impl Resume {
+    pub(super) fn needs_list(self) -> bool {
+        self.revision == 0
+    }
+
     /// A list that is interrupted must come again.
     pub(super) fn note(&mut self, event: &WatchEvent) {
         let change = event.change();
