@@ -137,7 +137,7 @@ impl RecordJoiner {
     }
 
     /// A line of a program, or about one.
-    pub fn push_program(&mut self, kernel_time: Option<u64>) -> Vec<TextRecord> {
+    pub(crate) fn push_program(&mut self, kernel_time: Option<u64>) -> Vec<TextRecord> {
         self.form = Form::Prefixed;
         let records = self.interrupt();
         self.program_time = kernel_time;

@@ -59,29 +59,29 @@ impl Tally {
 }
 
 impl Coverage {
-    pub fn add_kernel(&mut self) {
+    pub(crate) fn add_kernel(&mut self) {
         self.kernel += 1;
     }
 
-    pub fn add_program(&mut self) {
+    pub(crate) fn add_program(&mut self) {
         self.programs += 1;
     }
 
     /// `systemd[1]: …` in a log whose lines have no headers.
-    pub fn add_bare_program(&mut self) {
+    pub(crate) fn add_bare_program(&mut self) {
         self.bare_programs += 1;
     }
 
     /// A further line of a record.
-    pub fn add_continuation(&mut self) {
+    pub(crate) fn add_continuation(&mut self) {
         self.continued += 1;
     }
 
-    pub fn add_other(&mut self, line: u64, text: &str) {
+    pub(crate) fn add_other(&mut self, line: u64, text: &str) {
         self.other.add(line, text);
     }
 
-    pub fn add_bare(&mut self, likeness: Likeness, line: u64, text: &str) {
+    pub(crate) fn add_bare(&mut self, likeness: Likeness, line: u64, text: &str) {
         match likeness {
             Likeness::Kernel => self.bare_kernel.add(line, text),
             Likeness::Possible => self.bare_possible.add(line, text),
@@ -90,7 +90,7 @@ impl Coverage {
     }
 
     /// Whether a line had a header.
-    pub fn has_headers(&self) -> bool {
+    pub(crate) fn has_headers(&self) -> bool {
         self.kernel + self.programs > 0
     }
 

@@ -12,7 +12,7 @@ use crate::line_format::{LogLine, parse_line};
 use diskvitals_kernel_log::rules;
 
 /// Lines from which the framing is determined.
-pub const SAMPLE_LINES: usize = 512;
+pub(crate) const SAMPLE_LINES: usize = 512;
 /// An unknown prefix is shorter.
 const MAX_PREFIX_BYTES: usize = 240;
 /// With fewer wrapped lines, only the meaning of a record shows that it was wrapped.
@@ -76,13 +76,13 @@ impl Measure {
 
 /// Whether the line's first word had no room in the line before, in a file of which nothing else is
 /// known.
-pub fn may_be_broken(before: Measure, line: Measure, longest: usize) -> bool {
+pub(crate) fn may_be_broken(before: Measure, line: Measure, longest: usize) -> bool {
     line.indent <= MAX_WRAPPED_INDENT
         && before.length + line.first_word + 1 + MARK > longest.max(SHORTEST_WRAP)
 }
 
 /// Whether the line belongs to the one before: it is indented, or was broken off.
-pub fn may_continue(before: Measure, line: Measure, longest: usize) -> bool {
+pub(crate) fn may_continue(before: Measure, line: Measure, longest: usize) -> bool {
     line.indent > 0 || may_be_broken(before, line, longest)
 }
 
@@ -113,7 +113,7 @@ impl Wrap {
 }
 
 /// A mail's `> `; without it, the line as it is.
-pub fn without_quote_marks(line: &str) -> &str {
+pub(crate) fn without_quote_marks(line: &str) -> &str {
     let mut body = line;
     while let Some(rest) = body.trim_start_matches([' ', '\t']).strip_prefix(['>', '|']) {
         body = rest;

@@ -22,7 +22,7 @@ pub struct JournalEntry {
 impl JournalEntry {
     /// Decided by the field that journald sets itself. Any program can choose its identifier, but
     /// old exports contain nothing else.
-    pub fn is_from_kernel(&self) -> bool {
+    pub(crate) fn is_from_kernel(&self) -> bool {
         match &self.transport {
             Some(transport) => transport == "kernel" && self.facility.unwrap_or(0) == 0,
             None => self.identifier.as_deref() == Some("kernel"),
@@ -47,7 +47,7 @@ impl JournalEntry {
 
 /// The first line of a record in the form `verbose`:
 /// `Thu 2019-11-07 16:01:25.185075 CET [s=…;i=…;b=…;m=…;t=…;x=…]`
-pub fn is_verbose_header(line: &str) -> bool {
+pub(crate) fn is_verbose_header(line: &str) -> bool {
     line.ends_with(']')
         && line.contains(" [s=")
         && line.contains(";i=")
@@ -67,7 +67,7 @@ pub enum JsonLine {
 const TEXT_FIELDS: [&str; 4] = ["log", "message", "msg", "line"];
 
 /// None: not a JSON object.
-pub fn parse_json(line: &str) -> Option<JsonLine> {
+pub(crate) fn parse_json(line: &str) -> Option<JsonLine> {
     let Value::Object(fields) = serde_json::from_str(line).ok()? else {
         return None;
     };

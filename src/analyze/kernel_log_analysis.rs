@@ -12,7 +12,7 @@ use diskvitals_kernel_log::event::{Class, Event};
 use diskvitals_kernel_log::fault::{DriveFault, FaultSummary};
 
 /// Maximum number of events listed per file; all are counted.
-pub const MAX_LISTED_EVENTS: usize = 200;
+pub(crate) const MAX_LISTED_EVENTS: usize = 200;
 
 /// What a log says as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

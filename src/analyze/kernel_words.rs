@@ -160,7 +160,7 @@ const NUMBERED: [&str; 20] = [
     "ttyS",
 ];
 
-pub fn likeness(line: &str) -> Likeness {
+pub(crate) fn likeness(line: &str) -> Likeness {
     let text = line.trim_start();
     let is_numbered = |start: &&&str| {
         text.strip_prefix(**start).and_then(|rest| rest.split_once(": ")).is_some_and(

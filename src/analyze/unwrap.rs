@@ -10,7 +10,7 @@ use diskvitals_kernel_log::rules;
 const MAX_BREAKS: usize = 6;
 
 /// `may_be_broken`: by the lengths of the lines.
-pub fn unwrap_lines(text: String, unwrapped: Option<String>, may_be_broken: bool) -> String {
+pub(crate) fn unwrap_lines(text: String, unwrapped: Option<String>, may_be_broken: bool) -> String {
     let has_meaning = |text: &str| rules::table().knows(text);
     if let Some(whole) = unwrapped.as_ref().filter(|whole| has_meaning(whole)) {
         return whole.clone();

@@ -29,7 +29,8 @@ use diskvitals_wire as wire;
 use diskvitals_wire::client::Client;
 
 pub use crate::bundle::read::read;
-pub use crate::bundle::write::{WriteError, write_file};
+pub use crate::bundle::write::WriteError;
+pub(crate) use crate::bundle::write::write_file;
 
 /// Of one smartctl output, decompressed; the daemon keeps none that is larger.
 const MAX_OUTPUT_BYTES: u64 = 4 << 20;

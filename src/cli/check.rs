@@ -30,7 +30,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(15);
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// The check could not be done. The status is 3, because 1 is a result.
-pub const EXIT_PREVENTED: u8 = 3;
+pub(crate) const EXIT_PREVENTED: u8 = 3;
 
 /// 0 CLEAN, 1 SUSPECTED or CORRUPTED, 3 INCONCLUSIVE or FAILED.
 pub fn exit_code(check: &wire::Check) -> ExitCode {
@@ -110,7 +110,7 @@ pub async fn run(
 }
 
 /// Checks a file without a daemon. The checker ends with this process, and nothing of it is left.
-pub async fn check_image_file(
+pub(crate) async fn check_image_file(
     out: &Printer,
     path: &Path,
     config: Option<&Path>,

@@ -89,7 +89,7 @@ pub fn check_image_in(
 }
 
 /// The checker stops when the second one is closed.
-pub fn stop_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
+pub(crate) fn stop_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
     nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(ImageError::Pipe)
 }
 

@@ -103,7 +103,7 @@ async fn filtered(
 }
 
 /// A reason that neither this program nor a finding has is a typing mistake.
-pub fn known_reason(wanted: &str, findings: &[wire::Finding]) -> Result<(), Error> {
+pub(crate) fn known_reason(wanted: &str, findings: &[wire::Finding]) -> Result<(), Error> {
     let names: BTreeSet<&str> = Reason::ALL
         .iter()
         .map(|reason| reason.name())

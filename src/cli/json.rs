@@ -38,14 +38,14 @@ pub enum JsonError {
 }
 
 /// `message` is the message's name in diskvitals.v1.
-pub fn pretty(message: &str, value: &impl Message) -> Result<String, JsonError> {
+pub(crate) fn pretty(message: &str, value: &impl Message) -> Result<String, JsonError> {
     let mut bytes = Vec::new();
     serialize(message, value, &mut serde_json::Serializer::pretty(&mut bytes))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The message on one line.
-pub fn compact(message: &str, value: &impl Message) -> Result<String, JsonError> {
+pub(crate) fn compact(message: &str, value: &impl Message) -> Result<String, JsonError> {
     let mut bytes = Vec::new();
     serialize(message, value, &mut serde_json::Serializer::new(&mut bytes))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -32,7 +32,7 @@ impl Printer {
     }
 
     /// Prints an answer that is not a protobuf message; as JSON, on one line.
-    pub fn show_line<T: serde::Serialize>(
+    pub(crate) fn show_line<T: serde::Serialize>(
         &self,
         answer: &T,
         text: impl FnOnce(&T) -> String,
@@ -46,11 +46,11 @@ impl Printer {
 }
 
 /// For a terminal: nothing but line breaks and colors controls it.
-pub fn print_text(text: &str) -> Result<(), Error> {
+pub(crate) fn print_text(text: &str) -> Result<(), Error> {
     write_stdout(&Shown::screen(text)).map_err(Error::Output)
 }
 
 /// The document, and a line break.
-pub fn print_json(document: &str) -> Result<(), Error> {
+pub(crate) fn print_json(document: &str) -> Result<(), Error> {
     write_stdout(&Shown::json(&format!("{document}\n"))).map_err(Error::Output)
 }

@@ -54,11 +54,11 @@ impl SelfTestProgress {
     }
 
     /// The drive has started the test.
-    pub fn has_started(&self) -> bool {
+    pub(crate) fn has_started(&self) -> bool {
         matches!(self, SelfTestProgress::Running(_) | SelfTestProgress::Finished(_))
     }
 
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         match self {
             SelfTestProgress::Finished(test) => test.outcome != "passed",
             SelfTestProgress::Requested | SelfTestProgress::Running(_) => false,
@@ -123,7 +123,7 @@ impl SelfTestTracker {
     }
 
     /// True once every `REFRESH_INTERVAL`.
-    pub fn take_refresh_due(&mut self) -> bool {
+    pub(crate) fn take_refresh_due(&mut self) -> bool {
         let due = self.last_refresh.elapsed() >= REFRESH_INTERVAL;
         if due {
             self.last_refresh = Instant::now();

@@ -24,7 +24,7 @@ pub fn severity(finding: &wire::Finding) -> (&'static str, Tone) {
     severity_word(finding.severity())
 }
 
-pub fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
+pub(crate) fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
     match severity {
         wire::Severity::Bad => ("BAD", Tone::Critical),
         wire::Severity::Suspect => ("SUSPECT", Tone::Warning),
@@ -34,7 +34,7 @@ pub fn severity_word(severity: wire::Severity) -> (&'static str, Tone) {
 }
 
 /// The value's name without the name of its enum: `DRIVE_KIND_SSD` → `ssd`.
-pub fn enum_label(name: &str, prefix: &str) -> String {
+pub(crate) fn enum_label(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase().replace('_', " ")
 }
 

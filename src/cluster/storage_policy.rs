@@ -10,9 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, T
 use serde::{Deserialize, Serialize};
 
 /// Limits of the lists, in entries.
-pub const MAX_STORAGE_CLASSES: usize = 64;
-pub const MAX_LABEL_KEYS: usize = 16;
-pub const MAX_BLOCKED: usize = 64;
+pub(crate) const MAX_STORAGE_CLASSES: usize = 64;
+pub(crate) const MAX_LABEL_KEYS: usize = 16;
+pub(crate) const MAX_BLOCKED: usize = 64;
 
 /// Shortest time that a finding must hold before an action is proposed.
 pub(crate) const MIN_HOLD: Duration = Duration::from_secs(600);

@@ -83,7 +83,7 @@ impl Reason {
     }
 
     /// The user of a volume on a local disk can cause it. All else is the storage's own failure.
-    pub fn is_of_users(self) -> bool {
+    pub(crate) fn is_of_users(self) -> bool {
         self.has(Trait::OfUsers)
     }
 

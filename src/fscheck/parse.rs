@@ -34,7 +34,7 @@ pub struct OutputParser {
     problems: ProblemCollector,
 }
 
-pub use e2fsck::E2FSCK_ABORTED;
+pub(crate) use e2fsck::E2FSCK_ABORTED;
 pub use progress::ProgressStream;
 
 #[derive(Debug)]

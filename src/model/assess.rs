@@ -47,11 +47,13 @@ use diskvitals_kernel_log::event::Class;
 use diskvitals_text::echo::truncate;
 
 pub use check_signals::signals;
-pub use drive::shares_controller;
-pub use health::{health, health_unknown, is_first_look_outstanding};
-pub use raid_member::is_taken_out;
+pub(crate) use drive::shares_controller;
+pub(crate) use health::health_unknown;
+pub use health::{health, is_first_look_outstanding};
+pub(crate) use raid_member::is_taken_out;
 pub use sources::shown as shown_source;
-pub use text::{MAX_MESSAGE, percent};
+pub(crate) use text::MAX_MESSAGE;
+pub use text::percent;
 
 /// The severity of each active finding.
 pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), Severity>;

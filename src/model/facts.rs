@@ -307,7 +307,7 @@ impl Facts {
     }
 
     /// For messages: to the second.
-    pub fn wall_text(&self, time: Timestamp) -> String {
+    pub(crate) fn wall_text(&self, time: Timestamp) -> String {
         format!("{:.0}", self.wall_time(time))
     }
 

@@ -60,7 +60,7 @@ impl ProvisionError {
 
     /// The caller's error for a failed step. `field` is the request's field that held the path of
     /// the step, if one did.
-    pub fn from_step(
+    pub(crate) fn from_step(
         operation: &str,
         field: Option<&'static str>,
         error: StepError,

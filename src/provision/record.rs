@@ -144,7 +144,7 @@ pub fn write<T: Serialize>(record: &T) -> Result<String, RecordError> {
 }
 
 /// The volume's name in an unusable record, so that the name is not given to another volume.
-pub fn name_in_unreadable(text: &[u8]) -> Option<String> {
+pub(crate) fn name_in_unreadable(text: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(text).ok()?;
     Some(value.get("name")?.as_str()?.to_owned())
 }
@@ -155,7 +155,7 @@ pub fn file_name(handle: &str) -> String {
 }
 
 /// The handle in the file name of a record; None if the file is not a record.
-pub fn handle_from_file_name(file: &str) -> Option<&str> {
+pub(crate) fn handle_from_file_name(file: &str) -> Option<&str> {
     file.strip_suffix(".json")
         .filter(|handle| names::is_pool_handle(handle) || names::is_static_name(handle))
 }

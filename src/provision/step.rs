@@ -368,7 +368,7 @@ impl std::fmt::Display for DeviceIdentity {
 
 impl DeviceIdentity {
     /// True only with certainty: for two devices without an identity it is false.
-    pub fn is_certainly_same(&self, other: &DeviceIdentity) -> bool {
+    pub(crate) fn is_certainly_same(&self, other: &DeviceIdentity) -> bool {
         self.name.is_some() && self == other
     }
 }

@@ -108,7 +108,7 @@ struct StepWorker {
 }
 
 /// The name of step processes for ps(1), at most 15 bytes.
-pub const PROCESS_NAME: &std::ffi::CStr = c"diskvitals-step";
+pub(crate) const PROCESS_NAME: &std::ffi::CStr = c"diskvitals-step";
 
 impl StepWorker {
     /// Enters the namespace and drops capabilities. The caller must be single-threaded.

@@ -30,7 +30,7 @@ fn waiting_suffix(waiting_in: Option<&str>) -> String {
 
 /// Runs the job once more if the worker died (out of memory, for example): that is no evidence
 /// about the target.
-pub async fn run_with_retry(
+pub(crate) async fn run_with_retry(
     workers: &JobWorkers,
     target: &str,
     job: Job,
@@ -40,7 +40,7 @@ pub async fn run_with_retry(
 }
 
 /// As `run_with_retry`, for a target of these failure domains.
-pub async fn run_with_retry_in(
+pub(crate) async fn run_with_retry_in(
     workers: &JobWorkers,
     domains: &FailureDomains,
     target: &str,
@@ -70,7 +70,7 @@ pub fn answer<T>(
 }
 
 /// Waits until a late worker answers or exits.
-pub async fn late_answer<T>(
+pub(crate) async fn late_answer<T>(
     late: oneshot::Receiver<Result<JobResult, String>>,
     select: impl FnOnce(JobResult) -> Option<T>,
 ) -> Result<T, JobError> {

@@ -29,7 +29,7 @@ use diskvitals_host::{jail, namespace, nvme, own_cgroup, worker_pool};
 use diskvitals_text::causes::with_causes;
 use diskvitals_text::echo::Shown;
 
-pub use lvm::REPLAY_DAMAGED;
+pub(crate) use lvm::REPLAY_DAMAGED;
 
 /// The role of a worker process, and its mount namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

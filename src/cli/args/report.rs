@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-pub const REPORT_HELP: &str = "Prints a report of the node: its causes of trouble with their evidence, drives, filesystems, checks, and what could not be observed.
+pub(crate) const REPORT_HELP: &str = "Prints a report of the node: its causes of trouble with their evidence, drives, filesystems, checks, and what could not be observed.
 
 With --html, the report is one self-contained page: no script, no request to anywhere. With --from, it is made from a support bundle, without a daemon.
 
 A report contains serial numbers and names of pods and mount points. A report of a redacted bundle (diskvitals bundle --redact) contains no serial numbers.";
 
-pub const BUNDLE_HELP: &str = "Writes a support bundle: a .tar.gz with all answers of the daemon as JSON, the storage lines of the kernel log, and smartctl's last output of each drive.
+pub(crate) const BUNDLE_HELP: &str = "Writes a support bundle: a .tar.gz with all answers of the daemon as JSON, the storage lines of the kernel log, and smartctl's last output of each drive.
 
 With --redact, serial numbers, WWNs and the host name are replaced by placeholders. Mount points, names of pods and volumes, labels and UUIDs of filesystems remain.
 

@@ -12,9 +12,9 @@ use diskvitals_wire as wire;
 
 /// Grows when a reader of the former version would misunderstand the new one.
 pub const FORMAT: u32 = 1;
-pub const MANIFEST: &str = "manifest.json";
+pub(crate) const MANIFEST: &str = "manifest.json";
 pub const KERNEL_LOG: &str = "kernel-log.txt";
-pub const SMARTCTL: &str = "smartctl/";
+pub(crate) const SMARTCTL: &str = "smartctl/";
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -97,7 +97,7 @@ impl AnswerFile {
 }
 
 /// All answers, in the order of the files. None: the daemon has no such answer.
-pub fn to_json(answers: &Answers) -> Result<Vec<(AnswerFile, Value)>, JsonError> {
+pub(crate) fn to_json(answers: &Answers) -> Result<Vec<(AnswerFile, Value)>, JsonError> {
     let mut files = Vec::new();
     for file in AnswerFile::ALL {
         let value = match file {
@@ -127,7 +127,7 @@ fn list(name: &str, message: &str, items: &[impl Message]) -> Result<Value, Json
 }
 
 /// Adds the answers of a file. The result: how many entries could not be read.
-pub fn add_json(answers: &mut Answers, file: AnswerFile, value: Value) -> usize {
+pub(crate) fn add_json(answers: &mut Answers, file: AnswerFile, value: Value) -> usize {
     fn read<M: Message + Default>(
         name: &str,
         message: &str,
@@ -173,7 +173,7 @@ pub fn add_json(answers: &mut Answers, file: AnswerFile, value: Value) -> usize 
 }
 
 /// A file's name below `smartctl/` for each drive: its kernel name, made unique.
-pub fn drive_file_names(drives: &[wire::Drive]) -> Vec<String> {
+pub(crate) fn drive_file_names(drives: &[wire::Drive]) -> Vec<String> {
     let mut used: BTreeMap<String, usize> = BTreeMap::new();
     drives
         .iter()

@@ -56,7 +56,7 @@ pub(super) fn check_absent(path: &Path) -> Result<(), WriteError> {
 }
 
 /// Writes a temporary file beside `path` and renames it. `mode`: otherwise as the umask says.
-pub fn write_file(
+pub(crate) fn write_file(
     path: &Path,
     bytes: &[u8],
     mode: Option<u32>,

@@ -106,7 +106,7 @@ pub fn one(check: &wire::Check, screen: &Screen) -> String {
 }
 
 /// One check with the output of each run.
-pub fn in_full(check: &wire::Check, screen: &Screen) -> String {
+pub(crate) fn in_full(check: &wire::Check, screen: &Screen) -> String {
     let mut text = one(check, screen);
     text.push_str(&format!(
         "\nrequested {} by {}\n",
@@ -121,7 +121,7 @@ pub fn in_full(check: &wire::Check, screen: &Screen) -> String {
 
 /// For `explain`: the newest check of each related object. What the checkers printed is left to
 /// `checks`, since it may have thousands of lines.
-pub fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
+pub(crate) fn checks_of_subject(checks: &[wire::Check], screen: &Screen) -> String {
     checks.iter().map(|check| summary(check, screen)).collect()
 }
 
@@ -189,7 +189,11 @@ pub fn progress(check: &wire::Check, elapsed: Duration, cancelled: bool) -> (Str
 }
 
 /// The same for an image that is checked without a daemon.
-pub fn image_progress(path: &Path, activity: &RunActivity, elapsed: Duration) -> (String, String) {
+pub(crate) fn image_progress(
+    path: &Path,
+    activity: &RunActivity,
+    elapsed: Duration,
+) -> (String, String) {
     let path = escape_control(&path.display().to_string());
     let run = RunProgress::new(jiff::Timestamp::UNIX_EPOCH, elapsed, activity.permille);
     let percent = run.permille.map(|done| u32::from(done / 10));

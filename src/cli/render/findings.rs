@@ -83,7 +83,11 @@ pub fn message(finding: &wire::Finding, screen: &Screen) -> String {
 }
 
 /// The message with local times. The daemon writes `drive ID (sda)`; people call it sda.
-pub fn message_about(message: &str, subject: Option<&wire::Subject>, screen: &Screen) -> String {
+pub(crate) fn message_about(
+    message: &str,
+    subject: Option<&wire::Subject>,
+    screen: &Screen,
+) -> String {
     let text = screen.local_times(message);
     match subject {
         Some(it) if it.kind() == wire::SubjectKind::Drive && !it.name.is_empty() => {
@@ -96,7 +100,7 @@ pub fn message_about(message: &str, subject: Option<&wire::Subject>, screen: &Sc
 
 /// Active ones first, of these what is below first: it often explains what is above. Otherwise the
 /// order is kept, which is the daemon's.
-pub fn sort_lowest_first(findings: &mut [wire::Finding]) {
+pub(crate) fn sort_lowest_first(findings: &mut [wire::Finding]) {
     findings.sort_by_key(|finding| {
         let group = match (&finding.cleared, &finding.acknowledged) {
             (Some(_), _) => 2,
@@ -113,7 +117,7 @@ pub fn sort_lowest_first(findings: &mut [wire::Finding]) {
 }
 
 /// All findings with their evidence; empty without findings.
-pub fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
+pub(crate) fn in_full(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return String::new();
     }

@@ -116,7 +116,7 @@ pub fn summary(view: &StatusView) -> String {
 }
 
 /// `12 drives and 1 volume unknown`; None if all are known. Drives that sleep do not count.
-pub fn unknown_count(drives: &[wire::Drive], volumes: &[wire::Volume]) -> Option<String> {
+pub(crate) fn unknown_count(drives: &[wire::Drive], volumes: &[wire::Volume]) -> Option<String> {
     let unknown_drive = |it: &&wire::Drive| {
         it.health() == wire::Health::Unknown
             && it.health_unknown_cause() != wire::UnknownCause::Asleep
@@ -219,7 +219,7 @@ pub fn unknown(view: &StatusView, screen: &Screen) -> String {
 
 /// Names of drives and volumes whose health is unknown, by the reason. Reasons that differ only in
 /// the names of what they are about, or in times, are one: the first is shown.
-pub fn unknown_by_reason(
+pub(crate) fn unknown_by_reason(
     drives: &[wire::Drive],
     volumes: &[wire::Volume],
 ) -> Vec<(String, Vec<String>)> {
@@ -354,7 +354,7 @@ pub fn gaps(node: &wire::Node, screen: &Screen) -> Vec<Gap> {
         .collect()
 }
 
-pub fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
+pub(crate) fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
     let lines = gaps(node, screen);
     let mut text = String::new();
     if !lines.is_empty() {

@@ -51,7 +51,7 @@ fn named(name: &str, id: &str) -> String {
 }
 
 /// What an entry says about its subject.
-pub fn subject_text(item: &Item, screen: &Screen) -> String {
+pub(crate) fn subject_text(item: &Item, screen: &Screen) -> String {
     match item {
         Item::Drive(drive) => {
             let (word, tone) = health(drive.health);

@@ -48,20 +48,20 @@ impl Journal {
         }
     }
 
-    pub fn only_changes(&self) -> bool {
+    pub(crate) fn only_changes(&self) -> bool {
         self.changes_only
     }
 
     /// A list is being received.
-    pub fn is_in_list(&self) -> bool {
+    pub(crate) fn is_in_list(&self) -> bool {
         self.listed.is_some()
     }
 
-    pub fn set_filter(&mut self, filter: Resolved) {
+    pub(crate) fn set_filter(&mut self, filter: Resolved) {
         self.filter = filter;
     }
 
-    pub fn set_causes(&mut self, has_causes: bool) {
+    pub(crate) fn set_causes(&mut self, has_causes: bool) {
         self.has_causes = has_causes;
     }
 

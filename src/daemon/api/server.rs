@@ -62,7 +62,7 @@ use diskvitals_wire::volumes_server::VolumesServer;
 
 pub use crate::api::server::caller::AgentCallers;
 pub use crate::api::server::clean_orders::OrderSettings;
-pub use crate::api::server::listen::bind_beside;
+pub(crate) use crate::api::server::listen::bind_beside;
 pub use crate::api::server::listen::{SocketAccess, bind};
 pub use diskvitals_convert::node_facts::NodeFacts;
 
@@ -186,7 +186,7 @@ impl Server {
     }
 
     /// Subordinate uids of users count together.
-    pub fn with_subordinate_uids(
+    pub(crate) fn with_subordinate_uids(
         self,
         subordinate: signal::Receiver<Arc<SubordinateUids>>,
     ) -> Server {
@@ -194,7 +194,7 @@ impl Server {
     }
 
     /// Where refusals are counted.
-    pub fn with_refusals(self, refusals: SocketRefusals) -> Server {
+    pub(crate) fn with_refusals(self, refusals: SocketRefusals) -> Server {
         Server { refusals, ..self }
     }
 

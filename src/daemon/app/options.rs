@@ -81,7 +81,7 @@ pub struct Options {
 }
 
 impl Options {
-    pub fn config_file(&self) -> &Path {
+    pub(crate) fn config_file(&self) -> &Path {
         self.config.as_deref().unwrap_or(Path::new(diskvitals_config::DEFAULT_FILE))
     }
 }

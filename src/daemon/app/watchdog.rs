@@ -18,7 +18,7 @@ use diskvitals_program::logging::LogQueue;
 
 /// The loop beats twice in this time: within a shorter time, a stalled loop cannot be distinguished
 /// from a late one.
-pub const MIN_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Polls of the heartbeat within the time-out.
 const POLLS_PER_TIMEOUT: u32 = 10;
 /// Maximum time for the log's thread to write the cause before the process ends.

@@ -175,7 +175,7 @@ impl Handle {
     }
 
     /// The I/O counters of all devices, read after this call.
-    pub async fn read_io(&self) -> Result<Arc<Vec<DiskStat>>, CommandError> {
+    pub(crate) async fn read_io(&self) -> Result<Arc<Vec<DiskStat>>, CommandError> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::ReadIo { reply }).await?;
         answer.await.map_err(|_| CommandError::NoCounters)

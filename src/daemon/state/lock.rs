@@ -33,7 +33,7 @@ pub struct StateLock {
 
 impl StateLock {
     /// The locked file is still that of the state directory: another daemon would find it.
-    pub fn is_in_place(&self) -> bool {
+    pub(crate) fn is_in_place(&self) -> bool {
         let locked = self.file.metadata();
         let named = std::fs::symlink_metadata(&self.path);
         matches!((locked, named), (Ok(locked), Ok(named))
@@ -97,7 +97,7 @@ pub fn acquire(dir: &Path) -> Result<StateLock, LockError> {
 /// Like `acquire`, on a separate thread, so that a dead disk below the directory blocks no caller.
 /// A lock that is acquired too late is released. A killed holder has until `limit` to end; a holder
 /// that is not visible and still has the lock then counts as alive.
-pub async fn acquire_within(dir: &Path, limit: Duration) -> Result<StateLock, LockError> {
+pub(crate) async fn acquire_within(dir: &Path, limit: Duration) -> Result<StateLock, LockError> {
     let end = Instant::now() + limit;
     let mut known = None;
     loop {

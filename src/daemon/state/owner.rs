@@ -199,13 +199,13 @@ impl Owner {
     }
 
     /// Sets the current boot: volumes are stored for it.
-    pub fn with_boot_id(mut self, boot: String) -> Owner {
+    pub(crate) fn with_boot_id(mut self, boot: String) -> Owner {
         self.store_sync.boot = Some(boot).filter(|boot| !boot.is_empty());
         self
     }
 
     /// For a watchdog that ends the process when the heartbeat has not grown for this time.
-    pub fn with_watchdog(mut self, timeout: Duration) -> Owner {
+    pub(crate) fn with_watchdog(mut self, timeout: Duration) -> Owner {
         self.tick_interval = TICK_INTERVAL.min(timeout / 2);
         self
     }

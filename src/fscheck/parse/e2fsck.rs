@@ -83,7 +83,7 @@ const RULES: [ProblemRule; 34] = [
 ];
 
 /// The last line of a run that could not continue.
-pub const E2FSCK_ABORTED: &str = "e2fsck: aborted";
+pub(crate) const E2FSCK_ABORTED: &str = "e2fsck: aborted";
 
 /// Errors of the device: no evidence about the filesystem. `(Invalid argument)`: the seek position
 /// does not exist, since the device has become smaller or was removed (blkdev_llseek(),

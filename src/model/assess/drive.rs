@@ -305,7 +305,7 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
 /// Whether the drive is behind the RAID controller that provides a logical disk of the volume. The
 /// controller does not report which logical disk the drive is part of, nor what redundancy covers,
 /// so the drive makes the volume SUSPECT at most.
-pub fn shares_controller<'a>(
+pub(crate) fn shares_controller<'a>(
     drive: &DriveFacts,
     mut of_volume: impl Iterator<Item = &'a DriveFacts>,
 ) -> bool {

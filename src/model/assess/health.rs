@@ -24,7 +24,7 @@ pub fn health(worst: Option<Severity>, unknown: bool) -> Health {
 
 /// The source that should have reported on this subject and did not, or has not yet; `None` when all
 /// that apply have reported once. docs/findings.md has the table.
-pub fn health_unknown(
+pub(crate) fn health_unknown(
     facts: &Facts,
     subject: &Subject,
     policy: &Policy,

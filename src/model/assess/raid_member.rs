@@ -61,7 +61,12 @@ pub(crate) fn failed(input: &DriveInput) -> Option<Verdict> {
 }
 
 /// Whether md has taken a device of the drive out of this array.
-pub fn is_taken_out(inventory: &Inventory, array: &str, md: &MdState, drive: &DriveId) -> bool {
+pub(crate) fn is_taken_out(
+    inventory: &Inventory,
+    array: &str,
+    md: &MdState,
+    drive: &DriveId,
+) -> bool {
     let array = inventory.devices.get(array);
     array.is_some_and(|array| !losses(inventory, array, md, drive).is_empty())
 }

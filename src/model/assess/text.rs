@@ -11,7 +11,7 @@ use diskvitals_finding::{Evidence, FindingDetails, Status, Verdict, WitnessKind}
 use diskvitals_text::echo::truncate;
 
 /// CSI's limit; a longer message would stop updates of a pod's status.
-pub const MAX_MESSAGE: usize = 1024;
+pub(crate) const MAX_MESSAGE: usize = 1024;
 /// Evidence is verbatim but bounded: a status line of a thousand paths proves no more.
 const MAX_EVIDENCE_TEXT: usize = 4096;
 

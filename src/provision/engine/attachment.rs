@@ -32,7 +32,7 @@ pub async fn check_target<S: StepExecutor>(
 
 /// Attaches the device and, if `target` is given, mounts its filesystem there. Returns whether the
 /// attachment is read-only.
-pub async fn attach_and_mount<S: StepExecutor>(
+pub(crate) async fn attach_and_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     wanted: &VolumeAccess,
@@ -77,7 +77,7 @@ pub async fn attach_and_mount<S: StepExecutor>(
 }
 
 /// Refuses to mount over another volume's mount.
-pub async fn refuse_foreign_mount<S: StepExecutor>(
+pub(crate) async fn refuse_foreign_mount<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
     target: &RootedPath,
@@ -213,7 +213,7 @@ async fn grow_before_mount<S: StepExecutor>(
     }
 }
 
-pub async fn release_device<S: StepExecutor>(
+pub(crate) async fn release_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -292,7 +292,7 @@ async fn repeat_interrupted_format<S: StepExecutor>(
 }
 
 /// Checks whether an unattached static volume exists.
-pub async fn check_unattached<S: StepExecutor>(
+pub(crate) async fn check_unattached<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -316,7 +316,7 @@ pub async fn check_unattached<S: StepExecutor>(
     Ok(())
 }
 
-pub async fn check_directory<S: StepExecutor>(
+pub(crate) async fn check_directory<S: StepExecutor>(
     ctx: &StepContext<S>,
     path: &HostPath,
 ) -> Result<(), ProvisionError> {
@@ -326,7 +326,7 @@ pub async fn check_directory<S: StepExecutor>(
 
 /// Whether the volume is mounted at a path that no record lists. Another mount at the path is an
 /// error.
-pub async fn is_mounted_unrecorded<S: StepExecutor>(
+pub(crate) async fn is_mounted_unrecorded<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     target: &RootedPath,
@@ -340,12 +340,12 @@ pub async fn is_mounted_unrecorded<S: StepExecutor>(
     }
 }
 
-pub fn foreign_mount(other: &MountedFilesystem, target: &RootedPath) -> String {
+pub(crate) fn foreign_mount(other: &MountedFilesystem, target: &RootedPath) -> String {
     format!("{} is mounted at {}, not this volume", other.source, target.path)
 }
 
 /// Checks that the kind of volume permits the requested access.
-pub fn check_access(volume: &Volume, wanted: &VolumeAccess) -> Result<(), ProvisionError> {
+pub(crate) fn check_access(volume: &Volume, wanted: &VolumeAccess) -> Result<(), ProvisionError> {
     access::check(wanted)?;
     if wanted.block && matches!(volume.backing, Backing::Directory(_)) {
         return Err(ProvisionError::invalid_argument(

@@ -15,7 +15,7 @@ const IMAGES_DIR: &str = "images";
 
 impl<S: StepExecutor> StepContext<S> {
     /// Attaches the volume's device, or finds it if it is attached. None for a folder.
-    pub async fn attach_device(
+    pub(crate) async fn attach_device(
         &self,
         volume: &mut Volume,
         read_only: bool,
@@ -34,7 +34,10 @@ impl<S: StepExecutor> StepContext<S> {
 
     /// Finds the device if it still exists; a missing device is not an error. If a volume group does
     /// not answer, an attached volume keeps the device that it had.
-    pub async fn find_remaining_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn find_remaining_device(
+        &self,
+        volume: &mut Volume,
+    ) -> Result<(), ProvisionError> {
         match self.find_device(volume).await {
             Err(ProvisionError::Unavailable(_)) => {
                 volume.device = None;
@@ -46,7 +49,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Finds the attached device.
-    pub async fn find_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn find_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         volume.device = match &volume.backing {
             Backing::Image(image) => {
                 let image = image.clone();
@@ -75,7 +78,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Detaches the device. A static volume's device is never detached.
-    pub async fn detach_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn detach_device(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         let step = match &volume.backing {
             Backing::Image(image) => Step::DetachImage { image: image.clone() },
             Backing::LogicalVolume { group, name } => {
@@ -89,7 +92,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Creates the volume's image or logical volume, blank.
-    pub async fn create_backing(&self, volume: &Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn create_backing(&self, volume: &Volume) -> Result<(), ProvisionError> {
         let step = match (&volume.backing, &volume.record) {
             (Backing::Image(image), Some(_)) => {
                 Step::CreateImage { image: image.clone(), size: volume.size }
@@ -105,7 +108,11 @@ impl<S: StepExecutor> StepContext<S> {
         self.run(step).await
     }
 
-    pub async fn remove_backing(&self, volume: &Volume, wipe: Wipe) -> Result<(), ProvisionError> {
+    pub(crate) async fn remove_backing(
+        &self,
+        volume: &Volume,
+        wipe: Wipe,
+    ) -> Result<(), ProvisionError> {
         let step = match &volume.backing {
             Backing::Image(image) => Step::RemoveImage { image: image.clone(), wipe },
             Backing::LogicalVolume { group, name } => {
@@ -118,7 +125,11 @@ impl<S: StepExecutor> StepContext<S> {
 }
 
 /// The backing of a volume of the pool.
-pub fn pool_backing(settings: &Settings, kind: BackingKind, handle: &str) -> Option<Backing> {
+pub(crate) fn pool_backing(
+    settings: &Settings,
+    kind: BackingKind,
+    handle: &str,
+) -> Option<Backing> {
     match kind {
         BackingKind::Loop => {
             Some(Backing::Image(settings.directory.join(IMAGES_DIR).join(format!("{handle}.img"))))

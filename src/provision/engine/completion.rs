@@ -16,7 +16,7 @@ use diskvitals_text::causes::with_causes;
 
 /// Undoes staging. No process uses a filesystem while its mkfs may be incomplete; a volume of the
 /// pool becomes blank again.
-pub async fn undo_stage<S: StepExecutor>(
+pub(crate) async fn undo_stage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -34,7 +34,7 @@ pub async fn undo_stage<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-pub async fn finish_unstage<S: StepExecutor>(
+pub(crate) async fn finish_unstage<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -125,7 +125,7 @@ async fn unmount_own<S: StepExecutor>(
     }
 }
 
-pub async fn undo_publish<S: StepExecutor>(
+pub(crate) async fn undo_publish<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -150,7 +150,7 @@ pub async fn undo_publish<S: StepExecutor>(
     ctx.end_operation(volume).await
 }
 
-pub async fn finish_unpublish<S: StepExecutor>(
+pub(crate) async fn finish_unpublish<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     path: &HostPath,
@@ -178,7 +178,7 @@ pub async fn finish_unpublish<S: StepExecutor>(
 /// A volume exists if its record (or its tagged logical volume) exists: without one, no caller has
 /// received it. An unfinished logical volume does not exist yet, because it shows earlier data of
 /// its extents.
-pub async fn undo_create<S: StepExecutor>(
+pub(crate) async fn undo_create<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -197,7 +197,7 @@ pub async fn undo_create<S: StepExecutor>(
 }
 
 /// After the first step the volume may be incomplete, so deletion cannot be undone.
-pub async fn finish_delete<S: StepExecutor>(
+pub(crate) async fn finish_delete<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -211,7 +211,7 @@ pub async fn finish_delete<S: StepExecutor>(
 }
 
 /// Grows the image or the logical volume, and updates its record. Idempotent.
-pub async fn grow_device<S: StepExecutor>(
+pub(crate) async fn grow_device<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     size: u64,

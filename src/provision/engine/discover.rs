@@ -34,7 +34,7 @@ pub struct DiscoveredRecords {
     pub logical_volumes: Result<Vec<LogicalVolume>, ProvisionError>,
 }
 
-pub async fn read_records<S: StepExecutor>(
+pub(crate) async fn read_records<S: StepExecutor>(
     ctx: &StepContext<S>,
 ) -> Result<DiscoveredRecords, ProvisionError> {
     if ctx.settings.directory_configured {
@@ -54,7 +54,7 @@ pub async fn read_records<S: StepExecutor>(
     Ok(DiscoveredRecords { volumes, intents, attachments, formats, logical_volumes: group })
 }
 
-pub async fn measure_capacities<S: StepExecutor>(
+pub(crate) async fn measure_capacities<S: StepExecutor>(
     ctx: &StepContext<S>,
 ) -> Vec<(BackingKind, Result<PoolCapacity, ProvisionError>)> {
     let mut capacities = vec![(BackingKind::Loop, ctx.capacity(BackingKind::Loop).await)];
@@ -65,7 +65,10 @@ pub async fn measure_capacities<S: StepExecutor>(
     capacities
 }
 
-pub fn build_volumes(settings: &Settings, found: DiscoveredRecords) -> BTreeMap<String, Volume> {
+pub(crate) fn build_volumes(
+    settings: &Settings,
+    found: DiscoveredRecords,
+) -> BTreeMap<String, Volume> {
     let mut volumes: BTreeMap<String, Volume> = BTreeMap::new();
     for (handle, file) in records_by_handle(&found.volumes) {
         volumes.insert(handle.to_owned(), image_volume(settings, handle, file));
@@ -156,7 +159,7 @@ pub fn build_volumes(settings: &Settings, found: DiscoveredRecords) -> BTreeMap<
 
 impl DiscoveredRecords {
     /// Files in the directories of records that are not records.
-    pub fn unrecognized_files(&self) -> BTreeSet<String> {
+    pub(crate) fn unrecognized_files(&self) -> BTreeSet<String> {
         let folders = [
             (VOLUMES_DIR, &self.volumes),
             (INTENTS_DIR, &self.intents),

@@ -53,7 +53,7 @@ pub async fn proof<S: StepExecutor>(
 }
 
 /// Whether root permits a mkfs on this device.
-pub fn authorized(volume: &Volume, device: &Device) -> Option<FormatProof> {
+pub(crate) fn authorized(volume: &Volume, device: &Device) -> Option<FormatProof> {
     let authorization = volume.format.authorization.as_ref()?;
     let is_same = authorization.device.is_certainly_same(&identity(volume, device));
     (is_same && authorization.is_valid(clock::now())).then(|| FormatProof::Authorized {
@@ -61,7 +61,7 @@ pub fn authorized(volume: &Volume, device: &Device) -> Option<FormatProof> {
     })
 }
 
-pub fn not_blank(volume: &Volume, device: &Device, at: u64) -> ProvisionError {
+pub(crate) fn not_blank(volume: &Volume, device: &Device, at: u64) -> ProvisionError {
     ProvisionError::FailedPrecondition(format!(
         "{} contains data without a known signature at byte {at}: it is not formatted. If nobody needs the data: diskvitals format-authorize {}",
         device.name, volume.handle
@@ -94,7 +94,7 @@ async fn scan_part<S: StepExecutor>(
 }
 
 /// Reads the next part. The device is left as it was found.
-pub async fn continue_scan<S: StepExecutor>(
+pub(crate) async fn continue_scan<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -114,7 +114,7 @@ pub async fn continue_scan<S: StepExecutor>(
 }
 
 /// Records that mkfs is about to begin: an authorization is used up.
-pub async fn record_use<S: StepExecutor>(
+pub(crate) async fn record_use<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     device: &Device,
@@ -151,7 +151,7 @@ pub async fn restore<S: StepExecutor>(
 
 /// Records, before the first mount and before the device is given to a pod, that the volume is not
 /// new.
-pub async fn mark_used<S: StepExecutor>(
+pub(crate) async fn mark_used<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {

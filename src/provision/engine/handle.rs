@@ -16,7 +16,7 @@ use crate::engine::view::{EngineView, VolumeView};
 use crate::error::ProvisionError;
 
 /// Capacity of the actor's message queue.
-pub const REQUEST_QUEUE: usize = 256;
+pub(crate) const REQUEST_QUEUE: usize = 256;
 
 /// The handle; clones share one actor.
 #[derive(Clone, Debug)]

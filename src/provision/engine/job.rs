@@ -116,7 +116,7 @@ impl VolumeJob {
         Ok(Response::Done)
     }
 
-    pub fn is_detachment(&self) -> bool {
+    pub(crate) fn is_detachment(&self) -> bool {
         matches!(self, VolumeJob::Unstage(_) | VolumeJob::Unpublish(_))
     }
 

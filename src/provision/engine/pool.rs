@@ -13,7 +13,7 @@ use diskvitals_finding::provision::{BackingKind, VolumeAccess};
 
 /// Checks a request without access to the host. Returns the smallest size that its filesystems can
 /// have.
-pub fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
+pub(crate) fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
     names::check_name(&request.name)?;
     request.range.check()?;
     if matches!(request.kind, Some(BackingKind::StaticDevice | BackingKind::StaticDirectory)) {
@@ -48,7 +48,10 @@ pub fn check_request(request: &CreateRequest) -> Result<u64, ProvisionError> {
 }
 
 /// Whether an existing volume of the same name fits the request.
-pub fn check_same_volume(volume: &Volume, request: &CreateRequest) -> Result<(), ProvisionError> {
+pub(crate) fn check_same_volume(
+    volume: &Volume,
+    request: &CreateRequest,
+) -> Result<(), ProvisionError> {
     let differs = |what: &str| {
         Err(ProvisionError::AlreadyExists(format!(
             "a volume with this name exists already, with another {what}"

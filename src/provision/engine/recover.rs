@@ -27,7 +27,7 @@ pub async fn recover<S: StepExecutor>(
 
 /// Recovers before a deletion. Abandons growth that cannot be finished: no caller has received it as
 /// done, its caller repeats the request, and the record has the size.
-pub async fn recover_before_deletion<S: StepExecutor>(
+pub(crate) async fn recover_before_deletion<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {
@@ -43,7 +43,7 @@ pub async fn recover_before_deletion<S: StepExecutor>(
 
 /// Ends an operation that creates something: removes its intent, or undoes everything. A stuck
 /// operation keeps its intent, because its outcome is unknown.
-pub async fn finish_or_undo<S: StepExecutor>(
+pub(crate) async fn finish_or_undo<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     result: Result<(), ProvisionError>,
@@ -67,7 +67,7 @@ pub async fn finish_or_undo<S: StepExecutor>(
 }
 
 /// Ends a deletion: a volume in use stays; everything else is finished later.
-pub async fn finish_removal<S: StepExecutor>(
+pub(crate) async fn finish_removal<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
     result: Result<(), ProvisionError>,
@@ -129,7 +129,7 @@ fn log_recovery(volume: &mut Volume, error: Option<&ProvisionError>) {
 }
 
 /// Drops a volume whose own record is missing, after all of its parts are detached.
-pub async fn drop_detached_orphan<S: StepExecutor>(
+pub(crate) async fn drop_detached_orphan<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
 ) -> Result<(), ProvisionError> {

@@ -26,13 +26,13 @@ use diskvitals_host::clock;
 use diskvitals_text::causes::with_causes;
 
 /// Directories of records in the pool's folder.
-pub const VOLUMES_DIR: &str = "volumes";
-pub const INTENTS_DIR: &str = "intents";
-pub const ATTACHMENTS_DIR: &str = "attachments";
-pub const FORMATS_DIR: &str = "formats";
+pub(crate) const VOLUMES_DIR: &str = "volumes";
+pub(crate) const INTENTS_DIR: &str = "intents";
+pub(crate) const ATTACHMENTS_DIR: &str = "attachments";
+pub(crate) const FORMATS_DIR: &str = "formats";
 /// The target of steps for the whole pool, and the name of the record that marks a folder as a
 /// pool.
-pub const POOL_TARGET: &str = "pool";
+pub(crate) const POOL_TARGET: &str = "pool";
 
 /// A write that can be repeated later waits this long for a pool that may hang. Callers give a
 /// detachment two minutes.
@@ -102,7 +102,7 @@ impl<S: StepExecutor> StepContext<S> {
         self.run_with_output(step, None).await.map(drop)
     }
 
-    pub async fn run_for_field(
+    pub(crate) async fn run_for_field(
         &self,
         step: Step,
         field: &'static str,
@@ -164,14 +164,14 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub async fn run_for_scan(&self, step: Step) -> Result<ScanState, ProvisionError> {
+    pub(crate) async fn run_for_scan(&self, step: Step) -> Result<ScanState, ProvisionError> {
         match self.run_with_output(step, None).await? {
             StepOutput::Scanned(state) => Ok(state),
             other => Err(unexpected_output(&other)),
         }
     }
 
-    pub async fn find_mount(
+    pub(crate) async fn find_mount(
         &self,
         target: &RootedPath,
         field: Option<&'static str>,
@@ -183,7 +183,10 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub async fn read_records(&self, folder: &str) -> Result<Vec<RecordFile>, ProvisionError> {
+    pub(crate) async fn read_records(
+        &self,
+        folder: &str,
+    ) -> Result<Vec<RecordFile>, ProvisionError> {
         let step = Step::ReadRecords { folder: self.settings.directory.join(folder) };
         match self.run_with_output(step, None).await? {
             StepOutput::Records { records } => Ok(records),
@@ -203,7 +206,7 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
-    pub async fn find_logical_volume(
+    pub(crate) async fn find_logical_volume(
         &self,
         group: &str,
         name: &str,
@@ -213,7 +216,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Checks a path from the engine or from a record like a caller's path.
-    pub fn rooted_path(
+    pub(crate) fn rooted_path(
         &self,
         field: &'static str,
         path: &HostPath,
@@ -224,7 +227,12 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// What a path must belong to.
-    pub fn path_owner(&self, volume: &Volume, role: PathRole, block: Option<bool>) -> PathOwner {
+    pub(crate) fn path_owner(
+        &self,
+        volume: &Volume,
+        role: PathRole,
+        block: Option<bool>,
+    ) -> PathOwner {
         PathOwner {
             driver: self.settings.driver.clone(),
             handle: volume.handle.clone(),
@@ -235,7 +243,7 @@ impl<S: StepExecutor> StepContext<S> {
 
     /// Writes the intent of an operation. The record may exist whatever the step returns, so the
     /// volume keeps the intent in either case. After an error no step of the operation has begun.
-    pub async fn begin_operation(
+    pub(crate) async fn begin_operation(
         &self,
         volume: &mut Volume,
         operation: Operation,
@@ -253,7 +261,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Records that mkfs is about to write to this device; None: mkfs has ended.
-    pub async fn set_formatting(
+    pub(crate) async fn set_formatting(
         &self,
         volume: &mut Volume,
         device: Option<DeviceIdentity>,
@@ -285,14 +293,17 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Removes the intent.
-    pub async fn end_operation(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn end_operation(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
         self.remove_record(INTENTS_DIR, &volume.handle).await?;
         volume.intent = None;
         Ok(())
     }
 
     /// After an error the record on disk may be the old or the new one.
-    pub async fn write_attachments(&self, volume: &mut Volume) -> Result<(), ProvisionError> {
+    pub(crate) async fn write_attachments(
+        &self,
+        volume: &mut Volume,
+    ) -> Result<(), ProvisionError> {
         if volume.is_unrecorded() {
             // They may list more than the kernel still has.
             volume.check_usable()?;
@@ -310,7 +321,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Awaits a write that can be repeated later, but not a pool that hangs. A started step continues.
-    pub async fn with_pool_patience(
+    pub(crate) async fn with_pool_patience(
         &self,
         write: impl Future<Output = Result<(), ProvisionError>>,
     ) -> Result<(), ProvisionError> {
@@ -323,7 +334,7 @@ impl<S: StepExecutor> StepContext<S> {
         })
     }
 
-    pub async fn find_remains(
+    pub(crate) async fn find_remains(
         &self,
         at: Option<&HostPath>,
         image: Option<&HostPath>,
@@ -354,7 +365,7 @@ impl<S: StepExecutor> StepContext<S> {
         .await
     }
 
-    pub async fn write_format_record(
+    pub(crate) async fn write_format_record(
         &self,
         handle: &str,
         record: &FormatRecord,
@@ -366,11 +377,18 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// The record of a volume in an image.
-    pub async fn write_volume_record(&self, record: &VolumeRecord) -> Result<(), ProvisionError> {
+    pub(crate) async fn write_volume_record(
+        &self,
+        record: &VolumeRecord,
+    ) -> Result<(), ProvisionError> {
         self.write_record(VOLUMES_DIR, &record.handle, record).await
     }
 
-    pub async fn remove_record(&self, folder: &str, handle: &str) -> Result<(), ProvisionError> {
+    pub(crate) async fn remove_record(
+        &self,
+        folder: &str,
+        handle: &str,
+    ) -> Result<(), ProvisionError> {
         self.run(Step::RemoveRecord {
             folder: self.settings.directory.join(folder),
             name: record::file_name(handle),
@@ -405,7 +423,7 @@ impl<S: StepExecutor> StepContext<S> {
     }
 }
 
-pub fn record_write_error(error: RecordError) -> ProvisionError {
+pub(crate) fn record_write_error(error: RecordError) -> ProvisionError {
     let error = StepError::new(StepErrorKind::Other, with_causes(&error));
     ProvisionError::from_step("writing a record", None, error)
 }
@@ -415,7 +433,7 @@ fn unexpected_output(output: &StepOutput) -> ProvisionError {
     ProvisionError::from_step("executing a step", None, error)
 }
 
-pub fn no_volume_group() -> ProvisionError {
+pub(crate) fn no_volume_group() -> ProvisionError {
     ProvisionError::invalid_argument(
         "kind",
         "is not configured here: [pool] volume_group is not set",

@@ -31,7 +31,7 @@ pub fn volume(settings: &Settings, handle: &str, why: &str) -> Option<Volume> {
 
 /// The volume with its device and the attachments that the kernel has. A raw block volume that no pod
 /// has is staged without a mount, and counts as not staged.
-pub async fn with_attachments<S: StepExecutor>(
+pub(crate) async fn with_attachments<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,
 ) -> Result<Volume, ProvisionError> {

@@ -103,14 +103,14 @@ impl Volume {
         Volume::new(&entry.name, entry.kind, static_backing(entry.kind, entry.path.clone()))
     }
 
-    pub fn with_record(mut self, record: VolumeRecord) -> Volume {
+    pub(crate) fn with_record(mut self, record: VolumeRecord) -> Volume {
         self.name.clone_from(&record.name);
         self.size = record.size;
         self.record = Some(record);
         self
     }
 
-    pub fn is_static(&self) -> bool {
+    pub(crate) fn is_static(&self) -> bool {
         matches!(self.kind, BackingKind::StaticDevice | BackingKind::StaticDirectory)
     }
 
@@ -118,16 +118,16 @@ impl Volume {
         self.staged.is_some() || !self.published.is_empty()
     }
 
-    pub fn is_staged_at(&self, path: &HostPath) -> bool {
+    pub(crate) fn is_staged_at(&self, path: &HostPath) -> bool {
         self.staged.as_ref().is_some_and(|staged| staged.path == *path)
     }
 
-    pub fn is_published_at(&self, path: &HostPath) -> bool {
+    pub(crate) fn is_published_at(&self, path: &HostPath) -> bool {
         self.published.iter().any(|held| held.path == *path)
     }
 
     /// Whether its device is to be read for data in the background.
-    pub fn is_scanning(&self) -> bool {
+    pub(crate) fn is_scanning(&self) -> bool {
         let unfinished = |scan: &ScanState| !scan.is_complete() && scan.data_at.is_none();
         self.format.scan.as_ref().is_some_and(unfinished)
             && self.exists
@@ -140,21 +140,21 @@ impl Volume {
         self.staged.iter().chain(&self.published)
     }
 
-    pub fn require_device(&self) -> Result<&Device, ProvisionError> {
+    pub(crate) fn require_device(&self) -> Result<&Device, ProvisionError> {
         self.device.as_ref().ok_or_else(|| {
             ProvisionError::Unavailable(format!("volume {} has no device", self.handle))
         })
     }
 
     /// The path in a static volume's entry.
-    pub fn static_path(&self) -> Option<HostPath> {
+    pub(crate) fn static_path(&self) -> Option<HostPath> {
         match &self.backing {
             Backing::Device(path) | Backing::Directory(path) => Some(path.clone()),
             Backing::Image(_) | Backing::LogicalVolume { .. } => None,
         }
     }
 
-    pub fn attachments_record(&self) -> AttachmentsRecord {
+    pub(crate) fn attachments_record(&self) -> AttachmentsRecord {
         AttachmentsRecord {
             version: VERSION,
             handle: self.handle.clone(),
@@ -169,7 +169,7 @@ impl Volume {
     /// Whether a mount shows this volume. A device node is compared by its name, because it is
     /// bound from a filesystem of device nodes; a folder is compared by its path within its
     /// filesystem. A mount of a whole filesystem does not identify a folder.
-    pub fn matches_mount(&self, mounted: &MountedFilesystem) -> bool {
+    pub(crate) fn matches_mount(&self, mounted: &MountedFilesystem) -> bool {
         if let Backing::Directory(path) = &self.backing {
             let root = mounted.root.as_bytes();
             return root.len() > 1 && path.as_bytes().ends_with(root);
@@ -194,7 +194,7 @@ impl Volume {
     }
 
     /// Whether the volume's records allow every operation.
-    pub fn check_usable(&self) -> Result<(), ProvisionError> {
+    pub(crate) fn check_usable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
             None => Ok(()),
             Some(problem) => Err(ProvisionError::FailedPrecondition(format!(
@@ -205,7 +205,7 @@ impl Volume {
     }
 
     /// Whether the volume's records allow at least a detach that relies on them.
-    pub fn check_detachable(&self) -> Result<(), ProvisionError> {
+    pub(crate) fn check_detachable(&self) -> Result<(), ProvisionError> {
         match &self.record_problem {
             Some(RecordProblem::Unreadable(_) | RecordProblem::NotRead(_)) => self.check_usable(),
             Some(RecordProblem::Orphan) | None => Ok(()),
@@ -213,7 +213,7 @@ impl Volume {
     }
 
     /// Whether it may have records that were not read.
-    pub fn is_unrecorded(&self) -> bool {
+    pub(crate) fn is_unrecorded(&self) -> bool {
         matches!(self.record_problem, Some(RecordProblem::NotRead(_)))
     }
 
@@ -226,7 +226,7 @@ impl Volume {
         (!all.is_empty()).then(|| all.join(", "))
     }
 
-    pub fn to_provisioned(&self) -> ProvidedVolume {
+    pub(crate) fn to_provisioned(&self) -> ProvidedVolume {
         let backing = match &self.backing {
             Backing::Image(path) | Backing::Device(path) | Backing::Directory(path) => path.clone(),
             Backing::LogicalVolume { group, name } => {
@@ -271,7 +271,7 @@ impl Volume {
     }
 
     /// An intent for `operation`.
-    pub fn new_intent(&self, operation: Operation, now: Timestamp) -> Intent {
+    pub(crate) fn new_intent(&self, operation: Operation, now: Timestamp) -> Intent {
         Intent {
             version: VERSION,
             handle: self.handle.clone(),
@@ -285,7 +285,7 @@ impl Volume {
     }
 }
 
-pub fn static_backing(kind: BackingKind, path: HostPath) -> Backing {
+pub(crate) fn static_backing(kind: BackingKind, path: HostPath) -> Backing {
     if kind == BackingKind::StaticDirectory {
         Backing::Directory(path)
     } else {

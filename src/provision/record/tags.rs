@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::record::{self, RecordError, VolumeRecord};
 
 /// The tag of every logical volume of ours.
-pub const VOLUME_TAG: &str = "diskvitals.volume";
+pub(crate) const VOLUME_TAG: &str = "diskvitals.volume";
 const RECORD_TAG_PREFIX: &str = "diskvitals.record.";
 /// Maximum number of base64 bytes in one tag.
 const MAX_CHUNK_BYTES: usize = 960;

@@ -43,7 +43,7 @@ fn is_shared(mode: AccessMode) -> bool {
 }
 
 /// Whether two accesses are compatible. A missing filesystem type fits any type.
-pub fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
+pub(crate) fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
     let flags = |access: &VolumeAccess| {
         let mut flags = access.mount_flags.clone();
         flags.sort();
@@ -56,7 +56,7 @@ pub fn is_compatible(one: &VolumeAccess, other: &VolumeAccess) -> bool {
 }
 
 /// The existing attachment that conflicts with one more path.
-pub fn conflicting_attachment(
+pub(crate) fn conflicting_attachment(
     wanted: AccessMode,
     published: &[ProvidedAttachment],
 ) -> Option<&ProvidedAttachment> {

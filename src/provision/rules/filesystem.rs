@@ -37,7 +37,7 @@ impl Filesystem {
     /// The smallest device, in bytes, that its mkfs accepts with its defaults. mke2fs accepts a
     /// mebibyte (without a journal), mkfs.xfs refuses less than 300 MiB since xfsprogs 5.19,
     /// mkfs.btrfs less than 109 MiB (metadata twice).
-    pub fn min_size(self) -> u64 {
+    pub(crate) fn min_size(self) -> u64 {
         match self {
             Filesystem::Ext4 => 1 << 20,
             Filesystem::Xfs => 300 << 20,

@@ -9,24 +9,24 @@ use diskvitals_text::naming::POOL_PREFIX;
 pub const MAX_NAME_BYTES: usize = 128;
 
 /// A handle of a pool volume, from random bits.
-pub fn pool_handle(bits: [u8; 16]) -> String {
+pub(crate) fn pool_handle(bits: [u8; 16]) -> String {
     format!("{POOL_PREFIX}{:032x}", u128::from_be_bytes(bits))
 }
 
 /// Whether `text` has the form of a pool handle.
-pub fn is_pool_handle(text: &str) -> bool {
+pub(crate) fn is_pool_handle(text: &str) -> bool {
     text.strip_prefix(POOL_PREFIX).is_some_and(|rest| {
         rest.len() == 32 && rest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
     })
 }
 
 /// Whether `text` may name an entry of `[[static]]`.
-pub fn is_static_name(text: &str) -> bool {
+pub(crate) fn is_static_name(text: &str) -> bool {
     naming::validate_static_volume(text).is_ok()
 }
 
 /// Checks the name that a caller requests for a volume. The name is data, never part of a path.
-pub fn check_name(name: &str) -> Result<(), ProvisionError> {
+pub(crate) fn check_name(name: &str) -> Result<(), ProvisionError> {
     let problem = match name.len() {
         0 => "is empty".to_owned(),
         1..=MAX_NAME_BYTES if !name.chars().any(char::is_control) => return Ok(()),

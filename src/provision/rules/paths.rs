@@ -10,7 +10,7 @@ use diskvitals_model::graph::kube::{CsiPath, CsiPathKind, parse_csi_path};
 const MAX_PATH_BYTES: usize = 4095;
 
 /// Checks a path. `field` is the request's field, for the message.
-pub fn rooted_path(
+pub(crate) fn rooted_path(
     root: &HostPath,
     field: &'static str,
     path: &str,
@@ -42,7 +42,7 @@ pub fn rooted_path(
 /// The kubelet's record of a path, if the path has exactly the form at which the kubelet makes this
 /// request for a volume of this driver (csi_attacher.go, csi_mounter.go and csi_block.go of
 /// pkg/volume/csi). The error is the reason why it has not.
-pub fn kubelet_record(place: &RootedPath, owner: &PathOwner) -> Result<HostPath, String> {
+pub(crate) fn kubelet_record(place: &RootedPath, owner: &PathOwner) -> Result<HostPath, String> {
     let kind = match owner.role {
         PathRole::Stage => CsiPathKind::Staging,
         PathRole::Publish => CsiPathKind::Pod,

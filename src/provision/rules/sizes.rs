@@ -39,7 +39,7 @@ impl CapacityRange {
     /// The size of a new volume: the required size (or the default, within the limit), at least
     /// `least`. It is rounded up to a multiple of `unit` (the pool's block or extent) if the limit
     /// allows it, otherwise down.
-    pub fn size_for_new(self, least: u64, unit: u64) -> Result<u64, ProvisionError> {
+    pub(crate) fn size_for_new(self, least: u64, unit: u64) -> Result<u64, ProvisionError> {
         self.check()?;
         let least = least.max(MIN_SIZE);
         let most = self.most();
@@ -58,7 +58,7 @@ impl CapacityRange {
     }
 
     /// The size to grow to from `now`. A volume that is large enough keeps its size.
-    pub fn size_for_growth(self, now: u64, unit: u64) -> Result<u64, ProvisionError> {
+    pub(crate) fn size_for_growth(self, now: u64, unit: u64) -> Result<u64, ProvisionError> {
         self.check()?;
         if self.limit != 0 && self.limit < now {
             return Err(ProvisionError::OutOfRange(format!(

@@ -58,7 +58,7 @@ impl Step {
     /// Whether the step waits for the pool alone: its files or its volume group. Such steps of a
     /// volume wait for each other and for no other step of it, so that a volume can be unmounted while
     /// its pool hangs. No other step relies on the order.
-    pub fn waits_for_pool(&self) -> bool {
+    pub(crate) fn waits_for_pool(&self) -> bool {
         matches!(
             self,
             Step::ReadRecords { .. }

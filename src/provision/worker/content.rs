@@ -21,11 +21,11 @@ const MIB: u64 = 1 << 20;
 /// Areas that must contain zeros besides the first and the last MiB: start and length. They hold
 /// copies of superblocks of ext4 (second group, with blocks of 1 and 4 KiB) and btrfs (64 MiB, 256
 /// GiB). A filesystem whose first superblock is lost can be restored from them.
-pub const BACKUP_AREAS: [(u64, u64); 4] =
+pub(crate) const BACKUP_AREAS: [(u64, u64); 4] =
     [(8 * MIB, 65536), (64 * MIB, 65536), (128 * MIB, 65536), (256 << 30, 65536)];
 
 /// [`BACKUP_AREAS`] with the first and the last MiB of a device of this size.
-pub fn signature_areas(size: u64) -> impl Iterator<Item = (u64, u64)> {
+pub(crate) fn signature_areas(size: u64) -> impl Iterator<Item = (u64, u64)> {
     [(0, MIB), (size.saturating_sub(MIB), MIB)]
         .into_iter()
         .chain(BACKUP_AREAS)
@@ -63,7 +63,7 @@ pub fn probe(root: &HostRoot, device: &HostPath) -> Result<Content, StepWorkerEr
 }
 
 /// `path` is the path of `device` in this process.
-pub fn probe_block(
+pub(crate) fn probe_block(
     block: &DeviceFile,
     path: &Path,
     device: &HostPath,
@@ -124,7 +124,7 @@ fn parse_blkid(text: &str) -> Option<ProbedContent> {
 }
 
 /// The filesystem's size in bytes from its superblock; None for types that we cannot read.
-pub fn filesystem_size(block: &DeviceFile, fs_type: &str) -> Option<u64> {
+pub(crate) fn filesystem_size(block: &DeviceFile, fs_type: &str) -> Option<u64> {
     let start = match fs_type {
         "ext2" | "ext3" | "ext4" => 1024,
         "xfs" => 0,
@@ -135,7 +135,7 @@ pub fn filesystem_size(block: &DeviceFile, fs_type: &str) -> Option<u64> {
 }
 
 /// Whether the unused tail of the device is shorter than a block; false in doubt.
-pub fn fills_device(block: &DeviceFile, fs_type: &str) -> bool {
+pub(crate) fn fills_device(block: &DeviceFile, fs_type: &str) -> bool {
     filesystem_size(block, fs_type)
         .is_some_and(|claimed| claimed.saturating_add(LARGEST_BLOCK) > block.size)
 }

@@ -110,7 +110,7 @@ pub fn kernel_name(dev: DevNo) -> Result<String, StepWorkerError> {
 }
 
 /// Checks that the path is one of `roots`, or is below one and reached from it without a link.
-pub fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWorkerError> {
+pub(crate) fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWorkerError> {
     let is_directory = if roots.contains(path) {
         std::fs::symlink_metadata(path.as_path()).map_err(io_error("looking at", path))?.is_dir()
     } else {
@@ -132,7 +132,7 @@ pub fn check_directory(path: &HostPath, roots: &[HostPath]) -> Result<(), StepWo
 }
 
 /// Opens the device exclusively; `InUse` names the other users.
-pub fn open_exclusive(
+pub(crate) fn open_exclusive(
     root: &HostRoot,
     device: &HostPath,
     mode: OpenMode,

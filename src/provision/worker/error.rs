@@ -29,7 +29,7 @@ impl StepErrorKind {
 }
 
 impl StepWorkerError {
-    pub fn with_source(
+    pub(crate) fn with_source(
         kind: StepErrorKind,
         operation: impl Into<String>,
         source: impl Error + Send + Sync + 'static,
@@ -37,7 +37,7 @@ impl StepWorkerError {
         StepWorkerError { kind, operation: operation.into(), source: Some(Box::new(source)) }
     }
 
-    pub fn with_kind(self, kind: StepErrorKind) -> StepWorkerError {
+    pub(crate) fn with_kind(self, kind: StepErrorKind) -> StepWorkerError {
         StepWorkerError { kind, ..self }
     }
 

@@ -116,7 +116,7 @@ fn run_mkfs(
 
 /// Clears the areas of signatures. A later mkfs overwrites the rest, or the rest is meaningless
 /// without a superblock.
-pub fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), StepWorkerError> {
+pub(crate) fn wipe_signatures(root: &HostRoot, device: &HostPath) -> Result<(), StepWorkerError> {
     let block = device::open_exclusive(root, device, OpenMode::WriteExclusive)?;
     for (start, length) in content::signature_areas(block.size) {
         block
@@ -191,7 +191,7 @@ fn split_extended_options(options: &[String]) -> (Vec<String>, Vec<String>) {
 }
 
 /// Only ext4 supports this; the other filesystems grow online on every machine.
-pub fn grow_unmounted(
+pub(crate) fn grow_unmounted(
     root: &HostRoot,
     device: &HostPath,
     fs_type: &str,

@@ -220,7 +220,7 @@ fn require_volume(group: &str, name: &str) -> Result<LvState, StepWorkerError> {
     })
 }
 
-pub fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, StepWorkerError> {
+pub(crate) fn list_tagged(group: &str, tag: &str) -> Result<Vec<LogicalVolume>, StepWorkerError> {
     let ours = list_volumes(group)?
         .into_iter()
         .filter(|volume| volume.tags.iter().any(|known| known == tag));
@@ -281,7 +281,7 @@ fn wipe_and_untag(group: &str, name: &str) -> Result<(), StepWorkerError> {
     change_tags(group, name, &[], &[UNFINISHED_TAG.to_owned()])
 }
 
-pub fn change_tags(
+pub(crate) fn change_tags(
     group: &str,
     name: &str,
     add: &[String],

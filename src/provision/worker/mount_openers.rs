@@ -10,7 +10,7 @@ use diskvitals_host::openers::{OpenTarget, find_openers};
 use diskvitals_host::root::HostRoot;
 
 /// One line per opener, sorted. Only /proc is read, because a mount may hang.
-pub fn openers_of_mounts(
+pub(crate) fn openers_of_mounts(
     root: &HostRoot,
     places: &[HostPath],
 ) -> Result<Vec<String>, StepWorkerError> {

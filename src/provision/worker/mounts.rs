@@ -324,7 +324,7 @@ fn access_word(read_only: bool) -> &'static str {
 /// A read-only bind mount of a node protects its owner and mode, not the device (may_open(),
 /// fs/namei.c). Whether the device can be written to depends on how it was attached, and on the
 /// container's rights.
-pub fn bind_device(
+pub(crate) fn bind_device(
     device: &HostPath,
     target: &OwnedPath,
     read_only: bool,
@@ -389,7 +389,7 @@ fn in_use(root: &HostRoot, spot: &ResolvedPath, top: &Mount) -> StepWorkerError 
     StepErrorKind::InUse.error(format!("{} is in use: {by}", spot.path))
 }
 
-pub fn remove_target(
+pub(crate) fn remove_target(
     target: &RootedPath,
     owner: Option<&PathOwner>,
 ) -> Result<(), StepWorkerError> {
@@ -442,7 +442,9 @@ pub fn remove_target(
     }
 }
 
-pub fn find_mount(target: &RootedPath) -> Result<Option<MountedFilesystem>, StepWorkerError> {
+pub(crate) fn find_mount(
+    target: &RootedPath,
+) -> Result<Option<MountedFilesystem>, StepWorkerError> {
     let Some(there) = find_mount_point(target)? else {
         return Ok(None);
     };

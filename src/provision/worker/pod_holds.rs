@@ -38,7 +38,7 @@ const NODE_LOCAL_PLUGINS: [&[u8]; 5] = [
     b"kubernetes.io~secret",
 ];
 
-pub fn holds_of_pods(
+pub(crate) fn holds_of_pods(
     root: &HostRoot,
     kubelet_root: &HostPath,
     pod_uids: &[String],

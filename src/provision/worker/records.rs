@@ -124,7 +124,7 @@ pub fn create_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
 }
 
 /// Writes the directory's entries to disk.
-pub fn sync_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
+pub(crate) fn sync_directory(folder: &HostPath) -> Result<(), StepWorkerError> {
     File::open(folder.as_path())
         .and_then(|folder| folder.sync_all())
         .map_err(io_error("synchronising", folder))

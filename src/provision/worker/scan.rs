@@ -99,7 +99,7 @@ fn current_state(
 }
 
 /// Refuses unless the whole device was read as zero and has not been written to since.
-pub fn check_complete(
+pub(crate) fn check_complete(
     block: &DeviceFile,
     device: &HostPath,
     scan: &ScanState,

@@ -372,7 +372,7 @@ impl Freezer {
     }
 
     /// Resumes volumes that dead lvm processes left suspended. `forget`: removes their intents too.
-    pub async fn resume_suspended(&self, forget: bool) -> ResumeResult {
+    pub(crate) async fn resume_suspended(&self, forget: bool) -> ResumeResult {
         let request = FreezerRequest::Resume { intents: self.intents.clone(), forget };
         let error = match self.request(&request).await {
             Ok(FreezerEvent::Resumed(resumed)) => return resumed,
@@ -436,6 +436,6 @@ fn daemon_ending() -> ThawResult {
 }
 
 /// The file name of a check's intent: ids may contain slashes.
-pub fn intent_name(check: &CheckId) -> String {
+pub(crate) fn intent_name(check: &CheckId) -> String {
     check.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }

@@ -66,7 +66,7 @@ impl IoLoad {
 }
 
 /// `some avg10=6.85 avg60=3.18 avg300=6.27 total=274962831`: the percentage of the last minute.
-pub fn parse_pressure(text: &str) -> Option<f64> {
+pub(crate) fn parse_pressure(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
     let value: f64 = line
         .split_ascii_whitespace()
@@ -78,7 +78,7 @@ pub fn parse_pressure(text: &str) -> Option<f64> {
 
 /// Milliseconds for which each device had I/O in flight: field 10 of iostats.rst, counted after the
 /// name.
-pub fn parse_io_ticks(text: &str) -> BTreeMap<DevNo, u64> {
+pub(crate) fn parse_io_ticks(text: &str) -> BTreeMap<DevNo, u64> {
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split_ascii_whitespace();

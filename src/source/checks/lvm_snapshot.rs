@@ -256,7 +256,7 @@ async fn remove_or_log<L: Lvm>(lvm: L, group: String, origin: String, name: Stri
 impl<L: Lvm> LvmSnapshot<L> {
     /// Why the data read from it is invalid. A thin snapshot uses its pool; when the pool is full,
     /// reads fail.
-    pub async fn overflow_reason(&self) -> Option<String> {
+    pub(crate) async fn overflow_reason(&self) -> Option<String> {
         if self.thin {
             return None;
         }

@@ -19,7 +19,7 @@ pub struct TaskProgress {
 pub type ProgressMap = BTreeMap<CheckId, TaskProgress>;
 
 /// Whether `now` differs from `before` only in the phase of a run.
-pub fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
+pub(crate) fn differs_only_in_phase(before: &TaskProgress, now: &TaskProgress) -> bool {
     let running = |progress: &TaskProgress| matches!(progress.state, CheckState::Running { .. });
     running(before) && running(now) && before.runs == now.runs && before.signals == now.signals
 }

@@ -20,7 +20,7 @@ use diskvitals_fscheck::{
 };
 
 /// How often the load is sampled for a scheduled check, and for how long it waits for a quiet node.
-pub const LOAD_INTERVAL: Duration = Duration::from_secs(60);
+pub(crate) const LOAD_INTERVAL: Duration = Duration::from_secs(60);
 const MAX_BUSY_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Whether the load allows a scheduled check to start.
@@ -116,7 +116,7 @@ impl UnfinishedCheck {
         }
     }
 
-    pub fn cancelled_outcome(&self) -> CheckOutcome {
+    pub(crate) fn cancelled_outcome(&self) -> CheckOutcome {
         // Only the end of the source cancels without a reason.
         let reason = self.cancellation.as_ref().map_or_else(
             || "the daemon ends".to_owned(),
@@ -187,7 +187,7 @@ impl Queue {
 
     /// The first action that is due; called again after each. At most `at_once` checks hold a
     /// permit.
-    pub fn next_action(&self, at_once: usize, at: Instant) -> Option<QueueAction> {
+    pub(crate) fn next_action(&self, at_once: usize, at: Instant) -> Option<QueueAction> {
         let mut free = at_once
             .max(1)
             .saturating_sub(self.checks.values().filter(|check| check.has_permit()).count());
@@ -223,13 +223,13 @@ impl Queue {
         None
     }
 
-    pub fn request_permit(&mut self, (id, reply): PermitRequest) {
+    pub(crate) fn request_permit(&mut self, (id, reply): PermitRequest) {
         if let Some(permit) = self.permit_of(&id) {
             *permit = PermitState::Requested(reply);
         }
     }
 
-    pub fn grant_permit(&mut self, id: &CheckId) {
+    pub(crate) fn grant_permit(&mut self, id: &CheckId) {
         if let Some(permit) = self.permit_of(id) {
             permit.grant();
         }
@@ -243,7 +243,7 @@ impl Queue {
     }
 
     /// When the load of a busy node is next sampled. Overdue samples wait for another event.
-    pub fn next_load_sample(&self, at: Instant) -> Option<Instant> {
+    pub(crate) fn next_load_sample(&self, at: Instant) -> Option<Instant> {
         let again = self.checks.values().filter_map(|check| match &check.stage {
             Stage::Queued { gate: LoadGate::Busy { retry_at, .. }, .. } => Some(*retry_at),
             Stage::Queued { .. } | Stage::Active { .. } => None,
@@ -252,7 +252,12 @@ impl Queue {
     }
 
     /// Why a queued check has not started.
-    pub fn queued_reason(&self, id: &CheckId, check: &UnfinishedCheck, begun: bool) -> String {
+    pub(crate) fn queued_reason(
+        &self,
+        id: &CheckId,
+        check: &UnfinishedCheck,
+        begun: bool,
+    ) -> String {
         if !begun {
             return "the checkers, and what a daemon before may have left behind, are looked for first".to_owned();
         }
@@ -275,7 +280,7 @@ impl Queue {
 
     /// Applies a load sample; `why`: the node is too busy. The error is the outcome of a check that
     /// has waited for too long.
-    pub fn apply_load(
+    pub(crate) fn apply_load(
         &mut self,
         id: &CheckId,
         why: Option<String>,
@@ -305,7 +310,7 @@ impl Queue {
     }
 
     /// The outcome of a check whose filesystem has a stuck checker.
-    pub fn stuck_outcome(&self, target: &CheckTarget) -> Option<CheckOutcome> {
+    pub(crate) fn stuck_outcome(&self, target: &CheckTarget) -> Option<CheckOutcome> {
         let mine = devices_of(target);
         let stuck = self.stuck.values().find(|stuck| !stuck.devices.is_disjoint(&mine))?;
         let place = in_parentheses(stuck.waiting_in.as_deref());
@@ -322,7 +327,7 @@ pub fn failed_outcome(reason: String, mode: Mode) -> CheckOutcome {
 }
 
 /// The kernel function in which a process waits, in parentheses, for a message.
-pub fn in_parentheses(place: Option<&str>) -> String {
+pub(crate) fn in_parentheses(place: Option<&str>) -> String {
     place.map_or_else(String::new, |place| format!(" ({place})"))
 }
 

@@ -73,7 +73,7 @@ pub struct TaskInputs {
     pub permit_requests: mpsc::UnboundedSender<PermitRequest>,
 }
 
-pub async fn run_check<W: Backend>(
+pub(crate) async fn run_check<W: Backend>(
     backend: W,
     desired: DesiredCheck,
     inputs: TaskInputs,

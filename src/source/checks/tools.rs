@@ -101,7 +101,7 @@ impl AvailableTools {
 }
 
 /// `before`: the last result; a program that is unchanged is not started again for its version.
-pub async fn find_tools(
+pub(crate) async fn find_tools(
     root: &HostRoot,
     tools: Tools,
     before: Option<AvailableTools>,
@@ -150,7 +150,7 @@ pub async fn find_tools(
 }
 
 /// Finds lvm. Returns its path on the host.
-pub async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
+pub(crate) async fn find_lvm(root: &HostRoot, given: &Tools) -> Option<PathBuf> {
     let (root, given) = (root.clone(), given.lvm.clone());
     PROGRAM_FILES.run(move || find_program(&root, given.as_deref(), "lvm")).await.ok().flatten()
 }

@@ -95,7 +95,7 @@ fn is_logical_disk(signs: &DiskProperties<'_>) -> bool {
     }
 }
 
-pub fn is_sas_attached(sysfs: &str) -> bool {
+pub(crate) fn is_sas_attached(sysfs: &str) -> bool {
     components(sysfs).any(|part| part.starts_with("end_device-"))
 }
 
@@ -146,7 +146,7 @@ fn is_virtual_disk(signs: &DiskProperties<'_>) -> bool {
 }
 
 /// Address of the nearest PCI device above: `0000:03:00.0`.
-pub fn pci_address(sysfs: &str) -> Option<&str> {
+pub(crate) fn pci_address(sysfs: &str) -> Option<&str> {
     components(sysfs).filter(|part| is_pci_address(part)).last()
 }
 
@@ -187,7 +187,7 @@ fn components(sysfs: &str) -> impl Iterator<Item = &str> {
 }
 
 /// `usb1` for `usb`: the prefix and a number.
-pub fn is_numbered_name(name: &str, prefix: &str) -> bool {
+pub(crate) fn is_numbered_name(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }

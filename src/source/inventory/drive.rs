@@ -21,7 +21,7 @@ pub struct DetectedDrive {
 }
 
 /// Assigns an id to each drive and joins the paths of a drive. Sorted by id.
-pub fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
+pub(crate) fn build_drives(found: Vec<DetectedDrive>) -> Vec<DriveFacts> {
     let candidates: Vec<IdentityCandidate> =
         found.iter().map(|found| found.candidate.clone()).collect();
     let mut facts: Vec<Option<DriveFacts>> =
@@ -120,7 +120,7 @@ fn virtual_drive(
 }
 
 /// The facts that every block device has, whatever its driver is.
-pub fn common_facts(
+pub(crate) fn common_facts(
     reader: &SysfsReader<'_>,
     entry: &BlockEntry,
 ) -> Result<DriveFacts, DeviceRemoved> {

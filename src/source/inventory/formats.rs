@@ -27,7 +27,7 @@ impl Wwid {
     }
 }
 
-pub fn parse_wwid(text: &str) -> Option<Wwid> {
+pub(crate) fn parse_wwid(text: &str) -> Option<Wwid> {
     let text = text.trim();
     let lower = text.to_ascii_lowercase();
     let hex = |digits: &str| -> Option<String> {
@@ -51,7 +51,7 @@ pub fn parse_wwid(text: &str) -> Option<Wwid> {
 
 /// An NVMe namespace's `nguid` (printed as a UUID) and `eui` (eight bytes with spaces between):
 /// drivers/nvme/host/sysfs.c. All zeros means that the namespace has none.
-pub fn parse_namespace_id(nguid: Option<&str>, eui: Option<&str>) -> Option<Wwid> {
+pub(crate) fn parse_namespace_id(nguid: Option<&str>, eui: Option<&str>) -> Option<Wwid> {
     let digits = |text: &str| {
         text.chars().filter(char::is_ascii_hexdigit).collect::<String>().to_ascii_lowercase()
     };
@@ -63,7 +63,7 @@ pub fn parse_namespace_id(nguid: Option<&str>, eui: Option<&str>) -> Option<Wwid
 
 /// The unit serial number page (SPC-4, 7.8.15): four bytes of header, then ASCII padded with
 /// spaces.
-pub fn parse_vpd_serial(page: &[u8]) -> Option<String> {
+pub(crate) fn parse_vpd_serial(page: &[u8]) -> Option<String> {
     let [_, 0x80, high, low, rest @ ..] = page else {
         return None;
     };
@@ -80,7 +80,7 @@ pub struct AtaIdentify {
     pub firmware: Option<String>,
 }
 
-pub fn parse_vpd_ata(page: &[u8]) -> Option<AtaIdentify> {
+pub(crate) fn parse_vpd_ata(page: &[u8]) -> Option<AtaIdentify> {
     let (Some(0x89), Some(identify)) = (page.get(1), page.get(60..60 + 512)) else {
         return None;
     };
@@ -105,7 +105,7 @@ fn printable(bytes: &[u8]) -> Option<String> {
 /// `vg--a-lv--b` is the volume `lv-b` of the group `vg-a`: LVM doubles hyphens inside names and
 /// joins with a single one (dm_build_dm_name() of libdevmapper). The part after a second single
 /// hyphen is LVM's layer (`real`, `cow`, `tpool`) and stays with the volume.
-pub fn split_lvm_name(name: &str) -> Option<(String, String)> {
+pub(crate) fn split_lvm_name(name: &str) -> Option<(String, String)> {
     let bytes = name.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
@@ -123,7 +123,7 @@ pub fn split_lvm_name(name: &str) -> Option<(String, String)> {
 }
 
 /// Matches a shell-like pattern with `*` (any text) and `?` (one character) against kernel names.
-pub fn matches_pattern(pattern: &str, name: &str) -> bool {
+pub(crate) fn matches_pattern(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n, mut star) = (0, 0, None);

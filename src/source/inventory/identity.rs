@@ -63,7 +63,7 @@ pub struct IdentityAssignment {
 }
 
 /// Without knowledge of former scans: `model::facts::identities` has it, and the last word.
-pub fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssignment> {
+pub(crate) fn assign_ids(candidates: &[IdentityCandidate]) -> Vec<IdentityAssignment> {
     let groups = group_paths(candidates);
     // How many drives have each identity, at any level.
     let mut claims: BTreeMap<&str, usize> = BTreeMap::new();
@@ -145,7 +145,7 @@ fn group_paths(candidates: &[IdentityCandidate]) -> Vec<Vec<usize>> {
 
 /// A serial number that identifies nothing: empty, one repeated character, ascending digits, a
 /// placeholder, unprintable.
-pub fn is_bogus_serial(serial: &str) -> bool {
+pub(crate) fn is_bogus_serial(serial: &str) -> bool {
     const PLACEHOLDERS: [&str; 10] = [
         "1.0",
         "none",
@@ -169,7 +169,7 @@ pub fn is_bogus_serial(serial: &str) -> bool {
 
 /// The digits of a nguid, eui64 or naa number that identify nothing: zeros, one repeated digit,
 /// ascending digits, or a constant of a bridge whose vendor part is empty (`5000000000000001`).
-pub fn is_bogus_number(digits: &str) -> bool {
+pub(crate) fn is_bogus_number(digits: &str) -> bool {
     let lower = digits.to_ascii_lowercase();
     let plain: String = lower.chars().filter(char::is_ascii_hexdigit).collect();
     // Without the format digit, all but the last two digits are zero.

@@ -34,12 +34,12 @@ impl<'a> SysfsReader<'a> {
         SysfsReader { root, warnings: RefCell::default() }
     }
 
-    pub fn into_warnings(self) -> Vec<String> {
+    pub(crate) fn into_warnings(self) -> Vec<String> {
         self.warnings.into_inner()
     }
 
     /// The only failure that prevents a scan: the directory of all block devices is unreadable.
-    pub fn try_list(&self, dir: &str) -> io::Result<Vec<String>> {
+    pub(crate) fn try_list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(self.root.at(dir))? {
             match entry?.file_name().into_string() {

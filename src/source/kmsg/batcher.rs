@@ -178,7 +178,7 @@ pub enum Pieces {
 
 impl Pieces {
     /// `release`: as `uname -r` prints it.
-    pub fn of_release(release: &str, default_level: u8) -> Pieces {
+    pub(crate) fn of_release(release: &str, default_level: u8) -> Pieces {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         let mut number = || numbers.next().and_then(|number| number.parse::<u32>().ok());
         match (number(), number()) {
@@ -356,7 +356,7 @@ impl Batcher {
     }
 
     /// The backlog was read; from now on, records are live.
-    pub fn catch_up(&mut self) -> CatchUp {
+    pub(crate) fn catch_up(&mut self) -> CatchUp {
         if self.in_backlog && self.medium.has_newest && self.last < self.resumed_at {
             return CatchUp::CursorAhead;
         }
@@ -368,24 +368,24 @@ impl Batcher {
     }
 
     /// There are events that the owner waits for.
-    pub fn has_events(&self) -> bool {
+    pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
             || !self.attached.is_empty()
             || !self.full_reads.is_empty()
             || self.joined.is_some()
     }
 
-    pub fn has_batches(&self) -> bool {
+    pub(crate) fn has_batches(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    pub fn count_unreadable(&mut self) {
+    pub(crate) fn count_unreadable(&mut self) {
         self.records_read += 1;
         self.unreadable += 1;
     }
 
     /// Finishes the batch with the records read so far.
-    pub fn finish_batch(&mut self) {
+    pub(crate) fn finish_batch(&mut self) {
         self.classify_joined();
         self.roll_up();
         let (events, attached) =
@@ -400,7 +400,7 @@ impl Batcher {
         self.records_since_batch = 0;
     }
 
-    pub fn take_batches(&mut self) -> Vec<Batch> {
+    pub(crate) fn take_batches(&mut self) -> Vec<Batch> {
         std::mem::take(&mut self.ready)
     }
 

@@ -112,7 +112,7 @@ pub struct JournalEntry {
 }
 
 /// None: the line is no record, or lacks a required field.
-pub fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
+pub(crate) fn parse_entry(line: &[u8]) -> Option<JournalEntry> {
     let line: JournalFields = serde_json::from_slice(line).ok()?;
     let message = line.message?.bytes()?;
     let number = |value: &Option<Value>| value.as_ref().and_then(Value::number);

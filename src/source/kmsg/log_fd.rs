@@ -76,7 +76,7 @@ impl LogFd {
     }
 
     /// A program's output.
-    pub fn from_output(fd: OwnedFd) -> io::Result<LogFd> {
+    pub(crate) fn from_output(fd: OwnedFd) -> io::Result<LogFd> {
         LogFd::polled(LogFdKind::Stream, fd)
     }
 
@@ -90,12 +90,12 @@ impl LogFd {
 
     /// A descriptor that preserves record boundaries, as the device does.
     #[cfg(test)]
-    pub fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
+    pub(crate) fn from_datagrams(fd: OwnedFd) -> io::Result<LogFd> {
         LogFd::polled(LogFdKind::Device, fd)
     }
 
     /// `WouldBlock`: no data at present. 0: end of file.
-    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.fd {
             Fd::Polled(fd) => Ok(nix::unistd::read(fd, buffer)?),
             Fd::File(file) => io::Read::read(&mut &*file, buffer),

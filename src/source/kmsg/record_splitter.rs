@@ -6,7 +6,7 @@
 
 /// The kernel's longest record has 8 KiB (PRINTKRB_RECORD_MAX plus escapes); a longer one is
 /// dropped up to the next line.
-pub const MAX_RECORD: usize = 64 * 1024;
+pub(crate) const MAX_RECORD: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub struct RecordSplitter {

@@ -53,7 +53,7 @@ pub enum ReadOutcome {
 
 impl Session {
     /// Reads the available records, for a limited time.
-    pub async fn read_available(&mut self) -> Result<ReadOutcome, io::Error> {
+    pub(crate) async fn read_available(&mut self) -> Result<ReadOutcome, io::Error> {
         let began = Instant::now();
         let (mut reads, mut bytes_read, mut arrival) = (0_u32, 0, KernelClock::read());
         loop {
@@ -99,7 +99,7 @@ impl Session {
     }
 
     /// Whether all records that existed at the start were read.
-    pub fn has_caught_up(&self, outcome: &Result<ReadOutcome, io::Error>) -> bool {
+    pub(crate) fn has_caught_up(&self, outcome: &Result<ReadOutcome, io::Error>) -> bool {
         let nothing_more = match &self.decoder {
             Decoder::Records => true,
             Decoder::Lines(lines) => !lines.is_waiting(),
@@ -116,7 +116,7 @@ impl Session {
             && nothing_more
     }
 
-    pub fn is_batch_due(&self) -> bool {
+    pub(crate) fn is_batch_due(&self) -> bool {
         let moved = self.batcher.records_since_batch;
         let owed = moved >= CURSOR_RECORDS || (self.last_batch_had_events && moved > 0);
         self.batcher.has_events() || (owed && self.last_sent.elapsed() >= CURSOR_INTERVAL)
@@ -139,12 +139,12 @@ impl Session {
     }
 
     /// When the reported loss no longer limits the source.
-    pub fn loss_ends_at(&self) -> Option<Instant> {
+    pub(crate) fn loss_ends_at(&self) -> Option<Instant> {
         let reported = self.loss_reported_at.filter(|_| !self.loss_is_past);
         reported.map(|at| at + LOSS_PERIOD)
     }
 
-    pub fn text_with_losses(&self) -> String {
+    pub(crate) fn text_with_losses(&self) -> String {
         format!(
             "{}; {} records since the boot were overwritten before they could be read",
             status_text(&self.status),

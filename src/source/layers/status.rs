@@ -167,7 +167,7 @@ fn parse_raid(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
 
 /// md's layout word of a raid10, from its table: `… raid10_copies N … raid10_format near|far|offset …`
 /// (raid10_format_to_md_layout(), drivers/md/dm-raid.c).
-pub fn parse_raid10_layout(table: &str) -> Option<u32> {
+pub(crate) fn parse_raid10_layout(table: &str) -> Option<u32> {
     let line = table.lines().find(|line| !line.trim().is_empty())?;
     let words: Vec<&str> = line.split_whitespace().collect();
     let after = |key: &str| {

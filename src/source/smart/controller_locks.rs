@@ -25,13 +25,13 @@ pub struct ControllerLockGuard {
 
 impl ControllerLocks {
     /// None: the lock is held.
-    pub fn lock_slot(&self, device: &HostPath, place: &str) -> Option<ControllerLockGuard> {
+    pub(crate) fn lock_slot(&self, device: &HostPath, place: &str) -> Option<ControllerLockGuard> {
         self.acquire((device.clone(), Some(place.to_owned())))
     }
 
     /// Only one program can open an Areca controller (O_EXCL, os_linux.cpp): its disks are queried
     /// one after the other.
-    pub fn lock_controller(&self, device: &HostPath) -> Option<ControllerLockGuard> {
+    pub(crate) fn lock_controller(&self, device: &HostPath) -> Option<ControllerLockGuard> {
         self.acquire((device.clone(), None))
     }
 

@@ -72,7 +72,7 @@ fn controller_of_device(target: &SmartTarget) -> Option<String> {
 
 impl NvmeEventSetup {
     /// The controller may have been reset.
-    pub fn recheck(&mut self, controller: &str, at: Instant) {
+    pub(crate) fn recheck(&mut self, controller: &str, at: Instant) {
         if let Some(state) = self.controllers.get_mut(controller) {
             state.due = state.due.min(at);
         }
@@ -126,7 +126,7 @@ impl NvmeEventSetup {
         self.controllers.values().filter(|state| !state.in_flight).map(|state| state.due).min()
     }
 
-    pub fn record_result(
+    pub(crate) fn record_result(
         &mut self,
         finished: NvmeEventsResult,
         settings: &SmartSettings,

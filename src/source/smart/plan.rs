@@ -115,7 +115,12 @@ impl Plan {
     }
 
     /// A newer version of the target.
-    pub fn update_target(&mut self, target: SmartTarget, settings: &SmartSettings, at: Instant) {
+    pub(crate) fn update_target(
+        &mut self,
+        target: SmartTarget,
+        settings: &SmartSettings,
+        at: Instant,
+    ) {
         let grew = target.kernel_error_count > self.target.kernel_error_count;
         let worse = target.suspect && !self.target.suspect;
         let moved = target.device != self.target.device;
@@ -133,7 +138,7 @@ impl Plan {
     }
 
     /// Requests a query now, or as soon as `shortest_interval` allows.
-    pub fn query_now(&mut self, at: Instant) {
+    pub(crate) fn query_now(&mut self, at: Instant) {
         match self.state {
             QueryState::Idle => self.due = self.due.min(at),
             QueryState::Running | QueryState::Stuck { .. } => self.requery = true,
@@ -162,12 +167,12 @@ impl Plan {
     }
 
     /// Whether the last query succeeded.
-    pub fn is_responsive(&self) -> bool {
+    pub(crate) fn is_responsive(&self) -> bool {
         self.consecutive_failures == 0
     }
 
     /// smartctl is being started. `shortest_interval` counts from a query, not from a self-test.
-    pub fn mark_started(&mut self, at: Instant, is_query: bool) {
+    pub(crate) fn mark_started(&mut self, at: Instant, is_query: bool) {
         self.state = QueryState::Running;
         if is_query {
             self.started = Some(at);
@@ -176,12 +181,12 @@ impl Plan {
     }
 
     /// Whether the next query reads all log pages.
-    pub fn is_full_due(&self, at: Instant) -> bool {
+    pub(crate) fn is_full_due(&self, at: Instant) -> bool {
         self.hints.full_due.is_none_or(|due| due <= at)
     }
 
     /// Records the result of a query. `full`: it read all log pages.
-    pub fn record_response(
+    pub(crate) fn record_response(
         &mut self,
         answer: &SmartResponse,
         full: bool,
@@ -232,7 +237,7 @@ impl Plan {
 
     /// A full reading timed out. A quick query follows at once: only if that fails too does the
     /// drive count as not responding.
-    pub fn retry_quick(&mut self, settings: &SmartSettings, at: Instant) {
+    pub(crate) fn retry_quick(&mut self, settings: &SmartSettings, at: Instant) {
         self.state = QueryState::Idle;
         self.requery = false;
         self.last_timed_out = true;
@@ -254,7 +259,7 @@ impl Plan {
     }
 
     /// The scope of a query between two full readings; NVMe has no slow pages to leave out.
-    pub fn quick_scope(&self) -> ReadScope {
+    pub(crate) fn quick_scope(&self) -> ReadScope {
         match (self.hints.quick_scope, self.target.transport) {
             (Some(read), _) => read,
             (None, Transport::Sata | Transport::Usb) => ReadScope::QuickAta,
@@ -286,20 +291,20 @@ impl Plan {
     }
 
     /// The unkillable smartctl has exited. `mark_stuck` has set the time of the next query.
-    pub fn clear_stuck(&mut self) {
+    pub(crate) fn clear_stuck(&mut self) {
         self.state = QueryState::Idle;
         self.requery = false;
     }
 
     /// The query failed for a reason outside the drive, and does not count.
-    pub fn reset_query(&mut self, at: Instant) {
+    pub(crate) fn reset_query(&mut self, at: Instant) {
         self.state = QueryState::Idle;
         self.started = None;
         self.due = at;
     }
 
     /// A self-test was started, or refused.
-    pub fn record_self_test(&mut self, begun: bool, at: Instant) {
+    pub(crate) fn record_self_test(&mut self, begun: bool, at: Instant) {
         self.state = QueryState::Idle;
         self.requery = false;
         self.self_test_running |= begun;

@@ -92,7 +92,7 @@ impl From<SmartResponse> for QueryResponse {
 
 impl ReadScope {
     /// By the protocol in the last full report; None if there is none.
-    pub fn quick_for(body: &Body) -> Option<ReadScope> {
+    pub(crate) fn quick_for(body: &Body) -> Option<ReadScope> {
         match body {
             Body::Ata(_) => Some(ReadScope::QuickAta),
             Body::Scsi(_) => Some(ReadScope::QuickScsi),
@@ -139,7 +139,7 @@ impl Query {
     }
 }
 
-pub fn smartctl_command(program: &Path, args: Vec<String>, timeout: Duration) -> Exec {
+pub(crate) fn smartctl_command(program: &Path, args: Vec<String>, timeout: Duration) -> Exec {
     Exec { program: program.to_owned(), args, stdin: Vec::new(), timeout, max_output: MAX_OUTPUT }
 }
 
@@ -284,7 +284,7 @@ pub enum OutputError {
 }
 
 /// Checks what holds for the output of every run, before the output is parsed.
-pub fn check_output(output: &Output) -> Result<(), OutputError> {
+pub(crate) fn check_output(output: &Output) -> Result<(), OutputError> {
     if output.truncated {
         return Err(OutputError::Truncated);
     }
@@ -312,7 +312,7 @@ pub fn identity(output: &Output) -> Result<Identity, OutputError> {
 
 /// Whether two serial numbers are equal without white space (udev writes `_` for it), or one
 /// contains the other: SCSI INQUIRY and udev truncate serial numbers.
-pub fn serials_match(expected: &str, actual: &str) -> bool {
+pub(crate) fn serials_match(expected: &str, actual: &str) -> bool {
     let plain = |text: &str| {
         text.chars()
             .filter(char::is_ascii_alphanumeric)

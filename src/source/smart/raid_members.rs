@@ -102,7 +102,7 @@ impl RaidMembers {
     }
 
     /// The set of drives has changed.
-    pub fn discover_soon(&mut self, at: Instant) {
+    pub(crate) fn discover_soon(&mut self, at: Instant) {
         self.discovery_due = self.discovery_due.min(at + SETTLE);
     }
 
@@ -116,7 +116,7 @@ impl RaidMembers {
     }
 
     /// A disk of a controller did not respond: it may have been removed.
-    pub fn recheck_slot(&mut self, target: &SmartTarget, at: Instant) {
+    pub(crate) fn recheck_slot(&mut self, target: &SmartTarget, at: Instant) {
         let Some(slot) = &target.device_type else {
             return;
         };
@@ -130,7 +130,7 @@ impl RaidMembers {
     }
 
     /// The device node of a controller.
-    pub fn controller_node(&self, name: &str) -> Option<&HostPath> {
+    pub(crate) fn controller_node(&self, name: &str) -> Option<&HostPath> {
         self.controllers.get(name)?.controller.device.as_ref()
     }
 
@@ -217,7 +217,7 @@ impl RaidMembers {
     }
 
     /// Out: updates for the owner.
-    pub fn record_result(
+    pub(crate) fn record_result(
         &mut self,
         result: RaidTaskResult,
         settings: &SmartSettings,

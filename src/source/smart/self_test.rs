@@ -77,7 +77,7 @@ pub enum SelfTestError {
     NoOutput { status: i32 },
 }
 
-pub fn start_command(
+pub(crate) fn start_command(
     program: &Path,
     device: PathBuf,
     device_type: Option<&str>,
@@ -93,7 +93,7 @@ pub fn start_command(
 
 /// Reads the identity: the kernel gives a device name to another drive as soon as the previous one
 /// is removed.
-pub fn identify_command(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
+pub(crate) fn identify_command(program: &Path, device: &Path, device_type: Option<&str>) -> Exec {
     command(program, device, device_type, &["-j", "-i"])
 }
 

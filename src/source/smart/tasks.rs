@@ -7,7 +7,7 @@ use tokio::task::{Id, JoinSet};
 
 use crate::smart::SmartTaskResult;
 
-pub const TASK_LOST: &str = "an internal error: the task was lost";
+pub(crate) const TASK_LOST: &str = "an internal error: the task was lost";
 
 #[derive(Default)]
 pub struct TaskSet {

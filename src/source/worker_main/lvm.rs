@@ -27,13 +27,13 @@ use diskvitals_text::causes::with_causes;
 use diskvitals_text::echo::Shown;
 
 /// Exit status of a replay that the kernel refused because the filesystem is damaged.
-pub const REPLAY_DAMAGED: u8 = 3;
+pub(crate) const REPLAY_DAMAGED: u8 = 3;
 
 /// A private tmpfs is mounted here: the directory exists on every host.
 const TMPFS_DIR: &str = "/run";
 
 /// Becomes lvm. `args`: its program, its change (JSON of `Option<LvmChange>`), and its arguments.
-pub fn become_lvm(
+pub(crate) fn become_lvm(
     root: &HostRoot,
     mut args: impl Iterator<Item = OsString>,
     limitations: &[String],

@@ -192,7 +192,10 @@ pub enum RecordingError {
     Parse(#[source] serde_json::Error),
 }
 
-pub fn recorded_probe(root: &HostRoot, path: &HostPath) -> Result<MountProbe, RecordingError> {
+pub(crate) fn recorded_probe(
+    root: &HostRoot,
+    path: &HostPath,
+) -> Result<MountProbe, RecordingError> {
     let answers = read_recording(root)?;
     Ok(match answers.get(&path.to_string()) {
         Some(RecordedProbe::Hang { hang: true }) => hang(),

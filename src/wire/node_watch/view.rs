@@ -96,7 +96,7 @@ impl NodeView {
     }
 
     /// The cleared ones of these findings, which a list leaves out.
-    pub fn add_cleared(&mut self, findings: Vec<Finding>) {
+    pub(crate) fn add_cleared(&mut self, findings: Vec<Finding>) {
         let objects = self.incoming.as_mut().unwrap_or(&mut self.objects);
         let cleared = findings.into_iter().filter(|finding| finding.cleared.is_some());
         objects.cleared.extend(cleared.map(|finding| (finding.id.clone(), finding)));

@@ -23,7 +23,7 @@ pub struct Position {
 
 impl Position {
     /// Neither scrolled nor selected.
-    pub fn is_start(&self) -> bool {
+    pub(crate) fn is_start(&self) -> bool {
         *self == Position::default()
     }
 
@@ -58,7 +58,7 @@ impl Position {
     }
 
     /// Shows these lines of the selected cause, as many as fit.
-    pub fn reveal(&mut self, lines: std::ops::Range<usize>, room: usize) {
+    pub(crate) fn reveal(&mut self, lines: std::ops::Range<usize>, room: usize) {
         if !self.follows_selected {
             return;
         }

@@ -110,7 +110,7 @@ impl AgentCallers {
     }
 
     /// Refuses callers with less than `needed`. `what` completes the refusal: "uid 1000 may not …".
-    pub fn require(
+    pub(crate) fn require(
         &self,
         needed: AgentAccess,
         extensions: &Extensions,
@@ -123,7 +123,7 @@ impl AgentCallers {
     }
 
     /// What the caller of this request may do.
-    pub fn access_of(&self, extensions: &Extensions) -> AgentAccess {
+    pub(crate) fn access_of(&self, extensions: &Extensions) -> AgentAccess {
         match extensions.get::<Caller>() {
             Some(caller) => self.access(caller.id.uid, caller.id.gid),
             None => AgentAccess::Nothing,

@@ -155,7 +155,7 @@ impl Cleaner {
     }
 
     /// The right to carry out plans of an order; None while another clean-up is under way.
-    pub fn try_begin_order(&self) -> Option<OrderPermit> {
+    pub(crate) fn try_begin_order(&self) -> Option<OrderPermit> {
         let permit = self.permit.clone().try_lock_owned().ok()?;
         Some(OrderPermit(Arc::new(permit)))
     }

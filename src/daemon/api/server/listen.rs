@@ -20,7 +20,7 @@ pub async fn bind(path: &Path, access: SocketAccess) -> Result<Listener, ListenE
 
 /// Another socket of the daemon that has the socket `main`, and the same lock: pods mount the
 /// directory of the agent's socket, and an interposer in one of them has uid 0 as well.
-pub async fn bind_beside(
+pub(crate) async fn bind_beside(
     main: &Path,
     path: &Path,
     access: SocketAccess,

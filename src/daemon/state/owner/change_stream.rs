@@ -10,7 +10,7 @@ use diskvitals_model::snapshot::Snapshot;
 
 /// Changes that are kept for resuming and queued for each watcher. Each keeps an old version of a
 /// volume or a finding in locked memory.
-pub const MAX_BUFFERED: usize = 2048;
+pub(crate) const MAX_BUFFERED: usize = 2048;
 
 #[derive(Debug)]
 pub struct ChangeStream {

@@ -13,7 +13,7 @@ use diskvitals_finding::path::HostPath;
 use diskvitals_model::graph::mounts::MountTree;
 
 /// Checked on every host that has them; symbolic links are followed.
-pub const SYSTEM_PATHS: &[(&str, &str)] = &[
+pub(crate) const SYSTEM_PATHS: &[(&str, &str)] = &[
     ("/", "the system's root"),
     ("/usr", "the system's programs"),
     ("/etc", "the system's configuration"),
@@ -101,7 +101,7 @@ fn underlying_filesystems(table: &MountTree<'_>, path: &HostPath) -> BTreeSet<De
 
 /// The layers of an overlay (Documentation/filesystems/overlayfs.rst). Relative ones are left out:
 /// the directory that they are relative to is not recorded.
-pub fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
+pub(crate) fn overlay_layers_of(mount: &Mount) -> Vec<HostPath> {
     if mount.fs_type != "overlay" {
         return Vec::new();
     }

@@ -28,7 +28,7 @@ impl OrphanedRuns {
     }
 
     /// The dropped runs that could not be killed. Waits as long as a killed process needs to exit.
-    pub async fn collect_unkillable(&self) -> Vec<UnkillableChild> {
+    pub(crate) async fn collect_unkillable(&self) -> Vec<UnkillableChild> {
         let ends = std::mem::take(&mut *self.lock());
         let mut left = Vec::new();
         for end in ends {
