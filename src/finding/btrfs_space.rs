@@ -58,6 +58,9 @@ pub struct Withheld {
 /// The space of one btrfs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BtrfsSpace {
+    /// As in /sys/fs/btrfs. Empty in a recorded tree without it.
+    #[serde(default)]
+    pub uuid: String,
     pub groups: Vec<BlockGroups>,
     pub devices: Vec<DeviceSpace>,
     /// The unused part of the global reserve.

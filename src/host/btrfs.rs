@@ -116,6 +116,7 @@ pub fn space(directory: BorrowedFd<'_>) -> io::Result<BtrfsSpace> {
     };
     let operation = std::fs::read_to_string(format!("{sysfs}/exclusive_operation"));
     Ok(BtrfsSpace {
+        uuid,
         groups,
         devices,
         reserve,

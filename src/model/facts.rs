@@ -18,6 +18,7 @@ pub mod kernel_log;
 pub mod latest;
 mod md_slots;
 mod models;
+mod mounted_btrfs;
 mod new_mounts;
 pub mod probes;
 pub(crate) mod raid_controllers;

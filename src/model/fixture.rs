@@ -233,6 +233,7 @@ impl TestHost {
         let seen = crate::graph::GraphInput {
             inventory: &self.inventory,
             mounts: &self.mounts,
+            btrfs: &BTreeMap::new(),
             kubelet: Some(&self.kubelet),
             layers: &self.facts.layers,
             provision: self.provision.as_ref(),

@@ -28,11 +28,16 @@ use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::{BackingKind, ProvisionState};
 use diskvitals_text::pattern;
 
+/// The UUID of each mounted btrfs, as far as it is known, by device number, with the source of its
+/// mounts when that was found: the kernel uses device numbers again.
+pub(crate) type MountedBtrfs<'a> = BTreeMap<DevNo, (&'a HostPath, &'a str)>;
+
 /// The observations, each with its last good value.
 #[derive(Clone, Copy)]
 pub struct GraphInput<'a> {
     pub inventory: &'a Inventory,
     pub mounts: &'a MountTable,
+    pub(crate) btrfs: &'a MountedBtrfs<'a>,
     /// `None` until the records are read: until then, a mount that looks like a CSI volume's is not
     /// a volume of the host either.
     pub kubelet: Option<&'a KubeletRecords>,
@@ -98,7 +103,7 @@ fn block_graph<'a>(seen: &GraphInput<'a>, table: &'a MountTree<'a>) -> Graph<'a>
         .flat_map(|provision| &provision.volumes)
         .filter(|volume| volume.kind == BackingKind::Loop);
     let images = images.filter_map(|volume| volume.device.as_deref()).collect();
-    Graph::new(seen.inventory, seen.layers, table, images)
+    Graph::new(seen.inventory, seen.btrfs, seen.layers, table, images)
 }
 
 /// The filesystem of a mount: mounts of one block device share its number. Network filesystems may

@@ -6,6 +6,7 @@ use crate::assess::mounted::is_volume_error;
 use crate::assess::smart::{self, Answer};
 use crate::facts::{Facts, KnownDrive, KnownVolume};
 use crate::policy::Policy;
+use crate::volume::VolumeFacts;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Health, Subject, UnknownCause, UnknownHealth};
@@ -95,7 +96,7 @@ fn volume(facts: &Facts, known: &KnownVolume) -> Option<UnknownHealth> {
     };
     match sources() {
         Some(why) => Some(UnknownHealth::failed(why)),
-        None => probes(facts, known),
+        None => probes(facts, known).or_else(|| devices(volume)),
     }
 }
 
@@ -152,4 +153,17 @@ fn probes(facts: &Facts, known: &KnownVolume) -> Option<UnknownHealth> {
     }
     let pending = |path| UnknownHealth::pending(format!("{path} has not been probed yet"));
     unknown.or_else(|| awaited.map(pending))
+}
+
+/// Only the source of such a mount leads to its devices. Without them, no failure of a drive is its
+/// own.
+fn devices(volume: &VolumeFacts) -> Option<UnknownHealth> {
+    let is_on_devices = matches!(volume.fs_type.as_deref(), Some("btrfs" | "bcachefs"));
+    let (mount, source) = (volume.mounts.first()?, volume.source.as_ref()?);
+    (is_on_devices && volume.device.is_none() && !volume.device_gone).then(|| {
+        UnknownHealth::failed(format!(
+            "{}: the source {source} leads to no known block device, so its drives are not known",
+            mount.path
+        ))
+    })
 }

@@ -122,6 +122,10 @@ impl Facts {
                 if let Some(since) = change.replaced_since {
                     self.mount_replaced(&path, since);
                 }
+                if self.note_mounted_btrfs(&path) {
+                    self.update_volumes(settings, now);
+                    return Urgency::Immediate;
+                }
                 change.urgency
             }
             SourceUpdate::ProbeStuck { path, stuck } => self.probes.apply_stuck(path, stuck),

@@ -57,6 +57,8 @@ pub struct ProbeFacts {
     pub usage: Option<(Usage, Timestamp)>,
     /// What a btrfs could allocate at that time.
     pub btrfs: Option<Box<BtrfsSpace>>,
+    /// The UUID of the btrfs that the last answer was about, with the source of its mount then.
+    pub mounted_btrfs: Option<(HostPath, String)>,
     pub stuck: Option<StuckProbe>,
     /// A probe of this mount has been answered, in this run or in an earlier one.
     pub answered: bool,
@@ -81,6 +83,20 @@ impl Probes {
 
     pub fn mounts(&self) -> &BTreeMap<HostPath, ProbedMount> {
         &self.mounts
+    }
+
+    /// Returns whether something else was known before.
+    pub(super) fn set_mounted_btrfs(
+        &mut self,
+        path: &HostPath,
+        source: HostPath,
+        uuid: String,
+    ) -> bool {
+        let named = Some((source, uuid));
+        let known = self.results.get_mut(path);
+        known.is_some_and(|known| {
+            std::mem::replace(&mut known.mounted_btrfs, named.clone()) != named
+        })
     }
 
     pub(super) fn stuck_count(&self) -> usize {
@@ -169,7 +185,7 @@ impl Probes {
             };
         }
         let known = self.results.entry(path).or_default();
-        let ProbeFacts { result, usage, btrfs, stuck, answered, mount_id } = known;
+        let ProbeFacts { result, usage, btrfs, stuck, answered, mount_id, .. } = known;
         let mut is_first = false;
         let mut replaced_since = None;
         let mut change = match (&*result, &seen) {

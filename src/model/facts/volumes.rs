@@ -35,9 +35,11 @@ impl Facts {
         let (Some(inventory), Some(mounts)) = (self.inventory(), self.mount_table()) else {
             return;
         };
+        let btrfs = self.mounted_btrfs();
         let seen = GraphInput {
             inventory,
             mounts,
+            btrfs: &btrfs,
             kubelet: self.kubelet_records(),
             layers: &self.layers,
             provision: self.provision(),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use crate::block::{BlockDevice, BtrfsFs, Inventory, Layer, LayerState};
 use crate::facts::LayerFacts;
+use crate::graph::MountedBtrfs;
 use crate::graph::mounts::{self, FsKind, MountTree};
 use crate::graph::stack::redundancy::{bounded, combine, with_rebuild};
 use crate::redundancy::{Array, Member, btrfs_tolerance};
@@ -31,6 +32,7 @@ pub struct BackingDevice {
 
 pub struct Graph<'a> {
     inventory: &'a Inventory,
+    mounted_btrfs: &'a MountedBtrfs<'a>,
     layers: &'a BTreeMap<String, LayerFacts>,
     table: &'a MountTree<'a>,
     by_dev: HashMap<DevNo, &'a BlockDevice>,
@@ -45,6 +47,7 @@ pub struct Graph<'a> {
 impl<'a> Graph<'a> {
     pub fn new(
         inventory: &'a Inventory,
+        mounted_btrfs: &'a MountedBtrfs<'a>,
         layers: &'a BTreeMap<String, LayerFacts>,
         table: &'a MountTree<'a>,
         images: BTreeSet<&'a str>,
@@ -68,6 +71,7 @@ impl<'a> Graph<'a> {
             .collect();
         Graph {
             inventory,
+            mounted_btrfs,
             layers,
             table,
             by_dev,
@@ -93,6 +97,9 @@ impl<'a> Graph<'a> {
         if mounts::fs_kind(mount) != FsKind::Local || mounts::is_fuse(mount) {
             return None;
         }
+        if let Some(member) = self.member_of_mounted_btrfs(mount) {
+            return self.backing_device(member);
+        }
         // bcachefs lists all its members: `/dev/sda:/dev/sdb`.
         let first = mount.source.as_bytes().split(|byte| *byte == b':').next()?;
         let resolved = self.resolve(first.strip_prefix(b"/dev/")?);
@@ -100,37 +107,29 @@ impl<'a> Graph<'a> {
         self.backing_device(other().or(resolved)?)
     }
 
-    /// The mount table goes on naming a member of a btrfs that was pulled: by a name or link that is
-    /// gone, or that the drive has again after its return, which is then no member. Another member.
-    fn other_member(&self, mount: &Mount, resolved: Option<&str>) -> Option<&'a str> {
-        if mount.fs_type != "btrfs" || resolved.is_some_and(|it| self.btrfs_of.contains_key(it)) {
-            return None;
-        }
-        let without_members = || {
-            let all = self.inventory.btrfs.iter();
-            all.filter(|fs| !fs.pulled.is_empty())
-        };
-        let fs = match resolved {
-            Some(device) => {
-                let uuid = self.inventory.devices.get(device)?.fs_uuid.as_ref()?;
-                without_members().find(|fs| fs.uuid == *uuid)?
-            }
-            None => without_members().find(|fs| is_source_of(mount, fs)).or_else(|| {
-                let mut unnamed = without_members().filter(|fs| !self.is_named_by_a_mount(fs));
-                unnamed.next().filter(|_| unnamed.next().is_none())
-            })?,
-        };
+    fn member_of_mounted_btrfs(&self, mount: &Mount) -> Option<&'a str> {
+        let known = self.mounted_btrfs.get(&mount.dev);
+        let (_, uuid) = known.filter(|(source, _)| **source == mount.source)?;
+        self.present_member(self.inventory.btrfs.iter().find(|fs| fs.uuid == *uuid)?)
+    }
+
+    fn present_member(&self, fs: &'a BtrfsFs) -> Option<&'a str> {
         let mut members = fs.devices.iter().map(String::as_str);
         members.find(|name| self.inventory.devices.contains_key(*name))
     }
 
-    fn is_named_by_a_mount(&self, fs: &BtrfsFs) -> bool {
-        self.table.all().any(|mount| {
-            let below_dev = mount.source.as_bytes().strip_prefix(b"/dev/");
-            let device = below_dev.and_then(|name| self.resolve(name));
-            mount.fs_type == "btrfs"
-                && (device.is_some_and(|name| fs.has_member(name)) || is_source_of(mount, fs))
-        })
+    /// The mount table goes on naming a member of a btrfs that was pulled: by a name that is gone, or
+    /// by a link that the drive has again after its return, which is then no member. Another member.
+    fn other_member(&self, mount: &Mount, resolved: Option<&str>) -> Option<&'a str> {
+        if mount.fs_type != "btrfs" || resolved.is_some_and(|it| self.btrfs_of.contains_key(it)) {
+            return None;
+        }
+        let is_it = |fs: &&BtrfsFs| match resolved.map(|name| self.inventory.devices.get(name)) {
+            Some(device) => device.is_some_and(|it| it.fs_uuid.as_ref() == Some(&fs.uuid)),
+            None => is_source_of(mount, fs),
+        };
+        let mut all = self.inventory.btrfs.iter().filter(|fs| !fs.pulled.is_empty());
+        self.present_member(all.find(is_it)?)
     }
 
     fn backing_device(&self, name: &str) -> Option<BackingDevice> {

@@ -276,6 +276,7 @@ fn before_the_kubelet_records_are_read_a_csi_mount_is_not_a_host_volume() {
         super::GraphInput {
             inventory: &world.inventory,
             mounts: &world.mounts,
+            btrfs: &std::collections::BTreeMap::new(),
             kubelet: None,
             layers: &world.facts.layers,
             provision: None,
