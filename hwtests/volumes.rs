@@ -401,3 +401,29 @@ async fn a_btrfs_mirror_of_a_small_and_a_large_device_is_full_when_the_small_one
     assert_eq!(found.severity(), Severity::Bad, "{found:#?}");
     daemon.stop().await;
 }
+
+/// The kernel has a member by the name that mkfs gave it, of which udev knows nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_btrfs_that_is_mounted_by_a_link_that_is_gone_is_on_its_devices() {
+    let testbed = Testbed::new();
+    let disks = ["a.img", "b.img"].map(|name| testbed.attach(&testbed.image(name, 300 << 20)));
+    let links = disks.each_ref().map(|disk| format!("/dev/dvhw-link-{}", disk.name()));
+    for (disk, link) in disks.iter().zip(&links) {
+        std::os::unix::fs::symlink(&disk.device, link).expect("a link");
+    }
+    let mkfs: [&dyn AsRef<std::ffi::OsStr>; 8] =
+        [&"-q", &"-f", &"-d", &"raid1", &"-m", &"raid1", &links[0], &links[1]];
+    run("/usr/sbin/mkfs.btrfs", &mkfs);
+    let staging = testbed.kubelet.stage(BTRFS.driver, BTRFS.handle);
+    mount_device(links[0].as_ref(), "btrfs", &staging, "");
+    for link in &links {
+        std::fs::remove_file(link).expect("deletes");
+    }
+    bind(&staging, &testbed.kubelet.publish(BTRFS.driver, BTRFS.handle, BTRFS.pv, BTRFS.pod));
+
+    let daemon = Daemon::start(&testbed).await;
+    let volume = daemon.client.normal(BTRFS_ID).await;
+    assert_eq!(volume.devices, disks.each_ref().map(|disk| disk.name().to_owned()), "{volume:#?}");
+    assert_eq!(volume.drive_ids.len(), 2, "{volume:#?}");
+    daemon.stop().await;
+}
