@@ -24,7 +24,9 @@ pub const MAX_VOLUME_CONDITIONS: usize = 8;
 pub const MAX_CHALLENGED: usize = 16;
 pub const MAX_MISSING: usize = 8;
 /// Longest nonce, and longest name of a drive or volume in a challenge, in bytes.
+#[cfg(feature = "fleet")]
 pub(crate) const MAX_NONCE_LEN: usize = 128;
+#[cfg(feature = "fleet")]
 pub(crate) const MAX_CHALLENGED_NAME_LEN: usize = 512;
 /// Drivers whose storage cannot be reached, those that are, and the longest name of one.
 pub const MAX_UNREACHABLE_DRIVERS: usize = 8;
@@ -32,8 +34,10 @@ pub const MAX_REACHED_DRIVERS: usize = 16;
 pub const MAX_DRIVER_NAME_LEN: usize = 63;
 /// Pods of a quarantine, and the longest uid of one, in bytes.
 pub const MAX_QUARANTINED: usize = 64;
+#[cfg(feature = "fleet")]
 pub(crate) const MAX_POD_UID_LEN: usize = 64;
 /// Longest id of a quarantine, and of a boot, in bytes.
+#[cfg(feature = "fleet")]
 pub(crate) const MAX_QUARANTINE_ID_LEN: usize = 128;
 /// Longest message of a volume's condition, in bytes.
 pub const MAX_MESSAGE_LEN: usize = 256;

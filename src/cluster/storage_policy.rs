@@ -10,8 +10,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, T
 use serde::{Deserialize, Serialize};
 
 /// Limits of the lists, in entries.
+#[cfg(feature = "fleet")]
 pub(crate) const MAX_STORAGE_CLASSES: usize = 64;
+#[cfg(feature = "fleet")]
 pub(crate) const MAX_LABEL_KEYS: usize = 16;
+#[cfg(feature = "fleet")]
 pub(crate) const MAX_BLOCKED: usize = 64;
 
 /// Shortest time that a finding must hold before an action is proposed.

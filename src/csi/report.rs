@@ -16,6 +16,7 @@ mod daemon_watch;
 pub mod event;
 mod event_publisher;
 mod failed_condition;
+mod first_evidence;
 mod node_condition;
 mod node_failures;
 mod node_snapshot;

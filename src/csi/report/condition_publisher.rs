@@ -3,7 +3,8 @@
 //!
 //! In: the view of the daemon. Out: server-side apply of one condition. A change of status or
 //! reason is written within a rate limit, after the condition's own hold; a new message alone a
-//! little later.
+//! little later. Unknown is not written while only first evidence is awaited, so that a pod with a new volume
+//! does not change what is published.
 
 use std::convert::Infallible;
 
@@ -14,8 +15,9 @@ use tokio::time::Instant;
 use crate::report::api::ApiServer;
 use crate::report::attempts::Attempts;
 use crate::report::condition::{ConditionStatus, StorageCondition};
+use crate::report::first_evidence::PendingSince;
 use crate::report::node_condition::{Hold, NodeConditionKind};
-use crate::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
+use crate::report::{DaemonView, ReportTiming, first_evidence, maybe_sleep_until, now};
 use diskvitals_kubernetes::api_error::ApiError;
 use diskvitals_quota::token_bucket::TokenBucket;
 
@@ -77,11 +79,17 @@ pub(crate) async fn run(
     let mut attempts = Attempts::new(timing, node, "node condition");
     let mut changes = TokenBucket::new(timing.condition_burst, timing.condition_interval);
     let mut hold = Hold::new((kind.hold)(timing));
+    let mut waiting = PendingSince::default();
     let mut published = Published::Unread;
     loop {
         let view = views.borrow_and_update().clone();
         let grace_until = view.grace_until(timing.absence_grace);
-        let observed = (kind.observe)(&view, grace_until.is_some());
+        let overdue = waiting.update(view.snapshot.as_deref(), timing.absence_grace);
+        let is_waiting = view.outage.is_none()
+            && published.status().is_some()
+            && view.snapshot.as_deref().is_some_and(|it| first_evidence::is_awaited(it, &overdue));
+        let observed = (kind.observe)(&view, grace_until.is_some())
+            .filter(|it| !is_waiting || it.status != ConditionStatus::Unknown);
         let (wanted, decide_at) = match published {
             // Nothing is decided before it is known what is published.
             Published::Unread => (observed, None),
@@ -96,6 +104,7 @@ pub(crate) async fn run(
                 std::future::pending::<()>().await;
             },
             () = maybe_sleep_until(grace_until) => {}
+            () = maybe_sleep_until(waiting.next_overdue(timing.absence_grace)) => {}
             () = maybe_sleep_until(decide_at) => {}
             () = maybe_sleep_until(due) => {
                 let Some(wanted) = wanted else { continue };

@@ -23,7 +23,7 @@ use crate::report::node_snapshot::{
 };
 use crate::report::node_storage::unreachable::{reached_drivers, unreachable_drivers};
 use crate::report::quarantine::QuarantineState;
-use crate::report::{DaemonView, Outage};
+use crate::report::{DaemonView, Outage, first_evidence};
 use diskvitals_cluster::node_storage::{
     ATTACHMENTS_CLEAN, ChallengeAnswer, CleanReason, Counts, DAEMON_REACHABLE, DriveEntry, Health,
     MAX_CLEAN_MESSAGE_LEN, MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus,
@@ -315,18 +315,9 @@ fn attachments_clean(snapshot: &NodeSnapshot) -> CleanCondition {
 }
 
 fn node_health(snapshot: &NodeSnapshot, context: &Context<'_>) -> Health {
-    let now = health(snapshot.health);
-    let mut pending = snapshot.pending().peekable();
-    let waits = pending.peek().is_some() && pending.all(|id| !context.overdue.contains(id));
-    let is_unknown = |health: SnapshotHealth, pending: bool, counts: bool| {
-        health == SnapshotHealth::Unknown && !pending && counts
-    };
-    let others =
-        snapshot.drives.values().any(|it| is_unknown(it.health, it.is_pending, !it.maintenance))
-            || snapshot.volumes.values().any(|it| is_unknown(it.health, it.is_pending, true));
     match context.last {
-        Some(last) if now == Health::Unknown && waits && !others => last.health,
-        _ => now,
+        Some(last) if first_evidence::is_awaited(snapshot, context.overdue) => last.health,
+        _ => health(snapshot.health),
     }
 }
 

@@ -6,7 +6,7 @@
 //! half hour, so that its age shows whether the reporter still runs. Answers go at once: they have a
 //! rate limit of their own. While the API server is away only the newest state waits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::report::api::ApiServer;
 use crate::report::attempts::Attempts;
 use crate::report::challenge::AnswerState;
-use crate::report::node_snapshot::NodeSnapshot;
+use crate::report::first_evidence::PendingSince;
 use crate::report::node_storage::{Context, says_the_same, storage_status, withdrawn_status};
 use crate::report::quarantine::QuarantineState;
 use crate::report::{DaemonView, ReportTiming, maybe_sleep_until, now};
@@ -315,30 +315,6 @@ fn instant_of(written: Option<Timestamp>, now: Timestamp) -> Instant {
 fn refresh_interval(interval: Duration, node: &str) -> Duration {
     let hash = fnv1a_64(node.bytes());
     interval + interval / 10 * u32::try_from(hash % 256).unwrap_or(0) / 256
-}
-
-/// Since when the first evidence about drives and volumes is outstanding.
-#[derive(Debug, Default)]
-struct PendingSince(BTreeMap<String, Instant>);
-
-impl PendingSince {
-    /// The ids whose evidence is overdue.
-    fn update(&mut self, snapshot: Option<&NodeSnapshot>, patience: Duration) -> BTreeSet<String> {
-        let pending: BTreeSet<&String> = snapshot.iter().flat_map(|it| it.pending()).collect();
-        self.0.retain(|id, _| pending.contains(id));
-        let now = Instant::now();
-        for id in pending {
-            self.0.entry(id.clone()).or_insert(now);
-        }
-        let is_overdue = |since: &Instant| *since + patience <= now;
-        let overdue = self.0.iter().filter(|(_, since)| is_overdue(since));
-        overdue.map(|(id, _)| id.clone()).collect()
-    }
-
-    fn next_overdue(&self, patience: Duration) -> Option<Instant> {
-        let times = self.0.values().map(|since| *since + patience);
-        times.filter(|due| *due > Instant::now()).min()
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::report::transitions::tests::{at, snapshot};
+use crate::report::transitions::tests::at;
 
 /// RFC 7386.
 fn apply(target: Value, patch: &Value) -> Value {
@@ -85,21 +85,4 @@ fn two_writes_an_hour_at_most_when_nothing_happens_and_not_all_nodes_at_once() {
         (Duration::from_secs(1800)..=Duration::from_secs(1980)).contains(interval)
     }));
     assert_ne!(of("worker-1"), of("worker-2"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn first_evidence_is_overdue_after_the_grace_period_and_not_while_a_drive_sleeps() {
-    let patience = Duration::from_secs(60);
-    let mut node = snapshot(&[]);
-    node.volumes.get_mut("v1").expect("there").is_pending = true;
-    let sleeping = node.drives.get_mut("d1").expect("there");
-    (sleeping.is_pending, sleeping.is_asleep) = (true, true);
-    let mut pending = PendingSince::default();
-    assert!(pending.update(Some(&node), patience).is_empty());
-    assert_eq!(pending.next_overdue(patience), Some(Instant::now() + patience));
-    tokio::time::advance(patience).await;
-    assert_eq!(pending.update(Some(&node), patience), BTreeSet::from(["v1".to_owned()]));
-    assert_eq!(pending.next_overdue(patience), None);
-    node.volumes.get_mut("v1").expect("there").is_pending = false;
-    assert!(pending.update(Some(&node), patience).is_empty());
 }
