@@ -9,6 +9,8 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use serde::{Deserialize, Serialize};
 
+use diskvitals_finding::reason::Reason;
+
 /// Limits of the lists, in entries.
 #[cfg(feature = "fleet")]
 pub(crate) const MAX_STORAGE_CLASSES: usize = 64;
@@ -120,7 +122,8 @@ impl StoragePolicySpec {
 
     /// Whether a finding of this reason may release a claim.
     pub fn allows(&self, reason: &str) -> bool {
-        self.reasons.iter().any(|it| it.name() == Some(reason))
+        let reason = reason.parse().ok();
+        reason.is_some() && self.reasons.iter().any(|it| it.reason() == reason)
     }
 }
 
@@ -146,10 +149,10 @@ pub enum PolicyReason {
 }
 
 impl PolicyReason {
-    fn name(self) -> Option<&'static str> {
+    fn reason(self) -> Option<Reason> {
         match self {
-            PolicyReason::DriveMissing => Some("DriveMissing"),
-            PolicyReason::DriveOffline => Some("DriveOffline"),
+            PolicyReason::DriveMissing => Some(Reason::DriveMissing),
+            PolicyReason::DriveOffline => Some(Reason::DriveOffline),
             PolicyReason::Unknown => None,
         }
     }
@@ -276,6 +279,14 @@ mod tests {
         assert!(!spec.allows("DriveTired") && !spec.allows("Unknown"));
         assert!(StoragePolicySpec::default().allows("DriveOffline"));
         assert!(!StoragePolicySpec::default().allows("MediaErrors"));
+    }
+
+    #[test]
+    fn a_policy_can_name_each_reason_of_a_drive_that_is_gone_and_no_other() {
+        for reason in Reason::ALL {
+            let spec = read(serde_json::json!({"reasons": [reason.name()]}));
+            assert_eq!(spec.allows(reason.name()), reason.is_gone(), "{reason}");
+        }
     }
 
     #[test]

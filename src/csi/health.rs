@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 
 use crate::limits;
 use crate::limits::MAX_STATUSES;
+use diskvitals_finding::reason::Reason;
 use diskvitals_wire as wire;
 
 /// VolumeHealthErrorType of CSI 1.13, ascending by severity. `Degraded` and `Inaccessible` also
@@ -149,8 +150,12 @@ fn statuses(
 /// The reason of an abnormal condition without a status that explains it.
 const NOT_HEALTHY: &str = "NotHealthy";
 /// Reasons of states.
-pub(crate) const STATE_REASONS: [&str; 4] =
-    ["DeviceMissing", "NotAccessible", NOT_HEALTHY, "NotMounted"];
+pub(crate) const STATE_REASONS: [&str; 4] = [
+    Reason::DeviceMissing.name(),
+    Reason::NotAccessible.name(),
+    NOT_HEALTHY,
+    Reason::NotMounted.name(),
+];
 
 /// The status of a condition that is abnormal by a rule about states (csi status, operational
 /// status, usage). A volume that this node provides and cannot serve has no finding; other volumes
@@ -163,10 +168,14 @@ fn status_from_state(
     let (status, reason) =
         match (volume.operational_status(), volume.csi_status(), volume.usage_status()) {
             (wire::OperationalStatus::Missing, _, _) => {
-                (HealthErrorType::Inaccessible, "DeviceMissing")
+                (HealthErrorType::Inaccessible, Reason::DeviceMissing.name())
             }
-            (_, wire::CsiStatus::Failed, _) => (HealthErrorType::Inaccessible, "NotMounted"),
-            (_, _, wire::UsageStatus::Failed) => (HealthErrorType::Inaccessible, "NotAccessible"),
+            (_, wire::CsiStatus::Failed, _) => {
+                (HealthErrorType::Inaccessible, Reason::NotMounted.name())
+            }
+            (_, _, wire::UsageStatus::Failed) => {
+                (HealthErrorType::Inaccessible, Reason::NotAccessible.name())
+            }
             _ => (HealthErrorType::Degraded, NOT_HEALTHY),
         };
     Some(HealthStatus::new(status, reason, &condition.message))
@@ -209,7 +218,11 @@ pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) ->
             local: true,
         };
     }
-    let status = HealthStatus::new(HealthErrorType::Inaccessible, "NotAccessible", &volume.trouble);
+    let status = HealthStatus::new(
+        HealthErrorType::Inaccessible,
+        Reason::NotAccessible.name(),
+        &volume.trouble,
+    );
     VolumeHealth {
         condition: Some(VolumeCondition { abnormal: true, message: status.message.clone() }),
         statuses: Ok(vec![status]),

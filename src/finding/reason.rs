@@ -1,16 +1,20 @@
-//! The table of reasons: name, scope, levels, those at which data is endangered, what else is true of
-//! it (`Trait`), meaning, effect on the data, action, and clearing condition. The wire and
-//! `diskvitals reasons` are generated from it. Which rule raises a reason is in
-//! `assess::reason_rules`.
+//! The table of reasons: name, scope, levels, those at which data is endangered; what else is true of
+//! it (`Trait`), the first `Action` for a drive below BAD and at BAD; meaning, effect on the data, action,
+//! the actions of single levels, and clearing condition. The wire and `diskvitals reasons` are generated
+//! from it. Which rule raises a reason is in `assess::reason_rules`.
 
 mod action;
+mod traits;
 
-pub use action::Cover;
+pub use action::{Action, Cover};
+pub use traits::{Figure, LayerKind, LoggedErrors};
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::reason::action::ActionText;
+use crate::reason::traits::Trait;
 use crate::severity::Severity;
 
 /// The kind of subject that a reason applies to.
@@ -24,77 +28,8 @@ pub enum ReasonScope {
     Source,
 }
 
-/// What else is true of a reason, at whatever level. A row of the table names all of it, or `[]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trait {
-    FailsIo,
-    FollowsDrive,
-    CountsForModel,
-    Presence,
-    Gone,
-    Hang,
-    Unmeasured,
-    OfUsers,
-    Leads,
-}
-
-impl Reason {
-    fn has(self, wanted: Trait) -> bool {
-        self.traits().contains(&wanted)
-    }
-
-    /// Of a drive: reads and writes fail or wait because of it. Wear or heat does not cause that.
-    pub fn fails_io(self) -> bool {
-        self.has(Trait::FailsIo)
-    }
-
-    /// Of a volume: what such a failure of a drive below does to it. Corruption is another matter: it
-    /// outlasts the drive.
-    pub fn follows_drive(self) -> bool {
-        self.has(Trait::FollowsDrive)
-    }
-
-    /// At BAD it means that the drive has failed, and counts against its model. A drive that is missing
-    /// may have been pulled; links and heat are not the drive's failures; a worn-out drive has served
-    /// its time.
-    pub fn counts_for_model(self) -> bool {
-        self.has(Trait::CountsForModel)
-    }
-
-    /// It is about the drive being there, and what the host does with it, not about its medium or
-    /// history.
-    pub fn is_about_presence(self) -> bool {
-        self.has(Trait::Presence)
-    }
-
-    /// The host does not have the drive.
-    pub fn is_gone(self) -> bool {
-        self.has(Trait::Gone)
-    }
-
-    /// It does not answer, and has reported no error.
-    pub fn is_hang(self) -> bool {
-        self.has(Trait::Hang)
-    }
-
-    /// It explains why there are no usage figures of a volume.
-    pub fn is_unmeasured(self) -> bool {
-        self.has(Trait::Unmeasured)
-    }
-
-    /// The user of a volume on a local disk can cause it. All else is the storage's own failure.
-    pub(crate) fn is_of_users(self) -> bool {
-        self.has(Trait::OfUsers)
-    }
-
-    /// It comes first among findings of the same severity: the next failure loses data.
-    pub fn leads(self) -> bool {
-        self.has(Trait::Leads)
-    }
-}
-
 macro_rules! reasons {
-    ($($name:ident, $scope:ident, [$($level:ident),*], [$($endangers:ident),*], [$($trait_:ident),*], $meaning:literal, $data:literal, $action:literal, $clears:literal;)*) => {
+    ($($name:ident, $scope:ident, [$($level:ident),*], [$($endangers:ident),*], [$($trait_:expr),*], [$($first:ident),*], $meaning:literal, $data:literal, $action:literal, [$($at:ident [$($cover:ident),*] $text:expr,)*], $clears:literal;)*) => {
         /// Names are stable: alerts, scripts and Kubernetes use them.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Reason { $($name),* }
@@ -102,7 +37,7 @@ macro_rules! reasons {
         impl Reason {
             pub const ALL: &'static [Reason] = &[$(Reason::$name),*];
 
-            pub fn name(self) -> &'static str {
+            pub const fn name(self) -> &'static str {
                 match self { $(Reason::$name => stringify!($name)),* }
             }
 
@@ -122,7 +57,22 @@ macro_rules! reasons {
             }
 
             fn traits(self) -> &'static [Trait] {
-                match self { $(Reason::$name => &[$(Trait::$trait_),*]),* }
+                use {Figure::*, LayerKind::*, LoggedErrors::*, Trait::*};
+                match self { $(Reason::$name => &[$($trait_),*]),* }
+            }
+
+            fn first_actions(self) -> &'static [Action] {
+                match self { $(Reason::$name => &[$(Action::$first),*]),* }
+            }
+
+            fn action_texts(self) -> &'static [ActionText] {
+                match self {
+                    $(Reason::$name => &[$(ActionText {
+                        severity: Severity::$at,
+                        covers: &[$(Cover::$cover),*],
+                        text: $text,
+                    }),*]),*
+                }
             }
 
             /// The meaning, in one sentence.
@@ -135,7 +85,7 @@ macro_rules! reasons {
                 match self { $(Reason::$name => $data),* }
             }
 
-            /// The action.
+            /// The action at all levels, as `diskvitals reasons` shows it.
             pub fn action(self) -> &'static str {
                 match self { $(Reason::$name => $action),* }
             }
@@ -148,206 +98,302 @@ macro_rules! reasons {
     };
 }
 
+const SAVE_AND_REPLACE: &str = "Save what has no other copy, then replace the drive.";
+const REPLACE_COVERED: &str = "Replace the drive now. Redundancy covers its data.";
+const COPY_AND_REPLACE: &str =
+    "Copy the data off first: this host has no other copy of it. Then replace the drive.";
+const COPY_READABLE_AND_REPLACE: &str = "Copy the data off first: this host has no other copy of it, and what cannot be read is lost unless a backup has it. Then replace the drive.";
+
 reasons! {
-    DriveMissing, Drive, [Info, Suspect, Bad], [Suspect, Bad], [FailsIo, Presence, Gone],
+    DriveMissing, Drive, [Info, Suspect, Bad], [Suspect, Bad],
+        [FailsIo, Presence, Gone, Hardware, LeavesArray], [BringBack],
         "The drive was present and is missing now.",
         "Inaccessible where there is no other copy. It is not known to be lost: the drive may return with all of it.",
-        "Find out whether the drive was pulled, lost power or died. Reseat or replace it. It is recognized when it returns, even under another name.",
+        "Find out whether the drive was pulled, lost power or died. Reseat or replace it. It is recognized when it returns, even under another name.", [
+            Info [] "Nothing, if it was removed or replaced on purpose. Otherwise reconnect it.",
+        ],
         "a scan finds the drive again, even under another name, or its RAID controller reports another drive in its slot; at level information also when the drive is forgotten (`[drives] forget_missing_after`)";
-    DriveOffline, Drive, [Bad], [Bad], [FailsIo, CountsForModel, Presence, Gone],
+    DriveOffline, Drive, [Bad], [Bad],
+        [FailsIo, CountsForModel, Presence, Gone, Hardware, LeavesArray], [BringBack],
         "The kernel has taken the drive offline: error handling gave up, or the controller is dead or stuck in recovery.",
         "Inaccessible where there is no other copy: reads and writes fail at once.",
-        "Read the kernel log for the cause. Reseat the drive or its cable; a rescan or a power cycle may bring it back. Plan its replacement if it goes offline again.",
+        "Read the kernel log for the cause. Reseat the drive or its cable; a rescan or a power cycle may bring it back. Plan its replacement if it goes offline again.", [],
         "the kernel reports the drive, or one path to it, as running or live, or the drive is missing (DriveMissing)";
-    DuplicateIdentity, Drive, [Info], [], [Presence],
+    DuplicateIdentity, Drive, [Info], [],
+        [Presence], [Watch],
         "Another drive of this node reports the same serial number or WWN.",
         "Not affected. The history of the identity stays with the drive that had it before; this one is known by its location and has its own.",
-        "Find out which of the two is genuine: the message names the location of each. USB bridges and docks with one serial number for all are harmless. Otherwise remove the clone, and do not replace, wipe or attach a drive by its serial number, WWN or /dev/disk/by-id link until then.",
+        "Find out which of the two is genuine: the message names the location of each. USB bridges and docks with one serial number for all are harmless. Otherwise remove the clone, and do not replace, wipe or attach a drive by its serial number, WWN or /dev/disk/by-id link until then.", [],
         "no other drive that is present has its identity";
-    RaidMemberFailed, Drive, [Suspect], [Suspect], [FailsIo, Presence],
+    RaidMemberFailed, Drive, [Suspect], [Suspect],
+        [FailsIo, Presence, LeavesArray], [BringBack],
         "Linux software RAID (md) has taken the drive out of an array and runs without it.",
         "Intact on the other members of the array. What the drive holds is outdated.",
-        "Find out why md took it out: the kernel log (`Disk failure on`), `smartctl -x DEVICE`. Then replace the drive. Add the old one again (`mdadm --re-add`, or `--add` if mdadm refuses that) only if cable or power was at fault and it tests healthy.",
+        "Find out why md took it out: the kernel log (`Disk failure on`), `smartctl -x DEVICE`. Then replace the drive. Add the old one again (`mdadm --re-add`, or `--add` if mdadm refuses that) only if cable or power was at fault and it tests healthy.", [],
         "the array has the drive again or is complete without it, or the drive has no superblock of it any more, or is missing (DriveMissing)";
-    MediaErrors, Drive, [Suspect, Bad], [Suspect, Bad], [FailsIo, CountsForModel],
+    MediaErrors, Drive, [Suspect, Bad], [Suspect, Bad],
+        [FailsIo, CountsForModel, Hardware, Stays, Logged(Medium), Shows(Uncorrectable)], [Watch, ReplaceNow],
         "The drive reported that it could not read or write part of its medium, or that its hardware failed.",
         "Data on the failed sectors could not be read, or was not written. Data that redundancy or the drive itself repaired is intact.",
-        "Back up the data on the drive; without redundancy, what cannot be read is lost unless a backup has it. Look at its SMART data; if the errors come back, replace the drive. With redundancy, a RAID check or a scrub rewrites weak sectors; without, overwriting one lets the drive reallocate it.",
+        "Back up the data on the drive; without redundancy, what cannot be read is lost unless a backup has it. Look at its SMART data; if the errors come back, replace the drive. With redundancy, a RAID check or a scrub rewrites weak sectors; without, overwriting one lets the drive reallocate it.", [
+            Suspect [] "Make sure that there is a backup: without redundancy, what cannot be read is lost otherwise. With redundancy, a RAID check or a scrub rewrites weak sectors. If errors come back, replace the drive.",
+            Suspect [Covered, Last] "Make sure that there is a backup. A RAID check or a scrub rewrites weak sectors from the other copies. If errors come back, replace the drive.",
+            Suspect [Exposed] "Copy the data off first: this host has no other copy of it, and what cannot be read is lost unless a backup has it. Overwriting a sector lets the drive reallocate it. If errors come back, replace the drive.",
+            Bad [] SAVE_AND_REPLACE,
+            Bad [Exposed] COPY_READABLE_AND_REPLACE,
+            Bad [Covered] REPLACE_COVERED,
+        ],
         "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), an array check or an extended self-test has read all of it since, or a repair is acknowledged (`diskvitals ack --repaired`); never by itself from the drive's own lifetime counter: acknowledge it (`diskvitals ack --note`), or replace the drive";
-    IoErrors, Both, [Suspect, Bad], [Suspect, Bad], [FailsIo, FollowsDrive, CountsForModel],
+    IoErrors, Both, [Suspect, Bad], [Suspect, Bad],
+        [FailsIo, FollowsDrive, CountsForModel, Hardware, Logged(Io)], [LookAtPath, PlanReplacement],
         "Reads or writes failed, and no record says whether the drive, the connection to it or a layer below is the cause.",
         "Single reads or writes failed. Data that the drive could not read repeatedly or in several places, and that has no other copy, is lost (status DATA_LOSS).",
-        "Read the evidence and the kernel log around it. Check the cable, the slot and the adapter before you replace the drive.",
+        "Read the evidence and the kernel log around it. Check the cable, the slot and the adapter before you replace the drive.", [],
         "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), an array check or a btrfs scrub has read all of the drive since, or a repair is acknowledged (`diskvitals ack --repaired`)";
-    IoTimeouts, Drive, [Suspect, Bad], [Suspect, Bad], [FailsIo, CountsForModel],
+    IoTimeouts, Drive, [Suspect, Bad], [Suspect, Bad],
+        [FailsIo, CountsForModel, Hardware, Logged(Timeout)], [LookAtPath, PlanReplacement],
         "The drive did not answer commands in time.",
         "Not known to be damaged. Reads and writes wait, or fail after a long wait.",
-        "Check the drive, its cable, its power and its firmware. A drive that times out again and again is dying or badly connected.",
+        "Check the drive, its cable, its power and its firmware. A drive that times out again and again is dying or badly connected.", [],
         "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), an array check or a btrfs scrub has read all of the drive since, or a repair is acknowledged (`diskvitals ack --repaired`)";
-    ControllerResets, Drive, [Suspect], [], [FailsIo],
+    ControllerResets, Drive, [Suspect], [],
+        [FailsIo, Hardware, Logged(Reset)], [LookAtPath],
         "The kernel had to reset the drive, its link or its controller.",
         "Not affected: commands are repeated after a reset. A command that failed for good is reported as IoErrors.",
-        "One reset may be chance. If resets come back, check firmware, power and cabling.",
+        "One reset may be chance. If resets come back, check firmware, power and cabling.", [],
         "no such error was logged for `[errors] quiet_after`, or a repair is acknowledged (`diskvitals ack --repaired`)";
-    LinkErrors, Drive, [Suspect], [], [FailsIo],
+    LinkErrors, Drive, [Suspect], [],
+        [FailsIo, Hardware, Logged(Transport), Shows(LinkErrors)], [ReseatCable],
         "Data was damaged or lost in transfer between the drive and the host, and was sent again.",
         "Not affected: checksums detect damaged transfers, which are repeated. A transfer that failed for good is reported as IoErrors.",
-        "Reseat or replace the cable, the backplane slot or the adapter. The drive's medium is not affected.",
+        "Reseat or replace the cable, the backplane slot or the adapter. The drive's medium is not affected.", [],
         "no such error was logged for `[errors] quiet_after` or a repair is acknowledged (`diskvitals ack --repaired`), and the drive's own count has not grown for `[smart.limits] growth_window`";
-    SmartFailing, Drive, [Info, Bad], [Bad], [CountsForModel],
+    SmartFailing, Drive, [Info, Bad], [Bad],
+        [CountsForModel], [ReplaceNow],
         "The drive itself reports that it is failing, or that its data is not reliable.",
         "All of it is at risk, even if it can be read without errors today.",
-        "Replace the drive now. Without redundancy, save the data first and stop writing to the drive.",
+        "Replace the drive now. Without redundancy, save the data first and stop writing to the drive.", [
+            Info [] "Nothing: a test of the drive's alarm is switched on.",
+            Bad [Exposed] "Stop what writes to the drive, as far as you can, and copy the data off first: this host has no other copy of it. Then replace the drive.",
+            Bad [Covered] REPLACE_COVERED,
+        ],
         "the drive answers and no longer reports it, which hardly ever happens";
-    SmartAttributeFailing, Drive, [Suspect, Bad], [Bad], [CountsForModel],
+    SmartAttributeFailing, Drive, [Suspect, Bad], [Bad],
+        [CountsForModel, Stays], [PlanReplacement, ReplaceNow],
         "A SMART attribute is or was at the threshold that the manufacturer set for imminent failure.",
         "At risk; this alone loses nothing.",
-        "Replace the drive. If the value has recovered (a temperature), find out what lowered it.",
+        "Replace the drive. If the value has recovered (a temperature), find out what lowered it.", [
+            Suspect [] "Find out what lowered the value at that time. It has recovered.",
+            Bad [] SAVE_AND_REPLACE,
+            Bad [Exposed] COPY_AND_REPLACE,
+            Bad [Covered] REPLACE_COVERED,
+        ],
         "never by itself, because the drive remembers it: acknowledge it, or replace the drive";
-    SmartAttributeSuspect, Drive, [Suspect], [], [],
+    SmartAttributeSuspect, Drive, [Suspect], [],
+        [Stays], [Watch],
         "A value that precedes failure (spin retries, end-to-end errors, command timeouts, an old-age threshold) has become worse.",
         "Not affected so far.",
-        "Watch whether the value grows. For timeouts, check power and cabling. Plan a replacement if it grows.",
+        "Watch whether the value grows. For timeouts, check power and cabling. Plan a replacement if it grows.", [],
         "the drive no longer reports it; counters that are judged by growth clear after `[smart.limits] growth_window` without growth; lifetime counters never fall: acknowledge it, or replace the drive";
-    ReallocatedSectors, Drive, [Suspect, Bad], [Bad], [CountsForModel],
+    ReallocatedSectors, Drive, [Suspect, Bad], [Bad],
+        [CountsForModel, Stays, Shows(Reallocated)], [Watch, ReplaceNow],
         "The drive has replaced some of its sectors with spare ones.",
         "Intact where it is now. The contents of such a sector may have been lost before it was replaced (MediaErrors, PendingSectors).",
-        "A few are acceptable while their number does not change. If it grows, plan the replacement; if it grows daily, replace the drive now.",
+        "A few are acceptable while their number does not change. If it grows, plan the replacement; if it grows daily, replace the drive now.", [
+            Suspect [] "A few are acceptable while their number does not change. If it grows, plan the replacement.",
+            Bad [] SAVE_AND_REPLACE,
+            Bad [Exposed] COPY_AND_REPLACE,
+            Bad [Covered] REPLACE_COVERED,
+        ],
         "never by itself, because the count does not fall: acknowledge it, or replace the drive";
-    PendingSectors, Drive, [Suspect, Bad], [Suspect, Bad], [FailsIo, CountsForModel],
+    PendingSectors, Drive, [Suspect, Bad], [Suspect, Bad],
+        [FailsIo, CountsForModel, Shows(Pending)], [Watch, ReplaceNow],
         "Some sectors cannot be read. Their contents are lost on this drive unless a later read succeeds.",
         "The contents of those sectors cannot be read from this drive. The other data on it is not affected.",
-        "With redundancy: a RAID check or a repairing scrub rewrites the sectors from the other copies, which repairs those that are only weak. Without: copy the data off first; what cannot be read is lost unless a backup has it. Replace the drive if the number grows.",
+        "With redundancy: a RAID check or a repairing scrub rewrites the sectors from the other copies, which repairs those that are only weak. Without: copy the data off first; what cannot be read is lost unless a backup has it. Replace the drive if the number grows.", [
+            Suspect [] "Without redundancy, copy the data off first: what cannot be read is lost unless a backup has it. With redundancy, a RAID check or a repairing scrub rewrites the sectors.",
+            Suspect [Covered, Last] "A RAID check or a repairing scrub rewrites the sectors from the other copies, which repairs those that are only weak. If the number grows, replace the drive.",
+            Suspect [Exposed] "Copy the data off first: this host has no other copy of it, and what cannot be read is lost unless a backup has it. Overwriting a sector lets the drive reallocate it. If the number grows, replace the drive.",
+            Bad [] SAVE_AND_REPLACE,
+            Bad [Exposed] COPY_READABLE_AND_REPLACE,
+            Bad [Covered] REPLACE_COVERED,
+        ],
         "the drive reports none";
-    SpareLow, Drive, [Suspect, Bad], [Bad], [CountsForModel],
+    SpareLow, Drive, [Suspect, Bad], [Bad],
+        [CountsForModel, Wear, Stays, Shows(Spare)], [PlanReplacement, ReplaceNow],
         "The drive has hardly any spare blocks left: it cannot replace the next blocks that wear out.",
         "Not affected. When the last spare block is used, the drive stops accepting writes.",
-        "Replace the drive soon.",
+        "Replace the drive soon.", [
+            Suspect [] "Plan the replacement.",
+            Bad [] "Replace the drive soon: with the last spare block it stops accepting writes.",
+            Bad [Exposed] COPY_AND_REPLACE,
+        ],
         "never by itself, because spare blocks are not regained: acknowledge it, or replace the drive";
-    WornOut, Drive, [Suspect], [], [],
+    WornOut, Drive, [Suspect], [],
+        [Wear, Stays, Shows(WearPercent)], [PlanReplacement],
         "The flash has been written as much as it was designed for, or nearly so.",
         "Not affected. Worn flash keeps its data for a shorter time without power.",
-        "Plan the replacement. The drive may work for a long time, but its failure cannot be predicted.",
+        "Plan the replacement. The drive may work for a long time, but its failure cannot be predicted.", [],
         "never by itself, because wear does not fall: acknowledge it with the date of the planned replacement, or replace the drive";
-    DriveReadOnly, Drive, [Bad], [Bad], [FailsIo, CountsForModel],
+    DriveReadOnly, Drive, [Bad], [Bad],
+        [FailsIo, CountsForModel], [ReplaceNow],
         "The drive has stopped accepting writes to protect its data.",
         "Readable; nothing more can be written.",
-        "Copy the data off the drive and replace it.",
+        "Copy the data off the drive and replace it.", [],
         "the drive no longer reports it";
-    Overheating, Drive, [Info, Suspect], [], [],
+    Overheating, Drive, [Info, Suspect], [],
+        [Shows(Temperature)], [Cool],
         "The drive is warmer than its temperature limit.",
         "Not affected.",
-        "Check fans, air filters and neighboring drives. Heat shortens the drive's life and slows it down.",
+        "Check fans, air filters and neighboring drives. Heat shortens the drive's life and slows it down.", [
+            Info [] "Nothing: the drive is cool, and the threshold of its attribute is wrong.",
+        ],
         "the drive is `[smart.limits] temperature_clear_below` degrees below its limit";
-    SelfTestFailed, Drive, [Suspect, Bad], [Suspect, Bad], [CountsForModel],
+    SelfTestFailed, Drive, [Suspect, Bad], [Suspect, Bad],
+        [CountsForModel], [PlanReplacement, ReplaceNow],
         "The drive's self-test found a fault in its medium, and no later test has passed.",
         "Part of the medium cannot be read. The test does not say which data is stored there.",
-        "Replace the drive. To test whether rewriting has repaired it: `diskvitals self-test DRIVE long`.",
+        "Replace the drive. To test whether rewriting has repaired it: `diskvitals self-test DRIVE long`.", [
+            Suspect [] "Test all of the medium: `diskvitals self-test DRIVE long`. If that fails, replace the drive.",
+            Bad [] "Replace the drive. If its bad sector was rewritten, prove it: `diskvitals self-test DRIVE long`.",
+            Bad [Exposed] COPY_AND_REPLACE,
+        ],
         "a later extended test has passed; a failure that has only left the drive's log stays";
-    SmartUnavailable, Drive, [Info], [], [],
+    SmartUnavailable, Drive, [Info], [],
+        [Stays], [Watch],
         "The drive does not report its health.",
         "Not known to be affected. This drive fails without a warning from SMART.",
-        "Nothing, if the drive has no SMART. If SMART is disabled, enable it with `smartctl -s on`. Behind a bridge or a controller another device type may help (`[[smart.override]] device_type`).",
+        "Nothing, if the drive has no SMART. If SMART is disabled, enable it with `smartctl -s on`. Behind a bridge or a controller another device type may help (`[[smart.override]] device_type`).", [],
         "the drive reports its health";
-    FirmwareNotice, Drive, [Info], [], [],
+    FirmwareNotice, Drive, [Info], [],
+        [Stays], [Watch],
         "The smartmontools database lists known faults in the firmware of this drive.",
         "Depends on the fault: read the notice.",
-        "Read the notice and the manufacturer's release notes. Update the firmware if the fault affects this host.",
+        "Read the notice and the manufacturer's release notes. Update the firmware if the fault affects this host.", [],
         "the drive has other firmware, or the database no longer lists the fault";
-    ProbeTimeout, Both, [Suspect, Bad], [Suspect, Bad], [FailsIo, FollowsDrive, Hang, Unmeasured],
+    ProbeTimeout, Both, [Suspect, Bad], [Suspect, Bad],
+        [FailsIo, FollowsDrive, Hang, Unmeasured, Disconnects, Unreachable], [LookAtPath],
         "A probe of this device or mount was not answered in time: programs that use it are likely to hang too.",
         "Not known to be damaged; inaccessible until the probe is answered.",
-        "Check the drives below it and the kernel log (hung tasks, resets). A dead network path has the same effect.",
+        "Check the drives below it and the kernel log (hung tasks, resets). A dead network path has the same effect.", [],
         "the pending probe or a later one is answered, or the mount or device is removed";
-    StagingNotMounted, Volume, [Suspect, Bad], [], [OfUsers, Unmeasured],
+    StagingNotMounted, Volume, [Suspect, Bad], [],
+        [OfUsers, Unmeasured, Unmounted], [],
         "According to the kubelet's records the volume is staged on this node, but nothing is mounted at its staging path.",
         "Unchanged on its device. Pods that start now do not get the volume.",
-        "Look for a manual unmount, or for a failed staging in the CSI driver's log. Delete the pod to make the kubelet stage the volume again.",
+        "Look for a manual unmount, or for a failed staging in the CSI driver's log. Delete the pod to make the kubelet stage the volume again.", [],
         "something is mounted at the staging path, or the record of it is removed";
-    NotMounted, Volume, [Bad], [], [OfUsers, Unmeasured],
+    NotMounted, Volume, [Bad], [],
+        [OfUsers, Unmeasured, Unmounted], [],
         "According to the kubelet's records a pod uses this volume, but nothing is mounted at the pod's path: the pod writes to the node's own disk.",
         "Data in the volume is unchanged. Data that the pod has written since is on the node's own disk, in the pod's directory, and is deleted with the pod.",
-        "Stop the pod before it writes more, then delete it so that the kubelet mounts the volume again.",
+        "Stop the pod before it writes more, then delete it so that the kubelet mounts the volume again.", [],
         "something is mounted at the pod's path, or the pod or its record is removed";
-    NotAccessible, Volume, [Bad], [], [FollowsDrive, Unmeasured],
+    NotAccessible, Volume, [Bad], [],
+        [FollowsDrive, Unmeasured, Unreachable, AccessFails], [],
         "The volume is mounted, but access to it fails with an error.",
         "Inaccessible. Whether it is intact can be seen once the cause is repaired.",
-        "Read the error and the kernel log. An I/O error of a local device: look for resets or a removal of the device, then check the filesystem read-only. `stale`: the server's export has changed; unmount and mount again. `not connected`: the FUSE process has ended; mount again.",
+        "Read the error and the kernel log. An I/O error of a local device: look for resets or a removal of the device, then check the filesystem read-only. `stale`: the server's export has changed; unmount and mount again. `not connected`: the FUSE process has ended; mount again.", [],
         "statfs and readdir of every mount of the volume succeed, or the volume is unmounted";
-    ReadOnly, Volume, [Suspect, Bad], [], [FollowsDrive],
+    ReadOnly, Volume, [Suspect, Bad], [],
+        [FollowsDrive], [],
         "The kernel has made this filesystem read-only after an error.",
         "Readable where the error did not damage it. Data that was not on disk at that moment is lost, and nothing more can be written.",
-        "Find the error in the kernel log, save the data, check the filesystem while it is unmounted, and mount it again.",
+        "Find the error in the kernel log, save the data, check the filesystem while it is unmounted, and mount it again.", [],
         "the filesystem is writable again, or is unmounted";
-    FilesystemErrors, Volume, [Suspect, Bad], [], [FollowsDrive],
+    FilesystemErrors, Volume, [Suspect, Bad], [],
+        [FollowsDrive, Logged(Filesystem)], [],
         "The filesystem had errors from the device below it, or has recorded errors that nothing has repaired, and continues.",
         "Single files may be affected: reads or writes of them failed.",
-        "Check the drive below. Save the data, and check the filesystem while it is unmounted (btrfs: scrub it; ext4 on `/`: `fsck.mode=force` on the kernel command line at the next boot).",
+        "Check the drive below. Save the data, and check the filesystem while it is unmounted (btrfs: scrub it; ext4 on `/`: `fsck.mode=force` on the kernel command line at the next boot).", [
+            Suspect [] "Look at the drive below first. Check the filesystem when it can be unmounted.",
+        ],
         "no such error was logged for `[errors] quiet_after` (BAD: `bad_quiet_after`), or a repair is acknowledged (`diskvitals ack --repaired`); and the filesystem has no recorded error left: ext4 was repaired and mounted again, or a check while frozen or unmounted found it clean; a scrub of all devices of a btrfs found nothing, or its statistics were set to zero";
-    FilesystemCorrupted, Volume, [Suspect, Bad], [], [],
+    FilesystemCorrupted, Volume, [Suspect, Bad], [],
+        [Logged(Corruption)], [],
         "The filesystem found that its metadata or data is corrupted.",
         "Some of it is wrong or missing; lost for certain (status DATA_LOSS) where a check has proven it. SUSPECT: redundancy has repaired all of it, or has a good copy of it.",
-        "Find out what caused the corruption first (drive, memory, power). Save what can be read, and unmount. Then mount and unmount it once, which replays its log; look first (`e2fsck -fn DEVICE`, `xfs_repair -n DEVICE`), then repair (`e2fsck -f DEVICE`, `xfs_repair DEVICE`). After xfs_repair run `diskvitals check DEVICE` before it is mounted. btrfs: mount it and start a scrub (`btrfs scrub start -B MOUNT`); restore what is left.",
+        "Find out what caused the corruption first (drive, memory, power). Save what can be read, and unmount. Then mount and unmount it once, which replays its log; look first (`e2fsck -fn DEVICE`, `xfs_repair -n DEVICE`), then repair (`e2fsck -f DEVICE`, `xfs_repair DEVICE`). After xfs_repair run `diskvitals check DEVICE` before it is mounted. btrfs: mount it and start a scrub (`btrfs scrub start -B MOUNT`); restore what is left.", [
+            Suspect [] "Redundancy has repaired it. Find out what caused it (drive, memory, cable), and run a scrub.",
+        ],
         "reported by the kernel: a check while frozen or unmounted finds the filesystem clean, ext4 is mounted again after a repair that its superblock records, a new filesystem is made, or it is acknowledged after an unmount (btrfs and integrity layers: no such error was logged for `[errors] bad_quiet_after`; SUSPECT: `quiet_after`); reported by a check: a later check of at least the same strength finds it clean, ext4 is mounted after a repair that its superblock records, a later scrub reads every device of a btrfs without an error (SUSPECT: damaged copies), or a new filesystem is made";
-    FilesystemSuspect, Volume, [Suspect], [], [],
+    FilesystemSuspect, Volume, [Suspect], [],
+        [], [],
         "Checks of the live filesystem found the same inconsistencies each time. Corruption looks like this; writes during a check can, too.",
         "Perhaps corrupted; this is not proven.",
-        "Save the data first. Then check the filesystem while nothing is written: `diskvitals check VOLUME --freeze` where the policy allows it, or unmounted.",
+        "Save the data first. Then check the filesystem while nothing is written: `diskvitals check VOLUME --freeze` where the policy allows it, or unmounted.", [],
         "a later check finds the filesystem clean, ext4 is mounted after a repair that its superblock records, a later check proves the corruption (FilesystemCorrupted), or a new filesystem is made";
-    FilesystemShutdown, Volume, [Suspect, Bad], [], [FollowsDrive],
+    FilesystemShutdown, Volume, [Suspect, Bad], [],
+        [FollowsDrive, AccessFails], [],
         "The filesystem has shut itself down: every access fails until it is mounted again.",
         "Inaccessible until it is mounted again. Synced data is on disk or in the journal; data that was not synced is lost.",
-        "Stop the programs that use it, check the device below, unmount, check the filesystem, and mount it again.",
+        "Stop the programs that use it, check the device below, unmount, check the filesystem, and mount it again.", [],
         "the filesystem is unmounted, or answers again";
-    OutOfSpace, Volume, [Suspect, Bad], [], [OfUsers],
+    OutOfSpace, Volume, [Suspect, Bad], [],
+        [OfUsers, Shows(Space)], [],
         "There is hardly any space left for an unprivileged user, or there will be none in a few days.",
         "Existing data is not affected; writes fail (BAD), or soon will.",
-        "Delete or move data, or grow the volume.",
+        "Delete or move data, or grow the volume.", [],
         "`[space] clear_percent` or twice `raise_bytes` are available, whichever is less, and it will not be full within twice `forecast`";
-    OutOfInodes, Volume, [Suspect, Bad], [], [OfUsers],
+    OutOfInodes, Volume, [Suspect, Bad], [],
+        [OfUsers, Shows(Inodes)], [],
         "There are hardly any inodes left: new files cannot be created even if there is space.",
         "Existing data is not affected; new files cannot be created (BAD), or soon cannot.",
-        "Delete small files, or create the filesystem again with more inodes.",
+        "Delete small files, or create the filesystem again with more inodes.", [],
         "`[space] clear_inodes_percent` of the inodes are free";
-    DeviceMissing, Volume, [Bad], [], [FollowsDrive, Unmeasured],
+    DeviceMissing, Volume, [Bad], [],
+        [FollowsDrive, Unmeasured, Disconnects, Unreachable, AccessFails], [],
         "The block device of this volume is missing while the volume is in use.",
         "Inaccessible, except for what is cached in memory. Data that had not reached the device is lost.",
-        "Reconnect or replace the drive. Unmount the volume before the device returns: it returns under another name.",
+        "Reconnect or replace the drive. Unmount the volume before the device returns: it returns under another name.", [],
         "the device is present again, or the volume is unmounted and its drive has returned";
-    DriveFailing, Volume, [Suspect, Bad], [], [],
+    DriveFailing, Volume, [Suspect, Bad], [],
+        [], [],
         "A drive below this volume has findings that endanger data.",
         "BAD: the state of the drive's data applies to this volume. SUSPECT: redundancy protects it, or the drive itself is only suspect.",
-        "BAD: copy the data off before anything else. SUSPECT: without redundancy, make sure that there is a backup of today. Then follow the drive's finding.",
+        "BAD: copy the data off before anything else. SUSPECT: without redundancy, make sure that there is a backup of today. Then follow the drive's finding.", [
+            Suspect [] "Make sure that there is a backup of today. Then follow the drive's finding.",
+            Suspect [Exposed] "Make sure that there is a backup of today: this host has no other copy of the data. Then follow the drive's finding.",
+            Suspect [Last] "Make sure that there is a backup of today: no redundancy is left. Then follow the drive's finding.",
+            Suspect [Covered] "Follow the drive's finding. Redundancy covers the data.",
+            Bad [] "Copy the data off first, as the drive's finding says. Then follow the rest of it.",
+        ],
         "no drive below the volume has a finding that endangers data";
-    IoStalled, Volume, [Bad], [], [FollowsDrive, Hang],
+    IoStalled, Volume, [Bad], [],
+        [FollowsDrive, Hang, Disconnects, Unreachable], [],
         "The device of this volume has I/O in flight and has completed none of it for a long time.",
         "Not known to be damaged. Programs that read or write wait.",
-        "Check the drive, its cable and its controller; for a remote volume, the network.",
+        "Check the drive, its cable and its controller; for a remote volume, the network.", [],
         "the device completes I/O again, or has none in flight";
-    RedundancyLost, Volume, [Suspect], [], [FollowsDrive, Leads],
+    RedundancyLost, Volume, [Suspect], [],
+        [FollowsDrive, Leads, Of(Array)], [],
         "A RAID array below this volume has only one copy left of its data, or of a part of it.",
         "Intact. The next failure of a drive that holds the copy loses it.",
-        "If a rebuild is running, wait and do not pull a drive. If the drive with the last copy has findings of its own, back up first: a rebuild reads all of it. Otherwise replace the missing member today.",
+        "If a rebuild is running, wait and do not pull a drive. If the drive with the last copy has findings of its own, back up first: a rebuild reads all of it. Otherwise replace the missing member today.", [],
         "the array survives the failure of a member again: the missing one is replaced and filled";
-    RaidDegraded, Volume, [Suspect, Bad], [], [FollowsDrive],
+    RaidDegraded, Volume, [Suspect, Bad], [],
+        [FollowsDrive, Of(Array)], [],
         "A RAID array below this volume runs with fewer devices than it should, or does not run.",
         "SUSPECT: intact, and it survives the failure of one more device at least. BAD: more members are missing than the array tolerates, or it does not run.",
-        "SUSPECT: replace the failed member and watch the rebuild. BAD: find out why members are missing (power, cables, adapter) and bring them back; do not create the array again.",
+        "SUSPECT: replace the failed member and watch the rebuild. BAD: find out why members are missing (power, cables, adapter) and bring them back; do not create the array again.", [],
         "all members are present and in sync, or no further one may fail (RedundancyLost)";
-    ThinPoolFull, Volume, [Suspect, Bad], [], [],
+    ThinPoolFull, Volume, [Suspect, Bad], [],
+        [Of(ThinPool)], [],
         "The thin pool below this volume is full or nearly full: when it is full, writes fail for all its volumes.",
         "Data already written is intact. When the pool is full, writes fail for all its volumes, which may corrupt their filesystems.",
-        "Extend what is full: data (`lvextend -L +SIZE VG/POOL`) or metadata (`lvextend --poolmetadatasize +SIZE VG/POOL`). Otherwise discard unused blocks (`fstrim`) and delete old snapshots.",
+        "Extend what is full: data (`lvextend -L +SIZE VG/POOL`) or metadata (`lvextend --poolmetadatasize +SIZE VG/POOL`). Otherwise discard unused blocks (`fstrim`) and delete old snapshots.", [],
         "data and metadata usage is below `[thin_pool] clear_percent`, and the pool accepts writes";
-    PathsDegraded, Volume, [Suspect, Bad], [], [FollowsDrive],
+    PathsDegraded, Volume, [Suspect, Bad], [],
+        [FollowsDrive, Of(Multipath)], [],
         "Some paths to this volume's multipath device have failed.",
         "Accessible over the remaining paths; inaccessible when there is none (BAD).",
-        "Check the failed path's adapter, cable and switch port.",
+        "Check the failed path's adapter, cable and switch port.", [],
         "all paths of the device are active";
-    MonitoringIncomplete, Source, [Suspect], [], [],
+    MonitoringIncomplete, Source, [Suspect], [],
+        [], [],
         "Something that the daemon judges this node by has not been readable, or only in part, for ten minutes.",
         "Not affected. A failure that only this source shows is not noticed.",
-        "Do what the message says: install the missing program, or give the daemon the permission that it lacks. Until then nothing that depends on it is known to be well.",
+        "Do what the message says: install the missing program, or give the daemon the permission that it lacks. Until then nothing that depends on it is known to be well.", [],
         "it can be read completely, or nothing on the node depends on it any longer";
 }
 
@@ -378,7 +424,7 @@ pub const NO_REDUNDANCY: &str = "no redundancy left";
 
 /// What is said of data that the next failure takes away, by the reasons of its cause.
 pub fn last_copy_words<'a>(mut reasons: impl Iterator<Item = &'a str>) -> &'static str {
-    match reasons.any(|it| it == Reason::PathsDegraded.name()) {
+    match reasons.any(|it| it.parse() == Ok(Reason::PathsDegraded)) {
         true => "no spare path left",
         false => NO_REDUNDANCY,
     }
@@ -409,6 +455,8 @@ mod tests {
                 assert!(reason.levels().contains(level), "{reason}: {level:?}");
                 assert_ne!(reason.scope(), ReasonScope::Volume, "{reason}");
             }
+            let is_of_drives = matches!(reason.scope(), ReasonScope::Drive | ReasonScope::Both);
+            assert_eq!(!reason.first_actions().is_empty(), is_of_drives, "{reason}");
             for text in [reason.meaning(), reason.data(), reason.action()] {
                 assert!(
                     text.ends_with('.') && text.starts_with(char::is_uppercase),
@@ -421,24 +469,6 @@ mod tests {
                 "{reason}: {}",
                 reason.clears()
             );
-        }
-    }
-
-    #[test]
-    fn what_is_true_of_drives_is_said_of_reasons_that_drives_have() {
-        use Trait::{CountsForModel, FailsIo, FollowsDrive, Gone, OfUsers, Presence, Unmeasured};
-        for reason in Reason::ALL {
-            let (of_drives, of_volumes) = match reason.scope() {
-                ReasonScope::Both => (true, true),
-                scope => (scope == ReasonScope::Drive, scope == ReasonScope::Volume),
-            };
-            for it in [CountsForModel, FailsIo, Gone, Presence] {
-                assert!(of_drives || !reason.has(it), "{reason}: {it:?}");
-            }
-            for it in [FollowsDrive, OfUsers, Unmeasured] {
-                assert!(of_volumes || !reason.has(it), "{reason}: {it:?}");
-            }
-            assert!(!reason.is_gone() || reason.is_about_presence(), "{reason}");
         }
     }
 }

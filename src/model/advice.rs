@@ -17,30 +17,11 @@ use crate::label;
 use crate::snapshot::{Drive, Snapshot, Volume};
 use crate::volume::Impact;
 use diskvitals_finding::ids::DriveId;
+pub use diskvitals_finding::reason::Action;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Finding, Health, Status, Subject, WitnessKind};
 use diskvitals_text::echo::truncate;
-
-/// The first action. Ordered: the later the more urgent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Action {
-    /// No problem is known.
-    Nothing,
-    /// The further development decides.
-    Watch,
-    /// Fans, filters, neighbours.
-    Cool,
-    /// Power, adapter, firmware, network: no evidence shows that the drive is the cause.
-    LookAtPath,
-    /// The cable, the slot, the backplane.
-    ReseatCable,
-    /// Order another drive; it is not urgent.
-    PlanReplacement,
-    /// The drive is missing: reconnect it, or replace it.
-    BringBack,
-    ReplaceNow,
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
@@ -101,19 +82,8 @@ fn closing(finding: &Finding, name: &str) -> Option<String> {
             "After a repair of the cause: `diskvitals ack {name} --repaired --note TEXT`."
         ));
     }
-    let stays = matches!(
-        (finding.reason, finding.severity),
-        (Reason::WornOut | Reason::SmartAttributeSuspect | Reason::MediaErrors, _)
-            | (
-                Reason::ReallocatedSectors
-                    | Reason::SmartAttributeFailing
-                    | Reason::SpareLow
-                    | Reason::SmartUnavailable
-                    | Reason::FirmwareNotice,
-                Severity::Info | Severity::Suspect
-            )
-    );
-    stays.then(|| format!("`diskvitals ack {name} --note TEXT` keeps this finding from counting."))
+    let text = format!("`diskvitals ack {name} --note TEXT` keeps this finding from counting.");
+    finding.reason.stays().then_some(text)
 }
 
 /// The advice; None for a drive without an adverse finding.
@@ -178,32 +148,7 @@ fn ack_name(drive: &Drive) -> &str {
 }
 
 fn action_of(finding: &Finding) -> Action {
-    let bad = finding.severity == Severity::Bad;
-    match finding.reason {
-        Reason::SmartFailing | Reason::DriveReadOnly => Action::ReplaceNow,
-        Reason::SmartAttributeFailing
-        | Reason::SelfTestFailed
-        | Reason::PendingSectors
-        | Reason::MediaErrors
-        | Reason::ReallocatedSectors
-        | Reason::SpareLow
-            if bad =>
-        {
-            Action::ReplaceNow
-        }
-        Reason::SmartAttributeFailing
-        | Reason::SelfTestFailed
-        | Reason::SpareLow
-        | Reason::WornOut => Action::PlanReplacement,
-        Reason::DriveMissing | Reason::DriveOffline | Reason::RaidMemberFailed => Action::BringBack,
-        Reason::LinkErrors => Action::ReseatCable,
-        Reason::Overheating => Action::Cool,
-        Reason::IoTimeouts | Reason::IoErrors if bad => Action::PlanReplacement,
-        Reason::IoTimeouts | Reason::IoErrors | Reason::ControllerResets | Reason::ProbeTimeout => {
-            Action::LookAtPath
-        }
-        _ => Action::Watch,
-    }
+    finding.reason.first_action(finding.severity)
 }
 
 fn words(action: Action) -> &'static str {

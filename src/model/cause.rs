@@ -24,7 +24,7 @@ use crate::facts::Facts;
 use crate::label;
 use crate::snapshot::{Drive, Snapshot, Volume};
 use diskvitals_finding::ids::{CauseId, DriveId, FindingId, VolumeId};
-use diskvitals_finding::reason::Reason;
+use diskvitals_finding::reason::{LayerKind, LoggedErrors, Reason};
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::source::Source;
 use diskvitals_finding::{Finding, Subject};
@@ -230,14 +230,7 @@ impl<'a> Grouping<'a> {
             false => self.former_members(&layers),
         };
         // An array that lacks a drive has its own cause only if that drive is not known.
-        let lacks_drive = |id: &DriveId| {
-            self.own_findings(id).any(|it| {
-                matches!(
-                    it.reason,
-                    Reason::DriveMissing | Reason::DriveOffline | Reason::RaidMemberFailed
-                )
-            })
-        };
+        let lacks_drive = |id: &DriveId| self.own_findings(id).any(|it| it.reason.leaves_array());
         if !layers.is_empty() && !drives.iter().any(lacks_drive) {
             return (layers, false);
         }
@@ -346,10 +339,13 @@ impl<'a> Grouping<'a> {
 
     /// The filesystem that a device's finding is about.
     fn filesystem_of_device(&self, name: &str, reason: Reason) -> Option<Origin> {
-        let is_about_it = match reason {
-            Reason::FilesystemCorrupted | Reason::FilesystemErrors => true,
-            Reason::IoErrors => self.layer_state(name).is_none(),
-            _ => false,
+        let is_about_it = match reason.logged_errors()? {
+            LoggedErrors::Corruption | LoggedErrors::Filesystem => true,
+            LoggedErrors::Io => self.layer_state(name).is_none(),
+            LoggedErrors::Medium
+            | LoggedErrors::Timeout
+            | LoggedErrors::Reset
+            | LoggedErrors::Transport => false,
         };
         let uuid = self.facts.device_uuid(name).filter(|_| is_about_it)?;
         (self.volumes_of(uuid).take(2).count() < 2).then(|| Origin::Filesystem(uuid.clone()))
@@ -362,15 +358,17 @@ impl<'a> Grouping<'a> {
     /// The arrays, pools and multipath devices below the volume that a finding of this reason is
     /// about: those in a bad state; without one, the state was read earlier, and all of the kind.
     fn layer_origins(&self, volume: &Volume, reason: Reason) -> Vec<Origin> {
-        let kind_of: fn(&LayerState) -> bool = match reason {
-            Reason::RaidDegraded | Reason::RedundancyLost => {
+        let Some(kind) = reason.layer() else {
+            return Vec::new();
+        };
+        let kind_of: fn(&LayerState) -> bool = match kind {
+            LayerKind::Array => {
                 |state| matches!(state, LayerState::Md(_) | LayerState::DmRaid { .. })
             }
-            Reason::ThinPoolFull => |state| matches!(state, LayerState::Thin(_)),
-            Reason::PathsDegraded => |state| matches!(state, LayerState::Multipath(_)),
-            _ => return Vec::new(),
+            LayerKind::ThinPool => |state| matches!(state, LayerState::Thin(_)),
+            LayerKind::Multipath => |state| matches!(state, LayerState::Multipath(_)),
         };
-        if matches!(reason, Reason::RaidDegraded | Reason::RedundancyLost)
+        if kind == LayerKind::Array
             && let Some(fs) = self.btrfs_of(volume)
             && fs.without_copy() > 0
         {

@@ -14,11 +14,9 @@ use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Finding, Health, Status};
 use diskvitals_text::echo::truncate;
 
-fn has_any(findings: &[&Finding], reasons: &[Reason]) -> bool {
+fn has_any(findings: &[&Finding], is_it: fn(Reason) -> bool) -> bool {
     findings.iter().any(|finding| {
-        finding.is_active()
-            && finding.severity > Severity::Info
-            && reasons.contains(&finding.reason)
+        finding.is_active() && finding.severity > Severity::Info && is_it(finding.reason)
     })
 }
 
@@ -35,9 +33,7 @@ pub fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
         CsiStatus::None
     } else if known.retained {
         CsiStatus::Removed
-    } else if has_any(findings, &[Reason::NotMounted, Reason::StagingNotMounted])
-        || provision_error(facts).is_some()
-    {
+    } else if has_any(findings, Reason::is_unmounted) || provision_error(facts).is_some() {
         CsiStatus::Failed
     } else if mounted(MountRole::Pod) {
         CsiStatus::Published
@@ -59,9 +55,8 @@ fn provision_error(facts: &VolumeFacts) -> Option<&str> {
 pub fn operational_status(known: &KnownVolume, findings: &[&Finding]) -> OperationalStatus {
     let inaccessible =
         |finding: &&&Finding| finding.is_active() && finding.status >= Status::Inaccessible;
-    let unmounted = known.facts.mounts.is_empty()
-        && has_any(findings, &[Reason::NotMounted, Reason::StagingNotMounted]);
-    if known.retained || has_any(findings, &[Reason::DeviceMissing]) || unmounted {
+    let unmounted = known.facts.mounts.is_empty() && has_any(findings, Reason::is_unmounted);
+    if known.retained || has_any(findings, |it| it == Reason::DeviceMissing) || unmounted {
         OperationalStatus::Missing
     } else if findings.iter().any(|finding| inaccessible(&finding)) {
         OperationalStatus::Inoperative
@@ -80,7 +75,7 @@ pub fn usage_status(known: &KnownVolume, findings: &[&Finding]) -> UsageStatus {
     let used =
         !facts.pods.is_empty() || facts.mounts.iter().any(|mount| mount.role != MountRole::Staging);
     let serves = operational_status(known, findings) == OperationalStatus::Operative
-        && !has_any(findings, &[Reason::NotMounted]);
+        && !has_any(findings, |it| it == Reason::NotMounted);
     match (used, serves) {
         (true, true) => UsageStatus::InUse,
         (true, false) => UsageStatus::Failed,

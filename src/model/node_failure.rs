@@ -108,16 +108,17 @@ fn filesystem_failure(
     directory: &SystemDirectory,
     volume: &Volume,
 ) -> Option<NodeFailure> {
-    let reason_of = |finding: &Finding| match finding.reason {
-        Reason::ReadOnly => Some(NodeFailureReason::FilesystemReadOnly),
-        Reason::DeviceMissing | Reason::NotAccessible | Reason::FilesystemShutdown => {
+    let reason_of = |reason: Reason| {
+        if reason.access_fails() {
             Some(NodeFailureReason::FilesystemGone)
+        } else if reason.is_hang() {
+            Some(NodeFailureReason::FilesystemHung)
+        } else {
+            (reason == Reason::ReadOnly).then_some(NodeFailureReason::FilesystemReadOnly)
         }
-        Reason::ProbeTimeout | Reason::IoStalled => Some(NodeFailureReason::FilesystemHung),
-        _ => None,
     };
     let worst = active(snapshot, &volume.findings)
-        .filter_map(|finding| Some((reason_of(finding)?, finding)))
+        .filter_map(|finding| Some((reason_of(finding.reason)?, finding)))
         .min_by_key(|(reason, _)| *reason);
     worst.map(|(reason, finding)| {
         let message = format!("{}: {}: {}", directory.path, finding.reason, finding.message);

@@ -298,11 +298,8 @@ fn covered_message(why: &str) -> String {
 
 fn disconnect_causes(snapshot: &Snapshot, volume: &Volume) -> Vec<String> {
     let facts = &volume.facts;
-    let hangs = |finding: &&Arc<Finding>| {
-        matches!(finding.reason, Reason::DeviceMissing | Reason::ProbeTimeout | Reason::IoStalled)
-    };
     let mut broken: Vec<String> = active(snapshot, &volume.findings)
-        .filter(hangs)
+        .filter(|finding| finding.reason.disconnects())
         .map(|finding| format!("{}: {}", finding.reason, finding.message))
         .collect();
     let of_layer = |finding: &&Arc<Finding>| match &finding.subject {

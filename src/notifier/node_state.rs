@@ -141,7 +141,7 @@ impl NodeState {
             let worn = drive
                 .findings
                 .iter()
-                .any(|finding| ["WornOut", "SpareLow"].contains(&finding.reason.as_str()));
+                .any(|finding| finding.reason.parse().is_ok_and(Reason::is_wear));
             if worn {
                 let name = format!("{} {} {}", drive.name, drive.model, drive.serial);
                 state.counts.near_end_of_life.push(clean(name.trim()));
@@ -204,7 +204,7 @@ fn observed_cause(cause: &wire::Cause, objects: &Objects, origins: &Origins<'_>)
     // An array has a finding for each of its volumes, with the same evidence.
     let mut evidence: Vec<Evidence> = Vec::new();
     // What a drive's findings do to a volume is proven by theirs.
-    let is_proof = |it: &&wire::Finding| it.reason != Reason::DriveFailing.name();
+    let is_proof = |it: &&wire::Finding| it.reason.parse() != Ok(Reason::DriveFailing);
     for record in known().filter(is_proof).flat_map(|finding| &finding.evidence) {
         let record = evidence_of(record);
         let is_new =

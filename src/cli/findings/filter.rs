@@ -98,7 +98,7 @@ pub(super) fn about(
     };
     // Active findings only: a cleared one follows from nothing.
     let announces = |finding: &wire::Finding| {
-        finding.cleared.is_none() && finding.reason == Reason::DriveFailing.name()
+        finding.cleared.is_none() && finding.reason.parse() == Ok(Reason::DriveFailing)
     };
     let leaders: BTreeSet<&str> = all
         .iter()

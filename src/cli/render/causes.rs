@@ -28,11 +28,7 @@ pub fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -
 }
 
 /// The same with every line in full.
-pub(crate) fn whole_block(
-    cause: &wire::Cause,
-    findings: &[wire::Finding],
-    screen: &Screen,
-) -> String {
+pub fn whole_block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
     block_of(cause, findings, screen, Extent::Whole)
 }
 
@@ -93,7 +89,7 @@ fn block_of(
 }
 
 /// The cause with nothing cut: what to do, what is on it, and its findings with their evidence.
-pub(crate) fn in_full(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
+pub fn in_full(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
     let (word, tone) = word(cause);
     let slot = match slot_name(&cause.slot) {
         "" => String::new(),
@@ -144,7 +140,7 @@ fn acknowledgements(cause: &wire::Cause, findings: &[wire::Finding], screen: &Sc
 }
 
 /// `acknowledged by root, 3 min ago: the replacement is ordered`, once for each note.
-pub(crate) fn acknowledged_by(
+pub fn acknowledged_by(
     cause: &wire::Cause,
     findings: &[wire::Finding],
     screen: &Screen,
@@ -183,7 +179,7 @@ pub fn rank(cause: &wire::Cause) -> impl Ord + use<> {
 /// Whether it comes first among equally severe ones.
 fn leads(cause: &wire::Cause) -> bool {
     let mut findings = cause.findings.iter().chain(&cause.consequences);
-    findings.any(|it| it.severity == cause.severity && it.reason == Reason::RedundancyLost.name())
+    findings.any(|it| it.severity == cause.severity && it.reason.parse().is_ok_and(Reason::leads))
 }
 
 pub fn is_urgent(cause: &wire::Cause) -> bool {
@@ -398,19 +394,19 @@ fn hit_name(hit: &wire::CauseHit, limit: usize) -> String {
 
 /// Whether the drive's findings have none of its volumes as their consequence: wear, heat and other
 /// hints for planning.
-pub(crate) fn is_only_on_it(cause: &wire::Cause) -> bool {
+pub fn is_only_on_it(cause: &wire::Cause) -> bool {
     cause.kind() == Kind::Drive && cause.consequences.is_empty()
 }
 
 /// What is said of volumes that the next failure takes away.
-pub(crate) fn last_copy_of(cause: &wire::Cause) -> &'static str {
+pub fn last_copy_of(cause: &wire::Cause) -> &'static str {
     let findings = cause.findings.iter().chain(&cause.consequences);
     last_copy_words(findings.map(|it| it.reason.as_str()))
 }
 
 /// Without the reason that `no redundancy left` says.
-pub(crate) fn hit_reasons(hit: &wire::CauseHit) -> Vec<String> {
-    let is_said = |reason: &str| hit.last_copy && reason == Reason::RedundancyLost.name();
+pub fn hit_reasons(hit: &wire::CauseHit) -> Vec<String> {
+    let is_said = |reason: &str| hit.last_copy && reason.parse().is_ok_and(Reason::leads);
     let reasons = hit.reasons.iter().filter(|reason| !is_said(reason));
     reasons.cloned().collect()
 }

@@ -88,7 +88,7 @@ fn actions(explanation: &wire::Explanation, screen: &Screen) -> String {
             finding.subject.as_ref().is_some_and(|it| it.kind() == wire::SubjectKind::Drive);
         let has_advice = !explanation.advice.is_empty();
         let follows = !finding.follows.is_empty()
-            || finding.reason == Reason::DriveFailing.name() && has_advice;
+            || finding.reason.parse() == Ok(Reason::DriveFailing) && has_advice;
         let is_counted = finding.cleared.is_none()
             && finding.acknowledged.is_none()
             && finding.severity() > wire::Severity::Info;

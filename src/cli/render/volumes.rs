@@ -35,7 +35,7 @@ pub fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
 /// Worst first; among suspect ones, first those without redundancy left.
 pub fn order(place: &str, volume: &wire::Volume) -> impl Ord + use<> {
     let mut reasons = volume.findings.iter().map(|finding| &finding.reason);
-    let leads = reasons.any(|reason| reason == Reason::RedundancyLost.name());
+    let leads = reasons.any(|reason| reason.parse().is_ok_and(Reason::leads));
     (rank(volume.health), !leads, label::sort_key(place), volume.id.clone())
 }
 

@@ -117,7 +117,7 @@ fn lines(snapshot: &NodeSnapshot, counted: &[&Issue]) -> Vec<String> {
     let (shared, own): (Vec<&Issue>, Vec<&Issue>) = counted
         .iter()
         .copied()
-        .partition(|issue| has_drive && issue.reason == Reason::DriveFailing.name());
+        .partition(|issue| has_drive && issue.reason.parse() == Ok(Reason::DriveFailing));
     let mut lines = Vec::new();
     for (at, issue) in own.iter().enumerate() {
         let is_same = |other: &&&Issue| other.subject == issue.subject;

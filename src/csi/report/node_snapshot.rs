@@ -13,6 +13,7 @@ use crate::health;
 use crate::report::node_failures::NodeFailures;
 use crate::report::node_snapshot::identity::{DriveIdentity, NodeIdentity, VolumeIdentity};
 use diskvitals_finding::provision::PodRef;
+use diskvitals_finding::reason::Reason;
 use diskvitals_wire as wire;
 use diskvitals_wire::node_watch::view::Objects;
 
@@ -462,10 +463,11 @@ fn pv_uses(volume: &wire::Volume) -> Vec<PvUse> {
 
 /// Whether the daemon derives a volume's state from findings of this reason (`model::condition`).
 fn explains_state(finding: &str, state: &str) -> bool {
-    let unmounted = ["NotMounted", "StagingNotMounted"].contains(&finding);
-    match state {
-        "DeviceMissing" => unmounted || finding == "DeviceMissing",
-        "NotMounted" => unmounted,
+    let finding = finding.parse();
+    let unmounted = finding.clone().is_ok_and(Reason::is_unmounted);
+    match state.parse() {
+        Ok(Reason::DeviceMissing) => unmounted || finding == Ok(Reason::DeviceMissing),
+        Ok(Reason::NotMounted) => unmounted,
         // Every finding results in this state.
         _ => true,
     }

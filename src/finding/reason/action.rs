@@ -1,8 +1,28 @@
-//! The action for a finding of one level, where the levels of a reason need different ones. The text in
-//! the table is for all levels, as `diskvitals reasons` shows it.
+//! The actions for a finding. The texts of single levels are in the table, where the levels of a reason
+//! need different ones.
 
 use crate::reason::Reason;
 use crate::severity::Severity;
+
+/// The first action for a drive. Ordered: the later the more urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Action {
+    /// No problem is known.
+    Nothing,
+    /// The further development decides.
+    Watch,
+    /// Fans, filters, neighbours.
+    Cool,
+    /// Power, adapter, firmware, network: no evidence shows that the drive is the cause.
+    LookAtPath,
+    /// The cable, the slot, the backplane.
+    ReseatCable,
+    /// Order another drive; it is not urgent.
+    PlanReplacement,
+    /// The drive is missing: reconnect it, or replace it.
+    BringBack,
+    ReplaceNow,
+}
 
 /// What else holds the data of a drive or volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,119 +36,33 @@ pub enum Cover {
     Covered,
 }
 
+pub(super) struct ActionText {
+    pub severity: Severity,
+    /// Empty: whatever else holds the data, unless another text names it.
+    pub covers: &'static [Cover],
+    pub text: &'static str,
+}
+
 impl Reason {
+    pub fn first_action(self, severity: Severity) -> Action {
+        let action = match severity {
+            Severity::Bad => self.first_actions().last(),
+            Severity::Info | Severity::Suspect => self.first_actions().first(),
+        };
+        action.copied().unwrap_or(Action::Watch)
+    }
+
     /// The action for a finding of this level, where it is known what else holds the data.
     pub fn action_for(self, severity: Severity, cover: Cover) -> &'static str {
-        use Cover::{Covered, Exposed, Last};
-        use Severity::{Bad, Suspect};
-        match (self, severity, cover) {
-            (Reason::MediaErrors, Suspect, Covered | Last) => {
-                "Make sure that there is a backup. A RAID check or a scrub rewrites weak sectors from the other copies. If errors come back, replace the drive."
-            }
-            (Reason::MediaErrors, Suspect, Exposed) => {
-                "Copy the data off first: this host has no other copy of it, and what cannot be read is lost unless a backup has it. Overwriting a sector lets the drive reallocate it. If errors come back, replace the drive."
-            }
-            (Reason::PendingSectors, Suspect, Covered | Last) => {
-                "A RAID check or a repairing scrub rewrites the sectors from the other copies, which repairs those that are only weak. If the number grows, replace the drive."
-            }
-            (Reason::PendingSectors, Suspect, Exposed) => {
-                "Copy the data off first: this host has no other copy of it, and what cannot be read is lost unless a backup has it. Overwriting a sector lets the drive reallocate it. If the number grows, replace the drive."
-            }
-            (Reason::MediaErrors | Reason::PendingSectors, Bad, Exposed) => {
-                "Copy the data off first: this host has no other copy of it, and what cannot be read is lost unless a backup has it. Then replace the drive."
-            }
-            (
-                Reason::ReallocatedSectors
-                | Reason::SmartAttributeFailing
-                | Reason::SelfTestFailed
-                | Reason::SpareLow,
-                Bad,
-                Exposed,
-            ) => {
-                "Copy the data off first: this host has no other copy of it. Then replace the drive."
-            }
-            (Reason::SmartFailing, Bad, Exposed) => {
-                "Stop what writes to the drive, as far as you can, and copy the data off first: this host has no other copy of it. Then replace the drive."
-            }
-            (
-                Reason::MediaErrors
-                | Reason::PendingSectors
-                | Reason::ReallocatedSectors
-                | Reason::SmartAttributeFailing
-                | Reason::SmartFailing,
-                Bad,
-                Covered,
-            ) => "Replace the drive now. Redundancy covers its data.",
-            (Reason::DriveFailing, Bad, _) => {
-                "Copy the data off first, as the drive's finding says. Then follow the rest of it."
-            }
-            (Reason::DriveFailing, Suspect, Exposed) => {
-                "Make sure that there is a backup of today: this host has no other copy of the data. Then follow the drive's finding."
-            }
-            (Reason::DriveFailing, Suspect, Last) => {
-                "Make sure that there is a backup of today: no redundancy is left. Then follow the drive's finding."
-            }
-            (Reason::DriveFailing, Suspect, Covered) => {
-                "Follow the drive's finding. Redundancy covers the data."
-            }
-            _ => self.action_at(severity),
-        }
+        let mut texts = self.action_texts().iter();
+        let text = texts.find(|it| it.severity == severity && it.covers.contains(&cover));
+        text.map_or_else(|| self.action_at(severity), |it| it.text)
     }
 
     pub fn action_at(self, severity: Severity) -> &'static str {
-        use Severity::{Bad, Info, Suspect};
-        match (self, severity) {
-            (Reason::DriveMissing, Info) => {
-                "Nothing, if it was removed or replaced on purpose. Otherwise reconnect it."
-            }
-            (Reason::MediaErrors, Suspect) => {
-                "Make sure that there is a backup: without redundancy, what cannot be read is lost otherwise. With redundancy, a RAID check or a scrub rewrites weak sectors. If errors come back, replace the drive."
-            }
-            (Reason::MediaErrors, Bad) => "Save what has no other copy, then replace the drive.",
-            (Reason::SmartFailing, Info) => "Nothing: a test of the drive's alarm is switched on.",
-            (Reason::SmartAttributeFailing, Suspect) => {
-                "Find out what lowered the value at that time. It has recovered."
-            }
-            (Reason::SmartAttributeFailing, Bad) => {
-                "Save what has no other copy, then replace the drive."
-            }
-            (Reason::ReallocatedSectors, Suspect) => {
-                "A few are acceptable while their number does not change. If it grows, plan the replacement."
-            }
-            (Reason::ReallocatedSectors, Bad) => {
-                "Save what has no other copy, then replace the drive."
-            }
-            (Reason::PendingSectors, Suspect) => {
-                "Without redundancy, copy the data off first: what cannot be read is lost unless a backup has it. With redundancy, a RAID check or a repairing scrub rewrites the sectors."
-            }
-            (Reason::PendingSectors, Bad) => "Save what has no other copy, then replace the drive.",
-            (Reason::SpareLow, Suspect) => "Plan the replacement.",
-            (Reason::SpareLow, Bad) => {
-                "Replace the drive soon: with the last spare block it stops accepting writes."
-            }
-            (Reason::Overheating, Info) => {
-                "Nothing: the drive is cool, and the threshold of its attribute is wrong."
-            }
-            (Reason::SelfTestFailed, Suspect) => {
-                "Test all of the medium: `diskvitals self-test DRIVE long`. If that fails, replace the drive."
-            }
-            (Reason::SelfTestFailed, Bad) => {
-                "Replace the drive. If its bad sector was rewritten, prove it: `diskvitals self-test DRIVE long`."
-            }
-            (Reason::DriveFailing, Bad) => {
-                "Copy the data off first, as the drive's finding says. Then follow the rest of it."
-            }
-            (Reason::DriveFailing, Suspect) => {
-                "Make sure that there is a backup of today. Then follow the drive's finding."
-            }
-            (Reason::FilesystemErrors, Suspect) => {
-                "Look at the drive below first. Check the filesystem when it can be unmounted."
-            }
-            (Reason::FilesystemCorrupted, Suspect) => {
-                "Redundancy has repaired it. Find out what caused it (drive, memory, cable), and run a scrub."
-            }
-            _ => self.action(),
-        }
+        let mut texts = self.action_texts().iter();
+        let text = texts.find(|it| it.severity == severity && it.covers.is_empty());
+        text.map_or_else(|| self.action(), |it| it.text)
     }
 }
 

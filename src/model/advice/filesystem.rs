@@ -4,17 +4,21 @@
 use crate::block::{Inventory, Layer};
 use crate::label;
 use crate::snapshot::Snapshot;
-use diskvitals_finding::reason::Reason;
+use diskvitals_finding::reason::LoggedErrors;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Finding, Subject};
 use diskvitals_fscheck::{Filesystem, repair};
 
 /// Instead of the reason's text.
 pub(super) fn action(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
-    match finding.reason {
-        Reason::FilesystemCorrupted => for_corruption(snapshot, finding),
-        Reason::FilesystemErrors => for_errors(snapshot, finding),
-        _ => None,
+    match finding.reason.logged_errors()? {
+        LoggedErrors::Corruption => for_corruption(snapshot, finding),
+        LoggedErrors::Filesystem => for_errors(snapshot, finding),
+        LoggedErrors::Io
+        | LoggedErrors::Medium
+        | LoggedErrors::Timeout
+        | LoggedErrors::Reset
+        | LoggedErrors::Transport => None,
     }
 }
 

@@ -65,17 +65,7 @@ impl Medium {
 
     /// Instead of the reason's text, which is about drives with a cable.
     pub(super) fn action(self, reason: Reason) -> Option<&'static str> {
-        let is_about_hardware = matches!(
-            reason,
-            Reason::IoErrors
-                | Reason::IoTimeouts
-                | Reason::MediaErrors
-                | Reason::ControllerResets
-                | Reason::LinkErrors
-                | Reason::DriveMissing
-                | Reason::DriveOffline
-        );
-        if !is_about_hardware {
+        if !reason.is_about_hardware() {
             return None;
         }
         Some(match self {

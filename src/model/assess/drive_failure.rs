@@ -9,7 +9,7 @@ use crate::assess::{DriveFailure, MAX_MESSAGE};
 use crate::facts::KnownVolume;
 use diskvitals_finding::Verdict;
 use diskvitals_finding::ids::DriveId;
-use diskvitals_finding::reason::Reason;
+use diskvitals_finding::reason::{LayerKind, Reason};
 use diskvitals_finding::severity::Severity;
 use diskvitals_text::echo::truncate;
 
@@ -25,9 +25,7 @@ pub(super) fn is_in_trouble(verdicts: &Verdicts) -> bool {
             Some(Verdict::Clear) => false,
             Some(Verdict::Unknown { .. }) | None => active.is_some(),
         };
-        holds
-            && reason.follows_drive()
-            && !matches!(reason, Reason::RaidDegraded | Reason::RedundancyLost)
+        holds && reason.follows_drive() && reason.layer() != Some(LayerKind::Array)
     })
 }
 

@@ -8,7 +8,7 @@ use crate::block::{BtrfsFs, LayerState};
 use crate::probe::used_share;
 use crate::redundancy::Array;
 use crate::snapshot::{Snapshot, VolumeUsage};
-use diskvitals_finding::reason::Reason;
+use diskvitals_finding::reason::Figure;
 use diskvitals_finding::{Finding, Subject};
 use diskvitals_smart::history::{Metric, Series};
 
@@ -21,7 +21,7 @@ pub(super) fn of_finding(snapshot: &Snapshot, finding: &Finding, now: Timestamp)
         Subject::Drive(id) => {
             let smart = snapshot.drives.get(id).and_then(|it| it.smart.as_ref());
             let series = smart.map(|smart| &smart.history.series);
-            let (metrics, unit) = metrics(finding.reason);
+            let (metrics, unit) = finding.reason.figure().map(metrics).unwrap_or_default();
             let largest = metrics
                 .iter()
                 .filter_map(|metric| {
@@ -44,25 +44,26 @@ pub(super) fn of_finding(snapshot: &Snapshot, finding: &Finding, now: Timestamp)
             let is_btrfs =
                 volume.is_some_and(|volume| volume.facts.fs_type.as_deref() == Some("btrfs"));
             let usage = volume.filter(|_| !is_btrfs).map(|volume| volume.usage);
-            (fill(usage, finding.reason).unwrap_or_default(), 0)
+            let fill = finding.reason.figure().and_then(|figure| fill(usage, figure));
+            (fill.unwrap_or_default(), 0)
         }
         Subject::Device(_) | Subject::Source(_) => (String::new(), 0),
     }
 }
 
-/// The metrics that a reason is about, and their unit; counters have none.
-fn metrics(reason: Reason) -> (&'static [Metric], &'static str) {
-    match reason {
-        Reason::PendingSectors => (&[Metric::Pending, Metric::OfflineUncorrectable], ""),
-        Reason::ReallocatedSectors => (&[Metric::Reallocated, Metric::GrownDefects], ""),
-        Reason::MediaErrors => {
+/// The metrics of a drive, and their unit; counters have none.
+fn metrics(figure: Figure) -> (&'static [Metric], &'static str) {
+    match figure {
+        Figure::Pending => (&[Metric::Pending, Metric::OfflineUncorrectable], ""),
+        Figure::Reallocated => (&[Metric::Reallocated, Metric::GrownDefects], ""),
+        Figure::Uncorrectable => {
             (&[Metric::ReportedUncorrectable, Metric::MediaErrors, Metric::UncorrectedErrors], "")
         }
-        Reason::LinkErrors => (&[Metric::CrcErrors], ""),
-        Reason::WornOut => (&[Metric::WearPercent], " % used"),
-        Reason::SpareLow => (&[Metric::SparePercent], " % left"),
-        Reason::Overheating => (&[Metric::Temperature], " °C"),
-        _ => (&[], ""),
+        Figure::LinkErrors => (&[Metric::CrcErrors], ""),
+        Figure::WearPercent => (&[Metric::WearPercent], " % used"),
+        Figure::Spare => (&[Metric::SparePercent], " % left"),
+        Figure::Temperature => (&[Metric::Temperature], " °C"),
+        Figure::Space | Figure::Inodes => (&[], ""),
     }
 }
 
@@ -76,14 +77,20 @@ fn grown_today(series: &Series, now: Timestamp) -> u64 {
     }
 }
 
-fn fill(usage: Option<VolumeUsage>, reason: Reason) -> Option<String> {
+fn fill(usage: Option<VolumeUsage>, figure: Figure) -> Option<String> {
     let Some(VolumeUsage::Mounted { usage, .. }) = usage else {
         return None;
     };
-    let (used, available) = match reason {
-        Reason::OutOfSpace => (usage.used_bytes, usage.available_bytes),
-        Reason::OutOfInodes => (usage.used_inodes, usage.available_inodes),
-        _ => return None,
+    let (used, available) = match figure {
+        Figure::Space => (usage.used_bytes, usage.available_bytes),
+        Figure::Inodes => (usage.used_inodes, usage.available_inodes),
+        Figure::Pending
+        | Figure::Reallocated
+        | Figure::Uncorrectable
+        | Figure::LinkErrors
+        | Figure::WearPercent
+        | Figure::Spare
+        | Figure::Temperature => return None,
     };
     used_share(used, available)
 }

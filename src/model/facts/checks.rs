@@ -326,8 +326,8 @@ impl Facts {
         let Some(subject) = target.volume.clone().map(Subject::Volume) else {
             return Ok(());
         };
-        let stalled = [Reason::IoStalled, Reason::ProbeTimeout, Reason::DeviceMissing];
-        match stalled.iter().find(|reason| active.contains_key(&(subject.clone(), **reason))) {
+        let mut stalled = Reason::ALL.iter().rev().filter(|reason| reason.disconnects());
+        match stalled.find(|reason| active.contains_key(&(subject.clone(), **reason))) {
             Some(reason) => failing(format!("it has the finding {reason}")),
             None => Ok(()),
         }

@@ -13,7 +13,7 @@ use crate::block::{Layer, LayerState};
 use crate::facts::corruption::of_filesystem;
 use crate::facts::{Facts, KnownVolume};
 use diskvitals_finding::Subject;
-use diskvitals_finding::reason::Reason;
+use diskvitals_finding::reason::{LoggedErrors, Reason};
 use diskvitals_kernel_log::error_history::{ErrorHistory, FailedSector};
 use diskvitals_kernel_log::event::Class;
 
@@ -23,17 +23,21 @@ pub fn ends(subject: &Subject, reason: Reason) -> bool {
 }
 
 fn classes(subject: &Subject, reason: Reason) -> &'static [Class] {
-    match (subject, reason) {
-        (Subject::Drive(_), Reason::IoErrors) => &[Class::Io],
+    let Some(errors) = reason.logged_errors() else {
+        return &[];
+    };
+    match (errors, subject) {
+        (LoggedErrors::Io, Subject::Drive(_)) => &[Class::Io],
         // Errors of its own device; those of its drives belong to the drives.
-        (_, Reason::IoErrors) => &[Class::Io, Class::Medium, Class::Timeout],
-        (_, Reason::MediaErrors) => &[Class::Medium],
-        (_, Reason::IoTimeouts) => &[Class::Timeout],
-        (_, Reason::ControllerResets) => &[Class::Reset],
-        (_, Reason::LinkErrors) => &[Class::Transport],
-        (Subject::Volume(_), Reason::FilesystemErrors) => &[Class::FsError],
-        (Subject::Device(_), Reason::FilesystemErrors) => &[Class::FsError, Class::FsShutdown],
-        _ => &[],
+        (LoggedErrors::Io, _) => &[Class::Io, Class::Medium, Class::Timeout],
+        (LoggedErrors::Medium, _) => &[Class::Medium],
+        (LoggedErrors::Timeout, _) => &[Class::Timeout],
+        (LoggedErrors::Reset, _) => &[Class::Reset],
+        (LoggedErrors::Transport, _) => &[Class::Transport],
+        (LoggedErrors::Filesystem, Subject::Volume(_)) => &[Class::FsError],
+        (LoggedErrors::Filesystem, Subject::Device(_)) => &[Class::FsError, Class::FsShutdown],
+        (LoggedErrors::Filesystem, Subject::Drive(_) | Subject::Source(_))
+        | (LoggedErrors::Corruption, _) => &[],
     }
 }
 

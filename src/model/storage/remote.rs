@@ -92,19 +92,9 @@ fn is_remote(snapshot: &Snapshot, volume: &Volume) -> bool {
 
 /// Why a volume certainly does not answer.
 fn cause(snapshot: &Snapshot, volume: &Volume) -> Option<(Reason, String)> {
-    let is_silent = |reason| {
-        matches!(
-            reason,
-            Reason::DeviceMissing
-                | Reason::ProbeTimeout
-                | Reason::IoStalled
-                | Reason::NotAccessible
-        )
-    };
     let id = &volume.facts.id;
-    if let Some(finding) =
-        active(snapshot, &volume.findings).find(|finding| is_silent(finding.reason))
-    {
+    let mut findings = active(snapshot, &volume.findings);
+    if let Some(finding) = findings.find(|finding| finding.reason.is_unreachable()) {
         let text = format!("volume {id}: {}: {}", finding.reason, finding.message);
         return Some((finding.reason, text));
     }
