@@ -14,24 +14,12 @@ pub fn attachment(attachment: &Attachment) -> wire::Attachment {
         role: mount_role(attachment.role),
         path: attachment.path.to_string(),
         read_only: attachment.read_only,
-        mode: attachment.mode.map_or(wire::AccessMode::Unspecified, access_mode).into(),
+        mode: attachment.mode.map_or(0, AccessMode::number),
         block: attachment.block,
         pod_uid: pod.uid,
         pod_name: pod.name,
         pod_namespace: pod.namespace,
         since: Some(time(attachment.since)),
         stale: attachment.stale_cause().unwrap_or_default().to_owned(),
-    }
-}
-
-pub fn access_mode(mode: AccessMode) -> wire::AccessMode {
-    match mode {
-        AccessMode::SingleNodeWriter => wire::AccessMode::SingleNodeWriter,
-        AccessMode::SingleNodeReaderOnly => wire::AccessMode::SingleNodeReaderOnly,
-        AccessMode::MultiNodeReaderOnly => wire::AccessMode::MultiNodeReaderOnly,
-        AccessMode::MultiNodeSingleWriter => wire::AccessMode::MultiNodeSingleWriter,
-        AccessMode::MultiNodeMultiWriter => wire::AccessMode::MultiNodeMultiWriter,
-        AccessMode::SingleNodeSingleWriter => wire::AccessMode::SingleNodeSingleWriter,
-        AccessMode::SingleNodeMultiWriter => wire::AccessMode::SingleNodeMultiWriter,
     }
 }

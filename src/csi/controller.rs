@@ -14,14 +14,15 @@ use crate::driver::Driver;
 use crate::parameters::parse_parameters;
 use crate::stats::saturating_i64;
 use crate::validate::{
-    call_timeout, invalid, is_possible_id, is_single_node_mode, parse_capabilities,
-    parse_capability, parse_capacity_range, validate_id_form, validate_map, validate_name,
-    validate_node_id, validate_volume_id, with_csi_field_names,
+    call_timeout, invalid, is_possible_id, parse_capabilities, parse_capability,
+    parse_capacity_range, validate_id_form, validate_map, validate_name, validate_node_id,
+    validate_volume_id, with_csi_field_names,
 };
 use crate::wire;
 use crate::wire::controller_server::Controller;
 use crate::wire::controller_service_capability::rpc::Type as Can;
 use crate::wire::controller_service_capability::{Rpc, Type};
+use diskvitals_finding::provision::AccessMode;
 use diskvitals_text::echo::echo;
 use diskvitals_wire as daemon;
 
@@ -46,7 +47,7 @@ impl ControllerService {
 /// The reason why a volume does not support this access; None if it does. An unspecified `kind`
 /// means any volume of this driver.
 fn unsupported_reason(access: &daemon::Access, kind: daemon::ProvidedKind) -> Option<String> {
-    if !is_single_node_mode(access.mode()) {
+    if !AccessMode::from_number(access.mode).is_some_and(AccessMode::is_for_one_node) {
         let mode = access.mode().as_str_name();
         let mode = mode.trim_start_matches("ACCESS_MODE_");
         return Some(format!("access_mode: {mode}: a volume of this driver is on one node only"));

@@ -13,8 +13,7 @@ use tonic::{Request, Status};
 use crate::agent::MAX_CALL_TIMEOUT;
 use crate::wire;
 use crate::wire::volume_capability::AccessType;
-use crate::wire::volume_capability::access_mode::Mode;
-use diskvitals_finding::provision::PodRef;
+use diskvitals_finding::provision::{AccessMode, PodRef};
 use diskvitals_text::echo::echo;
 use diskvitals_wire as daemon;
 
@@ -110,34 +109,6 @@ pub(crate) fn is_possible_path(field: &str, path: &str) -> Result<bool, Status> 
     Ok(validate_path(field, path).is_ok())
 }
 
-/// Access modes that a volume on one node supports, by the rule of
-/// `finding::provision::AccessMode::is_for_one_node`.
-pub(crate) fn is_single_node_mode(mode: daemon::AccessMode) -> bool {
-    match mode {
-        daemon::AccessMode::SingleNodeWriter
-        | daemon::AccessMode::SingleNodeReaderOnly
-        | daemon::AccessMode::SingleNodeSingleWriter
-        | daemon::AccessMode::SingleNodeMultiWriter
-        | daemon::AccessMode::MultiNodeReaderOnly => true,
-        daemon::AccessMode::Unspecified
-        | daemon::AccessMode::MultiNodeSingleWriter
-        | daemon::AccessMode::MultiNodeMultiWriter => false,
-    }
-}
-
-fn to_daemon_mode(mode: Mode) -> daemon::AccessMode {
-    match mode {
-        Mode::Unknown => daemon::AccessMode::Unspecified,
-        Mode::SingleNodeWriter => daemon::AccessMode::SingleNodeWriter,
-        Mode::SingleNodeReaderOnly => daemon::AccessMode::SingleNodeReaderOnly,
-        Mode::MultiNodeReaderOnly => daemon::AccessMode::MultiNodeReaderOnly,
-        Mode::MultiNodeSingleWriter => daemon::AccessMode::MultiNodeSingleWriter,
-        Mode::MultiNodeMultiWriter => daemon::AccessMode::MultiNodeMultiWriter,
-        Mode::SingleNodeSingleWriter => daemon::AccessMode::SingleNodeSingleWriter,
-        Mode::SingleNodeMultiWriter => daemon::AccessMode::SingleNodeMultiWriter,
-    }
-}
-
 /// Converts a required capability to the daemon's API. Mount options may contain secrets: no
 /// message repeats them.
 pub(crate) fn parse_capability(
@@ -147,11 +118,9 @@ pub(crate) fn parse_capability(
     let capability = capability.ok_or_else(|| invalid(field, "is missing"))?;
     let asked = capability.access_mode.as_ref().map(|access| access.mode);
     let asked = asked.ok_or_else(|| invalid(field, "access_mode is missing"))?;
-    let access_mode = Mode::try_from(asked).map_or(daemon::AccessMode::Unspecified, to_daemon_mode);
-    if access_mode == daemon::AccessMode::Unspecified {
-        return Err(invalid(field, format_args!("access_mode: {asked} is no access mode")));
-    }
-    let access = daemon::Access { mode: access_mode.into(), ..Default::default() };
+    let mode = AccessMode::from_number(asked)
+        .ok_or_else(|| invalid(field, format_args!("access_mode: {asked} is no access mode")))?;
+    let access = daemon::Access { mode: mode.number(), ..Default::default() };
     match &capability.access_type {
         None => Err(invalid(field, "access_type is missing: neither block nor mount")),
         Some(AccessType::Block(_)) => Ok(daemon::Access { block: true, ..access }),

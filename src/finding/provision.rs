@@ -30,20 +30,39 @@ pub enum Wipe {
     None,
 }
 
-/// Access modes (CSI, VolumeCapability.AccessMode).
+/// Access modes, with their numbers in CSI (VolumeCapability.AccessMode) and in the daemon's API.
+/// Kubernetes' own (`ReadWriteOnce`) are another list: kubelet and sidecars translate them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AccessMode {
-    SingleNodeWriter,
-    SingleNodeReaderOnly,
-    MultiNodeReaderOnly,
-    MultiNodeSingleWriter,
-    MultiNodeMultiWriter,
-    SingleNodeSingleWriter,
-    SingleNodeMultiWriter,
+    SingleNodeWriter = 1,
+    SingleNodeReaderOnly = 2,
+    MultiNodeReaderOnly = 3,
+    MultiNodeSingleWriter = 4,
+    MultiNodeMultiWriter = 5,
+    SingleNodeSingleWriter = 6,
+    SingleNodeMultiWriter = 7,
 }
 
 impl AccessMode {
+    /// None: unspecified, or of a newer version.
+    pub fn from_number(number: i32) -> Option<AccessMode> {
+        let all = [
+            AccessMode::SingleNodeWriter,
+            AccessMode::SingleNodeReaderOnly,
+            AccessMode::MultiNodeReaderOnly,
+            AccessMode::MultiNodeSingleWriter,
+            AccessMode::MultiNodeMultiWriter,
+            AccessMode::SingleNodeSingleWriter,
+            AccessMode::SingleNodeMultiWriter,
+        ];
+        all.into_iter().find(|mode| mode.number() == number)
+    }
+
+    pub fn number(self) -> i32 {
+        self as i32
+    }
+
     /// Whether a volume that exists on one node only can support this mode: the one rule of the
     /// daemon and of the shim.
     ///

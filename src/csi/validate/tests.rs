@@ -96,6 +96,21 @@ fn a_name_is_any_text_of_128_bytes_without_control_characters() {
 }
 
 #[test]
+fn an_access_mode_has_the_same_number_in_csi_and_in_the_api_of_the_daemon() {
+    use diskvitals_finding::provision::AccessMode;
+    use wire::volume_capability::access_mode::Mode;
+
+    for number in -1..16 {
+        let name = AccessMode::from_number(number).map(|mode| format!("{mode:?}"));
+        let csi = Mode::try_from(number).ok().filter(|mode| *mode != Mode::Unknown);
+        assert_eq!(name, csi.map(|mode| format!("{mode:?}")), "{number}");
+        let ours = daemon::AccessMode::try_from(number).ok();
+        let ours = ours.filter(|mode| *mode != daemon::AccessMode::Unspecified);
+        assert_eq!(name, ours.map(|mode| format!("{mode:?}")), "{number}");
+    }
+}
+
+#[test]
 fn a_capability_has_a_type_and_a_mode() {
     let access = parse_capability("volume_capability", Some(&mount(1))).expect("right");
     assert_eq!(

@@ -3,7 +3,6 @@
 use tonic::Status;
 
 use crate::api::status::invalid;
-use diskvitals_convert::attachment::access_mode;
 use diskvitals_convert::{time, wall_time};
 use diskvitals_finding::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
 use diskvitals_host::clock;
@@ -42,18 +41,8 @@ pub(crate) fn required_access(access: Option<wire::Access>) -> Result<VolumeAcce
 }
 
 pub(crate) fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
-    let mode = match access.mode() {
-        wire::AccessMode::Unspecified => {
-            return Err(invalid("access.mode", "is not a CSI access mode"));
-        }
-        wire::AccessMode::SingleNodeWriter => AccessMode::SingleNodeWriter,
-        wire::AccessMode::SingleNodeReaderOnly => AccessMode::SingleNodeReaderOnly,
-        wire::AccessMode::MultiNodeReaderOnly => AccessMode::MultiNodeReaderOnly,
-        wire::AccessMode::MultiNodeSingleWriter => AccessMode::MultiNodeSingleWriter,
-        wire::AccessMode::MultiNodeMultiWriter => AccessMode::MultiNodeMultiWriter,
-        wire::AccessMode::SingleNodeSingleWriter => AccessMode::SingleNodeSingleWriter,
-        wire::AccessMode::SingleNodeMultiWriter => AccessMode::SingleNodeMultiWriter,
-    };
+    let mode = AccessMode::from_number(access.mode)
+        .ok_or_else(|| invalid("access.mode", "is not a CSI access mode"))?;
     Ok(VolumeAccess {
         mode,
         block: access.block,
@@ -64,7 +53,7 @@ pub(crate) fn access_of(access: wire::Access) -> Result<VolumeAccess, Status> {
 
 fn access(access: &VolumeAccess) -> wire::Access {
     wire::Access {
-        mode: access_mode(access.mode).into(),
+        mode: access.mode.number(),
         block: access.block,
         fs_type: access.fs_type.clone().unwrap_or_default(),
         mount_flags: access.mount_flags.clone(),
@@ -131,7 +120,7 @@ pub(crate) fn attachment(
         role: role.into(),
         path: attached.path.to_string(),
         read_only: attached.read_only,
-        mode: access_mode(attached.access.mode).into(),
+        mode: attached.access.mode.number(),
         block: attached.access.block,
         pod_uid: pod.uid,
         pod_name: pod.name,
