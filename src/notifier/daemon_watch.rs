@@ -30,7 +30,7 @@ const SETTINGS: Settings = Settings {
     // A change rarely comes alone. Also the shortest time between two states.
     debounce: Duration::from_secs(1),
     poll_interval: POLL_INTERVAL,
-    is_news: |item| matches!(item, Item::Finding(_) | Item::Cause(_)),
+    is_urgent: |item| matches!(item, Item::Finding(_) | Item::Cause(_)),
 };
 
 #[derive(Clone, Debug)]

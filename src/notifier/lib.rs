@@ -1,4 +1,4 @@
-//! `diskvitals-notify`: a small process without privileges that tells people about the health of
+//! `diskvitals-notify`: a small process without privileges that notifies people of the health of
 //! the node, by mail, webhooks, programs and heartbeats.
 //!
 //! In: the daemon's socket, a configuration file. Out: messages. `daemon_watch` → `node_state` →

@@ -496,23 +496,23 @@ fn what_was_not_seen_of_attachments_is_said() {
 #[test]
 fn who_fences_a_second_writer() {
     let nodes = Ok([("node-1".to_owned(), node("node-1", "True"))].into());
-    let told = |more: Value, needs: Read<Option<bool>>| {
+    let fenced = |more: Value, needs: Read<Option<bool>>| {
         let volume = volume(more);
         let attachments = Ok(Vec::new());
-        let told = fences(&volume, &reach(&volume, &nodes), &attachments, &needs, &[]);
-        told.into_iter().map(|(who, text)| format!("{who}: {text}")).collect::<Vec<_>>().join("\n")
+        let lines = fences(&volume, &reach(&volume, &nodes), &attachments, &needs, &[]);
+        lines.into_iter().map(|(who, text)| format!("{who}: {text}")).collect::<Vec<_>>().join("\n")
     };
     let anywhere = json!({"nodeAffinity": null});
     insta::assert_snapshot!([
-        told(json!({}), Ok(Some(false))),
-        told(json!({"accessModes": ["ReadWriteOncePod"]}), Ok(Some(false))),
-        told(json!({"accessModes": ["ReadWriteMany"]}), Ok(Some(false))),
-        told(anywhere.clone(), Ok(Some(true))),
-        told(anywhere.clone(), Ok(None)),
-        told(anywhere.clone(), Ok(Some(false))),
-        told(anywhere, Err("403".into())),
-        told(json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}}}), Ok(Some(false))),
-        told(json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "n", "operator": "Near", "values": ["b"]}]}]}}}), Ok(Some(false))),
+        fenced(json!({}), Ok(Some(false))),
+        fenced(json!({"accessModes": ["ReadWriteOncePod"]}), Ok(Some(false))),
+        fenced(json!({"accessModes": ["ReadWriteMany"]}), Ok(Some(false))),
+        fenced(anywhere.clone(), Ok(Some(true))),
+        fenced(anywhere.clone(), Ok(None)),
+        fenced(anywhere.clone(), Ok(Some(false))),
+        fenced(anywhere, Err("403".into())),
+        fenced(json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}}}), Ok(Some(false))),
+        fenced(json!({"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "n", "operator": "Near", "values": ["b"]}]}]}}}), Ok(Some(false))),
     ]
     .join("\n\n"));
 }

@@ -96,7 +96,7 @@ pub struct Settings {
     /// How often to check that the daemon answers; also the time limit for a complete view.
     pub poll_interval: Duration,
     /// The other changes come with the next poll.
-    pub is_news: fn(&Item) -> bool,
+    pub is_urgent: fn(&Item) -> bool,
 }
 
 pub struct NodeWatch<F> {
@@ -145,7 +145,7 @@ where
 
     /// Never returns [`Standing::Behind`].
     async fn follow(&mut self) -> Result<Standing, String> {
-        let Settings { debounce, poll_interval, is_news, .. } = self.settings;
+        let Settings { debounce, poll_interval, is_urgent, .. } = self.settings;
         loop {
             let client = self.feed.connection.as_ref().map(|(client, _)| client.clone());
             let mut is_late = false;
@@ -157,7 +157,7 @@ where
                         continue;
                     };
                     let change = event.change();
-                    if event.item.as_ref().is_some_and(is_news) {
+                    if event.item.as_ref().is_some_and(is_urgent) {
                         self.poll_at = self.poll_at.min(now + debounce);
                     }
                     self.view.apply(*event);

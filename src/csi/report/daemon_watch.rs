@@ -35,7 +35,7 @@ pub(crate) async fn run(
         backoff: Backoff::new(timing.initial_backoff, timing.initial_backoff),
         debounce: timing.debounce,
         poll_interval: timing.poll_interval,
-        is_news: |_| true,
+        is_urgent: |_| true,
     };
     let mut node_watch = NodeWatch::new(connect, settings);
     loop {

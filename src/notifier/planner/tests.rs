@@ -303,7 +303,7 @@ fn with_bad_only_quiet_hours_hold_all_that_is_not_bad_until_their_end() {
     });
     let suspect = |name: &str| cause(name, Level::Suspect, &["a"]);
     assert_eq!(lines(&run.observe(&state(vec![suspect("sda"), suspect("sdb")]), 10)), [""; 0]);
-    // What becomes BAD is announced, and its beginning is not told again afterwards.
+    // What becomes BAD is announced, and its beginning is not announced again afterwards.
     let both = state(vec![cause("sda", Level::Bad, &["a"]), suspect("sdb")]);
     assert_eq!(lines(&run.observe(&both, 60)), ["Changes BAD: raised sda"]);
     assert_eq!(lines(&run.tick(3599)), [""; 0], "no digest in quiet hours");
@@ -422,7 +422,7 @@ fn a_daemon_that_does_not_answer_is_announced_once_and_its_return_too() {
     let back = run.observe(&state(Vec::new()), 30 * 60);
     assert_eq!(lines(&back), ["DaemonBack info: "]);
     assert_eq!(back[0].replies_to, [made[0].id.clone()]);
-    // A short absence is no news.
+    // A short absence is not announced.
     assert_eq!(silent(&mut run, 31 * 60), []);
     assert_eq!(lines(&run.observe(&state(Vec::new()), 32 * 60)), [""; 0]);
 }

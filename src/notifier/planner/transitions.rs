@@ -66,8 +66,8 @@ impl PlannerState {
         changes
     }
 
-    /// A daemon of another version may give the cause of a filesystem another id: the findings tell
-    /// that it is the same.
+    /// A daemon of another version may give the cause of a filesystem another id: its findings
+    /// show that it is the same.
     fn rename_filesystems(&mut self, observed: &BTreeMap<&str, &ObservedCause>) {
         let is_filesystem = |item: &Item| matches!(item.kind.as_str(), "mount" | "device");
         let mut former: BTreeMap<String, String> = BTreeMap::new();

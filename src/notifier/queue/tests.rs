@@ -68,7 +68,7 @@ async fn a_refused_message_waits_alone_and_is_given_up_at_the_end() {
 }
 
 #[tokio::test]
-async fn a_full_queue_drops_reminders_before_news() {
+async fn a_full_queue_drops_reminders_before_changes() {
     let (mut queue, now) = (queue(), Instant::now());
     for (id, kind) in [
         ("1", Kind::Changes),
