@@ -11,7 +11,7 @@
 #![warn(unreachable_pub)]
 
 mod api;
-mod claim_ledger;
+mod claims;
 mod controller;
 mod events;
 mod http;
@@ -23,6 +23,7 @@ mod pace;
 mod quarantine;
 mod release;
 mod run;
+mod shared_drives;
 mod taint;
 mod timing;
 mod unreachable;

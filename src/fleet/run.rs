@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::api::{Api, ClaimWrite, ClusterChange};
-use crate::claim_ledger::{ClaimLedger, Support};
-use crate::events::{Announcement, EventQueue, SharedDrives, announce_shared_drives};
+use crate::claims::ledger::{ClaimLedger, Support};
+use crate::events::{Announcement, EventQueue};
 use crate::listing::{Lists, SeenTime};
 use crate::metrics::{ClaimFigures, Counters, State};
 use crate::model::claims::{Entry, desired};
@@ -30,6 +30,7 @@ use crate::options::{Duty, Options};
 use crate::pace::WritePace;
 use crate::quarantine::{self, Quarantines};
 use crate::release::{self, Engine};
+use crate::shared_drives::{SharedDrives, announce_shared_drives};
 use crate::timing::Timing;
 use crate::unreachable::{self, UnreachableStorage};
 use diskvitals_host::clock;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::claim_ledger::Pauses;
+use crate::claims::ledger::Pauses;
 use crate::model::Policy;
 use crate::model::quarantine::QuarantineLimits;
 use crate::model::unreachable::UnreachableLimits;

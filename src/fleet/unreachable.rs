@@ -5,9 +5,9 @@
 //! is in `model::unreachable`. The taint stands on the Node and the eviction that is under way in the
 //! NodeStorage, so that another leader goes on with both; how long something has lasted starts anew.
 
+mod announcements;
 mod figures;
 mod job;
-mod news;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

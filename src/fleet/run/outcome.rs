@@ -5,7 +5,7 @@
 use tokio::time::Instant;
 
 use crate::api::ClaimWrite;
-use crate::claim_ledger::{ClaimLedger, Support};
+use crate::claims::ledger::{ClaimLedger, Support};
 use crate::events::{Announcement, regarding_claim};
 use crate::model::Claim;
 use crate::model::claims::Entry;
