@@ -14,25 +14,25 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node as KubeNode, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node as KubeNode, PersistentVolumeClaim};
 use k8s_openapi::api::events::v1::Event as KubeEvent;
-use k8s_openapi::api::storage::v1::CSINode;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
-    Preconditions,
+    ApiResource, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions,
 };
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::listing::List;
 use crate::model::claims::{Condition, Entry};
+use crate::model::release::check::PolicyObject;
 use crate::model::retention::Expired;
 use crate::model::{Claim, Node, Report, Volume};
-use crate::release::action::PolicyObject;
 use crate::timing::Timing;
 use diskvitals_cluster::node_storage::NodeStorage;
+use diskvitals_cluster::storage_policy::StoragePolicy;
 use diskvitals_kubernetes::api_error::{
     ApiError, CallError, already_exists, classify_error, with_timeout,
 };
@@ -102,47 +102,38 @@ impl Api {
         LeaseRecord::of(lease)
     }
 
-    pub(crate) async fn watch_nodes(&self, into: &mpsc::Sender<ClusterChange>) {
-        let watch = Watch {
-            objects: kube::Api::<KubeNode>::all(self.client.clone()),
-            what: "nodes",
-            reduce: reduce::node,
-            wrap: ClusterChange::Node,
-        };
-        watch.follow(&self.timing.watch(), into).await;
-    }
-
-    pub(crate) async fn watch_volumes(&self, into: &mpsc::Sender<ClusterChange>) {
-        let watch = Watch {
-            objects: kube::Api::<PersistentVolume>::all(self.client.clone()),
-            what: "persistentvolumes",
-            reduce: reduce::volume,
-            wrap: ClusterChange::Volume,
-        };
-        watch.follow(&self.timing.watch(), into).await;
-    }
-
-    pub(crate) async fn watch_drivers(&self, into: &mpsc::Sender<ClusterChange>) {
-        let watch = Watch {
-            objects: kube::Api::<CSINode>::all(self.client.clone()),
-            what: "csinodes",
-            reduce: reduce::csi_node,
-            wrap: ClusterChange::Drivers,
-        };
-        watch.follow(&self.timing.watch(), into).await;
-    }
-
-    /// As untyped objects: one that a person or a newer version wrote in another form must not hide
-    /// all others.
-    pub(crate) async fn watch_reports(&self, into: &mpsc::Sender<ClusterChange>) {
-        let resource = ApiResource::erase::<NodeStorage>(&());
-        let watch = Watch {
-            objects: kube::Api::<DynamicObject>::all_with(self.client.clone(), &resource),
-            what: "nodestorages",
-            reduce: reduce::report,
-            wrap: ClusterChange::Report,
-        };
-        watch.follow(&self.timing.watch(), into).await;
+    /// Follows all objects of one kind, until nobody receives the changes.
+    pub(crate) async fn watch(&self, list: List, into: &mpsc::Sender<ClusterChange>) {
+        let (client, what) = (self.client.clone(), list.resource());
+        let timing = self.timing.watch();
+        match list {
+            List::Nodes => {
+                let (objects, wrap) = (kube::Api::all(client), ClusterChange::Node);
+                Watch { objects, what, reduce: reduce::node, wrap }.follow(&timing, into).await;
+            }
+            List::Volumes => {
+                let (objects, wrap) = (kube::Api::all(client), ClusterChange::Volume);
+                Watch { objects, what, reduce: reduce::volume, wrap }.follow(&timing, into).await;
+            }
+            List::Drivers => {
+                let (objects, wrap) = (kube::Api::all(client), ClusterChange::Drivers);
+                Watch { objects, what, reduce: reduce::csi_node, wrap }.follow(&timing, into).await;
+            }
+            // As untyped objects: one that a person or a newer version wrote in another form must
+            // not hide all others.
+            List::Reports => {
+                let resource = ApiResource::erase::<NodeStorage>(&());
+                let objects = kube::Api::all_with(client, &resource);
+                let (reduce, wrap) = (reduce::report, ClusterChange::Report);
+                Watch { objects, what, reduce, wrap }.follow(&timing, into).await;
+            }
+            List::Policies => {
+                let resource = ApiResource::erase::<StoragePolicy>(&());
+                let objects = kube::Api::all_with(client, &resource);
+                let (reduce, wrap) = (release::policy, ClusterChange::Policy);
+                Watch { objects, what, reduce, wrap }.follow(&timing, into).await;
+            }
+        }
     }
 
     async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {

@@ -1,15 +1,16 @@
 //! The controller's tasks over one API server: the watches, the election, and the owner of the state.
 //!
 //! In: a client, the duties. Out: writes, and the state for metrics and probes. It ends when it is
-//! told to, and gives its lease away.
+//! asked to, and gives its lease away.
 
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use crate::api::Api;
 use crate::metrics::{State, render};
-use crate::options::{Duty, Options};
+use crate::options::Options;
 use crate::run::Owner;
 use crate::timing::Timing;
 use diskvitals_kubernetes::lease::{Candidate, Leadership};
@@ -23,7 +24,6 @@ pub struct WatchEnded(&'static str);
 
 pub struct Controller {
     api: Arc<Api>,
-    duties: Vec<Duty>,
     options: Options,
     timing: Timing,
     candidate: Candidate<Api>,
@@ -52,7 +52,6 @@ impl Controller {
         };
         Controller {
             api,
-            duties: options.duties.clone(),
             options: options.clone(),
             timing,
             candidate,
@@ -76,40 +75,23 @@ impl Controller {
     /// # Errors
     /// A watch has ended, which it never does.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), WatchEnded> {
-        let Controller { api, duties, options, timing, candidate, state } = self;
+        let Controller { api, options, timing, candidate, state } = self;
         let (leads, leadership) = watch::channel(Leadership::default());
         let (changes, received) = mpsc::channel(CHANGES);
-        let volumes = async {
-            if options.needs_volumes() {
-                api.watch_volumes(&changes).await;
-            } else {
-                std::future::pending().await
-            }
-        };
-        let drivers = async {
-            if duties.contains(&Duty::Unreachable) {
-                api.watch_drivers(&changes).await;
-            } else {
-                std::future::pending().await
-            }
-        };
-        let policies = async {
-            if duties.contains(&Duty::Release) {
-                api.watch_policies(&changes).await;
-            } else {
-                std::future::pending().await
-            }
-        };
+        let mut watches = JoinSet::new();
+        for list in options.lists() {
+            let (api, changes) = (api.clone(), changes.clone());
+            watches.spawn(async move {
+                api.watch(list, &changes).await;
+                list.resource()
+            });
+        }
         let owner = Owner::new(api.clone(), &options, timing, &candidate.identity, state);
         let ended = tokio::select! {
             () = stop => Ok(()),
             never = owner.run(received, leadership) => match never {},
             never = candidate.run(&leads) => match never {},
-            () = api.watch_nodes(&changes) => Err(WatchEnded("nodes")),
-            () = api.watch_reports(&changes) => Err(WatchEnded("nodestorages")),
-            () = volumes => Err(WatchEnded("persistentvolumes")),
-            () = drivers => Err(WatchEnded("csinodes")),
-            () = policies => Err(WatchEnded("storagepolicies")),
+            Some(ended) = watches.join_next() => Err(WatchEnded(ended.unwrap_or("objects"))),
         };
         // The owner has ended with its writes: another one may lead.
         if leads.borrow().leads {

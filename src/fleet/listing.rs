@@ -8,34 +8,93 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::model::{Elapsed, Node, Report, Volume};
+use crate::api::ClusterChange;
+use crate::model::release::check::PolicyObject;
+use crate::model::{Elapsed, Node, Report, View, Volume};
 use diskvitals_kubernetes::watch::Change;
+
+/// A kind of objects that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum List {
+    Nodes,
+    Reports,
+    Volumes,
+    /// The CSI drivers of nodes.
+    Drivers,
+    Policies,
+}
+
+impl List {
+    pub(crate) fn resource(self) -> &'static str {
+        match self {
+            List::Nodes => "nodes",
+            List::Reports => "nodestorages",
+            List::Volumes => "persistentvolumes",
+            List::Drivers => "csinodes",
+            List::Policies => "storagepolicies",
+        }
+    }
+}
 
 /// Lists that are being received, and which kinds are known completely.
 #[derive(Default)]
 pub(crate) struct Lists {
-    pub nodes: Listing<Node>,
-    pub reports: Listing<Report>,
-    pub volumes: Listing<Volume>,
-    pub drivers: Listing<BTreeSet<String>>,
+    nodes: Listing<Node>,
+    reports: Listing<Report>,
+    volumes: Listing<Volume>,
+    drivers: Listing<BTreeSet<String>>,
+    policies: Listing<PolicyObject>,
 }
 
-pub(crate) struct Listing<T> {
-    new: BTreeMap<String, T>,
+impl Lists {
+    /// The list, if what is known of it has changed.
+    pub(crate) fn apply(&mut self, change: ClusterChange, view: &mut View) -> Option<List> {
+        let (list, is_changed) = match change {
+            ClusterChange::Node(it) => (List::Nodes, self.nodes.apply(it, &mut view.nodes)),
+            ClusterChange::Report(it) => (List::Reports, self.reports.apply(it, &mut view.reports)),
+            ClusterChange::Volume(it) => (List::Volumes, self.volumes.apply(it, &mut view.volumes)),
+            ClusterChange::Drivers(it) => {
+                (List::Drivers, self.drivers.apply(it, &mut view.drivers))
+            }
+            ClusterChange::Policy(it) => {
+                (List::Policies, self.policies.apply(it, &mut view.policies))
+            }
+        };
+        is_changed.then_some(list)
+    }
+
+    pub(crate) fn state(&self, list: List) -> ListState {
+        match list {
+            List::Nodes => self.nodes.state,
+            List::Reports => self.reports.state,
+            List::Volumes => self.volumes.state,
+            List::Drivers => self.drivers.state,
+            List::Policies => self.policies.state,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ListState {
     pub is_complete: bool,
     /// Until the next list is complete: what changed meanwhile is not known.
     pub is_failing: bool,
 }
 
+struct Listing<T> {
+    new: BTreeMap<String, T>,
+    state: ListState,
+}
+
 impl<T> Default for Listing<T> {
     fn default() -> Self {
-        Listing { new: BTreeMap::new(), is_complete: false, is_failing: false }
+        Listing { new: BTreeMap::new(), state: ListState::default() }
     }
 }
 
 impl<T: PartialEq> Listing<T> {
     /// True if what is known has changed. What was known stays until a new list is complete.
-    pub(crate) fn apply(&mut self, change: Change<T>, known: &mut BTreeMap<String, T>) -> bool {
+    fn apply(&mut self, change: Change<T>, known: &mut BTreeMap<String, T>) -> bool {
         match change {
             Change::Listing => self.new.clear(),
             Change::ListedOne(name, object) => {
@@ -43,8 +102,7 @@ impl<T: PartialEq> Listing<T> {
             }
             Change::Listed => {
                 *known = std::mem::take(&mut self.new);
-                self.is_complete = true;
-                self.is_failing = false;
+                self.state = ListState { is_complete: true, is_failing: false };
                 return true;
             }
             Change::Set(name, object) => {
@@ -55,7 +113,7 @@ impl<T: PartialEq> Listing<T> {
                 return true;
             }
             Change::Deleted(name) => return known.remove(&name).is_some(),
-            Change::Failing => self.is_failing = true,
+            Change::Failing => self.state.is_failing = true,
         }
         false
     }
@@ -99,17 +157,17 @@ mod tests {
         for change in [Change::Listing, one(), Change::Listed] {
             listing.apply(change, &mut known);
         }
-        assert!(listing.is_complete && !listing.is_failing);
+        assert!(listing.state.is_complete && !listing.state.is_failing);
         listing.apply(Change::Failing, &mut known);
         for change in
             [Change::Listing, Change::ListedOne("b".to_owned(), 2), Change::Listing, one()]
         {
             assert!(!listing.apply(change, &mut known));
-            assert!(listing.is_failing);
+            assert!(listing.state.is_failing);
         }
         assert_eq!(known, [("a".to_owned(), 1)].into());
         assert!(listing.apply(Change::Listed, &mut known));
-        assert!(!listing.is_failing);
+        assert!(!listing.state.is_failing);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::model::release::check::PolicyObject;
 use diskvitals_cluster::current_report::{MAX_AGE, daemon_reachable, is_about, is_answering};
 use diskvitals_cluster::node_storage::{NodeStorageStatus, PodEviction};
 
@@ -127,6 +128,8 @@ pub(crate) struct View {
     pub volumes: BTreeMap<String, Volume>,
     /// CSI drivers that are registered on a node, by its name; only where a duty needs them.
     pub drivers: BTreeMap<String, BTreeSet<String>>,
+    /// Only where a duty needs them.
+    pub policies: BTreeMap<String, PolicyObject>,
     /// Names of the nodes with a host name.
     hostnames: BTreeMap<String, BTreeSet<String>>,
     /// Since when a node has not been ready, or has been absent although it has a report.

@@ -1,7 +1,10 @@
 //! Command line of `diskvitals-fleet`: text in, validated values out.
 
+use std::collections::BTreeSet;
+
 use clap::{Parser, Subcommand};
 
+use crate::listing::List;
 use diskvitals_cluster::naming::is_dns_subdomain;
 use diskvitals_host::listen_address::Address;
 use diskvitals_program::ProgramOptions;
@@ -42,14 +45,19 @@ pub enum Duty {
 }
 
 impl Options {
-    /// Whether PersistentVolumes are watched.
-    pub(crate) fn needs_volumes(&self) -> bool {
-        let of_duty = |duty: &Duty| match duty {
-            Duty::Claims | Duty::Release | Duty::Quarantine => true,
-            Duty::SharedDrives => false,
-            Duty::Unreachable => self.evict_unreachable,
+    /// What is watched.
+    pub(crate) fn lists(&self) -> BTreeSet<List> {
+        let of_duty = |duty: &Duty| -> &[List] {
+            match duty {
+                Duty::Claims | Duty::Quarantine => &[List::Volumes],
+                Duty::Release => &[List::Volumes, List::Policies],
+                Duty::SharedDrives => &[],
+                Duty::Unreachable if self.evict_unreachable => &[List::Volumes, List::Drivers],
+                Duty::Unreachable => &[List::Drivers],
+            }
         };
-        self.duties.iter().any(of_duty)
+        let of_duties = self.duties.iter().flat_map(of_duty).copied();
+        of_duties.chain([List::Nodes, List::Reports]).collect()
     }
 }
 

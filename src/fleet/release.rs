@@ -21,7 +21,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::events::Announcement;
-use crate::listing::Listing;
+use crate::listing::List;
 use crate::model::release::breaker::{Breaker, BreakerLimits, Open, Opener, Sample};
 use crate::model::release::budget::ActionSummary;
 use crate::model::release::candidate::{Candidate, Timers};
@@ -30,7 +30,7 @@ use crate::model::release::evidence::Reading;
 use crate::model::release::steps::StepLimits;
 use crate::model::release::{Limits, Now};
 use crate::model::{Elapsed, View};
-use crate::release::action::{ActionList, ActionObject, PolicyObject};
+use crate::release::action::{ActionList, ActionObject};
 use crate::release::challenge::Challenges;
 pub(crate) use crate::release::figures::Figures;
 use crate::release::job::Acted;
@@ -38,7 +38,6 @@ pub(crate) use crate::release::job::{Done, Job};
 use crate::release::readings::{Question, Readings};
 use diskvitals_cluster::gate::Gate;
 use diskvitals_kubernetes::api_error::ApiError;
-use diskvitals_kubernetes::watch::Change;
 
 #[derive(Clone, Copy, Debug)]
 pub struct ReleaseTiming {
@@ -124,8 +123,6 @@ pub(crate) struct Engine {
     timing: ReleaseTiming,
     /// Namespaces in which approved actions are carried out.
     carry_out: BTreeSet<String>,
-    listing: Listing<PolicyObject>,
-    policies: BTreeMap<String, PolicyObject>,
     /// When everything that is watched was first known.
     started: Option<Elapsed>,
     timers: Timers,
@@ -154,8 +151,6 @@ impl Engine {
         Engine {
             timing,
             carry_out,
-            listing: Listing::default(),
-            policies: BTreeMap::new(),
             started: None,
             timers: Timers::default(),
             candidates: Vec::new(),
@@ -176,21 +171,10 @@ impl Engine {
         }
     }
 
-    pub(crate) fn is_synced(&self) -> bool {
-        self.listing.is_complete
-    }
-
-    pub(crate) fn is_failing(&self) -> bool {
-        self.listing.is_failing
-    }
-
-    /// True if a policy has changed.
-    pub(crate) fn apply(&mut self, change: Change<PolicyObject>, now: Elapsed) -> bool {
-        let is_changed = self.listing.apply(change, &mut self.policies);
-        if is_changed {
+    pub(crate) fn note_change(&mut self, list: List, now: Elapsed) {
+        if list == List::Policies {
             self.next_round = self.next_round.min(now);
         }
-        is_changed
     }
 
     /// Another process may have acted meanwhile: what was read is forgotten.
@@ -220,9 +204,9 @@ impl Engine {
     }
 
     fn observe_breaker(&mut self, cx: Context<'_>) {
-        let reset_at = self.reset_at();
+        let reset_at = reset_at(cx.view);
         if self.breaker.state().open.is_none()
-            && let Some(open) = self.recorded_opening()
+            && let Some(open) = recorded_opening(cx.view)
             && !is_reset(reset_at, &open, cx.now.wall, &self.timing.breaker)
         {
             self.breaker.adopt(open);
@@ -237,7 +221,7 @@ impl Engine {
             reset_at,
         };
         if self.breaker.observe(&sample, &self.timing.breaker, cx.now) {
-            self.announce_breaker(&before);
+            self.announce_breaker(&before, cx);
             self.next_round = self.next_round.min(cx.now.elapsed);
         }
         // The end of a pause comes by time alone.
@@ -245,30 +229,6 @@ impl Engine {
         if let Some(at) = deadline.filter(|at| *at > cx.now.elapsed) {
             self.next_round = self.next_round.min(at);
         }
-    }
-
-    /// The latest reset of all policies.
-    fn reset_at(&self) -> Option<Timestamp> {
-        let resets = self.policies.values();
-        resets
-            .filter_map(|policy| policy.state.spec.breaker_reset_at.as_ref())
-            .map(|time| time.0)
-            .max()
-    }
-
-    /// The breaker of an earlier process: it stands in the policies.
-    fn recorded_opening(&self) -> Option<Open> {
-        let conditions = self.policies.values().flat_map(|it| &it.status.conditions);
-        conditions
-            .filter(|it| {
-                it.type_ == diskvitals_cluster::storage_policy::BREAKER_OPEN && it.status == "True"
-            })
-            .map(|it| Open {
-                opener: Opener::from_name(&it.reason),
-                text: it.message.clone(),
-                at: it.last_transition_time.0,
-            })
-            .max_by_key(|open| open.at)
     }
 
     fn summaries(&self) -> Reading<Vec<ActionSummary>> {
@@ -408,7 +368,7 @@ impl Engine {
         );
         self.actions = Reading::Read(list.actions);
         self.observe(cx);
-        self.remember_candidates();
+        self.remember_candidates(cx);
         subjects.extend(self.decisions.keys().cloned().map(Subject::Candidate));
         self.round = Round::Subjects(subjects);
     }
@@ -461,6 +421,27 @@ impl Engine {
     pub(crate) fn take_news(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.news)
     }
+}
+
+/// The latest reset of all policies.
+fn reset_at(view: &View) -> Option<Timestamp> {
+    let resets = view.policies.values();
+    resets.filter_map(|policy| policy.state.spec.breaker_reset_at.as_ref()).map(|time| time.0).max()
+}
+
+/// The breaker of an earlier process: it stands in the policies.
+fn recorded_opening(view: &View) -> Option<Open> {
+    let conditions = view.policies.values().flat_map(|it| &it.status.conditions);
+    conditions
+        .filter(|it| {
+            it.type_ == diskvitals_cluster::storage_policy::BREAKER_OPEN && it.status == "True"
+        })
+        .map(|it| Open {
+            opener: Opener::from_name(&it.reason),
+            text: it.message.clone(),
+            at: it.last_transition_time.0,
+        })
+        .max_by_key(|open| open.at)
 }
 
 fn is_reset(

@@ -8,7 +8,7 @@
 mod duties;
 mod outcome;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::api::{Api, ClaimWrite, ClusterChange};
 use crate::claims::ledger::{ClaimLedger, Support};
 use crate::events::{Announcement, EventQueue};
-use crate::listing::{Lists, SeenTime};
+use crate::listing::{List, Lists, SeenTime};
 use crate::metrics::{ClaimFigures, Counters, State};
 use crate::model::claims::{Entry, desired};
 use crate::model::figures::{Figures, figures};
@@ -56,7 +56,7 @@ enum Done {
 pub(crate) struct Owner {
     api: Arc<Api>,
     duties: Vec<Duty>,
-    needs_volumes: bool,
+    watched: BTreeSet<List>,
     timing: Timing,
     state: watch::Sender<Arc<State>>,
     seen: SeenTime,
@@ -98,7 +98,7 @@ impl Owner {
         Owner {
             api,
             duties: duties.clone(),
-            needs_volumes: options.needs_volumes(),
+            watched: options.lists(),
             release: duties.contains(&Duty::Release).then(|| {
                 Engine::new(timing.release, options.carry_out_in.iter().cloned().collect())
             }),
@@ -178,19 +178,11 @@ impl Owner {
     }
 
     fn is_synced(&self) -> bool {
-        self.lists.nodes.is_complete
-            && self.lists.reports.is_complete
-            && (self.lists.volumes.is_complete || !self.needs_volumes)
-            && (self.lists.drivers.is_complete || self.unreachable.is_none())
-            && self.release.as_ref().is_none_or(Engine::is_synced)
+        self.watched.iter().all(|list| self.lists.state(*list).is_complete)
     }
 
     fn is_watching(&self) -> bool {
-        !(self.lists.nodes.is_failing
-            || self.lists.reports.is_failing
-            || self.lists.volumes.is_failing
-            || self.lists.drivers.is_failing
-            || self.release.as_ref().is_some_and(Engine::is_failing))
+        !self.watched.iter().any(|list| self.lists.state(*list).is_failing)
     }
 
     /// Whether what is known is what the API server has. Otherwise nothing is decided or written.
@@ -200,29 +192,19 @@ impl Owner {
 
     fn apply(&mut self, change: ClusterChange) {
         let (was_seeing, elapsed) = (self.is_seeing(), self.now());
-        let is_changed = match change {
-            ClusterChange::Node(change) => self.lists.nodes.apply(change, &mut self.view.nodes),
-            ClusterChange::Report(change) => {
-                self.lists.reports.apply(change, &mut self.view.reports)
-            }
-            ClusterChange::Volume(change) => {
-                self.lists.volumes.apply(change, &mut self.view.volumes)
-            }
-            ClusterChange::Drivers(change) => {
-                self.lists.drivers.apply(change, &mut self.view.drivers)
-            }
-            ClusterChange::Policy(change) => {
-                self.release.as_mut().is_some_and(|release| release.apply(change, elapsed))
-            }
-        };
+        let changed = self.lists.apply(change, &mut self.view);
         let now = Instant::now();
         self.seen.set(self.is_seeing(), now);
-        if is_changed {
-            // After a gap, what was decided before it must not be written.
-            let is_news = self.is_seeing() && !was_seeing;
-            let debounce = if is_news { Duration::ZERO } else { self.timing.debounce };
-            self.evaluate_by(now + debounce);
+        let Some(list) = changed else {
+            return;
+        };
+        if let Some(release) = &mut self.release {
+            release.note_change(list, elapsed);
         }
+        // After a gap, what was decided before it must not be written.
+        let is_back = self.is_seeing() && !was_seeing;
+        let debounce = if is_back { Duration::ZERO } else { self.timing.debounce };
+        self.evaluate_by(now + debounce);
     }
 
     fn evaluate_by(&mut self, at: Instant) {

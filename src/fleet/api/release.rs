@@ -13,33 +13,19 @@ use kube::api::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
-use crate::api::{Api, ClusterChange, FIELD_MANAGER};
-use crate::model::release::check::PolicyState;
+use crate::api::{Api, FIELD_MANAGER};
+use crate::model::release::check::{PolicyObject, PolicyState};
 use crate::model::release::proposal::Proposal;
-use crate::release::action::{ActionList, ActionObject, PolicyObject};
+use crate::release::action::{ActionList, ActionObject};
 use diskvitals_cluster::node_storage::{Challenge, NodeStorage};
 use diskvitals_cluster::storage_action::{StorageAction, StorageActionSpec, StorageActionStatus};
 use diskvitals_cluster::storage_policy::{StoragePolicy, StoragePolicySpec, StoragePolicyStatus};
 use diskvitals_kubernetes::api_error::{
     ApiError, CallError, Rejection, already_exists, classify_error,
 };
-use diskvitals_kubernetes::watch::Watch;
 
 impl Api {
-    /// As untyped objects: a policy in another form must not hide the others.
-    pub(crate) async fn watch_policies(&self, into: &mpsc::Sender<ClusterChange>) {
-        let resource = ApiResource::erase::<StoragePolicy>(&());
-        let watch = Watch {
-            objects: kube::Api::<DynamicObject>::all_with(self.client.clone(), &resource),
-            what: "storagepolicies",
-            reduce: policy,
-            wrap: ClusterChange::Policy,
-        };
-        watch.follow(&self.timing.watch(), into).await;
-    }
-
     /// A consistent read, in pages. An action that this version cannot read fails the whole list:
     /// it may be under way.
     pub(crate) async fn list_actions(&self) -> Result<ActionList, ApiError> {
@@ -196,7 +182,7 @@ fn action(object: DynamicObject) -> Result<ActionObject, ApiError> {
 }
 
 /// One that cannot be read refuses everything.
-fn policy(object: DynamicObject) -> PolicyObject {
+pub(super) fn policy(object: DynamicObject) -> PolicyObject {
     let name = object.name_any();
     let field = |key: &str| object.data.get(key).cloned().unwrap_or_else(|| json!({}));
     let created = object.metadata.creation_timestamp.as_ref();

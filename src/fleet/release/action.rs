@@ -1,5 +1,4 @@
-//! StorageAction and StoragePolicy objects as the controller reads them, and how an action's status
-//! changes. Pure.
+//! StorageAction objects as the controller reads them, and how their status changes. Pure.
 //!
 //! In: what was decided. Out: the status to write. A text that moves while the decision stays the
 //! same changes nothing.
@@ -7,14 +6,12 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-use crate::model::release::check::PolicyState;
 use crate::model::release::steps::Act;
 use crate::model::release::{POLICY_ANNOTATION, VOLUME_ANNOTATION};
 use diskvitals_cluster::storage_action::{
     ABORTED, Approval, CLAIM_DELETED, CONFIRMED, MAX_LINE_LEN, MAX_STEPS, POD_EVICTED, PREPARED,
     REPLACED, STUCK, StepRecord, StorageActionSpec, StorageActionStatus,
 };
-use diskvitals_cluster::storage_policy::StoragePolicyStatus;
 use diskvitals_text::echo::truncate;
 
 /// Finished actions that are kept, and for how long.
@@ -41,15 +38,6 @@ pub(crate) struct ActionList {
     /// Of the API server's store. None: not a number.
     pub revision: Option<u64>,
     pub actions: Vec<ActionObject>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct PolicyObject {
-    pub uid: String,
-    pub resource_version: String,
-    pub generation: Option<i64>,
-    pub state: PolicyState,
-    pub status: StoragePolicyStatus,
 }
 
 impl ActionObject {

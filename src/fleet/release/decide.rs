@@ -26,6 +26,11 @@ pub(super) fn claim_of(action: &ActionObject) -> Claim {
     }
 }
 
+fn policy_of(cx: Context<'_>, name: &str) -> PolicyState {
+    let known = cx.view.policies.get(name).map(|it| it.state.clone());
+    known.unwrap_or_else(|| PolicyState::unreadable(name))
+}
+
 /// Gates of the controller and the policy: while one refuses, nothing is read.
 fn is_global(gate: Gate) -> bool {
     gate < Gate::ReportNotCurrent
@@ -41,7 +46,7 @@ impl Engine {
     pub(super) fn begin(&mut self, subject: &Subject, cx: Context<'_>) -> Option<Question> {
         match subject {
             Subject::Action(action) => {
-                let policy = self.policy(&action.spec.policy);
+                let policy = policy_of(cx, &action.spec.policy);
                 let question = question(
                     &policy,
                     claim_of(action),
@@ -52,7 +57,7 @@ impl Engine {
             }
             Subject::Candidate(key) => {
                 let decision = self.decisions.get(key)?.clone();
-                let policy = self.policy(&key.policy);
+                let policy = policy_of(cx, &key.policy);
                 let early = self.refusals(&policy, &self.sighting(&decision, cx), None, cx);
                 let is_within = |time: Duration| {
                     decision.read_at.is_some_and(|at| cx.now.elapsed.saturating_sub(at) < time)
@@ -74,17 +79,12 @@ impl Engine {
         }
     }
 
-    fn policy(&self, name: &str) -> PolicyState {
-        let known = self.policies.get(name).map(|it| it.state.clone());
-        known.unwrap_or_else(|| PolicyState::unreadable(name))
-    }
-
     /// Each candidate under each policy. What was a candidate before and is none now stays until it
     /// is known why.
-    pub(super) fn remember_candidates(&mut self) {
-        let policies: BTreeSet<&String> = self.policies.keys().collect();
-        self.decisions.retain(|key, _| policies.contains(&key.policy));
-        for policy in policies {
+    pub(super) fn remember_candidates(&mut self, cx: Context<'_>) {
+        let policies = &cx.view.policies;
+        self.decisions.retain(|key, _| policies.contains_key(&key.policy));
+        for policy in policies.keys() {
             for candidate in &self.candidates {
                 let decision =
                     self.decisions.entry(Key::new(policy, candidate)).or_insert_with(|| Decision {
@@ -140,7 +140,7 @@ impl Engine {
         let Some(mut decision) = self.decisions.remove(key) else {
             return;
         };
-        let policy = self.policy(&key.policy);
+        let policy = policy_of(cx, &key.policy);
         let sighting = self.sighting(&decision, cx);
         let mut refusals = self.refusals(&policy, &sighting, evidence, cx);
         let is_gone = matches!(sighting, Sighting::Gone);
@@ -214,7 +214,7 @@ impl Engine {
         progress: &Progress,
         cx: Context<'_>,
     ) {
-        let policy = self.policy(&action.spec.policy);
+        let policy = policy_of(cx, &action.spec.policy);
         let sighting = find(cx.view, &self.candidates, &action.spec);
         let fleet = self.fleet(cx);
         let state = ActionState {

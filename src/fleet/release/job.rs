@@ -5,9 +5,10 @@
 use tokio::time::Instant;
 
 use crate::api::Api;
+use crate::model::release::check::PolicyObject;
 use crate::model::release::proposal::Proposal;
 use crate::model::release::steps::Act;
-use crate::release::action::{ActionList, ActionObject, PolicyObject};
+use crate::release::action::{ActionList, ActionObject};
 use crate::release::readings::{Question, Readings};
 use diskvitals_cluster::node_storage::Challenge;
 use diskvitals_cluster::storage_action::StorageActionStatus;

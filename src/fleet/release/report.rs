@@ -6,10 +6,10 @@ use crate::events::{Announcement, regarding_claim};
 use crate::model::Claim;
 use crate::model::release::breaker::BreakerState;
 use crate::model::release::candidate::Candidate;
-use crate::model::release::check::{PolicyState, Refusal};
+use crate::model::release::check::{PolicyObject, PolicyState, Refusal};
 use crate::model::release::proposal::{Proposal, tally};
 use crate::model::release::steps::Progress;
-use crate::release::action::{ActionObject, PolicyObject, set_condition};
+use crate::release::action::{ActionObject, set_condition};
 use crate::release::decide::claim_of;
 use crate::release::{Context, Engine, Job};
 use diskvitals_cluster::storage_action::{
@@ -23,7 +23,7 @@ impl Engine {
     pub(super) fn write_policies(&mut self, cx: Context<'_>) {
         let by_policy = self.by_policy();
         let mut jobs = Vec::new();
-        for (name, policy) in &self.policies {
+        for (name, policy) in &cx.view.policies {
             let checked = by_policy.get(name.as_str()).into_iter().flatten();
             let (would_act, blocked) = tally(checked.copied());
             let acted = self.actions.as_ref().map_or(&[][..], Vec::as_slice).iter();
@@ -86,7 +86,7 @@ impl Engine {
         });
     }
 
-    pub(super) fn announce_breaker(&mut self, before: &BreakerState) {
+    pub(super) fn announce_breaker(&mut self, before: &BreakerState, cx: Context<'_>) {
         let after = self.breaker.state().clone();
         let mut news = Vec::new();
         match (&before.open, &after.open) {
@@ -117,15 +117,14 @@ impl Engine {
             )),
             _ => {}
         }
-        let policies: Vec<Regarding> = self.policies.values().map(of_policy).collect();
         for (reason, note, warning) in news {
             if warning {
                 tracing::warn!(reason, note, "proposals stop");
             } else {
                 tracing::info!(reason, note, "proposals may go on");
             }
-            for policy in &policies {
-                self.tell(policy.clone(), reason, &note, warning);
+            for policy in cx.view.policies.values() {
+                self.tell(of_policy(policy), reason, &note, warning);
             }
         }
     }

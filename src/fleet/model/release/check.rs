@@ -17,7 +17,7 @@ use crate::model::release::{Limits, Now};
 use diskvitals_cluster::gate::{Effect, Gate, Stage};
 use diskvitals_cluster::node_storage::{AnsweredFinding, Witness};
 use diskvitals_cluster::storage_action::{Approval, StorageActionSpec, StorageActionStatus};
-use diskvitals_cluster::storage_policy::{Mode, StoragePolicySpec};
+use diskvitals_cluster::storage_policy::{Mode, StoragePolicySpec, StoragePolicyStatus};
 
 /// Everything that a decision rests on.
 #[derive(Clone, Debug)]
@@ -49,6 +49,16 @@ impl PolicyState {
             created: None,
         }
     }
+}
+
+/// A StoragePolicy object, reduced.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PolicyObject {
+    pub uid: String,
+    pub resource_version: String,
+    pub generation: Option<i64>,
+    pub state: PolicyState,
+    pub status: StoragePolicyStatus,
 }
 
 /// A StorageAction that is about to go on.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::Volume;
 use crate::model::pin::Pin;
-use crate::model::release::check::PolicyState;
+use crate::model::release::check::{PolicyObject, PolicyState};
 use crate::model::release::steps::{
     Act, ClaimProgress, EVICTED_AGAIN, PodProgress, Progress, VolumeProgress,
 };
@@ -32,17 +32,7 @@ fn timing() -> ReleaseTiming {
 
 fn engine(carry_out: bool) -> Engine {
     let namespaces = carry_out.then(|| NAMESPACE.to_owned()).into_iter().collect();
-    let mut engine = Engine::new(timing(), namespaces);
-    let policy = PolicyObject {
-        state: PolicyState {
-            name: "default".into(),
-            spec: StoragePolicySpec { mode: Mode::Propose, ..StoragePolicySpec::default() },
-            created: Some(model_wall(-1_000_000)),
-        },
-        ..PolicyObject::default()
-    };
-    engine.policies.insert("default".into(), policy);
-    engine
+    Engine::new(timing(), namespaces)
 }
 
 struct Cluster {
@@ -74,6 +64,15 @@ impl Cluster {
             pins: vec![Pin::Name("b".into())],
         };
         view.volumes.insert("pv2".into(), new);
+        let policy = PolicyObject {
+            state: PolicyState {
+                name: "default".into(),
+                spec: StoragePolicySpec { mode: Mode::Propose, ..StoragePolicySpec::default() },
+                created: Some(model_wall(-1_000_000)),
+            },
+            ..PolicyObject::default()
+        };
+        view.policies.insert("default".into(), policy);
         Cluster {
             view,
             seconds: 0,
