@@ -59,7 +59,7 @@ impl Controller {
         }
     }
 
-    pub fn states(&self) -> watch::Receiver<Arc<State>> {
+    pub(crate) fn states(&self) -> watch::Receiver<Arc<State>> {
         self.state.subscribe()
     }
 
@@ -78,15 +78,15 @@ impl Controller {
         let Controller { api, options, timing, candidate, state } = self;
         let (leads, leadership) = watch::channel(Leadership::default());
         let (changes, received) = mpsc::channel(CHANGES);
+        let owner = Owner::new(api.clone(), &options, timing, &candidate.identity, state);
         let mut watches = JoinSet::new();
-        for list in options.lists() {
+        for list in owner.watched().iter().copied() {
             let (api, changes) = (api.clone(), changes.clone());
             watches.spawn(async move {
                 api.watch(list, &changes).await;
                 list.resource()
             });
         }
-        let owner = Owner::new(api.clone(), &options, timing, &candidate.identity, state);
         let ended = tokio::select! {
             () = stop => Ok(()),
             never = owner.run(received, leadership) => match never {},

@@ -6,7 +6,9 @@ use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
+use crate::duty::Outcome;
 use crate::model::Claim;
+use diskvitals_kubernetes::api_error::ApiError;
 use diskvitals_kubernetes::event::{Event, Regarding, event_name, message, reporting_instance};
 
 const MAX_EVENTS: usize = 1000;
@@ -53,9 +55,22 @@ impl EventQueue {
         self.waiting.pop_front()
     }
 
-    /// One that could not be published waits before all others.
-    pub(crate) fn put_back(&mut self, event: Event) {
-        self.waiting.push_front(event);
+    /// What became of one that was published. One that may be tried again waits before all others.
+    pub(crate) fn finish(&mut self, event: Event, published: Result<(), ApiError>) -> Outcome {
+        let Err(error) = published else {
+            return Outcome::Done(Some("ok"));
+        };
+        let operation = "publishing an event";
+        // An event is of use for an hour: one that may not be written now is dropped.
+        let (counted, error) = match error {
+            ApiError::Forbidden(rejection) => ("refused", ApiError::Rejected(rejection)),
+            ApiError::Rejected(rejection) => ("refused", ApiError::Rejected(rejection)),
+            error @ ApiError::Retryable { .. } => {
+                self.waiting.push_front(event);
+                ("error", error)
+            }
+        };
+        Outcome::Failed { counted: Some(counted), operation, error }
     }
 
     /// False: there are too many, and it is dropped.

@@ -13,6 +13,7 @@
 mod api;
 mod claims;
 mod controller;
+mod duty;
 mod events;
 mod http;
 mod listing;
@@ -22,6 +23,7 @@ pub mod options;
 mod pace;
 mod quarantine;
 mod release;
+mod retention;
 mod run;
 mod shared_drives;
 mod taint;
@@ -38,7 +40,8 @@ pub use crate::controller::{Controller, WatchEnded};
 pub use crate::timing::Timing;
 use diskvitals_program::logging::complain;
 
-use crate::options::{Command, Duty, FLEET, Options};
+use crate::duty::{RELEASE, UNREACHABLE};
+use crate::options::{Command, FLEET, Options};
 use diskvitals_kubernetes::{ApiSetupError, connect, infer_config};
 use diskvitals_program::logging;
 use diskvitals_program::{ProgramError, Termination, run_on_one_thread};
@@ -68,13 +71,13 @@ pub fn main(options: Options) -> ExitCode {
     if let Some(Command::Crds) = options.command {
         return print(definitions());
     }
-    if !options.carry_out_in.is_empty() && !options.duties.contains(&Duty::Release) {
+    if !options.carry_out_in.is_empty() && !options.duties.contains(&RELEASE) {
         return fail(USAGE, "--carry-out-in needs the duty release");
     }
     if options.unclean_taint == options.unreachable_taint {
         return fail(USAGE, "--unclean-taint and --unreachable-taint are the same key");
     }
-    if options.evict_unreachable && !options.duties.contains(&Duty::Unreachable) {
+    if options.evict_unreachable && !options.duties.contains(&UNREACHABLE) {
         return fail(USAGE, "--evict-unreachable needs the duty unreachable");
     }
     let timing = match Timing::of_environment() {
@@ -109,7 +112,7 @@ async fn run(options: Options, timing: Timing) -> Result<(), RunError> {
     let client = connect(config, timing.request_timeout)?;
     let identity = identity();
     tracing::info!(
-        duties = ?options.duties,
+        duties = options.duties.join(","),
         carry_out_in = ?options.carry_out_in,
         evict_unreachable = options.evict_unreachable,
         server,

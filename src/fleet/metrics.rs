@@ -11,28 +11,27 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
+use crate::duty::DutyFigures;
 use crate::model::figures::{Figures, ModelFigures};
-use crate::release::Figures as ReleaseFigures;
-use crate::unreachable::Figures as UnreachableFigures;
 use diskvitals_exposition::families::Families;
 use diskvitals_exposition::plain_text::plain;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub(crate) struct Counters {
     pub api_errors: u64,
     /// By duty and outcome.
     pub writes: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Counters {
-    pub fn count(&mut self, duty: &'static str, outcome: &'static str) {
+    pub(crate) fn count(&mut self, duty: &'static str, outcome: &'static str) {
         *self.writes.entry((duty, outcome)).or_default() += 1;
     }
 }
 
 /// What the owner shows.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     /// When the owner's loop last ran.
     pub at: Option<Instant>,
     pub leads: bool,
@@ -40,20 +39,9 @@ pub struct State {
     pub is_watching: bool,
     /// None before the first evaluation.
     pub figures: Option<Arc<Figures>>,
-    /// None while it is not known which claims have health of this manager.
-    pub claims: Option<ClaimFigures>,
-    /// None without the duty.
-    pub release: Option<ReleaseFigures>,
-    /// None without the duty.
-    pub unreachable: Option<UnreachableFigures>,
+    /// Of each duty that has some.
+    pub duties: Vec<Arc<dyn DutyFigures>>,
     pub counters: Counters,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClaimFigures {
-    pub written: u64,
-    pub waiting: u64,
-    pub is_supported: Option<bool>,
 }
 
 /// The models with the most bad drives, then with the most drives are shown; the others are one.
@@ -79,14 +67,8 @@ impl Collector for StateCollector {
         if let Some(figures) = &state.figures {
             encode_figures(&mut families, figures)?;
         }
-        if let Some(claims) = &state.claims {
-            encode_claims(&mut families, claims)?;
-        }
-        if let Some(release) = &state.release {
-            encode_release(&mut families, release)?;
-        }
-        if let Some(unreachable) = &state.unreachable {
-            encode_unreachable(&mut families, unreachable)?;
+        for figures in &state.duties {
+            figures.encode(&mut families)?;
         }
         let mut writes =
             families.counter("diskvitals_fleet_writes", None, "Writes by duty and outcome.")?;
@@ -165,114 +147,7 @@ fn encode_figures(families: &mut Families<'_>, figures: &Figures) -> fmt::Result
     )
 }
 
-fn encode_claims(families: &mut Families<'_>, claims: &ClaimFigures) -> fmt::Result {
-    families
-        .gauge(
-            "diskvitals_fleet_claims",
-            None,
-            "Claims with health that this replica has written.",
-        )?
-        .unlabeled(signed(claims.written))?;
-    families
-        .gauge(
-            "diskvitals_fleet_claims_waiting",
-            None,
-            "Claims whose health is still to be written.",
-        )?
-        .unlabeled(signed(claims.waiting))?;
-    if let Some(supported) = claims.is_supported {
-        families
-            .gauge(
-                "diskvitals_fleet_claim_health_supported",
-                None,
-                "Whether the API server keeps the health of claims.",
-            )?
-            .unlabeled(supported.into())?;
-    }
-    Ok(())
-}
-
-fn encode_release(families: &mut Families<'_>, figures: &ReleaseFigures) -> fmt::Result {
-    let mut refusals = families.counter(
-        "diskvitals_fleet_gate_refusals",
-        None,
-        "Decisions that a gate began to hold back.",
-    )?;
-    for (gate, count) in &figures.refusals {
-        refusals.count(&[("gate", gate.name())], *count)?;
-    }
-    families
-        .gauge(
-            "diskvitals_fleet_breaker_open",
-            None,
-            "Whether too much failed at once: nothing is proposed until a person resets the breaker.",
-        )?
-        .unlabeled(figures.is_open.into())?;
-    families
-        .gauge("diskvitals_fleet_paused", None, "Whether too many nodes are away for proposals.")?
-        .unlabeled(figures.is_paused.into())?;
-    let Some(actions) = &figures.actions else {
-        return Ok(());
-    };
-    let mut states = families.gauge(
-        "diskvitals_fleet_actions",
-        None,
-        "StorageAction objects by state, as the leader read them last.",
-    )?;
-    for (state, count) in actions {
-        states.value(&[("state", state.name())], *count)?;
-    }
-    families
-        .gauge(
-            "diskvitals_fleet_release_candidates",
-            None,
-            "Claims on dead drives that no gate of a policy holds back.",
-        )?
-        .unlabeled(signed(figures.would_act))
-}
-
-fn encode_unreachable(families: &mut Families<'_>, figures: &UnreachableFigures) -> fmt::Result {
-    let mut nodes = families.gauge(
-        "diskvitals_fleet_driver_unreachable_nodes",
-        None,
-        "Nodes that have not reached the storage of a CSI driver for five minutes. Drivers that all nodes reach are not listed.",
-    )?;
-    for (driver, of) in &figures.drivers {
-        nodes.value(&[("driver", driver.as_str())], of.unreachable)?;
-    }
-    let mut away = families.gauge(
-        "diskvitals_fleet_driver_storage_away",
-        None,
-        "Whether the storage of a CSI driver is away for so many nodes that nothing moves.",
-    )?;
-    for (driver, of) in &figures.drivers {
-        away.value(&[("driver", driver.as_str())], u64::from(of.is_beyond))?;
-    }
-    let mut evictions = families.counter(
-        "diskvitals_fleet_evictions",
-        None,
-        "Evictions of pods from nodes that do not reach their storage, by outcome.",
-    )?;
-    for (outcome, count) in &figures.evictions {
-        evictions.count(&[("outcome", *outcome)], *count)?;
-    }
-    let mut waiting = families.gauge(
-        "diskvitals_fleet_eviction_waiting",
-        None,
-        "The eviction that has not ended: its pod does not end, or is not replaced.",
-    )?;
-    if let Some(of) = &figures.waiting {
-        let labels = [
-            ("pod_namespace", of.namespace.as_str()),
-            ("pod_name", of.pod.as_str()),
-            ("waits_for", of.what.name()),
-        ];
-        waiting.value(&labels, 1_u64)?;
-    }
-    Ok(())
-}
-
-fn signed(value: u64) -> i64 {
+pub(crate) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 

@@ -1,10 +1,8 @@
 //! Command line of `diskvitals-fleet`: text in, validated values out.
 
-use std::collections::BTreeSet;
-
 use clap::{Parser, Subcommand};
 
-use crate::listing::List;
+use crate::duty::{DUTIES, DutyName};
 use diskvitals_cluster::naming::is_dns_subdomain;
 use diskvitals_host::listen_address::Address;
 use diskvitals_program::ProgramOptions;
@@ -30,36 +28,6 @@ pub(crate) const FLEET: Page = Page {
     )],
     see_also: &["diskvitals-csi(8)", "diskvitalsd(8)", "kubectl(1)"],
 };
-
-/// One thing that the controller does. Each needs rights of its own (docs/fleet.md).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Duty {
-    Claims,
-    SharedDrives,
-    /// Claims on dead drives are proposed for release; a person decides.
-    Release,
-    /// Nodes that were away get no new pods until they have proven themselves clean.
-    Quarantine,
-    /// Nodes that do not reach the storage of a CSI driver get no new pods.
-    Unreachable,
-}
-
-impl Options {
-    /// What is watched.
-    pub(crate) fn lists(&self) -> BTreeSet<List> {
-        let of_duty = |duty: &Duty| -> &[List] {
-            match duty {
-                Duty::Claims | Duty::Quarantine => &[List::Volumes],
-                Duty::Release => &[List::Volumes, List::Policies],
-                Duty::SharedDrives => &[],
-                Duty::Unreachable if self.evict_unreachable => &[List::Volumes, List::Drivers],
-                Duty::Unreachable => &[List::Drivers],
-            }
-        };
-        let of_duties = self.duties.iter().flat_map(of_duty).copied();
-        of_duties.chain([List::Nodes, List::Reports]).collect()
-    }
-}
 
 /// The cluster's controller of diskvitals: acts on the NodeStorage objects that the nodes' reporters
 /// write.
@@ -90,7 +58,7 @@ impl Options {
 pub struct Options {
     /// What it does: claims, shared-drives, release, quarantine, unreachable; separated by commas
     #[arg(long, value_delimiter = ',', value_name = "DUTIES", value_parser = duty, required_unless_present_any = ["man"])]
-    pub duties: Vec<Duty>,
+    pub duties: Vec<DutyName>,
 
     /// Carry out approved actions in these namespaces, separated by commas: the claim is deleted, its
     /// volume kept, its pod evicted [default: in none]
@@ -136,18 +104,12 @@ pub enum Command {
     Crds,
 }
 
-fn duty(text: &str) -> Result<Duty, String> {
-    match text {
-        "claims" => Ok(Duty::Claims),
-        "shared-drives" => Ok(Duty::SharedDrives),
-        "release" => Ok(Duty::Release),
-        "quarantine" => Ok(Duty::Quarantine),
-        "unreachable" => Ok(Duty::Unreachable),
-        _ => Err(
-            "this version has the duties claims, shared-drives, release, quarantine and unreachable"
-                .to_owned(),
-        ),
-    }
+fn duty(text: &str) -> Result<DutyName, String> {
+    let mut names = DUTIES.iter().map(|(name, _)| *name);
+    names.find(|name| *name == text).ok_or_else(|| {
+        let names: Vec<_> = DUTIES.iter().map(|(name, _)| *name).collect();
+        format!("this version has the duties {}", names.join(", "))
+    })
 }
 
 /// `prefix/name`: without a prefix it could be another's.
@@ -182,7 +144,7 @@ mod tests {
     #[test]
     fn a_duty_that_this_version_does_not_have_is_wrong_usage() {
         let options = parse("--duties claims,shared-drives").expect("right");
-        assert_eq!(options.duties, [Duty::Claims, Duty::SharedDrives]);
+        assert_eq!(options.duties, ["claims", "shared-drives"]);
         assert!(options.carry_out_in.is_empty());
         let options = parse("--duties release --carry-out-in shop,bank").expect("right");
         assert_eq!(options.carry_out_in, ["shop", "bank"]);

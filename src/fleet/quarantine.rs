@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::api::Api;
+use crate::duty::{Call, Caller, Calls, Context, Duty, Outcome};
 use crate::events::Announcement;
+use crate::listing::List;
 use crate::model::quarantine::{Memory, NodeReadings, Order, next};
 use crate::model::{Elapsed, Node, View};
-use crate::release::Context;
 use crate::taint::with_taint;
 use crate::timing::QuarantineTiming;
 use diskvitals_cluster::node_storage::{CleanReason, Quarantine};
@@ -32,7 +32,7 @@ pub(crate) struct Versions {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Job {
+enum Job {
     /// The node, and the key of our taint.
     Read(String, String),
     /// The quarantine of the node's NodeStorage.
@@ -41,7 +41,7 @@ pub(crate) enum Job {
     Taints(String, Box<Versions>, bool),
 }
 
-pub(crate) enum Done {
+enum Done {
     Read(String, Box<(NodeReadings, Versions)>),
     /// False: the object was changed meanwhile.
     Written(String, Result<bool, ApiError>),
@@ -49,7 +49,8 @@ pub(crate) enum Done {
 }
 
 impl Job {
-    pub(crate) async fn run(self, api: &Api) -> Done {
+    async fn run(self, caller: Caller) -> Done {
+        let api = &caller.api;
         match self {
             Job::Read(node, key) => {
                 let read = api.read_quarantine(&node, &key).await;
@@ -86,7 +87,7 @@ pub(crate) struct Quarantines {
     seen: BTreeMap<String, Seen>,
     queue: VecDeque<String>,
     writes: VecDeque<Job>,
-    is_busy: bool,
+    calls: Calls<Done>,
     next_round: Elapsed,
     count: u64,
     news: Vec<Announcement>,
@@ -100,29 +101,10 @@ impl Quarantines {
             seen: BTreeMap::new(),
             queue: VecDeque::new(),
             writes: VecDeque::new(),
-            is_busy: false,
+            calls: Calls::default(),
             next_round: Elapsed::ZERO,
             count: 0,
             news: Vec::new(),
-        }
-    }
-
-    pub(crate) fn set_leads(&mut self, now: Elapsed) {
-        self.seen.clear();
-        self.queue.clear();
-        self.writes.clear();
-        self.is_busy = false;
-        self.next_round = now;
-        self.news.clear();
-    }
-
-    /// Called after each change of the view. A node that has just been lost is read at once: its
-    /// pods may be deleted from now on.
-    pub(crate) fn observe(&mut self, cx: Context<'_>) {
-        let concerned = self.concerned(cx.view);
-        let is_new = concerned.iter().any(|name| !self.seen.contains_key(*name));
-        if is_new && self.queue.is_empty() {
-            self.next_round = self.next_round.min(cx.now.elapsed);
         }
     }
 
@@ -137,26 +119,8 @@ impl Quarantines {
         nodes.filter(|(name, node)| is_concerned(name, node)).map(|(name, _)| name).collect()
     }
 
-    /// When there is something to do next. None: a job is under way.
-    pub(crate) fn next_time(&self, now: Elapsed) -> Option<Elapsed> {
-        if self.is_busy {
-            return None;
-        }
-        let is_idle = self.writes.is_empty() && self.queue.is_empty();
-        Some(if is_idle { self.next_round } else { now })
-    }
-
-    /// The next call of the API server. One at a time, by the leader only.
-    pub(crate) fn next_job(&mut self, cx: Context<'_>) -> Option<Job> {
-        if self.is_busy {
-            return None;
-        }
-        let job = self.choose(cx);
-        self.is_busy = job.is_some();
-        job
-    }
-
-    fn choose(&mut self, cx: Context<'_>) -> Option<Job> {
+    /// The next call of the API server. One at a time.
+    fn next_job(&mut self, cx: Context<'_>) -> Option<Job> {
         if let Some(write) = self.writes.pop_front() {
             return Some(write);
         }
@@ -181,8 +145,7 @@ impl Quarantines {
         }
     }
 
-    pub(crate) fn finish(&mut self, done: Done, cx: Context<'_>) -> Result<(), ApiError> {
-        self.is_busy = false;
+    fn finish(&mut self, done: Done, cx: Context<'_>) -> Result<(), ApiError> {
         match done {
             Done::Read(node, read) => {
                 let (mut readings, versions) = *read;
@@ -287,8 +250,50 @@ impl Quarantines {
             is_warning: is_ours,
         });
     }
+}
 
-    pub(crate) fn take_news(&mut self) -> Vec<Announcement> {
+impl Duty for Quarantines {
+    fn lists(&self) -> &'static [List] {
+        &[List::Volumes]
+    }
+
+    /// A node that has just been lost is read at once: its pods may be deleted from now on.
+    fn observe(&mut self, cx: Context<'_>) {
+        let concerned = self.concerned(cx.view);
+        let is_new = concerned.iter().any(|name| !self.seen.contains_key(*name));
+        if is_new && self.queue.is_empty() {
+            self.next_round = self.next_round.min(cx.now.elapsed);
+        }
+    }
+
+    fn reset(&mut self, now: Elapsed) {
+        self.seen.clear();
+        self.queue.clear();
+        self.writes.clear();
+        self.calls = Calls::default();
+        self.next_round = now;
+    }
+
+    fn is_busy(&self) -> bool {
+        self.calls.is_busy()
+    }
+
+    fn next_time(&self, now: Elapsed) -> Option<Elapsed> {
+        let is_idle = self.writes.is_empty() && self.queue.is_empty();
+        Some(if is_idle { self.next_round } else { now })
+    }
+
+    fn next_call(&mut self, cx: Context<'_>, caller: &Caller) -> Option<Call> {
+        let job = self.next_job(cx)?;
+        Some(self.calls.start(job.run(caller.clone())))
+    }
+
+    fn end_call(&mut self, cx: Context<'_>) -> Outcome {
+        let finished = self.calls.take().map_or(Ok(()), |done| self.finish(done, cx));
+        Outcome::new("writing a quarantine", finished)
+    }
+
+    fn take_announcements(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.news)
     }
 }

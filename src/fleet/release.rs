@@ -16,25 +16,25 @@ pub(crate) mod readings;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::duty::{Call, Caller, Calls, Context, Duty, DutyFigures, Outcome};
 use crate::events::Announcement;
 use crate::listing::List;
+use crate::model::release::Limits;
 use crate::model::release::breaker::{Breaker, BreakerLimits, Open, Opener, Sample};
 use crate::model::release::budget::ActionSummary;
 use crate::model::release::candidate::{Candidate, Timers};
 use crate::model::release::check::{FleetState, Refusal};
 use crate::model::release::evidence::Reading;
 use crate::model::release::steps::StepLimits;
-use crate::model::release::{Limits, Now};
 use crate::model::{Elapsed, View};
 use crate::release::action::{ActionList, ActionObject};
 use crate::release::challenge::Challenges;
-pub(crate) use crate::release::figures::Figures;
-use crate::release::job::Acted;
-pub(crate) use crate::release::job::{Done, Job};
+use crate::release::job::{Acted, Done, Job};
 use crate::release::readings::{Question, Readings};
 use diskvitals_cluster::gate::Gate;
 use diskvitals_kubernetes::api_error::ApiError;
@@ -63,15 +63,6 @@ impl Default for ReleaseTiming {
             ask_again: Duration::from_secs(300),
         }
     }
-}
-
-/// What one call may look at.
-#[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
-    pub view: &'a View,
-    pub now: Now,
-    /// How much longer this process is the leader.
-    pub lease_left: Option<Duration>,
 }
 
 /// A candidate under a policy.
@@ -137,7 +128,7 @@ pub(crate) struct Engine {
     /// The subject whose readings are awaited.
     reading: Option<Subject>,
     writes: VecDeque<Job>,
-    is_busy: bool,
+    calls: Calls<Done>,
     decisions: BTreeMap<Key, Decision>,
     /// Gates that hold an action, by its uid.
     held: BTreeMap<String, BTreeSet<Gate>>,
@@ -147,10 +138,10 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(timing: ReleaseTiming, carry_out: BTreeSet<String>) -> Engine {
+    pub(crate) fn new(timing: ReleaseTiming, carry_out: &[String]) -> Engine {
         Engine {
             timing,
-            carry_out,
+            carry_out: carry_out.iter().cloned().collect(),
             started: None,
             timers: Timers::default(),
             candidates: Vec::new(),
@@ -162,45 +153,13 @@ impl Engine {
             next_round: Elapsed::ZERO,
             reading: None,
             writes: VecDeque::new(),
-            is_busy: false,
+            calls: Calls::default(),
             decisions: BTreeMap::new(),
             held: BTreeMap::new(),
             challenges: Challenges::default(),
             counts: Gate::ALL.iter().map(|gate| (*gate, 0)).collect(),
             news: Vec::new(),
         }
-    }
-
-    pub(crate) fn note_change(&mut self, list: List, now: Elapsed) {
-        if list == List::Policies {
-            self.next_round = self.next_round.min(now);
-        }
-    }
-
-    /// Another process may have acted meanwhile: what was read is forgotten.
-    pub(crate) fn set_leads(&mut self, now: Elapsed) {
-        self.actions = Reading::default();
-        self.round = Round::None;
-        self.next_round = now;
-        self.reading = None;
-        self.writes.clear();
-        self.is_busy = false;
-        self.decisions.clear();
-        self.held.clear();
-        self.challenges = Challenges::default();
-        self.news.clear();
-    }
-
-    /// Called after each change of the view, on each replica, and by time.
-    pub(crate) fn observe(&mut self, cx: Context<'_>) {
-        self.started.get_or_insert(cx.now.elapsed);
-        let before = self.candidates.len();
-        self.candidates = self.timers.observe(cx.view, cx.now.elapsed);
-        if self.candidates.len() != before {
-            let soon = cx.now.elapsed + self.timing.round / 6;
-            self.next_round = self.next_round.min(soon);
-        }
-        self.observe_breaker(cx);
     }
 
     fn observe_breaker(&mut self, cx: Context<'_>) {
@@ -253,26 +212,8 @@ impl Engine {
         }
     }
 
-    /// When there is something to do next. None: a job is under way.
-    pub(crate) fn next_time(&self, now: Elapsed) -> Option<Elapsed> {
-        if self.is_busy {
-            return None;
-        }
-        let is_idle = self.writes.is_empty() && matches!(self.round, Round::None);
-        Some(if is_idle { self.next_round } else { now })
-    }
-
-    /// The next call of the API server. One at a time, by the leader only.
-    pub(crate) fn next_job(&mut self, cx: Context<'_>) -> Option<Job> {
-        if self.is_busy {
-            return None;
-        }
-        let job = self.choose(cx);
-        self.is_busy = job.is_some();
-        job
-    }
-
-    fn choose(&mut self, cx: Context<'_>) -> Option<Job> {
+    /// The next call of the API server. One at a time.
+    fn next_job(&mut self, cx: Context<'_>) -> Option<Job> {
         loop {
             if let Some(write) = self.writes.pop_front() {
                 return Some(write);
@@ -299,8 +240,7 @@ impl Engine {
     }
 
     /// An error is returned for the owner's log and its pause; the round ends with it.
-    pub(crate) fn finish(&mut self, done: Done, cx: Context<'_>) -> Result<(), ApiError> {
-        self.is_busy = false;
+    fn finish(&mut self, done: Done, cx: Context<'_>) -> Result<(), ApiError> {
         match done {
             Done::Listed(Ok(list)) => self.take_list(list, cx),
             Done::Listed(Err(error)) => {
@@ -417,9 +357,67 @@ impl Engine {
         let soon = cx.now.elapsed + self.timing.round / 10;
         self.next_round = self.next_round.min(soon);
     }
+}
 
-    pub(crate) fn take_news(&mut self) -> Vec<Announcement> {
+impl Duty for Engine {
+    fn lists(&self) -> &'static [List] {
+        &[List::Volumes, List::Policies]
+    }
+
+    fn note_change(&mut self, list: List, now: Elapsed) {
+        if list == List::Policies {
+            self.next_round = self.next_round.min(now);
+        }
+    }
+
+    fn observe(&mut self, cx: Context<'_>) {
+        self.started.get_or_insert(cx.now.elapsed);
+        let before = self.candidates.len();
+        self.candidates = self.timers.observe(cx.view, cx.now.elapsed);
+        if self.candidates.len() != before {
+            let soon = cx.now.elapsed + self.timing.round / 6;
+            self.next_round = self.next_round.min(soon);
+        }
+        self.observe_breaker(cx);
+    }
+
+    fn reset(&mut self, now: Elapsed) {
+        self.actions = Reading::default();
+        self.round = Round::None;
+        self.next_round = now;
+        self.reading = None;
+        self.writes.clear();
+        self.calls = Calls::default();
+        self.decisions.clear();
+        self.held.clear();
+        self.challenges = Challenges::default();
+    }
+
+    fn is_busy(&self) -> bool {
+        self.calls.is_busy()
+    }
+
+    fn next_time(&self, now: Elapsed) -> Option<Elapsed> {
+        let is_idle = self.writes.is_empty() && matches!(self.round, Round::None);
+        Some(if is_idle { self.next_round } else { now })
+    }
+
+    fn next_call(&mut self, cx: Context<'_>, caller: &Caller) -> Option<Call> {
+        let job = self.next_job(cx)?;
+        Some(self.calls.start(job.run(caller.clone())))
+    }
+
+    fn end_call(&mut self, cx: Context<'_>) -> Outcome {
+        let finished = self.calls.take().map_or(Ok(()), |done| self.finish(done, cx));
+        Outcome::new("proposing releases", finished)
+    }
+
+    fn take_announcements(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.news)
+    }
+
+    fn metrics(&self) -> Option<Arc<dyn DutyFigures>> {
+        Some(Arc::new(self.figures()))
     }
 }
 

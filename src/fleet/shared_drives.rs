@@ -5,19 +5,51 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::duty::{Context, Duty};
 use crate::events::Announcement;
-use crate::model::View;
+use crate::model::{Elapsed, Policy, View};
+use crate::timing::Timing;
 use diskvitals_kubernetes::event::{Regarding, regarding_node};
 
+pub(crate) struct SharedDrives {
+    policy: Policy,
+    announced: NodesByDrive,
+    announcements: Vec<Announcement>,
+}
+
+impl SharedDrives {
+    pub(crate) fn new(timing: &Timing) -> SharedDrives {
+        SharedDrives {
+            policy: timing.policy,
+            announced: NodesByDrive::new(),
+            announcements: Vec::new(),
+        }
+    }
+}
+
+impl Duty for SharedDrives {
+    fn observe(&mut self, cx: Context<'_>) {
+        if cx.lease_left.is_some() {
+            let shared = cx.view.shared_drives(&self.policy, cx.now.elapsed);
+            self.announcements.extend(announce(&self.announced, &shared, cx.view));
+            self.announced = shared;
+        }
+    }
+
+    fn reset(&mut self, _now: Elapsed) {
+        self.announced.clear();
+    }
+
+    fn take_announcements(&mut self) -> Vec<Announcement> {
+        std::mem::take(&mut self.announcements)
+    }
+}
+
 /// Names of nodes by the id of a drive.
-pub(crate) type SharedDrives = BTreeMap<String, BTreeSet<String>>;
+type NodesByDrive = BTreeMap<String, BTreeSet<String>>;
 
 /// What has changed from `before` to `now`, for each node and its report.
-pub(crate) fn announce_shared_drives(
-    before: &SharedDrives,
-    now: &SharedDrives,
-    view: &View,
-) -> Vec<Announcement> {
+fn announce(before: &NodesByDrive, now: &NodesByDrive, view: &View) -> Vec<Announcement> {
     let raised = now
         .iter()
         .filter(|(id, nodes)| before.get(*id) != Some(nodes))

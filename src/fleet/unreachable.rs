@@ -10,33 +10,24 @@ mod figures;
 mod job;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-
+use crate::duty::{Call, Caller, Calls, Context, Duty, DutyFigures, Outcome};
 use crate::events::Announcement;
+use crate::listing::List;
 use crate::model::release::evidence::Reading;
 use crate::model::unreachable::eviction::{Next, PodReading, Waiting, choose, next};
 use crate::model::unreachable::{Decision, Memory, Situation, TaintOrder, decide};
-use crate::model::{Elapsed, Policy, View};
+use crate::model::{Elapsed, Policy};
 use crate::release::job::Acted;
-use crate::timing::UnreachableTiming;
-pub(crate) use crate::unreachable::figures::Figures;
-pub(crate) use crate::unreachable::job::{Done, Job};
+use crate::timing::{Timing, UnreachableTiming};
+use crate::unreachable::job::{Done, Job};
 use diskvitals_cluster::node_storage::PodEviction;
 use diskvitals_kubernetes::api_error::ApiError;
 
 /// A refusal is not told again for so long.
 const REFUSALS_KEPT: Duration = Duration::from_secs(3600);
-
-/// What one call may look at.
-#[derive(Clone, Copy)]
-pub(crate) struct Context<'a> {
-    pub view: &'a View,
-    pub now: Elapsed,
-    /// The API server's time.
-    pub server: Option<Timestamp>,
-}
 
 /// What an eviction waits for, and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +47,7 @@ pub(crate) struct UnreachableStorage {
     memory: Memory,
     decision: Decision,
     queue: VecDeque<Job>,
-    is_busy: bool,
+    calls: Calls<Done>,
     next_round: Elapsed,
     /// Drivers that are away for too many nodes, and of which people were told.
     told: BTreeSet<String>,
@@ -70,21 +61,16 @@ pub(crate) struct UnreachableStorage {
 }
 
 impl UnreachableStorage {
-    pub(crate) fn new(
-        timing: UnreachableTiming,
-        policy: Policy,
-        key: &str,
-        evicts: bool,
-    ) -> UnreachableStorage {
+    pub(crate) fn new(timing: &Timing, key: &str, evicts: bool) -> UnreachableStorage {
         UnreachableStorage {
-            timing,
-            policy,
+            timing: timing.unreachable,
+            policy: timing.policy,
             key: key.to_owned(),
             evicts,
             memory: Memory::default(),
             decision: Decision::default(),
             queue: VecDeque::new(),
-            is_busy: false,
+            calls: Calls::default(),
             next_round: Elapsed::ZERO,
             told: BTreeSet::new(),
             written: None,
@@ -95,51 +81,14 @@ impl UnreachableStorage {
         }
     }
 
-    /// How long something has lasted is known to a standby too.
-    pub(crate) fn set_leads(&mut self, now: Elapsed) {
-        self.queue.clear();
-        self.is_busy = false;
-        self.next_round = now;
-        self.told.clear();
-        self.written = None;
-        self.refused.clear();
-        self.wait = None;
-        self.news.clear();
-    }
-
-    /// Called after each change of the view.
-    pub(crate) fn observe(&mut self, cx: Context<'_>) {
-        let situation = Situation {
-            view: cx.view,
-            policy: &self.policy,
-            limits: &self.timing.limits,
-            key: &self.key,
-            now: cx.now,
-            server: cx.server,
-        };
-        self.decision = decide(&situation, &mut self.memory);
-    }
-
-    /// When there is something to do next. None: a job is under way.
-    pub(crate) fn next_time(&self, now: Elapsed) -> Option<Elapsed> {
-        if self.is_busy {
-            return None;
-        }
-        Some(if self.queue.is_empty() { self.next_round } else { now })
-    }
-
-    /// The next call of the API server. One at a time, by the leader only.
-    pub(crate) fn next_job(&mut self, cx: Context<'_>) -> Option<Job> {
-        if self.is_busy {
-            return None;
-        }
-        if self.queue.is_empty() && self.next_round <= cx.now {
-            self.next_round = cx.now + self.timing.round;
+    /// The next call of the API server. One at a time.
+    fn next_job(&mut self, cx: Context<'_>) -> Option<Job> {
+        let now = cx.now.elapsed;
+        if self.queue.is_empty() && self.next_round <= now {
+            self.next_round = now + self.timing.round;
             self.begin_round(cx);
         }
-        let job = self.queue.pop_front();
-        self.is_busy = job.is_some();
-        job
+        self.queue.pop_front()
     }
 
     fn begin_round(&mut self, cx: Context<'_>) {
@@ -165,7 +114,7 @@ impl UnreachableStorage {
 
     /// Goes on with the eviction that is under way; only without one another is begun.
     fn begin_evictions(&mut self, cx: Context<'_>) {
-        let now = cx.now;
+        let now = cx.now.elapsed;
         self.refused.retain(|_, (at, _)| now.saturating_sub(*at) < REFUSALS_KEPT);
         let mut reports = cx.view.reports.iter();
         let shown =
@@ -187,8 +136,8 @@ impl UnreachableStorage {
         }
     }
 
-    pub(crate) fn finish(&mut self, done: Done, cx: Context<'_>) -> Result<(), ApiError> {
-        self.is_busy = false;
+    fn finish(&mut self, done: Done, cx: Context<'_>) -> Result<(), ApiError> {
+        let now = cx.now.elapsed;
         match done {
             // One that was changed meanwhile is decided anew in the next round.
             Done::Tainted { node, value, wrote } => {
@@ -203,7 +152,7 @@ impl UnreachableStorage {
                 Acted::Changed => {}
                 Acted::Refused(why) => {
                     let driver = eviction.driver.clone();
-                    self.refuse(&node, &eviction, why, cx.now);
+                    self.refuse(&node, &eviction, why, now);
                     self.list_pods(node, driver);
                 }
             },
@@ -222,10 +171,10 @@ impl UnreachableStorage {
             Done::Looked(node, eviction, readings) => {
                 let pair = (node.clone(), eviction.driver.clone());
                 let is_wanted = self.decision.evictable.contains(&pair);
-                let has_waited = self.has_waited_for_replacement(&eviction, cx.now);
+                let has_waited = self.has_waited_for_replacement(&eviction, now);
                 match next(&eviction, &readings, is_wanted, has_waited) {
                     Next::Evict => self.queue.push_front(Job::Evict(node, eviction)),
-                    Next::Wait(what) => self.wait_for(&node, &eviction, what, cx.now),
+                    Next::Wait(what) => self.wait_for(&node, &eviction, what, now),
                     Next::Done => {
                         tracing::info!(node, pod = eviction.pod, "an eviction has ended");
                         self.queue.push_front(Job::Record(node, None));
@@ -236,12 +185,12 @@ impl UnreachableStorage {
                 Acted::Done => {
                     self.count("ok");
                     self.tell_evicted(&node, &eviction);
-                    self.wait_for(&node, &eviction, Waiting::Terminating, cx.now);
+                    self.wait_for(&node, &eviction, Waiting::Terminating, now);
                 }
                 // The next round reads it anew.
                 Acted::Changed => {}
                 Acted::Refused(why) => {
-                    self.refuse(&node, &eviction, why, cx.now);
+                    self.refuse(&node, &eviction, why, now);
                     self.queue.push_front(Job::Record(node, None));
                 }
             },
@@ -263,7 +212,7 @@ impl UnreachableStorage {
                 return;
             }
         };
-        let is_left_alone = |at: Elapsed| cx.now.saturating_sub(at) < self.timing.refused;
+        let is_left_alone = |at: Elapsed| cx.now.elapsed.saturating_sub(at) < self.timing.refused;
         let refused = self.refused.iter();
         let refused = refused.filter(|(_, (at, _))| is_left_alone(*at));
         let refused = refused.map(|(uid, _)| uid.as_str()).collect();
@@ -320,9 +269,60 @@ impl UnreachableStorage {
     fn count(&mut self, outcome: &'static str) {
         *self.evictions.entry(outcome).or_default() += 1;
     }
+}
 
-    pub(crate) fn take_news(&mut self) -> Vec<Announcement> {
+impl Duty for UnreachableStorage {
+    fn lists(&self) -> &'static [List] {
+        if self.evicts { &[List::Volumes, List::Drivers] } else { &[List::Drivers] }
+    }
+
+    fn observe(&mut self, cx: Context<'_>) {
+        let situation = Situation {
+            view: cx.view,
+            policy: &self.policy,
+            limits: &self.timing.limits,
+            key: &self.key,
+            now: cx.now.elapsed,
+            server: cx.server,
+        };
+        self.decision = decide(&situation, &mut self.memory);
+    }
+
+    /// How long something has lasted is known to a standby too.
+    fn reset(&mut self, now: Elapsed) {
+        self.queue.clear();
+        self.calls = Calls::default();
+        self.next_round = now;
+        self.told.clear();
+        self.written = None;
+        self.refused.clear();
+        self.wait = None;
+    }
+
+    fn is_busy(&self) -> bool {
+        self.calls.is_busy()
+    }
+
+    fn next_time(&self, now: Elapsed) -> Option<Elapsed> {
+        Some(if self.queue.is_empty() { self.next_round } else { now })
+    }
+
+    fn next_call(&mut self, cx: Context<'_>, caller: &Caller) -> Option<Call> {
+        let job = self.next_job(cx)?;
+        Some(self.calls.start(job.run(caller.clone())))
+    }
+
+    fn end_call(&mut self, cx: Context<'_>) -> Outcome {
+        let finished = self.calls.take().map_or(Ok(()), |done| self.finish(done, cx));
+        Outcome::new("tainting a node or moving its pods", finished)
+    }
+
+    fn take_announcements(&mut self) -> Vec<Announcement> {
         std::mem::take(&mut self.news)
+    }
+
+    fn metrics(&self) -> Option<Arc<dyn DutyFigures>> {
+        Some(Arc::new(self.figures()))
     }
 }
 

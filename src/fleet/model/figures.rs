@@ -12,7 +12,7 @@ use crate::model::{Elapsed, Policy, View};
 use diskvitals_cluster::node_storage::{Health, NodeStorageStatus};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// By `Health::severity`.
     pub nodes_by_health: BTreeMap<u8, u64>,
     /// Nodes whose report is current and fresh.
@@ -28,7 +28,7 @@ pub struct Figures {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ModelFigures {
+pub(crate) struct ModelFigures {
     pub drives: u64,
     /// Bad drives, without those under maintenance; a missing drive is one of them.
     pub bad: u64,

@@ -13,6 +13,7 @@ fn at(view: &View, seconds: u64) -> Context<'_> {
     Context {
         view,
         now: Now { elapsed: Duration::from_secs(seconds), wall: wall(0) },
+        server: None,
         lease_left: None,
     }
 }
@@ -93,7 +94,7 @@ fn the_list_is_written_and_then_the_taint_beside_those_of_others() {
     assert_eq!(written.taints[1].value.as_ref(), Some(&quarantine.id));
     assert_eq!(written.taints[1].effect, "NoSchedule");
     quarantines.finish(Done::Tainted("a".into(), true, Ok(true)), at(&away, 0)).expect("tainted");
-    let told: Vec<&str> = quarantines.take_news().iter().map(|it| it.reason).collect();
+    let told: Vec<&str> = quarantines.take_announcements().iter().map(|it| it.reason).collect();
     assert_eq!(told, ["NodeQuarantined"]);
 }
 

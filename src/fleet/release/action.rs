@@ -68,7 +68,7 @@ impl ActionObject {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ActionStateName {
+pub(crate) enum ActionStateName {
     Pending,
     Approved,
     Rejected,
@@ -78,7 +78,7 @@ pub enum ActionStateName {
 }
 
 impl ActionStateName {
-    pub const ALL: [ActionStateName; 6] = [
+    pub(crate) const ALL: [ActionStateName; 6] = [
         ActionStateName::Pending,
         ActionStateName::Approved,
         ActionStateName::Rejected,
@@ -87,7 +87,7 @@ impl ActionStateName {
         ActionStateName::Replaced,
     ];
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             ActionStateName::Pending => "pending",
             ActionStateName::Approved => "approved",

@@ -6,10 +6,11 @@
 
 use jiff::Timestamp;
 
+use crate::duty::Context;
 use crate::model::release::steps::{Act, EVICTED_AGAIN, Progress, REFUSED, Step};
 use crate::release::action::{ActionObject, add_step, commands, set_condition, set_waiting};
 use crate::release::challenge::Outcome;
-use crate::release::{Context, Engine, Job};
+use crate::release::{Engine, Job};
 use diskvitals_cluster::gate::Gate;
 use diskvitals_cluster::storage_action::{
     ABORTED, CLAIM_DELETED, CONFIRMED, NOT_CARRIED_OUT, POD_EVICTED, PREPARED, REPLACED, STUCK,

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::duty::Context;
 use crate::model::Elapsed;
 use crate::model::release::Now;
 use crate::model::release::check::Refusal;
 use crate::model::release::evidence::{Answer, Reading};
 use crate::release::action::ActionObject;
-use crate::release::{Context, Engine, Job};
+use crate::release::{Engine, Job};
 use diskvitals_cluster::node_storage::{Challenge, ChallengeAnswer};
 use diskvitals_text::hash::sha256_short;
 

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::duty::Context;
 use crate::model::Claim;
 use crate::model::release::candidate::{Candidate, Sighting, find};
 use crate::model::release::check::{ActionState, Case, PolicyState, Refusal, check};
@@ -13,7 +14,7 @@ use crate::model::release::proposal::{evidence_update, is_same_intervention, pro
 use crate::model::release::steps::{self, Progress, Step};
 use crate::release::action::{ActionObject, PROPOSED, add_step};
 use crate::release::challenge::Outcome;
-use crate::release::{Context, Decision, Engine, Job, Key, Question, Subject};
+use crate::release::{Decision, Engine, Job, Key, Question, Subject};
 use diskvitals_cluster::gate::Gate;
 use diskvitals_cluster::storage_action::{Approval, CLAIM_DELETED, StorageActionSpec};
 use diskvitals_cluster::storage_policy::Mode;

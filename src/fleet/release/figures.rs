@@ -1,13 +1,17 @@
 //! The numbers that the metrics show. Pure.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use crate::duty::DutyFigures;
+use crate::metrics::signed;
 use crate::release::Engine;
 use crate::release::action::ActionStateName;
 use diskvitals_cluster::gate::Gate;
+use diskvitals_exposition::families::Families;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Decisions that a gate began to hold back, by gate: all gates from the start.
     pub refusals: BTreeMap<Gate, u64>,
     /// None: the actions are not known; a standby does not read them.
@@ -16,6 +20,51 @@ pub struct Figures {
     pub would_act: u64,
     pub is_open: bool,
     pub is_paused: bool,
+}
+
+impl DutyFigures for Figures {
+    fn encode(&self, families: &mut Families<'_>) -> fmt::Result {
+        let mut refusals = families.counter(
+            "diskvitals_fleet_gate_refusals",
+            None,
+            "Decisions that a gate began to hold back.",
+        )?;
+        for (gate, count) in &self.refusals {
+            refusals.count(&[("gate", gate.name())], *count)?;
+        }
+        families
+            .gauge(
+                "diskvitals_fleet_breaker_open",
+                None,
+                "Whether too much failed at once: nothing is proposed until a person resets the breaker.",
+            )?
+            .unlabeled(self.is_open.into())?;
+        families
+            .gauge(
+                "diskvitals_fleet_paused",
+                None,
+                "Whether too many nodes are away for proposals.",
+            )?
+            .unlabeled(self.is_paused.into())?;
+        let Some(actions) = &self.actions else {
+            return Ok(());
+        };
+        let mut states = families.gauge(
+            "diskvitals_fleet_actions",
+            None,
+            "StorageAction objects by state, as the leader read them last.",
+        )?;
+        for (state, count) in actions {
+            states.value(&[("state", state.name())], *count)?;
+        }
+        families
+            .gauge(
+                "diskvitals_fleet_release_candidates",
+                None,
+                "Claims on dead drives that no gate of a policy holds back.",
+            )?
+            .unlabeled(signed(self.would_act))
+    }
 }
 
 impl Engine {

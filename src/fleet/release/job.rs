@@ -2,9 +2,7 @@
 //!
 //! In: a job. Out: what became of it.
 
-use tokio::time::Instant;
-
-use crate::api::Api;
+use crate::duty::Caller;
 use crate::model::release::check::PolicyObject;
 use crate::model::release::proposal::Proposal;
 use crate::model::release::steps::Act;
@@ -53,8 +51,8 @@ pub(crate) enum Done {
 }
 
 impl Job {
-    /// `leads_until`: when another process may lead, if nothing is renewed.
-    pub(crate) async fn run(self, api: &Api, leads_until: Option<Instant>) -> Done {
+    pub(crate) async fn run(self, caller: Caller) -> Done {
+        let api = &caller.api;
         match self {
             Job::List => Done::Listed(api.list_actions().await),
             Job::Read(question) => Done::Read(Box::new(api.read_release(&question).await)),
@@ -77,9 +75,8 @@ impl Job {
             }
             Job::Delete(action) => Done::Written(api.delete_action(&action).await),
             Job::Act(action, act) => {
-                // The process may have been stopped since the decision.
-                let leads = leads_until.is_some_and(|until| Instant::now() < until);
-                let acted = if leads { api.act(&action, &act).await } else { Ok(Acted::Changed) };
+                let acted =
+                    if caller.leads() { api.act(&action, &act).await } else { Ok(Acted::Changed) };
                 Done::Acted(action, act, acted)
             }
         }

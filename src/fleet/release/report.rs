@@ -2,6 +2,7 @@
 //!
 //! In: decisions. Out: a policy's status where it differs, and one event for each change.
 
+use crate::duty::Context;
 use crate::events::{Announcement, regarding_claim};
 use crate::model::Claim;
 use crate::model::release::breaker::BreakerState;
@@ -11,7 +12,7 @@ use crate::model::release::proposal::{Proposal, tally};
 use crate::model::release::steps::Progress;
 use crate::release::action::{ActionObject, set_condition};
 use crate::release::decide::claim_of;
-use crate::release::{Context, Engine, Job};
+use crate::release::{Engine, Job};
 use diskvitals_cluster::storage_action::{
     CLAIM_DELETED, ObjectRef, POD_EVICTED, PREPARED, REPLACED,
 };

@@ -1,6 +1,7 @@
 mod carry_out;
 
 use super::*;
+use crate::model::release::Now;
 use crate::release::action::{outdated, set_condition};
 use diskvitals_cluster::storage_action::ABORTED;
 
@@ -12,6 +13,7 @@ fn at(view: &View, seconds: u64) -> Context<'_> {
     Context {
         view,
         now: Now { elapsed: Duration::from_secs(seconds), wall: wall(1_000_000) },
+        server: None,
         lease_left: None,
     }
 }
@@ -50,7 +52,7 @@ fn a_text_that_moves_changes_no_condition() {
 
 #[test]
 fn every_gate_has_a_count_from_the_start() {
-    let figures = Engine::new(ReleaseTiming::default(), BTreeSet::new()).figures();
+    let figures = Engine::new(ReleaseTiming::default(), &[]).figures();
     for gate in Gate::ALL {
         assert_eq!(figures.refusals.get(gate), Some(&0), "{gate}");
     }
@@ -59,8 +61,7 @@ fn every_gate_has_a_count_from_the_start() {
 
 #[test]
 fn without_a_policy_a_round_reads_the_actions_and_nothing_else() {
-    let (view, mut engine) =
-        (View::default(), Engine::new(ReleaseTiming::default(), BTreeSet::new()));
+    let (view, mut engine) = (View::default(), Engine::new(ReleaseTiming::default(), &[]));
     assert!(matches!(engine.next_job(at(&view, 10)), Some(Job::List)));
     assert!(engine.next_job(at(&view, 10)).is_none());
     engine.finish(listed(1), at(&view, 11)).expect("listed");
@@ -71,8 +72,7 @@ fn without_a_policy_a_round_reads_the_actions_and_nothing_else() {
 
 #[test]
 fn a_store_that_went_back_opens_the_breaker() {
-    let (view, mut engine) =
-        (View::default(), Engine::new(ReleaseTiming::default(), BTreeSet::new()));
+    let (view, mut engine) = (View::default(), Engine::new(ReleaseTiming::default(), &[]));
     for (revision, is_open) in [(5, false), (7, false), (6, true), (8, true)] {
         engine.finish(listed(revision), at(&view, 10)).expect("listed");
         assert_eq!(engine.figures().is_open, is_open, "{revision}");

@@ -1,12 +1,15 @@
 //! The numbers that the metrics show. Pure.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use crate::duty::DutyFigures;
 use crate::model::unreachable::eviction::Waiting;
 use crate::unreachable::UnreachableStorage;
+use diskvitals_exposition::families::Families;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Drivers that some node does not reach, or of which it is silent.
     pub drivers: BTreeMap<String, DriverFigures>,
     /// By outcome.
@@ -16,7 +19,7 @@ pub struct Figures {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DriverFigures {
+pub(crate) struct DriverFigures {
     pub nodes: u64,
     /// Nodes that do not reach it, for long enough.
     pub unreachable: u64,
@@ -24,10 +27,53 @@ pub struct DriverFigures {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WaitingFigures {
+pub(crate) struct WaitingFigures {
     pub namespace: String,
     pub pod: String,
     pub what: Waiting,
+}
+
+impl DutyFigures for Figures {
+    fn encode(&self, families: &mut Families<'_>) -> fmt::Result {
+        let mut nodes = families.gauge(
+            "diskvitals_fleet_driver_unreachable_nodes",
+            None,
+            "Nodes that have not reached the storage of a CSI driver for five minutes. Drivers that all nodes reach are not listed.",
+        )?;
+        for (driver, of) in &self.drivers {
+            nodes.value(&[("driver", driver.as_str())], of.unreachable)?;
+        }
+        let mut away = families.gauge(
+            "diskvitals_fleet_driver_storage_away",
+            None,
+            "Whether the storage of a CSI driver is away for so many nodes that nothing moves.",
+        )?;
+        for (driver, of) in &self.drivers {
+            away.value(&[("driver", driver.as_str())], u64::from(of.is_beyond))?;
+        }
+        let mut evictions = families.counter(
+            "diskvitals_fleet_evictions",
+            None,
+            "Evictions of pods from nodes that do not reach their storage, by outcome.",
+        )?;
+        for (outcome, count) in &self.evictions {
+            evictions.count(&[("outcome", *outcome)], *count)?;
+        }
+        let mut waiting = families.gauge(
+            "diskvitals_fleet_eviction_waiting",
+            None,
+            "The eviction that has not ended: its pod does not end, or is not replaced.",
+        )?;
+        if let Some(of) = &self.waiting {
+            let labels = [
+                ("pod_namespace", of.namespace.as_str()),
+                ("pod_name", of.pod.as_str()),
+                ("waits_for", of.what.name()),
+            ];
+            waiting.value(&labels, 1_u64)?;
+        }
+        Ok(())
+    }
 }
 
 impl UnreachableStorage {

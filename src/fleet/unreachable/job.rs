@@ -2,9 +2,7 @@
 //!
 //! In: a job. Out: what became of it.
 
-use tokio::time::Instant;
-
-use crate::api::Api;
+use crate::duty::Caller;
 use crate::model::release::evidence::Reading;
 use crate::model::unreachable::eviction::{EvictionReadings, PodReading};
 use crate::release::job::Acted;
@@ -53,10 +51,8 @@ pub(crate) enum Done {
 }
 
 impl Job {
-    /// `leads_until`: when another process may lead, if nothing is renewed.
-    pub(crate) async fn run(self, api: &Api, leads_until: Option<Instant>) -> Done {
-        // The process may have been stopped since the decision.
-        let leads = leads_until.is_some_and(|until| Instant::now() < until);
+    pub(crate) async fn run(self, caller: Caller) -> Done {
+        let (api, leads) = (&caller.api, caller.leads());
         match self {
             Job::Taint { node, uid, key, value } => {
                 let wrote = match leads {

@@ -1,11 +1,12 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
+use crate::model::release::Now;
 use crate::model::release::tests::wall;
 use crate::model::unreachable::eviction::EvictionReadings;
 use crate::model::unreachable::eviction::tests::pod;
 use crate::model::unreachable::tests::report;
-use crate::model::{Node, Volume};
+use crate::model::{Node, View, Volume};
 use diskvitals_cluster::node_storage::UnreachableDriver;
 
 const KEY: &str = "diskvitals.io/storage-unreachable";
@@ -35,11 +36,16 @@ fn tainted(mut view: View) -> View {
 }
 
 fn at(view: &View, seconds: u64) -> Context<'_> {
-    Context { view, now: Duration::from_secs(seconds), server: Some(wall(0)) }
+    Context {
+        view,
+        now: Now { elapsed: Duration::from_secs(seconds), wall: wall(0) },
+        server: Some(wall(0)),
+        lease_left: None,
+    }
 }
 
 fn duty() -> UnreachableStorage {
-    UnreachableStorage::new(UnreachableTiming::default(), Policy::default(), KEY, true)
+    UnreachableStorage::new(&Timing::default(), KEY, true)
 }
 
 /// The duty for a node that has had the taint for a moment.
@@ -56,7 +62,7 @@ fn listed(pods: Vec<PodReading>) -> Done {
 }
 
 fn told(duty: &mut UnreachableStorage) -> Vec<&'static str> {
-    duty.take_news().iter().map(|it| it.reason).collect()
+    duty.take_announcements().iter().map(|it| it.reason).collect()
 }
 
 #[test]
@@ -64,7 +70,7 @@ fn a_standby_that_takes_over_knows_how_long_it_has_lasted() {
     let mut duty = duty();
     let view = view(&["a"]);
     duty.observe(at(&view, 0));
-    duty.set_leads(Duration::from_secs(300));
+    duty.reset(Duration::from_secs(300));
     let job = duty.next_job(at(&view, 300));
     assert!(
         matches!(&job, Some(Job::Taint { node, uid, value: Some(value), .. }) if node == "a" && uid == "uid-a" && value == "d"),
@@ -208,8 +214,7 @@ fn another_leader_goes_on_with_the_eviction_that_is_noted_and_begins_no_second_o
 
 #[test]
 fn without_the_option_no_pod_is_looked_at() {
-    let mut duty =
-        UnreachableStorage::new(UnreachableTiming::default(), Policy::default(), KEY, false);
+    let mut duty = UnreachableStorage::new(&Timing::default(), KEY, false);
     let view = tainted(view(&["a"]));
     duty.observe(at(&view, 0));
     assert!(duty.next_job(at(&view, 300)).is_none());

@@ -60,7 +60,7 @@ pub(crate) enum Next {
 
 /// What an eviction waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Waiting {
+pub(crate) enum Waiting {
     /// The pod does not end. On a node that is Ready Kubernetes detaches nothing before it has.
     Terminating,
     /// No pod is there instead, or one of its controller's pods is not ready.
@@ -70,7 +70,7 @@ pub enum Waiting {
 }
 
 impl Waiting {
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Waiting::Terminating => "end",
             Waiting::Replacement => "replacement",
@@ -78,7 +78,7 @@ impl Waiting {
         }
     }
 
-    pub fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Waiting::Terminating => "the pod does not end",
             Waiting::Replacement => "its replacement is not ready",

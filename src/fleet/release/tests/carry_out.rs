@@ -31,7 +31,7 @@ fn timing() -> ReleaseTiming {
 }
 
 fn engine(carry_out: bool) -> Engine {
-    let namespaces = carry_out.then(|| NAMESPACE.to_owned()).into_iter().collect();
+    let namespaces = if carry_out { &[NAMESPACE.to_owned()][..] } else { &[] };
     Engine::new(timing(), namespaces)
 }
 
@@ -107,6 +107,7 @@ impl Cluster {
                 elapsed: Duration::from_secs(self.seconds),
                 wall: model_wall(i64::try_from(self.seconds).expect("small")),
             },
+            server: None,
             lease_left: Some(Duration::from_secs(15)),
         }
     }
@@ -323,7 +324,7 @@ impl Cluster {
             let done = self.run(job);
             engine.finish(done, self.context()).expect("an answer");
         }
-        for news in engine.take_news() {
+        for news in engine.take_announcements() {
             self.told.push(news.reason);
             if news.regarding.kind == "PersistentVolumeClaim" {
                 self.told_of_claim.push(news.reason);
