@@ -22,7 +22,7 @@ pub(crate) fn regarding_claim(claim: &Claim) -> Regarding {
     }
 }
 
-/// What is to be said about one object.
+/// What is announced about one object.
 pub(crate) struct Announcement {
     pub regarding: Regarding,
     pub reason: &'static str,

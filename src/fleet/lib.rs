@@ -4,9 +4,9 @@
 //! In: watches of NodeStorage, Node, PersistentVolume, StoragePolicy and CSINode objects. Out: the
 //! health of claims, proposals (StorageAction), released claims, taints of returned nodes and of nodes
 //! that do not reach storage, evictions, events, the removal of old objects, metrics.
-//! `api` alone knows kube; `model` decides (pure); `run` is the one task that owns the state; `lease`
-//! elects the leader; `controller` runs them. It has no access to any node, and knows nothing of
-//! devices.
+//! `api` alone knows kube; `model` decides (pure); `run` is the one task that owns the state and the
+//! duties (`duty`); `lease` elects the leader; `controller` runs them. It has no access to any node,
+//! and knows nothing of devices.
 
 #![warn(unreachable_pub)]
 

@@ -75,7 +75,7 @@ impl Job {
 struct Seen {
     memory: Memory,
     /// Why it waited last.
-    told: Option<String>,
+    announced: Option<String>,
     /// Rounds until it is read again.
     pause: u32,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Quarantines {
     calls: Calls<Done>,
     next_round: Elapsed,
     count: u64,
-    news: Vec<Announcement>,
+    announcements: Vec<Announcement>,
 }
 
 impl Quarantines {
@@ -104,7 +104,7 @@ impl Quarantines {
             calls: Calls::default(),
             next_round: Elapsed::ZERO,
             count: 0,
-            news: Vec::new(),
+            announcements: Vec::new(),
         }
     }
 
@@ -156,7 +156,7 @@ impl Quarantines {
             Done::Written(node, written) => self.look_again(node, written),
             Done::Tainted(node, is_ours, written) => {
                 if let Ok(true) = written {
-                    self.tell_taint(&node, is_ours);
+                    self.announce_taint(&node, is_ours);
                 }
                 self.look_again(node, written)
             }
@@ -182,23 +182,23 @@ impl Quarantines {
         let order = next(readings, &mut seen.memory, &self.timing.limits, &id, cx.now);
         let name = name.to_owned();
         match order {
-            Order::Nothing => seen.told = None,
+            Order::Nothing => seen.announced = None,
             Order::Wait { reason, text } => {
                 let is_away = reason == "NotReady";
                 seen.pause = if is_away { self.timing.rounds_away } else { 0 };
-                if seen.told.as_deref() != Some(reason.as_str()) {
+                if seen.announced.as_deref() != Some(reason.as_str()) {
                     tracing::info!(node = name, reason, text, "a node stays in quarantine");
-                    // A clean node is told of when its taint goes.
+                    // A clean node is announced when its taint goes.
                     if !is_away && reason != CleanReason::ProvenClean.name() {
                         let note = format!("no new pods: {reason}: {text}");
-                        self.news.push(Announcement {
+                        self.announcements.push(Announcement {
                             regarding: regarding_node(&name),
                             reason: "NodeUnclean",
                             note,
                             is_warning: true,
                         });
                     }
-                    seen.told = Some(reason);
+                    seen.announced = Some(reason);
                 }
             }
             Order::Write(quarantine) => {
@@ -226,7 +226,7 @@ impl Quarantines {
         format!("q{:.16}", sha256_short(text.as_bytes()))
     }
 
-    fn tell_taint(&mut self, node: &str, is_ours: bool) {
+    fn announce_taint(&mut self, node: &str, is_ours: bool) {
         let (reason, note) = if is_ours {
             tracing::warn!(node, "a node that was lost gets no new pods");
             (
@@ -243,7 +243,7 @@ impl Quarantines {
                 format!("nothing of deleted pods is left: the taint {} is removed", self.key),
             )
         };
-        self.news.push(Announcement {
+        self.announcements.push(Announcement {
             regarding: regarding_node(node),
             reason,
             note,
@@ -294,7 +294,7 @@ impl Duty for Quarantines {
     }
 
     fn take_announcements(&mut self) -> Vec<Announcement> {
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.announcements)
     }
 }
 

@@ -134,7 +134,7 @@ pub(crate) struct Engine {
     held: BTreeMap<String, BTreeSet<Gate>>,
     challenges: Challenges,
     counts: BTreeMap<Gate, u64>,
-    news: Vec<Announcement>,
+    announcements: Vec<Announcement>,
 }
 
 impl Engine {
@@ -158,7 +158,7 @@ impl Engine {
             held: BTreeMap::new(),
             challenges: Challenges::default(),
             counts: Gate::ALL.iter().map(|gate| (*gate, 0)).collect(),
-            news: Vec::new(),
+            announcements: Vec::new(),
         }
     }
 
@@ -413,7 +413,7 @@ impl Duty for Engine {
     }
 
     fn take_announcements(&mut self) -> Vec<Announcement> {
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.announcements)
     }
 
     fn metrics(&self) -> Option<Arc<dyn DutyFigures>> {

@@ -26,7 +26,7 @@ use crate::unreachable::job::{Done, Job};
 use diskvitals_cluster::node_storage::PodEviction;
 use diskvitals_kubernetes::api_error::ApiError;
 
-/// A refusal is not told again for so long.
+/// A refusal is not announced again for so long.
 const REFUSALS_KEPT: Duration = Duration::from_secs(3600);
 
 /// What an eviction waits for, and since when.
@@ -36,7 +36,7 @@ struct Wait {
     since: Elapsed,
     what: Waiting,
     what_since: Elapsed,
-    is_told: bool,
+    is_announced: bool,
 }
 
 pub(crate) struct UnreachableStorage {
@@ -49,15 +49,15 @@ pub(crate) struct UnreachableStorage {
     queue: VecDeque<Job>,
     calls: Calls<Done>,
     next_round: Elapsed,
-    /// Drivers that are away for too many nodes, and of which people were told.
-    told: BTreeSet<String>,
+    /// Drivers that are away for too many nodes, and that were announced.
+    announced: BTreeSet<String>,
     /// An eviction that was written down and that the watch has not shown yet.
     written: Option<(String, PodEviction)>,
     /// Pods whose eviction was refused, by uid: when, and why.
     refused: BTreeMap<String, (Elapsed, String)>,
     wait: Option<(PodEviction, Wait)>,
     evictions: BTreeMap<&'static str, u64>,
-    news: Vec<Announcement>,
+    announcements: Vec<Announcement>,
 }
 
 impl UnreachableStorage {
@@ -72,12 +72,12 @@ impl UnreachableStorage {
             queue: VecDeque::new(),
             calls: Calls::default(),
             next_round: Elapsed::ZERO,
-            told: BTreeSet::new(),
+            announced: BTreeSet::new(),
             written: None,
             refused: BTreeMap::new(),
             wait: None,
             evictions: BTreeMap::new(),
-            news: Vec::new(),
+            announcements: Vec::new(),
         }
     }
 
@@ -93,7 +93,7 @@ impl UnreachableStorage {
 
     fn begin_round(&mut self, cx: Context<'_>) {
         self.observe(cx);
-        self.tell_beyond();
+        self.announce_beyond();
         for (name, order) in &self.decision.taints {
             let uid = cx.view.nodes.get(name).map(|node| node.uid.clone());
             let value = match order {
@@ -142,7 +142,7 @@ impl UnreachableStorage {
             // One that was changed meanwhile is decided anew in the next round.
             Done::Tainted { node, value, wrote } => {
                 if wrote? {
-                    self.tell_taint(&node, value.as_deref());
+                    self.announce_taint(&node, value.as_deref());
                 }
             }
             Done::Listed { node, driver, pods } => self.begin(&node, &driver, &pods, cx),
@@ -184,7 +184,7 @@ impl UnreachableStorage {
             Done::Evicted(node, eviction, acted) => match acted? {
                 Acted::Done => {
                     self.count("ok");
-                    self.tell_evicted(&node, &eviction);
+                    self.announce_evicted(&node, &eviction);
                     self.wait_for(&node, &eviction, Waiting::Terminating, now);
                 }
                 // The next round reads it anew.
@@ -230,7 +230,7 @@ impl UnreachableStorage {
         self.count("refused");
         let before = self.refused.get(&eviction.pod_uid);
         if before.is_none_or(|(_, before)| *before != why) {
-            self.tell_refused(node, eviction, &why);
+            self.announce_refused(node, eviction, &why);
         }
         self.refused.insert(eviction.pod_uid.clone(), (now, why));
     }
@@ -248,14 +248,14 @@ impl UnreachableStorage {
             since: now,
             what,
             what_since: now,
-            is_told: false,
+            is_announced: false,
         });
         if wait.what != what {
             (wait.what, wait.what_since) = (what, now);
         }
-        if !wait.is_told && now.saturating_sub(wait.since) >= self.timing.limits.patience {
-            wait.is_told = true;
-            self.tell_stuck(node, eviction, what);
+        if !wait.is_announced && now.saturating_sub(wait.since) >= self.timing.limits.patience {
+            wait.is_announced = true;
+            self.announce_stuck(node, eviction, what);
         }
         self.wait = Some((eviction.clone(), wait));
     }
@@ -293,7 +293,7 @@ impl Duty for UnreachableStorage {
         self.queue.clear();
         self.calls = Calls::default();
         self.next_round = now;
-        self.told.clear();
+        self.announced.clear();
         self.written = None;
         self.refused.clear();
         self.wait = None;
@@ -318,7 +318,7 @@ impl Duty for UnreachableStorage {
     }
 
     fn take_announcements(&mut self) -> Vec<Announcement> {
-        std::mem::take(&mut self.news)
+        std::mem::take(&mut self.announcements)
     }
 
     fn metrics(&self) -> Option<Arc<dyn DutyFigures>> {

@@ -129,13 +129,13 @@ impl ClaimLedger {
         self.requeue(claim);
     }
 
-    /// True if this is news.
+    /// True if this is a change.
     pub(crate) fn is_not_kept(&mut self, claim: &Claim, now: Elapsed) -> bool {
         self.in_flight.remove(claim);
-        let is_news = !matches!(self.support, Support::Absent(_));
+        let is_new = !matches!(self.support, Support::Absent(_));
         self.support = Support::Absent(now + self.pauses.probe);
         self.requeue(claim);
-        is_news
+        is_new
     }
 
     pub(crate) fn is_gone(&mut self, claim: &Claim, now: Elapsed) {
@@ -143,7 +143,7 @@ impl ClaimLedger {
         self.refuse(claim, now);
     }
 
-    /// True if this is news: the claim was not refused before.
+    /// True if this is a change: the claim was not refused before.
     pub(crate) fn refuse(&mut self, claim: &Claim, now: Elapsed) -> bool {
         self.in_flight.remove(claim);
         let before = self.paused.insert(claim.clone(), now + self.pauses.refused);

@@ -47,7 +47,7 @@ pub(crate) fn desired(
     for (name, volume) in &view.volumes {
         let Some(claim) = &volume.claim else { continue };
         let Some(node) = volume.pins.iter().find_map(|pin| pin.node(view)) else {
-            // The node cannot be told: what was written stays.
+            // The node cannot be determined: what was written stays.
             if let Some(entry) = written.get(claim) {
                 desired.insert(claim.clone(), entry.clone());
             }

@@ -27,7 +27,7 @@ pub struct UnreachableLimits {
     /// How long it must be without a volume of the driver, which proves nothing: then it is tried
     /// again.
     pub empty: Duration,
-    /// An eviction is waited for so long before people are told.
+    /// An eviction is waited for so long before it is announced.
     pub patience: Duration,
 }
 

@@ -94,8 +94,9 @@ fn the_list_is_written_and_then_the_taint_beside_those_of_others() {
     assert_eq!(written.taints[1].value.as_ref(), Some(&quarantine.id));
     assert_eq!(written.taints[1].effect, "NoSchedule");
     quarantines.finish(Done::Tainted("a".into(), true, Ok(true)), at(&away, 0)).expect("tainted");
-    let told: Vec<&str> = quarantines.take_announcements().iter().map(|it| it.reason).collect();
-    assert_eq!(told, ["NodeQuarantined"]);
+    let announced: Vec<&str> =
+        quarantines.take_announcements().iter().map(|it| it.reason).collect();
+    assert_eq!(announced, ["NodeQuarantined"]);
 }
 
 #[test]

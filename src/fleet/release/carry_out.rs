@@ -1,5 +1,5 @@
 //! What follows from the next step of an action: its status, one call of the API server, and what
-//! people are told. Pure.
+//! is announced. Pure.
 //!
 //! In: a step of the model. Out: jobs and announcements. Outside the namespaces in which actions are
 //! carried out, nothing of the cluster is changed: the status has the commands for a person.
@@ -164,14 +164,14 @@ impl Engine {
         next: Option<&Act>,
         cx: Context<'_>,
     ) {
-        let is_news = !status.conditions.iter().any(|it| it.reason == NOT_CARRIED_OUT);
+        let is_new = !status.conditions.iter().any(|it| it.reason == NOT_CARRIED_OUT);
         let text = format!(
             "actions in namespace {} are not carried out (--carry-out-in). By hand: {}",
             action.namespace,
             commands(action, next)
         );
         set_waiting(status, "", NOT_CARRIED_OUT, &text, cx.now.wall);
-        if is_news {
+        if is_new {
             let line = "it goes on by hand: see the condition with the reason NotCarriedOut";
             add_step(status, line, cx.now.wall);
             self.announce_not_carried_out(action, &text);

@@ -158,13 +158,13 @@ impl Engine {
         let is_first = decision.read_at.is_none();
         let is_changed = before != after || is_first && evidence.is_some();
         // The action itself says what holds it back, and its own steps are no refusals.
-        let is_told = !refusals.is_empty() && self.is_in_action(&decision.candidate.claim);
-        if !is_told {
+        let is_of_action = !refusals.is_empty() && self.is_in_action(&decision.candidate.claim);
+        if !is_of_action {
             for gate in after.difference(&before) {
                 *self.counts.entry(*gate).or_default() += 1;
             }
         }
-        if is_changed && !is_told && !(is_global && before.is_empty()) {
+        if is_changed && !is_of_action && !(is_global && before.is_empty()) {
             self.announce_candidate(&policy, &decision.candidate, &refusals);
         }
         if is_gone {

@@ -1,4 +1,4 @@
-//! What people are told: the status of policies, and events. Pure.
+//! What people read: the status of policies, and events. Pure.
 //!
 //! In: decisions. Out: a policy's status where it differs, and one event for each change.
 
@@ -78,8 +78,8 @@ impl Engine {
         }
     }
 
-    fn tell(&mut self, regarding: Regarding, reason: &'static str, note: &str, warning: bool) {
-        self.news.push(Announcement {
+    fn announce(&mut self, regarding: Regarding, reason: &'static str, note: &str, warning: bool) {
+        self.announcements.push(Announcement {
             regarding,
             reason,
             note: note.to_owned(),
@@ -89,9 +89,9 @@ impl Engine {
 
     pub(super) fn announce_breaker(&mut self, before: &BreakerState, cx: Context<'_>) {
         let after = self.breaker.state().clone();
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         match (&before.open, &after.open) {
-            (None, Some(open)) => news.push((
+            (None, Some(open)) => changes.push((
                 "BreakerOpened",
                 format!(
                     "{}: {}. Nothing is proposed until a person resets the breaker: kubectl diskvitals breaker reset",
@@ -100,7 +100,7 @@ impl Engine {
                 ),
                 true,
             )),
-            (Some(_), None) => news.push((
+            (Some(_), None) => changes.push((
                 "BreakerClosed",
                 "a person has reset the breaker".to_owned(),
                 false,
@@ -108,24 +108,26 @@ impl Engine {
             _ => {}
         }
         match (&before.pause, &after.pause) {
-            (None, Some(pause)) => {
-                news.push(("FleetPaused", format!("{pause}. Nothing is proposed meanwhile"), true))
-            }
-            (Some(_), None) => news.push((
+            (None, Some(pause)) => changes.push((
+                "FleetPaused",
+                format!("{pause}. Nothing is proposed meanwhile"),
+                true,
+            )),
+            (Some(_), None) => changes.push((
                 "FleetResumed",
                 "the nodes have been ready and have reported for long enough".to_owned(),
                 false,
             )),
             _ => {}
         }
-        for (reason, note, warning) in news {
+        for (reason, note, warning) in changes {
             if warning {
                 tracing::warn!(reason, note, "proposals stop");
             } else {
                 tracing::info!(reason, note, "proposals may go on");
             }
             for policy in cx.view.policies.values() {
-                self.tell(of_policy(policy), reason, &note, warning);
+                self.announce(of_policy(policy), reason, &note, warning);
             }
         }
     }
@@ -149,11 +151,11 @@ impl Engine {
                 policy.name,
                 candidate.drive_line()
             );
-            self.tell(claim, "ReleaseCandidate", &note, true);
-            self.tell(regarding_node(&candidate.node), "ReleaseCandidate", &note, true);
+            self.announce(claim, "ReleaseCandidate", &note, true);
+            self.announce(regarding_node(&candidate.node), "ReleaseCandidate", &note, true);
         } else {
             let note = format!("policy {} holds back: {}", policy.name, list(refusals));
-            self.tell(claim, "ReleaseHeldBack", &note, false);
+            self.announce(claim, "ReleaseHeldBack", &note, false);
         }
     }
 
@@ -181,14 +183,14 @@ impl Engine {
             name: spec.claim.name.clone(),
             uid: spec.claim.uid.clone(),
         };
-        self.tell(regarding_claim(&claim), "ReleaseProposed", &note, true);
-        self.tell(regarding_node(&spec.node.name), "ReleaseProposed", &note, true);
+        self.announce(regarding_claim(&claim), "ReleaseProposed", &note, true);
+        self.announce(regarding_node(&spec.node.name), "ReleaseProposed", &note, true);
     }
 
     pub(super) fn announce_held(&mut self, action: &ActionObject, refusals: &[Refusal]) {
         if !refusals.is_empty() {
             let note = format!("held back: {}", list(refusals));
-            self.tell(of_action(action), "ReleaseHeldBack", &note, false);
+            self.announce(of_action(action), "ReleaseHeldBack", &note, false);
         }
     }
 
@@ -203,7 +205,7 @@ impl Engine {
             "the approval by {} no longer counts ({why}); the action waits for another one",
             action.spec.approved_by
         );
-        self.tell(of_action(action), "ApprovalTakenBack", &note, true);
+        self.announce(of_action(action), "ApprovalTakenBack", &note, true);
     }
 
     pub(super) fn announce_aborted(&mut self, action: &ActionObject, reason: &str, text: &str) {
@@ -217,12 +219,12 @@ impl Engine {
             "StorageAction {} has ended, nothing was deleted: {reason}: {text}",
             action.name
         );
-        self.tell_all(action, "ReleaseAborted", &note);
+        self.announce_to_all(action, "ReleaseAborted", &note);
     }
 
     pub(super) fn announce_not_carried_out(&mut self, action: &ActionObject, text: &str) {
         let note = format!("StorageAction {}: {text}", action.name);
-        self.tell_all(action, "ReleaseNotCarriedOut", &note);
+        self.announce_to_all(action, "ReleaseNotCarriedOut", &note);
     }
 
     /// `step`: the condition that is True now.
@@ -232,18 +234,18 @@ impl Engine {
         let note = format!("StorageAction {name}: {text}");
         let spec = &action.spec;
         match step {
-            CLAIM_DELETED => self.tell_all(action, "ReleaseClaimDeleted", &note),
+            CLAIM_DELETED => self.announce_to_all(action, "ReleaseClaimDeleted", &note),
             PREPARED => {
                 let volume = of_volume(&spec.persistent_volume);
-                self.tell(volume, "ReleaseVolumeKept", &note, false);
-                self.tell(of_action(action), "ReleaseVolumeKept", &note, false);
+                self.announce(volume, "ReleaseVolumeKept", &note, false);
+                self.announce(of_action(action), "ReleaseVolumeKept", &note, false);
             }
             POD_EVICTED => {
                 let pod = of_pod(namespace, &spec.pod);
-                self.tell(pod, "ReleasePodEvicted", &note, false);
-                self.tell(of_action(action), "ReleasePodEvicted", &note, false);
+                self.announce(pod, "ReleasePodEvicted", &note, false);
+                self.announce(of_action(action), "ReleasePodEvicted", &note, false);
             }
-            _ => self.tell(of_action(action), "ReleaseConfirmed", &note, false),
+            _ => self.announce(of_action(action), "ReleaseConfirmed", &note, false),
         }
     }
 
@@ -265,7 +267,7 @@ impl Engine {
             about.push(of_pod(namespace, &pod));
         }
         for regarding in about {
-            self.tell(regarding, "ReleaseReplaced", &note, false);
+            self.announce(regarding, "ReleaseReplaced", &note, false);
         }
     }
 
@@ -273,13 +275,13 @@ impl Engine {
         let (namespace, name) = (&action.namespace, &action.name);
         tracing::warn!(%namespace, action = %name, text, "an action is stuck");
         let note = format!("StorageAction {name} is stuck, and a person must resolve it: {text}");
-        self.tell_all(action, "ReleaseStuck", &note);
+        self.announce_to_all(action, "ReleaseStuck", &note);
     }
 
-    fn tell_all(&mut self, action: &ActionObject, reason: &'static str, note: &str) {
-        self.tell(of_action(action), reason, note, true);
-        self.tell(regarding_claim(&claim_of(action)), reason, note, true);
-        self.tell(regarding_node(&action.spec.node.name), reason, note, true);
+    fn announce_to_all(&mut self, action: &ActionObject, reason: &'static str, note: &str) {
+        self.announce(of_action(action), reason, note, true);
+        self.announce(regarding_claim(&claim_of(action)), reason, note, true);
+        self.announce(regarding_node(&action.spec.node.name), reason, note, true);
     }
 }
 

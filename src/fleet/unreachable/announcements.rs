@@ -1,7 +1,7 @@
-//! What people are told: events, and lines in the log.
+//! What is announced: events, and lines in the log.
 //!
 //! In: decisions and what became of writes. Out: announcements. A driver that is away for too many
-//! nodes is spoken of when that begins and when it ends.
+//! nodes is announced when that begins and when it ends.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use diskvitals_kubernetes::event::{Regarding, regarding_node};
 const MAX_NAMES: usize = 5;
 
 impl UnreachableStorage {
-    pub(super) fn tell_beyond(&mut self) {
+    pub(super) fn announce_beyond(&mut self) {
         let drivers = self.decision.drivers.iter();
         let beyond: BTreeSet<String> = drivers
             .filter(|(_, state)| state.is_beyond())
             .map(|(driver, _)| driver.clone())
             .collect();
-        for driver in beyond.difference(&self.told) {
+        for driver in beyond.difference(&self.announced) {
             let Some(state) = self.decision.drivers.get(driver) else {
                 continue;
             };
@@ -39,19 +39,19 @@ impl UnreachableStorage {
                 "{affected} of the {nodes} nodes with this driver do not reach its storage or are silent ({}), and {reached} prove that they reach it. With more than {limit} of the first, or none of the second, this is the storage and not a node: nothing is tainted or evicted for it",
                 names(&state.affected)
             );
-            self.news.push(announcement(driver_of(driver), "StorageAway", note, true));
+            self.announcements.push(announcement(driver_of(driver), "StorageAway", note, true));
         }
-        for driver in self.told.difference(&beyond) {
+        for driver in self.announced.difference(&beyond) {
             tracing::info!(driver, "the storage of a driver is no longer away for too many nodes");
             let note = "its storage is no longer away for too many nodes".to_owned();
             let of = driver_of(driver);
-            self.news.push(announcement(of, "StorageAwayCleared", note, false));
+            self.announcements.push(announcement(of, "StorageAwayCleared", note, false));
         }
-        self.told = beyond;
+        self.announced = beyond;
     }
 
     /// Without a value, the taint was removed.
-    pub(super) fn tell_taint(&mut self, node: &str, value: Option<&str>) {
+    pub(super) fn announce_taint(&mut self, node: &str, value: Option<&str>) {
         let key = &self.key;
         let (reason, note) = match value {
             Some(value) => {
@@ -74,7 +74,7 @@ impl UnreachableStorage {
             }
         };
         let of = regarding_node(node);
-        self.news.push(announcement(of, reason, note, value.is_some()));
+        self.announcements.push(announcement(of, reason, note, value.is_some()));
     }
 
     fn drivers_of(&self, node: &str) -> Vec<String> {
@@ -83,7 +83,7 @@ impl UnreachableStorage {
         of_node.map(|(driver, _)| driver.clone()).collect()
     }
 
-    pub(super) fn tell_evicted(&mut self, node: &str, eviction: &PodEviction) {
+    pub(super) fn announce_evicted(&mut self, node: &str, eviction: &PodEviction) {
         let (namespace, pod) = (&eviction.namespace, &eviction.pod);
         tracing::warn!(
             node,
@@ -96,10 +96,10 @@ impl UnreachableStorage {
             eviction.driver
         );
         let of = pod_of(eviction);
-        self.news.push(announcement(of, "EvictedFromUnreachableStorage", note, true));
+        self.announcements.push(announcement(of, "EvictedFromUnreachableStorage", note, true));
     }
 
-    pub(super) fn tell_refused(&mut self, node: &str, eviction: &PodEviction, why: &str) {
+    pub(super) fn announce_refused(&mut self, node: &str, eviction: &PodEviction, why: &str) {
         let (namespace, pod) = (&eviction.namespace, &eviction.pod);
         tracing::info!(node, namespace, pod, why, "an eviction is refused");
         let note = format!(
@@ -107,10 +107,10 @@ impl UnreachableStorage {
             eviction.driver
         );
         let of = pod_of(eviction);
-        self.news.push(announcement(of, "EvictionRefused", note, true));
+        self.announcements.push(announcement(of, "EvictionRefused", note, true));
     }
 
-    pub(super) fn tell_stuck(&mut self, node: &str, eviction: &PodEviction, what: Waiting) {
+    pub(super) fn announce_stuck(&mut self, node: &str, eviction: &PodEviction, what: Waiting) {
         let (namespace, pod) = (&eviction.namespace, &eviction.pod);
         let what_text = what.text();
         tracing::warn!(
@@ -131,7 +131,7 @@ impl UnreachableStorage {
             "the eviction of pod {namespace}/{pod} does not end: {what_text}. No other pod is evicted meanwhile; {advice}"
         );
         for of in [regarding_node(node), pod_of(eviction)] {
-            self.news.push(announcement(of, "EvictionStuck", note.clone(), true));
+            self.announcements.push(announcement(of, "EvictionStuck", note.clone(), true));
         }
     }
 }

@@ -61,7 +61,7 @@ fn listed(pods: Vec<PodReading>) -> Done {
     Done::Listed { node: "a".into(), driver: "d".into(), pods: Reading::Read(pods) }
 }
 
-fn told(duty: &mut UnreachableStorage) -> Vec<&'static str> {
+fn announced(duty: &mut UnreachableStorage) -> Vec<&'static str> {
     duty.take_announcements().iter().map(|it| it.reason).collect()
 }
 
@@ -78,7 +78,7 @@ fn a_standby_that_takes_over_knows_how_long_it_has_lasted() {
     );
     let wrote = Done::Tainted { node: "a".into(), value: Some("d".into()), wrote: Ok(true) };
     duty.finish(wrote, at(&view, 300)).expect("written");
-    assert_eq!(told(&mut duty), ["StorageUnreachable"]);
+    assert_eq!(announced(&mut duty), ["StorageUnreachable"]);
     assert!(duty.next_job(at(&view, 301)).is_none(), "one round at a time");
 }
 
@@ -89,13 +89,13 @@ fn a_backend_that_is_away_for_all_is_one_statement_when_it_begins_and_one_when_i
     for seconds in (0..900).step_by(10) {
         assert!(duty.next_job(at(&away, seconds)).is_none());
     }
-    assert_eq!(told(&mut duty), ["StorageAway"]);
+    assert_eq!(announced(&mut duty), ["StorageAway"]);
     let two = view(&["a", "b"]);
     assert!(duty.next_job(at(&two, 900)).is_none());
-    assert_eq!(told(&mut duty), Vec::<&str>::new());
+    assert_eq!(announced(&mut duty), Vec::<&str>::new());
     let back = view(&[]);
     assert!(duty.next_job(at(&back, 910)).is_none());
-    assert_eq!(told(&mut duty), ["StorageAwayCleared"]);
+    assert_eq!(announced(&mut duty), ["StorageAwayCleared"]);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_pod_is_noted_before_it_is_evicted_and_the_next_one_waits_for_its_replacemen
     assert!(matches!(duty.next_job(now), Some(Job::Evict(..))));
     let evicted = Done::Evicted("a".into(), eviction.clone(), Ok(Acted::Done));
     duty.finish(evicted, now).expect("evicted");
-    assert_eq!(told(&mut duty), ["EvictedFromUnreachableStorage"]);
+    assert_eq!(announced(&mut duty), ["EvictedFromUnreachableStorage"]);
     // The watch has not shown the note yet.
     let later = at(&view, 400);
     assert!(matches!(duty.next_job(later), Some(Job::Look(..))));
@@ -136,7 +136,7 @@ fn a_pod_is_noted_before_it_is_evicted_and_the_next_one_waits_for_its_replacemen
         assert!(matches!(duty.next_job(late), Some(Job::Look(..))));
         duty.finish(looked(Some(ending.clone()), vec![]), late).expect("read");
     }
-    assert_eq!(told(&mut duty), ["EvictionStuck", "EvictionStuck"], "node and pod");
+    assert_eq!(announced(&mut duty), ["EvictionStuck", "EvictionStuck"], "node and pod");
     assert!(duty.figures().waiting.is_some_and(|it| it.pod == "web-1"));
     let end = at(&view, 2400);
     assert!(matches!(duty.next_job(end), Some(Job::Look(..))));
@@ -174,8 +174,8 @@ fn a_pod_that_a_budget_protects_is_left_alone_for_a_minute_and_another_one_moves
     assert_eq!(asked(301), ["web-1", "web-2"]);
     assert_eq!(asked(320), Vec::<String>::new());
     assert_eq!(asked(400), ["web-1", "web-2"]);
-    let told = told(&mut duty);
-    assert_eq!(told, ["EvictionRefused", "EvictionRefused"], "once for each");
+    let announced = announced(&mut duty);
+    assert_eq!(announced, ["EvictionRefused", "EvictionRefused"], "once for each");
     assert_eq!(duty.figures().evictions["refused"], 4);
 }
 

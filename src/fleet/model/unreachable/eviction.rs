@@ -161,7 +161,7 @@ pub(crate) fn next(
     let alive: Vec<&PodReading> = alive.filter(|pod| !pod.is_terminating).collect();
     if alive.is_empty() {
         // A StatefulSet makes the replacement when the pod is gone. One that never comes is not
-        // wanted: its controller is gone, or was told to have no pod.
+        // wanted: its controller is gone, or wants no pod.
         return match has_waited {
             true => Next::Done,
             false => Next::Wait(Waiting::Replacement),

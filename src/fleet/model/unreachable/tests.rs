@@ -449,14 +449,14 @@ proptest! {
             let before = world.tainted().into_keys().map(str::to_owned).collect::<BTreeSet<_>>();
             world.decide();
             let after = world.tainted();
-            let is_news = after.keys().any(|name| !before.contains(*name));
-            if is_news {
+            let is_new = after.keys().any(|name| !before.contains(*name));
+            if is_new {
                 prop_assert!(after.len() <= drivers.len() * budget(nodes));
             }
             for driver in drivers {
                 let of = |value: &&str| *value == driver || *value == "several";
                 let tainted = after.values().filter(|value| of(value)).count();
-                prop_assert!(!is_news || tainted <= budget(nodes), "{driver}: {after:?}");
+                prop_assert!(!is_new || tainted <= budget(nodes), "{driver}: {after:?}");
                 let evictable = world.last.evictable.iter().filter(|(_, of)| of == driver);
                 let count = evictable.count();
                 prop_assert!(count <= budget(nodes) && (count == 0 || world.last.drivers[driver].reached > 0));

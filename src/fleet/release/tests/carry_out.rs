@@ -50,9 +50,9 @@ struct Cluster {
     /// By uid, each time.
     deleted: Vec<String>,
     evicted: Vec<String>,
-    told: Vec<&'static str>,
-    /// What people were told of the claim itself.
-    told_of_claim: Vec<&'static str>,
+    announced: Vec<&'static str>,
+    /// Those about the claim itself.
+    announced_of_claim: Vec<&'static str>,
 }
 
 impl Cluster {
@@ -95,8 +95,8 @@ impl Cluster {
             created: 0,
             deleted: Vec::new(),
             evicted: Vec::new(),
-            told: Vec::new(),
-            told_of_claim: Vec::new(),
+            announced: Vec::new(),
+            announced_of_claim: Vec::new(),
         }
     }
 
@@ -324,10 +324,10 @@ impl Cluster {
             let done = self.run(job);
             engine.finish(done, self.context()).expect("an answer");
         }
-        for news in engine.take_announcements() {
-            self.told.push(news.reason);
-            if news.regarding.kind == "PersistentVolumeClaim" {
-                self.told_of_claim.push(news.reason);
+        for announcement in engine.take_announcements() {
+            self.announced.push(announcement.reason);
+            if announcement.regarding.kind == "PersistentVolumeClaim" {
+                self.announced_of_claim.push(announcement.reason);
             }
         }
         self.pass();
@@ -370,7 +370,7 @@ fn an_approved_action_is_carried_out_step_by_step() {
         "ReleasePodEvicted",
         "ReleaseReplaced",
     ] {
-        assert!(cluster.told.contains(&reason), "{reason}: {:?}", cluster.told);
+        assert!(cluster.announced.contains(&reason), "{reason}: {:?}", cluster.announced);
     }
 }
 
@@ -378,12 +378,12 @@ fn an_approved_action_is_carried_out_step_by_step() {
 fn the_steps_of_an_action_do_not_count_as_gates_that_hold_its_claim_back() {
     let (mut cluster, mut engine) = (Cluster::new(), engine(true));
     cluster.run_until(&mut engine, CONFIRMED);
-    cluster.told_of_claim.clear();
+    cluster.announced_of_claim.clear();
     cluster.run_until(&mut engine, PREPARED);
-    cluster.told.clear();
+    cluster.announced.clear();
     cluster.run_until(&mut engine, REPLACED);
-    assert!(!cluster.told.contains(&"ReleaseHeldBack"), "{:?}", cluster.told);
-    assert_eq!(cluster.told_of_claim, ["ReleaseClaimDeleted", "ReleaseReplaced"]);
+    assert!(!cluster.announced.contains(&"ReleaseHeldBack"), "{:?}", cluster.announced);
+    assert_eq!(cluster.announced_of_claim, ["ReleaseClaimDeleted", "ReleaseReplaced"]);
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn in_another_namespace_nothing_is_changed_and_a_person_has_the_commands() {
     assert_eq!(cluster.claim, before.claim);
     assert!(cluster.deleted.is_empty() && cluster.evicted.is_empty());
     assert!(cluster.message_of(CONFIRMED).contains("kubectl delete pvc -n shop data-db-1"));
-    assert!(cluster.told.contains(&"ReleaseNotCarriedOut"));
+    assert!(cluster.announced.contains(&"ReleaseNotCarriedOut"));
 }
 
 #[test]
@@ -446,7 +446,7 @@ fn a_finding_that_ends_before_the_deletion_puts_the_volume_back() {
     assert_eq!(cluster.volume.reclaim_policy, "Delete");
     assert_eq!((&cluster.volume.kept_by, &cluster.volume.previous_policy), (&None, &None));
     assert!(!cluster.status().has(PREPARED));
-    assert!(cluster.told.contains(&"ReleaseAborted"));
+    assert!(cluster.announced.contains(&"ReleaseAborted"));
 }
 
 #[test]
@@ -469,7 +469,7 @@ fn a_refused_eviction_is_asked_again_and_then_is_stuck() {
     assert!(cluster.message_of(POD_EVICTED).contains("PodDisruptionBudget db"));
     cluster.seconds += 1800;
     cluster.run_until(&mut engine, STUCK);
-    assert!(cluster.told.contains(&"ReleaseStuck"));
+    assert!(cluster.announced.contains(&"ReleaseStuck"));
     // A person ends the pod.
     cluster.pod.is_terminating = true;
     cluster.run_until(&mut engine, REPLACED);
