@@ -96,12 +96,8 @@ impl Claims {
                     let note = format!(
                         "status.healthStatus is written by another manager, so diskvitals does not write it: {managers}"
                     );
-                    self.announcements.push(Announcement {
-                        regarding: regarding_claim(claim),
-                        reason: "HealthStatusConflict",
-                        note,
-                        is_warning: true,
-                    });
+                    let (of, reason) = (regarding_claim(claim), "HealthStatusConflict");
+                    self.announcements.push(Announcement::new(of, reason, note, true));
                 }
                 Outcome::Done(Some("foreign"))
             }

@@ -34,8 +34,10 @@ pub(crate) type DutyName = &'static str;
 pub(crate) const RELEASE: DutyName = "release";
 pub(crate) const UNREACHABLE: DutyName = "unreachable";
 
+type NewDuty = fn(&Options, &Timing) -> Box<dyn Duty>;
+
 /// In the order of their writes.
-pub(crate) const DUTIES: [(DutyName, fn(&Options, &Timing) -> Box<dyn Duty>); 5] = [
+pub(crate) const DUTIES: [(DutyName, NewDuty); 5] = [
     ("claims", |_, timing| Box::new(Claims::new(timing))),
     ("shared-drives", |_, timing| Box::new(SharedDrives::new(timing))),
     (RELEASE, |options, timing| Box::new(Engine::new(timing.release, &options.carry_out_in))),

@@ -6,20 +6,21 @@ use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
-use crate::duty::Outcome;
+use crate::duty::{Call, Caller, Calls, Outcome};
 use crate::model::Claim;
 use diskvitals_kubernetes::api_error::ApiError;
 use diskvitals_kubernetes::event::{Event, Regarding, event_name, message, reporting_instance};
 
 const MAX_EVENTS: usize = 1000;
 
+/// `namespace`: empty for an object without one.
+pub(crate) fn regarding(kind: &'static str, namespace: &str, name: &str, uid: &str) -> Regarding {
+    let (namespace, name, uid) = (namespace.to_owned(), name.to_owned(), uid.to_owned());
+    Regarding { kind, namespace, name, uid }
+}
+
 pub(crate) fn regarding_claim(claim: &Claim) -> Regarding {
-    Regarding {
-        kind: "PersistentVolumeClaim",
-        namespace: claim.namespace.clone(),
-        name: claim.name.clone(),
-        uid: claim.uid.clone(),
-    }
+    regarding("PersistentVolumeClaim", &claim.namespace, &claim.name, &claim.uid)
 }
 
 /// What is announced about one object.
@@ -30,9 +31,21 @@ pub(crate) struct Announcement {
     pub is_warning: bool,
 }
 
+impl Announcement {
+    pub(crate) fn new(
+        regarding: Regarding,
+        reason: &'static str,
+        note: impl Into<String>,
+        is_warning: bool,
+    ) -> Announcement {
+        Announcement { regarding, reason, note: note.into(), is_warning }
+    }
+}
+
 pub(crate) struct EventQueue {
     reporting_instance: String,
     waiting: VecDeque<Event>,
+    calls: Calls<(Event, Result<(), ApiError>)>,
 }
 
 impl EventQueue {
@@ -40,6 +53,7 @@ impl EventQueue {
         EventQueue {
             reporting_instance: reporting_instance(identity).to_owned(),
             waiting: VecDeque::new(),
+            calls: Calls::default(),
         }
     }
 
@@ -47,24 +61,33 @@ impl EventQueue {
         self.waiting.is_empty()
     }
 
-    pub(crate) fn clear(&mut self) {
+    /// Calls that are under way do not count.
+    pub(crate) fn reset(&mut self) {
         self.waiting.clear();
+        self.calls = Calls::default();
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Event> {
-        self.waiting.pop_front()
+    pub(crate) fn next_call(&mut self, caller: &Caller) -> Option<Call> {
+        let (event, api) = (self.waiting.pop_front()?, caller.api.clone());
+        Some(self.calls.start(async move {
+            let published = api.publish(&event).await;
+            (event, published)
+        }))
     }
 
-    /// What became of one that was published. One that may be tried again waits before all others.
-    pub(crate) fn finish(&mut self, event: Event, published: Result<(), ApiError>) -> Outcome {
-        let Err(error) = published else {
-            return Outcome::Done(Some("ok"));
+    /// One that may be tried again waits before all others.
+    pub(crate) fn end_call(&mut self) -> Outcome {
+        let (event, error) = match self.calls.take() {
+            Some((event, Err(error))) => (event, error),
+            Some((_, Ok(()))) => return Outcome::Done(Some("ok")),
+            None => return Outcome::Done(None),
         };
         let operation = "publishing an event";
         // An event is of use for an hour: one that may not be written now is dropped.
         let (counted, error) = match error {
-            ApiError::Forbidden(rejection) => ("refused", ApiError::Rejected(rejection)),
-            ApiError::Rejected(rejection) => ("refused", ApiError::Rejected(rejection)),
+            ApiError::Forbidden(rejection) | ApiError::Rejected(rejection) => {
+                ("refused", ApiError::Rejected(rejection))
+            }
             error @ ApiError::Retryable { .. } => {
                 self.waiting.push_front(event);
                 ("error", error)
@@ -117,7 +140,7 @@ mod tests {
                 is_warning: true,
             };
             assert!(queue.push(announcement, Timestamp::UNIX_EPOCH));
-            let note = queue.pop().expect("an event").note;
+            let note = queue.waiting.pop_front().expect("an event").note;
             assert!(note.len() <= 1024 && !note.contains(is_deceptive), "{note}");
         }
     }

@@ -80,6 +80,7 @@ struct Seen {
     pause: u32,
 }
 
+#[derive(Default)]
 pub(crate) struct Quarantines {
     timing: QuarantineTiming,
     key: String,
@@ -95,17 +96,7 @@ pub(crate) struct Quarantines {
 
 impl Quarantines {
     pub(crate) fn new(timing: QuarantineTiming, key: &str) -> Quarantines {
-        Quarantines {
-            timing,
-            key: key.to_owned(),
-            seen: BTreeMap::new(),
-            queue: VecDeque::new(),
-            writes: VecDeque::new(),
-            calls: Calls::default(),
-            next_round: Elapsed::ZERO,
-            count: 0,
-            announcements: Vec::new(),
-        }
+        Quarantines { timing, key: key.to_owned(), ..Quarantines::default() }
     }
 
     fn concerned<'v>(&self, view: &'v View) -> BTreeSet<&'v String> {
@@ -191,12 +182,8 @@ impl Quarantines {
                     // A clean node is announced when its taint goes.
                     if !is_away && reason != CleanReason::ProvenClean.name() {
                         let note = format!("no new pods: {reason}: {text}");
-                        self.announcements.push(Announcement {
-                            regarding: regarding_node(&name),
-                            reason: "NodeUnclean",
-                            note,
-                            is_warning: true,
-                        });
+                        let of = regarding_node(&name);
+                        self.announcements.push(Announcement::new(of, "NodeUnclean", note, true));
                     }
                     seen.announced = Some(reason);
                 }
@@ -243,12 +230,7 @@ impl Quarantines {
                 format!("nothing of deleted pods is left: the taint {} is removed", self.key),
             )
         };
-        self.announcements.push(Announcement {
-            regarding: regarding_node(node),
-            reason,
-            note,
-            is_warning: is_ours,
-        });
+        self.announcements.push(Announcement::new(regarding_node(node), reason, note, is_ours));
     }
 }
 

@@ -110,6 +110,7 @@ enum Round {
     Subjects(VecDeque<Subject>),
 }
 
+#[derive(Default)]
 pub(crate) struct Engine {
     timing: ReleaseTiming,
     /// Namespaces in which approved actions are carried out.
@@ -142,23 +143,8 @@ impl Engine {
         Engine {
             timing,
             carry_out: carry_out.iter().cloned().collect(),
-            started: None,
-            timers: Timers::default(),
-            candidates: Vec::new(),
-            breaker: Breaker::new(None),
-            actions: Reading::default(),
-            revision: 0,
-            went_back: None,
-            round: Round::None,
-            next_round: Elapsed::ZERO,
-            reading: None,
-            writes: VecDeque::new(),
-            calls: Calls::default(),
-            decisions: BTreeMap::new(),
-            held: BTreeMap::new(),
-            challenges: Challenges::default(),
             counts: Gate::ALL.iter().map(|gate| (*gate, 0)).collect(),
-            announcements: Vec::new(),
+            ..Engine::default()
         }
     }
 

@@ -12,6 +12,7 @@ use crate::model::{Elapsed, Policy};
 use crate::timing::Timing;
 use diskvitals_kubernetes::api_error::ApiError;
 
+#[derive(Default)]
 pub(crate) struct Retention {
     policy: Policy,
     interval: Duration,
@@ -22,13 +23,8 @@ pub(crate) struct Retention {
 
 impl Retention {
     pub(crate) fn new(timing: &Timing) -> Retention {
-        Retention {
-            policy: timing.policy,
-            interval: timing.retention_interval,
-            next_round: Elapsed::ZERO,
-            expired: VecDeque::new(),
-            calls: Calls::default(),
-        }
+        let (policy, interval) = (timing.policy, timing.retention_interval);
+        Retention { policy, interval, ..Retention::default() }
     }
 }
 

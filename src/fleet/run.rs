@@ -26,19 +26,10 @@ use crate::options::Options;
 use crate::pace::WritePace;
 use crate::timing::Timing;
 use diskvitals_host::clock;
-use diskvitals_kubernetes::api_error::ApiError;
-use diskvitals_kubernetes::event::Event;
 use diskvitals_kubernetes::lease::Leadership;
 
 /// The state is published at least this often: a probe sees that the loop runs.
 const TICK: Duration = Duration::from_secs(5);
-
-/// A call that has ended.
-enum Ended {
-    /// Of the duty at this index.
-    Call(usize),
-    Event(Event, Result<(), ApiError>),
-}
 
 pub(crate) struct Owner {
     api: Arc<Api>,
@@ -53,7 +44,8 @@ pub(crate) struct Owner {
     /// Until when, if nothing is renewed.
     leads_until: Option<Instant>,
     events: EventQueue,
-    calls: JoinSet<Ended>,
+    /// Of the duty at the index, or of an event.
+    calls: JoinSet<Option<usize>>,
     pace: WritePace,
     evaluate_at: Option<Instant>,
     /// Of the last evaluation.
@@ -173,7 +165,7 @@ impl Owner {
         // Another one may write from here on: what it writes is read anew, and what became of the
         // own writes is known from there alone.
         self.calls = JoinSet::new();
-        self.events.clear();
+        self.events.reset();
         self.evaluate_at = Some(Instant::now());
         let now = self.now();
         for (_, duty) in &mut self.duties {
@@ -246,46 +238,34 @@ impl Owner {
     fn start_one(&mut self) -> bool {
         let duties = self.duties.len();
         let before = self.duties.iter().take_while(|(_, duty)| duty.precedes_events()).count();
-        (0..before).any(|index| self.start_call(index))
-            || self.start_event()
-            || (before..duties).any(|index| self.start_call(index))
+        (0..before).any(|index| self.start_call(Some(index)))
+            || self.start_call(None)
+            || (before..duties).any(|index| self.start_call(Some(index)))
     }
 
-    fn start_call(&mut self, index: usize) -> bool {
-        if self.duties[index].1.is_busy() {
-            return false;
-        }
+    fn start_call(&mut self, of: Option<usize>) -> bool {
         let caller = Caller { api: self.api.clone(), leads_until: self.leads_until };
-        let call = self.with_duty(index, |duty, cx| duty.next_call(cx, &caller));
-        let is_started = call.is_some();
-        if let Some(call) = call {
+        let call = match of {
+            None => self.events.next_call(&caller),
+            Some(index) if self.duties[index].1.is_busy() => None,
+            Some(index) => self.with_duty(index, |duty, cx| duty.next_call(cx, &caller)),
+        };
+        let spawned = call.map(|call| {
             self.calls.spawn(async move {
                 call.await;
-                Ended::Call(index)
-            });
-        }
-        is_started
-    }
-
-    fn start_event(&mut self) -> bool {
-        let Some(event) = self.events.pop() else {
-            return false;
-        };
-        let api = self.api.clone();
-        self.calls.spawn(async move {
-            let published = api.publish(&event).await;
-            Ended::Event(event, published)
+                of
+            })
         });
-        true
+        spawned.is_some()
     }
 
-    fn finish(&mut self, ended: Ended) {
-        let (name, outcome) = match ended {
-            Ended::Call(index) => {
+    fn finish(&mut self, of: Option<usize>) {
+        let (name, outcome) = match of {
+            None => ("events", self.events.end_call()),
+            Some(index) => {
                 let outcome = self.with_duty(index, |duty, cx| duty.end_call(cx));
                 (self.duties[index].0, outcome)
             }
-            Ended::Event(event, published) => ("events", self.events.finish(event, published)),
         };
         let counted = match outcome {
             Outcome::Done(counted) => {

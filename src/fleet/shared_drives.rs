@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::duty::{Context, Duty};
-use crate::events::Announcement;
+use crate::events::{Announcement, regarding};
 use crate::model::{Elapsed, Policy, View};
 use crate::timing::Timing;
-use diskvitals_kubernetes::event::{Regarding, regarding_node};
+use diskvitals_kubernetes::event::regarding_node;
 
+#[derive(Default)]
 pub(crate) struct SharedDrives {
     policy: Policy,
     announced: NodesByDrive,
@@ -19,11 +20,7 @@ pub(crate) struct SharedDrives {
 
 impl SharedDrives {
     pub(crate) fn new(timing: &Timing) -> SharedDrives {
-        SharedDrives {
-            policy: timing.policy,
-            announced: NodesByDrive::new(),
-            announcements: Vec::new(),
-        }
+        SharedDrives { policy: timing.policy, ..SharedDrives::default() }
     }
 }
 
@@ -71,19 +68,10 @@ fn announce(before: &NodesByDrive, now: &NodesByDrive, view: &View) -> Vec<Annou
             ("SharedDriveCleared", note)
         };
         for node in nodes {
-            let of_report = view.reports.get(node).map(|report| Regarding {
-                kind: "NodeStorage",
-                namespace: String::new(),
-                name: node.clone(),
-                uid: report.uid.clone(),
-            });
-            let objects = std::iter::once(regarding_node(node)).chain(of_report);
-            announcements.extend(objects.map(|regarding| Announcement {
-                regarding,
-                reason,
-                note: note.clone(),
-                is_warning: holds,
-            }));
+            let report = view.reports.get(node);
+            let report = report.map(|report| regarding("NodeStorage", "", node, &report.uid));
+            let objects = std::iter::once(regarding_node(node)).chain(report);
+            announcements.extend(objects.map(|of| Announcement::new(of, reason, &*note, holds)));
         }
     }
     announcements

@@ -39,6 +39,7 @@ struct Wait {
     is_announced: bool,
 }
 
+#[derive(Default)]
 pub(crate) struct UnreachableStorage {
     timing: UnreachableTiming,
     policy: Policy,
@@ -67,17 +68,7 @@ impl UnreachableStorage {
             policy: timing.policy,
             key: key.to_owned(),
             evicts,
-            memory: Memory::default(),
-            decision: Decision::default(),
-            queue: VecDeque::new(),
-            calls: Calls::default(),
-            next_round: Elapsed::ZERO,
-            announced: BTreeSet::new(),
-            written: None,
-            refused: BTreeMap::new(),
-            wait: None,
-            evictions: BTreeMap::new(),
-            announcements: Vec::new(),
+            ..UnreachableStorage::default()
         }
     }
 

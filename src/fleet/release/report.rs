@@ -3,7 +3,7 @@
 //! In: decisions. Out: a policy's status where it differs, and one event for each change.
 
 use crate::duty::Context;
-use crate::events::{Announcement, regarding_claim};
+use crate::events::{Announcement, regarding, regarding_claim};
 use crate::model::Claim;
 use crate::model::release::breaker::BreakerState;
 use crate::model::release::candidate::Candidate;
@@ -79,12 +79,7 @@ impl Engine {
     }
 
     fn announce(&mut self, regarding: Regarding, reason: &'static str, note: &str, warning: bool) {
-        self.announcements.push(Announcement {
-            regarding,
-            reason,
-            note: note.to_owned(),
-            is_warning: warning,
-        });
+        self.announcements.push(Announcement::new(regarding, reason, note, warning));
     }
 
     pub(super) fn announce_breaker(&mut self, before: &BreakerState, cx: Context<'_>) {
@@ -236,7 +231,8 @@ impl Engine {
         match step {
             CLAIM_DELETED => self.announce_to_all(action, "ReleaseClaimDeleted", &note),
             PREPARED => {
-                let volume = of_volume(&spec.persistent_volume);
+                let volume = &spec.persistent_volume;
+                let volume = regarding("PersistentVolume", "", &volume.name, &volume.uid);
                 self.announce(volume, "ReleaseVolumeKept", &note, false);
                 self.announce(of_action(action), "ReleaseVolumeKept", &note, false);
             }
@@ -291,37 +287,13 @@ fn list(refusals: &[Refusal]) -> String {
 }
 
 fn of_policy(policy: &PolicyObject) -> Regarding {
-    Regarding {
-        kind: "StoragePolicy",
-        namespace: String::new(),
-        name: policy.state.name.clone(),
-        uid: policy.uid.clone(),
-    }
+    regarding("StoragePolicy", "", &policy.state.name, &policy.uid)
 }
 
 fn of_action(action: &ActionObject) -> Regarding {
-    Regarding {
-        kind: "StorageAction",
-        namespace: action.namespace.clone(),
-        name: action.name.clone(),
-        uid: action.uid.clone(),
-    }
-}
-
-fn of_volume(volume: &ObjectRef) -> Regarding {
-    Regarding {
-        kind: "PersistentVolume",
-        namespace: String::new(),
-        name: volume.name.clone(),
-        uid: volume.uid.clone(),
-    }
+    regarding("StorageAction", &action.namespace, &action.name, &action.uid)
 }
 
 fn of_pod(namespace: &str, pod: &ObjectRef) -> Regarding {
-    Regarding {
-        kind: "Pod",
-        namespace: namespace.to_owned(),
-        name: pod.name.clone(),
-        uid: pod.uid.clone(),
-    }
+    regarding("Pod", namespace, &pod.name, &pod.uid)
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::events::Announcement;
+use crate::events::{Announcement, regarding};
 use crate::model::unreachable::eviction::Waiting;
 use crate::unreachable::UnreachableStorage;
 use diskvitals_cluster::node_storage::PodEviction;
@@ -39,13 +39,18 @@ impl UnreachableStorage {
                 "{affected} of the {nodes} nodes with this driver do not reach its storage or are silent ({}), and {reached} prove that they reach it. With more than {limit} of the first, or none of the second, this is the storage and not a node: nothing is tainted or evicted for it",
                 names(&state.affected)
             );
-            self.announcements.push(announcement(driver_of(driver), "StorageAway", note, true));
+            self.announcements.push(Announcement::new(
+                driver_of(driver),
+                "StorageAway",
+                note,
+                true,
+            ));
         }
         for driver in self.announced.difference(&beyond) {
             tracing::info!(driver, "the storage of a driver is no longer away for too many nodes");
             let note = "its storage is no longer away for too many nodes".to_owned();
             let of = driver_of(driver);
-            self.announcements.push(announcement(of, "StorageAwayCleared", note, false));
+            self.announcements.push(Announcement::new(of, "StorageAwayCleared", note, false));
         }
         self.announced = beyond;
     }
@@ -74,7 +79,7 @@ impl UnreachableStorage {
             }
         };
         let of = regarding_node(node);
-        self.announcements.push(announcement(of, reason, note, value.is_some()));
+        self.announcements.push(Announcement::new(of, reason, note, value.is_some()));
     }
 
     fn drivers_of(&self, node: &str) -> Vec<String> {
@@ -96,7 +101,7 @@ impl UnreachableStorage {
             eviction.driver
         );
         let of = pod_of(eviction);
-        self.announcements.push(announcement(of, "EvictedFromUnreachableStorage", note, true));
+        self.announcements.push(Announcement::new(of, "EvictedFromUnreachableStorage", note, true));
     }
 
     pub(super) fn announce_refused(&mut self, node: &str, eviction: &PodEviction, why: &str) {
@@ -107,7 +112,7 @@ impl UnreachableStorage {
             eviction.driver
         );
         let of = pod_of(eviction);
-        self.announcements.push(announcement(of, "EvictionRefused", note, true));
+        self.announcements.push(Announcement::new(of, "EvictionRefused", note, true));
     }
 
     pub(super) fn announce_stuck(&mut self, node: &str, eviction: &PodEviction, what: Waiting) {
@@ -131,37 +136,18 @@ impl UnreachableStorage {
             "the eviction of pod {namespace}/{pod} does not end: {what_text}. No other pod is evicted meanwhile; {advice}"
         );
         for of in [regarding_node(node), pod_of(eviction)] {
-            self.announcements.push(announcement(of, "EvictionStuck", note.clone(), true));
+            self.announcements.push(Announcement::new(of, "EvictionStuck", note.clone(), true));
         }
     }
 }
 
-fn announcement(
-    regarding: Regarding,
-    reason: &'static str,
-    note: String,
-    is_warning: bool,
-) -> Announcement {
-    Announcement { regarding, reason, note, is_warning }
-}
-
 /// As of a Node, the name stands for the uid.
 fn driver_of(driver: &str) -> Regarding {
-    Regarding {
-        kind: "CSIDriver",
-        namespace: String::new(),
-        name: driver.to_owned(),
-        uid: driver.to_owned(),
-    }
+    regarding("CSIDriver", "", driver, driver)
 }
 
 fn pod_of(eviction: &PodEviction) -> Regarding {
-    Regarding {
-        kind: "Pod",
-        namespace: eviction.namespace.clone(),
-        name: eviction.pod.clone(),
-        uid: eviction.pod_uid.clone(),
-    }
+    regarding("Pod", &eviction.namespace, &eviction.pod, &eviction.pod_uid)
 }
 
 fn names(nodes: &BTreeSet<String>) -> String {

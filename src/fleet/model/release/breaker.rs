@@ -176,11 +176,6 @@ pub(crate) struct Breaker {
 }
 
 impl Breaker {
-    /// `open`: what the policies' conditions say about the breaker of an earlier process.
-    pub(crate) fn new(open: Option<Open>) -> Breaker {
-        Breaker { state: BreakerState { open, pause: None }, ..Breaker::default() }
-    }
-
     /// An earlier process opened it.
     pub(crate) fn adopt(&mut self, open: Open) {
         self.state.open.get_or_insert(open);

@@ -145,11 +145,11 @@ fn opened_by(opener: Opener) -> Fleet {
         }
         Opener::StoreWentBack => fleet.went_back = Some("node n0000: 7 after 9"),
         Opener::Unknown => {
-            fleet.breaker = Breaker::new(Some(Open {
+            fleet.breaker.adopt(Open {
                 opener: Opener::from_name("OfANewerVersion"),
                 text: String::new(),
                 at: wall(0),
-            }));
+            });
         }
     }
     fleet.observe();
