@@ -3,9 +3,9 @@
 //! In: what should stand in claims (`model::claims`), and what became of writes. Out: some writes at
 //! a time (`ledger`), and an event where another manager writes the field.
 
-mod figures;
 pub(crate) mod ledger;
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::api::ClaimWrite;
@@ -13,9 +13,11 @@ use crate::claims::ledger::{ClaimLedger, Pauses, Support};
 use crate::duty::{Call, Caller, Calls, Context, Duty, DutyFigures, Outcome};
 use crate::events::{Announcement, regarding_claim};
 use crate::listing::List;
+use crate::metrics::gauge;
 use crate::model::claims::{Entry, desired};
 use crate::model::{Claim, Elapsed, Policy};
 use crate::timing::Timing;
+use diskvitals_exposition::families::Families;
 use diskvitals_host::clock;
 use diskvitals_kubernetes::api_error::ApiError;
 
@@ -46,13 +48,7 @@ impl Claims {
         }
     }
 
-    fn finish_write(
-        &mut self,
-        claim: &Claim,
-        entry: Entry,
-        write: ClaimWrite,
-        now: Elapsed,
-    ) -> Outcome {
+    fn finish(&mut self, claim: &Claim, entry: Entry, write: ClaimWrite, now: Elapsed) -> Outcome {
         let Some(ledger) = &mut self.ledger else {
             return Outcome::Done(None);
         };
@@ -174,7 +170,7 @@ impl Duty for Claims {
                 Outcome::Failed { counted: None, operation: "reading claims", error }
             }
             Some(Done::Written(claim, entry, write)) => {
-                self.finish_write(&claim, entry, write, cx.now.elapsed)
+                self.finish(&claim, entry, write, cx.now.elapsed)
             }
             None => Outcome::Done(None),
         }
@@ -186,6 +182,32 @@ impl Duty for Claims {
 
     fn metrics(&self) -> Option<Arc<dyn DutyFigures>> {
         let ledger = self.ledger.as_ref()?;
-        Some(Arc::new(ledger.figures()))
+        Some(Arc::new(Figures {
+            written: ledger.written.len() as u64,
+            waiting: ledger.backlog() as u64,
+            support: ledger.support,
+        }))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Figures {
+    written: u64,
+    waiting: u64,
+    support: Support,
+}
+
+impl DutyFigures for Figures {
+    fn encode(&self, families: &mut Families<'_>) -> fmt::Result {
+        let help = "Claims with health that this replica has written.";
+        gauge(families, "diskvitals_fleet_claims", help, self.written)?;
+        let help = "Claims whose health is still to be written.";
+        gauge(families, "diskvitals_fleet_claims_waiting", help, self.waiting)?;
+        if self.support != Support::Unknown {
+            let is_supported = self.support == Support::Present;
+            let help = "Whether the API server keeps the health of claims.";
+            gauge(families, "diskvitals_fleet_claim_health_supported", help, is_supported)?;
+        }
+        Ok(())
     }
 }

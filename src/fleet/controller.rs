@@ -24,10 +24,9 @@ pub struct WatchEnded(&'static str);
 
 pub struct Controller {
     api: Arc<Api>,
-    options: Options,
-    timing: Timing,
+    owner: Owner,
     candidate: Candidate<Api>,
-    state: watch::Sender<Arc<State>>,
+    states: watch::Receiver<Arc<State>>,
 }
 
 impl Controller {
@@ -50,17 +49,13 @@ impl Controller {
             request_timeout: timing.request_timeout,
             max_backoff: timing.max_backoff,
         };
-        Controller {
-            api,
-            options: options.clone(),
-            timing,
-            candidate,
-            state: watch::Sender::default(),
-        }
+        let (state, states) = watch::channel(Arc::default());
+        let owner = Owner::new(api.clone(), options, timing, identity, state);
+        Controller { api, owner, candidate, states }
     }
 
     pub(crate) fn states(&self) -> watch::Receiver<Arc<State>> {
-        self.state.subscribe()
+        self.states.clone()
     }
 
     /// Text of the metrics, now and later.
@@ -75,10 +70,9 @@ impl Controller {
     /// # Errors
     /// A watch has ended, which it never does.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), WatchEnded> {
-        let Controller { api, options, timing, candidate, state } = self;
+        let Controller { api, owner, candidate, .. } = self;
         let (leads, leadership) = watch::channel(Leadership::default());
         let (changes, received) = mpsc::channel(CHANGES);
-        let owner = Owner::new(api.clone(), &options, timing, &candidate.identity, state);
         let mut watches = JoinSet::new();
         for list in owner.watched().iter().copied() {
             let (api, changes) = (api.clone(), changes.clone());

@@ -168,22 +168,20 @@ impl Outcome {
 
 /// Calls of one duty that are under way, and the results of those that have ended.
 pub(crate) struct Calls<T> {
-    sender: mpsc::UnboundedSender<T>,
-    results: mpsc::UnboundedReceiver<T>,
+    results: (mpsc::UnboundedSender<T>, mpsc::UnboundedReceiver<T>),
     under_way: usize,
 }
 
 impl<T> Default for Calls<T> {
     fn default() -> Self {
-        let (sender, results) = mpsc::unbounded_channel();
-        Calls { sender, results, under_way: 0 }
+        Calls { results: mpsc::unbounded_channel(), under_way: 0 }
     }
 }
 
 impl<T: Send + 'static> Calls<T> {
     pub(crate) fn start(&mut self, call: impl Future<Output = T> + Send + 'static) -> Call {
         self.under_way += 1;
-        let sender = self.sender.clone();
+        let sender = self.results.0.clone();
         // After a reset nobody waits for the result.
         Box::pin(async move { _ = sender.send(call.await) })
     }
@@ -194,7 +192,7 @@ impl<T: Send + 'static> Calls<T> {
 
     /// The result of a call that has ended.
     pub(crate) fn take(&mut self) -> Option<T> {
-        let result = self.results.try_recv().ok()?;
+        let result = self.results.1.try_recv().ok()?;
         self.under_way -= 1;
         Some(result)
     }

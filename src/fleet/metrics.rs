@@ -54,56 +54,39 @@ impl Collector for StateCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let state = &self.0;
         let mut families = Families::new(encoder);
-        families
-            .gauge("diskvitals_fleet_leader", None, "Whether this replica leads.")?
-            .unlabeled(state.leads.into())?;
-        families
-            .gauge(
-                "diskvitals_fleet_synced",
-                None,
-                "Whether all watched objects are known and the watches work.",
-            )?
-            .unlabeled((state.is_synced && state.is_watching).into())?;
+        let help = "Whether this replica leads.";
+        gauge(&mut families, "diskvitals_fleet_leader", help, state.leads)?;
+        let help = "Whether all watched objects are known and the watches work.";
+        let is_synced = state.is_synced && state.is_watching;
+        gauge(&mut families, "diskvitals_fleet_synced", help, is_synced)?;
         if let Some(figures) = &state.figures {
             encode_figures(&mut families, figures)?;
         }
         for figures in &state.duties {
             figures.encode(&mut families)?;
         }
-        let mut writes =
-            families.counter("diskvitals_fleet_writes", None, "Writes by duty and outcome.")?;
+        let help = "Writes by duty and outcome.";
+        let mut writes = families.counter("diskvitals_fleet_writes", None, help)?;
         for ((duty, outcome), count) in &state.counters.writes {
             writes.count(&[("duty", *duty), ("outcome", *outcome)], *count)?;
         }
-        families
-            .counter(
-                "diskvitals_fleet_api_errors",
-                None,
-                "Calls that the API server did not accept or answer.",
-            )?
-            .unlabeled_count(state.counters.api_errors)
+        let help = "Calls that the API server did not accept or answer.";
+        let mut errors = families.counter("diskvitals_fleet_api_errors", None, help)?;
+        errors.unlabeled_count(state.counters.api_errors)
     }
 }
 
 fn encode_figures(families: &mut Families<'_>, figures: &Figures) -> fmt::Result {
-    let mut nodes = families.gauge(
-        "diskvitals_fleet_nodes",
-        None,
-        "Nodes by the health that they report; unknown: the node does not report.",
-    )?;
+    let help = "Nodes by the health that they report; unknown: the node does not report.";
+    let mut nodes = families.gauge("diskvitals_fleet_nodes", None, help)?;
     for (severity, health) in [(0, "good"), (1, "unknown"), (2, "suspect"), (3, "bad")] {
         let count = figures.nodes_by_health.get(&severity).copied();
         nodes.value(&[("health", health)], count.unwrap_or_default())?;
     }
-    families
-        .gauge(
-            "diskvitals_fleet_nodes_reporting",
-            None,
-            "Nodes whose daemon answers and whose report is about them.",
-        )?
-        .unlabeled(signed(figures.reporting))?;
-    let mut objects =
-        families.gauge("diskvitals_fleet_objects", None, "Objects that are watched.")?;
+    let help = "Nodes whose daemon answers and whose report is about them.";
+    gauge(families, "diskvitals_fleet_nodes_reporting", help, figures.reporting)?;
+    let help = "Objects that are watched.";
+    let mut objects = families.gauge("diskvitals_fleet_objects", None, help)?;
     for (kind, count) in [
         ("nodes", figures.nodes),
         ("nodestorages", figures.reports),
@@ -111,13 +94,8 @@ fn encode_figures(families: &mut Families<'_>, figures: &Figures) -> fmt::Result
     ] {
         objects.value(&[("resource", kind)], count)?;
     }
-    families
-        .gauge(
-            "diskvitals_fleet_shared_drives",
-            None,
-            "Drives that several nodes have at the same time.",
-        )?
-        .unlabeled(signed(figures.shared_drives))?;
+    let help = "Drives that several nodes have at the same time.";
+    gauge(families, "diskvitals_fleet_shared_drives", help, figures.shared_drives)?;
     let mut models: Vec<_> = figures.models.iter().collect();
     models.sort_by_key(|(_, model)| std::cmp::Reverse((model.bad, model.drives)));
     let (shown, others) = models.split_at(models.len().min(MAX_MODELS));
@@ -147,8 +125,15 @@ fn encode_figures(families: &mut Families<'_>, figures: &Figures) -> fmt::Result
     )
 }
 
-pub(crate) fn signed(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
+/// Of one gauge without labels.
+pub(crate) fn gauge(
+    families: &mut Families<'_>,
+    name: &'static str,
+    help: &str,
+    value: impl Into<u64>,
+) -> fmt::Result {
+    let value = i64::try_from(value.into()).unwrap_or(i64::MAX);
+    families.gauge(name, None, help)?.unlabeled(value)
 }
 
 /// In the older text format, which every scraper reads.

@@ -250,9 +250,8 @@ impl Engine {
                 Acted::Changed => self.look_again(cx),
             },
             Done::TakenBack(action, why, Ok(true)) => self.announce_taken_back(&action, &why),
-            Done::Written(Ok(true)) => {}
-            // It was changed meanwhile: the next round looks again.
-            Done::TakenBack(_, _, Ok(false)) | Done::Written(Ok(false)) => {}
+            // One that was changed meanwhile is looked at again in the next round.
+            Done::TakenBack(_, _, Ok(false)) | Done::Written(Ok(_)) => {}
             Done::Created(_, Err(error))
             | Done::TakenBack(_, _, Err(error))
             | Done::Acted(_, _, Err(error))

@@ -68,6 +68,7 @@ impl UnreachableStorage {
             policy: timing.policy,
             key: key.to_owned(),
             evicts,
+            evictions: [("ok", 0), ("refused", 0)].into(),
             ..UnreachableStorage::default()
         }
     }

@@ -71,13 +71,9 @@ impl Api {
         claims: &kube::Api<PersistentVolumeClaim>,
         claim: &str,
     ) -> Reading<Option<String>> {
-        match self.get(claims, claim).await {
-            Reading::Read(claim) => {
-                let name = claim.and_then(|claim| claim.spec?.volume_name);
-                Reading::Read(name.filter(|name| !name.is_empty()))
-            }
-            Reading::Failed(why) => Reading::Failed(why),
-        }
+        let claim = self.get(claims, claim).await;
+        let name = claim.map(|claim| claim.and_then(|claim| claim.spec?.volume_name));
+        name.map(|name| name.filter(|name| !name.is_empty()))
     }
 
     async fn pods_of(&self, node: &str) -> Reading<Vec<PodReading>> {

@@ -122,13 +122,9 @@ impl Api {
 
     pub(crate) async fn read_eviction(&self, eviction: &PodEviction) -> EvictionReadings {
         let pods = kube::Api::<Pod>::namespaced(self.client.clone(), &eviction.namespace);
-        let pod = match self.get(&pods, &eviction.pod).await {
-            Reading::Read(pod) => {
-                let same = pod.filter(|pod| pod.uid().as_deref() == Some(&eviction.pod_uid));
-                Reading::Read(same.map(|pod| pod_reading(&pod, "")))
-            }
-            Reading::Failed(why) => Reading::Failed(why),
-        };
+        let is_same = |pod: &Pod| pod.uid().as_deref() == Some(&eviction.pod_uid);
+        let pod = self.get(&pods, &eviction.pod).await;
+        let pod = pod.map(|pod| pod.filter(is_same).map(|pod| pod_reading(&pod, "")));
         // The group last: a pod that is gone by now has its replacement after it.
         let listed = self.call(pods.list(&ListParams::default())).await;
         let group = match listed {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::duty::DutyFigures;
-use crate::metrics::signed;
+use crate::metrics::gauge;
 use crate::release::Engine;
 use crate::release::action::ActionStateName;
 use diskvitals_cluster::gate::Gate;
@@ -24,46 +24,25 @@ pub(crate) struct Figures {
 
 impl DutyFigures for Figures {
     fn encode(&self, families: &mut Families<'_>) -> fmt::Result {
-        let mut refusals = families.counter(
-            "diskvitals_fleet_gate_refusals",
-            None,
-            "Decisions that a gate began to hold back.",
-        )?;
+        let help = "Decisions that a gate began to hold back.";
+        let mut refusals = families.counter("diskvitals_fleet_gate_refusals", None, help)?;
         for (gate, count) in &self.refusals {
             refusals.count(&[("gate", gate.name())], *count)?;
         }
-        families
-            .gauge(
-                "diskvitals_fleet_breaker_open",
-                None,
-                "Whether too much failed at once: nothing is proposed until a person resets the breaker.",
-            )?
-            .unlabeled(self.is_open.into())?;
-        families
-            .gauge(
-                "diskvitals_fleet_paused",
-                None,
-                "Whether too many nodes are away for proposals.",
-            )?
-            .unlabeled(self.is_paused.into())?;
+        let help = "Whether too much failed at once: nothing is proposed until a person resets the breaker.";
+        gauge(families, "diskvitals_fleet_breaker_open", help, self.is_open)?;
+        let help = "Whether too many nodes are away for proposals.";
+        gauge(families, "diskvitals_fleet_paused", help, self.is_paused)?;
         let Some(actions) = &self.actions else {
             return Ok(());
         };
-        let mut states = families.gauge(
-            "diskvitals_fleet_actions",
-            None,
-            "StorageAction objects by state, as the leader read them last.",
-        )?;
+        let help = "StorageAction objects by state, as the leader read them last.";
+        let mut states = families.gauge("diskvitals_fleet_actions", None, help)?;
         for (state, count) in actions {
             states.value(&[("state", state.name())], *count)?;
         }
-        families
-            .gauge(
-                "diskvitals_fleet_release_candidates",
-                None,
-                "Claims on dead drives that no gate of a policy holds back.",
-            )?
-            .unlabeled(signed(self.would_act))
+        let help = "Claims on dead drives that no gate of a policy holds back.";
+        gauge(families, "diskvitals_fleet_release_candidates", help, self.would_act)
     }
 }
 

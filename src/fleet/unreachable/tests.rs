@@ -137,7 +137,7 @@ fn a_pod_is_noted_before_it_is_evicted_and_the_next_one_waits_for_its_replacemen
         duty.finish(looked(Some(ending.clone()), vec![]), late).expect("read");
     }
     assert_eq!(announced(&mut duty), ["EvictionStuck", "EvictionStuck"], "node and pod");
-    assert!(duty.figures().waiting.is_some_and(|it| it.pod == "web-1"));
+    assert!(duty.figures().waiting.is_some_and(|(it, _)| it.pod == "web-1"));
     let end = at(&view, 2400);
     assert!(matches!(duty.next_job(end), Some(Job::Look(..))));
     let young = PodReading { uid: "uid-3".into(), created: Some(wall(9)), ..pod("web-3") };

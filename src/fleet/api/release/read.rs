@@ -138,12 +138,9 @@ impl Api {
             Err(error) => return Reading::Failed(format!("the policy's selector: {error}")),
         };
         let namespaces = kube::Api::<Namespace>::all(self.client.clone());
-        match self.get(&namespaces, &question.claim.namespace).await {
-            Reading::Read(namespace) => Reading::Read(namespace.is_some_and(|namespace| {
-                selector.matches(&namespace.metadata.labels.unwrap_or_default())
-            })),
-            Reading::Failed(why) => Reading::Failed(why),
-        }
+        let namespace = self.get(&namespaces, &question.claim.namespace).await;
+        let labels = namespace.map(|it| it.map(|it| it.metadata.labels.unwrap_or_default()));
+        labels.map(|labels| labels.is_some_and(|labels| selector.matches(&labels)))
     }
 
     /// The pod's StatefulSet, its other claims, and the other pods and claims of its group.
@@ -286,10 +283,7 @@ pub(super) fn message(error: ApiError) -> String {
 }
 
 fn map<T, U>(reading: Reading<Option<T>>, of: impl FnOnce(T) -> U) -> Reading<Option<U>> {
-    match reading {
-        Reading::Read(object) => Reading::Read(object.map(of)),
-        Reading::Failed(why) => Reading::Failed(why),
-    }
+    reading.map(|object| object.map(of))
 }
 
 fn map_ref<T, U>(reading: &Reading<Option<T>>, of: impl FnOnce(&T) -> U) -> Reading<Option<U>> {

@@ -33,6 +33,13 @@ impl<T> Reading<T> {
         }
     }
 
+    pub(crate) fn map<U>(self, of: impl FnOnce(T) -> U) -> Reading<U> {
+        match self {
+            Reading::Read(value) => Reading::Read(of(value)),
+            Reading::Failed(why) => Reading::Failed(why),
+        }
+    }
+
     pub(crate) fn is_failed(&self) -> bool {
         matches!(self, Reading::Failed(_))
     }
