@@ -197,3 +197,6 @@ impl<T: Send + 'static> Calls<T> {
         Some(result)
     }
 }
+
+#[cfg(test)]
+mod tests;
