@@ -2,7 +2,7 @@
 //! important ones do not fit either, each row takes several lines. Pure.
 
 use comfy_table::{
-    Attribute, Cell, Color, ColumnConstraint, Row, Table as Layout, TableStyle, Width,
+    Attribute, Cell as Text, Color, ColumnConstraint, Row, Table as Layout, TableStyle, Width,
 };
 
 use crate::screen::{Screen, Tone, escape_control};
@@ -12,44 +12,99 @@ use crate::width::shortened;
 /// Space between columns.
 const COLUMN_GAP: u16 = 2;
 
-pub struct Column {
-    pub title: &'static str,
+/// A title, and the cell below it of each row.
+pub struct Column<T> {
+    fit: Fit,
+    /// The column is only in a wide table.
+    only_wide: bool,
+    cell: fn(&T, &Screen) -> Cell,
+}
+
+#[derive(Clone, Copy)]
+struct Fit {
+    title: &'static str,
     /// The column may be cut to this many columns of the terminal; 0: never.
-    pub min_width: u16,
+    min_width: u16,
     /// Columns are left out when space is missing, the highest value first; 0: never.
-    pub drop_priority: u8,
+    drop_priority: u8,
 }
 
-pub const fn column(title: &'static str, shrink_to: u16, drop: u8) -> Column {
-    Column { title, min_width: shrink_to, drop_priority: drop }
+pub const fn column<T>(
+    title: &'static str,
+    min_width: u16,
+    drop_priority: u8,
+    cell: fn(&T, &Screen) -> Cell,
+) -> Column<T> {
+    Column { fit: Fit { title, min_width, drop_priority }, only_wide: false, cell }
 }
 
-/// One cell for each column.
-pub type Cells = Vec<(String, Tone)>;
+pub const fn wide_column<T>(title: &'static str, cell: fn(&T, &Screen) -> Cell) -> Column<T> {
+    Column { fit: Fit { title, min_width: 0, drop_priority: 0 }, only_wide: true, cell }
+}
 
-pub fn plain(text: impl ToString) -> (String, Tone) {
-    (text.to_string(), Tone::Plain)
+pub type Cell = (String, Tone);
+
+pub fn toned((text, tone): (impl ToString, Tone)) -> Cell {
+    (text.to_string(), tone)
+}
+
+pub fn plain(text: impl ToString) -> Cell {
+    toned((text, Tone::Plain))
+}
+
+pub fn strong(text: impl ToString) -> Cell {
+    toned((text, Tone::Strong))
 }
 
 /// Ends with a newline; empty without rows.
-pub fn table(columns: &[Column], rows: impl IntoIterator<Item = Cells>, screen: &Screen) -> String {
+pub fn table<'a, T: 'a>(
+    columns: &[Column<T>],
+    rows: impl IntoIterator<Item = &'a T>,
+    screen: &Screen,
+) -> String {
     table_rows(columns, rows, screen).concat()
+}
+
+/// All columns, however wide the screen is.
+pub fn wide_table<'a, T: 'a>(
+    columns: &[Column<T>],
+    rows: impl IntoIterator<Item = &'a T>,
+    screen: &Screen,
+) -> String {
+    let unlimited = Screen { width: None, ..screen.clone() };
+    rows_of(columns.iter(), rows, &unlimited).concat()
 }
 
 /// The title, then one text for each row, each ending with a newline. Where the columns that are never
 /// left out do not fit, a row takes several lines, and there is no title.
-pub fn table_rows(
-    columns: &[Column],
-    rows: impl IntoIterator<Item = Cells>,
+pub fn table_rows<'a, T: 'a>(
+    columns: &[Column<T>],
+    rows: impl IntoIterator<Item = &'a T>,
     screen: &Screen,
 ) -> Vec<String> {
-    let rows: &[Cells] = &rows.into_iter().collect::<Vec<_>>();
+    rows_of(columns.iter().filter(|it| !it.only_wide), rows, screen)
+}
+
+fn rows_of<'a, 'b, T: 'a + 'b>(
+    columns: impl Iterator<Item = &'b Column<T>> + Clone,
+    rows: impl IntoIterator<Item = &'a T>,
+    screen: &Screen,
+) -> Vec<String> {
+    let cells = |row| columns.clone().map(|it| (it.cell)(row, screen)).collect();
+    let rows: Vec<Cells> = rows.into_iter().map(cells).collect();
+    let columns: Vec<Fit> = columns.clone().map(|it| it.fit).collect();
+    fitted(&columns, &rows, screen)
+}
+
+/// One for each column.
+type Cells = Vec<Cell>;
+
+fn fitted(columns: &[Fit], rows: &[Cells], screen: &Screen) -> Vec<String> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let all: Vec<usize> = (0..columns.len())
-        .filter(|at| rows.iter().any(|row| row.get(*at).is_some_and(|(text, _)| !text.is_empty())))
-        .collect();
+    let all: Vec<usize> =
+        (0..columns.len()).filter(|at| rows.iter().any(|row| !row[*at].0.is_empty())).collect();
     let mut shown = all.clone();
     loop {
         let layout = layout(columns, rows, &shown, screen);
@@ -70,15 +125,16 @@ pub fn table_rows(
 const MIN_CELL: usize = 24;
 
 /// Each row as `FIRST  SECOND`, and below it the other cells behind their titles, every column.
-fn stacked(columns: &[Column], rows: &[Cells], shown: &[usize], screen: &Screen) -> Vec<String> {
+fn stacked(columns: &[Fit], rows: &[Cells], shown: &[usize], screen: &Screen) -> Vec<String> {
     let limit = screen.width.map_or(usize::MAX, usize::from);
     let mut texts = vec![String::new()];
     for row in rows {
         let (mut text, mut used) = (String::new(), 0);
         for (n, at) in shown.iter().enumerate() {
-            let Some((cell, tone)) = row.get(*at).filter(|(cell, _)| !cell.is_empty()) else {
+            let (cell, tone) = &row[*at];
+            if cell.is_empty() {
                 continue;
-            };
+            }
             let title = match n {
                 0 | 1 => String::new(),
                 _ => format!("{} ", columns[*at].title.to_lowercase()),
@@ -103,12 +159,7 @@ fn stacked(columns: &[Column], rows: &[Cells], shown: &[usize], screen: &Screen)
 }
 
 /// Width of each shown column; None: a column must be left out first, or no column may be.
-fn fit(
-    columns: &[Column],
-    shown: &[usize],
-    natural: &[u16],
-    width: Option<u16>,
-) -> Option<Vec<u16>> {
+fn fit(columns: &[Fit], shown: &[usize], natural: &[u16], width: Option<u16>) -> Option<Vec<u16>> {
     let mut widths = natural.to_vec();
     let Some(width) = width else {
         return Some(widths);
@@ -132,7 +183,7 @@ fn fit(
 
 /// The layout with every text cut to its column.
 fn cut(
-    columns: &[Column],
+    columns: &[Fit],
     rows: &[Cells],
     shown: &[usize],
     screen: &Screen,
@@ -145,15 +196,13 @@ fn cut(
     let mut rows = rows.to_vec();
     for row in &mut rows {
         for (at, width) in shown.iter().zip(widths) {
-            if let Some((text, _)) = row.get_mut(*at) {
-                *text = shortened(text, usize::from(*width));
-            }
+            row[*at].0 = shortened(&row[*at].0, usize::from(*width));
         }
     }
     layout(columns, &rows, shown, screen)
 }
 
-fn layout(columns: &[Column], rows: &[Cells], shown: &[usize], screen: &Screen) -> Layout {
+fn layout(columns: &[Fit], rows: &[Cells], shown: &[usize], screen: &Screen) -> Layout {
     let mut layout = Layout::new();
     layout.load_style(TableStyle::new()).set_truncation_indicator("…");
     if screen.color {
@@ -161,13 +210,10 @@ fn layout(columns: &[Column], rows: &[Cells], shown: &[usize], screen: &Screen) 
     } else {
         layout.force_no_tty();
     }
-    let titles =
-        shown.iter().map(|at| Cell::new(columns[*at].title).add_attribute(Attribute::Bold));
-    layout.set_header(Row::from(titles.collect::<Vec<_>>()));
+    let title = |at: &usize| Text::new(columns[*at].title).add_attribute(Attribute::Bold);
+    layout.set_header(shown.iter().map(title));
     for row in rows {
-        let cells =
-            shown.iter().filter_map(|at| row.get(*at)).map(|(text, tone)| cell(text, *tone));
-        let mut row = Row::from(cells.collect::<Vec<_>>());
+        let mut row = Row::from(shown.iter().map(|at| painted(&row[*at])));
         row.max_height(1);
         layout.add_row(row);
     }
@@ -185,8 +231,8 @@ fn write(mut layout: Layout, widths: &[u16]) -> Vec<String> {
     lines.map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-fn cell(text: &str, tone: Tone) -> Cell {
-    let cell = Cell::new(escape_control(text));
+fn painted((text, tone): &Cell) -> Text {
+    let cell = Text::new(escape_control(text));
     match tone {
         Tone::Plain => cell,
         Tone::Strong => cell.add_attribute(Attribute::Bold),
@@ -202,38 +248,33 @@ mod tests {
     use super::*;
     use crate::fixture::screen;
 
-    const COLUMNS: [Column; 3] =
-        [column("NAME", 0, 0), column("MESSAGE", 8, 1), column("EXTRA", 0, 2)];
+    const COLUMNS: [Column<[&str; 3]>; 3] = [
+        column("NAME", 0, 0, |it, _| plain(it[0])),
+        column("MESSAGE", 8, 1, |it, _| plain(it[1])),
+        column("EXTRA", 0, 2, |it, _| plain(it[2])),
+    ];
+    const ROW: [&str; 3] = ["sda", "a rather long message", "extra"];
 
-    /// The first three are never left out.
-    const MANY: [Column; 5] = [
-        column("NAME", 0, 0),
-        column("HEALTH", 0, 0),
-        column("SERIAL", 0, 0),
-        column("HOURS", 0, 0),
-        column("ID", 8, 1),
+    /// The first four are never left out.
+    const MANY: [Column<&str>; 5] = [
+        column("NAME", 0, 0, |it, _| plain(it)),
+        column("HEALTH", 0, 0, |_, _| plain("GOOD")),
+        column("SERIAL", 0, 0, |_, _| plain("PHYF8421007W960CGN")),
+        column("HOURS", 0, 0, |_, _| plain("31207")),
+        column("ID", 8, 1, |_, _| plain("naa.5000c500a1d00001")),
     ];
 
-    fn many() -> Vec<Cells> {
-        let row = |name: &str| {
-            ["GOOD", "PHYF8421007W960CGN", "31207", "naa.5000c500a1d00001"].iter().fold(
-                vec![plain(name)],
-                |mut row, cell| {
-                    row.push(plain(cell));
-                    row
-                },
-            )
-        };
-        vec![row("sda"), row("sdb")]
-    }
-
-    fn rows() -> Vec<Cells> {
-        vec![vec![plain("sda"), plain("a rather long message"), plain("extra")]]
+    #[test]
+    fn only_a_wide_table_has_all_columns_and_no_limit() {
+        let columns =
+            [column("A", 1, 1, |it: &&str, _| plain(it)), wide_column("B", |_, _| plain("b"))];
+        assert_eq!(table(&columns, &["long"], &screen(Some(3))), "A\nlo…\n");
+        assert_eq!(wide_table(&columns, &["long"], &screen(Some(3))), "A     B\nlong  b\n");
     }
 
     #[test]
     fn without_a_terminal_nothing_is_cut() {
-        insta::assert_snapshot!(table(&COLUMNS, rows(), &screen(None)), @"
+        insta::assert_snapshot!(table(&COLUMNS, &[ROW], &screen(None)), @"
         NAME  MESSAGE                EXTRA
         sda   a rather long message  extra
         ");
@@ -243,22 +284,22 @@ mod tests {
     fn a_table_with_colors_is_not_wider_than_the_terminal() {
         let mut screen = screen(Some(24));
         screen.color = true;
-        for line in table(&COLUMNS, rows(), &screen).lines() {
+        for line in table(&COLUMNS, &[ROW], &screen).lines() {
             assert_eq!(crate::width::clipped(line, 24), line);
         }
     }
 
     #[test]
     fn the_long_column_is_cut_and_then_the_least_important_is_left_out() {
-        insta::assert_snapshot!(table(&COLUMNS, rows(), &screen(Some(24))), @r#"
+        insta::assert_snapshot!(table(&COLUMNS, &[ROW], &screen(Some(24))), @r#"
         NAME  MESSAGE      EXTRA
         sda   a rather l…  extra
         "#);
-        insta::assert_snapshot!(table(&COLUMNS, rows(), &screen(Some(16))), @r#"
+        insta::assert_snapshot!(table(&COLUMNS, &[ROW], &screen(Some(16))), @r#"
         NAME  MESSAGE
         sda   a rather …
         "#);
-        insta::assert_snapshot!(table(&MANY, many(), &screen(Some(24))), @r#"
+        insta::assert_snapshot!(table(&MANY, &["sda", "sdb"], &screen(Some(24))), @r#"
         sda  GOOD
           serial PHYF8421007W960CGN
           hours 31207
@@ -269,7 +310,7 @@ mod tests {
           id naa.5000c500a1d00001
         "#);
         for width in 1..60 {
-            let text = table(&COLUMNS, rows(), &screen(Some(width)));
+            let text = table(&COLUMNS, &[ROW], &screen(Some(width)));
             assert!(
                 width < 14 || text.lines().all(|line| line.chars().count() <= usize::from(width)),
                 "{width}: {text}"

@@ -1,45 +1,39 @@
 //! Attachments of volumes as a table, and the steps of a clean-up.
 
 use diskvitals_terminal::screen::{Screen, Tone, escape_control, or_dash};
-use diskvitals_terminal::table::{Cells, Column, column, plain, table as layout};
+use diskvitals_terminal::table::{Column, column, plain, strong, table as layout};
 use diskvitals_wire as wire;
 use diskvitals_wire::cleanup_step::State;
 
-const COLUMNS: [Column; 6] = [
-    column("PATH", 24, 0),
-    column("VOLUME", 16, 2),
-    column("ROLE", 0, 4),
-    column("POD", 16, 3),
-    column("SINCE", 0, 5),
-    column("STALE", 24, 1),
+const COLUMNS: [Column<wire::Attachment>; 6] = [
+    column("PATH", 24, 0, |it, _| strong(&it.path)),
+    column("VOLUME", 16, 2, |it, _| plain(owner(it))),
+    column("ROLE", 0, 4, |it, _| plain(role(it))),
+    column("POD", 16, 3, |it, _| plain(or_dash(&pod(it)))),
+    column("SINCE", 0, 5, |it, screen| plain(screen.ago(it.since.as_ref()))),
+    column("STALE", 24, 1, |it, _| (it.stale.clone(), Tone::Warning)),
 ];
 
 pub fn table(attachments: &[wire::Attachment], screen: &Screen) -> String {
     if attachments.is_empty() {
         return "no stale attachments\n".to_owned();
     }
-    let rows = attachments.iter().map(|it| row(it, screen));
-    layout(&COLUMNS, rows, screen)
+    layout(&COLUMNS, attachments, screen)
 }
 
-fn row(attachment: &wire::Attachment, screen: &Screen) -> Cells {
-    let role = match attachment.role() {
+fn role(attachment: &wire::Attachment) -> &'static str {
+    match attachment.role() {
         wire::MountRole::Staging => "staging",
         wire::MountRole::Pod => "pod",
         _ => "",
-    };
-    let pod = match attachment.pod_name.as_str() {
+    }
+}
+
+fn pod(attachment: &wire::Attachment) -> String {
+    match attachment.pod_name.as_str() {
         "" => attachment.pod_uid.clone(),
         name => format!("{}/{name}", attachment.pod_namespace),
-    };
-    vec![
-        (attachment.path.clone(), Tone::Strong),
-        plain(owner(attachment)),
-        plain(role),
-        plain(or_dash(&pod)),
-        plain(screen.ago(attachment.since.as_ref())),
-        (attachment.stale.clone(), Tone::Warning),
-    ]
+    }
 }
 
 /// The record that named the volume may no longer exist: then only the path is known.

@@ -7,30 +7,19 @@ use crate::words::enum_label;
 use diskvitals_fscheck::{RunActivity, RunProgress};
 use diskvitals_terminal::layout::{Part, counted, heading, wrapped, wrapped_parts};
 use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash, span};
-use diskvitals_terminal::table::{Cells, Column, column, plain, table as layout};
+use diskvitals_terminal::table::{Column, column, plain, table as layout, toned};
 use diskvitals_wire as wire;
 use diskvitals_wire::check::{Mode, State, Verdict};
 use diskvitals_wire::check_run::Ballot;
 
-const COLUMNS: [Column; 7] = [
-    column("CHECK", 0, 0),
-    column("VERDICT", 0, 0),
-    column("TARGET", 16, 2),
-    column("FS", 0, 5),
-    column("MODE", 0, 4),
-    column("WHEN", 0, 3),
-    column("WHY", 20, 1),
-];
-
-const RUNS: [Column; 8] = [
-    column("RUN", 0, 0),
-    column("MODE", 0, 0),
-    column("RESULT", 0, 0),
-    column("FINDINGS", 0, 0),
-    column("TOOK", 0, 0),
-    column("HELD", 0, 2),
-    column("READ", 0, 3),
-    column("ENDED", 20, 1),
+const COLUMNS: [Column<wire::Check>; 7] = [
+    column("CHECK", 0, 0, |it, _| plain(&it.id)),
+    column("VERDICT", 0, 0, |it, _| verdict(it)),
+    column("TARGET", 16, 2, |it, _| plain(&it.target)),
+    column("FS", 0, 5, |it, _| plain(&it.filesystem)),
+    column("MODE", 0, 4, |it, _| plain(mode(it.mode()))),
+    column("WHEN", 0, 3, |it, screen| plain(screen.ago(it.ended.as_ref().or(it.asked.as_ref())))),
+    column("WHY", 20, 1, |it, _| plain(reason(it))),
 ];
 
 /// Maximum number of a run's findings in the list; JSON has all that are stored.
@@ -40,19 +29,7 @@ pub fn table(checks: &[wire::Check], screen: &Screen) -> String {
     if checks.is_empty() {
         return "no checks: `diskvitals check VOLUME` starts one\n".to_owned();
     }
-    let row = |check: &wire::Check| {
-        let (verdict, tone) = verdict(check);
-        vec![
-            plain(&check.id),
-            (verdict, tone),
-            plain(&check.target),
-            plain(&check.filesystem),
-            plain(mode(check.mode())),
-            plain(screen.ago(check.ended.as_ref().or(check.asked.as_ref()))),
-            plain(reason(check)),
-        ]
-    };
-    layout(&COLUMNS, checks.iter().map(row), screen)
+    layout(&COLUMNS, checks, screen)
 }
 
 /// The reason for the verdict, or the current phase of a check that has not ended, with its progress.
@@ -90,9 +67,7 @@ pub fn one(check: &wire::Check, screen: &Screen) -> String {
         ));
     }
     if !check.runs.is_empty() {
-        text.push('\n');
-        let rows = (1..).zip(&check.runs).map(|(number, run)| row(number, run));
-        text.push_str(&layout(&RUNS, rows, screen));
+        text.push_str(&format!("\n{}", runs(check, screen)));
     }
     // The deciding runs have the same findings: only those of the last one are printed. A clean
     // run's findings are left out: checkers also print them for healthy filesystems in use.
@@ -153,7 +128,6 @@ fn counts(run: &wire::CheckRun) -> String {
         let matching = run.findings.iter().filter(|it| it.weight() == weight);
         matching.count()
     };
-    let all = run.findings.len() as u64 + run.more_findings;
     let weights = [
         (of(Weight::Damage), "damage"),
         (of(Weight::Bookkeeping), "bookkeeping"),
@@ -170,7 +144,7 @@ fn counts(run: &wire::CheckRun) -> String {
         // Only the first ones are stored.
         (_, false) => format!(" (of the first {}: {})", run.findings.len(), weights.join(", ")),
     };
-    format!("{}: {}{weights}", run.command, counted(all, "problem"))
+    format!("{}: {}{weights}", run.command, counted(all_findings(run), "problem"))
 }
 
 /// The current phase and its duration.
@@ -256,28 +230,41 @@ fn output(number: usize, run: &wire::CheckRun, screen: &Screen) -> String {
     text
 }
 
-fn row(number: usize, run: &wire::CheckRun) -> Cells {
-    let (ballot, tone) = match run.ballot() {
+fn runs(check: &wire::Check, screen: &Screen) -> String {
+    let columns: [Column<(usize, &wire::CheckRun)>; 8] = [
+        column("RUN", 0, 0, |(number, _), _| plain(number)),
+        column("MODE", 0, 0, |(_, run), _| plain(mode(run.mode()))),
+        column("RESULT", 0, 0, |(_, run), _| toned(ballot(run))),
+        column("FINDINGS", 0, 0, |(_, run), _| plain(all_findings(run))),
+        column("TOOK", 0, 0, |(_, run), _| {
+            plain(run.duration.as_ref().map_or("-".into(), seconds))
+        }),
+        column("HELD", 0, 2, |(_, run), _| plain(run.held.as_ref().map_or("".into(), seconds))),
+        column("READ", 0, 3, |(_, run), _| plain(bytes(run.bytes_read))),
+        column("ENDED", 20, 1, |(_, run), _| plain(ended(run))),
+    ];
+    layout(&columns, &(1..).zip(&check.runs).collect::<Vec<_>>(), screen)
+}
+
+fn ballot(run: &wire::CheckRun) -> (&'static str, Tone) {
+    match run.ballot() {
         Ballot::Clean => ("clean", Tone::Good),
         Ballot::Findings => ("findings", Tone::Warning),
         Ballot::Failed => ("failed", Tone::Warning),
         Ballot::Unspecified => ("-", Tone::Faint),
-    };
-    let ended = match (run.exit_status, run.signal) {
+    }
+}
+
+fn ended(run: &wire::CheckRun) -> String {
+    match (run.exit_status, run.signal) {
         _ if !run.failure.is_empty() => run.failure.clone(),
         (Some(status), _) => format!("status {status}"),
         (None, signal) => format!("signal {signal}"),
-    };
-    vec![
-        plain(number),
-        plain(mode(run.mode())),
-        (ballot.to_owned(), tone),
-        plain(run.findings.len() as u64 + run.more_findings),
-        plain(run.duration.as_ref().map_or("-".to_owned(), seconds)),
-        plain(run.held.as_ref().map(seconds).unwrap_or_default()),
-        plain(bytes(run.bytes_read)),
-        plain(ended),
-    ]
+    }
+}
+
+fn all_findings(run: &wire::CheckRun) -> u64 {
+    run.findings.len() as u64 + run.more_findings
 }
 
 fn seconds(duration: &prost_types::Duration) -> String {

@@ -4,25 +4,25 @@ use crate::render::{errors, findings, smart};
 use crate::words::{enum_label, health};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{flag_names, heading, label_value_lines, labelled};
-use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
-use diskvitals_terminal::table::{Cells, Column, column, plain, table as layout};
+use diskvitals_terminal::screen::{Screen, bytes, escape_control, or_dash};
+use diskvitals_terminal::table::{Cell, Column, column, plain, strong, table as layout};
 use diskvitals_text::naming::slot_name;
 use diskvitals_wire as wire;
 
-const COLUMNS: [Column; 13] = [
-    column("NAME", 0, 0),
-    column("HEALTH", 0, 0),
-    column("SLOT", 0, 0),
-    column("KIND", 0, 4),
-    column("SIZE", 0, 3),
-    column("MODEL", 10, 5),
-    column("SERIAL", 0, 0),
-    column("TEMP", 0, 0),
-    column("WEAR", 0, 0),
-    column("HOURS", 0, 0),
-    column("VOLUMES", 0, 6),
-    column("BASIS", 12, 2),
-    column("ID", 20, 7),
+const COLUMNS: [Column<wire::Drive>; 13] = [
+    column("NAME", 0, 0, |it, _| strong(or_dash(&it.name))),
+    column("HEALTH", 0, 0, |it, _| health_and_presence(it)),
+    column("SLOT", 0, 0, |it, _| plain(slot(it))),
+    column("KIND", 0, 4, |it, _| plain(kind(it))),
+    column("SIZE", 0, 3, |it, _| plain(bytes(it.size_bytes))),
+    column("MODEL", 10, 5, |it, _| plain(it.model.trim())),
+    column("SERIAL", 0, 0, |it, _| plain(&it.serial)),
+    column("TEMP", 0, 0, |it, _| plain(smart::temperature(it))),
+    column("WEAR", 0, 0, |it, _| plain(smart::wear(it))),
+    column("HOURS", 0, 0, |it, _| plain(smart::power_on_hours(it))),
+    column("VOLUMES", 0, 6, |it, _| plain(it.volume_ids.len())),
+    column("BASIS", 12, 2, |it, _| (basis(it), health(it.health).1)),
+    column("ID", 20, 7, |it, _| plain(&it.id)),
 ];
 
 pub fn table(drives: &[wire::Drive], screen: &Screen) -> String {
@@ -31,7 +31,7 @@ pub fn table(drives: &[wire::Drive], screen: &Screen) -> String {
     }
     let mut sorted: Vec<&wire::Drive> = drives.iter().collect();
     sorted.sort_by_cached_key(|it| (rank(it.health), label::sort_key(&it.name), it.id.clone()));
-    layout(&COLUMNS, sorted.into_iter().map(row), screen)
+    layout(&COLUMNS, sorted, screen)
 }
 
 /// The sort order: bad before suspect before unknown before good.
@@ -44,31 +44,23 @@ pub fn rank(health: i32) -> u8 {
     }
 }
 
-fn row(drive: &wire::Drive) -> Cells {
-    let (word_of_health, tone) = health(drive.health);
-    let health_text = match drive.presence() {
-        wire::Presence::Missing => format!("{word_of_health}, missing"),
-        _ => word_of_health.to_owned(),
-    };
+pub fn health_and_presence(drive: &wire::Drive) -> Cell {
+    let (word, tone) = health(drive.health);
+    match drive.presence() {
+        wire::Presence::Missing => (format!("{word}, missing"), tone),
+        _ => (word.to_owned(), tone),
+    }
+}
+
+fn slot(drive: &wire::Drive) -> &str {
+    drive.location.as_ref().map_or("", |it| slot_name(&it.slot))
+}
+
+fn basis(drive: &wire::Drive) -> String {
     let reasons = drive.findings.iter().map(|finding| finding.reason.as_str());
     let maintenance = drive.maintenance.then_some("(maintenance)");
     let basis = Some(drive.health_basis.as_str()).filter(|it| !it.is_empty());
-    let marks: Vec<&str> = basis.into_iter().chain(reasons).chain(maintenance).collect();
-    vec![
-        (or_dash(&drive.name).to_owned(), Tone::Strong),
-        (health_text, tone),
-        plain(drive.location.as_ref().map_or("", |it| slot_name(&it.slot))),
-        plain(kind(drive)),
-        plain(bytes(drive.size_bytes)),
-        plain(drive.model.trim()),
-        plain(&drive.serial),
-        plain(smart::temperature(drive)),
-        plain(smart::wear(drive)),
-        plain(smart::power_on_hours(drive)),
-        plain(drive.volume_ids.len()),
-        (marks.join(", "), tone),
-        plain(&drive.id),
-    ]
+    basis.into_iter().chain(reasons).chain(maintenance).collect::<Vec<_>>().join(", ")
 }
 
 pub fn kind(drive: &wire::Drive) -> String {

@@ -4,20 +4,20 @@ use crate::words::severity;
 use diskvitals_finding::reason::Reason;
 use diskvitals_terminal::layout::{NARROW, Part, heading, wrapped, wrapped_parts};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
-use diskvitals_terminal::table::{Cells, Column, column, plain, table_rows};
+use diskvitals_terminal::table::{Column, column, plain, table_rows, toned};
 use diskvitals_wire as wire;
 use diskvitals_wire::FindingStatus as Status;
 
 /// Of the lines below a finding.
 const INDENT: &str = "    ";
 
-const COLUMNS: [Column; 6] = [
-    column("SEVERITY", 0, 0),
-    column("REASON", 0, 0),
-    column("SUBJECT", 12, 0),
-    column("SINCE", 0, 1),
-    column("FINDING", 0, 2),
-    column("MESSAGE", 0, 0),
+const COLUMNS: [Column<wire::Finding>; 6] = [
+    column("SEVERITY", 0, 0, |it, _| toned(severity(it))),
+    column("REASON", 0, 0, |it, _| toned((&it.reason, severity(it).1))),
+    column("SUBJECT", 12, 0, |it, _| plain(subject(it))),
+    column("SINCE", 0, 1, |it, screen| plain(screen.ago(it.since.as_ref()))),
+    column("FINDING", 0, 2, |it, _| plain(&it.id)),
+    column("MESSAGE", 0, 0, |it, screen| plain(message(it, screen))),
 ];
 
 /// The message stands in its column if all of it fits, otherwise on a line of its own.
@@ -25,16 +25,15 @@ pub fn table(findings: &[wire::Finding], screen: &Screen) -> String {
     if findings.is_empty() {
         return format!("{}\n", screen.paint(Tone::Good, "no findings"));
     }
-    let rows = || findings.iter().map(|finding| row(finding, screen));
     let unlimited = Screen { width: None, ..screen.clone() };
-    let whole = table_rows(&COLUMNS, rows(), &unlimited);
+    let whole = table_rows(&COLUMNS, findings, &unlimited);
     let limit = screen.width.map_or(usize::MAX, usize::from);
     let fits = |row: &String| escaped_width(row) <= limit;
     if whole.iter().all(fits) {
         return whole.concat();
     }
     let (_, columns) = COLUMNS.split_last().unwrap_or((&COLUMNS[0], &COLUMNS));
-    let mut lines = table_rows(columns, rows(), screen).into_iter();
+    let mut lines = table_rows(columns, findings, screen).into_iter();
     let title = lines.next().unwrap_or_default();
     let with_message = lines.zip(findings).map(|(line, finding)| {
         let message = wrapped(&message(finding, screen), "    ", screen);
@@ -49,18 +48,6 @@ fn escaped_width(line: &str) -> usize {
     let first = pieces.next().unwrap_or_default().chars().count();
     let rest = pieces.filter_map(|piece| Some(piece.split_once('m')?.1.chars().count()));
     first + rest.sum::<usize>()
-}
-
-fn row(finding: &wire::Finding, screen: &Screen) -> Cells {
-    let (word_of_severity, tone) = severity(finding);
-    vec![
-        (word_of_severity.to_owned(), tone),
-        (finding.reason.clone(), tone),
-        plain(subject(finding)),
-        plain(screen.ago(finding.since.as_ref())),
-        plain(&finding.id),
-        plain(message(finding, screen)),
-    ]
 }
 
 /// The name that people know; the id, if an older daemon sends no name.

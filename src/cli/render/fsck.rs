@@ -5,10 +5,13 @@ use diskvitals_analyze::fsck::{FsckAnalysis, FsckFinding, FsckRun};
 use diskvitals_fscheck::{CheckVerdict, RunResult, Weight};
 use diskvitals_terminal::layout::{counted, heading, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
-use diskvitals_terminal::table::{Column, column, plain, table};
+use diskvitals_terminal::table::{Column, column, plain, table, toned};
 
-const FINDINGS: [Column; 3] =
-    [column("WEIGHT", 0, 1), column("KIND", 12, 2), column("TEXT", 30, 0)];
+const FINDINGS: [Column<FsckFinding>; 3] = [
+    column("WEIGHT", 0, 1, |it, _| toned(weight(it.weight))),
+    column("KIND", 12, 2, |it, _| plain(&it.kind)),
+    column("TEXT", 30, 0, |it, _| plain(&it.text)),
+];
 /// Maximum number of a run's findings that are shown; JSON has more.
 const MAX_FINDINGS: usize = 20;
 
@@ -57,21 +60,20 @@ fn run_text(run: &FsckRun, screen: &Screen) -> String {
     if let Some(words) = &run.pending_replay {
         text.push_str(&wrapped(words, "", screen));
     }
-    let row = |finding: &FsckFinding| {
-        let (weight, tone) = match finding.weight {
-            Weight::Transient => ("transient", Tone::Faint),
-            Weight::Bookkeeping => ("bookkeeping", Tone::Warning),
-            Weight::Unknown => ("unknown", Tone::Warning),
-            Weight::DamagedCopy => ("damaged copy", Tone::Warning),
-            Weight::Damage => ("damage", Tone::Critical),
-        };
-        vec![(weight.to_owned(), tone), plain(&finding.kind), plain(&finding.text)]
-    };
-    let rows = run.findings.iter().take(MAX_FINDINGS).map(row);
-    text.push_str(&table(&FINDINGS, rows, screen));
+    text.push_str(&table(&FINDINGS, run.findings.iter().take(MAX_FINDINGS), screen));
     let left = run.findings.len().saturating_sub(MAX_FINDINGS) as u64 + run.more_findings;
     if left > 0 {
         text.push_str(&format!("and {left} more\n"));
     }
     text
+}
+
+fn weight(weight: Weight) -> (&'static str, Tone) {
+    match weight {
+        Weight::Transient => ("transient", Tone::Faint),
+        Weight::Bookkeeping => ("bookkeeping", Tone::Warning),
+        Weight::Unknown => ("unknown", Tone::Warning),
+        Weight::DamagedCopy => ("damaged copy", Tone::Warning),
+        Weight::Damage => ("damage", Tone::Critical),
+    }
 }

@@ -1,22 +1,28 @@
 //! The analysis of a kernel log, for people: devices, each with its errors.
 
-use diskvitals_analyze::kernel_log_analysis::{KernelLogAnalysis, LogHealth, Unreadable};
+use diskvitals_analyze::kernel_log_analysis::{
+    DeviceSummary, EventLine, KernelLogAnalysis, LogHealth, Unreadable,
+};
 use diskvitals_kernel_log::event::Class;
 use diskvitals_kernel_log::fault::DriveFault;
 use diskvitals_terminal::layout::heading;
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
-use diskvitals_terminal::table::{Column, column, plain, table};
+use diskvitals_terminal::table::{Column, column, plain, strong, table, toned};
 
-const DEVICES: [Column; 6] = [
-    column("DEVICE", 0, 0),
-    column("DRIVE AT FAULT", 0, 0),
-    column("WHAT", 20, 0),
-    column("WHY", 20, 1),
-    column("SECTORS", 0, 2),
-    column("NOT PRINTED", 0, 1),
+const DEVICES: [Column<DeviceSummary>; 6] = [
+    column("DEVICE", 0, 0, |it, _| strong(&it.device)),
+    column("DRIVE AT FAULT", 0, 0, |it, _| toned(fault(it.drive_fault))),
+    column("WHAT", 20, 0, |it, _| plain(classes(it))),
+    column("WHY", 20, 1, |it, _| plain(it.fault_reason)),
+    column("SECTORS", 0, 2, |it, _| plain(unless_zero(it.distinct_sectors))),
+    column("NOT PRINTED", 0, 1, |it, _| (unless_zero(it.suppressed), Tone::Faint)),
 ];
-const EVENTS: [Column; 4] =
-    [column("LINE", 0, 1), column("CLASS", 0, 0), column("DEVICE", 0, 0), column("TEXT", 30, 0)];
+const EVENTS: [Column<EventLine>; 4] = [
+    column("LINE", 0, 1, |it, _| toned((it.line, Tone::Faint))),
+    column("CLASS", 0, 0, |it, _| toned((it.class.name(), class_tone(it.class)))),
+    column("DEVICE", 0, 0, |it, _| plain(&it.device)),
+    column("TEXT", 30, 0, |it, _| plain(it.text.lines().next().unwrap_or_default())),
+];
 /// Maximum number of events that are shown; JSON has more.
 const MAX_EVENTS: usize = 20;
 
@@ -37,40 +43,9 @@ pub fn text(log: &KernelLogAnalysis, screen: &Screen) -> String {
         }
         LogHealth::Errors => {}
     }
-    let number = |number: u64| match number {
-        0 => String::new(),
-        number => number.to_string(),
-    };
-    let rows = log.devices.iter().map(|device| {
-        let what: Vec<String> = device
-            .classes
-            .iter()
-            .map(|(class, count)| format!("{count} {}", class.name()))
-            .collect();
-        vec![
-            (device.device.clone(), Tone::Strong),
-            fault(device.drive_fault),
-            plain(what.join(", ")),
-            plain(device.fault_reason),
-            plain(number(device.distinct_sectors)),
-            (number(device.suppressed), Tone::Faint),
-        ]
-    });
-    text.push_str(&table(&DEVICES, rows, screen));
+    text.push_str(&table(&DEVICES, &log.devices, screen));
     text.push('\n');
-    let rows = log.events.iter().take(MAX_EVENTS).map(|event| {
-        let tone = match event.class {
-            Class::Medium => Tone::Critical,
-            _ => Tone::Warning,
-        };
-        vec![
-            (event.line.to_string(), Tone::Faint),
-            (event.class.name().to_owned(), tone),
-            plain(&event.device),
-            plain(event.text.lines().next().unwrap_or_default()),
-        ]
-    });
-    text.push_str(&table(&EVENTS, rows, screen));
+    text.push_str(&table(&EVENTS, log.events.iter().take(MAX_EVENTS), screen));
     let left = log.events.len().saturating_sub(MAX_EVENTS) as u64 + log.more_events;
     if left > 0 {
         text.push_str(&format!("and {left} more\n"));
@@ -113,10 +88,26 @@ pub fn unreadable(answer: &Unreadable) -> String {
     format!("{}: {unknown}{}\n", escape_control(&answer.file), escape_control(&answer.error))
 }
 
-fn fault(fault: DriveFault) -> (String, Tone) {
+fn unless_zero(number: u64) -> String {
+    if number == 0 { String::new() } else { number.to_string() }
+}
+
+fn classes(device: &DeviceSummary) -> String {
+    let classes = device.classes.iter().map(|(class, count)| format!("{count} {}", class.name()));
+    classes.collect::<Vec<_>>().join(", ")
+}
+
+fn class_tone(class: Class) -> Tone {
+    match class {
+        Class::Medium => Tone::Critical,
+        _ => Tone::Warning,
+    }
+}
+
+fn fault(fault: DriveFault) -> (&'static str, Tone) {
     match fault {
-        DriveFault::Yes => ("likely".to_owned(), Tone::Critical),
-        DriveFault::Unclear => ("unclear".to_owned(), Tone::Warning),
-        DriveFault::No => ("no".to_owned(), Tone::Good),
+        DriveFault::Yes => ("likely", Tone::Critical),
+        DriveFault::Unclear => ("unclear", Tone::Warning),
+        DriveFault::No => ("no", Tone::Good),
     }
 }

@@ -9,11 +9,10 @@ use std::collections::BTreeMap;
 use crate::render::live::position::Position;
 use crate::render::status::{self, StatusView};
 use crate::render::{causes, checks, drives, findings, smart};
-use crate::words::health;
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{counted, heading, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash, span};
-use diskvitals_terminal::table::{Cells, Column, column, plain, table_rows};
+use diskvitals_terminal::table::{Cell, Column, column, plain, strong, table_rows};
 use diskvitals_terminal::width::clipped;
 use diskvitals_wire as wire;
 
@@ -27,17 +26,7 @@ const NO_MARK: &str = "  ";
 /// Without a known height.
 const DEFAULT_LINES: u16 = 24;
 
-const DRIVES: [Column; 9] = [
-    column("DRIVE", 0, 0),
-    column("HEALTH", 0, 0),
-    column("TEMP", 0, 0),
-    column("WEAR", 0, 0),
-    column("READ", 0, 2),
-    column("WRITE", 0, 1),
-    column("IO/S", 0, 4),
-    column("LATENCY", 0, 3),
-    column("MODEL", 10, 5),
-];
+type DriveRow<'a> = (&'a wire::Drive, Option<&'a IoRate>);
 
 /// The I/O of a drive between two readings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -336,8 +325,19 @@ fn drive_section(view: &LiveView, screen: &Screen) -> Section {
     sorted.sort_by_cached_key(|it| {
         (drives::rank(it.health), label::sort_key(&it.name), it.id.clone())
     });
-    let rows = sorted.iter().map(|it| row(it, view.io.get(&it.id)));
-    let mut rows = table_rows(&DRIVES, rows, screen).into_iter();
+    let columns: [Column<DriveRow>; 9] = [
+        column("DRIVE", 0, 0, |(drive, _), _| strong(or_dash(&drive.name))),
+        column("HEALTH", 0, 0, |(drive, _), _| drives::health_and_presence(drive)),
+        column("TEMP", 0, 0, |(drive, _), _| plain(or_dash(&smart::temperature(drive)))),
+        column("WEAR", 0, 0, |(drive, _), _| plain(or_dash(&smart::wear(drive)))),
+        column("READ", 0, 2, |(_, io), _| known(*io, |io| per_second(io.read))),
+        column("WRITE", 0, 1, |(_, io), _| known(*io, |io| per_second(io.written))),
+        column("IO/S", 0, 4, |(_, io), _| known(*io, |io| plain(io.requests))),
+        column("LATENCY", 0, 3, |(_, io), _| known(*io, latency)),
+        column("MODEL", 10, 5, |(drive, _), _| plain(drive.model.trim())),
+    ];
+    let rows: Vec<DriveRow> = sorted.into_iter().map(|it| (it, view.io.get(&it.id))).collect();
+    let mut rows = table_rows(&columns, &rows, screen).into_iter();
     let title = rows.next().map(|title| title.trim_end().to_owned());
     Section {
         title: title.filter(|title| !title.is_empty()),
@@ -349,32 +349,19 @@ fn drive_section(view: &LiveView, screen: &Screen) -> Section {
     }
 }
 
-fn row(drive: &wire::Drive, io: Option<&IoRate>) -> Cells {
-    let (word, tone) = health(drive.health);
-    let word = match drive.presence() {
-        wire::Presence::Missing => format!("{word}, missing"),
-        _ => word.to_owned(),
-    };
-    let per_second = |value: Option<u64>| match value {
-        Some(count) => plain(format!("{}/s", bytes(count))),
-        None => plain("-"),
-    };
-    let latency = match io {
-        Some(io) if io.waits => ("waits".to_owned(), Tone::Critical),
-        Some(io) => plain(io.latency_ms.map_or("-".to_owned(), milliseconds)),
-        None => plain("-"),
-    };
-    vec![
-        (or_dash(&drive.name).to_owned(), Tone::Strong),
-        (word, tone),
-        plain(or_dash(&smart::temperature(drive))),
-        plain(or_dash(&smart::wear(drive))),
-        per_second(io.map(|io| io.read)),
-        per_second(io.map(|io| io.written)),
-        plain(io.map_or("-".to_owned(), |io| io.requests.to_string())),
-        latency,
-        plain(drive.model.trim()),
-    ]
+fn known(io: Option<&IoRate>, cell: fn(&IoRate) -> Cell) -> Cell {
+    io.map_or_else(|| plain("-"), cell)
+}
+
+fn per_second(count: u64) -> Cell {
+    plain(format!("{}/s", bytes(count)))
+}
+
+fn latency(io: &IoRate) -> Cell {
+    match io.waits {
+        true => ("waits".to_owned(), Tone::Critical),
+        false => plain(io.latency_ms.map_or("-".to_owned(), milliseconds)),
+    }
 }
 
 fn milliseconds(value: f64) -> String {

@@ -3,28 +3,23 @@
 use crate::words::severity_word;
 use diskvitals_terminal::layout::wrapped;
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
-use diskvitals_terminal::table::{Column, column, plain, table};
+use diskvitals_terminal::table::{Column, column, plain, strong, table};
 use diskvitals_wire as wire;
 
-const COLUMNS: [Column; 4] = [
-    column("REASON", 0, 0),
-    column("ABOUT", 0, 2),
-    column("LEVELS", 0, 1),
-    column("MEANING", 12, 0),
+const COLUMNS: [Column<wire::ReasonText>; 4] = [
+    column("REASON", 0, 0, |it, _| strong(&it.name)),
+    column("ABOUT", 0, 2, |it, _| plain(&it.about)),
+    column("LEVELS", 0, 1, |it, _| plain(levels(it))),
+    column("MEANING", 12, 0, |it, _| plain(&it.meaning)),
 ];
 
 /// One line each; `one` has the rest.
 pub fn all(reasons: &[wire::ReasonText], screen: &Screen) -> String {
-    let row = |reason: &wire::ReasonText| {
-        let levels: Vec<&str> = reason.levels().map(|level| severity_word(level).0).collect();
-        vec![
-            (reason.name.clone(), Tone::Strong),
-            plain(&reason.about),
-            plain(levels.join(", ")),
-            plain(&reason.meaning),
-        ]
-    };
-    table(&COLUMNS, reasons.iter().map(row), screen)
+    table(&COLUMNS, reasons, screen)
+}
+
+fn levels(reason: &wire::ReasonText) -> String {
+    reason.levels().map(|level| severity_word(level).0).collect::<Vec<_>>().join(", ")
 }
 
 /// A line with the name, then one paragraph per column.

@@ -11,18 +11,18 @@ use std::cmp::Ordering;
 
 use diskvitals_terminal::layout::{heading, label_value_lines, labelled};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
-use diskvitals_terminal::table::{Column, column, plain, table};
+use diskvitals_terminal::table::{Cell, Column, column, plain, strong, table, toned};
 use diskvitals_wire as wire;
 
-const ATTRIBUTES: [Column; 8] = [
-    column("ID", 0, 0),
-    column("NAME", 12, 0),
-    column("VALUE", 0, 0),
-    column("WORST", 0, 2),
-    column("THRESHOLD", 0, 1),
-    column("MEANS", 0, 3),
-    column("FAILED", 0, 0),
-    column("RAW", 8, 0),
+const ATTRIBUTES: [Column<wire::SmartAttribute>; 8] = [
+    column("ID", 0, 0, |it, _| strong(it.id)),
+    column("NAME", 12, 0, |it, _| by_failure(&it.name, it)),
+    column("VALUE", 0, 0, |it, _| by_failure(it.value, it)),
+    column("WORST", 0, 2, |it, _| plain(it.worst)),
+    column("THRESHOLD", 0, 1, |it, _| plain(it.threshold.map_or("".into(), |it| it.to_string()))),
+    column("MEANS", 0, 3, |it, _| toned((means(it), Tone::Faint))),
+    column("FAILED", 0, 0, |it, _| by_failure(&it.failed, it)),
+    column("RAW", 8, 0, |it, _| plain(&it.raw_text)),
 ];
 /// Maximum number of self-tests that are shown; JSON has more.
 const MAX_SELF_TESTS: usize = 5;
@@ -200,31 +200,26 @@ pub fn attributes(drive: &wire::Drive, screen: &Screen) -> String {
         return "no attributes: the drive has reported none, or it is not an ATA drive\n"
             .to_owned();
     }
-    let rows = attributes.iter().map(|row| {
-        let tone = match row.failed.as_str() {
-            "now" => Tone::Critical,
-            "past" => Tone::Warning,
-            _ => Tone::Plain,
-        };
-        let means = if row.prefailure { "failure" } else { "old age" };
-        vec![
-            (row.id.to_string(), Tone::Strong),
-            (row.name.clone(), tone),
-            (row.value.to_string(), tone),
-            plain(row.worst),
-            plain(row.threshold.map_or_else(String::new, |it| it.to_string())),
-            (means.to_owned(), Tone::Faint),
-            (row.failed.clone(), tone),
-            plain(&row.raw_text),
-        ]
-    });
     let smart = drive.smart.as_ref();
     let age = smart.map(|smart| screen.ago(smart.answered.as_ref())).unwrap_or_default();
     format!(
         "{}{}",
         heading(&format!("attributes of {}, read {age}", escape_control(&drive.id)), screen),
-        table(&ATTRIBUTES, rows, screen)
+        table(&ATTRIBUTES, attributes, screen)
     )
+}
+
+fn by_failure(text: impl ToString, attribute: &wire::SmartAttribute) -> Cell {
+    let tone = match attribute.failed.as_str() {
+        "now" => Tone::Critical,
+        "past" => Tone::Warning,
+        _ => Tone::Plain,
+    };
+    toned((text, tone))
+}
+
+fn means(attribute: &wire::SmartAttribute) -> &'static str {
+    if attribute.prefailure { "failure" } else { "old age" }
 }
 
 /// `reported_uncorrectable` → `reported uncorrectable`.

@@ -6,30 +6,28 @@ use crate::words::{enum_label, health, used_share};
 use diskvitals_finding::reason::Reason;
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{flag_names, heading, label_value_lines, labelled};
-use diskvitals_terminal::screen::{Screen, Tone, bytes, escape_control, or_dash};
-use diskvitals_terminal::table::{Cells, Column, column, plain, table as layout};
+use diskvitals_terminal::screen::{Screen, bytes, escape_control, or_dash};
+use diskvitals_terminal::table::{Column, column, plain, strong, table as layout, toned};
 use diskvitals_wire as wire;
 
-const COLUMNS: [Column; 8] = [
-    column("WHERE", 24, 0),
-    column("HEALTH", 0, 0),
-    column("USED", 0, 2),
-    column("SIZE", 0, 3),
-    column("FS", 0, 5),
-    column("DEVICE", 12, 4),
-    column("FINDINGS", 12, 1),
-    column("ID", 20, 6),
+const COLUMNS: [Column<wire::Volume>; 8] = [
+    column("WHERE", 24, 0, |it, _| strong(place(it))),
+    column("HEALTH", 0, 0, |it, _| toned(health(it.health))),
+    column("USED", 0, 2, |it, _| plain(used(it))),
+    column("SIZE", 0, 3, |it, _| plain(size(it))),
+    column("FS", 0, 5, |it, _| plain(kind(it))),
+    column("DEVICE", 12, 4, |it, _| plain(device_word(it))),
+    column("FINDINGS", 12, 1, |it, _| (reasons(it), health(it.health).1)),
+    column("ID", 20, 6, |it, _| plain(&it.id)),
 ];
 
 pub fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
     if volumes.is_empty() {
         return "no volumes\n".to_owned();
     }
-    let mut sorted: Vec<(String, &wire::Volume)> =
-        volumes.iter().map(|volume| (place(volume), volume)).collect();
-    sorted.sort_by_cached_key(|(place, volume)| order(place, volume));
-    let rows = sorted.into_iter().map(|(place, volume)| row(place, volume));
-    layout(&COLUMNS, rows, screen)
+    let mut sorted: Vec<&wire::Volume> = volumes.iter().collect();
+    sorted.sort_by_cached_key(|volume| order(&place(volume), volume));
+    layout(&COLUMNS, sorted, screen)
 }
 
 /// Worst first; among suspect ones, first those without redundancy left.
@@ -69,39 +67,36 @@ fn pod(pod: &wire::PodUse) -> String {
     }
 }
 
-fn row(place: String, volume: &wire::Volume) -> Cells {
-    let (word_of_health, tone) = health(volume.health);
-    let used = match &volume.usage {
-        Some(usage) => {
-            let stale = if usage.stale_since.is_some() { "?" } else { "" };
-            used_share(usage).map(|share| format!("{share}{stale}")).unwrap_or_default()
-        }
-        None => "-".to_owned(),
+fn used(volume: &wire::Volume) -> String {
+    let Some(usage) = &volume.usage else {
+        return "-".to_owned();
     };
-    let reasons: Vec<&str> =
-        volume.findings.iter().map(|finding| finding.reason.as_str()).collect();
-    vec![
-        (place, Tone::Strong),
-        (word_of_health.to_owned(), tone),
-        plain(used),
-        plain(
-            volume
-                .capacity
-                .map(|capacity| bytes(capacity.total_bytes))
-                .unwrap_or_else(|| "-".to_owned()),
-        ),
-        plain(if volume.block {
-            "block".to_owned()
-        } else {
-            volume.filesystem.as_ref().map(|fs| fs.r#type.clone()).unwrap_or_default()
-        }),
-        plain(match device(volume) {
-            "" if volume.remote => "remote".to_owned(),
-            name => name.to_owned(),
-        }),
-        (reasons.join(", "), tone),
-        plain(&volume.id),
-    ]
+    let stale = if usage.stale_since.is_some() { "?" } else { "" };
+    used_share(usage).map(|share| format!("{share}{stale}")).unwrap_or_default()
+}
+
+fn size(volume: &wire::Volume) -> String {
+    volume.capacity.map_or("-".to_owned(), |capacity| bytes(capacity.total_bytes))
+}
+
+fn kind(volume: &wire::Volume) -> &str {
+    match &volume.filesystem {
+        _ if volume.block => "block",
+        Some(filesystem) => &filesystem.r#type,
+        None => "",
+    }
+}
+
+fn device_word(volume: &wire::Volume) -> &str {
+    match device(volume) {
+        "" if volume.remote => "remote",
+        name => name,
+    }
+}
+
+fn reasons(volume: &wire::Volume) -> String {
+    let reasons = volume.findings.iter().map(|finding| finding.reason.as_str());
+    reasons.collect::<Vec<_>>().join(", ")
 }
 
 /// `vg/home (dm-3)`.

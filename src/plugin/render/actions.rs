@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::render::{ago, shown};
+use crate::render::{ago, first_known, shown};
 use crate::view::actions::{ActionRow, Block, Line, PolicyRow, State, time_left};
 use crate::view::retained::RetainedRow;
 use diskvitals_cluster::gate::Gate;
 use diskvitals_cluster::storage_action::{CLAIM_DELETED, CONFIRMED, POD_EVICTED, PREPARED};
 use diskvitals_terminal::layout::{heading, label_value_lines, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control, or_dash, span};
-use diskvitals_terminal::table::{Cells, Column, column, plain};
+use diskvitals_terminal::table::{Column, column, plain, strong, toned, wide_column};
 use diskvitals_text::naming::slot_name;
 
 /// What happens with an approved action, in order.
@@ -63,52 +63,27 @@ fn gate(row: &ActionRow) -> Option<&Block> {
     block.filter(|it| it.gate != Gate::NotApproved.name())
 }
 
-const ACTIONS: [Column; 16] = [
-    column("NAMESPACE", 10, 0),
-    column("ACTION", 0, 0),
-    column("STATE", 0, 0),
-    column("CLAIM", 12, 3),
-    column("POD", 12, 4),
-    column("NODE", 12, 0),
-    column("DRIVE", 0, 1),
-    column("SLOT", 0, 2),
-    column("REASON", 12, 6),
-    column("SINCE", 0, 7),
-    column("STEP", 0, 8),
-    column("HELD BY", 0, 0),
-    column("APPROVAL", 16, 5),
-    column("TYPE", 0, 0),
-    column("MODEL", 0, 0),
-    column("POLICY", 0, 0),
+const ACTIONS: [Column<ActionRow>; 16] = [
+    column("NAMESPACE", 10, 0, |it, _| plain(&it.namespace)),
+    column("ACTION", 0, 0, |it, _| strong(&it.name)),
+    column("STATE", 0, 0, |it, _| toned(state(it))),
+    column("CLAIM", 12, 3, |it, _| plain(&it.claim)),
+    column("POD", 12, 4, |it, _| plain(&it.pod)),
+    column("NODE", 12, 0, |it, _| plain(&it.node)),
+    column("DRIVE", 0, 1, |it, _| plain(first_known(&it.drive.serial, &it.drive.id))),
+    column("SLOT", 0, 2, |it, _| plain(slot_name(&it.drive.slot))),
+    column("REASON", 12, 6, |it, _| plain(&it.reason)),
+    column("SINCE", 0, 7, |it, screen| plain(ago(it.since, screen))),
+    column("STEP", 0, 8, |it, _| plain(or_dash(&it.step))),
+    column("HELD BY", 0, 0, |it, _| plain(gate(it).map_or("", |block| &block.gate))),
+    column("APPROVAL", 16, 5, |it, screen| plain(approval(it, screen))),
+    wide_column("TYPE", |it, _| plain(&it.kind)),
+    wide_column("MODEL", |it, _| plain(it.drive.model.trim())),
+    wide_column("POLICY", |it, _| plain(&it.policy)),
 ];
 
 pub(crate) fn actions(rows: &[ActionRow], wide: bool, screen: &Screen) -> String {
-    let cells = rows.iter().map(|row| {
-        let (word, tone) = state(row);
-        vec![
-            plain(&row.namespace),
-            (row.name.clone(), Tone::Strong),
-            (word.to_owned(), tone),
-            plain(&row.claim),
-            plain(&row.pod),
-            plain(&row.node),
-            plain(match row.drive.serial.as_str() {
-                "" => &row.drive.id,
-                serial => serial,
-            }),
-            plain(slot_name(&row.drive.slot)),
-            plain(&row.reason),
-            plain(ago(row.since, screen)),
-            plain(or_dash(&row.step)),
-            plain(gate(row).map_or("", |block| block.gate.as_str())),
-            plain(approval(row, screen)),
-            plain(&row.kind),
-            plain(row.drive.model.trim()),
-            plain(&row.policy),
-        ]
-    });
-    let only_wide = ["TYPE", "MODEL", "POLICY"];
-    shown(&ACTIONS, cells.collect(), &only_wide, wide, screen)
+    shown(&ACTIONS, rows, wide, screen)
 }
 
 /// Each gate of the rows once, in words; and how to go on.
@@ -320,33 +295,20 @@ pub(crate) fn breaker(row: &PolicyRow, screen: &Screen) -> String {
     format!("breaker OPEN, opened {since} by {}{message}", open.opener)
 }
 
-const RETAINED: [Column; 9] = [
-    column("NODE", 12, 0),
-    column("VOLUME", 16, 0),
-    column("DRIVE", 12, 0),
-    column("DRIVE STATE", 12, 1),
-    column("NAMESPACE", 10, 4),
-    column("CLAIM", 12, 2),
-    column("SINCE", 0, 3),
-    column("RECLAIM", 0, 5),
-    column("ACTION", 0, 0),
+const RETAINED: [Column<RetainedRow>; 9] = [
+    column("NODE", 12, 0, |it, _| plain(or_dash(&it.node))),
+    column("VOLUME", 16, 0, |it, _| strong(&it.volume)),
+    column("DRIVE", 12, 0, |it, _| plain(or_dash(&it.drives.join(", ")))),
+    column("DRIVE STATE", 12, 1, |it, _| plain(&it.drive_state)),
+    column("NAMESPACE", 10, 4, |it, _| plain(or_dash(&it.namespace))),
+    column("CLAIM", 12, 2, |it, _| plain(or_dash(&it.claim))),
+    column("SINCE", 0, 3, |it, screen| plain(ago(it.since, screen))),
+    column("RECLAIM", 0, 5, |it, _| plain(or_dash(&it.reclaim_policy))),
+    wide_column("ACTION", |it, _| plain(&it.action)),
 ];
 
 pub(crate) fn retained(rows: &[RetainedRow], wide: bool, screen: &Screen) -> String {
-    let cells = rows.iter().map(|row| -> Cells {
-        vec![
-            plain(or_dash(&row.node)),
-            (row.volume.clone(), Tone::Strong),
-            plain(or_dash(&row.drives.join(", "))),
-            plain(&row.drive_state),
-            plain(or_dash(&row.namespace)),
-            plain(or_dash(&row.claim)),
-            plain(ago(row.since, screen)),
-            plain(or_dash(&row.reclaim_policy)),
-            plain(&row.action),
-        ]
-    });
-    let mut text = shown(&RETAINED, cells.collect(), &["ACTION"], wide, screen);
+    let mut text = shown(&RETAINED, rows, wide, screen);
     text.push_str(&wrapped(
         "Nothing deletes them. When the data is no longer needed: kubectl delete pv VOLUME (docs/remediation.md).",
         "",

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::render::{actions, ago, claims, drives, gaps, stale};
+use crate::render::{actions, ago, claims, drives, gaps, marked, shown, stale};
 use crate::view::Gap;
 use crate::view::actions::{ActionRow, PolicyRow, State};
 use crate::view::claims::{ClaimRow, StaleRow};
@@ -13,7 +13,7 @@ use crate::view::unreachable::{TerminatingRow, UnreachableRow};
 use diskvitals_cluster::node_storage::Health;
 use diskvitals_terminal::layout::{counted, heading};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
-use diskvitals_terminal::table::{Cells, Column, column, plain, table};
+use diskvitals_terminal::table::{Cell, Column, column, plain, strong, toned};
 use diskvitals_terminal::verdict::Verdict;
 
 /// Rows of one table, before "and N more".
@@ -141,7 +141,7 @@ pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
         &view.unreachable,
         "-o json",
         screen,
-        |rows| unreachable(rows, wide, screen),
+        |rows| shown(&UNREACHABLE, rows, wide, screen),
     );
     section(
         &mut text,
@@ -149,13 +149,13 @@ pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
         &view.terminating,
         "-o json",
         screen,
-        |rows| terminating(rows, wide, screen),
+        |rows| shown(&TERMINATING, rows, wide, screen),
     );
     section(&mut text, "filesystems of nodes", &view.filesystems, "claims -A", screen, |rows| {
         claims(rows, wide, screen)
     });
     section(&mut text, "nodes that do not report", &view.silent, "-o json", screen, |rows| {
-        silent(rows, wide, screen)
+        shown(&SILENT, rows, wide, screen)
     });
     section(&mut text, "stale mounts", &view.stale, "stale", screen, |rows| {
         stale(rows, wide, screen)
@@ -232,68 +232,31 @@ fn section<T>(
     }
 }
 
-const SILENT: [Column; 3] = [column("NODE", 12, 0), column("SINCE", 0, 2), column("WHY", 24, 1)];
-
-fn silent(rows: &[SilentRow], wide: bool, screen: &Screen) -> String {
-    let cells = rows.iter().map(|row| -> Cells {
-        vec![
-            (row.node.clone(), Tone::Strong),
-            plain(ago(row.report.since(), screen)),
-            (row.report.why(), Tone::Warning),
-        ]
-    });
-    all(&SILENT, cells.collect(), wide, screen)
-}
-
-const UNREACHABLE: [Column; 5] = [
-    column("NODE", 12, 0),
-    column("DRIVER", 16, 0),
-    column("VOLUMES", 0, 3),
-    column("SINCE", 0, 2),
-    column("WHY", 24, 1),
+const SILENT: [Column<SilentRow>; 3] = [
+    column("NODE", 12, 0, |it, _| strong(&it.node)),
+    column("SINCE", 0, 2, |it, screen| plain(ago(it.report.since(), screen))),
+    column("WHY", 24, 1, |it, _| (it.report.why(), Tone::Warning)),
 ];
 
-fn unreachable(rows: &[UnreachableRow], wide: bool, screen: &Screen) -> String {
-    let cells = rows.iter().map(|row| -> Cells {
-        let what = match row.unknown {
-            true => format!("not known ({})", row.reason),
-            false => row.reason.clone(),
-        };
-        let why = match row.report.mark() {
-            "" => what,
-            mark => format!("{what}; {mark}"),
-        };
-        let tone = match row.unknown {
-            true => Tone::Warning,
-            false => Tone::Critical,
-        };
-        vec![
-            (row.node.clone(), Tone::Strong),
-            plain(&row.driver),
-            plain(row.volumes),
-            plain(ago(row.since, screen)),
-            (why, tone),
-        ]
-    });
-    all(&UNREACHABLE, cells.collect(), wide, screen)
+const UNREACHABLE: [Column<UnreachableRow>; 5] = [
+    column("NODE", 12, 0, |it, _| strong(&it.node)),
+    column("DRIVER", 16, 0, |it, _| plain(&it.driver)),
+    column("VOLUMES", 0, 3, |it, _| plain(it.volumes)),
+    column("SINCE", 0, 2, |it, screen| plain(ago(it.since, screen))),
+    column("WHY", 24, 1, |it, _| why_unreachable(it)),
+];
+
+fn why_unreachable(row: &UnreachableRow) -> Cell {
+    let (what, tone) = match row.unknown {
+        true => (format!("not known ({})", row.reason), Tone::Warning),
+        false => (row.reason.clone(), Tone::Critical),
+    };
+    (marked(&what, &row.report), tone)
 }
 
-const TERMINATING: [Column; 4] =
-    [column("NODE", 12, 0), column("NAMESPACE", 0, 1), column("POD", 16, 0), column("SINCE", 0, 2)];
-
-fn terminating(rows: &[TerminatingRow], wide: bool, screen: &Screen) -> String {
-    let cells = rows.iter().map(|row| -> Cells {
-        vec![
-            (row.node.clone(), Tone::Strong),
-            plain(&row.namespace),
-            (row.pod.clone(), Tone::Warning),
-            plain(ago(row.since, screen)),
-        ]
-    });
-    all(&TERMINATING, cells.collect(), wide, screen)
-}
-
-fn all(columns: &[Column], cells: Vec<Cells>, wide: bool, screen: &Screen) -> String {
-    let unlimited = Screen { width: None, ..screen.clone() };
-    table(columns, cells, if wide { &unlimited } else { screen })
-}
+const TERMINATING: [Column<TerminatingRow>; 4] = [
+    column("NODE", 12, 0, |it, _| strong(&it.node)),
+    column("NAMESPACE", 0, 1, |it, _| plain(&it.namespace)),
+    column("POD", 16, 0, |it, _| toned((&it.pod, Tone::Warning))),
+    column("SINCE", 0, 2, |it, screen| plain(ago(it.since, screen))),
+];

@@ -3,51 +3,53 @@
 use crate::render::smart::label;
 use diskvitals_terminal::layout::heading;
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
-use diskvitals_terminal::table::{Cells, Column, column, plain, table};
+use diskvitals_terminal::table::{Cell, Column, column, plain, strong, table};
 use diskvitals_wire as wire;
 
-const COLUMNS: [Column; 8] = [
-    column("VALUE", 0, 0),
-    column("HISTORY", 0, 0),
-    column("FIRST", 0, 3),
-    column("LAST", 0, 0),
-    column("MIN", 0, 5),
-    column("MAX", 0, 4),
-    column("FROM", 0, 1),
-    column("TO", 0, 2),
-];
 const WIDTH: usize = 24;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 pub fn text(history: &wire::SmartHistory, screen: &Screen) -> String {
-    let series = history.series.iter();
-    let rows: Vec<Cells> = series.filter_map(|it| row(it, screen)).collect();
+    let columns: [Column<Line>; 8] = [
+        column("VALUE", 0, 0, |it, _| strong(label(&it.series.metric))),
+        column("HISTORY", 0, 0, |it, _| plain(sparkline(&it.series.points))),
+        column("FIRST", 0, 3, |it, _| plain(it.first.value)),
+        column("LAST", 0, 0, |it, _| strong(it.last.value)),
+        column("MIN", 0, 5, |it, _| plain(it.min)),
+        column("MAX", 0, 4, |it, _| plain(it.max)),
+        column("FROM", 0, 1, |it, screen| minute(it.first, screen)),
+        column("TO", 0, 2, |it, screen| minute(it.last, screen)),
+    ];
+    let rows: Vec<Line> = history.series.iter().filter_map(Line::new).collect();
     let title = heading(&format!("history of {}", escape_control(&history.drive_id)), screen);
     if rows.is_empty() {
         return format!(
             "{title}no history: SMART is not read, or the drive has reported no attribute that decides its health\n"
         );
     }
-    format!("{title}{}", table(&COLUMNS, rows, screen))
+    format!("{title}{}", table(&columns, &rows, screen))
 }
 
-fn row(series: &wire::SmartSeries, screen: &Screen) -> Option<Cells> {
-    let (first, last) = (series.points.first()?, series.points.last()?);
-    let values = || series.points.iter().map(|point| point.value);
-    let (least, most) = (values().min()?, values().max()?);
-    let minute = |point: &wire::SmartPoint| {
-        screen.date_time(point.time.as_ref()).chars().take(16).collect::<String>()
-    };
-    Some(vec![
-        (label(&series.metric), Tone::Strong),
-        plain(sparkline(&series.points)),
-        plain(first.value),
-        (last.value.to_string(), Tone::Strong),
-        plain(least),
-        plain(most),
-        (minute(first), Tone::Faint),
-        (minute(last), Tone::Faint),
-    ])
+/// The values of a series that has any.
+struct Line<'a> {
+    series: &'a wire::SmartSeries,
+    first: &'a wire::SmartPoint,
+    last: &'a wire::SmartPoint,
+    min: u64,
+    max: u64,
+}
+
+impl Line<'_> {
+    fn new(series: &wire::SmartSeries) -> Option<Line<'_>> {
+        let points = &series.points;
+        let values = || points.iter().map(|point| point.value);
+        let (min, max) = (values().min()?, values().max()?);
+        Some(Line { series, first: points.first()?, last: points.last()?, min, max })
+    }
+}
+
+fn minute(point: &wire::SmartPoint, screen: &Screen) -> Cell {
+    (screen.date_time(point.time.as_ref()).chars().take(16).collect(), Tone::Faint)
 }
 
 /// One block for each equal part of the time from the first to the last point. A value holds until
