@@ -1,4 +1,4 @@
-//! Encoding of metric families: a name, a help text, and samples. A thin layer over
+//! Encoding of metric families: tables of them, with the samples of each subject. A thin layer over
 //! prometheus-client's encoder.
 
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabel, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet,
 };
-use prometheus_client::metrics::MetricType;
+pub use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use crate::label::label;
@@ -15,6 +15,52 @@ use diskvitals_finding::timing::{BOUNDS, Timing};
 pub static SECONDS: Unit = Unit::Seconds;
 pub static BYTES: Unit = Unit::Bytes;
 pub static CELSIUS: Unit = Unit::Celsius;
+
+/// A row of a table of families: what it is, and its samples of one `T`. The unit and a counter's
+/// `_total` are appended to the name.
+pub struct FamilyRow<T> {
+    name: &'static str,
+    unit: Option<&'static Unit>,
+    of: MetricType,
+    help: &'static str,
+    samples: SamplesOf<T>,
+}
+
+type SamplesOf<T> = fn(&T, &mut Samples<'_, '_>) -> fmt::Result;
+
+impl<T> FamilyRow<T> {
+    pub const fn new(
+        of: MetricType,
+        name: &'static str,
+        help: &'static str,
+        samples: SamplesOf<T>,
+    ) -> Self {
+        FamilyRow { name, unit: None, of, help, samples }
+    }
+
+    pub const fn in_unit(mut self, unit: &'static Unit) -> Self {
+        self.unit = Some(unit);
+        self
+    }
+}
+
+/// A table of families about a type. A row is its kind, name, unit, help and samples:
+///
+/// ```text
+///     Gauge "diskvitals_drive_size" in BYTES: "Its size, over all namespaces."
+///         => |it, to| to.value(it.facts.size_bytes);
+/// ```
+#[macro_export]
+macro_rules! families {
+    ($of:ty: $($kind:ident $name:literal $(in $unit:ident)?: $help:literal => $samples:expr;)*) => {
+        [$($crate::families::FamilyRow::<$of>::new(
+            $crate::families::MetricType::$kind, $name, $help, $samples
+        )$(.in_unit(&$crate::families::$unit))?),*]
+    };
+}
+
+/// A subject of a table: the labels that all of its samples have, and what it is.
+pub type Subject<'a, T, const LABELS: usize> = ([(&'static str, &'a str); LABELS], &'a T);
 
 pub struct Families<'e> {
     encoder: DescriptorEncoder<'e>,
@@ -25,7 +71,21 @@ impl<'e> Families<'e> {
         Families { encoder }
     }
 
-    /// The unit is appended to the name.
+    /// Each family with the samples of all subjects.
+    pub fn encode<T, const LABELS: usize>(
+        &mut self,
+        rows: &[FamilyRow<T>],
+        subjects: &[Subject<'_, T, LABELS>],
+    ) -> fmt::Result {
+        for FamilyRow { name, unit, of, help, samples } in rows {
+            let mut family = self.family(name, *unit, help, *of)?;
+            for (labels, subject) in subjects {
+                samples(subject, &mut family.samples(labels))?;
+            }
+        }
+        Ok(())
+    }
+
     pub fn gauge(
         &mut self,
         name: &'static str,
@@ -35,7 +95,6 @@ impl<'e> Families<'e> {
         self.family(name, unit, help, MetricType::Gauge)
     }
 
-    /// `_total` is appended to the name, after the unit.
     pub fn counter(
         &mut self,
         name: &'static str,
@@ -45,15 +104,6 @@ impl<'e> Families<'e> {
         self.family(name, unit, help, MetricType::Counter)
     }
 
-    pub fn histogram(
-        &mut self,
-        name: &'static str,
-        unit: Option<&'static Unit>,
-        help: &str,
-    ) -> Result<Family<'_>, fmt::Error> {
-        self.family(name, unit, help, MetricType::Histogram)
-    }
-
     fn family(
         &mut self,
         name: &'static str,
@@ -61,73 +111,114 @@ impl<'e> Families<'e> {
         help: &str,
         of: MetricType,
     ) -> Result<Family<'_>, fmt::Error> {
-        Ok(Family { encoder: self.encoder.encode_descriptor(name, help, unit, of)? })
+        Ok(Family { encoder: self.encoder.encode_descriptor(name, help, unit, of)?, of })
     }
 }
 
 /// The only way of a text into the metrics: what is in a label is bounded and escaped here.
-struct Labels<'l, T>(&'l [(&'l str, T)]);
+struct Labels<'l>(&'l [(&'l str, &'l str)], &'l [(&'l str, &'l str)]);
 
-impl<T: AsRef<str>> EncodeLabelSet for Labels<'_, T> {
+impl EncodeLabelSet for Labels<'_> {
     fn encode(&self, encoder: &mut LabelSetEncoder) -> fmt::Result {
-        self.0.iter().try_for_each(|(key, value)| {
-            (*key, label(value.as_ref())).encode(encoder.encode_label())
-        })
+        self.0
+            .iter()
+            .chain(self.1)
+            .try_for_each(|(key, value)| (*key, label(value)).encode(encoder.encode_label()))
     }
 }
 
 pub struct Family<'e> {
     encoder: MetricEncoder<'e>,
+    of: MetricType,
 }
 
-impl Family<'_> {
-    pub fn value(&mut self, labels: &[(&str, impl AsRef<str>)], value: u64) -> fmt::Result {
-        self.encoder
-            .encode_family(&Labels(labels))?
-            .encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX))
+impl<'e> Family<'e> {
+    fn samples<'f>(&'f mut self, subject: &'f [(&'f str, &'f str)]) -> Samples<'f, 'e> {
+        Samples { family: self, subject }
     }
 
-    pub fn signed(&mut self, labels: &[(&str, impl AsRef<str>)], value: i64) -> fmt::Result {
-        self.encoder.encode_family(&Labels(labels))?.encode_gauge(&value)
+    pub fn value(&mut self, labels: &[(&str, &str)], value: u64) -> fmt::Result {
+        self.samples(labels).value(value)
     }
 
-    pub fn fraction(&mut self, labels: &[(&str, impl AsRef<str>)], value: f64) -> fmt::Result {
-        self.encoder.encode_family(&Labels(labels))?.encode_gauge(&value)
-    }
-
-    pub fn count(&mut self, labels: &[(&str, impl AsRef<str>)], value: u64) -> fmt::Result {
-        self.encoder
-            .encode_family(&Labels(labels))?
-            .encode_counter::<NoLabelSet, u64, f64>(&value, None)
-    }
-
-    pub fn fractional_count(
-        &mut self,
-        labels: &[(&str, impl AsRef<str>)],
-        value: f64,
-    ) -> fmt::Result {
-        self.encoder
-            .encode_family(&Labels(labels))?
-            .encode_counter::<NoLabelSet, f64, f64>(&value, None)
+    pub fn count(&mut self, labels: &[(&str, &str)], value: u64) -> fmt::Result {
+        self.samples(labels).value(value)
     }
 
     /// The one sample of a family without labels.
     pub fn unlabeled(&mut self, value: i64) -> fmt::Result {
-        self.encoder.encode_gauge(&value)
+        self.samples(&[]).value(value)
     }
 
     pub fn unlabeled_count(&mut self, value: u64) -> fmt::Result {
-        self.encoder.encode_counter::<NoLabelSet, u64, f64>(&value, None)
+        self.samples(&[]).value(value)
+    }
+}
+
+/// The value of a sample; None: there is no sample.
+pub struct Value(Option<Number>);
+
+enum Number {
+    Whole(i128),
+    Fraction(f64),
+}
+
+macro_rules! whole {
+    ($($number:ty)*) => {$(
+        impl From<$number> for Value {
+            fn from(value: $number) -> Value {
+                Value(Some(Number::Whole(value.into())))
+            }
+        }
+    )*};
+}
+whole!(u64 i64 bool);
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Value {
+        Value(Some(Number::Fraction(value)))
+    }
+}
+
+impl<V: Into<Value>> From<Option<V>> for Value {
+    fn from(value: Option<V>) -> Value {
+        value.map_or(Value(None), V::into)
+    }
+}
+
+/// The samples of one subject in a family; its labels come before those of each sample.
+pub struct Samples<'f, 'e> {
+    family: &'f mut Family<'e>,
+    subject: &'f [(&'f str, &'f str)],
+}
+
+impl Samples<'_, '_> {
+    pub fn value(&mut self, value: impl Into<Value>) -> fmt::Result {
+        self.labeled(&[], value)
     }
 
-    pub fn histogram_value(
-        &mut self,
-        labels: &[(&str, impl AsRef<str>)],
-        timing: &Timing,
-    ) -> fmt::Result {
+    /// What a subject is stands in its labels.
+    pub fn info(&mut self, labels: &[(&str, &str)]) -> fmt::Result {
+        self.labeled(labels, true)
+    }
+
+    pub fn labeled(&mut self, labels: &[(&str, &str)], value: impl Into<Value>) -> fmt::Result {
+        let Value(Some(value)) = value.into() else {
+            return Ok(());
+        };
+        let Family { encoder, of } = &mut *self.family;
+        let labels = Labels(self.subject, labels);
+        match labels.0.is_empty() && labels.1.is_empty() {
+            true => encode_number(encoder, *of, value),
+            false => encode_number(&mut encoder.encode_family(&labels)?, *of, value),
+        }
+    }
+
+    pub fn timing(&mut self, labels: &[(&str, &str)], timing: &Timing) -> fmt::Result {
         let ends = BOUNDS.iter().map(|millis| *millis as f64 / 1000.0).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = ends.zip(timing.counts).collect();
-        self.encoder.encode_family(&Labels(labels))?.encode_histogram::<NoLabelSet>(
+        let labels = Labels(self.subject, labels);
+        self.family.encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
             timing.sum.as_secs_f64(),
             timing.count(),
             &buckets,
@@ -137,21 +228,34 @@ impl Family<'_> {
 
     /// One series per state, 1 for the current one: a query for a former state then gives 0, not no
     /// result.
-    pub fn states(
+    pub fn states(&mut self, key: &str, all: &[&str], now: &str) -> fmt::Result {
+        all.iter().try_for_each(|state| self.labeled(&[(key, state)], *state == now))
+    }
+
+    /// The same of a part of the subject.
+    pub fn states_of(
         &mut self,
-        of: Option<(&'static str, &str)>,
-        key: &'static str,
-        all: &[&'static str],
+        of: (&str, &str),
+        key: &str,
+        all: &[&str],
         now: &str,
     ) -> fmt::Result {
-        for state in all {
-            let holds = u64::from(*state == now);
-            match of {
-                Some(of) => self.value(&[of, (key, *state)], holds)?,
-                None => self.value(&[(key, *state)], holds)?,
-            }
+        all.iter().try_for_each(|state| self.labeled(&[of, (key, state)], *state == now))
+    }
+}
+
+fn encode_number(encoder: &mut MetricEncoder<'_>, of: MetricType, number: Number) -> fmt::Result {
+    let counter = matches!(of, MetricType::Counter);
+    match number {
+        Number::Whole(value) if counter => {
+            let value = u64::try_from(value.max(0)).unwrap_or(u64::MAX);
+            encoder.encode_counter::<NoLabelSet, u64, f64>(&value, None)
         }
-        Ok(())
+        Number::Fraction(value) if counter => {
+            encoder.encode_counter::<NoLabelSet, f64, f64>(&value, None)
+        }
+        Number::Whole(value) => encoder.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX)),
+        Number::Fraction(value) => encoder.encode_gauge(&value),
     }
 }
 
@@ -172,16 +276,23 @@ mod tests {
         fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
             let mut families = Families::new(encoder);
             let (long, timing) = ("x".repeat(5000), Timing::default());
-            let labels = [("one", HOSTILE), ("two", long.as_str())];
-            let mut gauge = families.gauge("gauge", None, "Help.")?;
-            gauge.value(&labels, 1)?;
-            gauge.signed(&labels, 1)?;
-            gauge.fraction(&labels, 1.0)?;
-            gauge.states(Some(("one", HOSTILE)), "state", &["a"], HOSTILE)?;
-            let mut counter = families.counter("counter", None, "Help.")?;
-            counter.count(&labels, 1)?;
-            counter.fractional_count(&labels, 1.0)?;
-            families.histogram("histogram", None, "Help.")?.histogram_value(&labels, &timing)
+            let rows = families! {
+                (&str, Timing):
+                Gauge "gauge": "Help." => |(text, _), to| {
+                    to.value(1_i64)?;
+                    to.value(1.0)?;
+                    to.labeled(&[("two", text)], 1_u64)?;
+                    to.states("state", &["a"], text)
+                };
+                Counter "counter": "Help." => |(text, _), to| {
+                    to.value(1_u64)?;
+                    to.labeled(&[("two", text)], 1.0)
+                };
+                Histogram "histogram": "Help."
+                    => |(text, timing), to| to.timing(&[("two", text)], timing);
+            };
+            families.encode(&rows, &[([("one", HOSTILE)], &(long.as_str(), timing))])?;
+            families.gauge("gauge_unlabeled", None, "Help.")?.unlabeled(1)
         }
     }
 
@@ -194,7 +305,7 @@ mod tests {
         assert!(text.lines().filter(|line| line.contains("one=")).count() > 15, "{text}");
         assert!(!text.contains(|c| is_deceptive(c) && c != '\n'), "{text:?}");
         for line in text.lines() {
-            let is_of_ours = ["# ", "gauge{", "counter_total{", "histogram_"]
+            let is_of_ours = ["# ", "gauge{", "gauge_unlabeled 1", "counter_total{", "histogram_"]
                 .iter()
                 .any(|it| line.starts_with(it));
             assert!(is_of_ours && line.len() < 700, "{line}");

@@ -25,6 +25,7 @@ use prometheus_client::registry::Registry;
 
 use diskvitals_exposition::families::Families;
 use diskvitals_finding::Health;
+use diskvitals_host::clock;
 use diskvitals_model::snapshot::Snapshot;
 use diskvitals_quota::refusals::SocketRefusals;
 
@@ -49,8 +50,7 @@ struct SnapshotCollector {
 impl Collector for SnapshotCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let mut families = Families::new(encoder);
-        node::encode(&mut families, &self.node, &self.snapshot)?;
-        node::encode_refusals(&mut families, &self.refusals)?;
+        node::encode(&mut families, self)?;
         drives::encode(&mut families, &self.snapshot)?;
         smart::encode(&mut families, &self.snapshot)?;
         volumes::encode(&mut families, &self.snapshot)?;
@@ -79,6 +79,11 @@ pub fn render(
 
 fn known(text: &Option<String>) -> &str {
     text.as_deref().unwrap_or_default()
+}
+
+/// Since the epoch.
+fn second(time: Timestamp) -> i64 {
+    clock::wall(time).as_second()
 }
 
 const HEALTH_STATES: [&str; 4] = ["good", "suspect", "bad", "unknown"];

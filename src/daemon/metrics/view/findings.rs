@@ -1,59 +1,42 @@
 //! Families about active findings, acknowledged ones included; counted findings are marked.
 
 use std::fmt;
+use std::sync::Arc;
 
-use diskvitals_exposition::families::{Families, SECONDS};
+use crate::metrics::view::second;
+use diskvitals_exposition::families;
+use diskvitals_exposition::families::{Families, FamilyRow};
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Finding, Status, Subject};
-use diskvitals_host::clock;
 use diskvitals_model::snapshot::Snapshot;
 
+/// A finding, and whether it counts.
+type Row = (Arc<Finding>, bool);
+
+const FAMILIES: [FamilyRow<Row>; 3] = families! {
+    Row:
+    Gauge "diskvitals_finding_active": "What is known against a drive, volume or device: always 1."
+        => |(it, _), to| to.info(&[("status", status(it.status))]);
+    Gauge "diskvitals_finding_info":
+        "How bad a finding is, and whether it counts (not acknowledged, no maintenance): always 1."
+        => |(it, counts), to| to.info(&[
+            ("kind", subject_kind(&it.subject)), ("severity", severity(it.severity)),
+            ("counts", if *counts { "true" } else { "false" }),
+        ]);
+    Gauge "diskvitals_finding_since_timestamp" in SECONDS: "Since when it is so, since the epoch."
+        => |(it, _), to| to.value(second(it.since));
+};
+
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let findings: Vec<(String, &Finding)> = snapshot
-        .findings
-        .values()
-        .map(|finding| (finding.subject.to_string(), finding.as_ref()))
+    let findings = snapshot.findings.values();
+    let findings: Vec<(String, Row)> = findings
+        .map(|it| (it.subject.to_string(), (it.clone(), is_counted(it, snapshot))))
         .collect();
-    let mut family = families.gauge(
-        "diskvitals_finding_active",
-        None,
-        "What is known against a drive, volume or device: always 1.",
-    )?;
-    for (subject, finding) in &findings {
-        family.value(
-            &[
-                ("subject", subject.as_str()),
-                ("reason", finding.reason.name()),
-                ("status", status(finding.status)),
-            ],
-            1,
-        )?;
-    }
-    let help =
-        "How bad a finding is, and whether it counts (not acknowledged, no maintenance): always 1.";
-    let mut family = families.gauge("diskvitals_finding_info", None, help)?;
-    for (subject, finding) in &findings {
-        let labels = [
-            ("subject", subject.as_str()),
-            ("reason", finding.reason.name()),
-            ("kind", subject_kind(&finding.subject)),
-            ("severity", severity(finding.severity)),
-            ("counts", if is_counted(finding, snapshot) { "true" } else { "false" }),
-        ];
-        family.value(&labels, 1)?;
-    }
-    let mut family = families.gauge(
-        "diskvitals_finding_since_timestamp",
-        Some(&SECONDS),
-        "Since when it is so, since the epoch.",
-    )?;
-    for (subject, finding) in &findings {
-        family.signed(
-            &[("subject", subject.as_str()), ("reason", finding.reason.name())],
-            clock::wall(finding.since).as_second(),
-        )?;
-    }
-    Ok(())
+    let findings: Vec<_> = findings
+        .iter()
+        .map(|(of, row)| ([("subject", of.as_str()), ("reason", row.0.reason.name())], row))
+        .collect();
+    families.encode(&FAMILIES, &findings)
 }
 
 fn is_counted(finding: &Finding, snapshot: &Snapshot) -> bool {

@@ -3,10 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use diskvitals_exposition::families::{Families, SECONDS};
+use diskvitals_exposition::families;
+use diskvitals_exposition::families::{Families, FamilyRow};
 use diskvitals_exposition::label::label;
 use diskvitals_model::model_statistics::ModelTally;
 use diskvitals_model::snapshot::Snapshot;
+
+const FAMILIES: [FamilyRow<ModelTally>; 2] = families! {
+    ModelTally:
+    Counter "diskvitals_model_drive" in SECONDS:
+        "Time for which drives of a model and firmware were present, added up, since the daemon's start."
+        => |it, to| to.value(it.in_service.as_secs_f64());
+    Counter "diskvitals_model_drive_failures":
+        "Drives of a model and firmware that have failed since the daemon's start; each drive counts once, ever."
+        => |it, to| to.value(it.failures);
+};
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     // Two names of which the ends are cut off may be one label.
@@ -17,19 +28,9 @@ pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::R
         sum.in_service += tally.in_service;
         sum.failures += tally.failures;
     }
-    let help = "Time for which drives of a model and firmware were present, added up, since the daemon's start.";
-    let mut family = families.counter("diskvitals_model_drive", Some(&SECONDS), help)?;
-    for ((model, firmware), tally) in &tallies {
-        family.fractional_count(
-            &[("model", model.as_str()), ("firmware", firmware.as_str())],
-            tally.in_service.as_secs_f64(),
-        )?;
-    }
-    let help = "Drives of a model and firmware that have failed since the daemon's start; each drive counts once, ever.";
-    let mut family = families.counter("diskvitals_model_drive_failures", None, help)?;
-    for ((model, firmware), tally) in &tallies {
-        family
-            .count(&[("model", model.as_str()), ("firmware", firmware.as_str())], tally.failures)?;
-    }
-    Ok(())
+    let models = tallies.iter();
+    let models: Vec<_> = models
+        .map(|((model, firmware), it)| ([("model", model.as_str()), ("firmware", firmware)], it))
+        .collect();
+    families.encode(&FAMILIES, &models)
 }

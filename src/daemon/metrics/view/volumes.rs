@@ -3,97 +3,82 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::metrics::view::{HEALTH_STATES, health, known};
-use diskvitals_exposition::families::{BYTES, Families, SECONDS};
+use crate::metrics::view::drives::errors;
+use crate::metrics::view::{HEALTH_STATES, health, known, second};
+use diskvitals_exposition::families;
+use diskvitals_exposition::families::{Families, FamilyRow, Samples};
 use diskvitals_finding::ids::VolumeId;
 use diskvitals_fscheck::{Check, CheckVerdict};
-use diskvitals_host::clock;
-use diskvitals_kernel_log::event::Class;
 use diskvitals_model::probe::Usage;
 use diskvitals_model::snapshot::{Snapshot, Volume, VolumeUsage};
 use diskvitals_model::volume::VolumeFacts;
 
 const VERDICTS: [&str; 5] = ["clean", "suspected", "corrupted", "inconclusive", "failed"];
 
+const FAMILIES: [FamilyRow<Volume>; 13] = families! {
+    Volume:
+    Gauge "diskvitals_volume_info":
+        "What a volume is to Kubernetes, one series for each pod that has it: always 1."
+        => info;
+    Gauge "diskvitals_volume_drive_info": "Drives below a volume: always 1."
+        => |it, to| it.facts.drive_ids.iter().try_for_each(|id| to.info(&[("drive", id.as_str())]));
+    Gauge "diskvitals_volume_filesystem_info":
+        "What is in a volume, and on which device now: always 1."
+        => |Volume { facts, .. }, to| to.info(&[
+            ("filesystem", known(&facts.fs_type)), ("device", known(&facts.device)),
+        ]);
+    Gauge "diskvitals_volume_health": "1 for the state that the volume's health is in."
+        => |it, to| to.states("state", &HEALTH_STATES, health(it.health));
+    Gauge "diskvitals_volume_abnormal":
+        "1 while the volume's condition is reported to Kubernetes as abnormal."
+        => |it, to| to.value(it.condition.as_ref().map(|condition| condition.abnormal));
+    Gauge "diskvitals_volume_size" in BYTES:
+        "Of its filesystem, or of its device where it has none."
+        => |it, to| to.value(size(it));
+    Gauge "diskvitals_volume_available" in BYTES: "What an unprivileged user can still write."
+        => |it, to| to.value(fresh_usage(it).map(|usage| usage.available_bytes));
+    Gauge "diskvitals_volume_used" in BYTES: "What is used."
+        => |it, to| to.value(fresh_usage(it).map(|usage| usage.used_bytes));
+    Gauge "diskvitals_volume_time_to_full" in SECONDS:
+        "Time until it is full at the rate of the last days, while it is filling up."
+        => |it, to| to.value(seconds_to_full(it));
+    Gauge "diskvitals_volume_inodes": "Inodes of its filesystem, where their number is fixed."
+        => |it, to| to.value(counted_inodes(it).map(|usage| usage.total_inodes));
+    Gauge "diskvitals_volume_available_inodes": "Inodes that are left."
+        => |it, to| to.value(counted_inodes(it).map(|usage| usage.available_inodes));
+    Gauge "diskvitals_volume_last_probe_timestamp" in SECONDS:
+        "When a probe of it last came back, since the epoch."
+        => |it, to| to.value(it.last_probe.map(second));
+    Counter "diskvitals_volume_errors":
+        "Incidents in the kernel log about the volume's filesystem and its own device, by class."
+        => |it, to| errors(&it.errors, |_| true, to);
+};
+
+const CHECK_FAMILIES: [FamilyRow<Check>; 2] = families! {
+    Check:
+    Gauge "diskvitals_volume_check_verdict":
+        "1 for the verdict of the volume's last filesystem check."
+        => |it, to| it.verdict.map_or(Ok(()), |now| to.states("verdict", &VERDICTS, verdict(now)));
+    Gauge "diskvitals_volume_check_timestamp" in SECONDS:
+        "When the last filesystem check of it was over, since the epoch."
+        => |it, to| to.value(it.ended.map(second));
+};
+
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let volumes = || snapshot.volumes.iter().map(|(id, volume)| (id.as_str(), volume));
-    let help = "What a volume is to Kubernetes, one series for each pod that has it: always 1.";
-    let mut family = families.gauge("diskvitals_volume_info", None, help)?;
-    for (id, volume) in volumes() {
-        let facts = &volume.facts;
-        for (namespace, pod) in pods(facts) {
-            let labels = [
-                ("volume", id),
-                ("driver", known(&facts.driver)),
-                ("pv", known(&facts.pv)),
-                ("namespace", namespace),
-                ("pod", pod),
-            ];
-            family.value(&labels, 1)?;
-        }
-    }
-    let mut family =
-        families.gauge("diskvitals_volume_drive_info", None, "Drives below a volume: always 1.")?;
-    for (id, volume) in volumes() {
-        for drive in &volume.facts.drive_ids {
-            family.value(&[("volume", id), ("drive", drive.as_str())], 1)?;
-        }
-    }
-    let mut family = families.gauge(
-        "diskvitals_volume_filesystem_info",
-        None,
-        "What is in a volume, and on which device now: always 1.",
-    )?;
-    for (id, volume) in volumes() {
-        let facts = &volume.facts;
-        family.value(
-            &[
-                ("volume", id),
-                ("filesystem", known(&facts.fs_type)),
-                ("device", known(&facts.device)),
-            ],
-            1,
-        )?;
-    }
-    let mut family = families.gauge(
-        "diskvitals_volume_health",
-        None,
-        "1 for the state that the volume's health is in.",
-    )?;
-    for (id, volume) in volumes() {
-        family.states(Some(("volume", id)), "state", &HEALTH_STATES, health(volume.health))?;
-    }
-    let mut family = families.gauge(
-        "diskvitals_volume_abnormal",
-        None,
-        "1 while the volume's condition is reported to Kubernetes as abnormal.",
-    )?;
-    for (id, condition) in
-        volumes().filter_map(|(id, volume)| Some((id, volume.condition.as_ref()?)))
-    {
-        family.value(&[("volume", id)], u64::from(condition.abnormal))?;
-    }
-    usage(families, snapshot)?;
-    let help = "When a probe of it last came back, since the epoch.";
-    let mut family =
-        families.gauge("diskvitals_volume_last_probe_timestamp", Some(&SECONDS), help)?;
-    for (id, at) in volumes().filter_map(|(id, volume)| Some((id, volume.last_probe?))) {
-        family.signed(&[("volume", id)], clock::wall(at).as_second())?;
-    }
-    let help =
-        "Incidents in the kernel log about the volume's filesystem and its own device, by class.";
-    let mut family = families.counter("diskvitals_volume_errors", None, help)?;
-    for (id, volume) in volumes() {
-        // All classes have a series, so that the first incident is an increase.
-        for class in Class::ALL {
-            let tally = volume.errors.as_ref().and_then(|errors| errors.get(class));
-            family.count(
-                &[("volume", id), ("class", class.name())],
-                tally.map_or(0, |tally| tally.incidents),
-            )?;
-        }
-    }
-    checks(families, snapshot)
+    let volumes = snapshot.volumes.iter();
+    let volumes: Vec<_> = volumes.map(|(id, it)| ([("volume", id.as_str())], &**it)).collect();
+    families.encode(&FAMILIES, &volumes)?;
+    let checks = newest_checks(snapshot).into_iter();
+    let checks: Vec<_> = checks.map(|(id, it)| ([("volume", id.as_str())], it)).collect();
+    families.encode(&CHECK_FAMILIES, &checks)
+}
+
+fn info(volume: &Volume, to: &mut Samples<'_, '_>) -> fmt::Result {
+    let facts = &volume.facts;
+    pods(facts).into_iter().try_for_each(|(namespace, pod)| {
+        let (driver, pv) = (known(&facts.driver), known(&facts.pv));
+        to.info(&[("driver", driver), ("pv", pv), ("namespace", namespace), ("pod", pod)])
+    })
 }
 
 /// The pods of the volume. One pair without names if no pod uses the volume; a pod without a known
@@ -121,92 +106,40 @@ fn fresh_usage(volume: &Volume) -> Option<&Usage> {
     }
 }
 
-fn usage(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let mut family = families.gauge(
-        "diskvitals_volume_size",
-        Some(&BYTES),
-        "Of its filesystem, or of its device where it has none.",
-    )?;
-    for (id, volume) in &snapshot.volumes {
-        let size = match &volume.usage {
-            VolumeUsage::Block { size_bytes } => Some(*size_bytes),
-            _ => fresh_usage(volume).map(|usage| usage.total_bytes),
-        };
-        size.map_or(Ok(()), |size| family.value(&[("volume", id.as_str())], size))?;
+fn size(volume: &Volume) -> Option<u64> {
+    match &volume.usage {
+        VolumeUsage::Block { size_bytes } => Some(*size_bytes),
+        _ => fresh_usage(volume).map(|usage| usage.total_bytes),
     }
-    type UsageValue = fn(&Usage) -> u64;
-    let bytes: [(&str, &str, UsageValue); 2] = [
-        ("diskvitals_volume_available", "What an unprivileged user can still write.", |usage| {
-            usage.available_bytes
-        }),
-        ("diskvitals_volume_used", "What is used.", |usage| usage.used_bytes),
-    ];
-    for (name, help, figure) in bytes {
-        let mut family = families.gauge(name, Some(&BYTES), help)?;
-        for (id, usage) in
-            snapshot.volumes.iter().filter_map(|(id, volume)| Some((id, fresh_usage(volume)?)))
-        {
-            family.value(&[("volume", id.as_str())], figure(usage))?;
-        }
-    }
-    let help = "Time until it is full at the rate of the last days, while it is filling up.";
-    let mut family = families.gauge("diskvitals_volume_time_to_full", Some(&SECONDS), help)?;
-    for (id, volume) in &snapshot.volumes {
-        if let VolumeUsage::Mounted { at, full_at: Some(full), stale: None, .. } = volume.usage {
-            family.signed(&[("volume", id.as_str())], full.duration_since(at).as_secs())?;
-        }
-    }
-    let inodes: [(&str, &str, UsageValue); 2] = [
-        (
-            "diskvitals_volume_inodes",
-            "Inodes of its filesystem, where their number is fixed.",
-            |usage| usage.total_inodes,
-        ),
-        ("diskvitals_volume_available_inodes", "Inodes that are left.", |usage| {
-            usage.available_inodes
-        }),
-    ];
-    for (name, help, figure) in inodes {
-        let mut family = families.gauge(name, None, help)?;
-        let counted =
-            snapshot.volumes.iter().filter_map(|(id, volume)| Some((id, fresh_usage(volume)?)));
-        for (id, usage) in counted.filter(|(_, usage)| usage.total_inodes > 0) {
-            family.value(&[("volume", id.as_str())], figure(usage))?;
-        }
-    }
-    Ok(())
 }
 
-/// The newest check of each volume that has ended.
-fn checks(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
-    let mut newest: BTreeMap<&VolumeId, (&Check, CheckVerdict)> = BTreeMap::new();
+fn counted_inodes(volume: &Volume) -> Option<&Usage> {
+    fresh_usage(volume).filter(|usage| usage.total_inodes > 0)
+}
+
+fn seconds_to_full(volume: &Volume) -> Option<i64> {
+    match volume.usage {
+        VolumeUsage::Mounted { at, full_at: Some(full), stale: None, .. } => {
+            Some(full.duration_since(at).as_secs())
+        }
+        _ => None,
+    }
+}
+
+/// Those that have ended.
+fn newest_checks(snapshot: &Snapshot) -> BTreeMap<&VolumeId, &Check> {
+    let mut newest: BTreeMap<&VolumeId, &Check> = BTreeMap::new();
     for check in snapshot.checks.values() {
-        let (Some(volume), Some(verdict), Some(_)) =
-            (&check.target.volume, check.verdict, check.ended)
+        let (Some(volume), Some(_), Some(_)) = (&check.target.volume, check.verdict, check.ended)
         else {
             continue;
         };
-        let older = newest.get(volume).is_none_or(|(known, _)| known.ended < check.ended);
+        let older = newest.get(volume).is_none_or(|known| known.ended < check.ended);
         if older && snapshot.is_check_of(check, volume) && snapshot.volumes.contains_key(volume) {
-            newest.insert(volume, (check, verdict));
+            newest.insert(volume, check);
         }
     }
-    let mut family = families.gauge(
-        "diskvitals_volume_check_verdict",
-        None,
-        "1 for the verdict of the volume's last filesystem check.",
-    )?;
-    for (id, (_, outcome)) in &newest {
-        family.states(Some(("volume", id.as_str())), "verdict", &VERDICTS, verdict(*outcome))?;
-    }
-    let help = "When the last filesystem check of it was over, since the epoch.";
-    let mut family = families.gauge("diskvitals_volume_check_timestamp", Some(&SECONDS), help)?;
-    for (id, (check, _)) in &newest {
-        check.ended.map_or(Ok(()), |ended| {
-            family.signed(&[("volume", id.as_str())], clock::wall(ended).as_second())
-        })?;
-    }
-    Ok(())
+    newest
 }
 
 fn verdict(verdict: CheckVerdict) -> &'static str {
