@@ -9,7 +9,6 @@
 
 mod attributes;
 mod counters;
-mod notices;
 mod self_assessment;
 pub mod self_tests;
 mod temperature;
@@ -28,6 +27,8 @@ use jiff::SignedDuration;
 use crate::history::{self, Growth, Metric, Series, SmartHistory};
 use crate::policy::{SmartLimits, SmartPolicy};
 use crate::report::{Ata, Attribute, Body, Nvme, Scsi, SmartReport};
+use crate::rules::counters::{growth, level};
+use crate::rules::self_assessment::{critical_warning, explained_warning};
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{MAX_EVIDENCE, Status};
@@ -51,9 +52,6 @@ pub struct RuleHit {
 /// A row of the table.
 pub struct Rule {
     pub reason: Reason,
-    /// The document that defines the values of this rule.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader of the table"))]
-    pub(crate) source: &'static str,
     evaluate: fn(&RuleInput) -> Option<Symptom>,
     /// The rest of "It is over when". True of what the drive counts: many counters never fall.
     clears: &'static str,
@@ -62,7 +60,14 @@ pub struct Rule {
 const NOT_REPORTED: &str = "the drive answers and no longer reports it, or is replaced";
 const NEVER: &str =
     "never by itself, because the count does not fall: acknowledge it, or replace the drive";
+const NO_SPARE: &str =
+    "never by itself, because spare blocks are not regained: acknowledge it, or replace the drive";
+const WORN: &str =
+    "never by itself, because wear does not fall: acknowledge it, or replace the drive";
+const REMEMBERED: &str =
+    "never by itself, because the drive remembers it: acknowledge it, or replace the drive";
 const NO_GROWTH: &str = "its count has not grown for `[smart.limits] growth_window`";
+const COOL: &str = "the drive is `[smart.limits] temperature_clear_below` degrees below its limit";
 
 /// The result of one rule for one drive.
 struct Symptom {
@@ -77,177 +82,104 @@ impl Symptom {
     }
 }
 
-/// All rules. Several rules may have one reason: their symptoms are merged, the worst first,
-/// otherwise in this order.
-pub const RULES: &[Rule] = &[
-    rule(
-        Reason::SmartFailing,
-        "smartctl(8), EXIT STATUS bit 3; ACS-4, SMART RETURN STATUS",
-        self_assessment::overall,
-        NOT_REPORTED,
-    ),
-    rule(
-        Reason::SmartFailing,
-        "SPC-6, additional sense codes, 5Dh; Informational Exceptions log page",
-        self_assessment::scsi_predicts_failure,
-        NOT_REPORTED,
-    ),
-    rule(
-        Reason::SmartFailing,
-        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 2",
-        self_assessment::nvme_reliability,
-        NOT_REPORTED,
-    ),
-    rule(
-        Reason::SmartFailing,
-        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 4",
-        self_assessment::nvme_backup,
-        NOT_REPORTED,
-    ),
-    rule(
-        Reason::DriveReadOnly,
-        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 3",
-        self_assessment::nvme_read_only,
-        NOT_REPORTED,
-    ),
-    rule(
-        Reason::SpareLow,
-        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 0, Available Spare",
-        wear::nvme_spare,
-        "never by itself, because spare blocks are not regained: acknowledge it, or replace the drive",
-    ),
-    rule(
-        Reason::SpareLow,
-        "drivedb.h, attributes of the reserve; smartctl(8) -A, VALUE and THRESH",
-        wear::ata_spare,
-        "never by itself, because spare blocks are not regained: acknowledge it, or replace the drive",
-    ),
-    rule(
-        Reason::SmartAttributeFailing,
-        "smartctl(8) -A, Pre-failure; EXIT STATUS bit 4",
-        attributes::prefailure,
-        "never by itself, because the drive remembers it: acknowledge it, or replace the drive",
-    ),
-    rule(
-        Reason::PendingSectors,
-        "drivedb.h 197, 198; ACS-4, Pending Defects log; SBC-4, Pending Defects log page",
-        counters::pending,
-        "the drive reports no such sector, or the drive is replaced",
-    ),
-    rule(
-        Reason::PendingSectors,
-        "SBC-4, Background Scan log page",
-        counters::background_scan,
-        "the drive's scan has no unrepaired error, or the drive is replaced",
-    ),
-    rule(
-        Reason::MediaErrors,
-        "drivedb.h 187; NVMe Base 2.0 5.16.1.3, Media and Data Integrity Errors; SPC-6, error counter log pages",
-        counters::uncorrected,
-        NEVER,
-    ),
-    rule(
-        Reason::MediaErrors,
-        "smartctl(8) -l error, EXIT STATUS bit 6",
-        counters::logged_errors,
-        "its error log has not grown for `[smart.limits] growth_window`",
-    ),
-    rule(
-        Reason::SelfTestFailed,
-        "smartctl(8), EXIT STATUS bit 7; self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6",
-        self_tests::failed,
-        "a later extended test has passed: `diskvitals self-test DRIVE long`",
-    ),
-    rule(
-        Reason::ReallocatedSectors,
-        "drivedb.h 5; ACS-4, Device Statistics page 03h; SBC-4, READ DEFECT DATA (grown list)",
-        counters::reallocated,
-        NEVER,
-    ),
-    rule(Reason::SmartAttributeSuspect, "drivedb.h 184", counters::end_to_end, NEVER),
-    rule(Reason::SmartAttributeSuspect, "drivedb.h 10", counters::spin_retries, NEVER),
-    rule(
-        Reason::SmartAttributeSuspect,
-        "drivedb.h 188 and its raw16 format for Seagate",
-        counters::command_timeouts,
-        NO_GROWTH,
-    ),
-    rule(Reason::SmartAttributeSuspect, "drivedb.h 201", counters::soft_read_errors, NO_GROWTH),
-    rule(
-        Reason::SmartAttributeSuspect,
-        "smartctl(8) -A, Old_age; EXIT STATUS bit 5",
-        attributes::old_age,
-        "the attribute is above its threshold, or the drive is replaced",
-    ),
-    rule(
-        Reason::SmartAttributeSuspect,
-        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 5 and reserved",
-        self_assessment::nvme_other_warnings,
-        NOT_REPORTED,
-    ),
-    rule(
-        Reason::SmartAttributeSuspect,
-        "SPC-6, additional sense codes, 0Bh",
-        self_assessment::scsi_warning,
-        NOT_REPORTED,
-    ),
-    rule(
-        Reason::WornOut,
-        "smartctl(8) -A, Old_age; drivedb.h, attributes of wear",
-        wear::threshold,
-        "never by itself, because wear does not fall: acknowledge it, or replace the drive",
-    ),
-    rule(
-        Reason::WornOut,
-        "NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h",
-        wear::percent_used,
-        "never by itself, because wear does not fall: acknowledge it, or replace the drive",
-    ),
-    rule(
-        Reason::Overheating,
-        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 1",
-        temperature::nvme_warning,
-        "the drive is `[smart.limits] temperature_clear_below` degrees below its limit",
-    ),
-    rule(
-        Reason::Overheating,
-        "SPC-6, additional sense codes, 0Bh/01h",
-        temperature::scsi_warning,
-        "the drive no longer reports it",
-    ),
-    rule(
-        Reason::Overheating,
-        "smartctl(8) -A; drivedb.h 190, 194",
-        temperature::attribute_threshold,
-        "the attribute is above its threshold",
-    ),
-    rule(
-        Reason::Overheating,
-        "NVMe WCTEMP; SCSI trip temperature; ACS-4 SCT status; the drive's sheet",
-        temperature::above_limit,
-        "the drive is `[smart.limits] temperature_clear_below` degrees below its limit",
-    ),
-    rule(
-        Reason::LinkErrors,
-        "drivedb.h 199; ACS-4, Device Statistics page 06h",
-        counters::crc,
-        NO_GROWTH,
-    ),
-    rule(
-        Reason::FirmwareNotice,
-        "drivedb.h, warnings",
-        notices::firmware,
-        "the drive has other firmware, or the database no longer lists the fault",
-    ),
-];
+/// A row is its reason, its judgement, what ends it, and the document that defines its values:
+///
+/// ```text
+///     LinkErrors: counters::crc => NO_GROWTH,
+///         "drivedb.h 199; ACS-4, Device Statistics page 06h";
+/// ```
+macro_rules! rules {
+    ($($reason:ident: $evaluate:expr => $clears:expr, $source:literal;)*) => {
+        /// All rules. Several rules may have one reason: their symptoms are merged, the worst first,
+        /// otherwise in this order.
+        pub const RULES: &[Rule] = &[
+            $(Rule { reason: Reason::$reason, evaluate: $evaluate, clears: $clears }),*
+        ];
+    };
+}
 
-const fn rule(
-    reason: Reason,
-    source: &'static str,
-    evaluate: fn(&RuleInput) -> Option<Symptom>,
-    clears: &'static str,
-) -> Rule {
-    Rule { reason, source, evaluate, clears }
+rules! {
+    SmartFailing: self_assessment::overall => NOT_REPORTED,
+        "smartctl(8), EXIT STATUS bit 3; ACS-4, SMART RETURN STATUS";
+    SmartFailing: self_assessment::scsi_predicts_failure => NOT_REPORTED,
+        "SPC-6, additional sense codes, 5Dh; Informational Exceptions log page";
+    SmartFailing: |it| explained_warning(it, 0b100, "The drive says that its reliability is degraded")
+        => NOT_REPORTED, "NVMe Base 2.0 5.16.1.3, Critical Warning bit 2";
+    // Written data may be lost at a power failure.
+    SmartFailing: |it| critical_warning(it, 0b1_0000, Severity::Bad,
+        "The power-loss backup of the drive's memory has failed: what it says is written may be lost")
+        => NOT_REPORTED, "NVMe Base 2.0 5.16.1.3, Critical Warning bit 4";
+    DriveReadOnly: |it| explained_warning(it, 0b1000, "The drive has made its medium read-only")
+        => NOT_REPORTED, "NVMe Base 2.0 5.16.1.3, Critical Warning bit 3";
+    SpareLow: wear::nvme_spare => NO_SPARE,
+        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 0, Available Spare";
+    SpareLow: wear::ata_spare => NO_SPARE,
+        "drivedb.h, attributes of the reserve; smartctl(8) -A, VALUE and THRESH";
+    SmartAttributeFailing: attributes::prefailure => REMEMBERED,
+        "smartctl(8) -A, Pre-failure; EXIT STATUS bit 4";
+    PendingSectors: counters::pending
+        => "the drive reports no such sector, or the drive is replaced",
+        "drivedb.h 197, 198; ACS-4, Pending Defects log; SBC-4, Pending Defects log page";
+    PendingSectors: counters::background_scan
+        => "the drive's scan has no unrepaired error, or the drive is replaced",
+        "SBC-4, Background Scan log page";
+    MediaErrors: counters::uncorrected => NEVER,
+        "drivedb.h 187; NVMe Base 2.0 5.16.1.3, Media and Data Integrity Errors; SPC-6, error counter log pages";
+    MediaErrors: counters::logged_errors
+        => "its error log has not grown for `[smart.limits] growth_window`",
+        "smartctl(8) -l error, EXIT STATUS bit 6";
+    SelfTestFailed: self_tests::failed
+        => "a later extended test has passed: `diskvitals self-test DRIVE long`",
+        "smartctl(8), EXIT STATUS bit 7; self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6";
+    ReallocatedSectors: counters::reallocated => NEVER,
+        "drivedb.h 5; ACS-4, Device Statistics page 03h; SBC-4, READ DEFECT DATA (grown list)";
+    // Data corrupted between the drive's cache and its medium.
+    SmartAttributeSuspect: |it| level(it, Metric::EndToEndErrors, it.limits.end_to_end_suspect,
+        ("end-to-end error", "end-to-end errors")) => NEVER, "drivedb.h 184";
+    // A fault of the motor, the bearing or the power supply.
+    SmartAttributeSuspect: |it| level(it, Metric::SpinRetries, it.limits.spin_retries_suspect,
+        ("spin-up had to be tried again", "spin-ups had to be tried again"))
+        => NEVER, "drivedb.h 10";
+    // An old count may come from a pulled cable or a reset.
+    SmartAttributeSuspect: |it| growth(it, Metric::CommandTimeouts,
+        ("command timed out", "commands timed out"))
+        => NO_GROWTH, "drivedb.h 188 and its raw16 format for Seagate";
+    // Off-track reads. Some manufacturers store a rate there.
+    SmartAttributeSuspect: |it| growth(it, Metric::SoftReadErrors,
+        ("soft read error", "soft read errors")) => NO_GROWTH, "drivedb.h 201";
+    SmartAttributeSuspect: attributes::old_age
+        => "the attribute is above its threshold, or the drive is replaced",
+        "smartctl(8) -A, Old_age; EXIT STATUS bit 5";
+    SmartAttributeSuspect: self_assessment::nvme_other_warnings => NOT_REPORTED,
+        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 5 and reserved";
+    SmartAttributeSuspect: self_assessment::scsi_warning => NOT_REPORTED,
+        "SPC-6, additional sense codes, 0Bh";
+    WornOut: wear::threshold => WORN,
+        "smartctl(8) -A, Old_age; drivedb.h, attributes of wear";
+    WornOut: wear::percent_used => WORN,
+        "NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h";
+    Overheating: temperature::nvme_warning => COOL,
+        "NVMe Base 2.0 5.16.1.3, Critical Warning bit 1";
+    Overheating: temperature::scsi_warning => "the drive no longer reports it",
+        "SPC-6, additional sense codes, 0Bh/01h";
+    Overheating: temperature::attribute_threshold => "the attribute is above its threshold",
+        "smartctl(8) -A; drivedb.h 190, 194";
+    Overheating: temperature::above_limit => COOL,
+        "NVMe WCTEMP; SCSI trip temperature; ACS-4 SCT status; the drive's sheet";
+    LinkErrors: counters::crc => NO_GROWTH,
+        "drivedb.h 199; ACS-4, Device Statistics page 06h";
+    FirmwareNotice: firmware_notice
+        => "the drive has other firmware, or the database no longer lists the fault",
+        "drivedb.h, warnings";
+}
+
+/// A warning in drivedb.h about firmware with known faults. Information: an admin must read whether
+/// the fault concerns this host.
+fn firmware_notice(case: &RuleInput) -> Option<Symptom> {
+    let notices = case.report.messages.iter().filter(|message| message.is_firmware_notice());
+    let evidence: Vec<String> = notices.map(|message| message.text.clone()).collect();
+    let message = evidence.first()?.trim_start_matches("==> WARNING: ").trim().to_owned();
+    Some(Symptom { severity: Severity::Info, message, evidence })
 }
 
 /// Evaluates all rules. Out: at most one hit for each reason, the most severe first. `report` is

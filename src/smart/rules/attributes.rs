@@ -9,9 +9,8 @@ use crate::rules::text::attribute_line;
 use crate::rules::{RuleInput, Symptom};
 use diskvitals_finding::severity::Severity;
 
-/// A pre-failure attribute at or below its threshold: the manufacturer predicts imminent failure
-/// (smartctl(8) -A, Pre-failure; EXIT STATUS bit 4). BAD while it is there, SUSPECT when it has
-/// recovered. Temperature attributes are excluded.
+/// A pre-failure attribute at or below its threshold: the manufacturer predicts imminent failure. BAD
+/// while it is there, SUSPECT when it has recovered. Temperature attributes are excluded.
 pub(crate) fn prefailure(case: &RuleInput) -> Option<Symptom> {
     let attributes = failed_attributes(case.ata()?, |attribute| {
         attribute.prefailure && !is_temperature(attribute)
@@ -19,9 +18,9 @@ pub(crate) fn prefailure(case: &RuleInput) -> Option<Symptom> {
     threshold_symptom(&attributes, Severity::Bad, "imminent failure")
 }
 
-/// Any other attribute at or below its threshold: the end of the designed life (smartctl(8) -A,
-/// Old_age; EXIT STATUS bit 5). SUSPECT, also when it has recovered. Excluded are wear attributes,
-/// and temperature attributes, because past heat has no effect now.
+/// Any other attribute at or below its threshold: the end of the designed life. SUSPECT, also when it
+/// has recovered. Excluded are wear attributes, and temperature attributes, because past heat has no
+/// effect now.
 pub(crate) fn old_age(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let wears =

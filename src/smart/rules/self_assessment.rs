@@ -12,12 +12,11 @@ use diskvitals_finding::severity::Severity;
 /// ASC 5Dh: failure prediction threshold exceeded.
 const ASC_FAILURE_PREDICTION: u8 = 0x5d;
 /// ASC 0Bh: warning.
-const ASC_WARNING: u8 = 0x0b;
+pub(crate) const ASC_WARNING: u8 = 0x0b;
 
-/// The SMART overall-health self-assessment is FAILED (smartctl(8), EXIT STATUS bit 3; ACS-4, SMART
-/// RETURN STATUS). BAD. If the drive reports the cause (bits of NVMe, codes of SCSI), the rules
-/// about the causes decide: smartctl reports an NVMe or SAS drive as failed for its temperature
-/// alone. Without `passed`, exit status bit 3 decides. Clears when the assessment is PASSED.
+/// The SMART overall-health self-assessment is FAILED. BAD. If the drive reports the cause (bits of
+/// NVMe, codes of SCSI), the rules about the causes decide: smartctl reports an NVMe or SAS drive as
+/// failed for its temperature alone. Without `passed`, exit status bit 3 decides.
 pub(crate) fn overall(case: &RuleInput) -> Option<Symptom> {
     let report = case.report;
     let failed = report.overall_passed() == Some(false);
@@ -37,11 +36,8 @@ pub(crate) fn overall(case: &RuleInput) -> Option<Symptom> {
     if let Some(ata) = case.ata() {
         evidence.extend(attribute_lines(ata, |attribute| attribute.when_failed == WhenFailed::Now));
     }
-    Some(Symptom {
-        severity: Severity::Bad,
-        message: "The drive says that it is failing".into(),
-        evidence,
-    })
+    let message = "The drive says that it is failing".to_owned();
+    Some(Symptom { severity: Severity::Bad, message, evidence })
 }
 
 /// smartctl derived the verdict from temperature attributes.
@@ -57,15 +53,9 @@ fn is_attribute_check_for_temperature(case: &RuleInput) -> bool {
         && below.all(is_temperature)
 }
 
-/// The drive predicts its failure (SPC-6, additional sense code 5Dh; Informational Exceptions log
-/// page). BAD. 5D/FF is a test of the alarm by an admin. Clears when the drive no longer reports
-/// the code.
+/// The drive predicts its failure. BAD. 5D/FF is a test of the alarm by an admin.
 pub(crate) fn scsi_predicts_failure(case: &RuleInput) -> Option<Symptom> {
-    let exception = case
-        .scsi()?
-        .exception
-        .as_ref()
-        .filter(|exception| exception.asc == ASC_FAILURE_PREDICTION)?;
+    let exception = exception(case, ASC_FAILURE_PREDICTION, |_| true)?;
     let (severity, message) = match exception.ascq {
         0xff => (
             Severity::Info,
@@ -76,26 +66,12 @@ pub(crate) fn scsi_predicts_failure(case: &RuleInput) -> Option<Symptom> {
     Some(Symptom { severity, message, evidence: vec![exception_line(exception)] })
 }
 
-/// Other warnings: self-test, background scan, cache without backup power and others (SPC-6,
-/// additional sense code 0Bh). SUSPECT. 0B/01, the temperature, has a separate rule. Clears when
-/// the drive no longer reports the code.
+/// Other warnings: self-test, background scan, cache without backup power and others. SUSPECT. The
+/// temperature, 0B/01, has a separate rule.
 pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
-    let exception = case
-        .scsi()?
-        .exception
-        .as_ref()
-        .filter(|exception| exception.asc == ASC_WARNING && exception.ascq != 1)?;
-    Some(Symptom::suspect(
-        format!("The drive warns: {}", exception.text),
-        vec![exception_line(exception)],
-    ))
-}
-
-/// Reliability is degraded by significant media errors or an internal error (NVMe Base 2.0
-/// 5.16.1.3, Critical Warning bit 2). BAD. Clears when the drive clears the bit.
-pub(crate) fn nvme_reliability(case: &RuleInput) -> Option<Symptom> {
-    let message = format!("The drive says that its reliability is degraded{}", warning_cause(case));
-    critical_warning_symptom(case, 0b100, Severity::Bad, &message)
+    let exception = exception(case, ASC_WARNING, |code| code != 1)?;
+    let message = format!("The drive warns: {}", exception.text);
+    Some(Symptom::suspect(message, vec![exception_line(exception)]))
 }
 
 /// What the rest of the health log says about the cause of a warning: `: it is worn out (100 % of
@@ -142,56 +118,40 @@ fn warning_cause(case: &RuleInput) -> String {
     }
 }
 
-/// The medium is in read-only mode (NVMe Base 2.0 5.16.1.3, Critical Warning bit 3). BAD. Clears
-/// when the drive clears the bit.
-pub(crate) fn nvme_read_only(case: &RuleInput) -> Option<Symptom> {
-    let message = format!("The drive has made its medium read-only{}", warning_cause(case));
-    critical_warning_symptom(case, 0b1000, Severity::Bad, &message)
-}
-
-/// The backup of the volatile memory has failed (NVMe Base 2.0 5.16.1.3, Critical Warning bit 4):
-/// written data may be lost at a power failure. BAD. Clears when the drive clears the bit.
-pub(crate) fn nvme_backup(case: &RuleInput) -> Option<Symptom> {
-    critical_warning_symptom(
-        case,
-        0b1_0000,
-        Severity::Bad,
-        "The power-loss backup of the drive's memory has failed: what it says is written may be lost",
-    )
-}
-
 /// The persistent memory region, which is not part of the medium, is read-only or unreliable, or
-/// the drive sets a reserved bit (NVMe Base 2.0 5.16.1.3, Critical Warning bit 5 and above).
-/// SUSPECT. Clears when the drive clears the bits.
+/// the drive sets a reserved bit. SUSPECT.
 pub(crate) fn nvme_other_warnings(case: &RuleInput) -> Option<Symptom> {
-    critical_warning_symptom(
-        case,
-        0b10_0000,
-        Severity::Suspect,
-        "The drive's persistent memory region has become read-only or unreliable",
-    )
-    .or_else(|| {
-        critical_warning_symptom(
-            case,
-            0b1100_0000,
-            Severity::Suspect,
-            "The drive raises a critical warning that is not known here",
-        )
-    })
+    let region = "The drive's persistent memory region has become read-only or unreliable";
+    let unknown = "The drive raises a critical warning that is not known here";
+    critical_warning(case, 0b10_0000, Severity::Suspect, region)
+        .or_else(|| critical_warning(case, 0b1100_0000, Severity::Suspect, unknown))
 }
 
-pub(crate) fn critical_warning_symptom(
+/// One of the bits of NVMe's critical warning is set.
+pub(crate) fn critical_warning(
     case: &RuleInput,
     bits: u8,
     severity: Severity,
     message: &str,
 ) -> Option<Symptom> {
     let warning = case.nvme()?.critical_warning.filter(|warning| warning & bits != 0)?;
-    Some(Symptom {
-        severity,
-        message: message.to_owned(),
-        evidence: vec![format!("Critical Warning: {warning:#04x}")],
-    })
+    let evidence = vec![format!("Critical Warning: {warning:#04x}")];
+    Some(Symptom { severity, message: message.to_owned(), evidence })
+}
+
+/// The same, BAD, with its cause.
+pub(crate) fn explained_warning(case: &RuleInput, bits: u8, message: &str) -> Option<Symptom> {
+    critical_warning(case, bits, Severity::Bad, &format!("{message}{}", warning_cause(case)))
+}
+
+/// An informational exception of SCSI with these codes.
+pub(crate) fn exception<'a>(
+    case: &'a RuleInput,
+    asc: u8,
+    is_code: impl Fn(u8) -> bool,
+) -> Option<&'a InformationalException> {
+    let exception = case.scsi()?.exception.as_ref();
+    exception.filter(|exception| exception.asc == asc && is_code(exception.ascq))
 }
 
 pub(crate) fn exception_line(exception: &InformationalException) -> String {

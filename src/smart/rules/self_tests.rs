@@ -18,10 +18,9 @@ pub fn is_whole(test: &SelfTest) -> bool {
     test.outcome == SelfTestOutcome::Passed && test.extended
 }
 
-/// A self-test found a fault, and no extended test has passed since (smartctl(8), EXIT STATUS bit
-/// 7; self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6). BAD. SUSPECT when a test of the same
-/// kind, which reads only a part, has passed since. Clears when an extended test passes. A test
-/// aborted by an admin or by a reset is not a failure.
+/// A self-test found a fault, and no extended test has passed since. BAD. SUSPECT when a test of the
+/// same kind, which reads only a part, has passed since. A test aborted by an admin or by a reset is
+/// not a failure.
 pub(super) fn failed(case: &RuleInput) -> Option<Symptom> {
     let log = &case.report.self_tests.log;
     let standing = log.iter().take_while(|test| !is_whole(test));

@@ -5,7 +5,7 @@
 
 use crate::history::{Metric, is_solid_state, is_temperature};
 use crate::report::{Body, WhenFailed};
-use crate::rules::self_assessment::{critical_warning_symptom, exception_line};
+use crate::rules::self_assessment::{ASC_WARNING, critical_warning, exception, exception_line};
 use crate::rules::text::attribute_lines;
 use crate::rules::{RuleInput, Symptom};
 use diskvitals_finding::severity::Severity;
@@ -19,36 +19,22 @@ const PLAUSIBLE_LIMITS: std::ops::RangeInclusive<i64> = 40..=125;
 /// upper bound as the threshold.
 const THRESHOLD_MARGIN: u64 = 10;
 
-/// The temperature is above the upper or below the lower threshold of the drive (NVMe Base 2.0
-/// 5.16.1.3, Critical Warning bit 1). SUSPECT. Clears when the drive clears the bit.
+/// The temperature is above the upper or below the lower threshold of the drive. SUSPECT.
 pub(crate) fn nvme_warning(case: &RuleInput) -> Option<Symptom> {
-    let celsius =
-        case.report.temperature.map(|celsius| format!(" ({celsius} °C)")).unwrap_or_default();
-    critical_warning_symptom(
-        case,
-        0b10,
-        Severity::Suspect,
-        &format!("The drive's temperature is beyond its own limit{celsius}"),
-    )
+    let celsius = case.report.temperature;
+    let celsius = celsius.map(|celsius| format!(" ({celsius} °C)")).unwrap_or_default();
+    let message = format!("The drive's temperature is beyond its own limit{celsius}");
+    critical_warning(case, 0b10, Severity::Suspect, &message)
 }
 
-/// Specified temperature exceeded (SPC-6, additional sense code 0Bh/01h). SUSPECT. Clears when the
-/// drive no longer reports the code.
+/// Specified temperature exceeded. SUSPECT.
 pub(crate) fn scsi_warning(case: &RuleInput) -> Option<Symptom> {
-    let exception = case
-        .scsi()?
-        .exception
-        .as_ref()
-        .filter(|exception| (exception.asc, exception.ascq) == (0x0b, 1))?;
-    Some(Symptom::suspect(
-        "The drive says that it is warmer than it should be",
-        vec![exception_line(exception)],
-    ))
+    let evidence = vec![exception_line(exception(case, ASC_WARNING, |code| code == 1)?)];
+    Some(Symptom::suspect("The drive says that it is warmer than it should be", evidence))
 }
 
-/// A temperature attribute at its threshold now (smartctl(8) -A; drivedb.h 190, 194). SUSPECT;
-/// information if the drive is clearly cool. Clears when the value is above the threshold: past
-/// heat has no effect now.
+/// A temperature attribute at its threshold now: past heat has no effect. SUSPECT; information if the
+/// drive is clearly cool.
 pub(crate) fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let evidence = attribute_lines(ata, |attribute| {
@@ -69,9 +55,8 @@ pub(crate) fn attribute_threshold(case: &RuleInput) -> Option<Symptom> {
     (!evidence.is_empty()).then(|| Symptom { severity, message: message.to_owned(), evidence })
 }
 
-/// The temperature is above the limit (NVMe WCTEMP, SCSI trip temperature, ACS-4 SCT status), or
-/// above the limit of the policy if the drive reports none. SUSPECT. Clears
-/// `temperature_clear_below` degrees below the limit.
+/// The temperature is above the limit, or above the limit of the policy if the drive reports none.
+/// SUSPECT.
 pub(crate) fn above_limit(case: &RuleInput) -> Option<Symptom> {
     let (celsius, limit) = (case.value(Metric::Temperature)?, effective_limit(case)?);
     let cleared = limit.saturating_sub(case.limits.temperature_clear_below);

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 
 use crate::history::{self, Growth, Metric};
-use crate::report::{Ata, Attribute, SelfTest};
+use crate::report::{Ata, Attribute, Body, ErrorCounter, Identity, Scsi, SelfTest};
 use crate::rules::RuleInput;
 
 /// `1 sector`, `12 sectors`.
@@ -80,72 +80,55 @@ pub(crate) fn self_test_line(test: &SelfTest) -> String {
 
 /// The lines of the report that contain this value.
 pub(crate) fn metric_lines(case: &RuleInput, metric: Metric) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    if let Some(ata) = case.ata() {
-        let identity = &case.report.identity;
-        lines.extend(attribute_lines(ata, |attribute| {
-            history::attribute_metric(attribute, ata, identity) == Some(metric)
-        }));
-        let page = match metric {
-            Metric::Reallocated => Some((3, 0x20)),
-            Metric::ReportedUncorrectable => Some((4, 0x08)),
-            Metric::CrcErrors => Some((6, 0x18)),
-            Metric::WearPercent => Some((7, 0x08)),
-            _ => None,
-        };
-        let of_page = ata
-            .statistics
-            .iter()
-            .filter(|statistic| Some((statistic.page, statistic.offset)) == page);
-        lines.extend(
-            of_page.map(|statistic| {
-                format!("Device Statistics: {} {}", statistic.name, statistic.value)
-            }),
-        );
-        match metric {
-            Metric::Pending => lines
-                .extend(ata.pending_defects.map(|count| format!("Pending Defects log: {count}"))),
-            Metric::LoggedErrors => {
-                lines.extend(ata.error_count.map(|count| format!("ATA error count: {count}")))
-            }
-            _ => {}
+    let body = &case.report.body;
+    let mut lines = match body {
+        Body::Ata(ata) => ata_lines(ata, &case.report.identity, metric),
+        Body::Scsi(scsi) if metric == Metric::UncorrectedErrors => uncorrected_lines(scsi),
+        _ => Vec::new(),
+    };
+    let (name, value, unit) = match (body, metric) {
+        (Body::Ata(ata), Metric::Pending) => ("Pending Defects log", ata.pending_defects, ""),
+        (Body::Ata(ata), Metric::LoggedErrors) => ("ATA error count", ata.error_count, ""),
+        (Body::Nvme(nvme), Metric::MediaErrors) => {
+            ("Media and Data Integrity Errors", nvme.media_errors, "")
         }
-    }
-    if let Some(nvme) = case.nvme() {
-        match metric {
-            Metric::MediaErrors => lines.extend(
-                nvme.media_errors.map(|count| format!("Media and Data Integrity Errors: {count}")),
-            ),
-            Metric::WearPercent => lines
-                .extend(nvme.percentage_used.map(|percent| format!("Percentage Used: {percent}%"))),
-            _ => {}
+        (Body::Nvme(nvme), Metric::WearPercent) => {
+            ("Percentage Used", nvme.percentage_used.map(u64::from), "%")
         }
-    }
-    if let Some(scsi) = case.scsi() {
-        match metric {
-            Metric::GrownDefects => lines.extend(
-                scsi.grown_defects.map(|count| format!("Elements in grown defect list: {count}")),
-            ),
-            Metric::Pending => {
-                lines.extend(scsi.pending_defects.map(|count| format!("Pending defects: {count}")))
-            }
-            Metric::WearPercent => lines.extend(
-                scsi.percentage_used
-                    .map(|percent| format!("Percentage used endurance indicator: {percent}%")),
-            ),
-            Metric::UncorrectedErrors => {
-                let counters =
-                    [("read", &scsi.read), ("write", &scsi.write), ("verify", &scsi.verify)];
-                let reported = counters
-                    .into_iter()
-                    .filter_map(|(name, counter)| Some((name, counter.as_ref()?.uncorrected?)));
-                lines.extend(
-                    reported
-                        .map(|(name, count)| format!("{name}: total uncorrected errors {count}")),
-                );
-            }
-            _ => {}
+        (Body::Scsi(scsi), Metric::GrownDefects) => {
+            ("Elements in grown defect list", scsi.grown_defects, "")
         }
-    }
+        (Body::Scsi(scsi), Metric::Pending) => ("Pending defects", scsi.pending_defects, ""),
+        (Body::Scsi(scsi), Metric::WearPercent) => {
+            ("Percentage used endurance indicator", scsi.percentage_used.map(u64::from), "%")
+        }
+        _ => return lines,
+    };
+    lines.extend(value.map(|value| format!("{name}: {value}{unit}")));
     lines
+}
+
+/// Attributes and device statistics.
+fn ata_lines(ata: &Ata, identity: &Identity, metric: Metric) -> Vec<String> {
+    let page = match metric {
+        Metric::Reallocated => Some((3, 0x20)),
+        Metric::ReportedUncorrectable => Some((4, 0x08)),
+        Metric::CrcErrors => Some((6, 0x18)),
+        Metric::WearPercent => Some((7, 0x08)),
+        _ => None,
+    };
+    let of_page = ata.statistics.iter().filter(|it| Some((it.page, it.offset)) == page);
+    let mut lines = attribute_lines(ata, |attribute| {
+        history::attribute_metric(attribute, ata, identity) == Some(metric)
+    });
+    lines.extend(of_page.map(|it| format!("Device Statistics: {} {}", it.name, it.value)));
+    lines
+}
+
+fn uncorrected_lines(scsi: &Scsi) -> Vec<String> {
+    let counters = [("read", &scsi.read), ("write", &scsi.write), ("verify", &scsi.verify)];
+    let line = |(name, counter): (&str, &Option<ErrorCounter>)| {
+        Some(format!("{name}: total uncorrected errors {}", counter.as_ref()?.uncorrected?))
+    };
+    counters.into_iter().filter_map(line).collect()
 }

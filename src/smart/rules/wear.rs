@@ -4,14 +4,12 @@
 
 use crate::history::{Metric, endurance_used, spare_available, spare_percent, wear_percent};
 use crate::report::WhenFailed;
-use crate::rules::self_assessment::critical_warning_symptom;
+use crate::rules::self_assessment::critical_warning;
 use crate::rules::text::{attribute_lines, metric_lines};
 use crate::rules::{RuleInput, Symptom, reaches_limit};
 use diskvitals_finding::severity::Severity;
 
-/// The used share of the designed life (NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device
-/// Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h). SUSPECT from
-/// `wear_suspect_percent`, never BAD. Does not clear.
+/// The used share of the designed life. SUSPECT from `wear_suspect_percent`, never BAD.
 pub(crate) fn percent_used(case: &RuleInput) -> Option<Symptom> {
     let percent = case.value_from(Metric::WearPercent, case.limits.wear_suspect_percent)?;
     let mut evidence = metric_lines(case, Metric::WearPercent);
@@ -29,9 +27,8 @@ pub(crate) fn percent_used(case: &RuleInput) -> Option<Symptom> {
     Some(Symptom::suspect(message, evidence))
 }
 
-/// A wear attribute at its threshold (smartctl(8) -A, Old_age; drivedb.h). SUSPECT. A wear
-/// attribute that the manufacturer marks as pre-failure belongs to `SmartAttributeFailing`. Clears
-/// when the value is above the threshold.
+/// A wear attribute at its threshold. SUSPECT. A wear attribute that the manufacturer marks as
+/// pre-failure belongs to `SmartAttributeFailing`.
 pub(crate) fn threshold(case: &RuleInput) -> Option<Symptom> {
     let ata = case.ata()?;
     let evidence = attribute_lines(ata, |attribute| {
@@ -43,9 +40,9 @@ pub(crate) fn threshold(case: &RuleInput) -> Option<Symptom> {
     (!evidence.is_empty()).then(|| Symptom::suspect(message, evidence))
 }
 
-/// Available spare of an NVMe drive (NVMe Base 2.0 5.16.1.3, Critical Warning bit 0, Available
-/// Spare). BAD when the drive sets bit 0, or when the value is below the threshold of the drive.
-/// SUSPECT when `reserve_suspect_percent` of the range from 100 to the threshold is used.
+/// Available spare of an NVMe drive. BAD when the drive sets bit 0 of its critical warning, or when
+/// the value is below the threshold of the drive. SUSPECT when `reserve_suspect_percent` of the range
+/// from 100 to the threshold is used.
 pub(crate) fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
     let nvme = case.nvme()?;
     let spare = case.value(Metric::SparePercent);
@@ -63,22 +60,14 @@ pub(crate) fn nvme_spare(case: &RuleInput) -> Option<Symptom> {
         (Some(spare), None) => format!(" ({spare} % left)"),
         (None, _) => String::new(),
     };
-    if let Some(mut cause) = critical_warning_symptom(
-        case,
-        1,
-        Severity::Bad,
-        &format!("The drive has used up its spare blocks{numbers}"),
-    ) {
+    let used_up = format!("The drive has used up its spare blocks{numbers}");
+    if let Some(mut cause) = critical_warning(case, 1, Severity::Bad, &used_up) {
         cause.evidence.extend(evidence);
         return Some(cause);
     }
     let (spare, threshold) = (spare?, threshold?);
     if spare < threshold {
-        return Some(Symptom {
-            severity: Severity::Bad,
-            message: format!("The drive has used up its spare blocks{numbers}"),
-            evidence,
-        });
+        return Some(Symptom { severity: Severity::Bad, message: used_up, evidence });
     }
     is_spare_low(case, spare, threshold).then(|| {
         let message = format!("The drive's spare blocks run low{numbers}");
