@@ -8,352 +8,205 @@ use clap::CommandFactory;
 
 use crate::args::Args;
 use diskvitals_program::manual::{FILES, Page, configuration_page};
+use diskvitals_program::pairs;
 
 type Exit = &'static [(u8, &'static str)];
 type Examples = &'static [(&'static str, &'static str)];
 
-const USUAL: Exit = &[
-    (0, "done"),
-    (1, "failed: no daemon, no such thing, refused, no permission"),
-    (2, "wrong usage"),
-];
-const STATUS: Exit = &[
-    (0, "done; with --exit-code and --format nagios: good; with --format checkmk: always"),
-    (1, "failed; with --exit-code and --format nagios: warning"),
-    (2, "wrong usage; with --exit-code and --format nagios: critical"),
-    (
-        3,
-        "with --exit-code and --format nagios: unknown, also without a daemon, after a time-out and for wrong usage",
-    ),
-];
-const ACK: Exit = &[
-    (0, "done, or nothing to do"),
-    (1, "failed, or one of the findings has become worse and was not acknowledged"),
-    (2, "wrong usage, or not confirmed: without a terminal, --yes is needed for a thing"),
-];
-const CHECK: Exit = &[
-    (0, "clean (with --no-wait: queued)"),
-    (1, "suspected or corrupted"),
-    (2, "wrong usage"),
-    (3, "inconclusive, failed, not started, or not followed to its end"),
-    (130, "interrupted"),
-];
-const REPORT: Exit = &[
-    (0, "written, also of an incomplete bundle"),
-    (1, "failed: no daemon, no bundle, not writable"),
-    (2, "wrong usage, or -o json"),
-];
-const BUNDLE: Exit = &[
-    (0, "written, also if something is missing in it"),
-    (1, "failed: no daemon, not writable, or the file exists (--force replaces it)"),
-    (2, "wrong usage"),
-];
-const SELF_TEST: Exit = &[
-    (0, "passed (with --no-wait: started)"),
-    (1, "failed, refused, or ended without a result"),
-    (2, "wrong usage"),
-    (130, "interrupted; the drive continues the test"),
-];
-const CLEANUP: Exit =
-    &[(0, "done or printed"), (1, "refused, or a step failed"), (2, "wrong usage")];
-const ANALYZE: Exit = &[
-    (0, "all files were read, with any result"),
-    (1, "a file could not be read"),
-    (2, "wrong usage"),
-    (3, "a file has nothing that was understood, or nothing that allows a verdict"),
-];
+const USUAL: Exit = pairs! {
+    0: "done";
+    1: "failed: no daemon, no such thing, refused, no permission";
+    2: "wrong usage";
+};
+const STATUS: Exit = pairs! {
+    0: "done; with --exit-code and --format nagios: good; with --format checkmk: always";
+    1: "failed; with --exit-code and --format nagios: warning";
+    2: "wrong usage; with --exit-code and --format nagios: critical";
+    3: "with --exit-code and --format nagios: unknown, also without a daemon, after a time-out and for wrong usage";
+};
+const ACK: Exit = pairs! {
+    0: "done, or nothing to do";
+    1: "failed, or one of the findings has become worse and was not acknowledged";
+    2: "wrong usage, or not confirmed: without a terminal, --yes is needed for a thing";
+};
+const CHECK: Exit = pairs! {
+    0: "clean (with --no-wait: queued)";
+    1: "suspected or corrupted";
+    2: "wrong usage";
+    3: "inconclusive, failed, not started, or not followed to its end";
+    130: "interrupted";
+};
+const REPORT: Exit = pairs! {
+    0: "written, also of an incomplete bundle";
+    1: "failed: no daemon, no bundle, not writable";
+    2: "wrong usage, or -o json";
+};
+const BUNDLE: Exit = pairs! {
+    0: "written, also if something is missing in it";
+    1: "failed: no daemon, not writable, or the file exists (--force replaces it)";
+    2: "wrong usage";
+};
+const SELF_TEST: Exit = pairs! {
+    0: "passed (with --no-wait: started)";
+    1: "failed, refused, or ended without a result";
+    2: "wrong usage";
+    130: "interrupted; the drive continues the test";
+};
+const CLEANUP: Exit = pairs! {
+    0: "done or printed";
+    1: "refused, or a step failed";
+    2: "wrong usage";
+};
+const ANALYZE: Exit = pairs! {
+    0: "all files were read, with any result";
+    1: "a file could not be read";
+    2: "wrong usage";
+    3: "a file has nothing that was understood, or nothing that allows a verdict";
+};
+const ANALYZE_KERNEL_LOG: Exit = pairs! {
+    0: "all files were read and understood, with or without errors in them";
+    1: "a file could not be read";
+    2: "wrong usage";
+    3: "unknown: a file has no record of the kernel, or less than half of its lines was understood, and no error was found in it";
+};
 
-const ANALYZE_KERNEL_LOG: Exit = &[
-    (0, "all files were read and understood, with or without errors in them"),
-    (1, "a file could not be read"),
-    (2, "wrong usage"),
-    (
-        3,
-        "unknown: a file has no record of the kernel, or less than half of its lines was understood, and no error was found in it",
-    ),
-];
+/// Each command by its words, with its exit statuses and examples.
+macro_rules! commands {
+    ($($words:literal => $exit:ident { $($example:tt)* })*) => {
+        const COMMANDS: &[(&str, Examples, Exit)] = &[$(($words, pairs! { $($example)* }, $exit)),*];
+    };
+}
 
-/// Each command by its words, with its examples and exit statuses.
-const COMMANDS: &[(&str, Examples, Exit)] = &[
-    (
-        "",
-        &[
-            ("diskvitals status", "The node on one screen, worst first"),
-            (
-                "diskvitals explain /srv/db",
-                "Why a mount is bad: the chain from drive to pod, with the evidence",
-            ),
-        ],
-        USUAL,
-    ),
-    (
-        "status",
-        &[
-            ("diskvitals status", "The node on one screen, worst first"),
-            (
-                "diskvitals status --exit-code",
-                "As a monitoring plugin: 0 good, 1 warning, 2 critical, 3 unknown",
-            ),
-            (
-                "diskvitals status --watch",
-                "The screen, kept up to date, with the drives' I/O, checks and self-tests",
-            ),
-            (
-                "diskvitals status --format nagios",
-                "A plugin's output with performance data, for Nagios and Icinga",
-            ),
-        ],
-        STATUS,
-    ),
-    (
-        "drives",
-        &[
-            ("diskvitals drives", "All drives, also removed ones"),
-            ("diskvitals drives -o json", "The same as canonical protobuf JSON"),
-        ],
-        USUAL,
-    ),
-    (
-        "drive",
-        &[
-            ("diskvitals drive sda", "One drive in full"),
-            ("diskvitals drive sda --history", "How its deciding attributes have changed"),
-        ],
-        USUAL,
-    ),
-    (
-        "self-test",
-        &[
-            ("diskvitals self-test sda short", "Tests a sample and waits: minutes"),
-            ("diskvitals self-test sda long --no-wait", "Starts a test of the whole medium"),
-        ],
-        SELF_TEST,
-    ),
-    (
-        "volumes",
-        &[
-            ("diskvitals volumes", "All filesystems and CSI volumes"),
-            ("diskvitals volumes --stale", "Mounts that no pod still uses"),
-        ],
-        USUAL,
-    ),
-    (
-        "volume",
-        &[
-            ("diskvitals volume /srv/db", "The volume at a mount point"),
-            ("diskvitals volume shop/db-0", "The volume of a pod"),
-        ],
-        USUAL,
-    ),
-    (
-        "findings",
-        &[
-            ("diskvitals findings --severity bad --since 2d", "What became bad within two days"),
-            (
-                "diskvitals findings --all --drive sda",
-                "Everything about a drive, cleared findings too",
-            ),
-            ("diskvitals findings 1f3a", "One finding in full, by the begin of its id"),
-        ],
-        USUAL,
-    ),
-    (
-        "explain",
-        &[
-            ("diskvitals explain sda", "A drive, what is on it, and what to do"),
-            ("diskvitals explain shop/db-0", "A pod's volumes down to their drives"),
-            ("diskvitals explain ./data/orders.ibd", "The volume that holds a file"),
-            ("diskvitals explain slot 05", "The drive in a slot"),
-        ],
-        USUAL,
-    ),
-    (
-        "watch",
-        &[
-            ("diskvitals watch", "One line for each change"),
-            (
-                "diskvitals watch --changes --severity bad",
-                "Only new and changed problems that are BAD",
-            ),
-            ("diskvitals watch -o json", "One JSON object in each line"),
-        ],
-        USUAL,
-    ),
-    (
-        "ack",
-        &[
-            (
-                "diskvitals ack 1f3a --note \"replacement ordered\"",
-                "One finding, by the begin of its id",
-            ),
-            (
-                "diskvitals ack sda --note \"replaced on Friday\" --yes",
-                "All present findings of a drive, without a question",
-            ),
-            (
-                "diskvitals ack sda --repaired --note \"new SATA cable\"",
-                "After a repair: errors until now no longer count",
-            ),
-        ],
-        ACK,
-    ),
-    (
-        "unack",
-        &[
-            ("diskvitals unack 1f3a", "One finding, by the begin of its id"),
-            ("diskvitals unack sda", "All acknowledged findings of a drive, after a question"),
-        ],
-        ACK,
-    ),
-    (
-        "check",
-        &[
-            ("diskvitals check /srv/db", "Checks a mounted filesystem without writing to it"),
-            ("diskvitals check --image disk.img", "Checks a file, without a daemon"),
-        ],
-        CHECK,
-    ),
-    (
-        "checks",
-        &[
-            ("diskvitals checks", "All checks, newest first"),
-            ("diskvitals checks /srv/db", "The checks of one volume"),
-        ],
-        USUAL,
-    ),
-    (
-        "refresh",
-        &[
-            ("diskvitals refresh", "Reads everything again"),
-            ("diskvitals refresh sda", "Reads one drive again"),
-        ],
-        USUAL,
-    ),
-    (
-        "cleanup",
-        &[
-            ("diskvitals cleanup pvc-1", "Prints the steps and changes nothing"),
-            (
-                "diskvitals cleanup pvc-1 --yes --lazy",
-                "Executes them although the device does not respond",
-            ),
-        ],
-        CLEANUP,
-    ),
-    (
-        "format-authorize",
-        &[
-            ("diskvitals format-authorize", "Lists the permissions that can still be used"),
-            (
-                "diskvitals format-authorize fast-1",
-                "Permits one format of the device of a static volume",
-            ),
-        ],
-        CLEANUP,
-    ),
-    (
-        "reasons",
-        &[
-            ("diskvitals reasons", "All reasons"),
-            ("diskvitals reasons PendingSectors", "One reason: its meaning, and what to do"),
-        ],
-        USUAL,
-    ),
-    (
-        "report",
-        &[
-            ("diskvitals report > report.txt", "As text, for a mail or a ticket"),
-            ("diskvitals report --html report.html", "As one self-contained page"),
-            (
-                "diskvitals report --from node7.tar.gz --html node7.html",
-                "Of a support bundle, without a daemon",
-            ),
-        ],
-        REPORT,
-    ),
-    (
-        "bundle",
-        &[
-            ("diskvitals bundle node7.tar.gz", "Everything that the daemon knows, in one file"),
-            ("diskvitals bundle --redact node7.tar.gz", "Without serial numbers"),
-        ],
-        BUNDLE,
-    ),
-    (
-        "analyze",
-        &[
-            (
-                "dmesg | diskvitals analyze kernel-log",
-                "Finds errors in the kernel log of this machine",
-            ),
-            ("diskvitals analyze smart sda.json", "Evaluates the output of smartctl -j -x"),
-        ],
-        ANALYZE,
-    ),
-    (
-        "analyze kernel-log",
-        &[
-            ("journalctl -k -o short-iso | diskvitals analyze kernel-log", "Reads standard input"),
-            (
-                "diskvitals analyze kernel-log -o json dmesg.txt kern.log.1.gz",
-                "One line of JSON for each file",
-            ),
-        ],
-        ANALYZE_KERNEL_LOG,
-    ),
-    (
-        "analyze smart",
-        &[
-            ("smartctl -j -x /dev/sda | diskvitals analyze smart", "Reads standard input"),
-            (
-                "diskvitals analyze smart --config diskvitals.toml sda.json sdb.json",
-                "With the limits of a configuration",
-            ),
-        ],
-        ANALYZE,
-    ),
-    (
-        "analyze fsck",
-        &[
-            (
-                "diskvitals analyze fsck --filesystem ext4 --mode unmounted run.txt",
-                "One run of e2fsck -fn",
-            ),
-            (
-                "diskvitals analyze fsck --filesystem xfs --mode live --exit-status 1 a.txt b.txt c.txt",
-                "Three runs that must agree",
-            ),
-        ],
-        ANALYZE,
-    ),
-    (
-        "completions",
-        &[
-            (
-                "diskvitals completions bash > /etc/bash_completion.d/diskvitals",
-                "For all users of bash",
-            ),
-            ("source <(diskvitals completions zsh)", "For this zsh"),
-        ],
-        USUAL,
-    ),
-    (
-        "man",
-        &[
-            ("diskvitals man /usr/local/share/man/man1", "Writes all pages to a directory"),
-            ("diskvitals man", "Writes them to the working directory"),
-        ],
-        USUAL,
-    ),
-    (
-        "version",
-        &[
-            ("diskvitals version", "The versions of this program and of the daemon"),
-            ("diskvitals version -o json", "The same as JSON"),
-        ],
-        USUAL,
-    ),
-];
+commands! {
+    "" => USUAL {
+        "diskvitals status": "The node on one screen, worst first";
+        "diskvitals explain /srv/db":
+            "Why a mount is bad: the chain from drive to pod, with the evidence";
+    }
+    "status" => STATUS {
+        "diskvitals status": "The node on one screen, worst first";
+        "diskvitals status --exit-code":
+            "As a monitoring plugin: 0 good, 1 warning, 2 critical, 3 unknown";
+        "diskvitals status --watch":
+            "The screen, kept up to date, with the drives' I/O, checks and self-tests";
+        "diskvitals status --format nagios":
+            "A plugin's output with performance data, for Nagios and Icinga";
+    }
+    "drives" => USUAL {
+        "diskvitals drives": "All drives, also removed ones";
+        "diskvitals drives -o json": "The same as canonical protobuf JSON";
+    }
+    "drive" => USUAL {
+        "diskvitals drive sda": "One drive in full";
+        "diskvitals drive sda --history": "How its deciding attributes have changed";
+    }
+    "self-test" => SELF_TEST {
+        "diskvitals self-test sda short": "Tests a sample and waits: minutes";
+        "diskvitals self-test sda long --no-wait": "Starts a test of the whole medium";
+    }
+    "volumes" => USUAL {
+        "diskvitals volumes": "All filesystems and CSI volumes";
+        "diskvitals volumes --stale": "Mounts that no pod still uses";
+    }
+    "volume" => USUAL {
+        "diskvitals volume /srv/db": "The volume at a mount point";
+        "diskvitals volume shop/db-0": "The volume of a pod";
+    }
+    "findings" => USUAL {
+        "diskvitals findings --severity bad --since 2d": "What became bad within two days";
+        "diskvitals findings --all --drive sda": "Everything about a drive, cleared findings too";
+        "diskvitals findings 1f3a": "One finding in full, by the begin of its id";
+    }
+    "explain" => USUAL {
+        "diskvitals explain sda": "A drive, what is on it, and what to do";
+        "diskvitals explain shop/db-0": "A pod's volumes down to their drives";
+        "diskvitals explain ./data/orders.ibd": "The volume that holds a file";
+        "diskvitals explain slot 05": "The drive in a slot";
+    }
+    "watch" => USUAL {
+        "diskvitals watch": "One line for each change";
+        "diskvitals watch --changes --severity bad": "Only new and changed problems that are BAD";
+        "diskvitals watch -o json": "One JSON object in each line";
+    }
+    "ack" => ACK {
+        "diskvitals ack 1f3a --note \"replacement ordered\"": "One finding, by the begin of its id";
+        "diskvitals ack sda --note \"replaced on Friday\" --yes":
+            "All present findings of a drive, without a question";
+        "diskvitals ack sda --repaired --note \"new SATA cable\"":
+            "After a repair: errors until now no longer count";
+    }
+    "unack" => ACK {
+        "diskvitals unack 1f3a": "One finding, by the begin of its id";
+        "diskvitals unack sda": "All acknowledged findings of a drive, after a question";
+    }
+    "check" => CHECK {
+        "diskvitals check /srv/db": "Checks a mounted filesystem without writing to it";
+        "diskvitals check --image disk.img": "Checks a file, without a daemon";
+    }
+    "checks" => USUAL {
+        "diskvitals checks": "All checks, newest first";
+        "diskvitals checks /srv/db": "The checks of one volume";
+    }
+    "refresh" => USUAL {
+        "diskvitals refresh": "Reads everything again";
+        "diskvitals refresh sda": "Reads one drive again";
+    }
+    "cleanup" => CLEANUP {
+        "diskvitals cleanup pvc-1": "Prints the steps and changes nothing";
+        "diskvitals cleanup pvc-1 --yes --lazy":
+            "Executes them although the device does not respond";
+    }
+    "format-authorize" => CLEANUP {
+        "diskvitals format-authorize": "Lists the permissions that can still be used";
+        "diskvitals format-authorize fast-1": "Permits one format of the device of a static volume";
+    }
+    "reasons" => USUAL {
+        "diskvitals reasons": "All reasons";
+        "diskvitals reasons PendingSectors": "One reason: its meaning, and what to do";
+    }
+    "report" => REPORT {
+        "diskvitals report > report.txt": "As text, for a mail or a ticket";
+        "diskvitals report --html report.html": "As one self-contained page";
+        "diskvitals report --from node7.tar.gz --html node7.html":
+            "Of a support bundle, without a daemon";
+    }
+    "bundle" => BUNDLE {
+        "diskvitals bundle node7.tar.gz": "Everything that the daemon knows, in one file";
+        "diskvitals bundle --redact node7.tar.gz": "Without serial numbers";
+    }
+    "analyze" => ANALYZE {
+        "dmesg | diskvitals analyze kernel-log": "Finds errors in the kernel log of this machine";
+        "diskvitals analyze smart sda.json": "Evaluates the output of smartctl -j -x";
+    }
+    "analyze kernel-log" => ANALYZE_KERNEL_LOG {
+        "journalctl -k -o short-iso | diskvitals analyze kernel-log": "Reads standard input";
+        "diskvitals analyze kernel-log -o json dmesg.txt kern.log.1.gz":
+            "One line of JSON for each file";
+    }
+    "analyze smart" => ANALYZE {
+        "smartctl -j -x /dev/sda | diskvitals analyze smart": "Reads standard input";
+        "diskvitals analyze smart --config diskvitals.toml sda.json sdb.json":
+            "With the limits of a configuration";
+    }
+    "analyze fsck" => ANALYZE {
+        "diskvitals analyze fsck --filesystem ext4 --mode unmounted run.txt":
+            "One run of e2fsck -fn";
+        "diskvitals analyze fsck --filesystem xfs --mode live --exit-status 1 a.txt b.txt c.txt":
+            "Three runs that must agree";
+    }
+    "completions" => USUAL {
+        "diskvitals completions bash > /etc/bash_completion.d/diskvitals": "For all users of bash";
+        "source <(diskvitals completions zsh)": "For this zsh";
+    }
+    "man" => USUAL {
+        "diskvitals man /usr/local/share/man/man1": "Writes all pages to a directory";
+        "diskvitals man": "Writes them to the working directory";
+    }
+    "version" => USUAL {
+        "diskvitals version": "The versions of this program and of the daemon";
+        "diskvitals version -o json": "The same as JSON";
+    }
+}
 
 const RELATED: [&str; 4] =
     ["diskvitals(1)", "diskvitals.toml(5)", "diskvitalsd(8)", "diskvitals-csi(8)"];

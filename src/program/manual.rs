@@ -20,43 +20,48 @@ pub struct Page {
     pub see_also: &'static [&'static str],
 }
 
+/// A list of names, each with its meaning.
+#[macro_export]
+macro_rules! pairs {
+    ($($name:literal: $meaning:literal;)*) => {
+        &[$(($name, $meaning)),*]
+    };
+}
+
 /// The files that all programs have in common.
-pub const FILES: &[(&str, &str)] = &[
-    ("/etc/diskvitals/diskvitals.toml", "configuration of the daemon: diskvitals.toml(5)"),
-    ("/run/diskvitals/diskvitals.sock", "the daemon's socket"),
-    ("/run/diskvitals/csi/agent.sock", "the daemon's socket for the CSI shim"),
-    ("/var/lib/diskvitals", "history: findings, acknowledgements, drives that were present"),
-];
+pub const FILES: &[(&str, &str)] = pairs! {
+    "/etc/diskvitals/diskvitals.toml": "configuration of the daemon: diskvitals.toml(5)";
+    "/run/diskvitals/diskvitals.sock": "the daemon's socket";
+    "/run/diskvitals/csi/agent.sock": "the daemon's socket for the CSI shim";
+    "/var/lib/diskvitals": "history: findings, acknowledgements, drives that were present";
+};
 
-pub const DAEMON_EXIT: &[(u8, &str)] = &[
-    (0, "stopped"),
-    (1, "failed"),
-    (
-        2,
-        "wrong usage, also a --config that does not exist; with --check-config: the file is refused",
-    ),
-];
-pub const SHIM_EXIT: &[(u8, &str)] = &[(0, "stopped"), (1, "failed"), (2, "wrong usage")];
+pub const DAEMON_EXIT: &[(u8, &str)] = pairs! {
+    0: "stopped";
+    1: "failed";
+    2: "wrong usage, also a --config that does not exist; with --check-config: the file is refused";
+};
+pub const SHIM_EXIT: &[(u8, &str)] = pairs! {
+    0: "stopped";
+    1: "failed";
+    2: "wrong usage";
+};
 
-pub const NOTIFY_EXIT: &[(u8, &str)] = &[
-    (0, "stopped; all tests were sent"),
-    (1, "failed; a test was not sent; a target cannot work"),
-    (2, "wrong usage or configuration"),
-];
+pub const NOTIFY_EXIT: &[(u8, &str)] = pairs! {
+    0: "stopped; all tests were sent";
+    1: "failed; a test was not sent; a target cannot work";
+    2: "wrong usage or configuration";
+};
 
 /// diskvitalsd(8).
 pub const DAEMON: Page = Page {
     section: "8",
-    examples: &[
-        (
-            "diskvitalsd --config /etc/diskvitals/diskvitals.toml --check-config",
-            "Prints the effective settings, or why a file is refused",
-        ),
-        (
-            "diskvitalsd --socket ./d.sock --agent-socket ./a.sock --state-dir ./state",
-            "A second daemon, beside the one of the system",
-        ),
-    ],
+    examples: pairs! {
+        "diskvitalsd --config /etc/diskvitals/diskvitals.toml --check-config":
+            "Prints the effective settings, or why a file is refused";
+        "diskvitalsd --socket ./d.sock --agent-socket ./a.sock --state-dir ./state":
+            "A second daemon, beside the one of the system";
+    },
     exit: DAEMON_EXIT,
     files: FILES,
     see_also: &["diskvitals.toml(5)", "diskvitals(1)", "diskvitals-csi(8)"],
@@ -65,20 +70,14 @@ pub const DAEMON: Page = Page {
 /// diskvitals-csi(8).
 pub const SHIM: Page = Page {
     section: "8",
-    examples: &[
-        (
-            "diskvitals-csi --endpoint unix:///csi/csi.sock --node-id node-1",
-            "The CSI driver of a node",
-        ),
-        (
-            "diskvitals-csi --mode interposer --endpoint unix:///csi/csi.sock --upstream unix:///csi/real.sock",
-            "Health in front of another driver",
-        ),
-        (
-            "diskvitals-csi withdraw --endpoint unix:///csi/csi.sock",
-            "Before a driver or an interposer is removed: empty lists for the kubelet",
-        ),
-    ],
+    examples: pairs! {
+        "diskvitals-csi --endpoint unix:///csi/csi.sock --node-id node-1":
+            "The CSI driver of a node";
+        "diskvitals-csi --mode interposer --endpoint unix:///csi/csi.sock --upstream unix:///csi/real.sock":
+            "Health in front of another driver";
+        "diskvitals-csi withdraw --endpoint unix:///csi/csi.sock":
+            "Before a driver or an interposer is removed: empty lists for the kubelet";
+    },
     exit: SHIM_EXIT,
     files: FILES,
     see_also: &["diskvitalsd(8)", "diskvitals(1)", "diskvitals.toml(5)"],
@@ -87,22 +86,18 @@ pub const SHIM: Page = Page {
 /// diskvitals-notify(8).
 pub const NOTIFY: Page = Page {
     section: "8",
-    examples: &[
-        (
-            "diskvitals-notify test mail",
-            "Sends a test to the target `mail` and prints the server's answer",
-        ),
-        (
-            "diskvitals-notify --check-config",
-            "Tries programs, addresses, certificates and secrets; sends nothing",
-        ),
-    ],
+    examples: pairs! {
+        "diskvitals-notify test mail":
+            "Sends a test to the target `mail` and prints the server's answer";
+        "diskvitals-notify --check-config":
+            "Tries programs, addresses, certificates and secrets; sends nothing";
+    },
     exit: NOTIFY_EXIT,
-    files: &[
-        ("/etc/diskvitals/notify.toml", "configuration: where messages go, and when"),
-        ("/var/lib/diskvitals-notify", "the queue: messages that are not delivered yet"),
-        ("/run/diskvitals/diskvitals.sock", "the daemon's socket"),
-    ],
+    files: pairs! {
+        "/etc/diskvitals/notify.toml": "configuration: where messages go, and when";
+        "/var/lib/diskvitals-notify": "the queue: messages that are not delivered yet";
+        "/run/diskvitals/diskvitals.sock": "the daemon's socket";
+    },
     see_also: &["diskvitalsd(8)", "diskvitals(1)"],
 };
 
@@ -151,32 +146,26 @@ impl Page {
         let mut roff = Roff::new();
         roff.control("SH", ["EXAMPLES"]);
         for (command, meaning) in self.examples {
-            roff.control("TP", []);
-            roff.text([bold(*command)]);
-            roff.text([roman(*meaning)]);
+            entry(&mut roff, command, meaning);
         }
-        let lists: [(&str, Vec<(String, &str)>); 2] = [
-            (
-                "FILES",
-                self.files.iter().map(|(path, meaning)| ((*path).to_owned(), *meaning)).collect(),
-            ),
-            (
-                "EXIT STATUS",
-                self.exit.iter().map(|(code, meaning)| (code.to_string(), *meaning)).collect(),
-            ),
-        ];
-        for (title, entries) in lists {
-            roff.control("SH", [title]);
-            for (name, meaning) in entries {
-                roff.control("TP", []);
-                roff.text([bold(name)]);
-                roff.text([roman(meaning)]);
-            }
+        roff.control("SH", ["FILES"]);
+        for (path, meaning) in self.files {
+            entry(&mut roff, path, meaning);
+        }
+        roff.control("SH", ["EXIT STATUS"]);
+        for (code, meaning) in self.exit {
+            entry(&mut roff, &code.to_string(), meaning);
         }
         roff.control("SH", ["SEE ALSO"]);
         roff.text([roman(self.see_also.join(", "))]);
         roff
     }
+}
+
+fn entry(roff: &mut Roff, name: &str, meaning: &str) {
+    roff.control("TP", []);
+    roff.text([bold(name)]);
+    roff.text([roman(meaning)]);
 }
 
 /// diskvitals.toml(5), from the commented example: comments are text, settings are shown as they are
@@ -222,9 +211,8 @@ pub fn configuration_page(example: &str) -> io::Result<Vec<u8>> {
     }
     roff.control("EE", []);
     roff.control("SH", ["FILES"]);
-    roff.control("TP", []);
-    roff.text([bold("/etc/diskvitals/diskvitals.toml")]);
-    roff.text([roman("read at start, on SIGHUP and when it changes")]);
+    let read = "read at start, on SIGHUP and when it changes";
+    entry(&mut roff, "/etc/diskvitals/diskvitals.toml", read);
     roff.control("SH", ["EXIT STATUS"]);
     roff.text([roman(
         "diskvitalsd --check-config exits with 2 if the file is refused. A daemon that is started with such a file uses the defaults, and diskvitals status shows the line, until a good one is read.",
