@@ -19,6 +19,7 @@ use diskvitals_daemon::state::store::{DATABASE, Store, StoreConfig};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::{SeenLevel, Subject};
 use diskvitals_host::clock;
+use diskvitals_host::timer_grid::TimerGrid;
 use diskvitals_model::block::{LayerState, MdState};
 use diskvitals_model::snapshot::{Snapshot, StoreStatus};
 use diskvitals_model::source_update::SourceUpdate;
@@ -48,7 +49,7 @@ async fn victim() {
     let lock = lock::acquire(Path::new(&dir)).unwrap();
     let (store, events) = Store::spawn(StoreConfig::new(dir), Some(lock)).unwrap();
     let (_rules, rules) = watch::channel(SharedAssessmentSettings::default());
-    let (owner, handles) = Owner::new(rules, store, events);
+    let (owner, handles) = Owner::new(rules, store, events, TimerGrid::start());
     tokio::spawn(owner.run(std::future::pending()));
     let mut snapshots = handles.handle.snapshots();
     snapshots.wait_for(|snapshot| snapshot.node.store == StoreStatus::Ok).await.unwrap();

@@ -7,17 +7,18 @@ use procfs::process::Process;
 
 use crate::memory::{self, MemoryLockError};
 use crate::sys;
+use crate::timer_grid::TimerGrid;
 
 /// Freed memory that stays resident for the next callers, beside what cannot be given back.
 const MAX_FREED_BYTES: u64 = 1 << 20;
 const RELEASE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Gives memory back that callers have filled and left.
-pub async fn release_freed_regularly(is_locked: bool) -> Infallible {
+pub async fn release_freed_regularly(is_locked: bool, grid: TimerGrid) -> Infallible {
     // Stacks, and free parts of pages that are in use.
     let mut kept = 0;
     loop {
-        tokio::time::sleep(RELEASE_INTERVAL).await;
+        tokio::time::sleep_until(grid.after(RELEASE_INTERVAL)).await;
         let freed = freed_bytes();
         kept = freed.min(kept);
         if freed <= kept + MAX_FREED_BYTES {

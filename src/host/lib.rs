@@ -43,6 +43,7 @@ pub mod signals;
 pub mod subordinate_uids;
 mod sys;
 pub mod terminal;
+pub mod timer_grid;
 pub mod trusted_file;
 pub mod worker_pool;
 pub mod xfs;

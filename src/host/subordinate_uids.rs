@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::blocking::BlockingLane;
 use crate::root::HostRoot;
+use crate::timer_grid::TimerGrid;
 
 const PATH: &str = "/etc/subuid";
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -63,7 +64,11 @@ pub fn range(line: &str) -> Option<Range<u64>> {
 /// What shows that the file has changed.
 type Version = Option<(u64, u64, i64, i64)>;
 
-pub async fn run(root: HostRoot, uids: watch::Sender<Arc<SubordinateUids>>) -> Infallible {
+pub async fn run(
+    root: HostRoot,
+    uids: watch::Sender<Arc<SubordinateUids>>,
+    grid: TimerGrid,
+) -> Infallible {
     let mut known: Version = None;
     loop {
         let path = root.at(PATH);
@@ -76,7 +81,7 @@ pub async fn run(root: HostRoot, uids: watch::Sender<Arc<SubordinateUids>>) -> I
             Ok(Err(error)) => tracing::debug!(%error, "reading {PATH}"),
             Err(error) => tracing::debug!(%error, "reading {PATH}"),
         }
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep_until(grid.after(INTERVAL)).await;
     }
 }
 
@@ -135,7 +140,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("etc")).unwrap();
         let file = dir.path().join("etc/subuid");
         let (sender, mut uids) = watch::channel(Arc::default());
-        let task = tokio::spawn(run(HostRoot::new(dir.path()), sender));
+        let task = tokio::spawn(run(HostRoot::new(dir.path()), sender, TimerGrid::start()));
         for (text, first) in [("a:100000:9\n", Some(100_000)), ("a:100001:99\n", Some(100_001))] {
             std::fs::write(&file, text).unwrap();
             uids.changed().await.unwrap();

@@ -194,7 +194,7 @@ impl<W: Backend> CheckSource<W> {
         let at = Instant::now();
         if !self.finding_tools && self.tools_due <= at {
             self.finding_tools = true;
-            self.tools_due = at + FIND_TOOLS_INTERVAL;
+            self.tools_due = self.context.grid.after(FIND_TOOLS_INTERVAL);
             let (backend, tools, before) =
                 (self.backend.clone(), self.settings.tools.clone(), self.tools.clone());
             self.spawn(TaskKind::FindingTools, async move {

@@ -12,6 +12,7 @@ use diskvitals_fscheck::DesiredCheck;
 use diskvitals_fscheck::policy::Tools;
 use diskvitals_host::helper::Program;
 use diskvitals_host::root::HostRoot;
+use diskvitals_host::timer_grid::TimerGrid;
 use diskvitals_host::worker_pool::WorkerPool;
 use diskvitals_kernel_log::event::ResumePoint;
 use diskvitals_model::probe::ProbeTarget;
@@ -43,6 +44,8 @@ pub struct Context {
     pub freezer: Program,
     /// The directory of freeze intents, as a path on the host.
     pub freeze_intents: PathBuf,
+    /// When periodic work is done.
+    pub grid: TimerGrid,
     /// Where to start reading the kernel log.
     pub resume: watch::Receiver<ResumePoint>,
 }

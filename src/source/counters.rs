@@ -229,7 +229,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         }
         status_reporter.report(&context, status).await?;
         let read = Instant::now();
-        let mut next = read + context.settings.borrow().counters_interval;
+        let mut next = context.grid.after(context.settings.borrow().counters_interval);
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(next) => break,

@@ -106,13 +106,12 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         let interval = context.settings.borrow().disk_stats_interval;
         // I/O that is in flight may not complete.
         let is_busy = |stats: &Vec<DiskStat>| stats.iter().any(|stat| stat.in_flight > 0);
-        let pause = match observation.value().is_some_and(is_busy) {
-            true => interval.min(WAIT_BEFORE_PROBE),
-            false => interval,
+        let next = match observation.value().is_some_and(is_busy) {
+            true => Instant::now() + interval.min(WAIT_BEFORE_PROBE),
+            false => context.grid.after(interval),
         };
         context.report(SourceUpdate::DiskStats(observation)).await?;
         status_reporter.report(&context, status).await?;
-        let next = Instant::now() + pause;
         is_requested = loop {
             tokio::select! {
                 () = tokio::time::sleep_until(next) => break false,

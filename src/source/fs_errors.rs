@@ -151,7 +151,7 @@ async fn run_helper(
                     return Ok(error.into());
                 }
                 watched.set_requested(&wanted);
-                due = Instant::now() + REMARK_INTERVAL;
+                due = context.grid.after(REMARK_INTERVAL);
             }
             changed = targets.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;

@@ -57,8 +57,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     let mut settings = context.settings.clone();
 
     watch.scan(&context).await?;
-    let mut next_scan = Instant::now() + settings.borrow().reconcile_interval;
-    let mut next_layers = Instant::now() + LAYERS_INTERVAL;
+    let mut next_scan = context.grid.after(settings.borrow().reconcile_interval);
+    let mut next_layers = context.grid.after(LAYERS_INTERVAL);
     // The first event that no scan has covered yet.
     let mut waiting_since: Option<Instant> = None;
     loop {
@@ -92,8 +92,10 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 watch.scan(&context).await?;
                 // A second scan finds the data that udev adds after its event (links, the UUID of
                 // the filesystem).
-                let after = if waiting_since.take().is_some() { RESCAN_DELAY } else { settings.borrow().reconcile_interval };
-                next_scan = Instant::now() + after;
+                next_scan = match waiting_since.take() {
+                    Some(_) => Instant::now() + RESCAN_DELAY,
+                    None => context.grid.after(settings.borrow().reconcile_interval),
+                };
             }
             Some(read) = watch.reading.join_next(), if !watch.reading.is_empty() => watch.record_read(read),
             Some(read) = watch.superblock_reads.join_next(), if !watch.superblock_reads.is_empty() => {
@@ -102,7 +104,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
             }
             () = tokio::time::sleep_until(next_layers) => {
                 watch.start_round(&context);
-                next_layers = Instant::now() + LAYERS_INTERVAL;
+                next_layers = context.grid.after(LAYERS_INTERVAL);
             }
         }
     }

@@ -84,7 +84,8 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
         }
         reported_warnings = warnings;
         status_reporter.report(&context, status).await?;
-        let due = rescans.iter().copied().min().unwrap_or_else(|| Instant::now() + SCAN_INTERVAL);
+        let due =
+            rescans.iter().copied().min().unwrap_or_else(|| context.grid.after(SCAN_INTERVAL));
         loop {
             let next = rescans.iter().copied().min().unwrap_or(due);
             tokio::select! {

@@ -27,6 +27,7 @@ use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::source::Source;
 use diskvitals_host::clock::now;
+use diskvitals_host::timer_grid::TimerGrid;
 use diskvitals_host::worker_pool::WorkerOutcome;
 use diskvitals_model::probe::{MountProbe, ProbePace, ProbeTarget, StuckProbe};
 use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
@@ -57,13 +58,14 @@ const SHORTEST_NETWORK: Duration = Duration::from_secs(30);
 struct Intervals {
     by_load: Duration,
     configured: Duration,
+    grid: TimerGrid,
 }
 
 impl Intervals {
-    fn new(mounts: usize, configured: Duration) -> Intervals {
+    fn new(mounts: usize, configured: Duration, grid: TimerGrid) -> Intervals {
         let count = u32::try_from(mounts).unwrap_or(u32::MAX);
         let by_load = PER_MOUNT.saturating_mul(count).max(SHORTEST);
-        Intervals { by_load: by_load.min(configured), configured }
+        Intervals { by_load: by_load.min(configured), configured, grid }
     }
 
     fn of(self, target: &ProbeTarget) -> Duration {
@@ -71,6 +73,14 @@ impl Intervals {
             ProbePace::Local => self.by_load,
             ProbePace::Network => self.by_load.max(SHORTEST_NETWORK).min(self.configured),
             ProbePace::Idle => self.configured,
+        }
+    }
+
+    /// Few mounts are probed together. The probes of many stay spread over their interval.
+    fn after(self, interval: Duration) -> Instant {
+        match self.by_load <= SHORTEST {
+            true => self.grid.after(interval),
+            false => Instant::now() + interval,
         }
     }
 }
@@ -128,7 +138,7 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
     // The earliest due time of the plans that are not being probed.
     let mut next = Some(Instant::now());
     loop {
-        let intervals = Intervals::new(plans.len(), settings.borrow().probe_interval);
+        let intervals = Intervals::new(plans.len(), settings.borrow().probe_interval, context.grid);
         if next.is_some_and(|next| next <= Instant::now()) {
             let due = take_due(&mut plans, intervals);
             next = due.next;
@@ -152,13 +162,13 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 update_plans(&mut plans, &targets.borrow_and_update());
                 let configured = settings.borrow().probe_interval;
-                shorten_waits(&mut plans, Intervals::new(targets.borrow().len(), configured));
+                shorten_waits(&mut plans, Intervals::new(targets.borrow().len(), configured, context.grid));
                 next = Some(Instant::now());
             }
             changed = settings.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 let configured = settings.borrow_and_update().probe_interval;
-                let intervals = Intervals::new(plans.len(), configured);
+                let intervals = Intervals::new(plans.len(), configured, context.grid);
                 shorten_waits(&mut plans, intervals);
                 next = Some(Instant::now());
             }
@@ -244,7 +254,7 @@ fn take_due(plans: &mut BTreeMap<HostPath, Plan>, intervals: Intervals) -> Due {
         }
         if plan.due <= soon {
             // A probe would wake the drive: the last result holds.
-            plan.due = at + intervals.configured;
+            plan.due = intervals.after(intervals.configured);
         }
         next = Some(next.map_or(plan.due, |next| next.min(plan.due)));
     }
@@ -280,12 +290,12 @@ fn record_outcome(
         }
         let interval = intervals.of(&plan.target);
         let backoff = Backoff::new(interval, MAX_BACKOFF.max(interval));
-        let delay = match ended.response {
+        plan.due = match (ended.response, plan.consecutive_failures) {
             // No worker is spent while the other job hangs.
-            Response::Waiting => RETRY_INTERVAL,
-            _ => backoff.delay(plan.consecutive_failures),
+            (Response::Waiting, _) => Instant::now() + RETRY_INTERVAL,
+            (_, 0) => intervals.after(interval),
+            (_, failures) => Instant::now() + backoff.delay(failures),
         };
-        plan.due = Instant::now() + delay;
         next = Some(plan.due);
     }
     if recovered.is_some() || ended.was_stuck {

@@ -26,7 +26,8 @@ use diskvitals_host::heap;
 use diskvitals_host::helper::Program;
 use diskvitals_host::memory::MemoryLockError;
 use diskvitals_host::root::HostRoot;
-use diskvitals_host::subordinate_uids;
+use diskvitals_host::subordinate_uids::{self, SubordinateUids};
+use diskvitals_host::timer_grid::TimerGrid;
 use diskvitals_host::trusted_file::read_bounded;
 use diskvitals_host::worker_pool::{WorkerPool, WorkerPoolConfig};
 use diskvitals_model::source_update::SourceRequest;
@@ -54,7 +55,8 @@ pub(crate) async fn run(
     locked: Result<(), MemoryLockError>,
 ) -> Result<(), RunError> {
     let root = host_root(&options.host_root)?;
-    tokio::spawn(heap::release_freed_regularly(locked.is_ok()));
+    let grid = TimerGrid::start();
+    let is_locked = locked.is_ok();
     let mut limitations = Vec::from_iter(locked.err().map(|error| error.to_string()));
     if !nix::unistd::geteuid().is_root() {
         limitations.push(
@@ -82,13 +84,14 @@ pub(crate) async fn run(
         ..store::StoreConfig::new(&options.state_dir)
     };
     let (store, store_events) = Store::spawn(store_config, lock).map_err(RunError::Store)?;
-    let (owner, owner_handles) = Owner::new(channels.assessment.subscribe(), store, store_events);
+    let (owner, owner_handles) =
+        Owner::new(channels.assessment.subscribe(), store, store_events, grid);
     let mut owner = owner.with_boot_id(facts.boot_id.clone());
     if let WatchdogTimeout::After(timeout) = options.watchdog {
         owner = owner.with_watchdog(timeout);
     }
     if let Some(timeout) = sd_notify::watchdog_enabled() {
-        owner = owner.with_watchdog(timeout / 4);
+        owner = owner.with_watchdog(timeout / 2);
     }
     let program = own_program()?;
     let workers = |place| -> JobWorkers {
@@ -119,6 +122,7 @@ pub(crate) async fn run(
             program: program.clone(),
             args: freezer_arguments(&root, never_freeze_paths(&options, &config)),
         },
+        grid,
         freeze_intents: options.socket.parent().unwrap_or(Path::new("/")).join("freeze"),
         resume: owner_handles.kernel_log_resume.clone(),
     };
@@ -129,7 +133,8 @@ pub(crate) async fn run(
     let mut published = owner_handles.handle.snapshots();
     let mut owner_task = tokio::spawn(owner.run(wait_for_stop(owner_stop)));
     let watchdog = watchdog(options.watchdog, &owner_handles.heartbeat, logging.queue())?;
-    spawn_sources(&mut tasks, &context);
+    spawn(&mut tasks, mounts::run(context.clone()));
+    spawn(&mut tasks, kmsg::run(context.clone()));
     let refusals = SocketRefusals::default();
     let scraping = scrapes.map(|scrapes| {
         tokio::spawn(scrapes.serve(
@@ -140,8 +145,8 @@ pub(crate) async fn run(
         ))
     });
     let (uids, subordinate) = watch::channel(Arc::default());
-    let of_host = root.clone();
-    tasks.spawn(async { match subordinate_uids::run(of_host, uids).await {} });
+    let systemd = systemd::run(owner_handles.handle.clone(), owner_handles.heartbeat.clone(), grid);
+    tasks.spawn(run_periodic(context, uids, is_locked, systemd));
     let mut server =
         Server::new(owner_handles.handle.clone(), facts, channels.agent_callers.subscribe())
             .with_refusals(refusals)
@@ -170,7 +175,6 @@ pub(crate) async fn run(
         let _ = published.changed().await;
         server.serve(main_socket, Some(agent_socket), wait_for_stop(serving_stop)).await
     });
-    tasks.spawn(systemd::run(owner_handles.handle.clone(), owner_handles.heartbeat.clone()));
     tracing::info!(socket = %options.socket.display(), state = %options.state_dir.display(), version = env!("CARGO_PKG_VERSION"), "diskvitalsd started");
 
     let ended = tokio::select! {
@@ -273,17 +277,28 @@ async fn lock_state(dir: &Path) -> Result<Option<StateLock>, RunError> {
     }
 }
 
-fn spawn_sources(tasks: &mut JoinSet<Result<Infallible, RunError>>, context: &Context) {
-    spawn(tasks, hardware::run(context.clone()));
-    spawn(tasks, mounts::run(context.clone()));
-    spawn(tasks, kubelet::run(context.clone()));
-    spawn(tasks, probe::run(context.clone()));
-    spawn(tasks, diskstats::run(context.clone()));
-    spawn(tasks, counters::run(context.clone()));
-    spawn(tasks, fs_errors::run(context.clone()));
-    spawn(tasks, kmsg::run(context.clone()));
-    spawn(tasks, smart::run(context.clone()));
-    spawn(tasks, checks::run(context.clone()));
+/// What mostly waits for the moments of the grid is one task: of several, each moment would wake a second thread.
+async fn run_periodic(
+    context: Context,
+    uids: watch::Sender<Arc<SubordinateUids>>,
+    is_locked: bool,
+    systemd: impl Future<Output = Result<Infallible, RunError>>,
+) -> Result<Infallible, RunError> {
+    let grid = context.grid;
+    let ended = tokio::select! {
+        ended = hardware::run(context.clone()) => ended,
+        ended = kubelet::run(context.clone()) => ended,
+        ended = probe::run(context.clone()) => ended,
+        ended = diskstats::run(context.clone()) => ended,
+        ended = counters::run(context.clone()) => ended,
+        ended = fs_errors::run(context.clone()) => ended,
+        ended = smart::run(context.clone()) => ended,
+        ended = checks::run(context.clone()) => ended,
+        never = subordinate_uids::run(context.root.clone(), uids, grid) => match never {},
+        never = heap::release_freed_regularly(is_locked, grid) => match never {},
+        ended = systemd => return ended,
+    };
+    ended.map_err(RunError::from)
 }
 
 fn spawn(

@@ -9,9 +9,14 @@ use sd_notify::NotifyState;
 use crate::app::error::RunError;
 use crate::state::handle::Handle;
 use crate::state::owner::Heartbeat;
+use diskvitals_host::timer_grid::TimerGrid;
 
 /// READY with the first complete snapshot, then keep-alives while the owner's loop runs.
-pub(crate) async fn run(handle: Handle, heartbeat: Heartbeat) -> Result<Infallible, RunError> {
+pub(crate) async fn run(
+    handle: Handle,
+    heartbeat: Heartbeat,
+    grid: TimerGrid,
+) -> Result<Infallible, RunError> {
     let mut snapshots = handle.snapshots();
     let settled = snapshots.wait_for(|snapshot| snapshot.settled).await;
     settled.map_err(|_| RunError::TaskEnded("owner")).map(drop)?;
@@ -38,7 +43,7 @@ pub(crate) async fn run(handle: Handle, heartbeat: Heartbeat) -> Result<Infallib
             send(NotifyState::Status(&line));
             last_status = line;
         }
-        tokio::time::sleep(every).await;
+        tokio::time::sleep_until(grid.after(every)).await;
     }
 }
 

@@ -20,7 +20,7 @@ use diskvitals_program::logging::LogQueue;
 /// from a late one.
 pub(crate) const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Polls of the heartbeat within the time-out.
-const POLLS_PER_TIMEOUT: u32 = 10;
+const POLLS_PER_TIMEOUT: u32 = 6;
 /// Maximum time for the log's thread to write the cause before the process ends.
 const LOG_FLUSH_TIMEOUT: Duration = Duration::from_millis(1500);
 /// After this many seconds the kernel ends the process: longer than `LOG_FLUSH_TIMEOUT`.

@@ -37,6 +37,7 @@ use diskvitals_finding::severity::Severity;
 use diskvitals_finding::source::Source;
 use diskvitals_fscheck::DesiredCheck;
 use diskvitals_host::clock;
+use diskvitals_host::timer_grid::TimerGrid;
 use diskvitals_kernel_log::event::{Cursor, ResumePoint};
 use diskvitals_model::assess;
 use diskvitals_model::facts::{Facts, Urgency};
@@ -63,9 +64,9 @@ const COALESCE_DELAY: Duration = Duration::from_millis(40);
 /// Maximum number of updates that are applied before any other input is handled.
 const MAX_BATCH: usize = 1024;
 /// The loop's heartbeat. Each costs an idle processor a wakeup.
-const TICK_INTERVAL: Duration = Duration::from_secs(5);
-/// While changes wait for the disk.
-const STORE_TICK_INTERVAL: Duration = Duration::from_secs(1);
+const TICK_INTERVAL: Duration = Duration::from_secs(10);
+/// While changes wait for the disk, or requests for readings.
+const BUSY_TICK_INTERVAL: Duration = Duration::from_secs(1);
 /// Rules that depend on time are evaluated this often, also without an update.
 const ASSESSMENT_INTERVAL: Duration = Duration::from_secs(10);
 /// The start waits this long for the store's contents; contents that arrive later are merged then.
@@ -125,7 +126,8 @@ pub struct Owner {
     requests: broadcast::Sender<SourceRequest>,
     heartbeat: Heartbeat,
     tick_interval: Duration,
-    assessed_at: Option<Instant>,
+    grid: TimerGrid,
+    assess_at: Instant,
     /// The time zone of calendars; looked up once, because the look-up reads files.
     zone: TimeZone,
     /// From this time on the snapshot counts as complete.
@@ -145,6 +147,7 @@ impl Owner {
         rules: watch::Receiver<SharedAssessmentSettings>,
         store: Store,
         store_events: mpsc::Receiver<StoreEvent>,
+        grid: TimerGrid,
     ) -> (Owner, OwnerHandles) {
         let revision = u64::try_from(clock::now().as_microsecond()).unwrap_or_default();
         let (snapshots, snapshot_receiver) =
@@ -186,7 +189,8 @@ impl Owner {
             requests,
             heartbeat,
             tick_interval: TICK_INTERVAL,
-            assessed_at: None,
+            grid,
+            assess_at: Instant::now(),
             zone: TimeZone::system(),
             io_waiters: IoWaiters::default(),
             reading_waiters: ReadingWaiters::default(),
@@ -216,14 +220,17 @@ impl Owner {
         self.settle_by = Instant::now() + SETTLE_TIMEOUT;
         self.await_store().await;
         self.publish_at = Some(Instant::now());
-        let mut ticked_at = None;
+        let mut ticked_at = Instant::now();
+        let mut tick_at = ticked_at;
         let settle = sleep_until(self.settle_by);
         tokio::pin!(settle);
         let mut settle_passed = false;
         loop {
             let due = self.publish_at;
-            let tick_at =
-                ticked_at.map_or_else(Instant::now, |at: Instant| at + self.next_tick_after());
+            let busy_tick = ticked_at + BUSY_TICK_INTERVAL;
+            let write = self.store_sync.flood_due().map(|due| due.max(busy_tick));
+            let awaited = self.is_awaited().then_some(busy_tick);
+            let next_tick = write.into_iter().chain(awaited).fold(tick_at, Instant::min);
             tokio::select! {
                 () = &mut stop => break,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.publish(Vec::new()),
@@ -238,8 +245,10 @@ impl Owner {
                     settle_passed = true;
                     self.publish_soon();
                 }
-                () = sleep_until(tick_at) => {
-                    ticked_at = Some(Instant::now());
+                () = sleep_until(next_tick) => {
+                    ticked_at = Instant::now();
+                    // What sources read at the moment of the grid is here by then.
+                    tick_at = self.grid.after(self.tick_interval) + COALESCE_DELAY;
                     self.tick();
                 }
             }
@@ -271,27 +280,26 @@ impl Owner {
         });
     }
 
-    fn next_tick_after(&self) -> Duration {
-        match self.store_sync.is_waiting() {
-            true => self.tick_interval.min(STORE_TICK_INTERVAL),
-            false => self.tick_interval,
-        }
+    /// What only a tick ends has a limit soon.
+    fn is_awaited(&self) -> bool {
+        self.store_sync.is_behind()
+            || !self.reading_waiters.is_empty()
+            || *self.kernel_log_resume.borrow() == ResumePoint::Unknown
     }
 
     fn tick(&mut self) {
         self.follow_clock();
         self.heartbeat.0.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
-        let is_due = self.assessed_at.is_none_or(|at| now - at >= ASSESSMENT_INTERVAL);
-        if is_due || self.store_sync.is_behind() {
-            self.assessed_at = Some(now);
+        if now >= self.assess_at || self.store_sync.is_behind() {
+            self.assess_at = self.grid.after(ASSESSMENT_INTERVAL);
             self.begin_due_checks();
             self.publish_soon();
         }
         if now >= self.settle_by + KERNEL_LOG_PATIENCE {
             self.start_kernel_log(None);
         }
-        if self.store_sync.is_flood_write_due() {
+        if self.store_sync.flood_due().is_some_and(|due| now >= due) {
             self.store_sync.write(&self.facts, &self.ledger, false, Vec::new());
         }
     }

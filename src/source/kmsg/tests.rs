@@ -152,6 +152,7 @@ impl Host {
                 args: Vec::new(),
             },
             freeze_intents: "/nonexistent".into(),
+            grid: diskvitals_host::timer_grid::TimerGrid::start(),
             resume: self.resume.subscribe(),
         };
         let journalctl = self.journalctl.clone();

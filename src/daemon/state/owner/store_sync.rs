@@ -145,14 +145,9 @@ impl StoreSync {
         self.is_open && self.needs_full_write && !self.is_in_memory()
     }
 
-    /// A write waits for its time, or for the store.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.is_behind() || (self.is_open && self.flood_due.is_some())
-    }
-
-    /// Errors of the kernel log or texts of findings wait to be written, and their time has come.
-    pub(crate) fn is_flood_write_due(&self) -> bool {
-        self.is_open && self.flood_due.is_some_and(|due| Instant::now() >= due)
+    /// When errors of the kernel log, its position or texts of findings, which wait, are to be written.
+    pub(crate) fn flood_due(&self) -> Option<Instant> {
+        self.flood_due.filter(|_| self.is_open)
     }
 
     pub(crate) async fn close(self, limit: Duration) -> bool {

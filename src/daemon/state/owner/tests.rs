@@ -15,6 +15,7 @@ use diskvitals_finding::kubelet::KubeletRecords;
 use diskvitals_finding::mount::MountTable;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::{Finding, SeenLevel};
+use diskvitals_kernel_log::event::Batch;
 use diskvitals_model::block::{Inventory, LayerState, MdState};
 
 /// A mirror of `disks` members that lacks `degraded` of them.
@@ -43,7 +44,7 @@ struct Harness {
 fn harness() -> Harness {
     let (disk, ops, ended, store, events) = Store::fake();
     let (rules_sender, rules) = watch::channel(SharedAssessmentSettings::default());
-    let (owner, handles) = Owner::new(rules, disk, events);
+    let (owner, handles) = Owner::new(rules, disk, events, TimerGrid::start());
     let publications = Arc::<AtomicUsize>::default();
     let (mut snapshots, counter) = (handles.handle.snapshots(), publications.clone());
     tokio::spawn(async move {
@@ -366,7 +367,7 @@ async fn requests_are_forwarded_and_the_heartbeat_advances() {
     owner.handles.handle.refresh(SourceRequest::All).await.unwrap();
     assert_eq!(requests.recv().await.unwrap(), SourceRequest::All);
     let before = owner.handles.heartbeat.count();
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::sleep(TICK_INTERVAL + COALESCE_DELAY).await;
     assert!(owner.handles.heartbeat.count() > before);
 }
 
@@ -404,7 +405,7 @@ fn steps(snapshot: &Snapshot) -> Vec<&String> {
 async fn a_step_of_the_clock_is_shown_and_everything_is_stored_again() {
     let (disk, ops, _ended, _store, events) = Store::fake();
     let (_rules, rules) = watch::channel(SharedAssessmentSettings::default());
-    let (mut owner, handles) = Owner::new(rules, disk, events);
+    let (mut owner, handles) = Owner::new(rules, disk, events, TimerGrid::start());
     owner.restore(StoreContents::default());
     owner.publish(Vec::new());
     let settings = AssessmentSettings::default();
@@ -436,4 +437,28 @@ async fn a_step_while_no_daemon_ran_is_shown_and_a_small_one_is_not() {
         let snapshot = owner.until(|snapshot| snapshot.settled).await;
         assert_eq!(!steps(&snapshot).is_empty(), shown);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_position_of_the_kernel_log_that_waits_to_be_written_does_not_wake_the_loop() {
+    let owner = harness();
+    owner.open(StoreContents::default()).await;
+    let cursor = Cursor { boot_id: "boot".into(), reread_from: 7, counted_to: Some(7), lost: 0 };
+    let batch = Batch {
+        events: Vec::new(),
+        cursor,
+        name_assignments: Vec::new(),
+        full_reads: Vec::new(),
+        is_backlog: false,
+    };
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    owner.send(SourceUpdate::KernelLog(batch)).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    owner.take_ops();
+    let before = owner.handles.heartbeat.count();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(owner.handles.heartbeat.count() - before, 6);
+    // It is written nevertheless.
+    tokio::time::sleep(Duration::from_secs(15 * 60)).await;
+    assert!(owner.take_ops().iter().any(|write| write.progress.is_some()));
 }

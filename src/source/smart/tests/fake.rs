@@ -371,6 +371,7 @@ pub fn lab_of(
             args: Vec::new(),
         },
         freeze_intents: "/nonexistent".into(),
+        grid: diskvitals_host::timer_grid::TimerGrid::start(),
         resume: watch::Sender::new(ResumePoint::From(None)).subscribe(),
     };
     let task = tokio::spawn(async move {

@@ -111,6 +111,7 @@ pub fn harness_at(
         checker: nothing(),
         freezer: nothing(),
         freeze_intents: "/nonexistent".into(),
+        grid: diskvitals_host::timer_grid::TimerGrid::start(),
         resume: watch::Sender::new(ResumePoint::From(None)).subscribe(),
     };
     let played = world.clone();
