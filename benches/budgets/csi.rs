@@ -1,7 +1,7 @@
 //! The shim under load: health and statistics of 1,000 volumes, one of which hangs; the cost of the
 //! interposer; the time to provision volumes. csi-mock is measured beside it, if it is built.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -207,16 +207,24 @@ fn compare(ours: &Stats, theirs: &Stats, figures: &mut Figures) {
 }
 
 /// csi-mock answers from memory and examines nothing, for one volume that it considers published.
-async fn measure_mock(program: &Path, dir: &TempDir, load: Duration) -> anyhow::Result<Stats> {
+pub async fn start_mock(
+    program: &Path,
+    dir: &TempDir,
+) -> anyhow::Result<(Running, PathBuf, VolumeTarget)> {
     let socket = dir.path().join("mock.sock");
     let endpoint = format!("unix://{}", socket.display());
     let mut command = Command::new(program);
     let mut mock = Running::start(command.args(["-endpoint", &endpoint, "-no-attach"]))?;
     ready(&mut mock, &socket).await?;
-    let targets = [published_by_mock(&socket, &dir.path().join("target"))
+    let target = published_by_mock(&socket, &dir.path().join("target"))
         .await
-        .context("publishing a volume of csi-mock")?];
-    Stats::measure(&socket, &targets, mock.pid(), load).await
+        .context("publishing a volume of csi-mock")?;
+    Ok((mock, socket, target))
+}
+
+async fn measure_mock(program: &Path, dir: &TempDir, load: Duration) -> anyhow::Result<Stats> {
+    let (mock, socket, target) = start_mock(program, dir).await?;
+    Stats::measure(&socket, &[target], mock.pid(), load).await
 }
 
 async fn published_by_mock(socket: &Path, target: &Path) -> anyhow::Result<VolumeTarget> {

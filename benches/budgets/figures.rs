@@ -81,8 +81,13 @@ impl Figures {
 
     /// Prints both values, and how many times as good diskvitals is. The goal is to be ahead.
     pub fn compare(&mut self, comparison: Comparison) {
+        self.compare_with_goal(comparison, 1.0);
+    }
+
+    /// The same with another goal.
+    pub fn compare_with_goal(&mut self, comparison: Comparison, at_least: f64) {
         let name = comparison.print(self);
-        self.add(&name, comparison.ratio(), "times", Goal::AtLeast(1.0));
+        self.add(&name, comparison.ratio(), "times", Goal::AtLeast(at_least));
     }
 
     /// The same where the peer does something else or less, so that being behind is no shortcoming.

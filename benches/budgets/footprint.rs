@@ -49,6 +49,7 @@ async fn measure_idle(
 
     let pid = daemon.pid();
     let (started, before, woken) = (Instant::now(), cpu_time(pid)?, wakeups(pid)?);
+    let transfers_before = transfers(pid)?;
     let end = tokio::time::Instant::now() + idle;
     for round in 1.. {
         host.vary_usage(round)?;
@@ -64,6 +65,8 @@ async fn measure_idle(
     let woken = wakeups(pid)?.saturating_sub(woken) as f64;
     let minutes = started.elapsed().as_secs_f64() / 60.0;
     figures.figure_without_goal("idle_wakeups_500_volumes", woken / minutes, "a_minute");
+    let transfers = transfers(pid)?.saturating_sub(transfers_before) as f64;
+    figures.figure_without_goal("idle_reads_writes_500_volumes", transfers / minutes, "a_minute");
 
     let status = status(pid)?;
     figures.add("rss", mib(status.vmrss), "MiB", Goal::AtMost(30.0));
@@ -204,6 +207,17 @@ fn wakeups(pid: i32) -> anyhow::Result<u64> {
             // A thread that has ended is left out.
             sum += task.status().ok().and_then(|it| it.voluntary_ctxt_switches).unwrap_or_default();
         }
+    }
+    Ok(sum)
+}
+
+/// System calls of the daemon and its workers that read or wrote: proc(5), syscr and syscw of
+/// /proc/PID/io.
+fn transfers(pid: i32) -> anyhow::Result<u64> {
+    let mut sum = 0;
+    for process in process_tree(pid)? {
+        let io = process.io().with_context(|| format!("reading io of {}", process.pid))?;
+        sum += io.syscr + io.syscw;
     }
     Ok(sum)
 }

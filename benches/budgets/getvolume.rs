@@ -1,14 +1,17 @@
 //! GetVolume under load: 1,000 volumes on 64 drives, one of which does not answer its probes.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use diskvitals_wire as wire;
 
 use crate::calls::{self, Calls};
-use crate::client::Inventory;
+use crate::client::{Inventory, channel};
+use crate::csi::{self, Call};
 use crate::daemon::{Daemon, Host, Program, check_snapshot, cores, pin};
-use crate::figures::{Figures, Goal};
+use crate::figures::{Better, Comparison, Figures, Goal};
+use crate::peers::Peers;
 use crate::tree::Plan;
 
 const CONNECTIONS: usize = 16;
@@ -17,6 +20,7 @@ const RATE: u32 = 5000;
 
 pub async fn measure(
     program: &Program,
+    peers: &Peers,
     figures: &mut Figures,
     load: Duration,
 ) -> anyhow::Result<()> {
@@ -60,13 +64,44 @@ pub async fn measure(
     let mut paced = paced(&daemon, &requests, load).await?;
     figures.figure_without_goal("getvolume_at_5000_per_s_rate", paced.rate(), "calls/s");
     paced.print_median(figures, "getvolume_at_5000_per_s");
-    figures.add("getvolume_at_5000_per_s_p99", paced.milliseconds(0.99), "ms", Goal::AtMost(1.0));
+    let ours = paced.milliseconds(0.99);
+    figures.add("getvolume_at_5000_per_s_p99", ours, "ms", Goal::AtMost(1.0));
+    if let Some(mock) = peers.find("csi-mock", figures) {
+        match paced_mock(&mock, pinned, load).await {
+            Ok(mut theirs) => figures.compare_with_goal(
+                Comparison {
+                    peer: "csi_mock",
+                    what: "getvolume_at_5000_per_s_p99",
+                    unit: "ms",
+                    better: Better::Less,
+                    ours,
+                    theirs: theirs.milliseconds(0.99),
+                },
+                1.0 / 1.5,
+            ),
+            Err(error) => figures.not_measured("csi_mock_getvolume", &error),
+        }
+    }
 
     pin(None)?;
     daemon.unpin()?;
     let free = closed_loop(&daemon, &requests, CONNECTIONS, load).await?;
     figures.figure_without_goal("getvolume_16_connections_rate_not_pinned", free.rate(), "calls/s");
     Ok(())
+}
+
+/// Calls of csi-mock at the same rate, on the same cores.
+async fn paced_mock(program: &Path, pinned: bool, load: Duration) -> anyhow::Result<Calls> {
+    let dir = tempfile::tempdir_in("/dev/shm").context("making a folder")?;
+    pin(pinned.then_some(0))?;
+    let started = csi::start_mock(program, &dir).await;
+    pin(pinned.then_some(1))?;
+    let (_mock, socket, target) = started?;
+    let mut clients = Vec::new();
+    for _ in 0..CONNECTIONS {
+        clients.push(csi::client(channel(&socket).await?));
+    }
+    calls::run(clients, &[target], load, Some(pace()?), csi::caller(Call::Stats)).await
 }
 
 /// Each volume by its id and by driver and handle, in a scattered order.
@@ -106,8 +141,12 @@ async fn paced(
     requests: &[wire::GetVolumeRequest],
     load: Duration,
 ) -> anyhow::Result<Calls> {
-    let interval = Duration::from_secs(1) * u32::try_from(CONNECTIONS)? / RATE;
-    run(daemon, requests, CONNECTIONS, load, Some(interval)).await
+    run(daemon, requests, CONNECTIONS, load, Some(pace()?)).await
+}
+
+/// Between the calls of one connection.
+fn pace() -> anyhow::Result<Duration> {
+    Ok(Duration::from_secs(1) * u32::try_from(CONNECTIONS)? / RATE)
 }
 
 async fn run(

@@ -238,7 +238,7 @@ async fn measure(group: Group, arguments: &Arguments, figures: &mut Figures) -> 
         Group::Events => events::measure(&program, figures).await,
         Group::Mounts => mounts::measure(&program, figures).await,
         Group::Filesystems => filesystems::measure(&program, &peers, figures).await,
-        Group::Getvolume => getvolume::measure(&program, figures, load).await,
+        Group::Getvolume => getvolume::measure(&program, &peers, figures, load).await,
         Group::KernelLog => {
             classify::measure(figures)?;
             let time = Duration::from_secs(arguments.storm_seconds);
