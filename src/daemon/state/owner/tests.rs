@@ -367,7 +367,7 @@ async fn requests_are_forwarded_and_the_heartbeat_advances() {
     owner.handles.handle.refresh(SourceRequest::All).await.unwrap();
     assert_eq!(requests.recv().await.unwrap(), SourceRequest::All);
     let before = owner.handles.heartbeat.count();
-    tokio::time::sleep(TICK_INTERVAL + COALESCE_DELAY).await;
+    tokio::time::sleep(TICK_INTERVAL + 2 * COALESCE_DELAY).await;
     assert!(owner.handles.heartbeat.count() > before);
 }
 
