@@ -20,9 +20,10 @@ use diskvitals_finding::observation::Observation;
 use diskvitals_finding::{SeenLevel, Subject};
 use diskvitals_host::clock;
 use diskvitals_host::timer_grid::TimerGrid;
-use diskvitals_model::block::{LayerState, MdState};
+use diskvitals_model::block::LayerState;
 use diskvitals_model::snapshot::{Snapshot, StoreStatus};
 use diskvitals_model::source_update::SourceUpdate;
+use diskvitals_model::stack::MdState;
 use rusqlite::Connection;
 use tokio::sync::watch;
 

@@ -4,14 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::DriveFacts;
-use crate::redundancy::btrfs_tolerance;
+use crate::stack::{BtrfsFs, DmRaid, MdState, Multipath, ThinPool};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::DriveId;
-use diskvitals_kernel_log::event::DamagedCopies;
 
 /// One scan of /sys/class/block (and /sys/class/nvme) joined with udev's database. Complete each
 /// time.
@@ -130,95 +128,6 @@ impl BlockDevice {
     }
 }
 
-/// A mounted btrfs: its member devices and the profiles of its chunks (directory names below
-/// allocation/{data,metadata}: `single`, `dup`, `raid0`, `raid1`, `raid1c3`, `raid10`, `raid5`…).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BtrfsFs {
-    pub uuid: String,
-    pub label: Option<String>,
-    /// Kernel names, sorted.
-    pub devices: Vec<String>,
-    /// Members whose block device is gone, because the drive was pulled while the filesystem was
-    /// mounted. The kernel keeps their links, and `missing` stays 0.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pulled: Vec<PulledMember>,
-    /// The ids of the members within the filesystem (devinfo/*), without the target of a replacement.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub member_ids: Vec<u64>,
-    /// Those of them that are missing (devinfo/*/missing = 1).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub missing_ids: Vec<u64>,
-    /// Members that are not in use: the missing ones, those that came back since the mount, and
-    /// those that were pulled.
-    pub missing_devices: u32,
-    /// Another one after each mount of the filesystem. None in a recorded tree.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mount_mark: Option<String>,
-    /// Members that were away while it was written to, and that no scrub has read since. Not read:
-    /// what the daemon remembers.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub returned: Vec<ReturnedMember>,
-    pub data_profiles: Vec<String>,
-    pub metadata_profiles: Vec<String>,
-}
-
-/// A member of a btrfs that was away while it was written to, and is back: it lacks what was written
-/// in between.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReturnedMember {
-    pub member: BtrfsMember,
-    /// The scans that showed it missing first, and present again.
-    pub since: Timestamp,
-    pub until: Timestamp,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PulledMember {
-    /// The kernel name that it had.
-    pub name: String,
-    /// Not read: which drive had that name is what the daemon remembers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drive: Option<DriveId>,
-}
-
-/// How a member of a btrfs is known.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BtrfsMember {
-    /// Its id within the filesystem.
-    Id(u64),
-    /// The kernel name that it had: nothing says which id a device had that was pulled.
-    Name(String),
-}
-
-impl BtrfsFs {
-    /// The name of a member that was pulled is given to no other device before the unmount.
-    pub(crate) fn has_member(&self, device: &str) -> bool {
-        self.devices.iter().any(|name| name == device)
-            || self.pulled.iter().any(|pulled| pulled.name == device)
-    }
-
-    /// Whether a block of which so many copies are damaged has another one. A member that was away
-    /// has the damaged ones.
-    pub(crate) fn has_good_copy(&self, damaged: DamagedCopies) -> bool {
-        let copies = |profile: &String| match profile.to_ascii_lowercase().as_str() {
-            "dup" => 2,
-            other => (btrfs_tolerance(other) + 1).saturating_sub(self.missing_devices as usize),
-        };
-        let has_more = |damaged: u8, profiles: &[String]| {
-            let copies = profiles.iter().map(copies).min();
-            damaged == 0 || copies.is_none_or(|copies| copies > damaged.into())
-        };
-        has_more(damaged.data, &self.data_profiles)
-            && has_more(damaged.metadata, &self.metadata_profiles)
-    }
-
-    /// The members that are no copy: they are missing, or lack what was written while they were away.
-    pub(crate) fn without_copy(&self) -> usize {
-        self.missing_devices as usize + self.returned.len()
-    }
-}
-
 /// State of a layer; reading it may block (md attributes, dm status). A worker reads one device at
 /// a time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -227,17 +136,7 @@ pub enum LayerState {
     Md(MdState),
     Thin(ThinPool),
     Multipath(Multipath),
-    /// dm-raid (LVM's RAID): `health` is one character a leg: A alive and in sync, a alive, D dead,
-    /// - missing (dm-raid.rst).
-    DmRaid {
-        level: String,
-        health: String,
-        sync_action: Option<String>,
-        status_line: String,
-        /// md's layout word, of a raid10 whose table was read.
-        #[serde(default)]
-        layout: Option<u32>,
-    },
+    DmRaid(DmRaid),
     /// A dm table of linear targets only (most logical volumes, partitions of multipath devices):
     /// the location of each piece.
     Linear {
@@ -252,7 +151,7 @@ impl LayerState {
     pub(crate) fn is_intact(&self) -> Option<bool> {
         match self {
             LayerState::Md(md) => Some(md.degraded == 0),
-            LayerState::DmRaid { health, .. } => Some(health.chars().all(|leg| leg == 'A')),
+            LayerState::DmRaid(raid) => Some(raid.health.chars().all(|leg| leg == 'A')),
             _ => None,
         }
     }
@@ -267,67 +166,6 @@ pub struct Extent {
     pub dev: DevNo,
     /// The offset on `dev`.
     pub offset: u64,
-}
-
-/// From /sys/block/mdN/md (Documentation/admin-guide/md.rst).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MdState {
-    pub level: String,
-    /// md's layout word: what it means depends on the level.
-    #[serde(default)]
-    pub layout: Option<u32>,
-    pub raid_disks: u32,
-    /// Number of devices that the array lacks; 0 when complete.
-    pub degraded: u32,
-    pub array_state: String,
-    pub sync_action: Option<String>,
-    /// Sectors done and total during a rebuild or check.
-    pub sync_completed: Option<(u64, u64)>,
-    /// The whole array has to be synchronized, or is: after a crash, or after its creation.
-    #[serde(default)]
-    pub is_resync_due: bool,
-    pub members: Vec<MdMember>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MdMember {
-    /// Kernel name of the member (`sda1`).
-    pub device: String,
-    /// `in_sync`, `faulty`, `spare`, `write_mostly`…, comma-separated.
-    pub state: String,
-    pub slot: Option<u32>,
-    pub errors: u64,
-    /// Ranges that it does not hold: first sector, counted from where its data begins, and length.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub bad_blocks: Vec<(u64, u64)>,
-}
-
-/// dm-thin's pool status (Documentation/admin-guide/device-mapper/thin-provisioning.rst), in
-/// blocks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThinPool {
-    pub metadata_used: u64,
-    pub metadata_total: u64,
-    pub data_used: u64,
-    pub data_total: u64,
-    /// `rw`, `ro`, `out_of_data_space`, `Fail`.
-    pub mode: String,
-    pub needs_check: bool,
-    pub status_line: String,
-}
-
-/// dm-multipath's status: each path and whether the kernel uses it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Multipath {
-    pub paths: Vec<MultipathPath>,
-    pub status_line: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MultipathPath {
-    pub dev: DevNo,
-    pub active: bool,
-    pub fail_count: u64,
 }
 
 /// Reads and writes of a device, completed since it appeared.

@@ -19,10 +19,11 @@ use jiff::Timestamp;
 
 use crate::advice::{self, Action};
 use crate::assess::{is_taken_out, shares_controller};
-use crate::block::{BtrfsFs, LayerState};
+use crate::block::LayerState;
 use crate::facts::Facts;
 use crate::label;
 use crate::snapshot::{Drive, Snapshot, Volume};
+use crate::stack::BtrfsFs;
 use diskvitals_finding::ids::{CauseId, DriveId, FindingId, VolumeId};
 use diskvitals_finding::reason::{LayerKind, LoggedErrors, Reason};
 use diskvitals_finding::severity::Severity;
@@ -314,7 +315,7 @@ impl<'a> Grouping<'a> {
     fn device_origin(&self, name: &str) -> Origin {
         let name = name.to_owned();
         match self.layer_state(&name) {
-            Some(LayerState::Md(_) | LayerState::DmRaid { .. }) => Origin::Array(name),
+            Some(LayerState::Md(_) | LayerState::DmRaid(_)) => Origin::Array(name),
             Some(LayerState::Thin(_)) => Origin::Pool(name),
             _ => Origin::Device(name),
         }
@@ -363,7 +364,7 @@ impl<'a> Grouping<'a> {
         };
         let kind_of: fn(&LayerState) -> bool = match kind {
             LayerKind::Array => {
-                |state| matches!(state, LayerState::Md(_) | LayerState::DmRaid { .. })
+                |state| matches!(state, LayerState::Md(_) | LayerState::DmRaid(_))
             }
             LayerKind::ThinPool => |state| matches!(state, LayerState::Thin(_)),
             LayerKind::Multipath => |state| matches!(state, LayerState::Multipath(_)),

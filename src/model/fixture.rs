@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::assess::{self, ActiveFindings, assess};
-use crate::block::{BlockDevice, BtrfsFs, DiskStat, Inventory, Layer, LayerState, MdMember};
+use crate::block::{BlockDevice, DiskStat, Inventory, Layer, LayerState};
 use crate::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use crate::facts::{Facts, StoredVolume, Urgency};
 use crate::policy::{Policy, VolumeSettings};
 use crate::probe::{MountProbe, ProbeError, StuckProbe, Usage};
 use crate::snapshot::{Drive, Presence, Snapshot};
 use crate::source_update::SourceUpdate;
+use crate::stack::{BtrfsFs, MdMember};
 use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
 use diskvitals_finding::kubelet::{KubeletRecords, KubeletVolume, PodName, Publication};
 use diskvitals_finding::mount::{Mount, MountTable};

@@ -31,6 +31,7 @@ pub mod snapshot;
 pub mod snapshot_builder;
 pub mod source_update;
 pub mod space_history;
+pub mod stack;
 pub mod stale;
 pub mod storage;
 pub mod superblock;

@@ -13,6 +13,7 @@ use diskvitals_finding::dev::DevNo;
 use diskvitals_host::dm::{self, DmError};
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::block::{Layer, LayerState};
+use diskvitals_model::stack::DmRaid;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
@@ -50,7 +51,7 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
                     .map_err(wrong);
             }
             let mut state = status::parse(&lines).map_err(wrong)?;
-            if let LayerState::DmRaid { level, layout, .. } = &mut state
+            if let LayerState::DmRaid(DmRaid { level, layout, .. }) = &mut state
                 && level.starts_with("raid10")
             {
                 *layout = status::parse_raid10_layout(&dm_lines(root, device, DmQuery::Table)?);

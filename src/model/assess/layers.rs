@@ -8,9 +8,10 @@ use crate::assess::space::{fills_up, full_in};
 use crate::assess::text::{
     BAD, INACCESSIBLE, Level, SUSPECT, evidence, join_limited, percent, raised, unknown,
 };
-use crate::block::{Layer, LayerState, Multipath, ThinPool};
+use crate::block::{Layer, LayerState};
 use crate::facts::Facts;
 use crate::label;
+use crate::stack::{Multipath, ThinPool};
 use crate::volume::VolumeFacts;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::severity::Severity;

@@ -10,10 +10,11 @@ use crate::assess::DriveFailure;
 use crate::assess::input::{Context, VolumeInput};
 use crate::assess::layers::{self, Degradation, clear_without_layer, worst_layer};
 use crate::assess::text::{BAD, SUSPECT, evidence, join_limited, unknown};
-use crate::block::{BtrfsMember, LayerState, PulledMember, ReturnedMember};
+use crate::block::LayerState;
 use crate::facts::Facts;
 use crate::facts::btrfs_members::member_file;
 use crate::redundancy::btrfs_tolerance;
+use crate::stack::{BtrfsMember, PulledMember, ReturnedMember};
 use crate::volume::VolumeFacts;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
@@ -68,7 +69,7 @@ pub(super) fn of_devices(
     worst_layer(facts, devices, clears, |name, at, state| {
         let loss = match state {
             LayerState::Md(md) => view.md(name, at, md),
-            LayerState::DmRaid { .. } => view.dm_raid(name, at, state),
+            LayerState::DmRaid(_) => view.dm_raid(name, at, state),
             _ => return None,
         };
         let loss = loss.filter(|loss| loss.reason == reason);

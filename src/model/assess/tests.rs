@@ -20,8 +20,9 @@ mod sources;
 mod unknown;
 mod witnesses;
 
-use crate::block::{Layer, LayerState, MdMember, MdState};
+use crate::block::{Layer, LayerState};
 use crate::fixture::*;
+use crate::stack::{MdMember, MdState};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
 

@@ -4,11 +4,12 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::assess::percent;
-use crate::block::{BtrfsFs, LayerState};
+use crate::block::LayerState;
 use crate::probe::used_share;
 use crate::redundancy::Array;
 use crate::snapshot::{Snapshot, VolumeUsage};
 use diskvitals_finding::reason::Figure;
+use crate::stack::{BtrfsFs, DmRaid};
 use diskvitals_finding::{Finding, Subject};
 use diskvitals_smart::history::{Metric, Series};
 
@@ -122,7 +123,7 @@ pub(super) fn layer(state: &LayerState) -> String {
             md.raid_disks.saturating_sub(md.degraded),
             md.raid_disks
         ),
-        LayerState::DmRaid { level, health, .. } => {
+        LayerState::DmRaid(DmRaid { level, health, .. }) => {
             let live = health.chars().filter(|leg| !"D-".contains(*leg)).count();
             format!("{level}, {live} of {} legs", health.chars().count())
         }

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use crate::advice::has_last_copy;
 use crate::assess::shares_controller;
-use crate::block::{LayerState, MultipathPath};
+use crate::block::LayerState;
 use crate::cause::{Cause, Grouping, Hit, HitKind, Origin};
 use crate::label;
 use crate::snapshot::{Drive, Volume};
+use crate::stack::MultipathPath;
 use crate::volume::Impact;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;

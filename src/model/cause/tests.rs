@@ -3,12 +3,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::block::{BlockDevice, Layer, MdState, Multipath, MultipathPath, ThinPool};
+use crate::block::{BlockDevice, Layer};
 use crate::fixture::*;
 use crate::ledger::Ledger;
 use crate::snapshot::NodeState;
 use crate::snapshot_builder::{SnapshotBuilder, SnapshotInput};
 use crate::source_update::{SourceStatus, SourceUpdate};
+use crate::stack::{MdState, Multipath, MultipathPath, ThinPool};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::{Acknowledgement, Health, SeenLevel, Status};
 use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor};

@@ -13,6 +13,7 @@ use crate::facts::{Facts, Urgency};
 use crate::policy::VolumeSettings;
 use crate::probe::{MountProbe, StuckProbe};
 use crate::source_update::{SourceStatus, SourceUpdate};
+use crate::stack::DmRaid;
 use diskvitals_finding::Subject;
 use diskvitals_finding::btrfs_space;
 use diskvitals_finding::observation::Observation;
@@ -206,7 +207,7 @@ impl Facts {
         }
         let known = self.layers.entry(device).or_default();
         if let Observation::Ok { at, value } = &seen
-            && let LayerState::DmRaid { sync_action, .. } = value
+            && let LayerState::DmRaid(DmRaid { sync_action, .. }) = value
             && matches!(sync_action.as_deref(), Some("check" | "repair"))
         {
             known.last_check = Some(*at);
@@ -263,7 +264,7 @@ fn without_usage(state: &LayerState) -> LayerState {
             thin.status_line.clear();
         }
         LayerState::Multipath(multipath) => multipath.status_line.clear(),
-        LayerState::DmRaid { status_line, .. } => status_line.clear(),
+        LayerState::DmRaid(DmRaid { status_line, .. }) => status_line.clear(),
         LayerState::Plain | LayerState::Linear { .. } => {}
     }
     state

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::block::{BtrfsFs, BtrfsMember, Inventory, ReturnedMember};
+use crate::block::Inventory;
 use crate::counters::CounterHistory;
 use crate::facts::corruption::of_filesystem;
 use crate::facts::drive_use::is_part_of;
 use crate::facts::{Facts, KnownVolume};
+use crate::stack::{BtrfsFs, BtrfsMember, ReturnedMember};
 use crate::volume::VolumeFacts;
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::{DriveId, VolumeId};

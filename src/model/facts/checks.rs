@@ -19,6 +19,7 @@ use crate::assess::{ActiveFindings, signals};
 use crate::block::LayerState;
 use crate::facts::{Facts, KnownVolume};
 use crate::policy::Policy;
+use crate::stack::DmRaid;
 use diskvitals_finding::Subject;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::{CheckId, VolumeId};
@@ -301,7 +302,7 @@ impl Facts {
         volume.facts.devices.iter().find_map(|name| {
             let action = match self.layer_state(name)? {
                 LayerState::Md(md) => md.sync_action.as_deref()?,
-                LayerState::DmRaid { sync_action, .. } => sync_action.as_deref()?,
+                LayerState::DmRaid(DmRaid { sync_action, .. }) => sync_action.as_deref()?,
                 _ => return None,
             };
             (!matches!(action, "idle" | "frozen")).then(|| format!("{name} does a {action}"))

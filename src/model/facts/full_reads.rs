@@ -94,7 +94,7 @@ impl Facts {
         let mut arrays: Vec<&str> = Vec::new();
         for device in devices.filter(|device| matches!(device.layer, Layer::Dm { .. })) {
             // One whose state has not been read may be the array.
-            if let LayerState::DmRaid { .. } = self.layer_state(&device.name)? {
+            if let LayerState::DmRaid(_) = self.layer_state(&device.name)? {
                 arrays.push(&device.name);
             }
         }

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
-use crate::block::MdState;
 use crate::counters::CounterHistory;
 use crate::facts::{Facts, SlotHistory};
+use crate::stack::MdState;
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
 

@@ -6,12 +6,13 @@ mod redundancy;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use crate::block::{BlockDevice, BtrfsFs, Inventory, Layer, LayerState};
+use crate::block::{BlockDevice, Inventory, Layer, LayerState};
 use crate::facts::LayerFacts;
 use crate::graph::MountedBtrfs;
 use crate::graph::mounts::{self, FsKind, MountTree};
 use crate::graph::stack::redundancy::{bounded, combine, with_rebuild};
 use crate::redundancy::{Array, Member, btrfs_tolerance};
+use crate::stack::{BtrfsFs, DmRaid};
 use crate::volume::Stack;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::DriveId;
@@ -290,7 +291,8 @@ impl<'a> Graph<'a> {
             return None;
         }
         let stack = |names: &Vec<String>, above: &mut Vec<String>| self.stack_of_all(names, above);
-        let Some(LayerState::DmRaid { level, health, .. }) = self.layer_state(device) else {
+        let Some(LayerState::DmRaid(DmRaid { level, health, .. })) = self.layer_state(device)
+        else {
             let parts: Vec<Stack> = legs.values().map(|names| stack(names, above)).collect();
             let (level, tolerates) = if mirror {
                 ("mirror".to_owned(), parts.len().saturating_sub(1))

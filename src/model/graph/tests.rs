@@ -1,9 +1,10 @@
-use crate::block::{Layer, LayerState, MdState};
+use crate::block::{Layer, LayerState};
 use crate::facts::LayerFacts;
 use crate::fixture::*;
 use crate::graph::excluded_mounts;
 use crate::policy::Exclusion;
 use crate::snapshot::UserMounts;
+use crate::stack::MdState;
 use crate::volume::{Impact, MountRole, Stack};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::block::{LayerState, MdMember, MdState};
+use crate::block::LayerState;
 use crate::redundancy::{CopySet, Scheme};
+use crate::stack::{DmRaid, MdState};
 
 /// More than any metadata format of md allows.
 const MAX_SLOTS: usize = 4096;
@@ -37,7 +38,7 @@ impl Array {
     pub fn of(state: &LayerState) -> Option<Array> {
         match state {
             LayerState::Md(md) => Array::of_md(md),
-            LayerState::DmRaid { level, health, layout, .. } => {
+            LayerState::DmRaid(DmRaid { level, health, layout, .. }) => {
                 Array::of_dm_raid(level, health, *layout)
             }
             _ => None,
@@ -185,12 +186,5 @@ impl Array {
                 .filter(|slots| !slots.is_empty())
                 .collect(),
         }
-    }
-}
-
-impl MdMember {
-    /// Whether its state has this word.
-    pub fn is(&self, word: &str) -> bool {
-        self.state.split(',').any(|part| part.trim() == word)
     }
 }

@@ -3,7 +3,8 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::block::{LayerState, MdMember, MdState};
+use crate::block::LayerState;
+use crate::stack::{DmRaid, MdMember, MdState};
 
 /// How many copies of each chunk are where, drawn as md(4) describes it: rows of chunks on a table of
 /// members, and for each further far copy the same table again, moved on by the near copies within each
@@ -255,13 +256,13 @@ fn the_letters_of_lvm_are_members() {
         ("raid10", "ADDA", Some(0)),
         ("raid10", "DDAA", None),
     ] {
-        let state = LayerState::DmRaid {
+        let state = LayerState::DmRaid(DmRaid {
             level: level.into(),
             health: health.into(),
             sync_action: None,
             status_line: String::new(),
             layout: None,
-        };
+        });
         let left = Array::of(&state).unwrap().tolerates();
         assert_eq!(left, expected, "{level} {health}");
     }

@@ -3,7 +3,7 @@
 
 use crate::inventory::CLASS_BLOCK;
 use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
-use diskvitals_model::block::{BtrfsFs, PulledMember};
+use diskvitals_model::stack::{BtrfsFs, PulledMember};
 
 const DIR: &str = "/sys/fs/btrfs";
 /// BTRFS_DEV_REPLACE_DEVID (uapi/linux/btrfs.h).

@@ -3,7 +3,7 @@
 
 use crate::layers::LayerError;
 use diskvitals_host::root::HostRoot;
-use diskvitals_model::block::{MdMember, MdState};
+use diskvitals_model::stack::{MdMember, MdState};
 
 pub fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError> {
     let dir = format!("/sys/block/{device}/md");

@@ -1,6 +1,7 @@
 //! Parses lines of device-mapper status, `START LENGTH TYPE STATUS`. Pure.
 
-use diskvitals_model::block::{Extent, LayerState, Multipath, MultipathPath, ThinPool};
+use diskvitals_model::block::{Extent, LayerState};
+use diskvitals_model::stack::{DmRaid, Multipath, MultipathPath, ThinPool};
 
 /// Contains the line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,13 +157,13 @@ fn parse_raid(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
     }
     words.word()?;
     let sync_action = words.word().map(str::to_owned);
-    Some(LayerState::DmRaid {
+    Some(LayerState::DmRaid(DmRaid {
         level,
         health,
         sync_action,
         status_line: line.trim().to_owned(),
         layout: None,
-    })
+    }))
 }
 
 /// md's layout word of a raid10, from its table: `… raid10_copies N … raid10_format near|far|offset …`
@@ -241,7 +242,7 @@ mod tests {
     #[test]
     fn raid_leg_health_is_read() {
         let line = "0 1960893648 raid raid4 5 AAADA 2/490221568 recover 0 0 -";
-        let Ok(LayerState::DmRaid { level, health, sync_action, .. }) = parse(line) else {
+        let Ok(LayerState::DmRaid(DmRaid { level, health, sync_action, .. })) = parse(line) else {
             panic!("a raid")
         };
         assert_eq!(

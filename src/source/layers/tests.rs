@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use diskvitals_model::block::{MdMember, MdState};
+use diskvitals_model::stack::{MdMember, MdState};
 
 fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
     let dir = tempfile::tempdir().unwrap();

@@ -16,7 +16,8 @@ use diskvitals_finding::mount::MountTable;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::{Finding, SeenLevel};
 use diskvitals_kernel_log::event::Batch;
-use diskvitals_model::block::{Inventory, LayerState, MdState};
+use diskvitals_model::block::{Inventory, LayerState};
+use diskvitals_model::stack::MdState;
 
 /// A mirror of `disks` members that lacks `degraded` of them.
 fn mirror(disks: u32, degraded: u32) -> MdState {

@@ -8,8 +8,9 @@ use crate::assess::redundancy::members::leg_devices;
 use crate::assess::redundancy::words::{Left, Shown, Tool};
 use crate::assess::redundancy::{Loss, View};
 use crate::assess::text::{INACCESSIBLE, SUSPECT, evidence, percent};
-use crate::block::{LayerState, MdState};
+use crate::block::LayerState;
 use crate::redundancy::Array;
+use crate::stack::{DmRaid, MdState};
 use diskvitals_finding::{Evidence, WitnessKind};
 
 /// Vendors of network storage mirror their system over all bays, also the empty ones. Nobody makes
@@ -76,7 +77,8 @@ impl View<'_> {
     }
 
     pub(super) fn dm_raid(self, name: &str, at: Timestamp, state: &LayerState) -> Option<Loss> {
-        let LayerState::DmRaid { level, health, sync_action, status_line, .. } = state else {
+        let LayerState::DmRaid(DmRaid { level, health, sync_action, status_line, .. }) = state
+        else {
             return None;
         };
         let array = Array::of(state);

@@ -5,9 +5,10 @@ use crate::assess::health::health_unknown;
 use crate::assess::raid_member::{MEMBER_TYPE, absent_members, array_uuid};
 use crate::assess::redundancy::View;
 use crate::assess::text::join_limited;
-use crate::block::{BtrfsFs, Inventory, Layer, MdState, PulledMember};
+use crate::block::{Inventory, Layer};
 use crate::facts::KnownDrive;
 use crate::redundancy::Array;
+use crate::stack::{BtrfsFs, MdState, PulledMember};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::{Subject, UnknownCause};
 

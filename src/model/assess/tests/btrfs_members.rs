@@ -1,10 +1,10 @@
 //! Members of a btrfs that were away and came back.
 
-use crate::block::{BtrfsFs, PulledMember};
 use crate::counters::{CounterDevice, CounterReading};
 use crate::facts::Facts;
 use crate::fixture::*;
 use crate::source_update::SourceUpdate;
+use crate::stack::{BtrfsFs, PulledMember};
 use diskvitals_finding::ids::VolumeId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;

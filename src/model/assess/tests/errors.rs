@@ -1,9 +1,10 @@
 //! Verdicts from what the kernel's log has said.
 
-use crate::block::{Layer, LayerState, MdMember, MdState};
+use crate::block::{Layer, LayerState};
 use crate::drive::Transport;
 use crate::fixture::*;
 use crate::source_update::{SourceStatus, SourceUpdate};
+use crate::stack::{MdMember, MdState};
 use diskvitals_finding::Subject;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;

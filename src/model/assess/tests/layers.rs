@@ -1,5 +1,6 @@
-use crate::block::{LayerState, Multipath, MultipathPath, ThinPool};
+use crate::block::LayerState;
 use crate::fixture::*;
+use crate::stack::{Multipath, MultipathPath, ThinPool};
 use diskvitals_finding::Status;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::reason::Reason;

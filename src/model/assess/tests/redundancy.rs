@@ -1,10 +1,11 @@
 //! What is left of an array is judged, not whether something is missing.
 
 use super::{md_state, mirror};
-use crate::block::{BtrfsFs, Layer, LayerState, MdMember, MdState};
+use crate::block::{Layer, LayerState};
 use crate::facts::{Facts, Urgency};
 use crate::fixture::*;
 use crate::source_update::SourceUpdate;
+use crate::stack::{BtrfsFs, DmRaid, MdMember, MdState};
 use diskvitals_finding::FindingDetails;
 use diskvitals_finding::reason::Reason;
 use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor, Event};
@@ -450,13 +451,13 @@ fn lvms_raid_is_judged_by_its_letters() {
         ("Aa", "idle", Some("the only copy of vg-lv (raid1) is on sda; it runs with 1 of 2 legs")),
     ] {
         let mut world = host();
-        let state = LayerState::DmRaid {
+        let state = LayerState::DmRaid(DmRaid {
             level: "raid1".into(),
             health: health.into(),
             sync_action: Some(action.into()),
             status_line: "0 8 raid raid1".into(),
             layout: None,
-        };
+        });
         world.layer("dm-5", state, 10);
         let found = world.raised_for(Reason::RedundancyLost, 11);
         let message =

@@ -1,9 +1,10 @@
 //! Errors whose cause was repaired: a person says so, or all of the drive was read since.
 
 use super::{md_state, mirror, plain};
-use crate::block::{BtrfsFs, Extent, Layer, LayerState};
+use crate::block::{Extent, Layer, LayerState};
 use crate::fixture::*;
 use crate::source_update::SourceUpdate;
+use crate::stack::{BtrfsFs, DmRaid};
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
@@ -213,12 +214,14 @@ fn a_check_of_the_array_that_ended_clean_ends_the_errors_of_the_array_itself() {
 
 #[test]
 fn a_check_of_the_only_array_of_dm_raid_ends_the_errors_of_the_array() {
-    let raid = |health: &str| LayerState::DmRaid {
-        level: "raid1".into(),
-        health: health.into(),
-        sync_action: Some("idle".into()),
-        status_line: String::new(),
-        layout: None,
+    let raid = |health: &str| {
+        LayerState::DmRaid(DmRaid {
+            level: "raid1".into(),
+            health: health.into(),
+            sync_action: Some("idle".into()),
+            status_line: String::new(),
+            layout: None,
+        })
     };
     for (others, health, is_over) in [
         (&[][..], "AA", true),
@@ -275,13 +278,13 @@ fn a_check_of_dm_raid_ends_the_errors_of_its_drives_in_the_pieces_that_it_read()
             .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["dm-1"]));
         world.read_all(0);
         world.layer("dm-1", leg(2048), 1);
-        let raid = LayerState::DmRaid {
+        let raid = LayerState::DmRaid(DmRaid {
             level: "raid1".into(),
             health: health.into(),
             sync_action: Some("idle".into()),
             status_line: String::new(),
             layout: None,
-        };
+        });
         world.layer("dm-5", raid, 1);
         log(&mut world, 10, &[(Class::Io, "sda", sectors)], &[], 10);
         let open = |world: &mut TestHost, second| {
@@ -386,12 +389,14 @@ fn a_read_that_goes_on_after_an_interruption_has_read_all_since_its_first_begin(
 
 #[test]
 fn a_check_of_dm_raid_is_of_the_only_array_that_was_seen_in_one() {
-    let raid = |action: &str| LayerState::DmRaid {
-        level: "raid1".into(),
-        health: "AA".into(),
-        sync_action: Some(action.into()),
-        status_line: String::new(),
-        layout: None,
+    let raid = |action: &str| {
+        LayerState::DmRaid(DmRaid {
+            level: "raid1".into(),
+            health: "AA".into(),
+            sync_action: Some(action.into()),
+            status_line: String::new(),
+            layout: None,
+        })
     };
     for (seen, marks, is_over) in [
         (&["dm-5"][..], &["+mdX", "-mdX"][..], true),

@@ -178,7 +178,7 @@ impl Facts {
     fn has_redundancy(&self, volume: &VolumeFacts) -> bool {
         let is_array = |name: &String| {
             self.device(name).is_some_and(|device| matches!(device.layer, Layer::Md { .. }))
-                || matches!(self.layer_state(name), Some(LayerState::DmRaid { .. }))
+                || matches!(self.layer_state(name), Some(LayerState::DmRaid(_)))
         };
         let btrfs = self.btrfs_below(volume);
         volume.devices.iter().any(is_array)
