@@ -50,10 +50,9 @@ pub use check_signals::signals;
 pub(crate) use drive::shares_controller;
 pub(crate) use health::health_unknown;
 pub use health::{health, is_first_look_outstanding};
-pub(crate) use raid_member::is_taken_out;
 pub use sources::shown as shown_source;
-pub(crate) use text::MAX_MESSAGE;
 pub use text::percent;
+pub(crate) use text::{MAX_MESSAGE, join_limited};
 
 /// The severity of each active finding.
 pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), Severity>;

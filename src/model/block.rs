@@ -146,17 +146,6 @@ pub enum LayerState {
     Plain,
 }
 
-impl LayerState {
-    /// Whether a redundant layer has all its members; None for other layers.
-    pub(crate) fn is_intact(&self) -> Option<bool> {
-        match self {
-            LayerState::Md(md) => Some(md.degraded == 0),
-            LayerState::DmRaid(raid) => Some(raid.health.chars().all(|leg| leg == 'A')),
-            _ => None,
-        }
-    }
-}
-
 /// A piece of a linear mapping, in sectors of 512 bytes
 /// (Documentation/admin-guide/device-mapper/linear.rst).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

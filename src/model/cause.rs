@@ -18,12 +18,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::advice::{self, Action};
-use crate::assess::{is_taken_out, shares_controller};
+use crate::assess::shares_controller;
 use crate::block::LayerState;
 use crate::facts::Facts;
 use crate::label;
 use crate::snapshot::{Drive, Snapshot, Volume};
-use crate::stack::BtrfsFs;
+use crate::stack::{self, StorageStack};
 use diskvitals_finding::ids::{CauseId, DriveId, FindingId, VolumeId};
 use diskvitals_finding::reason::{LayerKind, LoggedErrors, Reason};
 use diskvitals_finding::severity::Severity;
@@ -162,8 +162,8 @@ enum Origin {
     Drive(DriveId),
     /// Kernel name.
     Array(String),
-    /// A btrfs over several devices, by UUID.
-    Btrfs(String),
+    /// A filesystem over several devices, by UUID.
+    MultiDevice(String),
     Pool(String),
     Device(String),
     /// By UUID: mounted or not.
@@ -290,14 +290,12 @@ impl<'a> Grouping<'a> {
         if !layers.iter().any(|layer| matches!(layer, Origin::Array(_))) {
             return Vec::new();
         }
+        let inventory = &self.snapshot.inventory;
         let is_former = |id: &DriveId| {
             layers.iter().any(|layer| match layer {
-                Origin::Array(name) => match self.layer_state(name) {
-                    Some(LayerState::Md(md)) => {
-                        is_taken_out(&self.snapshot.inventory, name, md, id)
-                    }
-                    _ => false,
-                },
+                Origin::Array(name) => self
+                    .stack(name)
+                    .is_some_and(|it| !it.runs_without(inventory, name, id).is_empty()),
                 _ => false,
             })
         };
@@ -312,12 +310,15 @@ impl<'a> Grouping<'a> {
         self.facts.layers.get(name)?.state.last_known()
     }
 
+    fn stack(&self, name: &str) -> Option<&'a dyn StorageStack> {
+        self.layer_state(name)?.stack()
+    }
+
     fn device_origin(&self, name: &str) -> Origin {
-        let name = name.to_owned();
-        match self.layer_state(&name) {
-            Some(LayerState::Md(_) | LayerState::DmRaid(_)) => Origin::Array(name),
-            Some(LayerState::Thin(_)) => Origin::Pool(name),
-            _ => Origin::Device(name),
+        match self.stack(name).map(|stack| stack.kind()) {
+            Some(LayerKind::Array) => Origin::Array(name.to_owned()),
+            Some(LayerKind::Pool) => Origin::Pool(name.to_owned()),
+            Some(LayerKind::Paths) | None => Origin::Device(name.to_owned()),
         }
     }
 
@@ -352,36 +353,24 @@ impl<'a> Grouping<'a> {
         (self.volumes_of(uuid).take(2).count() < 2).then(|| Origin::Filesystem(uuid.clone()))
     }
 
-    fn btrfs_of(&self, volume: &Volume) -> Option<&'a BtrfsFs> {
-        self.snapshot.inventory.btrfs_of(volume.facts.device.as_ref()?)
-    }
-
     /// The arrays, pools and multipath devices below the volume that a finding of this reason is
     /// about: those in a bad state; without one, the state was read earlier, and all of the kind.
     fn layer_origins(&self, volume: &Volume, reason: Reason) -> Vec<Origin> {
         let Some(kind) = reason.layer() else {
             return Vec::new();
         };
-        let kind_of: fn(&LayerState) -> bool = match kind {
-            LayerKind::Array => {
-                |state| matches!(state, LayerState::Md(_) | LayerState::DmRaid(_))
-            }
-            LayerKind::ThinPool => |state| matches!(state, LayerState::Thin(_)),
-            LayerKind::Multipath => |state| matches!(state, LayerState::Multipath(_)),
-        };
-        if kind == LayerKind::Array
-            && let Some(fs) = self.btrfs_of(volume)
-            && fs.without_copy() > 0
+        if let Some((uuid, stack)) = stack::of_volume(&self.snapshot.inventory, &volume.facts)
+            && stack.kind() == kind
+            && stack.is_bad()
         {
-            return vec![Origin::Btrfs(fs.uuid.clone())];
+            return vec![Origin::MultiDevice(uuid.to_owned())];
         }
         let names = volume.facts.devices.iter();
-        let of_kind: Vec<(&String, &LayerState)> = names
-            .filter_map(|name| Some((name, self.layer_state(name)?)))
-            .filter(|(_, state)| kind_of(state))
+        let of_kind: Vec<(&String, &dyn StorageStack)> = names
+            .filter_map(|name| Some((name, self.stack(name)?)))
+            .filter(|(_, stack)| stack.kind() == kind)
             .collect();
-        let is_bad = |(_, state): &&(&String, &LayerState)| figures::is_bad(state);
-        let bad: Vec<_> = of_kind.iter().filter(is_bad).collect();
+        let bad: Vec<_> = of_kind.iter().filter(|(_, stack)| stack.is_bad()).collect();
         let shown = match bad.is_empty() {
             true => of_kind.iter().collect(),
             false => bad,

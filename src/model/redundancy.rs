@@ -80,13 +80,3 @@ impl CopySet {
         Some(CopySet { members, tolerates })
     }
 }
-
-/// How many members a btrfs of this profile may lose (btrfs(5), PROFILES).
-pub(crate) fn btrfs_tolerance(profile: &str) -> usize {
-    match profile.to_ascii_lowercase().as_str() {
-        "raid1" | "raid10" | "raid5" => 1,
-        "raid1c3" | "raid6" => 2,
-        "raid1c4" => 3,
-        _ => 0,
-    }
-}

@@ -1,4 +1,7 @@
-//! Storage stacks: one kind of what lies between drives and filesystems a file.
+//! Storage stacks: one kind of what lies between drives and filesystems in each file.
+//!
+//! In: the state that a source has read. Out: which devices below hold the data, how many of them may
+//! still fail, and how people call it and its state. How severe that is, `assess` decides.
 
 mod btrfs;
 mod dm_raid;
@@ -6,8 +9,197 @@ mod md;
 mod multipath;
 mod thin;
 
+pub(crate) use btrfs::tolerance as btrfs_tolerance;
 pub use btrfs::{BtrfsFs, BtrfsMember, PulledMember, ReturnedMember};
 pub use dm_raid::DmRaid;
+pub(crate) use md::members::{MEMBER_TYPE, absent_members, array_uuid};
 pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
 pub use thin::ThinPool;
+
+use crate::block::{BlockDevice, Inventory, Layer, LayerState};
+use crate::label;
+use crate::redundancy::Array;
+use crate::volume::{Stack, VolumeFacts};
+use diskvitals_finding::ids::DriveId;
+
+/// What can be wrong with a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Its members hold copies or parity.
+    Array,
+    /// It is filled by the volumes on it.
+    Pool,
+    /// All its members lead to the same data.
+    Paths,
+}
+
+/// One kind of storage stack. `name`: the kernel name of its device; a filesystem over its own devices
+/// has none, and does not use it.
+pub(crate) trait StorageStack {
+    fn kind(&self) -> Kind;
+
+    /// `raid1`; empty if it has none.
+    fn level(&self) -> String {
+        String::new()
+    }
+
+    fn name(&self, inventory: &Inventory, name: &str) -> String {
+        label::device(inventory, name)
+    }
+
+    /// Its name and level: `md0 (raid1)`.
+    fn label(&self, inventory: &Inventory, name: &str) -> String {
+        format!("{} ({})", self.name(inventory, name), self.level())
+    }
+
+    /// Its state in short: `raid1, 1 of 2 devices`.
+    fn figure(&self) -> String;
+
+    /// The devices below that hold its current data.
+    fn members(&self, _inventory: &Inventory, _name: &str) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// How it depends on the devices below. `below`: how one of them depends on drives. None: it needs
+    /// each of them.
+    fn tree(
+        &self,
+        _inventory: &Inventory,
+        _name: &str,
+        _below: &mut dyn FnMut(&str) -> Stack,
+    ) -> Option<Stack> {
+        None
+    }
+
+    /// What holds the copies, if they are in slots. None: its level has no redundancy.
+    fn array(&self) -> Option<Array> {
+        None
+    }
+
+    /// How many further members may fail, in the worst case. None: it has no redundancy, or some of
+    /// its data has no copy left.
+    fn tolerates(&self) -> Option<usize> {
+        self.array()?.tolerates()
+    }
+
+    /// Whether it has all its members; None where that is not asked.
+    fn is_intact(&self) -> Option<bool> {
+        None
+    }
+
+    /// Whether it is not as it should be.
+    fn is_bad(&self) -> bool {
+        match self.array() {
+            Some(array) => array.is_short(),
+            None => self.is_intact() == Some(false),
+        }
+    }
+
+    /// md's word for what runs: `idle`, `check`, `recover`…
+    fn action(&self) -> Option<&str> {
+        None
+    }
+
+    /// Bytes or blocks, all and free, if they are of one pool.
+    fn space(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// How it runs without a device of the drive that was its member: files that show it, with their
+    /// content.
+    fn runs_without(&self, _: &Inventory, _name: &str, _: &DriveId) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// Clears what changes with each reading.
+    fn clear_usage(&mut self) {}
+}
+
+impl LayerState {
+    pub(crate) fn stack(&self) -> Option<&dyn StorageStack> {
+        match self {
+            LayerState::Md(md) => Some(md),
+            LayerState::Thin(pool) => Some(pool),
+            LayerState::Multipath(multipath) => Some(multipath),
+            LayerState::DmRaid(raid) => Some(raid),
+            LayerState::Linear { .. } | LayerState::Plain => None,
+        }
+    }
+
+    pub(crate) fn stack_mut(&mut self) -> Option<&mut dyn StorageStack> {
+        match self {
+            LayerState::Md(md) => Some(md),
+            LayerState::Thin(pool) => Some(pool),
+            LayerState::Multipath(multipath) => Some(multipath),
+            LayerState::DmRaid(raid) => Some(raid),
+            LayerState::Linear { .. } | LayerState::Plain => None,
+        }
+    }
+
+    /// Whether a redundant layer has all its members; None for other layers.
+    pub(crate) fn is_intact(&self) -> Option<bool> {
+        self.stack()?.is_intact()
+    }
+}
+
+/// A filesystem that is a stack itself, with its UUID.
+pub(crate) fn of_volume<'a>(
+    inventory: &'a Inventory,
+    volume: &VolumeFacts,
+) -> Option<(&'a str, &'a dyn StorageStack)> {
+    let fs = inventory.btrfs_of(volume.device.as_ref()?)?;
+    Some((&fs.uuid, fs))
+}
+
+pub(crate) fn of_uuid<'a>(inventory: &'a Inventory, uuid: &str) -> Option<&'a dyn StorageStack> {
+    let fs = inventory.btrfs.iter().find(|fs| fs.uuid == uuid)?;
+    Some(fs)
+}
+
+/// How a device depends on those below it, also while its state is not known.
+pub(crate) fn tree(
+    inventory: &Inventory,
+    device: &BlockDevice,
+    state: Option<&LayerState>,
+    below: &mut dyn FnMut(&str) -> Stack,
+) -> Option<Stack> {
+    let known = state.and_then(LayerState::stack);
+    let tree = known.and_then(|stack| stack.tree(inventory, &device.name, below));
+    tree.or_else(|| match &device.layer {
+        Layer::Md { .. } => MdState::default().tree(inventory, &device.name, below),
+        Layer::Dm { .. } => DmRaid::default().tree(inventory, &device.name, below),
+        _ => None,
+    })
+}
+
+/// An array: each set of members that hold the same data. `legs`: by slot, what is below each member
+/// that holds current data. Members that are being filled hold none yet: losing one costs the rebuild,
+/// not the data.
+fn tree_of_array(level: &str, array: &Array, legs: &[Option<Stack>], filling: Vec<Stack>) -> Stack {
+    let redundant = |tolerates: usize, parts: Vec<Stack>| Stack::Redundant {
+        level: level.to_owned(),
+        tolerates,
+        parts,
+    };
+    let mut sets: Vec<Stack> = match array.copy_sets() {
+        Some(sets) => sets
+            .into_iter()
+            .map(|set| {
+                let members = set.members.iter();
+                let parts = members.filter_map(|slot| legs.get(*slot)?.clone());
+                redundant(set.tolerates, parts.collect())
+            })
+            .collect(),
+        // Some of its data has no copy left: it needs all that is there.
+        None => vec![redundant(0, legs.iter().flatten().cloned().collect())],
+    };
+    if !filling.is_empty() {
+        sets.push(Stack::Redundant {
+            level: format!("{level}, rebuilding"),
+            tolerates: filling.len(),
+            parts: filling,
+        });
+    }
+    Stack::all_of(sets)
+}

@@ -203,6 +203,21 @@ pub(crate) enum Impact {
 }
 
 impl Stack {
+    /// Needs each of these. Duplicates count once (paths of a drive), empty parts are dropped.
+    pub(crate) fn all_of(parts: Vec<Stack>) -> Stack {
+        let mut kept: Vec<Stack> = Vec::new();
+        for part in parts {
+            if part != Stack::Nothing && !kept.contains(&part) {
+                kept.push(part);
+            }
+        }
+        match kept.len() {
+            0 => Stack::Nothing,
+            1 => kept.remove(0),
+            _ => Stack::All(kept),
+        }
+    }
+
     pub fn drives(&self) -> Vec<&DriveId> {
         let mut drives = Vec::new();
         self.collect(&mut drives);

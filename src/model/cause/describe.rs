@@ -1,8 +1,9 @@
 //! The names of a cause, as people know them.
 
-use crate::cause::{Cause, CauseKind, Grouping, Origin, figures};
+use crate::cause::{Cause, CauseKind, Grouping, Origin};
 use crate::label;
 use crate::snapshot::{Presence, Volume};
+use crate::stack;
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::{CauseId, DriveId, VolumeId};
 use diskvitals_finding::source::Source;
@@ -14,7 +15,7 @@ impl Grouping<'_> {
         let device = |kind, prefix: &str, name: &str| {
             let label = label::device(inventory, name);
             Cause {
-                detail: self.layer_state(name).map(figures::layer).unwrap_or_default(),
+                detail: self.stack(name).map(|stack| stack.figure()).unwrap_or_default(),
                 // A dm device has another number after each boot.
                 explain: plain_name(&label).unwrap_or(name).to_owned(),
                 ..named(kind, prefix, Subject::Device(name.to_owned()), label)
@@ -43,16 +44,16 @@ impl Grouping<'_> {
                     ..device(CauseKind::Device, "device", name)
                 }
             }
-            Origin::Btrfs(uuid) => {
-                let fs = inventory.btrfs.iter().find(|fs| fs.uuid == *uuid);
-                let member = fs.and_then(|fs| fs.devices.first());
-                let label = fs.and_then(|fs| fs.label.as_deref()).unwrap_or(uuid);
-                let subject = Subject::Device(member.cloned().unwrap_or_default());
+            Origin::MultiDevice(uuid) => {
+                let stack = stack::of_uuid(inventory, uuid);
+                let members = stack.map(|stack| stack.members(inventory, "")).unwrap_or_default();
+                let member = members.into_iter().next().unwrap_or_default();
+                let name = stack.map_or_else(|| uuid.clone(), |it| it.name(inventory, ""));
                 Cause {
                     id: CauseId::new("array", uuid),
-                    detail: fs.map(figures::btrfs).unwrap_or_default(),
-                    explain: member.cloned().unwrap_or_default(),
-                    ..named(CauseKind::Array, "array", subject, format!("btrfs {label}"))
+                    detail: stack.map(|stack| stack.figure()).unwrap_or_default(),
+                    explain: member.clone(),
+                    ..named(CauseKind::Array, "array", Subject::Device(member), name)
                 }
             }
         }

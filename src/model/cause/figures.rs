@@ -1,15 +1,10 @@
-//! The numbers behind a cause: counters of drives with their growth, the fill of volumes, the states
-//! of arrays and pools.
+//! The numbers behind a cause: counters of drives with their growth and the fill of volumes.
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::assess::percent;
-use crate::block::LayerState;
 use crate::probe::used_share;
-use crate::redundancy::Array;
 use crate::snapshot::{Snapshot, VolumeUsage};
 use diskvitals_finding::reason::Figure;
-use crate::stack::{BtrfsFs, DmRaid};
 use diskvitals_finding::{Finding, Subject};
 use diskvitals_smart::history::{Metric, Series};
 
@@ -94,62 +89,4 @@ fn fill(usage: Option<VolumeUsage>, figure: Figure) -> Option<String> {
         | Figure::Temperature => return None,
     };
     used_share(used, available)
-}
-
-/// Whether the layer itself is not as it should be.
-pub(super) fn is_bad(state: &LayerState) -> bool {
-    match state {
-        LayerState::Thin(pool) => pool.mode != "rw" || pool.needs_check,
-        LayerState::Multipath(multipath) => {
-            multipath.paths.is_empty() || multipath.paths.iter().any(|path| !path.active)
-        }
-        LayerState::Md(md) if md.array_state == "inactive" => true,
-        state => match Array::of(state) {
-            Some(array) => {
-                array.missing_slots().next().is_some()
-                    || array.tolerates() < Some(array.by_design())
-            }
-            None => state.is_intact() == Some(false),
-        },
-    }
-}
-
-/// `raid1, 1 of 2 devices`.
-pub(super) fn layer(state: &LayerState) -> String {
-    match state {
-        LayerState::Md(md) => format!(
-            "{}, {} of {} devices",
-            md.level,
-            md.raid_disks.saturating_sub(md.degraded),
-            md.raid_disks
-        ),
-        LayerState::DmRaid(DmRaid { level, health, .. }) => {
-            let live = health.chars().filter(|leg| !"D-".contains(*leg)).count();
-            format!("{level}, {live} of {} legs", health.chars().count())
-        }
-        LayerState::Thin(pool) => {
-            let share = |used, total| {
-                percent(used, total).map_or("unknown".to_owned(), |share| format!("{share} %"))
-            };
-            format!(
-                "data {}, metadata {}",
-                share(pool.data_used, pool.data_total),
-                share(pool.metadata_used, pool.metadata_total)
-            )
-        }
-        LayerState::Multipath(multipath) => {
-            let live = multipath.paths.iter().filter(|path| path.active).count();
-            format!("{live} of {} paths", multipath.paths.len())
-        }
-        LayerState::Linear { .. } | LayerState::Plain => String::new(),
-    }
-}
-
-pub(super) fn btrfs(fs: &BtrfsFs) -> String {
-    let profiles: std::collections::BTreeSet<&str> =
-        fs.data_profiles.iter().chain(&fs.metadata_profiles).map(String::as_str).collect();
-    let names: Vec<&str> = profiles.into_iter().collect();
-    let all = fs.devices.len() + fs.missing_devices as usize;
-    let present = all.saturating_sub(fs.without_copy());
-    format!("{}, {present} of {all} devices", names.join("+"))
 }

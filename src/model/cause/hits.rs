@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::advice::has_last_copy;
 use crate::assess::shares_controller;
-use crate::block::LayerState;
 use crate::cause::{Cause, Grouping, Hit, HitKind, Origin};
 use crate::label;
 use crate::snapshot::{Drive, Volume};
-use crate::stack::MultipathPath;
+use crate::stack;
 use crate::volume::Impact;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
@@ -43,7 +42,10 @@ impl Grouping<'_> {
             Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => {
                 facts.devices.contains(name)
             }
-            Origin::Btrfs(uuid) => self.btrfs_of(volume).is_some_and(|fs| fs.uuid == *uuid),
+            Origin::MultiDevice(uuid) => {
+                let stack = stack::of_volume(&self.snapshot.inventory, facts);
+                stack.is_some_and(|(its, _)| its == uuid)
+            }
             Origin::Source(_) => false,
             Origin::Drive(id) => self.snapshot.drives.get(id).is_some_and(|drive| {
                 let drives = facts.drive_ids.iter();
@@ -66,7 +68,7 @@ impl Grouping<'_> {
             .collect();
         let covered = match origin {
             Origin::Drive(id) => self.is_covered(id, volume),
-            Origin::Array(_) | Origin::Btrfs(_) | Origin::Device(_) => {
+            Origin::Array(_) | Origin::MultiDevice(_) | Origin::Device(_) => {
                 cause.severity < Severity::Bad && volume.health != Health::Bad
             }
             Origin::Pool(_) | Origin::Volume(_) | Origin::Filesystem(_) | Origin::Source(_) => {
@@ -100,8 +102,7 @@ impl Grouping<'_> {
         let Origin::Device(name) = origin else {
             return false;
         };
-        let is_one = |paths: &[MultipathPath]| paths.iter().filter(|path| path.active).count() == 1;
-        matches!(self.layer_state(name), Some(LayerState::Multipath(multipath)) if is_one(&multipath.paths))
+        self.stack(name).and_then(|stack| stack.tolerates()) == Some(0)
     }
 
     /// Whether the volume stays intact if the drive fails together with every drive that is BAD.
@@ -125,9 +126,10 @@ impl Grouping<'_> {
             Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => {
                 inventory.devices_below(device).contains(name.as_str())
             }
-            Origin::Btrfs(_) | Origin::Volume(_) | Origin::Filesystem(_) | Origin::Source(_) => {
-                false
-            }
+            Origin::MultiDevice(_)
+            | Origin::Volume(_)
+            | Origin::Filesystem(_)
+            | Origin::Source(_) => false,
         };
         let swaps = inventory.swaps.keys().filter(|device| is_on(device));
         swaps

@@ -194,11 +194,9 @@ impl Facts {
         now: Timestamp,
     ) -> Urgency {
         if let Observation::Ok { at, value } = &seen
-            && let LayerState::Thin(pool) = value
+            && let Some((total, left)) = value.stack().and_then(|stack| stack.space())
         {
-            let left = pool.data_total.saturating_sub(pool.data_used);
-            let subject = Subject::Device(device.clone());
-            self.space.record(subject, *at, pool.data_total, left);
+            self.space.record(Subject::Device(device.clone()), *at, total, left);
         }
         if let Observation::Ok { at, value } = &seen
             && let LayerState::Md(md) = value
@@ -256,16 +254,8 @@ pub(super) fn set_stuck(slot: &mut Option<StuckProbe>, stuck: StuckProbe) -> Urg
 /// A layer's state without the values that always change.
 fn without_usage(state: &LayerState) -> LayerState {
     let mut state = state.clone();
-    match &mut state {
-        LayerState::Md(md) => md.sync_completed = None,
-        LayerState::Thin(thin) => {
-            thin.metadata_used = 0;
-            thin.data_used = 0;
-            thin.status_line.clear();
-        }
-        LayerState::Multipath(multipath) => multipath.status_line.clear(),
-        LayerState::DmRaid(DmRaid { status_line, .. }) => status_line.clear(),
-        LayerState::Plain | LayerState::Linear { .. } => {}
+    if let Some(stack) = state.stack_mut() {
+        stack.clear_usage();
     }
     state
 }

@@ -16,10 +16,8 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::assess::{ActiveFindings, signals};
-use crate::block::LayerState;
 use crate::facts::{Facts, KnownVolume};
 use crate::policy::Policy;
-use crate::stack::DmRaid;
 use diskvitals_finding::Subject;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::{CheckId, VolumeId};
@@ -300,11 +298,7 @@ impl Facts {
     fn rebuild_in_progress(&self, check: &Check) -> Option<String> {
         let volume = self.volumes.get(check.target.volume.as_ref()?)?;
         volume.facts.devices.iter().find_map(|name| {
-            let action = match self.layer_state(name)? {
-                LayerState::Md(md) => md.sync_action.as_deref()?,
-                LayerState::DmRaid(DmRaid { sync_action, .. }) => sync_action.as_deref()?,
-                _ => return None,
-            };
+            let action = self.layer_state(name)?.stack()?.action()?;
             (!matches!(action, "idle" | "frozen")).then(|| format!("{name} does a {action}"))
         })
     }

@@ -70,30 +70,14 @@ impl Facts {
             return;
         };
         let is_complete = state.is_intact() == Some(true);
-        let members: Vec<String> = match state {
-            LayerState::Md(md) => {
-                let in_sync = md.members.iter().filter(|member| member.is("in_sync"));
-                in_sync.map(|member| member.device.clone()).collect()
-            }
-            _ if is_complete => self.legs(array).cloned().collect(),
-            _ => Vec::new(),
-        };
+        let inventory = self.inventory();
+        let members = state.stack().zip(inventory).map(|(stack, it)| stack.members(it, array));
         if is_complete && self.had_no_error_below(array, since) {
             self.forget_own(&[array.to_owned()], &CLASSES, since);
         }
-        for member in members {
+        for member in members.unwrap_or_default() {
             self.forget_read(&member, &CLASSES, since);
         }
-    }
-
-    /// The data of each leg of LVM's RAID: `LV_rimage_N`.
-    fn legs(&self, array: &str) -> impl Iterator<Item = &String> {
-        let below = self.device(array).into_iter();
-        let is_leg = |name: &&String| {
-            let layer = self.device(name).map(|device| &device.layer);
-            matches!(layer, Some(Layer::Dm { name, .. }) if name.contains("_rimage_"))
-        };
-        below.flat_map(|it| &it.underlying).filter(is_leg)
     }
 
     pub(super) fn forget_scrubbed(&mut self, device: &str, since: Timestamp) {

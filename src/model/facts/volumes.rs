@@ -15,6 +15,7 @@ use crate::graph::mounts::MountTree;
 use crate::graph::{GraphInput, PoolStacks};
 use crate::policy::VolumeSettings;
 use crate::snapshot::{MountPoint, NodeContext, SystemDirectory};
+use crate::stack;
 use crate::volume::{Impact, Stack, VolumeFacts, VolumeMount};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::{DriveId, VolumeId};
@@ -258,10 +259,10 @@ impl Facts {
     /// Whether no redundancy below the volume misses a member: the lost drive has been replaced.
     fn redundancy_is_intact(&self, facts: &VolumeFacts) -> bool {
         let layers = facts.devices.iter().filter_map(|name| self.layers.get(name));
-        let btrfs = self.btrfs_below(facts);
+        let filesystem = self.inventory().and_then(|it| stack::of_volume(it, facts));
         let mut intact = layers
             .filter_map(|layer| layer.state.value()?.is_intact())
-            .chain(btrfs.map(|fs| fs.without_copy() == 0))
+            .chain(filesystem.and_then(|(_, stack)| stack.is_intact()))
             .peekable();
         intact.peek().is_some() && intact.all(|intact| intact) && !has_missing_part(&facts.stack)
     }

@@ -1,8 +1,6 @@
 //! From a block device down to the drives: which layers are between them, and how the loss of a
 //! drive affects the layers above.
 
-mod redundancy;
-
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -10,9 +8,7 @@ use crate::block::{BlockDevice, Inventory, Layer, LayerState};
 use crate::facts::LayerFacts;
 use crate::graph::MountedBtrfs;
 use crate::graph::mounts::{self, FsKind, MountTree};
-use crate::graph::stack::redundancy::{bounded, combine, with_rebuild};
-use crate::redundancy::{Array, Member, btrfs_tolerance};
-use crate::stack::{BtrfsFs, DmRaid};
+use crate::stack::{self, BtrfsFs, StorageStack};
 use crate::volume::Stack;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::DriveId;
@@ -21,6 +17,9 @@ use diskvitals_finding::path::HostPath;
 
 /// Maximum number of layers: far more than any real system has; it also ends a damaged graph.
 const MAX_DEPTH: usize = 32;
+/// A stack with more parts becomes a plain list of its drives. Every drive is then required, which
+/// never hides a failure.
+const MAX_PARTS: usize = 1024;
 /// The device below a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackingDevice {
@@ -201,147 +200,25 @@ impl<'a> Graph<'a> {
         if let Some(drive) = self.drive_of(device) {
             return Stack::Drive(drive.clone());
         }
-        match &device.layer {
-            Layer::Md { level } => self.md(device, level.as_deref(), above),
-            Layer::Dm { .. } => self
-                .dm_raid(device, above)
-                .unwrap_or_else(|| self.stack_of_all(&device.underlying, above)),
-            Layer::Loop { backing_file: Some(file) } => {
-                self.stack_of_all(&self.loop_members(file), above)
-            }
-            _ => self.stack_of_all(&device.underlying, above),
+        if let Layer::Loop { backing_file: Some(file) } = &device.layer {
+            return self.stack_of_all(&self.loop_members(file), above);
         }
+        let mut below = |name: &str| self.stack_below(name, above);
+        stack::tree(self.inventory, device, self.layer_state(device), &mut below)
+            .unwrap_or_else(|| self.stack_of_all(&device.underlying, above))
     }
 
     pub(super) fn stack_of_all(&self, below: &[String], above: &mut Vec<String>) -> Stack {
-        combine(below.iter().map(|name| self.stack_below(name, above)).collect())
+        Stack::all_of(below.iter().map(|name| self.stack_below(name, above)).collect())
     }
 
     fn layer_state(&self, device: &BlockDevice) -> Option<&LayerState> {
         self.layers.get(&device.name)?.state.last_known()
     }
 
-    /// md(4). While its state is not known, all its devices count as members in sync.
-    fn md(&self, device: &BlockDevice, level: Option<&str>, above: &mut Vec<String>) -> Stack {
-        let known = match self.layer_state(device) {
-            Some(LayerState::Md(md)) => Some(md),
-            _ => None,
-        };
-        let mut md = known.cloned().unwrap_or_default();
-        if md.level.is_empty() {
-            md.level = level.unwrap_or_default().to_owned();
-        }
-        let level = format!("{} {}", md.level, device.name);
-        let has_members = !md.members.is_empty();
-        if !has_members {
-            let count = u32::try_from(device.underlying.len()).unwrap_or(u32::MAX);
-            md.raid_disks = md.raid_disks.max(count);
-        }
-        let Some(array) = Array::of_md(&md) else {
-            return self.stack_of_all(&device.underlying, above);
-        };
-        let mut parts = |names: &[String]| -> Vec<Stack> {
-            let names = names.iter();
-            names.map(|name| self.stack_below(name, above)).collect()
-        };
-        // Which slot a device is in is not known.
-        if !has_members {
-            return Stack::Redundant {
-                level,
-                tolerates: array.tolerates().unwrap_or(0),
-                parts: parts(&device.underlying),
-            };
-        }
-        let mut legs: Vec<Option<Stack>> = Vec::new();
-        let mut filling = Vec::new();
-        for member in array.members() {
-            let has_copy = |member: &&Member| member.in_sync;
-            let devices = match member.devices.is_empty() {
-                true => &member.filling,
-                false => &member.devices,
-            };
-            legs.push(Some(member).filter(has_copy).map(|_| combine(parts(devices))));
-            if !member.devices.is_empty() || !member.in_sync {
-                filling.extend(parts(&member.filling));
-            }
-        }
-        with_rebuild(level.clone(), sets(level, &array, &legs), filling)
-    }
-
-    /// LVM's RAID: slaves `LV_rimage_N` and `LV_rmeta_N`, or `LV_mimage_N` of the older mirror; a
-    /// leg has both devices with the same number.
-    fn dm_raid(&self, device: &BlockDevice, above: &mut Vec<String>) -> Option<Stack> {
-        let mut legs: BTreeMap<u32, Vec<String>> = BTreeMap::new();
-        let mut mirror = false;
-        for name in &device.underlying {
-            let Some(Layer::Dm { name: dm, .. }) =
-                self.inventory.devices.get(name).map(|device| &device.layer)
-            else {
-                continue;
-            };
-            let number = |mark: &str| {
-                dm.rsplit_once(mark).and_then(|(_, number)| number.parse::<u32>().ok())
-            };
-            mirror |= number("_mimage_").is_some();
-            if let Some(number) = ["_rimage_", "_rmeta_", "_mimage_"].into_iter().find_map(number) {
-                legs.entry(number).or_default().push(name.clone());
-            }
-        }
-        if legs.is_empty() {
-            return None;
-        }
-        let stack = |names: &Vec<String>, above: &mut Vec<String>| self.stack_of_all(names, above);
-        let Some(LayerState::DmRaid(DmRaid { level, health, .. })) = self.layer_state(device)
-        else {
-            let parts: Vec<Stack> = legs.values().map(|names| stack(names, above)).collect();
-            let (level, tolerates) = if mirror {
-                ("mirror".to_owned(), parts.len().saturating_sub(1))
-            } else {
-                ("RAID of a level not known yet".to_owned(), 1)
-            };
-            return Some(Stack::Redundant {
-                level: format!("{level} {}", device.name),
-                tolerates,
-                parts,
-            });
-        };
-        let Some(array) = self.layer_state(device).and_then(Array::of) else {
-            return Some(self.stack_of_all(&device.underlying, above));
-        };
-        let mut whole: Vec<Option<Stack>> = vec![None; array.members().len()];
-        let mut filling = Vec::new();
-        for (number, names) in &legs {
-            let at = *number as usize;
-            let in_sync = array.members().get(at).is_none_or(|member| member.in_sync);
-            match health.chars().nth(at).unwrap_or('A') {
-                _ if in_sync => {
-                    whole.resize(whole.len().max(at + 1), None);
-                    whole[at] = Some(stack(names, above));
-                }
-                'a' => filling.push(stack(names, above)),
-                _ => {}
-            }
-        }
-        let level = format!("{level} {}", device.name);
-        Some(with_rebuild(level.clone(), sets(level, &array, &whole), filling))
-    }
-
-    /// The weakest profile of a btrfs defines how many members it may lose (btrfs(5), PROFILES),
-    /// minus those that are no copy already.
     pub fn btrfs(&self, fs: &BtrfsFs) -> Stack {
-        let parts: Vec<Stack> = fs.devices.iter().map(|name| self.stack(name)).collect();
-        let profiles: BTreeSet<&str> =
-            fs.data_profiles.iter().chain(&fs.metadata_profiles).map(String::as_str).collect();
-        let weakest = profiles.iter().map(|profile| btrfs_tolerance(profile)).min().unwrap_or(0);
-        if weakest == 0 {
-            return bounded(combine(parts));
-        }
-        let names: Vec<&str> = profiles.into_iter().collect();
-        bounded(Stack::Redundant {
-            level: format!("btrfs {}", names.join("+")),
-            tolerates: weakest.saturating_sub(fs.without_copy()),
-            parts,
-        })
+        let tree = fs.tree(self.inventory, "", &mut |name| self.stack(name));
+        bounded(tree.unwrap_or_default())
     }
 
     /// The devices that contain the file of a loop device.
@@ -435,29 +312,23 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// The stack of an array: each set of members that hold the same data. `legs`: by slot, what is below
-/// each member that holds current data.
-fn sets(level: String, array: &Array, legs: &[Option<Stack>]) -> Vec<Stack> {
-    let redundant = |tolerates: usize, parts: Vec<Stack>| Stack::Redundant {
-        level: level.clone(),
-        tolerates,
-        parts,
-    };
-    match array.copy_sets() {
-        Some(sets) => sets
-            .into_iter()
-            .map(|set| {
-                let members = set.members.iter();
-                let parts = members.filter_map(|slot| legs.get(*slot)?.clone());
-                redundant(set.tolerates, parts.collect())
-            })
-            .collect(),
-        // Some of its data has no copy left: it needs all that is there.
-        None => vec![redundant(0, legs.iter().flatten().cloned().collect())],
-    }
-}
-
 fn is_source_of(mount: &Mount, fs: &BtrfsFs) -> bool {
     let name = mounts::device_name(&mount.source);
     name.is_some_and(|name| fs.has_member(&name))
+}
+
+fn bounded(stack: Stack) -> Stack {
+    if count(&stack) <= MAX_PARTS {
+        return stack;
+    }
+    Stack::All(stack.drives().into_iter().cloned().map(Stack::Drive).collect())
+}
+
+fn count(stack: &Stack) -> usize {
+    match stack {
+        Stack::Nothing | Stack::Drive(_) => 1,
+        Stack::All(parts) | Stack::Redundant { parts, .. } => {
+            1 + parts.iter().map(count).sum::<usize>()
+        }
+    }
 }

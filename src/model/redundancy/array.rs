@@ -2,12 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::block::LayerState;
 use crate::redundancy::{CopySet, Scheme};
-use crate::stack::{DmRaid, MdState};
-
-/// More than any metadata format of md allows.
-const MAX_SLOTS: usize = 4096;
 
 /// An array of a level with redundancy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,61 +29,8 @@ pub struct Member {
 }
 
 impl Array {
-    /// `None` for other layers, and for levels without redundancy.
-    pub fn of(state: &LayerState) -> Option<Array> {
-        match state {
-            LayerState::Md(md) => Array::of_md(md),
-            LayerState::DmRaid(DmRaid { level, health, layout, .. }) => {
-                Array::of_dm_raid(level, health, *layout)
-            }
-            _ => None,
-        }
-    }
-
-    /// Spares, and members that are being filled, hold no current data; a member that is only written
-    /// to does, and so does the old member while its replacement is filled (state_show(),
-    /// drivers/md/md.c).
-    pub(crate) fn of_md(md: &MdState) -> Option<Array> {
-        let scheme = Scheme::of(&md.level, md.layout)?;
-        let slots = md.members.iter().filter_map(|member| member.slot);
-        let slots = slots.map(|slot| slot as usize + 1).max().unwrap_or(0);
-        let slots = slots.max(md.raid_disks as usize).min(MAX_SLOTS);
-        let mut members = vec![Member::default(); slots];
-        for member in &md.members {
-            let Some(slot) = member.slot.and_then(|slot| members.get_mut(slot as usize)) else {
-                continue;
-            };
-            if member.is("in_sync") {
-                slot.in_sync = true;
-                slot.devices.push(member.device.clone());
-                slot.bad_blocks.extend(&member.bad_blocks);
-            } else if !member.is("faulty") {
-                slot.filling.push(member.device.clone());
-            }
-        }
-        // The files are read one after the other. The kernel's own count decides.
-        let degraded = md.degraded as usize;
-        let listed = members.iter().filter(|member| !member.in_sync).count();
-        if md.members.is_empty() || degraded == 0 {
-            members.iter_mut().for_each(|member| member.in_sync = true);
-        }
-        let unlisted = degraded.saturating_sub(if md.members.is_empty() { 0 } else { listed });
-        let in_sync = members.iter_mut().rev().filter(|member| member.in_sync);
-        in_sync.take(unlisted).for_each(|member| member.in_sync = false);
-        Some(Array { scheme, members, is_parity_stale: md.is_resync_due })
-    }
-
-    /// Letters: `A` in sync, `a` not in sync, `D` dead, `-` missing (__raid_dev_status(),
-    /// drivers/md/dm-raid.c). While the whole array is synchronized, after its creation or a crash, no
-    /// leg is `A`: then each leg of a mirror holds all that was written, and no parity is valid.
-    fn of_dm_raid(level: &str, health: &str, layout: Option<u32>) -> Option<Array> {
-        let scheme = Scheme::of(level, layout)?;
-        let is_whole_sync = !health.contains('A');
-        let members = health.chars().map(|leg| Member {
-            in_sync: leg == 'A' || (leg == 'a' && is_whole_sync),
-            ..Member::default()
-        });
-        Some(Array { scheme, members: members.collect(), is_parity_stale: is_whole_sync })
+    pub(crate) fn new(scheme: Scheme, members: Vec<Member>, is_parity_stale: bool) -> Array {
+        Array { scheme, members, is_parity_stale }
     }
 
     pub fn members(&self) -> &[Member] {
@@ -128,6 +70,11 @@ impl Array {
         let all = vec![true; self.members.len()];
         let sets = self.scheme.copy_sets(&all).unwrap_or_default();
         sets.iter().map(|set| set.tolerates).min().unwrap_or(0)
+    }
+
+    /// Whether it lacks a member, or a copy of something.
+    pub(crate) fn is_short(&self) -> bool {
+        self.missing_slots().next().is_some() || self.tolerates() < Some(self.by_design())
     }
 
     /// How many further members may fail, in the worst case. `None`: some of its data has no copy.

@@ -3,8 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::block::LayerState;
-use crate::stack::{DmRaid, MdMember, MdState};
+use crate::stack::{DmRaid, MdMember, MdState, StorageStack};
 
 /// How many copies of each chunk are where, drawn as md(4) describes it: rows of chunks on a table of
 /// members, and for each further far copy the same table again, moved on by the near copies within each
@@ -160,7 +159,7 @@ fn complete(level: &str, disks: usize) -> MdState {
 }
 
 fn array(md: &MdState) -> Array {
-    Array::of(&LayerState::Md(md.clone())).unwrap()
+    md.array().unwrap()
 }
 
 #[test]
@@ -256,14 +255,14 @@ fn the_letters_of_lvm_are_members() {
         ("raid10", "ADDA", Some(0)),
         ("raid10", "DDAA", None),
     ] {
-        let state = LayerState::DmRaid(DmRaid {
+        let state = DmRaid {
             level: level.into(),
             health: health.into(),
             sync_action: None,
             status_line: String::new(),
             layout: None,
-        });
-        let left = Array::of(&state).unwrap().tolerates();
+        };
+        let left = state.tolerates();
         assert_eq!(left, expected, "{level} {health}");
     }
 }
@@ -279,22 +278,4 @@ fn the_kernels_own_count_decides_about_a_list_that_was_read_while_it_changed() {
     md.members.clear();
     md.degraded = 1;
     assert_eq!(array(&md).tolerates(), Some(0), "there is no list");
-}
-
-#[test]
-fn btrfs_profiles() {
-    let profiles = [
-        ("single", 0),
-        ("dup", 0),
-        ("raid0", 0),
-        ("raid1", 1),
-        ("raid10", 1),
-        ("RAID5", 1),
-        ("raid6", 2),
-        ("raid1c3", 2),
-        ("raid1c4", 3),
-    ];
-    for (profile, tolerates) in profiles {
-        assert_eq!(btrfs_tolerance(profile), tolerates, "{profile}");
-    }
 }

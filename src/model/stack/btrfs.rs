@@ -1,10 +1,15 @@
 //! A btrfs over its devices. Read by `source/inventory/btrfs.rs`; counters of members and scrubs:
 //! `source/counters/btrfs.rs`. Members that were away: `facts/btrfs_members.rs`.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::redundancy::btrfs_tolerance;
+use crate::assess::join_limited;
+use crate::block::Inventory;
+use crate::stack::{Kind, StorageStack};
+use crate::volume::Stack;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_kernel_log::event::DamagedCopies;
 
@@ -81,7 +86,7 @@ impl BtrfsFs {
     pub(crate) fn has_good_copy(&self, damaged: DamagedCopies) -> bool {
         let copies = |profile: &String| match profile.to_ascii_lowercase().as_str() {
             "dup" => 2,
-            other => (btrfs_tolerance(other) + 1).saturating_sub(self.missing_devices as usize),
+            other => (tolerance(other) + 1).saturating_sub(self.missing_devices as usize),
         };
         let has_more = |damaged: u8, profiles: &[String]| {
             let copies = profiles.iter().map(copies).min();
@@ -94,5 +99,90 @@ impl BtrfsFs {
     /// The members that are no copy: they are missing, or lack what was written while they were away.
     pub(crate) fn without_copy(&self) -> usize {
         self.missing_devices as usize + self.returned.len()
+    }
+
+    /// Each profile of its chunks once.
+    fn profiles(&self) -> BTreeSet<&str> {
+        self.data_profiles.iter().chain(&self.metadata_profiles).map(String::as_str).collect()
+    }
+
+    fn joined_profiles(&self) -> String {
+        self.profiles().into_iter().collect::<Vec<_>>().join("+")
+    }
+}
+
+impl StorageStack for BtrfsFs {
+    fn kind(&self) -> Kind {
+        Kind::Array
+    }
+
+    fn level(&self) -> String {
+        join_limited(self.profiles())
+    }
+
+    fn name(&self, _: &Inventory, _: &str) -> String {
+        format!("btrfs {}", self.label.as_ref().unwrap_or(&self.uuid))
+    }
+
+    fn figure(&self) -> String {
+        let all = self.devices.len() + self.missing_devices as usize;
+        let present = all.saturating_sub(self.without_copy());
+        format!("{}, {present} of {all} devices", self.joined_profiles())
+    }
+
+    fn members(&self, _: &Inventory, _: &str) -> Vec<String> {
+        self.devices.clone()
+    }
+
+    fn tree(&self, _: &Inventory, _: &str, below: &mut dyn FnMut(&str) -> Stack) -> Option<Stack> {
+        let parts: Vec<Stack> = self.devices.iter().map(|name| below(name)).collect();
+        Some(match self.profiles().into_iter().map(tolerance).min().unwrap_or(0) {
+            0 => Stack::all_of(parts),
+            weakest => Stack::Redundant {
+                level: format!("btrfs {}", self.joined_profiles()),
+                tolerates: weakest.saturating_sub(self.without_copy()),
+                parts,
+            },
+        })
+    }
+
+    /// The weakest profile defines how many members it may lose (btrfs(5), PROFILES), minus those that
+    /// are no copy already.
+    fn tolerates(&self) -> Option<usize> {
+        let weakest = self.profiles().into_iter().map(tolerance).min()?;
+        weakest.checked_sub(self.without_copy())
+    }
+
+    fn is_intact(&self) -> Option<bool> {
+        Some(self.without_copy() == 0)
+    }
+}
+
+/// How many members a btrfs of this profile may lose (btrfs(5), PROFILES).
+pub(crate) fn tolerance(profile: &str) -> usize {
+    match profile.to_ascii_lowercase().as_str() {
+        "raid1" | "raid10" | "raid5" => 1,
+        "raid1c3" | "raid6" => 2,
+        "raid1c4" => 3,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn btrfs_profiles() {
+    let profiles = [
+        ("single", 0),
+        ("dup", 0),
+        ("raid0", 0),
+        ("raid1", 1),
+        ("raid10", 1),
+        ("RAID5", 1),
+        ("raid6", 2),
+        ("raid1c3", 2),
+        ("raid1c4", 3),
+    ];
+    for (profile, tolerates) in profiles {
+        assert_eq!(tolerance(profile), tolerates, "{profile}");
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::stack::{Kind, StorageStack};
 use diskvitals_finding::dev::DevNo;
 
 /// dm-multipath's status: each path and whether the kernel uses it.
@@ -16,4 +17,32 @@ pub struct MultipathPath {
     pub dev: DevNo,
     pub active: bool,
     pub fail_count: u64,
+}
+
+impl Multipath {
+    fn active(&self) -> usize {
+        self.paths.iter().filter(|path| path.active).count()
+    }
+}
+
+impl StorageStack for Multipath {
+    fn kind(&self) -> Kind {
+        Kind::Paths
+    }
+
+    fn figure(&self) -> String {
+        format!("{} of {} paths", self.active(), self.paths.len())
+    }
+
+    fn tolerates(&self) -> Option<usize> {
+        self.active().checked_sub(1)
+    }
+
+    fn is_bad(&self) -> bool {
+        self.paths.is_empty() || self.active() < self.paths.len()
+    }
+
+    fn clear_usage(&mut self) {
+        self.status_line.clear();
+    }
 }

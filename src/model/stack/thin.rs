@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::assess::percent;
+use crate::stack::{Kind, StorageStack};
+
 /// dm-thin's pool status (Documentation/admin-guide/device-mapper/thin-provisioning.rst), in
 /// blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,4 +17,32 @@ pub struct ThinPool {
     pub mode: String,
     pub needs_check: bool,
     pub status_line: String,
+}
+
+impl StorageStack for ThinPool {
+    fn kind(&self) -> Kind {
+        Kind::Pool
+    }
+
+    fn figure(&self) -> String {
+        let share = |used, total| {
+            percent(used, total).map_or("unknown".to_owned(), |share| format!("{share} %"))
+        };
+        let data = share(self.data_used, self.data_total);
+        format!("data {data}, metadata {}", share(self.metadata_used, self.metadata_total))
+    }
+
+    fn is_bad(&self) -> bool {
+        self.mode != "rw" || self.needs_check
+    }
+
+    fn space(&self) -> Option<(u64, u64)> {
+        Some((self.data_total, self.data_total.saturating_sub(self.data_used)))
+    }
+
+    fn clear_usage(&mut self) {
+        self.metadata_used = 0;
+        self.data_used = 0;
+        self.status_line.clear();
+    }
 }

@@ -10,7 +10,7 @@ use crate::assess::redundancy::{Loss, View};
 use crate::assess::text::{INACCESSIBLE, SUSPECT, evidence, percent};
 use crate::block::LayerState;
 use crate::redundancy::Array;
-use crate::stack::{DmRaid, MdState};
+use crate::stack::{DmRaid, MdState, StorageStack};
 use diskvitals_finding::{Evidence, WitnessKind};
 
 /// Vendors of network storage mirror their system over all bays, also the empty ones. Nobody makes
@@ -23,7 +23,7 @@ impl View<'_> {
         // member.
         let is_stopped =
             matches!(md.array_state.as_str(), "inactive" | "clear" | "broken" | "suspended");
-        let array = Array::of_md(md);
+        let array = md.array();
         let left = match &array {
             _ if is_stopped => Left::Stopped,
             None if md.degraded > 0 => Left::TooFew,
@@ -81,7 +81,7 @@ impl View<'_> {
         else {
             return None;
         };
-        let array = Array::of(state);
+        let array = state.stack().and_then(|it| it.array());
         let letters = |letters: &str| -> Vec<usize> {
             let legs = health.chars().enumerate();
             legs.filter(|(_, leg)| letters.contains(*leg)).map(|(at, _)| at).collect()

@@ -2,13 +2,12 @@
 //! nothing is known.
 
 use crate::assess::health::health_unknown;
-use crate::assess::raid_member::{MEMBER_TYPE, absent_members, array_uuid};
 use crate::assess::redundancy::View;
 use crate::assess::text::join_limited;
 use crate::block::{Inventory, Layer};
 use crate::facts::KnownDrive;
 use crate::redundancy::Array;
-use crate::stack::{BtrfsFs, MdState, PulledMember};
+use crate::stack::{BtrfsFs, MEMBER_TYPE, MdState, PulledMember, absent_members, array_uuid};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::{Subject, UnknownCause};
 

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use crate::block::{BlockDevice, Layer, LayerState};
 use crate::facts::{Facts, KnownVolume};
 use crate::graph::extents::may_contain_sector;
+use crate::stack::Kind;
 use crate::volume::VolumeFacts;
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
@@ -178,7 +179,10 @@ impl Facts {
     fn has_redundancy(&self, volume: &VolumeFacts) -> bool {
         let is_array = |name: &String| {
             self.device(name).is_some_and(|device| matches!(device.layer, Layer::Md { .. }))
-                || matches!(self.layer_state(name), Some(LayerState::DmRaid(_)))
+                || self
+                    .layer_state(name)
+                    .and_then(LayerState::stack)
+                    .is_some_and(|it| it.kind() == Kind::Array)
         };
         let btrfs = self.btrfs_below(volume);
         volume.devices.iter().any(is_array)
