@@ -1,20 +1,23 @@
 //! Storage stacks: one kind of what lies between drives and filesystems in each file.
 //!
 //! In: the state that a source has read. Out: which devices below hold the data, how many of them may
-//! still fail, and how people call it and its state. How severe that is, `assess` decides.
+//! still fail, what it lacks, and how people call it and its state. How severe that is, `assess` decides.
+//!
+//! bcache, crypt and linear tables are none: they need each device below, and have no state. Counters of
+//! bcache are read by `source/counters/bcache.rs`.
 
 mod btrfs;
 mod dm_raid;
 mod md;
 mod multipath;
+mod shortfall;
 mod thin;
 
-pub(crate) use btrfs::tolerance as btrfs_tolerance;
 pub use btrfs::{BtrfsFs, BtrfsMember, PulledMember, ReturnedMember};
 pub use dm_raid::DmRaid;
-pub(crate) use md::members::{MEMBER_TYPE, absent_members, array_uuid};
 pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
+pub(crate) use shortfall::{Left, Place, Shortfall};
 pub use thin::ThinPool;
 
 use crate::block::{BlockDevice, Inventory, Layer, LayerState};
@@ -94,6 +97,11 @@ pub(crate) trait StorageStack {
             Some(array) => array.is_short(),
             None => self.is_intact() == Some(false),
         }
+    }
+
+    /// What it lacks. None: nothing, or it has no redundancy.
+    fn shortfall(&self, _: Place) -> Option<Shortfall> {
+        None
     }
 
     /// md's word for what runs: `idle`, `check`, `recover`…

@@ -1,25 +1,23 @@
 //! Rules about redundancy: md, LVM's RAID, btrfs. What is judged is the copies that are left.
 
-mod array;
-mod members;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 
 use crate::assess::DriveFailure;
+use crate::assess::health::health_unknown;
 use crate::assess::input::{Context, VolumeInput};
-use crate::assess::layers::{self, Degradation, clear_without_layer, worst_layer};
-use crate::assess::text::{BAD, SUSPECT, evidence, join_limited, unknown};
-use crate::block::LayerState;
+use crate::assess::layers::{Degradation, clear_without_layer, worst_layer};
+use crate::assess::redundancy::words::{Names, Words};
+use crate::assess::text::{BAD, INACCESSIBLE, SUSPECT, evidence, join_limited, unknown};
 use crate::facts::Facts;
-use crate::facts::btrfs_members::member_file;
-use crate::stack::{BtrfsMember, PulledMember, ReturnedMember, btrfs_tolerance};
+use crate::stack::{self, Kind, Left, Place, Shortfall};
 use crate::volume::VolumeFacts;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
-use diskvitals_finding::{Verdict, WitnessKind};
-
-use words::{Left, Shown, Tool};
+use diskvitals_finding::{Subject, UnknownCause, Verdict, WitnessKind};
 
 /// An array below the volume lacks members, and still survives a failure; or it does not run, or lacks
 /// too many. Sources: md's sysfs, dm-raid's status, btrfs' devinfo. SUSPECT, degraded, while further
@@ -43,13 +41,18 @@ fn of_volume(input: &VolumeInput, reason: Reason) -> Option<Verdict> {
     let context = input.context;
     let view = View { context, facts, failing: input.failing_drives };
     let of_arrays = || of_devices(context, input.failing_drives, &volume.devices, reason);
-    match view.btrfs(volume) {
-        Some(Ok(loss)) if loss.reason == reason => loss
-            .degradation
-            .raise("every member of the filesystem is present again, and a scrub without an error has read each one that was away"),
+    match view.filesystem(volume) {
+        Some(Ok(loss)) if loss.reason == reason => loss.degradation.raise(clears(reason)),
         Some(Ok(_)) => of_arrays().or(Some(Verdict::Clear)),
         Some(Err(verdict)) => of_arrays().or(Some(verdict)),
         None => of_arrays().or_else(|| clear_without_layer(facts, volume)),
+    }
+}
+
+fn clears(reason: Reason) -> &'static str {
+    match reason {
+        Reason::RedundancyLost => "the array survives the failure of a member again",
+        _ => "every member of the array is present and in sync",
     }
 }
 
@@ -61,16 +64,10 @@ pub(super) fn of_devices(
 ) -> Option<Verdict> {
     let facts = context.facts;
     let view = View { context, facts, failing };
-    let clears = match reason {
-        Reason::RedundancyLost => "the array survives the failure of a member again",
-        _ => "every member of the array is present and in sync",
-    };
-    worst_layer(facts, devices, clears, |name, at, state| {
-        let loss = match state {
-            LayerState::Md(md) => view.md(name, at, md),
-            LayerState::DmRaid(_) => view.dm_raid(name, at, state),
-            _ => return None,
-        };
+    worst_layer(facts, devices, clears(reason), |name, at, state| {
+        let stack = state.stack().filter(|stack| stack.kind() == Kind::Array)?;
+        let shortfall = stack.shortfall(Place { facts, name, volume: None });
+        let loss = shortfall.map(|it| view.loss(it, WitnessKind::Layer, at));
         let loss = loss.filter(|loss| loss.reason == reason);
         Some(loss.map(|loss| loss.degradation))
     })
@@ -91,122 +88,83 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    fn label(self, device: &str) -> String {
-        layers::label(self.facts, device)
-    }
-
-    /// The drives below these devices.
-    fn drives(self, devices: &[String]) -> BTreeSet<DriveId> {
-        let Some(inventory) = self.facts.inventory() else {
-            return BTreeSet::new();
-        };
-        let devices = devices.iter();
-        let drives = devices.flat_map(|name| inventory.drives_below(name));
-        drives.cloned().collect()
-    }
-
-    /// `sda` for a device on one drive; otherwise the device's own name.
-    fn drive_names(self, devices: &[String]) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
-        for device in devices {
-            let one = std::slice::from_ref(device);
-            let drives: Vec<DriveId> = self.drives(one).into_iter().collect();
-            let known = match drives.as_slice() {
-                [drive] => self.facts.drives.get(drive),
-                _ => None,
-            };
-            let name = match known {
-                Some(known) if !known.facts.name.is_empty() => known.facts.name.clone(),
-                _ => self.label(device),
-            };
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        names
-    }
-
-    /// `None`: not a btrfs. `Err`: a btrfs with all its members, or one in an unknown state.
-    fn btrfs(self, volume: &VolumeFacts) -> Option<Result<Loss, Verdict>> {
-        let device = volume.device.as_ref()?;
-        let fs = self.facts.inventory()?.btrfs_of(device)?;
+    /// `None`: the filesystem is no stack itself. `Err`: it has all its members, or its state is unknown.
+    fn filesystem(self, volume: &VolumeFacts) -> Option<Result<Loss, Verdict>> {
+        let (_, stack) = stack::of_volume(self.facts.inventory()?, volume)?;
         if let Some(error) = self.facts.inventory.error() {
             return unknown(error).map(Err);
         }
         let at = self.facts.inventory.at()?;
-        let without_copy = fs.without_copy();
-        if without_copy == 0 {
-            return Some(Err(Verdict::Clear));
-        }
-        let profiles: BTreeSet<&String> =
-            fs.data_profiles.iter().chain(&fs.metadata_profiles).collect();
-        let tolerances = || profiles.iter().map(|profile| btrfs_tolerance(profile));
-        // The kernel mounts it read-write only if every chunk has all it needs
-        // (btrfs_check_rw_degradable(), fs/btrfs/volumes.c). Then a profile without redundancy is of
-        // chunks that were written since.
-        let is_writable = !volume.mounts.is_empty()
-            && volume.mounts.iter().all(|mount| !mount.is_super_read_only());
-        let was_written = is_writable || !fs.returned.is_empty();
-        let enough = || tolerances().filter(|it| was_written && *it >= without_copy);
-        let weakest = enough().min().or_else(|| tolerances().min());
-        let left = match weakest.unwrap_or(0).checked_sub(without_copy) {
-            None => Left::TooFew,
-            Some(0) => Left::None,
-            Some(further) => Left::Some(further),
-        };
-        let shown = Shown {
-            name: format!("the btrfs {}", fs.label.as_ref().unwrap_or(&fs.uuid)),
-            level: join_limited(&profiles),
-            unit: "devices",
-            have: fs.devices.len().saturating_sub(fs.returned.len()),
-            missing: self.pulled_members(fs),
-            are_back: self.are_back(fs),
-            all: fs.devices.len() + fs.missing_devices as usize,
-            left,
-            is_parity: profiles
-                .iter()
-                .any(|profile| matches!(profile.to_ascii_lowercase().as_str(), "raid5" | "raid6")),
-            // Which of the devices has returned is not known by its name.
-            holders: match fs.returned.is_empty() {
-                true => self.drive_names(&fs.devices),
-                false => Vec::new(),
-            },
-            not_current: fs.returned.iter().map(|it| self.returned_text(it)).collect(),
-            mount: volume.mounts.first().map(|mount| mount.path.to_string()),
-            failing: self.failing_among(&fs.devices),
-            unknown: self.unknown_among(&fs.devices),
-            tool: Some(Tool::Btrfs),
-            ..Shown::default()
-        };
-        let seen = |file, text| evidence(WitnessKind::Inventory, file, at, text);
-        let missing = (fs.missing_devices as usize).saturating_sub(fs.pulled.len());
-        let mut proof = Vec::new();
-        if missing > 0 || fs.pulled.is_empty() {
-            let dir = format!("/sys/fs/btrfs/{}/devinfo", fs.uuid);
-            proof.push(seen(dir, format!("missing: {missing}")));
-        }
-        proof.extend(fs.pulled.iter().map(|PulledMember { name, .. }| {
-            let file = member_file(&fs.uuid, &BtrfsMember::Name(name.clone()));
-            seen(file, format!("the block device {name} is gone"))
-        }));
-        proof.extend(fs.returned.iter().map(|returned| {
-            let file = member_file(&fs.uuid, &returned.member);
-            seen(file, self.returned_text(returned))
-        }));
-        // It is mounted, so its readable data is available; data without a second copy is lost.
-        let level = if left == Left::TooFew { BAD } else { SUSPECT };
-        Some(Ok(shown.loss(level, proof)))
+        let place = Place { volume: Some(volume), ..self.place() };
+        let loss = stack.shortfall(place).map(|it| self.loss(it, WitnessKind::Inventory, at));
+        Some(loss.ok_or(Verdict::Clear))
     }
 
-    fn returned_text(self, returned: &ReturnedMember) -> String {
-        let device = match &returned.member {
-            BtrfsMember::Id(id) => format!("device {id}"),
-            BtrfsMember::Name(name) => format!("the device that was {name}"),
+    fn place(&self) -> Place<'_> {
+        Place { facts: self.facts, name: "", volume: None }
+    }
+
+    fn loss(self, shortfall: Shortfall, witness: WitnessKind, at: Timestamp) -> Loss {
+        let reason = match shortfall.left {
+            Left::None => Reason::RedundancyLost,
+            Left::Stopped | Left::TooFew | Left::Some(_) => Reason::RaidDegraded,
         };
-        format!(
-            "{device} (was away from {} to {})",
-            self.facts.wall_text(returned.since),
-            self.facts.wall_text(returned.until)
-        )
+        let level = match shortfall.left {
+            // What can be read of it is available; data without a second copy is lost.
+            Left::Stopped | Left::TooFew if shortfall.is_mounted => BAD,
+            Left::Stopped | Left::TooFew => INACCESSIBLE,
+            Left::None | Left::Some(_) => SUSPECT,
+        };
+        let proof = shortfall.proof.iter();
+        let proof = proof.map(|(file, text)| evidence(witness, file, at, text)).collect();
+        let names = Names {
+            holders: match shortfall.not_current.is_empty() {
+                true => self.place().drive_names(&shortfall.holders),
+                false => Vec::new(),
+            },
+            filling: self.place().drive_names(&shortfall.filling),
+            failing: self.failing_among(&shortfall.holders),
+            unknown: self.unknown_among(&shortfall.holders),
+        };
+        let words = Words { shortfall: &shortfall, names };
+        let degradation = Degradation {
+            level,
+            message: words.message(),
+            advice: Some(words.advice()),
+            clears: words.clears(),
+            evidence: proof,
+        };
+        Loss { reason, degradation }
+    }
+
+    /// `sda (PendingSectors)`.
+    fn failing_among(self, devices: &[String]) -> Vec<String> {
+        let drives = self.place().drives(devices).into_iter();
+        drives
+            .filter_map(|id| {
+                let failure = self.failing.get(id)?;
+                let name = &self.facts.drives.get(id)?.facts.name;
+                Some(format!("{name} ({})", join_limited(&failure.reasons)))
+            })
+            .collect()
+    }
+
+    /// Drives of unknown health. They are named, and count as copies.
+    fn unknown_among(self, devices: &[String]) -> Vec<String> {
+        let drives = self.place().drives(devices).into_iter();
+        drives
+            .filter(|id| !self.failing.contains_key(*id))
+            .filter(|id| {
+                // A first answer comes within moments.
+                let unknown = health_unknown(
+                    self.facts,
+                    &Subject::Drive((*id).clone()),
+                    self.context.policy,
+                    self.context.now,
+                );
+                unknown.is_some_and(|unknown| unknown.cause != UnknownCause::Pending)
+            })
+            .filter_map(|id| Some(self.facts.drives.get(id)?.facts.name.clone()))
+            .collect()
     }
 }

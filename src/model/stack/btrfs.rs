@@ -1,5 +1,6 @@
 //! A btrfs over its devices. Read by `source/inventory/btrfs.rs`; counters of members and scrubs:
-//! `source/counters/btrfs.rs`. Members that were away: `facts/btrfs_members.rs`.
+//! `source/counters/btrfs.rs`, `source/counters/btrfs_scrub.rs`. Members that were away:
+//! `facts/btrfs_members.rs`.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::assess::join_limited;
 use crate::block::Inventory;
-use crate::stack::{Kind, StorageStack};
+use crate::facts::KnownDrive;
+use crate::facts::btrfs_members::member_file;
+use crate::stack::shortfall::serial_of;
+use crate::stack::{Kind, Left, Place, Shortfall, StorageStack};
 use crate::volume::Stack;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_kernel_log::event::DamagedCopies;
@@ -106,6 +110,44 @@ impl BtrfsFs {
         self.data_profiles.iter().chain(&self.metadata_profiles).map(String::as_str).collect()
     }
 
+    fn proof(&self, place: Place) -> Vec<(String, String)> {
+        let missing = (self.missing_devices as usize).saturating_sub(self.pulled.len());
+        let mut proof = Vec::new();
+        if missing > 0 || self.pulled.is_empty() {
+            let dir = format!("/sys/fs/btrfs/{}/devinfo", self.uuid);
+            proof.push((dir, format!("missing: {missing}")));
+        }
+        proof.extend(self.pulled.iter().map(|PulledMember { name, .. }| {
+            let file = member_file(&self.uuid, &BtrfsMember::Name(name.clone()));
+            (file, format!("the block device {name} is gone"))
+        }));
+        proof.extend(self.returned.iter().map(|returned| {
+            (member_file(&self.uuid, &returned.member), place.returned_text(returned))
+        }));
+        proof
+    }
+
+    fn repair(&self, place: Place, shortfall: &Shortfall) -> String {
+        let when = shortfall.left.deadline();
+        let mount =
+            place.volume.and_then(|volume| volume.mounts.first()).map(|it| it.path.to_string());
+        let not_current = shortfall.not_current.len();
+        if not_current > 0 && shortfall.have + not_current == shortfall.all {
+            let mount = mount.as_deref().unwrap_or("MOUNT");
+            return format!(
+                "Start a scrub, which brings the returned device up to date: `btrfs scrub start -B {mount}`. Repeat it: the first one corrects errors, and one that finds none proves it. Until then, pull no other device. Files without checksums (nodatacow) it cannot compare: if there are any, replace the device with itself instead (`btrfs replace start`)."
+            );
+        }
+        match mount.filter(|_| place.are_back(self)) {
+            Some(mount) => format!(
+                "Unmount {mount}, run `btrfs device scan`, and mount it again {when}: the filesystem does not use the drive that is back before that. If nobody pulled it, check its cable and test it first. Then start a scrub, which brings it up to date: `btrfs scrub start -B {mount}`."
+            ),
+            None => format!(
+                "Replace the missing device {when}: `btrfs replace start`, with the id of the missing device (`btrfs filesystem show`)."
+            ),
+        }
+    }
+
     fn joined_profiles(&self) -> String {
         self.profiles().into_iter().collect::<Vec<_>>().join("+")
     }
@@ -138,9 +180,9 @@ impl StorageStack for BtrfsFs {
         let parts: Vec<Stack> = self.devices.iter().map(|name| below(name)).collect();
         Some(match self.profiles().into_iter().map(tolerance).min().unwrap_or(0) {
             0 => Stack::all_of(parts),
-            weakest => Stack::Redundant {
+            _ => Stack::Redundant {
                 level: format!("btrfs {}", self.joined_profiles()),
-                tolerates: weakest.saturating_sub(self.without_copy()),
+                tolerates: self.tolerates().unwrap_or(0),
                 parts,
             },
         })
@@ -153,13 +195,101 @@ impl StorageStack for BtrfsFs {
         weakest.checked_sub(self.without_copy())
     }
 
+    fn shortfall(&self, place: Place) -> Option<Shortfall> {
+        let without_copy = self.without_copy();
+        if without_copy == 0 {
+            return None;
+        }
+        let profiles = self.profiles();
+        let tolerances = || profiles.iter().map(|profile| tolerance(profile));
+        // The kernel mounts it read-write only if every chunk has all it needs
+        // (btrfs_check_rw_degradable(), fs/btrfs/volumes.c). Then a profile without redundancy is of
+        // chunks that were written since.
+        let mounts = place.volume.map(|volume| volume.mounts.as_slice()).unwrap_or_default();
+        let is_writable = !mounts.is_empty() && mounts.iter().all(|it| !it.is_super_read_only());
+        let was_written = is_writable || !self.returned.is_empty();
+        let enough = || tolerances().filter(|it| was_written && *it >= without_copy);
+        let weakest = enough().min().or_else(|| tolerances().min());
+        let left = match weakest.unwrap_or(0).checked_sub(without_copy) {
+            None => Left::TooFew,
+            Some(0) => Left::None,
+            Some(further) => Left::Some(further),
+        };
+        let is_parity = |it: &&str| matches!(it.to_ascii_lowercase().as_str(), "raid5" | "raid6");
+        let shortfall = Shortfall {
+            name: format!("the btrfs {}", self.label.as_ref().unwrap_or(&self.uuid)),
+            level: self.level(),
+            unit: "devices",
+            clears: Some(
+                "every member of the filesystem is present again, and a scrub without an error has read each one that was away",
+            ),
+            have: self.devices.len().saturating_sub(self.returned.len()),
+            missing: place.pulled_members(self),
+            all: self.devices.len() + self.missing_devices as usize,
+            left,
+            is_mounted: true,
+            is_parity: profiles.iter().any(is_parity),
+            holders: self.devices.clone(),
+            not_current: self.returned.iter().map(|it| place.returned_text(it)).collect(),
+            proof: self.proof(place),
+            ..Shortfall::default()
+        };
+        Some(Shortfall { repair: self.repair(place, &shortfall), ..shortfall })
+    }
+
     fn is_intact(&self) -> Option<bool> {
         Some(self.without_copy() == 0)
     }
 }
 
+impl<'a> Place<'a> {
+    fn returned_text(self, returned: &ReturnedMember) -> String {
+        let device = match &returned.member {
+            BtrfsMember::Id(id) => format!("device {id}"),
+            BtrfsMember::Name(name) => format!("the device that was {name}"),
+        };
+        format!(
+            "{device} (was away from {} to {})",
+            self.facts.wall_text(returned.since),
+            self.facts.wall_text(returned.until)
+        )
+    }
+
+    /// Members of a btrfs that were pulled: `sdb, serial S, last seen …`.
+    fn pulled_members(self, fs: &BtrfsFs) -> Vec<String> {
+        let text = |pulled: &PulledMember| match self.drive_of_pulled(pulled) {
+            Some((serial, known)) if known.missing_since.is_some() => {
+                let last = self.facts.wall_text(known.last_seen);
+                format!("{}{serial}, last seen {last}", pulled.name)
+            }
+            Some((serial, known)) => {
+                format!("{}{serial} (back as {})", pulled.name, known.facts.name)
+            }
+            None => pulled.name.clone(),
+        };
+        fs.pulled.iter().map(text).collect()
+    }
+
+    /// Whether all that this btrfs lacks are drives that were pulled and are present again.
+    fn are_back(self, fs: &BtrfsFs) -> bool {
+        let is_back = |pulled: &PulledMember| {
+            let drive = self.drive_of_pulled(pulled);
+            drive.is_some_and(|(_, known)| known.missing_since.is_none())
+        };
+        let back = fs.pulled.iter().filter(|it| is_back(it)).count();
+        back > 0 && back == fs.without_copy()
+    }
+
+    /// The drive with its serial.
+    fn drive_of_pulled(self, pulled: &PulledMember) -> Option<(String, &'a KnownDrive)> {
+        let known = self.facts.drives.get(pulled.drive.as_ref()?)?;
+        let serial = serial_of(known).map(|serial| format!(", serial {serial}"));
+        Some((serial.unwrap_or_default(), known))
+    }
+}
+
 /// How many members a btrfs of this profile may lose (btrfs(5), PROFILES).
-pub(crate) fn tolerance(profile: &str) -> usize {
+fn tolerance(profile: &str) -> usize {
     match profile.to_ascii_lowercase().as_str() {
         "raid1" | "raid10" | "raid5" => 1,
         "raid1c3" | "raid6" => 2,

@@ -1,4 +1,4 @@
-//! dm-raid: LVM's RAID. Read by `source/layers/status.rs`.
+//! dm-raid: LVM's RAID. Its status and table are read by `source/layers/status.rs`.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::{Inventory, Layer};
 use crate::redundancy::{Array, Member, Scheme};
-use crate::stack::{Kind, StorageStack, tree_of_array};
+use crate::stack::shortfall::action_text;
+use crate::stack::{Kind, Left, Place, Shortfall, StorageStack, tree_of_array};
 use crate::volume::Stack;
 
 /// dm-raid's status (Documentation/admin-guide/device-mapper/dm-raid.rst).
@@ -108,6 +109,47 @@ impl StorageStack for DmRaid {
         Some(self.health.chars().all(|leg| leg == 'A'))
     }
 
+    fn shortfall(&self, place: Place) -> Option<Shortfall> {
+        let array = self.array();
+        let is_dead = |leg: &char| "D-".contains(*leg);
+        let slots = self.health.chars().enumerate();
+        let dead: Vec<usize> = slots.filter(|(_, leg)| is_dead(leg)).map(|(at, _)| at).collect();
+        let left = match &array {
+            None if dead.is_empty() => return None,
+            None => Left::TooFew,
+            Some(array) => Left::of(array)?,
+        };
+        let legs = place.facts.inventory().map(|it| legs(it, place.name)).unwrap_or_default();
+        let devices_of = |leg: usize| -> Vec<String> {
+            let number = u32::try_from(leg).unwrap_or(u32::MAX);
+            legs.get(&number).cloned().unwrap_or_default()
+        };
+        let slots = array.iter().flat_map(Array::missing_slots);
+        let to_fill: Vec<usize> = slots.filter(|leg| !dead.contains(leg)).collect();
+        let missing =
+            dead.iter().map(|leg| match place.drive_names(&devices_of(*leg)).as_slice() {
+                [] => format!("leg {leg}"),
+                drives => format!("leg {leg} (on {})", drives.join(", ")),
+            });
+        let shortfall = Shortfall {
+            name: place.device_label(place.name),
+            level: self.level(),
+            unit: "legs",
+            slots: "legs",
+            have: array.as_ref().map_or(0, Array::count_in_sync),
+            all: self.health.chars().count(),
+            left,
+            action: action_text(self.action()),
+            is_rebuilding: self.action() == Some("recover") && !to_fill.is_empty(),
+            missing: missing.collect(),
+            proof: vec![(format!("dm status of {}", place.name), self.status_line.clone())],
+            ..Shortfall::of_array(place, array.as_ref(), &devices_of)
+        };
+        let filling = to_fill.into_iter().flat_map(devices_of).collect();
+        let shortfall = Shortfall { filling, ..shortfall };
+        Some(Shortfall { repair: repair(&shortfall), ..shortfall })
+    }
+
     fn action(&self) -> Option<&str> {
         self.sync_action.as_deref()
     }
@@ -115,6 +157,24 @@ impl StorageStack for DmRaid {
     fn clear_usage(&mut self) {
         self.status_line.clear();
     }
+}
+
+fn repair(shortfall: &Shortfall) -> String {
+    let (name, when) = (&shortfall.name, shortfall.left.deadline());
+    if shortfall.waits_for_parity {
+        return format!(
+            "Let the synchronization of {name} run (`lvchange --syncaction repair {name}`)."
+        );
+    }
+    let command = match shortfall.filling.is_empty() {
+        false => format!(
+            "if it is back and tests healthy, `lvchange --refresh {name}`; otherwise `lvconvert --repair {name}`"
+        ),
+        true => format!(
+            "`lvconvert --repair {name}`. If the old drive is back and tests healthy, `lvchange --refresh {name}` is enough"
+        ),
+    };
+    format!("Replace the missing leg {when}: {command}.")
 }
 
 /// The devices of each leg of LVM's RAID: `LV_rimage_N` and `LV_rmeta_N`, or `LV_mimage_N` of the older

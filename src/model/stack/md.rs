@@ -1,13 +1,18 @@
-//! md arrays. Read by `source/layers/md.rs`; counters of members: `source/counters/md.rs`.
+//! md arrays. Read by `source/layers/md.rs`; counters of members: `source/counters/md.rs`. What was in
+//! each slot: `facts/md_slots.rs`.
 
-pub(super) mod members;
+mod members;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::assess::{join_limited, percent};
 use crate::block::{Inventory, Layer};
 use crate::redundancy::{Array, Member, Scheme};
-use crate::stack::md::members::absent_members;
-use crate::stack::{Kind, StorageStack, tree_of_array};
+use crate::stack::md::members::{FaultyMember, absent_members};
+use crate::stack::shortfall::action_text;
+use crate::stack::{Kind, Left, Place, Shortfall, StorageStack, tree_of_array};
 use crate::volume::Stack;
 use diskvitals_finding::ids::DriveId;
 
@@ -158,6 +163,49 @@ impl StorageStack for MdState {
             }
     }
 
+    fn shortfall(&self, place: Place) -> Option<Shortfall> {
+        // md.rst, array_state: these do no I/O. `broken` is a raid0 or linear array that has lost a
+        // member.
+        let is_stopped =
+            matches!(self.array_state.as_str(), "inactive" | "clear" | "broken" | "suspended");
+        let array = self.array();
+        let left = match &array {
+            _ if is_stopped => Left::Stopped,
+            None if self.degraded > 0 => Left::TooFew,
+            None => return None,
+            Some(array) => Left::of(array)?,
+        };
+        if array.as_ref().is_some_and(|array| place.never_had_the_others(self, array)) {
+            return None;
+        }
+        let faulty = place.faulty_members(self);
+        let missing = array.as_ref().map(|array| place.missing_members(self, array, &faulty));
+        let progress = self.sync_completed.and_then(|(done, all)| percent(done, all));
+        let devices_of = |slot: usize| {
+            let members = array.as_ref().map(Array::members).unwrap_or_default();
+            members.get(slot).map(|member| member.devices.clone()).unwrap_or_default()
+        };
+        let all = self.raid_disks as usize;
+        let shortfall = Shortfall {
+            name: place.device_label(place.name),
+            level: self.level(),
+            unit: "devices",
+            slots: "raid devices",
+            have: all.saturating_sub(self.degraded as usize),
+            all,
+            left,
+            state: self.array_state.clone(),
+            action: action_text(self.action()),
+            progress: progress.map(|share| format!(", {share} % done")).unwrap_or_default(),
+            is_rebuilding: self.action() == Some("recover"),
+            missing: missing.unwrap_or_default(),
+            faulty: faulty.iter().map(|member| member.text.clone()).collect(),
+            proof: self.proof(place.name),
+            ..Shortfall::of_array(place, array.as_ref(), &devices_of)
+        };
+        Some(Shortfall { repair: self.repair(place, &shortfall, &faulty), ..shortfall })
+    }
+
     fn action(&self) -> Option<&str> {
         self.sync_action.as_deref()
     }
@@ -195,6 +243,72 @@ impl StorageStack for MdState {
 
     fn clear_usage(&mut self) {
         self.sync_completed = None;
+    }
+}
+
+impl MdState {
+    /// A member that is still listed keeps its place: md answers `--add` with `busy`.
+    fn repair(&self, place: Place, shortfall: &Shortfall, faulty: &[FaultyMember]) -> String {
+        let (name, when) = (&shortfall.name, shortfall.left.deadline());
+        if shortfall.waits_for_parity {
+            return format!(
+                "Let the synchronization of {name} run (`mdadm --readwrite /dev/{name}`, or `idle` to /sys/block/{name}/md/sync_action)."
+            );
+        }
+        if !shortfall.lacking.is_empty() && shortfall.have == shortfall.all {
+            return format!(
+                "Replace the drive that lacks ranges {when}, and leave it in the array until the new one is complete: `mdadm /dev/{name} --add /dev/NEW`, then `mdadm /dev/{name} --replace /dev/OLD`."
+            );
+        }
+        let re_add = match faulty.is_empty() {
+            true => {
+                "Add the old drive again (`--re-add`, or `--add` if mdadm refuses that) only if it tests healthy."
+            }
+            false => {
+                "Add the old drive again (`--re-add`, or `--add` if mdadm refuses that) only if cable or power was at fault and it tests healthy."
+            }
+        };
+        let first = match faulty {
+            [] => format!("Replace the missing device {when}"),
+            faulty => {
+                let commands = faulty
+                    .iter()
+                    .map(|it| format!("`mdadm /dev/{name} --remove /dev/{}`", it.device));
+                format!(
+                    "Remove what is faulty from the array: {}. Replace its drive {when}",
+                    join_limited(commands)
+                )
+            }
+        };
+        match self.members.iter().any(|member| place.is_partition(&member.device)) {
+            true => format!(
+                "{first}: partition the new drive like the others and add the partition: `mdadm /dev/{name} --add /dev/NEW_PARTITION`. {re_add}"
+            ),
+            false => format!("{first}: `mdadm /dev/{name} --add /dev/NEW`. {re_add}"),
+        }
+    }
+
+    /// What shows the state of the array and its members.
+    fn proof(&self, name: &str) -> Vec<(String, String)> {
+        let file = |name_below: &str| format!("/sys/block/{name}/md/{name_below}");
+        let mut proof = vec![
+            (file("degraded"), self.degraded.to_string()),
+            (file("raid_disks"), self.raid_disks.to_string()),
+            (file("array_state"), self.array_state.clone()),
+        ];
+        let mut states: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for member in &self.members {
+            states.entry(&member.state).or_default().push(&member.device);
+        }
+        proof.extend(states.iter().map(|(state, devices)| {
+            let devices = devices.join(",");
+            let devices = match devices.contains(',') {
+                true => format!("{{{devices}}}"),
+                false => devices,
+            };
+            (file(&format!("dev-{devices}/state")), (*state).to_owned())
+        }));
+        proof
     }
 }
 
