@@ -26,6 +26,12 @@ use crate::redundancy::Array;
 use crate::volume::{Stack, VolumeFacts};
 use diskvitals_finding::ids::DriveId;
 
+/// How a device below depends on drives, by its name.
+pub(crate) type Below<'a> = &'a mut dyn FnMut(&str) -> Stack;
+
+/// A file that shows something, and its content.
+pub(crate) type Proof = (String, String);
+
 /// What can be wrong with a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -64,14 +70,8 @@ pub(crate) trait StorageStack {
         Vec::new()
     }
 
-    /// How it depends on the devices below. `below`: how one of them depends on drives. None: it needs
-    /// each of them.
-    fn tree(
-        &self,
-        _inventory: &Inventory,
-        _name: &str,
-        _below: &mut dyn FnMut(&str) -> Stack,
-    ) -> Option<Stack> {
+    /// How it depends on the devices below. None: it needs each of them.
+    fn tree(&self, _: &Inventory, _name: &str, _: Below) -> Option<Stack> {
         None
     }
 
@@ -114,9 +114,8 @@ pub(crate) trait StorageStack {
         None
     }
 
-    /// How it runs without a device of the drive that was its member: files that show it, with their
-    /// content.
-    fn runs_without(&self, _: &Inventory, _name: &str, _: &DriveId) -> Vec<(String, String)> {
+    /// What shows that it runs without a device of the drive that was its member.
+    fn runs_without(&self, _: &Inventory, _name: &str, _: &DriveId) -> Vec<Proof> {
         Vec::new()
     }
 
@@ -170,7 +169,7 @@ pub(crate) fn tree(
     inventory: &Inventory,
     device: &BlockDevice,
     state: Option<&LayerState>,
-    below: &mut dyn FnMut(&str) -> Stack,
+    below: Below,
 ) -> Option<Stack> {
     let known = state.and_then(LayerState::stack);
     let tree = known.and_then(|stack| stack.tree(inventory, &device.name, below));

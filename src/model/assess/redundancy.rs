@@ -10,10 +10,10 @@ use crate::assess::DriveFailure;
 use crate::assess::health::health_unknown;
 use crate::assess::input::{Context, VolumeInput};
 use crate::assess::layers::{Degradation, clear_without_layer, worst_layer};
-use crate::assess::redundancy::words::{Names, Words};
+use crate::assess::redundancy::words::Words;
 use crate::assess::text::{BAD, INACCESSIBLE, SUSPECT, evidence, join_limited, unknown};
 use crate::facts::Facts;
-use crate::stack::{self, Kind, Left, Place, Shortfall};
+use crate::stack::{self, Kind, Left, Place, StorageStack};
 use crate::volume::VolumeFacts;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
@@ -66,8 +66,8 @@ pub(super) fn of_devices(
     let view = View { context, facts, failing };
     worst_layer(facts, devices, clears(reason), |name, at, state| {
         let stack = state.stack().filter(|stack| stack.kind() == Kind::Array)?;
-        let shortfall = stack.shortfall(Place { facts, name, volume: None });
-        let loss = shortfall.map(|it| view.loss(it, WitnessKind::Layer, at));
+        let place = Place { facts, name, volume: None };
+        let loss = view.loss(stack, place, (WitnessKind::Layer, at));
         let loss = loss.filter(|loss| loss.reason == reason);
         Some(loss.map(|loss| loss.degradation))
     })
@@ -95,16 +95,18 @@ impl View<'_> {
             return unknown(error).map(Err);
         }
         let at = self.facts.inventory.at()?;
-        let place = Place { volume: Some(volume), ..self.place() };
-        let loss = stack.shortfall(place).map(|it| self.loss(it, WitnessKind::Inventory, at));
-        Some(loss.ok_or(Verdict::Clear))
+        let place = Place { facts: self.facts, name: "", volume: Some(volume) };
+        Some(self.loss(stack, place, (WitnessKind::Inventory, at)).ok_or(Verdict::Clear))
     }
 
-    fn place(&self) -> Place<'_> {
-        Place { facts: self.facts, name: "", volume: None }
-    }
-
-    fn loss(self, shortfall: Shortfall, witness: WitnessKind, at: Timestamp) -> Loss {
+    /// `None`: it lacks nothing.
+    fn loss(
+        self,
+        stack: &dyn StorageStack,
+        place: Place,
+        (witness, at): (WitnessKind, Timestamp),
+    ) -> Option<Loss> {
+        let shortfall = stack.shortfall(place)?;
         let reason = match shortfall.left {
             Left::None => Reason::RedundancyLost,
             Left::Stopped | Left::TooFew | Left::Some(_) => Reason::RaidDegraded,
@@ -117,16 +119,16 @@ impl View<'_> {
         };
         let proof = shortfall.proof.iter();
         let proof = proof.map(|(file, text)| evidence(witness, file, at, text)).collect();
-        let names = Names {
+        let words = Words {
+            shortfall: &shortfall,
             holders: match shortfall.not_current.is_empty() {
-                true => self.place().drive_names(&shortfall.holders),
+                true => place.drive_names(&shortfall.holders),
                 false => Vec::new(),
             },
-            filling: self.place().drive_names(&shortfall.filling),
-            failing: self.failing_among(&shortfall.holders),
-            unknown: self.unknown_among(&shortfall.holders),
+            filling: place.drive_names(&shortfall.filling),
+            failing: self.failing_among(place, &shortfall.holders),
+            unknown: self.unknown_among(place, &shortfall.holders),
         };
-        let words = Words { shortfall: &shortfall, names };
         let degradation = Degradation {
             level,
             message: words.message(),
@@ -134,12 +136,12 @@ impl View<'_> {
             clears: words.clears(),
             evidence: proof,
         };
-        Loss { reason, degradation }
+        Some(Loss { reason, degradation })
     }
 
     /// `sda (PendingSectors)`.
-    fn failing_among(self, devices: &[String]) -> Vec<String> {
-        let drives = self.place().drives(devices).into_iter();
+    fn failing_among(self, place: Place, devices: &[String]) -> Vec<String> {
+        let drives = place.drives(devices).into_iter();
         drives
             .filter_map(|id| {
                 let failure = self.failing.get(id)?;
@@ -150,8 +152,8 @@ impl View<'_> {
     }
 
     /// Drives of unknown health. They are named, and count as copies.
-    fn unknown_among(self, devices: &[String]) -> Vec<String> {
-        let drives = self.place().drives(devices).into_iter();
+    fn unknown_among(self, place: Place, devices: &[String]) -> Vec<String> {
+        let drives = place.drives(devices).into_iter();
         drives
             .filter(|id| !self.failing.contains_key(*id))
             .filter(|id| {

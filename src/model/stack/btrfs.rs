@@ -12,7 +12,7 @@ use crate::block::Inventory;
 use crate::facts::KnownDrive;
 use crate::facts::btrfs_members::member_file;
 use crate::stack::shortfall::serial_of;
-use crate::stack::{Kind, Left, Place, Shortfall, StorageStack};
+use crate::stack::{Below, Kind, Left, Place, Proof, Shortfall, StorageStack};
 use crate::volume::Stack;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_kernel_log::event::DamagedCopies;
@@ -110,7 +110,7 @@ impl BtrfsFs {
         self.data_profiles.iter().chain(&self.metadata_profiles).map(String::as_str).collect()
     }
 
-    fn proof(&self, place: Place) -> Vec<(String, String)> {
+    fn proof(&self, place: Place) -> Vec<Proof> {
         let missing = (self.missing_devices as usize).saturating_sub(self.pulled.len());
         let mut proof = Vec::new();
         if missing > 0 || self.pulled.is_empty() {
@@ -176,7 +176,7 @@ impl StorageStack for BtrfsFs {
         self.devices.clone()
     }
 
-    fn tree(&self, _: &Inventory, _: &str, below: &mut dyn FnMut(&str) -> Stack) -> Option<Stack> {
+    fn tree(&self, _: &Inventory, _: &str, below: Below) -> Option<Stack> {
         let parts: Vec<Stack> = self.devices.iter().map(|name| below(name)).collect();
         Some(match self.profiles().into_iter().map(tolerance).min().unwrap_or(0) {
             0 => Stack::all_of(parts),

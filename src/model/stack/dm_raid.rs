@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::{Inventory, Layer};
 use crate::redundancy::{Array, Member, Scheme};
 use crate::stack::shortfall::action_text;
-use crate::stack::{Kind, Left, Place, Shortfall, StorageStack, tree_of_array};
+use crate::stack::{Below, Kind, Left, Place, Shortfall, StorageStack, tree_of_array};
 use crate::volume::Stack;
 
 /// dm-raid's status (Documentation/admin-guide/device-mapper/dm-raid.rst).
@@ -47,12 +47,7 @@ impl StorageStack for DmRaid {
     }
 
     /// While its state is not known (its level is empty), all its legs count as in sync.
-    fn tree(
-        &self,
-        inventory: &Inventory,
-        name: &str,
-        below: &mut dyn FnMut(&str) -> Stack,
-    ) -> Option<Stack> {
+    fn tree(&self, inventory: &Inventory, name: &str, below: Below) -> Option<Stack> {
         let legs = legs(inventory, name);
         if legs.is_empty() {
             return None;

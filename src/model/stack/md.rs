@@ -12,7 +12,7 @@ use crate::block::{Inventory, Layer};
 use crate::redundancy::{Array, Member, Scheme};
 use crate::stack::md::members::{FaultyMember, absent_members};
 use crate::stack::shortfall::action_text;
-use crate::stack::{Kind, Left, Place, Shortfall, StorageStack, tree_of_array};
+use crate::stack::{Below, Kind, Left, Place, Proof, Shortfall, StorageStack, tree_of_array};
 use crate::volume::Stack;
 use diskvitals_finding::ids::DriveId;
 
@@ -72,12 +72,7 @@ impl StorageStack for MdState {
     }
 
     /// md(4). While its state is not known, all its devices count as members in sync.
-    fn tree(
-        &self,
-        inventory: &Inventory,
-        name: &str,
-        below: &mut dyn FnMut(&str) -> Stack,
-    ) -> Option<Stack> {
+    fn tree(&self, inventory: &Inventory, name: &str, below: Below) -> Option<Stack> {
         let device = inventory.devices.get(name)?;
         let mut md = self.clone();
         if let (true, Layer::Md { level: Some(level) }) = (md.level.is_empty(), &device.layer) {
@@ -210,12 +205,7 @@ impl StorageStack for MdState {
         self.sync_action.as_deref()
     }
 
-    fn runs_without(
-        &self,
-        inventory: &Inventory,
-        name: &str,
-        drive: &DriveId,
-    ) -> Vec<(String, String)> {
+    fn runs_without(&self, inventory: &Inventory, name: &str, drive: &DriveId) -> Vec<Proof> {
         let Some(array) = inventory.devices.get(name) else {
             return Vec::new();
         };
@@ -289,7 +279,7 @@ impl MdState {
     }
 
     /// What shows the state of the array and its members.
-    fn proof(&self, name: &str) -> Vec<(String, String)> {
+    fn proof(&self, name: &str) -> Vec<Proof> {
         let file = |name_below: &str| format!("/sys/block/{name}/md/{name_below}");
         let mut proof = vec![
             (file("degraded"), self.degraded.to_string()),

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::facts::{Facts, KnownDrive};
 use crate::label;
 use crate::redundancy::Array;
+use crate::stack::Proof;
 use crate::volume::VolumeFacts;
 use diskvitals_finding::ids::DriveId;
 
@@ -63,8 +64,7 @@ pub(crate) struct Shortfall {
     pub slots: &'static str,
     /// What ends it, if that is something else.
     pub clears: Option<&'static str>,
-    /// Files that show it, with their content.
-    pub proof: Vec<(String, String)>,
+    pub proof: Vec<Proof>,
 }
 
 impl Shortfall {

@@ -8,14 +8,9 @@ use diskvitals_finding::reason::NO_REDUNDANCY;
 
 pub(super) struct Words<'a> {
     pub shortfall: &'a Shortfall,
-    pub names: Names,
-}
-
-/// Drives as people call them.
-pub(super) struct Names {
-    /// Of which none may fail.
+    /// Drives of which none may fail.
     pub holders: Vec<String>,
-    /// That are to be filled.
+    /// Drives that are to be filled.
     pub filling: Vec<String>,
     /// `sda (PendingSectors)`: of the holders, those with findings that endanger data.
     pub failing: Vec<String>,
@@ -30,7 +25,7 @@ impl Words<'_> {
             "runs with {} of {} {}",
             self.shortfall.have, self.shortfall.all, self.shortfall.unit
         );
-        let holders = join_limited(&self.names.holders);
+        let holders = join_limited(&self.holders);
         let part = if self.shortfall.is_part { "a part of " } else { "" };
         let mut message = match self.shortfall.left {
             Left::Stopped => {
@@ -50,7 +45,7 @@ impl Words<'_> {
                 "{NO_REDUNDANCY}: the only copy of some ranges of {name} is on {holders}; {}; it {count}",
                 join_limited(&self.shortfall.lacking)
             ),
-            Left::None if self.names.holders.is_empty() => {
+            Left::None if self.holders.is_empty() => {
                 format!("{NO_REDUNDANCY}: {name} {count}")
             }
             Left::None if self.shortfall.is_parity => {
@@ -78,8 +73,8 @@ impl Words<'_> {
         }
         if !self.shortfall.action.is_empty() {
             message.push_str(&format!("; {}", self.shortfall.action));
-            if self.shortfall.is_rebuilding && !self.names.filling.is_empty() {
-                message.push_str(&format!(" onto {}", join_limited(&self.names.filling)));
+            if self.shortfall.is_rebuilding && !self.filling.is_empty() {
+                message.push_str(&format!(" onto {}", join_limited(&self.filling)));
             }
             message.push_str(&self.shortfall.progress);
         }
@@ -92,7 +87,7 @@ impl Words<'_> {
         list("faulty", &self.shortfall.faulty);
         list("present, without what was written meanwhile", &self.shortfall.not_current);
         if self.shortfall.left == Left::None {
-            list("of unknown health", &self.names.unknown);
+            list("of unknown health", &self.unknown);
         }
         message
     }
@@ -104,12 +99,12 @@ impl Words<'_> {
                 "Do not create {name} again and do not format it. Find out why its members are missing (power, cables, adapter), bring them back, and start it again."
             ),
             Left::None => {
-                let failing = join_limited(&self.names.failing);
-                let back_up = match self.shortfall.is_parity || self.names.holders.is_empty() {
+                let failing = join_limited(&self.failing);
+                let back_up = match self.shortfall.is_parity || self.holders.is_empty() {
                     true => format!("Back up {name} now: it cannot lose {failing}"),
                     false => format!("Back up {name} now: its only copy is on {failing}"),
                 };
-                match (self.runs_by_itself(), self.names.failing.is_empty()) {
+                match (self.runs_by_itself(), self.failing.is_empty()) {
                     (Some(wait), true) => wait,
                     (Some(wait), false) => format!("{back_up}. {wait}"),
                     (None, false) => format!(
