@@ -373,6 +373,11 @@ fn ranges_without_a_second_copy_and_parity_that_is_not_computed_are_no_redundanc
     let lost = found(&mut world, resync.clone(), 10).remove(0);
     assert_eq!(lost.0, Reason::RedundancyLost);
     assert!(lost.1.advice.unwrap().contains("wait until that has ended"));
+    let idle = MdState { sync_action: Some("idle".into()), ..resync.clone() };
+    assert_eq!(
+        found(&mut world, idle, 20).remove(0).1.advice.unwrap(),
+        "Let the synchronization of md0 run (`mdadm --readwrite /dev/md0`, or `idle` to /sys/block/md0/md/sync_action)."
+    );
     // Copies are complete while they are compared.
     resync.level = "raid1".into();
     assert_eq!(found(&mut array("raid1", 3), resync, 10), []);
@@ -467,6 +472,13 @@ fn lvms_raid_is_judged_by_its_letters() {
             assert!(found.unwrap().advice.unwrap().contains("lvchange --refresh"));
         }
     }
+    let mut world = host();
+    let state = DmRaid { level: "raid5_ls".into(), health: "aa".into(), ..DmRaid::default() };
+    world.layer("dm-5", LayerState::DmRaid(state), 10);
+    assert_eq!(
+        world.raised_for(Reason::RedundancyLost, 11).unwrap().advice.unwrap(),
+        "Let the synchronization of vg-lv run (`lvchange --syncaction repair vg-lv`)."
+    );
 }
 
 /// md127 is given to whichever array comes first.
