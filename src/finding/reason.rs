@@ -378,13 +378,13 @@ reasons! {
         "SUSPECT: replace the failed member and watch the rebuild. BAD: find out why members are missing (power, cables, adapter) and bring them back; do not create the array again.", [],
         "all members are present and in sync, or no further one may fail (RedundancyLost)";
     ThinPoolFull, Volume, [Suspect, Bad], [],
-        [Of(ThinPool)], [],
+        [Of(Pool)], [],
         "The thin pool below this volume is full or nearly full: when it is full, writes fail for all its volumes.",
         "Data already written is intact. When the pool is full, writes fail for all its volumes, which may corrupt their filesystems.",
         "Extend what is full: data (`lvextend -L +SIZE VG/POOL`) or metadata (`lvextend --poolmetadatasize +SIZE VG/POOL`). Otherwise discard unused blocks (`fstrim`) and delete old snapshots.", [],
         "data and metadata usage is below `[thin_pool] clear_percent`, and the pool accepts writes";
     PathsDegraded, Volume, [Suspect, Bad], [],
-        [FollowsDrive, Of(Multipath)], [],
+        [FollowsDrive, Of(Paths)], [],
         "Some paths to this volume's multipath device have failed.",
         "Accessible over the remaining paths; inaccessible when there is none (BAD).",
         "Check the failed path's adapter, cable and switch port.", [],

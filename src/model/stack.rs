@@ -25,6 +25,7 @@ use crate::label;
 use crate::redundancy::Array;
 use crate::volume::{Stack, VolumeFacts};
 use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::LayerKind;
 
 /// How a device below depends on drives, by its name.
 pub(crate) type Below<'a> = &'a mut dyn FnMut(&str) -> Stack;
@@ -32,21 +33,10 @@ pub(crate) type Below<'a> = &'a mut dyn FnMut(&str) -> Stack;
 /// A file that shows something, and its content.
 pub(crate) type Proof = (String, String);
 
-/// What can be wrong with a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Its members hold copies or parity.
-    Array,
-    /// It is filled by the volumes on it.
-    Pool,
-    /// All its members lead to the same data.
-    Paths,
-}
-
 /// One kind of storage stack. `name`: the kernel name of its device; a filesystem over its own devices
 /// has none, and does not use it.
 pub(crate) trait StorageStack {
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> LayerKind;
 
     /// `raid1`; empty if it has none.
     fn level(&self) -> String {

@@ -14,12 +14,15 @@ pub enum LoggedErrors {
     Corruption,
 }
 
-/// The layer below a volume that a reason is about.
+/// The storage stack below a volume that a reason is about: what can be wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
+    /// Its members hold copies or parity.
     Array,
-    ThinPool,
-    Multipath,
+    /// It is filled by the volumes on it.
+    Pool,
+    /// All its members lead to the same data.
+    Paths,
 }
 
 /// The number that is shown with a reason.

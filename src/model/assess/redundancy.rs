@@ -13,10 +13,10 @@ use crate::assess::layers::{Degradation, clear_without_layer, worst_layer};
 use crate::assess::redundancy::words::Words;
 use crate::assess::text::{BAD, INACCESSIBLE, SUSPECT, evidence, join_limited, unknown};
 use crate::facts::Facts;
-use crate::stack::{self, Kind, Left, Place, StorageStack};
+use crate::stack::{self, Left, Place, StorageStack};
 use crate::volume::VolumeFacts;
 use diskvitals_finding::ids::DriveId;
-use diskvitals_finding::reason::Reason;
+use diskvitals_finding::reason::{LayerKind, Reason};
 use diskvitals_finding::{Subject, UnknownCause, Verdict, WitnessKind};
 
 /// An array below the volume lacks members, and still survives a failure; or it does not run, or lacks
@@ -65,7 +65,7 @@ pub(super) fn of_devices(
     let facts = context.facts;
     let view = View { context, facts, failing };
     worst_layer(facts, devices, clears(reason), |name, at, state| {
-        let stack = state.stack().filter(|stack| stack.kind() == Kind::Array)?;
+        let stack = state.stack().filter(|stack| stack.kind() == LayerKind::Array)?;
         let place = Place { facts, name, volume: None };
         let loss = view.loss(stack, place, (WitnessKind::Layer, at));
         let loss = loss.filter(|loss| loss.reason == reason);

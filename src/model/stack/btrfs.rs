@@ -12,9 +12,10 @@ use crate::block::Inventory;
 use crate::facts::KnownDrive;
 use crate::facts::btrfs_members::member_file;
 use crate::stack::shortfall::serial_of;
-use crate::stack::{Below, Kind, Left, Place, Proof, Shortfall, StorageStack};
+use crate::stack::{Below, Left, Place, Proof, Shortfall, StorageStack};
 use crate::volume::Stack;
 use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::LayerKind;
 use diskvitals_kernel_log::event::DamagedCopies;
 
 /// A mounted btrfs: its member devices and the profiles of its chunks (directory names below
@@ -154,8 +155,8 @@ impl BtrfsFs {
 }
 
 impl StorageStack for BtrfsFs {
-    fn kind(&self) -> Kind {
-        Kind::Array
+    fn kind(&self) -> LayerKind {
+        LayerKind::Array
     }
 
     fn level(&self) -> String {

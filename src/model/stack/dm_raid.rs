@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::block::{Inventory, Layer};
 use crate::redundancy::{Array, Member, Scheme};
 use crate::stack::shortfall::action_text;
-use crate::stack::{Below, Kind, Left, Place, Shortfall, StorageStack, tree_of_array};
+use crate::stack::{Below, Left, Place, Shortfall, StorageStack, tree_of_array};
 use crate::volume::Stack;
+use diskvitals_finding::reason::LayerKind;
 
 /// dm-raid's status (Documentation/admin-guide/device-mapper/dm-raid.rst).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,8 +25,8 @@ pub struct DmRaid {
 }
 
 impl StorageStack for DmRaid {
-    fn kind(&self) -> Kind {
-        Kind::Array
+    fn kind(&self) -> LayerKind {
+        LayerKind::Array
     }
 
     fn level(&self) -> String {

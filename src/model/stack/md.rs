@@ -12,9 +12,10 @@ use crate::block::{Inventory, Layer};
 use crate::redundancy::{Array, Member, Scheme};
 use crate::stack::md::members::{FaultyMember, absent_members};
 use crate::stack::shortfall::action_text;
-use crate::stack::{Below, Kind, Left, Place, Proof, Shortfall, StorageStack, tree_of_array};
+use crate::stack::{Below, Left, Place, Proof, Shortfall, StorageStack, tree_of_array};
 use crate::volume::Stack;
 use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::LayerKind;
 
 /// More than any metadata format of md allows.
 const MAX_SLOTS: usize = 4096;
@@ -53,8 +54,8 @@ pub struct MdMember {
 }
 
 impl StorageStack for MdState {
-    fn kind(&self) -> Kind {
-        Kind::Array
+    fn kind(&self) -> LayerKind {
+        LayerKind::Array
     }
 
     fn level(&self) -> String {

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::stack::{Kind, StorageStack};
+use crate::stack::StorageStack;
 use diskvitals_finding::dev::DevNo;
+use diskvitals_finding::reason::LayerKind;
 
 /// dm-multipath's status: each path and whether the kernel uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,8 +27,8 @@ impl Multipath {
 }
 
 impl StorageStack for Multipath {
-    fn kind(&self) -> Kind {
-        Kind::Paths
+    fn kind(&self) -> LayerKind {
+        LayerKind::Paths
     }
 
     fn figure(&self) -> String {

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::assess::percent;
-use crate::stack::{Kind, StorageStack};
+use crate::stack::StorageStack;
+use diskvitals_finding::reason::LayerKind;
 
 /// dm-thin's pool status (Documentation/admin-guide/device-mapper/thin-provisioning.rst), in
 /// blocks.
@@ -20,8 +21,8 @@ pub struct ThinPool {
 }
 
 impl StorageStack for ThinPool {
-    fn kind(&self) -> Kind {
-        Kind::Pool
+    fn kind(&self) -> LayerKind {
+        LayerKind::Pool
     }
 
     fn figure(&self) -> String {

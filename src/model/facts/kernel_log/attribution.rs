@@ -9,10 +9,11 @@ use jiff::Timestamp;
 use crate::block::{BlockDevice, Layer, LayerState};
 use crate::facts::{Facts, KnownVolume};
 use crate::graph::extents::may_contain_sector;
-use crate::stack::Kind;
+
 use crate::volume::VolumeFacts;
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::reason::LayerKind;
 use diskvitals_kernel_log::device_name;
 use diskvitals_kernel_log::event::{DeviceName, Event, Line};
 
@@ -182,7 +183,7 @@ impl Facts {
                 || self
                     .layer_state(name)
                     .and_then(LayerState::stack)
-                    .is_some_and(|it| it.kind() == Kind::Array)
+                    .is_some_and(|it| it.kind() == LayerKind::Array)
         };
         let btrfs = self.btrfs_below(volume);
         volume.devices.iter().any(is_array)
