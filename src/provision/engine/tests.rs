@@ -77,7 +77,7 @@ pub fn pool_snapshot() -> Snapshot {
     }
 }
 
-/// One daemon's engine over a world.
+/// One daemon's engine over a fake host.
 pub struct Daemon {
     pub engine: Engine,
     pub host: FakeHost,

@@ -8,7 +8,7 @@ use super::*;
 async fn a_hung_step_keeps_its_own_volume_busy_and_no_other() {
     let (daemon, hung) = staged().await;
     let other = daemon.create("pvc-2").await.unwrap();
-    daemon.host.with_state(|world| world.hung.insert(hung.clone()));
+    daemon.host.with_state(|state| state.hung.insert(hung.clone()));
     let late = daemon.publish(&hung, "a").await;
     assert!(
         matches!(&late, Err(ProvisionError::DeadlineExceeded(why)) if why.contains("looking up the mount at")),
@@ -28,7 +28,7 @@ async fn a_hung_step_keeps_its_own_volume_busy_and_no_other() {
 #[tokio::test]
 async fn until_the_records_are_read_everything_is_unavailable() {
     let fake = fake_host();
-    fake.with_state(|world| world.hung.insert("pool".into()));
+    fake.with_state(|state| state.hung.insert("pool".into()));
     let daemon = Daemon::start(fake);
     assert!(matches!(daemon.create("x").await, Err(ProvisionError::Unavailable(_))));
     assert!(matches!(
@@ -43,7 +43,7 @@ async fn until_the_records_are_read_everything_is_unavailable() {
 async fn a_pool_whose_disk_is_not_mounted_is_unknown_and_not_empty() {
     let (daemon, handle) = staged().await;
     let fake = daemon.kill().await;
-    fake.with_state(|world| world.folder_missing = true);
+    fake.with_state(|state| state.folder_missing = true);
     let daemon = Daemon::start(fake);
     let refused = |fault: &ProvisionError| matches!(fault, ProvisionError::Unavailable(_));
     assert!(daemon.engine.delete(handle.clone()).await.is_err_and(|fault| refused(&fault)));
@@ -55,7 +55,7 @@ async fn a_pool_whose_disk_is_not_mounted_is_unknown_and_not_empty() {
         .await
         .unwrap();
     assert!(daemon.engine.view().find(&handle).is_err_and(|fault| refused(&fault)));
-    daemon.host.with_state(|world| world.folder_missing = false);
+    daemon.host.with_state(|state| state.folder_missing = false);
     daemon.wait_recovered().await;
     assert!(daemon.engine.view().find(&handle).unwrap().provided.staged.is_some());
 }
@@ -72,7 +72,7 @@ async fn a_volume_of_a_group_that_cannot_be_listed_is_unknown_and_not_gone() {
         .handle;
     daemon.stage(&handle).await.unwrap();
     let fake = daemon.kill().await;
-    fake.with_state(|world| world.group_broken = true);
+    fake.with_state(|state| state.group_broken = true);
     let daemon = Daemon::ready(fake).await;
     assert!(matches!(
         daemon.engine.delete(handle.clone()).await,
@@ -81,7 +81,7 @@ async fn a_volume_of_a_group_that_cannot_be_listed_is_unknown_and_not_gone() {
     assert!(matches!(daemon.stage(&handle).await, Err(ProvisionError::Unavailable(_))));
     assert!(daemon.create("loop").await.is_ok(), "the folder has nothing to do with it");
     let fake = daemon.kill().await;
-    fake.with_state(|world| world.group_broken = false);
+    fake.with_state(|state| state.group_broken = false);
     let daemon = Daemon::ready(fake).await;
     assert!(daemon.engine.view().find(&handle).unwrap().provided.staged.is_some());
 }
@@ -91,14 +91,14 @@ async fn a_record_that_cannot_be_read_is_left_alone_and_its_name_is_not_given_ag
     let (daemon, handle) = staged().await;
     let fake = daemon.kill().await;
     let path = format!("/pool/volumes/{handle}.json");
-    let newer = fake.with_state(|world| {
-        let newer = world.records[&path].replace("\"version\": 1", "\"version\": 9");
-        world.records.insert(path.clone(), newer.clone());
+    let newer = fake.with_state(|state| {
+        let newer = state.records[&path].replace("\"version\": 1", "\"version\": 9");
+        state.records.insert(path.clone(), newer.clone());
         newer
     });
     let daemon = Daemon::ready(fake).await;
-    let trouble = daemon.engine.view().find(&handle).unwrap().provided.error.clone();
-    assert!(trouble.is_some_and(|why| why.contains("newer program")));
+    let problem = daemon.engine.view().find(&handle).unwrap().provided.error.clone();
+    assert!(problem.is_some_and(|why| why.contains("newer program")));
     assert!(matches!(daemon.create("pvc-1").await, Err(ProvisionError::AlreadyExists(_))));
     for answer in [
         daemon.stage(&handle).await,
@@ -107,8 +107,8 @@ async fn a_record_that_cannot_be_read_is_left_alone_and_its_name_is_not_given_ag
     ] {
         assert!(matches!(answer, Err(ProvisionError::FailedPrecondition(_))), "{answer:?}");
     }
-    daemon.host.with_state(|world| {
-        assert_eq!((world.records[&path].as_str(), world.images.len()), (newer.as_str(), 1))
+    daemon.host.with_state(|state| {
+        assert_eq!((state.records[&path].as_str(), state.images.len()), (newer.as_str(), 1))
     });
 }
 
@@ -129,11 +129,11 @@ async fn a_hundred_volumes_are_staged_and_published_at_once() {
                 })
                 .await
                 .unwrap();
-            let wish = PublishRequest {
+            let request = PublishRequest {
                 staging_path: Some(staging_path),
                 ..publish_request(&handle, &number.to_string())
             };
-            daemon.engine.publish(wish).await.unwrap();
+            daemon.engine.publish(request).await.unwrap();
         })
     });
     for one in all.collect::<Vec<_>>() {
@@ -141,7 +141,7 @@ async fn a_hundred_volumes_are_staged_and_published_at_once() {
     }
     daemon
         .host
-        .with_state(|world| assert_eq!((world.mounts.len(), world.images.len()), (200, 100)));
+        .with_state(|state| assert_eq!((state.mounts.len(), state.images.len()), (200, 100)));
     assert_eq!(daemon.engine.view().volumes.len(), 102);
 }
 

@@ -26,16 +26,16 @@ pub async fn run(
     operation: &str,
     kind: BackingKind,
 ) -> Result<(), ProvisionError> {
-    let wish = CreateRequest { kind: Some(kind), ..create_request(NAME) };
+    let request = CreateRequest { kind: Some(kind), ..create_request(NAME) };
     let Some(handle) = handle_of(daemon) else {
         return if operation == "create" {
-            daemon.engine.create(wish).await.map(drop)
+            daemon.engine.create(request).await.map(drop)
         } else {
             Ok(())
         };
     };
     match operation {
-        "create" => daemon.engine.create(wish).await.map(drop),
+        "create" => daemon.engine.create(request).await.map(drop),
         "stage" => daemon.stage(&handle).await,
         "publish" => daemon.publish(&handle, "a").await,
         "grow" => daemon.grow(&handle, 2 << 20).await.map(drop),
@@ -47,21 +47,21 @@ pub async fn run(
 
 /// What must always hold.
 pub fn assert_consistent(fake: &FakeHost, at: &str) {
-    fake.with_state(|world| {
-        let records: String = world
+    fake.with_state(|state| {
+        let records: String = state
             .records
             .iter()
             .filter(|(path, _)| !path.contains("volumes/"))
             .map(|(_, text)| text.as_str())
             .collect();
-        for (path, mount) in &world.mounts {
+        for (path, mount) in &state.mounts {
             assert!(
                 records.contains(path),
                 "{at}: {} is mounted at {path}, and no record tells",
                 mount.source
             );
         }
-        for (handle, image) in &world.images {
+        for (handle, image) in &state.images {
             assert!(
                 !image.used || image.content == DiskContent::Filesystem("ext4".into()),
                 "{at}: {handle} was in use, and is {:?}",
@@ -71,7 +71,7 @@ pub fn assert_consistent(fake: &FakeHost, at: &str) {
     });
 }
 
-/// The state before `operation`, reached without any trouble.
+/// The state before `operation`, reached without any failure.
 async fn daemon_before(operation: &str, kind: BackingKind) -> Daemon {
     let daemon = Daemon::ready(fake_host()).await;
     for earlier in OPERATIONS.into_iter().take_while(|earlier| *earlier != operation) {
@@ -101,7 +101,7 @@ async fn crash_at_every_step(kind: BackingKind) {
                 let at = format!("{kind:?} {operation}, step {number}, {fate:?}");
                 let daemon = daemon_before(operation, kind).await;
                 let used =
-                    daemon.host.with_state(|world| world.images.values().any(|image| image.used));
+                    daemon.host.with_state(|state| state.images.values().any(|image| image.used));
                 let mut dead = daemon.host.crashed.subscribe();
                 daemon.host.inject_at(number, fate);
                 let died = tokio::select! {
@@ -111,19 +111,19 @@ async fn crash_at_every_step(kind: BackingKind) {
                 assert_consistent(&daemon.host, &at);
                 let daemon = Daemon::ready(daemon.kill().await).await;
                 assert_consistent(&daemon.host, &at);
-                daemon.host.with_state(|world| {
+                daemon.host.with_state(|state| {
                     assert!(
-                        world.records.keys().all(|path| !path.contains("intents")),
+                        state.records.keys().all(|path| !path.contains("intents")),
                         "{at}: {:?}",
-                        world.records.keys()
+                        state.records.keys()
                     );
-                    let formatted = world
+                    let formatted = state
                         .images
                         .values()
                         .all(|image| image.content == DiskContent::Filesystem("ext4".into()));
                     assert!(!used || formatted, "{at}: what was in use was wiped");
                     assert!(
-                        world.logical.values().all(|(image, _)| !image.unfinished),
+                        state.logical.values().all(|(image, _)| !image.unfinished),
                         "{at}: it shows what others have left"
                     );
                 });
@@ -165,7 +165,7 @@ async fn whatever_step_fails_the_operation_can_be_repeated_and_nothing_is_left()
                 let daemon = daemon_before(operation, BackingKind::Loop).await;
                 daemon.host.inject_at(number, fate);
                 let first = run(&daemon, operation, BackingKind::Loop).await;
-                let reached = daemon.host.with_state(|world| world.steps > number);
+                let reached = daemon.host.with_state(|state| state.steps > number);
                 daemon.host.stop_injecting();
                 assert_consistent(&daemon.host, &at);
                 run(&daemon, operation, BackingKind::Loop)
@@ -195,9 +195,9 @@ async fn interrupt_mkfs(daemon: Daemon, handle: &str) -> FakeHost {
 async fn an_interrupted_mkfs_on_a_static_device_is_repeated_unless_foreign_data_is_there() {
     for (meanwhile, fine) in [(None, true), (Some(DiskContent::Foreign), false)] {
         let fake = interrupt_mkfs(Daemon::ready(fake_host()).await, "fast").await;
-        fake.with_state(|world| {
-            let fast = world.devices.get_mut("/dev/disk/by-id/fast").unwrap();
-            assert_eq!(fast.content, DiskContent::InterruptedMkfs, "{:?}", world.executed);
+        fake.with_state(|state| {
+            let fast = state.devices.get_mut("/dev/disk/by-id/fast").unwrap();
+            assert_eq!(fast.content, DiskContent::InterruptedMkfs, "{:?}", state.executed);
             if let Some(on) = meanwhile {
                 fast.content = on;
             }
@@ -217,8 +217,8 @@ async fn an_interrupted_mkfs_is_never_repeated_on_another_device_of_the_same_nam
     ];
     for other in others {
         let fake = interrupt_mkfs(Daemon::ready(fake_host()).await, "fast").await;
-        fake.with_state(|world| {
-            let fast = world.devices.get_mut("/dev/disk/by-id/fast").unwrap();
+        fake.with_state(|state| {
+            let fast = state.devices.get_mut("/dev/disk/by-id/fast").unwrap();
             // Data that nobody knows by a signature looks as what a mkfs leaves.
             assert_eq!(fast.content, DiskContent::InterruptedMkfs);
             other(fast);
@@ -227,11 +227,11 @@ async fn an_interrupted_mkfs_is_never_repeated_on_another_device_of_the_same_nam
         assert!(
             matches!(daemon.stage("fast").await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("it is not formatted"))
         );
-        daemon.host.with_state(|world| {
-            assert_eq!(world.devices["/dev/disk/by-id/fast"].content, DiskContent::InterruptedMkfs)
+        daemon.host.with_state(|state| {
+            assert_eq!(state.devices["/dev/disk/by-id/fast"].content, DiskContent::InterruptedMkfs)
         });
-        let intent = |world: &mut super::fake::HostState| {
-            world.records.keys().any(|path| path.contains("intents"))
+        let intent = |state: &mut super::fake::HostState| {
+            state.records.keys().any(|path| path.contains("intents"))
         };
         assert!(!daemon.host.with_state(intent), "it is given up, and said");
     }
@@ -246,14 +246,14 @@ async fn a_volume_whose_mkfs_fails_is_made_blank_where_it_lies() {
             daemon.host.inject_at_format(InjectedFault::Fail(StepErrorKind::Other));
             assert!(matches!(daemon.stage(&handle).await, Err(ProvisionError::Failed { .. })));
         }
-        daemon.host.with_state(|world| {
+        daemon.host.with_state(|state| {
             let taken =
-                |word: &str| world.executed.iter().filter(|step| step.starts_with(word)).count();
+                |word: &str| state.executed.iter().filter(|step| step.starts_with(word)).count();
             assert_eq!(
                 (taken("WipeSignatures"), taken("Remove") - taken("RemoveRecord")),
                 (3, 0),
                 "{:?}",
-                world.executed
+                state.executed
             );
         });
         let daemon = Daemon::ready(interrupt_mkfs(daemon, &handle).await).await;
@@ -266,7 +266,7 @@ async fn an_orphan_volume_is_dropped_once_it_is_detached() {
     let daemon = daemon_before("unpublish", BackingKind::Loop).await;
     let handle = handle_of(&daemon).unwrap();
     let fake = daemon.kill().await;
-    fake.with_state(|world| world.records.remove(&format!("/pool/volumes/{handle}.json"))).unwrap();
+    fake.with_state(|state| state.records.remove(&format!("/pool/volumes/{handle}.json"))).unwrap();
     let daemon = Daemon::ready(fake).await;
     assert!(matches!(
         daemon.engine.delete(handle.clone()).await,
@@ -276,12 +276,12 @@ async fn an_orphan_volume_is_dropped_once_it_is_detached() {
     daemon.unstage(&handle).await.unwrap();
     assert!(matches!(daemon.engine.view().find(&handle), Err(ProvisionError::NotFound(_))));
     daemon.engine.delete(handle).await.unwrap();
-    daemon.host.with_state(|world| {
+    daemon.host.with_state(|state| {
         assert!(
-            world.records.is_empty() && world.mounts.is_empty(),
+            state.records.is_empty() && state.mounts.is_empty(),
             "{:?} {:?}",
-            world.records,
-            world.mounts
+            state.records,
+            state.mounts
         )
     });
 }
@@ -293,7 +293,7 @@ async fn an_interrupted_operation_on_an_orphan_volume_leaves_nothing() {
         let handle = handle_of(&daemon).unwrap();
         interrupt_mkfs(daemon, &handle).await
     };
-    fake.with_state(|world| world.logical.clear());
+    fake.with_state(|state| state.logical.clear());
     let daemon = Daemon::ready(fake).await;
     assert_eq!(handle_of(&daemon), None);
     assert!(
@@ -307,12 +307,12 @@ async fn an_unfinished_logical_volume_without_an_intent_can_only_be_deleted() {
     let daemon = daemon_before("stage", BackingKind::Lvm).await;
     let handle = handle_of(&daemon).unwrap();
     let fake = daemon.kill().await;
-    fake.with_state(|world| {
-        world.logical.values_mut().for_each(|(image, _)| image.unfinished = true)
+    fake.with_state(|state| {
+        state.logical.values_mut().for_each(|(image, _)| image.unfinished = true)
     });
     let daemon = Daemon::ready(fake).await;
-    let trouble = daemon.engine.view().find(&handle).unwrap().provided.error.clone();
-    assert!(trouble.is_some_and(|why| why.contains("creation was interrupted")));
+    let problem = daemon.engine.view().find(&handle).unwrap().provided.error.clone();
+    assert!(problem.is_some_and(|why| why.contains("creation was interrupted")));
     assert!(
         matches!(daemon.stage(&handle).await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("never finished"))
     );
@@ -325,12 +325,12 @@ async fn an_expansion_that_cannot_be_finished_does_not_block_deletion() {
     for kind in [BackingKind::Loop, BackingKind::Lvm] {
         let daemon = daemon_before("grow", kind).await;
         let handle = handle_of(&daemon).unwrap();
-        daemon.host.with_state(|world| world.growing_broken = true);
+        daemon.host.with_state(|state| state.growing_broken = true);
         assert!(matches!(daemon.grow(&handle, 2 << 20).await, Err(ProvisionError::Failed { .. })));
         let daemon = Daemon::ready(daemon.kill().await).await;
         let written = daemon
             .host
-            .with_state(|world| world.records.keys().any(|path| path.contains("intents")));
+            .with_state(|state| state.records.keys().any(|path| path.contains("intents")));
         assert!(written, "it is tried again while nobody is in its way");
         for operation in ["unpublish", "unstage", "delete"] {
             run(&daemon, operation, kind)

@@ -33,13 +33,13 @@ async fn before(operation: &str) -> Daemon {
 /// Published to the pod `a`, and its disk is now in this state.
 async fn published_on(disk: PoolDisk) -> (Daemon, String) {
     let daemon = before("grow").await;
-    daemon.host.with_state(|world| world.pool_disk = disk);
+    daemon.host.with_state(|state| state.pool_disk = disk);
     let handle = handle_of(&daemon).expect("it was created");
     (daemon, handle)
 }
 
-fn is_attached(world: &HostState) -> bool {
-    !world.mounts.is_empty() || world.images.values().any(|image| image.device.is_some())
+fn is_attached(state: &HostState) -> bool {
+    !state.mounts.is_empty() || state.images.values().any(|image| image.device.is_some())
 }
 
 /// As the kubelet does: until it succeeds.
@@ -63,16 +63,16 @@ async fn end_pod(daemon: &Daemon, handle: &str, at: &str) {
             }
         }
     }
-    daemon.host.with_state(|world| assert!(!is_attached(world), "{at}: {:?}", world.mounts));
+    daemon.host.with_state(|state| assert!(!is_attached(state), "{at}: {:?}", state.mounts));
 }
 
 /// Its disk is good again: the records say what is, and nothing is left after the deletion.
 async fn disk_returns(daemon: Daemon, at: &str) {
-    daemon.host.with_state(|world| world.pool_disk = PoolDisk::Good);
+    daemon.host.with_state(|state| state.pool_disk = PoolDisk::Good);
     daemon.wait_recovered().await;
-    daemon.host.with_state(|world| {
+    daemon.host.with_state(|state| {
         let is_old = |path: &&String| path.contains("attachments") || path.contains("intents");
-        let old: Vec<_> = world.records.keys().filter(is_old).collect();
+        let old: Vec<_> = state.records.keys().filter(is_old).collect();
         assert!(old.is_empty(), "{at}: {old:?}");
     });
     for operation in ["stage", "publish", "unpublish", "unstage", "delete"] {
@@ -92,9 +92,9 @@ async fn fail_at_step(operation: &str, disk: PoolDisk, number: usize) -> (Daemon
     let handle = handle_of(&daemon).expect("it was created");
     daemon.host.inject_at(number, InjectedFault::Disk(disk));
     let _ = run(&daemon, operation, BackingKind::Loop).await;
-    let reached = daemon.host.with_state(|world| world.steps > number);
+    let reached = daemon.host.with_state(|state| state.steps > number);
     daemon.host.stop_injecting();
-    daemon.host.with_state(|world| world.pool_disk = disk);
+    daemon.host.with_state(|state| state.pool_disk = disk);
     (daemon, handle, reached)
 }
 
@@ -150,7 +150,7 @@ async fn a_daemon_killed_at_any_step_of_a_detachment_on_a_dead_disk_ends_the_pod
                     let at = format!("{operation}, step {number}, {disk:?}, {fate:?}");
                     let daemon = before(operation).await;
                     let handle = handle_of(&daemon).expect("it was created");
-                    daemon.host.with_state(|world| world.pool_disk = disk);
+                    daemon.host.with_state(|state| state.pool_disk = disk);
                     let mut dead = daemon.host.crashed.subscribe();
                     daemon.host.inject_at(number, fate);
                     let died = tokio::select! {
@@ -203,7 +203,7 @@ async fn on_a_dead_disk_nothing_is_created_deleted_grown_or_staged() {
         end_pod(&daemon, &handle, "ended").await;
         is_refused(daemon.stage(&handle).await, "stage");
         is_refused(daemon.engine.delete(handle.clone()).await, "delete");
-        daemon.host.with_state(|world| assert_eq!(world.images.len(), 1));
+        daemon.host.with_state(|state| assert_eq!(state.images.len(), 1));
     }
 }
 
@@ -215,7 +215,7 @@ async fn a_mount_in_use_on_a_dead_disk_stays_and_its_user_is_named() {
             true => Daemon::start_with(daemon.kill().await, patient_settings()),
             false => daemon,
         };
-        daemon.host.with_state(|world| world.in_use.insert(target("a")));
+        daemon.host.with_state(|state| state.in_use.insert(target("a")));
         for _ in 0..2 {
             let refused = daemon.unpublish(&handle, "a").await;
             assert!(
@@ -228,9 +228,9 @@ async fn a_mount_in_use_on_a_dead_disk_stays_and_its_user_is_named() {
             matches!(&refused, Err(ProvisionError::FailedPrecondition(why)) if why.contains(&target("a"))),
             "{refused:?}"
         );
-        daemon.host.with_state(|world| {
-            world.in_use.clear();
-            assert_eq!(world.mounts.len(), 2);
+        daemon.host.with_state(|state| {
+            state.in_use.clear();
+            assert_eq!(state.mounts.len(), 2);
         });
         end_pod(&daemon, &handle, "free").await;
     }
@@ -241,7 +241,7 @@ async fn without_a_record_only_the_kernel_proves_that_nothing_is_left() {
     let (daemon, handle) = published_on(PoolDisk::Dead).await;
     daemon.unpublish(&handle, "a").await.unwrap();
     let image = format!("/pool/images/{handle}.img");
-    daemon.host.with_state(|world| world.other_loops.insert(image, "loop9".into()));
+    daemon.host.with_state(|state| state.other_loops.insert(image, "loop9".into()));
     for _ in 0..2 {
         let refused = daemon.unstage(&handle).await;
         assert!(
@@ -249,7 +249,7 @@ async fn without_a_record_only_the_kernel_proves_that_nothing_is_left() {
             "{refused:?}"
         );
     }
-    daemon.host.with_state(|world| world.other_loops.clear());
+    daemon.host.with_state(|state| state.other_loops.clear());
     daemon.unstage(&handle).await.unwrap();
 }
 
@@ -258,9 +258,9 @@ async fn a_record_that_the_disk_does_not_return_is_not_an_unattached_volume() {
     let (daemon, handle) = published_on(PoolDisk::Good).await;
     let fake = daemon.kill().await;
     let path = format!("/pool/attachments/{handle}.json");
-    let before = fake.with_state(|world| {
-        world.unreadable.insert(path.clone());
-        world.records.clone()
+    let before = fake.with_state(|state| {
+        state.unreadable.insert(path.clone());
+        state.records.clone()
     });
     let daemon = ready(fake).await;
     let publish = daemon.publish(&handle, "b").await;
@@ -276,9 +276,9 @@ async fn a_record_that_the_disk_does_not_return_is_not_an_unattached_volume() {
         "{refused:?}"
     );
     end_pod(&daemon, &handle, "not read").await;
-    daemon.host.with_state(|world| assert_eq!(world.records, before));
+    daemon.host.with_state(|state| assert_eq!(state.records, before));
     let fake = daemon.kill().await;
-    fake.with_state(|world| world.unreadable.clear());
+    fake.with_state(|state| state.unreadable.clear());
     disk_returns(ready(fake).await, "read").await;
 }
 
@@ -286,8 +286,8 @@ async fn a_record_that_the_disk_does_not_return_is_not_an_unattached_volume() {
 async fn while_no_record_is_read_only_what_is_the_volumes_own_is_unmounted() {
     let (daemon, handle) = published_on(PoolDisk::Dead).await;
     let daemon = Daemon::start_with(daemon.kill().await, patient_settings());
-    let device = daemon.host.with_state(|world| {
-        let mount = world.mounts.get_mut(&target("a")).expect("published");
+    let device = daemon.host.with_state(|state| {
+        let mount = state.mounts.get_mut(&target("a")).expect("published");
         std::mem::replace(&mut mount.source, "loop99".into())
     });
     let refused = daemon.unpublish(&handle, "a").await;
@@ -306,8 +306,8 @@ async fn while_no_record_is_read_only_what_is_the_volumes_own_is_unmounted() {
             Err(ProvisionError::Unavailable(_))
         ));
     }
-    daemon.host.with_state(|world| {
-        world.mounts.get_mut(&target("a")).expect("kept").source = device;
+    daemon.host.with_state(|state| {
+        state.mounts.get_mut(&target("a")).expect("kept").source = device;
     });
     end_pod(&daemon, &handle, "its own").await;
 }
@@ -319,11 +319,11 @@ async fn a_logical_volume_is_detached_while_the_folder_of_records_is_dead() {
         run(&daemon, operation, BackingKind::Lvm).await.expect(operation);
     }
     let handle = handle_of(&daemon).expect("it was created");
-    daemon.host.with_state(|world| world.pool_disk = PoolDisk::Dead);
+    daemon.host.with_state(|state| state.pool_disk = PoolDisk::Dead);
     let daemon = Daemon::start_with(daemon.kill().await, patient_settings());
     end_pod(&daemon, &handle, "logical").await;
-    daemon.host.with_state(|world| {
-        assert!(world.logical.values().all(|(image, _)| image.device.is_none()))
+    daemon.host.with_state(|state| {
+        assert!(state.logical.values().all(|(image, _)| image.device.is_none()))
     });
 }
 
@@ -334,9 +334,9 @@ async fn a_mount_of_a_group_that_does_not_answer_is_unmounted() {
         run(&daemon, operation, BackingKind::Lvm).await.expect(operation);
     }
     let handle = handle_of(&daemon).expect("it was created");
-    daemon.host.with_state(|world| world.group_broken = true);
+    daemon.host.with_state(|state| state.group_broken = true);
     daemon.unpublish(&handle, "a").await.unwrap();
-    daemon.host.with_state(|world| assert!(!world.mounts.contains_key(&target("a"))));
+    daemon.host.with_state(|state| assert!(!state.mounts.contains_key(&target("a"))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -354,7 +354,7 @@ async fn records_that_are_read_during_a_detachment_wait_for_its_end() {
         matches!(&again, Err(ProvisionError::Aborted(why)) if why.contains("unmounting")),
         "{again:?}"
     );
-    daemon.host.with_state(|world| world.pool_disk = PoolDisk::Good);
+    daemon.host.with_state(|state| state.pool_disk = PoolDisk::Good);
     let mut views = daemon.engine.subscribe();
     views.wait_for(|view| view.records_error.is_none()).await.unwrap();
     let growing = tokio::spawn({
@@ -371,7 +371,7 @@ async fn records_that_are_read_during_a_detachment_wait_for_its_end() {
     assert!(published.is_empty(), "{published:?}");
     let record = daemon
         .host
-        .with_state(|world| world.records[&format!("/pool/attachments/{handle}.json")].clone());
+        .with_state(|state| state.records[&format!("/pool/attachments/{handle}.json")].clone());
     assert!(record.contains(STAGING) && !record.contains(&target("a")), "{record}");
 }
 
@@ -384,11 +384,11 @@ async fn an_intent_of_a_detachment_from_an_earlier_version_is_finished() {
     let intent = format!(
         r#"{{"version":1,"handle":"{handle}","since":"2026-01-01T00:00:00Z","operation":{{"do":"unpublish","path":"{path}"}},"kind":"loop"}}"#
     );
-    fake.with_state(|world| world.records.insert(format!("/pool/intents/{handle}.json"), intent));
+    fake.with_state(|state| state.records.insert(format!("/pool/intents/{handle}.json"), intent));
     let daemon = ready(fake).await;
-    daemon.host.with_state(|world| {
-        assert!(!world.mounts.contains_key(&path));
-        assert!(world.records.keys().all(|path| !path.contains("intents")));
+    daemon.host.with_state(|state| {
+        assert!(!state.mounts.contains_key(&path));
+        assert!(state.records.keys().all(|path| !path.contains("intents")));
     });
     daemon.unstage(&handle).await.unwrap();
 }
@@ -398,9 +398,9 @@ async fn a_pod_on_a_static_device_that_was_removed_ends() {
     let daemon = ready(fake_host()).await;
     daemon.stage("fast").await.unwrap();
     daemon.publish("fast", "a").await.unwrap();
-    daemon.host.with_state(|world| world.devices.clear());
+    daemon.host.with_state(|state| state.devices.clear());
     let daemon = ready(daemon.kill().await).await;
     daemon.unpublish("fast", "a").await.unwrap();
     daemon.unstage("fast").await.unwrap();
-    daemon.host.with_state(|world| assert!(world.mounts.is_empty(), "{:?}", world.mounts));
+    daemon.host.with_state(|state| assert!(state.mounts.is_empty(), "{:?}", state.mounts));
 }

@@ -143,9 +143,9 @@ pub const UNIT: u64 = 4096;
 
 impl FakeHost {
     pub fn new() -> FakeHost {
-        let world = HostState { total: 100 << 30, ..HostState::default() };
+        let state = HostState { total: 100 << 30, ..HostState::default() };
         FakeHost {
-            state: Arc::new(Mutex::new(world)),
+            state: Arc::new(Mutex::new(state)),
             crashed: watch::Sender::new(false),
             is_unmount_held: watch::Sender::new(false),
         }
@@ -157,18 +157,18 @@ impl FakeHost {
 
     /// From now on, the step with this number, beginning with 0.
     pub fn inject_at(&self, number: usize, fate: InjectedFault) {
-        self.with_state(|world| (world.steps, world.injected_fault) = (0, Some((number, fate))));
+        self.with_state(|state| (state.steps, state.injected_fault) = (0, Some((number, fate))));
     }
 
     pub fn inject_at_format(&self, fate: InjectedFault) {
-        self.with_state(|world| world.format_fault = Some(fate));
+        self.with_state(|state| state.format_fault = Some(fate));
     }
 
     pub fn stop_injecting(&self) {
-        self.with_state(|world| world.injected_fault = None);
+        self.with_state(|state| state.injected_fault = None);
     }
 
-    /// The same world, another daemon.
+    /// The same state, another daemon.
     pub fn restarted(&self) -> FakeHost {
         self.stop_injecting();
         FakeHost {
@@ -187,24 +187,24 @@ impl StepExecutor for FakeHost {
     async fn execute(&self, target: &str, step: Step) -> Result<StepOutput, StepError> {
         // A chance for others, as a worker gives it.
         tokio::task::yield_now().await;
-        if *self.crashed.borrow() || self.with_state(|world| world.hung.contains(target)) {
+        if *self.crashed.borrow() || self.with_state(|state| state.hung.contains(target)) {
             return pending().await;
         }
         let looks =
             matches!(step, Step::DirectoryCapacity { .. } | Step::VolumeGroupCapacity { .. })
                 && target == "pool";
-        let fate = self.with_state(|world| {
+        let fate = self.with_state(|state| {
             if looks {
                 return None;
             }
-            world.steps += 1;
-            world.executed.push(format!("{step:?}"));
-            if matches!(step, Step::Format { .. }) && world.format_fault.is_some() {
-                return world.format_fault.take();
+            state.steps += 1;
+            state.executed.push(format!("{step:?}"));
+            if matches!(step, Step::Format { .. }) && state.format_fault.is_some() {
+                return state.format_fault.take();
             }
-            world
+            state
                 .injected_fault
-                .filter(|(number, _)| world.steps == number + 1)
+                .filter(|(number, _)| state.steps == number + 1)
                 .map(|(_, fate)| fate)
         });
         match fate {
@@ -213,28 +213,28 @@ impl StepExecutor for FakeHost {
                 return pending().await;
             }
             Some(InjectedFault::CrashDuring) => {
-                self.with_state(|world| world.execute_half(step));
+                self.with_state(|state| state.execute_half(step));
                 self.crashed.send_replace(true);
                 return pending().await;
             }
             Some(InjectedFault::CrashAfter) => {
-                drop(self.with_state(|world| world.execute(step)));
+                drop(self.with_state(|state| state.execute(step)));
                 self.crashed.send_replace(true);
                 return pending().await;
             }
             Some(InjectedFault::Fail(kind)) => return Err(error(kind, "made to fail")),
             Some(InjectedFault::FailAfter(kind)) => {
-                drop(self.with_state(|world| world.execute(step)));
+                drop(self.with_state(|state| state.execute(step)));
                 return Err(error(kind, "made to fail after it was done"));
             }
-            Some(InjectedFault::Disk(disk)) => self.with_state(|world| world.pool_disk = disk),
+            Some(InjectedFault::Disk(disk)) => self.with_state(|state| state.pool_disk = disk),
             None => {}
         }
         if matches!(step, Step::Unmount { .. }) {
             let mut held = self.is_unmount_held.subscribe();
             held.wait_for(|held| !held).await.expect("the test runs");
         }
-        let disk = self.with_state(|world| world.pool_disk);
+        let disk = self.with_state(|state| state.pool_disk);
         match disk {
             PoolDisk::Hung if needs_pool_disk(&step) => {
                 tokio::time::sleep(Duration::from_secs(60)).await;
@@ -248,7 +248,7 @@ impl StepExecutor for FakeHost {
             {
                 Err(error(StepErrorKind::Other, "Read-only file system"))
             }
-            _ => self.with_state(|world| world.execute(step)),
+            _ => self.with_state(|state| state.execute(step)),
         }
     }
 }

@@ -11,17 +11,17 @@ const RECORD: &str = "/pool/formats/fast.json";
 
 fn with_fast(content: DiskContent) -> FakeHost {
     let fake = fake_host();
-    fake.with_state(|world| world.devices.get_mut(FAST).unwrap().content = content);
+    fake.with_state(|state| state.devices.get_mut(FAST).unwrap().content = content);
     fake
 }
 
 fn content(fake: &FakeHost) -> DiskContent {
-    fake.with_state(|world| world.devices[FAST].content.clone())
+    fake.with_state(|state| state.devices[FAST].content.clone())
 }
 
 fn count(fake: &FakeHost, step: &str) -> usize {
-    fake.with_state(|world| {
-        let steps = world.executed.iter();
+    fake.with_state(|state| {
+        let steps = state.executed.iter();
         steps.filter(|executed| executed.starts_with(step)).count()
     })
 }
@@ -42,22 +42,22 @@ async fn a_device_with_data_between_the_samples_is_not_formatted() {
     // Somebody has cleared it.
     daemon
         .host
-        .with_state(|world| world.devices.get_mut(FAST).unwrap().content = DiskContent::Blank);
+        .with_state(|state| state.devices.get_mut(FAST).unwrap().content = DiskContent::Blank);
     daemon.stage("fast").await.unwrap();
 }
 
 #[tokio::test]
 async fn a_large_device_is_read_in_the_background_and_formatted_when_all_of_it_is_zero() {
     let fake = with_fast(DiskContent::Blank);
-    fake.with_state(|world| world.scan_part = 128 << 20);
+    fake.with_state(|state| state.scan_part = 128 << 20);
     let daemon = Daemon::ready(fake).await;
     let waiting = daemon.stage("fast").await.unwrap_err();
     assert!(
         matches!(&waiting, ProvisionError::Unavailable(why) if why.contains("12 % of 1073741824 bytes")),
         "{waiting:?}"
     );
-    let scanned = |world: &mut super::fake::HostState| {
-        let text = world.records[RECORD].clone();
+    let scanned = |state: &mut super::fake::HostState| {
+        let text = state.records[RECORD].clone();
         serde_json::from_str::<serde_json::Value>(&text).unwrap()["scan"]["position"]
             .as_u64()
             .unwrap()
@@ -84,16 +84,16 @@ async fn a_volume_of_the_pool_is_new_until_it_is_used() {
         let request = CreateRequest { kind: Some(kind), ..create_request("pvc-1") };
         let handle = daemon.engine.create(request).await.unwrap().provided.handle;
         let record = format!("/pool/formats/{handle}.json");
-        let is_new = |world: &mut super::fake::HostState| world.records.contains_key(&record);
+        let is_new = |state: &mut super::fake::HostState| state.records.contains_key(&record);
         assert!(daemon.host.with_state(is_new));
         daemon.stage(&handle).await.unwrap();
         assert!(!daemon.host.with_state(is_new));
         assert_eq!(count(&daemon.host, "Scan"), 0);
         daemon.unstage(&handle).await.unwrap();
         // Whatever has cleared it, the record says no longer that it is new.
-        daemon.host.with_state(|world| {
-            let logical = world.logical.values_mut().map(|(image, _)| image);
-            for image in world.images.values_mut().chain(logical) {
+        daemon.host.with_state(|state| {
+            let logical = state.logical.values_mut().map(|(image, _)| image);
+            for image in state.images.values_mut().chain(logical) {
                 image.content = DiskContent::Hidden;
             }
         });
@@ -116,12 +116,12 @@ async fn root_permits_one_format_of_one_device() {
         authorize(true).await.unwrap();
         assert!(daemon.stage("fast").await.is_err(), "revoked");
         authorize(false).await.unwrap();
-        daemon.host.with_state(|world| {
-            world.devices.get_mut(FAST).unwrap().identity = Some("wwid naa.6000".into());
+        daemon.host.with_state(|state| {
+            state.devices.get_mut(FAST).unwrap().identity = Some("wwid naa.6000".into());
         });
         assert!(daemon.stage("fast").await.is_err(), "another device");
-        daemon.host.with_state(|world| {
-            world.devices.get_mut(FAST).unwrap().identity = Some("wwid naa.5000".into());
+        daemon.host.with_state(|state| {
+            state.devices.get_mut(FAST).unwrap().identity = Some("wwid naa.5000".into());
         });
         // A mkfs that did not begin leaves the permission, also over a restart.
         daemon.host.inject_at_format(InjectedFault::Fail(StepErrorKind::InUse));
@@ -129,11 +129,11 @@ async fn root_permits_one_format_of_one_device() {
         let daemon = Daemon::ready(daemon.kill().await).await;
         daemon.stage("fast").await.unwrap();
         daemon.unstage("fast").await.unwrap();
-        let record = daemon.host.with_state(|world| world.records[RECORD].clone());
+        let record = daemon.host.with_state(|state| state.records[RECORD].clone());
         assert!(record.contains("\"permitted_by\": \"authorization\""), "{record}");
         daemon
             .host
-            .with_state(|world| world.devices.get_mut(FAST).unwrap().content = there.clone());
+            .with_state(|state| state.devices.get_mut(FAST).unwrap().content = there.clone());
         assert!(daemon.stage("fast").await.is_err(), "it was used");
         assert_eq!(count(&daemon.host, "Format"), 2);
     }
@@ -143,8 +143,8 @@ async fn root_permits_one_format_of_one_device() {
 async fn a_new_volume_with_unknown_data_needs_the_permission_too() {
     let daemon = Daemon::ready(fake_host()).await;
     let handle = daemon.create("pvc-1").await.unwrap();
-    daemon.host.with_state(|world| {
-        let image = world.images.values_mut().next().unwrap();
+    daemon.host.with_state(|state| {
+        let image = state.images.values_mut().next().unwrap();
         image.content = DiskContent::InterruptedMkfs;
     });
     assert!(

@@ -70,25 +70,25 @@ async fn perform(daemon: &Daemon, act: &Action) -> Result<(), ProvisionError> {
         Action::Create(volume) => daemon.create(&format!("pvc-{volume}")).await.map(drop),
         Action::Delete(volume) => daemon.engine.delete(handle(daemon, *volume)).await,
         Action::Stage(volume, shared) => {
-            let wish = StageRequest {
+            let request = StageRequest {
                 handle: handle(daemon, *volume),
                 staging_path: staging(*volume),
                 access: access(mode(*shared)),
             };
-            daemon.engine.stage(wish).await
+            daemon.engine.stage(request).await
         }
         Action::Unstage(volume) => {
             daemon.engine.unstage(handle(daemon, *volume), staging(*volume)).await
         }
         Action::Publish(volume, pod, shared) => {
             let (staging_path, access) = (Some(staging(*volume)), access(mode(*shared)));
-            let wish = PublishRequest {
+            let request = PublishRequest {
                 staging_path,
                 access,
                 target_path: target(*volume, *pod),
                 ..publish_request(&handle(daemon, *volume), "p")
             };
-            daemon.engine.publish(wish).await
+            daemon.engine.publish(request).await
         }
         Action::Unpublish(volume, pod) => {
             daemon.engine.unpublish(handle(daemon, *volume), target(*volume, *pod)).await
@@ -120,14 +120,14 @@ async fn run_actions(acts: Vec<(Action, Option<(usize, InjectedFault)>)>) {
             _ = dead.wait_for(|dead| *dead) => true,
         };
         daemon.host.stop_injecting();
-        daemon.host.with_state(|world| world.pool_disk = PoolDisk::Good);
+        daemon.host.with_state(|state| state.pool_disk = PoolDisk::Good);
         assert_consistent(&daemon.host, &at);
         if died || matches!(act, Action::Reboot) {
             let fake = daemon.kill().await;
             if matches!(act, Action::Reboot) {
-                fake.with_state(|world| {
-                    world.mounts.clear();
-                    world.images.values_mut().for_each(|image| image.device = None);
+                fake.with_state(|state| {
+                    state.mounts.clear();
+                    state.images.values_mut().for_each(|image| image.device = None);
                 });
             }
             daemon = Daemon::ready(fake).await;
@@ -145,19 +145,19 @@ async fn run_actions(acts: Vec<(Action, Option<(usize, InjectedFault)>)>) {
         drop(perform(&daemon, &Action::Delete(volume)).await);
     }
     daemon.wait_recovered().await;
-    daemon.host.with_state(|world| {
+    daemon.host.with_state(|state| {
         let is_left = |path: &String| path != "/pool/formats/fast.json";
         assert!(
-            world.mounts.is_empty()
-                && world.images.is_empty()
-                && !world.records.keys().any(is_left),
+            state.mounts.is_empty()
+                && state.images.is_empty()
+                && !state.records.keys().any(is_left),
             "{:?} {:?} {:?}",
-            world.mounts,
-            world.images,
-            world.records
+            state.mounts,
+            state.images,
+            state.records
         );
         assert!(
-            world
+            state
                 .devices
                 .values()
                 .all(|device| !device.used || device.content != DiskContent::Blank),

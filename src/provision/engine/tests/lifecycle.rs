@@ -7,33 +7,33 @@ use diskvitals_finding::provision::ProvisionState;
 
 pub fn fake_host() -> FakeHost {
     let fake = FakeHost::new();
-    fake.with_state(|world| {
+    fake.with_state(|state| {
         let fast = Image {
             device: Some(("sdb".into(), false)),
             identity: Some("wwid naa.5000".into()),
             ..Image::blank(1 << 30)
         };
-        world.devices.insert("/dev/disk/by-id/fast".into(), fast);
-        world.folders.insert("/srv/scratch".into());
+        state.devices.insert("/dev/disk/by-id/fast".into(), fast);
+        state.folders.insert("/srv/scratch".into());
     });
     fake
 }
 
 /// Nothing of the pool's is left, anywhere.
 pub fn assert_clean(fake: &FakeHost) {
-    fake.with_state(|world| {
-        assert!(world.mounts.is_empty(), "{:?}", world.mounts);
+    fake.with_state(|state| {
+        assert!(state.mounts.is_empty(), "{:?}", state.mounts);
         assert!(
-            world.images.is_empty() && world.logical.is_empty(),
+            state.images.is_empty() && state.logical.is_empty(),
             "{:?} {:?}",
-            world.images,
-            world.logical
+            state.images,
+            state.logical
         );
         // The record of a static volume's mkfs stays.
         let is_left = |path: &&String| *path != "/pool/formats/fast.json";
-        let left: Vec<_> = world.records.keys().filter(is_left).collect();
-        assert!(left.is_empty(), "{:?}", world.records);
-        assert!(world.targets.iter().all(|path| path == STAGING), "{:?}", world.targets);
+        let left: Vec<_> = state.records.keys().filter(is_left).collect();
+        assert!(left.is_empty(), "{:?}", state.records);
+        assert!(state.targets.iter().all(|path| path == STAGING), "{:?}", state.targets);
     });
 }
 
@@ -67,7 +67,7 @@ async fn a_deleted_volume_leaves_nothing_behind() {
     assert_eq!(volume.staged.as_ref().unwrap().path.to_string(), STAGING);
     assert_eq!(volume.published[0].pod.as_ref().unwrap().name, "a");
     assert_eq!(provision.driver, "csi.diskvitals.io");
-    daemon.host.with_state(|world| assert_eq!(world.mounts[&target("a")].source, "loop1"));
+    daemon.host.with_state(|state| assert_eq!(state.mounts[&target("a")].source, "loop1"));
     let grown = daemon.grow(&handle, 2 << 20).await.unwrap();
     assert_eq!(
         grown,
@@ -166,9 +166,9 @@ async fn a_block_volume_is_bound_as_a_device_and_never_formatted() {
         })
         .await
         .unwrap();
-    daemon.host.with_state(|world| {
-        assert!(world.mounts[&block_target("a")].block);
-        assert!(world.images.values().all(|image| image.content == DiskContent::Blank));
+    daemon.host.with_state(|state| {
+        assert!(state.mounts[&block_target("a")].block);
+        assert!(state.images.values().all(|image| image.content == DiskContent::Blank));
     });
     let daemon = Daemon::ready(daemon.kill().await).await;
     assert_eq!(daemon.engine.view().find(&handle).unwrap().provided.published.len(), 1);
@@ -193,18 +193,18 @@ async fn a_restart_finds_everything_and_a_reboot_drops_what_is_no_longer_mounted
         matches!(daemon.publish(&handle, "b").await, Err(ProvisionError::FailedPrecondition(why)) if why.contains("shop/a"))
     );
     let fake = daemon.kill().await;
-    fake.with_state(|world| {
-        world.mounts.clear();
-        world.images.values_mut().for_each(|image| image.device = None);
+    fake.with_state(|state| {
+        state.mounts.clear();
+        state.images.values_mut().for_each(|image| image.device = None);
     });
     let daemon = Daemon::ready(fake).await;
     let provided = daemon.engine.view().find(&handle).unwrap().provided.clone();
     assert!(provided.staged.is_none() && provided.published.is_empty(), "{provided:?}");
     daemon.stage(&handle).await.unwrap();
     daemon.publish(&handle, "b").await.unwrap();
-    daemon.host.with_state(|world| {
+    daemon.host.with_state(|state| {
         assert!(
-            world
+            state
                 .images
                 .values()
                 .all(|image| image.content == DiskContent::Filesystem("ext4".into()))
@@ -238,9 +238,9 @@ async fn static_volumes_are_listed_used_and_never_deleted() {
         ));
     }
     assert_clean(&daemon.host);
-    daemon.host.with_state(|world| {
+    daemon.host.with_state(|state| {
         assert_eq!(
-            world.devices["/dev/disk/by-id/fast"].content,
+            state.devices["/dev/disk/by-id/fast"].content,
             DiskContent::Filesystem("ext4".into())
         )
     });
@@ -287,8 +287,8 @@ async fn several_writers_on_one_node_share_a_volume_that_allows_it() {
         })
         .await
         .unwrap();
-    daemon.host.with_state(|world| {
-        assert!(world.mounts[&target("c")].read_only && !world.mounts[&target("b")].read_only)
+    daemon.host.with_state(|state| {
+        assert!(state.mounts[&target("c")].read_only && !state.mounts[&target("b")].read_only)
     });
 }
 
@@ -301,7 +301,7 @@ async fn without_a_staging_path_the_volume_is_made_ready_at_its_target() {
         .publish(PublishRequest { staging_path: None, ..publish_request(&handle, "a") })
         .await
         .unwrap();
-    daemon.host.with_state(|world| assert_eq!(world.mounts.len(), 1));
+    daemon.host.with_state(|state| assert_eq!(state.mounts.len(), 1));
     daemon.unpublish(&handle, "a").await.unwrap();
     daemon.engine.delete(handle).await.unwrap();
     assert_clean(&daemon.host);
@@ -313,10 +313,10 @@ async fn a_mount_removed_by_somebody_else_is_restored_by_the_next_request() {
     let handle = daemon.create("pvc-1").await.unwrap();
     daemon.stage(&handle).await.unwrap();
     daemon.publish(&handle, "a").await.unwrap();
-    daemon.host.with_state(|world| world.mounts.remove(&target("a")));
+    daemon.host.with_state(|state| state.mounts.remove(&target("a")));
     daemon.publish(&handle, "a").await.unwrap();
-    daemon.host.with_state(|world| assert!(world.mounts.contains_key(&target("a"))));
-    daemon.host.with_state(|world| world.mounts.clear());
+    daemon.host.with_state(|state| assert!(state.mounts.contains_key(&target("a"))));
+    daemon.host.with_state(|state| state.mounts.clear());
     daemon.engine.rescan().await;
     assert!(daemon.engine.view().find(&handle).unwrap().provided.staged.is_none());
     daemon.engine.delete(handle).await.unwrap();

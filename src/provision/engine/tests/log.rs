@@ -54,18 +54,18 @@ async fn a_lasting_error_is_logged_when_it_begins_and_when_it_ends() {
 /// Calls `check` for each message that must have been logged once by now.
 async fn cause_lasting_errors(check: impl Fn(&str, &str)) {
     let fake = fake_host();
-    fake.with_state(|world| {
-        world.group_broken = true;
-        world.records.insert("/pool/volumes/a b.json".into(), "{}".into());
+    fake.with_state(|state| {
+        state.group_broken = true;
+        state.records.insert("/pool/volumes/a b.json".into(), "{}".into());
     });
     let daemon = Daemon::ready(fake).await;
     let handle = daemon.create("pvc-1").await.unwrap();
-    daemon.host.with_state(|world| world.growing_broken = true);
+    daemon.host.with_state(|state| state.growing_broken = true);
     daemon.grow(&handle, 2 << 20).await.unwrap_err();
-    let before = daemon.host.with_state(|world| world.executed.len());
+    let before = daemon.host.with_state(|state| state.executed.len());
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let tried = daemon.host.with_state(|world| {
-        world.executed[before..].iter().filter(|step| step.starts_with("GrowImage")).count()
+    let tried = daemon.host.with_state(|state| {
+        state.executed[before..].iter().filter(|step| step.starts_with("GrowImage")).count()
     });
     assert!(tried > 10, "it was tried {tried} times");
     let begun = [
@@ -77,7 +77,7 @@ async fn cause_lasting_errors(check: impl Fn(&str, &str)) {
     for message in begun {
         check(message, "begun");
     }
-    daemon.host.with_state(|world| (world.growing_broken, world.group_broken) = (false, false));
+    daemon.host.with_state(|state| (state.growing_broken, state.group_broken) = (false, false));
     tokio::time::sleep(Duration::from_secs(90)).await;
     for message in begun
         .into_iter()

@@ -11,13 +11,13 @@ async fn a_path_of_the_kubelet_itself_or_of_another_volume_is_refused_and_nothin
     let secret = "/k/pods/u/volumes/kubernetes.io~secret/a";
     let theirs = target("theirs");
     let occupied = target("occupied");
-    daemon.host.with_state(|world| {
+    daemon.host.with_state(|state| {
         let record = theirs.replace("/mount", "/vol_data.json");
         let of = |driver: &str, handle: &str| (driver.to_owned(), handle.to_owned());
-        world.vol_data.insert(record, of("other.csi", "fast"));
+        state.vol_data.insert(record, of("other.csi", "fast"));
         let record = STAGING.replace("/globalmount", "/vol_data.json");
-        world.vol_data.insert(record, of("csi.diskvitals.io", "another"));
-        world.occupied.insert(occupied.clone());
+        state.vol_data.insert(record, of("csi.diskvitals.io", "another"));
+        state.occupied.insert(occupied.clone());
     });
     let publish = async |target_path: &str, block: bool| {
         let request = PublishRequest {
@@ -61,18 +61,18 @@ async fn a_path_of_the_kubelet_itself_or_of_another_volume_is_refused_and_nothin
         );
     }
     assert_clean(&daemon.host);
-    daemon.host.with_state(|world| {
-        assert_eq!(world.devices["/dev/disk/by-id/fast"].content, DiskContent::Blank)
+    daemon.host.with_state(|state| {
+        assert_eq!(state.devices["/dev/disk/by-id/fast"].content, DiskContent::Blank)
     });
 }
 
 #[tokio::test]
 async fn the_kubelets_record_gives_a_path_that_is_not_empty_to_its_volume() {
     let daemon = Daemon::ready(fake_host()).await;
-    daemon.host.with_state(|world| {
+    daemon.host.with_state(|state| {
         let ours = ("csi.diskvitals.io".to_owned(), "fast".to_owned());
-        world.vol_data.insert(target("a").replace("/mount", "/vol_data.json"), ours);
-        world.occupied.insert(target("a"));
+        state.vol_data.insert(target("a").replace("/mount", "/vol_data.json"), ours);
+        state.occupied.insert(target("a"));
     });
     daemon.stage("fast").await.unwrap();
     daemon.publish("fast", "a").await.unwrap();
@@ -84,11 +84,11 @@ async fn paths_that_an_older_version_accepted_can_be_left() {
     daemon.publish(&handle, "a").await.unwrap();
     let (staged, published) = ("/k/staged".to_owned(), "/k/device-plugins".to_owned());
     let fake = daemon.kill().await;
-    fake.with_state(|world| {
+    fake.with_state(|state| {
         for (now, then) in [(STAGING, &staged), (&target("a"), &published)] {
-            let mount = world.mounts.remove(now).expect("mounted");
-            world.mounts.insert(then.clone(), mount);
-            for text in world.records.values_mut() {
+            let mount = state.mounts.remove(now).expect("mounted");
+            state.mounts.insert(then.clone(), mount);
+            for text in state.records.values_mut() {
                 *text = text.replace(now, then);
             }
         }
@@ -96,7 +96,7 @@ async fn paths_that_an_older_version_accepted_can_be_left() {
     let daemon = Daemon::ready(fake).await;
     daemon.engine.unpublish(handle.clone(), published).await.unwrap();
     daemon.engine.unstage(handle.clone(), staged).await.unwrap();
-    daemon.host.with_state(|world| assert!(world.mounts.is_empty(), "{:?}", world.mounts));
+    daemon.host.with_state(|state| assert!(state.mounts.is_empty(), "{:?}", state.mounts));
     daemon.engine.delete(handle).await.unwrap();
 }
 
@@ -104,19 +104,19 @@ async fn paths_that_an_older_version_accepted_can_be_left() {
 async fn only_this_volumes_target_or_one_of_a_record_is_removed() {
     let (daemon, handle) = staged().await;
     let elsewhere = "/k/device-plugins".to_owned();
-    daemon.host.with_state(|world| {
+    daemon.host.with_state(|state| {
         let targets = [elsewhere.clone(), target("left"), target("theirs")];
-        world.targets.extend(targets);
+        state.targets.extend(targets);
         let theirs = ("other.csi".to_owned(), "x".to_owned());
         let record = target("theirs").replace("/mount", "/vol_data.json");
-        world.vol_data.insert(record, theirs);
+        state.vol_data.insert(record, theirs);
     });
     for path in [elsewhere.clone(), target("left"), target("theirs")] {
         daemon.engine.unpublish(handle.clone(), path).await.unwrap();
     }
-    daemon.host.with_state(|world| {
+    daemon.host.with_state(|state| {
         assert_eq!(
-            world.targets.iter().collect::<Vec<_>>(),
+            state.targets.iter().collect::<Vec<_>>(),
             [&elsewhere, &STAGING.to_owned(), &target("theirs")]
         )
     });

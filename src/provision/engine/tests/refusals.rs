@@ -103,8 +103,8 @@ async fn only_a_blank_device_is_formatted() {
         (DiskContent::InterruptedMkfs, Some("ext4"), false),
     ] {
         let fake = fake_host();
-        fake.with_state(|world| {
-            world.devices.get_mut("/dev/disk/by-id/fast").unwrap().content = on.clone()
+        fake.with_state(|state| {
+            state.devices.get_mut("/dev/disk/by-id/fast").unwrap().content = on.clone()
         });
         let daemon = Daemon::ready(fake).await;
         let access = VolumeAccess { fs_type: asked.map(String::from), ..writer() };
@@ -117,11 +117,11 @@ async fn only_a_blank_device_is_formatted() {
             assert!(
                 matches!(staged, Err(ProvisionError::FailedPrecondition(why)) if why.contains("contains"))
             );
-            daemon.host.with_state(|world| {
+            daemon.host.with_state(|state| {
                 assert!(
-                    world.mounts.is_empty()
-                        && world.records.is_empty()
-                        && world.devices["/dev/disk/by-id/fast"].content == on
+                    state.mounts.is_empty()
+                        && state.records.is_empty()
+                        && state.devices["/dev/disk/by-id/fast"].content == on
                 )
             });
         }
@@ -139,14 +139,14 @@ async fn a_refused_mkfs_is_not_recorded_as_begun() {
         let daemon = Daemon::ready(fake_host()).await;
         daemon.host.inject_at_format(InjectedFault::Fail(refusal));
         assert!(daemon.stage("fast").await.is_err(), "{refusal:?}");
-        daemon.host.with_state(|world| {
+        daemon.host.with_state(|state| {
             assert!(
-                world.executed.iter().all(|step| !step.starts_with("FormatAgain")),
+                state.executed.iter().all(|step| !step.starts_with("FormatAgain")),
                 "{refusal:?}: {:?}",
-                world.executed
+                state.executed
             );
             let is_reading = |path: &String| path == "/pool/formats/fast.json";
-            assert!(world.records.keys().all(is_reading), "{refusal:?}: {:?}", world.records);
+            assert!(state.records.keys().all(is_reading), "{refusal:?}: {:?}", state.records);
         });
         daemon.stage("fast").await.unwrap();
     }
@@ -155,8 +155,8 @@ async fn a_refused_mkfs_is_not_recorded_as_begun() {
 #[tokio::test]
 async fn what_somebody_else_has_mounted_over_the_staging_path_is_not_published() {
     let (daemon, handle) = staged().await;
-    let before = daemon.host.with_state(|world| {
-        let staged = world.mounts.get_mut(STAGING).unwrap();
+    let before = daemon.host.with_state(|state| {
+        let staged = state.mounts.get_mut(STAGING).unwrap();
         std::mem::replace(&mut staged.source, "sdz1".into())
     });
     let refused = daemon.publish(&handle, "a").await;
@@ -164,8 +164,8 @@ async fn what_somebody_else_has_mounted_over_the_staging_path_is_not_published()
         matches!(&refused, Err(ProvisionError::FailedPrecondition(why)) if why.contains("sdz1 is mounted at")),
         "{refused:?}"
     );
-    daemon.host.with_state(|world| assert!(!world.mounts.contains_key(&target("a"))));
-    daemon.host.with_state(|world| world.mounts.get_mut(STAGING).unwrap().source = before);
+    daemon.host.with_state(|state| assert!(!state.mounts.contains_key(&target("a"))));
+    daemon.host.with_state(|state| state.mounts.get_mut(STAGING).unwrap().source = before);
     daemon.publish(&handle, "a").await.unwrap();
 }
 
@@ -173,68 +173,68 @@ async fn what_somebody_else_has_mounted_over_the_staging_path_is_not_published()
 async fn an_invalid_request_names_its_field_and_leaves_nothing() {
     let daemon = Daemon::ready(fake_host()).await;
     let create = async |change: &dyn Fn(&mut CreateRequest)| {
-        let mut wish = create_request("bad");
-        change(&mut wish);
-        daemon.engine.create(wish).await.expect_err("refused")
+        let mut request = create_request("bad");
+        change(&mut request);
+        daemon.engine.create(request).await.expect_err("refused")
     };
     assert!(matches!(
-        create(&|wish| wish.name.clear()).await,
+        create(&|request| request.name.clear()).await,
         ProvisionError::InvalidArgument { field: "name", .. }
     ));
     assert!(matches!(
-        create(&|wish| wish.accesses.clear()).await,
+        create(&|request| request.accesses.clear()).await,
         ProvisionError::InvalidArgument { field: "accesses", .. }
     ));
     assert!(matches!(
-        create(&|wish| wish.mkfs_options = "-F".into()).await,
+        create(&|request| request.mkfs_options = "-F".into()).await,
         ProvisionError::InvalidArgument { field: "mkfs_options", .. }
     ));
     assert!(matches!(
-        create(&|wish| wish.accesses[0].mode = AccessMode::MultiNodeMultiWriter).await,
+        create(&|request| request.accesses[0].mode = AccessMode::MultiNodeMultiWriter).await,
         ProvisionError::InvalidArgument { field: "access.mode", .. }
     ));
     assert!(matches!(
-        create(&|wish| wish.accesses[0].fs_type = Some("ntfs".into())).await,
+        create(&|request| request.accesses[0].fs_type = Some("ntfs".into())).await,
         ProvisionError::InvalidArgument { field: "access.fs_type", .. }
     ));
     assert!(matches!(
-        create(&|wish| wish.accesses[0].mount_flags = vec!["bind".into()]).await,
+        create(&|request| request.accesses[0].mount_flags = vec!["bind".into()]).await,
         ProvisionError::InvalidArgument { field: "access.mount_flags", .. }
     ));
     assert!(matches!(
-        create(&|wish| wish.range = CapacityRange { required: 2, limit: 1 }).await,
+        create(&|request| request.range = CapacityRange { required: 2, limit: 1 }).await,
         ProvisionError::OutOfRange(_)
     ));
     assert!(matches!(
-        create(&|wish| wish.range = CapacityRange { required: 1 << 63, limit: 0 }).await,
+        create(&|request| request.range = CapacityRange { required: 1 << 63, limit: 0 }).await,
         ProvisionError::OutOfRange(_)
     ));
     assert!(matches!(
-        create(&|wish| wish.range = CapacityRange { required: 1 << 50, limit: 0 }).await,
+        create(&|request| request.range = CapacityRange { required: 1 << 50, limit: 0 }).await,
         ProvisionError::ResourceExhausted(_)
     ));
     assert!(matches!(
-        create(&|wish| wish.kind = Some(BackingKind::StaticDevice)).await,
+        create(&|request| request.kind = Some(BackingKind::StaticDevice)).await,
         ProvisionError::InvalidArgument { field: "kind", .. }
     ));
     for path in ["", "some/path", "/k/../etc", "/etc", "/k", "/k/link/x"] {
-        let wish =
+        let request =
             StageRequest { handle: "fast".into(), staging_path: path.into(), access: writer() };
         assert!(
             matches!(
-                daemon.engine.stage(wish).await,
+                daemon.engine.stage(request).await,
                 Err(ProvisionError::InvalidArgument { field: "staging_path", .. })
             ),
             "{path}"
         );
-        let wish = PublishRequest {
+        let request = PublishRequest {
             target_path: path.into(),
             staging_path: None,
             ..publish_request("fast", "a")
         };
         assert!(
             matches!(
-                daemon.engine.publish(wish).await,
+                daemon.engine.publish(request).await,
                 Err(ProvisionError::InvalidArgument { field: "target_path", .. })
             ),
             "{path}"
@@ -307,22 +307,22 @@ async fn somebody_elses_mount_is_neither_covered_nor_unmounted() {
             .await,
         Err(ProvisionError::AlreadyExists(_))
     ));
-    daemon.host.with_state(|world| assert_eq!(world.mounts.len(), 2));
+    daemon.host.with_state(|state| assert_eq!(state.mounts.len(), 2));
     daemon
         .host
-        .with_state(|world| assert!(world.records.keys().all(|path| !path.contains("intents"))));
+        .with_state(|state| assert!(state.records.keys().all(|path| !path.contains("intents"))));
 }
 
 #[tokio::test]
 async fn a_mount_in_use_stays_and_its_user_is_named() {
     let (daemon, handle) = staged().await;
     daemon.publish(&handle, "a").await.unwrap();
-    daemon.host.with_state(|world| world.in_use.insert(target("a")));
+    daemon.host.with_state(|state| state.in_use.insert(target("a")));
     assert!(
         matches!(daemon.unpublish(&handle, "a").await, Err(ProvisionError::InUse(why)) if why.contains("postgres"))
     );
     assert_eq!(daemon.engine.view().find(&handle).unwrap().provided.published.len(), 1);
-    daemon.host.with_state(|world| world.in_use.clear());
+    daemon.host.with_state(|state| state.in_use.clear());
     daemon.unpublish(&handle, "a").await.unwrap();
 }
 
@@ -330,13 +330,13 @@ async fn a_mount_in_use_stays_and_its_user_is_named() {
 async fn growing_keeps_to_its_range_and_its_path() {
     let (daemon, handle) = staged().await;
     let grow = async |required, limit, volume_path: Option<&str>, device_only| {
-        let wish = ExpandRequest {
+        let request = ExpandRequest {
             handle: handle.clone(),
             range: CapacityRange { required, limit },
             volume_path: volume_path.map(String::from),
             device_only,
         };
-        daemon.engine.expand(wish).await
+        daemon.engine.expand(request).await
     };
     assert!(matches!(
         grow(2 << 20, 0, Some("some/path"), false).await,
