@@ -100,7 +100,7 @@ fn lone_freezer(fixture: &Fixture, volume: &Volume) -> LoneFreezer {
         .spawn()
         .expect("starts");
     let mut request =
-        serde_json::to_vec(&FreezerRequest::Freeze { order: order(volume, LONG), intents })
+        serde_json::to_vec(&FreezerRequest::Freeze { freeze: order(volume, LONG), intents })
             .expect("encodes");
     request.push(b'\n');
     child.stdin.as_mut().expect("a pipe").write_all(&request).expect("sent");
@@ -149,7 +149,7 @@ async fn the_death_of_the_daemon_thaws_even_when_another_process_holds_the_pipe(
     let writer = Writer::start(&volume);
     let Freezer { program, intents } = fixture.freezer();
     let mut request =
-        serde_json::to_vec(&FreezerRequest::Freeze { order: order(&volume, LONG), intents })
+        serde_json::to_vec(&FreezerRequest::Freeze { freeze: order(&volume, LONG), intents })
             .expect("encodes");
     request.push(b'\n');
     #[expect(

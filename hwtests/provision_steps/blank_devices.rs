@@ -31,8 +31,8 @@ async fn what(fixture: &Fixture, device: &Device) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_with_a_foreign_signature_is_refused_and_not_changed() {
     let fixture = Fixture::new();
-    type Sign = (&'static str, fn(&Device), &'static str);
-    let signs: [Sign; 6] = [
+    type Signature = (&'static str, fn(&Device), &'static str);
+    let signatures: [Signature; 6] = [
         ("luks", |device| write(device, 0, b"LUKS\xba\xbe\0\x01"), "crypto_LUKS"),
         ("swap", |device| drop(run("/usr/sbin/mkswap", &[&device.node.as_path()])), "swap"),
         ("table", |device| write(device, 510, &[0x55, 0xaa]), "partition table"),
@@ -48,9 +48,9 @@ async fn a_device_with_a_foreign_signature_is_refused_and_not_changed() {
         ),
         ("copy", |device| write(device, 64 * MIB + 17, b"x"), "unknown data at 67108864"),
     ];
-    for (name, sign, expected) in signs {
+    for (name, write_signature, expected) in signatures {
         let device = fixture.attached(&format!("{name}.img"), 96 * MIB).await;
-        sign(&device);
+        write_signature(&device);
         let before = digest(&device);
         let what = what(&fixture, &device).await;
         assert!(what.contains(expected), "{name}: {what}");

@@ -60,50 +60,49 @@ pub fn not_started(mode: Mode, command: String, why: String) -> Run {
 /// Returns when the checker has ended. `group`: of this run alone; who made it removes it when no writer
 /// waits for the run. `stop`: readable or closed when the run must stop.
 pub fn run(
-    order: &RunSpec,
+    spec: &RunSpec,
     group: &Arc<RunGroup>,
     stop: BorrowedFd<'_>,
     callbacks: &mut RunCallbacks<'_>,
 ) -> RunOutcome {
-    let command = command_line(&order.command, &order.args);
+    let command = command_line(&spec.command, &spec.args);
     let started = now();
     // Read before the start: the checker may already run while this thread waits for a processor.
     let since = Instant::now();
-    let args = with_progress(order);
+    let args = with_progress(spec);
     let jailed =
-        match jail::start(&order.program, &order.plan, Arc::clone(group), &order.command, &args) {
+        match jail::start(&spec.program, &spec.plan, Arc::clone(group), &spec.command, &args) {
             Ok(jailed) => jailed,
             Err(error) => {
-                let why = format!("starting {}: {error}", order.command.display());
-                return RunOutcome { run: not_started(order.mode, command, why), unkillable: None };
+                let why = format!("starting {}: {error}", spec.command.display());
+                return RunOutcome { run: not_started(spec.mode, command, why), unkillable: None };
             }
         };
-    let mut monitor = RunMonitor::new(order, since);
-    let (end, unkillable) = monitor.run_to_end(jailed, order, stop, callbacks);
+    let mut monitor = RunMonitor::new(spec, since);
+    let (end, unkillable) = monitor.run_to_end(jailed, spec, stop, callbacks);
     let duration = since.elapsed();
     let active = monitor.active(duration);
     let reader = &mut monitor.reader;
     let output = monitor.sink.finish(&mut |line| reader.push_line(line));
     if let Some(why) = monitor.jail_error {
-        return RunOutcome { run: not_started(order.mode, command, why), unkillable };
+        return RunOutcome { run: not_started(spec.mode, command, why), unkillable };
     }
     let parsed = monitor.reader.finish();
     // Called only if the run ended by itself. Otherwise the device may have blocked it, and would
     // block this call too.
     let invalid =
         if matches!(end, Termination::Exited(_)) { (callbacks.invalid_because)() } else { None };
-    let exceeded =
-        monitor.exceeded.map(|bound| format!("{} {bound}", order.filesystem.checker().0));
+    let exceeded = monitor.exceeded.map(|bound| format!("{} {bound}", spec.filesystem.checker().0));
     let refused =
-        refusal(order.filesystem, &monitor.refused, monitor.tasks_unbounded_because.as_deref());
+        refusal(spec.filesystem, &monitor.refused, monitor.tasks_unbounded_because.as_deref());
     let (result, failure_reason) = match exceeded.or(refused).or(invalid).or(monitor.throttle_error)
     {
         Some(why) => (RunResult::Failed, why),
-        None => classify_run(order.filesystem, order.mode, &parsed, &end),
+        None => classify_run(spec.filesystem, spec.mode, &parsed, &end),
     };
     let no_error_found = says_no_error(&parsed, &end);
     let run = Run {
-        mode: order.mode,
+        mode: spec.mode,
         started,
         duration,
         active,
@@ -126,9 +125,9 @@ pub fn run(
 }
 
 /// The arguments that make the checker report its progress, before its own.
-fn with_progress(order: &RunSpec) -> Vec<OsString> {
-    let own = order.args.iter().cloned();
-    match order.filesystem {
+fn with_progress(spec: &RunSpec) -> Vec<OsString> {
+    let own = spec.args.iter().cloned();
+    match spec.filesystem {
         Filesystem::Ext4 => {
             ["-C".into(), PROGRESS_FD.to_string().into()].into_iter().chain(own).collect()
         }

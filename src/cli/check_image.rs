@@ -117,7 +117,7 @@ fn check_until(
         Some(_) => Path::new(IMAGE_PATH),
         None => &absolute,
     });
-    let order = RunSpec {
+    let spec = RunSpec {
         program: program.clone(),
         filesystem,
         mode: Mode::Unmounted,
@@ -136,7 +136,7 @@ fn check_until(
         bytes_per_second: None,
     };
     let shown = checker::command_line(
-        &order.command,
+        &spec.command,
         &checker::arguments(filesystem, CheckerInput::Image(path)),
     );
     // The file is not in use, so the read rate has no limit.
@@ -159,8 +159,8 @@ fn check_until(
             Decision::Run(Mode::Unmounted) if runs.len() < MAX_RUNS => {
                 let mut callbacks =
                     RunCallbacks { on_activity: &mut *activity, invalid_because: &mut || None };
-                let group = Arc::new(RunGroup::create(&root, &order.plan));
-                let mut run = checker::run(&order, &group, stop, &mut callbacks).run;
+                let group = Arc::new(RunGroup::create(&root, &spec.plan));
+                let mut run = checker::run(&spec, &group, stop, &mut callbacks).run;
                 run.command.clone_from(&shown);
                 runs.push(Arc::new(run));
             }

@@ -66,9 +66,9 @@ pub(super) struct RunMonitor {
 }
 
 impl RunMonitor {
-    pub(super) fn new(order: &RunSpec, since: Instant) -> RunMonitor {
+    pub(super) fn new(spec: &RunSpec, since: Instant) -> RunMonitor {
         RunMonitor {
-            reader: OutputParser::new(order.filesystem),
+            reader: OutputParser::new(spec.filesystem),
             sink: OutputSink::default(),
             since,
             throttled_since: None,
@@ -100,7 +100,7 @@ impl RunMonitor {
     pub(super) fn run_to_end(
         &mut self,
         mut jailed: JailedProcess,
-        order: &RunSpec,
+        spec: &RunSpec,
         stop: BorrowedFd<'_>,
         callbacks: &mut RunCallbacks<'_>,
     ) -> (Termination, Option<JailedProcess>) {
@@ -114,14 +114,14 @@ impl RunMonitor {
             if self.exceeded.is_some() {
                 return self.kill(jailed, Termination::Cancelled, &mut buffer);
             }
-            if order.plan.low_priority {
+            if spec.plan.low_priority {
                 self.account_cpu_wait(jailed.sched_stats());
             }
-            let left = order.timeout.saturating_sub(self.since.elapsed());
+            let left = spec.timeout.saturating_sub(self.since.elapsed());
             if left.is_zero() {
                 return self.kill(jailed, Termination::TimedOut, &mut buffer);
             }
-            if let Some(rate) = order.bytes_per_second {
+            if let Some(rate) = spec.bytes_per_second {
                 self.throttle(&jailed, rate);
                 if self.throttle_error.is_some() {
                     return self.kill(jailed, Termination::Cancelled, &mut buffer);
@@ -132,7 +132,7 @@ impl RunMonitor {
             } else {
                 SAMPLE_INTERVAL
             };
-            let tick = match order.bytes_per_second {
+            let tick = match spec.bytes_per_second {
                 // Its output has ended, so it exits soon; writers may be waiting.
                 _ if !readable => EXIT_POLL_INTERVAL,
                 Some(_) => usual.min(THROTTLE_INTERVAL),

@@ -256,15 +256,15 @@ struct Command {
 }
 
 impl Command {
-    /// `signs`: the bytes besides letters and digits that the command's name may have.
-    fn parse(text: &str, signs: &[u8]) -> Command {
+    /// `punctuation`: the bytes besides letters and digits that the command's name may have.
+    fn parse(text: &str, punctuation: &[u8]) -> Command {
         let byte = |word: &str| {
             let is_byte = word.len() == 2
                 && word.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
             is_byte.then(|| u8::from_str_radix(word, 16).ok()).flatten()
         };
         let is_name = |word: &str| {
-            word.bytes().all(|byte| byte.is_ascii_alphanumeric() || signs.contains(&byte))
+            word.bytes().all(|byte| byte.is_ascii_alphanumeric() || punctuation.contains(&byte))
         };
         let words =
             text.split_whitespace().skip_while(|word| byte(word).is_none() && is_name(word));

@@ -150,14 +150,14 @@ pub enum ThawCause {
 impl Freezer {
     /// Dropping the future thaws, even if the freeze succeeds later: a separate task stays with the
     /// helper until it exits.
-    pub async fn freeze(&self, order: FreezeRequest) -> Result<FreezeGuard, FreezeError> {
+    pub async fn freeze(&self, request: FreezeRequest) -> Result<FreezeGuard, FreezeError> {
         let (frozen, is_frozen) = oneshot::channel();
         let (thaw, wanted) = oneshot::channel();
         let (ended, thawed) = oneshot::channel();
         let freezer = self.clone();
         tokio::spawn(async move {
-            let check = order.check.clone();
-            if let Some(outcome) = freezer.run_helper(order, frozen, wanted).await {
+            let check = request.check.clone();
+            if let Some(outcome) = freezer.run_helper(request, frozen, wanted).await {
                 if let Some(early) = &outcome.early_reason {
                     tracing::warn!(%check, %early, "a filesystem was thawed before its check had ended");
                 }
@@ -184,14 +184,14 @@ impl Freezer {
     /// reason.
     async fn run_helper(
         &self,
-        order: FreezeRequest,
+        request: FreezeRequest,
         frozen: oneshot::Sender<Result<(), FreezeError>>,
         wanted: oneshot::Receiver<()>,
     ) -> Option<ThawResult> {
-        let check = order.check.clone();
-        let limit = order.limit;
+        let check = request.check.clone();
+        let limit = request.limit;
         let mut asked = Instant::now();
-        let mut helper = match self.start_helper(order).await {
+        let mut helper = match self.start_helper(request).await {
             Ok(helper) => helper,
             Err(error) => {
                 // The receiver is closed if the check was dropped.
@@ -248,9 +248,11 @@ impl Freezer {
         Some(self.await_thaw(helper, &check, limit, asked, freezing, wanted).await)
     }
 
-    async fn start_helper(&self, order: FreezeRequest) -> Result<Helper, HelperError> {
+    async fn start_helper(&self, request: FreezeRequest) -> Result<Helper, HelperError> {
         let mut helper = Helper::start_urgent(&self.program).await?;
-        helper.send(&FreezerRequest::Freeze { order, intents: self.intents.clone() }).await?;
+        helper
+            .send(&FreezerRequest::Freeze { freeze: request, intents: self.intents.clone() })
+            .await?;
         Ok(helper)
     }
 

@@ -91,8 +91,8 @@ fn to_args(args: &[&str]) -> Vec<String> {
     args.iter().map(|&arg| arg.to_owned()).collect()
 }
 
-fn lvcreate_args(order: &LvmSnapshotRequest, plan: &SnapshotPlan, name: &str) -> Vec<String> {
-    let origin = format!("{}/{}", order.group, order.volume);
+fn lvcreate_args(request: &LvmSnapshotRequest, plan: &SnapshotPlan, name: &str) -> Vec<String> {
+    let origin = format!("{}/{}", request.group, request.volume);
     // Without monitoring, which would start dmeventd: the snapshot exists only briefly.
     let mut args = to_args(&[
         "lvcreate",
@@ -119,12 +119,12 @@ fn lvcreate_args(order: &LvmSnapshotRequest, plan: &SnapshotPlan, name: &str) ->
 /// removed.
 pub async fn create<L: Lvm>(
     lvm: L,
-    order: LvmSnapshotRequest,
+    request: LvmSnapshotRequest,
 ) -> Result<LvmSnapshot<L>, LvmSnapshotError> {
     let (tell, made) = oneshot::channel();
     tokio::spawn(async move {
         let mut tell = tell;
-        let made = create_and_replay(lvm, order, &mut tell).await;
+        let made = create_and_replay(lvm, request, &mut tell).await;
         // If the receiver was dropped, the snapshot is dropped, which removes it.
         let _ = tell.send(made);
     });
@@ -135,33 +135,35 @@ type ResultSender<L> = oneshot::Sender<Result<LvmSnapshot<L>, LvmSnapshotError>>
 
 async fn create_and_replay<L: Lvm>(
     lvm: L,
-    order: LvmSnapshotRequest,
+    request: LvmSnapshotRequest,
     tell: &mut ResultSender<L>,
 ) -> Result<LvmSnapshot<L>, LvmSnapshotError> {
-    if order.filesystem == Filesystem::Btrfs {
+    if request.filesystem == Filesystem::Btrfs {
         return Err(LvmSnapshotError::Refused(PlanError::Btrfs));
     }
-    let known = list_volumes(&lvm, Some(&order.group)).await?;
+    let known = list_volumes(&lvm, Some(&request.group)).await?;
     // There is one check per filesystem, so any other snapshot of ours is a leftover.
-    for left in known.iter().filter(|volume| volume.is_ours() && volume.origin == order.volume) {
+    for left in known.iter().filter(|volume| volume.is_ours() && volume.origin == request.volume) {
         remove(&lvm, &left.vg_name, &left.origin, &left.lv_name).await?;
     }
-    let plan = plan(&known, &order.volume).map_err(LvmSnapshotError::Refused)?;
+    let plan = plan(&known, &request.volume).map_err(LvmSnapshotError::Refused)?;
     if tell.is_closed() {
         return Err(LvmSnapshotError::NotWanted);
     }
-    let name = format!("{PREFIX}{}", order.check);
+    let name = format!("{PREFIX}{}", request.check);
     let mut snapshot = LvmSnapshot {
         lvm: lvm.clone(),
-        group: order.group.clone(),
-        volume: order.volume.clone(),
+        group: request.group.clone(),
+        volume: request.volume.clone(),
         name: name.clone(),
         thin: plan == SnapshotPlan::Thin,
         device: Device { name: String::new(), dev: DevNo::default() },
         // Set before the creation: a lvcreate that fails or is slow may still create the snapshot.
         remove_on_drop: true,
     };
-    match lvm.change(&order.group, &order.volume, &name, lvcreate_args(&order, &plan, &name)).await
+    match lvm
+        .change(&request.group, &request.volume, &name, lvcreate_args(&request, &plan, &name))
+        .await
     {
         Err(ExecError::Unkillable { child, timeout, .. }) => {
             // lvcreate is never killed; a snapshot that it creates later is removed then.
@@ -173,7 +175,7 @@ async fn create_and_replay<L: Lvm>(
         }
         ran => require_success(ran, "lvcreate")?,
     };
-    let made = list_volumes(&lvm, Some(&format!("{}/{name}", order.group))).await?;
+    let made = list_volumes(&lvm, Some(&format!("{}/{name}", request.group))).await?;
     let dev = made
         .iter()
         .find(|volume| volume.lv_name == name)
@@ -183,21 +185,21 @@ async fn create_and_replay<L: Lvm>(
     if tell.is_closed() {
         return Err(LvmSnapshotError::NotWanted);
     }
-    replay(&lvm, &order, dev).await?;
+    replay(&lvm, &request, dev).await?;
     Ok(snapshot)
 }
 
 async fn replay<L: Lvm>(
     lvm: &L,
-    order: &LvmSnapshotRequest,
+    request: &LvmSnapshotRequest,
     dev: DevNo,
 ) -> Result<(), LvmSnapshotError> {
-    let ran = lvm.replay(order.filesystem, dev).await;
+    let ran = lvm.replay(request.filesystem, dev).await;
     let damaged = ran.as_ref().is_ok_and(|output| output.status == i32::from(REPLAY_DAMAGED) << 8);
     match require_success(ran, "replaying the log of a snapshot") {
         Ok(_) => Ok(()),
         Err(error) if damaged => {
-            let source = format!("mount of a snapshot of {}/{}", order.group, order.volume);
+            let source = format!("mount of a snapshot of {}/{}", request.group, request.volume);
             let evidence = Evidence {
                 source,
                 time: now(),

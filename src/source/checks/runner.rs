@@ -92,7 +92,7 @@ pub struct ReapedRun {
 
 impl std::fmt::Debug for PreparedRun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared").field("order", &self.request).finish_non_exhaustive()
+        f.debug_struct("Prepared").field("request", &self.request).finish_non_exhaustive()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks in a world of filesystems that do as they are told, in virtual time.
+//! Checks with a fake backend, whose filesystems behave as a test says, in virtual time.
 
 mod cancelling;
 pub mod fake;

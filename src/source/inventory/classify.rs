@@ -24,47 +24,48 @@ pub struct DiskProperties<'a> {
     pub rotational: Option<bool>,
 }
 
-pub fn transport(signs: &DiskProperties<'_>) -> Transport {
-    let has = |prefix: &str| components(signs.sysfs).any(|part| is_numbered_name(part, prefix));
-    if let Some(nvme) = signs.nvme_transport {
+pub fn transport(properties: &DiskProperties<'_>) -> Transport {
+    let has =
+        |prefix: &str| components(properties.sysfs).any(|part| is_numbered_name(part, prefix));
+    if let Some(nvme) = properties.nvme_transport {
         return if matches!(nvme, "tcp" | "rdma" | "fc" | "loop") {
             Transport::NvmeFabrics
         } else {
             Transport::Nvme
         };
     }
-    if is_numbered_name(signs.name, "loop") {
+    if is_numbered_name(properties.name, "loop") {
         Transport::Loop
-    } else if is_numbered_name(signs.name, "nbd") {
+    } else if is_numbered_name(properties.name, "nbd") {
         Transport::Nbd
-    } else if components(signs.sysfs).any(|part| part == "mmc_host") {
+    } else if components(properties.sysfs).any(|part| part == "mmc_host") {
         Transport::Mmc
     } else if has("usb") {
         Transport::Usb
     } else if has("session") {
         Transport::Iscsi
-    } else if components(signs.sysfs).any(|part| part.starts_with("rport-")) {
+    } else if components(properties.sysfs).any(|part| part.starts_with("rport-")) {
         Transport::FibreChannel
-    } else if components(signs.sysfs)
+    } else if components(properties.sysfs)
         .any(|part| part.starts_with("VMBUS:") || part.starts_with("MSFT1000:"))
-        || signs.scsi_driver == Some("storvsc_host")
+        || properties.scsi_driver == Some("storvsc_host")
     {
         Transport::HyperV
-    } else if components(signs.sysfs).any(|part| part.starts_with("vbd-"))
-        || signs.name.starts_with("xvd")
+    } else if components(properties.sysfs).any(|part| part.starts_with("vbd-"))
+        || properties.name.starts_with("xvd")
     {
         Transport::Xen
     } else if has("virtio") {
         Transport::Virtio
-    } else if is_logical_disk(signs) {
+    } else if is_logical_disk(properties) {
         Transport::Raid
-    } else if has("ata") || signs.vendor == Some("ATA") {
+    } else if has("ata") || properties.vendor == Some("ATA") {
         // Includes SATA disks behind a SAS controller, whose translation reports this vendor
         // (SAT-3, 8.2.2).
         Transport::Sata
-    } else if is_sas_attached(signs.sysfs) {
+    } else if is_sas_attached(properties.sysfs) {
         Transport::Sas
-    } else if signs.scsi_channel.is_some() {
+    } else if properties.scsi_channel.is_some() {
         Transport::Scsi
     } else {
         Transport::Unknown
@@ -72,26 +73,28 @@ pub fn transport(signs: &DiskProperties<'_>) -> Transport {
 }
 
 /// A logical disk that a RAID controller builds from its physical ones.
-fn is_logical_disk(signs: &DiskProperties<'_>) -> bool {
-    let physical_vendor = matches!(signs.vendor, Some("ATA" | "NVMe"));
-    match signs.scsi_driver {
+fn is_logical_disk(properties: &DiskProperties<'_>) -> bool {
+    let physical_vendor = matches!(properties.vendor, Some("ATA" | "NVMe"));
+    match properties.scsi_driver {
         // Channels 0 and 1 are physical disks (MEGASAS_IS_LOGICAL in megaraid_sas.h).
-        Some("megaraid_sas") => signs.scsi_channel.is_some_and(|channel| channel >= 2),
+        Some("megaraid_sas") => properties.scsi_channel.is_some_and(|channel| channel >= 2),
         // raid_level_show() of hpsa.c and smartpqi_init.c.
         Some("hpsa" | "smartpqi") => {
-            signs.raid_level.is_some_and(|level| !level.starts_with("N/A"))
+            properties.raid_level.is_some_and(|level| !level.starts_with("N/A"))
         }
         // Containers are on channel 0 (CONTAINER_CHANNEL in aacraid.h), physical disks on the
         // others.
-        Some("aacraid") => signs.scsi_channel == Some(0),
+        Some("aacraid") => properties.scsi_channel == Some(0),
         // Physical disks are below an end device of the SAS transport, volumes are not
         // (RAID_CHANNEL in mpt3sas_base.h).
-        Some("mpt2sas" | "mpt3sas" | "mpi3mr") => !is_sas_attached(signs.sysfs) && !physical_vendor,
+        Some("mpt2sas" | "mpt3sas" | "mpi3mr") => {
+            !is_sas_attached(properties.sysfs) && !physical_vendor
+        }
         Some(
             "3w-9xxx" | "3w-sas" | "3w-xxxx" | "arcmsr" | "ips" | "megaraid" | "megaraid_legacy"
             | "stex",
         ) => !physical_vendor,
-        _ => signs.name.starts_with("cciss!"),
+        _ => properties.name.starts_with("cciss!"),
     }
 }
 
@@ -99,19 +102,19 @@ pub(crate) fn is_sas_attached(sysfs: &str) -> bool {
     components(sysfs).any(|part| part.starts_with("end_device-"))
 }
 
-pub fn kind(signs: &DiskProperties<'_>, transport: Transport) -> DriveKind {
+pub fn kind(properties: &DiskProperties<'_>, transport: Transport) -> DriveKind {
     match transport {
         Transport::Loop | Transport::Virtio | Transport::Xen | Transport::HyperV => {
             DriveKind::Virtual
         }
-        _ if transport.is_remote() || is_numbered_name(signs.name, "rbd") => DriveKind::Remote,
-        _ if is_virtual_disk(signs) => DriveKind::Virtual,
+        _ if transport.is_remote() || is_numbered_name(properties.name, "rbd") => DriveKind::Remote,
+        _ if is_virtual_disk(properties) => DriveKind::Virtual,
         Transport::Mmc => DriveKind::Emmc,
         Transport::Usb => DriveKind::Usb,
         Transport::Nvme => DriveKind::Nvme,
-        _ => match signs.rotational {
+        _ => match properties.rotational {
             // A disk that the kernel emulates has no device above it.
-            _ if signs.sysfs.starts_with("/sys/devices/virtual/") => DriveKind::Virtual,
+            _ if properties.sysfs.starts_with("/sys/devices/virtual/") => DriveKind::Virtual,
             Some(true) => DriveKind::Hdd,
             Some(false) => DriveKind::Ssd,
             None => DriveKind::Unknown,
@@ -120,7 +123,7 @@ pub fn kind(signs: &DiskProperties<'_>, transport: Transport) -> DriveKind {
 }
 
 /// Disks that a hypervisor or a cloud emulates: their health and rotation speed have no meaning.
-fn is_virtual_disk(signs: &DiskProperties<'_>) -> bool {
+fn is_virtual_disk(properties: &DiskProperties<'_>) -> bool {
     const VENDORS: [&str; 9] =
         ["QEMU", "VMware", "VBOX", "Msft", "Google", "NUTANIX", "Xen", "Virtuozzo", "AHV"];
     const MODELS: [&str; 13] = [
@@ -138,11 +141,11 @@ fn is_virtual_disk(signs: &DiskProperties<'_>) -> bool {
         "Virtual ",
         "Parallels",
     ];
-    signs.vendor.is_some_and(|vendor| VENDORS.iter().any(|known| vendor.eq_ignore_ascii_case(known)))
-        || signs.model.is_some_and(|model| MODELS.iter().any(|known| model.starts_with(known)))
+    properties.vendor.is_some_and(|vendor| VENDORS.iter().any(|known| vendor.eq_ignore_ascii_case(known)))
+        || properties.model.is_some_and(|model| MODELS.iter().any(|known| model.starts_with(known)))
         // Disks of scsi_debug, and of VMware's paravirtual controller, whatever the disk reports.
-        || components(signs.sysfs).any(|part| is_numbered_name(part, "pseudo_"))
-        || signs.scsi_driver == Some("vmw_pvscsi")
+        || components(properties.sysfs).any(|part| is_numbered_name(part, "pseudo_"))
+        || properties.scsi_driver == Some("vmw_pvscsi")
 }
 
 /// Address of the nearest PCI device above: `0000:03:00.0`.
@@ -202,7 +205,7 @@ mod tests {
         scsi_driver: Option<&str>,
         rotational: bool,
     ) -> (Transport, DriveKind) {
-        let signs = DiskProperties {
+        let properties = DiskProperties {
             name: sysfs.rsplit('/').next().unwrap_or_default(),
             sysfs,
             vendor: Some(vendor),
@@ -211,8 +214,8 @@ mod tests {
             rotational: Some(rotational),
             ..DiskProperties::default()
         };
-        let transport = transport(&signs);
-        (transport, kind(&signs, transport))
+        let transport = transport(&properties);
+        (transport, kind(&properties, transport))
     }
 
     #[test]

@@ -97,10 +97,10 @@ fn virtual_drive(
     backing_file: Option<&str>,
 ) -> Result<DetectedDrive, DeviceRemoved> {
     let mut facts = common_facts(reader, entry)?;
-    let signs =
+    let properties =
         DiskProperties { name: &facts.name, sysfs: &entry.sysfs, ..DiskProperties::default() };
-    facts.transport = classify::transport(&signs);
-    facts.kind = classify::kind(&signs, facts.transport);
+    facts.transport = classify::transport(&properties);
+    facts.kind = classify::kind(&properties, facts.transport);
     let offset =
         reader.number(&format!("{}/loop/offset", entry.sysfs))?.filter(|offset| *offset > 0);
     let identity = backing_file.map(|file| {
@@ -201,7 +201,7 @@ fn physical_drive(
         (None, None) => attribute("rev")?.or(attribute("fwrev")?),
     };
 
-    let signs = DiskProperties {
+    let properties = DiskProperties {
         name: &facts.name,
         sysfs,
         vendor: vendor.as_deref(),
@@ -212,8 +212,8 @@ fn physical_drive(
         raid_level: raid_level.as_deref(),
         rotational: facts.rotational,
     };
-    facts.transport = classify::transport(&signs);
-    facts.kind = classify::kind(&signs, facts.transport);
+    facts.transport = classify::transport(&properties);
+    facts.kind = classify::kind(&properties, facts.transport);
 
     facts.serial = serial(reader, entry, ata.serial, is_scsi, facts.transport)?;
     let wwid = match is_scsi {

@@ -145,7 +145,7 @@ fn drive(
     facts.location.controllers = controllers.iter().map(|member| member.name.clone()).collect();
     facts.location.controllers.sort();
     facts.state = state;
-    let signs = DiskProperties {
+    let properties = DiskProperties {
         name: &facts.name,
         sysfs: &first.sysfs,
         model: first.model.as_deref(),
@@ -158,8 +158,8 @@ fn drive(
         })),
         ..DiskProperties::default()
     };
-    facts.transport = classify::transport(&signs);
-    facts.kind = classify::kind(&signs, facts.transport);
+    facts.transport = classify::transport(&properties);
+    facts.kind = classify::kind(&properties, facts.transport);
     let candidate = identity_candidate(&facts, first, &namespaces);
     Ok(DetectedDrive { facts, candidate })
 }

@@ -183,8 +183,8 @@ pub fn device_node(
 /// types send vendor-specific commands, whose effect on an unknown bridge is undefined (smartctl(8)
 /// warns of usbcypress and usbjmicron,x; sntasmedia, sntjmicron and sntrealtek are similar). Only
 /// an admin may set them.
-pub async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome {
-    let output = match run_smartctl(world, query.command(query.device_type.as_deref())).await {
+pub async fn query<B: Backend>(backend: &B, query: &Query) -> QueryOutcome {
+    let output = match run_smartctl(backend, query.command(query.device_type.as_deref())).await {
         Ok(output) => output,
         Err(outcome) => return outcome,
     };
@@ -195,7 +195,7 @@ pub async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome {
     {
         return QueryOutcome::Response(first);
     }
-    let second = match run_smartctl(world, query.command(Some("sat"))).await {
+    let second = match run_smartctl(backend, query.command(Some("sat"))).await {
         Ok(output) => with_output(interpret(&output, query), &output, query),
         Err(QueryOutcome::Response(failed)) => QueryResponse { fallback_tried: true, ..failed },
         Err(outcome) => return outcome,
@@ -216,8 +216,8 @@ pub async fn query<W: Backend>(world: &W, query: &Query) -> QueryOutcome {
 }
 
 /// The error: the outcome of a run without output.
-async fn run_smartctl<W: Backend>(world: &W, exec: Exec) -> Result<Output, QueryOutcome> {
-    let error = match world.run(exec).await {
+async fn run_smartctl<B: Backend>(backend: &B, exec: Exec) -> Result<Output, QueryOutcome> {
+    let error = match backend.run(exec).await {
         Ok(output) => return Ok(output),
         Err(error) => error,
     };

@@ -64,21 +64,21 @@ pub fn serve(root: &HostRoot) -> io::Result<()> {
             }
             write_json_line(&mut output, &RunnerEvent::LoopsDetached(lines))
         }
-        Some(RunnerRequest::Run(order)) => {
-            let opened = match OpenDevices::new(root, &order) {
+        Some(RunnerRequest::Run(request)) => {
+            let opened = match OpenDevices::new(root, &request) {
                 Ok(opened) => opened,
                 Err(error) => {
                     return write_json_line(
                         &mut output,
                         &RunnerEvent::Finished(Box::new(not_started(
-                            order.mode,
-                            order.command_line(),
+                            request.mode,
+                            request.command_line(),
                             with_causes(&error),
                         ))),
                     );
                 }
             };
-            let plan = opened.jail_spec(&order);
+            let plan = opened.jail_spec(&request);
             // Made before writers are held, and removed when they no longer wait: a process in it that cannot
             // be killed takes time.
             let group = Arc::new(RunGroup::create(root, &plan));
@@ -87,7 +87,7 @@ pub fn serve(root: &HostRoot) -> io::Result<()> {
                 Some(RunnerRequest::Start) => {}
                 _ => return Ok(()),
             }
-            let (run, left) = opened.run(root, &order, plan, &group, &mut output);
+            let (run, left) = opened.run(root, &request, plan, &group, &mut output);
             // The daemon may have exited; the helper still waits for a hanging checker.
             let told = write_json_line(&mut output, &RunnerEvent::Finished(Box::new(run)));
             // The loops disappear with the checker. The devices are closed after that: closing one
@@ -156,15 +156,19 @@ enum OpenError {
 }
 
 impl OpenDevices {
-    fn new(root: &HostRoot, order: &RunRequest) -> Result<OpenDevices, OpenError> {
-        if !order.command.is_file() {
-            let (name, package) = order.filesystem.checker();
-            return Err(OpenError::NotInstalled { name, package, command: order.command.clone() });
+    fn new(root: &HostRoot, request: &RunRequest) -> Result<OpenDevices, OpenError> {
+        if !request.command.is_file() {
+            let (name, package) = request.filesystem.checker();
+            return Err(OpenError::NotInstalled {
+                name,
+                package,
+                command: request.command.clone(),
+            });
         }
-        trusted_file::check_program(&order.command).map_err(OpenError::Untrusted)?;
+        trusted_file::check_program(&request.command).map_err(OpenError::Untrusted)?;
         // Before the mount that may hold the host's /etc is left.
         let id = free_id(root).map_err(OpenError::Id)?;
-        enter_private_dev(root, Some(&order.command)).map_err(OpenError::PrivateDev)?;
+        enter_private_dev(root, Some(&request.command)).map_err(OpenError::PrivateDev)?;
         // Now, while no writers are held.
         clear_leftover_groups(root);
         let mut opened = OpenDevices {
@@ -174,7 +178,8 @@ impl OpenDevices {
             _devices: Vec::new(),
             filesystem_uuid: None,
         };
-        for (number, device) in std::iter::once(&order.device).chain(&order.members).enumerate() {
+        for (number, device) in std::iter::once(&request.device).chain(&request.members).enumerate()
+        {
             let named = |error| OpenError::Device(device.name.clone(), device.dev, error);
             if !is_same_device(root, device) {
                 return Err(OpenError::Replaced(device.name.clone(), device.dev));
@@ -182,12 +187,12 @@ impl OpenDevices {
             // In this directory, backing_file is only our own name.
             let dir = Path::new(DEV_DIR).join(number.to_string());
             std::fs::create_dir(&dir).map_err(|error| OpenError::Directory(dir.clone(), error))?;
-            if order.mode == Mode::Unmounted && in_use(&dir, device.dev).map_err(named)? {
+            if request.mode == Mode::Unmounted && in_use(&dir, device.dev).map_err(named)? {
                 return Err(OpenError::InUse(device.name.clone()));
             }
             let backing =
                 loops::open_node(&dir, BACKING_NODE_NAME, device.dev, O_CLOEXEC).map_err(named)?;
-            if order.filesystem == Filesystem::Ext4 {
+            if request.filesystem == Filesystem::Ext4 {
                 // Through its page cache, which has the mounted filesystem's metadata.
                 opened.nodes.push(DeviceNode { name: device.name.clone(), dev: device.dev });
             } else {
@@ -205,7 +210,7 @@ impl OpenDevices {
         Ok(opened)
     }
 
-    fn jail_spec(&self, order: &RunRequest) -> JailSpec {
+    fn jail_spec(&self, request: &RunRequest) -> JailSpec {
         JailSpec {
             isolation: Some(Isolation {
                 uid: self.id,
@@ -213,36 +218,39 @@ impl OpenDevices {
                 nodes: self.nodes.clone(),
                 image: None,
             }),
-            memory: order.memory,
-            unlimited_files: checker::needs_unlimited_file_size(order.filesystem),
-            low_priority: order.mode != Mode::Frozen,
+            memory: request.memory,
+            unlimited_files: checker::needs_unlimited_file_size(request.filesystem),
+            low_priority: request.mode != Mode::Frozen,
             parent: nix::unistd::getpid().as_raw(),
-            progress: checker::reports_on_descriptor(order.filesystem),
-            read_rate: order.bytes_per_second.filter(|_| order.mode != Mode::Frozen),
+            progress: checker::reports_on_descriptor(request.filesystem),
+            read_rate: request.bytes_per_second.filter(|_| request.mode != Mode::Frozen),
         }
     }
 
     fn run(
         &self,
         root: &HostRoot,
-        order: &RunRequest,
+        request: &RunRequest,
         plan: JailSpec,
         group: &Arc<RunGroup>,
         output: &mut impl io::Write,
     ) -> (Run, Option<JailedProcess>) {
         let Some(first) = self.nodes.first() else {
             return (
-                not_started(order.mode, order.command_line(), "without a device".to_owned()),
+                not_started(request.mode, request.command_line(), "without a device".to_owned()),
                 None,
             );
         };
         let args = checker::arguments(
-            order.filesystem,
+            request.filesystem,
             CheckerInput::BlockDevice(&Path::new(DEV_DIR).join(&first.name)),
         );
         for attached in &self.loops {
             if let Err(error) = attached.flush_buffers() {
-                return (not_started(order.mode, order.command_line(), with_causes(&error)), None);
+                return (
+                    not_started(request.mode, request.command_line(), with_causes(&error)),
+                    None,
+                );
             }
         }
         let ours = RunSpec {
@@ -251,19 +259,19 @@ impl OpenDevices {
                 program: "/proc/self/exe".into(),
                 args: JAIL_ARGS.map(Into::into).to_vec(),
             },
-            filesystem: order.filesystem,
-            mode: order.mode,
-            command: order.command.clone(),
+            filesystem: request.filesystem,
+            mode: request.mode,
+            command: request.command.clone(),
             args,
             bytes_per_second: plan.read_rate,
             plan,
-            timeout: order.timeout,
+            timeout: request.timeout,
         };
         // If the daemon has exited, our input is closed too.
         let mut activity = |activity: &RunActivity| {
             drop(write_json_line(output, &RunnerEvent::Activity(activity.clone())))
         };
-        let mut void = || self.invalid_reason(root, order);
+        let mut void = || self.invalid_reason(root, request);
         let stdin = io::stdin();
         let mut done = checker::run(
             &ours,
@@ -272,18 +280,19 @@ impl OpenDevices {
             &mut RunCallbacks { on_activity: &mut activity, invalid_because: &mut void },
         );
         // The loop's name is of no interest and changes each time.
-        done.run.command = order.command_line();
+        done.run.command = request.command_line();
         done.run.filesystem_uuid.clone_from(&self.filesystem_uuid);
         (done.run, done.unkillable)
     }
 
     /// Why the read data is invalid.
-    fn invalid_reason(&self, root: &HostRoot, order: &RunRequest) -> Option<String> {
-        for (number, device) in std::iter::once(&order.device).chain(&order.members).enumerate() {
+    fn invalid_reason(&self, root: &HostRoot, request: &RunRequest) -> Option<String> {
+        for (number, device) in std::iter::once(&request.device).chain(&request.members).enumerate()
+        {
             if !is_same_device(root, device) {
                 return Some(format!("{} was removed meanwhile", device.name));
             }
-            if order.mode == Mode::Unmounted
+            if request.mode == Mode::Unmounted
                 && in_use(&Path::new(DEV_DIR).join(number.to_string()), device.dev).unwrap_or(true)
             {
                 return Some(format!("{} was taken into use meanwhile", device.name));

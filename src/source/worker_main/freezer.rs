@@ -44,9 +44,9 @@ pub fn serve(root: &HostRoot, needed: impl Iterator<Item = OsString>) -> io::Res
     let parent = getppid();
     silence_stderr()?;
     let said = match serde_json::from_slice(&read_request()?) {
-        Ok(FreezerRequest::Freeze { order, intents }) => {
+        Ok(FreezerRequest::Freeze { freeze: request, intents }) => {
             let needed: Vec<PathBuf> = needed.map(PathBuf::from).collect();
-            match prepare_and_freeze(root, &order, &intents, &needed, parent) {
+            match prepare_and_freeze(root, &request, &intents, &needed, parent) {
                 Ok(said) | Err(said) => said,
             }
         }
@@ -114,7 +114,7 @@ fn failed(why: impl Into<String>) -> FreezerEvent {
 /// An error: nothing is frozen.
 fn prepare_and_freeze(
     root: &HostRoot,
-    order: &FreezeRequest,
+    request: &FreezeRequest,
     intents: &Path,
     needed: &[PathBuf],
     parent: Pid,
@@ -130,20 +130,20 @@ fn prepare_and_freeze(
     enter_host_mounts(root).map_err(refused_by)?;
     own_cgroup::enter_own_cgroup().map_err(refused_by)?;
     memory::lock_all().map_err(refused_by)?;
-    if let Some(why) = refusal(&read_host(needed, ours, layers)?, &[order.dev]) {
+    if let Some(why) = refusal(&read_host(needed, ours, layers)?, &[request.dev]) {
         return Err(refused(why));
     }
-    thaw_earlier(intents, order.dev)?;
-    let mounted = OpenMount::open(&order.mount).map_err(|error| failed(error.to_string()))?;
-    if !mounted.has_dev(order.dev) {
+    thaw_earlier(intents, request.dev)?;
+    let mounted = OpenMount::open(&request.mount).map_err(|error| failed(error.to_string()))?;
+    if !mounted.has_dev(request.dev) {
         return Err(failed(format!(
             "another filesystem than {} is mounted at {}",
-            order.dev, order.mount
+            request.dev, request.mount
         )));
     }
     let signals = BlockedSignals::block()
         .map_err(|errno| failed(format!("holding back signals: {errno}")))?;
-    let noted = write_intent(order, intents)?;
+    let noted = write_intent(request, intents)?;
     let settled = (|| {
         namespace::limit_capabilities(WorkerRole::Freezer.capabilities()).map_err(refused_by)?;
         send(&FreezerEvent::AboutToFreeze)
@@ -153,13 +153,13 @@ fn prepare_and_freeze(
     if let Err(said) = settled {
         return Err(remove_intent(&noted, said));
     }
-    freeze(order, &mounted, &signals, &noted, parent)
+    freeze(request, &mounted, &signals, &noted, parent)
 }
 
 /// From the call that freezes to the one that thaws, this code must not wait, allocate much, or
 /// access any file but the pipe and the intent.
 fn freeze(
-    order: &FreezeRequest,
+    request: &FreezeRequest,
     mounted: &OpenMount,
     signals: &BlockedSignals,
     noted: &IntentFile,
@@ -171,17 +171,17 @@ fn freeze(
     }
     let began = monotonic();
     if let Err(errno) = mounted.freeze() {
-        return Err(remove_intent(noted, freeze_failure(errno, &order.mount)));
+        return Err(remove_intent(noted, freeze_failure(errno, &request.mount)));
     }
     let freezing = monotonic().saturating_sub(began);
     // If this fails, the intent stays in the state `asking`, which is also thawed.
     let _ = noted.mark_frozen();
-    let woken = if freezing > order.limit {
+    let woken = if freezing > request.limit {
         None
     } else {
         // If it is not read, the daemon closes the pipe, or the limit is reached: both thaw.
         let _ = send(&FreezerEvent::Frozen { freeze_duration: freezing });
-        Some(signals.wait(io::stdin(), order.limit, parent))
+        Some(signals.wait(io::stdin(), request.limit, parent))
     };
     let thawed = mounted.thaw();
     let held = monotonic().saturating_sub(began);
@@ -193,7 +193,7 @@ fn freeze(
         (Err(_), _) => std::process::exit(1),
         (Ok(()), None) => Some(format!(
             "freezing took {freezing:.1?}, longer than writers may be held ({:.1?})",
-            order.limit
+            request.limit
         )),
         (Ok(()), Some(WakeReason::Input)) => None,
         (Ok(()), Some(WakeReason::Closed)) => Some("the daemon has gone".to_owned()),
@@ -201,7 +201,7 @@ fn freeze(
             Some(format!("the freezer got signal {signal}"))
         }
         (Ok(()), Some(WakeReason::Timeout)) => {
-            Some(format!("writers may not be held longer than {:.1?}", order.limit))
+            Some(format!("writers may not be held longer than {:.1?}", request.limit))
         }
     };
     Ok(remove_intent(noted, FreezerEvent::Thawed { held, freeze_duration: freezing, early, late }))
@@ -248,14 +248,14 @@ fn thaw_earlier(intents: &Path, dev: DevNo) -> Result<(), FreezerEvent> {
     Ok(())
 }
 
-fn write_intent(order: &FreezeRequest, intents: &Path) -> Result<IntentFile, FreezerEvent> {
+fn write_intent(request: &FreezeRequest, intents: &Path) -> Result<IntentFile, FreezerEvent> {
     let (pid, boot_id) = (std::process::id(), intents::boot_id());
     let boot_id = boot_id.map_err(|error| failed(format!("reading the boot's id: {error}")))?;
     let started = intents::process_start_time(pid)
         .ok_or_else(|| refused("this process' own /proc cannot be read"))?;
-    let (mount, dev) = (order.mount.clone(), order.dev);
+    let (mount, dev) = (request.mount.clone(), request.dev);
     let intent = FreezeIntent { stage: Stage::Freezing, mount, dev, pid, started, boot_id };
-    IntentFile::create(intents, &intent_name(&order.check), &intent).map_err(refused_by)
+    IntentFile::create(intents, &intent_name(&request.check), &intent).map_err(refused_by)
 }
 
 /// The filesystems that the daemon needs, by device number, since its `/var/lib/diskvitals` may be

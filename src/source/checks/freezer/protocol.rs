@@ -12,7 +12,7 @@ use crate::checks::freezer::FreezeRequest;
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum FreezerRequest {
     /// The first request. `intents`: the folder of the intents, as a path on the host.
-    Freeze { order: FreezeRequest, intents: PathBuf },
+    Freeze { freeze: FreezeRequest, intents: PathBuf },
     /// The second request. The end of the pipe has the same meaning.
     Thaw,
     /// A single request: thaw the filesystems in the intents of dead freezers; `only`: the intent

@@ -177,7 +177,7 @@ fn thin(data: &str) -> FakeLvm {
     played
 }
 
-fn order(filesystem: Filesystem) -> LvmSnapshotRequest {
+fn request(filesystem: Filesystem) -> LvmSnapshotRequest {
     LvmSnapshotRequest {
         check: CheckId::known("0123456789ab"),
         group: "vg".to_owned(),
@@ -197,7 +197,7 @@ fn refusal(made: Result<LvmSnapshot<FakeLvm>, LvmSnapshotError>) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_classic_snapshot_has_room_for_a_twentieth_is_replayed_and_removed() {
     let lvm = classic(2 * GIB);
-    let snapshot = create(lvm.clone(), order(Filesystem::Xfs)).await.unwrap();
+    let snapshot = create(lvm.clone(), request(Filesystem::Xfs)).await.unwrap();
     assert_eq!((snapshot.device.name.as_str(), snapshot.device.dev), ("dm-7", DevNo::new(253, 7)));
     assert_eq!(snapshot.overflow_reason().await, None);
     snapshot.remove().await;
@@ -218,7 +218,7 @@ async fn a_classic_snapshot_has_room_for_a_twentieth_is_replayed_and_removed() {
 #[tokio::test(start_paused = true)]
 async fn a_thin_snapshot_needs_no_group_space_and_is_activated() {
     let lvm = thin("55.00");
-    let snapshot = create(lvm.clone(), order(Filesystem::Ext4)).await.unwrap();
+    let snapshot = create(lvm.clone(), request(Filesystem::Ext4)).await.unwrap();
     assert_eq!(snapshot.overflow_reason().await, None);
     assert!(
         lvm.calls()[0].ends_with("--setactivationskip n --activate y vg/home"),
@@ -230,12 +230,12 @@ async fn a_thin_snapshot_needs_no_group_space_and_is_activated() {
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_without_free_space_is_refused() {
     assert!(
-        refusal(create(classic(100 << 20), order(Filesystem::Xfs)).await)
+        refusal(create(classic(100 << 20), request(Filesystem::Xfs)).await)
             .contains("100 MiB free, and a snapshot needs 512 MiB")
     );
-    assert!(refusal(create(thin("90.00"), order(Filesystem::Xfs)).await).contains("too full"));
+    assert!(refusal(create(thin("90.00"), request(Filesystem::Xfs)).await).contains("too full"));
     assert!(
-        refusal(create(thin(""), order(Filesystem::Xfs)).await)
+        refusal(create(thin(""), request(Filesystem::Xfs)).await)
             .contains("does not report how full")
     );
 }
@@ -244,14 +244,14 @@ async fn a_snapshot_without_free_space_is_refused() {
 async fn snapshots_of_a_btrfs_a_snapshot_or_an_unknown_volume_are_refused() {
     let lvm = classic(2 * GIB);
     assert!(
-        refusal(create(lvm.clone(), order(Filesystem::Btrfs)).await).contains("same filesystem")
+        refusal(create(lvm.clone(), request(Filesystem::Btrfs)).await).contains("same filesystem")
     );
     assert!(lvm.with_state(|group| group.calls.is_empty()));
     lvm.with_state(|group| group.volumes[0] = volume("home", "other", "linear", "", GIB, GIB, ""));
-    assert!(refusal(create(lvm, order(Filesystem::Xfs)).await).contains("snapshot itself"));
+    assert!(refusal(create(lvm, request(Filesystem::Xfs)).await).contains("snapshot itself"));
     let empty = FakeLvm::default();
     assert!(
-        refusal(create(empty, order(Filesystem::Xfs)).await)
+        refusal(create(empty, request(Filesystem::Xfs)).await)
             .contains("does not report the logical volume")
     );
 }
@@ -260,14 +260,14 @@ async fn snapshots_of_a_btrfs_a_snapshot_or_an_unknown_volume_are_refused() {
 async fn a_small_volume_gets_a_snapshot_of_64_mib() {
     let lvm = classic(2 * GIB);
     lvm.with_state(|group| group.volumes[0] = volume("home", "", "linear", "", 300 << 20, GIB, ""));
-    drop(create(lvm.clone(), order(Filesystem::Xfs)).await.unwrap());
+    drop(create(lvm.clone(), request(Filesystem::Xfs)).await.unwrap());
     assert!(lvm.calls()[0].contains("--size 67108864b"), "{:?}", lvm.calls());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_overflowed_or_unknown_snapshot_invalidates_the_run() {
     let lvm = classic(2 * GIB);
-    let snapshot = create(lvm.clone(), order(Filesystem::Xfs)).await.unwrap();
+    let snapshot = create(lvm.clone(), request(Filesystem::Xfs)).await.unwrap();
     for full in ["100.00", ""] {
         lvm.with_state(|group| group.full = full);
         assert!(snapshot.overflow_reason().await.unwrap().contains("no more room"));
@@ -280,7 +280,7 @@ async fn an_overflowed_or_unknown_snapshot_invalidates_the_run() {
 async fn a_failed_replay_removes_the_snapshot() {
     let lvm = classic(2 * GIB);
     lvm.with_state(|group| group.replay = (1, "mounting the snapshot: I/O error (EIO)\n"));
-    match create(lvm.clone(), order(Filesystem::Xfs)).await {
+    match create(lvm.clone(), request(Filesystem::Xfs)).await {
         Err(error) => assert_eq!(
             error.to_string(),
             "replaying the log of a snapshot: mounting the snapshot: I/O error (EIO)"
@@ -297,7 +297,7 @@ async fn damage_found_by_the_replay_is_a_kernel_signal() {
     lvm.with_state(|group| {
         group.replay = (3, "mounting the snapshot: Structure needs cleaning (EUCLEAN)\n")
     });
-    match create(lvm.clone(), order(Filesystem::Xfs)).await {
+    match create(lvm.clone(), request(Filesystem::Xfs)).await {
         Err(LvmSnapshotError::Damaged(signal)) => {
             assert_eq!(
                 (signal.kind, signal.evidence.source.as_str()),
@@ -314,7 +314,7 @@ async fn damage_found_by_the_replay_is_a_kernel_signal() {
 #[tokio::test(start_paused = true)]
 async fn removing_a_busy_snapshot_is_retried() {
     let lvm = classic(2 * GIB);
-    let snapshot = create(lvm.clone(), order(Filesystem::Xfs)).await.unwrap();
+    let snapshot = create(lvm.clone(), request(Filesystem::Xfs)).await.unwrap();
     lvm.with_state(|group| group.busy = 3);
     snapshot.remove().await;
     assert_eq!(lvm.names(), ["home"]);
@@ -325,7 +325,7 @@ async fn lvcreate_is_never_cancelled_and_an_unwanted_snapshot_is_removed() {
     let lvm = classic(2 * GIB);
     lvm.with_state(|group| group.lvcreate_takes = Duration::from_secs(20));
     let made =
-        tokio::time::timeout(Duration::from_secs(1), create(lvm.clone(), order(Filesystem::Xfs)))
+        tokio::time::timeout(Duration::from_secs(1), create(lvm.clone(), request(Filesystem::Xfs)))
             .await;
     assert!(made.is_err(), "it is cancelled");
     tokio::time::sleep(Duration::from_secs(30)).await;
@@ -339,7 +339,7 @@ async fn lvcreate_is_never_cancelled_and_an_unwanted_snapshot_is_removed() {
 async fn a_failed_lvcreate_reports_its_stderr_and_its_snapshot_is_removed() {
     let lvm = classic(2 * GIB);
     lvm.with_state(|group| group.lvcreate_fails = true);
-    match create(lvm.clone(), order(Filesystem::Xfs)).await {
+    match create(lvm.clone(), request(Filesystem::Xfs)).await {
         Err(error) => assert_eq!(
             error.to_string(),
             "lvcreate: Logical volume vg/home is used by another device."
@@ -400,7 +400,7 @@ async fn a_leftover_snapshot_of_the_same_volume_is_removed_first() {
             "diskvitals",
         ));
     });
-    let snapshot = create(lvm.clone(), order(Filesystem::Xfs)).await.unwrap();
+    let snapshot = create(lvm.clone(), request(Filesystem::Xfs)).await.unwrap();
     assert_eq!(lvm.names(), ["home", "diskvitals-check-bb", "diskvitals-check-0123456789ab"]);
     snapshot.remove().await;
 }

@@ -59,8 +59,8 @@ fn slow() -> Harness {
         thaw_takes: half,
         ..FakeBehavior::default()
     };
-    harness_with(vec![desired_frozen("sda1")], |world| {
-        world.behaviors.insert("sda1".to_owned(), how);
+    harness_with(vec![desired_frozen("sda1")], |state| {
+        state.behaviors.insert("sda1".to_owned(), how);
     })
 }
 
@@ -75,8 +75,8 @@ async fn cancel_while_queued() {
 
 #[tokio::test(start_paused = true)]
 async fn cancel_while_waiting_for_a_quiet_node() {
-    let lab = harness_with(vec![desired_scheduled("sda1")], |world| {
-        world.load = Some(Ok(IoLoad { percent: 90.0, source: LoadSource::Drive }))
+    let lab = harness_with(vec![desired_scheduled("sda1")], |state| {
+        state.load = Some(Ok(IoLoad { percent: 90.0, source: LoadSource::Drive }))
     });
     lab.advance(100.0).await;
     assert_cancels(&lab, 0).await;
@@ -127,7 +127,7 @@ async fn cancel_while_thawing() {
     let lab = slow();
     wait_until(&lab, "it is frozen", |lab| lab.times_of("frozen sda1").len() == 1).await;
     lab.advance(RUN_TAKES.as_secs_f64() + 0.2).await;
-    assert!(lab.backend.with_state(|world| !world.frozen.is_empty() && world.running.is_empty()));
+    assert!(lab.backend.with_state(|state| !state.frozen.is_empty() && state.running.is_empty()));
     // The run is over and counts.
     assert_cancels(&lab, 2).await;
 }
@@ -183,10 +183,10 @@ async fn a_check_cancelled_before_it_is_queued_never_starts() {
 async fn daemon_shutdown_thaws() {
     let lab = slow();
     wait_until(&lab, "it is frozen", |lab| lab.times_of("frozen sda1").len() == 1).await;
-    let world = lab.backend.clone();
+    let backend = lab.backend.clone();
     drop(lab);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(world.with_state(|world| world.frozen.is_empty() && world.running.is_empty()));
+    assert!(backend.with_state(|state| state.frozen.is_empty() && state.running.is_empty()));
 }
 
 /// A checker that hangs in the kernel when its check is cancelled.
@@ -198,7 +198,7 @@ async fn assert_cancel_leaves_stuck_checker(lab: &Harness) {
     lab.advance(4.0).await;
     assert!(
         lab.outcome_of("sda1/2").is_none()
-            && lab.backend.with_state(|world| world.frozen.is_empty())
+            && lab.backend.with_state(|state| state.frozen.is_empty())
     );
     lab.advance(2.0).await;
     assert_eq!(lab.outcome_of("sda1").unwrap().1.reason, "cancelled by uid 0 (root)");
@@ -211,7 +211,7 @@ async fn assert_cancel_leaves_stuck_checker(lab: &Harness) {
     );
 
     lab.advance(100_000.0).await;
-    lab.backend.with_state(|world| world.unkillable.clear());
+    lab.backend.with_state(|state| state.unkillable.clear());
     lab.advance(1.0).await;
     lab.set_behavior("sda1", |how| *how = FakeBehavior::default());
     lab.change_desired(|all| all.push(desired("sda1/3")));

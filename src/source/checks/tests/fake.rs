@@ -1,4 +1,4 @@
-//! A world of filesystems that do as they are told. Time is tokio's, and stands still while anybody
+//! A fake backend, whose filesystems behave as a test says. Time is tokio's, and stands still while anybody
 //! works.
 
 mod fixtures;
@@ -136,7 +136,7 @@ impl FakeBackend {
 pub struct FakePreparedRun(RunRequest, OrphanedRuns);
 
 pub struct FakeFreezeGuard {
-    world: FakeBackend,
+    backend: FakeBackend,
     device: String,
     at: Instant,
     /// Then the freezer thaws by itself.
@@ -148,8 +148,8 @@ impl FakeFreezeGuard {
     fn end(&mut self, how: &str) {
         if !self.over {
             self.over = true;
-            self.world.with_state(|state| state.frozen.remove(&self.device));
-            self.world.record(format!("{how} {}", self.device));
+            self.backend.with_state(|state| state.frozen.remove(&self.device));
+            self.backend.record(format!("{how} {}", self.device));
         }
     }
 }
@@ -161,22 +161,22 @@ impl Drop for FakeFreezeGuard {
 }
 
 pub struct FakeSnapshot {
-    world: FakeBackend,
+    backend: FakeBackend,
     device: Device,
     over: bool,
 }
 
 impl Drop for FakeSnapshot {
     fn drop(&mut self) {
-        self.world.with_state(|state| state.snapshots.remove(&self.device.name));
+        self.backend.with_state(|state| state.snapshots.remove(&self.device.name));
         if !self.over {
-            self.world.record(format!("dropped, removed {}", self.device.name));
+            self.backend.record(format!("dropped, removed {}", self.device.name));
         }
     }
 }
 
 struct FakeChecker {
-    world: FakeBackend,
+    backend: FakeBackend,
     key: (String, Mode),
     ended: bool,
     strays: OrphanedRuns,
@@ -184,13 +184,13 @@ struct FakeChecker {
 
 impl Drop for FakeChecker {
     fn drop(&mut self) {
-        if !self.ended && self.world.behavior(&self.key.0).unstoppable {
+        if !self.ended && self.backend.behavior(&self.key.0).unstoppable {
             let (release, held) = oneshot::channel::<()>();
-            let (world, key) = (self.world.clone(), self.key.clone());
-            world.with_state(|state| state.unkillable.push(release));
+            let (backend, key) = (self.backend.clone(), self.key.clone());
+            backend.with_state(|state| state.unkillable.push(release));
             let end = async move {
                 held.await.ok();
-                world.with_state(|state| state.running.remove(&key));
+                backend.with_state(|state| state.running.remove(&key));
             };
             let remains = async {
                 Some(UnkillableChild::watch(
@@ -203,9 +203,9 @@ impl Drop for FakeChecker {
                 remains.await
             });
         }
-        self.world.with_state(|state| state.running.remove(&self.key));
+        self.backend.with_state(|state| state.running.remove(&self.key));
         if !self.ended {
-            self.world.record(format!("killed {}", self.key.0));
+            self.backend.record(format!("killed {}", self.key.0));
         }
     }
 }
@@ -331,23 +331,23 @@ impl Backend for FakeBackend {
 
     async fn prepare(
         &self,
-        order: RunRequest,
+        request: RunRequest,
         strays: OrphanedRuns,
     ) -> Result<FakePreparedRun, Box<ReapedRun>> {
-        let how = self.behavior(&order.device.name);
-        self.with_state(|state| state.requests.push(order.clone()));
+        let how = self.behavior(&request.device.name);
+        self.with_state(|state| state.requests.push(request.clone()));
         tokio::time::sleep(how.prepare_takes).await;
         if how.unpreparable {
             return Err(Box::new(ReapedRun {
                 run: run(
-                    order.mode,
+                    request.mode,
                     how.prepare_takes,
                     Termination::NotStarted("no device".to_owned()),
                 ),
                 unkillable: None,
             }));
         }
-        Ok(FakePreparedRun(order, strays))
+        Ok(FakePreparedRun(request, strays))
     }
 
     async fn reap(&self, (ran, lingers): (ReapedRun, Duration)) -> ReapedRun {
@@ -357,10 +357,10 @@ impl Backend for FakeBackend {
 
     async fn run(
         &self,
-        FakePreparedRun(order, strays): FakePreparedRun,
+        FakePreparedRun(request, strays): FakePreparedRun,
         activity: &watch::Sender<RunActivity>,
     ) -> (ReapedRun, Duration) {
-        let (device, mode) = (order.device.name.clone(), order.mode);
+        let (device, mode) = (request.device.name.clone(), request.mode);
         let how = self.behavior(&device);
         let key = (device.clone(), mode);
         self.record(format!("{} {device}", mode.name()));
@@ -374,14 +374,14 @@ impl Backend for FakeBackend {
             state.running.insert(key.clone());
             state.most_running = state.most_running.max(state.running.len());
         });
-        let mut running = FakeChecker { world: self.clone(), key, ended: false, strays };
+        let mut running = FakeChecker { backend: self.clone(), key, ended: false, strays };
         assert!(!how.panics, "a task that is lost");
         // Whoever checks says each tenth of a second what it does.
         let (begun, mut number) = (Instant::now(), 0);
-        let (long, timed_out) = if how.run_takes < order.timeout {
+        let (long, timed_out) = if how.run_takes < request.timeout {
             (how.run_takes, false)
         } else {
-            (order.timeout, true)
+            (request.timeout, true)
         };
         while begun.elapsed() < long {
             tokio::time::sleep(Duration::from_millis(100).min(long - begun.elapsed())).await;
@@ -436,8 +436,8 @@ impl Backend for FakeBackend {
         self.behavior(&device_of(&mount)).health.map_err(HealthError::Failed)
     }
 
-    async fn freeze(&self, order: FreezeRequest) -> Result<FakeFreezeGuard, FreezeError> {
-        let device = device_of(&order.mount);
+    async fn freeze(&self, request: FreezeRequest) -> Result<FakeFreezeGuard, FreezeError> {
+        let device = device_of(&request.mount);
         let how = self.behavior(&device);
         let at = Instant::now();
         // As the real one: it may be frozen at any moment from here, and is thawed when this is
@@ -449,9 +449,9 @@ impl Backend for FakeBackend {
             }
         });
         let mut frozen =
-            FakeFreezeGuard { world: self.clone(), device, at, limit: at, over: false };
+            FakeFreezeGuard { backend: self.clone(), device, at, limit: at, over: false };
         tokio::time::sleep(how.freeze_takes).await;
-        frozen.limit = Instant::now() + order.limit;
+        frozen.limit = Instant::now() + request.limit;
         match how.freeze_error {
             Some(error) => {
                 frozen.end("not frozen");
@@ -499,15 +499,18 @@ impl Backend for FakeBackend {
         }
     }
 
-    async fn snapshot(&self, order: LvmSnapshotRequest) -> Result<FakeSnapshot, LvmSnapshotError> {
-        let how = self.behavior(&order.volume);
+    async fn snapshot(
+        &self,
+        request: LvmSnapshotRequest,
+    ) -> Result<FakeSnapshot, LvmSnapshotError> {
+        let how = self.behavior(&request.volume);
         if let Some(why) = how.snapshot_error {
             return Err(why());
         }
-        let device = Device { name: format!("dm-{}", order.volume), dev: DevNo::new(253, 7) };
-        self.record(format!("snapshot {}", order.volume));
+        let device = Device { name: format!("dm-{}", request.volume), dev: DevNo::new(253, 7) };
+        self.record(format!("snapshot {}", request.volume));
         self.with_state(|state| state.snapshots.insert(device.name.clone()));
-        let snapshot = FakeSnapshot { world: self.clone(), device, over: false };
+        let snapshot = FakeSnapshot { backend: self.clone(), device, over: false };
         tokio::time::sleep(how.snapshot_takes).await;
         Ok(snapshot)
     }

@@ -8,8 +8,8 @@ use crate::worker_job::JobError;
 use diskvitals_fscheck::{CheckVerdict, Filesystem, Mode, RunResult, Termination};
 
 fn with(how: FakeBehavior) -> Harness {
-    harness_with(vec![desired_frozen("sda1")], |world| {
-        world.behaviors.insert("sda1".to_owned(), how);
+    harness_with(vec![desired_frozen("sda1")], |state| {
+        state.behaviors.insert("sda1".to_owned(), how);
     })
 }
 
@@ -296,8 +296,8 @@ async fn a_kernel_signal_during_preparation_prevents_the_freeze() {
 async fn an_xfs_that_calls_itself_sick_is_corrupted_without_a_run() {
     let mut wanted = desired_frozen("sda1");
     wanted.target.filesystem = Filesystem::Xfs;
-    let lab = harness_with(vec![wanted], |world| {
-        world.behaviors.insert(
+    let lab = harness_with(vec![wanted], |state| {
+        state.behaviors.insert(
             "sda1".to_owned(),
             FakeBehavior { health: Ok(vec![signal()]), ..FakeBehavior::default() },
         );
@@ -311,8 +311,8 @@ async fn an_xfs_that_calls_itself_sick_is_corrupted_without_a_run() {
 async fn an_xfs_that_cannot_be_asked_for_its_health_is_checked_live_and_not_frozen() {
     let mut wanted = desired_frozen("sda1");
     wanted.target.filesystem = Filesystem::Xfs;
-    let lab = harness_with(vec![wanted], |world| {
-        world.behaviors.insert(
+    let lab = harness_with(vec![wanted], |state| {
+        state.behaviors.insert(
             "sda1".to_owned(),
             FakeBehavior {
                 health: Err("its health is not known".to_owned()),

@@ -78,27 +78,27 @@ fn event() -> impl Strategy<Value = Event> {
 
 fn release(lab: &Harness) {
     // Nobody may still wait for it.
-    lab.backend.with_state(|world| world.unkillable.clear());
+    lab.backend.with_state(|state| state.unkillable.clear());
 }
 
 /// Passes the time in small steps, and looks at each.
 async fn advance(lab: &Harness, millis: u32) -> Result<(), TestCaseError> {
     let mut left = millis;
     loop {
-        lab.backend.with_state(|world| {
-            prop_assert!(world.violations.is_empty(), "{:?}", world.violations);
-            let frozen_runs = world
+        lab.backend.with_state(|state| {
+            prop_assert!(state.violations.is_empty(), "{:?}", state.violations);
+            let frozen_runs = state
                 .running
                 .iter()
                 .filter(|(_, mode)| *mode == diskvitals_fscheck::Mode::Frozen)
                 .count();
             prop_assert!(
-                frozen_runs <= world.frozen.len() + 1,
+                frozen_runs <= state.frozen.len() + 1,
                 "{:?} {:?}",
-                world.running,
-                world.frozen
+                state.running,
+                state.frozen
             );
-            prop_assert!(world.running.len() <= 3);
+            prop_assert!(state.running.len() <= 3);
             Ok(())
         })?;
         if left == 0 {

@@ -43,8 +43,8 @@ async fn a_check_runs_to_its_verdict_and_reports_every_state() {
 
 #[tokio::test(start_paused = true)]
 async fn phases_are_reported_at_most_once_a_second() {
-    let lab = harness_with(vec![desired("sda1")], |world| {
-        world.behaviors.insert(
+    let lab = harness_with(vec![desired("sda1")], |state| {
+        state.behaviors.insert(
             "sda1".to_owned(),
             FakeBehavior { run_takes: Duration::from_secs(20), ..FakeBehavior::default() },
         );
@@ -76,7 +76,7 @@ async fn one_check_at_a_time_requested_before_scheduled_oldest_first() {
     lab.advance(60.0).await;
     let live: Vec<String> = lab.log().into_iter().filter(|done| done.starts_with("live")).collect();
     assert_eq!(live, ["live sdb1", "live sdd1", "live sda1", "live sdc1"]);
-    assert_eq!(lab.backend.with_state(|world| world.most_running), 1);
+    assert_eq!(lab.backend.with_state(|state| state.most_running), 1);
     lab.assert_clean();
 }
 
@@ -88,7 +88,7 @@ async fn a_filesystem_has_one_check_at_a_time_however_many_permits_there_are() {
     assert_eq!(queued_reason(&lab.state("sda1/2")), "the check sda1 of this filesystem goes on");
     lab.advance(30.0).await;
     assert_eq!(lab.times_of("live sda1").len(), 2);
-    assert_eq!(lab.backend.with_state(|world| world.most_running), 2);
+    assert_eq!(lab.backend.with_state(|state| state.most_running), 2);
     lab.assert_clean();
 }
 
@@ -160,10 +160,10 @@ async fn a_reload_takes_effect_at_once_and_revokes_no_permit() {
     lab.advance(1.0).await;
     lab.settings(|settings| settings.at_once = 3);
     lab.advance(0.5).await;
-    assert_eq!(lab.backend.with_state(|world| world.running.len()), 3);
+    assert_eq!(lab.backend.with_state(|state| state.running.len()), 3);
     lab.settings(|settings| settings.at_once = 1);
     lab.advance(20.0).await;
-    assert_eq!(lab.backend.with_state(|world| world.most_running), 3);
+    assert_eq!(lab.backend.with_state(|state| state.most_running), 3);
     assert!(lab.outcome_of("sdd1").is_some());
     lab.assert_clean();
 }
@@ -192,13 +192,13 @@ async fn an_ended_check_still_listed_by_the_owner_does_not_restart() {
 #[tokio::test(start_paused = true)]
 async fn no_check_starts_before_the_startup_cleanup_is_done() {
     let lab =
-        harness_with(vec![desired("sda1")], |world| world.cleanup_takes = Duration::from_secs(30));
+        harness_with(vec![desired("sda1")], |state| state.cleanup_takes = Duration::from_secs(30));
     lab.advance(29.0).await;
     assert!(lab.log().is_empty());
     assert!(queued_reason(&lab.state("sda1")).contains("left behind"));
     lab.advance(10.0).await;
     assert!(lab.outcome_of("sda1").is_some());
-    assert_eq!(lab.backend.with_state(|world| world.cleanups), 1);
+    assert_eq!(lab.backend.with_state(|state| state.cleanups), 1);
 }
 
 fn busy(percent: f64) -> Option<Result<IoLoad, String>> {
@@ -207,31 +207,31 @@ fn busy(percent: f64) -> Option<Result<IoLoad, String>> {
 
 #[tokio::test(start_paused = true)]
 async fn a_scheduled_check_waits_for_a_quiet_node_and_samples_every_minute() {
-    let lab = harness_with(vec![desired_scheduled("sda1")], |world| world.load = busy(37.2));
+    let lab = harness_with(vec![desired_scheduled("sda1")], |state| state.load = busy(37.2));
     lab.advance(10.0).await;
     assert_eq!(
         queued_reason(&lab.state("sda1")),
         "the node's I/O is busy (tasks waited for it in 37 % of the last minute)"
     );
     lab.advance(590.0).await;
-    assert_eq!(lab.backend.with_state(|world| world.load_sampled_at.len()), 10);
+    assert_eq!(lab.backend.with_state(|state| state.load_sampled_at.len()), 10);
     assert!(lab.log().is_empty());
-    lab.backend.with_state(|world| world.load = busy(20.0));
+    lab.backend.with_state(|state| state.load = busy(20.0));
     lab.advance(65.0).await;
     assert_eq!(lab.outcome_of("sda1").unwrap().1.verdict, CheckVerdict::Clean);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_requested_check_does_not_wait_for_a_quiet_node() {
-    let lab = harness_with(vec![desired("sda1")], |world| world.load = busy(99.0));
+    let lab = harness_with(vec![desired("sda1")], |state| state.load = busy(99.0));
     lab.advance(10.0).await;
     assert!(lab.outcome_of("sda1").is_some());
-    assert!(lab.backend.with_state(|world| world.load_sampled_at.is_empty()));
+    assert!(lab.backend.with_state(|state| state.load_sampled_at.is_empty()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_day_of_a_busy_node_a_scheduled_check_is_skipped() {
-    let lab = harness_with(vec![desired_scheduled("sda1")], |world| world.load = busy(50.0));
+    let lab = harness_with(vec![desired_scheduled("sda1")], |state| state.load = busy(50.0));
     lab.advance(86_300.0).await;
     assert!(lab.outcome_of("sda1").is_none());
     lab.advance(300.0).await;
@@ -247,12 +247,12 @@ async fn after_a_day_of_a_busy_node_a_scheduled_check_is_skipped() {
 /// It would look for ever what has changed: time would stand still.
 #[tokio::test(start_paused = true)]
 async fn an_overdue_load_sample_does_not_busy_loop() {
-    let lab = harness_with(vec![desired_scheduled("sda1")], |world| world.load = busy(50.0));
+    let lab = harness_with(vec![desired_scheduled("sda1")], |state| state.load = busy(50.0));
     lab.advance(10.0).await;
     lab.change("sda1", |wanted| wanted.blocked_by = Some("md0 is being rebuilt".to_owned()));
     lab.advance(300.0).await;
-    assert_eq!(lab.backend.with_state(|world| world.load_sampled_at.len()), 1);
-    lab.backend.with_state(|world| world.load = busy(0.0));
+    assert_eq!(lab.backend.with_state(|state| state.load_sampled_at.len()), 1);
+    lab.backend.with_state(|state| state.load = busy(0.0));
     lab.change("sda1", |wanted| wanted.blocked_by = None);
     lab.advance(10.0).await;
     assert!(lab.outcome_of("sda1").is_some());
@@ -260,8 +260,8 @@ async fn an_overdue_load_sample_does_not_busy_loop() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_load_is_not_quiet() {
-    let lab = harness_with(vec![desired_scheduled("sda1")], |world| {
-        world.load = Some(Err("no /proc".to_owned()))
+    let lab = harness_with(vec![desired_scheduled("sda1")], |state| {
+        state.load = Some(Err("no /proc".to_owned()))
     });
     lab.advance(3600.0).await;
     assert!(lab.log().is_empty());
@@ -270,7 +270,7 @@ async fn an_unknown_load_is_not_quiet() {
 
 #[tokio::test(start_paused = true)]
 async fn a_check_waiting_for_a_quiet_node_blocks_no_other_and_a_reload_releases_it() {
-    let lab = harness_with(vec![desired_scheduled("sda1")], |world| world.load = busy(30.0));
+    let lab = harness_with(vec![desired_scheduled("sda1")], |state| state.load = busy(30.0));
     lab.advance(5.0).await;
     lab.change_desired(|all| all.push(desired("sdb1")));
     lab.advance(10.0).await;
@@ -282,8 +282,8 @@ async fn a_check_waiting_for_a_quiet_node_blocks_no_other_and_a_reload_releases_
 
 #[tokio::test(start_paused = true)]
 async fn a_check_without_its_program_fails_with_advice_and_others_go_on() {
-    let lab = harness_with(vec![desired("sda1"), desired("sdb1")], |world| {
-        world.tools = Some(AvailableTools::new([], None))
+    let lab = harness_with(vec![desired("sda1"), desired("sdb1")], |state| {
+        state.tools = Some(AvailableTools::new([], None))
     });
     lab.advance(5.0).await;
     let (_, outcome, _) = lab.outcome_of("sda1").unwrap();
@@ -291,7 +291,7 @@ async fn a_check_without_its_program_fails_with_advice_and_others_go_on() {
     assert!(outcome.reason.contains("e2fsck is not installed"), "{}", outcome.reason);
     assert!(matches!(lab.statuses().last(), Some(SourceStatus::Down(_))));
     // Installed meanwhile.
-    lab.backend.with_state(|world| world.tools = Some(all_tools()));
+    lab.backend.with_state(|state| state.tools = Some(all_tools()));
     lab.advance(70.0).await;
     lab.change_desired(|all| all.push(desired("sda1/2")));
     lab.advance(10.0).await;
@@ -301,8 +301,8 @@ async fn a_check_without_its_program_fails_with_advice_and_others_go_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_stuck_checker_blocks_its_filesystem_until_it_exits() {
-    let lab = harness_with(vec![desired("sda1"), desired("sda1/2"), desired("sdb1")], |world| {
-        world.behaviors.insert(
+    let lab = harness_with(vec![desired("sda1"), desired("sda1/2"), desired("sdb1")], |state| {
+        state.behaviors.insert(
             "sda1".to_owned(),
             FakeBehavior {
                 run_takes: Duration::from_secs(86_400),
@@ -332,7 +332,7 @@ async fn a_stuck_checker_blocks_its_filesystem_until_it_exits() {
     assert_eq!(lab.outcome_of("sda1/3").unwrap().2, 0, "at once, without a run");
     lab.set_behavior("sda1", |how| how.run_takes = RUN_TAKES);
     lab.backend
-        .with_state(|world| world.unkillable.drain(..).for_each(|held| held.send(()).unwrap()));
+        .with_state(|state| state.unkillable.drain(..).for_each(|held| held.send(()).unwrap()));
     lab.advance(1.0).await;
     lab.change_desired(|all| all.push(desired("sda1/4")));
     lab.advance(10.0).await;
@@ -341,8 +341,8 @@ async fn a_stuck_checker_blocks_its_filesystem_until_it_exits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_lost_ends_its_check_and_no_other() {
-    let lab = harness_with(vec![desired("sda1"), desired("sdb1")], |world| {
-        world
+    let lab = harness_with(vec![desired("sda1"), desired("sdb1")], |state| {
+        state
             .behaviors
             .insert("sda1".to_owned(), FakeBehavior { panics: true, ..FakeBehavior::default() });
     });
@@ -357,7 +357,7 @@ async fn a_task_that_is_lost_ends_its_check_and_no_other() {
 async fn a_run_follows_the_terms_and_a_frozen_run_is_never_throttled() {
     let lab = harness(vec![desired_frozen("sda1")]);
     lab.advance(20.0).await;
-    let orders = lab.backend.with_state(|world| world.requests.clone());
+    let orders = lab.backend.with_state(|state| state.requests.clone());
     let limits = |at: usize| {
         (
             orders[at].timeout,
@@ -371,8 +371,8 @@ async fn a_run_follows_the_terms_and_a_frozen_run_is_never_throttled() {
 
 #[tokio::test(start_paused = true)]
 async fn a_recorded_tree_is_not_checked() {
-    let lab = harness_at(HostRoot::new("/"), vec![desired("sda1")], |world| {
-        world.tools =
+    let lab = harness_at(HostRoot::new("/"), vec![desired("sda1")], |state| {
+        state.tools =
             Some(AvailableTools::unavailable("a recorded tree has no filesystems to check"))
     });
     lab.advance(5.0).await;

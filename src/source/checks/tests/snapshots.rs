@@ -8,8 +8,8 @@ fn with(how: FakeBehavior) -> Harness {
     let mut wanted = desired("sda1");
     wanted.terms.snapshot = true;
     wanted.target.logical_volume = Some(("vg".to_owned(), "sda1".to_owned()));
-    harness_with(vec![wanted], |world| {
-        world.behaviors.insert("sda1".to_owned(), how);
+    harness_with(vec![wanted], |state| {
+        state.behaviors.insert("sda1".to_owned(), how);
     })
 }
 
@@ -26,8 +26,11 @@ async fn a_snapshot_is_checked_in_the_place_of_its_origin_and_removed() {
     let lab = with(FakeBehavior::default());
     assert_eq!(outcome(&lab).await.0, CheckVerdict::Clean);
     assert_eq!(lab.log(), ["snapshot sda1", "snapshot dm-sda1", "removed dm-sda1"]);
-    let order = lab.backend.with_state(|world| world.requests[0].clone());
-    assert_eq!((order.device.name.as_str(), order.bytes_per_second), ("dm-sda1", Some(20_000_000)));
+    let request = lab.backend.with_state(|state| state.requests[0].clone());
+    assert_eq!(
+        (request.device.name.as_str(), request.bytes_per_second),
+        ("dm-sda1", Some(20_000_000))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +81,7 @@ async fn a_log_the_kernel_finds_damaged_is_corrupted() {
 async fn cancelling_a_check_removes_its_snapshot() {
     let lab = with(FakeBehavior::default());
     lab.advance(1.0).await;
-    assert_eq!(lab.backend.with_state(|world| world.running.len()), 1);
+    assert_eq!(lab.backend.with_state(|state| state.running.len()), 1);
     lab.cancel("sda1");
     lab.advance(1.0).await;
     assert_eq!(lab.outcome_of("sda1").unwrap().1.verdict, CheckVerdict::Inconclusive);

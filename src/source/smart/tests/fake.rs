@@ -1,4 +1,4 @@
-//! A world of drives that do as they are told, and an owner that writes down what it hears. Time is
+//! Fake drives, which behave as a test says, and an owner that writes down what it hears. Time is
 //! tokio's, and stands still while anybody works.
 
 use std::collections::BTreeMap;
@@ -248,7 +248,7 @@ pub fn target(name: &str) -> SmartTarget {
 }
 
 pub struct Lab {
-    pub world: FakeBackend,
+    pub backend: FakeBackend,
     pub reports: mpsc::Receiver<SourceUpdate>,
     pub requests: broadcast::Sender<SourceRequest>,
     targets: watch::Sender<Arc<Vec<SmartTarget>>>,
@@ -303,20 +303,20 @@ pub fn lab_at(
     let mut state = FakeState { version: Some([7, 3]), ..FakeState::default() };
     state.drives = drives.iter().map(|(name, how)| (format!("/dev/{name}"), how.clone())).collect();
     prepare(&mut state);
-    let world = FakeBackend { state: Arc::new(Mutex::new(state)), begun };
-    let mut lab = lab_of(world.clone(), root, targets, smart);
-    lab.world = world;
+    let backend = FakeBackend { state: Arc::new(Mutex::new(state)), begun };
+    let mut lab = lab_of(backend.clone(), root, targets, smart);
+    lab.backend = backend;
     lab
 }
 
-/// In any world; what is asked of the fake one then says nothing.
+/// With any backend; the fake one is then not asked.
 pub fn lab_of(
     played: impl Backend,
     root: HostRoot,
     targets: Vec<SmartTarget>,
     smart: SmartSettings,
 ) -> Lab {
-    let world = FakeBackend { state: Arc::default(), begun: Instant::now() };
+    let backend = FakeBackend { state: Arc::default(), begun: Instant::now() };
     let far = Duration::from_secs(3600);
     let settings = watch::Sender::new(Arc::new(SourceSettings {
         checks: Default::default(),
@@ -378,7 +378,7 @@ pub fn lab_of(
         // Ends only with its owner.
         let Err(_gone) = crate::smart::run_with_backend(context, played).await;
     });
-    Lab { world, reports, requests, targets, settings, _task: task }
+    Lab { backend, reports, requests, targets, settings, _task: task }
 }
 
 impl Lab {
@@ -391,7 +391,7 @@ impl Lab {
     }
 
     pub fn state<T>(&self, look: impl FnOnce(&mut FakeState) -> T) -> T {
-        look(&mut self.world.state.lock().expect("whole"))
+        look(&mut self.backend.state.lock().expect("whole"))
     }
 
     pub fn targets(&self, change: impl FnOnce(&mut Vec<SmartTarget>)) {

@@ -1,4 +1,4 @@
-//! The source of checks over the world that does as it is told, with an owner that writes down what
+//! The source of checks over the fake backend, with an owner that writes down what
 //! it hears.
 
 use std::sync::{Arc, Mutex};
@@ -53,7 +53,7 @@ pub fn harness_at(
     let begun = Instant::now();
     let mut state = FakeState::default();
     prepare(&mut state);
-    let world = FakeBackend { state: Arc::new(Mutex::new(state)), begun };
+    let backend = FakeBackend { state: Arc::new(Mutex::new(state)), begun };
     let checks = CheckSettings { at_once: 1, max_io_pressure: 20, tools: Tools::default() };
     let far = Duration::from_secs(3600);
     let settings = watch::Sender::new(Arc::new(SourceSettings {
@@ -114,7 +114,7 @@ pub fn harness_at(
         grid: diskvitals_host::timer_grid::TimerGrid::start(),
         resume: watch::Sender::new(ResumePoint::From(None)).subscribe(),
     };
-    let played = world.clone();
+    let played = backend.clone();
     let source = tokio::spawn(async move {
         // Ends only with its owner.
         let Err(_gone) = run_with(context, played).await;
@@ -135,7 +135,7 @@ pub fn harness_at(
         }
     });
     Harness {
-        backend: world,
+        backend,
         desired: wanted,
         settings,
         received: heard,
