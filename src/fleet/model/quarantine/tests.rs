@@ -7,7 +7,7 @@ use crate::model::release::tests::wall;
 
 /// A node, its report and its pods, changed by orders.
 #[derive(Clone)]
-struct World {
+struct Cluster {
     readings: NodeReadings,
     memory: Memory,
     seconds: u64,
@@ -18,9 +18,9 @@ fn pod(uid: &str) -> PodReading {
     PodReading { uid: uid.to_owned(), is_terminating: false, is_movable: true, volumes: Vec::new() }
 }
 
-impl World {
-    fn new(pods: &[&str]) -> World {
-        World {
+impl Cluster {
+    fn new(pods: &[&str]) -> Cluster {
+        Cluster {
             readings: NodeReadings {
                 node: Reading::Read(Some(NodeReading {
                     is_ready: true,
@@ -37,20 +37,20 @@ impl World {
     }
 
     /// It was lost with these pods, and is away.
-    fn lost(pods: &[&str]) -> World {
-        let mut world = World::new(pods);
-        world.node().is_ready = false;
-        world.settle();
-        world
+    fn lost(pods: &[&str]) -> Cluster {
+        let mut cluster = Cluster::new(pods);
+        cluster.node().is_ready = false;
+        cluster.settle();
+        cluster
     }
 
     /// Back, without the pods that a person deleted meanwhile.
-    fn returned(lost: &[&str], left: &[&str]) -> World {
-        let mut world = World::lost(lost);
-        world.set_pods(left);
-        world.node().is_ready = true;
-        world.settle();
-        world
+    fn returned(lost: &[&str], left: &[&str]) -> Cluster {
+        let mut cluster = Cluster::lost(lost);
+        cluster.set_pods(left);
+        cluster.node().is_ready = true;
+        cluster.settle();
+        cluster
     }
 
     fn node(&mut self) -> &mut NodeReading {
@@ -135,75 +135,75 @@ fn reason(order: &Order) -> &str {
 
 #[test]
 fn a_node_that_is_lost_has_the_list_first_and_then_the_taint() {
-    let mut world = World::new(&["a", "b"]);
-    world.node().is_ready = false;
-    assert!(matches!(world.step(), Order::Write(Some(list)) if list.pod_uids == ["a", "b"]));
-    assert!(matches!(world.step(), Order::Taint(_)));
-    assert_eq!(reason(&world.step()), "NotReady");
+    let mut cluster = Cluster::new(&["a", "b"]);
+    cluster.node().is_ready = false;
+    assert!(matches!(cluster.step(), Order::Write(Some(list)) if list.pod_uids == ["a", "b"]));
+    assert!(matches!(cluster.step(), Order::Taint(_)));
+    assert_eq!(reason(&cluster.step()), "NotReady");
 }
 
 #[test]
 fn a_node_without_a_pod_that_can_move_is_left_alone() {
-    let mut world = World::new(&[]);
-    world.readings.pods = Reading::Read(vec![PodReading { is_movable: false, ..pod("pinned") }]);
-    world.node().is_ready = false;
-    assert_eq!(world.step(), Order::Nothing);
+    let mut cluster = Cluster::new(&[]);
+    cluster.readings.pods = Reading::Read(vec![PodReading { is_movable: false, ..pod("pinned") }]);
+    cluster.node().is_ready = false;
+    assert_eq!(cluster.step(), Order::Nothing);
 }
 
 #[test]
 fn a_node_that_returns_with_all_its_pods_is_free_at_once() {
-    let mut world = World::returned(&["a", "b"], &["a", "b"]);
-    assert!(!world.is_tainted());
-    assert_eq!(world.report().quarantine, None);
+    let mut cluster = Cluster::returned(&["a", "b"], &["a", "b"]);
+    assert!(!cluster.is_tainted());
+    assert_eq!(cluster.report().quarantine, None);
 }
 
 #[test]
 fn what_is_gone_from_the_api_must_be_proven_gone_from_the_node() {
-    let mut world = World::returned(&["a", "b"], &["a"]);
-    assert_eq!(world.uids(), ["b"]);
-    assert_eq!(reason(&world.step()), "NoAnswer");
-    world.say(false, CleanReason::Held);
-    let order = world.after(3600);
+    let mut cluster = Cluster::returned(&["a", "b"], &["a"]);
+    assert_eq!(cluster.uids(), ["b"]);
+    assert_eq!(reason(&cluster.step()), "NoAnswer");
+    cluster.say(false, CleanReason::Held);
+    let order = cluster.after(3600);
     assert_eq!(reason(&order), "Held");
-    assert!(world.is_tainted());
-    world.say(true, CleanReason::ProvenClean);
-    assert_eq!(reason(&world.settle()), "ProvenClean");
-    assert_eq!(reason(&world.after(29)), "ProvenClean");
-    assert_eq!(world.after(1), Order::Nothing);
-    assert!(!world.is_tainted());
-    assert_eq!(world.report().quarantine, None);
+    assert!(cluster.is_tainted());
+    cluster.say(true, CleanReason::ProvenClean);
+    assert_eq!(reason(&cluster.settle()), "ProvenClean");
+    assert_eq!(reason(&cluster.after(29)), "ProvenClean");
+    assert_eq!(cluster.after(1), Order::Nothing);
+    assert!(!cluster.is_tainted());
+    assert_eq!(cluster.report().quarantine, None);
 }
 
 #[test]
 fn the_word_about_another_quarantine_proves_nothing() {
-    let mut world = World::returned(&["a"], &[]);
-    world.say(true, CleanReason::ProvenClean);
-    world.report().word.as_mut().expect("said").of = "older".into();
-    assert_eq!(reason(&world.after(3600)), "NoAnswer");
-    assert!(world.is_tainted());
+    let mut cluster = Cluster::returned(&["a"], &[]);
+    cluster.say(true, CleanReason::ProvenClean);
+    cluster.report().word.as_mut().expect("said").of = "older".into();
+    assert_eq!(reason(&cluster.after(3600)), "NoAnswer");
+    assert!(cluster.is_tainted());
 }
 
 #[test]
 fn a_proof_that_is_withdrawn_counts_from_the_next_one_on() {
-    let mut world = World::returned(&["a"], &[]);
-    world.say(true, CleanReason::ProvenClean);
-    world.settle();
-    world.after(20);
-    world.say(false, CleanReason::Unreadable);
-    world.after(20);
-    world.say(true, CleanReason::ProvenClean);
-    assert_eq!(reason(&world.settle()), "ProvenClean");
-    assert!(world.is_tainted());
+    let mut cluster = Cluster::returned(&["a"], &[]);
+    cluster.say(true, CleanReason::ProvenClean);
+    cluster.settle();
+    cluster.after(20);
+    cluster.say(false, CleanReason::Unreadable);
+    cluster.after(20);
+    cluster.say(true, CleanReason::ProvenClean);
+    assert_eq!(reason(&cluster.settle()), "ProvenClean");
+    assert!(cluster.is_tainted());
 }
 
 #[test]
 fn a_pod_that_is_being_deleted_stays_on_the_list() {
-    let mut world = World::lost(&["a"]);
-    world.readings.pods = Reading::Read(vec![PodReading { is_terminating: true, ..pod("a") }]);
-    world.node().is_ready = true;
-    world.settle();
-    assert_eq!(world.uids(), ["a"]);
-    assert!(world.is_tainted());
+    let mut cluster = Cluster::lost(&["a"]);
+    cluster.readings.pods = Reading::Read(vec![PodReading { is_terminating: true, ..pod("a") }]);
+    cluster.node().is_ready = true;
+    cluster.settle();
+    assert_eq!(cluster.uids(), ["a"]);
+    assert!(cluster.is_tainted());
 }
 
 #[test]
@@ -231,64 +231,64 @@ fn an_error_never_counts_as_gone() {
     fn failed<T>() -> Reading<T> {
         Reading::Failed("500".to_owned())
     }
-    let mut world = World::lost(&["a"]);
-    world.node().is_ready = true;
-    let (before, mut pods) = (world.readings.clone(), world.clone());
+    let mut cluster = Cluster::lost(&["a"]);
+    cluster.node().is_ready = true;
+    let (before, mut pods) = (cluster.readings.clone(), cluster.clone());
     pods.readings.pods = failed();
     assert_eq!(reason(&pods.after(3600)), "Unread");
     assert_eq!(pods.readings.node, before.node);
-    let mut report = world.clone();
+    let mut report = cluster.clone();
     report.readings.report = failed();
     assert_eq!(reason(&report.after(3600)), "Unread");
-    world.readings.node = failed();
-    assert_eq!(reason(&world.after(3600)), "Unread");
+    cluster.readings.node = failed();
+    assert_eq!(reason(&cluster.after(3600)), "Unread");
 }
 
 #[test]
 fn a_node_that_was_created_anew_gets_its_taint_again() {
-    let mut world = World::returned(&["a"], &[]);
-    world.node().taint = None;
+    let mut cluster = Cluster::returned(&["a"], &[]);
+    cluster.node().taint = None;
     // The new object has another uid: the report is not current.
-    world.report().word = None;
-    assert!(matches!(world.step(), Order::Taint(_)));
+    cluster.report().word = None;
+    assert!(matches!(cluster.step(), Order::Taint(_)));
 }
 
 #[test]
 fn more_pods_than_the_list_holds_are_said_to_be_cut() {
     let names: Vec<String> = (0..100).map(|at| format!("pod-{at:03}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let mut world = World::lost(&names);
-    let quarantine = world.report().quarantine.clone().expect("a list");
+    let mut cluster = Cluster::lost(&names);
+    let quarantine = cluster.report().quarantine.clone().expect("a list");
     assert!(quarantine.truncated);
     assert_eq!(quarantine.pod_uids.len(), MAX_QUARANTINED);
     // All listed ones are back, and still nobody knows about the others.
-    world.node().is_ready = true;
-    world.settle();
-    assert!(world.is_tainted());
+    cluster.node().is_ready = true;
+    cluster.settle();
+    assert!(cluster.is_tainted());
 }
 
 #[test]
 fn a_taint_without_a_list_is_not_removed() {
-    let mut world = World::new(&[]);
-    world.node().taint = Some("lost".into());
-    assert_eq!(reason(&world.settle()), "NoQuarantine");
-    assert_eq!(reason(&world.after(60)), "NoAnswer");
-    let quarantine = world.report().quarantine.clone().expect("a list");
+    let mut cluster = Cluster::new(&[]);
+    cluster.node().taint = Some("lost".into());
+    assert_eq!(reason(&cluster.settle()), "NoQuarantine");
+    assert_eq!(reason(&cluster.after(60)), "NoAnswer");
+    let quarantine = cluster.report().quarantine.clone().expect("a list");
     assert!(quarantine.truncated && quarantine.pod_uids.is_empty());
     assert_eq!(quarantine.boot_id, "boot-1");
 }
 
 #[test]
 fn a_node_that_is_lost_again_has_the_pods_of_both_times() {
-    let mut world = World::returned(&["a", "b"], &["b"]);
-    world.set_pods(&["b", "c"]);
-    world.node().is_ready = false;
-    let id = world.report().quarantine.as_ref().map(|it| it.id.clone());
-    world.settle();
-    assert_eq!(world.uids(), ["a", "b", "c"]);
-    let quarantine = world.report().quarantine.clone().expect("a list");
+    let mut cluster = Cluster::returned(&["a", "b"], &["b"]);
+    cluster.set_pods(&["b", "c"]);
+    cluster.node().is_ready = false;
+    let id = cluster.report().quarantine.as_ref().map(|it| it.id.clone());
+    cluster.settle();
+    assert_eq!(cluster.uids(), ["a", "b", "c"]);
+    let quarantine = cluster.report().quarantine.clone().expect("a list");
     assert_ne!(Some(&quarantine.id), id.as_ref(), "the old word proves nothing");
-    assert_eq!(world.node().taint.as_ref(), Some(&quarantine.id));
+    assert_eq!(cluster.node().taint.as_ref(), Some(&quarantine.id));
 }
 
 proptest! {
@@ -297,30 +297,30 @@ proptest! {
     /// controller has had its turn.
     #[test]
     fn the_taint_is_never_removed_by_ignorance(events in proptest::collection::vec(0_u8..8, 1..40)) {
-        let mut world = World::lost(&["a", "b"]);
+        let mut cluster = Cluster::lost(&["a", "b"]);
         let mut gone = false;
         for event in events {
             match event {
-                0 => world.node().is_ready = true,
-                1 => world.node().is_ready = false,
-                2 if !world.node().is_ready => {
-                    world.set_pods(&["b"]);
+                0 => cluster.node().is_ready = true,
+                1 => cluster.node().is_ready = false,
+                2 if !cluster.node().is_ready => {
+                    cluster.set_pods(&["b"]);
                     gone = true;
                 }
                 2 => {}
-                3 => world.readings.pods = Reading::Failed("500".into()),
-                4 => world.memory = Memory::default(),
-                5 => world.report().word = None,
-                6 => world.say(false, CleanReason::Held),
-                _ => world.node().taint = None,
+                3 => cluster.readings.pods = Reading::Failed("500".into()),
+                4 => cluster.memory = Memory::default(),
+                5 => cluster.report().word = None,
+                6 => cluster.say(false, CleanReason::Held),
+                _ => cluster.node().taint = None,
             }
             if event == 3 {
-                world.after(100);
-                world.set_pods(if gone { &["b"] } else { &["a", "b"] });
+                cluster.after(100);
+                cluster.set_pods(if gone { &["b"] } else { &["a", "b"] });
             }
-            world.after(100);
+            cluster.after(100);
             if gone {
-                prop_assert!(world.is_tainted(), "{event}");
+                prop_assert!(cluster.is_tainted(), "{event}");
             }
         }
     }

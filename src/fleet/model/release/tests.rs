@@ -50,7 +50,7 @@ fn condition(name: &str, since: Timestamp) -> Condition {
 
 /// A case that no gate refuses.
 #[derive(Clone)]
-struct World {
+struct Cluster {
     policy: PolicyState,
     sighting: Sighting,
     evidence: Evidence,
@@ -59,10 +59,10 @@ struct World {
     limits: Limits,
 }
 
-impl World {
+impl Cluster {
     /// Nothing is proposed yet.
-    fn unproposed() -> World {
-        World {
+    fn unproposed() -> Cluster {
+        Cluster {
             policy: PolicyState {
                 name: "default".into(),
                 spec: StoragePolicySpec { mode: Mode::Propose, ..StoragePolicySpec::default() },
@@ -83,22 +83,22 @@ impl World {
     }
 
     /// A person has approved it, and the node has answered.
-    fn approved() -> World {
-        let mut world = World::unproposed();
-        let proposed = proposal("default", &candidate(), &world.evidence).expect("all is known");
+    fn approved() -> Cluster {
+        let mut cluster = Cluster::unproposed();
+        let proposed = proposal("default", &candidate(), &cluster.evidence).expect("all is known");
         let mut spec = proposed.spec;
         spec.approval = Approval::Approved;
         spec.approved_by = "jane".into();
         spec.approved_at = Some(Time(wall(-60)));
         spec.approved_hash.clone_from(&spec.evidence_hash);
-        world.action = Some(ActionState {
+        cluster.action = Some(ActionState {
             namespace: proposed.namespace,
             name: proposed.name,
             spec,
             answer: Reading::Read(answer()),
             ..ActionState::default()
         });
-        world
+        cluster
     }
 
     fn case(&self) -> Case<'_> {

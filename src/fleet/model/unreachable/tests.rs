@@ -37,17 +37,17 @@ pub(crate) fn report(
 
 /// Nodes with drivers, changed by orders as the API server would.
 #[derive(Clone, Default)]
-struct World {
+struct Cluster {
     view: View,
     memory: Memory,
     seconds: u64,
     last: Decision,
 }
 
-impl World {
+impl Cluster {
     /// Nodes a, b, c…, all with driver d, which all reach it.
-    fn new(nodes: usize) -> World {
-        let mut world = World::default();
+    fn new(nodes: usize) -> Cluster {
+        let mut cluster = Cluster::default();
         for at in 0..nodes {
             let name = name(at);
             let node = Node {
@@ -56,11 +56,11 @@ impl World {
                 is_ready: true,
                 ..Node::default()
             };
-            world.view.nodes.insert(name.clone(), node);
-            world.view.drivers.insert(name.clone(), ["d".to_owned()].into());
-            world.says(&name, Some(&[]));
+            cluster.view.nodes.insert(name.clone(), node);
+            cluster.view.drivers.insert(name.clone(), ["d".to_owned()].into());
+            cluster.says(&name, Some(&[]));
         }
-        world
+        cluster
     }
 
     /// The drivers that the node does not reach; None: its daemon does not say.
@@ -138,87 +138,87 @@ fn name(at: usize) -> String {
 
 #[test]
 fn a_node_that_does_not_reach_the_storage_for_five_minutes_gets_the_taint_and_may_lose_pods() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
-    world.pass(HOLD - 1);
-    assert_eq!(world.tainted(), BTreeMap::new());
-    world.pass(1);
-    assert_eq!(world.tainted(), [("n00", "d")].into());
-    assert!(world.last.evictable.is_empty(), "first the taint");
-    world.decide();
-    assert_eq!(world.last.evictable, [("n00".to_owned(), "d".to_owned())].into());
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
+    cluster.pass(HOLD - 1);
+    assert_eq!(cluster.tainted(), BTreeMap::new());
+    cluster.pass(1);
+    assert_eq!(cluster.tainted(), [("n00", "d")].into());
+    assert!(cluster.last.evictable.is_empty(), "first the taint");
+    cluster.decide();
+    assert_eq!(cluster.last.evictable, [("n00".to_owned(), "d".to_owned())].into());
 }
 
 #[test]
 fn an_interruption_begins_the_hold_time_anew() {
     for interruption in [Some(&[][..]), None] {
-        let mut world = World::new(3);
-        world.says("n00", Some(&["d"]));
-        world.pass(HOLD - 1);
-        world.says("n00", interruption);
-        world.pass(1);
-        world.says("n00", Some(&["d"]));
-        world.pass(HOLD - 1);
-        assert_eq!(world.tainted(), BTreeMap::new());
-        world.pass(1);
-        assert_eq!(world.tainted().len(), 1);
+        let mut cluster = Cluster::new(3);
+        cluster.says("n00", Some(&["d"]));
+        cluster.pass(HOLD - 1);
+        cluster.says("n00", interruption);
+        cluster.pass(1);
+        cluster.says("n00", Some(&["d"]));
+        cluster.pass(HOLD - 1);
+        assert_eq!(cluster.tainted(), BTreeMap::new());
+        cluster.pass(1);
+        assert_eq!(cluster.tainted().len(), 1);
     }
 }
 
 #[test]
 fn the_taint_goes_after_ten_minutes_without_interruption_and_unknown_clears_nothing() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
-    world.pass(HOLD);
-    world.says("n00", Some(&[]));
-    world.pass(GOOD - 1);
-    assert_eq!(world.tainted().len(), 1);
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
+    cluster.pass(HOLD);
+    cluster.says("n00", Some(&[]));
+    cluster.pass(GOOD - 1);
+    assert_eq!(cluster.tainted().len(), 1);
     let unknown =
         UnreachableDriver { driver: "d".into(), unknown: true, ..UnreachableDriver::default() };
-    world.writes("n00", Some(vec![unknown]), &[]);
-    world.pass(3600);
-    assert_eq!(world.tainted().len(), 1);
-    assert!(world.last.evictable.is_empty(), "nor is it a reason");
-    world.says("n00", None);
-    world.pass(3600);
-    assert_eq!(world.tainted().len(), 1);
-    world.says("n00", Some(&[]));
-    world.pass(GOOD - 1);
-    assert_eq!(world.tainted().len(), 1);
-    world.pass(1);
-    assert_eq!(world.tainted(), BTreeMap::new());
-    assert_eq!(world.decide(), &Decision::default());
+    cluster.writes("n00", Some(vec![unknown]), &[]);
+    cluster.pass(3600);
+    assert_eq!(cluster.tainted().len(), 1);
+    assert!(cluster.last.evictable.is_empty(), "nor is it a reason");
+    cluster.says("n00", None);
+    cluster.pass(3600);
+    assert_eq!(cluster.tainted().len(), 1);
+    cluster.says("n00", Some(&[]));
+    cluster.pass(GOOD - 1);
+    assert_eq!(cluster.tainted().len(), 1);
+    cluster.pass(1);
+    assert_eq!(cluster.tainted(), BTreeMap::new());
+    assert_eq!(cluster.decide(), &Decision::default());
 }
 
 #[test]
 fn away_for_more_than_a_fifth_of_the_nodes_nothing_moves() {
     for (nodes, away, is_moved) in [(3, 1, true), (3, 2, false), (10, 2, true), (10, 3, false)] {
-        let mut world = World::new(nodes);
+        let mut cluster = Cluster::new(nodes);
         for at in 0..away {
-            world.says(&name(at), Some(&["d"]));
+            cluster.says(&name(at), Some(&["d"]));
         }
-        world.pass(HOLD);
-        world.decide();
-        assert_eq!(world.tainted().len(), if is_moved { away } else { 0 }, "{away} of {nodes}");
-        assert_eq!(world.last.evictable.is_empty(), !is_moved);
-        assert_eq!(world.last.drivers["d"].is_beyond(), !is_moved);
+        cluster.pass(HOLD);
+        cluster.decide();
+        assert_eq!(cluster.tainted().len(), if is_moved { away } else { 0 }, "{away} of {nodes}");
+        assert_eq!(cluster.last.evictable.is_empty(), !is_moved);
+        assert_eq!(cluster.last.drivers["d"].is_beyond(), !is_moved);
     }
 }
 
 #[test]
 fn without_a_node_that_reaches_the_storage_nothing_shows_that_it_is_there() {
-    let mut world = World::new(10);
+    let mut cluster = Cluster::new(10);
     for at in 0..10 {
-        world.is_empty(&name(at));
+        cluster.is_empty(&name(at));
     }
-    world.says("n00", Some(&["d"]));
-    world.pass(HOLD);
-    assert_eq!(world.tainted(), BTreeMap::new());
-    assert!(world.last.drivers["d"].is_beyond());
-    world.says("n05", Some(&[]));
-    world.decide();
-    assert_eq!(world.tainted().len(), 1);
-    let mut alone = World::new(1);
+    cluster.says("n00", Some(&["d"]));
+    cluster.pass(HOLD);
+    assert_eq!(cluster.tainted(), BTreeMap::new());
+    assert!(cluster.last.drivers["d"].is_beyond());
+    cluster.says("n05", Some(&[]));
+    cluster.decide();
+    assert_eq!(cluster.tainted().len(), 1);
+    let mut alone = Cluster::new(1);
     alone.says("n00", Some(&["d"]));
     alone.pass(HOLD);
     assert_eq!(alone.tainted(), BTreeMap::new(), "the only node of a cluster");
@@ -226,169 +226,169 @@ fn without_a_node_that_reaches_the_storage_nothing_shows_that_it_is_there() {
 
 #[test]
 fn a_node_without_a_volume_is_tried_again_after_an_hour() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
-    world.pass(HOLD);
-    world.is_empty("n00");
-    world.pass(3599);
-    assert_eq!(world.tainted().len(), 1);
-    world.pass(1);
-    assert_eq!(world.tainted(), BTreeMap::new());
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
+    cluster.pass(HOLD);
+    cluster.is_empty("n00");
+    cluster.pass(3599);
+    assert_eq!(cluster.tainted().len(), 1);
+    cluster.pass(1);
+    assert_eq!(cluster.tainted(), BTreeMap::new());
 }
 
 #[test]
 fn a_node_that_is_away_silent_or_of_an_older_reporter_counts_as_affected() {
-    let break_it: [fn(&mut World); 5] = [
-        |world| world.node("n01").is_ready = false,
-        |world| drop(world.view.reports.remove("n01")),
-        |world| world.says("n01", None),
-        |world| world.node("n01").uid = "another".into(),
-        |world| {
-            let report = world.view.reports.get_mut("n01").expect("there");
+    let break_it: [fn(&mut Cluster); 5] = [
+        |cluster| cluster.node("n01").is_ready = false,
+        |cluster| drop(cluster.view.reports.remove("n01")),
+        |cluster| cluster.says("n01", None),
+        |cluster| cluster.node("n01").uid = "another".into(),
+        |cluster| {
+            let report = cluster.view.reports.get_mut("n01").expect("there");
             report.last_write = Some(wall(-3600));
         },
     ];
     for (at, break_it) in break_it.into_iter().enumerate() {
-        let mut world = World::new(3);
-        world.says("n00", Some(&["d"]));
-        break_it(&mut world);
-        world.pass(HOLD);
-        assert_eq!(world.tainted(), BTreeMap::new(), "{at}");
-        assert!(world.last.drivers["d"].is_beyond(), "{at}");
+        let mut cluster = Cluster::new(3);
+        cluster.says("n00", Some(&["d"]));
+        break_it(&mut cluster);
+        cluster.pass(HOLD);
+        assert_eq!(cluster.tainted(), BTreeMap::new(), "{at}");
+        assert!(cluster.last.drivers["d"].is_beyond(), "{at}");
     }
 }
 
 #[test]
 fn without_the_api_servers_time_nothing_is_known() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
     for seconds in [0, 9000] {
         let situation = Situation {
-            view: &world.view,
+            view: &cluster.view,
             policy: &Policy::default(),
             limits: &UnreachableLimits::default(),
             key: KEY,
             now: Duration::from_secs(seconds),
             server: None,
         };
-        let decision = decide(&situation, &mut world.memory);
+        let decision = decide(&situation, &mut cluster.memory);
         assert!(decision.taints.is_empty() && decision.evictable.is_empty());
     }
 }
 
 #[test]
 fn when_too_many_follow_the_taint_stays_and_no_pod_moves() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
-    world.pass(HOLD);
-    world.decide();
-    assert!(!world.last.evictable.is_empty());
-    world.says("n01", Some(&["d"]));
-    world.pass(HOLD);
-    assert_eq!(world.tainted(), [("n00", "d")].into());
-    assert!(world.last.evictable.is_empty());
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
+    cluster.pass(HOLD);
+    cluster.decide();
+    assert!(!cluster.last.evictable.is_empty());
+    cluster.says("n01", Some(&["d"]));
+    cluster.pass(HOLD);
+    assert_eq!(cluster.tainted(), [("n00", "d")].into());
+    assert!(cluster.last.evictable.is_empty());
 }
 
 #[test]
 fn two_drivers_are_one_taint_and_a_name_that_is_no_label_value_is_hashed() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
-    world.pass(HOLD);
-    world.says("n00", Some(&["d", "x-"]));
-    world.pass(HOLD);
-    assert_eq!(world.tainted(), [("n00", "several")].into());
-    world.says("n00", Some(&["x-"]));
-    world.pass(GOOD);
-    let hashed = world.tainted()["n00"];
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
+    cluster.pass(HOLD);
+    cluster.says("n00", Some(&["d", "x-"]));
+    cluster.pass(HOLD);
+    assert_eq!(cluster.tainted(), [("n00", "several")].into());
+    cluster.says("n00", Some(&["x-"]));
+    cluster.pass(GOOD);
+    let hashed = cluster.tainted()["n00"];
     assert!(hashed.starts_with("driver-") && is_label_value(hashed), "{hashed}");
 }
 
 #[test]
 fn a_node_object_that_is_created_anew_gets_the_taint_again() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
-    world.pass(HOLD);
-    let old = world.view.nodes.remove("n00").expect("there");
-    world.decide();
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
+    cluster.pass(HOLD);
+    let old = cluster.view.nodes.remove("n00").expect("there");
+    cluster.decide();
     let anew = Node { uid: "uid-2".into(), taints: BTreeMap::new(), ..old };
-    world.view.nodes.insert("n00".into(), anew.clone());
-    world.pass(1);
-    assert_eq!(world.tainted(), [("n00", "d")].into());
-    assert!(world.last.evictable.is_empty(), "the report about the old Node is no evidence");
+    cluster.view.nodes.insert("n00".into(), anew.clone());
+    cluster.pass(1);
+    assert_eq!(cluster.tainted(), [("n00", "d")].into());
+    assert!(cluster.last.evictable.is_empty(), "the report about the old Node is no evidence");
     // Another machine under the old name has another history.
     let other = Node { uid: "uid-3".into(), machine_id: "another".into(), ..anew };
-    world.view.nodes.insert("n00".into(), other);
-    world.pass(1);
-    assert_eq!(world.tainted(), BTreeMap::new());
+    cluster.view.nodes.insert("n00".into(), other);
+    cluster.pass(1);
+    assert_eq!(cluster.tainted(), BTreeMap::new());
 }
 
 #[test]
 fn a_taint_that_is_removed_by_hand_returns_only_while_the_node_says_why() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
-    world.pass(HOLD);
-    world.decide();
-    world.node("n00").taints.clear();
-    world.decide();
-    assert_eq!(world.tainted().len(), 1);
-    world.decide();
-    world.says("n00", None);
-    world.decide();
-    world.node("n00").taints.clear();
-    world.pass(60);
-    assert_eq!(world.tainted(), BTreeMap::new());
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
+    cluster.pass(HOLD);
+    cluster.decide();
+    cluster.node("n00").taints.clear();
+    cluster.decide();
+    assert_eq!(cluster.tainted().len(), 1);
+    cluster.decide();
+    cluster.says("n00", None);
+    cluster.decide();
+    cluster.node("n00").taints.clear();
+    cluster.pass(60);
+    assert_eq!(cluster.tainted(), BTreeMap::new());
 }
 
 #[test]
 fn a_controller_that_starts_anew_keeps_a_taint_until_the_node_is_good() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
-    world.pass(HOLD);
-    world.decide();
-    world.memory = Memory::default();
-    world.pass(HOLD - 1);
-    assert!(world.last.evictable.is_empty(), "the hold time is anew");
-    world.says("n01", Some(&["d"]));
-    world.pass(HOLD);
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
+    cluster.pass(HOLD);
+    cluster.decide();
+    cluster.memory = Memory::default();
+    cluster.pass(HOLD - 1);
+    assert!(cluster.last.evictable.is_empty(), "the hold time is anew");
+    cluster.says("n01", Some(&["d"]));
+    cluster.pass(HOLD);
     assert_eq!(
-        world.tainted(),
+        cluster.tainted(),
         [("n00", "d")].into(),
         "the taint counts although it was forgotten why"
     );
-    world.says("n01", Some(&[]));
-    world.says("n00", Some(&[]));
-    world.pass(GOOD - 1);
-    assert_eq!(world.tainted().len(), 1);
-    world.pass(1);
-    assert_eq!(world.tainted(), BTreeMap::new());
+    cluster.says("n01", Some(&[]));
+    cluster.says("n00", Some(&[]));
+    cluster.pass(GOOD - 1);
+    assert_eq!(cluster.tainted().len(), 1);
+    cluster.pass(1);
+    assert_eq!(cluster.tainted(), BTreeMap::new());
 }
 
 #[test]
 fn after_a_restart_another_driver_does_not_stand_for_that_of_the_taint() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
-    world.pass(HOLD);
-    world.decide();
-    world.memory = Memory::default();
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
+    cluster.pass(HOLD);
+    cluster.decide();
+    cluster.memory = Memory::default();
     // No volume of d is left, and e answers.
-    world.writes("n00", Some(vec![]), &["e"]);
-    world.pass(GOOD);
-    assert_eq!(world.tainted(), [("n00", "d")].into());
-    world.node("n00").taints.insert(KEY.into(), "several".into());
-    world.memory = Memory::default();
-    world.pass(GOOD);
-    assert_eq!(world.tainted(), BTreeMap::new());
+    cluster.writes("n00", Some(vec![]), &["e"]);
+    cluster.pass(GOOD);
+    assert_eq!(cluster.tainted(), [("n00", "d")].into());
+    cluster.node("n00").taints.insert(KEY.into(), "several".into());
+    cluster.memory = Memory::default();
+    cluster.pass(GOOD);
+    assert_eq!(cluster.tainted(), BTreeMap::new());
 }
 
 #[test]
 fn no_pod_moves_from_a_cordoned_node() {
-    let mut world = World::new(3);
-    world.says("n00", Some(&["d"]));
-    world.node("n00").is_unschedulable = true;
-    world.pass(HOLD);
-    world.decide();
-    assert_eq!(world.tainted().len(), 1);
-    assert!(world.last.evictable.is_empty());
+    let mut cluster = Cluster::new(3);
+    cluster.says("n00", Some(&["d"]));
+    cluster.node("n00").is_unschedulable = true;
+    cluster.pass(HOLD);
+    cluster.decide();
+    assert_eq!(cluster.tainted().len(), 1);
+    assert!(cluster.last.evictable.is_empty());
 }
 
 #[derive(Clone, Debug)]
@@ -422,9 +422,9 @@ proptest! {
         nodes in 1_usize..8,
         changes in proptest::collection::vec(change(), 1..60),
     ) {
-        let mut world = World::new(nodes);
+        let mut cluster = Cluster::new(nodes);
         let drivers = ["d", "e"];
-        for of in world.view.drivers.values_mut() {
+        for of in cluster.view.drivers.values_mut() {
             of.insert("e".into());
         }
         for change in changes {
@@ -434,21 +434,21 @@ proptest! {
                         let listed = drivers.iter().zip(says).filter(|(_, is_listed)| *is_listed);
                         listed.map(|(driver, _)| *driver).collect::<Vec<&str>>()
                     });
-                    world.says(&name(at), listed.as_deref());
+                    cluster.says(&name(at), listed.as_deref());
                 }
-                Change::Ready(at, ready) if at < nodes => world.node(&name(at)).is_ready = ready,
+                Change::Ready(at, ready) if at < nodes => cluster.node(&name(at)).is_ready = ready,
                 Change::Recreate(at) if at < nodes => {
-                    let node = world.node(&name(at));
+                    let node = cluster.node(&name(at));
                     (node.uid, node.taints) = (format!("{}-", node.uid), BTreeMap::new());
                 }
-                Change::Untaint(at) if at < nodes => world.node(&name(at)).taints.clear(),
-                Change::Restart => world.memory = Memory::default(),
-                Change::Pass(seconds) => world.seconds += seconds,
+                Change::Untaint(at) if at < nodes => cluster.node(&name(at)).taints.clear(),
+                Change::Restart => cluster.memory = Memory::default(),
+                Change::Pass(seconds) => cluster.seconds += seconds,
                 _ => {}
             }
-            let before = world.tainted().into_keys().map(str::to_owned).collect::<BTreeSet<_>>();
-            world.decide();
-            let after = world.tainted();
+            let before = cluster.tainted().into_keys().map(str::to_owned).collect::<BTreeSet<_>>();
+            cluster.decide();
+            let after = cluster.tainted();
             let is_new = after.keys().any(|name| !before.contains(*name));
             if is_new {
                 prop_assert!(after.len() <= drivers.len() * budget(nodes));
@@ -457,17 +457,17 @@ proptest! {
                 let of = |value: &&str| *value == driver || *value == "several";
                 let tainted = after.values().filter(|value| of(value)).count();
                 prop_assert!(!is_new || tainted <= budget(nodes), "{driver}: {after:?}");
-                let evictable = world.last.evictable.iter().filter(|(_, of)| of == driver);
+                let evictable = cluster.last.evictable.iter().filter(|(_, of)| of == driver);
                 let count = evictable.count();
-                prop_assert!(count <= budget(nodes) && (count == 0 || world.last.drivers[driver].reached > 0));
+                prop_assert!(count <= budget(nodes) && (count == 0 || cluster.last.drivers[driver].reached > 0));
             }
-            for (name, _) in &world.last.evictable {
+            for (name, _) in &cluster.last.evictable {
                 prop_assert!(after.contains_key(name.as_str()));
-                let status = world.view.reports[name].status.as_ref().expect("a status");
+                let status = cluster.view.reports[name].status.as_ref().expect("a status");
                 prop_assert!(status.unreachable_drivers.as_ref().is_some_and(|it| !it.is_empty()));
             }
-            for (name, order) in &world.last.taints {
-                let report = world.view.reports[name].current(&world.view.nodes[name]);
+            for (name, order) in &cluster.last.taints {
+                let report = cluster.view.reports[name].current(&cluster.view.nodes[name]);
                 let listed = report.and_then(|it| it.unreachable_drivers.as_ref());
                 if *order == TaintOrder::Remove {
                     prop_assert!(listed.is_some(), "a silent node keeps its taint");

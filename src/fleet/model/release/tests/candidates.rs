@@ -131,7 +131,7 @@ fn nothing_else_makes_one() {
             report(view, "b", of_b);
             report(view, "a", status("a"));
         },
-        // The drive has other trouble, or is not below the volume.
+        // The drive has another problem, or is not below the volume.
         |view| broken_mut(view).drives[0].reason = "MediaErrors".into(),
         |view| broken_mut(view).volumes[0].drive_ids.clear(),
         // The volume is tied to no node, or has no claim.

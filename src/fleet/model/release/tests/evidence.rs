@@ -7,8 +7,8 @@ use diskvitals_cluster::storage_action::StorageActionSpec;
 
 #[test]
 fn people_read_which_drive_which_volume_and_what_would_take_over() {
-    let world = World::unproposed();
-    insta::assert_snapshot!(lines(&candidate(), &world.evidence).join("\n"), @r"
+    let cluster = Cluster::unproposed();
+    insta::assert_snapshot!(lines(&candidate(), &cluster.evidence).join("\n"), @r"
     node a reports DriveOffline of drive naa.5000c500a1b2c3d4 (model M, serial S, slot 3) since 2027-01-15T07:10:00Z
     volume pv1 of claim shop/data-db-1 is inaccessible, and has no redundancy
     pod db-1 on node a is not Ready
@@ -20,13 +20,13 @@ fn people_read_which_drive_which_volume_and_what_would_take_over() {
 
 #[test]
 fn a_proposal_names_the_objects_by_uid_and_the_same_case_has_the_same_name() {
-    let world = World::unproposed();
-    let first = proposal("default", &candidate(), &world.evidence).expect("all is known");
-    let again = proposal("other", &candidate(), &world.evidence).expect("all is known");
+    let cluster = Cluster::unproposed();
+    let first = proposal("default", &candidate(), &cluster.evidence).expect("all is known");
+    let again = proposal("other", &candidate(), &cluster.evidence).expect("all is known");
     assert_eq!(first.name, again.name);
     assert!(first.name.starts_with("release-data-db-1-"), "{}", first.name);
     let after_boot = Candidate { boot_id: "later".into(), ..candidate() };
-    let other = proposal("default", &after_boot, &world.evidence).expect("all is known");
+    let other = proposal("default", &after_boot, &cluster.evidence).expect("all is known");
     assert_ne!(first.name, other.name);
     let unread = Evidence { volume: Reading::default(), ..evidence() };
     assert_eq!(proposal("default", &candidate(), &unread), None);
@@ -38,8 +38,8 @@ fn a_proposal_names_the_objects_by_uid_and_the_same_case_has_the_same_name() {
 
 #[test]
 fn an_action_of_an_earlier_version_is_recognized_by_its_objects() {
-    let mut world = World::approved();
-    let new = world.action().spec.clone();
+    let mut cluster = Cluster::approved();
+    let new = cluster.action().spec.clone();
     // Another name and another hash, as an earlier version made them.
     let old = StorageActionSpec {
         evidence_hash: former_hash(&candidate(), &evidence()).expect("all is read"),
@@ -66,14 +66,14 @@ fn an_action_of_an_earlier_version_is_recognized_by_its_objects() {
 
 #[test]
 fn an_approval_of_an_earlier_version_stays_and_what_waits_gets_the_new_hash() {
-    let mut world = World::approved();
+    let mut cluster = Cluster::approved();
     let former = former_hash(&candidate(), &evidence()).expect("all is read");
     assert_eq!(former.len(), 32);
-    let spec = &mut world.action().spec;
+    let spec = &mut cluster.action().spec;
     spec.approved_hash.clone_from(&former);
     spec.evidence_hash.clone_from(&former);
-    assert_eq!(world.gates(), []);
-    let action = world.action().clone();
+    assert_eq!(cluster.gates(), []);
+    let action = cluster.action().clone();
     assert_eq!(evidence_update(&action, &candidate(), &evidence()), None);
 
     let mut waiting = action.clone();
@@ -82,16 +82,16 @@ fn an_approval_of_an_earlier_version_stays_and_what_waits_gets_the_new_hash() {
     assert_eq!((update.hash.len(), update.has_changed), (64, false));
 
     // Other evidence is other evidence, whichever hash it had.
-    world.candidate().drive.id = "another".into();
-    let update = evidence_update(&action, world.candidate(), &evidence()).expect("it changed");
+    cluster.candidate().drive.id = "another".into();
+    let update = evidence_update(&action, cluster.candidate(), &evidence()).expect("it changed");
     assert!(update.has_changed);
-    assert!(world.gates().contains(&Gate::EvidenceChanged));
+    assert!(cluster.gates().contains(&Gate::EvidenceChanged));
 }
 
 #[test]
 fn another_object_another_boot_or_another_declaration_changes_the_hash() {
     let before = hash(&candidate(), &evidence()).expect("all is read");
-    type Break = fn(&mut World);
+    type Break = fn(&mut Cluster);
     let changes: &[Break] = &[
         |it| it.pod().uid = "new".into(),
         |it| it.candidate().claim.uid = "new".into(),
@@ -109,10 +109,10 @@ fn another_object_another_boot_or_another_declaration_changes_the_hash() {
         |it| read(&mut it.evidence.other_claims)[0].name = "new".into(),
     ];
     for (at, change) in changes.iter().enumerate() {
-        let mut world = World::unproposed();
-        change(&mut world);
-        let candidate = world.candidate().clone();
-        assert_ne!(hash(&candidate, &world.evidence).as_ref(), Some(&before), "change {at}");
+        let mut cluster = Cluster::unproposed();
+        change(&mut cluster);
+        let candidate = cluster.candidate().clone();
+        assert_ne!(hash(&candidate, &cluster.evidence).as_ref(), Some(&before), "change {at}");
     }
     assert_eq!(before.len(), 64);
 }
@@ -125,17 +125,17 @@ proptest! {
         is_ready in any::<bool>(),
         rooms in proptest::collection::vec("[a-z]{1,8}", 0..4),
     ) {
-        let mut world = World::unproposed();
-        let before = hash(&candidate(), &world.evidence);
-        let all = read(&mut world.evidence.other_claims).clone();
-        world.evidence.other_claims = Reading::Read(claims.iter().map(|&at| all[at].clone()).collect());
-        world.candidate().since = Some(wall(seconds));
-        world.candidate().held_since = None;
-        world.candidate().daemon_version = "2".into();
-        world.group().peers[0].is_ready = is_ready;
-        world.group().peers.reverse();
-        world.evidence.room = Reading::Read(rooms);
-        let candidate = world.candidate().clone();
-        prop_assert_eq!(hash(&candidate, &world.evidence), before);
+        let mut cluster = Cluster::unproposed();
+        let before = hash(&candidate(), &cluster.evidence);
+        let all = read(&mut cluster.evidence.other_claims).clone();
+        cluster.evidence.other_claims = Reading::Read(claims.iter().map(|&at| all[at].clone()).collect());
+        cluster.candidate().since = Some(wall(seconds));
+        cluster.candidate().held_since = None;
+        cluster.candidate().daemon_version = "2".into();
+        cluster.group().peers[0].is_ready = is_ready;
+        cluster.group().peers.reverse();
+        cluster.evidence.room = Reading::Read(rooms);
+        let candidate = cluster.candidate().clone();
+        prop_assert_eq!(hash(&candidate, &cluster.evidence), before);
     }
 }

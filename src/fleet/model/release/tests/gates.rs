@@ -24,91 +24,91 @@ fn other_action() -> ActionSummary {
 }
 
 /// Breaks one thing of a case that nothing refuses. A gate without a line does not compile.
-pub(super) fn break_for(gate: Gate, world: &mut World) {
+pub(super) fn break_for(gate: Gate, cluster: &mut Cluster) {
     match gate {
-        Gate::PolicyInvalid => world.policy.spec.hold = "5m".into(),
-        Gate::PolicySuspended => world.policy.spec.suspended = true,
-        Gate::StoreWentBack => world.fleet.breaker = open(Opener::StoreWentBack),
-        Gate::BreakerOpen => world.fleet.breaker = open(Opener::ManyDrives),
-        Gate::FleetPaused => world.fleet.breaker.pause = Some("3 of 10 nodes".into()),
-        Gate::ControllerYoung => world.fleet.started = ELAPSED - Duration::from_secs(1799),
-        Gate::ReportNotCurrent => world.sighting = Sighting::Unknown,
-        Gate::Truncated => world.candidate().is_truncated = true,
-        Gate::FindingGone => world.sighting = Sighting::Gone,
-        Gate::NotInaccessible => world.candidate().is_inaccessible = false,
-        Gate::ReasonNotAllowed => world.policy.spec.reasons = vec![PolicyReason::DriveMissing],
-        Gate::Redundant => world.candidate().is_redundant = true,
-        Gate::FindingAcknowledged => world.candidate().is_acknowledged = true,
-        Gate::DriveInMaintenance => world.candidate().in_maintenance = true,
+        Gate::PolicyInvalid => cluster.policy.spec.hold = "5m".into(),
+        Gate::PolicySuspended => cluster.policy.spec.suspended = true,
+        Gate::StoreWentBack => cluster.fleet.breaker = open(Opener::StoreWentBack),
+        Gate::BreakerOpen => cluster.fleet.breaker = open(Opener::ManyDrives),
+        Gate::FleetPaused => cluster.fleet.breaker.pause = Some("3 of 10 nodes".into()),
+        Gate::ControllerYoung => cluster.fleet.started = ELAPSED - Duration::from_secs(1799),
+        Gate::ReportNotCurrent => cluster.sighting = Sighting::Unknown,
+        Gate::Truncated => cluster.candidate().is_truncated = true,
+        Gate::FindingGone => cluster.sighting = Sighting::Gone,
+        Gate::NotInaccessible => cluster.candidate().is_inaccessible = false,
+        Gate::ReasonNotAllowed => cluster.policy.spec.reasons = vec![PolicyReason::DriveMissing],
+        Gate::Redundant => cluster.candidate().is_redundant = true,
+        Gate::FindingAcknowledged => cluster.candidate().is_acknowledged = true,
+        Gate::DriveInMaintenance => cluster.candidate().in_maintenance = true,
         Gate::HoldNotOver => {
-            world.candidate().held_since = Some(ELAPSED - Duration::from_secs(1799));
+            cluster.candidate().held_since = Some(ELAPSED - Duration::from_secs(1799));
         }
-        Gate::OlderThanInstallation => world.candidate().since = Some(wall(-1_000_001)),
+        Gate::OlderThanInstallation => cluster.candidate().since = Some(wall(-1_000_001)),
         Gate::DaemonYoung => {
-            world.candidate().daemon_since = Some(ELAPSED - Duration::from_secs(1799));
+            cluster.candidate().daemon_since = Some(ELAPSED - Duration::from_secs(1799));
         }
-        Gate::BootChanged => world.candidate().boot_id.clear(),
+        Gate::BootChanged => cluster.candidate().boot_id.clear(),
         Gate::DriveElsewhere => {
-            world.candidate().elsewhere.insert("b".into());
+            cluster.candidate().elsewhere.insert("b".into());
         }
         Gate::NodeNotReady => {
-            world.candidate().node_ready_since = Some(ELAPSED - Duration::from_secs(599));
+            cluster.candidate().node_ready_since = Some(ELAPSED - Duration::from_secs(599));
         }
-        Gate::NodeUnschedulable => there(&mut world.evidence.node).is_unschedulable = true,
+        Gate::NodeUnschedulable => there(&mut cluster.evidence.node).is_unschedulable = true,
         Gate::NodeMaintenance => {
-            there(&mut world.evidence.node).maintenance = vec!["DrainInProgress".into()];
+            there(&mut cluster.evidence.node).maintenance = vec!["DrainInProgress".into()];
         }
-        Gate::NotPinned => there(&mut world.evidence.volume).pinned_to = Some("b".into()),
-        Gate::ClaimChanged => there(&mut world.evidence.claim).volume_name = "pv2".into(),
-        Gate::ClaimTerminating => there(&mut world.evidence.claim).is_terminating = true,
-        Gate::NotLabeled => there(&mut world.evidence.claim).labels.clear(),
-        Gate::NotSelected => world.evidence.namespace_is_selected = Reading::Read(false),
-        Gate::PodElsewhere => world.pod().node = "b".into(),
-        Gate::ReadyPod => world.pod().is_ready = true,
-        Gate::NotStatefulSet => world.pod().stateful_set = None,
-        Gate::OrdinalNotWanted => world.set().replicas = 1,
-        Gate::RolloutUnderWay => world.set().is_rolling_out = true,
+        Gate::NotPinned => there(&mut cluster.evidence.volume).pinned_to = Some("b".into()),
+        Gate::ClaimChanged => there(&mut cluster.evidence.claim).volume_name = "pv2".into(),
+        Gate::ClaimTerminating => there(&mut cluster.evidence.claim).is_terminating = true,
+        Gate::NotLabeled => there(&mut cluster.evidence.claim).labels.clear(),
+        Gate::NotSelected => cluster.evidence.namespace_is_selected = Reading::Read(false),
+        Gate::PodElsewhere => cluster.pod().node = "b".into(),
+        Gate::ReadyPod => cluster.pod().is_ready = true,
+        Gate::NotStatefulSet => cluster.pod().stateful_set = None,
+        Gate::OrdinalNotWanted => cluster.set().replicas = 1,
+        Gate::RolloutUnderWay => cluster.set().is_rolling_out = true,
         Gate::NotWaitForFirstConsumer => {
-            there(&mut world.evidence.storage_class).waits_for_first_consumer = false;
+            there(&mut cluster.evidence.storage_class).waits_for_first_consumer = false;
         }
-        Gate::HasDataSource => world.set().templates[0].has_source = true,
-        Gate::EmptyMemberNotDeclared => world.set().empty_member = None,
-        Gate::OtherClaimPinned => read(&mut world.evidence.other_claims)[0].is_movable = false,
-        Gate::GroupUnknown => world.evidence.group = Reading::Read(None),
-        Gate::GroupNotReady => world.group().peers[0].is_ready = false,
-        Gate::GroupInTrouble => world.group().claims[0].is_pending = true,
-        Gate::NoRoomElsewhere => world.evidence.room = Reading::Read(vec!["a".into()]),
+        Gate::HasDataSource => cluster.set().templates[0].has_source = true,
+        Gate::EmptyMemberNotDeclared => cluster.set().empty_member = None,
+        Gate::OtherClaimPinned => read(&mut cluster.evidence.other_claims)[0].is_movable = false,
+        Gate::GroupUnknown => cluster.evidence.group = Reading::Read(None),
+        Gate::GroupNotReady => cluster.group().peers[0].is_ready = false,
+        Gate::GroupInTrouble => cluster.group().claims[0].is_pending = true,
+        Gate::NoRoomElsewhere => cluster.evidence.room = Reading::Read(vec!["a".into()]),
         Gate::DisruptionBudget => {
-            world.evidence.eviction = Reading::Read(DryRun::Refused("429".into()));
+            cluster.evidence.eviction = Reading::Read(DryRun::Refused("429".into()));
         }
-        Gate::NotApproved => world.action().spec.approval = Approval::Pending,
-        Gate::EvidenceChanged => world.action().spec.approved_hash = "another".into(),
-        Gate::ApprovalExpired => world.action().spec.approved_at = Some(Time(wall(-3600))),
-        Gate::BudgetUsed => world.fleet.actions = Reading::Read(vec![other_action()]),
-        Gate::LeaseShort => world.fleet.lease_left = Some(Duration::from_secs(9)),
-        Gate::NoAnswer => world.action().answer = Reading::Failed("no answer".into()),
-        Gate::NotSettled => world.answer().is_settled = false,
-        Gate::OneWitness => world.answer().findings[0].witnesses = vec![Witness::KernelLog],
+        Gate::NotApproved => cluster.action().spec.approval = Approval::Pending,
+        Gate::EvidenceChanged => cluster.action().spec.approved_hash = "another".into(),
+        Gate::ApprovalExpired => cluster.action().spec.approved_at = Some(Time(wall(-3600))),
+        Gate::BudgetUsed => cluster.fleet.actions = Reading::Read(vec![other_action()]),
+        Gate::LeaseShort => cluster.fleet.lease_left = Some(Duration::from_secs(9)),
+        Gate::NoAnswer => cluster.action().answer = Reading::Failed("no answer".into()),
+        Gate::NotSettled => cluster.answer().is_settled = false,
+        Gate::OneWitness => cluster.answer().findings[0].witnesses = vec![Witness::KernelLog],
     }
 }
 
 #[test]
 fn a_perfect_case_is_refused_by_no_gate_before_the_proposal_and_after_the_approval() {
-    assert_eq!(World::unproposed().refusals(), []);
-    assert_eq!(World::approved().refusals(), []);
+    assert_eq!(Cluster::unproposed().refusals(), []);
+    assert_eq!(Cluster::approved().refusals(), []);
 }
 
 #[test]
 fn each_gate_refuses_alone() {
     for &gate in Gate::ALL {
-        let mut world = match gate.stage() {
-            Stage::Propose => World::unproposed(),
-            Stage::Confirm => World::approved(),
+        let mut cluster = match gate.stage() {
+            Stage::Propose => Cluster::unproposed(),
+            Stage::Confirm => Cluster::approved(),
         };
-        break_for(gate, &mut world);
-        assert_eq!(world.gates(), [gate]);
+        break_for(gate, &mut cluster);
+        assert_eq!(cluster.gates(), [gate]);
         // It holds an approved action back too.
-        let mut approved = World::approved();
+        let mut approved = Cluster::approved();
         break_for(gate, &mut approved);
         assert!(approved.gates().contains(&gate), "{gate}");
     }
@@ -116,7 +116,7 @@ fn each_gate_refuses_alone() {
 
 #[test]
 fn second_ways_in_which_a_gate_refuses() {
-    type Break = fn(&mut World);
+    type Break = fn(&mut Cluster);
     let cases: &[(Gate, Break)] = &[
         (Gate::PolicySuspended, |it| it.policy.spec.mode = Mode::Observe),
         (Gate::PolicyInvalid, |it| it.policy = PolicyState::unreadable("gone")),
@@ -173,41 +173,41 @@ fn second_ways_in_which_a_gate_refuses() {
         }),
     ];
     for (at, (gate, break_it)) in cases.iter().enumerate() {
-        let mut world = World::approved();
-        break_it(&mut world);
-        let gates = world.gates();
+        let mut cluster = Cluster::approved();
+        break_it(&mut cluster);
+        let gates = cluster.gates();
         assert!(gates.contains(gate), "case {at}, {gate}: {gates:?}");
     }
 }
 
 #[test]
 fn an_answer_of_a_daemon_that_is_not_settled_does_not_say_that_the_finding_is_gone() {
-    let mut world = World::approved();
-    world.answer().findings.clear();
-    world.answer().is_settled = false;
-    assert_eq!(world.gates(), [Gate::NotSettled]);
+    let mut cluster = Cluster::approved();
+    cluster.answer().findings.clear();
+    cluster.answer().is_settled = false;
+    assert_eq!(cluster.gates(), [Gate::NotSettled]);
 }
 
 #[test]
 fn ordinal_zero_needs_a_declaration_of_its_own() {
-    let mut world = World::unproposed();
-    world.pod().name = "db-0".into();
-    world.candidate().claim.name = "data-db-0".into();
-    there(&mut world.evidence.volume).claim.as_mut().expect("bound").name = "data-db-0".into();
-    assert_eq!(world.gates(), [Gate::EmptyMemberNotDeclared]);
-    world.set().empty_member = Some("rejoins-any".into());
-    assert_eq!(world.gates(), []);
+    let mut cluster = Cluster::unproposed();
+    cluster.pod().name = "db-0".into();
+    cluster.candidate().claim.name = "data-db-0".into();
+    there(&mut cluster.evidence.volume).claim.as_mut().expect("bound").name = "data-db-0".into();
+    assert_eq!(cluster.gates(), [Gate::EmptyMemberNotDeclared]);
+    cluster.set().empty_member = Some("rejoins-any".into());
+    assert_eq!(cluster.gates(), []);
 }
 
 #[test]
 fn a_pod_that_only_looks_like_a_member_is_none() {
     for name in ["db-01", "db-+1", "db--1", "db-", "db1", "other-1"] {
-        let mut world = World::unproposed();
-        world.pod().name = name.into();
+        let mut cluster = Cluster::unproposed();
+        cluster.pod().name = name.into();
         let claim = format!("data-{name}");
-        world.candidate().claim.name.clone_from(&claim);
-        there(&mut world.evidence.volume).claim.as_mut().expect("bound").name = claim;
-        assert_eq!(world.gates(), [Gate::NotStatefulSet], "{name}");
+        cluster.candidate().claim.name.clone_from(&claim);
+        there(&mut cluster.evidence.volume).claim.as_mut().expect("bound").name = claim;
+        assert_eq!(cluster.gates(), [Gate::NotStatefulSet], "{name}");
     }
 }
 
@@ -217,22 +217,22 @@ fn a_stuck_action_uses_the_budget_until_a_person_resolves_it() {
         conditions: vec![condition(CONFIRMED, wall(-1_000_000)), condition(STUCK, wall(-1))],
         ..StorageActionStatus::default()
     };
-    let spec = World::approved().action().spec.clone();
+    let spec = Cluster::approved().action().spec.clone();
     let stuck = ActionSummary::new("shop", "other", &spec, &status);
-    let mut world = World::approved();
-    world.policy.spec.budget.in_flight = 9;
-    world.fleet.actions = Reading::Read(vec![stuck.clone()]);
-    assert_eq!(world.gates(), [Gate::BudgetUsed]);
-    assert!(world.refusals()[0].text.contains("in the group"));
+    let mut cluster = Cluster::approved();
+    cluster.policy.spec.budget.in_flight = 9;
+    cluster.fleet.actions = Reading::Read(vec![stuck.clone()]);
+    assert_eq!(cluster.gates(), [Gate::BudgetUsed]);
+    assert!(cluster.refusals()[0].text.contains("in the group"));
     let finished = ActionSummary { is_stuck: false, is_finished: true, ..stuck };
-    world.fleet.actions = Reading::Read(vec![finished]);
-    assert_eq!(world.gates(), []);
+    cluster.fleet.actions = Reading::Read(vec![finished]);
+    assert_eq!(cluster.gates(), []);
 }
 
 #[test]
 fn the_budget_counts_the_cluster_the_group_the_node_and_the_day_without_the_action_itself() {
     let mut own = other_action();
-    let action = World::approved().action().clone();
+    let action = Cluster::approved().action().clone();
     (own.namespace, own.name) = (action.namespace.clone(), action.name.clone());
     let of_group = ActionSummary { group: action.spec.group.clone(), ..other_action() };
     let other_namespace = ActionSummary { namespace: "b".into(), ..of_group.clone() };
@@ -252,10 +252,10 @@ fn the_budget_counts_the_cluster_the_group_the_node_and_the_day_without_the_acti
         (vec![done(60), done(61), done(86_400)], None),
         (vec![done(60), done(61), undone], None),
     ] {
-        let mut world = World::approved();
-        world.policy.spec.budget.in_flight = 9;
-        world.fleet.actions = Reading::Read(actions.clone());
-        let texts: Vec<String> = world.refusals().into_iter().map(|it| it.text).collect();
+        let mut cluster = Cluster::approved();
+        cluster.policy.spec.budget.in_flight = 9;
+        cluster.fleet.actions = Reading::Read(actions.clone());
+        let texts: Vec<String> = cluster.refusals().into_iter().map(|it| it.text).collect();
         match expected {
             None => assert_eq!(texts, Vec::<String>::new(), "{actions:?}"),
             Some(scope) => {
@@ -269,11 +269,11 @@ fn the_budget_counts_the_cluster_the_group_the_node_and_the_day_without_the_acti
 
 #[test]
 fn a_hold_time_is_shorter_in_tests_only() {
-    let mut world = World::unproposed();
-    world.candidate().held_since = Some(ELAPSED - Duration::from_secs(2));
-    assert_eq!(world.gates(), [Gate::HoldNotOver]);
-    world.limits.hold_divisor = 900;
-    assert_eq!(world.gates(), []);
+    let mut cluster = Cluster::unproposed();
+    cluster.candidate().held_since = Some(ELAPSED - Duration::from_secs(2));
+    assert_eq!(cluster.gates(), [Gate::HoldNotOver]);
+    cluster.limits.hold_divisor = 900;
+    assert_eq!(cluster.gates(), []);
 }
 
 #[test]
@@ -288,10 +288,10 @@ fn a_contradiction_ends_an_action_and_a_shortage_only_holds_it() {
 
 #[test]
 fn the_counts_of_a_policy_name_the_first_gate() {
-    let mut suspended = World::unproposed();
+    let mut suspended = Cluster::unproposed();
     suspended.policy.spec.suspended = true;
     suspended.pod().is_ready = true;
-    let lists = [World::unproposed().refusals(), suspended.refusals(), suspended.refusals()];
+    let lists = [Cluster::unproposed().refusals(), suspended.refusals(), suspended.refusals()];
     let (would_act, blocked) = tally(lists.iter().map(Vec::as_slice));
     assert_eq!(would_act, 1);
     let blocked: Vec<_> = blocked.iter().map(|it| (it.gate.as_str(), it.count)).collect();
@@ -299,8 +299,8 @@ fn the_counts_of_a_policy_name_the_first_gate() {
 }
 
 /// Forgets the readings whose bits are set.
-fn fail(world: &mut World, mask: u32) {
-    let evidence = &mut world.evidence;
+fn fail(cluster: &mut Cluster, mask: u32) {
+    let evidence = &mut cluster.evidence;
     let mut forget: Vec<Box<dyn FnOnce() + '_>> = vec![
         Box::new(|| evidence.namespace_is_selected = Reading::default()),
         Box::new(|| evidence.node = Reading::default()),
@@ -313,9 +313,9 @@ fn fail(world: &mut World, mask: u32) {
         Box::new(|| evidence.group = Reading::default()),
         Box::new(|| evidence.room = Reading::default()),
         Box::new(|| evidence.eviction = Reading::default()),
-        Box::new(|| world.fleet.actions = Reading::default()),
+        Box::new(|| cluster.fleet.actions = Reading::default()),
     ];
-    if let Some(action) = &mut world.action {
+    if let Some(action) = &mut cluster.action {
         forget.push(Box::new(|| action.answer = Reading::default()));
     }
     for (bit, forget) in forget.into_iter().enumerate() {
@@ -331,9 +331,9 @@ const READINGS: u32 = 13;
 proptest! {
     #[test]
     fn a_reading_that_failed_never_passes_and_never_ends_an_action(mask in 1_u32..1 << READINGS) {
-        let mut world = World::approved();
-        fail(&mut world, mask);
-        let refusals = world.refusals();
+        let mut cluster = Cluster::approved();
+        fail(&mut cluster, mask);
+        let refusals = cluster.refusals();
         prop_assert!(!refusals.is_empty(), "{mask:b}");
         for refusal in refusals {
             prop_assert_eq!(refusal.effect, Effect::Hold, "{:b} {:?}", mask, refusal);
@@ -342,16 +342,16 @@ proptest! {
 
     #[test]
     fn each_reading_before_a_proposal_refuses_it(bit in 0..11_u32) {
-        let mut world = World::unproposed();
-        fail(&mut world, 1 << bit);
-        prop_assert_eq!(world.gates().len(), 1, "{}: {:?}", bit, world.gates());
+        let mut cluster = Cluster::unproposed();
+        fail(&mut cluster, 1 << bit);
+        prop_assert_eq!(cluster.gates().len(), 1, "{}: {:?}", bit, cluster.gates());
     }
 
     #[test]
     fn an_approval_is_valid_for_one_hour(seconds in -10_000..10_000_i64) {
-        let mut world = World::approved();
-        world.action().spec.approved_at = Some(Time(wall(seconds)));
+        let mut cluster = Cluster::approved();
+        cluster.action().spec.approved_at = Some(Time(wall(seconds)));
         let is_valid = (-3599..=120).contains(&seconds);
-        prop_assert_eq!(world.gates().is_empty(), is_valid);
+        prop_assert_eq!(cluster.gates().is_empty(), is_valid);
     }
 }

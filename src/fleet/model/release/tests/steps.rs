@@ -36,7 +36,7 @@ fn progress() -> Progress {
 /// An action and the objects that it changes.
 #[derive(Clone)]
 struct Run {
-    world: World,
+    cluster: Cluster,
     progress: Progress,
     seconds: u64,
     deleted: Vec<String>,
@@ -46,7 +46,7 @@ struct Run {
 impl Run {
     fn new() -> Run {
         Run {
-            world: World::approved(),
+            cluster: Cluster::approved(),
             progress: progress(),
             seconds: 0,
             deleted: Vec::new(),
@@ -74,14 +74,14 @@ impl Run {
     }
 
     fn next(&self) -> Step {
-        let action = self.world.action.as_ref().expect("an action");
+        let action = self.cluster.action.as_ref().expect("an action");
         let limits = StepLimits::default();
-        next(&self.world.case(), action, &self.progress, &limits, self.now())
+        next(&self.cluster.case(), action, &self.progress, &limits, self.now())
     }
 
     fn mark(&mut self, name: &str) {
         let since = self.now().wall;
-        self.world.action().status.conditions.push(condition(name, since));
+        self.cluster.action().status.conditions.push(condition(name, since));
     }
 
     fn volume(&mut self) -> &mut VolumeProgress {
@@ -97,7 +97,7 @@ impl Run {
     }
 
     fn keep_volume(&mut self) {
-        let name = self.world.action().full_name();
+        let name = self.cluster.action().full_name();
         let volume = self.volume();
         volume.reclaim_policy = "Retain".into();
         volume.kept_by = Some(name);
@@ -108,14 +108,14 @@ impl Run {
     fn apply(&mut self, step: &Step) {
         match step {
             Step::Nothing | Step::Wait { .. } => {}
-            Step::TakeBackApproval(_) => self.world.action().spec.approval = Approval::Pending,
+            Step::TakeBackApproval(_) => self.cluster.action().spec.approval = Approval::Pending,
             Step::Challenge => {
                 let asked_at = self.now().elapsed;
-                self.world.action().answer = Reading::Read(Answer { asked_at, ..answer() });
+                self.cluster.action().answer = Reading::Read(Answer { asked_at, ..answer() });
             }
             Step::MarkConfirmed => self.mark(CONFIRMED),
             Step::Act(Act::KeepVolume { resource_version, previous_policy }) => {
-                let name = self.world.action().full_name();
+                let name = self.cluster.action().full_name();
                 let volume = self.volume();
                 if volume.resource_version != *resource_version {
                     return;
@@ -179,7 +179,7 @@ impl Run {
 #[test]
 fn an_approved_action_goes_through_all_steps_in_their_order() {
     let mut run = Run::new();
-    run.world.action().answer = Reading::default();
+    run.cluster.action().answer = Reading::default();
     let mut steps = Vec::new();
     for _ in 0..20 {
         let step = run.next();
@@ -231,20 +231,20 @@ proptest! {
             for _ in 0..=repeat {
                 run.apply(&step);
             }
-            if run.world.action().status.has(POD_EVICTED) && !run.world.action().status.has(REPLACED) {
+            if run.cluster.action().status.has(POD_EVICTED) && !run.cluster.action().status.has(REPLACED) {
                 run.replace();
             }
             run.seconds += delay;
         }
         prop_assert_eq!(&run.deleted, &["of-claim"]);
         prop_assert_eq!(&run.evicted, &["of-pod"]);
-        prop_assert!(run.world.action().status.has(REPLACED));
+        prop_assert!(run.cluster.action().status.has(REPLACED));
     }
 
     #[test]
     fn while_a_gate_refuses_nothing_is_changed(at in 0..Gate::ALL.len(), prepared in any::<bool>()) {
         let mut run = if prepared { Run::with(&[CONFIRMED, PREPARED]) } else { Run::new() };
-        super::gates::break_for(Gate::ALL[at], &mut run.world);
+        super::gates::break_for(Gate::ALL[at], &mut run.cluster);
         for _ in 0..10 {
             let step = run.next();
             let changes = matches!(&step, Step::Act(act) if !matches!(act, Act::RestoreVolume { .. }));
@@ -281,7 +281,7 @@ proptest! {
 #[test]
 fn a_contradiction_before_the_deletion_puts_the_volume_back_and_ends_the_action() {
     let mut run = Run::with(&[CONFIRMED, PREPARED]);
-    run.world.pod().is_ready = true;
+    run.cluster.pod().is_ready = true;
     let step = run.next();
     assert_eq!(
         step,
@@ -290,7 +290,7 @@ fn a_contradiction_before_the_deletion_puts_the_volume_back_and_ends_the_action(
     run.apply(&step);
     assert_eq!(run.gate(), Some(Gate::ReadyPod));
     run.apply(&run.next());
-    assert!(run.world.action().status.has(ABORTED));
+    assert!(run.cluster.action().status.has(ABORTED));
     assert_eq!(run.next(), Step::Nothing);
 }
 
@@ -303,7 +303,7 @@ fn a_volume_whose_claim_somebody_deleted_meanwhile_stays_kept() {
         run.progress.claim = Reading::Read(
             claim.map(|uid| ClaimProgress { uid: uid.into(), ..ClaimProgress::default() }),
         );
-        run.world.evidence.claim = Reading::Read(None);
+        run.cluster.evidence.claim = Reading::Read(None);
         let kept =
             Step::Act(Act::RestoreVolume { resource_version: "1".into(), policy: "Retain".into() });
         assert_eq!(run.next(), kept);
@@ -318,8 +318,8 @@ fn a_volume_whose_claim_somebody_deleted_meanwhile_stays_kept() {
 #[test]
 fn a_rejection_ends_an_action_in_any_case() {
     let mut run = Run::new();
-    run.world.action().spec.approval = Approval::Rejected;
-    run.world.sighting = Sighting::Unknown;
+    run.cluster.action().spec.approval = Approval::Rejected;
+    run.cluster.sighting = Sighting::Unknown;
     assert!(matches!(run.next(), Step::MarkAborted { gate: None, .. }));
 }
 
@@ -327,7 +327,7 @@ fn a_rejection_ends_an_action_in_any_case() {
 fn an_approval_of_other_evidence_or_of_long_ago_is_taken_back() {
     for gate in [Gate::EvidenceChanged, Gate::ApprovalExpired] {
         let mut run = Run::new();
-        super::gates::break_for(gate, &mut run.world);
+        super::gates::break_for(gate, &mut run.cluster);
         let Step::TakeBackApproval(refusal) = run.next() else {
             panic!("{:?}", run.next());
         };
@@ -338,7 +338,7 @@ fn an_approval_of_other_evidence_or_of_long_ago_is_taken_back() {
 #[test]
 fn an_action_of_a_newer_version_is_left_alone() {
     let mut run = Run::new();
-    run.world.action().spec.kind = ActionType::Unknown;
+    run.cluster.action().spec.kind = ActionType::Unknown;
     assert_eq!(run.next(), Step::Nothing);
 }
 
@@ -346,11 +346,11 @@ fn an_action_of_a_newer_version_is_left_alone() {
 fn a_claim_that_is_being_deleted_ends_an_action_before_it_is_prepared_and_counts_as_done_after() {
     let mut run = Run::with(&[CONFIRMED]);
     run.claim().is_terminating = true;
-    there(&mut run.world.evidence.claim).is_terminating = true;
+    there(&mut run.cluster.evidence.claim).is_terminating = true;
     assert_eq!(run.gate(), Some(Gate::ClaimTerminating));
     let mut run = Run::with(&[CONFIRMED, PREPARED]);
     run.claim().is_terminating = true;
-    there(&mut run.world.evidence.claim).is_terminating = true;
+    there(&mut run.cluster.evidence.claim).is_terminating = true;
     assert_eq!(run.next(), Step::MarkClaimDeleted);
     run.progress.claim = Reading::Read(None);
     assert_eq!(run.next(), Step::MarkClaimDeleted);
@@ -375,7 +375,7 @@ fn the_volume_is_looked_at_again_before_the_deletion() {
 fn after_the_deletion_no_gate_holds_it_back() {
     for &gate in Gate::ALL {
         let mut run = Run::with(&[CONFIRMED, PREPARED, CLAIM_DELETED]);
-        super::gates::break_for(gate, &mut run.world);
+        super::gates::break_for(gate, &mut run.cluster);
         assert!(matches!(run.next(), Step::Act(Act::EvictPod { .. })), "{gate}");
     }
 }
@@ -383,7 +383,7 @@ fn after_the_deletion_no_gate_holds_it_back() {
 #[test]
 fn an_eviction_that_is_refused_for_thirty_minutes_is_stuck() {
     let mut run = Run::with(&[CONFIRMED, PREPARED, CLAIM_DELETED, POD_EVICTED]);
-    let refused = run.world.action().status.conditions.last_mut();
+    let refused = run.cluster.action().status.conditions.last_mut();
     let refused = refused.expect("PodEvicted");
     (refused.status, refused.reason) = ("False".into(), REFUSED.into());
     run.seconds = 1799;
@@ -475,7 +475,7 @@ fn a_new_pod_without_a_claim_is_evicted_once_after_two_minutes() {
     assert!(matches!(run.next(), Step::Wait { .. }));
     run.pod().created = Some(wall(80));
     assert_eq!(run.next(), Step::Act(Act::EvictAgain { uid: "new-pod".into() }));
-    let conditions = &mut run.world.action().status.conditions;
+    let conditions = &mut run.cluster.action().status.conditions;
     conditions.last_mut().expect("PodEvicted").reason = EVICTED_AGAIN.into();
     assert!(matches!(run.next(), Step::Wait { .. }));
 }
