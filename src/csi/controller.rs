@@ -399,7 +399,7 @@ fn capacity_response(pool: &daemon::Pool, kind: daemon::ProvidedKind) -> wire::G
         .iter()
         .find(|pool| kind == daemon::ProvidedKind::Unspecified || pool.kind() == kind);
     match pool {
-        Some(pool) if pool.trouble.is_empty() => wire::GetCapacityResponse {
+        Some(pool) if pool.problem.is_empty() => wire::GetCapacityResponse {
             available_capacity: saturating_i64(pool.available_bytes),
             maximum_volume_size: Some(saturating_i64(pool.largest_bytes)),
             minimum_volume_size: Some(saturating_i64(pool.smallest_bytes)),

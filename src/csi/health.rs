@@ -201,7 +201,7 @@ fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
 /// was attached a moment ago. After a longer use the snapshot should contain it; its health is then
 /// unknown.
 pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) -> VolumeHealth {
-    if volume.trouble.is_empty() && !volume.attachments.is_empty() && !just_attached {
+    if volume.problem.is_empty() && !volume.attachments.is_empty() && !just_attached {
         let why = "it is in use, but diskvitalsd does not list it; compare --driver-name with the daemon's name of the driver";
         return VolumeHealth {
             statuses: Err(HealthUnknown(why.into())),
@@ -209,7 +209,7 @@ pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) ->
             local: true,
         };
     }
-    if volume.trouble.is_empty() {
+    if volume.problem.is_empty() {
         let message =
             "the volume is not staged or published yet and nothing is known against it".into();
         return VolumeHealth {
@@ -221,7 +221,7 @@ pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) ->
     let status = HealthStatus::new(
         HealthErrorType::Inaccessible,
         Reason::NotAccessible.name(),
-        &volume.trouble,
+        &volume.problem,
     );
     VolumeHealth {
         condition: Some(VolumeCondition { abnormal: true, message: status.message.clone() }),

@@ -128,7 +128,7 @@ pub struct ProvidedVolume {
     pub staged: Option<ProvidedAttachment>,
     pub published: Vec<ProvidedAttachment>,
     /// Why the volume cannot be used.
-    #[serde(rename = "trouble")]
+    #[serde(alias = "trouble")]
     pub error: Option<String>,
 }
 

@@ -145,10 +145,10 @@ pub fn condition(
                 .then(|| "the volume is not healthy".to_owned()),
         );
     }
-    if let Some(trouble) = provision_error(facts) {
+    if let Some(problem) = provision_error(facts) {
         // No finding describes it. Only lost data is worse.
         let worse = adverse.iter().take_while(|finding| finding.status == Status::DataLoss).count();
-        causes.insert(worse.min(causes.len()), format!("the volume cannot be used: {trouble}"));
+        causes.insert(worse.min(causes.len()), format!("the volume cannot be used: {problem}"));
     }
     if causes.is_empty() {
         return Some(Condition { abnormal: false, message: normal_message(facts, statuses) });

@@ -43,7 +43,7 @@ macro_rules! metrics {
             }
 
             /// Whether the value never decreases in one drive: a lower value restarts the series.
-            pub fn is_monotonic(self) -> bool {
+            pub(crate) fn is_monotonic(self) -> bool {
                 match self { $(Metric::$metric => $monotonic,)* }
             }
         }

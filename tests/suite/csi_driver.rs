@@ -106,7 +106,7 @@ impl Shim {
     }
 
     /// Adds the volume to the daemon's snapshot of the node, with these findings.
-    pub fn picture(&self, handle: &str, health: daemon::Health, findings: Vec<daemon::Finding>) {
+    pub fn set_volume(&self, handle: &str, health: daemon::Health, findings: Vec<daemon::Finding>) {
         let message =
             if findings.is_empty() { "nothing is known against it" } else { "something is wrong" };
         let volume = daemon::Volume {

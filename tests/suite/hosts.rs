@@ -72,11 +72,11 @@ impl Daemon {
     }
 
     /// Returns the complete answer: settled, every probe reported, and the same twice.
-    pub(super) fn picture(&self) -> Value {
+    pub(super) fn answer(&self) -> Value {
         let end = Instant::now() + Duration::from_secs(60);
         let mut last = Value::Null;
         loop {
-            assert!(Instant::now() < end, "no steady picture; last: {last:#}");
+            assert!(Instant::now() < end, "no steady answer; last: {last:#}");
             let settled = self.json(&["status"]).is_some_and(|node| node["settled"] == true);
             let now = if settled { self.all() } else { Value::Null };
             if settled && now == last && told(&now) {
@@ -237,7 +237,7 @@ fn every_recorded_host_gives_its_expected_answers() {
             continue;
         }
         seen += 1;
-        let answer = Daemon::start(&tree).picture();
+        let answer = Daemon::start(&tree).answer();
         let path = tree.join("expected.json");
         if std::env::var_os("UPDATE_EXPECTED").is_some() {
             std::fs::write(&path, format!("{answer:#}\n")).expect("written");
@@ -273,7 +273,7 @@ fn steady_screen(text: &str) -> String {
 fn two_dying_disks_and_four_smaller_troubles_take_a_few_lines_each_with_their_mount_points() {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/two-dying-disks");
     let daemon = Daemon::start(&tree);
-    let causes = daemon.picture()["causes"].clone();
+    let causes = daemon.answer()["causes"].clone();
     assert_eq!(causes.as_array().map(Vec::len), Some(6), "{causes:#}");
     for columns in [40, 80, 120, 200] {
         let text = daemon.on_terminal(columns, "status");
@@ -300,7 +300,7 @@ fn two_dying_disks_and_four_smaller_troubles_take_a_few_lines_each_with_their_mo
 fn the_live_screen_of_two_dying_disks_has_their_figures_at_any_width() {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/two-dying-disks");
     let daemon = Daemon::start(&tree);
-    daemon.picture();
+    daemon.answer();
     let socket = daemon.socket.to_str().expect("text");
     for columns in [40, 80, 120, 200] {
         let mut terminal = Terminal::start(

@@ -87,7 +87,7 @@ fn a_stick_with_a_disks_serial_number_and_wwn_takes_nothing_of_it_and_clears_not
     let look = || {
         let _ = std::fs::remove_dir_all(state.join("smartctl"));
         std::fs::create_dir_all(&state).expect("a folder");
-        Daemon::start_in(&tree, &state).picture()
+        Daemon::start_in(&tree, &state).answer()
     };
     let (disk, stick) = ("naa.5000c500a1d00000", "path:pci-0000:00:14.0-usb-0:1:1.0-scsi-0:0:0:0");
     let before = look();

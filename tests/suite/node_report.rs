@@ -14,7 +14,7 @@ use crate::tree::{self, Plan};
 fn recorded(name: &str) -> Daemon {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
     let daemon = Daemon::start(&tree.join(name));
-    daemon.picture();
+    daemon.answer();
     daemon
 }
 
@@ -312,7 +312,7 @@ fn large_nodes_have_readable_reports_of_bounded_size() {
         let plan = Plan { drives, volumes, hung: 0 };
         tree::write(folder.path(), plan).expect("written");
         let daemon = Daemon::start(folder.path());
-        daemon.picture();
+        daemon.answer();
         let page = text(&daemon.socket, &["report", "--html", "-"]);
         let parsed = valid(&page);
         println!("{drives} drives, {volumes} volumes: {} bytes", page.len());

@@ -5,9 +5,9 @@ mod daemon;
 mod failed;
 mod process;
 mod quarantine;
+mod refusals;
 pub mod server;
 mod storage;
-mod trouble;
 mod unreachable;
 
 use std::path::PathBuf;

@@ -28,7 +28,11 @@ pub fn block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -
 }
 
 /// The same with every line in full.
-pub fn whole_block(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
+pub(crate) fn whole_block(
+    cause: &wire::Cause,
+    findings: &[wire::Finding],
+    screen: &Screen,
+) -> String {
     block_of(cause, findings, screen, Extent::Whole)
 }
 
@@ -89,7 +93,7 @@ fn block_of(
 }
 
 /// The cause with nothing cut: what to do, what is on it, and its findings with their evidence.
-pub fn in_full(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
+pub(crate) fn in_full(cause: &wire::Cause, findings: &[wire::Finding], screen: &Screen) -> String {
     let (word, tone) = word(cause);
     let slot = match slot_name(&cause.slot) {
         "" => String::new(),
@@ -140,7 +144,7 @@ fn acknowledgements(cause: &wire::Cause, findings: &[wire::Finding], screen: &Sc
 }
 
 /// `acknowledged by root, 3 min ago: the replacement is ordered`, once for each note.
-pub fn acknowledged_by(
+pub(crate) fn acknowledged_by(
     cause: &wire::Cause,
     findings: &[wire::Finding],
     screen: &Screen,
@@ -394,18 +398,18 @@ fn hit_name(hit: &wire::CauseHit, limit: usize) -> String {
 
 /// Whether the drive's findings have none of its volumes as their consequence: wear, heat and other
 /// hints for planning.
-pub fn is_only_on_it(cause: &wire::Cause) -> bool {
+pub(crate) fn is_only_on_it(cause: &wire::Cause) -> bool {
     cause.kind() == Kind::Drive && cause.consequences.is_empty()
 }
 
 /// What is said of volumes that the next failure takes away.
-pub fn last_copy_of(cause: &wire::Cause) -> &'static str {
+pub(crate) fn last_copy_of(cause: &wire::Cause) -> &'static str {
     let findings = cause.findings.iter().chain(&cause.consequences);
     last_copy_words(findings.map(|it| it.reason.as_str()))
 }
 
 /// Without the reason that `no redundancy left` says.
-pub fn hit_reasons(hit: &wire::CauseHit) -> Vec<String> {
+pub(crate) fn hit_reasons(hit: &wire::CauseHit) -> Vec<String> {
     let is_said = |reason: &str| hit.last_copy && reason.parse().is_ok_and(Reason::leads);
     let reasons = hit.reasons.iter().filter(|reason| !is_said(reason));
     reasons.cloned().collect()

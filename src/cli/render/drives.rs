@@ -44,7 +44,7 @@ pub fn rank(health: i32) -> u8 {
     }
 }
 
-pub fn health_and_presence(drive: &wire::Drive) -> Cell {
+pub(crate) fn health_and_presence(drive: &wire::Drive) -> Cell {
     let (word, tone) = health(drive.health);
     match drive.presence() {
         wire::Presence::Missing => (format!("{word}, missing"), tone),

@@ -1,4 +1,4 @@
-//! `status`: the node, its verdict, causes of trouble worst first, and what the daemon cannot observe;
+//! `status`: the node, its verdict, causes worst first, and what the daemon cannot observe;
 //! if all is good, drives and volumes in brief.
 
 use jiff::Timestamp;

@@ -1,6 +1,6 @@
 //! The part of the node's graph that the map draws: drive → layers → volume → pod.
 //!
-//! In: the chains of the explanations. Out: groups of connected nodes, those in trouble first, each
+//! In: the chains of the explanations. Out: groups of connected nodes, those with findings first, each
 //! node in a column and a row; what is not drawn is counted. Knows nothing of coordinates.
 
 use std::collections::{BTreeMap, BTreeSet};

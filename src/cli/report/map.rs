@@ -95,7 +95,7 @@ fn title(column: Column) -> &'static str {
     }
 }
 
-/// For those who do not see it: what is in trouble.
+/// For those who do not see it: what has findings.
 fn description(graph: &Graph) -> String {
     let nodes = graph.groups.iter().flat_map(|group| &group.nodes);
     let adverse: Vec<String> = nodes

@@ -1,6 +1,6 @@
 use super::*;
 
-fn pool(kind: daemon::ProvidedKind, available_bytes: u64, trouble: &str) -> daemon::PoolKind {
+fn pool(kind: daemon::ProvidedKind, available_bytes: u64, problem: &str) -> daemon::PoolKind {
     let (largest_bytes, smallest_bytes) = (available_bytes, 4096);
     daemon::PoolKind {
         kind: kind.into(),
@@ -8,7 +8,7 @@ fn pool(kind: daemon::ProvidedKind, available_bytes: u64, trouble: &str) -> daem
         available_bytes,
         largest_bytes,
         smallest_bytes,
-        trouble: trouble.into(),
+        problem: problem.into(),
     }
 }
 

@@ -210,7 +210,7 @@ fn equal_statuses_are_merged_with_both_messages() {
 #[test]
 fn a_fault_of_an_unused_volume_is_reported_in_both_health_apis() {
     let provided =
-        |trouble: &str| wire::ProvidedVolume { trouble: trouble.into(), ..Default::default() };
+        |problem: &str| wire::ProvidedVolume { problem: problem.into(), ..Default::default() };
     assert_eq!(of_provided(&provided(""), false).statuses, Ok(vec![]));
     let told = of_provided(&provided("its record cannot be read"), false);
     assert_eq!(

@@ -119,7 +119,7 @@ pub(crate) fn detect_transitions(
     if let Some(before) = before {
         detector.detect_health_changes(before, &mut transitions);
     }
-    // New trouble comes first, because events may wait and may be dropped; then the node's events,
+    // New problems come first, because events may wait and may be dropped; then the node's events,
     // the most informative. The transitions of one issue stay in their order.
     let warned: Vec<(String, EventTarget)> = transitions
         .iter()

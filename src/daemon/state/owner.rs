@@ -160,7 +160,7 @@ impl Owner {
         let (resume, resume_receiver) = watch::channel(ResumePoint::Unknown);
         let requests = broadcast::Sender::new(REQUEST_QUEUE_CAPACITY);
         let heartbeat = Heartbeat::default();
-        let doors = OwnerHandles {
+        let handles = OwnerHandles {
             handle: Handle::new(snapshot_receiver, command_sender),
             reports: report_sender,
             requests: requests.clone(),
@@ -199,7 +199,7 @@ impl Owner {
             publish_at: None,
             published_at: Instant::now(),
         };
-        (owner, doors)
+        (owner, handles)
     }
 
     /// Sets the current boot: volumes are stored for it.
@@ -505,11 +505,11 @@ impl Owner {
             settled,
             now,
         };
-        let picture = self.snapshot_builder.build(&previous, scene);
-        if !picture.unchanged {
-            self.snapshots.send_replace(picture.snapshot);
+        let update = self.snapshot_builder.build(&previous, scene);
+        if !update.unchanged {
+            self.snapshots.send_replace(update.snapshot);
         }
-        self.change_stream.publish(picture.changes);
+        self.change_stream.publish(update.changes);
         transitions.iter().for_each(log_transition);
         send_if_changed(&self.probe_targets, self.facts.probe_targets());
         send_if_changed(&self.smart_targets, smart_targets(&self.facts, &self.ledger));

@@ -56,28 +56,28 @@ enum JailError {
 /// The main function of the jail process, until it becomes the program. Its standard input is a
 /// socket to which it sends the listener for refused calls, and writes errors.
 pub fn enter(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let Ok(trouble) = dup(std::io::stdin()) else {
+    let Ok(error_fd) = dup(std::io::stdin()) else {
         return ExitCode::FAILURE;
     };
-    let Err(error) = confine(args, &trouble);
+    let Err(error) = confine(args, &error_fd);
     // The reader may have closed the socket.
-    File::from(trouble).write_all(with_causes(&error).as_bytes()).ok();
+    File::from(error_fd).write_all(with_causes(&error).as_bytes()).ok();
     ExitCode::FAILURE
 }
 
 fn confine(
     mut args: impl Iterator<Item = OsString>,
-    trouble: &OwnedFd,
+    error_fd: &OwnedFd,
 ) -> Result<Infallible, JailError> {
     let call = |what: &'static str| move |errno: Errno| JailError::Syscall(what, errno);
     let cloexec = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC);
-    nix::fcntl::fcntl(trouble, cloexec).map_err(call("keeping a descriptor from the program"))?;
+    nix::fcntl::fcntl(error_fd, cloexec).map_err(call("keeping a descriptor from the program"))?;
     let plan = args
         .next()
         .and_then(|plan| serde_json::from_str::<JailSpec>(plan.to_str()?).ok())
         .ok_or(JailError::Arguments)?;
     let command = args.next().ok_or(JailError::Arguments)?;
-    let in_group = receive_permission(trouble, plan.progress)
+    let in_group = receive_permission(error_fd, plan.progress)
         .map_err(|error| JailError::Io("waiting for its control group", error))?;
     // While it sees all processes.
     let most_tasks = most_tasks(&plan, in_group).map_err(call("reading its limits"))?;
@@ -135,7 +135,7 @@ fn confine(
         setrlimit(resource, limit, limit).map_err(call("setting its limits"))?;
     }
     let threads_only = !in_group && most_tasks.is_none();
-    filter_system_calls(trouble, threads_only)
+    filter_system_calls(error_fd, threads_only)
         .map_err(|error| JailError::Io("filtering its system calls (seccomp)", error))?;
     Err(JailError::Start(command.to_string_lossy().into_owned(), program.exec()))
 }

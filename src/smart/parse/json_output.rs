@@ -41,22 +41,22 @@ pub(crate) fn find(
     let (first, end) = match parse_at(text, start) {
         Ok(found) => found,
         Err(error) => match smartctl_document(text, start + 1) {
-            Some((start, end, document)) => return with_surroundings(text, start, end, document),
+            Some((start, end, document)) => return with_stray_text(text, start, end, document),
             None => return Ok(Err(error)),
         },
     };
     if first.get("smartctl").is_some() {
-        return with_surroundings(text, start, end, first);
+        return with_stray_text(text, start, end, first);
     }
     match smartctl_document(text, end) {
-        Some((start, end, document)) => with_surroundings(text, start, end, document),
+        Some((start, end, document)) => with_stray_text(text, start, end, document),
         None => Ok(Ok((first, None))),
     }
 }
 
 type Found = Result<Result<(Value, Option<StrayText>), serde_json::Error>, ParseError>;
 
-fn with_surroundings(text: &str, start: usize, end: usize, document: Value) -> Found {
+fn with_stray_text(text: &str, start: usize, end: usize, document: Value) -> Found {
     if smartctl_document(text, end).is_some() {
         return Err(ParseError::SeveralOutputs);
     }

@@ -3,7 +3,7 @@
 mod invalid_values;
 mod laws;
 mod responses;
-mod surroundings;
+mod stray_text;
 mod versions;
 
 use serde_json::{Value, json};

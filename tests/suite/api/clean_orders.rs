@@ -18,12 +18,12 @@ use diskvitals_wire::{CleanStaleRequest, StaleCleaning};
 use tokio::sync::{Notify, watch};
 use tonic::{Code, Status};
 
-use super::cleanup::{picture, target};
+use super::cleanup::{attached_snapshot, target};
 use super::fixture::{Served, channel, now, within};
 
 /// Volume `a` is this node's own; its pod is gone since a moment, volume `b` is in use.
 fn node() -> Snapshot {
-    let mut node = picture(0);
+    let mut node = attached_snapshot(0);
     Arc::make_mut(&mut node.node_context).driver = Some("d.example".into());
     let volume = node.volumes.values_mut().next().expect("volume a");
     Arc::make_mut(&mut Arc::make_mut(volume).facts).provided = Some(Box::new(ProvidedVolume {
@@ -173,7 +173,7 @@ async fn an_order_is_carried_out_once_and_its_answer_does_not_wait() {
     let staging =
         HostPath::from("/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/a/globalmount");
     assert_eq!(scene.host.unmounted(), [staging.to_string(), target("a")]);
-    scene.served.owner.redraw(|node| {
+    scene.served.owner.modify(|node| {
         node.attachments.retain(|path, _| {
             path.to_string().contains("/b/") || path.to_string().contains("uid-b")
         });
@@ -287,7 +287,7 @@ async fn what_an_unmount_meets_is_the_answer_and_offers_no_lazy_unmount() {
 #[tokio::test]
 async fn a_kubelet_whose_records_cannot_be_read_makes_everything_unreadable() {
     let scene = Scene::start(true).await;
-    scene.served.owner.redraw(|node| {
+    scene.served.owner.modify(|node| {
         let down = SourceStatus::Down("reading /var/lib/kubelet/pods: EIO".into());
         Arc::make_mut(&mut node.node).sources.insert(Source::Kubelet, (down, now()));
     });

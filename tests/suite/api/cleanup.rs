@@ -59,10 +59,10 @@ fn attachment(handle: &str, role: MountRole, stale: bool) -> Attachment {
 }
 
 /// Volume `a` is stale, volume `b` and `more` others are in use.
-pub fn picture(more: usize) -> Snapshot {
-    let mut picture = snapshot(more);
+pub fn attached_snapshot(more: usize) -> Snapshot {
+    let mut snapshot = snapshot(more);
     let root = HostPath::from(K);
-    picture.node_context = Arc::new(NodeContext {
+    snapshot.node_context = Arc::new(NodeContext {
         configured_kubelet_root: root.clone(),
         kubelet_root: root,
         ..NodeContext::default()
@@ -71,9 +71,9 @@ pub fn picture(more: usize) -> Snapshot {
     let attachments = handles.flat_map(|handle| {
         [MountRole::Staging, MountRole::Pod].map(|role| attachment(&handle, role, handle == "a"))
     });
-    picture.attachments =
+    snapshot.attachments =
         attachments.map(|attachment| (attachment.path.clone(), Arc::new(attachment))).collect();
-    picture
+    snapshot
 }
 
 #[derive(Default)]
@@ -113,10 +113,10 @@ impl CleanupBackend for RecordingBackend {
     async fn rescan(&self) {}
 }
 
-async fn served(picture: Snapshot) -> (Served, Arc<RecordingBackend>) {
+async fn served(snapshot: Snapshot) -> (Served, Arc<RecordingBackend>) {
     let backend = Arc::new(RecordingBackend::default());
     let given = backend.clone();
-    (Served::build(picture, |server| server.with_cleanup(given)).await, backend)
+    (Served::build(snapshot, |server| server.with_cleanup(given)).await, backend)
 }
 
 fn refused<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
@@ -136,7 +136,7 @@ fn is_root() -> bool {
 
 #[tokio::test]
 async fn attachments_are_listed_in_pages_of_any_size_and_by_volume() {
-    let served = Served::start(picture(150)).await;
+    let served = Served::start(attached_snapshot(150)).await;
     let channel = super::fixture::channel(&served.socket()).await;
     let mut client = wire::inventory_client::InventoryClient::new(channel);
     let whole = served.client().await.attachments("", "", false).await.unwrap().attachments;
@@ -180,7 +180,7 @@ async fn a_dry_run_lists_the_steps_and_takes_none() {
     if !is_root() {
         return;
     }
-    let (served, backend) = served(picture(0)).await;
+    let (served, backend) = served(attached_snapshot(0)).await;
     let answer = served.client().await.clean_up("csi:d.example/a", false, false).await.unwrap();
     assert_eq!(answer.volume_id, "csi:d.example/a");
     let steps: Vec<(&str, State)> =
@@ -198,7 +198,7 @@ async fn cleanup_steps_run_in_order_and_are_reported() {
     if !is_root() {
         return;
     }
-    let (served, backend) = served(picture(0)).await;
+    let (served, backend) = served(attached_snapshot(0)).await;
     let answer = served.client().await.clean_up("a", true, true).await.unwrap();
     assert!(answer.steps.iter().all(|step| step.state() == State::Done), "{answer:?}");
     assert_eq!(answer.steps[2].detail, "it is not empty and stays");
@@ -219,7 +219,7 @@ async fn a_failed_cleanup_step_stops_the_cleanup() {
     if !is_root() {
         return;
     }
-    let (served, backend) = served(picture(0)).await;
+    let (served, backend) = served(attached_snapshot(0)).await;
     *backend.unmount.lock().unwrap() =
         Some(StepError { kind: StepErrorKind::InUse, message: "unmounting /x: in use".into() });
     let answer = served.client().await.clean_up(&target("a"), true, false).await.unwrap();
@@ -237,7 +237,7 @@ async fn a_lazy_cleanup_does_not_wait_for_a_hung_volume() {
     if !is_root() {
         return;
     }
-    let (served, backend) = served(picture(0)).await;
+    let (served, backend) = served(attached_snapshot(0)).await;
     let client = served.client().await;
     let turn = {
         client.clean_up("a", true, false).await.unwrap();
@@ -260,7 +260,7 @@ async fn cleanup_is_refused_while_the_volume_is_or_may_be_in_use() {
     if !is_root() {
         return;
     }
-    let (served, backend) = served(picture(0)).await;
+    let (served, backend) = served(attached_snapshot(0)).await;
     let client = served.client().await;
     for commit in [false, true] {
         let (code, said) = refused(client.clean_up("b", commit, true).await);
@@ -285,7 +285,7 @@ async fn cleanup_is_refused_while_the_volume_is_or_may_be_in_use() {
     }
     assert_eq!(refused(client.clean_up("nope", true, false).await).0, Code::NotFound);
     assert_eq!(refused(client.clean_up("", true, false).await).0, Code::InvalidArgument);
-    served.owner.redraw(|picture| picture.settled = false);
+    served.owner.modify(|snapshot| snapshot.settled = false);
     assert_eq!(refused(client.clean_up("a", true, false).await).0, Code::FailedPrecondition);
     assert!(backend.taken.lock().unwrap().is_empty());
 }
@@ -295,7 +295,7 @@ async fn cleanup_is_refused_where_unmounting_is_impossible() {
     if !is_root() {
         return;
     }
-    let served = Served::start(picture(0)).await;
+    let served = Served::start(attached_snapshot(0)).await;
     assert_eq!(
         refused(served.client().await.clean_up("a", false, false).await).0,
         Code::FailedPrecondition
@@ -316,7 +316,7 @@ async fn the_command_line_prints_the_planned_steps_and_the_command_to_run_them()
     if !is_root() {
         return;
     }
-    let (served, backend) = served(picture(0)).await;
+    let (served, backend) = served(attached_snapshot(0)).await;
     let (code, printed, _) = diskvitals(&served.socket(), &["volumes", "--stale"]).await;
     assert_eq!((code, printed.lines().count()), (Some(0), 3), "{printed}");
     let (code, printed, _) = diskvitals(&served.socket(), &["cleanup", "a"]).await;

@@ -328,7 +328,7 @@ impl Owner {
     }
 
     /// Publishes a snapshot without change events.
-    pub fn redraw(&self, change: impl FnOnce(&mut Snapshot)) {
+    pub fn modify(&self, change: impl FnOnce(&mut Snapshot)) {
         self.snapshots.send_modify(|snapshot| change(Arc::make_mut(snapshot)));
     }
 

@@ -88,15 +88,15 @@ async fn a_page_token_survives_removals_and_insertions() {
 
 #[tokio::test]
 async fn findings_are_sorted_worst_first_with_stable_pages() {
-    let mut picture = snapshot(0);
+    let mut snapshot = snapshot(0);
     for n in 0..50u32 {
         let since = now() - jiff::SignedDuration::from_secs(i64::from(n / 3));
         let severity = [Severity::Info, Severity::Suspect, Severity::Bad][n as usize % 3];
         let found =
             finding(Subject::Device(format!("md{n}")), Reason::RaidDegraded, severity, since);
-        picture.findings.insert(found.id.clone(), Arc::new(found));
+        snapshot.findings.insert(found.id.clone(), Arc::new(found));
     }
-    let served = Served::start(picture).await;
+    let served = Served::start(snapshot).await;
     let mut client = inventory(&served).await;
     let whole = served.client().await.findings(false).await.unwrap().findings;
     assert!(whole.is_sorted_by_key(|finding| -finding.severity));
@@ -119,7 +119,7 @@ async fn findings_are_sorted_worst_first_with_stable_pages() {
 
 #[tokio::test]
 async fn causes_are_sorted_worst_first_with_stable_pages_and_bounded_hits() {
-    let mut picture = snapshot(0);
+    let mut snapshot = snapshot(0);
     for n in 0..50u32 {
         let severity = [Severity::Info, Severity::Suspect, Severity::Bad][n as usize % 3];
         let hits = (0..n * 10).map(|hit| Hit {
@@ -140,9 +140,9 @@ async fn causes_are_sorted_worst_first_with_stable_pages_and_bounded_hits() {
             hits: hits.collect(),
             ..Cause::default()
         };
-        picture.causes.insert(cause.id.clone(), Arc::new(cause));
+        snapshot.causes.insert(cause.id.clone(), Arc::new(cause));
     }
-    let served = Served::start(picture).await;
+    let served = Served::start(snapshot).await;
     let mut client = inventory(&served).await;
     let whole = served.client().await.causes().await.unwrap();
     let whole = whole.expect("this daemon knows causes").causes;

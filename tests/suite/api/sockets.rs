@@ -80,9 +80,9 @@ async fn invalid_socket_paths_are_errors_that_name_the_path() {
 
 #[tokio::test]
 async fn grpc_health_is_not_serving_until_the_first_full_snapshot() {
-    let mut picture = snapshot(0);
-    picture.settled = false;
-    let served = Served::start(picture).await;
+    let mut snapshot = snapshot(0);
+    snapshot.settled = false;
+    let served = Served::start(snapshot).await;
     let mut health = HealthClient::new(channel(&served.socket()).await);
     for service in ["", "diskvitals.v1.Inventory", "diskvitals.v1.Admin"] {
         let answer = health

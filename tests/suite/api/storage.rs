@@ -23,8 +23,8 @@ use super::fixture::{Served, client, finding, now, snapshot};
 
 const STAGING: &str = "/var/lib/kubelet/plugins/kubernetes.io/csi/d.example/a/globalmount";
 
-async fn served(picture: Snapshot) -> (Served, Client) {
-    let served = Served::start(picture).await;
+async fn served(snapshot: Snapshot) -> (Served, Client) {
+    let served = Served::start(snapshot).await;
     let uid = nix::unistd::geteuid().as_raw();
     served.allow(uid);
     let client = client(&served.agent_socket()).await;
@@ -39,11 +39,11 @@ fn code<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (Code, String) {
 }
 
 fn change_volume(
-    picture: &mut Snapshot,
+    snapshot: &mut Snapshot,
     handle: &str,
     change: impl FnOnce(&mut diskvitals_model::snapshot::Volume),
 ) {
-    change(Arc::make_mut(picture.volumes.get_mut(&VolumeId::csi("d.example", handle)).unwrap()));
+    change(Arc::make_mut(snapshot.volumes.get_mut(&VolumeId::csi("d.example", handle)).unwrap()));
 }
 
 fn witnessed(call: Call, driver: &str, handle: &str, path: &str) -> wire::WitnessRequest {
@@ -69,8 +69,8 @@ async fn statistics_come_from_memory_with_the_time_of_measurement() {
     );
     assert_eq!(usage.time.unwrap().seconds, now().as_second());
     // The probe hangs: the old values stay, with their old time.
-    served.owner.redraw(|picture| {
-        change_volume(picture, "a", |volume| {
+    served.owner.modify(|snapshot| {
+        change_volume(snapshot, "a", |volume| {
             if let VolumeUsage::Mounted { stale, .. } = &mut volume.usage {
                 *stale = Some(now());
             }
@@ -81,16 +81,16 @@ async fn statistics_come_from_memory_with_the_time_of_measurement() {
         now().as_second()
     );
     // Without a fixed number of inodes none are reported.
-    served.owner.redraw(|picture| {
-        change_volume(picture, "a", |volume| {
+    served.owner.modify(|snapshot| {
+        change_volume(snapshot, "a", |volume| {
             if let VolumeUsage::Mounted { usage, .. } = &mut volume.usage {
                 usage.total_inodes = 0;
             }
         })
     });
     assert_eq!(client.usage("d.example", "a", "").await.unwrap().total_inodes, None);
-    served.owner.redraw(|picture| {
-        change_volume(picture, "a", |volume| {
+    served.owner.modify(|snapshot| {
+        change_volume(snapshot, "a", |volume| {
             Arc::make_mut(&mut volume.facts).block = true;
             volume.usage = VolumeUsage::Block { size_bytes: 77 };
         })
@@ -113,14 +113,14 @@ async fn statistics_and_volume_of_one_call_are_of_one_snapshot() {
 
 #[tokio::test]
 async fn a_path_is_compared_in_the_form_of_the_mount_table() {
-    let mut picture = snapshot(0);
+    let mut snapshot = snapshot(0);
     let named = |named: &str| NodeContext {
         configured_kubelet_root: named.into(),
         kubelet_root: "/var/lib/kubelet".into(),
         ..Default::default()
     };
-    picture.node_context = Arc::new(named("/k"));
-    let (_served, client) = served(picture).await;
+    snapshot.node_context = Arc::new(named("/k"));
+    let (_served, client) = served(snapshot).await;
     for path in [
         STAGING,
         "/k/plugins/kubernetes.io/csi/d.example/a/globalmount",
@@ -153,18 +153,18 @@ async fn an_unknown_volume_is_not_found_only_after_a_complete_scan() {
         code(client.usage("d.example", &"x".repeat(5000), "").await).0,
         Code::InvalidArgument
     );
-    served.owner.redraw(|picture| {
-        change_volume(picture, "b", |volume| volume.usage = VolumeUsage::NotMeasured)
+    served.owner.modify(|snapshot| {
+        change_volume(snapshot, "b", |volume| volume.usage = VolumeUsage::NotMeasured)
     });
     assert_eq!(
         code(client.usage("d.example", "b", "").await),
         (Code::Unavailable, "the volume has not been measured yet".to_owned())
     );
-    let down = |picture: &mut Snapshot| {
-        let node = Arc::make_mut(&mut picture.node);
+    let down = |snapshot: &mut Snapshot| {
+        let node = Arc::make_mut(&mut snapshot.node);
         node.sources.insert(Source::Kubelet, (SourceStatus::Down("no permission".into()), now()));
     };
-    served.owner.redraw(down);
+    served.owner.modify(down);
     let (code_, said) = code(client.usage("d.example", "nope", "").await);
     assert_eq!((code_, said.contains("no permission")), (Code::Unavailable, true), "{said}");
     client.usage("d.example", "a", "").await.unwrap();
@@ -176,25 +176,25 @@ async fn storage_health_names_the_drives_and_is_an_error_when_unknown() {
     assert!(client.storage_health("d.example").await.unwrap().faults.is_empty());
     assert!(client.storage_health("another").await.unwrap().faults.is_empty());
     let id = DriveId::new("MODEL_S1");
-    served.owner.redraw(|picture| {
-        Arc::make_mut(picture.drives.get_mut(&id).unwrap()).health = Health::Unknown
+    served.owner.modify(|snapshot| {
+        Arc::make_mut(snapshot.drives.get_mut(&id).unwrap()).health = Health::Unknown
     });
     assert_eq!(code(client.storage_health("d.example").await).0, Code::Unavailable);
-    served
-        .owner
-        .redraw(|picture| Arc::make_mut(picture.drives.get_mut(&id).unwrap()).health = Health::Bad);
+    served.owner.modify(|snapshot| {
+        Arc::make_mut(snapshot.drives.get_mut(&id).unwrap()).health = Health::Bad
+    });
     let fault = client.storage_health("d.example").await.unwrap().faults.remove(0);
     assert_eq!(
         (fault.unreachable, fault.reason.as_str(), fault.message.contains("sda (MODEL_S1)")),
         (false, "DriveFailing", true)
     );
-    served.owner.redraw(|picture| {
-        Arc::make_mut(picture.drives.get_mut(&id).unwrap()).presence =
+    served.owner.modify(|snapshot| {
+        Arc::make_mut(snapshot.drives.get_mut(&id).unwrap()).presence =
             Presence::Missing { since: now() };
     });
     let fault = client.storage_health("d.example").await.unwrap().faults.remove(0);
     assert_eq!((fault.unreachable, fault.reason.as_str()), (true, "DriveMissing"));
-    served.owner.redraw(|picture| picture.settled = false);
+    served.owner.modify(|snapshot| snapshot.settled = false);
     assert!(client.storage_health("another").await.is_err());
 }
 
@@ -258,15 +258,15 @@ async fn a_volume_is_not_connected_only_on_proof_and_unknown_is_an_error() {
         code(client.connectivity("d.example", Vec::new(), Duration::from_secs(61)).await).0,
         Code::InvalidArgument
     );
-    served.owner.redraw(|picture| {
+    served.owner.modify(|snapshot| {
         let found = finding(
             Subject::Volume(VolumeId::csi("d.example", "a")),
             Reason::ProbeTimeout,
             Severity::Bad,
             now(),
         );
-        change_volume(picture, "a", |volume| volume.findings.push(found.id.clone()));
-        picture.findings.insert(found.id.clone(), Arc::new(found));
+        change_volume(snapshot, "a", |volume| volume.findings.push(found.id.clone()));
+        snapshot.findings.insert(found.id.clone(), Arc::new(found));
     });
     let answer = ask(&["a", "b"]).await.unwrap();
     assert_eq!(
@@ -274,8 +274,8 @@ async fn a_volume_is_not_connected_only_on_proof_and_unknown_is_an_error() {
         (false, vec!["volume csi:d.example/a: ProbeTimeout: it is so".to_owned()])
     );
     assert!(ask(&["b"]).await.unwrap().connected);
-    served.owner.redraw(|picture| {
-        change_volume(picture, "b", |volume| {
+    served.owner.modify(|snapshot| {
+        change_volume(snapshot, "b", |volume| {
             volume.health = Health::Unknown;
             volume.health_unknown_why = "mounts: no".into();
         })
@@ -353,17 +353,17 @@ fn about(volumes: &[&str], drives: &[&str]) -> wire::ConfirmRequest {
 
 #[tokio::test]
 async fn a_confirmation_reads_again_and_names_what_is_wrong_with_the_volumes_in_question() {
-    let mut picture = snapshot(0);
-    change_volume(&mut picture, "a", |volume| {
+    let mut snapshot = snapshot(0);
+    change_volume(&mut snapshot, "a", |volume| {
         Arc::make_mut(&mut volume.facts).pv = Some("pv-a".into());
     });
-    let volume = picture.volumes[&VolumeId::csi("d.example", "a")].clone();
+    let volume = snapshot.volumes[&VolumeId::csi("d.example", "a")].clone();
     let drive = volume.facts.drive_ids[0].clone();
-    let add = |picture: &mut Snapshot, subject, reason, severity| {
+    let add = |snapshot: &mut Snapshot, subject, reason, severity| {
         let finding = finding(subject, reason, severity, now());
-        picture.findings.insert(finding.id.clone(), Arc::new(finding));
+        snapshot.findings.insert(finding.id.clone(), Arc::new(finding));
     };
-    picture.findings.clear();
+    snapshot.findings.clear();
     let other = DriveId::new("another");
     for (subject, reason, severity) in [
         (Subject::Drive(drive.clone()), Reason::DriveOffline, Severity::Bad),
@@ -371,9 +371,9 @@ async fn a_confirmation_reads_again_and_names_what_is_wrong_with_the_volumes_in_
         (Subject::Drive(drive.clone()), Reason::SmartUnavailable, Severity::Info),
         (Subject::Drive(other), Reason::DriveOffline, Severity::Bad),
     ] {
-        add(&mut picture, subject, reason, severity);
+        add(&mut snapshot, subject, reason, severity);
     }
-    let (served, client) = served(picture).await;
+    let (served, client) = served(snapshot).await;
     let answer = client.confirm(about(&["pv-a"], &[])).await.unwrap();
     let seen: Vec<_> = answer
         .findings

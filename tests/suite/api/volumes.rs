@@ -311,7 +311,7 @@ async fn a_failed_step_is_reported_with_its_cause_and_undone() {
     refused(client.stage(stage).await, Code::Internal, "this host cannot AttachImage");
     let volume = client.get_provided(GetProvidedRequest { handle }).await.unwrap().into_inner();
     assert!(
-        volume.attachments.is_empty() && volume.trouble.is_empty() && volume.busy.is_empty(),
+        volume.attachments.is_empty() && volume.problem.is_empty() && volume.busy.is_empty(),
         "{volume:?}"
     );
 }
@@ -343,7 +343,7 @@ async fn a_failing_drive_below_the_pool_is_reported_as_its_cordon() {
         (cordon.kind.as_str(), cordon.drive_id.as_str(), cordon.reason.as_str()),
         ("loop", id.as_str(), "SmartFailing")
     );
-    assert_eq!(cordon.message, kind.trouble);
+    assert_eq!(cordon.message, kind.problem);
     for part in ["drive sdb (MODEL, serial S2)", "SmartFailing since", "Replace it now"] {
         assert!(cordon.message.contains(part), "{}", cordon.message);
     }

@@ -17,12 +17,12 @@ async fn next(events: &mut Streaming<wire::WatchEvent>) -> wire::WatchEvent {
 }
 
 /// Reads up to SNAPSHOT_END; returns the names of the drives.
-async fn first_picture(events: &mut Streaming<wire::WatchEvent>) -> Vec<String> {
+async fn first_list(events: &mut Streaming<wire::WatchEvent>) -> Vec<String> {
     assert_eq!(next(events).await.change(), Change::SnapshotBegin);
-    rest_of_picture(events).await
+    rest_of_list(events).await
 }
 
-async fn rest_of_picture(events: &mut Streaming<wire::WatchEvent>) -> Vec<String> {
+async fn rest_of_list(events: &mut Streaming<wire::WatchEvent>) -> Vec<String> {
     let mut names = Vec::new();
     loop {
         let event = next(events).await;
@@ -39,7 +39,7 @@ async fn rest_of_picture(events: &mut Streaming<wire::WatchEvent>) -> Vec<String
 async fn a_watch_sends_the_whole_state_and_then_each_change() {
     let served = Served::start(snapshot(5)).await;
     let mut events = served.client().await.watch(0).await.unwrap();
-    assert_eq!(first_picture(&mut events).await, ["sda", "sdb"]);
+    assert_eq!(first_list(&mut events).await, ["sda", "sdb"]);
     let revision =
         served.owner.change(ChangeKind::Added, ChangedItem::Drive(Arc::new(drive("sdc", "S3"))));
     let event = next(&mut events).await;
@@ -62,14 +62,14 @@ async fn a_watch_resumes_after_its_revision_or_starts_again() {
     assert_eq!((event.revision, event.change()), (missed, Change::Added));
     // A revision from before the daemon's start.
     let mut events = client.watch(7).await.unwrap();
-    assert_eq!(first_picture(&mut events).await, ["sda", "sdb", "sdc", "sdd"]);
+    assert_eq!(first_list(&mut events).await, ["sda", "sdb", "sdc", "sdd"]);
 }
 
 #[tokio::test]
 async fn a_slow_watcher_gets_a_new_snapshot_and_others_are_not_delayed() {
     let served = Served::start(snapshot(0)).await;
     let mut slow = served.client().await.watch(0).await.unwrap();
-    first_picture(&mut slow).await;
+    first_list(&mut slow).await;
     // Without a reader: far more than the broadcast, the queue and the connection's window hold.
     let mut big = drive("sdz", "S9");
     big.health_unknown_why = "x".repeat(100_000);
@@ -83,7 +83,7 @@ async fn a_slow_watcher_gets_a_new_snapshot_and_others_are_not_delayed() {
     }
     within(60, async {
         while next(&mut slow).await.change() != Change::SnapshotBegin {}
-        assert_eq!(rest_of_picture(&mut slow).await, ["sda", "sdb", "sdz"]);
+        assert_eq!(rest_of_list(&mut slow).await, ["sda", "sdb", "sdz"]);
     })
     .await;
 }
@@ -97,14 +97,14 @@ async fn a_watcher_that_never_reads_is_dropped() {
         ..Limits::default()
     };
     // More than the windows of a client that does not read can hold.
-    let mut picture = snapshot(0);
+    let mut snapshot = snapshot(0);
     let mut big = drive("sdz", "S9");
     big.health_unknown_why = "x".repeat(1 << 20);
     for n in 0..40 {
         big.facts.id = DriveId::new(format!("big{n}"));
-        picture.drives.insert(big.facts.id.clone(), Arc::new(big.clone()));
+        snapshot.drives.insert(big.facts.id.clone(), Arc::new(big.clone()));
     }
-    let served = Served::with(picture, limits).await;
+    let served = Served::with(snapshot, limits).await;
     let client = served.client().await;
     let stalled = client.watch(0).await.unwrap();
     // Its slot becomes free although the client has not disconnected.
@@ -125,7 +125,7 @@ async fn a_watcher_that_never_reads_is_dropped() {
 async fn a_shutdown_is_announced_to_watchers_and_is_fast() {
     let mut served = Served::start(snapshot(0)).await;
     let mut events = served.client().await.watch(0).await.unwrap();
-    first_picture(&mut events).await;
+    first_list(&mut events).await;
     within(30, served.stop()).await;
     let end = within(30, events.message()).await.unwrap_err();
     assert_eq!((end.code(), end.message()), (Code::Unavailable, "the daemon is shutting down"));

@@ -28,7 +28,7 @@ async fn serving(shim: &Shim) -> i32 {
 async fn health_calls_are_unavailable_within_a_second_while_the_daemon_is_down_and_recover() {
     let mut shim = Shim::start(&[]).await;
     shim.provide("dv-1");
-    shim.picture("dv-1", daemon::Health::Good, vec![]);
+    shim.set_volume("dv-1", daemon::Health::Good, vec![]);
     assert_eq!(health(&shim).await.expect("known").health_statuses, []);
     shim.daemon.vanish();
     assert_eq!(health(&shim).await.expect_err("away").code(), Code::Unavailable);
@@ -59,7 +59,7 @@ async fn health_calls_are_unavailable_within_a_second_while_the_daemon_is_down_a
 #[tokio::test]
 async fn a_restart_of_the_daemon_fails_no_call() {
     let mut shim = Shim::start(&[]).await;
-    shim.picture("dv-1", daemon::Health::Good, vec![]);
+    shim.set_volume("dv-1", daemon::Health::Good, vec![]);
     for _ in 0..5 {
         shim.daemon.vanish();
         shim.daemon.come();
@@ -70,7 +70,7 @@ async fn a_restart_of_the_daemon_fails_no_call() {
 #[tokio::test]
 async fn a_daemon_that_hangs_is_unavailable_and_only_the_first_call_waits_for_it() {
     let shim = Shim::start(&[]).await;
-    shim.picture("dv-1", daemon::Health::Good, vec![]);
+    shim.set_volume("dv-1", daemon::Health::Good, vec![]);
     shim.daemon.hang(true);
     assert_eq!(health(&shim).await.expect_err("hangs").code(), Code::Unavailable);
     let began = Instant::now();
@@ -116,7 +116,7 @@ async fn statistics_lack_the_condition_where_only_health_is_unavailable() {
 async fn unknown_health_is_an_error_and_statistics_go_on_with_the_last_known_condition() {
     let shim = Shim::start(&[]).await;
     shim.provide("dv-1");
-    shim.picture("dv-1", daemon::Health::Unknown, vec![]);
+    shim.set_volume("dv-1", daemon::Health::Unknown, vec![]);
     let message = "ReadOnly: x (unknown since 2026-01-01T00:00:00Z: mounts: no such file)";
     {
         let mut state = shim.daemon.state();

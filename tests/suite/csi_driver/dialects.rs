@@ -77,7 +77,7 @@ fn suspect(shim: &Shim) {
             "the drive does not tell",
         ),
     ];
-    shim.picture("dv-1", daemon::Health::Bad, findings);
+    shim.set_volume("dv-1", daemon::Health::Bad, findings);
     let usage = daemon::VolumeUsageAnswer {
         total_bytes: 100,
         available_bytes: 40,

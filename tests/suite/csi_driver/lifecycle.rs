@@ -252,7 +252,7 @@ async fn another_topology_has_no_capacity_and_no_volumes() {
         available_bytes: 50,
         largest_bytes: 40,
         smallest_bytes: 4,
-        trouble: String::new(),
+        problem: String::new(),
     };
     shim.daemon.state().pool = daemon::Pool { kinds: vec![kind] };
     let capacity = async |request: wire::GetCapacityRequest| {
@@ -281,7 +281,7 @@ async fn another_topology_has_no_capacity_and_no_volumes() {
     };
     assert_eq!(capacity(shared).await, wire::GetCapacityResponse::default());
     let cordon = "no new volume is placed in the pool (loop): drive sda is failing";
-    shim.daemon.state().pool.kinds[0].trouble = cordon.into();
+    shim.daemon.state().pool.kinds[0].problem = cordon.into();
     assert_eq!(
         capacity(wire::GetCapacityRequest::default()).await,
         wire::GetCapacityResponse::default(),
@@ -291,7 +291,7 @@ async fn another_topology_has_no_capacity_and_no_volumes() {
     let cordoned = shim.controller().create_volume(create("y")).await;
     refused(cordoned, Code::ResourceExhausted, cordon);
     shim.daemon.state().refusal = None;
-    shim.daemon.state().pool.kinds[0].trouble.clear();
+    shim.daemon.state().pool.kinds[0].problem.clear();
     let info = shim
         .node()
         .node_get_info(wire::NodeGetInfoRequest {})

@@ -49,8 +49,8 @@ async fn volumes_are_listed_completely_with_any_page_size_and_their_conditions()
         "FilesystemCorrupted",
         "x",
     )];
-    shim.picture("dv-03", daemon::Health::Bad, bad);
-    shim.picture("not-ours", daemon::Health::Good, vec![]);
+    shim.set_volume("dv-03", daemon::Health::Bad, bad);
+    shim.set_volume("not-ours", daemon::Health::Good, vec![]);
     for most in [0, 1, 4, 23, 24, 1000] {
         assert_eq!(ids(&shim, most).await, all, "{most}");
     }
@@ -113,10 +113,10 @@ async fn only_adverse_volumes_of_this_driver_are_in_the_list_of_health() {
     for id in ["a", "b", "c", "d", "e"] {
         shim.provide(id);
     }
-    shim.picture("a", daemon::Health::Good, vec![]);
-    shim.picture("b", daemon::Health::Suspect, bad());
-    shim.picture("d", daemon::Health::Suspect, bad());
-    shim.daemon.state().provided.get_mut("e").expect("there").trouble =
+    shim.set_volume("a", daemon::Health::Good, vec![]);
+    shim.set_volume("b", daemon::Health::Suspect, bad());
+    shim.set_volume("d", daemon::Health::Suspect, bad());
+    shim.daemon.state().provided.get_mut("e").expect("there").problem =
         "its record cannot be read".into();
     let foreign = daemon::Volume {
         driver: "other".into(),

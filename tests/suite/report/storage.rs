@@ -1,4 +1,4 @@
-//! The object `NodeStorage`: what is written, when, and what an API server in trouble gets.
+//! The object `NodeStorage`: what is written, when, and what an API server that refuses gets.
 
 use serde_json::{Value, json};
 

@@ -266,7 +266,7 @@ fn a_pod_that_starts_on_a_failing_volume_is_warned_like_those_that_were_there() 
 }
 
 #[test]
-fn new_trouble_comes_before_what_is_over() {
+fn new_problems_come_before_what_is_over() {
     let old = issue(drive("d1"), Severity::Bad);
     let before = snapshot(&[("0a", old.clone())]);
     let mut after = with_cleared(snapshot(&[]), "0a", &old, NOW);
@@ -420,7 +420,7 @@ fn the_same_issue_under_another_id_is_a_transition_only_when_it_worsens() {
         lines(Some(&before), &worse).iter().map(|(_, kind, _)| *kind).collect::<Vec<_>>(),
         [StorageTransitionKind::Worsened]
     );
-    // Another reason, or of another drive, is another trouble.
+    // Another reason, or of another drive, is another problem.
     let other = Issue { reason: "WornOut".into(), ..issue(drive("d1"), Severity::Suspect) };
     assert_eq!(
         lines(Some(&before), &snapshot(&[("0b", other)])).first().map(|(_, kind, _)| *kind),

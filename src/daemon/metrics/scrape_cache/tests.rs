@@ -16,7 +16,7 @@ fn snapshot(revision: u64) -> Arc<Snapshot> {
     Arc::new(Snapshot { revision, settled: true, ..Snapshot::default() })
 }
 
-/// Texts that tell of which picture they are, and how many have been written.
+/// Texts that name the snapshot that they are of, and how many have been written.
 struct CountingCache {
     texts: ScrapeHandle,
     snapshots: watch::Sender<Arc<Snapshot>>,
@@ -26,16 +26,16 @@ struct CountingCache {
 fn counting_cache() -> CountingCache {
     let written: Arc<Mutex<Vec<(u64, ScrapeFormat)>>> = Arc::default();
     let log = written.clone();
-    let (pictures, snapshots) = watch::channel(snapshot(1));
+    let (sender, snapshots) = watch::channel(snapshot(1));
     let (texts, keeper) = ScrapeHandle::with_encoder(
         Arc::new(move |snapshot, form| {
             log.lock().expect("the log").push((snapshot.revision, form));
-            Ok(format!("picture {}", snapshot.revision).into())
+            Ok(format!("snapshot {}", snapshot.revision).into())
         }),
         snapshots,
     );
     tokio::spawn(keeper.run());
-    CountingCache { texts, snapshots: pictures, written }
+    CountingCache { texts, snapshots: sender, written }
 }
 
 impl CountingCache {
@@ -52,8 +52,8 @@ impl CountingCache {
 async fn each_format_is_encoded_once_per_snapshot() {
     let counted = counting_cache();
     for _ in 0..3 {
-        assert_eq!(counted.ask(OPENMETRICS).await, "picture 1");
-        assert_eq!(counted.ask(PLAIN).await, "picture 1");
+        assert_eq!(counted.ask(OPENMETRICS).await, "snapshot 1");
+        assert_eq!(counted.ask(PLAIN).await, "snapshot 1");
     }
     assert_eq!(counted.written(), [(1, OPENMETRICS), (1, PLAIN)]);
 }
@@ -69,8 +69,8 @@ async fn a_newer_snapshot_replaces_every_cached_format() {
         .send_replace(Arc::new(Snapshot { node: Arc::default(), ..(*snapshot(1)).clone() }));
     counted.ask(PLAIN).await;
     counted.snapshots.send_replace(snapshot(2));
-    assert_eq!(counted.ask(OPENMETRICS).await, "picture 2");
-    assert_eq!(counted.ask(PLAIN).await, "picture 2");
+    assert_eq!(counted.ask(OPENMETRICS).await, "snapshot 2");
+    assert_eq!(counted.ask(PLAIN).await, "snapshot 2");
     assert_eq!(
         counted.written(),
         [(1, OPENMETRICS), (1, PLAIN), (1, PLAIN), (2, OPENMETRICS), (2, PLAIN)]
@@ -104,7 +104,7 @@ async fn concurrent_scrapes_share_one_encoding_and_do_not_block_the_runtime() {
     let (begun, has_begun) = waiting::channel();
     let (go_on, wait) = waiting::channel::<()>();
     let wait = Mutex::new(wait);
-    let (_pictures, snapshots) = watch::channel(snapshot(1));
+    let (_sender, snapshots) = watch::channel(snapshot(1));
     let (texts, keeper) = ScrapeHandle::with_encoder(
         Arc::new(move |_, _| {
             begun.send(()).expect("the test goes on");
@@ -145,7 +145,7 @@ fn a_scrape_needs_no_thread_of_the_blocking_pool() {
         let text = tokio::time::timeout(PATIENCE, counted.ask(PLAIN))
             .await
             .expect("is answered while the disk hangs");
-        assert_eq!(text, "picture 1");
+        assert_eq!(text, "snapshot 1");
         drop(answers);
         hangs.await.expect("ends").expect_err("nothing was sent");
     });
@@ -153,7 +153,7 @@ fn a_scrape_needs_no_thread_of_the_blocking_pool() {
 
 #[tokio::test]
 async fn a_failed_encoding_is_reported_and_not_cached() {
-    let (_pictures, snapshots) = watch::channel(snapshot(1));
+    let (_sender, snapshots) = watch::channel(snapshot(1));
     let times = Mutex::new(0);
     let (texts, keeper) = ScrapeHandle::with_encoder(
         Arc::new(move |_, _| {
@@ -176,7 +176,7 @@ async fn gzip_holds_the_same_text() {
         version: "1".into(),
         started: Timestamp::UNIX_EPOCH,
     };
-    let (_pictures, snapshots) = watch::channel(snapshot(1));
+    let (_sender, snapshots) = watch::channel(snapshot(1));
     let (texts, keeper) = ScrapeHandle::new(node, snapshots, SocketRefusals::default());
     tokio::spawn(keeper.run());
     for form in [OPENMETRICS, PLAIN] {

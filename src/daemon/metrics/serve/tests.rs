@@ -17,10 +17,10 @@ fn node() -> Node {
     }
 }
 
-/// A server on a free port, its pictures, and how to end it.
+/// A server on a free port, its sender, and how to end it.
 struct Running {
     address: std::net::SocketAddr,
-    pictures: watch::Sender<Arc<Snapshot>>,
+    sender: watch::Sender<Arc<Snapshot>>,
     stop: oneshot::Sender<()>,
     ended: tokio::task::JoinHandle<()>,
 }
@@ -28,8 +28,7 @@ struct Running {
 async fn start(settled: bool, limits: Limits) -> Running {
     let socket = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = socket.local_addr().expect("an address");
-    let (pictures, snapshots) =
-        watch::channel(Arc::new(Snapshot { settled, ..Snapshot::default() }));
+    let (sender, snapshots) = watch::channel(Arc::new(Snapshot { settled, ..Snapshot::default() }));
     let (stop, stopped) = oneshot::channel::<()>();
     let ended = tokio::spawn(serve(
         Incoming::new(socket, address.to_string()),
@@ -42,7 +41,7 @@ async fn start(settled: bool, limits: Limits) -> Running {
             let _ = stopped.await;
         },
     ));
-    Running { address, pictures, stop, ended }
+    Running { address, sender, stop, ended }
 }
 
 async fn ask(address: std::net::SocketAddr, request: &str) -> String {
@@ -128,7 +127,7 @@ async fn scrapes_are_refused_before_the_first_full_snapshot() {
 
     let running = start(false, Limits::default()).await;
     let asked = tokio::spawn(async move { ask(running.address, &get("/metrics", "*/*")).await });
-    running.pictures.send_replace(Arc::new(Snapshot { settled: true, ..Snapshot::default() }));
+    running.sender.send_replace(Arc::new(Snapshot { settled: true, ..Snapshot::default() }));
     assert!(asked.await.expect("answered").starts_with("HTTP/1.1 200 "));
 }
 
@@ -267,12 +266,12 @@ async fn gzip_is_sent_only_to_scrapers_that_accept_it() {
 async fn a_removed_drive_is_in_no_scrape_after_the_next_snapshot() {
     let running = start(true, Limits::default()).await;
     let with_one = crate::metrics::view::tests::snapshot_with_drive("GONE-SOON");
-    for (picture, told) in [
+    for (snapshot, told) in [
         (with_one.clone(), true),
         (Snapshot { settled: true, ..Snapshot::default() }, false),
         (with_one, true),
     ] {
-        running.pictures.send_replace(Arc::new(picture));
+        running.sender.send_replace(Arc::new(snapshot));
         // Twice: once written, once kept.
         for _ in 0..2 {
             for accept in ["application/openmetrics-text", "text/plain"] {

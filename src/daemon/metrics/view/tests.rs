@@ -152,7 +152,7 @@ fn busy_snapshot() -> Snapshot {
     for drive in [failing, asleep, gone, flash, bare] {
         snapshot.drives.insert(drive.facts.id.clone(), Arc::new(drive));
     }
-    let world = TestHost::default()
+    let host = TestHost::default()
         .disk("sda", "8:0", "WORN")
         .uuid("sda", "11-22")
         .mounted("8:0", "/", "/data", "xfs", "/dev/sda")
@@ -187,7 +187,7 @@ fn busy_snapshot() -> Snapshot {
                 ("u2", "/var/lib/kubelet/pods/u2/volumes/kubernetes.io~csi/pv-h/mount"),
             ],
         );
-    for facts in world.volumes() {
+    for facts in host.volumes() {
         let stale = facts.driver.is_none().then_some(at(45));
         let usage = VolumeUsage::Mounted {
             usage: usage(1000, 400),

@@ -66,12 +66,12 @@ pub(crate) fn pool_kind(
     kind_of: BackingKind,
     capacity: &Result<PoolCapacity, ProvisionError>,
 ) -> Result<wire::PoolKind, StorageUnknown> {
-    let (total, available, unit, trouble) = match capacity {
+    let (total, available, unit, problem) = match capacity {
         Ok(PoolCapacity { total, available, unit, .. }) => {
             let cordon = cordon::of_pool(snapshot, kind_of)?;
             let available = if cordon.is_some() { 0 } else { *available };
-            let trouble = cordon.map(|cordon| cordon.text(clock::wall(cordon.since)));
-            (*total, available, (*unit).max(1), trouble.unwrap_or_default())
+            let problem = cordon.map(|cordon| cordon.text(clock::wall(cordon.since)));
+            (*total, available, (*unit).max(1), problem.unwrap_or_default())
         }
         Err(error) => (0, 0, 1, with_causes(error)),
     };
@@ -82,7 +82,7 @@ pub(crate) fn pool_kind(
         available_bytes: multiple(available),
         largest_bytes: multiple(available),
         smallest_bytes: sizes::MIN_SIZE.div_ceil(unit) * unit,
-        trouble,
+        problem,
     })
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn volume(view: &VolumeView, driver: &str) -> wire::ProvidedVolume {
         attachments: staged.chain(published).collect(),
         device: provided.device.clone().unwrap_or_default(),
         busy: view.current_activity().unwrap_or_default(),
-        trouble: provided.error.clone().unwrap_or_default(),
+        problem: provided.error.clone().unwrap_or_default(),
     }
 }
 

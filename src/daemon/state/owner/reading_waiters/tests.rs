@@ -6,11 +6,11 @@ use diskvitals_model::fixture::*;
 use diskvitals_model::source_update::SourceUpdate;
 
 fn host() -> TestHost {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-    world.read_all(0);
-    world
+    host.read_all(0);
+    host
 }
 
 fn wanted() -> Vec<WantedReading> {
@@ -19,54 +19,54 @@ fn wanted() -> Vec<WantedReading> {
 
 #[tokio::test(start_paused = true)]
 async fn the_mount_table_and_the_kubelets_records_are_waited_for_without_the_hardware() {
-    let mut world = host();
+    let mut host = host();
     let mut waiters = ReadingWaiters::default();
     let (reply, _answer) = oneshot::channel();
     let until = Instant::now() + Duration::from_secs(10);
     let both = vec![WantedReading::MountTable, WantedReading::KubeletRecords];
     assert!(waiters.add(both, at(10), until, reply));
-    let mut due = |world: &TestHost| {
-        let due = waiters.take_due(&world.facts, true, Instant::now());
+    let mut due = |host: &TestHost| {
+        let due = waiters.take_due(&host.facts, true, Instant::now());
         due.into_iter().map(|due| (due.inventory, due.missing)).collect::<Vec<_>>()
     };
-    world.read_mounts(11);
-    assert_eq!(due(&world), []);
-    world.apply(SourceUpdate::Kubelet(Observation::failed(at(12), "no")), 12);
+    host.read_mounts(11);
+    assert_eq!(due(&host), []);
+    host.apply(SourceUpdate::Kubelet(Observation::failed(at(12), "no")), 12);
     let failed = "the kubelet's directory could not be read: no".to_owned();
-    assert_eq!(due(&world), [(false, vec![failed])]);
+    assert_eq!(due(&host), [(false, vec![failed])]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_all_its_readings_and_for_the_first_snapshot() {
-    let mut world = host();
+    let mut host = host();
     let mut waiters = ReadingWaiters::default();
     let (reply, _answer) = oneshot::channel();
     let until = Instant::now() + Duration::from_secs(45);
     assert!(waiters.add(wanted(), at(10), until, reply));
-    let mut due = |world: &TestHost, settled| {
-        let due = waiters.take_due(&world.facts, settled, Instant::now());
+    let mut due = |host: &TestHost, settled| {
+        let due = waiters.take_due(&host.facts, settled, Instant::now());
         let answered = |due: DueReply| (due.inventory, due.missing);
         due.into_iter().map(answered).collect::<Vec<_>>()
     };
-    assert_eq!(due(&world, true), []);
-    world.scan(11);
-    assert_eq!(due(&world, true), []);
-    world.probe("/data", healthy_probe(usage(GIB, GIB)), 12);
-    assert_eq!(due(&world, false), []);
-    assert_eq!(due(&world, true), [(true, Vec::new())]);
-    assert_eq!(due(&world, true), []);
+    assert_eq!(due(&host, true), []);
+    host.scan(11);
+    assert_eq!(due(&host, true), []);
+    host.probe("/data", healthy_probe(usage(GIB, GIB)), 12);
+    assert_eq!(due(&host, false), []);
+    assert_eq!(due(&host, true), [(true, Vec::new())]);
+    assert_eq!(due(&host, true), []);
 }
 
 #[tokio::test(start_paused = true)]
 async fn when_its_time_is_over_the_answer_says_what_is_missing() {
-    let mut world = host();
+    let mut host = host();
     let mut waiters = ReadingWaiters::default();
     let (reply, _answer) = oneshot::channel();
     let until = Instant::now() + Duration::from_secs(45);
     assert!(waiters.add(wanted(), at(10), until, reply));
-    world.scan(11);
+    host.scan(11);
     tokio::time::sleep(Duration::from_secs(45)).await;
-    let due = waiters.take_due(&world.facts, false, Instant::now());
+    let due = waiters.take_due(&host.facts, false, Instant::now());
     assert_eq!(due.len(), 1);
     assert!(due[0].inventory);
     assert_eq!(due[0].missing, ["/data has not been probed again"]);

@@ -119,8 +119,8 @@ fn retries_back_off_and_obey_retry_after() {
     scene.server.state().always = None;
     scene.until_told(&format!("Node {NODE} Warning SmartFailing"));
     let asked = posts(&scene);
-    let wish = asked.iter().position(|asked| asked.code == 429).expect("met with");
-    assert!(asked[wish + 1].at - asked[wish].at >= Duration::from_secs(2));
+    let at = asked.iter().position(|asked| asked.code == 429).expect("met with");
+    assert!(asked[at + 1].at - asked[at].at >= Duration::from_secs(2));
 }
 
 #[test]
