@@ -34,11 +34,11 @@ fn btrfs(data: BlockGroups, metadata: BlockGroups, unallocated: &[u64]) -> Btrfs
 
 /// The finding when statfs reports so many GiB as available.
 fn raised(statfs: u64, btrfs: BtrfsSpace) -> Option<(Severity, String)> {
-    let mut world = plain();
+    let mut host = plain();
     let mut probe = healthy_probe(usage(100 * GIB, statfs * GIB));
     probe.btrfs = Some(Box::new(btrfs));
-    world.probe("/data", probe, 10);
-    world.raised_for(Reason::OutOfSpace, 11).map(|raised| (raised.severity, raised.message))
+    host.probe("/data", probe, 10);
+    host.raised_for(Reason::OutOfSpace, 11).map(|raised| (raised.severity, raised.message))
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn the_small_device_decides_about_a_mirror() {
 
 #[test]
 fn without_the_figures_of_btrfs_statfs_counts() {
-    let mut world = plain();
-    world.probe("/data", healthy_probe(usage(100 * GIB, 0)), 10);
-    assert!(world.raised_for(Reason::OutOfSpace, 11).is_some());
+    let mut host = plain();
+    host.probe("/data", healthy_probe(usage(100 * GIB, 0)), 10);
+    assert!(host.raised_for(Reason::OutOfSpace, 11).is_some());
 }

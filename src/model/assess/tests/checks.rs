@@ -13,87 +13,87 @@ use diskvitals_fscheck::{CheckVerdict, Mode, RunResult, Weight};
 
 #[test]
 fn a_confirmed_corruption_is_lost_data_and_wrong_bookkeeping_is_not() {
-    let mut world = plain();
+    let mut host = plain();
     checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Corrupted,
         run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
-    assert_eq!(world.raised(12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
+    assert_eq!(host.raised(12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
     let proof: Vec<Evidence> =
-        world.raised_for(Reason::FilesystemCorrupted, 13).expect("raised").evidence;
+        host.raised_for(Reason::FilesystemCorrupted, 13).expect("raised").evidence;
     assert!(
         proof[0].source.starts_with("e2fsck -fn /dev/sda (frozen, check "),
         "{}",
         proof[0].source
     );
     assert_eq!(proof[0].text, "Inode 12 passes checks, but checksum does not match inode.");
-    let mut world = plain();
+    let mut host = plain();
     checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Corrupted,
         run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Bookkeeping)]),
         10,
     );
-    assert_eq!(world.raised(12), ["fs:u FilesystemCorrupted Bad Degraded"]);
+    assert_eq!(host.raised(12), ["fs:u FilesystemCorrupted Bad Degraded"]);
 }
 
 #[test]
 fn a_clean_check_of_the_same_strength_clears_and_a_weaker_or_failed_one_does_not() {
-    let mut world = plain();
+    let mut host = plain();
     checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Corrupted,
         run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
     let raised = ["fs:u FilesystemCorrupted Bad DataLoss"];
-    assert_eq!(world.raised(12), raised);
+    assert_eq!(host.raised(12), raised);
     checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Clean,
         run(Mode::Live, RunResult::Clean, Vec::new()),
         20,
     );
-    assert_eq!(world.raised(22), raised);
+    assert_eq!(host.raised(22), raised);
     for (second, verdict) in [(30, CheckVerdict::Failed), (40, CheckVerdict::Inconclusive)] {
         checked(
-            &mut world,
+            &mut host,
             data(),
             verdict,
             run(Mode::Frozen, RunResult::Failed, Vec::new()),
             second,
         );
-        assert_eq!(world.raised(second + 2), raised);
+        assert_eq!(host.raised(second + 2), raised);
     }
     checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Clean,
         run(Mode::Frozen, RunResult::Clean, Vec::new()),
         50,
     );
-    assert_eq!(world.raised(52), [""; 0]);
-    assert!(world.active.is_empty());
+    assert_eq!(host.raised(52), [""; 0]);
+    assert!(host.active.is_empty());
 }
 
 #[test]
 fn a_suspicion_is_cleared_by_any_clean_check_or_confirmed() {
-    let mut world = plain();
+    let mut host = plain();
     checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Suspected,
         run(Mode::Live, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
-    assert_eq!(world.raised(12), ["fs:u FilesystemSuspect Suspect Degraded"]);
-    let mut confirmed = world.clone();
+    assert_eq!(host.raised(12), ["fs:u FilesystemSuspect Suspect Degraded"]);
+    let mut confirmed = host.clone();
     checked(
         &mut confirmed,
         data(),
@@ -103,106 +103,106 @@ fn a_suspicion_is_cleared_by_any_clean_check_or_confirmed() {
     );
     assert_eq!(confirmed.raised(22), ["fs:u FilesystemCorrupted Bad DataLoss"]);
     checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Clean,
         run(Mode::Live, RunResult::Clean, Vec::new()),
         20,
     );
-    assert_eq!(world.raised(22), [""; 0]);
+    assert_eq!(host.raised(22), [""; 0]);
 }
 
 #[test]
 fn a_new_filesystem_on_the_device_is_not_the_one_that_was_checked() {
-    let mut world = plain();
+    let mut host = plain();
     checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Corrupted,
         run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
-    assert_eq!(world.raised(12).len(), 1);
-    let mut world = world.uuid("sda", "new");
-    world.read_all(20);
-    assert_eq!(world.raised(22), [""; 0]);
+    assert_eq!(host.raised(12).len(), 1);
+    let mut host = host.uuid("sda", "new");
+    host.read_all(20);
+    assert_eq!(host.raised(22), [""; 0]);
 }
 
 /// One at a time tells of it, whoever it is.
 #[test]
 fn corruption_is_a_finding_of_the_mounted_volume_else_of_the_device() {
-    let mount = |world: TestHost, second| {
-        let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-        world.read_all(second);
-        world
+    let mount = |host: TestHost, second| {
+        let mut host = host.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+        host.read_all(second);
+        host
     };
-    let mut world = plain();
+    let mut host = plain();
     checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Corrupted,
         run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
-    assert_eq!(world.raised(12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
+    assert_eq!(host.raised(12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
     for second in [20, 40] {
-        world.umount("/data");
-        world.read_all(second);
-        assert_eq!(world.raised(second + 2), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
-        world = mount(world, second + 10);
-        assert_eq!(world.raised(second + 12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
-        assert_eq!(world.active.len(), 1, "{:?}", world.active);
+        host.umount("/data");
+        host.read_all(second);
+        assert_eq!(host.raised(second + 2), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
+        host = mount(host, second + 10);
+        assert_eq!(host.raised(second + 12), ["fs:u FilesystemCorrupted Bad DataLoss"]);
+        assert_eq!(host.active.len(), 1, "{:?}", host.active);
     }
     // Another filesystem is another matter.
-    world.umount("/data");
-    let mut world = world.uuid("sda", "new");
-    world.read_all(60);
-    assert_eq!(world.raised(62), [""; 0]);
-    assert!(world.active.is_empty());
+    host.umount("/data");
+    let mut host = host.uuid("sda", "new");
+    host.read_all(60);
+    assert_eq!(host.raised(62), [""; 0]);
+    assert!(host.active.is_empty());
 }
 
 #[test]
 fn corruption_of_a_device_becomes_the_volumes_when_mounted() {
-    let mut world = plain();
-    world.umount("/data");
-    world.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
-    world.read_all(5);
+    let mut host = plain();
+    host.umount("/data");
+    host.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
+    host.read_all(5);
     let unmounted = request(RequestedTarget::Device("sda".into()));
     checked(
-        &mut world,
+        &mut host,
         unmounted,
         CheckVerdict::Corrupted,
         run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
-    assert_eq!(world.raised(12), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
-    let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-    world.read_all(20);
-    assert_eq!(world.raised(22), ["fs:u FilesystemCorrupted Bad DataLoss"]);
-    assert_eq!(world.active.len(), 1, "{:?}", world.active);
+    assert_eq!(host.raised(12), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
+    let mut host = host.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    host.read_all(20);
+    assert_eq!(host.raised(22), ["fs:u FilesystemCorrupted Bad DataLoss"]);
+    assert_eq!(host.active.len(), 1, "{:?}", host.active);
 }
 
 /// Unmounted and mounted again after a check that proved damage; then ext4's superblock is read.
 fn mounted_again(state: ExtState) -> TestHost {
-    let mut world = plain();
+    let mut host = plain();
     let found = run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::Damage)]);
-    checked(&mut world, data(), CheckVerdict::Corrupted, found, 100);
-    world.umount("/data");
-    world.read_all(200);
-    let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-    world.read_all(300);
-    superblock(&mut world, state, 301);
-    world
+    checked(&mut host, data(), CheckVerdict::Corrupted, found, 100);
+    host.umount("/data");
+    host.read_all(200);
+    let mut host = host.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    host.read_all(300);
+    superblock(&mut host, state, 301);
+    host
 }
 
-fn superblock(world: &mut TestHost, state: ExtState, second: i64) {
+fn superblock(host: &mut TestHost, state: ExtState, second: i64) {
     let found = Superblock { fs_type: "ext4".into(), uuid: "u".into(), ext: Some(state) };
     let update = SourceUpdate::Superblock {
         device: "sda".into(),
         dev: "8:0".parse().expect("a number"),
         superblock: Observation::ok(at(second), Some(found)),
     };
-    world.apply(update, second);
+    host.apply(update, second);
 }
 
 fn repaired() -> ExtState {
@@ -235,21 +235,21 @@ fn a_mount_after_a_repair_that_ext4_records_clears_what_a_check_found() {
 
 #[test]
 fn a_repair_counts_only_once_the_kernel_has_mounted_it() {
-    let mut world = plain();
+    let mut host = plain();
     let found = run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]);
-    checked(&mut world, data(), CheckVerdict::Corrupted, found, 100);
+    checked(&mut host, data(), CheckVerdict::Corrupted, found, 100);
     // Mounted since before the check.
-    superblock(&mut world, repaired(), 251);
+    superblock(&mut host, repaired(), 251);
     let raised = ["fs:u FilesystemCorrupted Bad DataLoss"];
-    assert_eq!(world.raised(252), raised);
-    world.umount("/data");
-    world.read_all(260);
-    superblock(&mut world, repaired(), 261);
-    assert_eq!(world.raised(262), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
-    let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-    world.read_all(300);
-    superblock(&mut world, repaired(), 301);
-    assert_eq!(world.raised(302), [""; 0]);
+    assert_eq!(host.raised(252), raised);
+    host.umount("/data");
+    host.read_all(260);
+    superblock(&mut host, repaired(), 261);
+    assert_eq!(host.raised(262), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
+    let mut host = host.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    host.read_all(300);
+    superblock(&mut host, repaired(), 301);
+    assert_eq!(host.raised(302), [""; 0]);
 }
 
 #[test]
@@ -258,12 +258,12 @@ fn the_end_of_a_finding_is_what_its_filesystem_can_prove() {
         ("ext4", "that its superblock records"),
         ("xfs", "run `diskvitals check /dev/sda` after xfs_repair"),
     ] {
-        let mut world = plain();
-        world.mount_mut("/data").fs_type = filesystem.into();
-        world.read_mounts(5);
+        let mut host = plain();
+        host.mount_mut("/data").fs_type = filesystem.into();
+        host.read_mounts(5);
         let found = run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::Damage)]);
-        checked(&mut world, data(), CheckVerdict::Corrupted, found, 10);
-        let raised = world.raised_for(Reason::FilesystemCorrupted, 12);
+        checked(&mut host, data(), CheckVerdict::Corrupted, found, 10);
+        let raised = host.raised_for(Reason::FilesystemCorrupted, 12);
         let clears = raised.expect("raised").clears_when;
         assert!(clears.contains(words), "{clears}");
     }
@@ -272,16 +272,16 @@ fn the_end_of_a_finding_is_what_its_filesystem_can_prove() {
 #[test]
 fn damaged_copies_beside_good_ones_are_suspect_whether_mounted_or_not() {
     let copies = || run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::DamagedCopy)]);
-    let mut world = plain();
-    checked(&mut world, data(), CheckVerdict::Suspected, copies(), 10);
-    assert_eq!(world.raised(12), ["fs:u FilesystemCorrupted Suspect Degraded"]);
-    world.umount("/data");
-    world.read_all(20);
-    assert_eq!(world.raised(22), ["dev:sda FilesystemCorrupted Suspect Degraded"]);
+    let mut host = plain();
+    checked(&mut host, data(), CheckVerdict::Suspected, copies(), 10);
+    assert_eq!(host.raised(12), ["fs:u FilesystemCorrupted Suspect Degraded"]);
+    host.umount("/data");
+    host.read_all(20);
+    assert_eq!(host.raised(22), ["dev:sda FilesystemCorrupted Suspect Degraded"]);
 }
 
 /// A btrfs with two members; the record of the last scrub of each: its start, and errors.
-fn scrub(world: &mut TestHost, members: [(i64, u64); 2], second: i64) {
+fn scrub(host: &mut TestHost, members: [(i64, u64); 2], second: i64) {
     let reading = |source: &str, id: usize, values: &[(&str, u64)]| CounterReading {
         device: CounterDevice::Block("sda".into()),
         source: source.into(),
@@ -300,19 +300,19 @@ fn scrub(world: &mut TestHost, members: [(i64, u64); 2], second: i64) {
     };
     let readings = members.iter().enumerate().map(of_member).collect();
     let update = SourceUpdate::Counters(Observation::ok(at(second), readings));
-    world.apply(update, second);
+    host.apply(update, second);
 }
 
 fn btrfs_found(verdict: CheckVerdict, weights: &[Weight]) -> TestHost {
-    let mut world = plain();
-    world.mount_mut("/data").fs_type = "btrfs".into();
+    let mut host = plain();
+    host.mount_mut("/data").fs_type = "btrfs".into();
     let fs = crate::fixture::btrfs("u", &["sda", "sdb"], "raid1");
-    world.inventory.btrfs.push(fs);
-    world.read_all(5);
+    host.inventory.btrfs.push(fs);
+    host.read_all(5);
     let problems = weights.iter().map(|weight| flaw(*weight)).collect();
     let found = run(Mode::ReadOnly, RunResult::Findings, problems);
-    checked(&mut world, data(), verdict, found, 100);
-    world
+    checked(&mut host, data(), verdict, found, 100);
+    host
 }
 
 #[test]
@@ -324,23 +324,23 @@ fn damaged_copies_are_over_after_a_scrub_that_read_every_member_without_an_error
         ("it began before the check", [(50, 0), (50, 0)]),
         ("it found errors", [(200, 0), (200, 1)]),
     ] {
-        let mut world = found();
-        scrub(&mut world, members, 300);
-        assert_eq!(world.raised(301), raised, "{why}");
+        let mut host = found();
+        scrub(&mut host, members, 300);
+        assert_eq!(host.raised(301), raised, "{why}");
     }
-    let mut world = found();
-    let details = world.raised_for(Reason::FilesystemCorrupted, 110);
+    let mut host = found();
+    let details = host.raised_for(Reason::FilesystemCorrupted, 110);
     let clears = details.expect("raised").clears_when;
     assert!(clears.contains("`btrfs scrub start -B /data`"), "{clears}");
-    let needed = |world: &TestHost| world.facts.probe_targets()[0].awaited_scrub.clone();
-    assert_eq!(needed(&world), Some("u".to_owned()));
-    scrub(&mut world, [(200, 0), (201, 0)], 300);
-    assert_eq!(world.raised(301), [""; 0]);
-    assert_eq!(needed(&world), None, "the file is on a disk");
+    let needed = |host: &TestHost| host.facts.probe_targets()[0].awaited_scrub.clone();
+    assert_eq!(needed(&host), Some("u".to_owned()));
+    scrub(&mut host, [(200, 0), (201, 0)], 300);
+    assert_eq!(host.raised(301), [""; 0]);
+    assert_eq!(needed(&host), None, "the file is on a disk");
     // The record of the scrub cannot be read after the unmount.
-    world.umount("/data");
-    world.read_all(400);
-    assert_eq!(world.raised(401), [""; 0]);
+    host.umount("/data");
+    host.read_all(400);
+    assert_eq!(host.raised(401), [""; 0]);
 }
 
 #[test]
@@ -353,18 +353,18 @@ fn a_scrub_does_not_prove_that_the_structures_are_in_order() {
         ),
         (CheckVerdict::Suspected, &[Weight::Damage], "fs:u FilesystemSuspect Suspect Degraded"),
     ] {
-        let mut world = btrfs_found(verdict, weights);
-        scrub(&mut world, [(200, 0), (200, 0)], 300);
-        assert_eq!(world.raised(301), [raised]);
+        let mut host = btrfs_found(verdict, weights);
+        scrub(&mut host, [(200, 0), (200, 0)], 300);
+        assert_eq!(host.raised(301), [raised]);
     }
 }
 
 #[test]
 fn a_scrub_is_compared_by_the_wall_clock() {
-    let mut world = btrfs_found(CheckVerdict::Suspected, &[Weight::DamagedCopy]);
-    world.facts.wall_offset = jiff::SignedDuration::from_secs(1000);
-    scrub(&mut world, [(500, 0), (500, 0)], 300);
-    assert_eq!(world.raised(301), ["fs:u FilesystemCorrupted Suspect Degraded"]);
-    scrub(&mut world, [(1200, 0), (1200, 0)], 310);
-    assert_eq!(world.raised(311), [""; 0]);
+    let mut host = btrfs_found(CheckVerdict::Suspected, &[Weight::DamagedCopy]);
+    host.facts.wall_offset = jiff::SignedDuration::from_secs(1000);
+    scrub(&mut host, [(500, 0), (500, 0)], 300);
+    assert_eq!(host.raised(301), ["fs:u FilesystemCorrupted Suspect Degraded"]);
+    scrub(&mut host, [(1200, 0), (1200, 0)], 310);
+    assert_eq!(host.raised(311), [""; 0]);
 }

@@ -25,29 +25,29 @@ fn unmounted(udev: bool, uuid: Option<&str>) -> TestHost {
     let mut device = device("loop5", "7:5", layer, &[]);
     device.has_udev_record = udev;
     device.fs_uuid = uuid.map(str::to_owned);
-    let mut world = TestHost::default().with(device);
-    world.read_all(0);
-    world
+    let mut host = TestHost::default().with(device);
+    host.read_all(0);
+    host
 }
 
-fn mount(mut world: TestHost, second: i64) -> TestHost {
-    world = world.mounted("7:5", "/", "/mnt", "ext4", "/dev/loop5");
-    world.read_mounts(second);
-    world
+fn mount(mut host: TestHost, second: i64) -> TestHost {
+    host = host.mounted("7:5", "/", "/mnt", "ext4", "/dev/loop5");
+    host.read_mounts(second);
+    host
 }
 
-fn umount(world: &mut TestHost, second: i64) {
-    world.umount("/mnt");
-    world.read_mounts(second);
+fn umount(host: &mut TestHost, second: i64) {
+    host.umount("/mnt");
+    host.read_mounts(second);
 }
 
-fn superblock(world: &mut TestHost, uuid: &str, errors: u32, second: i64) {
+fn superblock(host: &mut TestHost, uuid: &str, errors: u32, second: i64) {
     let found = Superblock {
         fs_type: "ext4".into(),
         uuid: uuid.into(),
         ext: Some(ExtState { is_valid: errors == 0, errors, ..ExtState::default() }),
     };
-    world.apply(
+    host.apply(
         SourceUpdate::Superblock {
             device: "loop5".into(),
             dev: "7:5".parse().unwrap(),
@@ -64,7 +64,7 @@ fn of_device() -> CheckRequest {
     }
 }
 
-fn check(world: &mut TestHost, verdict: CheckVerdict, uuid: Option<&str>, second: i64) {
+fn check(host: &mut TestHost, verdict: CheckVerdict, uuid: Option<&str>, second: i64) {
     let (result, problems) = match verdict {
         CheckVerdict::Clean => (RunResult::Clean, Vec::new()),
         _ => (RunResult::Findings, vec![flaw(Weight::Damage)]),
@@ -74,10 +74,10 @@ fn check(world: &mut TestHost, verdict: CheckVerdict, uuid: Option<&str>, second
         started: at(second),
         ..(*run(Mode::Unmounted, result, problems)).clone()
     };
-    checked(world, of_device(), verdict, Arc::new(run), second);
+    checked(host, of_device(), verdict, Arc::new(run), second);
 }
 
-fn kernel_reports(world: &mut TestHost, seq: u64, second: i64) {
+fn kernel_reports(host: &mut TestHost, seq: u64, second: i64) {
     let said = Line {
         time: at(second),
         text: "EXT4-fs error (device loop5): ext4_lookup:1855: inode #2: deleted inode referenced"
@@ -102,12 +102,12 @@ fn kernel_reports(world: &mut TestHost, seq: u64, second: i64) {
         full_reads: Vec::new(),
         is_backlog: false,
     };
-    world.apply(SourceUpdate::KernelLog(batch), second);
+    host.apply(SourceUpdate::KernelLog(batch), second);
 }
 
-fn corrupted(world: &mut TestHost, second: i64) -> Vec<String> {
-    world.judge(second);
-    let active = world.active.iter();
+fn corrupted(host: &mut TestHost, second: i64) -> Vec<String> {
+    host.judge(second);
+    let active = host.active.iter();
     active
         .filter(|((_, reason), _)| *reason == Reason::FilesystemCorrupted)
         .map(|((subject, _), severity)| format!("{subject} {severity:?}"))
@@ -118,124 +118,124 @@ const NONE: [&str; 0] = [];
 
 #[test]
 fn without_udev_a_check_of_an_unmounted_device_is_a_finding_of_it_and_of_its_volume() {
-    let mut world = unmounted(false, None);
-    superblock(&mut world, "u", 0, 1);
-    check(&mut world, CheckVerdict::Corrupted, Some("u"), 10);
-    assert_eq!(corrupted(&mut world, 12), ["dev:loop5 Bad"]);
-    let mut world = mount(world, 20);
+    let mut host = unmounted(false, None);
+    superblock(&mut host, "u", 0, 1);
+    check(&mut host, CheckVerdict::Corrupted, Some("u"), 10);
+    assert_eq!(corrupted(&mut host, 12), ["dev:loop5 Bad"]);
+    let mut host = mount(host, 20);
     assert_eq!(
-        corrupted(&mut world, 20),
+        corrupted(&mut host, 20),
         ["dev:loop5 Bad"],
         "until its superblock is read again, it may be another filesystem"
     );
-    superblock(&mut world, "u", 0, 21);
-    assert_eq!(corrupted(&mut world, 21), ["mnt:/mnt Bad"]);
-    umount(&mut world, 30);
-    assert_eq!(corrupted(&mut world, 40), ["dev:loop5 Bad"]);
-    let mut world = mount(world, 50);
-    superblock(&mut world, "new", 0, 51);
-    assert_eq!(corrupted(&mut world, 60), NONE);
+    superblock(&mut host, "u", 0, 21);
+    assert_eq!(corrupted(&mut host, 21), ["mnt:/mnt Bad"]);
+    umount(&mut host, 30);
+    assert_eq!(corrupted(&mut host, 40), ["dev:loop5 Bad"]);
+    let mut host = mount(host, 50);
+    superblock(&mut host, "new", 0, 51);
+    assert_eq!(corrupted(&mut host, 60), NONE);
 }
 
 #[test]
 fn a_check_names_the_filesystem_that_it_read() {
     // Made after the last reading of the superblock, or never read.
     for known in [Some("old"), None] {
-        let mut world = unmounted(false, None);
+        let mut host = unmounted(false, None);
         if let Some(uuid) = known {
-            superblock(&mut world, uuid, 0, 1);
+            superblock(&mut host, uuid, 0, 1);
         }
-        check(&mut world, CheckVerdict::Corrupted, Some("u"), 10);
-        assert_eq!(corrupted(&mut world, 12), ["dev:loop5 Bad"], "{known:?}");
-        check(&mut world, CheckVerdict::Clean, Some("u"), 20);
-        assert_eq!(corrupted(&mut world, 22), NONE, "{known:?}");
+        check(&mut host, CheckVerdict::Corrupted, Some("u"), 10);
+        assert_eq!(corrupted(&mut host, 12), ["dev:loop5 Bad"], "{known:?}");
+        check(&mut host, CheckVerdict::Clean, Some("u"), 20);
+        assert_eq!(corrupted(&mut host, 22), NONE, "{known:?}");
     }
 }
 
 /// Reported while mounted, and now unmounted.
 fn reported(udev: bool) -> TestHost {
-    let mut world = unmounted(udev, udev.then_some("u"));
+    let mut host = unmounted(udev, udev.then_some("u"));
     if !udev {
-        superblock(&mut world, "u", 0, 1);
+        superblock(&mut host, "u", 0, 1);
     }
-    let mut world = mount(world, 5);
+    let mut host = mount(host, 5);
     if !udev {
-        superblock(&mut world, "u", 0, 6);
+        superblock(&mut host, "u", 0, 6);
     }
-    kernel_reports(&mut world, 1, 10);
+    kernel_reports(&mut host, 1, 10);
     let id = if udev { "fs:u" } else { "mnt:/mnt" };
-    assert_eq!(corrupted(&mut world, 11), [format!("{id} Bad")]);
-    umount(&mut world, 20);
-    world
+    assert_eq!(corrupted(&mut host, 11), [format!("{id} Bad")]);
+    umount(&mut host, 20);
+    host
 }
 
 #[test]
 fn the_kernels_report_outlives_an_unmount_and_a_long_quiet_time() {
     for (udev, id) in [(true, "fs:u"), (false, "mnt:/mnt")] {
-        let mut world = reported(udev);
-        assert_eq!(corrupted(&mut world, 30), ["dev:loop5 Bad"]);
-        assert_eq!(corrupted(&mut world, 300 * DAY), ["dev:loop5 Bad"]);
-        let policy = world.policy.errors.clone();
-        world.facts.forget_errors(&policy, at(300 * DAY));
-        let mut world = mount(world, 300 * DAY + 10);
+        let mut host = reported(udev);
+        assert_eq!(corrupted(&mut host, 30), ["dev:loop5 Bad"]);
+        assert_eq!(corrupted(&mut host, 300 * DAY), ["dev:loop5 Bad"]);
+        let policy = host.policy.errors.clone();
+        host.facts.forget_errors(&policy, at(300 * DAY));
+        let mut host = mount(host, 300 * DAY + 10);
         if !udev {
-            superblock(&mut world, "u", 1, 300 * DAY + 11);
+            superblock(&mut host, "u", 1, 300 * DAY + 11);
         }
-        assert_eq!(corrupted(&mut world, 300 * DAY + 12), [format!("{id} Bad")]);
+        assert_eq!(corrupted(&mut host, 300 * DAY + 12), [format!("{id} Bad")]);
     }
 }
 
 #[test]
 fn a_clean_check_of_the_unmounted_filesystem_clears_the_kernels_report() {
     for udev in [true, false] {
-        let mut world = reported(udev);
-        corrupted(&mut world, 30);
-        check(&mut world, CheckVerdict::Clean, Some("u"), 40);
-        assert_eq!(corrupted(&mut world, 42), NONE);
-        let mut world = mount(world, 50);
-        superblock(&mut world, "u", 0, 51);
-        assert_eq!(corrupted(&mut world, 52), NONE);
+        let mut host = reported(udev);
+        corrupted(&mut host, 30);
+        check(&mut host, CheckVerdict::Clean, Some("u"), 40);
+        assert_eq!(corrupted(&mut host, 42), NONE);
+        let mut host = mount(host, 50);
+        superblock(&mut host, "u", 0, 51);
+        assert_eq!(corrupted(&mut host, 52), NONE);
     }
 }
 
 #[test]
 fn a_new_filesystem_has_no_report() {
-    let mut world = reported(true);
-    corrupted(&mut world, 30);
-    world.inventory.devices.get_mut("loop5").unwrap().fs_uuid = Some("new".into());
-    world.scan(40);
-    assert_eq!(corrupted(&mut world, 41), NONE);
-    let mut world = mount(world, 50);
-    assert_eq!(corrupted(&mut world, 51), NONE);
+    let mut host = reported(true);
+    corrupted(&mut host, 30);
+    host.inventory.devices.get_mut("loop5").unwrap().fs_uuid = Some("new".into());
+    host.scan(40);
+    assert_eq!(corrupted(&mut host, 41), NONE);
+    let mut host = mount(host, 50);
+    assert_eq!(corrupted(&mut host, 51), NONE);
 }
 
 #[test]
 fn a_staged_volume_with_a_new_filesystem_has_no_report_of_the_former_one() {
-    let mut world = unmounted(true, Some("u")).csi("d", "h", Some("/mnt"), &[]);
-    world.read_all(1);
-    let mut world = mount(world, 5);
-    kernel_reports(&mut world, 1, 10);
-    assert_eq!(corrupted(&mut world, 11), ["csi:d/h Bad"]);
-    umount(&mut world, 20);
-    assert_eq!(corrupted(&mut world, 21), ["dev:loop5 Bad"]);
-    let mut same = mount(world.clone(), 30);
+    let mut host = unmounted(true, Some("u")).csi("d", "h", Some("/mnt"), &[]);
+    host.read_all(1);
+    let mut host = mount(host, 5);
+    kernel_reports(&mut host, 1, 10);
+    assert_eq!(corrupted(&mut host, 11), ["csi:d/h Bad"]);
+    umount(&mut host, 20);
+    assert_eq!(corrupted(&mut host, 21), ["dev:loop5 Bad"]);
+    let mut same = mount(host.clone(), 30);
     assert_eq!(corrupted(&mut same, 31), ["csi:d/h Bad"]);
-    world.inventory.devices.get_mut("loop5").unwrap().fs_uuid = Some("new".into());
-    world.scan(40);
-    let mut world = mount(world, 50);
-    assert_eq!(corrupted(&mut world, 51), NONE);
+    host.inventory.devices.get_mut("loop5").unwrap().fs_uuid = Some("new".into());
+    host.scan(40);
+    let mut host = mount(host, 50);
+    assert_eq!(corrupted(&mut host, 51), NONE);
 }
 
 #[test]
 fn a_clean_superblock_without_errors_clears_and_one_with_errors_does_not() {
-    let mut world = reported(false);
-    superblock(&mut world, "u", 1, 30);
-    assert_eq!(corrupted(&mut world, 31), ["dev:loop5 Bad"]);
-    superblock(&mut world, "u", 0, 40);
-    assert_eq!(corrupted(&mut world, 41), NONE);
+    let mut host = reported(false);
+    superblock(&mut host, "u", 1, 30);
+    assert_eq!(corrupted(&mut host, 31), ["dev:loop5 Bad"]);
+    superblock(&mut host, "u", 0, 40);
+    assert_eq!(corrupted(&mut host, 41), NONE);
 }
 
-fn errors_count(world: &mut TestHost, value: u64, second: i64) {
+fn errors_count(host: &mut TestHost, value: u64, second: i64) {
     let reading = CounterReading {
         device: CounterDevice::Block("loop5".into()),
         source: "ext4".into(),
@@ -243,68 +243,68 @@ fn errors_count(world: &mut TestHost, value: u64, second: i64) {
         values: [("errors_count".to_owned(), value)].into(),
         details: Default::default(),
     };
-    world.apply(SourceUpdate::Counters(Observation::ok(at(second), vec![reading])), second);
+    host.apply(SourceUpdate::Counters(Observation::ok(at(second), vec![reading])), second);
 }
 
 #[test]
 fn a_count_of_no_errors_clears_only_after_a_later_mount() {
-    let mut world = mount(unmounted(true, Some("u")), 5);
-    errors_count(&mut world, 0, 6);
-    kernel_reports(&mut world, 1, 10);
-    errors_count(&mut world, 0, 11);
-    assert_eq!(corrupted(&mut world, 12), ["fs:u Suspect"]);
+    let mut host = mount(unmounted(true, Some("u")), 5);
+    errors_count(&mut host, 0, 6);
+    kernel_reports(&mut host, 1, 10);
+    errors_count(&mut host, 0, 11);
+    assert_eq!(corrupted(&mut host, 12), ["fs:u Suspect"]);
     // Unmounted before the error was read from the counter.
     for (repaired, expected) in [(false, vec!["fs:u Bad"]), (true, vec![])] {
-        let mut world = world.clone();
-        umount(&mut world, 20);
-        let policy = world.policy.errors.clone();
-        world.read_all(40);
-        world.facts.forget_errors(&policy, at(40));
-        corrupted(&mut world, 40);
-        let mut world = mount(world, 50);
-        errors_count(&mut world, u64::from(!repaired), 60);
-        assert_eq!(corrupted(&mut world, 61), expected, "{repaired}");
+        let mut host = host.clone();
+        umount(&mut host, 20);
+        let policy = host.policy.errors.clone();
+        host.read_all(40);
+        host.facts.forget_errors(&policy, at(40));
+        corrupted(&mut host, 40);
+        let mut host = mount(host, 50);
+        errors_count(&mut host, u64::from(!repaired), 60);
+        assert_eq!(corrupted(&mut host, 61), expected, "{repaired}");
     }
 }
 
 /// A record that somebody has made the kernel print moves no counter.
 #[test]
 fn a_record_that_ext4_does_not_count_is_a_suspicion_and_no_answer_to_a_check() {
-    let mut world = mount(unmounted(true, Some("u")), 5);
-    errors_count(&mut world, 0, 6);
-    kernel_reports(&mut world, 1, 10);
-    assert!(world.facts.take_counters_request(), "it is asked at once");
-    assert_eq!(corrupted(&mut world, 11), ["fs:u Suspect"], "until it answers");
-    let signals = |world: &TestHost, second: i64| {
-        let known = &world.facts.volumes[&volume("fs:u")];
-        let signals = signals(&world.facts, known, &world.policy, at(second));
+    let mut host = mount(unmounted(true, Some("u")), 5);
+    errors_count(&mut host, 0, 6);
+    kernel_reports(&mut host, 1, 10);
+    assert!(host.facts.take_counters_request(), "it is asked at once");
+    assert_eq!(corrupted(&mut host, 11), ["fs:u Suspect"], "until it answers");
+    let signals = |host: &TestHost, second: i64| {
+        let known = &host.facts.volumes[&volume("fs:u")];
+        let signals = signals(&host.facts, known, &host.policy, at(second));
         signals.iter().map(|it| it.kind).collect::<Vec<_>>()
     };
-    let mut counted = world.clone();
+    let mut counted = host.clone();
     errors_count(&mut counted, 1, 12);
     assert_eq!(corrupted(&mut counted, 12), ["fs:u Bad"]);
-    let mut silent = world.clone();
+    let mut silent = host.clone();
     assert_eq!(corrupted(&mut silent, 20), ["fs:u Bad"], "it does not answer");
     // A check answers from no count of 0: it reads the filesystem.
     assert_eq!(signals(&silent, 20), []);
-    errors_count(&mut world, 0, 12);
-    assert_eq!(corrupted(&mut world, 100), ["fs:u Suspect"]);
-    assert_eq!(signals(&world, 100), []);
+    errors_count(&mut host, 0, 12);
+    assert_eq!(corrupted(&mut host, 100), ["fs:u Suspect"]);
+    assert_eq!(signals(&host, 100), []);
     // The next one is counted.
-    kernel_reports(&mut world, 2, 110);
-    errors_count(&mut world, 1, 112);
-    assert_eq!(corrupted(&mut world, 113), ["fs:u Bad"]);
+    kernel_reports(&mut host, 2, 110);
+    errors_count(&mut host, 1, 112);
+    assert_eq!(corrupted(&mut host, 113), ["fs:u Bad"]);
 }
 
 #[test]
 fn the_kernels_record_of_a_mount_suffices_where_the_unmount_was_too_short_to_be_observed() {
-    let mut world = mount(unmounted(true, Some("u")), 5);
-    errors_count(&mut world, 0, 6);
-    kernel_reports(&mut world, 1, 10);
+    let mut host = mount(unmounted(true, Some("u")), 5);
+    errors_count(&mut host, 0, 6);
+    kernel_reports(&mut host, 1, 10);
     for (is_remount, errors, expected) in
         [(false, 0, vec![]), (false, 1, vec!["fs:u Bad"]), (true, 0, vec!["fs:u Suspect"])]
     {
-        let mut world = world.clone();
+        let mut host = host.clone();
         let mounted = NameAssignment {
             seq: 2,
             name: "loop5".into(),
@@ -319,29 +319,29 @@ fn the_kernels_record_of_a_mount_suffices_where_the_unmount_was_too_short_to_be_
             full_reads: Vec::new(),
             is_backlog: false,
         };
-        world.apply(SourceUpdate::KernelLog(batch), 21);
-        errors_count(&mut world, errors, 30);
-        assert_eq!(corrupted(&mut world, 31), expected, "{is_remount}");
+        host.apply(SourceUpdate::KernelLog(batch), 21);
+        errors_count(&mut host, errors, 30);
+        assert_eq!(corrupted(&mut host, 31), expected, "{is_remount}");
     }
 }
 
 #[test]
 fn an_acknowledgement_clears_only_after_an_unmount() {
-    let mut world = mount(unmounted(true, Some("u")), 5);
-    kernel_reports(&mut world, 1, 10);
+    let mut host = mount(unmounted(true, Some("u")), 5);
+    kernel_reports(&mut host, 1, 10);
     let subject = Subject::Volume(volume("fs:u"));
-    world.facts.acknowledge_corruption(&subject);
-    assert_eq!(corrupted(&mut world, 12), ["fs:u Bad"]);
-    umount(&mut world, 20);
-    let mut unmounted = world.clone();
+    host.facts.acknowledge_corruption(&subject);
+    assert_eq!(corrupted(&mut host, 12), ["fs:u Bad"]);
+    umount(&mut host, 20);
+    let mut unmounted = host.clone();
     corrupted(&mut unmounted, 25);
     let device = Subject::Device("loop5".into());
     unmounted.facts.acknowledge_corruption(&device);
     assert_eq!(corrupted(&mut unmounted, 26), NONE);
-    let mut world = mount(world, 30);
-    assert_eq!(corrupted(&mut world, 31), ["fs:u Bad"]);
-    world.facts.acknowledge_corruption(&subject);
-    assert_eq!(corrupted(&mut world, 32), NONE);
-    kernel_reports(&mut world, 2, 40);
-    assert_eq!(corrupted(&mut world, 41), ["fs:u Bad"]);
+    let mut host = mount(host, 30);
+    assert_eq!(corrupted(&mut host, 31), ["fs:u Bad"]);
+    host.facts.acknowledge_corruption(&subject);
+    assert_eq!(corrupted(&mut host, 32), NONE);
+    kernel_reports(&mut host, 2, 40);
+    assert_eq!(corrupted(&mut host, 41), ["fs:u Bad"]);
 }

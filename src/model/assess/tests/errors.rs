@@ -19,21 +19,21 @@ fn plain() -> TestHost {
     let mut part =
         device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 2048 * 512 }, &["sda"]);
     part.size_bytes = 100_000 * 512;
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(part)
         .uuid("sda1", "u")
         .mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
-    world.read_all(0);
-    world
+    host.read_all(0);
+    host
 }
 
-fn log(world: &mut TestHost, seq: u64, events: Vec<Event>, second: i64) {
+fn log(host: &mut TestHost, seq: u64, events: Vec<Event>, second: i64) {
     let events: Vec<Event> =
         events.into_iter().zip(seq..).map(|(event, seq)| Event { seq, ..event }).collect();
     let counted_to = Some(seq + events.len() as u64 - 1);
     let cursor = Cursor { boot_id: "b".into(), counted_to, reread_from: 0, lost: 0 };
-    world.apply(
+    host.apply(
         SourceUpdate::KernelLog(Batch {
             cursor,
             events,
@@ -51,36 +51,36 @@ fn medium(second: i64, sector: u64) -> Event {
 
 #[test]
 fn one_media_error_is_suspect_until_a_quiet_day() {
-    let mut world = plain();
-    log(&mut world, 1, vec![medium(1, 5000)], 1);
+    let mut host = plain();
+    log(&mut host, 1, vec![medium(1, 5000)], 1);
     assert_eq!(
-        world.raised(1),
+        host.raised(1),
         [
             "A MediaErrors Suspect Degraded",
             "fs:u IoErrors Suspect Degraded",
             "fs:u DriveFailing Suspect Degraded"
         ]
     );
-    assert_eq!(world.raised(DAY - 10).len(), 3);
-    assert!(world.raised(DAY + 1).is_empty());
-    assert!(world.active.is_empty());
+    assert_eq!(host.raised(DAY - 10).len(), 3);
+    assert!(host.raised(DAY + 1).is_empty());
+    assert!(host.active.is_empty());
 }
 
 #[test]
 fn a_repeated_bad_sector_is_bad_and_data_loss_without_redundancy() {
-    let mut world = plain();
-    log(&mut world, 1, vec![medium(1, 5000), medium(2, 5000)], 2);
-    assert_eq!(world.raised(2)[0], "A MediaErrors Suspect Degraded", "a retry is the same attempt");
-    log(&mut world, 10, vec![medium(60, 5000)], 60);
+    let mut host = plain();
+    log(&mut host, 1, vec![medium(1, 5000), medium(2, 5000)], 2);
+    assert_eq!(host.raised(2)[0], "A MediaErrors Suspect Degraded", "a retry is the same attempt");
+    log(&mut host, 10, vec![medium(60, 5000)], 60);
     assert_eq!(
-        world.raised(60),
+        host.raised(60),
         [
             "A MediaErrors Bad Degraded",
             "fs:u IoErrors Bad DataLoss",
             "fs:u DriveFailing Bad Degraded"
         ]
     );
-    let raised = world.raised_for(Reason::MediaErrors, 61).expect("raised");
+    let raised = host.raised_for(Reason::MediaErrors, 61).expect("raised");
     let texts: Vec<(&str, i64)> = raised
         .evidence
         .iter()
@@ -101,21 +101,21 @@ fn a_repeated_bad_sector_is_bad_and_data_loss_without_redundancy() {
         raised.message
     );
     assert_eq!(
-        world.raised(29 * DAY)[0],
+        host.raised(29 * DAY)[0],
         "A MediaErrors Bad Degraded",
         "a day of quiet does not make a bad drive good"
     );
-    assert!(world.raised(31 * DAY).is_empty());
+    assert!(host.raised(31 * DAY).is_empty());
 }
 
 #[test]
 fn evidence_names_its_source() {
-    let mut world = plain();
+    let mut host = plain();
     let mut counted = medium(1, 5000);
     counted.first.origin = LineOrigin::Counter;
     counted.last.origin = LineOrigin::Counter;
-    log(&mut world, 1, vec![counted, medium(2, 6000)], 2);
-    let raised = world.raised_for(Reason::MediaErrors, 3).expect("raised");
+    log(&mut host, 1, vec![counted, medium(2, 6000)], 2);
+    let raised = host.raised_for(Reason::MediaErrors, 3).expect("raised");
     assert_eq!(
         raised.evidence.iter().map(|proof| proof.source.as_str()).collect::<Vec<_>>(),
         ["sysfs", "kernel log"]
@@ -143,35 +143,35 @@ fn three_distinct_sectors_or_three_episodes_in_the_window_are_bad_and_two_are_no
 
 #[test]
 fn a_bad_sector_outside_the_volume_is_a_finding_of_the_drive_only() {
-    let mut world = plain();
-    log(&mut world, 1, vec![medium(1, 5), medium(100, 5)], 100);
-    assert_eq!(world.raised(100), ["A MediaErrors Bad Degraded", "fs:u DriveFailing Bad Degraded"]);
+    let mut host = plain();
+    log(&mut host, 1, vec![medium(1, 5), medium(100, 5)], 100);
+    assert_eq!(host.raised(100), ["A MediaErrors Bad Degraded", "fs:u DriveFailing Bad Degraded"]);
 }
 
 #[test]
 fn a_new_filesystem_on_a_drive_with_past_errors_has_lost_no_data() {
-    let mut world = plain();
-    log(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
-    world.umount("/data");
-    world.read_mounts(200);
-    world = world.uuid("sda1", "new").mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
-    world.read_all(300);
+    let mut host = plain();
+    log(&mut host, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
+    host.umount("/data");
+    host.read_mounts(200);
+    host = host.uuid("sda1", "new").mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    host.read_all(300);
     assert_eq!(
-        world.raised(300),
+        host.raised(300),
         ["A MediaErrors Bad Degraded", "fs:new DriveFailing Bad Degraded"]
     );
-    log(&mut world, 10, vec![medium(400, 5000)], 400);
-    assert!(world.raised(400).contains(&"fs:new IoErrors Bad DataLoss".to_owned()));
+    log(&mut host, 10, vec![medium(400, 5000)], 400);
+    assert!(host.raised(400).contains(&"fs:new IoErrors Bad DataLoss".to_owned()));
 }
 
 #[test]
 fn redundancy_keeps_the_volume_degraded_and_its_data() {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
         .with(device("md0", "9:0", Layer::Md { level: Some("raid1".into()) }, &["sda", "sdb"]));
-    world = world.uuid("md0", "u").mounted("9:0", "/", "/data", "ext4", "/dev/md0");
-    world.read_all(0);
+    host = host.uuid("md0", "u").mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+    host.read_all(0);
     let member = |device: &str, slot| MdMember {
         device: device.into(),
         state: "in_sync".into(),
@@ -185,21 +185,21 @@ fn redundancy_keeps_the_volume_degraded_and_its_data() {
         members: vec![member("sda", 0), member("sdb", 1)],
         ..MdState::default()
     };
-    world.layer("md0", LayerState::Md(state), 0);
-    log(&mut world, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
+    host.layer("md0", LayerState::Md(state), 0);
+    log(&mut host, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
     assert_eq!(
-        world.raised(100),
+        host.raised(100),
         ["A MediaErrors Bad Degraded", "fs:u DriveFailing Suspect Degraded"]
     );
 }
 
 #[test]
 fn an_ambiguous_media_error_makes_no_drive_bad_and_no_data_loss() {
-    let mut world = plain();
+    let mut host = plain();
     let weak = |second, sector| Event { blame: Blame::Unclear, ..medium(second, sector) };
-    log(&mut world, 1, vec![weak(1, 5000), weak(60, 5000), weak(61, 6000), weak(62, 7000)], 62);
+    log(&mut host, 1, vec![weak(1, 5000), weak(60, 5000), weak(61, 6000), weak(62, 7000)], 62);
     assert_eq!(
-        world.raised(62),
+        host.raised(62),
         [
             "A MediaErrors Suspect Degraded",
             "fs:u IoErrors Bad Degraded",
@@ -210,74 +210,74 @@ fn an_ambiguous_media_error_makes_no_drive_bad_and_no_data_loss() {
 
 #[test]
 fn write_errors_are_not_data_loss() {
-    let mut world = plain();
+    let mut host = plain();
     let write =
         |second, sector| Event { operation: Some(Operation::Write), ..medium(second, sector) };
-    log(&mut world, 1, vec![medium(1, 5), write(2, 5000), write(3, 6000), write(4, 7000)], 4);
-    assert!(world.raised(4).contains(&"fs:u IoErrors Bad Degraded".to_owned()));
+    log(&mut host, 1, vec![medium(1, 5), write(2, 5000), write(3, 6000), write(4, 7000)], 4);
+    assert!(host.raised(4).contains(&"fs:u IoErrors Bad Degraded".to_owned()));
 }
 
 #[test]
 fn an_old_burst_does_not_make_a_new_incident_bad() {
-    let mut world = plain();
-    log(&mut world, 1, (0..200).map(|n| medium(0, 5000 + n * 8)).collect(), 0);
-    log(&mut world, 300, vec![medium(20 * DAY, 90_000)], 20 * DAY);
-    assert_eq!(world.raised(20 * DAY)[0], "A MediaErrors Suspect Degraded");
+    let mut host = plain();
+    log(&mut host, 1, (0..200).map(|n| medium(0, 5000 + n * 8)).collect(), 0);
+    log(&mut host, 300, vec![medium(20 * DAY, 90_000)], 20 * DAY);
+    assert_eq!(host.raised(20 * DAY)[0], "A MediaErrors Suspect Degraded");
 }
 
 #[test]
 fn corrected_errors_never_make_a_drive_bad() {
-    let mut world = plain();
+    let mut host = plain();
     let corrected =
         |second: i64, sector| Event { damaged: DamagedCopies::NONE, ..medium(second, sector) };
-    log(&mut world, 1, (0..10).map(|n| corrected(n * 3600, 5000 + n as u64)).collect(), 10 * 3600);
-    assert_eq!(world.raised(10 * 3600)[0], "A MediaErrors Suspect Degraded");
+    log(&mut host, 1, (0..10).map(|n| corrected(n * 3600, 5000 + n as u64)).collect(), 10 * 3600);
+    assert_eq!(host.raised(10 * 3600)[0], "A MediaErrors Suspect Degraded");
 }
 
 #[test]
 fn repeated_timeouts_are_bad_and_resets_and_link_errors_never_are() {
-    let mut world = plain();
+    let mut host = plain();
     for n in 0..5u64 {
         let second = n as i64 * 3600;
         let events = [Class::Timeout, Class::Reset, Class::Transport]
             .map(|class| event(class, "sda", at(second), &[]))
             .to_vec();
-        log(&mut world, n * 10 + 1, events, second);
+        log(&mut host, n * 10 + 1, events, second);
         let severity = if n < 4 { "Suspect" } else { "Bad" };
         let expected = [
             format!("A IoTimeouts {severity} Degraded"),
             "A ControllerResets Suspect Degraded".into(),
             "A LinkErrors Suspect Degraded".into(),
         ];
-        assert_eq!(world.raised(second)[..3], expected);
+        assert_eq!(host.raised(second)[..3], expected);
     }
 }
 
 #[test]
 fn a_drive_over_a_network_is_suspect_at_most() {
-    let mut world = plain();
-    world.inventory.drives[0].transport = Transport::Iscsi;
-    world.scan(1);
+    let mut host = plain();
+    host.inventory.drives[0].transport = Transport::Iscsi;
+    host.scan(1);
     for n in 0..9u64 {
         let second = n as i64 * 3600;
         let of = |class| event(class, "sda", at(second), &[9000 + n]);
-        log(&mut world, n * 10 + 1, vec![of(Class::Io), of(Class::Timeout)], second);
+        log(&mut host, n * 10 + 1, vec![of(Class::Io), of(Class::Timeout)], second);
     }
     assert_eq!(
-        world.raised(9 * 3600)[..2],
+        host.raised(9 * 3600)[..2],
         ["A IoErrors Suspect Degraded".to_owned(), "A IoTimeouts Suspect Degraded".into()]
     );
 }
 
 #[test]
 fn errors_caused_elsewhere_make_no_drive_bad() {
-    let mut world = plain();
+    let mut host = plain();
     let innocent = |second: i64, sector| Event {
         blame: Blame::No,
         ..event(Class::Io, "sda", at(second), &[sector])
     };
-    log(&mut world, 1, (0..9).map(|n| innocent(n * 3600, n as u64)).collect(), 9 * 3600);
-    assert_eq!(world.raised(9 * 3600)[0], "A IoErrors Suspect Degraded");
+    log(&mut host, 1, (0..9).map(|n| innocent(n * 3600, n as u64)).collect(), 9 * 3600);
+    assert_eq!(host.raised(9 * 3600)[0], "A IoErrors Suspect Degraded");
 }
 
 #[test]
@@ -286,13 +286,13 @@ fn drives_of_one_controller_that_fail_together_are_suspect_at_most() {
         (0..9).map(|n| event(Class::Io, name, at(second + n), &[n as u64 * 100])).collect()
     };
     let raised = |pci_of_b: &str, second_of_b: i64| {
-        let mut world = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
-        world.inventory.drives[0].location.pci = Some("0000:03:00.0".into());
-        world.inventory.drives[1].location.pci = Some(pci_of_b.into());
-        world.read_all(0);
-        log(&mut world, 1, errors("sda", 10), 30);
-        log(&mut world, 20, errors("sdb", second_of_b), second_of_b + 30);
-        world.raised(second_of_b + 30)
+        let mut host = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
+        host.inventory.drives[0].location.pci = Some("0000:03:00.0".into());
+        host.inventory.drives[1].location.pci = Some(pci_of_b.into());
+        host.read_all(0);
+        log(&mut host, 1, errors("sda", 10), 30);
+        log(&mut host, 20, errors("sdb", second_of_b), second_of_b + 30);
+        host.raised(second_of_b + 30)
     };
     assert_eq!(
         raised("0000:03:00.0", 20),
@@ -307,85 +307,85 @@ fn drives_of_one_controller_that_fail_together_are_suspect_at_most() {
 #[test]
 fn many_corrected_sectors_of_a_member_are_bad_and_few_are_suspect() {
     for (sectors, severity) in [(1, "Suspect"), (29, "Suspect"), (30, "Bad")] {
-        let mut world = plain();
+        let mut host = plain();
         let corrected = |n: u64| Event {
             damaged: DamagedCopies::NONE,
             operation: Some(Operation::Read),
             ..event(Class::Io, "sda1", at(n as i64), &[n * 1000])
         };
-        log(&mut world, 1, (0..sectors).map(corrected).collect(), 60);
-        assert_eq!(world.raised(60)[0], format!("A IoErrors {severity} Degraded"), "{sectors}");
+        log(&mut host, 1, (0..sectors).map(corrected).collect(), 60);
+        assert_eq!(host.raised(60)[0], format!("A IoErrors {severity} Degraded"), "{sectors}");
     }
 }
 
 #[test]
 fn errors_during_a_drive_removal_are_not_io_errors_of_the_drive() {
-    let mut world = plain();
-    log(&mut world, 1, vec![event(Class::Io, "sda", at(10), &[1])], 10);
-    world.pull("sda");
-    world.scan(11);
-    assert!(world.raised(11).iter().all(|line| !line.starts_with("A IoErrors")));
+    let mut host = plain();
+    log(&mut host, 1, vec![event(Class::Io, "sda", at(10), &[1])], 10);
+    host.pull("sda");
+    host.scan(11);
+    assert!(host.raised(11).iter().all(|line| !line.starts_with("A IoErrors")));
 }
 
 #[test]
 fn an_unread_log_clears_nothing() {
-    let mut world = plain();
-    log(&mut world, 1, vec![medium(1, 5)], 1);
-    world.raised(1);
-    world.apply(
+    let mut host = plain();
+    log(&mut host, 1, vec![medium(1, 5)], 1);
+    host.raised(1);
+    host.apply(
         SourceUpdate::Source {
             source: Source::KernelLog,
             status: SourceStatus::Down("gone".into()),
         },
         2,
     );
-    world.raised(2 * DAY);
+    host.raised(2 * DAY);
     // One of them is that the log cannot be read.
-    assert_eq!(world.active.len(), 3, "{:?}", world.active);
-    world.apply(
+    assert_eq!(host.active.len(), 3, "{:?}", host.active);
+    host.apply(
         SourceUpdate::Source {
             source: Source::KernelLog,
             status: SourceStatus::Active("back".into()),
         },
         2 * DAY,
     );
-    world.raised(2 * DAY + 100);
-    assert_eq!(world.active.len(), 2);
-    assert!(world.raised(3 * DAY + 100).is_empty() && world.active.is_empty());
+    host.raised(2 * DAY + 100);
+    assert_eq!(host.active.len(), 2);
+    assert!(host.raised(3 * DAY + 100).is_empty() && host.active.is_empty());
 }
 
 #[test]
 fn filesystem_corruption_shutdown_and_errors_are_findings_with_log_evidence() {
-    let mut world = plain();
+    let mut host = plain();
     let of = |class| event(class, "sda1", at(1), &[]);
-    log(&mut world, 1, vec![of(Class::FsError), of(Class::FsCorruption), of(Class::FsShutdown)], 1);
+    log(&mut host, 1, vec![of(Class::FsError), of(Class::FsCorruption), of(Class::FsShutdown)], 1);
     let expected = |shutdown: &str| {
         ["FilesystemErrors Suspect Degraded", "FilesystemCorrupted Bad Degraded", shutdown]
             .map(|said| format!("fs:u {said}"))
     };
     let asked = "FilesystemShutdown Suspect Degraded";
-    assert_eq!(world.raised(1), expected(asked), "a probe is asked");
-    let mut silent = world.clone();
+    assert_eq!(host.raised(1), expected(asked), "a probe is asked");
+    let mut silent = host.clone();
     let shut_down = "FilesystemShutdown Bad Inaccessible";
     assert_eq!(silent.raised(11), expected(shut_down), "it does not answer");
     assert_eq!(
-        world.raised_for(Reason::FilesystemShutdown, 2).expect("raised").evidence[0].text,
+        host.raised_for(Reason::FilesystemShutdown, 2).expect("raised").evidence[0].text,
         "fs-shutdown error, dev sda1, sectors []"
     );
-    world.probe("/data", failing_probe(5), 3);
+    host.probe("/data", failing_probe(5), 3);
     assert!(
-        world.raised(3).contains(&format!("fs:u {shut_down}")),
+        host.raised(3).contains(&format!("fs:u {shut_down}")),
         "a probe that fails confirms it"
     );
-    world.probe("/data", healthy_probe(usage(GIB, GIB)), 4);
-    assert!(!world.raised(4).iter().any(|line| line.contains("FilesystemShutdown")));
+    host.probe("/data", healthy_probe(usage(GIB, GIB)), 4);
+    assert!(!host.raised(4).iter().any(|line| line.contains("FilesystemShutdown")));
 }
 
 #[test]
 fn corruption_repaired_by_redundancy_is_suspect() {
-    let mut world = plain();
+    let mut host = plain();
     log(
-        &mut world,
+        &mut host,
         1,
         vec![Event {
             damaged: DamagedCopies::NONE,
@@ -393,7 +393,7 @@ fn corruption_repaired_by_redundancy_is_suspect() {
         }],
         1,
     );
-    assert_eq!(world.raised(1), ["fs:u FilesystemCorrupted Suspect Degraded"]);
+    assert_eq!(host.raised(1), ["fs:u FilesystemCorrupted Suspect Degraded"]);
 }
 
 /// What is left by the profiles and the members decides.
@@ -417,21 +417,21 @@ fn damaged_copies_are_corruption_where_no_other_is_left() {
         (("RAID5", "raid1c3"), 0, of_data(1), "Suspect"),
         (("raid1", "raid1"), 0, DamagedCopies::ALL, "Bad"),
     ] {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .disk("sdb", "8:16", "B")
             .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
         let mut fs = btrfs("b-1", &["sda", "sdb"], profiles.0);
         fs.metadata_profiles = vec![profiles.1.into()];
         fs.missing_devices = missing;
-        world.inventory.btrfs.push(fs);
-        world.read_all(0);
+        host.inventory.btrfs.push(fs);
+        host.read_all(0);
         let corruption = Event { damaged, ..event(Class::FsCorruption, "sda", at(1), &[]) };
-        log(&mut world, 1, vec![corruption], 1);
+        log(&mut host, 1, vec![corruption], 1);
         // Of what is missing, the next scan decides.
-        world.scan(2);
+        host.scan(2);
         let expected = format!("mnt:/data FilesystemCorrupted {severity} Degraded");
-        let raised = world.raised(2);
+        let raised = host.raised(2);
         assert!(raised.contains(&expected), "{profiles:?} {missing} {damaged:?}: {raised:?}");
     }
 }
@@ -440,28 +440,28 @@ fn damaged_copies_are_corruption_where_no_other_is_left() {
 #[test]
 fn a_member_that_is_back_counts_as_a_copy_though_the_last_scan_missed_it() {
     for (is_back, severity) in [(true, Severity::Suspect), (false, Severity::Bad)] {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .disk("sdb", "8:16", "B")
             .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
         let mut fs = btrfs("b-1", &["sda", "sdb"], "raid1");
         fs.missing_devices = 1;
-        world.inventory.btrfs.push(fs);
-        world.read_all(0);
+        host.inventory.btrfs.push(fs);
+        host.read_all(0);
         let corruption = Event {
             damaged: DamagedCopies::ONE_OF_DATA,
             ..event(Class::FsCorruption, "sda", at(10), &[])
         };
-        log(&mut world, 1, vec![corruption], 10);
+        log(&mut host, 1, vec![corruption], 10);
         match is_back {
             true => {
-                world.inventory.btrfs[0].missing_devices = 0;
-                world.scan(11);
+                host.inventory.btrfs[0].missing_devices = 0;
+                host.scan(11);
             }
             // No scan comes: the last one decides.
-            false => drop(world.read_mounts(16)),
+            false => drop(host.read_mounts(16)),
         }
-        let found = world.raised_for(Reason::FilesystemCorrupted, 17);
+        let found = host.raised_for(Reason::FilesystemCorrupted, 17);
         assert_eq!(found.expect("raised").severity, severity, "{is_back}");
     }
 }
@@ -469,58 +469,58 @@ fn a_member_that_is_back_counts_as_a_copy_though_the_last_scan_missed_it() {
 /// An incident lasts for minutes, and what is left of its filesystem may change meanwhile.
 #[test]
 fn a_later_record_of_an_incident_is_judged_by_what_is_left_then() {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
         .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
     let fs = btrfs("b-1", &["sda", "sdb"], "raid1");
-    world.inventory.btrfs.push(fs);
-    world.read_all(0);
+    host.inventory.btrfs.push(fs);
+    host.read_all(0);
     let damaged = DamagedCopies::ONE_OF_DATA;
     let record = |second: i64, count| Event {
         damaged,
         count,
         ..event(Class::FsCorruption, "sda", at(second), &[])
     };
-    log(&mut world, 1, vec![record(1, 1)], 1);
-    let severity = |world: &mut TestHost, second: i64| {
-        let found = world.raised_for(Reason::FilesystemCorrupted, second);
+    log(&mut host, 1, vec![record(1, 1)], 1);
+    let severity = |host: &mut TestHost, second: i64| {
+        let found = host.raised_for(Reason::FilesystemCorrupted, second);
         found.expect("raised").severity
     };
-    assert_eq!(severity(&mut world, 2), Severity::Suspect);
-    world.inventory.btrfs[0].missing_devices = 1;
-    world.scan(10);
-    log(&mut world, 2, vec![record(11, 0), record(12, 0)], 12);
-    world.scan(12);
-    assert_eq!(severity(&mut world, 13), Severity::Bad);
+    assert_eq!(severity(&mut host, 2), Severity::Suspect);
+    host.inventory.btrfs[0].missing_devices = 1;
+    host.scan(10);
+    log(&mut host, 2, vec![record(11, 0), record(12, 0)], 12);
+    host.scan(12);
+    assert_eq!(severity(&mut host, 13), Severity::Bad);
     let subject = Subject::Volume(volume("mnt:/data"));
-    let tally = world.facts.tally(&subject, Class::FsCorruption);
+    let tally = host.facts.tally(&subject, Class::FsCorruption);
     assert_eq!(tally.map(|tally| tally.incidents), Some(2), "not one for each record");
 }
 
 #[test]
 fn an_aborted_journal_is_read_only_before_the_mount_table_says_so() {
-    let mut world = plain();
+    let mut host = plain();
     let mut aborted = event(Class::ReadOnly, "sda1", at(1), &[]);
     aborted.first.text = "Aborting journal on device sda1-8.".into();
     aborted.last = aborted.first.clone();
-    log(&mut world, 1, vec![aborted], 1);
-    let raised = world.raised_for(Reason::ReadOnly, 1).expect("raised");
+    log(&mut host, 1, vec![aborted], 1);
+    let raised = host.raised_for(Reason::ReadOnly, 1).expect("raised");
     assert_eq!(raised.evidence[0].text, "Aborting journal on device sda1-8.");
-    world.umount("/data");
-    world.read_mounts(2);
-    assert!(world.raised(3).is_empty());
+    host.umount("/data");
+    host.read_mounts(2);
+    assert!(host.raised(3).is_empty());
 }
 
 #[test]
 fn a_device_without_a_volume_has_findings_of_its_own() {
-    let mut world = plain();
-    world.umount("/data");
-    world.read_mounts(1);
-    log(&mut world, 1, vec![event(Class::FsCorruption, "sda1", at(2), &[])], 2);
-    world.apply(
+    let mut host = plain();
+    host.umount("/data");
+    host.read_mounts(1);
+    log(&mut host, 1, vec![event(Class::FsCorruption, "sda1", at(2), &[])], 2);
+    host.apply(
         SourceUpdate::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) },
         10,
     );
-    assert_eq!(world.raised(10), ["dev:sda1 FilesystemCorrupted Suspect Degraded"]);
+    assert_eq!(host.raised(10), ["dev:sda1 FilesystemCorrupted Suspect Degraded"]);
 }

@@ -20,11 +20,11 @@ fn pool(data: u64, metadata: u64, mode: &str) -> LayerState {
 
 #[test]
 fn a_thin_pool_fills_with_hysteresis() {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(dm("dm-0", "253:0", "vg-pool", "LVM-x-tpool", &["sda"]))
         .mounted("253:0", "/", "/d", "xfs", "/dev/mapper/vg-pool");
-    world.read_all(0);
+    host.read_all(0);
     for (data, metadata, mode, expected) in [
         (50, 50, "rw", None),
         (89, 10, "rw", None),
@@ -38,8 +38,8 @@ fn a_thin_pool_fills_with_hysteresis() {
         (10, 10, "Fail", Some((Severity::Bad, Status::Inaccessible))),
         (10, 10, "rw", None),
     ] {
-        world.layer("dm-0", pool(data, metadata, mode), 10);
-        let found = world
+        host.layer("dm-0", pool(data, metadata, mode), 10);
+        let found = host
             .raised_for(Reason::ThinPoolFull, 11)
             .map(|raised| (raised.severity, raised.status));
         assert_eq!(found, expected, "{data} {metadata} {mode}");
@@ -48,11 +48,11 @@ fn a_thin_pool_fills_with_hysteresis() {
 
 #[test]
 fn multipath_degrades_with_each_failed_path() {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(dm("dm-0", "253:0", "mpatha", "mpath-1", &["sda"]))
         .mounted("253:0", "/", "/d", "xfs", "/dev/mapper/mpatha");
-    world.read_all(0);
+    host.read_all(0);
     for (first, second, expected) in [
         (true, true, None),
         (true, false, Some((Severity::Suspect, Status::Degraded))),
@@ -64,8 +64,8 @@ fn multipath_degrades_with_each_failed_path() {
             paths: vec![path(0, first), path(16, second)],
             status_line: "0 8 multipath".into(),
         };
-        world.layer("dm-0", LayerState::Multipath(state), 10);
-        let found = world
+        host.layer("dm-0", LayerState::Multipath(state), 10);
+        let found = host
             .raised_for(Reason::PathsDegraded, 11)
             .map(|raised| (raised.severity, raised.status));
         assert_eq!(found, expected);
