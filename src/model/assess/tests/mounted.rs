@@ -9,79 +9,79 @@ use diskvitals_finding::{Status, Subject};
 
 #[test]
 fn a_device_mounted_before_its_scan_has_a_grace_period() {
-    let mut world = TestHost::default();
-    world.read_all(0);
-    let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-    world.read_mounts(10);
-    assert_eq!(world.raised(11), [""; 0]);
-    assert_eq!(world.raised(20), ["mnt:/data DeviceMissing Bad Inaccessible"]);
+    let mut host = TestHost::default();
+    host.read_all(0);
+    let mut host = host.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+    host.read_mounts(10);
+    assert_eq!(host.raised(11), [""; 0]);
+    assert_eq!(host.raised(20), ["mnt:/data DeviceMissing Bad Inaccessible"]);
 }
 
 #[test]
 fn a_vanished_target_is_not_mounted_and_mounting_clears_it() {
-    let mut world = csi();
-    world.umount(T);
-    world.read_mounts(10);
-    assert_eq!(world.raised(12), [""; 0], "the kubelet may be unpublishing it");
-    assert_eq!(world.raised(25), [""; 0], "the record may be gone since it was read");
-    world.read_kubelet(21);
-    let found = world.raised_for(Reason::NotMounted, 25).unwrap();
+    let mut host = csi();
+    host.umount(T);
+    host.read_mounts(10);
+    assert_eq!(host.raised(12), [""; 0], "the kubelet may be unpublishing it");
+    assert_eq!(host.raised(25), [""; 0], "the record may be gone since it was read");
+    host.read_kubelet(21);
+    let found = host.raised_for(Reason::NotMounted, 25).unwrap();
     assert_eq!(
         (found.severity, found.status, found.since),
         (Severity::Bad, Status::Inaccessible, Some(at(10)))
     );
     assert!(found.evidence.iter().any(|evidence| evidence.source.ends_with("vol_data.json")));
-    let mut world = world.mounted("8:0", "/", T, "ext4", "/dev/sda");
-    world.read_mounts(30);
-    assert_eq!(world.raised(31), [""; 0]);
-    assert!(world.active.is_empty());
+    let mut host = host.mounted("8:0", "/", T, "ext4", "/dev/sda");
+    host.read_mounts(30);
+    assert_eq!(host.raised(31), [""; 0]);
+    assert!(host.active.is_empty());
 }
 
 #[test]
 fn a_vanished_staging_mount_is_suspect_while_a_pod_is_served_and_bad_otherwise() {
-    let mut world = csi();
-    world.umount("/staging");
-    world.read_mounts(10);
-    world.read_kubelet(21);
-    assert_eq!(world.raised(22), ["csi:d/h StagingNotMounted Suspect Degraded"]);
-    world.umount(T);
-    world.read_mounts(30);
-    world.read_kubelet(41);
+    let mut host = csi();
+    host.umount("/staging");
+    host.read_mounts(10);
+    host.read_kubelet(21);
+    assert_eq!(host.raised(22), ["csi:d/h StagingNotMounted Suspect Degraded"]);
+    host.umount(T);
+    host.read_mounts(30);
+    host.read_kubelet(41);
     assert_eq!(
-        world.raised(42),
+        host.raised(42),
         ["csi:d/h StagingNotMounted Bad Inaccessible", "csi:d/h NotMounted Bad Inaccessible"]
     );
 }
 
 #[test]
 fn a_volume_never_mounted_has_a_grace_period() {
-    let mut world = TestHost::default().csi("d", "h", None, &[("u1", T)]);
-    world.read_all(0);
-    world.read_kubelet(119);
-    assert_eq!(world.raised(119), [""; 0]);
-    world.read_kubelet(120);
-    assert_eq!(world.raised(120), ["csi:d/h NotMounted Bad Inaccessible"]);
-    world.kubelet.volumes.clear();
-    world.read_kubelet(140);
-    assert_eq!(world.raised(141), [""; 0]);
-    assert!(world.active.is_empty(), "the record is gone");
+    let mut host = TestHost::default().csi("d", "h", None, &[("u1", T)]);
+    host.read_all(0);
+    host.read_kubelet(119);
+    assert_eq!(host.raised(119), [""; 0]);
+    host.read_kubelet(120);
+    assert_eq!(host.raised(120), ["csi:d/h NotMounted Bad Inaccessible"]);
+    host.kubelet.volumes.clear();
+    host.read_kubelet(140);
+    assert_eq!(host.raised(141), [""; 0]);
+    assert!(host.active.is_empty(), "the record is gone");
 }
 
 /// The kubelet makes record and folder also for drivers without NodeStageVolume.
 #[test]
 fn a_staging_path_of_a_driver_that_never_mounts_there_is_no_finding() {
-    let mut world = TestHost::default().csi("d", "h", Some("/staging"), &[]);
-    world.read_all(0);
-    world.read_kubelet(500);
-    assert_eq!(world.raised(500), [""; 0]);
+    let mut host = TestHost::default().csi("d", "h", Some("/staging"), &[]);
+    host.read_all(0);
+    host.read_kubelet(500);
+    assert_eq!(host.raised(500), [""; 0]);
     // Another volume of the driver is mounted at its staging path: so this one should be as well.
-    let mut world = world
+    let mut host = host
         .disk("sda", "8:0", "A")
         .csi("d", "other", Some("/other"), &[])
         .mounted("8:0", "/", "/other", "ext4", "/dev/sda");
-    world.read_all(510);
-    world.read_kubelet(520);
-    assert_eq!(world.raised(520), ["csi:d/h StagingNotMounted Bad Inaccessible"]);
+    host.read_all(510);
+    host.read_kubelet(520);
+    assert_eq!(host.raised(520), ["csi:d/h StagingNotMounted Bad Inaccessible"]);
 }
 
 #[test]
@@ -98,23 +98,23 @@ fn errors_of_the_volume_are_faults_and_refusals_are_not() {
         (40, false),
         (2, false),
     ] {
-        let mut world = plain();
-        world.probe("/data", failing_probe(errno), 10);
+        let mut host = plain();
+        host.probe("/data", failing_probe(errno), 10);
         assert_eq!(
-            world.raised(11) == ["fs:u NotAccessible Bad Inaccessible"],
+            host.raised(11) == ["fs:u NotAccessible Bad Inaccessible"],
             expected,
             "errno {errno}"
         );
-        world.probe("/data", failing_probe(13), 20);
-        world.judge(21);
+        host.probe("/data", failing_probe(13), 20);
+        host.judge(21);
         assert_eq!(
-            is_active(&world.active, &Subject::Volume(volume("fs:u")), Reason::NotAccessible),
+            is_active(&host.active, &Subject::Volume(volume("fs:u")), Reason::NotAccessible),
             expected,
             "a refusal clears nothing"
         );
-        world.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 30);
-        world.judge(31);
-        assert!(world.active.is_empty());
+        host.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 30);
+        host.judge(31);
+        assert!(host.active.is_empty());
     }
 }
 
@@ -130,15 +130,15 @@ fn the_advice_for_an_error_names_what_causes_it() {
         (116, "The server's export has changed"),
         (117, "The filesystem found that it is corrupted"),
     ] {
-        let mut world = plain();
-        world.probe("/data", failing_probe(errno), 10);
-        let found = world.raised_for(Reason::NotAccessible, 11).unwrap();
+        let mut host = plain();
+        host.probe("/data", failing_probe(errno), 10);
+        let found = host.raised_for(Reason::NotAccessible, 11).unwrap();
         let advice = found.advice.unwrap();
         assert!(advice.contains(text), "{errno}: {advice}");
     }
-    let mut world = plain();
-    world.probe("/data", failing_probe(61), 10);
-    let found = world.raised_for(Reason::NotAccessible, 11).unwrap();
+    let mut host = plain();
+    host.probe("/data", failing_probe(61), 10);
+    let found = host.raised_for(Reason::NotAccessible, 11).unwrap();
     assert_eq!(found.advice, None, "the reason's own text");
 }
 
@@ -147,9 +147,9 @@ fn the_amount_that_ends_a_shortage_is_the_smaller_of_both_limits() {
     for (total, left, clears) in
         [(50, 1, "3.5 GiB are available"), (40_000, 10, "100.0 GiB are available")]
     {
-        let mut world = plain();
-        world.probe("/data", healthy_probe(usage(total * GIB, left * GIB)), 10);
-        let found = world.raised_for(Reason::OutOfSpace, 11).unwrap();
+        let mut host = plain();
+        host.probe("/data", healthy_probe(usage(total * GIB, left * GIB)), 10);
+        let found = host.raised_for(Reason::OutOfSpace, 11).unwrap();
         assert_eq!(found.clears_when, clears, "{left} of {total}");
     }
 }
@@ -158,68 +158,68 @@ fn the_amount_that_ends_a_shortage_is_the_smaller_of_both_limits() {
 fn a_kernel_remount_read_only_is_a_finding_and_an_administrators_is_not() {
     let ro = || ["ro".to_owned()].into();
     // errors=remount-ro: the superblock only.
-    let mut world = plain();
-    world.mount_mut("/data").super_options = ro();
-    world.read_mounts(10);
-    assert_eq!(world.raised(11), ["fs:u ReadOnly Bad Degraded"]);
-    world.mount_mut("/data").super_options = vec!["rw".into()].into();
-    world.read_mounts(20);
-    assert_eq!(world.raised(21), [""; 0]);
-    assert!(world.active.is_empty());
+    let mut host = plain();
+    host.mount_mut("/data").super_options = ro();
+    host.read_mounts(10);
+    assert_eq!(host.raised(11), ["fs:u ReadOnly Bad Degraded"]);
+    host.mount_mut("/data").super_options = vec!["rw".into()].into();
+    host.read_mounts(20);
+    assert_eq!(host.raised(21), [""; 0]);
+    assert!(host.active.is_empty());
     // mount -o remount,ro: both.
-    world.mount_mut("/data").super_options = ro();
-    world.mount_mut("/data").options = ro();
-    world.read_mounts(30);
-    assert_eq!(world.raised(31), [""; 0]);
+    host.mount_mut("/data").super_options = ro();
+    host.mount_mut("/data").options = ro();
+    host.read_mounts(30);
+    assert_eq!(host.raised(31), [""; 0]);
 }
 
 #[test]
 fn a_read_only_bind_mount_excuses_nothing_and_a_read_only_mount_is_no_error() {
     let ro = || ["ro".to_owned()].into();
-    let mut world = plain().mounted("8:0", "/sub", "/bind", "ext4", "/dev/sda");
-    world.mount_mut("/bind").options = ro();
-    world.read_mounts(5);
-    assert_eq!(world.raised(6), [""; 0]);
-    world.mount_mut("/data").super_options = ro();
-    world.mount_mut("/bind").super_options = ro();
-    world.read_mounts(10);
-    assert_eq!(world.raised(11), ["fs:u ReadOnly Bad Degraded"]);
+    let mut host = plain().mounted("8:0", "/sub", "/bind", "ext4", "/dev/sda");
+    host.mount_mut("/bind").options = ro();
+    host.read_mounts(5);
+    assert_eq!(host.raised(6), [""; 0]);
+    host.mount_mut("/data").super_options = ro();
+    host.mount_mut("/bind").super_options = ro();
+    host.read_mounts(10);
+    assert_eq!(host.raised(11), ["fs:u ReadOnly Bad Degraded"]);
 
-    let mut world =
+    let mut host =
         TestHost::default().disk("sda", "8:0", "A").mounted("8:0", "/", "/iso", "ext4", "/dev/sda");
-    world.mount_mut("/iso").super_options = ro();
-    world.mount_mut("/iso").options = ro();
-    world.read_all(0);
-    assert_eq!(world.raised(1), [""; 0]);
+    host.mount_mut("/iso").super_options = ro();
+    host.mount_mut("/iso").options = ro();
+    host.read_all(0);
+    assert_eq!(host.raised(1), [""; 0]);
 }
 
 #[test]
 fn a_remount_through_one_of_two_mounts_is_still_the_admins() {
-    let mut world = plain().mounted("8:0", "/sub", "/bind", "ext4", "/dev/sda");
-    world.read_mounts(5);
+    let mut host = plain().mounted("8:0", "/sub", "/bind", "ext4", "/dev/sda");
+    host.read_mounts(5);
     for path in ["/data", "/bind"] {
-        world.mount_mut(path).super_options = vec!["ro".into()].into();
+        host.mount_mut(path).super_options = vec!["ro".into()].into();
     }
-    world.mount_mut("/bind").options = vec!["ro".into()].into();
-    world.read_mounts(10);
-    assert_eq!(world.raised(11), [""; 0]);
+    host.mount_mut("/bind").options = vec!["ro".into()].into();
+    host.read_mounts(10);
+    assert_eq!(host.raised(11), [""; 0]);
 }
 
 #[test]
 fn read_only_at_first_sight_is_compared_with_fstab() {
     let seen = |fstab: &str| {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-        world.mount_mut("/data").super_options = vec!["ro".into()].into();
-        world.mounts.fstab.push(FstabEntry {
+        host.mount_mut("/data").super_options = vec!["ro".into()].into();
+        host.mounts.fstab.push(FstabEntry {
             source: "/dev/sda".into(),
             mount_point: "/data".into(),
             fs_type: "ext4".into(),
             options: vec![fstab.into()],
         });
-        world.read_all(0);
-        world.raised(1).len()
+        host.read_all(0);
+        host.raised(1).len()
     };
     assert_eq!((seen("defaults"), seen("ro")), (1, 0));
 }
@@ -230,10 +230,10 @@ fn emergency_ro_and_shutdown_always_come_from_the_kernel() {
         ("emergency_ro", "ReadOnly Bad Degraded"),
         ("shutdown", "FilesystemShutdown Bad Inaccessible"),
     ] {
-        let mut world = plain();
-        world.mount_mut("/data").super_options = vec!["rw".into(), word.into()].into();
-        world.read_mounts(10);
-        assert_eq!(world.raised(11), [format!("fs:u {said}")]);
+        let mut host = plain();
+        host.mount_mut("/data").super_options = vec!["rw".into(), word.into()].into();
+        host.read_mounts(10);
+        assert_eq!(host.raised(11), [format!("fs:u {said}")]);
     }
 }
 
@@ -267,14 +267,14 @@ fn space_is_short_below_the_smaller_limit_and_back_above_either_clearing_one() {
         (10.0, 0.69, Some(Severity::Suspect), Some(Severity::Suspect)),
         (10.0, 0.71, Some(Severity::Suspect), None),
     ] {
-        let mut world = plain();
+        let mut host = plain();
         let scale = |gib: f64| (gib * GIB as f64) as u64;
-        world.probe("/data", healthy_probe(usage(scale(total), scale(left))), 10);
+        host.probe("/data", healthy_probe(usage(scale(total), scale(left))), 10);
         if let Some(severity) = before {
-            world.active.insert((Subject::Volume(volume("fs:u")), Reason::OutOfSpace), severity);
+            host.active.insert((Subject::Volume(volume("fs:u")), Reason::OutOfSpace), severity);
         }
         assert_eq!(
-            world.raised_for(Reason::OutOfSpace, 11).map(|raised| raised.severity),
+            host.raised_for(Reason::OutOfSpace, 11).map(|raised| raised.severity),
             expected,
             "{left} of {total} GiB, {before:?}"
         );
@@ -285,20 +285,20 @@ const HOUR: i64 = 3600;
 
 /// A 100 GiB filesystem that loses this many GiB an hour for 48 hours, down to `left`.
 fn filling(left: u64, per_hour: u64) -> crate::fixture::TestHost {
-    let mut world = plain();
+    let mut host = plain();
     for hour in 0..=48 {
         let available = (left + (48 - hour) * per_hour) * GIB;
         let probe = healthy_probe(usage(100 * GIB, available));
-        world.probe("/data", probe, hour as i64 * HOUR);
+        host.probe("/data", probe, hour as i64 * HOUR);
     }
-    world
+    host
 }
 
 #[test]
 fn space_that_is_gone_in_two_days_is_suspect_before_it_is_short() {
-    let mut world = filling(24, 1);
+    let mut host = filling(24, 1);
     assert_eq!(
-        world
+        host
             .raised_for(Reason::OutOfSpace, 48 * HOUR + 1)
             .map(|raised| (raised.severity, raised.message)),
         Some((
@@ -315,10 +315,10 @@ fn space_that_is_gone_in_two_days_is_suspect_before_it_is_short() {
 #[test]
 fn a_forecast_clears_when_twice_the_time_is_left_and_not_before() {
     let raise = |per_hour: u64, left: u64| {
-        let mut world = filling(left, per_hour);
+        let mut host = filling(left, per_hour);
         let subject = Subject::Volume(volume("fs:u"));
-        world.active.insert((subject, Reason::OutOfSpace), Severity::Suspect);
-        world.raised_for(Reason::OutOfSpace, 48 * HOUR + 1).is_some()
+        host.active.insert((subject, Reason::OutOfSpace), Severity::Suspect);
+        host.raised_for(Reason::OutOfSpace, 48 * HOUR + 1).is_some()
     };
     assert!(raise(1, 20));
     assert!(!raise(0, 20));
@@ -327,9 +327,9 @@ fn a_forecast_clears_when_twice_the_time_is_left_and_not_before() {
 #[test]
 fn what_is_full_has_no_forecast_and_less_than_an_hour_is_not_about() {
     let message = |left: u64, forecast: u64| {
-        let mut world = filling(left, 1);
-        world.policy.space.forecast = std::time::Duration::from_secs(forecast);
-        let raised = world.raised_for(Reason::OutOfSpace, 48 * HOUR + 1);
+        let mut host = filling(left, 1);
+        host.policy.space.forecast = std::time::Duration::from_secs(forecast);
+        let raised = host.raised_for(Reason::OutOfSpace, 48 * HOUR + 1);
         raised.map(|raised| raised.message)
     };
     let day = 24 * HOUR as u64;
@@ -352,12 +352,12 @@ fn what_is_full_has_no_forecast_and_less_than_an_hour_is_not_about() {
 #[test]
 fn inodes_run_out_and_filesystems_without_a_number_are_not_judged() {
     for (total, left, expected) in [(1000, 10, true), (1000, 20, false), (0, 0, false)] {
-        let mut world = plain();
+        let mut host = plain();
         let usage =
             Usage { total_inodes: total, available_inodes: left, ..usage(100 * GIB, 50 * GIB) };
-        world.probe("/data", healthy_probe(usage), 10);
+        host.probe("/data", healthy_probe(usage), 10);
         assert_eq!(
-            world.raised_for(Reason::OutOfInodes, 11).is_some(),
+            host.raised_for(Reason::OutOfInodes, 11).is_some(),
             expected,
             "{left} of {total}"
         );
@@ -366,55 +366,55 @@ fn inodes_run_out_and_filesystems_without_a_number_are_not_judged() {
 
 #[test]
 fn a_read_only_filesystem_may_be_full() {
-    let mut world = plain();
-    world.mount_mut("/data").super_options = vec!["ro".into()].into();
-    world.mount_mut("/data").options = vec!["ro".into()].into();
-    world.read_mounts(5);
-    world.probe("/data", healthy_probe(usage(100 * GIB, 0)), 10);
-    assert_eq!(world.raised(11), [""; 0]);
+    let mut host = plain();
+    host.mount_mut("/data").super_options = vec!["ro".into()].into();
+    host.mount_mut("/data").options = vec!["ro".into()].into();
+    host.read_mounts(5);
+    host.probe("/data", healthy_probe(usage(100 * GIB, 0)), 10);
+    assert_eq!(host.raised(11), [""; 0]);
 }
 
 #[test]
 fn a_stuck_probe_is_a_finding_until_a_probe_returns() {
-    let mut world = plain();
-    assert_eq!(world.stuck("/data", 10), Urgency::Immediate);
-    assert_eq!(world.stuck("/data", 10), Urgency::Nothing);
-    let found = world.raised_for(Reason::ProbeTimeout, 11).unwrap();
+    let mut host = plain();
+    assert_eq!(host.stuck("/data", 10), Urgency::Immediate);
+    assert_eq!(host.stuck("/data", 10), Urgency::Nothing);
+    let found = host.raised_for(Reason::ProbeTimeout, 11).unwrap();
     assert_eq!(
         (found.since, found.evidence[0].text.contains("wait_on_page")),
         (Some(at(10)), true)
     );
     assert_eq!(
-        world.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 99),
+        host.probe("/data", healthy_probe(usage(100 * GIB, 50 * GIB)), 99),
         Urgency::Immediate
     );
-    assert_eq!(world.raised(100), [""; 0]);
-    assert!(world.active.is_empty());
+    assert_eq!(host.raised(100), [""; 0]);
+    assert!(host.active.is_empty());
 }
 
 #[test]
 fn io_is_stalled_after_its_time_without_a_completion() {
-    let mut world = plain();
-    world.io("8:0", "sda", 5, 1, 0);
-    world.io("8:0", "sda", 5, 1, 59);
-    assert_eq!(world.raised(59), [""; 0]);
-    assert_eq!(world.io("8:0", "sda", 5, 2, 60), Urgency::Immediate);
-    let found = world.raised_for(Reason::IoStalled, 61).unwrap();
+    let mut host = plain();
+    host.io("8:0", "sda", 5, 1, 0);
+    host.io("8:0", "sda", 5, 1, 59);
+    assert_eq!(host.raised(59), [""; 0]);
+    assert_eq!(host.io("8:0", "sda", 5, 2, 60), Urgency::Immediate);
+    let found = host.raised_for(Reason::IoStalled, 61).unwrap();
     assert_eq!((found.since, found.evidence.len()), (Some(at(0)), 2));
-    world.io("8:0", "sda", 6, 2, 62);
-    world.judge(62);
-    assert!(world.active.is_empty());
+    host.io("8:0", "sda", 6, 2, 62);
+    host.judge(62);
+    assert!(host.active.is_empty());
 }
 
 #[test]
 fn io_counters_that_decrease_or_are_disabled_never_stall() {
-    let mut world = plain();
-    world.io("8:0", "sda", 50, 1, 0);
-    world.io("8:0", "sda", 5, 1, 59);
-    world.io("8:0", "sda", 5, 1, 90);
-    assert_eq!(world.raised(91), [""; 0]);
-    world.inventory.devices.get_mut("sda").unwrap().iostats = false;
-    world.scan(100);
-    world.io("8:0", "sda", 5, 1, 200);
-    assert_eq!(world.raised(201), [""; 0]);
+    let mut host = plain();
+    host.io("8:0", "sda", 50, 1, 0);
+    host.io("8:0", "sda", 5, 1, 59);
+    host.io("8:0", "sda", 5, 1, 90);
+    assert_eq!(host.raised(91), [""; 0]);
+    host.inventory.devices.get_mut("sda").unwrap().iostats = false;
+    host.scan(100);
+    host.io("8:0", "sda", 5, 1, 200);
+    assert_eq!(host.raised(201), [""; 0]);
 }

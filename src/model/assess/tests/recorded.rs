@@ -19,28 +19,28 @@ use diskvitals_fscheck::{CheckVerdict, Filesystem, Mode, Run, RunResult};
 
 /// A disk with this filesystem, not mounted.
 fn unmounted(fs_type: &str) -> TestHost {
-    let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
-    world.inventory.devices.get_mut("sda").unwrap().fs_type = Some(fs_type.into());
-    world.read_all(0);
-    world
+    let mut host = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
+    host.inventory.devices.get_mut("sda").unwrap().fs_type = Some(fs_type.into());
+    host.read_all(0);
+    host
 }
 
 fn unmounted_btrfs(devices: &[&str]) -> TestHost {
-    let mut world = unmounted("btrfs");
-    world.inventory.btrfs.push(btrfs("u", devices, "raid1"));
-    world.read_all(0);
-    world
+    let mut host = unmounted("btrfs");
+    host.inventory.btrfs.push(btrfs("u", devices, "raid1"));
+    host.read_all(0);
+    host
 }
 
-fn mount(world: TestHost, fs_type: &str, second: i64) -> TestHost {
-    let mut world = world.mounted("8:0", "/", "/data", fs_type, "/dev/sda");
-    world.read_mounts(second);
-    world
+fn mount(host: TestHost, fs_type: &str, second: i64) -> TestHost {
+    let mut host = host.mounted("8:0", "/", "/data", fs_type, "/dev/sda");
+    host.read_mounts(second);
+    host
 }
 
-fn umount(world: &mut TestHost, second: i64) {
-    world.umount("/data");
-    world.read_mounts(second);
+fn umount(host: &mut TestHost, second: i64) {
+    host.umount("/data");
+    host.read_mounts(second);
 }
 
 fn reading(
@@ -61,12 +61,12 @@ fn reading(
     }
 }
 
-fn count(world: &mut TestHost, readings: Vec<CounterReading>, second: i64) {
+fn count(host: &mut TestHost, readings: Vec<CounterReading>, second: i64) {
     let update = SourceUpdate::Counters(Observation::ok(at(second), readings));
-    world.apply(update, second);
+    host.apply(update, second);
 }
 
-fn ext4_count(world: &mut TestHost, errors: u64, second: i64) {
+fn ext4_count(host: &mut TestHost, errors: u64, second: i64) {
     let details = [
         ("first_error_time", "1551441600"),
         ("last_error_time", "1551441605"),
@@ -74,17 +74,17 @@ fn ext4_count(world: &mut TestHost, errors: u64, second: i64) {
     ];
     let details = if errors > 0 { &details[..] } else { &[] };
     let reading = reading("ext4", "/sys/fs/ext4/sda", &[("errors_count", errors)], details);
-    count(world, vec![reading], second);
+    count(host, vec![reading], second);
 }
 
-fn superblock(world: &mut TestHost, state: ExtState, second: i64) {
+fn superblock(host: &mut TestHost, state: ExtState, second: i64) {
     let superblock = Superblock { fs_type: "ext4".into(), uuid: "u".into(), ext: Some(state) };
     let update = SourceUpdate::Superblock {
         device: "sda".into(),
         dev: "8:0".parse().unwrap(),
         superblock: Observation::ok(at(second), Some(superblock)),
     };
-    world.apply(update, second);
+    host.apply(update, second);
 }
 
 fn with_errors(errors: u32) -> ExtState {
@@ -106,16 +106,16 @@ fn clean() -> ExtState {
 }
 
 /// The active finding, as of now.
-fn found(world: &mut TestHost, second: i64) -> Option<FindingDetails> {
-    let raised = world.raised_for(Reason::FilesystemErrors, second);
-    let is_active = world.active.keys().any(|(_, reason)| *reason == Reason::FilesystemErrors);
+fn found(host: &mut TestHost, second: i64) -> Option<FindingDetails> {
+    let raised = host.raised_for(Reason::FilesystemErrors, second);
+    let is_active = host.active.keys().any(|(_, reason)| *reason == Reason::FilesystemErrors);
     assert!(is_active || raised.is_none());
     raised
 }
 
-fn is_active(world: &mut TestHost, second: i64) -> bool {
-    world.judge(second);
-    let mut active = world.active.keys();
+fn is_active(host: &mut TestHost, second: i64) -> bool {
+    host.judge(second);
+    let mut active = host.active.keys();
     active.any(|(_, reason)| *reason == Reason::FilesystemErrors)
 }
 
@@ -123,10 +123,10 @@ const DAY: i64 = 24 * 3600;
 
 #[test]
 fn errors_that_ext4_recorded_years_ago_are_suspect_until_they_are_repaired() {
-    let mut world = mount(unmounted("ext4"), "ext4", 1);
-    ext4_count(&mut world, 3, 2);
-    superblock(&mut world, with_errors(3), 3);
-    let raised = found(&mut world, 10).expect("raised");
+    let mut host = mount(unmounted("ext4"), "ext4", 1);
+    ext4_count(&mut host, 3, 2);
+    superblock(&mut host, with_errors(3), 3);
+    let raised = found(&mut host, 10).expect("raised");
     assert_eq!(raised.severity, Severity::Suspect);
     assert_eq!(
         raised.message,
@@ -142,10 +142,10 @@ fn errors_that_ext4_recorded_years_ago_are_suspect_until_they_are_repaired() {
         ]
     );
     assert!(raised.evidence.iter().all(|one| !one.present));
-    assert!(found(&mut world, 100 * DAY).is_some(), "time repairs nothing");
+    assert!(found(&mut host, 100 * DAY).is_some(), "time repairs nothing");
     // A mount repairs nothing either, and the superblock has not been read at first.
-    umount(&mut world, 100 * DAY + 10);
-    let mut again = mount(world.clone(), "ext4", 100 * DAY + 20);
+    umount(&mut host, 100 * DAY + 10);
+    let mut again = mount(host.clone(), "ext4", 100 * DAY + 20);
     assert!(is_active(&mut again, 100 * DAY + 21));
     ext4_count(&mut again, 0, 100 * DAY + 22);
     assert!(
@@ -157,10 +157,10 @@ fn errors_that_ext4_recorded_years_ago_are_suspect_until_they_are_repaired() {
     assert!(is_active(&mut again, 100 * DAY + 25));
     superblock(&mut again, clean(), 100 * DAY + 30);
     assert!(!is_active(&mut again, 100 * DAY + 31));
-    let mut world = mount(world, "ext4", 100 * DAY + 20);
-    superblock(&mut world, with_errors(3), 100 * DAY + 21);
-    ext4_count(&mut world, 3, 100 * DAY + 22);
-    assert!(found(&mut world, 100 * DAY + 23).is_some());
+    let mut host = mount(host, "ext4", 100 * DAY + 20);
+    superblock(&mut host, with_errors(3), 100 * DAY + 21);
+    ext4_count(&mut host, 3, 100 * DAY + 22);
+    assert!(found(&mut host, 100 * DAY + 23).is_some());
 }
 
 #[test]
@@ -173,9 +173,9 @@ fn the_state_of_the_superblock_suffices_and_a_clean_one_raises_nothing() {
         // Mounted without a journal: the mount has removed the sign.
         (ExtState::default(), None),
     ] {
-        let mut world = mount(unmounted("ext4"), "ext4", 1);
-        superblock(&mut world, state, 2);
-        let raised = found(&mut world, 10).map(|raised| raised.message);
+        let mut host = mount(unmounted("ext4"), "ext4", 1);
+        superblock(&mut host, state, 2);
+        let raised = found(&mut host, 10).map(|raised| raised.message);
         match expected {
             Some(words) => {
                 assert!(raised.as_ref().is_some_and(|text| text.contains(words)), "{raised:?}")
@@ -185,7 +185,7 @@ fn the_state_of_the_superblock_suffices_and_a_clean_one_raises_nothing() {
     }
 }
 
-fn check(world: &mut TestHost, filesystem: Filesystem, second: i64) {
+fn check(host: &mut TestHost, filesystem: Filesystem, second: i64) {
     let request = CheckRequest {
         filesystem: Some(filesystem),
         ..request(RequestedTarget::Device("sda".into()))
@@ -195,54 +195,54 @@ fn check(world: &mut TestHost, filesystem: Filesystem, second: i64) {
         started: at(second),
         ..(*run(Mode::Unmounted, RunResult::Clean, Vec::new())).clone()
     };
-    checked(world, request, CheckVerdict::Clean, Arc::new(run), second);
+    checked(host, request, CheckVerdict::Clean, Arc::new(run), second);
 }
 
 #[test]
 fn a_clean_check_after_the_recorded_errors_clears_and_later_ones_raise_again() {
-    let mut world = mount(unmounted("ext4"), "ext4", 1);
-    ext4_count(&mut world, 3, 2);
-    superblock(&mut world, with_errors(3), 3);
-    assert!(found(&mut world, 10).is_some());
-    umount(&mut world, 20);
-    check(&mut world, Filesystem::Ext4, 30);
-    let mut world = mount(world, "ext4", 50);
-    superblock(&mut world, with_errors(3), 51);
-    ext4_count(&mut world, 3, 52);
-    assert!(!is_active(&mut world, 53));
+    let mut host = mount(unmounted("ext4"), "ext4", 1);
+    ext4_count(&mut host, 3, 2);
+    superblock(&mut host, with_errors(3), 3);
+    assert!(found(&mut host, 10).is_some());
+    umount(&mut host, 20);
+    check(&mut host, Filesystem::Ext4, 30);
+    let mut host = mount(host, "ext4", 50);
+    superblock(&mut host, with_errors(3), 51);
+    ext4_count(&mut host, 3, 52);
+    assert!(!is_active(&mut host, 53));
     let newer = ExtState { last_error: Some(at(60)), ..with_errors(4) };
-    superblock(&mut world, newer, 61);
-    assert!(found(&mut world, 62).is_some());
+    superblock(&mut host, newer, 61);
+    assert!(found(&mut host, 62).is_some());
 }
 
 #[test]
 fn what_xfs_found_to_be_sick_outlives_the_mount() {
-    let mut world = mount(unmounted("xfs"), "xfs", 1);
+    let mut host = mount(unmounted("xfs"), "xfs", 1);
     let sick = |counters| {
         let values = [("sick_counters", counters), ("sick_nlinks", 0)];
         vec![reading("xfs", "XFS_IOC_FSGEOMETRY", &values, &[])]
     };
     // At the first reading already.
-    count(&mut world, sick(1), 2);
-    world.scan(20);
-    let corrupted = |world: &mut TestHost, second| {
-        world.judge(second);
-        let active = world.active.iter();
+    count(&mut host, sick(1), 2);
+    host.scan(20);
+    let corrupted = |host: &mut TestHost, second| {
+        host.judge(second);
+        let active = host.active.iter();
         active
             .filter(|((_, reason), _)| *reason == Reason::FilesystemCorrupted)
             .map(|((subject, _), severity)| format!("{subject} {severity:?}"))
             .collect::<Vec<_>>()
     };
-    assert_eq!(corrupted(&mut world, 21), ["fs:u Bad"]);
-    umount(&mut world, 30);
-    assert_eq!(corrupted(&mut world, 31), ["dev:sda Bad"]);
-    let mut again = mount(world.clone(), "xfs", 40);
+    assert_eq!(corrupted(&mut host, 21), ["fs:u Bad"]);
+    umount(&mut host, 30);
+    assert_eq!(corrupted(&mut host, 31), ["dev:sda Bad"]);
+    let mut again = mount(host.clone(), "xfs", 40);
     count(&mut again, sick(0), 41);
     assert_eq!(corrupted(&mut again, 42), ["fs:u Bad"], "XFS forgets it at an unmount");
-    check(&mut world, Filesystem::Xfs, 50);
-    let mut world = mount(world, "xfs", 60);
-    count(&mut world, sick(0), 61);
-    assert_eq!(corrupted(&mut world, 62), [""; 0]);
+    check(&mut host, Filesystem::Xfs, 50);
+    let mut host = mount(host, "xfs", 60);
+    count(&mut host, sick(0), 61);
+    assert_eq!(corrupted(&mut host, 62), [""; 0]);
 }
 
 fn statistics(write: u64, corruption: u64) -> CounterReading {
@@ -264,9 +264,9 @@ fn scrub(started: i64, finished: u64, errors: u64) -> CounterReading {
 
 #[test]
 fn statistics_of_btrfs_that_were_not_zero_at_first_sight_are_suspect_until_a_scrub_or_a_reset() {
-    let mut world = mount(unmounted_btrfs(&["sda"]), "btrfs", 1);
-    count(&mut world, vec![statistics(2, 0)], 2);
-    let raised = found(&mut world, 10).expect("raised");
+    let mut host = mount(unmounted_btrfs(&["sda"]), "btrfs", 1);
+    count(&mut host, vec![statistics(2, 0)], 2);
+    let raised = found(&mut host, 10).expect("raised");
     assert_eq!(
         (raised.severity, raised.message.as_str()),
         (
@@ -275,36 +275,36 @@ fn statistics_of_btrfs_that_were_not_zero_at_first_sight_are_suspect_until_a_scr
              before diskvitals first read them at 2027-01-15T08:00:02Z"
         )
     );
-    assert!(found(&mut world, 100 * DAY).is_some(), "time repairs nothing");
+    assert!(found(&mut host, 100 * DAY).is_some(), "time repairs nothing");
     let second = 100 * DAY + 1;
     for (scrub, what) in [
         (scrub(1, 1, 0), "it began before"),
         (scrub(second, 0, 0), "it is not over"),
         (scrub(second, 1, 1), "it found errors"),
     ] {
-        let mut world = world.clone();
-        count(&mut world, vec![statistics(2, 0), scrub], second + 1);
-        assert!(found(&mut world, second + 20).is_some(), "{what}");
+        let mut host = host.clone();
+        count(&mut host, vec![statistics(2, 0), scrub], second + 1);
+        assert!(found(&mut host, second + 20).is_some(), "{what}");
     }
-    let mut reset = world.clone();
+    let mut reset = host.clone();
     count(&mut reset, vec![statistics(0, 0)], second);
     assert!(!is_active(&mut reset, second + 1));
-    count(&mut world, vec![statistics(2, 0), scrub(second, 1, 0)], second + 10);
-    assert!(!is_active(&mut world, second + 20));
+    count(&mut host, vec![statistics(2, 0), scrub(second, 1, 0)], second + 10);
+    assert!(!is_active(&mut host, second + 20));
     // From then on only growth counts.
-    count(&mut world, vec![statistics(3, 0), scrub(second, 1, 0)], second + 60);
-    world.scan(second + 80);
-    assert!(found(&mut world, second + 81).is_some());
+    count(&mut host, vec![statistics(3, 0), scrub(second, 1, 0)], second + 60);
+    host.scan(second + 80);
+    assert!(found(&mut host, second + 81).is_some());
 }
 
 #[test]
 fn a_btrfs_of_which_one_member_was_not_scrubbed_stays_suspect() {
-    let mut world = mount(unmounted_btrfs(&["sda", "sdb"]), "btrfs", 1);
+    let mut host = mount(unmounted_btrfs(&["sda", "sdb"]), "btrfs", 1);
     let second = CounterReading {
         file: "/sys/fs/btrfs/u/devinfo/2/error_stats".into(),
         details: [("devid".to_owned(), "2".to_owned())].into(),
         ..statistics(0, 0)
     };
-    count(&mut world, vec![statistics(2, 0), second, scrub(5, 1, 0)], 2);
-    assert!(found(&mut world, 10).is_some());
+    count(&mut host, vec![statistics(2, 0), second, scrub(5, 1, 0)], 2);
+    assert!(found(&mut host, 10).is_some());
 }

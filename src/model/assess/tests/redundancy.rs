@@ -12,36 +12,35 @@ use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor, Event};
 
 #[test]
 fn a_degraded_array_without_a_volume_is_a_finding_of_the_device() {
-    let mut world = mirror();
-    world.umount("/data");
-    world.read_mounts(5);
-    world.layer("md0", md_state(1, &["sda"]), 10);
-    assert_eq!(world.raised(11), ["dev:md0 RedundancyLost Suspect Degraded"]);
-    let mut world = world.mounted("9:0", "/", "/data", "ext4", "/dev/md0");
-    world.read_mounts(20);
-    assert_eq!(world.raised(21), ["fs:m RedundancyLost Suspect Degraded"]);
-    assert_eq!(world.active.len(), 1, "the device's own is cleared");
+    let mut host = mirror();
+    host.umount("/data");
+    host.read_mounts(5);
+    host.layer("md0", md_state(1, &["sda"]), 10);
+    assert_eq!(host.raised(11), ["dev:md0 RedundancyLost Suspect Degraded"]);
+    let mut host = host.mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+    host.read_mounts(20);
+    assert_eq!(host.raised(21), ["fs:m RedundancyLost Suspect Degraded"]);
+    assert_eq!(host.active.len(), 1, "the device's own is cleared");
 }
 
 #[test]
 fn a_rebuild_tells_its_progress_and_a_dead_array_is_inaccessible() {
-    let mut world = mirror();
+    let mut host = mirror();
     let LayerState::Md(mut md) = md_state(1, &["sda"]) else { unreachable!() };
     md.sync_action = Some("recover".into());
     md.sync_completed = Some((43, 100));
-    world.layer("md0", LayerState::Md(md.clone()), 10);
+    host.layer("md0", LayerState::Md(md.clone()), 10);
     assert!(
-        world
-            .raised_for(Reason::RedundancyLost, 11)
+        host.raised_for(Reason::RedundancyLost, 11)
             .unwrap()
             .message
             .contains("runs with 1 of 2 devices; rebuild, 43 % done")
     );
     md.sync_completed = Some((44, 100));
-    assert_eq!(world.layer("md0", LayerState::Md(md.clone()), 12), Urgency::UsageOnly);
+    assert_eq!(host.layer("md0", LayerState::Md(md.clone()), 12), Urgency::UsageOnly);
     md.array_state = "inactive".into();
-    world.layer("md0", LayerState::Md(md), 20);
-    assert_eq!(world.raised(21), ["fs:m RaidDegraded Bad Inaccessible"]);
+    host.layer("md0", LayerState::Md(md), 20);
+    assert_eq!(host.raised(21), ["fs:m RaidDegraded Bad Inaccessible"]);
 }
 
 /// An array md0 of so many disks sda, sdb, … on /data.
@@ -49,13 +48,13 @@ fn array(level: &str, disks: usize) -> TestHost {
     let names: Vec<String> = names(disks);
     let below: Vec<&str> = names.iter().map(String::as_str).collect();
     let layer = Layer::Md { level: Some(level.into()) };
-    let mut world = TestHost::default().with(device("md0", "9:0", layer, &below));
+    let mut host = TestHost::default().with(device("md0", "9:0", layer, &below));
     for (at, name) in names.iter().enumerate() {
-        world.plug(name, &format!("8:{}", 16 * at), &name[2..].to_uppercase());
+        host.plug(name, &format!("8:{}", 16 * at), &name[2..].to_uppercase());
     }
-    let mut world = world.uuid("md0", "m").mounted("9:0", "/", "/data", "ext4", "/dev/md0");
-    world.read_all(0);
-    world
+    let mut host = host.uuid("md0", "m").mounted("9:0", "/", "/data", "ext4", "/dev/md0");
+    host.read_all(0);
+    host
 }
 
 fn names(disks: usize) -> Vec<String> {
@@ -89,15 +88,15 @@ fn state(level: &str, slots: &str) -> MdState {
     }
 }
 
-fn found(world: &mut TestHost, md: MdState, second: i64) -> Vec<(Reason, FindingDetails)> {
-    world.layer("md0", LayerState::Md(md), second);
+fn found(host: &mut TestHost, md: MdState, second: i64) -> Vec<(Reason, FindingDetails)> {
+    host.layer("md0", LayerState::Md(md), second);
     [Reason::RedundancyLost, Reason::RaidDegraded]
         .into_iter()
-        .filter_map(|reason| Some((reason, world.raised_for(reason, second)?)))
+        .filter_map(|reason| Some((reason, host.raised_for(reason, second)?)))
         .collect()
 }
 
-fn fail(world: &mut TestHost, device: &str, second: i64) {
+fn fail(host: &mut TestHost, device: &str, second: i64) {
     let event = Event {
         seq: second as u64,
         blame: Blame::Yes,
@@ -112,7 +111,7 @@ fn fail(world: &mut TestHost, device: &str, second: i64) {
         full_reads: Vec::new(),
         is_backlog: false,
     };
-    world.apply(SourceUpdate::KernelLog(batch), second);
+    host.apply(SourceUpdate::KernelLog(batch), second);
 }
 
 #[test]
@@ -163,15 +162,15 @@ fn each_state_has_its_reason_and_says_how_many_more_may_fail() {
         ),
         ("raid10", "++--", RaidDegraded, "md0 (raid10) runs with 2 of 4 devices: too few"),
     ] {
-        let mut world = array(level, slots.len());
-        let found = found(&mut world, state(level, slots), 10);
+        let mut host = array(level, slots.len());
+        let found = found(&mut host, state(level, slots), 10);
         assert_eq!(found.len(), 1, "{level} {slots}: {found:#?}");
         assert_eq!(found[0].0, reason, "{level} {slots}");
         assert!(found[0].1.message.starts_with(text), "{level} {slots}: {}", found[0].1.message);
     }
     // Two of four may be missing, if every chunk has a copy.
-    let mut world = array("raid10", 4);
-    let found = found(&mut world, state("raid10", "+-+-"), 10);
+    let mut host = array("raid10", 4);
+    let found = found(&mut host, state("raid10", "+-+-"), 10);
     assert_eq!(found[0].0, RedundancyLost, "{found:#?}");
 }
 
@@ -185,15 +184,15 @@ fn what_is_complete_or_has_no_redundancy_by_design_is_no_finding() {
         ("linear", "++"),
         ("raid1", "+"),
     ] {
-        let mut world = array(level, slots.len());
-        assert_eq!(found(&mut world, state(level, slots), 10), [], "{level} {slots}");
+        let mut host = array(level, slots.len());
+        assert_eq!(found(&mut host, state(level, slots), 10), [], "{level} {slots}");
     }
 }
 
 #[test]
 fn the_advice_depends_on_the_state() {
-    let mut world = array("raid1", 2);
-    let missing = found(&mut world, state("raid1", "+-"), 10).remove(0).1;
+    let mut host = array("raid1", 2);
+    let missing = found(&mut host, state("raid1", "+-"), 10).remove(0).1;
     let advice = missing.advice.unwrap();
     assert!(
         advice.starts_with("Replace the missing device today: `mdadm /dev/md0 --add"),
@@ -207,16 +206,16 @@ fn the_advice_depends_on_the_state() {
     let mut rebuilding = state("raid1", "+r");
     rebuilding.sync_action = Some("recover".into());
     rebuilding.sync_completed = Some((10, 100));
-    let rebuilding = found(&mut world, rebuilding, 20).remove(0).1;
+    let rebuilding = found(&mut host, rebuilding, 20).remove(0).1;
     assert!(rebuilding.message.contains("; rebuild onto sdb, 10 % done"), "{}", rebuilding.message);
     assert_eq!(
         rebuilding.advice.unwrap(),
         "md0 is being rebuilt: wait until that has ended, and do not pull any of its drives."
     );
 
-    fail(&mut world, "sda", 30);
-    fail(&mut world, "sda", 700);
-    let last = found(&mut world, state("raid1", "+-"), 710).remove(0).1;
+    fail(&mut host, "sda", 30);
+    fail(&mut host, "sda", 700);
+    let last = found(&mut host, state("raid1", "+-"), 710).remove(0).1;
     let advice = last.advice.unwrap();
     assert!(
         advice.starts_with(
@@ -229,25 +228,25 @@ fn the_advice_depends_on_the_state() {
 /// The array may have another kernel name by then.
 #[test]
 fn the_missing_member_is_named_also_after_a_restart_and_until_it_is_replaced() {
-    let restarted = |world: &TestHost| {
+    let restarted = |host: &TestHost| {
         let mut facts = Facts::default();
-        let stored = world.facts.counters.iter();
+        let stored = host.facts.counters.iter();
         let stored = stored.map(|(key, history)| (key.clone(), (**history).clone()));
         facts.counters.restore(stored.collect());
-        facts.drives = world.facts.drives.clone();
-        TestHost { facts, ..world.clone() }
+        facts.drives = host.facts.drives.clone();
+        TestHost { facts, ..host.clone() }
     };
-    let mut world = array("raid1", 2);
-    let md0 = world.inventory.devices.get_mut("md0").unwrap();
+    let mut host = array("raid1", 2);
+    let md0 = host.inventory.devices.get_mut("md0").unwrap();
     md0.links = vec!["/dev/disk/by-id/md-uuid-1:2:3:4".into()];
-    world.scan(5);
-    assert_eq!(found(&mut world, state("raid1", "++"), 10), []);
-    world.pull("sdb");
-    let md0 = world.inventory.devices.get_mut("md0").unwrap();
+    host.scan(5);
+    assert_eq!(found(&mut host, state("raid1", "++"), 10), []);
+    host.pull("sdb");
+    let md0 = host.inventory.devices.get_mut("md0").unwrap();
     md0.underlying = vec!["sda".into()];
-    world.scan(20);
-    found(&mut world, state("raid1", "+-"), 21);
-    let mut again = restarted(&world);
+    host.scan(20);
+    found(&mut host, state("raid1", "+-"), 21);
+    let mut again = restarted(&host);
     again.read_all(100);
     let lost = found(&mut again, state("raid1", "+-"), 110).remove(0).1;
     assert!(
@@ -271,12 +270,12 @@ fn the_missing_member_is_named_also_after_a_restart_and_until_it_is_replaced() {
 
 #[test]
 fn the_missing_member_is_named_when_it_was_seen() {
-    let mut world = array("raid1", 2);
-    assert_eq!(found(&mut world, state("raid1", "++"), 10), []);
-    world.pull("sdb");
-    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
-    world.scan(20);
-    let lost = found(&mut world, state("raid1", "+-"), 21).remove(0).1;
+    let mut host = array("raid1", 2);
+    assert_eq!(found(&mut host, state("raid1", "++"), 10), []);
+    host.pull("sdb");
+    host.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
+    host.scan(20);
+    let lost = found(&mut host, state("raid1", "+-"), 21).remove(0).1;
     assert!(
         lost.message.contains(
             "; missing: raid device 1 (was sdb, serial B, last in sync 2027-01-15T08:00:10Z)"
@@ -285,17 +284,17 @@ fn the_missing_member_is_named_when_it_was_seen() {
         lost.message
     );
     // A drive that was there before the daemon started is known by the array's superblock on it.
-    let mut world = array("raid1", 2);
+    let mut host = array("raid1", 2);
     for name in ["sda", "sdb"] {
-        let device = world.inventory.devices.get_mut(name).unwrap();
+        let device = host.inventory.devices.get_mut(name).unwrap();
         (device.fs_type, device.fs_uuid) = (Some("linux_raid_member".into()), Some("array".into()));
         device.fs_usage = Some("raid".into());
     }
-    world.scan(10);
-    world.pull("sdb");
-    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
-    world.scan(20);
-    let lost = found(&mut world, state("raid1", "+-"), 21).remove(0).1;
+    host.scan(10);
+    host.pull("sdb");
+    host.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
+    host.scan(20);
+    let lost = found(&mut host, state("raid1", "+-"), 21).remove(0).1;
     assert!(
         lost.message.contains("; missing: raid device 1 (was sdb, serial B, last seen "),
         "{}",
@@ -305,20 +304,20 @@ fn the_missing_member_is_named_when_it_was_seen() {
 
 #[test]
 fn a_faulty_member_that_is_still_listed_is_named_once_and_is_removed_first() {
-    let mut world = array("raid1", 2);
+    let mut host = array("raid1", 2);
     let layer = Layer::Partition { start_bytes: 1 << 20, number: 1 };
-    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda1".into(), "sdb1".into()];
+    host.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda1".into(), "sdb1".into()];
     for (name, dev, disk) in [("sda1", "8:1", "sda"), ("sdb1", "8:17", "sdb")] {
-        world = world.with(device(name, dev, layer.clone(), &[disk]));
+        host = host.with(device(name, dev, layer.clone(), &[disk]));
     }
-    world.scan(5);
+    host.scan(5);
     let mut md = state("raid1", "++");
     for member in &mut md.members {
         member.device.push('1');
     }
-    assert_eq!(found(&mut world, md.clone(), 10), []);
+    assert_eq!(found(&mut host, md.clone(), 10), []);
     (md.members[1].state, md.degraded) = ("faulty".into(), 1);
-    let lost = found(&mut world, md, 20).remove(0).1;
+    let lost = found(&mut host, md, 20).remove(0).1;
     assert_eq!(
         lost.message,
         "no redundancy left: the only copy of md0 (raid1) is on sda; it runs with 1 of 2 devices; faulty: sdb1 (serial B, last in sync 2027-01-15T08:00:10Z)"
@@ -337,28 +336,28 @@ fn what_ends_it_is_what_it_lacks() {
         ("raid6", "++--", "the array survives the failure of a member again"),
         ("raid1", "--", "md0 runs, with all 2 raid devices present and in sync"),
     ] {
-        let mut world = array(level, slots.len());
-        let found = found(&mut world, state(level, slots), 10).remove(0).1;
+        let mut host = array(level, slots.len());
+        let found = found(&mut host, state(level, slots), 10).remove(0).1;
         assert_eq!(found.clears_when, expected, "{level} {slots}");
     }
 }
 
 #[test]
 fn empty_slots_of_a_vendors_system_mirror_are_no_finding_until_one_held_a_member() {
-    let mut world = array("raid1", 4);
-    assert_eq!(found(&mut world, state("raid1", "++--"), 10), []);
-    assert_eq!(found(&mut world, state("raid1", "+++-"), 20), [], "a bay is filled");
-    let lost = found(&mut world, state("raid1", "++--"), 30);
+    let mut host = array("raid1", 4);
+    assert_eq!(found(&mut host, state("raid1", "++--"), 10), []);
+    assert_eq!(found(&mut host, state("raid1", "+++-"), 20), [], "a bay is filled");
+    let lost = found(&mut host, state("raid1", "++--"), 30);
     assert_eq!(lost[0].0, Reason::RaidDegraded);
-    assert_eq!(found(&mut world, state("raid1", "+---"), 40)[0].0, Reason::RedundancyLost);
+    assert_eq!(found(&mut host, state("raid1", "+---"), 40)[0].0, Reason::RedundancyLost);
 }
 
 #[test]
 fn ranges_without_a_second_copy_and_parity_that_is_not_computed_are_no_redundancy() {
-    let mut world = array("raid1", 2);
+    let mut host = array("raid1", 2);
     let mut lacking = state("raid1", "++");
     lacking.members[0].bad_blocks = vec![(8, 8)];
-    let lost = found(&mut world, lacking, 10).remove(0).1;
+    let lost = found(&mut host, lacking, 10).remove(0).1;
     assert!(
         lost.message.starts_with("no redundancy left: the only copy of some ranges of md0 (raid1) is on sdb; sda lacks 1 range"),
         "{}",
@@ -366,16 +365,16 @@ fn ranges_without_a_second_copy_and_parity_that_is_not_computed_are_no_redundanc
     );
     assert!(lost.advice.unwrap().contains("--replace"));
 
-    let mut world = array("raid5", 3);
+    let mut host = array("raid5", 3);
     let mut resync = state("raid5", "+++");
     resync.is_resync_due = true;
     resync.sync_action = Some("resync".into());
-    let lost = found(&mut world, resync.clone(), 10).remove(0);
+    let lost = found(&mut host, resync.clone(), 10).remove(0);
     assert_eq!(lost.0, Reason::RedundancyLost);
     assert!(lost.1.advice.unwrap().contains("wait until that has ended"));
     let idle = MdState { sync_action: Some("idle".into()), ..resync.clone() };
     assert_eq!(
-        found(&mut world, idle, 20).remove(0).1.advice.unwrap(),
+        found(&mut host, idle, 20).remove(0).1.advice.unwrap(),
         "Let the synchronization of md0 run (`mdadm --readwrite /dev/md0`, or `idle` to /sys/block/md0/md/sync_action)."
     );
     // Copies are complete while they are compared.
@@ -392,39 +391,39 @@ fn a_btrfs_is_judged_by_its_profiles_and_missing_devices() {
         ("raid6", "raid1c3", 2, Some("RedundancyLost Suspect Degraded")),
         ("single", "raid1", 0, None),
     ] {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .disk("sdb", "8:16", "B")
             .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
-        world.inventory.btrfs.push(BtrfsFs {
+        host.inventory.btrfs.push(BtrfsFs {
             missing_devices: missing,
             metadata_profiles: vec![metadata.into()],
             ..btrfs("b-1", &["sda", "sdb"], data)
         });
-        world.read_all(0);
-        let raised = world.raised(10);
+        host.read_all(0);
+        let raised = host.raised(10);
         let raised: Vec<&str> =
             raised.iter().filter_map(|line| line.split_once(' ')).map(|(_, it)| it).collect();
         assert_eq!(raised, Vec::from_iter(expected), "{data} {metadata} {missing}");
     }
     // Written while a device was missing: the kernel made a chunk without a second copy.
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
-    world.inventory.btrfs.push(BtrfsFs {
+    host.inventory.btrfs.push(BtrfsFs {
         missing_devices: 1,
         data_profiles: vec!["raid1".into(), "single".into()],
         ..btrfs("b-1", &["sda"], "raid1")
     });
-    world.read_all(0);
-    let lost = world.raised_for(Reason::RedundancyLost, 10).unwrap();
+    host.read_all(0);
+    let lost = host.raised_for(Reason::RedundancyLost, 10).unwrap();
     assert!(lost.message.contains("runs with 1 of 2 devices"), "{}", lost.message);
 }
 
 #[test]
 fn lvms_raid_is_judged_by_its_letters() {
     let host = || {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .disk("sdb", "8:16", "B")
             .with(dm("dm-1", "253:1", "vg-lv_rimage_0", "LVM-a", &["sda"]))
@@ -432,8 +431,8 @@ fn lvms_raid_is_judged_by_its_letters() {
             .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["dm-1", "dm-3"]))
             .uuid("dm-5", "m")
             .mounted("253:5", "/", "/data", "ext4", "/dev/mapper/vg-lv");
-        world.read_all(0);
-        world
+        host.read_all(0);
+        host
     };
     for (health, action, expected) in [
         ("AA", "idle", None),
@@ -455,7 +454,7 @@ fn lvms_raid_is_judged_by_its_letters() {
         // It came back, and nothing fills it.
         ("Aa", "idle", Some("the only copy of vg-lv (raid1) is on sda; it runs with 1 of 2 legs")),
     ] {
-        let mut world = host();
+        let mut host = host();
         let state = LayerState::DmRaid(DmRaid {
             level: "raid1".into(),
             health: health.into(),
@@ -463,8 +462,8 @@ fn lvms_raid_is_judged_by_its_letters() {
             status_line: "0 8 raid raid1".into(),
             layout: None,
         });
-        world.layer("dm-5", state, 10);
-        let found = world.raised_for(Reason::RedundancyLost, 11);
+        host.layer("dm-5", state, 10);
+        let found = host.raised_for(Reason::RedundancyLost, 11);
         let message =
             found.as_ref().map(|it| it.message.trim_start_matches("no redundancy left: "));
         assert_eq!(message, expected, "{health} {action}");
@@ -472,11 +471,11 @@ fn lvms_raid_is_judged_by_its_letters() {
             assert!(found.unwrap().advice.unwrap().contains("lvchange --refresh"));
         }
     }
-    let mut world = host();
+    let mut host = host();
     let state = DmRaid { level: "raid5_ls".into(), health: "aa".into(), ..DmRaid::default() };
-    world.layer("dm-5", LayerState::DmRaid(state), 10);
+    host.layer("dm-5", LayerState::DmRaid(state), 10);
     assert_eq!(
-        world.raised_for(Reason::RedundancyLost, 11).unwrap().advice.unwrap(),
+        host.raised_for(Reason::RedundancyLost, 11).unwrap().advice.unwrap(),
         "Let the synchronization of vg-lv run (`lvchange --syncaction repair vg-lv`)."
     );
 }
@@ -485,70 +484,70 @@ fn lvms_raid_is_judged_by_its_letters() {
 #[test]
 fn another_array_with_the_name_has_no_slots_of_the_former_one() {
     let link = |uuid: &str| vec![format!("/dev/disk/by-id/md-uuid-{uuid}")];
-    let mut world = array("raid1", 2);
-    world.inventory.devices.get_mut("md0").unwrap().links = link("1:2:3:4");
-    world.scan(5);
-    assert_eq!(found(&mut world, state("raid1", "++"), 10), []);
+    let mut host = array("raid1", 2);
+    host.inventory.devices.get_mut("md0").unwrap().links = link("1:2:3:4");
+    host.scan(5);
+    assert_eq!(found(&mut host, state("raid1", "++"), 10), []);
     // The state of the other one arrives before the scan that finds it, or after it.
     for is_state_first in [true, false] {
-        let mut world = world.clone();
+        let mut host = host.clone();
         let own = |facts: &Facts| {
             facts.layers["md0"].slots.values().map(|it| it.device.clone()).collect::<Vec<_>>()
         };
-        world.plug("sdc", "8:32", "C");
-        world.plug("sdd", "8:48", "D");
-        let md0 = world.inventory.devices.get_mut("md0").unwrap();
+        host.plug("sdc", "8:32", "C");
+        host.plug("sdd", "8:48", "D");
+        let md0 = host.inventory.devices.get_mut("md0").unwrap();
         (md0.links, md0.underlying) = (link("5:6:7:8"), vec!["sdc".into()]);
         let mut other = state("raid1", "+-");
         other.members.retain(|member| member.device == "sda");
         other.members[0].device = "sdc".into();
         if is_state_first {
-            world.layer("md0", LayerState::Md(other.clone()), 19);
-            assert!(!own(&world.facts).contains(&"sdc".into()), "nothing of it is noted");
+            host.layer("md0", LayerState::Md(other.clone()), 19);
+            assert!(!own(&host.facts).contains(&"sdc".into()), "nothing of it is noted");
         }
-        world.scan(20);
-        world.layer("md0", LayerState::Md(other), 21);
-        assert_eq!(own(&world.facts), ["sdc"], "{is_state_first}");
+        host.scan(20);
+        host.layer("md0", LayerState::Md(other), 21);
+        assert_eq!(own(&host.facts), ["sdc"], "{is_state_first}");
         let notes =
-            world.facts.counters.iter().filter(|((_, series), _)| series.starts_with("md-slot"));
+            host.facts.counters.iter().filter(|((_, series), _)| series.starts_with("md-slot"));
         assert_eq!(notes.count(), 0, "{is_state_first}");
     }
 }
 
 #[test]
 fn what_was_in_the_slots_of_an_array_that_is_gone_is_forgotten() {
-    let mut world = array("raid1", 2);
-    let md0 = world.inventory.devices.get_mut("md0").unwrap();
+    let mut host = array("raid1", 2);
+    let md0 = host.inventory.devices.get_mut("md0").unwrap();
     md0.links = vec!["/dev/disk/by-id/md-uuid-00000001:00000002:00000003:00000004".into()];
-    let member = world.inventory.devices.get_mut("sda").unwrap();
+    let member = host.inventory.devices.get_mut("sda").unwrap();
     member.fs_type = Some("linux_raid_member".into());
     member.fs_usage = Some("raid".into());
     member.fs_uuid = Some("00000001-0000-0002-0000-000300000004".into());
-    world.read_all(5);
-    found(&mut world, state("raid1", "++"), 10);
-    world.pull("sdb");
-    world.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
-    world.scan(20);
-    found(&mut world, state("raid1", "+-"), 21);
-    let notes = |world: &TestHost| {
-        let counters = world.facts.counters.iter();
+    host.read_all(5);
+    found(&mut host, state("raid1", "++"), 10);
+    host.pull("sdb");
+    host.inventory.devices.get_mut("md0").unwrap().underlying = vec!["sda".into()];
+    host.scan(20);
+    found(&mut host, state("raid1", "+-"), 21);
+    let notes = |host: &TestHost| {
+        let counters = host.facts.counters.iter();
         counters.filter(|((_, series), _)| series.starts_with("md-slot")).count()
     };
-    let policy = world.policy.errors.clone();
-    let forget = |world: &mut TestHost, second| {
-        world.scan(second);
-        world.facts.forget_errors(&policy, at(second));
-        notes(world)
+    let policy = host.policy.errors.clone();
+    let forget = |host: &mut TestHost, second| {
+        host.scan(second);
+        host.facts.forget_errors(&policy, at(second));
+        notes(host)
     };
-    assert_eq!(forget(&mut world, 30), 1);
+    assert_eq!(forget(&mut host, 30), 1);
     // Stopped, and one of its members is there; or away.
-    world.inventory.devices.remove("md0");
-    assert_eq!(forget(&mut world, 40), 1);
-    let mut away = world.clone();
+    host.inventory.devices.remove("md0");
+    assert_eq!(forget(&mut host, 40), 1);
+    let mut away = host.clone();
     away.pull("sda");
     assert_eq!(forget(&mut away, 50), 1);
     // Its members are wiped.
-    world.inventory.devices.get_mut("sda").unwrap().fs_type = None;
-    world.inventory.devices.get_mut("sda").unwrap().fs_usage = None;
-    assert_eq!(forget(&mut world, 60), 0);
+    host.inventory.devices.get_mut("sda").unwrap().fs_type = None;
+    host.inventory.devices.get_mut("sda").unwrap().fs_usage = None;
+    assert_eq!(forget(&mut host, 60), 0);
 }

@@ -28,22 +28,22 @@ fn path(name: &str, dev: &str) -> DriveDevice {
 
 /// The disk A with the paths sda and sdb.
 fn two_paths() -> TestHost {
-    let mut world = plain();
-    world.inventory.drives[0].devices.push(path("sdb", "8:16"));
-    let mut second = world.inventory.devices["sda"].clone();
+    let mut host = plain();
+    host.inventory.drives[0].devices.push(path("sdb", "8:16"));
+    let mut second = host.inventory.devices["sda"].clone();
     (second.name, second.dev) = ("sdb".into(), "8:16".parse().unwrap());
     (second.fs_uuid, second.fs_type) = (None, None);
-    world.inventory.devices.insert("sdb".into(), second);
-    world.scan(1);
-    world
+    host.inventory.devices.insert("sdb".into(), second);
+    host.scan(1);
+    host
 }
 
-fn lose(world: &mut TestHost, name: &str, second: i64) {
-    let drive = &mut world.inventory.drives[0];
+fn lose(host: &mut TestHost, name: &str, second: i64) {
+    let drive = &mut host.inventory.drives[0];
     drive.devices.retain(|device| device.name != name);
     drive.name = drive.devices[0].name.clone();
-    world.inventory.devices.remove(name);
-    world.scan(second);
+    host.inventory.devices.remove(name);
+    host.scan(second);
 }
 
 /// Its failed commands, and which disk of this boot it is.
@@ -59,13 +59,13 @@ fn reading(name: &str, errors: u64, sequence: &str) -> CounterReading {
     }
 }
 
-fn read(world: &mut TestHost, readings: &[CounterReading], second: i64) {
+fn read(host: &mut TestHost, readings: &[CounterReading], second: i64) {
     let seen = Observation::ok(at(second), readings.to_vec());
-    world.apply(SourceUpdate::Counters(seen), second);
+    host.apply(SourceUpdate::Counters(seen), second);
 }
 
-fn is_bad_alone(world: &mut TestHost, second: i64) {
-    let (severity, what) = found(world, Reason::MediaErrors, second);
+fn is_bad_alone(host: &mut TestHost, second: i64) {
+    let (severity, what) = found(host, Reason::MediaErrors, second);
     assert_eq!(severity, "Bad", "{what}");
     assert!(what.contains("(log alone)"), "{what}");
 }
@@ -73,11 +73,11 @@ fn is_bad_alone(world: &mut TestHost, second: i64) {
 #[test]
 fn a_path_that_has_gone_is_not_refuted_by_another_path() {
     let both = |second_path| [reading("sda", 4, "1"), reading("sdb", second_path, "2")];
-    let mut world = two_paths();
-    read(&mut world, &both(2), 5);
-    read(&mut world, &both(2), 65);
-    log(&mut world, Class::Medium, SENSE, &MANY, 100);
-    let mut there = world.clone();
+    let mut host = two_paths();
+    read(&mut host, &both(2), 5);
+    read(&mut host, &both(2), 65);
+    log(&mut host, Class::Medium, SENSE, &MANY, 100);
+    let mut there = host.clone();
     read(&mut there, &both(2), 102);
     let what = found(&mut there, Reason::MediaErrors, 112).1;
     assert!(what.contains("have not moved"), "{what}");
@@ -88,50 +88,50 @@ fn a_path_that_has_gone_is_not_refuted_by_another_path() {
     is_bad_alone(&mut there, 212);
     // The scan finds it before the counters do, or after them, or it is back by then.
     for (scan, back) in [(101, false), (103, false), (101, true)] {
-        let mut world = world.clone();
-        let present = world.inventory.clone();
+        let mut host = host.clone();
+        let present = host.inventory.clone();
         if scan == 101 {
-            lose(&mut world, "sda", scan);
+            lose(&mut host, "sda", scan);
         }
         if back {
-            world.inventory = present;
-            world.scan(102);
-            read(&mut world, &[reading("sda", 4, "3"), reading("sdb", 2, "2")], 102);
+            host.inventory = present;
+            host.scan(102);
+            read(&mut host, &[reading("sda", 4, "3"), reading("sdb", 2, "2")], 102);
         } else {
-            read(&mut world, &both(2)[1..], 102);
+            read(&mut host, &both(2)[1..], 102);
         }
         if scan == 103 {
-            lose(&mut world, "sda", scan);
+            lose(&mut host, "sda", scan);
         }
-        is_bad_alone(&mut world, 112);
-        read(&mut world, &both(2)[1..], 162);
-        is_bad_alone(&mut world, 163);
+        is_bad_alone(&mut host, 112);
+        read(&mut host, &both(2)[1..], 162);
+        is_bad_alone(&mut host, 163);
     }
     // Long gone, it excuses no forged record.
-    let mut world = two_paths();
-    read(&mut world, &both(2), 5);
-    lose(&mut world, "sda", 50);
-    read(&mut world, &both(2)[1..], 65);
-    log(&mut world, Class::Medium, SENSE, &MANY, 100);
-    read(&mut world, &both(2)[1..], 102);
-    assert_eq!(found(&mut world, Reason::MediaErrors, 112).0, "Suspect");
+    let mut host = two_paths();
+    read(&mut host, &both(2), 5);
+    lose(&mut host, "sda", 50);
+    read(&mut host, &both(2)[1..], 65);
+    log(&mut host, Class::Medium, SENSE, &MANY, 100);
+    read(&mut host, &both(2)[1..], 102);
+    assert_eq!(found(&mut host, Reason::MediaErrors, 112).0, "Suspect");
     // The other path's counter confirms.
-    read(&mut world, &both(3)[1..], 162);
-    log(&mut world, Class::Medium, SENSE, &MANY, 163);
-    assert_eq!(found(&mut world, Reason::MediaErrors, 164).0, "Bad");
+    read(&mut host, &both(3)[1..], 162);
+    log(&mut host, Class::Medium, SENSE, &MANY, 163);
+    assert_eq!(found(&mut host, Reason::MediaErrors, 164).0, "Bad");
 }
 
 #[test]
 fn a_path_whose_counter_was_never_read_is_not_refuted() {
-    let mut world = plain();
-    read(&mut world, &[reading("sda", 4, "1")], 5);
-    read(&mut world, &[reading("sda", 4, "1")], 65);
-    world.inventory.drives[0].devices.push(path("sdb", "8:16"));
-    world.scan(70);
-    log(&mut world, Class::Medium, BLOCK, &MANY, 71);
-    let mut gone = world.clone();
-    read(&mut world, &[reading("sda", 4, "1")], 73);
-    is_bad_alone(&mut world, 82);
+    let mut host = plain();
+    read(&mut host, &[reading("sda", 4, "1")], 5);
+    read(&mut host, &[reading("sda", 4, "1")], 65);
+    host.inventory.drives[0].devices.push(path("sdb", "8:16"));
+    host.scan(70);
+    log(&mut host, Class::Medium, BLOCK, &MANY, 71);
+    let mut gone = host.clone();
+    read(&mut host, &[reading("sda", 4, "1")], 73);
+    is_bad_alone(&mut host, 82);
     lose(&mut gone, "sdb", 72);
     read(&mut gone, &[reading("sda", 4, "1")], 73);
     is_bad_alone(&mut gone, 82);
@@ -141,68 +141,68 @@ fn a_path_whose_counter_was_never_read_is_not_refuted() {
 #[test]
 fn a_counter_that_began_anew_at_the_same_value_refutes_nothing() {
     for (errors, sequence, refuted) in [(0, "1", true), (0, "2", false), (1, "2", false)] {
-        let mut world = plain();
-        read(&mut world, &[reading("sda", 0, "1")], 5);
-        read(&mut world, &[reading("sda", 0, "1")], 65);
-        log(&mut world, Class::Medium, SENSE, &MANY, 100);
-        read(&mut world, &[reading("sda", errors, sequence)], 102);
+        let mut host = plain();
+        read(&mut host, &[reading("sda", 0, "1")], 5);
+        read(&mut host, &[reading("sda", 0, "1")], 65);
+        log(&mut host, Class::Medium, SENSE, &MANY, 100);
+        read(&mut host, &[reading("sda", errors, sequence)], 102);
         if refuted {
-            assert_eq!(found(&mut world, Reason::MediaErrors, 112).0, "Suspect");
+            assert_eq!(found(&mut host, Reason::MediaErrors, 112).0, "Suspect");
         } else {
-            is_bad_alone(&mut world, 112);
+            is_bad_alone(&mut host, 112);
         }
     }
     // It was missing in one reading: another device has the name, also where nothing numbers disks.
-    let mut world = plain();
+    let mut host = plain();
     let unnumbered = || CounterReading { details: BTreeMap::new(), ..reading("sda", 0, "") };
-    read(&mut world, &[unnumbered()], 5);
-    log(&mut world, Class::Medium, SENSE, &MANY, 100);
-    read(&mut world, &[], 101);
-    read(&mut world, &[unnumbered()], 106);
-    is_bad_alone(&mut world, 112);
+    read(&mut host, &[unnumbered()], 5);
+    log(&mut host, Class::Medium, SENSE, &MANY, 100);
+    read(&mut host, &[], 101);
+    read(&mut host, &[unnumbered()], 106);
+    is_bad_alone(&mut host, 112);
 }
 
 /// Other counters may take long: what is reported at the end was read at the beginning.
 #[test]
 fn a_counter_that_was_read_before_the_record_refutes_nothing() {
-    let mut world = plain();
-    scsi(&mut world, 4, 5);
-    log(&mut world, Class::Medium, SENSE, &MANY, 100);
+    let mut host = plain();
+    scsi(&mut host, 4, 5);
+    log(&mut host, Class::Medium, SENSE, &MANY, 100);
     // Begun at 99, reported at 130.
     let seen = Observation::ok(at(99), vec![reading("sda", 4, "1")]);
-    world.apply(SourceUpdate::Counters(seen), 130);
-    is_bad_alone(&mut world, 131);
+    host.apply(SourceUpdate::Counters(seen), 130);
+    is_bad_alone(&mut host, 131);
     // Nor is the growth lost that such a reading shows.
-    let mut world = plain();
-    scsi(&mut world, 4, 5);
-    log(&mut world, Class::Medium, SENSE, &MANY, 100);
+    let mut host = plain();
+    scsi(&mut host, 4, 5);
+    log(&mut host, Class::Medium, SENSE, &MANY, 100);
     let seen = Observation::ok(at(99), vec![reading("sda", 5, "1")]);
-    world.apply(SourceUpdate::Counters(seen), 101);
-    scsi(&mut world, 5, 110);
-    let (severity, what) = found(&mut world, Reason::MediaErrors, 111);
+    host.apply(SourceUpdate::Counters(seen), 101);
+    scsi(&mut host, 5, 110);
+    let (severity, what) = found(&mut host, Reason::MediaErrors, 111);
     assert_eq!(severity, "Bad");
     assert!(!what.contains("log"), "{what}");
     // Also if the record comes after that reading, and is of a time long after its begin.
-    let mut world = plain();
-    scsi(&mut world, 4, 5);
+    let mut host = plain();
+    scsi(&mut host, 4, 5);
     let seen = Observation::ok(at(90), vec![reading("sda", 5, "1")]);
-    world.apply(SourceUpdate::Counters(seen), 101);
-    log(&mut world, Class::Medium, SENSE, &MANY, 100);
-    scsi(&mut world, 5, 110);
-    let (severity, what) = found(&mut world, Reason::MediaErrors, 111);
+    host.apply(SourceUpdate::Counters(seen), 101);
+    log(&mut host, Class::Medium, SENSE, &MANY, 100);
+    scsi(&mut host, 5, 110);
+    let (severity, what) = found(&mut host, Reason::MediaErrors, 111);
     assert_eq!(severity, "Bad");
     assert!(!what.contains("log"), "{what}");
 }
 
 #[test]
 fn a_refuted_record_is_not_confirmed_by_an_error_after_a_restart() {
-    let mut world = plain();
-    scsi(&mut world, 4, 5);
-    log(&mut world, Class::Medium, SENSE, &MANY, 100);
-    scsi(&mut world, 4, 102);
+    let mut host = plain();
+    scsi(&mut host, 4, 5);
+    log(&mut host, Class::Medium, SENSE, &MANY, 100);
+    scsi(&mut host, 4, 102);
     let subject = diskvitals_finding::Subject::Drive(DriveId::new("A"));
-    let stored = world.facts.errors(&subject).expect("counted").clone();
-    let counters = world.facts.counters.iter();
+    let stored = host.facts.errors(&subject).expect("counted").clone();
+    let counters = host.facts.counters.iter();
     let counters: Vec<_> =
         counters.map(|(key, history)| (key.clone(), (**history).clone())).collect();
     let mut later = plain();
@@ -222,53 +222,53 @@ fn a_controller_or_a_namespace_of_an_nvme_drive_does_not_refute_another_one() {
         (paths(&["nvme0", "nvme1"]), 1, false),
         (paths(&[]), 2, false),
     ] {
-        let mut world = plain();
-        let drive = &mut world.inventory.drives[0];
+        let mut host = plain();
+        let drive = &mut host.inventory.drives[0];
         drive.transport = Transport::Nvme;
         drive.location.controllers.clone_from(&controllers);
         if devices == 2 {
             drive.devices.push(path("sdb", "8:16"));
         }
-        world.read_all(1);
-        answer(&mut world, 3, 5);
-        log(&mut world, Class::Medium, text, &MANY, 100);
-        let due = world.facts.take_smart_request();
+        host.read_all(1);
+        answer(&mut host, 3, 5);
+        log(&mut host, Class::Medium, text, &MANY, 100);
+        let due = host.facts.take_smart_request();
         assert_eq!(due.len(), usize::from(asked), "{controllers:?} {devices}");
-        answer(&mut world, 3, 102);
-        let (severity, what) = found(&mut world, Reason::MediaErrors, 112);
+        answer(&mut host, 3, 102);
+        let (severity, what) = found(&mut host, Reason::MediaErrors, 112);
         assert_eq!(severity, if asked { "Suspect" } else { "Bad" }, "{what}");
     }
 }
 
 #[test]
 fn a_record_about_a_drive_probes_its_volumes_at_once_and_a_flood_no_more() {
-    let mut world = plain();
-    scsi(&mut world, 4, 5);
-    world.facts.take_probe_requests();
-    log(&mut world, Class::Medium, SENSE, &[5000], 100);
-    assert_eq!(world.facts.take_probe_requests(), [HostPath::new("/data")]);
+    let mut host = plain();
+    scsi(&mut host, 4, 5);
+    host.facts.take_probe_requests();
+    log(&mut host, Class::Medium, SENSE, &[5000], 100);
+    assert_eq!(host.facts.take_probe_requests(), [HostPath::new("/data")]);
     let mut probes = 0;
     for second in 100..160 {
         for sector in 0..20 {
-            log(&mut world, Class::Medium, SENSE, &[second as u64 * 800 + sector * 8], second);
-            probes += world.facts.take_probe_requests().len();
+            log(&mut host, Class::Medium, SENSE, &[second as u64 * 800 + sector * 8], second);
+            probes += host.facts.take_probe_requests().len();
         }
     }
     assert_eq!(probes, 5, "each ten seconds");
     // One that does not answer is not asked more often.
-    world.stuck("/data", 170);
-    log(&mut world, Class::Medium, SENSE, &[9], 171);
-    assert_eq!(world.facts.take_probe_requests(), []);
+    host.stuck("/data", 170);
+    log(&mut host, Class::Medium, SENSE, &[9], 171);
+    assert_eq!(host.facts.take_probe_requests(), []);
 }
 
 #[test]
 fn a_flood_about_a_drive_with_many_volumes_probes_few_of_them() {
-    let mut world = TestHost::default().disk("sda", "8:0", "A");
+    let mut host = TestHost::default().disk("sda", "8:0", "A");
     for number in 1..=100 {
         let (name, dev) = (format!("sda{number}"), format!("8:{number}"));
         let layer = crate::block::Layer::Partition { number, start_bytes: u64::from(number) * GIB };
         let mount_point = format!("/data{number}");
-        world = world.with(device(&name, &dev, layer, &["sda"])).uuid(&name, &name).mounted(
+        host = host.with(device(&name, &dev, layer, &["sda"])).uuid(&name, &name).mounted(
             &dev,
             "/",
             &mount_point,
@@ -276,12 +276,12 @@ fn a_flood_about_a_drive_with_many_volumes_probes_few_of_them() {
             &name,
         );
     }
-    world.read_all(0);
-    world.facts.take_probe_requests();
+    host.read_all(0);
+    host.facts.take_probe_requests();
     let mut probes = 0;
     for second in 100..160 {
-        log(&mut world, Class::Medium, SENSE, &[second as u64 * 8], second);
-        probes += world.facts.take_probe_requests().len();
+        log(&mut host, Class::Medium, SENSE, &[second as u64 * 8], second);
+        probes += host.facts.take_probe_requests().len();
     }
     assert!((16..=96).contains(&probes), "{probes}");
 }

@@ -12,7 +12,7 @@ use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor, Event, FullRead}
 
 /// `reads`: `md0`, or `sda 2` for a member of a btrfs, with the begin.
 fn log(
-    world: &mut TestHost,
+    host: &mut TestHost,
     seq: u64,
     errors: &[(Class, &str, &[u64])],
     reads: &[(&str, i64)],
@@ -30,7 +30,7 @@ fn log(
         let begin = full_read(device, seq + 7, *since, false);
         [begin, full_read(device, seq + 8, second, true)]
     });
-    apply(world, "b", seq, events, full_reads.collect(), second);
+    apply(host, "b", seq, events, full_reads.collect(), second);
 }
 
 fn full_read(device: &str, seq: u64, second: i64, is_done: bool) -> FullRead {
@@ -44,7 +44,7 @@ fn full_read(device: &str, seq: u64, second: i64, is_done: bool) -> FullRead {
 }
 
 fn apply(
-    world: &mut TestHost,
+    host: &mut TestHost,
     boot: &str,
     seq: u64,
     events: Vec<Event>,
@@ -58,21 +58,21 @@ fn apply(
         full_reads,
         is_backlog: false,
     };
-    world.apply(SourceUpdate::KernelLog(batch), second);
+    host.apply(SourceUpdate::KernelLog(batch), second);
 }
 
 /// Begins (`+md0`) and ends (`-md0`) of reads, one a second.
-fn reads(world: &mut TestHost, boot: &str, seq: u64, marks: &[&str], second: i64) {
+fn reads(host: &mut TestHost, boot: &str, seq: u64, marks: &[&str], second: i64) {
     for (mark, number) in marks.iter().zip(0..) {
         let (sign, device) = mark.split_at(1);
         let seq = seq + number as u64 * 10;
         let read = full_read(device, seq, second + number, sign == "-");
-        apply(world, boot, seq, Vec::new(), vec![read], second + number);
+        apply(host, boot, seq, Vec::new(), vec![read], second + number);
     }
 }
 
-fn of_drive(world: &mut TestHost, drive: &str, second: i64) -> Vec<String> {
-    let mut lines = world.raised(second);
+fn of_drive(host: &mut TestHost, drive: &str, second: i64) -> Vec<String> {
+    let mut lines = host.raised(second);
     lines.retain(|line| line.starts_with(&format!("{drive} ")));
     lines
 }
@@ -86,17 +86,17 @@ fn an_error_whose_repair_is_named_is_over_and_a_new_one_raises_it_again() {
         (Class::Reset, Reason::ControllerResets),
         (Class::Transport, Reason::LinkErrors),
     ] {
-        let mut world = plain();
+        let mut host = plain();
         let expected = format!("A {reason} Suspect Degraded");
         for second in [10, 1000] {
-            log(&mut world, second as u64, &[(class, "sda", &[])], &[], second);
+            log(&mut host, second as u64, &[(class, "sda", &[])], &[], second);
         }
-        assert_eq!(of_drive(&mut world, "A", 1001), std::slice::from_ref(&expected));
+        assert_eq!(of_drive(&mut host, "A", 1001), std::slice::from_ref(&expected));
         let drive = Subject::Drive(DriveId::new("A"));
-        world.facts.forget_repaired(&drive, reason);
-        assert_eq!(of_drive(&mut world, "A", 1002), [""; 0], "{reason}");
-        log(&mut world, 2000, &[(class, "sda", &[])], &[], 2000);
-        assert_eq!(of_drive(&mut world, "A", 2001), [expected]);
+        host.facts.forget_repaired(&drive, reason);
+        assert_eq!(of_drive(&mut host, "A", 1002), [""; 0], "{reason}");
+        log(&mut host, 2000, &[(class, "sda", &[])], &[], 2000);
+        assert_eq!(of_drive(&mut host, "A", 2001), [expected]);
     }
     // What a drive counts itself, and what is so now, is not ended by a word.
     for reason in [Reason::PendingSectors, Reason::RaidDegraded, Reason::ReadOnly] {
@@ -108,21 +108,21 @@ fn an_error_whose_repair_is_named_is_over_and_a_new_one_raises_it_again() {
 #[test]
 fn a_check_of_the_array_that_ended_clean_ends_the_errors_of_its_members() {
     for class in [Class::Io, Class::Medium, Class::Timeout] {
-        let mut world = mirror();
-        world.layer("md0", md_state(0, &["sda", "sdb"]), 1);
+        let mut host = mirror();
+        host.layer("md0", md_state(0, &["sda", "sdb"]), 1);
         let errors: &[(Class, &str, &[u64])] = &[(class, "sda", &[5000])];
-        log(&mut world, 10, errors, &[], 10);
-        assert_eq!(of_drive(&mut world, "A", 11).len(), 1, "{class:?}");
+        log(&mut host, 10, errors, &[], 10);
+        assert_eq!(of_drive(&mut host, "A", 11).len(), 1, "{class:?}");
         // Begun before the error.
-        log(&mut world, 20, &[], &[("md0", 5)], 20);
-        assert_eq!(of_drive(&mut world, "A", 21).len(), 1, "{class:?}");
+        log(&mut host, 20, &[], &[("md0", 5)], 20);
+        assert_eq!(of_drive(&mut host, "A", 21).len(), 1, "{class:?}");
         // An error of any kind since it began: it was not clean.
-        log(&mut world, 30, &[(Class::Reset, "sda", &[])], &[], 30);
-        log(&mut world, 40, &[], &[("md0", 25)], 40);
-        assert_eq!(of_drive(&mut world, "A", 41).len(), 2, "{class:?}");
-        log(&mut world, 50, &[], &[("md0", 45)], 50);
+        log(&mut host, 30, &[(Class::Reset, "sda", &[])], &[], 30);
+        log(&mut host, 40, &[], &[("md0", 25)], 40);
+        assert_eq!(of_drive(&mut host, "A", 41).len(), 2, "{class:?}");
+        log(&mut host, 50, &[], &[("md0", 45)], 50);
         assert_eq!(
-            of_drive(&mut world, "A", 51),
+            of_drive(&mut host, "A", 51),
             ["A ControllerResets Suspect Degraded"],
             "{class:?}"
         );
@@ -138,42 +138,42 @@ fn a_check_proves_nothing_about_what_it_does_not_read() {
         part
     };
     let md = Layer::Md { level: Some("raid1".into()) };
-    let world = || {
-        let mut world = TestHost::default()
+    let host = || {
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .disk("sdb", "8:16", "B")
             .with(part("sda1", "8:1", 1, 2048, 100_000))
             .with(device("md0", "9:0", md.clone(), &["sda1", "sdb"]));
-        world.read_all(0);
-        world.layer("md0", md_state(0, &["sda1", "sdb"]), 0);
-        world
+        host.read_all(0);
+        host.layer("md0", md_state(0, &["sda1", "sdb"]), 0);
+        host
     };
     let inside: &[u64] = &[50_000];
     let outside: &[u64] = &[200_000];
     for (sectors, is_over) in [(inside, true), (outside, false), (&[][..], false)] {
-        let mut world = world();
-        log(&mut world, 10, &[(Class::Medium, "sda", sectors)], &[], 10);
-        log(&mut world, 20, &[], &[("md0", 15)], 20);
-        assert_eq!(of_drive(&mut world, "A", 21).is_empty(), is_over, "{sectors:?}");
+        let mut host = host();
+        log(&mut host, 10, &[(Class::Medium, "sda", sectors)], &[], 10);
+        log(&mut host, 20, &[], &[("md0", 15)], 20);
+        assert_eq!(of_drive(&mut host, "A", 21).is_empty(), is_over, "{sectors:?}");
     }
     // A member that is not in sync was not read.
-    let mut world = world();
+    let mut host = host();
     let mut state = md_state(1, &["sda1", "sdb"]);
     if let crate::block::LayerState::Md(md) = &mut state {
         md.members[0].state = "faulty".to_owned();
     }
-    world.layer("md0", state, 5);
-    log(&mut world, 10, &[(Class::Io, "sda", inside)], &[], 10);
-    log(&mut world, 20, &[], &[("md0", 15)], 20);
-    let left = of_drive(&mut world, "A", 21);
+    host.layer("md0", state, 5);
+    log(&mut host, 10, &[(Class::Io, "sda", inside)], &[], 10);
+    log(&mut host, 20, &[], &[("md0", 15)], 20);
+    let left = of_drive(&mut host, "A", 21);
     assert!(left.iter().any(|line| line.starts_with("A IoErrors")), "{left:?}");
 }
 
 #[test]
 fn the_text_says_what_ends_an_error_after_its_repair() {
-    let mut world = plain();
-    log(&mut world, 10, &[(Class::Io, "sda", &[])], &[], 10);
-    let raised = world.raised_for(Reason::IoErrors, 11).expect("raised");
+    let mut host = plain();
+    log(&mut host, 10, &[(Class::Io, "sda", &[])], &[], 10);
+    let raised = host.raised_for(Reason::IoErrors, 11).expect("raised");
     assert!(
         raised.clears_when.contains("`diskvitals ack --repaired`")
             && raised.clears_when.contains("a later check of its array"),
@@ -182,8 +182,8 @@ fn the_text_says_what_ends_an_error_after_its_repair() {
     );
 }
 
-fn of_volume(world: &mut TestHost, id: &str, second: i64) -> Vec<String> {
-    let mut lines = world.raised(second);
+fn of_volume(host: &mut TestHost, id: &str, second: i64) -> Vec<String> {
+    let mut lines = host.raised(second);
     lines.retain(|line| line.starts_with(&format!("{id} IoErrors")));
     lines
 }
@@ -195,21 +195,21 @@ fn a_check_of_the_array_that_ended_clean_ends_the_errors_of_the_array_itself() {
     for (degraded, during, is_over) in
         [(0, &[][..], true), (1, &[], false), (0, error, false), (0, of_member, false)]
     {
-        let mut world = mirror();
-        world.layer("md0", md_state(degraded, &["sda", "sdb"]), 1);
-        log(&mut world, 10, error, &[], 10);
-        assert_eq!(of_volume(&mut world, "fs:m", 11).len(), 1);
-        log(&mut world, 20, during, &[], 20);
-        log(&mut world, 30, &[], &[("md0", 15)], 30);
-        let left = of_volume(&mut world, "fs:m", 31);
+        let mut host = mirror();
+        host.layer("md0", md_state(degraded, &["sda", "sdb"]), 1);
+        log(&mut host, 10, error, &[], 10);
+        assert_eq!(of_volume(&mut host, "fs:m", 11).len(), 1);
+        log(&mut host, 20, during, &[], 20);
+        log(&mut host, 30, &[], &[("md0", 15)], 30);
+        let left = of_volume(&mut host, "fs:m", 31);
         assert_eq!(left.is_empty(), is_over, "{degraded} {during:?}: {left:?}");
     }
     // Records were lost: errors may have been among them.
-    let mut world = mirror();
-    log(&mut world, 10, error, &[], 10);
-    world.facts.restart_quiet_times(at(20));
-    log(&mut world, 30, &[], &[("md0", 15)], 30);
-    assert_eq!(of_volume(&mut world, "fs:m", 31).len(), 1);
+    let mut host = mirror();
+    log(&mut host, 10, error, &[], 10);
+    host.facts.restart_quiet_times(at(20));
+    log(&mut host, 30, &[], &[("md0", 15)], 30);
+    assert_eq!(of_volume(&mut host, "fs:m", 31).len(), 1);
 }
 
 #[test]
@@ -230,23 +230,23 @@ fn a_check_of_the_only_array_of_dm_raid_ends_the_errors_of_the_array() {
         (&[Some(LayerState::Plain)], "AA", true),
         (&[None], "AA", false),
     ] {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["sda"]))
             .uuid("dm-5", "m")
             .mounted("253:5", "/", "/data", "ext4", "/dev/mapper/vg-lv");
         for name in ["dm-6"].iter().take(others.len()) {
-            world = world.with(dm(name, "253:6", "vg-other", "LVM-f", &["sda"]));
+            host = host.with(dm(name, "253:6", "vg-other", "LVM-f", &["sda"]));
         }
-        world.read_all(0);
-        world.layer("dm-5", raid(health), 1);
+        host.read_all(0);
+        host.layer("dm-5", raid(health), 1);
         if let [Some(other)] = others {
-            world.layer("dm-6", other.clone(), 1);
+            host.layer("dm-6", other.clone(), 1);
         }
-        log(&mut world, 10, &[(Class::Io, "dm-5", &[5000])], &[], 10);
-        assert_eq!(of_volume(&mut world, "fs:m", 11).len(), 1);
-        log(&mut world, 20, &[], &[("mdX", 15)], 20);
-        let left = of_volume(&mut world, "fs:m", 21);
+        log(&mut host, 10, &[(Class::Io, "dm-5", &[5000])], &[], 10);
+        assert_eq!(of_volume(&mut host, "fs:m", 11).len(), 1);
+        log(&mut host, 20, &[], &[("mdX", 15)], 20);
+        let left = of_volume(&mut host, "fs:m", 21);
         assert_eq!(left.is_empty(), is_over, "{others:?} {health}: {left:?}");
     }
 }
@@ -272,12 +272,12 @@ fn a_check_of_dm_raid_ends_the_errors_of_its_drives_in_the_pieces_that_it_read()
         ("AA", &[], false),
         ("Aa", &[2048], false),
     ] {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .with(dm("dm-1", "253:1", "vg-lv_rimage_0", "LVM-a", &["sda"]))
             .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["dm-1"]));
-        world.read_all(0);
-        world.layer("dm-1", leg(2048), 1);
+        host.read_all(0);
+        host.layer("dm-1", leg(2048), 1);
         let raid = LayerState::DmRaid(DmRaid {
             level: "raid1".into(),
             health: health.into(),
@@ -285,37 +285,36 @@ fn a_check_of_dm_raid_ends_the_errors_of_its_drives_in_the_pieces_that_it_read()
             status_line: String::new(),
             layout: None,
         });
-        world.layer("dm-5", raid, 1);
-        log(&mut world, 10, &[(Class::Io, "sda", sectors)], &[], 10);
-        let open = |world: &mut TestHost, second| {
-            let lines = world.raised(second);
+        host.layer("dm-5", raid, 1);
+        log(&mut host, 10, &[(Class::Io, "sda", sectors)], &[], 10);
+        let open = |host: &mut TestHost, second| {
+            let lines = host.raised(second);
             lines.iter().filter(|line| line.starts_with('A')).count()
         };
-        assert_eq!(open(&mut world, 11), 1, "{sectors:?}");
-        log(&mut world, 20, &[], &[("mdX", 15)], 20);
-        assert_eq!(open(&mut world, 21), usize::from(!is_over), "{health} {sectors:?}");
+        assert_eq!(open(&mut host, 11), 1, "{sectors:?}");
+        log(&mut host, 20, &[], &[("mdX", 15)], 20);
+        assert_eq!(open(&mut host, 21), usize::from(!is_over), "{health} {sectors:?}");
     }
 }
 
 #[test]
 fn a_scrub_of_a_btrfs_counts_once_it_has_read_every_member() {
     let host = || {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .disk("sdb", "8:16", "B")
             .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
-        world
-            .inventory
+        host.inventory
             .btrfs
             .push(BtrfsFs { member_ids: vec![1, 3], ..btrfs("b-1", &["sda", "sdb"], "raid1") });
-        world.read_all(0);
+        host.read_all(0);
         let errors: &[(Class, &str, &[u64])] =
             &[(Class::Io, "sda", &[5000]), (Class::Timeout, "sdb", &[])];
-        log(&mut world, 10, errors, &[], 10);
-        world
+        log(&mut host, 10, errors, &[], 10);
+        host
     };
-    let open = |world: &mut TestHost, second| {
-        let lines = world.raised(second);
+    let open = |host: &mut TestHost, second| {
+        let lines = host.raised(second);
         let of_drives = lines.iter().filter(|line| line.starts_with(['A', 'B']));
         of_drives.count()
     };
@@ -327,12 +326,12 @@ fn a_scrub_of_a_btrfs_counts_once_it_has_read_every_member() {
         (&[("sda 1", 20), ("sda 3", 5)], 2),
         (&[("sda 1", 20), ("sda 3", 20)], 0),
     ] {
-        let mut world = host();
-        assert_eq!(open(&mut world, 11), 2);
+        let mut host = host();
+        assert_eq!(open(&mut host, 11), 2);
         for (read, seq) in reads.iter().zip(20..) {
-            log(&mut world, seq * 10, &[], &[*read], 30 + seq as i64);
+            log(&mut host, seq * 10, &[], &[*read], 30 + seq as i64);
         }
-        assert_eq!(open(&mut world, 100), left, "{reads:?}");
+        assert_eq!(open(&mut host, 100), left, "{reads:?}");
     }
 }
 
@@ -340,20 +339,19 @@ fn a_scrub_of_a_btrfs_counts_once_it_has_read_every_member() {
 fn a_read_that_goes_on_after_an_interruption_has_read_all_since_its_first_begin() {
     let errors: &[(Class, &str, &[u64])] = &[(Class::Io, "sda", &[5000])];
     let md = |name: &str| {
-        let mut world = mirror();
-        world.layer("md0", md_state(0, &["sda", "sdb"]), 1);
-        (world, name.to_owned())
+        let mut host = mirror();
+        host.layer("md0", md_state(0, &["sda", "sdb"]), 1);
+        (host, name.to_owned())
     };
     let btrfs_on_a = |name: &str| {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .mounted("0:40", "/", "/data", "btrfs", "/dev/sda");
-        world
-            .inventory
+        host.inventory
             .btrfs
             .push(BtrfsFs { member_ids: vec![1], ..btrfs("b-1", &["sda"], "single") });
-        world.read_all(0);
-        (world, name.to_owned())
+        host.read_all(0);
+        (host, name.to_owned())
     };
     for (make, device) in
         [(&md as &dyn Fn(&str) -> (TestHost, String), "md0"), (&btrfs_on_a, "sda 1")]
@@ -361,27 +359,27 @@ fn a_read_that_goes_on_after_an_interruption_has_read_all_since_its_first_begin(
         for boot in ["b", "another"] {
             // The error came between the two begins: what was read before it may be where it was.
             for (begun, is_over) in [(5, false), (15, true)] {
-                let (mut world, device) = make(device);
+                let (mut host, device) = make(device);
                 let (begin, end) = (format!("+{device}"), format!("-{device}"));
                 if begun < 10 {
-                    reads(&mut world, "b", 1, &[&begin], begun);
+                    reads(&mut host, "b", 1, &[&begin], begun);
                 }
-                log(&mut world, 20, errors, &[], 10);
+                log(&mut host, 20, errors, &[], 10);
                 if begun > 10 {
-                    reads(&mut world, "b", 30, &[&begin], begun);
+                    reads(&mut host, "b", 30, &[&begin], begun);
                 }
                 // A reader that starts again sends a begin again.
-                reads(&mut world, "b", 30, &[&begin], begun);
-                reads(&mut world, boot, 50, &[&begin, &end], 20);
-                let left = of_drive(&mut world, "A", 30);
+                reads(&mut host, "b", 30, &[&begin], begun);
+                reads(&mut host, boot, 50, &[&begin, &end], 20);
+                let left = of_drive(&mut host, "A", 30);
                 assert_eq!(left.is_empty(), is_over, "{device} {boot} {begun}: {left:?}");
                 // The next one begins anew.
-                reads(&mut world, boot, 80, &[&begin, &end], 40);
-                assert_eq!(of_drive(&mut world, "A", 50), [""; 0], "{device} {boot}");
-                log(&mut world, 2000, errors, &[], 60);
+                reads(&mut host, boot, 80, &[&begin, &end], 40);
+                assert_eq!(of_drive(&mut host, "A", 50), [""; 0], "{device} {boot}");
+                log(&mut host, 2000, errors, &[], 60);
                 // Without a begin nothing is known of its extent.
-                reads(&mut world, "b", 3000, &[&end], 70);
-                assert_eq!(of_drive(&mut world, "A", 71).len(), 1, "{device} {boot}");
+                reads(&mut host, "b", 3000, &[&end], 70);
+                assert_eq!(of_drive(&mut host, "A", 71).len(), 1, "{device} {boot}");
             }
         }
     }
@@ -407,26 +405,26 @@ fn a_check_of_dm_raid_is_of_the_only_array_that_was_seen_in_one() {
         (&["dm-5"], &["+mdX", "+mdX", "-mdX", "-mdX"], false),
         (&[], &["+mdX", "-mdX"], false),
     ] {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .with(dm("dm-5", "253:5", "vg-lv", "LVM-e", &["sda"]))
             .with(dm("dm-6", "253:6", "vg-other", "LVM-f", &["sda"]))
             .uuid("dm-5", "m")
             .mounted("253:5", "/", "/data", "ext4", "/dev/mapper/vg-lv");
-        world.read_all(0);
+        host.read_all(0);
         for name in ["dm-5", "dm-6"] {
             // A check from before.
-            world.layer(name, raid("check"), 1);
-            world.layer(name, raid("idle"), 2);
+            host.layer(name, raid("check"), 1);
+            host.layer(name, raid("idle"), 2);
         }
-        log(&mut world, 10, &[(Class::Io, "dm-5", &[5000])], &[], 10);
+        log(&mut host, 10, &[(Class::Io, "dm-5", &[5000])], &[], 10);
         let (end, begins) = marks.split_last().expect("marks");
-        reads(&mut world, "b", 20, begins, 15);
+        reads(&mut host, "b", 20, begins, 15);
         for name in seen {
-            world.layer(name, raid("check"), 18);
+            host.layer(name, raid("check"), 18);
         }
-        reads(&mut world, "b", 100, &[end], 20);
-        let left = of_volume(&mut world, "fs:m", 31);
+        reads(&mut host, "b", 100, &[end], 20);
+        let left = of_volume(&mut host, "fs:m", 31);
         assert_eq!(left.is_empty(), is_over, "{seen:?} {marks:?}: {left:?}");
     }
 }
