@@ -55,8 +55,8 @@ fn report(serial: &str, reallocated: u64, pending: u64) -> report::SmartReport {
     }
 }
 
-fn respond(world: &mut TestHost, answer: SmartResponse, second: i64) {
-    world.apply(
+fn respond(host: &mut TestHost, answer: SmartResponse, second: i64) {
+    host.apply(
         SourceUpdate::Smart {
             drive: DriveId::new("A"),
             at: at(second),
@@ -67,8 +67,8 @@ fn respond(world: &mut TestHost, answer: SmartResponse, second: i64) {
     );
 }
 
-fn report_smart(world: &mut TestHost, report: report::SmartReport, second: i64) {
-    respond(world, SmartResponse::Report(Box::new(report)), second);
+fn report_smart(host: &mut TestHost, report: report::SmartReport, second: i64) {
+    respond(host, SmartResponse::Report(Box::new(report)), second);
 }
 
 fn failing(serial: &str) -> report::SmartReport {
@@ -77,10 +77,10 @@ fn failing(serial: &str) -> report::SmartReport {
 
 #[test]
 fn a_drive_that_says_it_is_failing_is_bad_and_so_is_what_stands_on_it_alone() {
-    let mut world = plain();
-    report_smart(&mut world, failing("A"), 10);
-    assert_eq!(world.raised(10), ["A SmartFailing Bad Degraded", "fs:u DriveFailing Bad Degraded"]);
-    let raised = world.raised_for(Reason::SmartFailing, 11).unwrap();
+    let mut host = plain();
+    report_smart(&mut host, failing("A"), 10);
+    assert_eq!(host.raised(10), ["A SmartFailing Bad Degraded", "fs:u DriveFailing Bad Degraded"]);
+    let raised = host.raised_for(Reason::SmartFailing, 11).unwrap();
     assert!(raised.message.starts_with("drive A (sda): "), "{}", raised.message);
     assert!(
         raised
@@ -88,13 +88,13 @@ fn a_drive_that_says_it_is_failing_is_bad_and_so_is_what_stands_on_it_alone() {
             .iter()
             .all(|proof| proof.source == "smartctl 7.3 of /dev/sda" && proof.time == at(10))
     );
-    report_smart(&mut world, report("A", 0, 0), 700);
-    assert!(world.raised(700).is_empty() && world.active.is_empty());
+    report_smart(&mut host, report("A", 0, 0), 700);
+    assert!(host.raised(700).is_empty() && host.active.is_empty());
 }
 
 #[test]
 fn a_volume_does_not_follow_hints_for_planning() {
-    let mut world = plain();
+    let mut host = plain();
     let mut worn = report("A", 0, 0);
     worn.temperature = Some(75);
     worn.temperature_limit = Some(60);
@@ -102,18 +102,18 @@ fn a_volume_does_not_follow_hints_for_planning() {
     if let Body::Ata(ata) = &mut worn.body {
         ata.endurance_used = Some(85);
     }
-    report_smart(&mut world, worn, 10);
-    assert_eq!(world.raised(10), ["A WornOut Suspect Degraded", "A Overheating Suspect Degraded"]);
+    report_smart(&mut host, worn, 10);
+    assert_eq!(host.raised(10), ["A WornOut Suspect Degraded", "A Overheating Suspect Degraded"]);
     // What endangers data now is another matter.
-    report_smart(&mut world, report("A", 0, 8), 20);
-    assert!(world.raised(20).contains(&"fs:u DriveFailing Suspect Degraded".to_owned()));
+    report_smart(&mut host, report("A", 0, 8), 20);
+    assert!(host.raised(20).contains(&"fs:u DriveFailing Suspect Degraded".to_owned()));
 }
 
 #[test]
 fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
-    let mut world = plain();
-    report_smart(&mut world, failing("A"), 10);
-    world.judge(10);
+    let mut host = plain();
+    report_smart(&mut host, failing("A"), 10);
+    host.judge(10);
     for outcome in [
         SmartResponse::Failed { why: "smartctl ended by signal 11".into() },
         SmartResponse::NotApplicable {
@@ -122,9 +122,9 @@ fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
             said_so: true,
         },
     ] {
-        respond(&mut world, outcome, 600);
-        world.judge(600);
-        assert!(world.active.keys().any(|(_, reason)| *reason == Reason::SmartFailing));
+        respond(&mut host, outcome, 600);
+        host.judge(600);
+        assert!(host.active.keys().any(|(_, reason)| *reason == Reason::SmartFailing));
     }
     let mut healthy = plain();
     respond(&mut healthy, SmartResponse::Failed { why: "half an answer".into() }, 10);
@@ -142,14 +142,14 @@ fn a_failed_smart_query_raises_nothing_and_clears_nothing() {
 
 #[test]
 fn a_standby_drive_keeps_its_last_report_with_a_stable_message() {
-    let mut world = plain();
-    report_smart(&mut world, failing("A"), 10);
-    respond(&mut world, SmartResponse::Standby { mode: "STANDBY".into() }, 2 * HOUR);
-    let first = world.raised_for(Reason::SmartFailing, 2 * HOUR).unwrap();
+    let mut host = plain();
+    report_smart(&mut host, failing("A"), 10);
+    respond(&mut host, SmartResponse::Standby { mode: "STANDBY".into() }, 2 * HOUR);
+    let first = host.raised_for(Reason::SmartFailing, 2 * HOUR).unwrap();
     assert!(first.message.contains(&format!("as of {}", at(10))), "{}", first.message);
-    respond(&mut world, SmartResponse::Standby { mode: "STANDBY".into() }, DAY);
-    assert_eq!(world.raised_for(Reason::SmartFailing, DAY).unwrap().message, first.message);
-    let asleep = world.facts.smart.get(&DriveId::new("A")).unwrap().history.asleep_since;
+    respond(&mut host, SmartResponse::Standby { mode: "STANDBY".into() }, DAY);
+    assert_eq!(host.raised_for(Reason::SmartFailing, DAY).unwrap().message, first.message);
+    let asleep = host.facts.smart.get(&DriveId::new("A")).unwrap().history.asleep_since;
     assert_eq!(asleep, Some(at(2 * HOUR)));
 }
 
@@ -178,66 +178,65 @@ fn missing_smart_is_informational_on_a_physical_drive_only() {
 
 #[test]
 fn a_stuck_smart_query_is_a_finding_until_it_returns() {
-    let mut world = plain();
-    let stuck = |world: &mut TestHost, stuck, second| {
-        world.apply(SourceUpdate::SmartStuck { drive: DriveId::new("A"), stuck }, second)
+    let mut host = plain();
+    let stuck = |host: &mut TestHost, stuck, second| {
+        host.apply(SourceUpdate::SmartStuck { drive: DriveId::new("A"), stuck }, second)
     };
     stuck(
-        &mut world,
+        &mut host,
         Some(StuckSmartctl { since: at(5), waiting_in: Some("blk_execute_rq".into()) }),
         65,
     );
     assert_eq!(
-        world.raised(65),
+        host.raised(65),
         ["A ProbeTimeout Suspect Degraded", "fs:u DriveFailing Suspect Degraded"]
     );
     assert!(
-        world
-            .raised_for(Reason::ProbeTimeout, 66)
+        host.raised_for(Reason::ProbeTimeout, 66)
             .unwrap()
             .message
             .contains("waiting in blk_execute_rq")
     );
     // The answer of the one that was stuck came too late for anybody; the next one counts.
-    stuck(&mut world, None, 500);
-    report_smart(&mut world, report("A", 0, 0), 510);
-    assert!(world.raised(510).is_empty() && world.active.is_empty());
+    stuck(&mut host, None, 500);
+    report_smart(&mut host, report("A", 0, 0), 510);
+    assert!(host.raised(510).is_empty() && host.active.is_empty());
 }
 
 #[test]
 fn neither_a_process_exit_nor_a_failure_ends_a_stuck_smart_query() {
-    let mut world = plain();
-    report_smart(&mut world, report("A", 0, 0), 1);
-    let stuck = |world: &mut TestHost, stuck, second| {
-        world.apply(SourceUpdate::SmartStuck { drive: DriveId::new("A"), stuck }, second)
+    let mut host = plain();
+    report_smart(&mut host, report("A", 0, 0), 1);
+    let stuck = |host: &mut TestHost, stuck, second| {
+        host.apply(SourceUpdate::SmartStuck { drive: DriveId::new("A"), stuck }, second)
     };
-    stuck(&mut world, Some(StuckSmartctl { since: at(5), waiting_in: None }), 65);
-    world.judge(65);
-    stuck(&mut world, None, 100);
-    assert_eq!(world.raised(100)[0], "A ProbeTimeout Suspect Degraded");
-    respond(&mut world, SmartResponse::Failed { why: "the device is offline".into() }, 200);
-    world.judge(200);
-    assert!(world.active.keys().any(|(_, reason)| *reason == Reason::ProbeTimeout));
-    report_smart(&mut world, report("A", 0, 0), 300);
-    assert!(world.raised(300).is_empty() && world.active.is_empty());
+    stuck(&mut host, Some(StuckSmartctl { since: at(5), waiting_in: None }), 65);
+    host.judge(65);
+    stuck(&mut host, None, 100);
+    assert_eq!(host.raised(100)[0], "A ProbeTimeout Suspect Degraded");
+    respond(&mut host, SmartResponse::Failed { why: "the device is offline".into() }, 200);
+    host.judge(200);
+    assert!(host.active.keys().any(|(_, reason)| *reason == Reason::ProbeTimeout));
+    report_smart(&mut host, report("A", 0, 0), 300);
+    assert!(host.raised(300).is_empty() && host.active.is_empty());
 }
 
 #[test]
 fn an_ignored_drive_clears_its_smart_findings() {
-    let mut world = plain();
-    report_smart(&mut world, failing("A"), 10);
-    world.judge(10);
-    world.apply(SourceUpdate::SmartIgnored(vec![DriveId::new("A")]), 20);
-    assert!(world.raised(20).is_empty() && world.active.is_empty());
-    world.apply(SourceUpdate::SmartIgnored(Vec::new()), 30);
-    assert!(world.facts.smart.iter().next().is_none());
-    report_smart(&mut world, failing("A"), 40);
-    assert_eq!(world.raised(40)[0], "A SmartFailing Bad Degraded");
+    let mut host = plain();
+    report_smart(&mut host, failing("A"), 10);
+    host.judge(10);
+    host.apply(SourceUpdate::SmartIgnored(vec![DriveId::new("A")]), 20);
+    assert!(host.raised(20).is_empty() && host.active.is_empty());
+    host.apply(SourceUpdate::SmartIgnored(Vec::new()), 30);
+    assert!(host.facts.smart.iter().next().is_none());
+    report_smart(&mut host, failing("A"), 40);
+    assert_eq!(host.raised(40)[0], "A SmartFailing Bad Degraded");
 }
 
 #[test]
 fn interface_crc_errors_indicate_the_link_and_not_the_drive() {
-    let mut world = plain();
+    let mut host = plain();
     let crc = |count| {
         let mut report = report("A", 0, 0);
         if let Body::Ata(ata) = &mut report.body {
@@ -248,7 +247,7 @@ fn interface_crc_errors_indicate_the_link_and_not_the_drive() {
     };
     for episode in 0..5 {
         log(
-            &mut world,
+            &mut host,
             Event {
                 seq: episode + 1,
                 ..event(Class::Timeout, "sda", at(episode as i64 * HOUR), &[])
@@ -256,11 +255,11 @@ fn interface_crc_errors_indicate_the_link_and_not_the_drive() {
             episode as i64 * HOUR,
         );
     }
-    assert_eq!(world.raised(5 * HOUR)[0], "A IoTimeouts Bad Degraded");
-    report_smart(&mut world, crc(2), 5 * HOUR);
-    report_smart(&mut world, crc(40), 6 * HOUR);
-    report_smart(&mut world, crc(90), 8 * HOUR);
-    let raised = world.raised(8 * HOUR);
+    assert_eq!(host.raised(5 * HOUR)[0], "A IoTimeouts Bad Degraded");
+    report_smart(&mut host, crc(2), 5 * HOUR);
+    report_smart(&mut host, crc(40), 6 * HOUR);
+    report_smart(&mut host, crc(90), 8 * HOUR);
+    let raised = host.raised(8 * HOUR);
     assert!(
         raised.contains(&"A LinkErrors Suspect Degraded".to_owned())
             && raised.contains(&"A IoTimeouts Suspect Degraded".to_owned()),
@@ -270,27 +269,27 @@ fn interface_crc_errors_indicate_the_link_and_not_the_drive() {
 
 #[test]
 fn a_killed_smart_query_is_a_finding_until_a_response() {
-    let mut world = plain();
+    let mut host = plain();
     respond(
-        &mut world,
+        &mut host,
         SmartResponse::TimedOut { why: "smartctl has not ended after 60s and was killed".into() },
         60,
     );
-    assert_eq!(world.raised(60)[0], "A ProbeTimeout Suspect Degraded");
+    assert_eq!(host.raised(60)[0], "A ProbeTimeout Suspect Degraded");
     respond(
-        &mut world,
+        &mut host,
         SmartResponse::TimedOut { why: "smartctl has not ended after 60s and was killed".into() },
         600,
     );
-    assert_eq!(world.raised(600)[0], "A ProbeTimeout Suspect Degraded");
-    respond(&mut world, SmartResponse::Standby { mode: "STANDBY".into() }, 700);
-    assert!(world.raised(700).is_empty());
+    assert_eq!(host.raised(600)[0], "A ProbeTimeout Suspect Degraded");
+    respond(&mut host, SmartResponse::Standby { mode: "STANDBY".into() }, 700);
+    assert!(host.raised(700).is_empty());
 }
 
-fn log(world: &mut TestHost, event: Event, second: i64) {
+fn log(host: &mut TestHost, event: Event, second: i64) {
     let cursor =
         Cursor { boot_id: "b".into(), counted_to: Some(event.seq), reread_from: 0, lost: 0 };
-    world.apply(
+    host.apply(
         SourceUpdate::KernelLog(Batch {
             cursor,
             events: vec![event],
@@ -304,18 +303,14 @@ fn log(world: &mut TestHost, event: Event, second: i64) {
 
 #[test]
 fn the_kernel_log_and_smart_merge_into_one_finding() {
-    let mut world = plain();
-    log(
-        &mut world,
-        Event { blame: Blame::Yes, ..event(Class::Medium, "sda", at(10), &[5000]) },
-        10,
-    );
+    let mut host = plain();
+    log(&mut host, Event { blame: Blame::Yes, ..event(Class::Medium, "sda", at(10), &[5000]) }, 10);
     let mut uncorrected = report("A", 0, 0);
     if let Body::Ata(ata) = &mut uncorrected.body {
         ata.attributes.push(attribute(187, "Reported_Uncorrect", 3));
     }
-    report_smart(&mut world, uncorrected, 20);
-    let both = world.raised_for(Reason::MediaErrors, 20).unwrap();
+    report_smart(&mut host, uncorrected, 20);
+    let both = host.raised_for(Reason::MediaErrors, 20).unwrap();
     let sources: Vec<&str> = both.evidence.iter().map(|proof| proof.source.as_str()).collect();
     assert!(
         sources.contains(&"kernel log") && sources.contains(&"smartctl 7.3 of /dev/sda"),
@@ -323,37 +318,33 @@ fn the_kernel_log_and_smart_merge_into_one_finding() {
     );
     assert!(both.clears_when.contains("; and "), "{}", both.clears_when);
     // A day of quiet in the log does not take back what the drive goes on saying.
-    world.apply(
+    host.apply(
         SourceUpdate::Source {
             source: Source::KernelLog,
             status: SourceStatus::Active(String::new()),
         },
         DAY,
     );
-    let drives = world.raised_for(Reason::MediaErrors, 2 * DAY).unwrap();
+    let drives = host.raised_for(Reason::MediaErrors, 2 * DAY).unwrap();
     assert!(drives.evidence.iter().all(|proof| proof.source != "kernel log"));
 }
 
 #[test]
 fn a_failed_smart_query_does_not_keep_a_finding_of_the_kernel_log() {
-    let mut world = plain();
-    report_smart(&mut world, report("A", 0, 0), 5);
-    log(
-        &mut world,
-        Event { blame: Blame::Yes, ..event(Class::Medium, "sda", at(10), &[5000]) },
-        10,
-    );
-    respond(&mut world, SmartResponse::Failed { why: "no answer".into() }, 20);
-    assert!(world.raised_for(Reason::MediaErrors, 20).is_some());
-    world.apply(
+    let mut host = plain();
+    report_smart(&mut host, report("A", 0, 0), 5);
+    log(&mut host, Event { blame: Blame::Yes, ..event(Class::Medium, "sda", at(10), &[5000]) }, 10);
+    respond(&mut host, SmartResponse::Failed { why: "no answer".into() }, 20);
+    assert!(host.raised_for(Reason::MediaErrors, 20).is_some());
+    host.apply(
         SourceUpdate::Source {
             source: Source::KernelLog,
             status: SourceStatus::Active(String::new()),
         },
         DAY,
     );
-    assert!(world.raised_for(Reason::MediaErrors, 2 * DAY).is_none());
-    assert!(world.active.is_empty(), "{:?}", world.active);
+    assert!(host.raised_for(Reason::MediaErrors, 2 * DAY).is_none());
+    assert!(host.active.is_empty(), "{:?}", host.active);
 }
 
 fn tested(log: &[(u64, bool, report::SelfTestOutcome)], hours: u64) -> report::SmartReport {
@@ -382,61 +373,61 @@ fn tested(log: &[(u64, bool, report::SelfTestOutcome)], hours: u64) -> report::S
 #[test]
 fn a_failed_self_test_that_has_only_left_the_log_has_not_passed() {
     use report::SelfTestOutcome::{Failed, Passed};
-    let mut world = plain();
-    report_smart(&mut world, tested(&[(100, false, Failed)], 101), 10);
-    let failed = |world: &mut TestHost, second| {
-        world.judge(second);
-        let mut keys = world.active.keys();
+    let mut host = plain();
+    report_smart(&mut host, tested(&[(100, false, Failed)], 101), 10);
+    let failed = |host: &mut TestHost, second| {
+        host.judge(second);
+        let mut keys = host.active.keys();
         keys.any(|(_, reason)| *reason == Reason::SelfTestFailed)
     };
-    assert!(failed(&mut world, 11));
+    assert!(failed(&mut host, 11));
     let short = [(200, false, Passed), (150, false, Passed)];
     for (log, second) in [(&short[..], 700), (&[][..], 1400)] {
-        report_smart(&mut world, tested(log, 300), second);
-        assert!(failed(&mut world, second), "{log:?}");
+        report_smart(&mut host, tested(log, 300), second);
+        assert!(failed(&mut host, second), "{log:?}");
     }
     let mut long = short.to_vec();
     long.insert(0, (400, true, Passed));
-    report_smart(&mut world, tested(&long, 401), 2100);
-    assert!(!failed(&mut world, 2100));
+    report_smart(&mut host, tested(&long, 401), 2100);
+    assert!(!failed(&mut host, 2100));
     // Without a failure nothing is raised.
-    report_smart(&mut world, tested(&short, 500), 2800);
-    assert!(!failed(&mut world, 2800));
+    report_smart(&mut host, tested(&short, 500), 2800);
+    assert!(!failed(&mut host, 2800));
 }
 
 #[test]
 fn an_extended_self_test_that_began_after_a_media_error_ends_it_and_no_other_error() {
     use report::SelfTestOutcome::Passed;
-    let mut world = plain();
-    world.facts.booted = Some(at(0));
+    let mut host = plain();
+    host.facts.booted = Some(at(0));
     for (seq, class) in [(1, Class::Medium), (2, Class::Io)] {
         let event = Event { seq, blame: Blame::Yes, ..event(class, "sda", at(HOUR), &[5000]) };
-        log(&mut world, event, HOUR);
+        log(&mut host, event, HOUR);
     }
-    let reasons = |world: &mut TestHost, second| {
-        let lines = world.raised(second);
+    let reasons = |host: &mut TestHost, second| {
+        let lines = host.raised(second);
         let of_drive = lines.iter().filter(|line| line.starts_with("A "));
         of_drive.filter_map(|line| line.split(' ').nth(1).map(str::to_owned)).collect::<Vec<_>>()
     };
     // 600 minutes and rounding: a test that ended 8 hours after the error may have begun before it.
-    report_smart(&mut world, tested(&[(1008, true, Passed)], 1010), 11 * HOUR);
-    assert_eq!(reasons(&mut world, 11 * HOUR), ["MediaErrors", "IoErrors"]);
-    report_smart(&mut world, tested(&[(1015, true, Passed)], 1016), 20 * HOUR);
-    assert_eq!(reasons(&mut world, 20 * HOUR), ["IoErrors"]);
+    report_smart(&mut host, tested(&[(1008, true, Passed)], 1010), 11 * HOUR);
+    assert_eq!(reasons(&mut host, 11 * HOUR), ["MediaErrors", "IoErrors"]);
+    report_smart(&mut host, tested(&[(1015, true, Passed)], 1016), 20 * HOUR);
+    assert_eq!(reasons(&mut host, 20 * HOUR), ["IoErrors"]);
     // The drive may have been off between the error and the boot.
-    world.facts.booted = Some(at(2 * HOUR));
-    assert_eq!(reasons(&mut world, 20 * HOUR), ["MediaErrors", "IoErrors"]);
+    host.facts.booted = Some(at(2 * HOUR));
+    assert_eq!(reasons(&mut host, 20 * HOUR), ["MediaErrors", "IoErrors"]);
 }
 
 #[test]
 fn what_never_falls_says_that_only_an_acknowledgement_or_a_new_drive_ends_it() {
-    let mut world = plain();
-    report_smart(&mut world, report("A", 50, 3), 10);
-    let reallocated = world.raised_for(Reason::ReallocatedSectors, 11).unwrap();
+    let mut host = plain();
+    report_smart(&mut host, report("A", 50, 3), 10);
+    let reallocated = host.raised_for(Reason::ReallocatedSectors, 11).unwrap();
     assert_eq!(
         reallocated.clears_when,
         "never by itself, because the count does not fall: acknowledge it, or replace the drive"
     );
-    let pending = world.raised_for(Reason::PendingSectors, 12).unwrap();
+    let pending = host.raised_for(Reason::PendingSectors, 12).unwrap();
     assert_eq!(pending.clears_when, "the drive reports no such sector, or the drive is replaced");
 }

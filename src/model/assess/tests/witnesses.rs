@@ -12,7 +12,7 @@ use diskvitals_kernel_log::event::{Batch, Class, Cursor};
 
 /// sda was removed at second 20, with a record of the kernel.
 fn removed() -> TestHost {
-    let mut world = plain();
+    let mut host = plain();
     let batch = Batch {
         cursor: Cursor { boot_id: "boot".into(), counted_to: Some(1), reread_from: 2, lost: 0 },
         events: vec![event(Class::Removed, "sda", at(19), &[])],
@@ -20,24 +20,24 @@ fn removed() -> TestHost {
         full_reads: Vec::new(),
         is_backlog: false,
     };
-    world.apply(SourceUpdate::KernelLog(batch), 19);
-    world.pull("sda");
-    world.scan(20);
-    world
+    host.apply(SourceUpdate::KernelLog(batch), 19);
+    host.pull("sda");
+    host.scan(20);
+    host
 }
 
-fn witnesses(world: &mut TestHost, reason: Reason, seconds: i64) -> BTreeSet<WitnessKind> {
-    let finding = world.raised_for(reason, seconds).expect("raised");
+fn witnesses(host: &mut TestHost, reason: Reason, seconds: i64) -> BTreeSet<WitnessKind> {
+    let finding = host.raised_for(reason, seconds).expect("raised");
     let present = finding.evidence.iter().filter(|record| record.present);
     present.map(|record| record.witness).collect()
 }
 
 #[test]
 fn a_removed_drive_has_two_witnesses_in_the_boot_of_its_removal() {
-    let mut world = removed();
-    world.facts.booted = Some(at(10));
+    let mut host = removed();
+    host.facts.booted = Some(at(10));
     assert_eq!(
-        witnesses(&mut world, Reason::DriveMissing, 21),
+        witnesses(&mut host, Reason::DriveMissing, 21),
         [WitnessKind::KernelLog, WitnessKind::Inventory].into()
     );
 }
@@ -46,37 +46,34 @@ fn a_removed_drive_has_two_witnesses_in_the_boot_of_its_removal() {
 fn a_record_of_an_earlier_boot_or_of_an_unknown_one_is_no_witness() {
     // Times of earlier boots are never later than the start of this one.
     for booted in [Some(at(20)), Some(at(19)), None] {
-        let mut world = removed();
-        world.facts.booted = booted;
-        assert_eq!(
-            witnesses(&mut world, Reason::DriveMissing, 21),
-            [WitnessKind::Inventory].into()
-        );
+        let mut host = removed();
+        host.facts.booted = booted;
+        assert_eq!(witnesses(&mut host, Reason::DriveMissing, 21), [WitnessKind::Inventory].into());
     }
 }
 
 #[test]
 fn a_scan_that_fails_is_no_witness_of_what_the_last_one_saw() {
-    let mut world = removed();
-    world.facts.booted = Some(at(10));
+    let mut host = removed();
+    host.facts.booted = Some(at(10));
     let failed = Observation::failed(at(30), "a device does not answer");
-    world.apply(SourceUpdate::Inventory(failed), 30);
-    assert_eq!(witnesses(&mut world, Reason::DriveMissing, 31), [WitnessKind::KernelLog].into());
+    host.apply(SourceUpdate::Inventory(failed), 30);
+    assert_eq!(witnesses(&mut host, Reason::DriveMissing, 31), [WitnessKind::KernelLog].into());
 }
 
 #[test]
 fn a_mount_that_answers_with_an_error_is_seen_by_the_probe_and_listed_by_the_kernel() {
-    let mut world = plain();
-    world.probe("/data", failing_probe(5), 5);
+    let mut host = plain();
+    host.probe("/data", failing_probe(5), 5);
     assert_eq!(
-        witnesses(&mut world, Reason::NotAccessible, 6),
+        witnesses(&mut host, Reason::NotAccessible, 6),
         [WitnessKind::Probe, WitnessKind::MountTable].into()
     );
 }
 
 #[test]
 fn what_follows_from_another_finding_is_no_witness() {
-    let mut world = removed();
-    world.facts.booted = Some(at(10));
-    assert_eq!(witnesses(&mut world, Reason::DriveFailing, 21), BTreeSet::new());
+    let mut host = removed();
+    host.facts.booted = Some(at(10));
+    assert_eq!(witnesses(&mut host, Reason::DriveFailing, 21), BTreeSet::new());
 }

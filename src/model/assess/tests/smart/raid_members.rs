@@ -10,31 +10,31 @@ fn raid_member(slot: &str, serial: &str) -> RaidMemberDrive {
     RaidMemberDrive { facts, device: "/dev/bus/0".into(), device_type: slot.into() }
 }
 
-fn list_raid_members(world: &mut TestHost, drives: Observation<Vec<RaidMemberDrive>>, second: i64) {
-    world.apply(SourceUpdate::RaidMembers { controller: "megaraid host0".into(), drives }, second);
+fn list_raid_members(host: &mut TestHost, drives: Observation<Vec<RaidMemberDrive>>, second: i64) {
+    host.apply(SourceUpdate::RaidMembers { controller: "megaraid host0".into(), drives }, second);
 }
 
 /// A volume on a logical disk of a controller.
 fn raid() -> TestHost {
-    let mut world = plain();
-    world.inventory.drives[0].transport = Transport::Raid;
-    world.inventory.drives[0].location.hctl = Some("0:2:0:0".into());
-    world.scan(2);
-    world
+    let mut host = plain();
+    host.inventory.drives[0].transport = Transport::Raid;
+    host.inventory.drives[0].location.hctl = Some("0:2:0:0".into());
+    host.scan(2);
+    host
 }
 
 #[test]
 fn each_raid_member_is_a_drive_with_its_own_smartctl_device_type() {
-    let mut world = raid();
+    let mut host = raid();
     list_raid_members(
-        &mut world,
+        &mut host,
         Observation::ok(
             at(3),
             vec![raid_member("megaraid,0", "H0"), raid_member("megaraid,1", "H1")],
         ),
         3,
     );
-    let targets = world.facts.smart_targets(&|_| false);
+    let targets = host.facts.smart_targets(&|_| false);
     let asked: Vec<(String, String, Option<&str>)> = targets
         .iter()
         .map(|target| {
@@ -50,7 +50,7 @@ fn each_raid_member_is_a_drive_with_its_own_smartctl_device_type() {
         "the logical disk itself is not asked"
     );
     let answer = Box::new(SmartResponse::Report(Box::new(failing("H1"))));
-    world.apply(
+    host.apply(
         SourceUpdate::Smart {
             drive: DriveId::new("H1"),
             at: at(4),
@@ -60,82 +60,78 @@ fn each_raid_member_is_a_drive_with_its_own_smartctl_device_type() {
         4,
     );
     assert_eq!(
-        world.raised(4),
+        host.raised(4),
         ["H1 SmartFailing Bad Degraded", "fs:u DriveFailing Suspect Degraded"],
         "its redundancy is the controller's"
     );
     assert!(
-        world
-            .raised_for(Reason::DriveFailing, 5)
-            .unwrap()
-            .message
-            .contains("behind megaraid host0")
+        host.raised_for(Reason::DriveFailing, 5).unwrap().message.contains("behind megaraid host0")
     );
 }
 
 #[test]
 fn a_disk_that_the_controller_passes_through_is_one_drive() {
-    let mut world = plain();
+    let mut host = plain();
     let mut same = raid_member("megaraid,0", "A");
     same.facts.id = DriveId::new("other-name");
     let mut louder = raid_member("megaraid,1", "B");
     louder.facts.model = Some("ATA Test Disk".into());
-    world.plug("sdb", "8:16", "B");
-    world.scan(2);
+    host.plug("sdb", "8:16", "B");
+    host.scan(2);
     list_raid_members(
-        &mut world,
+        &mut host,
         Observation::ok(at(3), vec![same, louder, raid_member("megaraid,2", "C")]),
         3,
     );
-    let ids = |world: &TestHost| -> Vec<String> {
-        let ids = world.facts.drives.keys();
+    let ids = |host: &TestHost| -> Vec<String> {
+        let ids = host.facts.drives.keys();
         ids.map(ToString::to_string).collect()
     };
-    assert_eq!(ids(&world), ["A", "B", "C"]);
+    assert_eq!(ids(&host), ["A", "B", "C"]);
     // A second disk that calls itself as the first does, in another slot of the controller.
     let both = ["megaraid,2", "megaraid,3"].map(|slot| raid_member(slot, "C"));
-    list_raid_members(&mut world, Observation::ok(at(4), both.into()), 4);
-    assert_eq!(ids(&world), ["A", "B", "C", "path:megaraid_x2c3_x40host0"]);
-    let raised = world.raised(5);
+    list_raid_members(&mut host, Observation::ok(at(4), both.into()), 4);
+    assert_eq!(ids(&host), ["A", "B", "C", "path:megaraid_x2c3_x40host0"]);
+    let raised = host.raised(5);
     assert_eq!(raised, ["path:megaraid_x2c3_x40host0 DuplicateIdentity Info Information"]);
 }
 
 #[test]
 fn a_raid_member_is_missing_only_after_its_controller_was_listed() {
-    let mut world = raid();
+    let mut host = raid();
     list_raid_members(
-        &mut world,
+        &mut host,
         Observation::ok(
             at(3),
             vec![raid_member("megaraid,0", "H0"), raid_member("megaraid,1", "H1")],
         ),
         3,
     );
-    list_raid_members(&mut world, Observation::failed(at(5), "no answer"), 5);
-    world.scan(6);
-    assert!(world.raised(6).is_empty(), "a list that failed takes nothing out");
+    list_raid_members(&mut host, Observation::failed(at(5), "no answer"), 5);
+    host.scan(6);
+    assert!(host.raised(6).is_empty(), "a list that failed takes nothing out");
     let subject = diskvitals_finding::Subject::Drive(DriveId::new("H0"));
-    let why = unknown_at(0, &world.facts, &subject);
+    let why = unknown_at(0, &host.facts, &subject);
     assert_eq!(
         why,
         Some(UnknownHealth::failed("megaraid host0 does not list its drives: no answer"))
     );
     // After a restart the store remembers the drives, and the controller has not been asked yet.
     let mut again = raid();
-    again.facts.drives.extend(world.facts.drives.clone());
+    again.facts.drives.extend(host.facts.drives.clone());
     again.plug("sdz", "8:240", "Z");
     again.scan(7);
     assert!(again.raised(7).is_empty());
     again.apply(SourceUpdate::RaidControllers(Vec::new()), 8);
     assert_eq!(again.raised(8).len(), 3, "the controller itself is gone: {:?}", again.raised(8));
-    list_raid_members(&mut world, Observation::ok(at(8), vec![raid_member("megaraid,0", "H0")]), 8);
+    list_raid_members(&mut host, Observation::ok(at(8), vec![raid_member("megaraid,0", "H0")]), 8);
     assert_eq!(
-        world.raised(8)[0],
+        host.raised(8)[0],
         "H1 DriveMissing Suspect Degraded",
         "a member or a spare: the controller knows"
     );
     list_raid_members(
-        &mut world,
+        &mut host,
         Observation::ok(
             at(9),
             vec![raid_member("megaraid,0", "H0"), raid_member("megaraid,1", "NEW")],
@@ -143,7 +139,7 @@ fn a_raid_member_is_missing_only_after_its_controller_was_listed() {
         9,
     );
     assert_eq!(
-        world.raised(9),
+        host.raised(9),
         ["H1 DriveMissing Info Information"],
         "another drive in its place is its replacement"
     );
@@ -163,20 +159,20 @@ fn network_and_virtual_drives_are_never_smart_targets() {
         (Transport::Raid, false),
         (Transport::Mmc, false),
     ] {
-        let mut world = TestHost::default().disk("sda", "8:0", "A");
-        world.inventory.drives[0].transport = transport;
-        world.read_all(0);
-        assert_eq!(!world.facts.smart_targets(&|_| false).is_empty(), asked, "{transport:?}");
+        let mut host = TestHost::default().disk("sda", "8:0", "A");
+        host.inventory.drives[0].transport = transport;
+        host.read_all(0);
+        assert_eq!(!host.facts.smart_targets(&|_| false).is_empty(), asked, "{transport:?}");
     }
 }
 
 #[test]
 fn an_unchanged_smart_report_is_no_change_despite_temperature() {
     use crate::facts::Urgency;
-    let mut world = plain();
+    let mut host = plain();
     let mut tell = |report: report::SmartReport, second| {
         let answer = Box::new(SmartResponse::Report(Box::new(report)));
-        world.apply(
+        host.apply(
             SourceUpdate::Smart {
                 drive: DriveId::new("A"),
                 at: at(second),
@@ -201,22 +197,18 @@ fn an_unchanged_smart_report_is_no_change_despite_temperature() {
 
 #[test]
 fn an_nvme_drive_is_asked_through_its_controller_and_errors_make_it_urgent() {
-    let mut world = TestHost::default().disk("nvme0n1", "259:0", "A");
-    world.inventory.drives[0].transport = Transport::Nvme;
-    world.inventory.drives[0].location.controllers = vec!["nvme0".into()];
-    world.read_all(0);
-    let target = |world: &TestHost| world.facts.smart_targets(&|_| true).remove(0);
+    let mut host = TestHost::default().disk("nvme0n1", "259:0", "A");
+    host.inventory.drives[0].transport = Transport::Nvme;
+    host.inventory.drives[0].location.controllers = vec!["nvme0".into()];
+    host.read_all(0);
+    let target = |host: &TestHost| host.facts.smart_targets(&|_| true).remove(0);
     assert_eq!(
-        (
-            target(&world).device.to_string(),
-            target(&world).kernel_error_count,
-            target(&world).suspect
-        ),
+        (target(&host).device.to_string(), target(&host).kernel_error_count, target(&host).suspect),
         ("/dev/nvme0".into(), 0, true)
     );
-    log(&mut world, event(Class::Timeout, "nvme0n1", at(1), &[]), 1);
-    assert_eq!(target(&world).kernel_error_count, 1);
-    world.pull("nvme0n1");
-    world.scan(2);
-    assert!(world.facts.smart_targets(&|_| false).is_empty(), "a missing drive is not asked");
+    log(&mut host, event(Class::Timeout, "nvme0n1", at(1), &[]), 1);
+    assert_eq!(target(&host).kernel_error_count, 1);
+    host.pull("nvme0n1");
+    host.scan(2);
+    assert!(host.facts.smart_targets(&|_| false).is_empty(), "a missing drive is not asked");
 }
