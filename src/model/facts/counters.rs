@@ -399,21 +399,21 @@ mod tests {
     }
 
     fn plain() -> TestHost {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .uuid("sda", "u")
             .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-        world.read_all(0);
-        world
+        host.read_all(0);
+        host
     }
 
-    fn read(world: &mut TestHost, name: &str, value: u64, second: i64) {
+    fn read(host: &mut TestHost, name: &str, value: u64, second: i64) {
         let sda = || CounterDevice::Block("sda".into());
         let source = if name == "errors_count" { "ext4" } else { "scsi" };
         let seen = Observation::ok(at(second), vec![reading(sda(), source, name, value)]);
-        world.apply(SourceUpdate::Counters(seen), second);
+        host.apply(SourceUpdate::Counters(seen), second);
         // Anything that comes later.
-        world.apply(
+        host.apply(
             SourceUpdate::Source {
                 source: Source::Udev,
                 status: SourceStatus::Active(String::new()),
@@ -422,44 +422,44 @@ mod tests {
         );
     }
 
-    fn incidents(world: &TestHost, subject: &Subject, class: Class) -> Option<u64> {
-        world.facts.errors(subject)?.get(class).map(|tally| tally.incidents)
+    fn incidents(host: &TestHost, subject: &Subject, class: Class) -> Option<u64> {
+        host.facts.errors(subject)?.get(class).map(|tally| tally.incidents)
     }
 
     #[test]
     fn counter_growth_is_an_incident_and_the_first_reading_is_a_baseline() {
-        let mut world = plain();
+        let mut host = plain();
         let data = Subject::Volume(volume("fs:u"));
-        read(&mut world, "errors_count", 7, 10);
-        assert_eq!(incidents(&world, &data, Class::FsError), None);
-        read(&mut world, "errors_count", 9, 70);
-        assert_eq!(incidents(&world, &data, Class::FsError), Some(2));
-        let first = &world.facts.errors(&data).unwrap().get(Class::FsError).unwrap().first;
+        read(&mut host, "errors_count", 7, 10);
+        assert_eq!(incidents(&host, &data, Class::FsError), None);
+        read(&mut host, "errors_count", 9, 70);
+        assert_eq!(incidents(&host, &data, Class::FsError), Some(2));
+        let first = &host.facts.errors(&data).unwrap().get(Class::FsError).unwrap().first;
         assert_eq!(
             (first.origin, first.text.as_str()),
             (LineOrigin::Counter, "/sys/ext4: errors_count grew from 7 to 9")
         );
-        read(&mut world, "errors_count", 0, 130);
-        read(&mut world, "errors_count", 0, 190);
+        read(&mut host, "errors_count", 0, 130);
+        read(&mut host, "errors_count", 0, 190);
         assert_eq!(
-            incidents(&world, &data, Class::FsError),
+            incidents(&host, &data, Class::FsError),
             Some(2),
             "checked clean: the counter begins anew"
         );
         let drive = Subject::Drive(DriveId::new("A"));
-        read(&mut world, "iotmo_cnt", 1, 200);
-        read(&mut world, "iotmo_cnt", 2, 260);
-        read(&mut world, "ioerr_cnt", 1, 270);
-        read(&mut world, "ioerr_cnt", 5, 330);
+        read(&mut host, "iotmo_cnt", 1, 200);
+        read(&mut host, "iotmo_cnt", 2, 260);
+        read(&mut host, "ioerr_cnt", 1, 270);
+        read(&mut host, "ioerr_cnt", 5, 330);
         assert_eq!(
-            (incidents(&world, &drive, Class::Timeout), incidents(&world, &drive, Class::Io)),
+            (incidents(&host, &drive, Class::Timeout), incidents(&host, &drive, Class::Io)),
             (Some(1), None)
         );
     }
 
     #[test]
     fn counters_of_two_owners_of_one_drive_are_not_compared_with_each_other() {
-        let mut world = plain();
+        let mut host = plain();
         let drive = Subject::Drive(DriveId::new("A"));
         let member = |array: &str, partition: &str, errors: u64| CounterReading {
             file: format!("/sys/block/{array}/md/dev-{partition}/errors"),
@@ -467,8 +467,8 @@ mod tests {
         };
         for (second, of_the_second) in [(10, 0), (70, 0), (130, 2)] {
             let readings = vec![member("md0", "sda1", 5), member("md1", "sda2", of_the_second)];
-            world.apply(SourceUpdate::Counters(Observation::ok(at(second), readings)), second);
-            world.apply(
+            host.apply(SourceUpdate::Counters(Observation::ok(at(second), readings)), second);
+            host.apply(
                 SourceUpdate::Source {
                     source: Source::Udev,
                     status: SourceStatus::Active(String::new()),
@@ -476,18 +476,18 @@ mod tests {
                 second + 5,
             );
             let expected = (of_the_second > 0).then_some(of_the_second);
-            assert_eq!(incidents(&world, &drive, Class::Io), expected, "{second} s");
+            assert_eq!(incidents(&host, &drive, Class::Io), expected, "{second} s");
         }
     }
 
     #[test]
     fn growth_that_the_kernel_log_reported_is_not_counted_again() {
-        let mut world = plain();
+        let mut host = plain();
         let data = Subject::Volume(volume("fs:u"));
-        read(&mut world, "errors_count", 0, 10);
+        read(&mut host, "errors_count", 0, 10);
         let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 2, lost: 0 };
         let events = vec![event(Class::FsCorruption, "sda", at(40), &[])];
-        world.apply(
+        host.apply(
             SourceUpdate::KernelLog(Batch {
                 cursor,
                 events,
@@ -497,25 +497,22 @@ mod tests {
             }),
             40,
         );
-        read(&mut world, "errors_count", 1, 70);
+        read(&mut host, "errors_count", 1, 70);
         assert_eq!(
-            (
-                incidents(&world, &data, Class::FsError),
-                incidents(&world, &data, Class::FsCorruption)
-            ),
+            (incidents(&host, &data, Class::FsError), incidents(&host, &data, Class::FsCorruption)),
             (None, Some(1))
         );
     }
 
     #[test]
     fn a_failed_reading_changes_nothing() {
-        let mut world = plain();
-        read(&mut world, "errors_count", 3, 10);
-        let before = world.facts.counters.histories.clone();
+        let mut host = plain();
+        read(&mut host, "errors_count", 3, 10);
+        let before = host.facts.counters.histories.clone();
         assert_eq!(
-            world.apply(SourceUpdate::Counters(Observation::failed(at(20), "no")), 20),
+            host.apply(SourceUpdate::Counters(Observation::failed(at(20), "no")), 20),
             Urgency::Nothing
         );
-        assert_eq!(world.facts.counters.histories, before);
+        assert_eq!(host.facts.counters.histories, before);
     }
 }

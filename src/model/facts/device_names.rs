@@ -190,17 +190,17 @@ mod tests {
     #[test]
     fn a_record_is_about_the_drive_that_had_the_name_when_it_was_written() {
         let mut names = DeviceNames::default();
-        let mut world = TestHost::default().disk("sda", "8:0", "A");
-        names.update(&world.inventory, true, at(0));
-        world.pull("sda");
-        names.update(&world.inventory, false, at(100));
+        let mut host = TestHost::default().disk("sda", "8:0", "A");
+        names.update(&host.inventory, true, at(0));
+        host.pull("sda");
+        names.update(&host.inventory, false, at(100));
         assert_eq!(
             holder(&names, "sda", 150),
             Some("A"),
             "gone, and still the drive that had it last"
         );
-        world.plug("sda", "8:0", "B");
-        names.update(&world.inventory, false, at(200));
+        host.plug("sda", "8:0", "B");
+        names.update(&host.inventory, false, at(200));
         assert_eq!(
             (holder(&names, "sda", -50), holder(&names, "sda", 150), holder(&names, "sda", 200)),
             (Some("A"), Some("A"), Some("B"))
@@ -213,8 +213,8 @@ mod tests {
         );
         let former = |second| names.was_reassigned(&block("sda"), at(second));
         assert_eq!([-50, 99, 150, 200].map(former), [true, true, false, false]);
-        world.pull("sda");
-        names.update(&world.inventory, false, at(300));
+        host.pull("sda");
+        names.update(&host.inventory, false, at(300));
         assert!(!names.was_reassigned(&block("sda"), at(50)), "nobody has it now");
     }
 
@@ -222,25 +222,25 @@ mod tests {
     fn a_record_may_precede_the_scan_of_a_new_device() {
         let mut names = DeviceNames::default();
         names.update(&Inventory::default(), true, at(0));
-        let world = TestHost::default().disk("sdb", "8:16", "B");
-        names.update(&world.inventory, false, at(100));
+        let host = TestHost::default().disk("sdb", "8:16", "B");
+        names.update(&host.inventory, false, at(100));
         assert_eq!((holder(&names, "sdb", 99), holder(&names, "sdb", 10)), (Some("B"), None));
     }
 
     #[test]
     fn ports_controllers_and_partitions_are_names_too() {
-        let mut world = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
+        let mut host = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
         for (at, target) in [(0, "0"), (1, "1")] {
-            let drive = &mut world.inventory.drives[at];
+            let drive = &mut host.inventory.drives[at];
             drive.location.ata_port = Some(3);
             drive.location.hctl = Some(format!("2:0:{target}:0"));
             drive.devices[0].hctl.clone_from(&drive.location.hctl);
         }
-        world.inventory.drives[0].location.controllers = vec!["nvme7".into()];
+        host.inventory.drives[0].location.controllers = vec!["nvme7".into()];
         let part = Layer::Partition { number: 1, start_bytes: 1 << 20 };
-        world = world.with(crate::fixture::device("sda1", "8:1", part, &["sda"]));
+        host = host.with(crate::fixture::device("sda1", "8:1", part, &["sda"]));
         let mut names = DeviceNames::default();
-        names.update(&world.inventory, true, at(0));
+        names.update(&host.inventory, true, at(0));
         let held = |name: DeviceName| names.drive_at(&name, at(1)).map(DriveId::to_string);
         assert_eq!(held(DeviceName::Ata { port: 3, device: None }), None, "two drives on one port");
         assert_eq!(held(DeviceName::Ata { port: 3, device: Some(1) }).as_deref(), Some("B"));

@@ -179,20 +179,20 @@ mod tests {
     use crate::fixture::TestHost;
 
     fn host() -> TestHost {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .uuid("sda", "u")
             .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-        world.read_all(0);
-        world
+        host.read_all(0);
+        host
     }
 
     #[test]
     fn the_mounts_of_a_device_without_completions_are_probed_once() {
-        let mut world = host();
+        let mut host = host();
         let mut due = |completed, in_flight, second| {
-            world.io("8:0", "sda", completed, in_flight, second);
-            world.facts.newly_waiting_mounts().len()
+            host.io("8:0", "sda", completed, in_flight, second);
+            host.facts.newly_waiting_mounts().len()
         };
         assert_eq!(due(7, 1, 10), 0);
         assert_eq!(due(7, 1, 14), 0);
@@ -205,11 +205,11 @@ mod tests {
 
     #[test]
     fn a_device_without_statistics_is_not_waited_for() {
-        let mut world = host();
-        world.inventory.devices.get_mut("sda").unwrap().iostats = false;
-        world.scan(1);
-        world.io("8:0", "sda", 7, 1, 10);
-        world.io("8:0", "sda", 7, 1, 20);
-        assert!(world.facts.newly_waiting_mounts().is_empty());
+        let mut host = host();
+        host.inventory.devices.get_mut("sda").unwrap().iostats = false;
+        host.scan(1);
+        host.io("8:0", "sda", 7, 1, 10);
+        host.io("8:0", "sda", 7, 1, 20);
+        assert!(host.facts.newly_waiting_mounts().is_empty());
     }
 }

@@ -246,19 +246,19 @@ mod tests {
     }
 
     fn unmounted(fs_type: &str) -> TestHost {
-        let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
-        world.inventory.devices.get_mut("sda").unwrap().fs_type = Some(fs_type.into());
-        world.read_all(0);
-        world
+        let mut host = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
+        host.inventory.devices.get_mut("sda").unwrap().fs_type = Some(fs_type.into());
+        host.read_all(0);
+        host
     }
 
-    fn mount(world: TestHost, second: i64) -> TestHost {
-        let mut world = world.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-        world.read_mounts(second);
-        world
+    fn mount(host: TestHost, second: i64) -> TestHost {
+        let mut host = host.mounted("8:0", "/", "/data", "ext4", "/dev/sda");
+        host.read_mounts(second);
+        host
     }
 
-    fn answer(world: &mut TestHost, errors: u32, second: i64) {
+    fn answer(host: &mut TestHost, errors: u32, second: i64) {
         let ext = ExtState { errors, ..ExtState::default() };
         let superblock = Superblock { fs_type: "ext4".into(), uuid: "u".into(), ext: Some(ext) };
         let update = SourceUpdate::Superblock {
@@ -266,10 +266,10 @@ mod tests {
             dev: "8:0".parse().unwrap(),
             superblock: Observation::ok(at(second), Some(superblock)),
         };
-        world.apply(update, second);
+        host.apply(update, second);
     }
 
-    fn count(world: &mut TestHost, errors: u64, second: i64) {
+    fn count(host: &mut TestHost, errors: u64, second: i64) {
         let reading = CounterReading {
             device: CounterDevice::Block("sda".into()),
             source: "ext4".into(),
@@ -277,43 +277,43 @@ mod tests {
             values: [("errors_count".to_owned(), errors)].into(),
             details: Default::default(),
         };
-        world.apply(SourceUpdate::Counters(Observation::ok(at(second), vec![reading])), second);
+        host.apply(SourceUpdate::Counters(Observation::ok(at(second), vec![reading])), second);
     }
 
     #[test]
     fn the_superblock_of_a_mounted_ext4_is_read_once_for_each_mount_and_when_it_counts_errors() {
-        let mut world = unmounted("ext4");
-        assert_eq!(world.facts.take_ext_superblock_requests(), NONE);
-        let mut world = mount(world, 1);
-        assert_eq!(world.facts.take_ext_superblock_requests(), sda());
-        world.scan(2);
-        world.read_mounts(3);
-        assert_eq!(world.facts.take_ext_superblock_requests(), NONE);
-        answer(&mut world, 3, 4);
-        assert_eq!(world.facts.ext_state("sda").unwrap().1.errors, 3);
-        count(&mut world, 3, 5);
-        assert_eq!(world.facts.take_ext_superblock_requests(), NONE);
-        count(&mut world, 4, 6);
-        assert_eq!(world.facts.take_ext_superblock_requests(), sda());
-        answer(&mut world, 4, 7);
-        world.umount("/data");
-        world.read_mounts(8);
+        let mut host = unmounted("ext4");
+        assert_eq!(host.facts.take_ext_superblock_requests(), NONE);
+        let mut host = mount(host, 1);
+        assert_eq!(host.facts.take_ext_superblock_requests(), sda());
+        host.scan(2);
+        host.read_mounts(3);
+        assert_eq!(host.facts.take_ext_superblock_requests(), NONE);
+        answer(&mut host, 3, 4);
+        assert_eq!(host.facts.ext_state("sda").unwrap().1.errors, 3);
+        count(&mut host, 3, 5);
+        assert_eq!(host.facts.take_ext_superblock_requests(), NONE);
+        count(&mut host, 4, 6);
+        assert_eq!(host.facts.take_ext_superblock_requests(), sda());
+        answer(&mut host, 4, 7);
+        host.umount("/data");
+        host.read_mounts(8);
         assert_eq!(
-            world.facts.take_ext_superblock_requests(),
+            host.facts.take_ext_superblock_requests(),
             sda(),
             "the kernel has written its state"
         );
-        assert!(world.facts.ext_state("sda").is_some());
-        let mut world = mount(world, 9);
-        assert_eq!(world.facts.take_ext_superblock_requests(), sda());
-        assert_eq!(world.facts.ext_state("sda"), None, "it may have been repaired");
+        assert!(host.facts.ext_state("sda").is_some());
+        let mut host = mount(host, 9);
+        assert_eq!(host.facts.take_ext_superblock_requests(), sda());
+        assert_eq!(host.facts.ext_state("sda"), None, "it may have been repaired");
     }
 
     #[test]
     fn a_mount_that_only_the_kernel_log_shows_is_read_too() {
-        let mut world = mount(unmounted("ext4"), 1);
-        world.facts.take_ext_superblock_requests();
-        answer(&mut world, 3, 2);
+        let mut host = mount(unmounted("ext4"), 1);
+        host.facts.take_ext_superblock_requests();
+        answer(&mut host, 3, 2);
         let mounted = NameAssignment {
             seq: 2,
             name: "sda".into(),
@@ -329,35 +329,35 @@ mod tests {
             full_reads: Vec::new(),
             is_backlog: false,
         };
-        world.apply(SourceUpdate::KernelLog(batch), 6);
-        assert_eq!(world.facts.ext_state("sda"), None);
-        assert_eq!(world.facts.take_ext_superblock_requests(), sda());
+        host.apply(SourceUpdate::KernelLog(batch), 6);
+        assert_eq!(host.facts.ext_state("sda"), None);
+        assert_eq!(host.facts.take_ext_superblock_requests(), sda());
     }
 
     #[test]
     fn no_other_filesystem_and_no_sleeping_drive_is_read() {
-        let mut world = mount(unmounted("xfs"), 1);
-        assert_eq!(world.facts.take_ext_superblock_requests(), NONE);
-        let mut world = unmounted("ext4");
-        world.inventory.drives[0].asleep = true;
-        world.scan(1);
-        let mut world = mount(world, 2);
-        assert_eq!(world.facts.take_ext_superblock_requests(), NONE);
-        world.inventory.drives[0].asleep = false;
-        world.scan(3);
-        assert_eq!(world.facts.take_ext_superblock_requests(), sda());
+        let mut host = mount(unmounted("xfs"), 1);
+        assert_eq!(host.facts.take_ext_superblock_requests(), NONE);
+        let mut host = unmounted("ext4");
+        host.inventory.drives[0].asleep = true;
+        host.scan(1);
+        let mut host = mount(host, 2);
+        assert_eq!(host.facts.take_ext_superblock_requests(), NONE);
+        host.inventory.drives[0].asleep = false;
+        host.scan(3);
+        assert_eq!(host.facts.take_ext_superblock_requests(), sda());
     }
 
     #[test]
     fn a_failed_reading_leaves_the_former_state() {
-        let mut world = mount(unmounted("ext4"), 1);
-        answer(&mut world, 3, 2);
+        let mut host = mount(unmounted("ext4"), 1);
+        answer(&mut host, 3, 2);
         let update = SourceUpdate::Superblock {
             device: "sda".into(),
             dev: "8:0".parse().unwrap(),
             superblock: Observation::failed(at(3), "no"),
         };
-        world.apply(update, 3);
-        assert_eq!(world.facts.ext_state("sda").unwrap().1.errors, 3);
+        host.apply(update, 3);
+        assert_eq!(host.facts.ext_state("sda").unwrap().1.errors, 3);
     }
 }

@@ -8,27 +8,26 @@ use diskvitals_finding::observation::Observation;
 use diskvitals_finding::source::Source;
 
 fn plain() -> TestHost {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u")
         .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-    world.read_all(0);
-    world
+    host.read_all(0);
+    host
 }
 
 #[test]
 fn the_same_answer_again_changes_nothing() {
-    let mut world = plain();
-    assert_eq!(world.scan(1), Urgency::Nothing);
-    assert_eq!(world.read_mounts(1), Urgency::Nothing);
-    assert_eq!(world.read_kubelet(1), Urgency::Nothing);
-    assert_eq!(world.probe("/data", healthy_probe(usage(GIB, 1)), 1), Urgency::Immediate);
-    assert_eq!(world.probe("/data", healthy_probe(usage(GIB, 1)), 2), Urgency::Nothing);
-    assert_eq!(world.probe("/data", healthy_probe(usage(GIB, 2)), 3), Urgency::UsageOnly);
-    assert_eq!(world.probe("/data", failing_probe(5), 4), Urgency::Immediate);
+    let mut host = plain();
+    assert_eq!(host.scan(1), Urgency::Nothing);
+    assert_eq!(host.read_mounts(1), Urgency::Nothing);
+    assert_eq!(host.read_kubelet(1), Urgency::Nothing);
+    assert_eq!(host.probe("/data", healthy_probe(usage(GIB, 1)), 1), Urgency::Immediate);
+    assert_eq!(host.probe("/data", healthy_probe(usage(GIB, 1)), 2), Urgency::Nothing);
+    assert_eq!(host.probe("/data", healthy_probe(usage(GIB, 2)), 3), Urgency::UsageOnly);
+    assert_eq!(host.probe("/data", failing_probe(5), 4), Urgency::Immediate);
     assert_eq!(
-        world
-            .facts
+        host.facts
             .probes
             .get(&HostPath::from("/data"))
             .unwrap()
@@ -39,56 +38,56 @@ fn the_same_answer_again_changes_nothing() {
 }
 
 /// The pace of the only target.
-fn pace(world: &TestHost) -> ProbePace {
-    world.facts.probe_targets()[0].pace
+fn pace(host: &TestHost) -> ProbePace {
+    host.facts.probe_targets()[0].pace
 }
 
 #[test]
 fn an_idle_rotating_drive_and_a_server_are_not_probed_more_often() {
-    let mut world = plain();
-    assert_eq!(pace(&world), ProbePace::Local);
-    world.inventory.drives[0].rotational = Some(true);
-    world.scan(1);
-    assert_eq!(pace(&world), ProbePace::Idle, "no I/O has been seen");
-    world.io("8:0", "sda", 10, 0, 10);
-    assert_eq!(pace(&world), ProbePace::Idle);
-    world.io("8:0", "sda", 11, 0, 20);
-    assert_eq!(pace(&world), ProbePace::Local);
-    world.io("8:0", "sda", 11, 0, 70);
-    assert_eq!(pace(&world), ProbePace::Local);
-    world.io("8:0", "sda", 11, 0, 90);
-    assert_eq!(pace(&world), ProbePace::Idle);
-    let mut world = TestHost::default().mounted("0:50", "/", "/net", "nfs4", "server:/export");
-    world.read_all(0);
-    assert_eq!(pace(&world), ProbePace::Network);
+    let mut host = plain();
+    assert_eq!(pace(&host), ProbePace::Local);
+    host.inventory.drives[0].rotational = Some(true);
+    host.scan(1);
+    assert_eq!(pace(&host), ProbePace::Idle, "no I/O has been seen");
+    host.io("8:0", "sda", 10, 0, 10);
+    assert_eq!(pace(&host), ProbePace::Idle);
+    host.io("8:0", "sda", 11, 0, 20);
+    assert_eq!(pace(&host), ProbePace::Local);
+    host.io("8:0", "sda", 11, 0, 70);
+    assert_eq!(pace(&host), ProbePace::Local);
+    host.io("8:0", "sda", 11, 0, 90);
+    assert_eq!(pace(&host), ProbePace::Idle);
+    let mut host = TestHost::default().mounted("0:50", "/", "/net", "nfs4", "server:/export");
+    host.read_all(0);
+    assert_eq!(pace(&host), ProbePace::Network);
 }
 
 #[test]
 fn facts_are_settled_when_every_source_has_reported() {
-    let mut world = TestHost::default();
-    assert!(!world.facts.settled());
-    world.scan(0);
-    world.apply(SourceUpdate::Mounts(Observation::failed(at(1), "no")), 1);
-    assert!(!world.facts.settled());
+    let mut host = TestHost::default();
+    assert!(!host.facts.settled());
+    host.scan(0);
+    host.apply(SourceUpdate::Mounts(Observation::failed(at(1), "no")), 1);
+    assert!(!host.facts.settled());
     let absent = SourceUpdate::Source {
         source: Source::Kubelet,
         status: SourceStatus::Absent("no kubelet".into()),
     };
-    assert_eq!(world.apply(absent.clone(), 2), Urgency::Immediate);
-    assert!(world.facts.settled());
-    assert_eq!(world.apply(absent, 3), Urgency::Nothing);
+    assert_eq!(host.apply(absent.clone(), 2), Urgency::Immediate);
+    assert!(host.facts.settled());
+    assert_eq!(host.apply(absent, 3), Urgency::Nothing);
 }
 
 #[test]
 fn every_visible_mount_is_probed_once_without_raw_block_and_standby_drives_are_marked() {
-    let mut world = plain()
+    let mut host = plain()
         .mounted("8:0", "/x", "/bind", "ext4", "/dev/sda")
         .mounted("0:5", "/sda", "/block", "devtmpfs", "devtmpfs")
         .csi("d", "raw", None, &[("u1", "/block")]);
-    world.kubelet.volumes[0].block = true;
-    world.inventory.drives[0].asleep = true;
-    world.read_all(1);
-    let targets: Vec<(String, bool)> = world
+    host.kubelet.volumes[0].block = true;
+    host.inventory.drives[0].asleep = true;
+    host.read_all(1);
+    let targets: Vec<(String, bool)> = host
         .facts
         .probe_targets()
         .into_iter()
@@ -99,32 +98,32 @@ fn every_visible_mount_is_probed_once_without_raw_block_and_standby_drives_are_m
 
 #[test]
 fn a_hidden_mount_is_not_probed() {
-    let mut world =
+    let mut host =
         plain().disk("sdb", "8:16", "B").mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
-    world.read_all(1);
-    let targets = world.facts.probe_targets();
+    host.read_all(1);
+    let targets = host.facts.probe_targets();
     assert_eq!(targets.len(), 1);
     assert_eq!((targets[0].dev, targets[0].filesystem.as_str()), (DevNo::new(8, 16), "xfs"));
 }
 
 #[test]
 fn a_users_mount_is_not_probed() {
-    let mut world = plain().user_mounted(4001, "0:40", "/home/u/far", "fuse.s3fs");
-    world.read_all(1);
-    let targets = world.facts.probe_targets();
+    let mut host = plain().user_mounted(4001, "0:40", "/home/u/far", "fuse.s3fs");
+    host.read_all(1);
+    let targets = host.facts.probe_targets();
     let paths: Vec<String> = targets.iter().map(|it| it.path.to_string()).collect();
     assert_eq!(paths, ["/data"]);
 }
 
 #[test]
 fn a_new_filesystem_on_a_path_discards_the_old_probe_result() {
-    let mut world = plain().disk("sdb", "8:16", "B");
-    world.read_all(1);
-    world.probe("/data", failing_probe(5), 2);
-    world.umount("/data");
-    let mut world = world.mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
-    world.read_mounts(3);
-    assert!(world.facts.probes.get(&HostPath::from("/data")).is_none());
+    let mut host = plain().disk("sdb", "8:16", "B");
+    host.read_all(1);
+    host.probe("/data", failing_probe(5), 2);
+    host.umount("/data");
+    let mut host = host.mounted("8:16", "/", "/data", "xfs", "/dev/sdb");
+    host.read_mounts(3);
+    assert!(host.facts.probes.get(&HostPath::from("/data")).is_none());
 }
 
 /// As at the start of a daemon whose store remembers these drives.
@@ -137,10 +136,10 @@ fn with_stored_drives(drives: impl IntoIterator<Item = KnownDrive>) -> Facts {
 
 #[test]
 fn restored_drives_are_unchanged_until_the_first_scan() {
-    let mut world = plain();
-    world.pull("sda");
-    world.scan(10);
-    let stored: Vec<KnownDrive> = world.facts.drives.values().cloned().collect();
+    let mut host = plain();
+    host.pull("sda");
+    host.scan(10);
+    let stored: Vec<KnownDrive> = host.facts.drives.values().cloned().collect();
     let mut next = TestHost { facts: with_stored_drives(stored.clone()), ..TestHost::default() };
     next.apply(SourceUpdate::Inventory(Observation::failed(at(20), "no")), 20);
     assert_eq!(next.facts.drives.values().cloned().collect::<Vec<_>>(), stored);
@@ -159,19 +158,19 @@ fn restored_drives_are_unchanged_until_the_first_scan() {
 #[test]
 fn an_array_member_is_in_use_without_a_mount_and_a_partition_is_not() {
     let partition = device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 0 }, &["sda"]);
-    let mut world = TestHost::default().disk("sda", "8:0", "A").with(partition);
-    world.scan(0);
-    assert!(!world.facts.drives[&DriveId::new("A")].in_use);
-    let mut world = world.with(device("md0", "9:0", Layer::Md { level: None }, &["sda1"]));
-    world.scan(1);
-    assert!(world.facts.drives[&DriveId::new("A")].in_use);
+    let mut host = TestHost::default().disk("sda", "8:0", "A").with(partition);
+    host.scan(0);
+    assert!(!host.facts.drives[&DriveId::new("A")].in_use);
+    let mut host = host.with(device("md0", "9:0", Layer::Md { level: None }, &["sda1"]));
+    host.scan(1);
+    assert!(host.facts.drives[&DriveId::new("A")].in_use);
 }
 
 #[test]
 fn a_probe_result_costs_one_lookup_among_a_thousand_volumes() {
-    let mut world = TestHost::default().disk("sda", "8:0", "A");
+    let mut host = TestHost::default().disk("sda", "8:0", "A");
     for number in 0..1000 {
-        world = world.mounted(
+        host = host.mounted(
             &format!("0:{}", number + 100),
             "/",
             &format!("/v{number}"),
@@ -179,10 +178,10 @@ fn a_probe_result_costs_one_lookup_among_a_thousand_volumes() {
             &format!("s:/{number}"),
         );
     }
-    world.read_all(0);
-    assert_eq!((world.facts.volumes.len(), world.facts.probe_targets().len()), (1000, 1000));
-    assert_eq!(world.probe("/v500", healthy_probe(usage(GIB, 1)), 1), Urgency::Immediate);
-    assert_eq!(world.probe("/v500", healthy_probe(usage(GIB, 1)), 2), Urgency::Nothing);
+    host.read_all(0);
+    assert_eq!((host.facts.volumes.len(), host.facts.probe_targets().len()), (1000, 1000));
+    assert_eq!(host.probe("/v500", healthy_probe(usage(GIB, 1)), 1), Urgency::Immediate);
+    assert_eq!(host.probe("/v500", healthy_probe(usage(GIB, 1)), 2), Urgency::Nothing);
 }
 
 #[test]
@@ -269,57 +268,57 @@ fn sizes(facts: &Facts) -> [usize; 6] {
 
 #[test]
 fn ten_thousand_bind_mounts_that_came_and_went_leave_nothing() {
-    let mut world = plain();
-    let before = (sizes(&world.facts), world.facts.volumes.clone());
+    let mut host = plain();
+    let before = (sizes(&host.facts), host.facts.volumes.clone());
     let paths: Vec<String> = (0..10_000).map(|number| format!("/b/{number}")).collect();
-    let mut crowded = world.clone();
+    let mut crowded = host.clone();
     for path in &paths {
         crowded = crowded.mounted("8:0", "/", path, "ext4", "/dev/sda");
     }
-    world.mounts = crowded.mounts;
-    world.read_mounts(1);
-    assert_eq!(world.facts.probe_targets().len(), 10_001);
+    host.mounts = crowded.mounts;
+    host.read_mounts(1);
+    assert_eq!(host.facts.probe_targets().len(), 10_001);
     for path in &paths {
-        world.probe(path, healthy_probe(usage(GIB, GIB)), 2);
+        host.probe(path, healthy_probe(usage(GIB, GIB)), 2);
     }
-    world.mounts.mounts.truncate(1);
-    world.read_mounts(3);
-    assert_eq!((sizes(&world.facts), world.facts.volumes.clone()), before);
+    host.mounts.mounts.truncate(1);
+    host.read_mounts(3);
+    assert_eq!((sizes(&host.facts), host.facts.volumes.clone()), before);
 }
 
 /// The cycle of `mount -o loop` and `umount`, which detaches the loop device.
 #[test]
 fn loop_devices_that_came_and_went_leave_no_loss_and_a_bounded_number_of_drives() {
     for mounts_first in [true, false] {
-        let mut world = plain();
-        let before = sizes(&world.facts);
+        let mut host = plain();
+        let before = sizes(&host.facts);
         for number in 0..200 {
             let (name, second) = (format!("loop{number}"), number * 10);
-            world.plug(&name, "7:0", &format!("loop:{name}"));
-            for drive in &mut world.inventory.drives {
+            host.plug(&name, "7:0", &format!("loop:{name}"));
+            for drive in &mut host.inventory.drives {
                 if drive.name == name {
                     drive.transport = Transport::Loop;
                 }
             }
-            world = world.mounted("7:0", "/", "/mnt", "ext4", "/dev/loop0");
-            world.read_all(second);
-            world.umount("/mnt");
-            world.pull(&name);
+            host = host.mounted("7:0", "/", "/mnt", "ext4", "/dev/loop0");
+            host.read_all(second);
+            host.umount("/mnt");
+            host.pull(&name);
             match mounts_first {
-                true => (world.read_mounts(second + 1), world.scan(second + 1)),
-                false => (world.scan(second + 1), world.read_mounts(second + 1)),
+                true => (host.read_mounts(second + 1), host.scan(second + 1)),
+                false => (host.scan(second + 1), host.read_mounts(second + 1)),
             };
             assert!(
-                world.raised(second + 1).iter().all(|line| line.ends_with("Info Information")),
+                host.raised(second + 1).iter().all(|line| line.ends_with("Info Information")),
                 "nothing was lost"
             );
-            let after = world.policy.forget_missing_after;
-            world.facts.forget_missing_drives(after, at(second + 2));
+            let after = host.policy.forget_missing_after;
+            host.facts.forget_missing_drives(after, at(second + 2));
         }
-        world.scan(3000);
-        world.read_mounts(3000);
-        world.facts.update_volumes(&world.settings, at(3000));
-        let mut after = sizes(&world.facts);
+        host.scan(3000);
+        host.read_mounts(3000);
+        host.facts.update_volumes(&host.settings, at(3000));
+        let mut after = sizes(&host.facts);
         assert_eq!(after[5], before[5] + MAX_UNUSED_MISSING);
         after[5] = before[5];
         assert_eq!(after, before);
@@ -328,19 +327,19 @@ fn loop_devices_that_came_and_went_leave_no_loss_and_a_bounded_number_of_drives(
 
 #[test]
 fn a_detached_loop_device_is_a_loss_while_a_record_requires_its_volume() {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/pod", "ext4", "/dev/sda")
         .csi("d", "h", None, &[("u1", "/pod")]);
-    world.inventory.drives[0].transport = Transport::Loop;
-    world.read_all(1);
-    world.mounts.mounts.clear();
-    world.read_mounts(2);
-    world.pull("sda");
-    world.scan(3);
-    assert!(world.facts.drives[&DriveId::new("A")].in_use);
-    world.kubelet.volumes.clear();
-    world.read_kubelet(4);
-    assert!(!world.facts.drives[&DriveId::new("A")].in_use);
-    assert!(world.facts.volumes.is_empty());
+    host.inventory.drives[0].transport = Transport::Loop;
+    host.read_all(1);
+    host.mounts.mounts.clear();
+    host.read_mounts(2);
+    host.pull("sda");
+    host.scan(3);
+    assert!(host.facts.drives[&DriveId::new("A")].in_use);
+    host.kubelet.volumes.clear();
+    host.read_kubelet(4);
+    assert!(!host.facts.drives[&DriveId::new("A")].in_use);
+    assert!(host.facts.volumes.is_empty());
 }

@@ -56,9 +56,9 @@ impl Facts {
         let pool = graph::pool_stacks(seen);
         let is_group_partial = pool.is_group_partial;
         let table = MountTree::new(&mounts.mounts);
-        let mut surroundings = node_context(seen, settings, pool, &table);
-        self.keep_lost_pool(&mut surroundings, is_group_partial);
-        let system_mounts = system_mounts(&table, &surroundings.kubelet_root, settings);
+        let mut node_context = node_context(seen, settings, pool, &table);
+        self.keep_lost_pool(&mut node_context, is_group_partial);
+        let system_mounts = system_mounts(&table, &node_context.kubelet_root, settings);
         let shown: Vec<(BTreeMap<HostPath, VisibleMount>, Option<HidingMount>)> = found
             .iter()
             .map(|volume| {
@@ -130,9 +130,9 @@ impl Facts {
         }
         self.volumes = after;
         self.note_homes();
-        surroundings.system_directories = self.system_directories(system_mounts);
-        if *self.node_context != surroundings {
-            self.node_context = Arc::new(surroundings);
+        node_context.system_directories = self.system_directories(system_mounts);
+        if *self.node_context != node_context {
+            self.node_context = Arc::new(node_context);
         }
         self.update_attachments(now);
         self.reassign_to_volumes(&gone);

@@ -18,12 +18,12 @@ use diskvitals_fscheck::{
 use diskvitals_kernel_log::event::{Batch, Class, Cursor, Event, Line};
 
 pub fn plain() -> TestHost {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .uuid("sda", "u")
         .mounted("8:0", "/", "/data", "ext4", "/dev/sda");
-    world.read_all(0);
-    world
+    host.read_all(0);
+    host
 }
 
 pub fn request(what: RequestedTarget) -> CheckRequest {
@@ -43,12 +43,12 @@ pub fn data() -> CheckRequest {
 }
 
 fn start(
-    world: &mut TestHost,
+    host: &mut TestHost,
     asked: CheckRequest,
     second: i64,
 ) -> Result<Arc<Check>, StartCheckError> {
-    let active = world.active.clone();
-    world.facts.start_check(asked, &world.policy.checks, &active, at(second))
+    let active = host.active.clone();
+    host.facts.start_check(asked, &host.policy.checks, &active, at(second))
 }
 
 pub fn run(mode: Mode, ballot: RunResult, flaws: Vec<Problem>) -> Arc<Run> {
@@ -85,13 +85,13 @@ pub fn flaw(weight: Weight) -> Problem {
 
 /// It goes from start to end.
 pub fn checked(
-    world: &mut TestHost,
+    host: &mut TestHost,
     asked: CheckRequest,
     verdict: CheckVerdict,
     run: Arc<Run>,
     second: i64,
 ) -> CheckId {
-    let check = start(world, asked, second).expect("it may be checked");
+    let check = start(host, asked, second).expect("it may be checked");
     let outcome = CheckOutcome { verdict, reason: "because".into(), mode: run.mode };
     let progress = CheckProgress {
         id: check.id.clone(),
@@ -101,18 +101,18 @@ pub fn checked(
         signals: Vec::new(),
         outcome: Some(outcome),
     };
-    world.apply(SourceUpdate::Check(Box::new(progress)), second + 1);
+    host.apply(SourceUpdate::Check(Box::new(progress)), second + 1);
     check.id.clone()
 }
 
-fn wanted(world: &TestHost, second: i64) -> Vec<DesiredCheck> {
-    world.facts.desired_checks(&world.policy, &world.active, at(second))
+fn wanted(host: &TestHost, second: i64) -> Vec<DesiredCheck> {
+    host.facts.desired_checks(&host.policy, &host.active, at(second))
 }
 
 #[test]
 fn a_volume_is_checked_where_it_is_mounted_and_as_the_policy_says() {
-    let mut world = plain();
-    let check = start(&mut world, data(), 10).expect("begun");
+    let mut host = plain();
+    let check = start(&mut host, data(), 10).expect("begun");
     let target = &check.target;
     assert_eq!(
         (target.name.as_str(), target.device.as_str(), target.mode),
@@ -124,7 +124,7 @@ fn a_volume_is_checked_where_it_is_mounted_and_as_the_policy_says() {
     );
     assert_eq!(target.drives, [DriveId::new("A")]);
     assert_eq!((check.terms.runs, check.terms.freeze), (3, false));
-    let wanted = wanted(&world, 10);
+    let wanted = wanted(&host, 10);
     assert_eq!(
         (wanted.len(), &wanted[0].id, &wanted[0].cancellation, wanted[0].signals.len()),
         (1, &check.id, &None, 0)
@@ -133,14 +133,14 @@ fn a_volume_is_checked_where_it_is_mounted_and_as_the_policy_says() {
 
 #[test]
 fn a_device_that_carries_a_mounted_volume_is_that_volume_and_one_that_does_not_is_unmounted() {
-    let mut world = plain().disk("sdb", "8:16", "B").uuid("sdb", "v");
-    world.inventory.devices.get_mut("sdb").expect("there").fs_type = Some("xfs".into());
-    world.read_all(1);
+    let mut host = plain().disk("sdb", "8:16", "B").uuid("sdb", "v");
+    host.inventory.devices.get_mut("sdb").expect("there").fs_type = Some("xfs".into());
+    host.read_all(1);
     let check =
-        start(&mut world, request(RequestedTarget::Device("sda".into())), 10).expect("begun");
+        start(&mut host, request(RequestedTarget::Device("sda".into())), 10).expect("begun");
     assert_eq!((check.target.name.as_str(), check.target.mode), ("fs:u", Mode::Live));
     let check =
-        start(&mut world, request(RequestedTarget::Device("sdb".into())), 11).expect("begun");
+        start(&mut host, request(RequestedTarget::Device("sdb".into())), 11).expect("begun");
     assert_eq!(
         (check.target.name.as_str(), check.target.mode, check.target.filesystem),
         ("/dev/sdb", Mode::Unmounted, Filesystem::Xfs)
@@ -149,63 +149,62 @@ fn a_device_that_carries_a_mounted_volume_is_that_volume_and_one_that_does_not_i
 
 #[test]
 fn the_filesystem_of_a_device_must_be_known_or_given() {
-    let mut world = plain().disk("sdb", "8:16", "B");
-    world.read_all(1);
+    let mut host = plain().disk("sdb", "8:16", "B");
+    host.read_all(1);
     let unknown = request(RequestedTarget::Device("sdb".into()));
     assert!(
-        matches!(start(&mut world, unknown.clone(), 5), Err(StartCheckError::NotCheckable(why)) if why.contains("not known"))
+        matches!(start(&mut host, unknown.clone(), 5), Err(StartCheckError::NotCheckable(why)) if why.contains("not known"))
     );
     assert!(
-        start(&mut world, CheckRequest { filesystem: Some(Filesystem::Ext4), ..unknown }, 5)
-            .is_ok()
+        start(&mut host, CheckRequest { filesystem: Some(Filesystem::Ext4), ..unknown }, 5).is_ok()
     );
     let wrong = CheckRequest { filesystem: Some(Filesystem::Xfs), ..data() };
     assert!(
-        matches!(start(&mut world, wrong, 5), Err(StartCheckError::NotCheckable(why)) if why.contains("is ext4 and not xfs"))
+        matches!(start(&mut host, wrong, 5), Err(StartCheckError::NotCheckable(why)) if why.contains("is ext4 and not xfs"))
     );
-    world.mount_mut("/data").fs_type = "vfat".into();
-    world.read_mounts(6);
+    host.mount_mut("/data").fs_type = "vfat".into();
+    host.read_mounts(6);
     assert!(
-        matches!(start(&mut world, data(), 7), Err(StartCheckError::NotCheckable(why)) if why.contains("vfat"))
+        matches!(start(&mut host, data(), 7), Err(StartCheckError::NotCheckable(why)) if why.contains("vfat"))
     );
 }
 
 #[test]
 fn a_volume_removed_before_the_check_starts_is_reported_as_gone() {
-    let mut world = plain();
-    world.umount("/data");
-    world.read_mounts(6);
-    assert_eq!(start(&mut world, data(), 7), Err(StartCheckError::VolumeGone(volume("fs:u"))));
+    let mut host = plain();
+    host.umount("/data");
+    host.read_mounts(6);
+    assert_eq!(start(&mut host, data(), 7), Err(StartCheckError::VolumeGone(volume("fs:u"))));
 }
 
 #[test]
 fn one_check_per_filesystem_and_the_queue_is_bounded() {
-    let mut world = plain();
-    let first = start(&mut world, data(), 10).expect("begun");
+    let mut host = plain();
+    let first = start(&mut host, data(), 10).expect("begun");
     assert_eq!(
-        start(&mut world, request(RequestedTarget::Device("sda".into())), 11),
+        start(&mut host, request(RequestedTarget::Device("sda".into())), 11),
         Err(StartCheckError::AlreadyRunning { what: "fs:u".into(), id: first.id.clone() })
     );
-    let mut world = world.disk("sdb", "8:16", "B");
-    world.read_all(12);
+    let mut host = host.disk("sdb", "8:16", "B");
+    host.read_all(12);
     let other = CheckRequest {
         filesystem: Some(Filesystem::Ext4),
         ..request(RequestedTarget::Device("sdb".into()))
     };
-    world.policy.checks.max_queued = 1;
-    assert_eq!(start(&mut world, other, 13), Err(StartCheckError::QueueFull(1)));
+    host.policy.checks.max_queued = 1;
+    assert_eq!(start(&mut host, other, 13), Err(StartCheckError::QueueFull(1)));
 }
 
 #[test]
 fn a_failing_target_is_refused_unless_forced_and_a_forced_check_never_freezes() {
-    let mut world = plain();
-    world.policy.checks.freeze = Permission::OnDemand;
-    world.active.insert((Subject::Drive(DriveId::new("A")), Reason::MediaErrors), Severity::Bad);
+    let mut host = plain();
+    host.policy.checks.freeze = Permission::OnDemand;
+    host.active.insert((Subject::Drive(DriveId::new("A")), Reason::MediaErrors), Severity::Bad);
     assert!(
-        matches!(start(&mut world, data(), 10), Err(StartCheckError::TargetFailing { why, .. }) if why.contains("MediaErrors"))
+        matches!(start(&mut host, data(), 10), Err(StartCheckError::TargetFailing { why, .. }) if why.contains("MediaErrors"))
     );
-    let forced = start(&mut world, CheckRequest { force: true, freeze: true, ..data() }, 11)
-        .expect("forced");
+    let forced =
+        start(&mut host, CheckRequest { force: true, freeze: true, ..data() }, 11).expect("forced");
     assert!(!forced.terms.freeze, "a failing drive's writers are never held");
     let mut stalled = plain();
     stalled.active.insert((Subject::Volume(volume("fs:u")), Reason::IoStalled), Severity::Bad);
@@ -214,59 +213,58 @@ fn a_failing_target_is_refused_unless_forced_and_a_forced_check_never_freezes() 
 
 #[test]
 fn freezing_requires_permission_by_the_policy() {
-    let mut world = plain();
+    let mut host = plain();
     let freeze = CheckRequest { freeze: true, ..data() };
     assert_eq!(
-        start(&mut world, freeze.clone(), 1),
+        start(&mut host, freeze.clone(), 1),
         Err(StartCheckError::NotAllowed { what: "fs:u".into(), key: "freeze" })
     );
-    world.policy.checks.policies = vec![VolumeCheckPolicy {
+    host.policy.checks.policies = vec![VolumeCheckPolicy {
         volumes: vec!["/da*".into()],
         freeze: Some(Permission::OnDemand),
         runs: Some(7),
         ..Default::default()
     }];
-    let check = start(&mut world, freeze, 2).expect("allowed by the mount point");
+    let check = start(&mut host, freeze, 2).expect("allowed by the mount point");
     assert_eq!((check.terms.freeze, check.terms.runs), (true, 7));
 }
 
 #[test]
 fn a_check_stops_when_its_mount_disappears_or_it_is_cancelled() {
-    let mut world = plain().mounted("8:0", "/x", "/pod", "ext4", "/dev/sda");
-    world.read_all(1);
-    start(&mut world, data(), 10).expect("begun");
-    world.umount("/pod");
-    world.read_mounts(11);
+    let mut host = plain().mounted("8:0", "/x", "/pod", "ext4", "/dev/sda");
+    host.read_all(1);
+    start(&mut host, data(), 10).expect("begun");
+    host.umount("/pod");
+    host.read_mounts(11);
     assert_eq!(
-        wanted(&world, 11)[0].cancellation.as_ref().map(|stop| stop.reason.as_str()),
+        wanted(&host, 11)[0].cancellation.as_ref().map(|stop| stop.reason.as_str()),
         Some("/pod was unmounted")
     );
-    let mut world = plain();
-    start(&mut world, data(), 10).expect("begun");
-    world.mounts.mounts.clear();
-    world.apply(
+    let mut host = plain();
+    start(&mut host, data(), 10).expect("begun");
+    host.mounts.mounts.clear();
+    host.apply(
         SourceUpdate::Mounts(diskvitals_finding::observation::Observation::failed(at(11), "no")),
         11,
     );
     assert_eq!(
-        wanted(&world, 11)[0].cancellation,
+        wanted(&host, 11)[0].cancellation,
         None,
         "a table that cannot be read takes nothing away"
     );
-    let id = world.facts.checks.by_id.keys().next().expect("there").clone();
-    assert!(world.facts.cancel_check(&id).expect("goes on").cancelled);
-    assert!(wanted(&world, 12)[0].cancellation.is_some());
+    let id = host.facts.checks.by_id.keys().next().expect("there").clone();
+    assert!(host.facts.cancel_check(&id).expect("goes on").cancelled);
+    assert!(wanted(&host, 12)[0].cancellation.is_some());
 }
 
 #[test]
 fn a_mount_during_an_unmounted_check_makes_it_inconclusive() {
-    let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
-    world.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
-    world.read_all(0);
-    let check =
-        start(&mut world, request(RequestedTarget::Device("sda".into())), 5).expect("begun");
-    let mut world = TestHost { mounts: plain().mounts, ..world };
-    world.read_mounts(6);
+    let mut host = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
+    host.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
+    host.read_all(0);
+    let check = start(&mut host, request(RequestedTarget::Device("sda".into())), 5).expect("begun");
+    let mut host = TestHost { mounts: plain().mounts, ..host };
+    host.read_mounts(6);
     // The volume is there now; the check was of the device.
     let progress = CheckProgress {
         id: check.id.clone(),
@@ -280,14 +278,14 @@ fn a_mount_during_an_unmounted_check_makes_it_inconclusive() {
             mode: Mode::Unmounted,
         }),
     };
-    world.apply(SourceUpdate::Check(Box::new(progress)), 7);
-    let check = &world.facts.checks.by_id[&check.id];
+    host.apply(SourceUpdate::Check(Box::new(progress)), 7);
+    let check = &host.facts.checks.by_id[&check.id];
     assert_eq!(check.verdict, Some(CheckVerdict::Inconclusive), "{}", check.reason);
 }
 
 #[test]
 fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
-    let mut world = plain();
+    let mut host = plain();
     let said = |event: Event| {
         let words =
             "EXT4-fs error (device sda): ext4_lookup:1855: inode #2: comm ls: bad extra_isize"
@@ -307,9 +305,9 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
         full_reads: Vec::new(),
         is_backlog: false,
     };
-    world.apply(SourceUpdate::KernelLog(batch), 5);
-    start(&mut world, data(), 10).expect("begun");
-    let signals = wanted(&world, 10)[0].signals.clone();
+    host.apply(SourceUpdate::KernelLog(batch), 5);
+    start(&mut host, data(), 10).expect("begun");
+    let signals = wanted(&host, 10)[0].signals.clone();
     assert_eq!(
         signals.iter().map(|signal| signal.kind).collect::<Vec<_>>(),
         [SignalKind::Corrupted]
@@ -319,7 +317,7 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
         reason: "stopped".into(),
         mode: Mode::Live,
     };
-    let id = world.facts.checks.by_id.keys().next().expect("there").clone();
+    let id = host.facts.checks.by_id.keys().next().expect("there").clone();
     let ended = CheckProgress {
         id,
         at: at(10),
@@ -328,17 +326,17 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
         signals: Vec::new(),
         outcome: Some(outcome),
     };
-    world.apply(SourceUpdate::Check(Box::new(ended)), 10);
-    assert!(world.raised(11).contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned()));
+    host.apply(SourceUpdate::Check(Box::new(ended)), 10);
+    assert!(host.raised(11).contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned()));
     checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Clean,
         run(Mode::Live, RunResult::Clean, Vec::new()),
         20,
     );
     assert!(
-        world.raised(22).contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned()),
+        host.raised(22).contains(&"fs:u FilesystemCorrupted Bad Degraded".to_owned()),
         "a live check is too weak"
     );
     let clean = Arc::new(Run {
@@ -346,8 +344,8 @@ fn kernel_signals_are_passed_on_and_a_clean_still_check_clears_them() {
         ..(*run(Mode::Unmounted, RunResult::Clean, Vec::new())).clone()
     });
     // As an admin does: unmounted, checked, mounted again.
-    let id = checked(&mut world, data(), CheckVerdict::Clean, clean, 30);
-    let check = Arc::make_mut(world.facts.checks.by_id.get_mut(&id).expect("there"));
+    let id = checked(&mut host, data(), CheckVerdict::Clean, clean, 30);
+    let check = Arc::make_mut(host.facts.checks.by_id.get_mut(&id).expect("there"));
     (check.mode, check.verdict) = (Mode::Unmounted, Some(CheckVerdict::Clean));
-    assert_eq!(world.raised(32), [""; 0]);
+    assert_eq!(host.raised(32), [""; 0]);
 }

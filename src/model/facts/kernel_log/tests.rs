@@ -38,13 +38,13 @@ fn numbered(seq: u64, event: Event) -> Event {
 fn plain() -> TestHost {
     let part =
         device("sda1", "8:1", Layer::Partition { number: 1, start_bytes: 1 << 20 }, &["sda"]);
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(part)
         .uuid("sda1", "u")
         .mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
-    world.read_all(0);
-    world
+    host.read_all(0);
+    host
 }
 
 fn drive_a() -> Subject {
@@ -55,98 +55,98 @@ fn data() -> Subject {
     Subject::Volume(volume("fs:u"))
 }
 
-fn count(world: &TestHost, subject: &Subject, class: Class) -> Option<u64> {
-    world.facts.errors(subject)?.get(class).map(|tally| tally.incidents)
+fn count(host: &TestHost, subject: &Subject, class: Class) -> Option<u64> {
+    host.facts.errors(subject)?.get(class).map(|tally| tally.incidents)
 }
 
 #[test]
 fn drive_errors_are_attributed_to_the_drive_and_filesystem_errors_to_the_volume() {
-    let mut world = plain();
+    let mut host = plain();
     let events = vec![
         numbered(5, event(Class::Medium, "sda", at(1), &[4096])),
         numbered(6, event(Class::FsError, "sda1", at(1), &[])),
         numbered(7, event(Class::Io, "sda1", at(1), &[8])),
     ];
-    assert_eq!(world.apply(SourceUpdate::KernelLog(batch(events)), 1), Urgency::Immediate);
+    assert_eq!(host.apply(SourceUpdate::KernelLog(batch(events)), 1), Urgency::Immediate);
     assert_eq!(
-        (count(&world, &drive_a(), Class::Medium), count(&world, &drive_a(), Class::Io)),
+        (count(&host, &drive_a(), Class::Medium), count(&host, &drive_a(), Class::Io)),
         (Some(1), Some(1))
     );
     assert_eq!(
-        (count(&world, &data(), Class::FsError), count(&world, &data(), Class::Io)),
+        (count(&host, &data(), Class::FsError), count(&host, &data(), Class::Io)),
         (Some(1), None)
     );
 }
 
 #[test]
 fn a_reread_record_is_counted_once_and_a_new_boot_counts_from_zero() {
-    let mut world = plain();
+    let mut host = plain();
     let flood: Vec<Event> =
         (10..20).map(|seq| numbered(seq, event(Class::Io, "sda", at(1), &[seq]))).collect();
-    world.apply(SourceUpdate::KernelLog(batch(flood.clone())), 1);
-    assert_eq!(world.apply(SourceUpdate::KernelLog(batch(flood.clone())), 2), Urgency::Nothing);
-    world.apply(
+    host.apply(SourceUpdate::KernelLog(batch(flood.clone())), 1);
+    assert_eq!(host.apply(SourceUpdate::KernelLog(batch(flood.clone())), 2), Urgency::Nothing);
+    host.apply(
         SourceUpdate::KernelLog(batch(
             flood.into_iter().chain([numbered(20, event(Class::Io, "sda", at(3), &[1]))]).collect(),
         )),
         3,
     );
-    assert_eq!(count(&world, &drive_a(), Class::Io), Some(11));
+    assert_eq!(count(&host, &drive_a(), Class::Io), Some(11));
     let mut other = batch(vec![numbered(3, event(Class::Io, "sda", at(4), &[1]))]);
     other.cursor.boot_id = "another".into();
-    world.apply(SourceUpdate::KernelLog(other), 4);
-    assert_eq!(count(&world, &drive_a(), Class::Io), Some(12));
+    host.apply(SourceUpdate::KernelLog(other), 4);
+    assert_eq!(count(&host, &drive_a(), Class::Io), Some(12));
 }
 
 #[test]
 fn events_are_deferred_until_drives_and_mounts_are_known() {
-    let mut world = plain();
-    let (inventory, mounts) = (world.inventory.clone(), world.mounts.clone());
-    world.facts = Facts::default();
+    let mut host = plain();
+    let (inventory, mounts) = (host.inventory.clone(), host.mounts.clone());
+    host.facts = Facts::default();
     let events = vec![
         numbered(1, event(Class::Medium, "sda", at(0), &[])),
         numbered(2, event(Class::FsShutdown, "sda1", at(0), &[])),
     ];
-    world.apply(SourceUpdate::KernelLog(batch(events)), 0);
-    assert_eq!(world.facts.kernel.progress.pending.len(), 2);
-    (world.inventory, world.mounts) = (inventory, mounts);
-    world.scan(1);
-    assert_eq!(count(&world, &drive_a(), Class::Medium), Some(1));
-    world.read_mounts(1);
-    assert_eq!(count(&world, &data(), Class::FsShutdown), Some(1));
-    assert!(world.facts.kernel.progress.pending.is_empty());
+    host.apply(SourceUpdate::KernelLog(batch(events)), 0);
+    assert_eq!(host.facts.kernel.progress.pending.len(), 2);
+    (host.inventory, host.mounts) = (inventory, mounts);
+    host.scan(1);
+    assert_eq!(count(&host, &drive_a(), Class::Medium), Some(1));
+    host.read_mounts(1);
+    assert_eq!(count(&host, &data(), Class::FsShutdown), Some(1));
+    assert!(host.facts.kernel.progress.pending.is_empty());
 }
 
 #[test]
 fn errors_of_an_unmounted_filesystem_belong_to_the_device_until_it_is_mounted() {
-    let mut world = plain();
-    world.mounts.mounts.clear();
-    world.read_mounts(1);
-    world.apply(
+    let mut host = plain();
+    host.mounts.mounts.clear();
+    host.read_mounts(1);
+    host.apply(
         SourceUpdate::KernelLog(batch(vec![numbered(
             1,
             event(Class::FsCorruption, "sda1", at(2), &[]),
         )])),
         2,
     );
-    assert!(world.facts.kernel.errors.is_empty());
-    world.apply(
+    assert!(host.facts.kernel.errors.is_empty());
+    host.apply(
         SourceUpdate::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) },
         8,
     );
-    assert_eq!(count(&world, &Subject::Device("sda1".into()), Class::FsCorruption), Some(1));
-    world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
-    world.read_mounts(9);
-    assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
-    assert!(world.facts.errors(&Subject::Device("sda1".into())).is_none());
+    assert_eq!(count(&host, &Subject::Device("sda1".into()), Class::FsCorruption), Some(1));
+    host = host.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    host.read_mounts(9);
+    assert_eq!(count(&host, &data(), Class::FsCorruption), Some(1));
+    assert!(host.facts.errors(&Subject::Device("sda1".into())).is_none());
 }
 
 #[test]
 fn errors_of_a_failed_mount_are_not_attributed_to_the_next_drive_with_that_name() {
     for waits in [true, false] {
-        let mut world = TestHost::default().disk("sdb", "8:16", "B");
-        world.read_all(0);
-        world.apply(
+        let mut host = TestHost::default().disk("sdb", "8:16", "B");
+        host.read_all(0);
+        host.apply(
             SourceUpdate::KernelLog(batch(vec![numbered(
                 1,
                 event(Class::FsCorruption, "sdb", at(1), &[]),
@@ -154,42 +154,42 @@ fn errors_of_a_failed_mount_are_not_attributed_to_the_next_drive_with_that_name(
             1,
         );
         if !waits {
-            world.apply(
+            host.apply(
                 SourceUpdate::Source {
                     source: Source::Udev,
                     status: SourceStatus::Active(String::new()),
                 },
                 8,
             );
-            assert!(world.facts.errors(&Subject::Device("sdb".into())).is_some());
+            assert!(host.facts.errors(&Subject::Device("sdb".into())).is_some());
         }
-        world.pull("sdb");
-        world.scan(9);
-        world.plug("sdb", "8:16", "C");
-        world = world.uuid("sdb", "c").mounted("8:16", "/", "/new", "btrfs", "/dev/sdb");
-        world.scan(10);
-        world.read_mounts(10);
+        host.pull("sdb");
+        host.scan(9);
+        host.plug("sdb", "8:16", "C");
+        host = host.uuid("sdb", "c").mounted("8:16", "/", "/new", "btrfs", "/dev/sdb");
+        host.scan(10);
+        host.read_mounts(10);
         assert_eq!(
-            count(&world, &Subject::Volume(volume("fs:c")), Class::FsCorruption),
+            count(&host, &Subject::Volume(volume("fs:c")), Class::FsCorruption),
             None,
             "waits: {waits}"
         );
-        assert!(world.facts.errors(&Subject::Device("sdb".into())).is_none());
+        assert!(host.facts.errors(&Subject::Device("sdb".into())).is_none());
     }
 }
 
 #[test]
 fn a_shutdown_ends_with_the_mount_and_corruption_does_not() {
-    let mut world = plain();
+    let mut host = plain();
     let events = vec![
         numbered(1, event(Class::FsShutdown, "sda1", at(1), &[])),
         numbered(2, event(Class::FsCorruption, "sda1", at(1), &[])),
     ];
-    world.apply(SourceUpdate::KernelLog(batch(events)), 1);
-    world.umount("/data");
-    world.read_mounts(2);
+    host.apply(SourceUpdate::KernelLog(batch(events)), 1);
+    host.umount("/data");
+    host.read_mounts(2);
     assert_eq!(
-        (count(&world, &data(), Class::FsShutdown), count(&world, &data(), Class::FsCorruption)),
+        (count(&host, &data(), Class::FsShutdown), count(&host, &data(), Class::FsCorruption)),
         (None, Some(1))
     );
 }
@@ -206,8 +206,8 @@ fn mounted(seq: u64, second: i64) -> NameAssignment {
 
 #[test]
 fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
-    let mut world = plain();
-    world.apply(
+    let mut host = plain();
+    host.apply(
         SourceUpdate::KernelLog(batch(vec![numbered(
             1,
             event(Class::FsShutdown, "sda1", at(5), &[]),
@@ -216,12 +216,12 @@ fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
     );
     let mut older = batch(Vec::new());
     (older.name_assignments, older.cursor) = (vec![mounted(2, 4)], cursor(2));
-    world.apply(SourceUpdate::KernelLog(older), 6);
-    assert_eq!(count(&world, &data(), Class::FsShutdown), Some(1), "that mount was before");
+    host.apply(SourceUpdate::KernelLog(older), 6);
+    assert_eq!(count(&host, &data(), Class::FsShutdown), Some(1), "that mount was before");
     let mut newer = batch(Vec::new());
     (newer.name_assignments, newer.cursor) = (vec![mounted(3, 7)], cursor(3));
-    world.apply(SourceUpdate::KernelLog(newer), 7);
-    assert_eq!(count(&world, &data(), Class::FsShutdown), None);
+    host.apply(SourceUpdate::KernelLog(newer), 7);
+    assert_eq!(count(&host, &data(), Class::FsShutdown), None);
 }
 
 /// The kernel may make a filesystem read-only once more while it is unmounted; all records of one
@@ -229,12 +229,12 @@ fn a_new_mount_ends_a_shutdown_even_if_the_unmount_was_missed() {
 #[test]
 fn a_mount_ends_what_the_same_reading_reported_before_it_and_not_after_it() {
     for (mounted_at, left) in [(2, None), (0, Some(1))] {
-        let mut world = plain();
+        let mut host = plain();
         let mut both = batch(vec![numbered(1, event(Class::ReadOnly, "sda1", at(5), &[]))]);
         both.name_assignments = vec![mounted(mounted_at, 5)];
-        world.apply(SourceUpdate::KernelLog(both), 5);
+        host.apply(SourceUpdate::KernelLog(both), 5);
         assert_eq!(
-            count(&world, &data(), Class::ReadOnly),
+            count(&host, &data(), Class::ReadOnly),
             left,
             "mounted with record {mounted_at}"
         );
@@ -243,17 +243,17 @@ fn a_mount_ends_what_the_same_reading_reported_before_it_and_not_after_it() {
 
 #[test]
 fn a_mount_ends_a_shutdown_that_still_waits_for_its_filesystem() {
-    let mut world = plain();
-    world.umount("/data");
-    world.read_mounts(1);
+    let mut host = plain();
+    host.umount("/data");
+    host.read_mounts(1);
     let shut_down = numbered(1, event(Class::FsShutdown, "sda1", at(2), &[]));
-    world.apply(SourceUpdate::KernelLog(batch(vec![shut_down])), 2);
+    host.apply(SourceUpdate::KernelLog(batch(vec![shut_down])), 2);
     let mut again = batch(Vec::new());
     (again.name_assignments, again.cursor) = (vec![mounted(2, 3)], cursor(2));
-    world.apply(SourceUpdate::KernelLog(again), 3);
-    world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
-    world.read_mounts(3);
-    assert_eq!(count(&world, &data(), Class::FsShutdown), None);
+    host.apply(SourceUpdate::KernelLog(again), 3);
+    host = host.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    host.read_mounts(3);
+    assert_eq!(count(&host, &data(), Class::FsShutdown), None);
 }
 
 fn corruption_event(seq: u64, second: i64, text: &str) -> Event {
@@ -264,8 +264,8 @@ fn corruption_event(seq: u64, second: i64, text: &str) -> Event {
 
 #[test]
 fn errors_of_another_filesystem_type_are_not_attributed_to_the_current_filesystem() {
-    let mut world = plain();
-    world.apply(
+    let mut host = plain();
+    host.apply(
         SourceUpdate::KernelLog(batch(vec![corruption_event(
             1,
             1,
@@ -273,8 +273,8 @@ fn errors_of_another_filesystem_type_are_not_attributed_to_the_current_filesyste
         )])),
         1,
     );
-    assert_eq!(count(&world, &data(), Class::FsCorruption), None, "ext4 does not say so");
-    world.apply(
+    assert_eq!(count(&host, &data(), Class::FsCorruption), None, "ext4 does not say so");
+    host.apply(
         SourceUpdate::KernelLog(batch(vec![corruption_event(
             2,
             2,
@@ -282,13 +282,13 @@ fn errors_of_another_filesystem_type_are_not_attributed_to_the_current_filesyste
         )])),
         2,
     );
-    assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
+    assert_eq!(count(&host, &data(), Class::FsCorruption), Some(1));
 
     // Said before anything was mounted, and then something else was made there.
-    let mut world = plain();
-    world.mounts.mounts.clear();
-    world.read_mounts(1);
-    world.apply(
+    let mut host = plain();
+    host.mounts.mounts.clear();
+    host.read_mounts(1);
+    host.apply(
         SourceUpdate::KernelLog(batch(vec![corruption_event(
             1,
             2,
@@ -296,14 +296,14 @@ fn errors_of_another_filesystem_type_are_not_attributed_to_the_current_filesyste
         )])),
         2,
     );
-    world.apply(
+    host.apply(
         SourceUpdate::Source { source: Source::Udev, status: SourceStatus::Active(String::new()) },
         8,
     );
-    assert_eq!(count(&world, &Subject::Device("sda1".into()), Class::FsCorruption), Some(1));
-    world = world.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
-    world.read_mounts(9);
-    assert_eq!(count(&world, &data(), Class::FsCorruption), None);
+    assert_eq!(count(&host, &Subject::Device("sda1".into()), Class::FsCorruption), Some(1));
+    host = host.mounted("8:1", "/", "/data", "ext4", "/dev/sda1");
+    host.read_mounts(9);
+    assert_eq!(count(&host, &data(), Class::FsCorruption), None);
 }
 
 #[test]
@@ -315,12 +315,12 @@ fn errors_of_the_previous_device_with_a_name_are_not_attributed_to_the_new_one()
         is_filesystem: false,
         is_remount: false,
     };
-    let mut world = plain();
+    let mut host = plain();
     let mut late = batch(vec![corruption_event(6, 3, "EXT4-fs error (device sda1): bad header")]);
     late.name_assignments = vec![came(4)];
-    world.apply(SourceUpdate::KernelLog(late), 5);
-    assert_eq!(count(&world, &data(), Class::FsCorruption), None);
-    world.apply(
+    host.apply(SourceUpdate::KernelLog(late), 5);
+    assert_eq!(count(&host, &data(), Class::FsCorruption), None);
+    host.apply(
         SourceUpdate::KernelLog(batch(vec![corruption_event(
             7,
             6,
@@ -328,32 +328,32 @@ fn errors_of_the_previous_device_with_a_name_are_not_attributed_to_the_new_one()
         )])),
         6,
     );
-    assert_eq!(count(&world, &data(), Class::FsCorruption), Some(1));
+    assert_eq!(count(&host, &data(), Class::FsCorruption), Some(1));
 }
 
 #[test]
 fn a_removed_drive_still_owns_its_former_name() {
-    let mut world = plain();
-    world.pull("sda");
-    world.scan(5);
-    world.plug("sda", "8:0", "B");
-    world.scan(60);
-    world.apply(
+    let mut host = plain();
+    host.pull("sda");
+    host.scan(5);
+    host.plug("sda", "8:0", "B");
+    host.scan(60);
+    host.apply(
         SourceUpdate::KernelLog(batch(vec![numbered(1, event(Class::Io, "sda", at(6), &[]))])),
         61,
     );
-    assert_eq!(count(&world, &drive_a(), Class::Io), Some(1));
-    assert_eq!(world.facts.errors(&Subject::Drive(DriveId::new("B"))), None);
+    assert_eq!(count(&host, &drive_a(), Class::Io), Some(1));
+    assert_eq!(host.facts.errors(&Subject::Drive(DriveId::new("B"))), None);
 }
 
 #[test]
 fn a_store_that_loads_late_does_not_double_count_this_boot() {
-    let mut world = plain();
+    let mut host = plain();
     let told = |second: i64| batch(vec![numbered(9, event(Class::Io, "sda", at(second), &[7]))]);
-    world.apply(SourceUpdate::KernelLog(told(1)), 1);
-    let memory = |world: &TestHost| (*world.facts.kernel.errors[&drive_a()]).clone();
+    host.apply(SourceUpdate::KernelLog(told(1)), 1);
+    let memory = |host: &TestHost| (*host.facts.kernel.errors[&drive_a()]).clone();
     let (stored, progress) =
-        (vec![(drive_a(), memory(&world))], (*world.facts.kernel.progress).clone());
+        (vec![(drive_a(), memory(&host))], (*host.facts.kernel.progress).clone());
     // Read again as history, its time is the kernel's.
     let mut next = plain();
     next.apply(SourceUpdate::KernelLog(told(2)), 2);

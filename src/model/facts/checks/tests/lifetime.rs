@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn a_check_interrupted_by_a_daemon_stop_has_failed() {
-    let mut world = plain();
-    let check = start(&mut world, data(), 10).expect("begun");
+    let mut host = plain();
+    let check = start(&mut host, data(), 10).expect("begun");
     let mut later = plain();
     later.facts.checks.restore(vec![(check.id.clone(), (*check).clone())]);
     let known = &later.facts.checks.by_id[&check.id];
@@ -15,9 +15,9 @@ fn a_check_interrupted_by_a_daemon_stop_has_failed() {
 
 #[test]
 fn pruning_keeps_the_newest_checks_and_those_that_findings_depend_on() {
-    let mut world = plain();
+    let mut host = plain();
     let told = checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Corrupted,
         run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage); 30]),
@@ -25,22 +25,22 @@ fn pruning_keeps_the_newest_checks_and_those_that_findings_depend_on() {
     );
     for second in 0..20 {
         checked(
-            &mut world,
+            &mut host,
             data(),
             CheckVerdict::Inconclusive,
             run(Mode::Live, RunResult::Findings, vec![flaw(Weight::Damage); 30]),
             100 + second * 10,
         );
     }
-    world.facts.checks.prune(5);
-    assert_eq!(world.facts.checks.by_id.len(), 6);
+    host.facts.checks.prune(5);
+    assert_eq!(host.facts.checks.by_id.len(), 6);
     assert_eq!(
-        world.facts.checks.by_id[&told].runs[0].problems.len(),
+        host.facts.checks.by_id[&told].runs[0].problems.len(),
         20,
         "what a finding shows of it is kept"
     );
     let short =
-        world.facts.checks.by_id.values().filter(|check| {
+        host.facts.checks.by_id.values().filter(|check| {
             check.runs[0].problems.len() == 20 && check.runs[0].output.gzip.is_empty()
         });
     assert_eq!(short.count(), 4, "all but the newest two are shortened");
@@ -48,75 +48,75 @@ fn pruning_keeps_the_newest_checks_and_those_that_findings_depend_on() {
 
 #[test]
 fn scheduled_checks_start_when_due_and_never_on_a_failing_target() {
-    let mut world = plain();
-    let due = |world: &mut TestHost, second: i64| {
-        let active = world.active.clone();
-        world.facts.queue_due_checks(&world.policy.checks, &active, &TimeZone::UTC, at(second))
+    let mut host = plain();
+    let due = |host: &mut TestHost, second: i64| {
+        let active = host.active.clone();
+        host.facts.queue_due_checks(&host.policy.checks, &active, &TimeZone::UTC, at(second))
     };
-    assert_eq!(due(&mut world, 10_000_000), 0, "off by default");
-    world.policy.checks.interval = Some(Duration::from_secs(7200));
-    world.policy.checks.jitter = Duration::ZERO;
-    assert_eq!(due(&mut world, 7000), 0);
-    world.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), Severity::Bad);
-    assert_eq!(due(&mut world, 7300), 0);
-    world.active.clear();
-    assert_eq!(due(&mut world, 7300), 1);
-    assert_eq!(due(&mut world, 7310), 0, "it goes on already");
-    assert!(wanted(&world, 7310)[0].scheduled);
-    assert!(!wanted(&world, 7310)[0].terms.freeze);
+    assert_eq!(due(&mut host, 10_000_000), 0, "off by default");
+    host.policy.checks.interval = Some(Duration::from_secs(7200));
+    host.policy.checks.jitter = Duration::ZERO;
+    assert_eq!(due(&mut host, 7000), 0);
+    host.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), Severity::Bad);
+    assert_eq!(due(&mut host, 7300), 0);
+    host.active.clear();
+    assert_eq!(due(&mut host, 7300), 1);
+    assert_eq!(due(&mut host, 7310), 0, "it goes on already");
+    assert!(wanted(&host, 7310)[0].scheduled);
+    assert!(!wanted(&host, 7310)[0].terms.freeze);
 }
 
 #[test]
 fn a_clone_with_the_same_uuid_is_another_filesystem() {
-    let mut world = plain()
+    let mut host = plain()
         .disk("sdb", "8:16", "B")
         .uuid("sdb", "u")
         .mounted("8:16", "/", "/clone", "ext4", "/dev/sdb");
-    world.read_all(1);
-    let names: Vec<String> = world.facts.volumes.keys().map(ToString::to_string).collect();
+    host.read_all(1);
+    let names: Vec<String> = host.facts.volumes.keys().map(ToString::to_string).collect();
     let (one, other) = (
-        world.facts.volumes.values().next().expect("there").clone(),
-        world.facts.volumes.values().nth(1).cloned(),
+        host.facts.volumes.values().next().expect("there").clone(),
+        host.facts.volumes.values().nth(1).cloned(),
     );
     let Some(other) = other else {
         return assert_eq!(names.len(), 1, "clones that are one volume are judged as one");
     };
     checked(
-        &mut world,
+        &mut host,
         request(RequestedTarget::Volume(one.facts.id.clone())),
         CheckVerdict::Corrupted,
         run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
         10,
     );
-    assert_eq!(world.facts.checks_of(&one).count(), 1);
-    assert_eq!(world.facts.checks_of(&other).count(), 0, "{names:?}");
+    assert_eq!(host.facts.checks_of(&one).count(), 1);
+    assert_eq!(host.facts.checks_of(&other).count(), 0, "{names:?}");
 }
 
 #[test]
 fn a_check_of_a_device_belongs_to_the_volume_mounted_from_it_later() {
-    let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
-    world.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
-    world.read_all(0);
+    let mut host = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u");
+    host.inventory.devices.get_mut("sda").expect("there").fs_type = Some("ext4".into());
+    host.read_all(0);
     checked(
-        &mut world,
+        &mut host,
         request(RequestedTarget::Device("sda".into())),
         CheckVerdict::Corrupted,
         run(Mode::Unmounted, RunResult::Findings, vec![flaw(Weight::Damage)]),
         5,
     );
-    assert_eq!(world.raised(7), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
-    let mut world = TestHost { mounts: plain().mounts, ..world };
-    world.read_mounts(10);
-    assert_eq!(world.raised(11), ["fs:u FilesystemCorrupted Bad DataLoss"]);
+    assert_eq!(host.raised(7), ["dev:sda FilesystemCorrupted Bad DataLoss"]);
+    let mut host = TestHost { mounts: plain().mounts, ..host };
+    host.read_mounts(10);
+    assert_eq!(host.raised(11), ["fs:u FilesystemCorrupted Bad DataLoss"]);
 }
 
 #[test]
 fn a_queued_check_stops_when_its_target_starts_failing() {
-    let mut world = plain();
-    start(&mut world, data(), 10).expect("begun");
-    world.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), Severity::Bad);
+    let mut host = plain();
+    start(&mut host, data(), 10).expect("begun");
+    host.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), Severity::Bad);
     assert!(
-        wanted(&world, 11)[0]
+        wanted(&host, 11)[0]
             .cancellation
             .as_ref()
             .is_some_and(|stop| stop.reason.contains("SmartFailing"))
@@ -125,9 +125,9 @@ fn a_queued_check_stops_when_its_target_starts_failing() {
 
 #[test]
 fn a_confirmed_corruption_survives_newer_weaker_checks() {
-    let mut world = plain();
+    let mut host = plain();
     let told = checked(
-        &mut world,
+        &mut host,
         data(),
         CheckVerdict::Corrupted,
         run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)]),
@@ -139,23 +139,17 @@ fn a_confirmed_corruption_survives_newer_weaker_checks() {
         } else {
             (CheckVerdict::Clean, RunResult::Clean)
         };
-        checked(
-            &mut world,
-            data(),
-            verdict,
-            run(Mode::Live, ballot, Vec::new()),
-            100 + second * 10,
-        );
+        checked(&mut host, data(), verdict, run(Mode::Live, ballot, Vec::new()), 100 + second * 10);
     }
-    world.facts.checks.prune(3);
-    assert!(world.facts.checks.by_id.contains_key(&told));
-    assert_eq!(world.raised(500), ["fs:u FilesystemCorrupted Bad DataLoss"]);
+    host.facts.checks.prune(3);
+    assert!(host.facts.checks.by_id.contains_key(&told));
+    assert_eq!(host.raised(500), ["fs:u FilesystemCorrupted Bad DataLoss"]);
 }
 
 #[test]
 fn a_kernel_signal_during_a_live_check_is_the_evidence_and_not_the_checker_output() {
-    let mut world = plain();
-    let check = start(&mut world, data(), 10).expect("begun");
+    let mut host = plain();
+    let check = start(&mut host, data(), 10).expect("begun");
     let signal = diskvitals_fscheck::FilesystemSignal {
         kind: SignalKind::Corrupted,
         evidence: diskvitals_finding::Evidence {
@@ -178,17 +172,17 @@ fn a_kernel_signal_during_a_live_check_is_the_evidence_and_not_the_checker_outpu
             mode: Mode::Live,
         }),
     };
-    world.apply(SourceUpdate::Check(Box::new(progress)), 12);
-    assert_eq!(world.raised(13), ["fs:u FilesystemCorrupted Bad Degraded"]);
+    host.apply(SourceUpdate::Check(Box::new(progress)), 12);
+    assert_eq!(host.raised(13), ["fs:u FilesystemCorrupted Bad Degraded"]);
     assert_eq!(
-        world.raised_for(Reason::FilesystemCorrupted, 14).expect("raised").evidence[0].text,
+        host.raised_for(Reason::FilesystemCorrupted, 14).expect("raised").evidence[0].text,
         "AG 3 is sick"
     );
 }
 
 #[test]
 fn checker_findings_during_device_read_errors_are_inconclusive() {
-    let mut world = plain();
+    let mut host = plain();
     let broken = Event { seq: 1, ..event(Class::Io, "sda", at(11), &[5]) };
     let cursor = Cursor { boot_id: "b".into(), counted_to: Some(1), reread_from: 0, lost: 0 };
     let batch = Batch {
@@ -202,7 +196,7 @@ fn checker_findings_during_device_read_errors_are_inconclusive() {
         started: at(10),
         ..(*run(Mode::Frozen, RunResult::Findings, vec![flaw(Weight::Damage)])).clone()
     });
-    let mut told = world.clone();
+    let mut told = host.clone();
     told.apply(SourceUpdate::KernelLog(batch), 11);
     let id = checked(&mut told, data(), CheckVerdict::Corrupted, found.clone(), 12);
     assert_eq!(
@@ -211,6 +205,6 @@ fn checker_findings_during_device_read_errors_are_inconclusive() {
         "{}",
         told.facts.checks.by_id[&id].reason
     );
-    let id = checked(&mut world, data(), CheckVerdict::Corrupted, found, 12);
-    assert_eq!(world.facts.checks.by_id[&id].verdict, Some(CheckVerdict::Corrupted));
+    let id = checked(&mut host, data(), CheckVerdict::Corrupted, found, 12);
+    assert_eq!(host.facts.checks.by_id[&id].verdict, Some(CheckVerdict::Corrupted));
 }
