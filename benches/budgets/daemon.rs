@@ -170,7 +170,7 @@ impl Daemon {
     pub async fn wait_settled(&mut self) -> anyhow::Result<(Duration, wire::Node)> {
         self.wait_for(Duration::from_secs(60), |node| node.settled)
             .await
-            .context("waiting for the first full picture")
+            .context("waiting for the first complete snapshot")
     }
 
     /// Polls every two milliseconds.

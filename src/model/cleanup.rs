@@ -137,7 +137,7 @@ pub fn plan(
     wanted: CleanupTarget<'_>,
     grace: Grace<'_>,
 ) -> Result<CleanupPlan, CleanupError> {
-    let surroundings = &snapshot.node_context;
+    let node_context = &snapshot.node_context;
     if let Some(why) = incomplete_cause(snapshot) {
         return Err(CleanupError::SnapshotIncomplete(why));
     }
@@ -150,15 +150,15 @@ pub fn plan(
     let of_volume: Vec<&Attachment> =
         snapshot.attachments.values().map(AsRef::as_ref).filter(|it| it.volume == *id).collect();
     let is_below = |it: &&Attachment| {
-        it.path.strip_prefix(&surroundings.kubelet_root).is_some_and(|below| !below.is_empty())
+        it.path.strip_prefix(&node_context.kubelet_root).is_some_and(|below| !below.is_empty())
     };
     let mut chosen: Vec<&Attachment> = match wanted {
         CleanupTarget::Attachment(attachment) => vec![attachment],
         CleanupTarget::Volume(_) => of_volume.clone(),
     };
     chosen.retain(is_below);
-    if chosen.is_empty() || surroundings.kubelet_root.as_bytes().is_empty() {
-        return Err(CleanupError::NothingAttached(surroundings.kubelet_root.clone()));
+    if chosen.is_empty() || node_context.kubelet_root.as_bytes().is_empty() {
+        return Err(CleanupError::NothingAttached(node_context.kubelet_root.clone()));
     }
     // A staged volume is in use by any pod that has the volume.
     let staging = chosen.iter().any(|it| it.role == MountRole::Staging);
@@ -172,7 +172,7 @@ pub fn plan(
         &concerned,
         volume.filter(|_| staging || whole),
         grace,
-        &surroundings.kubelet_root,
+        &node_context.kubelet_root,
     )?;
     // The path of a pod's mount names the pod: while it is there, an order that was interrupted finds
     // the volume again.
@@ -180,7 +180,7 @@ pub fn plan(
     chosen.sort_by_key(|it| {
         (
             !staging_first || it.role == MountRole::Pod,
-            unmount_order(it, surroundings),
+            unmount_order(it, node_context),
             std::cmp::Reverse(it.path.clone()),
         )
     });
@@ -189,7 +189,7 @@ pub fn plan(
         actions.push(CleanupAction::Unmount { path: it.path.clone() });
         actions.push(CleanupAction::Remove { path: it.path.clone() });
         actions.extend(
-            parent_directory(it, surroundings).map(|path| CleanupAction::RemoveIfEmpty { path }),
+            parent_directory(it, node_context).map(|path| CleanupAction::RemoveIfEmpty { path }),
         );
     }
     let provided = volume.and_then(|volume| volume.facts.provided.as_deref());
@@ -243,8 +243,8 @@ fn refuse_if_used(
 }
 
 /// Containers' folders first, then pods, then staging paths.
-fn unmount_order(attachment: &Attachment, surroundings: &NodeContext) -> u8 {
-    match parse_csi_path(&surroundings.kubelet_root, &attachment.path).map(|place| place.kind) {
+fn unmount_order(attachment: &Attachment, node_context: &NodeContext) -> u8 {
+    match parse_csi_path(&node_context.kubelet_root, &attachment.path).map(|place| place.kind) {
         Some(CsiPathKind::Subpath) => 0,
         _ if attachment.role == MountRole::Pod => 1,
         _ => 2,
@@ -252,8 +252,8 @@ fn unmount_order(attachment: &Attachment, surroundings: &NodeContext) -> u8 {
 }
 
 /// The folder that the kubelet made for this one volume around the attachment.
-fn parent_directory(attachment: &Attachment, surroundings: &NodeContext) -> Option<HostPath> {
-    let place = parse_csi_path(&surroundings.kubelet_root, &attachment.path)?;
+fn parent_directory(attachment: &Attachment, node_context: &NodeContext) -> Option<HostPath> {
+    let place = parse_csi_path(&node_context.kubelet_root, &attachment.path)?;
     let folder = attachment.path.as_path().parent().map(HostPath::from)?;
     let records =
         place.record.as_ref().and_then(|record| record.as_path().parent().map(HostPath::from));

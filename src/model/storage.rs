@@ -75,8 +75,8 @@ fn drives_of<'a>(snapshot: &'a Snapshot, driver: &str) -> Vec<&'a Drive> {
         .values()
         .filter(|volume| volume.facts.driver.as_deref() == Some(driver) && !volume.facts.remote);
     let pool = Some(&snapshot.node_context)
-        .filter(|surroundings| surroundings.driver.as_deref() == Some(driver));
-    let pool = pool.into_iter().flat_map(|surroundings| surroundings.pool_drives());
+        .filter(|node_context| node_context.driver.as_deref() == Some(driver));
+    let pool = pool.into_iter().flat_map(|node_context| node_context.pool_drives());
     let ids: BTreeSet<&DriveId> =
         local.flat_map(|volume| &volume.facts.drive_ids).chain(pool).collect();
     let drives = ids.into_iter().filter_map(|id| snapshot.drives.get(id)).map(AsRef::as_ref);
@@ -217,11 +217,11 @@ pub fn pool_connectivity(
     snapshot: &Snapshot,
     driver: &str,
 ) -> Result<VolumeConnectivity, StorageUnknown> {
-    let surroundings = &snapshot.node_context;
-    let is_theirs = surroundings.driver.as_deref() == Some(driver);
+    let node_context = &snapshot.node_context;
+    let is_theirs = node_context.driver.as_deref() == Some(driver);
     let (stack, drives) = if is_theirs {
-        let stacks = surroundings.pool.values().cloned().collect();
-        (Stack::All(stacks), surroundings.pool_drives())
+        let stacks = node_context.pool.values().cloned().collect();
+        (Stack::All(stacks), node_context.pool_drives())
     } else {
         (Stack::Nothing, Vec::new())
     };

@@ -10,12 +10,12 @@ use crate::snapshot_builder::{SnapshotBuilder, SnapshotInput};
 use diskvitals_finding::ids::FindingId;
 use diskvitals_finding::{Status, Subject};
 
-fn snapshot(mut world: TestHost) -> Snapshot {
-    world.read_all(0);
+fn snapshot(mut host: TestHost) -> Snapshot {
+    host.read_all(0);
     let input = SnapshotInput {
-        facts: &world.facts,
+        facts: &host.facts,
         ledger: &Ledger::default(),
-        policy: &world.policy,
+        policy: &host.policy,
         node: NodeState::default(),
         settled: true,
         now: at(1),
@@ -126,11 +126,11 @@ fn what_has_no_cable_gets_no_advice_about_one() {
 #[test]
 fn the_filesystem_on_a_loop_device_is_looked_for_in_its_file() {
     let layer = Layer::Loop { backing_file: Some("/a.img".into()) };
-    let world = TestHost::default()
+    let host = TestHost::default()
         .with(device("loop0", "7:0", layer, &[]))
         .uuid("loop0", "u")
         .mounted("7:0", "/", "/mnt", "ext4", "/dev/loop0");
-    let snapshot = snapshot(world);
+    let snapshot = snapshot(host);
     let volume = snapshot.volumes.keys().next().expect("a volume").clone();
     for subject in [Subject::Volume(volume), Subject::Device("loop0".into())] {
         let found = finding(subject, Reason::IoErrors, Severity::Bad);
@@ -143,15 +143,15 @@ fn the_filesystem_on_a_loop_device_is_looked_for_in_its_file() {
 #[test]
 fn a_corrupted_filesystem_is_repaired_by_steps_that_name_its_device() {
     let host = |fs_type: &str| {
-        let mut world = TestHost::default()
+        let mut host = TestHost::default()
             .disk("sda", "8:0", "A")
             .disk("sdb", "8:16", "B")
             .with(dm("dm-0", "253:0", "luks", "CRYPT-x", &["sdb"]))
             .uuid("sda", "u")
             .mounted("8:0", "/", "/data", fs_type, "/dev/sda");
-        let device = world.inventory.devices.get_mut("dm-0").expect("there");
+        let device = host.inventory.devices.get_mut("dm-0").expect("there");
         device.fs_type = Some(fs_type.into());
-        snapshot(world)
+        snapshot(host)
     };
     let mounted = || Subject::Volume(volume("fs:u"));
     let unmounted = || Subject::Device("dm-0".into());
@@ -244,14 +244,14 @@ fn plain_disk(mount_point: &str) -> Snapshot {
 
 fn a_mirror() -> Snapshot {
     let layer = Layer::Md { level: Some("raid1".into()) };
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .with(device("md0", "9:0", layer, &["sda", "sdb"]))
         .disk("sda", "8:0", "A")
         .disk("sdb", "8:16", "B")
         .uuid("md0", "m")
         .mounted("9:0", "/", "/data", "ext4", "/dev/md0");
-    world.read_all(0);
-    snapshot(world)
+    host.read_all(0);
+    snapshot(host)
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn a_source_that_cannot_be_read_is_a_cause_of_its_own() {
     let mut node = Node::new(TestHost::default().disk("sda", "8:0", "A"));
     let status = SourceStatus::Down("smartctl is not installed".into());
     let source = Source::Smart;
-    node.world.apply(SourceUpdate::Source { source, status }, 0);
+    node.host.apply(SourceUpdate::Source { source, status }, 0);
     let snapshot = node.snapshot(900);
     let causes: Vec<_> = snapshot.causes.values().collect();
     assert_eq!(causes.len(), 1);
@@ -35,7 +35,7 @@ fn a_source_that_cannot_be_read_is_a_cause_of_its_own() {
 }
 
 struct Node {
-    world: TestHost,
+    host: TestHost,
     ledger: Ledger,
     /// Of the last round.
     transitions: usize,
@@ -43,9 +43,9 @@ struct Node {
 }
 
 impl Node {
-    fn new(mut world: TestHost) -> Node {
-        world.read_all(0);
-        Node { world, ledger: Ledger::default(), transitions: 0, seq: 0 }
+    fn new(mut host: TestHost) -> Node {
+        host.read_all(0);
+        Node { host, ledger: Ledger::default(), transitions: 0, seq: 0 }
     }
 
     fn log(&mut self, class: Class, device: &str, sectors: &[u64], second: i64) {
@@ -66,20 +66,20 @@ impl Node {
             full_reads: Vec::new(),
             is_backlog: false,
         };
-        self.world.apply(SourceUpdate::KernelLog(batch), second);
+        self.host.apply(SourceUpdate::KernelLog(batch), second);
     }
 
     fn snapshot(&mut self, second: i64) -> Snapshot {
-        let facts = &self.world.facts;
+        let facts = &self.host.facts;
         let active = self.ledger.severities();
-        let judgements = crate::assess::assess(facts, &active, &self.world.policy, at(second));
+        let judgements = crate::assess::assess(facts, &active, &self.host.policy, at(second));
         self.ledger.follow_filesystems(&judgements, |subject| facts.filesystem_uuid(subject));
         self.transitions = self.ledger.apply(judgements, at(second)).len();
         self.ledger.clear_subjects(|subject| facts.is_removed(subject), at(second));
         let input = SnapshotInput {
             facts,
             ledger: &self.ledger,
-            policy: &self.world.policy,
+            policy: &self.host.policy,
             node: NodeState::default(),
             settled: true,
             now: at(second),
@@ -166,7 +166,7 @@ fn a_failing_drive_is_one_cause_with_what_follows_from_it() {
     let mut node = Node::new(mirror());
     node.log(Class::Medium, "sdc", &[1], 10);
     node.log(Class::Medium, "sdc", &[1], 700);
-    node.world.probe("/data", failing_probe(5), 701);
+    node.host.probe("/data", failing_probe(5), 701);
     assert_eq!(
         node.causes(702),
         ["Bad sdc (): MediaErrors > IoErrors NotAccessible DriveFailing | /data"]
@@ -184,7 +184,7 @@ fn a_failing_drive_is_one_cause_with_what_follows_from_it() {
 #[test]
 fn redundancy_covers_what_is_on_a_failing_member() {
     let mut node = Node::new(mirror());
-    node.world.layer("md0", md_state(0), 5);
+    node.host.layer("md0", md_state(0), 5);
     node.log(Class::Medium, "sda", &[1], 10);
     node.log(Class::Medium, "sda", &[1], 700);
     assert_eq!(
@@ -196,7 +196,7 @@ fn redundancy_covers_what_is_on_a_failing_member() {
 #[test]
 fn a_degraded_array_is_one_cause_with_all_its_mounts() {
     let mut node = Node::new(mirror());
-    node.world.layer("md0", md_state(1), 10);
+    node.host.layer("md0", md_state(1), 10);
     assert_eq!(
         node.causes(11),
         ["Suspect md0 (raid1, 1 of 2 devices): RedundancyLost RedundancyLost >  | [/home] [/srv]"]
@@ -223,7 +223,7 @@ fn what_an_array_lacks_follows_from_the_member_that_md_has_taken_out() {
         members: vec![md_member("sda", "in_sync", Some(0)), md_member("sdb", "faulty", None)],
         ..MdState::default()
     });
-    node.world.layer("md0", state, 10);
+    node.host.layer("md0", state, 10);
     assert_eq!(
         node.causes(11),
         ["Suspect sdb (): RaidMemberFailed > RedundancyLost RedundancyLost | [/home] [/srv]"]
@@ -246,7 +246,7 @@ fn a_multipath_device_with_one_path_has_no_redundancy_left_and_its_name_after_a_
         };
         let paths = (1..=3).map(path).collect();
         let state = Multipath { paths, ..Multipath::default() };
-        node.world.layer("dm-0", LayerState::Multipath(state), 10);
+        node.host.layer("dm-0", LayerState::Multipath(state), 10);
         assert_eq!(
             node.causes(11),
             [format!("Suspect mpatha ({active} of 3 paths): PathsDegraded >  | {hit}")]
@@ -259,11 +259,11 @@ fn a_multipath_device_with_one_path_has_no_redundancy_left_and_its_name_after_a_
 #[test]
 fn an_array_that_lacks_a_missing_drive_follows_from_that_drive() {
     let mut node = Node::new(mirror());
-    node.world.layer("md0", md_state(0), 5);
+    node.host.layer("md0", md_state(0), 5);
     node.snapshot(6);
-    node.world.pull("sdb");
-    node.world.scan(10);
-    node.world.layer("md0", md_state(1), 11);
+    node.host.pull("sdb");
+    node.host.scan(10);
+    node.host.layer("md0", md_state(1), 11);
     assert_eq!(
         node.causes(12),
         [
@@ -276,7 +276,7 @@ fn an_array_that_lacks_a_missing_drive_follows_from_that_drive() {
 fn what_an_array_lacks_comes_first_among_suspect_causes_with_advice_for_its_state() {
     let mut node = Node::new(mirror());
     node.log(Class::Reset, "sdc", &[], 5);
-    node.world.layer("md0", md_state(1), 10);
+    node.host.layer("md0", md_state(1), 10);
     let snapshot = node.snapshot(11);
     assert!(lines(&snapshot)[0].starts_with("Suspect md0"), "{:#?}", lines(&snapshot));
     let causes = snapshot.causes.values();
@@ -285,11 +285,11 @@ fn what_an_array_lacks_comes_first_among_suspect_causes_with_advice_for_its_stat
     assert!(array.action.contains("`mdadm /dev/md0 --add /dev/NEW`"), "{}", array.action);
     // A drive that md has taken out is nothing to watch.
     let mut node = Node::new(mirror());
-    node.world.layer("md0", md_state(0), 5);
+    node.host.layer("md0", md_state(0), 5);
     node.snapshot(6);
-    node.world.pull("sdb");
-    node.world.scan(10);
-    node.world.layer("md0", md_state(1), 11);
+    node.host.pull("sdb");
+    node.host.scan(10);
+    node.host.layer("md0", md_state(1), 11);
     let snapshot = node.snapshot(12);
     let drive = snapshot.causes.values().find(|cause| cause.kind == CauseKind::Drive).unwrap();
     assert!(drive.action.contains("No redundancy is left for"), "{}", drive.action);
@@ -299,7 +299,7 @@ fn what_an_array_lacks_comes_first_among_suspect_causes_with_advice_for_its_stat
 #[test]
 fn a_full_pool_is_one_cause_with_all_its_mounts() {
     let pool = lv("dm-5", "253:5", "pool", &["sda"]);
-    let world = TestHost::default()
+    let host = TestHost::default()
         .disk("sda", "8:0", "A")
         .with(pool)
         .with(lv("dm-6", "253:6", "a", &["dm-5"]))
@@ -308,7 +308,7 @@ fn a_full_pool_is_one_cause_with_all_its_mounts() {
         .uuid("dm-7", "b")
         .mounted("253:6", "/", "/a", "ext4", "/dev/mapper/vg-a")
         .mounted("253:7", "/", "/b", "ext4", "/dev/mapper/vg-b");
-    let mut node = Node::new(world);
+    let mut node = Node::new(host);
     let state = ThinPool {
         metadata_used: 16,
         metadata_total: 100,
@@ -317,7 +317,7 @@ fn a_full_pool_is_one_cause_with_all_its_mounts() {
         mode: "rw".into(),
         ..ThinPool::default()
     };
-    node.world.layer("dm-5", LayerState::Thin(state), 5);
+    node.host.layer("dm-5", LayerState::Thin(state), 5);
     assert_eq!(
         node.causes(6),
         ["Bad vg/pool (data 99 %, metadata 16 %): ThinPoolFull ThinPoolFull >  | /a /b"]
@@ -330,7 +330,7 @@ fn a_volume_that_is_degraded_otherwise_is_a_cause_of_its_own_after_worse_ones() 
     node.log(Class::Medium, "sdc", &[1], 10);
     node.log(Class::Medium, "sdc", &[1], 700);
     let full = healthy_probe(usage(100 * GIB, GIB / 2));
-    node.world.probe("/data", full, 701);
+    node.host.probe("/data", full, 701);
     let lines = node.causes(702);
     assert_eq!(lines.len(), 2, "{lines:#?}");
     assert_eq!(lines[0], "Bad sdc (): MediaErrors > IoErrors DriveFailing | /data");
@@ -412,17 +412,17 @@ fn a_filesystem_is_one_cause_whether_it_is_mounted_or_not() {
         let (by, note) = ("uid 0 (root)".to_owned(), "repairing".to_owned());
         node.ledger.acknowledge(&id, (by, note), SeenLevel::default(), at(12)).unwrap();
         for (mounted, second) in [(false, 20), (true, 30), (false, 40)] {
-            node.world = match mounted {
+            node.host = match mounted {
                 true => {
-                    let world = std::mem::take(&mut node.world);
-                    world.mounted("253:0", "/", "/home", "ext4", "/dev/mapper/vg-home")
+                    let host = std::mem::take(&mut node.host);
+                    host.mounted("253:0", "/", "/home", "ext4", "/dev/mapper/vg-home")
                 }
                 false => {
-                    node.world.umount("/home");
-                    std::mem::take(&mut node.world)
+                    node.host.umount("/home");
+                    std::mem::take(&mut node.host)
                 }
             };
-            node.world.read_mounts(second);
+            node.host.read_mounts(second);
             let after = node.snapshot(second + 1);
             let [now] = after.causes.values().collect::<Vec<_>>()[..] else {
                 panic!("one cause: {:#?}", lines(&after));
@@ -469,7 +469,7 @@ proptest! {
         degraded in 0..3u32,
     ) {
         let mut node = Node::new(mirror());
-        node.world.layer("md0", md_state(0), 1);
+        node.host.layer("md0", md_state(0), 1);
         let mut snapshot = node.snapshot(2);
         let volume = |name: &str| Subject::Volume(VolumeId::filesystem(name));
         let subjects = [
@@ -497,8 +497,8 @@ proptest! {
             }
             snapshot.findings.insert(finding.id.clone(), Arc::new(finding));
         }
-        node.world.layer("md0", md_state(degraded), 3);
-        let causes = group(&snapshot, &node.world.facts, at(100));
+        node.host.layer("md0", md_state(degraded), 3);
+        let causes = group(&snapshot, &node.host.facts, at(100));
         for finding in snapshot.findings.values() {
             let own = causes.values().filter(|cause| cause.findings.iter().any(|it| it.id == finding.id)).count();
             prop_assert!(causes.values().any(|cause| cause.contains(&finding.id)), "{finding:?}");

@@ -20,14 +20,14 @@ fn staging() -> String {
     format!("{K}/plugins/kubernetes.io/csi/own/0af/globalmount")
 }
 
-fn snapshot_of(world: &TestHost) -> Snapshot {
+fn snapshot_of(host: &TestHost) -> Snapshot {
     let volume = |known: &KnownVolume| storage::tests::volume(known);
-    let volumes = world.facts.volumes.iter();
+    let volumes = host.facts.volumes.iter();
     let mut snapshot = Snapshot {
         settled: true,
         volumes: volumes.map(|(id, known)| (id.clone(), volume(known).into())).collect(),
-        attachments: world.facts.attachments.clone(),
-        node_context: world.facts.node_context.clone(),
+        attachments: host.facts.attachments.clone(),
+        node_context: host.facts.node_context.clone(),
         ..Snapshot::default()
     };
     let node = std::sync::Arc::make_mut(&mut snapshot.node);
@@ -40,21 +40,21 @@ fn snapshot_of(world: &TestHost) -> Snapshot {
 
 /// A volume of this node, staged and published to u1 and u2; no pod has it.
 fn own() -> TestHost {
-    let mut world = storage::tests::pool(Some(&staging()), &[&target("u1"), &target("u2")]);
-    world.read_all(0);
-    world.read_provision(0);
-    world
+    let mut host = storage::tests::pool(Some(&staging()), &[&target("u1"), &target("u2")]);
+    host.read_all(0);
+    host.read_provision(0);
+    host
 }
 
 /// A volume of driver `d`, published to u1; no pod has it.
 fn foreign() -> TestHost {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", &target("u1"), "ext4", "/dev/sda")
         .csi("d", "h", None, &[]);
-    world.kubelet.volumes.clear();
-    world.read_all(0);
-    world
+    host.kubelet.volumes.clear();
+    host.read_all(0);
+    host
 }
 
 fn uids(names: &[&str]) -> BTreeSet<String> {
@@ -123,30 +123,30 @@ fn own_mounts_of_listed_pods_are_removed_without_the_grace_and_staging_goes_firs
 
 #[test]
 fn what_the_kubelet_has_staged_by_its_record_is_unstaged_with_the_mounts_after_the_grace() {
-    let mut world = own().csi("own", "v1", Some(&staging()), &[]);
-    world.read_kubelet(1);
-    let ordered = |world: &TestHost, listed: &[&str]| {
-        let snapshot = snapshot_of(world);
+    let mut host = own().csi("own", "v1", Some(&staging()), &[]);
+    host.read_kubelet(1);
+    let ordered = |host: &TestHost, listed: &[&str]| {
+        let snapshot = snapshot_of(host);
         unmounted(&plans(&snapshot, &Ask::default().of(&snapshot, listed)))
     };
-    assert_eq!(ordered(&world, &["u1", "u2"]), [""; 0], "it may be at work");
-    assert_eq!(ordered(&world, &["u1"]), [target("u1")], "u2 keeps it staged");
-    world.read_kubelet(GRACE_SECONDS + 1);
+    assert_eq!(ordered(&host, &["u1", "u2"]), [""; 0], "it may be at work");
+    assert_eq!(ordered(&host, &["u1"]), [target("u1")], "u2 keeps it staged");
+    host.read_kubelet(GRACE_SECONDS + 1);
     let all = [staging(), target("u2"), target("u1")];
-    assert_eq!(ordered(&world, &["u1", "u2"]), all);
-    assert_eq!(ordered(&world, &["u1"]), [target("u1")]);
+    assert_eq!(ordered(&host, &["u1", "u2"]), all);
+    assert_eq!(ordered(&host, &["u1"]), [target("u1")]);
 }
 
 #[test]
 fn a_directory_that_was_staged_without_a_mount_is_nothing_that_is_left() {
-    let mut world = storage::tests::pool(Some(&staging()), &[]);
-    world.mounts.mounts.retain(|mount| mount.mount_point != staging().as_str().into());
+    let mut host = storage::tests::pool(Some(&staging()), &[]);
+    host.mounts.mounts.retain(|mount| mount.mount_point != staging().as_str().into());
     for (kind, expected) in [(BackingKind::Loop, 1), (BackingKind::StaticDirectory, 0)] {
-        let volumes = &mut world.provision.as_mut().expect("a pool").volumes;
+        let volumes = &mut host.provision.as_mut().expect("a pool").volumes;
         volumes[0].kind = kind;
-        world.read_all(0);
-        world.read_provision(0);
-        let status = Ask::default().of(&snapshot_of(&world), &["u1"]);
+        host.read_all(0);
+        host.read_provision(0);
+        let status = Ask::default().of(&snapshot_of(&host), &["u1"]);
         assert_eq!(status.left.len(), expected, "{kind:?}: {:?}", status.left);
     }
 }
@@ -172,9 +172,9 @@ fn without_permission_it_is_said_and_nothing_is_removed() {
 
 #[test]
 fn a_pod_of_which_the_kubelet_has_a_record_or_logs_is_in_use() {
-    let mut world = own().csi("own", "v1", None, &[("u1", &target("u1"))]);
-    world.read_kubelet(1);
-    let snapshot = snapshot_of(&world);
+    let mut host = own().csi("own", "v1", None, &[("u1", &target("u1"))]);
+    host.read_kubelet(1);
+    let snapshot = snapshot_of(&host);
     let status = Ask::default().of(&snapshot, &["u1", "u2"]);
     let states: Vec<_> = status.pods.iter().map(|pod| pod.state).collect();
     assert_eq!(states[0], PodState::InUse, "{status:?}");
@@ -184,9 +184,9 @@ fn a_pod_of_which_the_kubelet_has_a_record_or_logs_is_in_use() {
 
 #[test]
 fn a_record_that_cannot_be_read_is_named_before_a_mount_in_use() {
-    let mut world = own().csi("own", "v1", None, &[("u1", &target("u1"))]);
-    world.read_kubelet(1);
-    let mut snapshot = snapshot_of(&world);
+    let mut host = own().csi("own", "v1", None, &[("u1", &target("u1"))]);
+    host.read_kubelet(1);
+    let mut snapshot = snapshot_of(&host);
     let used = &snapshot.attachments[&target("u1").as_str().into()];
     let mut other = (**used).clone();
     other.path = target("u1").replace("pv-h", "pv-later").as_str().into();
@@ -199,10 +199,10 @@ fn a_record_that_cannot_be_read_is_named_before_a_mount_in_use() {
 
 #[test]
 fn a_record_without_a_mount_counts_for_the_grace_period() {
-    let mut world =
+    let mut host =
         TestHost::default().disk("sda", "8:0", "A").csi("d", "h", None, &[("u1", &target("u1"))]);
-    world.read_all(0);
-    let snapshot = snapshot_of(&world);
+    host.read_all(0);
+    let snapshot = snapshot_of(&host);
     assert_eq!(recorded_pods(&snapshot, &uids(&["u1", "u2"])).count(), 1);
     let recorded_for = |time| {
         let progress = PodProgress { recorded_for: time, ..PodProgress::default() };
@@ -233,8 +233,8 @@ fn another_drivers_mount_is_waited_for_and_never_removed() {
 #[test]
 fn the_same_mount_in_a_second_place_of_the_kubelets_directory_goes_with_it() {
     let second = target("u1").replace(K, "/data/kubelet");
-    let held = |path: &str, world: TestHost| {
-        Ask::hold("u1", HoldKind::Mount, path).state(&snapshot_of(&world)).0
+    let held = |path: &str, host: TestHost| {
+        Ask::hold("u1", HoldKind::Mount, path).state(&snapshot_of(&host)).0
     };
     assert_eq!(held(&second, own()), PodState::Cleaning);
     let other = second.replace("pv-", "pw-");
@@ -283,12 +283,12 @@ fn a_mount_that_does_not_respond_is_hung_also_while_the_kubelet_has_its_record()
     use diskvitals_finding::ids::FindingId;
     use diskvitals_finding::severity::Severity;
     use diskvitals_finding::{Finding, Status};
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", &target("u1"), "ext4", "/dev/sda")
         .csi("d", "h", None, &[("u1", &target("u1"))]);
-    world.read_all(0);
-    let mut snapshot = snapshot_of(&world);
+    host.read_all(0);
+    let mut snapshot = snapshot_of(&host);
     assert_eq!(Ask::default().state(&snapshot).0, PodState::InUse);
     let volume = snapshot.volumes.keys().next().expect("one").clone();
     let mut finding = Finding {
@@ -374,9 +374,9 @@ fn what_cannot_be_read_is_never_clean_whatever_the_rest_says() {
 
 #[test]
 fn a_stale_mount_of_a_pod_that_no_list_names_is_left() {
-    let mut world = foreign();
-    world.read_kubelet(GRACE_SECONDS);
-    let snapshot = snapshot_of(&world);
+    let mut host = foreign();
+    host.read_kubelet(GRACE_SECONDS);
+    let snapshot = snapshot_of(&host);
     let status = Ask::default().of(&snapshot, &["u9"]);
     assert_eq!(status.pods[0].state, PodState::Absent);
     assert_eq!(status.left.len(), 1, "{status:?}");
@@ -385,15 +385,15 @@ fn a_stale_mount_of_a_pod_that_no_list_names_is_left() {
 
 #[test]
 fn use_that_a_failed_reading_left_unknown_is_not_clean() {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", &target("u1"), "ext4", "/dev/sda")
         .csi("d", "h", None, &[]);
-    world.scan(0);
-    world.read_kubelet(0);
-    world.apply(SourceUpdate::Kubelet(Observation::failed(at(1), "no")), 1);
-    world.read_mounts(2);
-    let snapshot = snapshot_of(&world);
+    host.scan(0);
+    host.read_kubelet(0);
+    host.apply(SourceUpdate::Kubelet(Observation::failed(at(1), "no")), 1);
+    host.read_mounts(2);
+    let snapshot = snapshot_of(&host);
     let state = Ask::default().state(&snapshot).0;
     assert!(!state.is_clean(), "{state:?}");
 }
@@ -408,9 +408,9 @@ proptest! {
         forbidden in any::<bool>(),
         seconds in 0..(2 * GRACE_SECONDS),
     ) {
-        let mut world = own();
-        world.read_kubelet(seconds);
-        let snapshot = snapshot_of(&world);
+        let mut host = own();
+        host.read_kubelet(seconds);
+        let snapshot = snapshot_of(&host);
         let names: Vec<&str> = listed.iter().map(String::as_str).collect();
         let holds = held.iter().map(|uid| PodHold {
             pod_uid: uid.clone(),

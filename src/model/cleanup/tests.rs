@@ -28,7 +28,7 @@ fn staging() -> String {
 /// One volume, staged and published to the pods of which `mounts` are, and what the kubelet has
 /// written down of it.
 fn host(mounts: &[&str], recorded: &[(&str, &str)]) -> TestHost {
-    let mut world = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u-1").mounted(
+    let mut host = TestHost::default().disk("sda", "8:0", "A").uuid("sda", "u-1").mounted(
         "8:0",
         "/",
         &staging(),
@@ -36,23 +36,23 @@ fn host(mounts: &[&str], recorded: &[(&str, &str)]) -> TestHost {
         "/dev/sda",
     );
     for path in mounts {
-        world = world.mounted("8:0", "/", path, "ext4", "/dev/sda");
+        host = host.mounted("8:0", "/", path, "ext4", "/dev/sda");
     }
-    world.csi("d", "h", Some(&staging()), recorded)
+    host.csi("d", "h", Some(&staging()), recorded)
 }
 
-fn snapshot_of(world: &TestHost) -> Snapshot {
+fn snapshot_of(host: &TestHost) -> Snapshot {
     let volume = |known: &crate::facts::KnownVolume| storage::tests::volume(known);
     Snapshot {
         settled: true,
-        volumes: world
+        volumes: host
             .facts
             .volumes
             .iter()
             .map(|(id, known)| (id.clone(), volume(known).into()))
             .collect(),
-        attachments: world.facts.attachments.clone(),
-        node_context: world.facts.node_context.clone(),
+        attachments: host.facts.attachments.clone(),
+        node_context: host.facts.node_context.clone(),
         ..Snapshot::default()
     }
 }
@@ -73,11 +73,11 @@ fn descriptions(plan: &CleanupPlan) -> Vec<String> {
 fn subpaths_are_unmounted_before_pod_mounts_and_those_before_staging() {
     let subpath = format!("{K}/pods/u1/volume-subpaths/pv-h/web/0");
     let (one, other) = (target("u1"), target("u2"));
-    let mut world = host(&[&one, &other, &subpath], &[]);
-    world.kubelet.volumes.clear();
-    world.read_all(0);
-    world.read_kubelet(GRACE_SECONDS);
-    let plan = planned(&snapshot_of(&world)).expect("nobody uses it");
+    let mut host = host(&[&one, &other, &subpath], &[]);
+    host.kubelet.volumes.clear();
+    host.read_all(0);
+    host.read_kubelet(GRACE_SECONDS);
+    let plan = planned(&snapshot_of(&host)).expect("nobody uses it");
     let folder = |path: &str| path.trim_end_matches("/mount").to_owned();
     let steps = [
         format!("unmount {subpath}"),
@@ -100,40 +100,40 @@ fn subpaths_are_unmounted_before_pod_mounts_and_those_before_staging() {
 #[test]
 fn cleanup_is_refused_while_a_pod_has_a_record() {
     let path = target("u1");
-    let mut world = host(&[&path], &[("u1", &path)]);
-    world.read_all(0);
-    let refused = planned(&snapshot_of(&world)).expect_err("in use");
+    let mut host = host(&[&path], &[("u1", &path)]);
+    host.read_all(0);
+    let refused = planned(&snapshot_of(&host)).expect_err("in use");
     assert!(
         matches!(&refused, CleanupError::InUse { path: at, by } if *at == HostPath::from(path.as_str()) && by.contains("pod default/pod-u1")),
         "{refused}"
     );
     // The record alone: its mount is gone.
-    world.umount(&path);
-    world.read_all(1);
-    assert!(matches!(planned(&snapshot_of(&world)), Err(CleanupError::InUse { .. })));
+    host.umount(&path);
+    host.read_all(1);
+    assert!(matches!(planned(&snapshot_of(&host)), Err(CleanupError::InUse { .. })));
     // And the folder of logs alone.
-    world.kubelet.volumes[0].publications.clear();
-    world = world.mounted("8:0", "/", &path, "ext4", "/dev/sda");
-    world.read_all(2);
-    assert!(matches!(planned(&snapshot_of(&world)), Err(CleanupError::InUse { .. })));
-    world.kubelet.pods.clear();
-    world.read_all(3);
-    world.read_kubelet(2 + GRACE_SECONDS);
-    let refused = planned(&snapshot_of(&world)).expect_err("the pod has only just gone");
+    host.kubelet.volumes[0].publications.clear();
+    host = host.mounted("8:0", "/", &path, "ext4", "/dev/sda");
+    host.read_all(2);
+    assert!(matches!(planned(&snapshot_of(&host)), Err(CleanupError::InUse { .. })));
+    host.kubelet.pods.clear();
+    host.read_all(3);
+    host.read_kubelet(2 + GRACE_SECONDS);
+    let refused = planned(&snapshot_of(&host)).expect_err("the pod has only just gone");
     assert!(
         matches!(&refused, CleanupError::WithinGrace { since, .. } if *since == at(3)),
         "{refused}"
     );
-    world.read_kubelet(3 + GRACE_SECONDS);
-    planned(&snapshot_of(&world)).expect("only the kubelet's own record of the staging is left");
+    host.read_kubelet(3 + GRACE_SECONDS);
+    planned(&snapshot_of(&host)).expect("only the kubelet's own record of the staging is left");
 }
 
 #[test]
 fn cleanup_is_refused_while_pod_use_is_unknown() {
     let path = target("u1");
-    let mut world = host(&[&path], &[]);
-    world.read_all(0);
-    let mut snapshot = snapshot_of(&world);
+    let mut host = host(&[&path], &[]);
+    host.read_all(0);
+    let mut snapshot = snapshot_of(&host);
     let down = (SourceStatus::Down("reading /var/lib/kubelet: permission denied".into()), at(0));
     std::sync::Arc::make_mut(&mut snapshot.node).sources.insert(Source::Kubelet, down);
     assert!(matches!(planned(&snapshot), Err(CleanupError::SnapshotIncomplete(_))));
@@ -141,19 +141,19 @@ fn cleanup_is_refused_while_pod_use_is_unknown() {
     snapshot.settled = false;
     assert!(matches!(planned(&snapshot), Err(CleanupError::SnapshotIncomplete(_))));
     // A reading that fails leaves what was known: nothing was known of this one.
-    world.apply(SourceUpdate::Kubelet(Observation::failed(at(1), "no")), 1);
-    assert!(world.facts.attachments.values().all(|it| it.stale_cause().is_none()));
+    host.apply(SourceUpdate::Kubelet(Observation::failed(at(1), "no")), 1);
+    assert!(host.facts.attachments.values().all(|it| it.stale_cause().is_none()));
 }
 
 #[test]
 fn without_a_kubelet_nothing_of_a_volume_is_known_to_be_unused() {
-    let mut world = storage::tests::pool(Some(&staging()), &[&target("u1")]);
-    world.scan(0);
-    world.read_mounts(0);
-    world.read_provision(0);
-    world.apply(SourceUpdate::Kubelet(Observation::Unavailable), 0);
-    world.read_mounts(100 * GRACE_SECONDS);
-    let snapshot = snapshot_of(&world);
+    let mut host = storage::tests::pool(Some(&staging()), &[&target("u1")]);
+    host.scan(0);
+    host.read_mounts(0);
+    host.read_provision(0);
+    host.apply(SourceUpdate::Kubelet(Observation::Unavailable), 0);
+    host.read_mounts(100 * GRACE_SECONDS);
+    let snapshot = snapshot_of(&host);
     let refused =
         plan(&snapshot, CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")))
             .expect_err("nobody can tell");
@@ -162,11 +162,11 @@ fn without_a_kubelet_nothing_of_a_volume_is_known_to_be_unused() {
 
 #[test]
 fn use_of_a_path_without_kubelet_records_is_unknown() {
-    let mut world = storage::tests::pool(Some(&staging()), &["/srv/elsewhere"]);
-    world.read_all(0);
-    world.read_provision(0);
-    world.read_kubelet(GRACE_SECONDS);
-    let snapshot = snapshot_of(&world);
+    let mut host = storage::tests::pool(Some(&staging()), &["/srv/elsewhere"]);
+    host.read_all(0);
+    host.read_provision(0);
+    host.read_kubelet(GRACE_SECONDS);
+    let snapshot = snapshot_of(&host);
     let refused =
         plan(&snapshot, CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")))
             .expect_err("nobody can tell");
@@ -179,16 +179,16 @@ fn use_of_a_path_without_kubelet_records_is_unknown() {
 #[test]
 fn cleaning_one_attachment_touches_nothing_else() {
     let (one, other) = (target("u1"), target("u2"));
-    let mut world = host(&[&one, &other, "/srv/bind"], &[("u2", &other)]);
-    world.read_all(0);
-    let fresh = snapshot_of(&world);
+    let mut host = host(&[&one, &other, "/srv/bind"], &[("u2", &other)]);
+    host.read_all(0);
+    let fresh = snapshot_of(&host);
     let place = CleanupTarget::Attachment(&fresh.attachments[&HostPath::from(one.as_str())]);
     assert!(
         matches!(plan(&fresh, place), Err(CleanupError::WithinGrace { .. })),
         "its pod may only just be coming"
     );
-    world.read_kubelet(GRACE_SECONDS);
-    let snapshot = snapshot_of(&world);
+    host.read_kubelet(GRACE_SECONDS);
+    let snapshot = snapshot_of(&host);
     let attachment: &Attachment = &snapshot.attachments[&HostPath::from(one.as_str())];
     let plan = plan(&snapshot, CleanupTarget::Attachment(attachment)).expect("its pod is gone");
     assert_eq!(plan.mounts, [HostPath::from(one.as_str())]);
@@ -205,11 +205,11 @@ fn cleaning_one_attachment_touches_nothing_else() {
 
 #[test]
 fn cleanup_of_a_provided_volume_detaches_its_loop_device() {
-    let mut world = storage::tests::pool(Some(&staging()), &[]);
-    world.read_all(0);
-    world.read_provision(0);
-    world.read_kubelet(GRACE_SECONDS);
-    let snapshot = snapshot_of(&world);
+    let mut host = storage::tests::pool(Some(&staging()), &[]);
+    host.read_all(0);
+    host.read_provision(0);
+    host.read_kubelet(GRACE_SECONDS);
+    let snapshot = snapshot_of(&host);
     let plan =
         plan(&snapshot, CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")))
             .expect("nobody uses it");
@@ -223,9 +223,9 @@ fn cleanup_of_a_provided_volume_detaches_its_loop_device() {
 }
 
 fn plan_of_idle() -> Result<CleanupPlan, CleanupError> {
-    let mut world = storage::tests::pool(None, &[]);
-    world.read_all(0);
-    world.read_provision(0);
-    let snapshot = snapshot_of(&world);
+    let mut host = storage::tests::pool(None, &[]);
+    host.read_all(0);
+    host.read_provision(0);
+    let snapshot = snapshot_of(&host);
     plan(&snapshot, CleanupTarget::Volume(snapshot.csi_volume("own", "v1").expect("there")))
 }

@@ -32,20 +32,20 @@ fn finding(reason: Reason, severity: Severity, status: Status, message: &str) ->
 }
 
 fn known(mounts: &[&str]) -> KnownVolume {
-    let mut world = TestHost::default().disk("sda", "8:0", "A").csi(
+    let mut host = TestHost::default().disk("sda", "8:0", "A").csi(
         "d",
         "h",
         Some("/staging"),
         &[("u1", TARGET)],
     );
     for path in mounts {
-        world = world.mounted("8:0", "/", path, "ext4", "/dev/sda");
+        host = host.mounted("8:0", "/", path, "ext4", "/dev/sda");
     }
     if !mounts.contains(&TARGET) && mounts.contains(&"/staging") {
-        world.kubelet.volumes[0].publications.clear();
+        host.kubelet.volumes[0].publications.clear();
     }
-    world.read_all(0);
-    world.facts.volumes[&volume("csi:d/h")].clone()
+    host.read_all(0);
+    host.facts.volumes[&volume("csi:d/h")].clone()
 }
 
 fn all(known: &KnownVolume, findings: &[&Finding]) -> (CsiStatus, OperationalStatus, UsageStatus) {
@@ -85,12 +85,12 @@ fn volume_condition(
 
 #[test]
 fn a_provision_error_precedes_all_findings_except_data_loss() {
-    let mut world = crate::storage::tests::pool(None, &[]);
-    world.provision.as_mut().expect("has one").volumes[0].error =
+    let mut host = crate::storage::tests::pool(None, &[]);
+    host.provision.as_mut().expect("has one").volumes[0].error =
         Some("its record cannot be read".into());
-    world.read_all(0);
-    world.read_provision(0);
-    let known = &world.facts.volumes[&volume("csi:own/v1")];
+    host.read_all(0);
+    host.read_provision(0);
+    let known = &host.facts.volumes[&volume("csi:own/v1")];
     let message = |findings: &[&Finding]| {
         condition(&known.facts, findings, Health::Bad, statuses(known, findings), None, None)
             .expect("known")

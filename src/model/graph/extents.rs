@@ -100,19 +100,19 @@ mod tests {
     fn a_partition_holds_the_sectors_between_its_ends() {
         let mut other = part(4096, 1000);
         (other.name, other.dev) = ("sda2".into(), "8:2".parse().unwrap());
-        let mut world =
+        let mut host =
             TestHost::default().disk("sda", "8:0", "A").with(part(2048, 2048)).with(other);
-        world = world.mounted("8:1", "/", "/one", "ext4", "/dev/sda1").mounted(
+        host = host.mounted("8:1", "/", "/one", "ext4", "/dev/sda1").mounted(
             "8:2",
             "/",
             "/two",
             "ext4",
             "/dev/sda2",
         );
-        let volumes = world.volumes();
+        let volumes = host.volumes();
         let held = |sector| {
             let in_it = |volume: &&VolumeFacts| {
-                may_contain_sector(&world.inventory, &world.facts.layers, volume, "sda", sector)
+                may_contain_sector(&host.inventory, &host.facts.layers, volume, "sda", sector)
             };
             volumes
                 .iter()
@@ -125,41 +125,41 @@ mod tests {
             (vec![], vec!["/one".to_owned()], vec!["/one".into()], vec!["/two".into()])
         );
         assert!(
-            may_contain_sector(&world.inventory, &world.facts.layers, &volumes[0], "sda1", 5),
+            may_contain_sector(&host.inventory, &host.facts.layers, &volumes[0], "sda1", 5),
             "the partition's own name"
         );
-        assert!(!may_contain_sector(&world.inventory, &world.facts.layers, &volumes[0], "sdz", 5));
+        assert!(!may_contain_sector(&host.inventory, &host.facts.layers, &volumes[0], "sdz", 5));
     }
 
     #[test]
     fn a_logical_volume_in_pieces_holds_its_pieces_and_an_array_may_hold_any() {
-        let mut world = TestHost::default().disk("sda", "8:0", "A").with(part(2048, 100_000));
-        world = world.with(dm("dm-0", "253:0", "vg-data", "LVM-x", &["sda1"])).mounted(
+        let mut host = TestHost::default().disk("sda", "8:0", "A").with(part(2048, 100_000));
+        host = host.with(dm("dm-0", "253:0", "vg-data", "LVM-x", &["sda1"])).mounted(
             "253:0",
             "/",
             "/data",
             "xfs",
             "/dev/mapper/vg-data",
         );
-        world.read_all(0);
-        let holds = |world: &TestHost, sector| {
+        host.read_all(0);
+        let holds = |host: &TestHost, sector| {
             may_contain_sector(
-                &world.inventory,
-                &world.facts.layers,
-                &world.volumes()[0],
+                &host.inventory,
+                &host.facts.layers,
+                &host.volumes()[0],
                 "sda",
                 sector,
             )
         };
-        assert!(holds(&world, 2048 + 5000), "not asked yet: perhaps");
+        assert!(holds(&host, 2048 + 5000), "not asked yet: perhaps");
         let dev = "8:1".parse().unwrap();
         let extents = vec![
             Extent { start: 0, length: 100, dev, offset: 1000 },
             Extent { start: 100, length: 50, dev, offset: 5000 },
         ];
-        world.layer("dm-0", LayerState::Linear { extents }, 1);
-        assert!(holds(&world, 2048 + 1000) && holds(&world, 2048 + 5049));
-        assert!(!holds(&world, 2048 + 1100) && !holds(&world, 2048 + 5050) && !holds(&world, 1000));
+        host.layer("dm-0", LayerState::Linear { extents }, 1);
+        assert!(holds(&host, 2048 + 1000) && holds(&host, 2048 + 5049));
+        assert!(!holds(&host, 2048 + 1100) && !holds(&host, 2048 + 5050) && !holds(&host, 1000));
         let _ = at(0);
     }
 }

@@ -10,32 +10,32 @@ use diskvitals_finding::Subject;
 use diskvitals_finding::ids::VolumeId;
 
 /// `/` on sda, the kubelet's folder on sdb, data on sdc and sdd.
-fn world() -> TestHost {
-    let mut world = TestHost::default();
+fn host() -> TestHost {
+    let mut host = TestHost::default();
     for (name, dev, serial, path) in [
         ("sda", "8:0", "A", "/"),
         ("sdb", "8:16", "B", "/var/lib/kubelet"),
         ("sdc", "8:32", "C", "/data/c"),
         ("sdd", "8:48", "D", "/data/d"),
     ] {
-        world.plug(name, dev, serial);
-        world = world.mounted(dev, "/", path, "ext4", &format!("/dev/{name}"));
+        host.plug(name, dev, serial);
+        host = host.mounted(dev, "/", path, "ext4", &format!("/dev/{name}"));
     }
-    world.read_all(0);
-    world
+    host.read_all(0);
+    host
 }
 
-/// As it would be published of a world without findings.
-fn snapshot(world: &TestHost) -> Snapshot {
+/// As it would be published of a host without findings.
+fn snapshot(host: &TestHost) -> Snapshot {
     let mut snapshot = Snapshot {
         settled: true,
-        node_context: world.facts.node_context.clone(),
+        node_context: host.facts.node_context.clone(),
         ..Snapshot::default()
     };
-    for (id, known) in &world.facts.volumes {
+    for (id, known) in &host.facts.volumes {
         snapshot.volumes.insert(id.clone(), Arc::new(volume(known)));
     }
-    for (id, known) in &world.facts.drives {
+    for (id, known) in &host.facts.drives {
         let mut drive = published(&known.facts.name, id.as_str());
         drive.volumes = known.volumes.clone();
         snapshot.drives.insert(id.clone(), Arc::new(drive));
@@ -66,8 +66,8 @@ fn drive_mut<'a>(snapshot: &'a mut Snapshot, serial: &str) -> &'a mut Drive {
 
 #[test]
 fn each_system_directory_is_on_the_filesystem_that_holds_it() {
-    let world = world();
-    let holders: Vec<(String, Option<String>)> = world
+    let host = host();
+    let holders: Vec<(String, Option<String>)> = host
         .facts
         .node_context
         .system_directories
@@ -100,7 +100,7 @@ fn a_read_only_gone_or_hung_system_filesystem_makes_the_node_unfit() {
         (Reason::IoStalled, "SystemFilesystemHung"),
     ] {
         for path in ["/", "/var/lib/kubelet"] {
-            let mut snapshot = snapshot(&world());
+            let mut snapshot = snapshot(&host());
             add_finding(&mut snapshot, of_mount(path), reason);
             assert_eq!(reasons(&snapshot), [expected], "{reason} of {path}");
         }
@@ -109,7 +109,7 @@ fn a_read_only_gone_or_hung_system_filesystem_makes_the_node_unfit() {
 
 #[test]
 fn other_filesystems_and_other_findings_are_not_the_nodes() {
-    let mut snapshot = snapshot(&world());
+    let mut snapshot = snapshot(&host());
     add_finding(&mut snapshot, of_mount("/data/c"), Reason::ReadOnly);
     add_finding(&mut snapshot, of_mount("/"), Reason::OutOfSpace);
     add_finding(&mut snapshot, of_mount("/"), Reason::DriveFailing);
@@ -118,7 +118,7 @@ fn other_filesystems_and_other_findings_are_not_the_nodes() {
 
 #[test]
 fn half_of_the_drives_that_carry_volumes_make_the_node_unfit_and_fewer_do_not() {
-    let mut snapshot = snapshot(&world());
+    let mut snapshot = snapshot(&host());
     lose(&mut snapshot, &["C"]);
     assert_eq!(reasons(&snapshot), [""; 0], "one of four");
     lose(&mut snapshot, &["D"]);
@@ -132,7 +132,7 @@ fn half_of_the_drives_that_carry_volumes_make_the_node_unfit_and_fewer_do_not() 
 
 #[test]
 fn idle_maintained_and_remote_drives_do_not_count() {
-    let mut snapshot = snapshot(&world());
+    let mut snapshot = snapshot(&host());
     drive_mut(&mut snapshot, "A").volumes.clear();
     drive_mut(&mut snapshot, "B").maintenance = true;
     lose(&mut snapshot, &["A", "B"]);
@@ -146,7 +146,7 @@ fn idle_maintained_and_remote_drives_do_not_count() {
 
 #[test]
 fn drives_whose_loss_redundancy_covers_do_not_count() {
-    let mut snapshot = snapshot(&world());
+    let mut snapshot = snapshot(&host());
     let mirror = Stack::Redundant {
         level: "raid1 md0".into(),
         tolerates: 1,
@@ -168,18 +168,18 @@ fn drives_whose_loss_redundancy_covers_do_not_count() {
 
 #[test]
 fn a_system_filesystem_that_was_unmounted_after_its_drive_was_lost_stays_gone() {
-    let mut world = world();
-    world.pull("sdb");
-    world.mounts.mounts.retain(|it| it.mount_point != "/var/lib/kubelet".into());
-    world.read_all(10);
-    let context: &NodeContext = &world.facts.node_context;
+    let mut host = host();
+    host.pull("sdb");
+    host.mounts.mounts.retain(|it| it.mount_point != "/var/lib/kubelet".into());
+    host.read_all(10);
+    let context: &NodeContext = &host.facts.node_context;
     let kubelet = &context.system_directories[1];
     assert_eq!(kubelet.volume, Some(VolumeId::mount(&"/var/lib/kubelet".into())));
     // Mounted anew from another drive.
-    world.plug("sde", "8:64", "E");
-    world.mounts.mounts.push(mount(90, 1, "8:64", "/", "/var/lib/kubelet", "ext4", "/dev/sde"));
-    world.read_all(20);
-    let again = snapshot(&world);
+    host.plug("sde", "8:64", "E");
+    host.mounts.mounts.push(mount(90, 1, "8:64", "/", "/var/lib/kubelet", "ext4", "/dev/sde"));
+    host.read_all(20);
+    let again = snapshot(&host);
     let holder = again.node_context.system_directories[1].volume.clone();
     let holder = &again.volumes[&holder.expect("known")];
     assert_eq!(holder.facts.device.as_deref(), Some("sde"));
@@ -187,9 +187,9 @@ fn a_system_filesystem_that_was_unmounted_after_its_drive_was_lost_stays_gone() 
 
 #[test]
 fn what_is_not_known_is_no_failure_and_no_fitness() {
-    let mut unsettled = snapshot(&world());
+    let mut unsettled = snapshot(&host());
     unsettled.settled = false;
-    let mut unprobed = snapshot(&world());
+    let mut unprobed = snapshot(&host());
     let id = VolumeId::mount(&"/".into());
     let root = Arc::make_mut(unprobed.volumes.get_mut(&id).expect("there"));
     root.health = Health::Unknown;
@@ -198,7 +198,7 @@ fn what_is_not_known_is_no_failure_and_no_fitness() {
         let found = assess(&snapshot);
         assert_eq!((found.failures.len(), found.unknown.len()), (0, 1), "{found:?}");
     }
-    let mut both = snapshot(&world());
+    let mut both = snapshot(&host());
     both.settled = false;
     add_finding(&mut both, of_mount("/"), Reason::ReadOnly);
     assert_eq!(

@@ -185,8 +185,8 @@ impl BuilderFixture {
             settled: self.settled,
             now: at(second),
         };
-        let picture = self.builder.build(&self.last, scene);
-        self.last = picture.snapshot;
+        let update = self.builder.build(&self.last, scene);
+        self.last = update.snapshot;
         let name = |item: &ChangedItem| match item {
             ChangedItem::Drive(_) => "drive",
             ChangedItem::Volume(_) => "volume",
@@ -194,7 +194,7 @@ impl BuilderFixture {
             ChangedItem::Check(_) => "check",
             ChangedItem::Cause(_) => "cause",
         };
-        picture
+        update
             .changes
             .iter()
             .map(|change| (change.revision, change.kind, name(&change.item)))

@@ -28,9 +28,8 @@ fn host() -> TestHost {
         .csi("d", "h", Some(&staging()), &[("u1", &target())])
 }
 
-fn stale(world: &TestHost) -> Vec<String> {
-    world
-        .facts
+fn stale(host: &TestHost) -> Vec<String> {
+    host.facts
         .attachments
         .values()
         .filter(|it| it.stale_cause().is_some())
@@ -38,19 +37,19 @@ fn stale(world: &TestHost) -> Vec<String> {
         .collect()
 }
 
-fn forget_pod(world: &mut TestHost) {
-    world.kubelet.volumes[0].publications.clear();
-    world.kubelet.pods.clear();
+fn forget_pod(host: &mut TestHost) {
+    host.kubelet.volumes[0].publications.clear();
+    host.kubelet.pods.clear();
 }
 
 #[test]
 fn a_recorded_attachment_is_never_stale() {
-    let mut world = host();
+    let mut host = host();
     for seconds in [0, 60, 3600, 86_400] {
-        world.read_all(seconds);
-        assert!(stale(&world).is_empty());
+        host.read_all(seconds);
+        assert!(stale(&host).is_empty());
     }
-    let attachments: Vec<_> = world.facts.attachments.values().collect();
+    let attachments: Vec<_> = host.facts.attachments.values().collect();
     assert_eq!(attachments.len(), 2);
     assert!(attachments.iter().all(|it| it.driver == "d"
         && it.handle == "h"
@@ -60,26 +59,26 @@ fn a_recorded_attachment_is_never_stale() {
 
 #[test]
 fn a_pods_mount_is_stale_when_record_and_logs_are_gone_for_longer_than_the_grace() {
-    let mut world = host();
-    world.read_all(0);
-    forget_pod(&mut world);
-    world.kubelet.pod_uids = vec!["u1".into()];
-    world.read_kubelet(10);
-    assert!(stale(&world).is_empty());
-    world.read_kubelet(9 + GRACE_SECONDS);
-    assert!(stale(&world).is_empty(), "within the grace");
-    world.read_kubelet(10 + GRACE_SECONDS);
-    assert_eq!(stale(&world), [target()], "what is staged has its record still");
-    let why = world.facts.attachments[&HostPath::from(target().as_str())]
+    let mut host = host();
+    host.read_all(0);
+    forget_pod(&mut host);
+    host.kubelet.pod_uids = vec!["u1".into()];
+    host.read_kubelet(10);
+    assert!(stale(&host).is_empty());
+    host.read_kubelet(9 + GRACE_SECONDS);
+    assert!(stale(&host).is_empty(), "within the grace");
+    host.read_kubelet(10 + GRACE_SECONDS);
+    assert_eq!(stale(&host), [target()], "what is staged has its record still");
+    let why = host.facts.attachments[&HostPath::from(target().as_str())]
         .stale_cause()
         .expect("stale")
         .to_owned();
     assert_eq!(why, "pod u1 is gone: it has no record of the volume and no folder of logs");
-    world.kubelet.volumes.clear();
-    world.read_kubelet(20 + GRACE_SECONDS);
-    world.read_kubelet(20 + 2 * GRACE_SECONDS);
-    assert_eq!(stale(&world), [staging(), target()]);
-    let left = &world.facts.attachments[&HostPath::from(target().as_str())];
+    host.kubelet.volumes.clear();
+    host.read_kubelet(20 + GRACE_SECONDS);
+    host.read_kubelet(20 + 2 * GRACE_SECONDS);
+    assert_eq!(stale(&host), [staging(), target()]);
+    let left = &host.facts.attachments[&HostPath::from(target().as_str())];
     assert_eq!(
         (left.driver.as_str(), left.handle.as_str()),
         ("d", "h"),
@@ -94,60 +93,59 @@ fn a_pods_mount_is_stale_when_record_and_logs_are_gone_for_longer_than_the_grace
 
 #[test]
 fn logs_or_an_unreadable_record_keep_an_attachment() {
-    let mut world = host();
-    world.read_all(0);
-    forget_pod(&mut world);
-    world
-        .kubelet
+    let mut host = host();
+    host.read_all(0);
+    forget_pod(&mut host);
+    host.kubelet
         .pods
         .insert("u1".into(), PodName { namespace: "default".into(), name: "web".into() });
-    world.read_kubelet(10);
-    world.read_kubelet(1000);
-    assert!(stale(&world).is_empty(), "its logs are there");
-    world.kubelet.pods.clear();
-    world.kubelet.warnings = vec![format!(
+    host.read_kubelet(10);
+    host.read_kubelet(1000);
+    assert!(stale(&host).is_empty(), "its logs are there");
+    host.kubelet.pods.clear();
+    host.kubelet.warnings = vec![format!(
         "{K}/pods/u1/volumes/kubernetes.io~csi/pv-h/vol_data.json: it names no volume"
     )];
-    world.read_kubelet(2000);
-    world.read_kubelet(3000);
-    assert!(stale(&world).is_empty(), "a record that cannot be read is a record");
+    host.read_kubelet(2000);
+    host.read_kubelet(3000);
+    assert!(stale(&host).is_empty(), "a record that cannot be read is a record");
 }
 
 #[test]
 fn a_device_left_bound_to_a_removed_pod_is_stale() {
     let path = format!("{K}/plugins/kubernetes.io/csi/volumeDevices/publish/pv-b/u9");
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("0:5", "/sda", &path, "devtmpfs", "devtmpfs");
-    world.read_all(0);
-    world.read_kubelet(GRACE_SECONDS);
-    assert_eq!(stale(&world), std::slice::from_ref(&path));
-    let left = &world.facts.attachments[&HostPath::from(path.as_str())];
+    host.read_all(0);
+    host.read_kubelet(GRACE_SECONDS);
+    assert_eq!(stale(&host), std::slice::from_ref(&path));
+    let left = &host.facts.attachments[&HostPath::from(path.as_str())];
     assert!(left.block && left.pod.as_ref().is_some_and(|pod| pod.uid == "u9"));
 }
 
 #[test]
 fn without_a_kubelet_nothing_is_stale() {
-    let mut world = host();
-    world.scan(0);
-    world.read_mounts(0);
-    world.apply(SourceUpdate::Kubelet(Observation::Unavailable), 0);
-    world.read_mounts(10_000);
-    assert!(stale(&world).is_empty());
+    let mut host = host();
+    host.scan(0);
+    host.read_mounts(0);
+    host.apply(SourceUpdate::Kubelet(Observation::Unavailable), 0);
+    host.read_mounts(10_000);
+    assert!(stale(&host).is_empty());
 }
 
 #[test]
 fn a_remounted_attachment_restarts_the_grace_period() {
-    let mut world = host();
-    forget_pod(&mut world);
-    world.read_all(0);
-    world.umount(&target());
-    world.read_mounts(100);
-    world = world.mounted("8:0", "/", &target(), "ext4", "/dev/sda");
-    world.read_mounts(110);
-    world.read_kubelet(GRACE_SECONDS);
-    assert!(stale(&world).is_empty());
-    assert_eq!(world.facts.attachments[&HostPath::from(target().as_str())].since, at(110));
+    let mut host = host();
+    forget_pod(&mut host);
+    host.read_all(0);
+    host.umount(&target());
+    host.read_mounts(100);
+    host = host.mounted("8:0", "/", &target(), "ext4", "/dev/sda");
+    host.read_mounts(110);
+    host.read_kubelet(GRACE_SECONDS);
+    assert!(stale(&host).is_empty());
+    assert_eq!(host.facts.attachments[&HostPath::from(target().as_str())].since, at(110));
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -174,32 +172,32 @@ proptest! {
     /// makes it stale, and no failed reading changes that.
     #[test]
     fn only_good_readings_make_stale_and_failed_ones_change_nothing(steps in proptest::collection::vec(step(), 1..40)) {
-        let mut world = host();
-        world.read_all(0);
-        let with_pod = world.kubelet.clone();
+        let mut host = host();
+        host.read_all(0);
+        let with_pod = host.kubelet.clone();
         let (mut now, mut gone_since, mut confirmed) = (0, None::<i64>, None::<i64>);
         for (step, after) in steps {
             now += after;
-            let before = stale(&world);
+            let before = stale(&host);
             match step {
                 Step::Records(there) => {
-                    world.kubelet = with_pod.clone();
+                    host.kubelet = with_pod.clone();
                     if !there {
-                        forget_pod(&mut world);
+                        forget_pod(&mut host);
                     }
-                    world.read_kubelet(now);
+                    host.read_kubelet(now);
                     gone_since = if there { None } else { gone_since.or(Some(now)) };
                     confirmed = Some(now);
                 }
-                Step::RecordsFail => drop(world.apply(SourceUpdate::Kubelet(Observation::failed(at(now), "no")), now)),
-                Step::Mounts => drop(world.read_mounts(now)),
-                Step::MountsFail => drop(world.apply(SourceUpdate::Mounts(Observation::failed(at(now), "no")), now)),
+                Step::RecordsFail => drop(host.apply(SourceUpdate::Kubelet(Observation::failed(at(now), "no")), now)),
+                Step::Mounts => drop(host.read_mounts(now)),
+                Step::MountsFail => drop(host.apply(SourceUpdate::Mounts(Observation::failed(at(now), "no")), now)),
             }
             if !matches!(step, Step::Records(_)) {
-                prop_assert_eq!(&before, &stale(&world), "{:?} changed it", step);
+                prop_assert_eq!(&before, &stale(&host), "{:?} changed it", step);
             }
             let due = gone_since.zip(confirmed).is_some_and(|(since, confirmed)| confirmed - since >= GRACE_SECONDS);
-            prop_assert_eq!(stale(&world), if due { vec![target()] } else { Vec::new() }, "at {} after {:?}", now, step);
+            prop_assert_eq!(stale(&host), if due { vec![target()] } else { Vec::new() }, "at {} after {:?}", now, step);
         }
     }
 

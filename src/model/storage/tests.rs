@@ -21,7 +21,7 @@ use diskvitals_finding::{Health, Subject, UnknownCause};
 /// A pool's folder on the partition sdp1 of the drive P, with one volume of it: attached as loop7
 /// and staged, or neither.
 pub fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sdp", "8:0", "P")
         .with(device("sdp1", "8:1", Layer::Partition { number: 1, start_bytes: 1 << 20 }, &["sdp"]))
         .mounted("8:1", "/", "/pool", "ext4", "/dev/sdp1");
@@ -48,24 +48,24 @@ pub fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
         error: None,
     };
     for path in staged.iter().chain(published) {
-        world = world.mounted("7:7", "/", path, "ext4", "/dev/loop7");
+        host = host.mounted("7:7", "/", path, "ext4", "/dev/loop7");
     }
     if staged.is_some() {
-        world = world.with(device(
+        host = host.with(device(
             "loop7",
             "7:7",
             Layer::Loop { backing_file: Some("/pool/images/v1.img".into()) },
             &[],
         ));
     }
-    world.provision = Some(ProvisionState {
+    host.provision = Some(ProvisionState {
         driver: "own".into(),
         volumes: vec![volume],
         directory: Some("/pool".into()),
         volume_group: None,
         physical_volumes: Vec::new(),
     });
-    world
+    host
 }
 
 /// As it would be published of facts that nothing is known against.
@@ -90,15 +90,14 @@ pub fn volume(known: &KnownVolume) -> Volume {
 /// Volume `m` of driver `d` on a mirror of the drives A and B, volume `s` on A alone; drive C is
 /// another's.
 fn test_snapshot() -> Snapshot {
-    let mut world = TestHost::default()
+    let mut host = TestHost::default()
         .disk("sda", "8:0", "A")
         .mounted("8:0", "/", "/m", "ext4", "/dev/sda")
         .mounted("8:0", "/s", "/s", "ext4", "/dev/sda");
-    world = world.csi("d", "m", None, &[("u1", "/m")]).csi("d", "s", None, &[("u2", "/s")]);
-    world.read_all(0);
+    host = host.csi("d", "m", None, &[("u1", "/m")]).csi("d", "s", None, &[("u2", "/s")]);
+    host.read_all(0);
     let mut snapshot = Snapshot { settled: true, ..Snapshot::default() };
-    for (id, known) in world.facts.volumes.iter().filter(|(_, known)| known.facts.driver.is_some())
-    {
+    for (id, known) in host.facts.volumes.iter().filter(|(_, known)| known.facts.driver.is_some()) {
         let mut of = volume(known);
         if id.as_str() == "csi:d/m" {
             let facts = Arc::make_mut(&mut of.facts);
@@ -287,12 +286,12 @@ fn a_volume_on_the_network_keeps_missing_local_drives_from_making_all_unreachabl
 
 #[test]
 fn the_pools_drives_count_before_it_has_a_volume() {
-    let mut world = pool(None, &[]);
-    world.read_all(0);
-    world.read_provision(0);
+    let mut host = pool(None, &[]);
+    host.read_all(0);
+    host.read_provision(0);
     let mut snapshot = Snapshot {
         settled: true,
-        node_context: world.facts.node_context.clone(),
+        node_context: host.facts.node_context.clone(),
         ..Snapshot::default()
     };
     snapshot.drives.insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
@@ -306,18 +305,18 @@ fn the_pools_drives_count_before_it_has_a_volume() {
 
 #[test]
 fn the_pool_stack_is_kept_when_its_drive_is_removed() {
-    let mut world = pool(None, &[]);
-    world.read_all(0);
-    world.read_provision(0);
+    let mut host = pool(None, &[]);
+    host.read_all(0);
+    host.read_provision(0);
     let stack = BTreeMap::from([(BackingKind::Loop, Stack::Drive(DriveId::new("P")))]);
-    assert_eq!(world.facts.node_context.pool, stack);
-    world.pull("sdp");
-    world.inventory.devices.clear();
-    world.scan(10);
-    assert_eq!(world.facts.node_context.pool, stack);
+    assert_eq!(host.facts.node_context.pool, stack);
+    host.pull("sdp");
+    host.inventory.devices.clear();
+    host.scan(10);
+    assert_eq!(host.facts.node_context.pool, stack);
     let mut snapshot = Snapshot {
         settled: true,
-        node_context: world.facts.node_context.clone(),
+        node_context: host.facts.node_context.clone(),
         ..Snapshot::default()
     };
     snapshot.drives.insert(DriveId::new("P"), Arc::new(published("sdp", "P")));
@@ -331,12 +330,12 @@ fn a_pool_whose_array_has_lost_a_leg_is_still_connected() {
         |serials: [&str; 2]| serials.map(|serial| Stack::Drive(DriveId::new(serial))).to_vec();
     let mirror =
         Stack::Redundant { level: "raid1 md0".into(), tolerates: 1, parts: legs(["A", "B"]) };
-    let surroundings = NodeContext {
+    let node_context = NodeContext {
         driver: Some("d".into()),
         pool: BTreeMap::from([(BackingKind::Loop, mirror)]),
         ..NodeContext::default()
     };
-    let mut snapshot = Snapshot { node_context: Arc::new(surroundings), ..test_snapshot() };
+    let mut snapshot = Snapshot { node_context: Arc::new(node_context), ..test_snapshot() };
     let of = |snapshot: &Snapshot| {
         pool_connectivity(snapshot, "d")
             .map(|answer| (answer.connected, answer.messages.join("; ")))

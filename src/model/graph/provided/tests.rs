@@ -21,21 +21,21 @@ fn target() -> String {
     format!("{K}/pods/u1/volumes/kubernetes.io~csi/pv-1/mount")
 }
 
-fn provided_volume(world: &TestHost) -> VolumeFacts {
-    world.volumes().into_iter().find(|volume| volume.id.as_str() == "csi:own/v1").expect("there")
+fn provided_volume(host: &TestHost) -> VolumeFacts {
+    host.volumes().into_iter().find(|volume| volume.id.as_str() == "csi:own/v1").expect("there")
 }
 
-fn read_all_and_provision(world: &mut TestHost, seconds: i64) {
-    world.read_all(seconds);
-    world.read_provision(seconds);
+fn read_all_and_provision(host: &mut TestHost, seconds: i64) {
+    host.read_all(seconds);
+    host.read_provision(seconds);
 }
 
-fn csi_status(world: &TestHost) -> CsiStatus {
-    statuses(&world.facts.volumes[&volume("csi:own/v1")], &[]).csi
+fn csi_status(host: &TestHost) -> CsiStatus {
+    statuses(&host.facts.volumes[&volume("csi:own/v1")], &[]).csi
 }
 
-fn provision(world: &mut TestHost) -> &mut ProvisionState {
-    world.provision.as_mut().expect("has one")
+fn provision(host: &mut TestHost) -> &mut ProvisionState {
+    host.provision.as_mut().expect("has one")
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn an_idle_volume_stands_on_what_its_image_lies_on() {
 
 #[test]
 fn a_published_volume_has_its_mounts_its_pod_and_the_whole_stack() {
-    let mut world = pool(Some(&staging()), &[&target()]);
-    let volume = provided_volume(&world);
+    let mut host = pool(Some(&staging()), &[&target()]);
+    let volume = provided_volume(&host);
     assert_eq!(volume.devices, ["loop7", "sdp1", "sdp"]);
     assert_eq!(volume.stack, Stack::Drive(DriveId::new("P")));
     assert_eq!(
@@ -63,10 +63,10 @@ fn a_published_volume_has_its_mounts_its_pod_and_the_whole_stack() {
         [MountRole::Staging, MountRole::Pod]
     );
     assert_eq!((volume.pods[0].uid.as_str(), volume.pods[0].volume_name.as_str()), ("u1", "pv-1"));
-    assert_eq!(world.volumes().len(), 2, "it is no volume of the host as well; the pool is");
+    assert_eq!(host.volumes().len(), 2, "it is no volume of the host as well; the pool is");
     // The kubelet's records say the same thing once more.
-    world = world.csi("own", "v1", Some(&staging()), &[("u1", &target())]);
-    let joined = provided_volume(&world);
+    host = host.csi("own", "v1", Some(&staging()), &[("u1", &target())]);
+    let joined = provided_volume(&host);
     assert_eq!(
         (joined.mounts, joined.pods.len(), joined.pv.as_deref()),
         (volume.mounts, 1, Some("pv-v1"))
@@ -75,35 +75,35 @@ fn a_published_volume_has_its_mounts_its_pod_and_the_whole_stack() {
 
 #[test]
 fn loop_devices_that_count_as_drives_are_looked_through_all_the_same() {
-    let mut world = pool(Some(&staging()), &[]);
-    world.inventory.devices.get_mut("loop7").expect("there").drive = Some(DriveId::new("loop7"));
-    assert_eq!(provided_volume(&world).drive_ids, [DriveId::new("P")]);
+    let mut host = pool(Some(&staging()), &[]);
+    host.inventory.devices.get_mut("loop7").expect("there").drive = Some(DriveId::new("loop7"));
+    assert_eq!(provided_volume(&host).drive_ids, [DriveId::new("P")]);
 }
 
 #[test]
 fn csi_status_is_known_from_the_first_provision_report() {
-    let mut world = pool(None, &[]);
-    read_all_and_provision(&mut world, 0);
-    assert_eq!(csi_status(&world), CsiStatus::Created);
-    let mut world = pool(Some(&staging()), &[]);
-    read_all_and_provision(&mut world, 0);
-    assert_eq!(csi_status(&world), CsiStatus::Staged);
-    let mut world = pool(Some(&staging()), &[&target()]);
-    read_all_and_provision(&mut world, 0);
-    assert_eq!(csi_status(&world), CsiStatus::Published);
+    let mut host = pool(None, &[]);
+    read_all_and_provision(&mut host, 0);
+    assert_eq!(csi_status(&host), CsiStatus::Created);
+    let mut host = pool(Some(&staging()), &[]);
+    read_all_and_provision(&mut host, 0);
+    assert_eq!(csi_status(&host), CsiStatus::Staged);
+    let mut host = pool(Some(&staging()), &[&target()]);
+    read_all_and_provision(&mut host, 0);
+    assert_eq!(csi_status(&host), CsiStatus::Published);
     // A report that failed takes nothing away.
-    world.apply(SourceUpdate::Provision(Observation::failed(at(1), "no")), 1);
-    world.read_mounts(2);
-    assert_eq!(csi_status(&world), CsiStatus::Published);
+    host.apply(SourceUpdate::Provision(Observation::failed(at(1), "no")), 1);
+    host.read_mounts(2);
+    assert_eq!(csi_status(&host), CsiStatus::Published);
 }
 
 #[test]
 fn a_removed_drive_makes_idle_volumes_of_its_pool_missing() {
-    let mut world = pool(None, &[]);
-    read_all_and_provision(&mut world, 0);
-    world.pull("sdp");
-    world.scan(10);
-    let raised = world.raised(20);
+    let mut host = pool(None, &[]);
+    read_all_and_provision(&mut host, 0);
+    host.pull("sdp");
+    host.scan(10);
+    let raised = host.raised(20);
     assert!(
         raised.contains(&"volume csi:own/v1 DriveFailing Bad Inaccessible".to_owned())
             || raised.iter().any(|line| line.contains("csi:own/v1 DeviceMissing")),
@@ -113,53 +113,53 @@ fn a_removed_drive_makes_idle_volumes_of_its_pool_missing() {
 
 #[test]
 fn a_staged_provided_volume_that_is_not_mounted_is_missing_without_kubelet_records() {
-    let mut world = pool(Some(&staging()), &[&target()]);
-    read_all_and_provision(&mut world, 0);
-    assert!(world.raised(0).is_empty());
-    world.umount(&target());
-    world.umount(&staging());
-    world.read_mounts(10);
+    let mut host = pool(Some(&staging()), &[&target()]);
+    read_all_and_provision(&mut host, 0);
+    assert!(host.raised(0).is_empty());
+    host.umount(&target());
+    host.umount(&staging());
+    host.read_mounts(10);
     let missing: Vec<String> =
-        world.raised(60).into_iter().filter(|line| line.contains("csi:own/v1")).collect();
+        host.raised(60).into_iter().filter(|line| line.contains("csi:own/v1")).collect();
     assert_eq!(missing.len(), 2, "{missing:?}");
-    let said = world.raised_for(Reason::NotMounted, 61).expect("raised").message;
+    let said = host.raised_for(Reason::NotMounted, 61).expect("raised").message;
     assert!(said.starts_with("according to this node's own record a pod has the volume"), "{said}");
-    provision(&mut world).volumes[0].published.clear();
-    provision(&mut world).volumes[0].staged = None;
-    world.read_provision(70);
-    assert!(world.raised(71).iter().all(|line| !line.contains("csi:own/v1")));
+    provision(&mut host).volumes[0].published.clear();
+    provision(&mut host).volumes[0].staged = None;
+    host.read_provision(70);
+    assert!(host.raised(71).iter().all(|line| !line.contains("csi:own/v1")));
 }
 
 #[test]
 fn a_loop_device_that_went_beneath_a_mount_is_missing_and_one_that_has_just_come_is_not() {
-    let mut world = pool(None, &[]);
-    read_all_and_provision(&mut world, 0);
+    let mut host = pool(None, &[]);
+    read_all_and_provision(&mut host, 0);
     // Attached and mounted; the scan that will show the device has not been made.
-    let devices = world.inventory.clone();
-    let mut world =
-        TestHost { inventory: devices, facts: world.facts, ..pool(Some(&staging()), &[]) };
-    provision(&mut world).volumes[0].staged.as_mut().expect("staged").since = at(100);
-    world.read_provision(100);
-    world.read_mounts(100);
-    assert!(world.raised_for(Reason::DeviceMissing, 101).is_none());
-    assert!(world.raised_for(Reason::DeviceMissing, 110).is_some(), "nobody has seen it since");
+    let devices = host.inventory.clone();
+    let mut host =
+        TestHost { inventory: devices, facts: host.facts, ..pool(Some(&staging()), &[]) };
+    provision(&mut host).volumes[0].staged.as_mut().expect("staged").since = at(100);
+    host.read_provision(100);
+    host.read_mounts(100);
+    assert!(host.raised_for(Reason::DeviceMissing, 101).is_none());
+    assert!(host.raised_for(Reason::DeviceMissing, 110).is_some(), "nobody has seen it since");
     let world_with_loop = pool(Some(&staging()), &[]);
-    world.inventory = world_with_loop.inventory;
-    world.scan(111);
-    assert!(world.raised_for(Reason::DeviceMissing, 112).is_none());
-    world.inventory.devices.remove("loop7");
-    world.scan(120);
+    host.inventory = world_with_loop.inventory;
+    host.scan(111);
+    assert!(host.raised_for(Reason::DeviceMissing, 112).is_none());
+    host.inventory.devices.remove("loop7");
+    host.scan(120);
     assert!(
-        world.raised_for(Reason::DeviceMissing, 120).is_some(),
+        host.raised_for(Reason::DeviceMissing, 120).is_some(),
         "it was seen before: there is nothing to wait for"
     );
 }
 
 #[test]
 fn restored_provided_volumes_stay_until_the_first_provision_report() {
-    let mut world = pool(None, &[]);
-    read_all_and_provision(&mut world, 0);
-    let stored: Vec<_> = world.facts.stored_volumes().into_values().collect();
+    let mut host = pool(None, &[]);
+    read_all_and_provision(&mut host, 0);
+    let stored: Vec<_> = host.facts.stored_volumes().into_values().collect();
     let mut later = pool(None, &[]);
     later.restore_volumes(stored, 5);
     later.read_all(10);
@@ -174,66 +174,66 @@ fn restored_provided_volumes_stay_until_the_first_provision_report() {
 
 #[test]
 fn a_static_device_is_what_its_link_leads_to() {
-    let mut world = TestHost::default().disk("sdb", "8:16", "B");
-    world.inventory.devices.get_mut("sdb").expect("there").links =
+    let mut host = TestHost::default().disk("sdb", "8:16", "B");
+    host.inventory.devices.get_mut("sdb").expect("there").links =
         vec!["/dev/disk/by-id/ata-B".into()];
-    world.provision = pool(None, &[]).provision;
-    let provided = &mut provision(&mut world).volumes[0];
+    host.provision = pool(None, &[]).provision;
+    let provided = &mut provision(&mut host).volumes[0];
     (provided.kind, provided.backing) = (BackingKind::StaticDevice, "/dev/disk/by-id/ata-B".into());
-    let volume = provided_volume(&world);
+    let volume = provided_volume(&host);
     assert_eq!(
         (volume.device.as_deref(), volume.drive_ids.as_slice(), volume.device_gone),
         (Some("sdb"), &[DriveId::new("B")][..], false)
     );
     // A link that leads nowhere proves nothing: udev may not be there.
-    provision(&mut world).volumes[0].backing = "/dev/disk/by-id/other".into();
-    assert!(!provided_volume(&world).device_gone);
-    provision(&mut world).volumes[0].device = Some("sdq".into());
-    assert!(provided_volume(&world).device_gone);
+    provision(&mut host).volumes[0].backing = "/dev/disk/by-id/other".into();
+    assert!(!provided_volume(&host).device_gone);
+    provision(&mut host).volumes[0].device = Some("sdq".into());
+    assert!(provided_volume(&host).device_gone);
 }
 
 #[test]
 fn a_folder_is_staged_without_a_mount() {
-    let mut world = pool(None, &[]).csi("own", "v1", Some(&staging()), &[]);
+    let mut host = pool(None, &[]).csi("own", "v1", Some(&staging()), &[]);
     let attachment = pool(Some(&staging()), &[]).provision.expect("one").volumes[0].staged.clone();
-    let provided = &mut provision(&mut world).volumes[0];
+    let provided = &mut provision(&mut host).volumes[0];
     (provided.kind, provided.backing, provided.staged) =
         (BackingKind::StaticDirectory, "/pool/data".into(), attachment);
-    read_all_and_provision(&mut world, 0);
-    let known = &world.facts.volumes[&volume("csi:own/v1")];
+    read_all_and_provision(&mut host, 0);
+    let known = &host.facts.volumes[&volume("csi:own/v1")];
     assert!(known.facts.missing_mounts.is_empty());
     assert_eq!(
-        (csi_status(&world), known.facts.drive_ids.as_slice()),
+        (csi_status(&host), known.facts.drive_ids.as_slice()),
         (CsiStatus::Staged, &[DriveId::new("P")][..])
     );
 }
 
 #[test]
 fn an_idle_logical_volume_stands_on_its_groups_drives_as_far_as_the_kernel_tells() {
-    let mut world = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
+    let mut host = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
     let lv = |name: &str| Layer::Dm {
         name: format!("vg-{name}"),
         uuid: Some("LVM-x".into()),
         volume_group: Some("vg".into()),
         logical_volume: Some(name.into()),
     };
-    world = world.with(device("dm-0", "252:0", lv("other"), &["sda"])).with(device(
+    host = host.with(device("dm-0", "252:0", lv("other"), &["sda"])).with(device(
         "dm-1",
         "252:1",
         lv("thin"),
         &["dm-0", "sdb"],
     ));
-    world.provision = pool(None, &[]).provision;
-    let provided = &mut provision(&mut world).volumes[0];
+    host.provision = pool(None, &[]).provision;
+    let provided = &mut provision(&mut host).volumes[0];
     (provided.kind, provided.backing) = (BackingKind::Lvm, "/dev/vg/v1".into());
-    let volume = provided_volume(&world);
+    let volume = provided_volume(&host);
     assert_eq!(
         (volume.device.as_deref(), volume.drive_ids.as_slice()),
         (None, &[DriveId::new("A"), DriveId::new("B")][..])
     );
-    let mut world = world.with(device("dm-2", "252:2", lv("v1"), &["sdb"]));
-    provision(&mut world).volumes[0].device = Some("dm-2".into());
-    let volume = provided_volume(&world);
+    let mut host = host.with(device("dm-2", "252:2", lv("v1"), &["sdb"]));
+    provision(&mut host).volumes[0].device = Some("dm-2".into());
+    let volume = provided_volume(&host);
     assert_eq!(
         (volume.device.as_deref(), volume.drive_ids.as_slice()),
         (Some("dm-2"), &[DriveId::new("B")][..])
@@ -242,17 +242,17 @@ fn an_idle_logical_volume_stands_on_its_groups_drives_as_far_as_the_kernel_tells
 
 #[test]
 fn a_pool_on_a_mirrored_btrfs_survives_one_drive() {
-    let mut world = pool(None, &[]).disk("sdq", "8:16", "Q");
+    let mut host = pool(None, &[]).disk("sdq", "8:16", "Q");
     let fs = btrfs("b", &["sdp1", "sdq"], "raid1");
-    world.inventory.btrfs.push(fs);
-    let mount = world.mount_mut("/pool");
+    host.inventory.btrfs.push(fs);
+    let mount = host.mount_mut("/pool");
     mount.fs_type = "btrfs".into();
-    let volume = provided_volume(&world);
+    let volume = provided_volume(&host);
     assert!(matches!(volume.stack, Stack::Redundant { tolerates: 1, .. }), "{:?}", volume.stack);
     assert_eq!(volume.drive_ids, [DriveId::new("P"), DriveId::new("Q")]);
-    read_all_and_provision(&mut world, 0);
+    read_all_and_provision(&mut host, 0);
     assert_eq!(
-        world.facts.node_context.pool,
+        host.facts.node_context.pool,
         BTreeMap::from([(BackingKind::Loop, volume.stack)]),
         "what is made in it will stand on the same"
     );
@@ -260,32 +260,32 @@ fn a_pool_on_a_mirrored_btrfs_survives_one_drive() {
 
 #[test]
 fn what_this_node_cannot_serve_is_abnormal_and_says_why() {
-    let mut world = pool(None, &[]);
-    provision(&mut world).volumes[0].error = Some("its record cannot be read".into());
-    read_all_and_provision(&mut world, 0);
-    assert_eq!(csi_status(&world), CsiStatus::Failed);
+    let mut host = pool(None, &[]);
+    provision(&mut host).volumes[0].error = Some("its record cannot be read".into());
+    read_all_and_provision(&mut host, 0);
+    assert_eq!(csi_status(&host), CsiStatus::Failed);
 }
 
 #[test]
 fn a_volume_group_without_logical_volumes_stands_on_the_physical_volumes_that_lvm_lists() {
-    let mut world = pool(None, &[]).disk("sdq", "8:16", "Q");
-    *provision(&mut world) =
+    let mut host = pool(None, &[]).disk("sdq", "8:16", "Q");
+    *provision(&mut host) =
         ProvisionState { volume_group: Some("vg".into()), ..ProvisionState::default() };
-    read_all_and_provision(&mut world, 0);
-    assert_eq!(world.facts.node_context.pool, BTreeMap::new(), "until lvm has answered");
-    provision(&mut world).physical_volumes = vec!["/dev/sdp1".into(), "/dev/sdq".into()];
-    read_all_and_provision(&mut world, 1);
+    read_all_and_provision(&mut host, 0);
+    assert_eq!(host.facts.node_context.pool, BTreeMap::new(), "until lvm has answered");
+    provision(&mut host).physical_volumes = vec!["/dev/sdp1".into(), "/dev/sdq".into()];
+    read_all_and_provision(&mut host, 1);
     let drives = ["P", "Q"].map(|serial| Stack::Drive(DriveId::new(serial)));
     let both = BTreeMap::from([(BackingKind::Lvm, Stack::All(drives.to_vec()))]);
-    assert_eq!(world.facts.node_context.pool, both);
-    world.pull("sdq");
-    provision(&mut world).physical_volumes = vec!["/dev/sdp1".into(), "[unknown]".into()];
-    read_all_and_provision(&mut world, 2);
-    assert_eq!(world.facts.node_context.pool, both, "the missing one belongs to it still");
-    provision(&mut world).physical_volumes = vec!["/dev/sdp1".into()];
-    read_all_and_provision(&mut world, 3);
+    assert_eq!(host.facts.node_context.pool, both);
+    host.pull("sdq");
+    provision(&mut host).physical_volumes = vec!["/dev/sdp1".into(), "[unknown]".into()];
+    read_all_and_provision(&mut host, 2);
+    assert_eq!(host.facts.node_context.pool, both, "the missing one belongs to it still");
+    provision(&mut host).physical_volumes = vec!["/dev/sdp1".into()];
+    read_all_and_provision(&mut host, 3);
     assert_eq!(
-        world.facts.node_context.pool,
+        host.facts.node_context.pool,
         BTreeMap::from([(BackingKind::Lvm, Stack::Drive(DriveId::new("P")))]),
         "it was reduced"
     );

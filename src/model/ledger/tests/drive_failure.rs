@@ -9,7 +9,7 @@ use diskvitals_kernel_log::event::{Batch, Class, Cursor};
 
 /// A host with its findings.
 struct Node {
-    world: TestHost,
+    host: TestHost,
     ledger: Ledger,
     seq: u64,
 }
@@ -17,20 +17,20 @@ struct Node {
 impl Node {
     /// Seven filesystems on the partitions of one drive.
     fn new() -> Node {
-        let mut world = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
+        let mut host = TestHost::default().disk("sda", "8:0", "A").disk("sdb", "8:16", "B");
         for number in 1..=7 {
             let layer = Layer::Partition { number, start_bytes: u64::from(number) << 30 };
             let (name, dev) = (format!("sda{number}"), format!("8:{number}"));
             let mut part = device(&name, &dev, layer, &["sda"]);
             part.size_bytes = 1 << 30;
             let (path, source) = (format!("/data{number}"), format!("/dev/{name}"));
-            world = world
+            host = host
                 .with(part)
                 .uuid(&name, &number.to_string())
                 .mounted(&dev, "/", &path, "ext4", &source);
         }
-        world.read_all(0);
-        Node { world, ledger: Ledger::default(), seq: 0 }
+        host.read_all(0);
+        Node { host, ledger: Ledger::default(), seq: 0 }
     }
 
     fn log(&mut self, class: Class, device: &str, sectors: &[u64], second: i64) {
@@ -51,7 +51,7 @@ impl Node {
             full_reads: Vec::new(),
             is_backlog: false,
         };
-        self.world.apply(SourceUpdate::KernelLog(batch), second);
+        self.host.apply(SourceUpdate::KernelLog(batch), second);
     }
 
     fn probe_all(&mut self, works: bool, second: i64) {
@@ -60,15 +60,15 @@ impl Node {
                 true => healthy_probe(usage(1 << 30, 1 << 29)),
                 false => failing_probe(5),
             };
-            self.world.probe(&format!("/data{number}"), result, second);
+            self.host.probe(&format!("/data{number}"), result, second);
         }
     }
 
     /// `KIND SUBJECT REASON` of each announced transition.
     fn announced(&mut self, second: i64) -> Vec<String> {
-        let facts = &self.world.facts;
+        let facts = &self.host.facts;
         let judgements =
-            crate::assess::assess(facts, &self.ledger.severities(), &self.world.policy, at(second));
+            crate::assess::assess(facts, &self.ledger.severities(), &self.host.policy, at(second));
         let mut transitions = self.ledger.apply(judgements, at(second));
         let is_removed = |subject: &Subject| facts.is_removed(subject);
         transitions.extend(self.ledger.clear_subjects(is_removed, at(second)));
@@ -97,8 +97,8 @@ fn with_drive(kind: &str, reason: &str) -> Vec<String> {
 #[test]
 fn a_pulled_drive_is_announced_once_and_once_for_each_volume() {
     let mut node = Node::new();
-    node.world.pull("sda");
-    node.world.scan(10);
+    node.host.pull("sda");
+    node.host.scan(10);
     assert_eq!(node.announced(10), with_drive("raised", "DriveMissing"));
     node.probe_all(false, 12);
     for number in 1..=7 {
@@ -147,8 +147,8 @@ fn a_volume_that_failed_a_moment_before_its_drive_is_announced_once() {
     let mut node = Node::new();
     node.probe_all(false, 9);
     let mut raised = node.announced(9);
-    node.world.pull("sda");
-    node.world.scan(10);
+    node.host.pull("sda");
+    node.host.scan(10);
     raised.extend(node.announced(10));
     let mut expected: Vec<String> =
         (1..=7).map(|number| format!("raised fs:{number} NotAccessible")).collect();
@@ -156,12 +156,12 @@ fn a_volume_that_failed_a_moment_before_its_drive_is_announced_once() {
     assert_eq!(raised, expected);
     // Unmounted: DriveFailing takes over, without another line.
     for number in 1..=7 {
-        node.world.umount(&format!("/data{number}"));
+        node.host.umount(&format!("/data{number}"));
     }
-    node.world.read_mounts(20);
+    node.host.read_mounts(20);
     assert_eq!(node.announced(20), [""; 0]);
-    node.world.plug("sda", "8:0", "A");
-    node.world.scan(30);
+    node.host.plug("sda", "8:0", "A");
+    node.host.scan(30);
     let cleared = node.announced(30);
     assert_eq!(cleared.len(), 1 + 7, "{cleared:?}");
     assert_eq!(node.ledger.active().count(), 0);
@@ -170,8 +170,8 @@ fn a_volume_that_failed_a_moment_before_its_drive_is_announced_once() {
 #[test]
 fn a_worn_drive_and_another_drive_explain_no_failure_of_a_volume() {
     let mut node = Node::new();
-    node.world.pull("sdb");
-    node.world.scan(10);
+    node.host.pull("sdb");
+    node.host.scan(10);
     node.announced(10);
     node.probe_all(false, 12);
     let lines = node.announced(12);
@@ -182,8 +182,8 @@ fn a_worn_drive_and_another_drive_explain_no_failure_of_a_volume() {
 #[test]
 fn findings_that_follow_keep_following_under_the_ids_of_the_store() {
     let mut node = Node::new();
-    node.world.pull("sda");
-    node.world.scan(10);
+    node.host.pull("sda");
+    node.host.scan(10);
     node.announced(10);
     let stored: Vec<Finding> = node
         .ledger
