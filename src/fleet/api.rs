@@ -25,11 +25,10 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::listing::List;
+use crate::listing::{ClusterChange, List};
+use crate::model::Claim;
 use crate::model::claims::{Condition, Entry};
-use crate::model::release::check::PolicyObject;
 use crate::model::retention::Expired;
-use crate::model::{Claim, Node, Report, Volume};
 use crate::timing::Timing;
 use diskvitals_cluster::node_storage::NodeStorage;
 use diskvitals_cluster::storage_policy::StoragePolicy;
@@ -39,22 +38,11 @@ use diskvitals_kubernetes::api_error::{
 use diskvitals_kubernetes::event::Event;
 use diskvitals_kubernetes::lease::{LeaseRecord, LeaseStore};
 use diskvitals_kubernetes::pages::{ListError, OnExpiry, Page, read_pages};
-use diskvitals_kubernetes::watch::{Change, Watch};
+use diskvitals_kubernetes::watch::Watch;
 
 /// Owner of the fields of `healthStatus` (server-side apply).
 pub(crate) const FIELD_MANAGER: &str = "diskvitals-fleet";
 const CONTROLLER: &str = "diskvitals.io/fleet";
-
-#[allow(clippy::large_enum_variant, reason = "it is moved once, from a watch to the owner")]
-#[derive(Clone, Debug)]
-pub(crate) enum ClusterChange {
-    Node(Change<Node>),
-    Report(Change<Report>),
-    Volume(Change<Volume>),
-    Policy(Change<PolicyObject>),
-    /// The CSI drivers of a node.
-    Drivers(Change<BTreeSet<String>>),
-}
 
 /// What became of a write to a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::api::ClaimWrite;
+use crate::calls::{Call, Caller, Calls, Outcome};
 use crate::claims::ledger::{ClaimLedger, Pauses, Support};
-use crate::duty::{Call, Caller, Calls, Context, Duty, DutyFigures, Outcome};
+use crate::duty::{Context, Duty, DutyFigures};
 use crate::events::{Announcement, regarding_claim};
 use crate::listing::List;
 use crate::metrics::gauge;

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use jiff::Timestamp;
 
-use crate::duty::{Call, Caller, Calls, Outcome};
+use crate::calls::{Call, Caller, Calls, Outcome};
 use crate::model::Claim;
 use diskvitals_kubernetes::api_error::ApiError;
 use diskvitals_kubernetes::event::{Event, Regarding, event_name, message, reporting_instance};

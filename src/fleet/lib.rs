@@ -11,8 +11,10 @@
 #![warn(unreachable_pub)]
 
 mod api;
+mod calls;
 mod claims;
 mod controller;
+mod duties;
 mod duty;
 mod events;
 mod http;
@@ -40,7 +42,7 @@ pub use crate::controller::{Controller, WatchEnded};
 pub use crate::timing::Timing;
 use diskvitals_program::logging::complain;
 
-use crate::duty::{RELEASE, UNREACHABLE};
+use crate::duties::{RELEASE, UNREACHABLE};
 use crate::options::{Command, FLEET, Options};
 use diskvitals_kubernetes::{ApiSetupError, connect, infer_config};
 use diskvitals_program::logging;

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::api::ClusterChange;
 use crate::model::release::check::PolicyObject;
 use crate::model::{Elapsed, Node, Report, View, Volume};
 use diskvitals_kubernetes::watch::Change;
@@ -34,6 +33,17 @@ impl List {
             List::Policies => "storagepolicies",
         }
     }
+}
+
+#[allow(clippy::large_enum_variant, reason = "it is moved once, from a watch to the owner")]
+#[derive(Clone, Debug)]
+pub(crate) enum ClusterChange {
+    Node(Change<Node>),
+    Report(Change<Report>),
+    Volume(Change<Volume>),
+    Policy(Change<PolicyObject>),
+    /// The CSI drivers of a node.
+    Drivers(Change<BTreeSet<String>>),
 }
 
 /// Lists that are being received, and which kinds are known completely.

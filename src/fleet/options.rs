@@ -2,7 +2,8 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::duty::{DUTIES, DutyName};
+use crate::duties::DUTIES;
+use crate::duty::DutyName;
 use diskvitals_cluster::naming::is_dns_subdomain;
 use diskvitals_host::listen_address::Address;
 use diskvitals_program::ProgramOptions;

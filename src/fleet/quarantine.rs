@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use k8s_openapi::api::core::v1::Taint;
 
-use crate::duty::{Call, Caller, Calls, Context, Duty, Outcome};
+use crate::calls::{Call, Caller, Calls, Outcome};
+use crate::duty::{Context, Duty};
 use crate::events::Announcement;
 use crate::listing::List;
 use crate::model::quarantine::{Memory, NodeReadings, Order, next};

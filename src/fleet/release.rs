@@ -21,49 +21,23 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::duty::{Call, Caller, Calls, Context, Duty, DutyFigures, Outcome};
+use crate::calls::{Call, Caller, Calls, Outcome};
+use crate::duty::{Context, Duty, DutyFigures};
 use crate::events::Announcement;
 use crate::listing::List;
-use crate::model::release::Limits;
 use crate::model::release::breaker::{Breaker, BreakerLimits, Open, Opener, Sample};
 use crate::model::release::budget::ActionSummary;
 use crate::model::release::candidate::{Candidate, Timers};
 use crate::model::release::check::{FleetState, Refusal};
 use crate::model::release::evidence::Reading;
-use crate::model::release::steps::StepLimits;
 use crate::model::{Elapsed, View};
 use crate::release::action::{ActionList, ActionObject};
 use crate::release::challenge::Challenges;
 use crate::release::job::{Acted, Done, Job};
 use crate::release::readings::{Question, Readings};
+use crate::timing::ReleaseTiming;
 use diskvitals_cluster::gate::Gate;
 use diskvitals_kubernetes::api_error::ApiError;
-
-#[derive(Clone, Copy, Debug)]
-pub struct ReleaseTiming {
-    pub limits: Limits,
-    pub breaker: BreakerLimits,
-    pub steps: StepLimits,
-    /// From the end of a round to the next one.
-    pub round: Duration,
-    /// What is held back by the node's report alone is read again after this time.
-    pub reread: Duration,
-    /// A node is asked again after this time without an answer.
-    pub ask_again: Duration,
-}
-
-impl Default for ReleaseTiming {
-    fn default() -> ReleaseTiming {
-        ReleaseTiming {
-            limits: Limits::default(),
-            breaker: BreakerLimits::default(),
-            steps: StepLimits::default(),
-            round: Duration::from_secs(30),
-            reread: Duration::from_secs(300),
-            ask_again: Duration::from_secs(300),
-        }
-    }
-}
 
 /// A candidate under a policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,7 +6,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::api::Api;
-use crate::duty::{Call, Caller, Calls, Context, Duty, Outcome};
+use crate::calls::{Call, Caller, Calls, Outcome};
+use crate::duty::{Context, Duty};
 use crate::model::retention::{Expired, expired};
 use crate::model::{Elapsed, Policy};
 use crate::timing::Timing;

@@ -14,10 +14,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::api::{Api, ClusterChange};
-use crate::duty::{Caller, Context, Duty, DutyName, Outcome, duties};
+use crate::api::Api;
+use crate::calls::{Caller, Outcome};
+use crate::duties::duties;
+use crate::duty::{Context, Duty, DutyName};
 use crate::events::EventQueue;
-use crate::listing::{List, Lists, SeenTime};
+use crate::listing::{ClusterChange, List, Lists, SeenTime};
 use crate::metrics::{Counters, State};
 use crate::model::figures::{Figures, figures};
 use crate::model::release::Now;

@@ -6,8 +6,10 @@ use std::time::Duration;
 use crate::claims::ledger::Pauses;
 use crate::model::Policy;
 use crate::model::quarantine::QuarantineLimits;
+use crate::model::release::Limits;
+use crate::model::release::breaker::BreakerLimits;
+use crate::model::release::steps::StepLimits;
 use crate::model::unreachable::UnreachableLimits;
-use crate::release::ReleaseTiming;
 use diskvitals_kubernetes::lease::LeaseTiming;
 use diskvitals_kubernetes::retry_delay::RetryDelay;
 use diskvitals_kubernetes::watch::WatchTiming;
@@ -65,6 +67,32 @@ impl Default for UnreachableTiming {
             limits: UnreachableLimits::default(),
             round: Duration::from_secs(10),
             refused: Duration::from_secs(60),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ReleaseTiming {
+    pub limits: Limits,
+    pub breaker: BreakerLimits,
+    pub steps: StepLimits,
+    /// From the end of a round to the next one.
+    pub round: Duration,
+    /// What is held back by the node's report alone is read again after this time.
+    pub reread: Duration,
+    /// A node is asked again after this time without an answer.
+    pub ask_again: Duration,
+}
+
+impl Default for ReleaseTiming {
+    fn default() -> ReleaseTiming {
+        ReleaseTiming {
+            limits: Limits::default(),
+            breaker: BreakerLimits::default(),
+            steps: StepLimits::default(),
+            round: Duration::from_secs(30),
+            reread: Duration::from_secs(300),
+            ask_again: Duration::from_secs(300),
         }
     }
 }

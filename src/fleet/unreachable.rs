@@ -13,7 +13,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::duty::{Call, Caller, Calls, Context, Duty, DutyFigures, Outcome};
+use crate::calls::{Call, Caller, Calls, Outcome};
+use crate::duty::{Context, Duty, DutyFigures};
 use crate::events::Announcement;
 use crate::listing::List;
 use crate::model::release::evidence::Reading;

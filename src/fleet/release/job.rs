@@ -2,7 +2,7 @@
 //!
 //! In: a job. Out: what became of it.
 
-use crate::duty::Caller;
+use crate::calls::Caller;
 use crate::model::release::check::PolicyObject;
 use crate::model::release::proposal::Proposal;
 use crate::model::release::steps::Act;

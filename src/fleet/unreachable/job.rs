@@ -2,7 +2,7 @@
 //!
 //! In: a job. Out: what became of it.
 
-use crate::duty::Caller;
+use crate::calls::Caller;
 use crate::model::release::evidence::Reading;
 use crate::model::unreachable::eviction::{EvictionReadings, PodReading};
 use crate::release::job::Acted;
