@@ -78,40 +78,12 @@ impl<'e> Families<'e> {
         subjects: &[Subject<'_, T, LABELS>],
     ) -> fmt::Result {
         for FamilyRow { name, unit, of, help, samples } in rows {
-            let mut family = self.family(name, *unit, help, *of)?;
+            let mut encoder = self.encoder.encode_descriptor(name, help, *unit, *of)?;
             for (labels, subject) in subjects {
-                samples(subject, &mut family.samples(labels))?;
+                samples(subject, &mut Samples { encoder: &mut encoder, of: *of, subject: labels })?;
             }
         }
         Ok(())
-    }
-
-    pub fn gauge(
-        &mut self,
-        name: &'static str,
-        unit: Option<&'static Unit>,
-        help: &str,
-    ) -> Result<Family<'_>, fmt::Error> {
-        self.family(name, unit, help, MetricType::Gauge)
-    }
-
-    pub fn counter(
-        &mut self,
-        name: &'static str,
-        unit: Option<&'static Unit>,
-        help: &str,
-    ) -> Result<Family<'_>, fmt::Error> {
-        self.family(name, unit, help, MetricType::Counter)
-    }
-
-    fn family(
-        &mut self,
-        name: &'static str,
-        unit: Option<&'static Unit>,
-        help: &str,
-        of: MetricType,
-    ) -> Result<Family<'_>, fmt::Error> {
-        Ok(Family { encoder: self.encoder.encode_descriptor(name, help, unit, of)?, of })
     }
 }
 
@@ -124,34 +96,6 @@ impl EncodeLabelSet for Labels<'_> {
             .iter()
             .chain(self.1)
             .try_for_each(|(key, value)| (*key, label(value)).encode(encoder.encode_label()))
-    }
-}
-
-pub struct Family<'e> {
-    encoder: MetricEncoder<'e>,
-    of: MetricType,
-}
-
-impl<'e> Family<'e> {
-    fn samples<'f>(&'f mut self, subject: &'f [(&'f str, &'f str)]) -> Samples<'f, 'e> {
-        Samples { family: self, subject }
-    }
-
-    pub fn value(&mut self, labels: &[(&str, &str)], value: u64) -> fmt::Result {
-        self.samples(labels).value(value)
-    }
-
-    pub fn count(&mut self, labels: &[(&str, &str)], value: u64) -> fmt::Result {
-        self.samples(labels).value(value)
-    }
-
-    /// The one sample of a family without labels.
-    pub fn unlabeled(&mut self, value: i64) -> fmt::Result {
-        self.samples(&[]).value(value)
-    }
-
-    pub fn unlabeled_count(&mut self, value: u64) -> fmt::Result {
-        self.samples(&[]).value(value)
     }
 }
 
@@ -188,7 +132,8 @@ impl<V: Into<Value>> From<Option<V>> for Value {
 
 /// The samples of one subject in a family; its labels come before those of each sample.
 pub struct Samples<'f, 'e> {
-    family: &'f mut Family<'e>,
+    encoder: &'f mut MetricEncoder<'e>,
+    of: MetricType,
     subject: &'f [(&'f str, &'f str)],
 }
 
@@ -206,11 +151,10 @@ impl Samples<'_, '_> {
         let Value(Some(value)) = value.into() else {
             return Ok(());
         };
-        let Family { encoder, of } = &mut *self.family;
         let labels = Labels(self.subject, labels);
         match labels.0.is_empty() && labels.1.is_empty() {
-            true => encode_number(encoder, *of, value),
-            false => encode_number(&mut encoder.encode_family(&labels)?, *of, value),
+            true => encode_number(self.encoder, self.of, value),
+            false => encode_number(&mut self.encoder.encode_family(&labels)?, self.of, value),
         }
     }
 
@@ -218,7 +162,7 @@ impl Samples<'_, '_> {
         let ends = BOUNDS.iter().map(|millis| *millis as f64 / 1000.0).chain([f64::INFINITY]);
         let buckets: Vec<(f64, u64)> = ends.zip(timing.counts).collect();
         let labels = Labels(self.subject, labels);
-        self.family.encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
+        self.encoder.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
             timing.sum.as_secs_f64(),
             timing.count(),
             &buckets,
@@ -292,7 +236,9 @@ mod tests {
                     => |(text, timing), to| to.timing(&[("two", text)], timing);
             };
             families.encode(&rows, &[([("one", HOSTILE)], &(long.as_str(), timing))])?;
-            families.gauge("gauge_unlabeled", None, "Help.")?.unlabeled(1)
+            let unlabeled =
+                families! { (): Gauge "gauge_unlabeled": "Help." => |(), to| to.value(1_i64); };
+            families.encode(&unlabeled, &[([], &())])
         }
     }
 

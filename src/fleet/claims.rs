@@ -14,11 +14,11 @@ use crate::claims::ledger::{ClaimLedger, Pauses, Support};
 use crate::duty::{Context, Duty, DutyFigures};
 use crate::events::{Announcement, regarding_claim};
 use crate::listing::List;
-use crate::metrics::gauge;
 use crate::model::claims::{Entry, desired};
 use crate::model::{Claim, Elapsed, Policy};
 use crate::timing::Timing;
-use diskvitals_exposition::families::Families;
+use diskvitals_exposition::families;
+use diskvitals_exposition::families::{Families, FamilyRow};
 use diskvitals_host::clock;
 use diskvitals_kubernetes::api_error::ApiError;
 
@@ -198,17 +198,27 @@ struct Figures {
     support: Support,
 }
 
+const FAMILIES: [FamilyRow<Figures>; 2] = families! {
+    Figures:
+    Gauge "diskvitals_fleet_claims": "Claims with health that this replica has written."
+        => |it, to| to.value(it.written);
+    Gauge "diskvitals_fleet_claims_waiting": "Claims whose health is still to be written."
+        => |it, to| to.value(it.waiting);
+};
+
+/// Once the API server has answered a write.
+const ANSWERED: [FamilyRow<Figures>; 1] = families! {
+    Figures:
+    Gauge "diskvitals_fleet_claim_health_supported": "Whether the API server keeps the health of claims."
+        => |it, to| to.value(it.support == Support::Present);
+};
+
 impl DutyFigures for Figures {
     fn encode(&self, families: &mut Families<'_>) -> fmt::Result {
-        let help = "Claims with health that this replica has written.";
-        gauge(families, "diskvitals_fleet_claims", help, self.written)?;
-        let help = "Claims whose health is still to be written.";
-        gauge(families, "diskvitals_fleet_claims_waiting", help, self.waiting)?;
-        if self.support != Support::Unknown {
-            let is_supported = self.support == Support::Present;
-            let help = "Whether the API server keeps the health of claims.";
-            gauge(families, "diskvitals_fleet_claim_health_supported", help, is_supported)?;
+        families.encode(&FAMILIES, &[([], self)])?;
+        match self.support {
+            Support::Unknown => Ok(()),
+            _ => families.encode(&ANSWERED, &[([], self)]),
         }
-        Ok(())
     }
 }

@@ -13,7 +13,8 @@ use tokio::time::Instant;
 
 use crate::duty::DutyFigures;
 use crate::model::figures::{Figures, ModelFigures};
-use diskvitals_exposition::families::Families;
+use diskvitals_exposition::families;
+use diskvitals_exposition::families::{Families, FamilyRow, Samples};
 use diskvitals_exposition::plain_text::plain;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,90 +51,100 @@ const MAX_MODELS: usize = 200;
 #[derive(Debug)]
 struct StateCollector(Arc<State>);
 
+const REPLICA: [FamilyRow<State>; 2] = families! {
+    State:
+    Gauge "diskvitals_fleet_leader": "Whether this replica leads." => |it, to| to.value(it.leads);
+    Gauge "diskvitals_fleet_synced": "Whether all watched objects are known and the watches work."
+        => |it, to| to.value(it.is_synced && it.is_watching);
+};
+
+const CALLS: [FamilyRow<Counters>; 2] = families! {
+    Counters:
+    Counter "diskvitals_fleet_writes": "Writes by duty and outcome."
+        => |it, to| it.writes.iter().try_for_each(|((duty, outcome), count)| {
+            to.labeled(&[("duty", *duty), ("outcome", *outcome)], *count)
+        });
+    Counter "diskvitals_fleet_api_errors": "Calls that the API server did not accept or answer."
+        => |it, to| to.value(it.api_errors);
+};
+
+const NODES: [FamilyRow<Figures>; 4] = families! {
+    Figures:
+    Gauge "diskvitals_fleet_nodes":
+        "Nodes by the health that they report; unknown: the node does not report."
+        => nodes_by_health;
+    Gauge "diskvitals_fleet_nodes_reporting":
+        "Nodes whose daemon answers and whose report is about them."
+        => |it, to| to.value(it.reporting);
+    Gauge "diskvitals_fleet_objects": "Objects that are watched."
+        => |it, to| {
+            to.labeled(&[("resource", "nodes")], it.nodes)?;
+            to.labeled(&[("resource", "nodestorages")], it.reports)?;
+            to.labeled(&[("resource", "persistentvolumes")], it.volumes)
+        };
+    Gauge "diskvitals_fleet_shared_drives": "Drives that several nodes have at the same time."
+        => |it, to| to.value(it.shared_drives);
+};
+
+/// Of a model and firmware. None: no sample.
+struct ModelRow {
+    drives: Option<u64>,
+    bad: Option<u64>,
+}
+
+const MODELS: [FamilyRow<ModelRow>; 2] = families! {
+    ModelRow:
+    Gauge "diskvitals_fleet_drives": "Drives by model and firmware, as nodes report them."
+        => |it, to| to.value(it.drives);
+    Gauge "diskvitals_fleet_bad_drives":
+        "Drives that are bad, missing ones too, by model and firmware; without those under maintenance."
+        => |it, to| to.value(it.bad);
+};
+
 impl Collector for StateCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
-        let state = &self.0;
+        let state = &*self.0;
         let mut families = Families::new(encoder);
-        let help = "Whether this replica leads.";
-        gauge(&mut families, "diskvitals_fleet_leader", help, state.leads)?;
-        let help = "Whether all watched objects are known and the watches work.";
-        let is_synced = state.is_synced && state.is_watching;
-        gauge(&mut families, "diskvitals_fleet_synced", help, is_synced)?;
+        families.encode(&REPLICA, &[([], state)])?;
         if let Some(figures) = &state.figures {
-            encode_figures(&mut families, figures)?;
+            families.encode(&NODES, &[([], &**figures)])?;
+            encode_models(&mut families, figures)?;
         }
         for figures in &state.duties {
             figures.encode(&mut families)?;
         }
-        let help = "Writes by duty and outcome.";
-        let mut writes = families.counter("diskvitals_fleet_writes", None, help)?;
-        for ((duty, outcome), count) in &state.counters.writes {
-            writes.count(&[("duty", *duty), ("outcome", *outcome)], *count)?;
-        }
-        let help = "Calls that the API server did not accept or answer.";
-        let mut errors = families.counter("diskvitals_fleet_api_errors", None, help)?;
-        errors.unlabeled_count(state.counters.api_errors)
+        families.encode(&CALLS, &[([], &state.counters)])
     }
 }
 
-fn encode_figures(families: &mut Families<'_>, figures: &Figures) -> fmt::Result {
-    let help = "Nodes by the health that they report; unknown: the node does not report.";
-    let mut nodes = families.gauge("diskvitals_fleet_nodes", None, help)?;
+fn nodes_by_health(figures: &Figures, to: &mut Samples<'_, '_>) -> fmt::Result {
     for (severity, health) in [(0, "good"), (1, "unknown"), (2, "suspect"), (3, "bad")] {
         let count = figures.nodes_by_health.get(&severity).copied();
-        nodes.value(&[("health", health)], count.unwrap_or_default())?;
+        to.labeled(&[("health", health)], count.unwrap_or_default())?;
     }
-    let help = "Nodes whose daemon answers and whose report is about them.";
-    gauge(families, "diskvitals_fleet_nodes_reporting", help, figures.reporting)?;
-    let help = "Objects that are watched.";
-    let mut objects = families.gauge("diskvitals_fleet_objects", None, help)?;
-    for (kind, count) in [
-        ("nodes", figures.nodes),
-        ("nodestorages", figures.reports),
-        ("persistentvolumes", figures.volumes),
-    ] {
-        objects.value(&[("resource", kind)], count)?;
-    }
-    let help = "Drives that several nodes have at the same time.";
-    gauge(families, "diskvitals_fleet_shared_drives", help, figures.shared_drives)?;
+    Ok(())
+}
+
+fn encode_models(families: &mut Families<'_>, figures: &Figures) -> fmt::Result {
     let mut models: Vec<_> = figures.models.iter().collect();
     models.sort_by_key(|(_, model)| std::cmp::Reverse((model.bad, model.drives)));
     let (shown, others) = models.split_at(models.len().min(MAX_MODELS));
     let sum = |of: fn(&ModelFigures) -> u64| others.iter().map(|(_, model)| of(model)).sum::<u64>();
-    let mut encode = |name, help, of: fn(&ModelFigures) -> u64, other: u64| {
-        let mut drives = families.gauge(name, None, help)?;
-        for ((model, firmware), figures) in shown {
-            let labels = [("model", model.as_str()), ("firmware", firmware.as_str())];
-            drives.value(&labels, of(figures))?;
-        }
-        if other > 0 {
-            drives.value(&[("model", "other"), ("firmware", "")], other)?;
-        }
-        Ok(())
+    let rows: Vec<_> = shown
+        .iter()
+        .map(|(_, it)| ModelRow { drives: Some(it.drives), bad: Some(it.bad) })
+        .collect();
+    let other = ModelRow {
+        drives: Some(sum(|it| it.drives)).filter(|count| *count > 0),
+        bad: Some(sum(|it| it.bad) + figures.unlisted_bad).filter(|count| *count > 0),
     };
-    encode(
-        "diskvitals_fleet_drives",
-        "Drives by model and firmware, as nodes report them.",
-        |model| model.drives,
-        sum(|model| model.drives),
-    )?;
-    encode(
-        "diskvitals_fleet_bad_drives",
-        "Drives that are bad, missing ones too, by model and firmware; without those under maintenance.",
-        |model| model.bad,
-        sum(|model| model.bad) + figures.unlisted_bad,
-    )
-}
-
-/// Of one gauge without labels.
-pub(crate) fn gauge(
-    families: &mut Families<'_>,
-    name: &'static str,
-    help: &str,
-    value: impl Into<u64>,
-) -> fmt::Result {
-    let value = i64::try_from(value.into()).unwrap_or(i64::MAX);
-    families.gauge(name, None, help)?.unlabeled(value)
+    let names = shown.iter().map(|((model, firmware), _)| (model.as_str(), firmware.as_str()));
+    let subjects: Vec<_> = names
+        .chain([("other", "")])
+        .zip(rows.iter().chain([&other]))
+        .map(|((model, firmware), row)| ([("model", model), ("firmware", firmware)], row))
+        .collect();
+    families.encode(&MODELS, &subjects)
 }
 
 /// In the older text format, which every scraper reads.

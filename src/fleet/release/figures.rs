@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::duty::DutyFigures;
-use crate::metrics::gauge;
 use crate::release::Engine;
 use crate::release::action::ActionStateName;
 use diskvitals_cluster::gate::Gate;
-use diskvitals_exposition::families::Families;
+use diskvitals_exposition::families;
+use diskvitals_exposition::families::{Families, FamilyRow};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
@@ -22,27 +22,33 @@ pub(crate) struct Figures {
     pub is_paused: bool,
 }
 
+const FAMILIES: [FamilyRow<Figures>; 3] = families! {
+    Figures:
+    Counter "diskvitals_fleet_gate_refusals": "Decisions that a gate began to hold back."
+        => |it, to| it.refusals.iter().try_for_each(|(gate, count)| to.labeled(&[("gate", gate.name())], *count));
+    Gauge "diskvitals_fleet_breaker_open":
+        "Whether too much failed at once: nothing is proposed until a person resets the breaker."
+        => |it, to| to.value(it.is_open);
+    Gauge "diskvitals_fleet_paused": "Whether too many nodes are away for proposals."
+        => |it, to| to.value(it.is_paused);
+};
+
+/// Once the actions are known.
+const OF_ACTIONS: [FamilyRow<Figures>; 2] = families! {
+    Figures:
+    Gauge "diskvitals_fleet_actions": "StorageAction objects by state, as the leader read them last."
+        => |it, to| it.actions.iter().flatten().try_for_each(|(state, count)| to.labeled(&[("state", state.name())], *count));
+    Gauge "diskvitals_fleet_release_candidates": "Claims on dead drives that no gate of a policy holds back."
+        => |it, to| to.value(it.would_act);
+};
+
 impl DutyFigures for Figures {
     fn encode(&self, families: &mut Families<'_>) -> fmt::Result {
-        let help = "Decisions that a gate began to hold back.";
-        let mut refusals = families.counter("diskvitals_fleet_gate_refusals", None, help)?;
-        for (gate, count) in &self.refusals {
-            refusals.count(&[("gate", gate.name())], *count)?;
+        families.encode(&FAMILIES, &[([], self)])?;
+        match self.actions {
+            None => Ok(()),
+            Some(_) => families.encode(&OF_ACTIONS, &[([], self)]),
         }
-        let help = "Whether too much failed at once: nothing is proposed until a person resets the breaker.";
-        gauge(families, "diskvitals_fleet_breaker_open", help, self.is_open)?;
-        let help = "Whether too many nodes are away for proposals.";
-        gauge(families, "diskvitals_fleet_paused", help, self.is_paused)?;
-        let Some(actions) = &self.actions else {
-            return Ok(());
-        };
-        let help = "StorageAction objects by state, as the leader read them last.";
-        let mut states = families.gauge("diskvitals_fleet_actions", None, help)?;
-        for (state, count) in actions {
-            states.value(&[("state", state.name())], *count)?;
-        }
-        let help = "Claims on dead drives that no gate of a policy holds back.";
-        gauge(families, "diskvitals_fleet_release_candidates", help, self.would_act)
     }
 }
 

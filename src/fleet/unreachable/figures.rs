@@ -7,7 +7,8 @@ use crate::duty::DutyFigures;
 use crate::model::unreachable::eviction::Waiting;
 use crate::unreachable::UnreachableStorage;
 use diskvitals_cluster::node_storage::PodEviction;
-use diskvitals_exposition::families::Families;
+use diskvitals_exposition::families;
+use diskvitals_exposition::families::{Families, FamilyRow, Samples};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
@@ -26,36 +27,44 @@ pub(crate) struct DriverFigures {
     pub is_beyond: bool,
 }
 
+const OF_DRIVER: [FamilyRow<DriverFigures>; 2] = families! {
+    DriverFigures:
+    Gauge "diskvitals_fleet_driver_unreachable_nodes":
+        "Nodes that have not reached the storage of a CSI driver for five minutes. Drivers that all nodes reach are not listed."
+        => |it, to| to.value(it.unreachable);
+    Gauge "diskvitals_fleet_driver_storage_away":
+        "Whether the storage of a CSI driver is away for so many nodes that nothing moves."
+        => |it, to| to.value(it.is_beyond);
+};
+
+const OF_EVICTIONS: [FamilyRow<Figures>; 2] = families! {
+    Figures:
+    Counter "diskvitals_fleet_evictions":
+        "Evictions of pods from nodes that do not reach their storage, by outcome."
+        => |it, to| it.evictions.iter().try_for_each(|(outcome, count)| to.labeled(&[("outcome", *outcome)], *count));
+    Gauge "diskvitals_fleet_eviction_waiting":
+        "The eviction that has not ended: its pod does not end, or is not replaced."
+        => waiting;
+};
+
 impl DutyFigures for Figures {
     fn encode(&self, families: &mut Families<'_>) -> fmt::Result {
-        let help = "Nodes that have not reached the storage of a CSI driver for five minutes. Drivers that all nodes reach are not listed.";
-        let mut nodes = families.gauge("diskvitals_fleet_driver_unreachable_nodes", None, help)?;
-        for (driver, of) in &self.drivers {
-            nodes.value(&[("driver", driver.as_str())], of.unreachable)?;
-        }
-        let help =
-            "Whether the storage of a CSI driver is away for so many nodes that nothing moves.";
-        let mut away = families.gauge("diskvitals_fleet_driver_storage_away", None, help)?;
-        for (driver, of) in &self.drivers {
-            away.value(&[("driver", driver.as_str())], u64::from(of.is_beyond))?;
-        }
-        let help = "Evictions of pods from nodes that do not reach their storage, by outcome.";
-        let mut evictions = families.counter("diskvitals_fleet_evictions", None, help)?;
-        for (outcome, count) in &self.evictions {
-            evictions.count(&[("outcome", *outcome)], *count)?;
-        }
-        let help = "The eviction that has not ended: its pod does not end, or is not replaced.";
-        let mut waiting = families.gauge("diskvitals_fleet_eviction_waiting", None, help)?;
-        if let Some((eviction, what)) = &self.waiting {
-            let labels = [
-                ("pod_namespace", eviction.namespace.as_str()),
-                ("pod_name", eviction.pod.as_str()),
-                ("waits_for", what.name()),
-            ];
-            waiting.value(&labels, 1_u64)?;
-        }
-        Ok(())
+        let drivers = self.drivers.iter();
+        let drivers: Vec<_> = drivers.map(|(name, it)| ([("driver", name.as_str())], it)).collect();
+        families.encode(&OF_DRIVER, &drivers)?;
+        families.encode(&OF_EVICTIONS, &[([], self)])
     }
+}
+
+fn waiting(figures: &Figures, to: &mut Samples<'_, '_>) -> fmt::Result {
+    let Some((eviction, what)) = &figures.waiting else {
+        return Ok(());
+    };
+    to.info(&[
+        ("pod_namespace", &eviction.namespace),
+        ("pod_name", &eviction.pod),
+        ("waits_for", what.name()),
+    ])
 }
 
 impl UnreachableStorage {
