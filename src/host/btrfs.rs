@@ -3,7 +3,7 @@
 //! /sys/fs/btrfs.
 //!
 //! In: a mount. Out: the UUID of the filesystem; the id of each member, and the path by which the
-//! kernel opened it; its block groups, and the space of each member.
+//! kernel opened it, with its UUID; its block groups, and the space of each member.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,6 +21,7 @@ use diskvitals_finding::path::HostPath;
 const MAX_DEVICE_ID: u64 = 4096;
 /// Offsets in struct btrfs_ioctl_fs_info_args and struct btrfs_ioctl_dev_info_args.
 const FSID: usize = 16;
+const DEVICE_UUID: usize = 8;
 const NODE_BYTES: usize = 32;
 const ALLOCATED: usize = 24;
 const SIZE: usize = 32;
@@ -33,7 +34,16 @@ pub struct Members {
     /// As in /sys/fs/btrfs.
     pub uuid: String,
     /// By id. Missing members have no path and are left out.
-    pub devices: Vec<(u64, HostPath)>,
+    pub devices: Vec<Member>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub id: u64,
+    /// udev's ID_FS_UUID_SUB.
+    pub uuid: String,
+    /// By which the kernel opened it: it may be gone, or lead elsewhere.
+    pub path: HostPath,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +87,11 @@ pub fn members(path: &HostPath) -> Result<Option<Members>, BtrfsError> {
     let mut devices = Vec::new();
     for id in 1..=highest.min(MAX_DEVICE_ID) {
         match sys::btrfs_dev_info(directory.as_fd(), id) {
-            Ok(info) => devices.extend(device(&info).map(|path| (id, path))),
+            Ok(info) => devices.extend(device(&info).map(|path| Member {
+                id,
+                uuid: hyphenated(&info[DEVICE_UUID..][..16]),
+                path,
+            })),
             Err(error) if is(&error, Errno::ENODEV) => {}
             Err(error) => return Err(failed(error)),
         }
@@ -169,12 +183,15 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(number)
 }
 
-/// The highest id of a member, and the hyphenated UUID.
+/// The highest id of a member, and the UUID.
 fn filesystem(info: &[u8; sys::BTRFS_FS_INFO]) -> (u64, String) {
-    let hex = |range: std::ops::Range<usize>| {
-        info[FSID..][range].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
-    };
-    (u64_at(info, 0), [hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-"))
+    (u64_at(info, 0), hyphenated(&info[FSID..][..16]))
+}
+
+fn hyphenated(uuid: &[u8]) -> String {
+    let parts = [0..4, 4..6, 6..8, 8..10, 10..16]
+        .map(|range| uuid[range].iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    parts.join("-")
 }
 
 fn device(info: &[u8; sys::BTRFS_DEV_INFO]) -> Option<HostPath> {

@@ -35,6 +35,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::context::{Context, JobWorkers, SourceError};
+use crate::inventory::CLASS_BLOCK;
 use crate::inventory::sysfs::SysfsReader;
 use crate::jobs::{CounterGroup, CounterReadings, Job, JobResult};
 use crate::status_reporter::StatusReporter;
@@ -55,7 +56,6 @@ use diskvitals_model::probe::ProbeTarget;
 use diskvitals_model::source_update::{SourceRequest, SourceStatus, SourceUpdate};
 use diskvitals_text::causes::with_causes;
 
-const CLASS_BLOCK: &str = "/sys/class/block";
 /// At the start, drives and mounts come first: an admin waits for them, and then the XFS
 /// filesystems are known.
 const STARTUP_DELAY: Duration = Duration::from_secs(1);

@@ -27,7 +27,7 @@ use diskvitals_host::loops;
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::block::{Inventory, Layer};
 
-const CLASS_BLOCK: &str = "/sys/class/block";
+pub(crate) const CLASS_BLOCK: &str = "/sys/class/block";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {

@@ -3,11 +3,13 @@
 //!
 //! sysfs identifies a member by its id within the filesystem, without its block device; with one
 //! member there is no doubt. The members of larger filesystems are identified by ioctls on the
-//! mount (`host::btrfs`), which open its directory, as a probe does; sleeping drives are left out.
+//! mount (`host::btrfs`), which open its directory, as a probe does; sleeping drives are left out. A
+//! member's device is the one that udev knows by its UUID, or that is at the kernel's path.
 
 use std::collections::BTreeMap;
 
 use crate::counters::block_reading;
+use crate::inventory::CLASS_BLOCK;
 use crate::inventory::btrfs::uuids;
 use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_finding::path::HostPath;
@@ -52,18 +54,30 @@ pub fn read_members(
     };
     let devices = reader.list(&format!("{DIR}/{}/devices", members.uuid));
     let mut readings = Vec::new();
-    for (id, path) in &members.devices {
-        // The path may lead to another device now; the list of members in sysfs is authoritative.
-        match name(path).filter(|name| devices.contains(name)) {
+    for member in &members.devices {
+        let id = member.id;
+        let by_path = || name(&member.path).filter(|name| devices.contains(name));
+        match by_uuid(reader, &devices, &member.uuid).or_else(by_path) {
             Some(name) => readings
                 .extend(reading(reader, &members.uuid, &id.to_string(), &name).ok().flatten()),
             None => reader.warn(format!(
-                "{DIR}/{}/devinfo/{id}: {path} is no longer the device of this member",
-                members.uuid
+                "{DIR}/{}/devinfo/{id}: neither udev nor {} leads to the device of this member",
+                members.uuid, member.path
             )),
         }
     }
     Ok(readings)
+}
+
+/// The member's device, which udev knows by its UUID also where the path is of a link that is gone.
+fn by_uuid(reader: &SysfsReader<'_>, devices: &[String], uuid: &str) -> Option<String> {
+    let is_it = |name: &&String| {
+        let dev = reader.text(&format!("{CLASS_BLOCK}/{name}/dev")).ok().flatten();
+        let record = dev.and_then(|dev| reader.udev(&format!("b{dev}")));
+        record.is_some_and(|record| record.get("ID_FS_UUID_SUB") == Some(uuid))
+    };
+    let mut found = devices.iter().filter(is_it);
+    found.next().filter(|_| found.next().is_none()).cloned()
 }
 
 /// Reads the member `id`, whose block device is `device`.
@@ -98,6 +112,28 @@ fn reading(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diskvitals_host::root::HostRoot;
+
+    #[test]
+    fn a_member_whose_path_is_gone_is_the_device_with_its_uuid() {
+        let tree = tempfile::tempdir().unwrap();
+        for (name, dev, uuid) in [("sda", "8:0", "a"), ("sdb", "8:16", "b"), ("sdc", "8:32", "b")] {
+            let (sysfs, udev) = (tree.path().join("sys/class/block").join(name), "run/udev/data");
+            std::fs::create_dir_all(&sysfs).unwrap();
+            std::fs::write(sysfs.join("dev"), format!("{dev}\n")).unwrap();
+            std::fs::create_dir_all(tree.path().join(udev)).unwrap();
+            let record = format!("E:ID_FS_UUID=fs\nE:ID_FS_UUID_SUB={uuid}\n");
+            std::fs::write(tree.path().join(udev).join(format!("b{dev}")), record).unwrap();
+        }
+        let root = HostRoot::new(tree.path());
+        let reader = SysfsReader::new(&root);
+        let of = |devices: &[&str], uuid| {
+            by_uuid(&reader, &devices.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>(), uuid)
+        };
+        assert_eq!(of(&["sda", "sdb"], "b").as_deref(), Some("sdb"));
+        assert_eq!(of(&["sda", "sdb"], "c"), None);
+        assert_eq!(of(&["sda", "sdb", "sdc"], "b"), None, "a copy of a member");
+    }
 
     #[test]
     fn each_line_is_a_counter_and_counters_that_the_kernel_could_not_read_are_none() {
