@@ -161,9 +161,7 @@ impl VolumeBuilder<'_> {
             return;
         };
         self.set_backing_devices(facts, &self.graph.members(&found));
-        if let Some(fs) = self.graph.btrfs_fs(&found) {
-            facts.stack = self.graph.btrfs(fs);
-        }
+        facts.stack = self.graph.filesystem_stack(&found);
     }
 
     /// Sets the devices below a volume that has no device itself.
