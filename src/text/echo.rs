@@ -40,7 +40,7 @@ impl Shown {
         let mut shown = String::with_capacity(text.len().min(max_bytes));
         for c in text.chars().map(|c| if is_deceptive(c) { instead } else { c }) {
             if shown.len() + c.len_utf8() > max_bytes {
-                shown.truncate(shown.floor_char_boundary(max_bytes - MARK.len_utf8()));
+                shown.truncate(end_of_words(&shown, max_bytes - MARK.len_utf8()));
                 shown.push(MARK);
                 break;
             }
@@ -158,8 +158,19 @@ pub fn truncate(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }
-    let end = text.floor_char_boundary(limit.saturating_sub('…'.len_utf8()));
-    format!("{}…", &text[..end])
+    format!("{}…", &text[..end_of_words(text, limit.saturating_sub('…'.len_utf8()))])
+}
+
+/// The longest word that is left out as a whole: a longer one, such as a path, is cut.
+const LONGEST_WORD: usize = 32;
+
+/// At most `limit`: the end of a word, if one is near.
+fn end_of_words(text: &str, limit: usize) -> usize {
+    let end = text.floor_char_boundary(limit);
+    if text[end..].starts_with(' ') || text.len() == end {
+        return end;
+    }
+    text[..end].rfind(' ').filter(|at| end - at <= LONGEST_WORD).unwrap_or(end)
 }
 
 #[cfg(test)]
@@ -218,6 +229,22 @@ mod tests {
                 prop_assert_eq!(&serde_json::from_str::<serde_json::Value>(shown.as_str()).unwrap(), &value);
             }
         }
+    }
+
+    #[test]
+    fn a_sentence_is_cut_between_words_and_a_long_word_within() {
+        let text = "the volume is on a failing drive";
+        for limit in 24..=28 {
+            assert_eq!(truncate(text, limit), "the volume is on a…", "{limit}");
+            assert_eq!(Shown::value(text, ' ', limit).as_str(), "the volume is on a…", "{limit}");
+        }
+        assert_eq!(
+            (truncate(text, 29), truncate(text, 32)),
+            ("the volume is on a failing…".into(), text.into())
+        );
+        let path = format!("at /{}", "x".repeat(99));
+        assert_eq!(truncate(&path, 60), format!("at /{}…", "x".repeat(53)));
+        assert_eq!(truncate("ääää", 6), "ä…");
     }
 
     #[test]

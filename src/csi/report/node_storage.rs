@@ -29,6 +29,7 @@ use diskvitals_cluster::node_storage::{
     MAX_CLEAN_MESSAGE_LEN, MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus,
     StaleEntry, Truncated, VolumeCondition, VolumeEntry, VolumeStatus,
 };
+use diskvitals_text::echo::truncate;
 
 /// Longest text of a drive: models and serials are shorter, a faulty drive's may not be.
 const MAX_NAME_LEN: usize = 128;
@@ -169,7 +170,7 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
             path: mount.path.clone(),
             role: mount.role.to_owned(),
             since: mount.since.map(Time),
-            reason: truncated(&mount.why, MAX_MESSAGE_LEN),
+            reason: truncate(&mount.why, MAX_MESSAGE_LEN),
         })
         .collect();
     let of_health =
@@ -240,7 +241,7 @@ fn finish(
                 type_: kind.to_owned(),
                 status: state.name().to_owned(),
                 reason: reason.to_owned(),
-                message: truncated(message, MAX_CLEAN_MESSAGE_LEN),
+                message: truncate(message, MAX_CLEAN_MESSAGE_LEN),
                 last_transition_time: Time(since.unwrap_or(context.now)),
                 observed_generation: None,
             }
@@ -288,7 +289,7 @@ fn quarantine_answer(
 fn not_clean(reason: CleanReason, why: &str) -> CleanCondition {
     let advice = reason.advice();
     let room = MAX_CLEAN_MESSAGE_LEN.saturating_sub(advice.len() + 2);
-    let message = format!("{}; {advice}", truncated(why, room));
+    let message = format!("{}; {advice}", truncate(why, room));
     (ConditionStatus::False, reason.name(), message)
 }
 
@@ -348,7 +349,7 @@ fn drive_entry(id: &str, drive: &Drive, worst: Option<&Issue>) -> DriveEntry {
         slot: name(&identity.slot),
         health: health(drive.health),
         reason: worst.map_or_else(
-            || truncated(&drive.why, MAX_MESSAGE_LEN),
+            || truncate(&drive.why, MAX_MESSAGE_LEN),
             |issue| truncated(&issue.reason, MAX_MESSAGE_LEN),
         ),
         since: worst.and_then(|issue| issue.since).map(Time),
@@ -375,7 +376,7 @@ fn volume_entry(
                 HealthErrorType::DataLoss => VolumeStatus::DataLoss,
             },
             reason: status.reason.clone(),
-            message: truncated(&status.message, MAX_MESSAGE_LEN),
+            message: truncate(&status.message, MAX_MESSAGE_LEN),
         })
         .take(MAX_VOLUME_CONDITIONS)
         .collect();
@@ -383,7 +384,7 @@ fn volume_entry(
         conditions = vec![VolumeCondition {
             status: VolumeStatus::Unknown,
             reason: HEALTH_UNKNOWN.to_owned(),
-            message: truncated(&volume.why, MAX_MESSAGE_LEN),
+            message: truncate(&volume.why, MAX_MESSAGE_LEN),
         }];
     }
     VolumeEntry {

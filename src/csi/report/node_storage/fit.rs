@@ -12,6 +12,7 @@ use diskvitals_cluster::node_storage::{
     Health, MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_REACHED_DRIVERS, MAX_STALE, MAX_STATUS_LEN,
     MAX_UNREACHABLE_DRIVERS, MAX_VOLUMES, NodeStorageStatus, Truncated, VolumeEntry,
 };
+use diskvitals_text::echo::truncate;
 
 /// Shorter messages are tried before an entry is dropped.
 const SHORT_MESSAGE_LEN: usize = 80;
@@ -44,8 +45,10 @@ pub(super) fn fit(mut status: NodeStorageStatus) -> NodeStorageStatus {
         }
         for volume in &mut status.volumes {
             for condition in &mut volume.health_conditions {
-                let end = condition.message.floor_char_boundary(len);
-                condition.message.truncate(end);
+                condition.message = match len {
+                    0 => String::new(),
+                    len => truncate(&condition.message, len),
+                };
             }
         }
     }

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::report::node_snapshot::{DriverStorage, NodeSnapshot};
 use crate::report::node_storage::{Context, number, truncated};
 use diskvitals_cluster::node_storage::{MAX_DRIVER_NAME_LEN, MAX_MESSAGE_LEN, UnreachableDriver};
+use diskvitals_text::echo::truncate;
 
 const STORAGE_UNKNOWN: &str = "StorageUnknown";
 
@@ -58,7 +59,7 @@ fn entry(
         driver: truncated(driver, MAX_DRIVER_NAME_LEN),
         unknown,
         reason: truncated(reason, MAX_MESSAGE_LEN),
-        message: truncated(message, MAX_MESSAGE_LEN),
+        message: truncate(message, MAX_MESSAGE_LEN),
         since: None,
         volumes: number(volumes.count()),
     })

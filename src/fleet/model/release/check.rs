@@ -49,6 +49,10 @@ impl PolicyState {
             created: None,
         }
     }
+
+    fn is_unreadable(&self) -> bool {
+        *self == PolicyState::unreadable(&self.name)
+    }
 }
 
 /// A StoragePolicy object, reduced.
@@ -202,8 +206,11 @@ fn of_controller(gate: Gate, case: &Case<'_>, now: Now) -> Option<String> {
     let policy = &case.policy.spec;
     let breaker = &case.fleet.breaker;
     match gate {
+        Gate::PolicyInvalid if case.policy.is_unreadable() => {
+            Some(format!("policy {} was deleted, or its spec cannot be read", case.policy.name))
+        }
         Gate::PolicyInvalid if policy.hold_time().is_none() => Some(format!(
-            "policy {}: hold {} is no time of at least 10m",
+            "policy {}: hold `{}` is no time of at least 10m",
             case.policy.name, policy.hold
         )),
         Gate::PolicySuspended if policy.suspended => {

@@ -355,3 +355,21 @@ proptest! {
         prop_assert_eq!(cluster.gates().is_empty(), is_valid);
     }
 }
+
+#[test]
+fn a_policy_that_was_deleted_is_not_one_with_a_wrong_time() {
+    let why = |policy: PolicyState| {
+        let mut cluster = Cluster::unproposed();
+        cluster.policy = policy;
+        let refusals = cluster.refusals();
+        refusals.into_iter().find(|it| it.gate == Gate::PolicyInvalid).expect("refused").text
+    };
+    assert_eq!(
+        why(PolicyState::unreadable("p")),
+        "policy p was deleted, or its spec cannot be read"
+    );
+    let mut wrong = Cluster::unproposed().policy;
+    wrong.spec.hold = "5m".into();
+    let text = format!("policy {}: hold `5m` is no time of at least 10m", wrong.name);
+    assert_eq!(why(wrong), text);
+}
