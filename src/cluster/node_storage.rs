@@ -48,6 +48,8 @@ pub const MAX_STATUS_LEN: usize = 32 * 1024;
 
 /// Condition: the daemon answers, and what the status says is what it says now.
 pub const DAEMON_REACHABLE: &str = "DaemonReachable";
+/// Its reason after `--withdraw`.
+pub const WITHDRAWN: &str = "Withdrawn";
 /// Condition: no mount of a deleted pod is left on the node. While the node is in quarantine, its
 /// reason is a `CleanReason`.
 pub const ATTACHMENTS_CLEAN: &str = "AttachmentsClean";

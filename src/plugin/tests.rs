@@ -223,6 +223,13 @@ fn nothing_good_is_believed_that_is_not_proven() {
             "its daemon does not answer (NoAnswer)",
         ),
         (
+            report(
+                "n",
+                json!({"conditions": [{"type": "DaemonReachable", "status": "False", "reason": "Withdrawn", "message": "", "lastTransitionTime": "2026-03-01T11:00:00Z"}]}),
+            ),
+            "diskvitals was withdrawn from it",
+        ),
+        (
             json!({"metadata": {"name": "n"}}),
             "its object has no status; no reporter's pod is on it",
         ),

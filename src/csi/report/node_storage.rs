@@ -27,7 +27,7 @@ use crate::report::{DaemonView, Outage, first_evidence};
 use diskvitals_cluster::node_storage::{
     ATTACHMENTS_CLEAN, ChallengeAnswer, CleanReason, Counts, DAEMON_REACHABLE, DriveEntry, Health,
     MAX_CLEAN_MESSAGE_LEN, MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus,
-    StaleEntry, Truncated, VolumeCondition, VolumeEntry, VolumeStatus,
+    StaleEntry, Truncated, VolumeCondition, VolumeEntry, VolumeStatus, WITHDRAWN,
 };
 use diskvitals_text::echo::truncate;
 
@@ -114,7 +114,7 @@ fn of_silent_daemon(context: &Context<'_>, message: &str) -> NodeStorageStatus {
 /// Reporting has ended on purpose: the lists would stay wrong for ever.
 pub(crate) fn withdrawn_status(context: &Context<'_>) -> NodeStorageStatus {
     let (reason, message) =
-        ("Withdrawn", "health is no longer reported: diskvitals was withdrawn from this node");
+        (WITHDRAWN, "health is no longer reported: diskvitals was withdrawn from this node");
     finish(
         unknown_lists(),
         context,

@@ -53,7 +53,7 @@ pub(crate) async fn remove_condition(
     std::future::pending().await
 }
 
-/// One for the node, and one for each user of each volume with an adverse issue.
+/// One for the node, and one for each user of a volume with an adverse issue.
 fn withdrawal_transitions(
     snapshot: Option<&NodeSnapshot>,
     at: jiff::Timestamp,
@@ -75,23 +75,22 @@ fn withdrawal_transitions(
     let Some(snapshot) = snapshot else {
         return transitions;
     };
-    let adverse = snapshot.issues.iter().filter(|(_, issue)| issue.severity > Severity::Info);
-    for (id, issue) in adverse {
+    // Worst first: the event of an object is about the first, whatever else is known.
+    for (id, issue) in snapshot.adverse() {
         let Subject::Volume(volume) = &issue.subject else {
             continue;
         };
-        let targets = snapshot.volumes.get(volume).map(users).unwrap_or_default();
         let note = format!(
             "{}: health is no longer reported. The last was: {}: {}",
             snapshot.display_name(&issue.subject),
             issue.reason,
             issue.text()
         );
-        transitions.extend(
-            targets
-                .into_iter()
-                .map(|target| transition(format!("{id} withdrawn"), target, note.clone())),
-        );
+        for target in snapshot.volumes.get(volume).map(users).unwrap_or_default() {
+            if transitions.iter().all(|it| it.target != target) {
+                transitions.push(transition(format!("{id} withdrawn"), target, note.clone()));
+            }
+        }
     }
     transitions
 }
@@ -102,12 +101,14 @@ mod tests {
     use crate::report::transitions::tests::{at, drive, issue, snapshot, volume};
 
     #[test]
-    fn the_node_and_each_user_of_a_volume_in_trouble_learn_that_reports_end() {
+    fn the_node_and_each_user_of_a_volume_with_findings_have_one_event_of_the_end_of_reports() {
         let mut slow = issue(volume("v1"), Severity::Suspect);
-        slow.reason = "IoStalled".into();
+        (slow.reason, slow.severity) = ("IoStalled".into(), Severity::Bad);
+        let mild = issue(volume("v1"), Severity::Suspect);
         let issues = [
             ("a", issue(drive("d1"), Severity::Bad)),
             ("b", slow),
+            ("ba", mild),
             ("c", issue(volume("v1"), Severity::Info)),
             ("d", issue(volume("fs:root"), Severity::Bad)),
         ];

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::objects::{NodeRecord, PodRecord, StorageRecord};
 use crate::view::Base;
 use diskvitals_cluster::current_report::{MAX_AGE, daemon_reachable, is_about, is_answering};
-use diskvitals_cluster::node_storage::{Health, NodeStorageStatus};
+use diskvitals_cluster::node_storage::{Health, NodeStorageStatus, WITHDRAWN};
 
 /// A reporter's pod that is away for so long does not report, however young its last word is.
 const REPORTER_GRACE: SignedDuration = SignedDuration::from_mins(10);
@@ -206,7 +206,10 @@ fn report(
     match daemon_reachable(status) {
         None => return unknown("the report does not say whether the node's daemon answers"),
         Some(condition) if !is_answering(condition) => {
-            let why = format!("its daemon does not answer ({})", condition.reason);
+            let why = match condition.reason.as_str() {
+                WITHDRAWN => "diskvitals was withdrawn from it".to_owned(),
+                reason => format!("its daemon does not answer ({reason})"),
+            };
             return silent(Some(condition.last_transition_time.0), why);
         }
         Some(_) => {}
