@@ -62,7 +62,7 @@ pub(crate) fn bad_drive() -> Value {
 pub(crate) fn bad_volume() -> Value {
     json!({"driver": "csi.diskvitals.io", "handle": "dv-1", "persistentVolume": "pv-1", "health": "Bad", "driveIDs": ["naa.1"],
         "redundant": false, "since": "2026-03-01T09:00:00Z",
-        "healthConditions": [{"status": "Degraded", "reason": "A", "message": "a"}, {"status": "Inaccessible", "reason": "MediaErrors", "message": "sectors cannot be read"}]})
+        "healthConditions": [{"status": "Degraded", "reason": "A", "message": "a"}, {"status": "Inaccessible", "reason": "MediaErrors", "message": "sectors cannot be read"}, {"status": "Inaccessible", "reason": "Milder", "message": "b"}]})
 }
 
 fn stale_mount() -> Value {

@@ -107,7 +107,8 @@ pub(crate) fn volume_of<'a>(
 }
 
 fn row(base: &Base, node: &NodeView<'_>, entry: &VolumeEntry, named: &Named) -> ClaimRow {
-    let worst = entry.health_conditions.iter();
+    // Of equally severe ones the first, which is the worst: `max_by_key` gives the last.
+    let worst = entry.health_conditions.iter().rev();
     let worst = worst.max_by_key(|condition| severity(condition.status));
     let mut row = ClaimRow {
         namespace: String::new(),

@@ -239,7 +239,7 @@ fn finding_gone(case: &Case<'_>) -> Option<String> {
     let (candidate, action) = (candidate(case)?, case.action?);
     let answer = action.answer.as_ref().ok()?;
     // Before the daemon knows its state, what it does not list is unknown.
-    (is_settled(answer) && answered(candidate, answer).is_none())
+    (unsettled(answer).is_none() && answered(candidate, answer).is_none())
         .then(|| "the node's answer does not have the finding".to_owned())
 }
 
@@ -249,8 +249,14 @@ fn answered<'a>(candidate: &Candidate, answer: &'a Answer) -> Option<&'a Answere
     })
 }
 
-fn is_settled(answer: &Answer) -> bool {
-    answer.is_settled && answer.reads_inventory && answer.reads_kernel_log
+/// What the answer does not rest on.
+fn unsettled(answer: &Answer) -> Option<&'static str> {
+    match (answer.is_settled, answer.reads_inventory, answer.reads_kernel_log) {
+        (false, _, _) => Some("the daemon has not read everything since its start"),
+        (_, false, _) => Some("the daemon does not read its drives"),
+        (_, _, false) => Some("the daemon does not read its kernel log"),
+        (true, true, true) => None,
+    }
 }
 
 fn of_report(gate: Gate, case: &Case<'_>, candidate: &Candidate, now: Now) -> Option<String> {
@@ -358,8 +364,7 @@ fn of_action(gate: Gate, case: &Case<'_>, action: &ActionState, now: Now) -> Opt
             }
             Err(why) => Some(format!("node {}: {why}", spec.node.name)),
         },
-        Gate::NotSettled => (!is_settled(answer.ok()?))
-            .then(|| format!("the daemon of node {} is not settled", spec.node.name)),
+        Gate::NotSettled => Some(format!("node {}: {}", spec.node.name, unsettled(answer.ok()?)?)),
         Gate::OneWitness => {
             let finding = answered(candidate(case)?, answer.ok()?)?;
             let has = |kind| finding.witnesses.contains(&kind);
