@@ -17,7 +17,6 @@ mod report;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 

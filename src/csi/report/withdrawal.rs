@@ -12,7 +12,7 @@ use crate::report::api::ApiServer;
 use crate::report::attempts::Attempts;
 use crate::report::event_publisher::EventPublisher;
 use crate::report::node_condition::NodeConditionKind;
-use crate::report::node_snapshot::{NodeSnapshot, Severity, Subject};
+use crate::report::node_snapshot::{NodeSnapshot, Subject};
 use crate::report::transitions::{
     EventTarget, HEALTH_WITHDRAWN, StorageTransition, StorageTransitionKind, users,
 };
@@ -98,6 +98,7 @@ fn withdrawal_transitions(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::node_snapshot::Severity;
     use crate::report::transitions::tests::{at, drive, issue, snapshot, volume};
 
     #[test]

@@ -15,7 +15,7 @@ use crate::model::release::steps::{self, Progress, Step};
 use crate::release::action::{ActionObject, PROPOSED, add_step};
 use crate::release::challenge::Outcome;
 use crate::release::{Decision, Engine, Job, Key, Question, Subject};
-use diskvitals_cluster::gate::Gate;
+use diskvitals_cluster::gate::{Effect, Gate};
 use diskvitals_cluster::storage_action::{Approval, CLAIM_DELETED, StorageActionSpec};
 use diskvitals_cluster::storage_policy::Mode;
 
@@ -164,7 +164,10 @@ impl Engine {
                 *self.counts.entry(*gate).or_default() += 1;
             }
         }
-        if is_changed && !is_of_action && !(is_global && before.is_empty()) {
+        // The policy is none of this claim's.
+        let is_selected =
+            !refusals.iter().any(|it| it.gate == Gate::NotSelected && it.effect == Effect::Abort);
+        if is_changed && !is_of_action && is_selected && !(is_global && before.is_empty()) {
             self.announce_candidate(&policy, &decision.candidate, &refusals);
         }
         if is_gone {

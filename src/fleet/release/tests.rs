@@ -1,5 +1,7 @@
 mod carry_out;
 
+use std::time::Duration;
+
 use super::*;
 use crate::model::release::Now;
 use crate::release::action::{outdated, set_condition};

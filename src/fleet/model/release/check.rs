@@ -254,7 +254,9 @@ fn unsettled(answer: &Answer) -> Option<&'static str> {
     match (answer.is_settled, answer.reads_inventory, answer.reads_kernel_log) {
         (false, _, _) => Some("the daemon has not read everything since its start"),
         (_, false, _) => Some("the daemon does not read its drives"),
-        (_, _, false) => Some("the daemon does not read its kernel log"),
+        (_, _, false) => {
+            Some("the daemon does not read its kernel log, or has just lost records of it")
+        }
         (true, true, true) => None,
     }
 }

@@ -1,5 +1,7 @@
 //! The engine over a small cluster that behaves as the API server and Kubernetes' controllers do.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
@@ -371,6 +373,27 @@ fn an_approved_action_is_carried_out_step_by_step() {
         "ReleaseReplaced",
     ] {
         assert!(cluster.announced.contains(&reason), "{reason}: {:?}", cluster.announced);
+    }
+}
+
+#[test]
+fn a_claim_that_no_policy_selects_has_no_event_of_it() {
+    for (class, is_announced) in [("other", false), ("", true)] {
+        let (mut cluster, mut engine) = (Cluster::new(), engine(false));
+        let policy = &mut cluster.view.policies.get_mut("default").expect("there").state.spec;
+        policy.mode = Mode::Observe;
+        policy
+            .claims
+            .storage_class_names
+            .extend(Some(class.to_owned()).filter(|it| !it.is_empty()));
+        for _ in 0..1200 {
+            cluster.turn(&mut engine);
+        }
+        let refused = engine.figures().refusals[&Gate::NotSelected];
+        assert_eq!(
+            (refused > 0, cluster.announced_of_claim.is_empty()),
+            (!is_announced, !is_announced)
+        );
     }
 }
 
