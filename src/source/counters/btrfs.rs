@@ -53,11 +53,12 @@ pub fn read_members(
         return Ok(Vec::new());
     };
     let devices = reader.list(&format!("{DIR}/{}/devices", members.uuid));
+    let udev = member_uuids(reader, &devices);
     let mut readings = Vec::new();
     for member in &members.devices {
         let id = member.id;
         let by_path = || name(&member.path).filter(|name| devices.contains(name));
-        match by_uuid(reader, &devices, &member.uuid).or_else(by_path) {
+        match with_uuid(&udev, &member.uuid).or_else(by_path) {
             Some(name) => readings
                 .extend(reading(reader, &members.uuid, &id.to_string(), &name).ok().flatten()),
             None => reader.warn(format!(
@@ -69,15 +70,20 @@ pub fn read_members(
     Ok(readings)
 }
 
-/// The member's device, which udev knows by its UUID also where the path is of a link that is gone.
-fn by_uuid(reader: &SysfsReader<'_>, devices: &[String], uuid: &str) -> Option<String> {
-    let is_it = |name: &&String| {
-        let dev = reader.text(&format!("{CLASS_BLOCK}/{name}/dev")).ok().flatten();
-        let record = dev.and_then(|dev| reader.udev(&format!("b{dev}")));
-        record.is_some_and(|record| record.get("ID_FS_UUID_SUB") == Some(uuid))
+/// Devices with the UUIDs of members that udev knows of them.
+fn member_uuids(reader: &SysfsReader<'_>, devices: &[String]) -> Vec<(String, String)> {
+    let uuid_of = |name: &String| {
+        let dev = reader.text(&format!("{CLASS_BLOCK}/{name}/dev")).ok().flatten()?;
+        let record = reader.udev(&format!("b{dev}"))?;
+        Some((name.clone(), record.get("ID_FS_UUID_SUB")?.to_owned()))
     };
-    let mut found = devices.iter().filter(is_it);
-    found.next().filter(|_| found.next().is_none()).cloned()
+    devices.iter().filter_map(uuid_of).collect()
+}
+
+/// The member's device, also where the path is of a link that is gone.
+fn with_uuid(known: &[(String, String)], uuid: &str) -> Option<String> {
+    let mut found = known.iter().filter(|(_, known)| known == uuid);
+    found.next().filter(|_| found.next().is_none()).map(|(name, _)| name.clone())
 }
 
 /// Reads the member `id`, whose block device is `device`.
@@ -128,7 +134,8 @@ mod tests {
         let root = HostRoot::new(tree.path());
         let reader = SysfsReader::new(&root);
         let of = |devices: &[&str], uuid| {
-            by_uuid(&reader, &devices.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>(), uuid)
+            let devices: Vec<String> = devices.iter().map(|it| (*it).to_owned()).collect();
+            with_uuid(&member_uuids(&reader, &devices), uuid)
         };
         assert_eq!(of(&["sda", "sdb"], "b").as_deref(), Some("sdb"));
         assert_eq!(of(&["sda", "sdb"], "c"), None);
