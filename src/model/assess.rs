@@ -35,14 +35,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::assess::input::{Context, DriveInput, VolumeInput};
-use crate::assess::text::Level;
 use crate::facts::{Facts, KnownVolume};
 use crate::policy::Policy;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::source::Source;
-use diskvitals_finding::{Evidence, Judgement, Status, Subject, Verdict, WitnessKind};
+use diskvitals_finding::{Evidence, Judgement, Subject, Verdict, WitnessKind};
 use diskvitals_kernel_log::event::Class;
 use diskvitals_text::echo::truncate;
 
@@ -51,11 +50,13 @@ pub(crate) use drive::shares_controller;
 pub(crate) use health::health_unknown;
 pub use health::{health, is_first_look_outstanding};
 pub use sources::shown as shown_source;
+#[cfg(test)]
+pub(crate) use text::BAD;
 pub use text::percent;
-pub(crate) use text::{MAX_MESSAGE, join_limited};
+pub(crate) use text::{Level, MAX_MESSAGE, join_limited};
 
-/// The severity of each active finding.
-pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), Severity>;
+/// The level of each active finding.
+pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), Level>;
 
 /// Judges everything, in this order: drives, volumes, devices, removed subjects, sources; each by id.
 pub fn assess(
@@ -65,12 +66,11 @@ pub fn assess(
     now: Timestamp,
 ) -> Vec<Judgement> {
     let context = Context { facts, policy, now };
-    let mut severities: BTreeMap<&Subject, Vec<(Reason, Severity)>> = BTreeMap::new();
-    for ((subject, reason), severity) in active {
-        let of_subject = severities.entry(subject).or_default();
-        of_subject.push((*reason, *severity));
+    let mut levels: BTreeMap<&Subject, Vec<(Reason, Level)>> = BTreeMap::new();
+    for ((subject, reason), level) in active {
+        levels.entry(subject).or_default().push((*reason, *level));
     }
-    let mut evaluator = Evaluator { context, facts, active, severities, judgements: Vec::new() };
+    let mut evaluator = Evaluator { context, facts, active, levels, judgements: Vec::new() };
     evaluator.evaluate_drives();
     let failing = FailingDrives {
         endangering: evaluator.failing_drives(endangers_data),
@@ -140,14 +140,18 @@ struct Evaluator<'a> {
     facts: &'a Facts,
     active: &'a ActiveFindings,
     /// `active` by subject, since a dozen rules look up each of hundreds of volumes.
-    severities: BTreeMap<&'a Subject, Vec<(Reason, Severity)>>,
+    levels: BTreeMap<&'a Subject, Vec<(Reason, Level)>>,
     judgements: Vec<Judgement>,
 }
 
 impl Evaluator<'_> {
+    fn level(&self, subject: &Subject, reason: Reason) -> Option<Level> {
+        let of_subject = self.levels.get(subject)?;
+        of_subject.iter().find_map(|(other, level)| (*other == reason).then_some(*level))
+    }
+
     fn severity(&self, subject: &Subject, reason: Reason) -> Option<Severity> {
-        let of_subject = self.severities.get(subject)?;
-        of_subject.iter().find_map(|(other, severity)| (*other == reason).then_some(*severity))
+        self.level(subject, reason).map(|(severity, _)| severity)
     }
 
     fn push(&mut self, subject: &Subject, reason: Reason, verdict: Option<Verdict>) {
@@ -249,12 +253,11 @@ impl Evaluator<'_> {
             }
             decided.insert((id, judgement.reason));
         }
-        for ((subject, reason), severity) in self.active {
+        for ((subject, reason), level) in self.active {
             if let Subject::Drive(id) = subject
                 && !decided.contains(&(id, *reason))
             {
-                let status = if reason.is_gone() { Status::Inaccessible } else { Status::Degraded };
-                add(id, *reason, (*severity, status), reason.meaning());
+                add(id, *reason, *level, reason.meaning());
             }
         }
         failing
@@ -262,10 +265,11 @@ impl Evaluator<'_> {
 
     fn evaluate_volume(&mut self, subject: &Subject, known: &KnownVolume, failing: &FailingDrives) {
         let verdict_of = |reason: Reason, failing_drives, has_last_copy| {
-            let active = self.severity(subject, reason);
+            let level = self.level(subject, reason);
+            let active = level.map(|(severity, _)| severity);
             let input =
                 VolumeInput { context: self.context, known, active, has_last_copy, failing_drives };
-            (reason, input.verdict(reason), active)
+            (reason, input.verdict(reason), level)
         };
         let all = Reason::ALL.iter().map(|reason| match reason {
             // Decided when the others are known.

@@ -124,7 +124,7 @@ pub struct TestHost {
     pub facts: Facts,
     pub settings: VolumeSettings,
     pub policy: Policy,
-    pub active: BTreeMap<(Subject, Reason), Severity>,
+    pub active: ActiveFindings,
 }
 
 impl TestHost {
@@ -331,7 +331,7 @@ impl TestHost {
             let key = (judgement.subject.clone(), judgement.reason);
             match &judgement.verdict {
                 Verdict::Raised(raised) => {
-                    self.active.insert(key, raised.severity);
+                    self.active.insert(key, (raised.severity, raised.status));
                 }
                 Verdict::Clear => {
                     self.active.remove(&key);

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::assess::ActiveFindings;
+use crate::assess::{ActiveFindings, Level};
 use crate::facts::repairs;
 use diskvitals_finding::ids::FindingId;
 use diskvitals_finding::reason::Reason;
@@ -112,10 +112,9 @@ impl Ledger {
         self.active.values().map(|entry| &entry.finding)
     }
 
-    /// The severity of each active finding, for the rules.
-    pub fn severities(&self) -> ActiveFindings {
-        let severity = |entry: &Entry| entry.finding.severity;
-        self.active.iter().map(|(key, entry)| (key.clone(), severity(entry))).collect()
+    /// The level of each active finding, for the rules.
+    pub fn levels(&self) -> ActiveFindings {
+        self.active.iter().map(|(key, entry)| (key.clone(), entry.level())).collect()
     }
 
     /// Cleared findings, newest first.
@@ -130,6 +129,7 @@ impl Ledger {
         let mut judgements: Vec<_> = resolution::resolve(judgements).into_iter().collect();
         judgements.sort_by(|(a, _), (b, _)| followers::order(a).cmp(&followers::order(b)));
         let related = followers::related(&judgements);
+        self.replace_leaders(&related);
         let (mut transitions, mut leaders) = (Vec::new(), Vec::new());
         self.forget_present(&judgements);
         for (key, verdict) in judgements {
@@ -138,7 +138,7 @@ impl Ledger {
                 Verdict::Clear if self.has_followers(&key) => leaders.push(key),
                 Verdict::Clear => transitions.extend(self.clear(&key.0, key.1, OVER, now)),
                 Verdict::Raised(raised) => {
-                    let leader = self.leader(&key, &raised, &related, now);
+                    let leader = self.leader(&key, &related, now);
                     transitions.extend(self.raise(key.0, key.1, raised, leader, now))
                 }
             }
@@ -332,8 +332,9 @@ impl Ledger {
         now: Timestamp,
     ) -> Option<Transition> {
         let key = (subject, reason);
-        if let Some(entry) = self.active.get_mut(&key) {
-            return entry.update(raised, now);
+        if self.active.contains_key(&key) {
+            self.set_leader(&key, follows);
+            return self.active.get_mut(&key)?.update(raised, now);
         }
         let since = raised.since.map_or(now, |since| since.min(now));
         let finding = Finding {
@@ -424,6 +425,10 @@ impl Ledger {
 }
 
 impl Entry {
+    fn level(&self) -> Level {
+        (self.finding.severity, self.finding.status)
+    }
+
     fn update(&mut self, raised: FindingDetails, now: Timestamp) -> Option<Transition> {
         self.last_judged = self.last_judged.max(now);
         let old = &self.finding;

@@ -45,6 +45,8 @@ pub(crate) struct ObservedCause {
     /// Not acknowledged, and not under maintenance.
     pub counted: bool,
     pub acknowledged: bool,
+    /// The worst `wire::FindingStatus` of its BAD findings that nobody has acknowledged; 0: none.
+    pub status: i32,
     pub findings: Vec<ObservedFinding>,
 }
 
@@ -274,6 +276,13 @@ fn observed_cause(cause: &wire::Cause, objects: &Objects, origins: &Origins<'_>)
         counted: cause.counted,
         acknowledged: !cause.findings.is_empty()
             && cause.findings.iter().all(|finding| finding.acknowledged),
+        status: known()
+            .filter(|finding| {
+                finding.severity() == wire::Severity::Bad && finding.acknowledged.is_none()
+            })
+            .map(|finding| finding.status)
+            .max()
+            .unwrap_or_default(),
         findings: members()
             .take(MAX_FINDINGS)
             .map(|finding| ObservedFinding {

@@ -73,6 +73,9 @@ struct KnownCause {
     subject: String,
     counted: bool,
     acknowledged: bool,
+    /// The worst so far, as in `ObservedCause`; none in a file of an earlier version.
+    #[serde(default)]
+    status: Option<i32>,
     /// Its beginning was announced.
     announced: bool,
     /// The id of the message that announced it.

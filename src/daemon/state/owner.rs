@@ -308,12 +308,8 @@ impl Owner {
         let rules = self.settings.borrow().clone();
         let checks = &rules.policy.checks;
         self.facts.checks.prune(checks.keep as usize);
-        let begun = self.facts.queue_due_checks(
-            checks,
-            &self.ledger.severities(),
-            &self.zone,
-            clock::now(),
-        );
+        let begun =
+            self.facts.queue_due_checks(checks, &self.ledger.levels(), &self.zone, clock::now());
         if begun > 0 {
             tracing::info!(checks = begun, "filesystem checks are due");
         }
@@ -464,7 +460,7 @@ impl Owner {
         let (now, rules) = (clock::now(), self.settings.borrow().clone());
         self.facts.wall_offset = clock::offset();
         self.facts.booted = Some(clock::booted());
-        let active = self.ledger.severities();
+        let active = self.ledger.levels();
         let judgements = assess::assess(&self.facts, &active, &rules.policy, now);
         let previous = self.snapshots.borrow().clone();
         self.ledger.follow_filesystems(&judgements, |subject| {
@@ -515,7 +511,7 @@ impl Owner {
         send_if_changed(&self.smart_targets, smart_targets(&self.facts, &self.ledger));
         send_if_changed(
             &self.checks,
-            self.facts.desired_checks(&rules.policy, &self.ledger.severities(), now),
+            self.facts.desired_checks(&rules.policy, &self.ledger.levels(), now),
         );
         self.store_sync.write(&self.facts, &self.ledger, false, stored);
         self.published_at = Instant::now();

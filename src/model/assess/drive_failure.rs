@@ -4,17 +4,16 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::assess::text::join_limited;
+use crate::assess::text::{INFO, Level, join_limited};
 use crate::assess::{DriveFailure, MAX_MESSAGE};
 use crate::facts::KnownVolume;
 use diskvitals_finding::Verdict;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::{LayerKind, Reason};
-use diskvitals_finding::severity::Severity;
 use diskvitals_text::echo::truncate;
 
-/// The verdicts on one volume, each with the severity of the active finding.
-pub(super) type Verdicts = Vec<(Reason, Option<Verdict>, Option<Severity>)>;
+/// The verdicts on one volume, each with the level of the active finding.
+pub(super) type Verdicts = Vec<(Reason, Option<Verdict>, Option<Level>)>;
 
 /// Whether reads or writes of the volume fail or wait. What an array lacks is no such sign: the drives
 /// that it lacks endanger data themselves.
@@ -50,8 +49,8 @@ pub(super) fn without_former_members<'a>(
     Cow::Owned(failing)
 }
 
-/// Marks the findings that follow from the failure of a drive, and gives DriveFailing the severity of
-/// the worst of them: it announces them all.
+/// Marks the findings that follow from the failure of a drive, and gives DriveFailing the worst
+/// severity and status among them: it announces them all.
 pub(super) fn mark(
     verdicts: &mut Verdicts,
     known: &KnownVolume,
@@ -63,29 +62,30 @@ pub(super) fn mark(
     if !known.facts.drive_ids.iter().any(is_cause) {
         return;
     }
-    let mut worst = Severity::Info;
+    let mut worst = INFO;
     let mut present = Vec::new();
     for (reason, verdict, active) in verdicts.iter_mut() {
         if !reason.follows_drive() {
             continue;
         }
-        let severity = match verdict {
+        let level = match verdict {
             Some(Verdict::Raised(raised)) => {
                 raised.of_drive_failure = true;
-                Some(raised.severity)
+                Some((raised.severity, raised.status))
             }
             Some(Verdict::Clear) => None,
             Some(Verdict::Unknown { .. }) | None => *active,
         };
-        if let Some(severity) = severity {
-            worst = worst.max(severity);
+        if let Some((severity, status)) = level {
+            worst = (worst.0.max(severity), worst.1.max(status));
             present.push(*reason);
         }
     }
     let failing = verdicts.iter_mut().find(|(reason, ..)| *reason == Reason::DriveFailing);
     if let Some((_, Some(Verdict::Raised(raised)), _)) = failing {
         raised.of_drive_failure = true;
-        raised.severity = raised.severity.max(worst);
+        raised.severity = raised.severity.max(worst.0);
+        raised.status = raised.status.max(worst.1);
         if !present.is_empty() {
             let message = format!("{}; it also has {}", raised.message, join_limited(present));
             raised.message = truncate(&message, MAX_MESSAGE);

@@ -71,7 +71,7 @@ impl Node {
 
     fn snapshot(&mut self, second: i64) -> Snapshot {
         let facts = &self.host.facts;
-        let active = self.ledger.severities();
+        let active = self.ledger.levels();
         let judgements = crate::assess::assess(facts, &active, &self.host.policy, at(second));
         self.ledger.follow_filesystems(&judgements, |subject| facts.filesystem_uuid(subject));
         self.transitions = self.ledger.apply(judgements, at(second)).len();
@@ -169,7 +169,7 @@ fn a_failing_drive_is_one_cause_with_what_follows_from_it() {
     node.host.probe("/data", failing_probe(5), 701);
     assert_eq!(
         node.causes(702),
-        ["Bad sdc (): MediaErrors > IoErrors NotAccessible DriveFailing | /data"]
+        ["Bad sdc (): MediaErrors > IoErrors DriveFailing NotAccessible | /data"]
     );
     let snapshot = node.snapshot(703);
     let cause = snapshot.causes.values().next().unwrap();

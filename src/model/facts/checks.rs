@@ -310,7 +310,7 @@ impl Facts {
     ) -> Result<(), StartCheckError> {
         let failing =
             |why: String| Err(StartCheckError::TargetFailing { what: target.name.clone(), why });
-        for ((subject, reason), severity) in active {
+        for ((subject, reason), (severity, _)) in active {
             if let Subject::Drive(drive) = subject
                 && target.drives.contains(drive)
                 && *severity == Severity::Bad

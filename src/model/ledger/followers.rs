@@ -1,12 +1,14 @@
-//! Findings of one volume with one cause, the failure of a drive: the first of them announces it, and
-//! the others follow it.
+//! Findings of one volume with one cause, the failure of a drive: one of them announces it, and the
+//! others follow it. A finding follows only one that is at least as bad.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::ledger::{Ledger, Transition};
+use crate::assess::Level;
+use crate::ledger::{Entry, Ledger, Transition};
 use diskvitals_finding::ids::FindingId;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::{FindingDetails, Subject, Verdict};
@@ -17,39 +19,61 @@ use diskvitals_text::duration::elapsed;
 const CAUSE_LAG: Duration = Duration::from_secs(60);
 
 type Key = (Subject, Reason);
+/// The findings that are raised now and belong to failures of drives.
+type Related = BTreeMap<Key, Level>;
 
 /// The order in which judgements are applied: DriveFailing is raised before what follows it.
 pub(super) fn order(key: &Key) -> (&Subject, bool, Reason) {
     (&key.0, key.1 != Reason::DriveFailing, key.1)
 }
 
+fn is_worse((severity, status): Level, than: Level) -> bool {
+    severity > than.0 || status > than.1
+}
+
 impl Ledger {
-    /// The finding that a new finding follows, if one announces the same cause. `related`: the
-    /// findings that are raised now and belong to failures of drives.
-    pub(super) fn leader(
-        &self,
-        key: &Key,
-        raised: &FindingDetails,
-        related: &BTreeSet<Key>,
-        now: Timestamp,
-    ) -> Option<FindingId> {
-        if !raised.of_drive_failure {
-            return None;
+    /// Before the judgements are applied: a finding that is now worse than the one it follows takes
+    /// its place.
+    pub(super) fn replace_leaders(&mut self, related: &Related) {
+        let mut replaced: BTreeMap<Key, (Level, Key)> = BTreeMap::new();
+        for (key, level) in related {
+            let leader = self.active.get(key).and_then(|entry| entry.finding.follows.as_ref());
+            let leader = leader.and_then(|id| self.active.iter().find(|it| it.1.finding.id == *id));
+            let Some((leader, entry)) = leader else { continue };
+            let best = replaced.get(leader).map(|(level, _)| *level);
+            let now = related.get(leader).copied().unwrap_or(entry.level());
+            if is_worse(*level, best.unwrap_or(now)) {
+                replaced.insert(leader.clone(), (*level, key.clone()));
+            }
         }
-        let leads = |other: &&Key| {
-            other.0 == key.0
-                && self.active.get(other).is_some_and(|entry| entry.finding.follows.is_none())
+        for (leader, (_, next)) in replaced {
+            self.hand_over(&leader, &next);
+        }
+    }
+
+    /// The finding that a raised one follows: DriveFailing once the drive is known to fail, whichever
+    /// came first; until then an earlier finding with the same cause.
+    pub(super) fn leader(&self, key: &Key, related: &Related, now: Timestamp) -> Option<FindingId> {
+        let follows = self.active.get(key).map(|entry| entry.finding.follows.clone());
+        let Some(level) = related.get(key) else {
+            return follows.flatten();
         };
         let failing = (key.0.clone(), Reason::DriveFailing);
-        if key.1 != Reason::DriveFailing && related.contains(&failing) {
-            let failing = self.active.get(&failing)?;
-            let leader = failing.finding.follows.as_ref();
-            return Some(leader.unwrap_or(&failing.finding.id).clone());
+        if *key == failing {
+            return None;
         }
-        let earlier = related.iter().filter(leads).filter_map(|other| {
+        if related.contains_key(&failing) {
+            return self.active.get(&failing).map(|entry| entry.finding.id.clone());
+        }
+        if let Some(follows) = follows {
+            return follows;
+        }
+        let of_subject = related.iter().filter(|(other, _)| other.0 == key.0);
+        let earlier = of_subject.filter_map(|(other, its_level)| {
             let finding = &self.active.get(other)?.finding;
             let is_recent = elapsed(finding.since, now) <= CAUSE_LAG;
-            (is_recent && finding.severity >= raised.severity).then_some(finding)
+            let leads = finding.follows.is_none() && !is_worse(*level, *its_level);
+            (is_recent && leads).then_some(finding)
         });
         earlier.min_by_key(|finding| (finding.since, &finding.id)).map(|finding| finding.id.clone())
     }
@@ -83,12 +107,11 @@ impl Ledger {
             return self.clear(&key.0, key.1, why, now);
         }
         if key.1 == Reason::DriveFailing {
-            let left = followers.iter().filter_map(|key| self.active.get(key));
-            let severity = left.map(|entry| entry.finding.severity).max()?;
+            let left = || followers.iter().filter_map(|key| Some(self.active.get(key)?.level()));
             let names: Vec<&str> = followers.iter().map(|(_, reason)| reason.name()).collect();
             let details = FindingDetails {
-                severity,
-                status: finding.status,
+                severity: left().map(|(severity, _)| severity).max()?,
+                status: left().map(|(_, status)| status).max()?,
                 message: format!(
                     "the drives of the volume are good again; it still has {}",
                     names.join(", ")
@@ -101,22 +124,28 @@ impl Ledger {
             };
             return self.active.get_mut(key)?.update(details, now);
         }
-        let failing = (key.0.clone(), Reason::DriveFailing);
-        let next = match followers.contains(&failing) {
-            true => failing,
-            false => followers.first()?.clone(),
-        };
-        let next_id = self.active.get(&next)?.finding.id.clone();
-        for follower in followers {
-            let leader = Some(next_id.clone()).filter(|_| follower != next);
-            self.set_leader(&follower, leader);
-        }
-        self.set_leader(key, Some(next_id));
+        let level = |key: &Key| self.active.get(key).map(Entry::level);
+        // Of equals the first.
+        let next = followers.iter().min_by_key(|key| Reverse(level(key)))?.clone();
+        self.hand_over(key, &next);
         self.clear(&key.0, key.1, why, now)
     }
 
+    /// What follows `from`, and `from` itself, follow `to`.
+    fn hand_over(&mut self, from: &Key, to: &Key) {
+        let id = |key| self.active.get(key).map(|entry: &Entry| entry.finding.id.clone());
+        let (Some(old), Some(new)) = (id(from), id(to)) else { return };
+        for key in self.followers(&old) {
+            self.set_leader(&key, Some(new.clone()));
+        }
+        self.set_leader(from, Some(new));
+        self.set_leader(to, None);
+    }
+
     pub(super) fn set_leader(&mut self, key: &Key, leader: Option<FindingId>) {
-        if let Some(entry) = self.active.get_mut(key) {
+        if let Some(entry) = self.active.get_mut(key)
+            && entry.finding.follows != leader
+        {
             std::sync::Arc::make_mut(&mut entry.finding).follows = leader;
         }
     }
@@ -130,12 +159,13 @@ impl Ledger {
 }
 
 /// The raised judgements that belong to failures of drives.
-pub(super) fn related(judgements: &[(Key, Verdict)]) -> BTreeSet<Key> {
-    let is_related =
-        |verdict: &Verdict| matches!(verdict, Verdict::Raised(raised) if raised.of_drive_failure);
-    judgements
-        .iter()
-        .filter(|(_, verdict)| is_related(verdict))
-        .map(|(key, _)| key.clone())
-        .collect()
+pub(super) fn related(judgements: &[(Key, Verdict)]) -> Related {
+    let level = |verdict: &Verdict| match verdict {
+        Verdict::Raised(raised) => {
+            raised.of_drive_failure.then_some((raised.severity, raised.status))
+        }
+        Verdict::Clear | Verdict::Unknown { .. } => None,
+    };
+    let related = |(key, verdict): &(Key, Verdict)| Some((key.clone(), level(verdict)?));
+    judgements.iter().filter_map(related).collect()
 }

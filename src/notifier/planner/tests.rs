@@ -2,6 +2,7 @@ use super::*;
 use crate::message::tests_support::sample;
 use crate::message::{Acknowledged, Cleared};
 use crate::node_state::{ClearedFinding, Counts, ObservedCause, ObservedFinding};
+use diskvitals_wire as wire;
 
 /// Seconds after the start of a quiet night.
 fn at(seconds: i64) -> Timestamp {
@@ -38,6 +39,7 @@ fn cause(name: &str, severity: Level, findings: &[&str]) -> ObservedCause {
         subject: name.to_owned(),
         counted: true,
         acknowledged: false,
+        status: 0,
         findings: findings
             .iter()
             .map(|id| ObservedFinding {
@@ -261,6 +263,21 @@ fn a_daemon_without_its_history_does_not_announce_the_same_again() {
     let mut renamed = cause("sda", Level::Bad, &["a"]);
     renamed.findings[0].id = "another".to_owned();
     assert_eq!(lines(&run.observe(&state(vec![renamed]), 100)), [""; 0]);
+}
+
+#[test]
+fn a_worse_effect_of_what_is_bad_is_announced_once() {
+    let mut run = Run::new(settings());
+    let bad = |status: wire::FindingStatus| ObservedCause {
+        status: status.into(),
+        ..cause("sda", Level::Bad, &["DriveFailing"])
+    };
+    run.observe(&state(vec![bad(wire::FindingStatus::Degraded)]), 0);
+    let mut worse = |status, second| lines(&run.observe(&state(vec![bad(status)]), second));
+    assert_eq!(worse(wire::FindingStatus::Inaccessible, 30), ["Changes BAD: worse sda"]);
+    assert_eq!(worse(wire::FindingStatus::Degraded, 60), [""; 0]);
+    assert_eq!(worse(wire::FindingStatus::Inaccessible, 90), [""; 0], "it flaps");
+    assert_eq!(worse(wire::FindingStatus::DataLoss, 120), ["Changes BAD: worse sda"]);
 }
 
 #[test]

@@ -226,7 +226,10 @@ impl PlannerState {
                 key: match transition {
                     Transition::Raised => format!("{key} raised"),
                     Transition::Acknowledged => format!("{key} acknowledged {}", bad_ids()),
-                    _ => format!("{key} worse {:?} {}", cause.item.severity, bad_ids()),
+                    _ => {
+                        let (severity, status) = (cause.item.severity, cause.status);
+                        format!("{key} worse {severity:?} {status} {}", bad_ids())
+                    }
                 },
                 item: item(transition),
                 urgent: match transition {
@@ -251,6 +254,7 @@ impl PlannerState {
             subject: cause.subject.clone(),
             counted: cause.counted,
             acknowledged: cause.acknowledged,
+            status: before.and_then(|known| known.status).max(Some(cause.status)),
             announced: was_announced || starts,
             thread: before.and_then(|known| known.thread.clone()),
             key,
@@ -279,7 +283,7 @@ impl PlannerState {
     }
 }
 
-/// A higher severity, or a finding that is BAD and new.
+/// A higher severity, a worse effect of what is BAD, or a finding that is BAD and new.
 fn is_worse(known: &KnownCause, cause: &ObservedCause) -> bool {
     let was_bad = |(key, severity): &(String, Level), finding: &ObservedFinding| {
         *key == finding.key && *severity == Level::Bad
@@ -291,6 +295,7 @@ fn is_worse(known: &KnownCause, cause: &ObservedCause) -> bool {
             && !known.findings.values().any(|it| was_bad(it, finding))
     };
     cause.item.severity > known.item.severity
+        || known.status.is_some_and(|worst| cause.status > worst)
         || cause.findings.iter().any(|finding| {
             finding.severity == Level::Bad && !finding.acknowledged && is_new(finding)
         })

@@ -82,7 +82,7 @@ impl Owner {
             }
             Command::StartCheck { request: asked, reply } => {
                 let rules = self.settings.borrow().clone();
-                let (checks, active) = (&rules.policy.checks, self.ledger.severities());
+                let (checks, active) = (&rules.policy.checks, self.ledger.levels());
                 let begun = self.facts.start_check(asked, checks, &active, clock::now());
                 self.publish(Vec::new());
                 // The client may have disconnected.

@@ -77,7 +77,7 @@ fn a_repeated_bad_sector_is_bad_and_data_loss_without_redundancy() {
         [
             "A MediaErrors Bad Degraded",
             "fs:u IoErrors Bad DataLoss",
-            "fs:u DriveFailing Bad Degraded"
+            "fs:u DriveFailing Bad DataLoss"
         ]
     );
     let raised = host.raised_for(Reason::MediaErrors, 61).expect("raised");

@@ -271,7 +271,10 @@ fn space_is_short_below_the_smaller_limit_and_back_above_either_clearing_one() {
         let scale = |gib: f64| (gib * GIB as f64) as u64;
         host.probe("/data", healthy_probe(usage(scale(total), scale(left))), 10);
         if let Some(severity) = before {
-            host.active.insert((Subject::Volume(volume("fs:u")), Reason::OutOfSpace), severity);
+            host.active.insert(
+                (Subject::Volume(volume("fs:u")), Reason::OutOfSpace),
+                (severity, Status::Degraded),
+            );
         }
         assert_eq!(
             host.raised_for(Reason::OutOfSpace, 11).map(|raised| raised.severity),
@@ -317,7 +320,7 @@ fn a_forecast_clears_when_twice_the_time_is_left_and_not_before() {
     let raise = |per_hour: u64, left: u64| {
         let mut host = filling(left, per_hour);
         let subject = Subject::Volume(volume("fs:u"));
-        host.active.insert((subject, Reason::OutOfSpace), Severity::Suspect);
+        host.active.insert((subject, Reason::OutOfSpace), (Severity::Suspect, Status::Degraded));
         host.raised_for(Reason::OutOfSpace, 48 * HOUR + 1).is_some()
     };
     assert!(raise(1, 20));

@@ -7,7 +7,7 @@ use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
-use diskvitals_finding::{Health, Subject};
+use diskvitals_finding::{Health, Status, Subject};
 
 #[test]
 fn a_failed_source_makes_its_subjects_unknown_and_clears_nothing() {
@@ -116,7 +116,10 @@ fn an_unmounted_volume_clears_its_findings() {
 #[test]
 fn no_restored_finding_is_cleared_before_settled() {
     let mut host = TestHost::default();
-    host.active.insert((Subject::Volume(volume("fs:u")), Reason::ReadOnly), Severity::Bad);
+    host.active.insert(
+        (Subject::Volume(volume("fs:u")), Reason::ReadOnly),
+        (Severity::Bad, Status::Inaccessible),
+    );
     host.judge(0);
     assert_eq!(host.active.len(), 1);
     host.read_all(1);

@@ -1,6 +1,8 @@
 //! One failing drive below several volumes: what is announced, as notifications, events and `watch`
 //! do it.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::block::Layer;
 use crate::fixture::{TestHost, at, device, event, failing_probe, healthy_probe, usage, volume};
@@ -68,7 +70,7 @@ impl Node {
     fn announced(&mut self, second: i64) -> Vec<String> {
         let facts = &self.host.facts;
         let judgements =
-            crate::assess::assess(facts, &self.ledger.severities(), &self.host.policy, at(second));
+            crate::assess::assess(facts, &self.ledger.levels(), &self.host.policy, at(second));
         let mut transitions = self.ledger.apply(judgements, at(second));
         let is_removed = |subject: &Subject| facts.is_removed(subject);
         transitions.extend(self.ledger.clear_subjects(is_removed, at(second)));
@@ -143,7 +145,7 @@ fn the_announcing_finding_ends_with_the_last_that_follows_it() {
 }
 
 #[test]
-fn a_volume_that_failed_a_moment_before_its_drive_is_announced_once() {
+fn the_failure_of_the_drive_is_announced_also_after_what_it_caused() {
     let mut node = Node::new();
     node.probe_all(false, 9);
     let mut raised = node.announced(9);
@@ -152,9 +154,9 @@ fn a_volume_that_failed_a_moment_before_its_drive_is_announced_once() {
     raised.extend(node.announced(10));
     let mut expected: Vec<String> =
         (1..=7).map(|number| format!("raised fs:{number} NotAccessible")).collect();
-    expected.push("raised A DriveMissing".into());
+    expected.extend(with_drive("raised", "DriveMissing"));
     assert_eq!(raised, expected);
-    // Unmounted: DriveFailing takes over, without another line.
+    // Unmounted: it was announced with DriveFailing, and so is its end.
     for number in 1..=7 {
         node.host.umount(&format!("/data{number}"));
     }
@@ -165,6 +167,132 @@ fn a_volume_that_failed_a_moment_before_its_drive_is_announced_once() {
     let cleared = node.announced(30);
     assert_eq!(cleared.len(), 1 + 7, "{cleared:?}");
     assert_eq!(node.ledger.active().count(), 0);
+}
+
+#[test]
+fn each_worsening_of_a_volume_is_announced_once() {
+    let mut node = Node::new();
+    node.log(Class::Medium, "sda", &[8], 10);
+    node.announced(10);
+    let status = |node: &Node| {
+        let failing = Subject::Volume(volume("fs:1"));
+        let mut active = node.ledger.active();
+        let found = active.find(|it| it.subject == failing && it.reason == Reason::DriveFailing);
+        let finding = found.unwrap();
+        (finding.severity, finding.status)
+    };
+    assert_eq!(status(&node), (Severity::Suspect, Status::Degraded));
+    node.log(Class::FsError, "sda1", &[], 11);
+    node.announced(11);
+    node.probe_all(false, 12);
+    assert_eq!(node.announced(12), for_all_volumes("worsened"));
+    assert_eq!(status(&node), (Severity::Bad, Status::Inaccessible));
+    assert_eq!(node.announced(13), [""; 0]);
+}
+
+fn of_failure(subject: &Subject, reason: Reason, level: Level) -> Judgement {
+    let details =
+        FindingDetails { of_drive_failure: true, ..raised(level.0, level.1, reason.name()) };
+    Judgement { subject: subject.clone(), reason, verdict: Verdict::Raised(details) }
+}
+
+fn follows(ledger: &Ledger, reason: Reason) -> Option<Reason> {
+    let find = |is_it: &dyn Fn(&Finding) -> bool| ledger.active().find(|it| is_it(it)).cloned();
+    let leader = find(&|it| it.reason == reason)?.follows.clone()?;
+    Some(find(&|it| it.id == leader).unwrap().reason)
+}
+
+#[test]
+fn what_becomes_worse_than_the_finding_it_follows_takes_its_place() {
+    const SUSPECT: Level = (Severity::Suspect, Status::Degraded);
+    const BAD: Level = (Severity::Bad, Status::Degraded);
+    const LOST: Level = (Severity::Bad, Status::DataLoss);
+    let subject = Subject::Volume(volume("fs:1"));
+    let (first, second) = (Reason::NotAccessible, Reason::FilesystemErrors);
+    let mut ledger = Ledger::default();
+    let mut round = |at_second: i64, levels: &[(Reason, Level)]| {
+        let judgements = levels.iter().map(|(reason, level)| of_failure(&subject, *reason, *level));
+        let transitions = ledger.apply(judgements.collect(), at(at_second));
+        let announced = transitions.iter().filter(|it| it.finding.follows.is_none());
+        let lines = announced.map(|it| format!("{} {}", it.kind.name(), it.finding.reason));
+        let lines = lines.collect::<Vec<_>>().join(", ");
+        (lines, follows(&ledger, first), follows(&ledger, second))
+    };
+    assert_eq!(round(0, &[(first, BAD)]), ("raised NotAccessible".into(), None, None));
+    assert_eq!(round(1, &[(first, BAD), (second, SUSPECT)]), (String::new(), None, Some(first)));
+    assert_eq!(
+        round(2, &[(first, BAD), (second, LOST)]),
+        ("worsened FilesystemErrors".into(), Some(second), None)
+    );
+    assert_eq!(round(3, &[(first, SUSPECT), (second, LOST)]), ("".into(), Some(second), None));
+    let failing = Reason::DriveFailing;
+    assert_eq!(
+        round(4, &[(first, SUSPECT), (second, LOST), (failing, LOST)]),
+        ("raised DriveFailing".into(), Some(failing), Some(failing)),
+        "the lower layer is the cause as soon as it is known"
+    );
+}
+
+/// Its leader is milder now: the volume is as bad as before, and neither line would be news.
+#[test]
+fn a_finding_whose_leader_eases_takes_its_place_without_a_line() {
+    let (bad, suspect) = ((Severity::Bad, Status::Degraded), (Severity::Suspect, Status::Degraded));
+    let subject = Subject::Volume(volume("fs:1"));
+    let (first, second) = (Reason::NotAccessible, Reason::FilesystemErrors);
+    let mut ledger = Ledger::default();
+    ledger.apply(vec![of_failure(&subject, first, bad)], at(0));
+    for (second_of_day, level) in [(1, bad), (2, suspect)] {
+        let judgements =
+            vec![of_failure(&subject, first, level), of_failure(&subject, second, bad)];
+        let transitions = ledger.apply(judgements, at(second_of_day));
+        assert!(transitions.iter().all(|it| it.finding.follows.is_some()), "{transitions:?}");
+    }
+    assert_eq!(follows(&ledger, first), Some(second));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// In any order of arrival: what is announced of a volume is as bad as the volume is, and a round
+    /// announces at most one worsening of it.
+    #[test]
+    fn what_is_announced_is_as_bad_as_the_volume(steps in proptest::collection::vec((0..7u8, 1..90i64), 1..12)) {
+        let mut node = Node::new();
+        let mut second = 10;
+        for (step, later) in steps {
+            second += later;
+            let is_there = node.host.facts.device("sda").is_some();
+            match step {
+                0 if is_there => node.host.pull("sda"),
+                1 if !is_there => node.host.plug("sda", "8:0", "A"),
+                0 | 1 => continue,
+                2 => node.probe_all(false, second),
+                3 => node.probe_all(true, second),
+                4 => node.log(Class::Medium, "sda", &[8], second),
+                5 => node.log(Class::FsError, "sda1", &[], second),
+                _ => node.log(Class::FsShutdown, "sda1", &[], second),
+            }
+            node.host.scan(second);
+            let announced = node.announced(second);
+            for number in 1..=7 {
+                let subject = Subject::Volume(volume(&format!("fs:{number}")));
+                let all = || node.ledger.active().filter(|it| it.subject == subject);
+                let leaders = || all().filter(|it| it.follows.is_none());
+                prop_assert_eq!(all().map(|it| it.severity).max(), leaders().map(|it| it.severity).max());
+                prop_assert_eq!(all().map(|it| it.status).max(), leaders().map(|it| it.status).max());
+                for follower in all().filter(|it| it.follows.is_some()) {
+                    prop_assert!(leaders().any(|it| Some(&it.id) == follower.follows.as_ref()), "{follower:?}");
+                }
+                let of_failure = |line: &&String| {
+                    line.contains(&format!("fs:{number} ")) && !line.starts_with("cleared") && !line.starts_with("eased")
+                };
+                let fails = |it: &Arc<Finding>| it.reason == Reason::DriveFailing && !it.message.contains("good again");
+                if leaders().any(fails) {
+                    prop_assert!(announced.iter().filter(of_failure).count() <= 1, "{:?}", announced);
+                }
+            }
+        }
+    }
 }
 
 #[test]
