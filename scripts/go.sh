@@ -64,9 +64,9 @@ build() { # name source part tags
     printf '%s\n' "$wanted" >"$stamp"
 }
 
-# build_programs [NAME...]: those of $table (name, module and version or `here`, what of it, build tags), all of them where none is named; the folder of
+# build_go_programs [NAME...]: those of $table (name, module and version or `here`, what of it, build tags), all of them where none is named; the folder of
 # the programs is the last line of standard output. `here` is the directory of our own sources.
-build_programs() {
+build_go_programs() {
     local name source part tags
     for name in "$@"; do grep -q "^$name " <<<"$table" || die "no program $name: $(awk 'NF { printf "%s ", $1 }' <<<"$table")"; done
     # A finished program need not wait for a process that builds another one.
