@@ -25,6 +25,11 @@ fn condition_of(name: &str) -> Option<(String, String)> {
 
 /// How many of our events with this reason exist for the object.
 pub fn events(kind: &str, name: &str, reason: &str) -> usize {
+    actions(kind, name, reason).len()
+}
+
+/// What our events with this reason say of the object: `Raised`, `Worsened`; sorted.
+fn actions(kind: &str, name: &str, reason: &str) -> Vec<String> {
     let text = kubectl(&[
         "get",
         "events",
@@ -40,7 +45,11 @@ pub fn events(kind: &str, name: &str, reason: &str) -> usize {
             && event["involvedObject"]["kind"] == kind
             && event["involvedObject"]["name"] == name
     };
-    list["items"].as_array().expect("a list").iter().filter(about).count()
+    let events = list["items"].as_array().expect("a list").iter().filter(about);
+    let mut actions: Vec<String> =
+        events.map(|event| event["action"].as_str().unwrap_or_default().to_owned()).collect();
+    actions.sort_unstable();
+    actions
 }
 
 /// Events stay for an hour, also those of other scenarios.
@@ -144,6 +153,35 @@ fn drive_failures_and_recoveries_are_published_to_node_pods_and_claims() {
     }
     until("also for the node", SOON, || condition().filter(|count| *count == well));
     assert_eq!((published("a"), published("b")), before);
+    fixture.end();
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn pod_and_claim_have_one_event_for_each_worsening_of_their_volume() {
+    forget_events();
+    let mut fixture = Fixture::new();
+    let drive = fixture.sata(1, 2048).remove(0);
+    fixture.pool_on(&drive.disk);
+    fixture.install(&json!({"report": {"events": true}}));
+    apply(&[claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
+    until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
+    let expect = |what: &str, reason: &str, expected: &[&str]| {
+        for kind in ["Pod", "PersistentVolumeClaim"] {
+            until(&format!("{what}, on {kind}"), SOON, || {
+                (actions(kind, "a", reason) == expected).then_some(())
+            });
+        }
+    };
+    fixture.fails(&drive, true);
+    expect("the drive fails", "DriveFailing", &["Raised"]);
+    drive.set_state("offline");
+    expect("the drive is offline", "DriveFailing", &["Raised", "Worsened"]);
+
+    drive.set_state("running");
+    expect("the drive answers again", "DriveFailing", &["Eased", "Raised", "Worsened"]);
+    fixture.fails(&drive, false);
+    expect("it is mended", "DriveFailingCleared", &["Cleared"]);
     fixture.end();
 }
 
