@@ -120,7 +120,7 @@ fn condition(volume: &wire::Volume) -> Option<VolumeCondition> {
     let condition = volume.condition.as_ref()?;
     Some(VolumeCondition {
         abnormal: condition.abnormal,
-        message: limits::truncate_message(&condition.message).into_owned(),
+        message: limits::truncate_message(&without_paths(&condition.message, volume)).into_owned(),
     })
 }
 
@@ -138,8 +138,8 @@ fn statuses(
             return Err(HealthUnknown("diskvitalsd gives no reason".into()));
         }
     }
-    let findings: Vec<HealthStatus> =
-        volume.findings.iter().filter_map(status_from_finding).collect();
+    let status = |finding| status_from_finding(finding, volume);
+    let findings: Vec<HealthStatus> = volume.findings.iter().filter_map(status).collect();
     let worst = findings.iter().map(|status| status.status).max();
     // The state is added only if it is more severe than every finding.
     let state = status_from_state(volume, condition)
@@ -181,8 +181,28 @@ fn status_from_state(
     Some(HealthStatus::new(status, reason, &condition.message))
 }
 
+/// A message for people who see the cluster: the kubelet's mounts of the volume, paths of 150
+/// characters, by what they are.
+pub(crate) fn without_paths(message: &str, volume: &wire::Volume) -> String {
+    let mounts = volume.mounts.iter().chain(&volume.missing_mounts);
+    let mut message = message.to_owned();
+    for mount in mounts.filter(|mount| !mount.path.is_empty()) {
+        let pod = volume.pods.iter().find(|pod| pod.uid == mount.pod_uid && !pod.name.is_empty());
+        let what = match (mount.role(), pod) {
+            (wire::MountRole::Staging, _) => "the staging path".to_owned(),
+            (wire::MountRole::Pod, Some(pod)) => {
+                format!("the path of pod {}/{}", pod.namespace, pod.name)
+            }
+            (wire::MountRole::Pod, None) => "a pod's path".to_owned(),
+            (wire::MountRole::Host | wire::MountRole::Unspecified, _) => continue,
+        };
+        message = message.replace(&mount.path, &what);
+    }
+    message
+}
+
 /// A finding of severity INFO is not a health status.
-fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
+fn status_from_finding(finding: &wire::Finding, volume: &wire::Volume) -> Option<HealthStatus> {
     if finding.cleared.is_some() || finding.severity() == wire::Severity::Info {
         return None;
     }
@@ -194,7 +214,7 @@ fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
         | wire::FindingStatus::Information
         | wire::FindingStatus::Unspecified => HealthErrorType::Degraded,
     };
-    Some(HealthStatus::new(status, &finding.reason, &finding.message))
+    Some(HealthStatus::new(status, &finding.reason, &without_paths(&finding.message, volume)))
 }
 
 /// Health of a provided volume that is not in the daemon's snapshot of the node: it is unused, or

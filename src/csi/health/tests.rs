@@ -241,3 +241,41 @@ fn a_remote_volume_unreachable_from_one_node_is_degraded_for_the_controller() {
     let demoted = vec![status(Degraded, "as seen from one node: stale"), status(DataLoss, "lost")];
     assert_eq!(health(false, statuses).for_controller().statuses, Ok(demoted));
 }
+
+#[test]
+fn messages_name_the_pod_and_not_the_paths_of_the_kubelet() {
+    let (staging, pod) =
+        ("/var/lib/kubelet/plugins/x/globalmount", "/var/lib/kubelet/pods/u/mount");
+    let mount = |path: &str, role: wire::MountRole, pod_uid: &str| wire::VolumeMount {
+        path: path.into(),
+        role: role.into(),
+        pod_uid: pod_uid.into(),
+        ..Default::default()
+    };
+    let finding = wire::Finding {
+        reason: "NotMounted".into(),
+        severity: wire::Severity::Bad.into(),
+        status: wire::FindingStatus::Inaccessible.into(),
+        message: format!("nothing is mounted at {pod}; {staging} and /srv are"),
+        ..Default::default()
+    };
+    let volume = wire::Volume {
+        mounts: vec![
+            mount(staging, wire::MountRole::Staging, ""),
+            mount("/srv", wire::MountRole::Host, ""),
+        ],
+        missing_mounts: vec![mount(pod, wire::MountRole::Pod, "u")],
+        pods: vec![wire::PodUse {
+            uid: "u".into(),
+            namespace: "db".into(),
+            name: "a".into(),
+            ..Default::default()
+        }],
+        ..volume(wire::Health::Bad, vec![finding])
+    };
+    let statuses = of_volume(&volume).statuses.expect("known");
+    assert_eq!(
+        statuses[0].message,
+        "nothing is mounted at the path of pod db/a; the staging path and /srv are"
+    );
+}

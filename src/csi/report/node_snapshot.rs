@@ -173,9 +173,10 @@ impl DriverStorage {
 impl NodeSnapshot {
     /// Without what Watch does not send: stale mounts and the storage of drivers.
     pub(crate) fn from_wire(node: &wire::Node, objects: &Objects, now: Timestamp) -> NodeSnapshot {
-        let findings = objects.findings.values().filter_map(Issue::from_finding);
+        let issue = |finding| Issue::from_finding(finding, &objects.volumes);
+        let findings = objects.findings.values().filter_map(issue);
         let states = objects.volumes.values().filter_map(Issue::from_state);
-        let cleared = objects.cleared.values().filter_map(Issue::from_finding);
+        let cleared = objects.cleared.values().filter_map(issue);
         let recent = cleared.filter(|(_, issue)| {
             let time = issue.cleared.as_ref().map(|cleared| cleared.time);
             time.is_some_and(|time| now.duration_since(time) <= CLEARED_RETENTION)
@@ -282,7 +283,10 @@ impl Issue {
         }
     }
 
-    fn from_finding(finding: &wire::Finding) -> Option<(String, Issue)> {
+    fn from_finding(
+        finding: &wire::Finding,
+        volumes: &BTreeMap<String, wire::Volume>,
+    ) -> Option<(String, Issue)> {
         let wire_subject = finding.subject.clone()?;
         let subject = match wire_subject.kind() {
             wire::SubjectKind::Drive => Subject::Drive(wire_subject.id),
@@ -295,6 +299,14 @@ impl Issue {
                 Subject::Device(wire_subject.id)
             }
         };
+        let message = match &subject {
+            Subject::Volume(id) => volumes.get(id),
+            Subject::Drive(_) | Subject::Device(_) | Subject::Source { .. } => None,
+        }
+        .map_or_else(
+            || finding.message.clone(),
+            |volume| health::without_paths(&finding.message, volume),
+        );
         let cleared = finding.cleared.as_ref().and_then(|cleared| {
             Some(Cleared { time: timestamp_from_wire(cleared.time)?, why: cleared.why.clone() })
         });
@@ -303,7 +315,7 @@ impl Issue {
             severity: severity_from_wire(finding.severity()),
             status: finding.status,
             reason: finding.reason.clone(),
-            message: finding.message.clone(),
+            message,
             since: timestamp_from_wire(finding.since),
             count: finding.count,
             acknowledged: finding.acknowledged.is_some(),
