@@ -22,7 +22,7 @@ use diskvitals_host::listen_address::Address;
 use diskvitals_host::trusted_file::read_text;
 use diskvitals_model::policy::space::SpacePolicy;
 use diskvitals_model::policy::{
-    ErrorPolicy, Policy, ThinPoolPolicy, VolumeSettings,
+    ErrorPolicy, NodeFailurePolicy, Policy, ThinPoolPolicy, VolumeSettings,
 };
 use diskvitals_smart::policy::{DEFAULT_SMARTCTL, SmartLimits, SmartOverride, SmartPolicy};
 use diskvitals_text::causes::with_causes;
@@ -44,6 +44,7 @@ pub struct Config {
     pub kernel_log: KernelLogConfig,
     pub space: SpacePolicy,
     pub thin_pool: ThinPoolPolicy,
+    pub storage_failed: NodeFailurePolicy,
     pub errors: ErrorPolicy,
     pub smart: SmartConfig,
     pub checks: CheckPolicy,
@@ -492,6 +493,7 @@ impl Config {
         Policy {
             space: self.space.clone(),
             thin_pool: self.thin_pool.clone(),
+            node_failure: self.storage_failed.clone(),
             errors: self.errors.clone(),
             checks: self.checks.clone(),
             smart: SmartPolicy {

@@ -96,6 +96,10 @@ fn values_that_contradict_each_other_are_refused() {
         error("[space]\nraise_percent = 10\nclear_percent = 5\n").contains("space.clear_percent")
     );
     assert!(error("[thin_pool]\nbad_percent = 50\n").contains("thin_pool"));
+    for percent in [0, 101] {
+        let error = error(&format!("[storage_failed]\nunreachable_percent = {percent}\n"));
+        assert!(error.contains("storage_failed.unreachable_percent"), "{error}");
+    }
     assert!(error("[kernel_log]\npath = \"kmsg\"\n").contains("absolute"));
     assert!(
         error("[metrics]\nlisten = \"0.0.0.0:9961\"\n")
