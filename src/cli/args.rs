@@ -264,6 +264,9 @@ pub enum Command {
         #[arg(long, requires = "volume")]
         revoke: bool,
     },
+    /// Print the configuration that the daemon runs with, as TOML, with its files and what is wrong with
+    /// them
+    Config,
     /// List all reasons, or show one: its meaning, the risk for the data, what to do, and what
     /// clears it
     Reasons {

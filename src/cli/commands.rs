@@ -46,6 +46,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Findings(_)
         | Command::Explain { .. }
         | Command::Checks { .. }
+        | Command::Config
         | Command::Reasons { .. }
         | Command::Report(_)
         | Command::Bundle(_)
@@ -167,6 +168,10 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             out.show("RefreshResponse", &answer, || {
                 format!("refreshing: {}\n", answer.asked.join(", "))
             })?;
+        }
+        Command::Config => {
+            let answer = connect().await?.config().await?;
+            out.show("Config", &answer, || render::config::text(&answer))?;
         }
         Command::Reasons { reason } => return reasons(&out, args, reason.as_deref()).await,
         Command::Report(report) => return report::run(&out, args, report).await,

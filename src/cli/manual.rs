@@ -160,6 +160,9 @@ commands! {
         "diskvitals format-authorize": "Lists the permissions that can still be used";
         "diskvitals format-authorize fast-1": "Permits one format of the device of a static volume";
     }
+    "config" => USUAL {
+        "diskvitals config": "The settings in force, with all defaults";
+    }
     "reasons" => USUAL {
         "diskvitals reasons": "All reasons";
         "diskvitals reasons PendingSectors": "One reason: its meaning, and what to do";

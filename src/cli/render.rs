@@ -4,6 +4,7 @@ pub mod attachments;
 pub mod causes;
 pub mod checkmk;
 pub mod checks;
+pub mod config;
 pub mod drives;
 pub mod errors;
 pub mod explain;

@@ -15,6 +15,8 @@ pub(super) fn check(config: &Config) -> Result<(), InvalidValue> {
     let Config { space, thin_pool, smart, probes, checks, .. } = config;
     between("probes.max_stuck", probes.max_stuck, 512)?;
     between("smart.at_once", smart.at_once, 16)?;
+    let unreachable = config.storage_failed.unreachable_percent;
+    between("storage_failed.unreachable_percent", u32::from(unreachable), 100)?;
     let percents = [
         ("thin_pool.suspect_percent", thin_pool.suspect_percent),
         ("thin_pool.bad_percent", thin_pool.bad_percent),

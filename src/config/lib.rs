@@ -1,16 +1,18 @@
-//! Configuration: one TOML file, read and checked as a whole. Unknown keys are errors that name
-//! file, line and key.
+//! Configuration: one TOML file, with those that are merged over it, read and checked as a whole.
+//! Unknown keys are errors that name file, line and key.
 //!
-//! In: the file's text. Out: `Config`, plain values with their defaults. It binds no sockets and
+//! In: the files' text. Out: `Config`, plain values with their defaults. It binds no sockets and
 //! starts no tasks.
 
 mod check;
+mod merge;
 mod position;
 pub mod provision;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::provision::{CsiConfig, PoolConfig, StaticEntry};
@@ -19,7 +21,9 @@ use diskvitals_fscheck::policy::CheckPolicy;
 use diskvitals_host::listen_address::Address;
 use diskvitals_host::trusted_file::read_text;
 use diskvitals_model::policy::space::SpacePolicy;
-use diskvitals_model::policy::{ErrorPolicy, Policy, ThinPoolPolicy, VolumeSettings};
+use diskvitals_model::policy::{
+    ErrorPolicy, NodeFailurePolicy, Policy, ThinPoolPolicy, VolumeSettings,
+};
 use diskvitals_smart::policy::{DEFAULT_SMARTCTL, SmartLimits, SmartOverride, SmartPolicy};
 use diskvitals_text::causes::with_causes;
 use diskvitals_text::setting::seconds;
@@ -40,6 +44,7 @@ pub struct Config {
     pub kernel_log: KernelLogConfig,
     pub space: SpacePolicy,
     pub thin_pool: ThinPoolPolicy,
+    pub storage_failed: NodeFailurePolicy,
     pub errors: ErrorPolicy,
     pub smart: SmartConfig,
     pub checks: CheckPolicy,
@@ -368,36 +373,76 @@ impl InvalidValue {
     }
 }
 
-/// Reads and checks `path`. A missing file is an error, except the default one: without it, the
-/// defaults apply.
-pub fn load(path: Option<&Path>) -> Result<Config, ConfigError> {
+/// Reads and checks `path`, and merges `overrides` over it in their order. A missing file is an error,
+/// except the default one (without it, the defaults apply) and those of `overrides`.
+pub fn load(path: Option<&Path>, overrides: &[PathBuf]) -> Result<Config, ConfigError> {
+    merged(&read_files(path, overrides)?)
+}
+
+/// Each with its text.
+fn read_files<'a>(
+    path: Option<&'a Path>,
+    overrides: &'a [PathBuf],
+) -> Result<Vec<(&'a Path, String)>, ConfigError> {
     let (path, optional) = path.map_or((Path::new(DEFAULT_FILE), true), |path| (path, false));
-    match read_text(path) {
-        Ok(text) => parse(path, &text),
-        Err(error) if optional && error.kind() == std::io::ErrorKind::NotFound => {
-            Ok(Config::default())
+    let overrides = overrides.iter().map(|path| (path.as_path(), true));
+    let mut files = Vec::new();
+    for (path, optional) in [(path, optional)].into_iter().chain(overrides) {
+        match read_text(path) {
+            Ok(text) => files.push((path, text)),
+            Err(error) if optional && error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => return Err(ConfigError::Read { path: path.to_owned(), source }),
         }
-        Err(source) => Err(ConfigError::Read { path: path.to_owned(), source }),
     }
+    Ok(files)
 }
 
 /// `path` is only for the messages.
 pub fn parse(path: &Path, text: &str) -> Result<Config, ConfigError> {
-    let config: Config = toml::from_str(text).map_err(|error| ConfigError::Parse {
+    merged(&[(path, text.to_owned())])
+}
+
+fn merged(files: &[(&Path, String)]) -> Result<Config, ConfigError> {
+    let mut config = Config::default();
+    let mut table: Option<toml::Table> = None;
+    for (path, text) in files {
+        // Each by itself first: the merged table has no lines.
+        config = deserialize(path, text)?;
+        let over = deserialize(path, text)?;
+        match &mut table {
+            None => table = Some(over),
+            Some(table) => {
+                merge::merge(table, over);
+                config = table.clone().try_into().map_err(|error| ConfigError::Parse {
+                    path: path.to_path_buf(),
+                    line: None,
+                    error: Box::new(error),
+                })?;
+            }
+        }
+    }
+    check::check(&config).map_err(|error| invalid(files, error))?;
+    Ok(config)
+}
+
+fn deserialize<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, ConfigError> {
+    toml::from_str(text).map_err(|error| ConfigError::Parse {
         path: path.to_owned(),
         line: error.span().map(|span| {
             text.as_bytes()[..span.start.min(text.len())].split(|b| *b == b'\n').count()
         }),
         error: Box::new(error),
-    })?;
-    match check::check(&config) {
-        Ok(()) => Ok(config),
-        Err(error) => Err(invalid(path, text, error)),
-    }
+    })
 }
 
-fn invalid(path: &Path, text: &str, error: InvalidValue) -> ConfigError {
-    ConfigError::Value { path: path.to_owned(), line: position::line_of(text, error.key), error }
+/// With the last file that sets the key, and the line.
+fn invalid(files: &[(&Path, String)], error: InvalidValue) -> ConfigError {
+    let lines = files.iter().map(|(path, text)| (*path, position::line_of(text, error.key)));
+    let mut lines: Vec<_> = lines.collect();
+    let first = lines.first().copied();
+    lines.retain(|(_, line)| line.is_some());
+    let (path, line) = lines.pop().or(first).unwrap_or((Path::new(DEFAULT_FILE), None));
+    ConfigError::Value { path: path.to_owned(), line, error }
 }
 
 /// The programs that the configuration names, by key.
@@ -412,24 +457,23 @@ pub fn programs(config: &Config) -> [(&'static str, Option<&PathBuf>); 5] {
     ]
 }
 
-/// The first program that the file at `path` sets and that `exists` does not find. The daemon starts
+/// The first program that one of the files sets and that `exists` does not find. The daemon starts
 /// without it.
 pub fn check_programs(
-    path: &Path,
+    path: Option<&Path>,
+    overrides: &[PathBuf],
     config: &Config,
     exists: impl Fn(&str, &Path) -> bool,
 ) -> Result<(), ConfigError> {
-    let Ok(text) = read_text(path) else {
-        // Without a file, all are defaults.
-        return Ok(());
-    };
-    let is_set = |key: &str| {
-        let mut value = toml::from_str::<toml::Value>(&text).ok();
+    let files = read_files(path, overrides)?;
+    let sets = |text: &str, key: &str| {
+        let mut value = toml::from_str::<toml::Value>(text).ok();
         for part in key.split('.') {
             value = value.and_then(|value| value.get(part).cloned());
         }
         value.is_some()
     };
+    let is_set = |key: &str| files.iter().any(|(_, text)| sets(text, key));
     let missing = programs(config)
         .into_iter()
         .filter_map(|(key, program)| Some((key, program?)))
@@ -438,7 +482,7 @@ pub fn check_programs(
         None => Ok(()),
         Some((key, program)) => {
             let problem = format!("there is no program `{}`", program.display());
-            Err(invalid(path, &text, InvalidValue::new(key, problem)))
+            Err(invalid(&files, InvalidValue::new(key, problem)))
         }
     }
 }
@@ -449,6 +493,7 @@ impl Config {
         Policy {
             space: self.space.clone(),
             thin_pool: self.thin_pool.clone(),
+            node_failure: self.storage_failed.clone(),
             errors: self.errors.clone(),
             checks: self.checks.clone(),
             smart: SmartPolicy {

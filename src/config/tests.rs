@@ -46,7 +46,7 @@ fn a_program_that_the_file_sets_must_exist_and_a_default_need_not() {
     let checked = |text: &str| {
         std::fs::write(&path, text).expect("written");
         let config = parse(&path, text).expect("good");
-        check_programs(&path, &config, |_, program| program == Path::new("/there"))
+        check_programs(Some(&path), &[], &config, |_, program| program == Path::new("/there"))
             .map_err(|error| error.to_string())
     };
     assert_eq!(checked(""), Ok(()), "no smartctl by default");
@@ -96,6 +96,10 @@ fn values_that_contradict_each_other_are_refused() {
         error("[space]\nraise_percent = 10\nclear_percent = 5\n").contains("space.clear_percent")
     );
     assert!(error("[thin_pool]\nbad_percent = 50\n").contains("thin_pool"));
+    for percent in [0, 101] {
+        let error = error(&format!("[storage_failed]\nunreachable_percent = {percent}\n"));
+        assert!(error.contains("storage_failed.unreachable_percent"), "{error}");
+    }
     assert!(error("[kernel_log]\npath = \"kmsg\"\n").contains("absolute"));
     assert!(
         error("[metrics]\nlisten = \"0.0.0.0:9961\"\n")
@@ -189,7 +193,7 @@ fn effective_settings_read_back_as_themselves() {
 
 #[test]
 fn a_file_without_end_is_refused_and_not_read_into_memory() {
-    let refused = load(Some(Path::new("/dev/zero"))).unwrap_err();
+    let refused = load(Some(Path::new("/dev/zero")), &[]).unwrap_err();
     let text = with_causes(&refused);
     assert!(text.contains("/dev/zero") && text.contains("larger than 1 MiB"), "{text}");
 }
@@ -201,4 +205,83 @@ fn a_program_of_the_former_section_notify_is_a_warning_and_no_error() {
     assert_eq!(warnings("[notify]\ntimeout = \"30s\"\n"), [""; 0]);
     let said = warnings("[notify]\nexec = \"/usr/local/sbin/on-finding\"\n");
     assert!(said.len() == 1 && said[0].contains("diskvitals-notify"), "{said:?}");
+}
+
+/// Of a file and those that are merged over it, in this order; None: the file does not exist.
+fn load_texts(texts: &[Option<&str>]) -> Result<Config, String> {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = |number: usize| dir.path().join(format!("{number}.toml"));
+    for (number, text) in texts.iter().enumerate() {
+        if let Some(text) = text {
+            std::fs::write(path(number), text).expect("written");
+        }
+    }
+    let overrides: Vec<PathBuf> = (1..texts.len()).map(path).collect();
+    let loaded = load(Some(&path(0)), &overrides);
+    loaded.map_err(|error| {
+        let folder = format!("{}/", dir.path().display());
+        error.in_one_line().replace(&folder, "")
+    })
+}
+
+#[test]
+fn what_an_override_sets_takes_precedence_and_the_rest_stays() {
+    let base = "[probes]\ninterval = \"30s\"\ntimeout = \"5s\"\n[drives]\nadmit = [\"loop*\"]\nignore = [\"sdz\"]\n[smart.limits]\npending_bad = 5\n[checks]\ntools.lvm = \"/x\"\n";
+    let of_label = "[probes]\ntimeout = \"6s\"\n[drives]\nadmit = [\"nvme9*\"]\n";
+    let of_node = "[probes]\ntimeout = \"7s\"\n[smart.limits]\nwear_suspect_percent = 70\n";
+    let config = load_texts(&[Some(base), Some(of_label), None, Some(of_node)]).expect("good");
+    let expected = "[probes]\ninterval = \"30s\"\ntimeout = \"7s\"\n[drives]\nadmit = [\"nvme9*\"]\nignore = [\"sdz\"]\n[smart.limits]\npending_bad = 5\nwear_suspect_percent = 70\n[checks.tools]\nlvm = \"/x\"\n";
+    assert_eq!(config, parse(Path::new("x"), expected).expect("good"));
+    let alone = load_texts(&[Some(base), None]).expect("an override may be missing");
+    assert_eq!(alone, parse(Path::new("x"), base).expect("good"));
+    let missing = load_texts(&[None, Some(of_node)]).expect_err("the file itself may not");
+    assert!(missing.contains("0.toml"), "{missing}");
+}
+
+#[test]
+fn static_volumes_are_merged_by_name_and_those_of_an_override_are_expected() {
+    let entry = |name: &str, device: &str, more: &str| {
+        format!("[[static]]\nname = \"{name}\"\ndevice = \"/dev/{device}\"\n{more}\n")
+    };
+    let base = entry("a", "x", "") + &entry("b", "y", "");
+    let over = entry("b", "z", "") + &entry("c", "w", "") + &entry("d", "v", "expected = false");
+    let config = load_texts(&[Some(&base), Some(&over)]).expect("good");
+    let shown = |entry: &StaticEntry| (entry.name.clone(), entry.expected, entry.source.clone());
+    let device = |path: &str| crate::provision::StaticSource::Device(path.into());
+    assert_eq!(
+        config.statics.iter().map(shown).collect::<Vec<_>>(),
+        [
+            ("a".to_owned(), false, device("/dev/x")),
+            ("b".to_owned(), true, device("/dev/z")),
+            ("c".to_owned(), true, device("/dev/w")),
+            ("d".to_owned(), false, device("/dev/v")),
+        ]
+    );
+    let empty = load_texts(&[Some(""), Some(&entry("a", "x", ""))]).expect("good");
+    assert!(empty.statics[0].expected);
+}
+
+#[test]
+fn an_error_names_the_file_and_line_that_a_person_has_to_change() {
+    let base = "[space]\nclear_percent = 7\n";
+    for (over, error) in [
+        ("[probes]\nintervall = \"1s\"\n", "1.toml:2: unknown field `intervall`"),
+        ("[[static]]\nname = \"a\"\n", "1.toml:1: `a` needs either a device or a directory"),
+        ("[smart]\n\ntimeout = \"0s\"\n", "1.toml:3: smart.timeout: 0s is too short"),
+        // The first file sets it, and the second one contradicts it.
+        ("[space]\nraise_percent = 10\n", "1.toml:1: space.clear_percent"),
+        ("[probes]\ninterval = \"1s\"\n[csi]\ndriver_name = \"-\"\n", "1.toml:4: driver_name"),
+    ] {
+        let refused = load_texts(&[Some(base), Some(over)]).expect_err(over);
+        assert!(refused.starts_with(error), "{over}: {refused}");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, over) = (dir.path().join("x.toml"), dir.path().join("over.toml"));
+    std::fs::write(&path, "[checks.tools]\nlvm = \"/there\"\n").expect("written");
+    std::fs::write(&over, "[checks.tools]\nbtrfs = \"/gone\"\n").expect("written");
+    let overrides = [over];
+    let config = load(Some(&path), &overrides).expect("good");
+    let is_there = |_: &str, program: &Path| program == Path::new("/there");
+    let error = check_programs(Some(&path), &overrides, &config, is_there).expect_err("gone");
+    assert!(error.to_string().contains("over.toml:2: checks.tools.btrfs"), "{error}");
 }

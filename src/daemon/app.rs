@@ -53,7 +53,7 @@ pub fn main(options: Options) -> ExitCode {
     if options.program.man {
         return print_man_page();
     }
-    let (config, refused) = match config::load(options.config.as_deref()) {
+    let (config, refused) = match options.load_config() {
         Ok(config) => (config, None),
         Err(error) if options.check_config || error.is_missing() => {
             return fail(USAGE, &with_causes(&error));
@@ -120,7 +120,8 @@ fn check_config(options: &Options, config: &Config) -> ExitCode {
         "checks.tools.lvm" => root.at(program).is_file(),
         _ => program.is_file(),
     };
-    if let Err(error) = config::check_programs(options.config_file(), config, exists) {
+    let (file, overrides) = (options.config.as_deref(), &options.config_override);
+    if let Err(error) = config::check_programs(file, overrides, config, exists) {
         return fail(USAGE, &with_causes(&error));
     }
     for (key, program) in config::programs(config) {
@@ -158,12 +159,11 @@ fn check_config(options: &Options, config: &Config) -> ExitCode {
 fn print_settings(options: &Options, config: &Config) -> ExitCode {
     match toml::to_string(config) {
         Ok(text) => {
-            let file = options.config_file();
-            let missing = match file.exists() {
-                true => "",
-                false => " (missing: defaults)",
-            };
-            let head = format!("# in force with {}{missing}\n", file.display());
+            let files = options.config_files().into_iter().map(|file| match file.exists() {
+                true => file.display().to_string(),
+                false => format!("{} (missing)", file.display()),
+            });
+            let head = format!("# in force with {}\n", files.collect::<Vec<_>>().join(", "));
             print!("{}", Shown::screen(&(head + &text)));
             ExitCode::SUCCESS
         }

@@ -1,6 +1,7 @@
-//! Decides when to read the configuration again: on SIGHUP, and when the file changes. A swap of
+//! Decides when to read the configuration again: on SIGHUP, and when a file changes. A swap of
 //! the symbolic links above it (the update of a ConfigMap) counts as a change.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ const DEBOUNCE: Duration = Duration::from_millis(300);
 
 pub(crate) type ReadFile = fn(&Path) -> std::io::Result<Vec<u8>>;
 
-/// Reports changes of one file. Dropping it ends the watch.
+/// Reports changes of files. Dropping it ends the watch.
 pub struct FileWatch {
-    path: PathBuf,
-    /// Reads its content, within bounds.
+    paths: Vec<PathBuf>,
+    /// Reads the content of one, within bounds.
     read: ReadFile,
-    last: Option<Vec<u8>>,
+    last: Vec<Option<Vec<u8>>>,
     events: mpsc::Receiver<()>,
     /// An event has come, and the file is read at this time. It outlives a cancelled `changed`.
     read_at: Option<Instant>,
@@ -27,9 +28,9 @@ pub struct FileWatch {
 }
 
 impl FileWatch {
-    /// Watches the folder of `path`, because the file itself may be replaced. If that fails (no
-    /// inotify watch left, no folder), only SIGHUP reloads.
-    pub fn start(path: &Path, read: ReadFile) -> FileWatch {
+    /// Watches the folders of `paths`, because a file itself may be replaced, or not exist yet. If
+    /// that fails (no inotify watch left, no folder), only SIGHUP reloads.
+    pub fn start(paths: &[&Path], read: ReadFile) -> FileWatch {
         let (changed, events) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let only_read = event.is_ok_and(|event| event.kind.is_access());
@@ -38,26 +39,33 @@ impl FileWatch {
                 let _ = changed.try_send(());
             }
         });
-        let folder =
-            path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let watcher = watcher.and_then(|mut watcher| {
-            watcher.watch(folder, RecursiveMode::NonRecursive)?;
-            Ok(watcher)
+        let folder = |path: &Path| {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            folder.unwrap_or(Path::new(".")).to_owned()
+        };
+        let folders: BTreeSet<PathBuf> = paths.iter().map(|path| folder(path)).collect();
+        let watcher = watcher.map(|mut watcher| {
+            for folder in &folders {
+                if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
+                    unwatched(folder, &error);
+                }
+            }
+            watcher
         });
         if let Err(error) = &watcher {
-            tracing::info!(folder = %folder.display(), %error, "the configuration is not watched for changes; SIGHUP reads it again");
+            folders.iter().for_each(|folder| unwatched(folder, error));
         }
         FileWatch {
-            path: path.to_owned(),
+            paths: paths.iter().map(|path| path.to_path_buf()).collect(),
             read,
-            last: read(path).ok(),
+            last: paths.iter().map(|path| read(path).ok()).collect(),
             events,
             read_at: None,
             _watcher: watcher.ok(),
         }
     }
 
-    /// Returns when the file's content has changed. Cancel-safe.
+    /// Returns when the content of a file has changed. Cancel-safe.
     pub async fn changed(&mut self) {
         loop {
             let read_at = match self.read_at {
@@ -70,8 +78,9 @@ impl FileWatch {
                 }
             };
             tokio::time::sleep_until(read_at).await;
-            let (path, read) = (self.path.clone(), self.read);
-            let now = tokio::task::spawn_blocking(move || read(&path).ok()).await.ok().flatten();
+            let (paths, read) = (self.paths.clone(), self.read);
+            let read = move || paths.iter().map(|path| read(path).ok()).collect();
+            let now: Vec<_> = tokio::task::spawn_blocking(read).await.unwrap_or_default();
             self.read_at = None;
             if now != self.last {
                 self.last = now;
@@ -79,6 +88,10 @@ impl FileWatch {
             }
         }
     }
+}
+
+fn unwatched(folder: &Path, error: &notify::Error) {
+    tracing::info!(folder = %folder.display(), %error, "the configuration is not watched for changes; SIGHUP reads it again");
 }
 
 #[cfg(test)]
@@ -96,7 +109,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("diskvitals.toml");
         std::fs::write(&path, "a").expect("write");
-        let mut watch = FileWatch::start(&path, |path| std::fs::read(path));
+        let mut watch = FileWatch::start(&[&path], |path| std::fs::read(path));
         std::fs::write(&path, "b").expect("write");
         assert_notices(&mut watch).await;
         std::fs::write(dir.path().join("new"), "c").expect("write");
@@ -109,7 +122,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("diskvitals.toml");
         std::fs::write(&path, "a").expect("write");
-        let mut watch = FileWatch::start(&path, |path| std::fs::read(path));
+        let mut watch = FileWatch::start(&[&path], |path| std::fs::read(path));
         std::fs::write(&path, "b").expect("write");
         // Another branch of a select! completes while the file may still be changing.
         while watch.read_at.is_none() {
@@ -131,9 +144,21 @@ mod tests {
         symlink("v1", dir.path().join("..data")).expect("link");
         symlink("..data/diskvitals.toml", dir.path().join("diskvitals.toml")).expect("link");
         let mut watch =
-            FileWatch::start(&dir.path().join("diskvitals.toml"), |path| std::fs::read(path));
+            FileWatch::start(&[&dir.path().join("diskvitals.toml")], |path| std::fs::read(path));
         symlink("v2", dir.path().join("..data_tmp")).expect("link");
         std::fs::rename(dir.path().join("..data_tmp"), dir.path().join("..data")).expect("rename");
+        assert_notices(&mut watch).await;
+    }
+
+    #[tokio::test]
+    async fn a_file_that_appears_beside_another_one_and_goes_again_is_noticed() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, other) = (dir.path().join("diskvitals.toml"), dir.path().join("node.toml"));
+        std::fs::write(&path, "a").expect("write");
+        let mut watch = FileWatch::start(&[&path, &other], |path| std::fs::read(path));
+        std::fs::write(&other, "b").expect("write");
+        assert_notices(&mut watch).await;
+        std::fs::remove_file(&other).expect("removed");
         assert_notices(&mut watch).await;
     }
 }

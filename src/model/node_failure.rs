@@ -126,8 +126,8 @@ fn filesystem_failure(
     })
 }
 
-/// At least half of the local drives that carry volumes are missing or offline, and redundancy does
-/// not cover them.
+/// Of the local drives that carry volumes, `unreachable_percent` are missing or offline, and redundancy
+/// does not cover them.
 fn unreachable_drives(snapshot: &Snapshot) -> Option<NodeFailure> {
     let counts = |drive: &&Drive| {
         !drive.volumes.is_empty() && !drive.maintenance && !drive.facts.transport.is_remote()
@@ -148,7 +148,8 @@ fn unreachable_drives(snapshot: &Snapshot) -> Option<NodeFailure> {
         .filter_map(|drive| Some((*drive, loss(snapshot, drive)?)))
         .filter(|(drive, _)| exposes(drive))
         .collect();
-    if lost.is_empty() || lost.len() * 2 < drives.len() {
+    let percent = usize::from(snapshot.node.failure_policy.unreachable_percent);
+    if lost.is_empty() || lost.len() * 100 < drives.len() * percent {
         return None;
     }
     const MAX_NAMED: usize = 8;

@@ -23,6 +23,7 @@ const MIN_ANSWER_VALID: Duration = Duration::from_secs(24 * 3600);
 pub struct Policy {
     pub space: SpacePolicy,
     pub thin_pool: ThinPoolPolicy,
+    pub node_failure: NodeFailurePolicy,
     pub errors: ErrorPolicy,
     pub smart: SmartPolicy,
     pub checks: CheckPolicy,
@@ -62,6 +63,7 @@ impl Default for Policy {
         Policy {
             space: SpacePolicy::default(),
             thin_pool: ThinPoolPolicy::default(),
+            node_failure: NodeFailurePolicy::default(),
             errors: ErrorPolicy::default(),
             smart: SmartPolicy::default(),
             checks: CheckPolicy::default(),
@@ -135,6 +137,20 @@ pub struct ThinPoolPolicy {
 impl Default for ThinPoolPolicy {
     fn default() -> Self {
         ThinPoolPolicy { suspect_percent: 90, bad_percent: 98, clear_percent: 85 }
+    }
+}
+
+/// When the node as a whole is unfit, for the node condition StorageFailed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeFailurePolicy {
+    /// So many of the drives that carry volumes are unreachable, or more.
+    pub unreachable_percent: u8,
+}
+
+impl Default for NodeFailurePolicy {
+    fn default() -> Self {
+        NodeFailurePolicy { unreachable_percent: 50 }
     }
 }
 

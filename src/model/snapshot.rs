@@ -12,7 +12,7 @@ use crate::cause::Cause;
 use crate::drive::{DriveFacts, DriveKind};
 use crate::facts::smart::SmartFacts;
 use crate::model_statistics::ModelStatistics;
-use crate::policy::Exclusion;
+use crate::policy::{Exclusion, NodeFailurePolicy};
 use crate::probe::Usage;
 use crate::source_update::SourceStatus;
 use crate::stale::Attachment;
@@ -181,6 +181,8 @@ pub struct NodeState {
     /// Records of the kernel log that were overwritten before they were read, since the boot; None
     /// while no record has been read.
     pub kernel_log_lost: Option<u64>,
+    /// When the node as a whole is unfit.
+    pub failure_policy: NodeFailurePolicy,
     /// Worst health over drives and volumes, acknowledged findings not counted.
     pub health: Option<Health>,
     /// Data that could not be read or parsed; newest scan of each source.

@@ -83,7 +83,7 @@ pub(crate) async fn run(options: Options, config: Config) -> Result<(), RunError
     let mut interrupt = listen(SignalKind::interrupt())?;
     let mut hangup = listen(SignalKind::hangup())?;
     let (store, stored, store_error) = store_thread::start(&options.state_dir)?;
-    let mut changes = FileWatch::start(&options.config, read_bounded);
+    let mut changes = FileWatch::start(&[&options.config], read_bounded);
     let socket = config.socket.clone();
     let (view, views) = watch::channel(DaemonView::Silent("it has not been reached yet".into()));
     let mut agent = Agent::new(options, config, store, views);

@@ -26,6 +26,10 @@ pub(crate) const PLUGIN: Page = Page {
             "Asks the daemon of the pod's node: the chain from drive to pod, with the evidence",
         ),
         (
+            "kubectl diskvitals config node-1",
+            "The settings of that node's daemon, with all defaults",
+        ),
+        (
             "kubectl diskvitals approve release-data-orders-db-0-00c0ffee00000001 -n shop",
             "Shows the evidence of an action, asks, and approves it for one hour",
         ),
@@ -144,6 +148,9 @@ pub(crate) enum Command {
     /// Run `diskvitals explain` in the daemon's pod of the node that has the thing (needs the
     /// permission `create pods/exec`)
     Explain(ExplainArgs),
+    /// Print the configuration that the daemon of a node runs with, by `diskvitals config` in its pod
+    /// (needs the permission `create pods/exec`)
+    Config(ConfigArgs),
     /// Count drives by model and firmware
     Models,
     /// Print shell completions, or with `kubectl` the script through which kubectl completes the
@@ -222,6 +229,16 @@ pub(crate) struct ExplainArgs {
     /// The node, for names that only it knows (sda, /srv/db)
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
+    /// Namespace of the daemon's pods, if pods in several namespaces look like it
+    #[arg(long, value_name = "NAMESPACE")]
+    pub daemon_namespace: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    pub node: String,
     /// Namespace of the daemon's pods, if pods in several namespaces look like it
     #[arg(long, value_name = "NAMESPACE")]
     pub daemon_namespace: Option<String>,

@@ -3,7 +3,7 @@
 //! In: the API server's objects (NodeStorage, nodes, pods, claims, volumes), by `api`, the only user
 //! of kube. `gather` reads what a command needs, `view` joins it (pure), `render` shows it. Out:
 //! tables, JSON, exit codes. It needs no daemon and no controller, and to show things no permission
-//! beyond reading. `decide` writes a person's decisions; `explain` hands over to `kubectl exec`.
+//! beyond reading. `decide` writes a person's decisions; `exec` hands over to `kubectl exec`.
 
 #![warn(unreachable_pub)]
 
@@ -11,6 +11,7 @@ mod api;
 mod args;
 mod complete;
 mod decide;
+mod exec;
 mod explain;
 mod gather;
 mod objects;
@@ -240,6 +241,10 @@ async fn run(options: &Options) -> Result<ExitCode, Error> {
         }
         Some(Command::Attachments(args)) => attachments(&api, options, args, &mut out).await?,
         Some(Command::Explain(args)) => return explain::run(&api, options, args).await,
+        Some(Command::Config(args)) => {
+            let namespace = args.daemon_namespace.as_deref();
+            return exec::run(&api, options, &args.node, namespace, &["config"]).await;
+        }
         // Answered above, without a cluster.
         Some(Command::Completion { .. } | Command::Complete { .. }) => {}
     }

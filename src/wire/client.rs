@@ -303,6 +303,11 @@ impl Client {
         }
     }
 
+    pub async fn config(&self) -> Result<crate::Config, ClientError> {
+        let request = crate::GetConfigRequest {};
+        self.call(self.inventory().get_config(request)).await
+    }
+
     pub async fn reasons(&self) -> Result<crate::ListReasonsResponse, ClientError> {
         let request = crate::ListReasonsRequest {};
         self.call(self.inventory().list_reasons(request)).await

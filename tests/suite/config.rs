@@ -7,21 +7,25 @@ use crate::process::{Daemon, TIMEOUT};
 use crate::programs::built_program;
 
 #[allow(clippy::disallowed_methods)] // A test starts the programs it tests.
-fn status(daemon: &Daemon) -> String {
+fn cli(daemon: &Daemon, command: &str) -> String {
     let output = Command::new(built_program("diskvitals"))
         .arg("--socket")
         .arg(daemon.dir.path().join("d.sock"))
-        .arg("status")
+        .arg(command)
         .output()
         .expect("starts");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-#[allow(clippy::disallowed_methods)] // Nothing announces it; the next question is asked a little later.
 fn status_until(daemon: &Daemon, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+    until(daemon, "status", what, is_so)
+}
+
+#[allow(clippy::disallowed_methods)] // Nothing announces it; the next question is asked a little later.
+fn until(daemon: &Daemon, command: &str, what: &str, is_so: impl Fn(&str) -> bool) -> String {
     let end = Instant::now() + TIMEOUT;
     loop {
-        let text = status(daemon);
+        let text = cli(daemon, command);
         if is_so(&text) {
             return text;
         }
@@ -31,8 +35,12 @@ fn status_until(daemon: &Daemon, what: &str, is_so: impl Fn(&str) -> bool) -> St
 }
 
 fn start(config: &str) -> Daemon {
+    start_with(config, &[])
+}
+
+fn start_with(config: &str, arguments: &[&str]) -> Daemon {
     let host = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/nvme-laptop");
-    let mut daemon = Daemon::start(std::path::Path::new(host), config, None);
+    let mut daemon = Daemon::start_with(std::path::Path::new(host), config, None, arguments);
     let mut log = daemon.log.take().expect("a log");
     std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     daemon
@@ -93,6 +101,37 @@ fn a_daemon_starts_with_a_refused_file_and_says_so() {
     write(&daemon, "[smart]\ntimeout = \"30s\"\n");
     status_until(&daemon, "the warning has gone", |text| {
         text.contains("diskvitalsd") && !text.contains("refused")
+    });
+    daemon.stop();
+}
+
+#[test]
+fn config_prints_what_is_in_force_and_why_that_is_not_what_the_files_say() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let over = dir.path().join("node.toml");
+    let path = over.to_str().expect("text");
+    let config = "[probes]\ninterval = \"30s\"\ntimeout = \"5s\"\n";
+    let daemon = start_with(config, &["--config-override", path]);
+    let alone = until(&daemon, "config", "it answers", |text| text.contains("[probes]"));
+    assert!(alone.contains("timeout = \"5s\"\n") && !alone.contains(path), "{alone}");
+    let set = |text: &str| std::fs::write(&over, text).expect("written");
+    set("[probes]\ntimeout = \"6s\"\nmax_stuck = 16\n");
+    let merged = until(&daemon, "config", "it is merged", |text| text.contains("\"6s\""));
+    assert!(merged.contains("interval = \"30s\"\n") && merged.contains(path), "{merged}");
+    assert!(
+        merged.contains("max_stuck = 32\n")
+            && merged.contains("# warning: probes.max_stuck has changed: restart diskvitalsd"),
+        "what only a start reads is as it was then: {merged}"
+    );
+    set("[probes]\ntimeout = \"7s\"\nwait = 1\n");
+    let refused = until(&daemon, "config", "it warns", |text| text.contains("is refused"));
+    assert!(
+        refused.contains("timeout = \"6s\"\n") && refused.contains("node.toml:3: "),
+        "{refused}"
+    );
+    std::fs::remove_file(&over).expect("removed");
+    until(&daemon, "config", "it is over", |text| {
+        text.contains("\"5s\"") && !text.contains("warning")
     });
     daemon.stop();
 }

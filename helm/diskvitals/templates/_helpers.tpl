@@ -36,6 +36,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- define "diskvitals.podMetadata" -}}
 labels:
   {{- include "diskvitals.labels" . | nindent 2 }}
+  {{- with .perLabel }}{{ printf "diskvitals.io/per-label: %s" (quote .) | nindent 2 }}{{ end }}
   {{- if .interposer }}{{ "diskvitals.io/interposer: \"true\"" | nindent 2 }}{{ end }}
   {{- with .root.Values.podLabels }}{{ toYaml . | nindent 2 }}{{ end }}
 {{- with .root.Values.podAnnotations }}
@@ -61,6 +62,23 @@ affinity:
 {{- if .Values.hostNetwork }}
 hostNetwork: true
 {{- end }}
+{{- end -}}
+
+{{/* A label's value as a part of names. Two values with the same one are refused (diskvitals.check). */}}
+{{- define "diskvitals.labelSlug" -}}
+{{- regexReplaceAll "[^a-z0-9]+" (lower .) "-" | trunc 20 | trimAll "-" -}}
+{{- end -}}
+
+{{/* The values, with an affinity that excludes the nodes of daemon.perLabel. */}}
+{{- define "diskvitals.unlabeled" -}}
+{{- $other := dict "key" .Values.daemon.perLabel.key "operator" "NotIn" "values" (keys .Values.daemon.perLabel.config | sortAlpha) }}
+{{- $terms := list }}
+{{- range dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" (list dict) .Values.affinity }}
+{{- $terms = append $terms (merge (dict "matchExpressions" (append (.matchExpressions | default list) $other)) .) }}
+{{- end }}
+{{- $required := dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) }}
+{{- $affinity := mergeOverwrite (deepCopy .Values.affinity) (dict "nodeAffinity" $required) }}
+{{- dict "Values" (merge (dict "affinity" $affinity) (omit .Values "affinity")) | toYaml }}
 {{- end -}}
 
 {{/* No privilege, as for any container of the shim's pods. dict "user" 65532. */}}
@@ -206,8 +224,18 @@ matchConditions:
 {{- if and .Values.healthMonitor.nodeWatcher.enabled (not .Values.healthMonitor.enabled) }}{{ fail "healthMonitor.nodeWatcher.enabled needs healthMonitor.enabled" }}{{ end }}
 {{- if and .Values.healthMonitor.enabled (eq .Values.driver.healthApi "health") }}{{ fail "healthMonitor knows VolumeCondition only: driver.healthApi must be both or condition" }}{{ end }}
 {{- if and .Values.notify.enabled (not .Values.notify.config) }}{{ fail "notify.enabled needs notify.config: where messages go (docs/notifications.md)" }}{{ end }}
-{{- if regexMatch "(?m)^[ \\t]*\\[+[ \\t]*(csi|pool)[ \\t]*[.\\]]" .Values.daemon.config }}{{ fail "daemon.config: [csi] and [pool] are written from the values `driver` and `pool`" }}{{ end }}
-{{- if and .Values.daemon.config (not .Values.daemon.enabled) }}{{ fail "daemon.config has no effect with daemon.enabled=false: the daemon of the host reads its own file" }}{{ end }}
+{{- range concat (list .Values.daemon.config) (values .Values.daemon.perNode) (values .Values.daemon.perLabel.config) }}
+{{- if regexMatch "(?m)^[ \\t]*\\[+[ \\t]*(csi|pool)[ \\t]*[.\\]]" . }}{{ fail "daemon.config: [csi] and [pool] are written from the values `driver` and `pool`" }}{{ end }}
+{{- end }}
+{{- if and .Values.daemon.perLabel.config (not .Values.daemon.perLabel.key) }}{{ fail "daemon.perLabel.config needs daemon.perLabel.key: the nodes' label" }}{{ end }}
+{{- if hasKey .Values.nodeSelector (.Values.daemon.perLabel.key | default "-") }}{{ fail "daemon.perLabel.key is in nodeSelector: all nodes would have one value" }}{{ end }}
+{{- $labels := dict }}
+{{- range keys .Values.daemon.perLabel.config | sortAlpha }}
+{{- $slug := include "diskvitals.labelSlug" . }}
+{{- with get $labels $slug }}{{ fail (printf "daemon.perLabel.config: %s is no different in the names of objects" .) }}{{ end }}
+{{- $labels = set $labels $slug . }}
+{{- end }}
+{{- if and (or .Values.daemon.config .Values.daemon.perNode .Values.daemon.perLabel.config) (not .Values.daemon.enabled) }}{{ fail "daemon.config has no effect with daemon.enabled=false: the daemon of the host reads its own file" }}{{ end }}
 {{- if and .Values.metrics.enabled (not .Values.daemon.enabled) }}{{ fail "metrics.enabled has no effect with daemon.enabled=false: set them in the host's own configuration" }}{{ end }}
 {{- if and .Values.metrics.enabled .Values.hostNetwork (not .Values.metrics.address) }}{{ fail "metrics.address: with hostNetwork every client that reaches the node could read them: name one address" }}{{ end }}
 {{- if has .Values.metrics.address (list "0.0.0.0" "[::]") }}{{ fail "metrics.address: the daemon refuses to listen everywhere: leave it empty for the pod's own" }}{{ end }}

@@ -141,6 +141,17 @@ pub enum ServeError {
     },
 }
 
+/// The configuration in force.
+#[derive(Clone, Debug)]
+pub struct ConfigInForce {
+    /// With every key that has a value, or why that cannot be written.
+    pub toml: Result<String, String>,
+    /// The files that it was read from, in the order in which they were merged.
+    pub files: Vec<String>,
+    /// Why it is not what the files say now, and what has no effect.
+    pub warnings: Vec<String>,
+}
+
 #[derive(Clone)]
 pub struct Server {
     handle: Handle,
@@ -152,6 +163,8 @@ pub struct Server {
     bytes: ByteQuota,
     subordinate: signal::Receiver<Arc<SubordinateUids>>,
     refusals: SocketRefusals,
+    /// None: this server knows no configuration.
+    config: Option<signal::Receiver<ConfigInForce>>,
     /// Removes stale mounts.
     cleaner: Option<Cleaner>,
     /// Carries out orders to clean up.
@@ -174,6 +187,7 @@ impl Server {
             bytes: limits.byte_quota(),
             subordinate: signal::channel(Arc::default()).1,
             refusals: SocketRefusals::default(),
+            config: None,
             limits,
             cleaner: None,
             orders: None,
@@ -196,6 +210,10 @@ impl Server {
     /// Where refusals are counted.
     pub(crate) fn with_refusals(self, refusals: SocketRefusals) -> Server {
         Server { refusals, ..self }
+    }
+
+    pub(crate) fn with_config(self, config: signal::Receiver<ConfigInForce>) -> Server {
+        Server { config: Some(config), ..self }
     }
 
     /// Without a clean-up backend, ForceCleanup is refused.
@@ -358,6 +376,7 @@ impl Server {
             watchers,
             stopped.clone(),
             self.limits.stalled_watcher_timeout,
+            self.config.clone(),
         );
         InventoryServer::new(service)
             .max_decoding_message_size(self.limits.max_message_bytes)

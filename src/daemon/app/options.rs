@@ -8,6 +8,7 @@ use clap::Parser;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 
 use crate::app::watchdog::MIN_TIMEOUT;
+use diskvitals_config::{Config, ConfigError};
 use diskvitals_host::listen_address::Address;
 use diskvitals_program::ProgramOptions;
 use diskvitals_program::manual::DAEMON;
@@ -28,6 +29,11 @@ pub struct Options {
     /// Configuration in TOML [default: /etc/diskvitals/diskvitals.toml, which may be missing]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// Merged over --config: tables key by key, [[static]] by name, any other value as a whole. It may
+    /// be missing. Of several the last one takes precedence
+    #[arg(long, value_name = "FILE")]
+    pub config_override: Vec<PathBuf>,
 
     /// Socket for administrators and tools
     #[arg(
@@ -81,8 +87,14 @@ pub struct Options {
 }
 
 impl Options {
-    pub(crate) fn config_file(&self) -> &Path {
-        self.config.as_deref().unwrap_or(Path::new(diskvitals_config::DEFAULT_FILE))
+    /// In the order in which they are merged; not all need exist.
+    pub(crate) fn config_files(&self) -> Vec<&Path> {
+        let file = self.config.as_deref().unwrap_or(Path::new(diskvitals_config::DEFAULT_FILE));
+        [file].into_iter().chain(self.config_override.iter().map(PathBuf::as_path)).collect()
+    }
+
+    pub(crate) fn load_config(&self) -> Result<Config, ConfigError> {
+        diskvitals_config::load(self.config.as_deref(), &self.config_override)
     }
 }
 

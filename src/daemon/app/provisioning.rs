@@ -83,6 +83,7 @@ mod tests {
         config.pool.wipe = Wipe::None;
         config.statics = vec![provision::StaticEntry {
             name: "a".into(),
+            expected: false,
             source: provision::StaticSource::Device("/dev/disk/by-id/a".into()),
         }];
         reload(&sender, &config, &options);

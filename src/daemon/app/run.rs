@@ -19,7 +19,6 @@ use crate::app::{level, metrics, node, systemd};
 use crate::state::lock::{self, LockError, StateLock};
 use crate::state::owner::{Heartbeat, Owner, OwnerHandles};
 use crate::state::store::{self, Store};
-use diskvitals_config as config;
 use diskvitals_config::{Config, ConfigError};
 use diskvitals_host::file_watch::FileWatch;
 use diskvitals_host::heap;
@@ -150,6 +149,7 @@ pub(crate) async fn run(
     let mut server =
         Server::new(owner_handles.handle.clone(), facts, channels.agent_callers.subscribe())
             .with_refusals(refusals)
+            .with_config(channels.in_force.subscribe())
             .with_subordinate_uids(subordinate);
     let steps = WorkerExecutor::new(&root, program.clone());
     let mut cleanup = CleanupExecutor { steps: steps.clone(), engine: None };
@@ -329,7 +329,7 @@ impl Signals {
     }
 }
 
-/// Reloads on SIGHUP and changes of the file, until a signal ends the daemon.
+/// Reloads on SIGHUP and changes of a file, until a signal ends the daemon.
 async fn run_until_signal(
     signals: &mut Signals,
     options: &Options,
@@ -337,7 +337,7 @@ async fn run_until_signal(
     owner_handles: &OwnerHandles,
     logging: &Logging,
 ) -> Result<(), RunError> {
-    let mut changes = FileWatch::start(options.config_file(), read_bounded);
+    let mut changes = FileWatch::start(&options.config_files(), read_bounded);
     loop {
         tokio::select! {
             _ = signals.terminate.recv() => return Ok(()),
@@ -355,7 +355,7 @@ fn reload(
     owner_handles: &OwnerHandles,
     logging: &Logging,
 ) {
-    match config::load(options.config.as_deref()) {
+    match options.load_config() {
         Ok(config) => {
             logging.set_level(level(config.log.level));
             channels.update(&config, options);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::api::server::{AgentCallers, OrderSettings};
+use crate::api::server::{AgentCallers, ConfigInForce, OrderSettings};
 use crate::app::options::Options;
 use crate::app::provisioning;
 use crate::state::settings::{AssessmentSettings, SharedAssessmentSettings};
@@ -29,7 +29,9 @@ pub(crate) struct ReloadChannels {
     pub agent_callers: watch::Sender<AgentCallers>,
     pub orders: watch::Sender<OrderSettings>,
     pub volumes: watch::Sender<Arc<VolumesSettings>>,
-    at_start: StartSettings,
+    /// For people.
+    pub in_force: watch::Sender<ConfigInForce>,
+    at_start: Config,
     /// What is in force when a file is refused.
     fallback: &'static str,
 }
@@ -47,6 +49,17 @@ fn start_settings(config: &Config) -> StartSettings {
     ]
 }
 
+/// `config` with what only a start reads as it was then.
+fn with_start_settings(config: &Config, at_start: &Config) -> Config {
+    let mut config = config.clone();
+    config.metrics.listen.clone_from(&at_start.metrics.listen);
+    config.probes.max_stuck = at_start.probes.max_stuck;
+    config.csi.driver_name.clone_from(&at_start.csi.driver_name);
+    config.pool.directory.clone_from(&at_start.pool.directory);
+    config.pool.volume_group.clone_from(&at_start.pool.volume_group);
+    config
+}
+
 impl ReloadChannels {
     pub(crate) fn new(config: &Config, options: &Options) -> ReloadChannels {
         ReloadChannels {
@@ -55,7 +68,8 @@ impl ReloadChannels {
             agent_callers: watch::Sender::new(agent_callers(config)),
             orders: watch::Sender::new(order_settings(config)),
             volumes: watch::Sender::new(Arc::new(provisioning::settings(config, options))),
-            at_start: start_settings(config),
+            in_force: watch::Sender::new(config_in_force(config, options, config.warnings())),
+            at_start: config.clone(),
             fallback: "the settings before it stay in force",
         }
     }
@@ -64,6 +78,7 @@ impl ReloadChannels {
     /// force.
     pub(crate) fn refuse_at_start(&mut self, error: &ConfigError) {
         self.fallback = "the defaults are in force";
+        self.in_force.send_modify(|config| config.files.clear());
         self.refuse(error);
     }
 
@@ -72,6 +87,7 @@ impl ReloadChannels {
         let warning =
             format!("the configuration is refused, {}: {}", self.fallback, error.in_one_line());
         tracing::error!(warning, "the configuration is refused");
+        self.in_force.send_modify(|config| config.warnings = vec![warning.clone()]);
         self.assessment.send_modify(|settings| {
             Arc::make_mut(settings).config_warnings = vec![warning];
         });
@@ -80,17 +96,29 @@ impl ReloadChannels {
     pub(crate) fn update(&mut self, config: &Config, options: &Options) {
         self.fallback = "the settings before it stay in force";
         let now = start_settings(config);
-        let changed = self.at_start.iter().zip(&now);
+        let at_start = start_settings(&self.at_start);
+        let changed = at_start.iter().zip(&now);
         let changed = changed.filter(|(started, now)| started != now);
-        let warnings = changed
+        let warnings: Vec<String> = changed
             .map(|((key, _), _)| format!("{key} has changed: restart diskvitalsd to apply it"))
             .chain(config.warnings())
             .collect();
+        let in_force = with_start_settings(config, &self.at_start);
+        self.in_force.send_replace(config_in_force(&in_force, options, warnings.clone()));
         self.assessment.send_replace(assessment_settings(config, options, warnings));
         self.sources.send_replace(source_settings(config, options));
         self.agent_callers.send_replace(agent_callers(config));
         self.orders.send_replace(order_settings(config));
         provisioning::reload(&self.volumes, config, options);
+    }
+}
+
+fn config_in_force(config: &Config, options: &Options, warnings: Vec<String>) -> ConfigInForce {
+    let files = options.config_files().into_iter().filter(|file| file.exists());
+    ConfigInForce {
+        toml: toml::to_string(config).map_err(|error| error.to_string()),
+        files: files.map(|file| file.display().to_string()).collect(),
+        warnings,
     }
 }
 

@@ -497,7 +497,7 @@ impl Owner {
             facts: &self.facts,
             ledger: &self.ledger,
             policy: &rules.policy,
-            node: self.node_state(&rules.config_warnings, now),
+            node: self.node_state(&rules, now),
             settled,
             now,
         };
@@ -517,7 +517,7 @@ impl Owner {
         self.published_at = Instant::now();
     }
 
-    fn node_state(&self, config_warnings: &[String], now: Timestamp) -> NodeState {
+    fn node_state(&self, rules: &AssessmentSettings, now: Timestamp) -> NodeState {
         let stuck = self.facts.stuck();
         let inventory =
             self.facts.inventory.value().map_or(&[][..], |inventory| &inventory.warnings);
@@ -536,8 +536,10 @@ impl Owner {
             stuck,
             timings: self.facts.timings.clone(),
             kernel_log_lost: self.facts.kernel.lost_records(),
+            failure_policy: rules.policy.node_failure.clone(),
             health: None,
-            warnings: config_warnings
+            warnings: rules
+                .config_warnings
                 .iter()
                 .chain(inventory)
                 .chain(kubelet)

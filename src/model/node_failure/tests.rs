@@ -131,6 +131,21 @@ fn half_of_the_drives_that_carry_volumes_make_the_node_unfit_and_fewer_do_not() 
 }
 
 #[test]
+fn of_two_drives_one_or_both_make_the_node_unfit_as_the_share_says() {
+    for (percent, one) in [(50, &["DrivesUnreachable"][..]), (51, &[])] {
+        let mut snapshot = snapshot(&host());
+        Arc::make_mut(&mut snapshot.node).failure_policy.unreachable_percent = percent;
+        for idle in ["A", "B"] {
+            drive_mut(&mut snapshot, idle).volumes.clear();
+        }
+        lose(&mut snapshot, &["C"]);
+        assert_eq!(reasons(&snapshot), one, "{percent} %");
+        lose(&mut snapshot, &["D"]);
+        assert_eq!(reasons(&snapshot), ["DrivesUnreachable"], "{percent} %");
+    }
+}
+
+#[test]
 fn idle_maintained_and_remote_drives_do_not_count() {
     let mut snapshot = snapshot(&host());
     drive_mut(&mut snapshot, "A").volumes.clear();

@@ -257,6 +257,13 @@ impl Inventory for Service {
         Err(Status::unimplemented("not asked"))
     }
 
+    async fn get_config(
+        &self,
+        _: Request<wire::GetConfigRequest>,
+    ) -> Result<Response<wire::Config>, Status> {
+        Err(Status::unimplemented("not asked"))
+    }
+
     async fn list_reasons(
         &self,
         _: Request<wire::ListReasonsRequest>,

@@ -317,6 +317,13 @@ impl Inventory for Flood {
         not_asked()
     }
 
+    async fn get_config(
+        &self,
+        _: Request<wire::GetConfigRequest>,
+    ) -> Result<Response<wire::Config>, Status> {
+        not_asked()
+    }
+
     async fn list_reasons(
         &self,
         _: Request<wire::ListReasonsRequest>,

@@ -12,12 +12,15 @@ use tonic::{Request, Response, Status};
 use crate::api::explain;
 use crate::api::finding_order::rank;
 use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
+use crate::api::server::ConfigInForce;
 use crate::api::server::caller::{Caller, refuse};
 use crate::api::server::connectivity::read_counters;
 use crate::api::server::paging::{self, List};
 use crate::api::server::quota::SharedPlaces;
 use crate::api::server::{attachments, drive_io, watch};
-use crate::api::status::{MAX_QUERY, invalid, not_found, required, unresolved};
+use crate::api::status::{
+    MAX_QUERY, failed_precondition, invalid, not_found, required, unresolved,
+};
 use crate::state::handle::Handle;
 use diskvitals_convert as convert;
 use diskvitals_convert::node_facts::NodeFacts;
@@ -32,6 +35,7 @@ pub(crate) struct InventoryService {
     watchers: SharedPlaces,
     stopped: signal::Receiver<bool>,
     stalled_watcher: Duration,
+    config: Option<signal::Receiver<ConfigInForce>>,
 }
 
 impl InventoryService {
@@ -41,8 +45,9 @@ impl InventoryService {
         watchers: SharedPlaces,
         stopped: signal::Receiver<bool>,
         stalled_watcher: Duration,
+        config: Option<signal::Receiver<ConfigInForce>>,
     ) -> InventoryService {
-        InventoryService { handle, node, watchers, stopped, stalled_watcher }
+        InventoryService { handle, node, watchers, stopped, stalled_watcher, config }
     }
 }
 
@@ -263,5 +268,15 @@ impl wire::inventory_server::Inventory for InventoryService {
         _: Request<wire::ListReasonsRequest>,
     ) -> Result<Response<wire::ListReasonsResponse>, Status> {
         Ok(Response::new(convert::reasons::all()))
+    }
+
+    async fn get_config(
+        &self,
+        _: Request<wire::GetConfigRequest>,
+    ) -> Result<Response<wire::Config>, Status> {
+        let missing = || failed_precondition("this server has no configuration");
+        let config = self.config.as_ref().ok_or_else(missing)?.borrow().clone();
+        let toml = config.toml.map_err(failed_precondition)?;
+        Ok(Response::new(wire::Config { toml, files: config.files, warnings: config.warnings }))
     }
 }
