@@ -14,6 +14,7 @@
 pub mod current_report;
 pub mod gate;
 pub mod naming;
+pub mod node_condition;
 pub mod node_storage;
 pub mod storage_action;
 pub mod storage_policy;

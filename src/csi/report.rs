@@ -43,6 +43,7 @@ use crate::report::node_condition::{NodeConditionKind, STORAGE_FAILED, STORAGE_H
 use crate::report::node_snapshot::NodeSnapshot;
 use crate::report::object_watch::{StorageObject, follow_part};
 use crate::report::quarantine::QuarantineState;
+use diskvitals_cluster::node_condition::HEARTBEAT_INTERVAL;
 
 pub use crate::report::api::ApiServer;
 
@@ -112,7 +113,7 @@ impl Default for ReportTiming {
             absence_grace: Duration::from_secs(60),
             debounce: Duration::from_millis(500),
             poll_interval: Duration::from_secs(20),
-            heartbeat_interval: Duration::from_secs(300),
+            heartbeat_interval: HEARTBEAT_INTERVAL,
             message_interval: Duration::from_secs(30),
             event_burst: 50,
             event_interval: Duration::from_secs(5),

@@ -285,9 +285,9 @@ reasons! {
         "something is mounted at the staging path, or the record of it is removed";
     NotMounted, Volume, [Bad], [],
         [OfUsers, Unmeasured, Unmounted], [],
-        "According to the kubelet's records a pod uses this volume, but nothing is mounted at the pod's path: the pod writes to the node's own disk.",
-        "Data in the volume is unchanged. Data that the pod has written since is on the node's own disk, in the pod's directory, and is deleted with the pod.",
-        "Stop the pod before it writes more, then delete it so that the kubelet mounts the volume again.", [],
+        "According to the kubelet's records a pod uses this volume, but nothing is mounted at the pod's path. A container that started before keeps the volume by a mount of its own; one that starts now writes to the node's own disk.",
+        "Data in the volume is unchanged. What a container that started since has written is on the node's own disk, in the pod's directory, and is deleted with the pod.",
+        "Look whether the pod still has the volume (`kubectl exec POD -- df PATH`). Then delete the pod, before one of its containers restarts: the kubelet mounts the volume again.", [],
         "something is mounted at the pod's path, or the pod or its record is removed";
     NotAccessible, Volume, [Bad], [],
         [FollowsDrive, Unmeasured, Unreachable, AccessFails], [],

@@ -3,6 +3,7 @@
 //! In: calls of the owner. Out: reduced objects from the watches, and what became of a write. Each
 //! call has a time limit; a write names the uid that it is meant for and never forces.
 
+mod lost_nodes;
 mod quarantine;
 mod reduce;
 mod release;

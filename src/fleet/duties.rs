@@ -4,6 +4,7 @@
 
 use crate::claims::Claims;
 use crate::duty::{Duty, DutyName};
+use crate::lost_nodes::LostNodes;
 use crate::options::Options;
 use crate::quarantine::Quarantines;
 use crate::release::Engine;
@@ -18,9 +19,10 @@ pub(crate) const UNREACHABLE: DutyName = "unreachable";
 type NewDuty = fn(&Options, &Timing) -> Box<dyn Duty>;
 
 /// In the order of their writes.
-pub(crate) const DUTIES: [(DutyName, NewDuty); 5] = [
+pub(crate) const DUTIES: [(DutyName, NewDuty); 6] = [
     ("claims", |_, timing| Box::new(Claims::new(timing))),
     ("shared-drives", |_, timing| Box::new(SharedDrives::new(timing))),
+    ("lost-nodes", |_, timing| Box::new(LostNodes::new(timing))),
     (RELEASE, |options, timing| Box::new(Engine::new(timing.release, &options.carry_out_in))),
     ("quarantine", |options, timing| {
         Box::new(Quarantines::new(timing.quarantine, &options.unclean_taint))

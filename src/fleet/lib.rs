@@ -3,7 +3,8 @@
 //!
 //! In: watches of NodeStorage, Node, PersistentVolume, StoragePolicy and CSINode objects. Out: the
 //! health of claims, proposals (StorageAction), released claims, taints of returned nodes and of nodes
-//! that do not reach storage, evictions, events, the removal of old objects, metrics.
+//! that do not reach storage, conditions of lost nodes, evictions, events, the removal of old objects,
+//! metrics.
 //! `api` alone knows kube; `model` decides (pure); `run` is the one task that owns the state and the
 //! duties (`duty`); `lease` elects the leader; `controller` runs them. It has no access to any node,
 //! and knows nothing of devices.
@@ -19,6 +20,7 @@ mod duty;
 mod events;
 mod http;
 mod listing;
+mod lost_nodes;
 mod metrics;
 mod model;
 pub mod options;

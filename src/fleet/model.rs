@@ -6,6 +6,7 @@
 
 pub(crate) mod claims;
 pub(crate) mod figures;
+pub(crate) mod lost_nodes;
 pub(crate) mod pin;
 pub(crate) mod quarantine;
 pub(crate) mod release;
@@ -60,6 +61,9 @@ pub(crate) struct Node {
     pub hostname: String,
     /// The condition Ready is True.
     pub is_ready: bool,
+    /// It is not ready and its condition StorageHealthy is True: when its reporter wrote that, by the
+    /// API server's clock.
+    pub healthy_report: Option<Timestamp>,
     /// Cordoned.
     pub is_unschedulable: bool,
     /// Values of its taints with the effect NoSchedule, by key.

@@ -45,7 +45,9 @@ pub(crate) const FLEET: Page = Page {
 /// quarantine: a node that was away has a taint until it has proven that nothing of its deleted pods
 /// is left on it (docs/fleet.md). unreachable: a node that does not reach the storage of a CSI
 /// driver has a taint until it has reached it for ten minutes, unless it is away for too many nodes;
-/// with --evict-unreachable its pods move one after the other (docs/fleet.md).
+/// with --evict-unreachable its pods move one after the other (docs/fleet.md). lost-nodes: the node
+/// condition StorageHealthy of a node that is not Ready, and whose reporter is silent, does not stay
+/// True.
 ///
 /// Signals: TERM and INT stop it, within 5 s; the lease is released.
 #[derive(Clone, Debug, Parser)]
@@ -57,7 +59,8 @@ pub(crate) const FLEET: Page = Page {
     after_long_help = FLEET.help()
 )]
 pub struct Options {
-    /// What it does: claims, shared-drives, release, quarantine, unreachable; separated by commas
+    /// What it does: claims, shared-drives, release, quarantine, unreachable, lost-nodes; separated by
+    /// commas
     #[arg(long, value_delimiter = ',', value_name = "DUTIES", value_parser = duty, required_unless_present_any = ["man"])]
     pub duties: Vec<DutyName>,
 

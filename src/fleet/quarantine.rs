@@ -38,15 +38,22 @@ enum Job {
     Read(String, String),
     /// The quarantine of the node's NodeStorage.
     Write(String, Box<Versions>, Option<Box<Quarantine>>),
-    /// The taints of the node; true: with ours.
-    Taints(String, Box<Versions>, bool),
+    /// The taints of the node.
+    Taints(String, Box<Versions>, OwnTaint),
 }
 
 enum Done {
     Read(String, Box<(NodeReadings, Versions)>),
     /// False: the object was changed meanwhile.
     Written(String, Result<bool, ApiError>),
-    Tainted(String, bool, Result<bool, ApiError>),
+    Tainted(String, OwnTaint, Result<bool, ApiError>),
+}
+
+/// Its value is the id of the quarantine: events of another quarantine are other events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum OwnTaint {
+    Set(String),
+    Removed(String),
 }
 
 impl Job {
@@ -63,10 +70,10 @@ impl Job {
                     api.write_quarantine(&node, (uid, version), quarantine.as_deref()).await;
                 Done::Written(node, written)
             }
-            Job::Taints(node, versions, is_ours) => {
+            Job::Taints(node, versions, own) => {
                 let (uid, version) = &versions.node;
                 let written = api.write_taints(&node, (uid, version), &versions.taints).await;
-                Done::Tainted(node, is_ours, written)
+                Done::Tainted(node, own, written)
             }
         }
     }
@@ -146,9 +153,9 @@ impl Quarantines {
                 Ok(())
             }
             Done::Written(node, written) => self.look_again(node, written),
-            Done::Tainted(node, is_ours, written) => {
+            Done::Tainted(node, own, written) => {
                 if let Ok(true) = written {
-                    self.announce_taint(&node, is_ours);
+                    self.announce_taint(&node, &own);
                 }
                 self.look_again(node, written)
             }
@@ -182,7 +189,11 @@ impl Quarantines {
                     tracing::info!(node = name, reason, text, "a node stays in quarantine");
                     // A clean node is announced when its taint goes.
                     if !is_away && reason != CleanReason::ProvenClean.name() {
-                        let note = format!("no new pods: {reason}: {text}");
+                        let report = readings.report.as_ref().ok().and_then(Option::as_ref);
+                        let quarantine = report.and_then(|it| it.quarantine.as_ref());
+                        let id = quarantine.map_or("", |it| it.id.as_str());
+                        let note =
+                            format!("no new pods (taint {}={id}): {reason}: {text}", self.key);
                         let of = regarding_node(&name);
                         self.announcements.push(Announcement::new(of, "NodeUnclean", note, true));
                     }
@@ -198,12 +209,15 @@ impl Quarantines {
             Order::Taint(value) => {
                 let taints = with_taint(&versions.taints, &self.key, Some(&value));
                 let versions = Versions { taints, ..versions };
-                self.writes.push_back(Job::Taints(name, Box::new(versions), true));
+                self.writes.push_back(Job::Taints(name, Box::new(versions), OwnTaint::Set(value)));
             }
             Order::Untaint => {
                 let taints = with_taint(&versions.taints, &self.key, None);
+                let mut ours = versions.taints.into_iter().filter(|taint| taint.key == self.key);
+                let own =
+                    OwnTaint::Removed(ours.next().and_then(|it| it.value).unwrap_or_default());
                 let versions = Versions { taints, ..versions };
-                self.writes.push_back(Job::Taints(name, Box::new(versions), false));
+                self.writes.push_back(Job::Taints(name, Box::new(versions), own));
             }
         }
     }
@@ -214,24 +228,24 @@ impl Quarantines {
         format!("q{:.16}", sha256_short(text.as_bytes()))
     }
 
-    fn announce_taint(&mut self, node: &str, is_ours: bool) {
-        let (reason, note) = if is_ours {
-            tracing::warn!(node, "a node that was lost gets no new pods");
-            (
-                "NodeQuarantined",
-                format!(
-                    "the node was lost with pods that may be started elsewhere: taint {} until it has proven that nothing of them is left",
-                    self.key
-                ),
-            )
-        } else {
-            tracing::info!(node, "a node is clean");
-            (
-                "NodeClean",
-                format!("nothing of deleted pods is left: the taint {} is removed", self.key),
-            )
+    fn announce_taint(&mut self, node: &str, own: &OwnTaint) {
+        let key = &self.key;
+        let (reason, note, is_warning) = match own {
+            OwnTaint::Set(id) => {
+                tracing::warn!(node, "a node that was lost gets no new pods");
+                let note = format!(
+                    "the node was lost with pods that may be started elsewhere: taint {key}={id} until it has proven that nothing of them is left"
+                );
+                ("NodeQuarantined", note, true)
+            }
+            OwnTaint::Removed(id) => {
+                tracing::info!(node, "a node is clean");
+                let note =
+                    format!("nothing of deleted pods is left: the taint {key}={id} is removed");
+                ("NodeClean", note, false)
+            }
         };
-        self.announcements.push(Announcement::new(regarding_node(node), reason, note, is_ours));
+        self.announcements.push(Announcement::new(regarding_node(node), reason, note, is_warning));
     }
 }
 

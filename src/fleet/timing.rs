@@ -10,6 +10,7 @@ use crate::model::release::Limits;
 use crate::model::release::breaker::BreakerLimits;
 use crate::model::release::steps::StepLimits;
 use crate::model::unreachable::UnreachableLimits;
+use diskvitals_cluster::node_condition::HEARTBEAT_INTERVAL;
 use diskvitals_kubernetes::lease::LeaseTiming;
 use diskvitals_kubernetes::retry_delay::RetryDelay;
 use diskvitals_kubernetes::watch::WatchTiming;
@@ -22,6 +23,7 @@ pub struct Timing {
     pub release: ReleaseTiming,
     pub quarantine: QuarantineTiming,
     pub unreachable: UnreachableTiming,
+    pub lost: LostNodeTiming,
     pub request_timeout: Duration,
     /// Of one page of a list: then the API server gives up too (its --request-timeout).
     pub page_timeout: Duration,
@@ -72,6 +74,24 @@ impl Default for UnreachableTiming {
 }
 
 #[derive(Clone, Copy, Debug)]
+pub struct LostNodeTiming {
+    /// A reporter that has not written its condition for this time is silent.
+    pub silent_after: Duration,
+    /// From the end of a round to the next one.
+    pub round: Duration,
+}
+
+impl Default for LostNodeTiming {
+    fn default() -> LostNodeTiming {
+        LostNodeTiming {
+            // Longer than one interval: a reporter that is cut off and comes back has a write due.
+            silent_after: 2 * HEARTBEAT_INTERVAL,
+            round: Duration::from_secs(10),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
 pub struct ReleaseTiming {
     pub limits: Limits,
     pub breaker: BreakerLimits,
@@ -107,6 +127,7 @@ impl Default for Timing {
             release: ReleaseTiming::default(),
             quarantine: QuarantineTiming::default(),
             unreachable: UnreachableTiming::default(),
+            lost: LostNodeTiming::default(),
             request_timeout: seconds(15),
             page_timeout: seconds(60),
             debounce: Duration::from_millis(500),
@@ -166,8 +187,10 @@ impl Timing {
                     self.release.round = value;
                     self.quarantine.round = value;
                     self.unreachable.round = value;
+                    self.lost.round = value;
                 }
                 "proof" => self.quarantine.limits.proof = value,
+                "silent" => self.lost.silent_after = value,
                 "orphan" => self.quarantine.limits.orphan = value,
                 "unreachable" => self.unreachable.limits.hold = value,
                 "reached" => self.unreachable.limits.good = value,

@@ -222,11 +222,11 @@ fn obstacle(uid: &str, evidence: &OrderEvidence<'_>) -> Option<(PodState, String
     if let Some((path, by)) = used.next() {
         let openers = holds().filter(|hold| hold.kind == HoldKind::Opener);
         let openers: Vec<&str> = openers.map(|hold| hold.detail.as_str()).collect();
-        let why = match openers.as_slice() {
-            [] => format!("{path}: {by}"),
-            openers => format!("{path}: {by}, and {}", openers.join(", ")),
-        };
-        return Some((PodState::InUse, why));
+        return Some(match openers.as_slice() {
+            [] => (PodState::InUse, format!("{path}: {by}")),
+            // The kubelet's unmount fails until they end.
+            openers => (PodState::Held, format!("{}; {path}: {by}", openers.join(", "))),
+        });
     }
     if let Some(record) = recorded_without_mount(snapshot, uid)
         && progress.recorded_for.is_none_or(|time| time < GRACE)
@@ -234,8 +234,7 @@ fn obstacle(uid: &str, evidence: &OrderEvidence<'_>) -> Option<(PodState, String
         let why = format!("the kubelet's record {record} says that the pod has a volume");
         return Some((PodState::InUse, why));
     }
-    let keeps = |kind| matches!(kind, HoldKind::Process | HoldKind::MountElsewhere);
-    let processes = holds().filter(|hold| keeps(hold.kind));
+    let processes = holds().filter(|hold| hold.kind != HoldKind::Mount);
     let processes: Vec<&str> = processes.map(|hold| hold.detail.as_str()).collect();
     if !processes.is_empty() {
         return Some((PodState::Held, processes.join(", ")));

@@ -371,7 +371,7 @@ impl PlannerState {
         let silence = silence.clone();
         let writer = Writer { zone: &settings.zone, host: &self.host };
         let text = format!(
-            "diskvitalsd on {} has not answered since {}: {}.\nNothing is known about its drives until it answers.\n\n  to do     systemctl status diskvitalsd; journalctl -u diskvitalsd\n",
+            "diskvitalsd on {} has not answered since {}: {}.\nNothing is known about its drives until it answers.\n\n  to do     on a host: systemctl status diskvitalsd; journalctl -u diskvitalsd\n            in a cluster: kubectl describe and kubectl logs of the daemon's pod on this node\n",
             self.host,
             writer.local(silence.since),
             silence.why

@@ -36,7 +36,7 @@ const PAGE_SIZE: i32 = 1000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    #[error("no diskvitalsd at {}: start it (systemctl start diskvitalsd) or give --socket", .0.display())]
+    #[error("no diskvitalsd at {}: start it (on a host: systemctl start diskvitalsd; in a cluster: its pod) or give --socket", .0.display())]
     NoDaemon(PathBuf),
     #[error("no permission to connect to {}: be root or a member of the group `{SOCKET_GROUP}`", .0.display())]
     NoPermission(PathBuf),

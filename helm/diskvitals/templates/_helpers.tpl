@@ -206,6 +206,27 @@ no expression can compute. */}}
   message: the token is bound to no node
 {{- end -}}
 
+{{/* Variables of a policy on the status of nodes: the conditions but those that are named. */}}
+{{- define "diskvitals.otherConditions" -}}
+- name: others
+  expression: "!has(object.status) || !has(object.status.conditions) ? [] : object.status.conditions.filter(c, !(c.type in [{{ . }}]))"
+- name: othersBefore
+  expression: "!has(oldObject.status) || !has(oldObject.status.conditions) ? [] : oldObject.status.conditions.filter(c, !(c.type in [{{ . }}]))"
+{{- end -}}
+
+{{/* Validations of such a policy: nothing but conditions changes. */}}
+{{- define "diskvitals.onlyConditions" -}}
+{{- $who := . }}
+{{- range list "addresses" "allocatable" "capacity" "config" "daemonEndpoints" "declaredFeatures" "features" "images" "nodeInfo" "phase" "runtimeHandlers" "volumesAttached" "volumesInUse" }}
+- expression: has(object.status.{{ . }}) == has(oldObject.status.{{ . }}) && (!has(object.status.{{ . }}) || object.status.{{ . }} == oldObject.status.{{ . }})
+  message: {{ $who }} changes nothing of a node's status but a condition, not {{ . }}
+{{- end }}
+{{- range list "labels" "annotations" "finalizers" "ownerReferences" }}
+- expression: has(object.metadata.{{ . }}) == has(oldObject.metadata.{{ . }}) && (!has(object.metadata.{{ . }}) || object.metadata.{{ . }} == oldObject.metadata.{{ . }})
+  message: {{ $who }} changes nothing of a node but a condition, not its {{ . }}
+{{- end }}
+{{- end -}}
+
 {{/* The account that the admission policies of the controller concern. */}}
 {{- define "diskvitals.ofFleet" -}}
 matchConditions:

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::report::condition::{ConditionStatus, StorageCondition, storage_condition};
 use crate::report::failed_condition::failed_condition;
 use crate::report::{DaemonView, ReportTiming};
+use diskvitals_cluster::node_condition;
 
 #[derive(Debug)]
 pub(crate) struct NodeConditionKind {
@@ -25,8 +26,8 @@ pub(crate) struct NodeConditionKind {
 
 /// For people: any finding that counts.
 pub(crate) static STORAGE_HEALTHY: NodeConditionKind = NodeConditionKind {
-    name: "StorageHealthy",
-    manager: "diskvitals-report",
+    name: node_condition::STORAGE_HEALTHY,
+    manager: node_condition::STORAGE_HEALTHY_MANAGER,
     observe: storage_condition,
     hold: |_| Duration::ZERO,
 };

@@ -15,6 +15,7 @@ use crate::api::FIELD_MANAGER;
 use crate::model::claims::{Condition, Entry};
 use crate::model::pin::Pin;
 use crate::model::{Claim, Node, Report, Volume};
+use diskvitals_cluster::node_condition::{STORAGE_HEALTHY, STORAGE_HEALTHY_MANAGER};
 use diskvitals_cluster::node_storage::{MAX_MESSAGE_LEN, NodeStorageStatus, PodEviction};
 use diskvitals_text::echo::is_deceptive;
 use diskvitals_text::echo::truncate;
@@ -24,18 +25,23 @@ pub(super) fn node(node: KubeNode) -> Node {
     let taints = spec.taints.into_iter().flatten();
     let taints = taints.filter(|taint| taint.effect == "NoSchedule");
     let status = node.status.unwrap_or_default();
-    let conditions = status.conditions;
+    let conditions = status.conditions.unwrap_or_default();
+    let is_true = |name| conditions.iter().any(|it| it.type_ == name && it.status == "True");
+    let is_ready = is_true("Ready");
+    // The times of ready nodes are not kept: they change all the time.
+    let managers = node.metadata.managed_fields.iter().flatten();
+    let reports = managers
+        .filter(|_| !is_ready && is_true(STORAGE_HEALTHY))
+        .filter(|it| it.manager.as_deref() == Some(STORAGE_HEALTHY_MANAGER));
     Node {
+        healthy_report: reports.filter_map(|it| Some(it.time.as_ref()?.0)).max(),
         uid: node.metadata.uid.unwrap_or_default(),
         hostname: node
             .metadata
             .labels
             .and_then(|mut labels| labels.remove("kubernetes.io/hostname"))
             .unwrap_or_default(),
-        is_ready: conditions
-            .iter()
-            .flatten()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+        is_ready,
         is_unschedulable: spec.unschedulable == Some(true),
         taints: taints.map(|taint| (taint.key, taint.value.unwrap_or_default())).collect(),
         machine_id: status.node_info.map(|it| it.machine_id).unwrap_or_default(),

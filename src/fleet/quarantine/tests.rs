@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::Report;
-use crate::model::quarantine::{NodeReading, PodReading, ReportReading};
+use crate::model::quarantine::{NodeReading, PodReading, ReportReading, Word};
 use crate::model::release::Now;
 use crate::model::release::evidence::Reading;
 use crate::model::release::tests::wall;
@@ -86,17 +86,49 @@ fn the_list_is_written_and_then_the_taint_beside_those_of_others() {
     readings.report =
         Reading::Read(Some(ReportReading { quarantine: Some(*quarantine.clone()), word: None }));
     quarantines.finish(read(&readings), at(&away, 0)).expect("read");
-    let Some(Job::Taints(_, written, true)) = quarantines.next_job(at(&away, 0)) else {
+    let Some(Job::Taints(_, written, own)) = quarantines.next_job(at(&away, 0)) else {
         panic!("a taint");
     };
     let keys: Vec<&str> = written.taints.iter().map(|it| it.key.as_str()).collect();
     assert_eq!(keys, ["example.com/other", KEY]);
     assert_eq!(written.taints[1].value.as_ref(), Some(&quarantine.id));
     assert_eq!(written.taints[1].effect, "NoSchedule");
-    quarantines.finish(Done::Tainted("a".into(), true, Ok(true)), at(&away, 0)).expect("tainted");
+    assert_eq!(own, OwnTaint::Set(quarantine.id.clone()));
+    quarantines.finish(Done::Tainted("a".into(), own, Ok(true)), at(&away, 0)).expect("tainted");
     let announced: Vec<&str> =
         quarantines.take_announcements().iter().map(|it| it.reason).collect();
     assert_eq!(announced, ["NodeQuarantined"]);
+}
+
+#[test]
+fn two_quarantines_of_a_node_have_no_event_in_common() {
+    // The name of an event is made of its object, its reason and its note.
+    let notes = |id: &str| {
+        let mut quarantines = Quarantines::new(QuarantineTiming::default(), KEY);
+        let (away, id) = (view(false), id.to_owned());
+        for own in [OwnTaint::Set(id.clone()), OwnTaint::Removed(id.clone())] {
+            let done = Done::Tainted("a".into(), own, Ok(true));
+            quarantines.finish(done, at(&away, 0)).expect("written");
+        }
+        let node =
+            NodeReading { is_ready: true, taint: Some(id.clone()), ..NodeReading::default() };
+        let word = Word { of: id.clone(), reason: "Held".into(), ..Word::default() };
+        let quarantine = Quarantine { id, pod_uids: vec!["u1".into()], ..Quarantine::default() };
+        let report = ReportReading { quarantine: Some(quarantine), word: Some(word) };
+        let readings = NodeReadings {
+            node: Reading::Read(Some(node)),
+            report: Reading::Read(Some(report)),
+            pods: Reading::Read(Vec::new()),
+        };
+        let read = Done::Read("a".into(), Box::new((readings, Versions::default())));
+        quarantines.finish(read, at(&away, 0)).expect("read");
+        let announced = quarantines.take_announcements().into_iter();
+        announced.map(|it| (it.reason, it.note)).collect::<Vec<_>>()
+    };
+    let (first, second) = (notes("q1"), notes("q2"));
+    let reasons = |of: &[(&'static str, String)]| of.iter().map(|it| it.0).collect::<Vec<_>>();
+    assert_eq!(reasons(&first), ["NodeQuarantined", "NodeClean", "NodeUnclean"]);
+    assert!(first.iter().all(|it| !second.contains(it)), "{first:?}");
 }
 
 #[test]

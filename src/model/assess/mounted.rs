@@ -103,8 +103,9 @@ pub(crate) fn staging_not_mounted(input: &VolumeInput) -> Option<Verdict> {
 }
 
 /// Nothing is mounted at a pod's path that the kubelet's record, or this node's own, names. Sources
-/// and times as for the staging path. BAD, inaccessible: the pod writes elsewhere. Clears when it
-/// is mounted or the record is removed.
+/// and times as for the staging path. BAD, inaccessible: a container that starts writes elsewhere. One
+/// that was running keeps its own mount, which is not read. Clears when it is mounted or the record is
+/// removed.
 pub(crate) fn not_mounted(input: &VolumeInput) -> Option<Verdict> {
     expected_mounts(input, MountRole::Pod, INACCESSIBLE)
 }
@@ -178,8 +179,19 @@ fn expected_mounts(input: &VolumeInput, role: MountRole, level: Level) -> Option
         }
         _ => ("a pod has the volume", "the pod's path is mounted, or the record of it is gone"),
     };
-    let message =
-        format!("according to {record} record {expected}, but nothing is mounted at {paths}");
+    // A container has mounts of its own: what is unmounted on the host stays in it.
+    let was_mounted = late
+        .iter()
+        .all(|mount| known.absences.get(&mount.path).is_some_and(|absent| absent.was_mounted));
+    let of_containers = match (role, was_mounted) {
+        (MountRole::Pod, true) => {
+            " any more; a container that was running may still have it, one that starts now does not"
+        }
+        _ => "",
+    };
+    let message = format!(
+        "according to {record} record {expected}, but nothing is mounted at {paths}{of_containers}"
+    );
     raised(level, message, proof, clears, since)
 }
 

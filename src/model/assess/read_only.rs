@@ -13,9 +13,9 @@ use diskvitals_kernel_log::event::Class;
 
 /// The filesystem (its superblock) is read-only although this was not requested. Source:
 /// mountinfo's two sets of options. BAD, degraded: `emergency_ro`, and the log's own record of it,
-/// always come from the kernel. `ro` comes from the kernel when the mount's own option is `rw`:
-/// mount(8) sets both at a mount and at a remount, an error handler (ext4's errors=remount-ro) only
-/// the superblock's. Not raised when fstab contains `ro`, when a mount became `ro` together with
+/// always come from the kernel. `ro` while the mount's own option is `rw` comes from an error handler
+/// (ext4's errors=remount-ro), or from a remount of the superblock alone (`remount,ro=fs`, sysrq): mount(8)
+/// usually sets both. It is SUSPECT if the log is complete since the mount and has no error of the filesystem. Not raised when fstab contains `ro`, when a mount became `ro` together with
 /// the filesystem, or when the whole filesystem was mounted `ro` initially; a read-only bind mount
 /// is no evidence of this if it existed while the filesystem was writable. Network filesystems are
 /// not judged. The log's record (an aborted journal, `Remounting filesystem read-only`) counts if
@@ -57,29 +57,55 @@ pub(crate) fn read_only(input: &VolumeInput) -> Option<Verdict> {
     }
     proof.extend(mounted);
 
+    let errors = [Class::FsError, Class::FsCorruption, Class::FsShutdown];
+    let had_errors = errors.into_iter().any(|class| tally(input, class).is_some());
+    // Records that are lost later change nothing.
+    let was_without_cause = input.active == Some(Severity::Suspect);
+    let is_without_cause =
+        !certain && !had_errors && (was_without_cause || is_log_complete(facts, known));
     let how = match (emergency, plain) {
-        (Some(_), _) => "refuses writes after an error (emergency_ro)",
-        (None, Some(_)) => "has been made read-only by the kernel, not by a remount",
+        (Some(_), _) => "refuses writes after an error (emergency_ro)".to_owned(),
+        (None, Some(_)) if logged.is_some() => "has been made read-only by the kernel".to_owned(),
+        (None, Some(mount)) => {
+            let own = if mount.is_read_only() { "ro" } else { "rw" };
+            let log = match (had_errors, is_without_cause) {
+                (true, _) => "and it had errors",
+                (false, true) => "and the kernel log has no error of it",
+                (false, false) => "and whether the kernel logged an error is not known",
+            };
+            format!("is read-only: its superblock is `ro`, the mount is `{own}`, {log}")
+        }
         // ext4 keeps showing `rw`: after an aborted journal until the next write, and in some
         // kernels permanently (ext4_handle_error(), fs/ext4/super.c).
-        (None, None) => "refuses writes: the kernel has made it read-only",
+        (None, None) => "refuses writes: the kernel has made it read-only".to_owned(),
     };
     let shown = emergency.or(plain).is_some();
     let support = logged.filter(|_| !shown).map(|tally| own_proof(input, Class::ReadOnly, tally));
     let (severity, note) = match support {
         Some(support) => support.limit(Severity::Bad),
+        None if is_without_cause => (Severity::Suspect, String::new()),
         None => (Severity::Bad, String::new()),
     };
     let (kind, device) = (volume.filesystem_name(), volume.device_name());
     let message = format!("the {kind} on {device} mounted at {} {how}{note}", mount.path);
     let clears = "the filesystem is writable again, or is no longer mounted";
-    raised(
-        (severity, Status::Degraded),
-        message,
-        proof,
-        clears,
-        logged.map(|tally| tally.first.time),
-    )
+    let since = logged.map(|tally| tally.first.time);
+    let mut verdict = raised((severity, Status::Degraded), message, proof, clears, since);
+    if let Some(Verdict::Raised(details)) = &mut verdict
+        && is_without_cause
+    {
+        details.advice = Some(format!(
+            "Find out who remounted it. If nobody did, check the filesystem while it is unmounted; otherwise `mount -o remount,rw {}`.",
+            mount.path
+        ));
+    }
+    verdict
+}
+
+/// Every record since the mount has been read.
+fn is_log_complete(facts: &Facts, known: &KnownVolume) -> bool {
+    let mounted = known.in_use_since();
+    facts.kernel.progress.cursor.is_some() && facts.kernel.quiet_since(mounted) == Some(mounted)
 }
 
 /// A person requested the read-only state.

@@ -183,6 +183,26 @@ fn a_pod_of_which_the_kubelet_has_a_record_or_logs_is_in_use() {
 }
 
 #[test]
+fn a_process_that_keeps_the_kubelet_from_unmounting_is_to_be_ended() {
+    let mut host = own().csi("own", "v1", None, &[("u1", &target("u1"))]);
+    host.read_kubelet(1);
+    let snapshot = snapshot_of(&host);
+    assert_eq!(Ask::default().state(&snapshot).0, PodState::InUse, "the kubelet is at work");
+    let (state, detail) =
+        Ask::hold("u1", HoldKind::Opener, "9151 (tail) has a file open").state(&snapshot);
+    assert_eq!(state, PodState::Held);
+    let expected = format!("9151 (tail) has a file open; {}: the kubelet's record", target("u1"));
+    assert!(detail.starts_with(&expected), "{detail}");
+    let (state, detail) =
+        Ask::hold("u1", HoldKind::Opener, "9151 (tail)").state(&snapshot_of(&foreign()));
+    assert_eq!(
+        (state, detail.as_str()),
+        (PodState::Held, "9151 (tail)"),
+        "its driver waits as well"
+    );
+}
+
+#[test]
 fn a_record_that_cannot_be_read_is_named_before_a_mount_in_use() {
     let mut host = own().csi("own", "v1", None, &[("u1", &target("u1"))]);
     host.read_kubelet(1);

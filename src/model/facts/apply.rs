@@ -29,6 +29,7 @@ impl Facts {
         now: Timestamp,
     ) -> Urgency {
         let change = self.apply_update(report, settings, now);
+        self.request_scan_after_removal(now);
         change.max(self.retry_pending(now))
     }
 

@@ -39,6 +39,8 @@ const MAX_PENDING: usize = 1024;
 const MOUNT_LAG: Duration = Duration::from_secs(5);
 /// A notice waits this long for a log record of the same error, which has more detail.
 const NOTICE_LAG: Duration = Duration::from_secs(2);
+/// Not more often does the log ask for a scan.
+const SCAN_PAUSE: Duration = Duration::from_secs(10);
 /// Maximum number of subjects with errors; the one with the oldest last error is removed first.
 const MAX_SUBJECTS: usize = 4096;
 
@@ -56,6 +58,9 @@ pub struct KernelFacts {
     backlog_unread: bool,
     /// When devices got their names, from the log; the newest time of each.
     attached_at: BTreeMap<String, Timestamp>,
+    /// When a record was read that says that a device is offline or gone, and when a scan was requested for it.
+    removal_read_at: Option<Timestamp>,
+    scan_requested_at: Option<Timestamp>,
 }
 
 /// The position to which the log is counted; stored together with the counts.
@@ -256,7 +261,22 @@ impl Facts {
         }
     }
 
+    /// The state of a SCSI device changes without a uevent, and a uevent may be lost. Repeated until a scan
+    /// has begun after the record.
+    pub(super) fn request_scan_after_removal(&mut self, now: Timestamp) {
+        let (kernel, scanned) = (&mut self.kernel, self.inventory.at());
+        let is_unscanned = kernel.removal_read_at.zip(scanned).is_some_and(|(read, at)| at < read);
+        let pauses = |requested| elapsed(requested, now) < SCAN_PAUSE;
+        if is_unscanned && !kernel.scan_requested_at.is_some_and(pauses) {
+            kernel.scan_requested_at = Some(now);
+            self.is_scan_due = true;
+        }
+    }
+
     fn ingest(&mut self, event: Event, now: Timestamp) -> Urgency {
+        if event.class == Class::Removed {
+            self.kernel.removal_read_at = Some(now);
+        }
         self.resolve_event(&event, now, now).unwrap_or_else(|| {
             let event = Box::new(event);
             self.defer(PendingIncident::Event { event, since: now });

@@ -372,7 +372,7 @@ async fn without_a_daemon_the_client_says_what_to_do() {
     assert_eq!(
         error.to_string(),
         format!(
-            "no diskvitalsd at {}: start it (systemctl start diskvitalsd) or give --socket",
+            "no diskvitalsd at {}: start it (on a host: systemctl start diskvitalsd; in a cluster: its pod) or give --socket",
             path.display()
         )
     );

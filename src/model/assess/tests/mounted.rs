@@ -2,10 +2,13 @@ use super::{T, csi, plain};
 use crate::facts::Urgency;
 use crate::fixture::*;
 use crate::probe::Usage;
+use crate::source_update::{SourceStatus, SourceUpdate};
 use diskvitals_finding::mount::FstabEntry;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
+use diskvitals_finding::source::Source;
 use diskvitals_finding::{Status, Subject};
+use diskvitals_kernel_log::event::{Batch, Class, Cursor, Event};
 
 #[test]
 fn a_device_mounted_before_its_scan_has_a_grace_period() {
@@ -31,6 +34,9 @@ fn a_vanished_target_is_not_mounted_and_mounting_clears_it() {
         (Severity::Bad, Status::Inaccessible, Some(at(10)))
     );
     assert!(found.evidence.iter().any(|evidence| evidence.source.ends_with("vol_data.json")));
+    let of_containers =
+        "any more; a container that was running may still have it, one that starts now does not";
+    assert!(found.message.ends_with(of_containers), "{}", found.message);
     let mut host = host.mounted("8:0", "/", T, "ext4", "/dev/sda");
     host.read_mounts(30);
     assert_eq!(host.raised(31), [""; 0]);
@@ -60,7 +66,8 @@ fn a_volume_never_mounted_has_a_grace_period() {
     host.read_kubelet(119);
     assert_eq!(host.raised(119), [""; 0]);
     host.read_kubelet(120);
-    assert_eq!(host.raised(120), ["csi:d/h NotMounted Bad Inaccessible"]);
+    let found = host.raised_for(Reason::NotMounted, 120).expect("raised");
+    assert!(found.message.ends_with(&format!("nothing is mounted at {T}")), "{}", found.message);
     host.kubelet.volumes.clear();
     host.read_kubelet(140);
     assert_eq!(host.raised(141), [""; 0]);
@@ -171,6 +178,75 @@ fn a_kernel_remount_read_only_is_a_finding_and_an_administrators_is_not() {
     host.mount_mut("/data").options = ro();
     host.read_mounts(30);
     assert_eq!(host.raised(31), [""; 0]);
+}
+
+#[test]
+fn a_superblock_that_is_read_only_without_an_error_in_the_log_is_suspect_and_blames_nobody() {
+    // mount -o remount,ro=fs, sysrq-u: the superblock only, as an error handler.
+    let read_only = |reader: Option<SourceStatus>, events: Vec<Event>| {
+        let mut host = plain();
+        host.apply(SourceUpdate::KernelLog(batch(1, Vec::new())), 0);
+        let source = Source::KernelLog;
+        if let Some(status) = reader {
+            host.apply(SourceUpdate::Source { source, status }, 2);
+        }
+        host.mount_mut("/data").super_options = vec!["ro".into()].into();
+        host.read_mounts(10);
+        if !events.is_empty() {
+            host.apply(SourceUpdate::KernelLog(batch(2, events)), 10);
+        }
+        let found = host.raised_for(Reason::ReadOnly, 11).expect("raised");
+        (found.severity, found.message)
+    };
+    let (severity, message) = read_only(None, Vec::new());
+    assert_eq!(severity, Severity::Suspect);
+    assert_eq!(
+        message,
+        "the ext4 on sda mounted at /data is read-only: its superblock is `ro`, the mount is `rw`, and the kernel log has no error of it"
+    );
+    // A log that is not read has no such witness.
+    let down = SourceStatus::Down("it does not answer".into());
+    let (severity, message) = read_only(Some(down), Vec::new());
+    assert_eq!(severity, Severity::Bad);
+    assert!(message.ends_with("whether the kernel logged an error is not known"), "{message}");
+    for (class, expected) in [
+        (Class::ReadOnly, "has been made read-only by the kernel"),
+        (Class::FsError, "the mount is `rw`, and it had errors"),
+    ] {
+        let logged = Event { seq: 2, ..event(class, "sda", at(9), &[]) };
+        let (severity, message) = read_only(None, vec![logged]);
+        assert_eq!(severity, Severity::Bad, "{class:?}");
+        assert!(message.ends_with(expected), "{message}");
+    }
+}
+
+#[test]
+fn records_that_are_lost_later_do_not_make_it_worse() {
+    let mut host = plain();
+    host.apply(SourceUpdate::KernelLog(batch(1, Vec::new())), 0);
+    host.mount_mut("/data").super_options = vec!["ro".into()].into();
+    host.read_mounts(10);
+    assert_eq!(host.raised(11), ["fs:u ReadOnly Suspect Degraded"]);
+    let mut lost = batch(900, Vec::new());
+    lost.cursor.lost = 700;
+    host.apply(SourceUpdate::KernelLog(lost), 20);
+    assert_eq!(host.raised(21), ["fs:u ReadOnly Suspect Degraded"]);
+}
+
+fn batch(counted_to: u64, events: Vec<Event>) -> Batch {
+    let cursor = Cursor {
+        boot_id: "boot".into(),
+        counted_to: Some(counted_to),
+        reread_from: counted_to + 1,
+        lost: 0,
+    };
+    Batch {
+        cursor,
+        events,
+        name_assignments: Vec::new(),
+        full_reads: Vec::new(),
+        is_backlog: false,
+    }
 }
 
 #[test]

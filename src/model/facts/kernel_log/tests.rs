@@ -366,3 +366,30 @@ fn a_store_that_loads_late_does_not_double_count_this_boot() {
     rebooted.facts.restore_errors(stored, Some(progress));
     assert_eq!(count(&rebooted, &drive_a(), Class::Io), Some(2));
 }
+
+#[test]
+fn a_record_that_a_drive_is_offline_or_gone_asks_for_a_scan_that_begins_after_it() {
+    let mut host = plain();
+    let log = |host: &mut TestHost, seq, class, second| {
+        let event = numbered(seq, event(class, "sda", at(second), &[]));
+        host.apply(SourceUpdate::KernelLog(batch(vec![event])), second);
+        host.facts.take_scan_request()
+    };
+    for (seq, class) in
+        [Class::Medium, Class::Io, Class::Timeout, Class::Reset].into_iter().enumerate()
+    {
+        assert!(!log(&mut host, seq as u64 + 1, class, 10), "{class:?}");
+    }
+    assert!(log(&mut host, 10, Class::Removed, 20));
+    // A storm of records is one scan in ten seconds, also while none succeeds.
+    let storm = (21..60).filter(|second| log(&mut host, *second as u64, Class::Removed, *second));
+    assert_eq!(storm.collect::<Vec<_>>(), [30, 40, 50]);
+    // A scan that began before the last record does not count, a later one does.
+    host.scan(58);
+    assert!(!host.facts.take_scan_request());
+    host.read_mounts(60);
+    assert!(host.facts.take_scan_request());
+    host.scan(61);
+    host.read_mounts(100);
+    assert!(!host.facts.take_scan_request(), "nothing was logged since");
+}
