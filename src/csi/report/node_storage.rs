@@ -26,8 +26,9 @@ use crate::report::quarantine::QuarantineState;
 use crate::report::{DaemonView, Outage, first_evidence};
 use diskvitals_cluster::node_storage::{
     ATTACHMENTS_CLEAN, ChallengeAnswer, CleanReason, Counts, DAEMON_REACHABLE, DriveEntry, Health,
-    MAX_CLEAN_MESSAGE_LEN, MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus,
-    StaleEntry, Truncated, VolumeCondition, VolumeEntry, VolumeStatus, WITHDRAWN,
+    MAX_CLEAN_MESSAGE_LEN, MAX_MESSAGE_LEN, MAX_REMAINING_VOLUMES, MAX_VOLUME_CONDITIONS,
+    ModelCount, NodeStorageStatus, RemainingEntry, StaleEntry, Truncated, VolumeCondition,
+    VolumeEntry, VolumeStatus, WITHDRAWN,
 };
 use diskvitals_text::echo::truncate;
 
@@ -132,6 +133,7 @@ fn unknown_lists() -> NodeStorageStatus {
             volumes: true,
             stale: true,
             unreachable_drivers: false,
+            remaining: false,
         },
         ..NodeStorageStatus::default()
     }
@@ -175,6 +177,7 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
         .collect();
     let of_health =
         |health| number(snapshot.drives.values().filter(|it| it.health == health).count());
+    let (remaining, is_cut) = remaining(snapshot, context);
     let status = NodeStorageStatus {
         machine_id: snapshot.node.machine_id.clone(),
         boot_id: snapshot.node.boot_id.clone(),
@@ -198,7 +201,12 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
         stale,
         unreachable_drivers: Some(unreachable_drivers(snapshot, context)),
         reached_drivers: reached_drivers(snapshot),
-        truncated: Truncated { stale: snapshot.stale.is_none(), ..Truncated::default() },
+        remaining,
+        truncated: Truncated {
+            stale: snapshot.stale.is_none(),
+            remaining: is_cut,
+            ..Truncated::default()
+        },
         ..NodeStorageStatus::default()
     };
     let (observed, clean) = match quarantine_answer(snapshot, context.quarantine) {
@@ -283,6 +291,47 @@ fn quarantine_answer(
             Some((answer.id.clone(), clean))
         }
     }
+}
+
+/// What is left of the quarantine's pods, and whether the list is cut. Without an answer the last one
+/// counts.
+fn remaining(snapshot: &NodeSnapshot, context: &Context<'_>) -> (Vec<RemainingEntry>, bool) {
+    match context.quarantine {
+        QuarantineState::Disabled | QuarantineState::Absent => (Vec::new(), false),
+        QuarantineState::Answered(answer) if answer.boot_id == snapshot.node.boot_id => {
+            let stale = snapshot.stale.as_deref().unwrap_or_default();
+            let is_listed = |entry: &RemainingEntry| {
+                let mut stale = stale.iter();
+                entry.pod_uid.is_empty()
+                    && stale.any(|it| entry.message.starts_with(&format!("{}: ", it.path)))
+            };
+            let entries = answer.remaining.iter().filter(|entry| !is_listed(entry));
+            (entries.map(|entry| with_names(entry, snapshot)).collect(), false)
+        }
+        QuarantineState::Answered(_) | QuarantineState::NoAnswer(_) | QuarantineState::Unknown => {
+            let last = context.last.map(|last| (last.remaining.clone(), last.truncated.remaining));
+            last.unwrap_or_default()
+        }
+    }
+}
+
+/// The pod and its volumes, as far as the snapshot has them.
+fn with_names(entry: &RemainingEntry, snapshot: &NodeSnapshot) -> RemainingEntry {
+    let mut entry = entry.clone();
+    for volume in snapshot.volumes.values() {
+        let mut pods = volume.pods.iter();
+        let Some(pod) = pods.find(|pod| !pod.uid.is_empty() && pod.uid == entry.pod_uid) else {
+            continue;
+        };
+        entry.namespace = truncated(&pod.namespace, MAX_NAME_LEN);
+        entry.pod = truncated(&pod.name, MAX_NAME_LEN);
+        let pv = &volume.identity.pv;
+        let is_new = !pv.is_empty() && !entry.persistent_volumes.contains(pv);
+        if is_new && entry.persistent_volumes.len() < MAX_REMAINING_VOLUMES {
+            entry.persistent_volumes.push(pv.clone());
+        }
+    }
+    entry
 }
 
 /// What to do is never cut from the message.
