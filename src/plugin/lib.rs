@@ -31,12 +31,13 @@ use crate::decide::{Decision, decide};
 use crate::objects::PodRecord;
 use crate::render::overview::{Overview, SilentRow};
 use crate::view::actions::{PolicyRow, Remediation};
-use crate::view::claims::{Named, claim_gaps, claims, stale, stale_gaps};
+use crate::view::claims::{Named, StaleRow, claim_gaps, claims, stale, stale_gaps};
 use crate::view::drives::{DriveRow, drives, models};
 use crate::view::nodes::{NodeView, Report, nodes};
 use crate::view::retained::retained;
-use crate::view::{Base, Gap, Read, unreachable};
-use diskvitals_terminal::layout::counted;
+use crate::view::unclean::UncleanRow;
+use crate::view::{Base, Gap, Read, unclean, unreachable};
+use diskvitals_terminal::layout::{counted, heading};
 use diskvitals_terminal::output::{stdout_screen, write_document, write_stdout};
 use diskvitals_terminal::screen::{Screen, escape_control};
 use diskvitals_terminal::verdict::Verdict;
@@ -72,7 +73,7 @@ pub enum Error {
 
 impl From<ApiError> for Error {
     fn from(error: ApiError) -> Error {
-        Error::Api { why: gather::refusal(&error), what: error.what }
+        Error::Api { why: error.why, what: error.what }
     }
 }
 
@@ -208,14 +209,7 @@ async fn run(options: &Options) -> Result<ExitCode, Error> {
         Some(Command::Drives(args)) => list_drives(&api, options, args, &mut out).await?,
         Some(Command::Claims) => list_claims(&api, options, &mut out).await?,
         Some(Command::Stale { node }) => {
-            let base = read_base(&api, options, node.as_deref(), &mut out).await?;
-            let nodes = nodes(&base);
-            let mut gaps = stale_gaps(&nodes);
-            gaps.extend(gaps_of(&base, &nodes));
-            let rows = stale(&nodes);
-            out.list(&rows, &gaps, "no stale mounts", |rows| {
-                render::stale(rows, out.is_wide(), &out.screen)
-            })?;
+            list_stale(&api, options, node.as_deref(), &mut out).await?;
         }
         Some(Command::Models) => {
             let base = read_base(&api, options, None, &mut out).await?;
@@ -319,10 +313,15 @@ fn summarize(
     gaps.extend(view::drives::gaps(nodes));
     gaps.extend(claim_gaps(nodes));
     gaps.extend(stale_gaps(nodes));
+    gaps.extend(unclean::gaps(nodes));
     gaps.extend(unreachable::gaps(nodes, ending));
     gaps.extend(remediation.gaps());
-    let mut stale = stale(nodes);
+    let mut stale = stale(nodes, named);
     stale.retain(|row| of_nodes(&row.report));
+    let mut unclean = unclean::unclean(nodes, named);
+    // The quarantine is of the present node, whoever reported last.
+    let is_present = |row: &UncleanRow| row.is_in_quarantine && row.report != Report::NodeDeleted;
+    unclean.retain(|row| of_nodes(&row.report) || is_present(row));
     let mut cut_off = unreachable::unreachable(nodes);
     cut_off.retain(|row| of_nodes(&row.report));
     let existing = nodes.iter().filter(|node| of_nodes(&node.report));
@@ -341,6 +340,7 @@ fn summarize(
             .map(|node| SilentRow { node: node.name.to_owned(), report: node.report.clone() })
             .collect(),
         former_reports: nodes.iter().filter(|node| !of_nodes(&node.report)).count(),
+        unclean,
         stale,
         stale_count: counts.sum(),
         unreachable: cut_off,
@@ -391,6 +391,49 @@ async fn list_drives(
         false => "all drives are good",
     };
     out.list(&rows, &gaps, none, |rows| render::drives(rows, wide, &out.screen))
+}
+
+/// Stale mounts, and nodes that are not clean.
+async fn list_stale(
+    api: &Api,
+    options: &Options,
+    node: Option<&str>,
+    out: &mut Out,
+) -> Result<(), Error> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Answer {
+        items: Vec<StaleRow>,
+        unclean: Vec<UncleanRow>,
+        not_seen: Vec<Gap>,
+    }
+    let base = read_base(api, options, node, out).await?;
+    let nodes = nodes(&base);
+    let named = gather::named(api, &nodes, None).await;
+    let mut gaps = stale_gaps(&nodes);
+    gaps.extend(unclean::gaps(&nodes));
+    gaps.extend(gaps_of(&base, &nodes));
+    gaps.extend(named_gaps(&named));
+    let answer = Answer {
+        items: stale(&nodes, &named),
+        unclean: unclean::unclean(&nodes, &named),
+        not_seen: gaps,
+    };
+    out.show(&answer, || {
+        let (wide, screen) = (out.is_wide(), &out.screen);
+        let mut text = match (answer.items.is_empty(), answer.not_seen.is_empty()) {
+            (true, _) if !answer.unclean.is_empty() => "no mount is listed as stale\n".to_owned(),
+            (true, true) => "no stale mounts\n".to_owned(),
+            (true, false) => "no stale mounts that can be seen\n".to_owned(),
+            (false, _) => render::stale(&answer.items, wide, screen),
+        };
+        if !answer.unclean.is_empty() {
+            let title = render::overview::UNCLEAN_TITLE;
+            text.push_str(&format!("\n{}", heading(title, screen)));
+            text.push_str(&render::unclean(&answer.unclean, wide, screen));
+        }
+        text + &render::gaps(&answer.not_seen, screen)
+    })
 }
 
 async fn list_claims(api: &Api, options: &Options, out: &mut Out) -> Result<(), Error> {
