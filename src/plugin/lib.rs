@@ -15,6 +15,7 @@ mod explain;
 mod gather;
 mod objects;
 mod render;
+mod stale_mounts;
 mod target;
 mod view;
 
@@ -31,13 +32,13 @@ use crate::decide::{Decision, decide};
 use crate::objects::PodRecord;
 use crate::render::overview::{Overview, SilentRow};
 use crate::view::actions::{PolicyRow, Remediation};
-use crate::view::claims::{Named, StaleRow, claim_gaps, claims, stale, stale_gaps};
+use crate::view::claims::{Named, claim_gaps, claims, stale, stale_gaps};
 use crate::view::drives::{DriveRow, drives, models};
 use crate::view::nodes::{NodeView, Report, nodes};
 use crate::view::retained::retained;
 use crate::view::unclean::UncleanRow;
 use crate::view::{Base, Gap, Read, unclean, unreachable};
-use diskvitals_terminal::layout::{counted, heading};
+use diskvitals_terminal::layout::counted;
 use diskvitals_terminal::output::{stdout_screen, write_document, write_stdout};
 use diskvitals_terminal::screen::{Screen, escape_control};
 use diskvitals_terminal::verdict::Verdict;
@@ -209,7 +210,7 @@ async fn run(options: &Options) -> Result<ExitCode, Error> {
         Some(Command::Drives(args)) => list_drives(&api, options, args, &mut out).await?,
         Some(Command::Claims) => list_claims(&api, options, &mut out).await?,
         Some(Command::Stale { node }) => {
-            list_stale(&api, options, node.as_deref(), &mut out).await?;
+            stale_mounts::list(&api, options, node.as_deref(), &mut out).await?;
         }
         Some(Command::Models) => {
             let base = read_base(&api, options, None, &mut out).await?;
@@ -391,49 +392,6 @@ async fn list_drives(
         false => "all drives are good",
     };
     out.list(&rows, &gaps, none, |rows| render::drives(rows, wide, &out.screen))
-}
-
-/// Stale mounts, and nodes that are not clean.
-async fn list_stale(
-    api: &Api,
-    options: &Options,
-    node: Option<&str>,
-    out: &mut Out,
-) -> Result<(), Error> {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Answer {
-        items: Vec<StaleRow>,
-        unclean: Vec<UncleanRow>,
-        not_seen: Vec<Gap>,
-    }
-    let base = read_base(api, options, node, out).await?;
-    let nodes = nodes(&base);
-    let named = gather::named(api, &nodes, None).await;
-    let mut gaps = stale_gaps(&nodes);
-    gaps.extend(unclean::gaps(&nodes));
-    gaps.extend(gaps_of(&base, &nodes));
-    gaps.extend(named_gaps(&named));
-    let answer = Answer {
-        items: stale(&nodes, &named),
-        unclean: unclean::unclean(&nodes, &named),
-        not_seen: gaps,
-    };
-    out.show(&answer, || {
-        let (wide, screen) = (out.is_wide(), &out.screen);
-        let mut text = match (answer.items.is_empty(), answer.not_seen.is_empty()) {
-            (true, _) if !answer.unclean.is_empty() => "no mount is listed as stale\n".to_owned(),
-            (true, true) => "no stale mounts\n".to_owned(),
-            (true, false) => "no stale mounts that can be seen\n".to_owned(),
-            (false, _) => render::stale(&answer.items, wide, screen),
-        };
-        if !answer.unclean.is_empty() {
-            let title = render::overview::UNCLEAN_TITLE;
-            text.push_str(&format!("\n{}", heading(title, screen)));
-            text.push_str(&render::unclean(&answer.unclean, wide, screen));
-        }
-        text + &render::gaps(&answer.not_seen, screen)
-    })
 }
 
 async fn list_claims(api: &Api, options: &Options, out: &mut Out) -> Result<(), Error> {

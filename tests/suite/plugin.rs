@@ -125,7 +125,10 @@ fn a_quarantine_and_what_holds_it_are_on_every_screen() {
     held["status"]["remaining"] = json!([{"podUID": "gone-1", "reason": "Held", "persistentVolumes": ["pv-1"], "message": "9151 (sleep) has it open"}]);
     scene.server.state().objects.insert(STORAGES, vec![storage("node-1", &current_time()), held]);
     for (arguments, says) in [
-        (&["--exit-code"][..], "CRITICAL  2 nodes: 1 not clean, 1 good; 1 second writer; 1 node in quarantine"),
+        (
+            &["--exit-code"][..],
+            "CRITICAL  2 nodes: 1 not clean, 1 good; 1 second writer; 1 node in quarantine",
+        ),
         (&[], "shop/db-0 on node-1 uses it too"),
         (&["stale"], "9151 (sleep) has it open"),
         (&["attachments", "data"], "9151 (sleep) has it open"),

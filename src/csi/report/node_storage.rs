@@ -9,6 +9,7 @@
 //! start of a pod would be two writes otherwise.
 
 mod fit;
+mod remaining;
 mod unreachable;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,14 +22,14 @@ use crate::report::condition::ConditionStatus;
 use crate::report::node_snapshot::{
     Drive, Health as SnapshotHealth, Issue, NodeSnapshot, Subject, Volume,
 };
+use crate::report::node_storage::remaining::remaining;
 use crate::report::node_storage::unreachable::{reached_drivers, unreachable_drivers};
 use crate::report::quarantine::QuarantineState;
 use crate::report::{DaemonView, Outage, first_evidence};
 use diskvitals_cluster::node_storage::{
     ATTACHMENTS_CLEAN, ChallengeAnswer, CleanReason, Counts, DAEMON_REACHABLE, DriveEntry, Health,
-    MAX_CLEAN_MESSAGE_LEN, MAX_MESSAGE_LEN, MAX_REMAINING_VOLUMES, MAX_VOLUME_CONDITIONS,
-    ModelCount, NodeStorageStatus, RemainingEntry, StaleEntry, Truncated, VolumeCondition,
-    VolumeEntry, VolumeStatus, WITHDRAWN,
+    MAX_CLEAN_MESSAGE_LEN, MAX_MESSAGE_LEN, MAX_VOLUME_CONDITIONS, ModelCount, NodeStorageStatus,
+    StaleEntry, Truncated, VolumeCondition, VolumeEntry, VolumeStatus, WITHDRAWN,
 };
 use diskvitals_text::echo::truncate;
 
@@ -291,47 +292,6 @@ fn quarantine_answer(
             Some((answer.id.clone(), clean))
         }
     }
-}
-
-/// What is left of the quarantine's pods, and whether the list is cut. Without an answer the last one
-/// counts.
-fn remaining(snapshot: &NodeSnapshot, context: &Context<'_>) -> (Vec<RemainingEntry>, bool) {
-    match context.quarantine {
-        QuarantineState::Disabled | QuarantineState::Absent => (Vec::new(), false),
-        QuarantineState::Answered(answer) if answer.boot_id == snapshot.node.boot_id => {
-            let stale = snapshot.stale.as_deref().unwrap_or_default();
-            let is_listed = |entry: &RemainingEntry| {
-                let mut stale = stale.iter();
-                entry.pod_uid.is_empty()
-                    && stale.any(|it| entry.message.starts_with(&format!("{}: ", it.path)))
-            };
-            let entries = answer.remaining.iter().filter(|entry| !is_listed(entry));
-            (entries.map(|entry| with_names(entry, snapshot)).collect(), false)
-        }
-        QuarantineState::Answered(_) | QuarantineState::NoAnswer(_) | QuarantineState::Unknown => {
-            let last = context.last.map(|last| (last.remaining.clone(), last.truncated.remaining));
-            last.unwrap_or_default()
-        }
-    }
-}
-
-/// The pod and its volumes, as far as the snapshot has them.
-fn with_names(entry: &RemainingEntry, snapshot: &NodeSnapshot) -> RemainingEntry {
-    let mut entry = entry.clone();
-    for volume in snapshot.volumes.values() {
-        let mut pods = volume.pods.iter();
-        let Some(pod) = pods.find(|pod| !pod.uid.is_empty() && pod.uid == entry.pod_uid) else {
-            continue;
-        };
-        entry.namespace = truncated(&pod.namespace, MAX_NAME_LEN);
-        entry.pod = truncated(&pod.name, MAX_NAME_LEN);
-        let pv = &volume.identity.pv;
-        let is_new = !pv.is_empty() && !entry.persistent_volumes.contains(pv);
-        if is_new && entry.persistent_volumes.len() < MAX_REMAINING_VOLUMES {
-            entry.persistent_volumes.push(pv.clone());
-        }
-    }
-    entry
 }
 
 /// What to do is never cut from the message.

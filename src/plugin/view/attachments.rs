@@ -10,7 +10,7 @@ use crate::objects::{AttachmentRecord, ClaimRecord, PodRecord, VolumeRecord};
 use crate::view::claims::users;
 use crate::view::fence::{Reach, fences, reach};
 use crate::view::nodes::{NodeView, Report};
-use crate::view::unclean::{Clean, clean, pod_name, remaining, word};
+use crate::view::unclean::{Clean, VolumeUse, clean, pod_name, remaining, without_paths, word};
 use crate::view::{Base, Gap, Read};
 
 /// One volume, with everything that was read about it.
@@ -261,6 +261,12 @@ fn seen(
 
 /// What nodes in quarantine still have. What they cannot assign to a volume may be this one.
 fn held(nodes: &[NodeView<'_>], subject: &Subject, reach: &Reach, rows: &mut Vec<AttachmentRow>) {
+    let claim = subject.claim.as_ref().ok().and_then(Option::as_ref);
+    let name = VolumeUse {
+        volume: subject.volume_name.clone(),
+        claim: claim.map(|it| format!("{}/{}", it.namespace, it.name)).unwrap_or_default(),
+        used_by: Vec::new(),
+    };
     for node in nodes {
         for entry in remaining(node) {
             let volumes = &entry.persistent_volumes;
@@ -274,15 +280,11 @@ fn held(nodes: &[NodeView<'_>], subject: &Subject, reach: &Reach, rows: &mut Vec
                 continue;
             }
             let mark = node.report.mark();
+            let message = without_paths(&entry.message, std::slice::from_ref(&name));
             let why = match mark {
-                "" if is_it => format!("{}: {}", entry.reason, entry.message),
-                "" => format!(
-                    "{}: {}; which volumes it has is not known",
-                    entry.reason, entry.message
-                ),
-                mark => {
-                    format!("{}: {} ({mark}: this was its last word)", entry.reason, entry.message)
-                }
+                "" if is_it => format!("{}: {message}", entry.reason),
+                "" => format!("{}: {message}; which volumes it has is not known", entry.reason),
+                mark => format!("{}: {message} ({mark}: this was its last word)", entry.reason),
             };
             let state = match mark {
                 "" if is_it => State::Held,
@@ -296,7 +298,7 @@ fn held(nodes: &[NodeView<'_>], subject: &Subject, reach: &Reach, rows: &mut Vec
                     node: node.name.to_owned(),
                     pod: pod_name(entry),
                     pod_uid: entry.pod_uid.clone(),
-                    path: String::new(),
+                    path: path_in(&entry.message),
                     evidence: "seen",
                     state,
                     since: node.quarantine.and_then(|it| it.since.as_ref()).map(|time| time.0),
@@ -305,6 +307,13 @@ fn held(nodes: &[NodeView<'_>], subject: &Subject, reach: &Reach, rows: &mut Vec
             }
         }
     }
+}
+
+/// The first path of a pod's volume.
+fn path_in(message: &str) -> String {
+    let mut words = message.split_whitespace();
+    let path = words.find(|word| word.starts_with('/') && word.contains("/pods/"));
+    path.map(|path| path.trim_end_matches([':', ',', ';']).to_owned()).unwrap_or_default()
 }
 
 fn can_have(reach: &Reach, node: &str) -> bool {

@@ -9,7 +9,7 @@ use crate::report::node_snapshot::{Severity, StaleMount};
 use crate::report::quarantine::QuarantineAnswer;
 use crate::report::transitions::tests::{at, drive, issue, snapshot};
 use diskvitals_cluster::node_storage::{
-    MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_STALE, MAX_STATUS_LEN, MAX_VOLUMES,
+    MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_STALE, MAX_STATUS_LEN, MAX_VOLUMES, RemainingEntry,
 };
 use diskvitals_finding::provision::PodRef;
 
