@@ -46,7 +46,8 @@ set_report() { # NODE UID JSON-OF-STATUS
 import datetime, json, sys
 now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 status = {"nodeUID": sys.argv[1], "reportedAt": now, "health": "Good", "counts": {}, "driveIDs": [], "models": [], "drives": [], "volumes": [], "stale": [], "truncated": {},
-          "conditions": [{"type": "DaemonReachable", "status": "True", "reason": "Answers", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
+          "conditions": [{"type": "DaemonReachable", "status": "True", "reason": "Answers", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                         {"type": "AttachmentsClean", "status": "True", "reason": "NothingStale", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}
 status.update(json.loads(sys.argv[2]))
 # Not merged: what the last report had must go.
 print(json.dumps([{"op": "add", "path": "/status", "value": status}]))

@@ -34,6 +34,9 @@ pub const MAX_REACHED_DRIVERS: usize = 16;
 pub const MAX_DRIVER_NAME_LEN: usize = 63;
 /// Pods of a quarantine, and the longest uid of one, in bytes.
 pub const MAX_QUARANTINED: usize = 64;
+/// What is left of them, in entries, and the PersistentVolumes of one.
+pub const MAX_REMAINING: usize = 32;
+pub const MAX_REMAINING_VOLUMES: usize = 8;
 #[cfg(feature = "fleet")]
 pub(crate) const MAX_POD_UID_LEN: usize = 64;
 /// Longest id of a quarantine, and of a boot, in bytes.
@@ -79,8 +82,33 @@ pub const ATTACHMENTS_CLEAN: &str = "AttachmentsClean";
         printcolumn(name = "Suspect", type_ = "integer", json_path = ".status.counts.suspect"),
         printcolumn(name = "Affected", type_ = "integer", json_path = ".status.counts.affected"),
         printcolumn(name = "Stale", type_ = "integer", json_path = ".status.counts.stale"),
+        printcolumn(
+            name = "Clean",
+            type_ = "string",
+            json_path = ".status.conditions[?(@.type==\"AttachmentsClean\")].status",
+            description = "Whether no mount of a deleted pod is left"
+        ),
+        printcolumn(
+            name = "Quarantine",
+            type_ = "date",
+            json_path = ".spec.quarantine.since",
+            description = "Since when the node is in quarantine"
+        ),
         printcolumn(name = "Reported", type_ = "date", json_path = ".status.reportedAt"),
         printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+        printcolumn(
+            name = "Clean reason",
+            type_ = "string",
+            priority = 1,
+            json_path = ".status.conditions[?(@.type==\"AttachmentsClean\")].reason"
+        ),
+        printcolumn(
+            name = "Held by",
+            type_ = "string",
+            priority = 1,
+            json_path = ".status.remaining[*].message",
+            description = "What is left of the pods of the quarantine, and which process holds it"
+        ),
         selectable = ".status.health"
     )
 )]
@@ -324,6 +352,11 @@ pub struct NodeStorageStatus {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[cfg_attr(feature = "fleet", schemars(length(max = MAX_QUARANTINE_ID_LEN)))]
     pub observed_quarantine: String,
+    /// What is left of the pods of the quarantine, in the order of its reasons. While the node does not
+    /// answer, what it last said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_REMAINING)))]
+    pub remaining: Vec<RemainingEntry>,
 }
 
 /// What one run of the node's daemon found after a challenge. It is from one snapshot.
@@ -600,6 +633,30 @@ pub struct StaleEntry {
     pub reason: String,
 }
 
+/// What is left of one pod of the quarantine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct RemainingEntry {
+    /// Empty: something that is mounted for no pod of the quarantine.
+    #[serde(rename = "podUID", skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_POD_UID_LEN)))]
+    pub pod_uid: String,
+    /// The pod's namespace and name, if the node knows them.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pod: String,
+    /// Those that the node knows. Empty: any volume may be meant.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "fleet", schemars(length(max = MAX_REMAINING_VOLUMES)))]
+    pub persistent_volumes: Vec<String>,
+    /// As of `AttachmentsClean`: `Held`, `InUse`, …
+    pub reason: String,
+    /// Which mount, process or record; at most 256 bytes.
+    pub message: String,
+}
+
 /// A CSI driver whose storage cannot be reached from the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
@@ -636,6 +693,8 @@ pub struct Truncated {
     pub stale: bool,
     #[serde(skip_serializing_if = "is_false")]
     pub unreachable_drivers: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    pub remaining: bool,
 }
 
 // serde passes a reference.

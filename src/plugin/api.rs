@@ -51,7 +51,8 @@ pub enum ConnectError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// No permission, or no valid credentials.
+    /// The API server does not know the caller.
+    Unauthenticated,
     Forbidden,
     NotFound,
     /// The object is no longer the one that was read.
@@ -264,7 +265,7 @@ fn error(what: &str, error: CallError) -> ApiError {
         }
         CallError::Kube(kube::Error::Api(status)) => match status.code {
             401 => (
-                Kind::Forbidden,
+                Kind::Unauthenticated,
                 "401 Unauthorized: the API server does not accept the credentials".to_owned(),
             ),
             403 => (Kind::Forbidden, format!("403 {}", status.message)),

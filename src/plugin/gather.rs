@@ -32,6 +32,9 @@ const PODS: &str = "/api/v1/pods";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 const DRIVERS: &str = "/apis/storage.k8s.io/v1/csidrivers";
 
+/// The chart's role with all rights that this plugin's reading needs.
+const READER: &str = "the ClusterRole diskvitals-reader permits it";
+
 /// Up to so many objects are read one by one; more as a list.
 const MAX_GETS: usize = 100;
 
@@ -58,14 +61,43 @@ async fn records<T: DeserializeOwned, R: From<T>>(
         }
         all.extend(page.into_iter().map(R::from).filter(|record| keep(record)));
     })
-    .await?;
+    .await
+    .map_err(with_role)?;
     Ok(all)
+}
+
+/// One object; None if there is none.
+async fn one<T: DeserializeOwned>(
+    api: &Api,
+    what: &str,
+    path: &str,
+    name: &str,
+) -> Read<Option<T>> {
+    why(api.get::<T>(what, path, name).await.map_err(with_role))
+}
+
+/// A refusal says which role helps.
+fn with_role(mut error: ApiError) -> ApiError {
+    let advice = match (error.kind, error.what.as_str()) {
+        (Kind::Forbidden, LISTING_STORAGES) => {
+            &format!("{READER}, diskvitals-view the reports alone; in the whole cluster")
+        }
+        (Kind::Forbidden, _) => READER,
+        (Kind::NotFound, LISTING_STORAGES) => {
+            "the cluster has no NodeStorage: install the chart with the reporter's `storage`"
+        }
+        _ => return error,
+    };
+    error.why = format!("{}; {advice}", error.why);
+    error
 }
 
 /// The reason of a refusal, without the object's names.
 fn why<T>(read: Result<T, ApiError>) -> Read<T> {
     read.map_err(|error| error.why)
 }
+
+const LISTING_STORAGES: &str = "listing nodestorages";
 
 /// Reports, Nodes and the reporters' pods.
 pub(crate) async fn base(
@@ -85,7 +117,7 @@ pub(crate) async fn base(
     };
     let (time, storages, nodes, reporters) = tokio::join!(
         api.server_time(),
-        records::<Value, StorageRecord>(api, "listing nodestorages", STORAGES, storages, |_| true),
+        records::<Value, StorageRecord>(api, LISTING_STORAGES, STORAGES, storages, |_| true),
         records::<Node, NodeRecord>(api, "listing nodes", NODES, nodes, |_| true),
         records::<Pod, PodRecord>(api, "listing pods", PODS, pods, is_reporter),
     );
@@ -109,14 +141,20 @@ pub(crate) async fn base(
 
 /// What the nodes' volumes name; of one namespace, or of all.
 pub(crate) async fn named(api: &Api, nodes: &[NodeView<'_>], namespace: Option<&str>) -> Named {
-    let entries = nodes.iter().filter_map(|node| node.status);
-    let entries = entries.flat_map(|it| &it.volumes).filter(|it| is_claimable(it));
     let (mut names, mut handles) = (BTreeSet::new(), BTreeSet::new());
-    for entry in entries {
-        match entry.persistent_volume.as_str() {
-            "" => drop(handles.insert((entry.driver.clone(), entry.handle.clone()))),
-            name => drop(names.insert(name.to_owned())),
+    for status in nodes.iter().filter_map(|node| node.status) {
+        let volumes = status.volumes.iter().filter(|it| is_claimable(it));
+        let volumes = volumes.map(|it| (&it.driver, &it.handle, &it.persistent_volume));
+        let stale = status.stale.iter();
+        let stale = stale.map(|it| (&it.driver, &it.handle, &it.persistent_volume));
+        for (driver, handle, name) in volumes.chain(stale) {
+            match name.as_str() {
+                "" if driver.is_empty() => {}
+                "" => drop(handles.insert((driver.clone(), handle.clone()))),
+                name => drop(names.insert(name.to_owned())),
+            }
         }
+        names.extend(status.remaining.iter().flat_map(|it| it.persistent_volumes.clone()));
     }
     let volumes = volumes(api, &names, &handles).await;
     let is_asked = |of: &str| namespace.is_none_or(|namespace| namespace == of);
@@ -151,7 +189,7 @@ async fn volumes(
     if names.len() <= MAX_GETS && handles.is_empty() {
         let found = each(names.iter().cloned().collect(), |name| async move {
             let what = "reading PersistentVolumes";
-            why(api.get::<PersistentVolume>(what, VOLUMES, &name).await)
+            one::<PersistentVolume>(api, what, VOLUMES, &name).await
         });
         let found: Read<Vec<Option<PersistentVolume>>> = found.await.into_iter().collect();
         let records = found?.into_iter().flatten().map(VolumeRecord::from);
@@ -198,18 +236,18 @@ async fn claims(api: &Api, references: &BTreeSet<(String, String)>) -> Claims {
 
 pub(crate) async fn claim(api: &Api, namespace: &str, name: &str) -> Read<Option<ClaimRecord>> {
     let path = in_namespace(namespace, "persistentvolumeclaims");
-    let found = api.get::<PersistentVolumeClaim>("reading the claim", &path, name);
-    Ok(why(found.await)?.map(ClaimRecord::from))
+    let found = one::<PersistentVolumeClaim>(api, "reading the claim", &path, name);
+    Ok(found.await?.map(ClaimRecord::from))
 }
 
 pub(crate) async fn pod(api: &Api, namespace: &str, name: &str) -> Read<Option<PodRecord>> {
     let path = in_namespace(namespace, "pods");
-    Ok(why(api.get::<Pod>("reading the pod", &path, name).await)?.map(PodRecord::from))
+    Ok(one::<Pod>(api, "reading the pod", &path, name).await?.map(PodRecord::from))
 }
 
 pub(crate) async fn volume(api: &Api, name: &str) -> Read<Option<VolumeRecord>> {
-    let found = api.get::<PersistentVolume>("reading the PersistentVolume", VOLUMES, name);
-    Ok(why(found.await)?.map(VolumeRecord::from))
+    let found = one::<PersistentVolume>(api, "reading the PersistentVolume", VOLUMES, name);
+    Ok(found.await?.map(VolumeRecord::from))
 }
 
 /// Everything about one volume. `storages`: whether the reports were read.
@@ -243,8 +281,8 @@ pub(crate) async fn subject(
     let (attachments, needs_attach, pods) = tokio::join!(
         records::<VolumeAttachment, _>(api, what, ATTACHMENTS, Select::default(), is_of_it),
         async {
-            let driver = api.get::<CSIDriver>("reading the CSIDriver", DRIVERS, &driver);
-            Ok(why(driver.await)?.map(|driver| needs_attach(&driver)))
+            let driver = one::<CSIDriver>(api, "reading the CSIDriver", DRIVERS, &driver);
+            Ok(driver.await?.map(|driver| needs_attach(&driver)))
         },
         async {
             match &namespace {
@@ -263,7 +301,7 @@ pub(crate) async fn subject(
         pods,
         attachments: why(attachments),
         needs_attach,
-        storages: storages.as_ref().copied().map_err(refusal),
+        storages: storages.as_ref().copied().map_err(|error| error.why.clone()),
     }
 }
 
@@ -300,11 +338,11 @@ pub(crate) async fn remediation(api: &Api, namespace: Option<&str>, now: Timesta
 /// Why actions and policies cannot be read, and what to do.
 pub(crate) fn no_remediation(error: &ApiError) -> crate::Error {
     let advice = match error.kind {
-        Kind::Forbidden => "; it needs the ClusterRole diskvitals-view or diskvitals-approver",
+        Kind::Forbidden => ", in one namespace diskvitals-view or diskvitals-approver",
         Kind::NotFound => {
             "; the cluster has no StorageAction and no StoragePolicy: install the chart with fleet.enabled"
         }
-        Kind::Conflict | Kind::Refused | Kind::Failed => "",
+        Kind::Unauthenticated | Kind::Conflict | Kind::Refused | Kind::Failed => "",
     };
     crate::Error::Target(format!("{error}{advice}"))
 }
@@ -340,20 +378,6 @@ pub(crate) async fn released_volumes(api: &Api) -> Result<Vec<VolumeRecord>, Api
     let what = "listing PersistentVolumes";
     let all = records::<PersistentVolume, _>(api, what, VOLUMES, Select::default(), is_released);
     all.await
-}
-
-/// Why reports cannot be read, and what to do.
-pub(crate) fn refusal(error: &ApiError) -> String {
-    let advice = match error.kind {
-        Kind::Forbidden => {
-            "; NodeStorage objects belong to the cluster: they need the ClusterRole diskvitals-view"
-        }
-        Kind::NotFound => {
-            "; the cluster has no NodeStorage: install the chart with the reporter's `storage`"
-        }
-        Kind::Conflict | Kind::Refused | Kind::Failed => "",
-    };
-    format!("{}{advice}", error.why)
 }
 
 /// The daemon's pods on a node: those of a privileged container of ours. Only who is root on the

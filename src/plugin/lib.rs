@@ -16,6 +16,7 @@ mod explain;
 mod gather;
 mod objects;
 mod render;
+mod stale_mounts;
 mod target;
 mod view;
 
@@ -36,7 +37,8 @@ use crate::view::claims::{Named, claim_gaps, claims, stale, stale_gaps};
 use crate::view::drives::{DriveRow, drives, models};
 use crate::view::nodes::{NodeView, Report, nodes};
 use crate::view::retained::retained;
-use crate::view::{Base, Gap, Read, unreachable};
+use crate::view::unclean::UncleanRow;
+use crate::view::{Base, Gap, Read, unclean, unreachable};
 use diskvitals_terminal::layout::counted;
 use diskvitals_terminal::output::{stdout_screen, write_document, write_stdout};
 use diskvitals_terminal::screen::{Screen, escape_control};
@@ -73,7 +75,7 @@ pub enum Error {
 
 impl From<ApiError> for Error {
     fn from(error: ApiError) -> Error {
-        Error::Api { why: gather::refusal(&error), what: error.what }
+        Error::Api { why: error.why, what: error.what }
     }
 }
 
@@ -209,14 +211,7 @@ async fn run(options: &Options) -> Result<ExitCode, Error> {
         Some(Command::Drives(args)) => list_drives(&api, options, args, &mut out).await?,
         Some(Command::Claims) => list_claims(&api, options, &mut out).await?,
         Some(Command::Stale { node }) => {
-            let base = read_base(&api, options, node.as_deref(), &mut out).await?;
-            let nodes = nodes(&base);
-            let mut gaps = stale_gaps(&nodes);
-            gaps.extend(gaps_of(&base, &nodes));
-            let rows = stale(&nodes);
-            out.list(&rows, &gaps, "no stale mounts", |rows| {
-                render::stale(rows, out.is_wide(), &out.screen)
-            })?;
+            stale_mounts::list(&api, options, node.as_deref(), &mut out).await?;
         }
         Some(Command::Models) => {
             let base = read_base(&api, options, None, &mut out).await?;
@@ -324,10 +319,15 @@ fn summarize(
     gaps.extend(view::drives::gaps(nodes));
     gaps.extend(claim_gaps(nodes));
     gaps.extend(stale_gaps(nodes));
+    gaps.extend(unclean::gaps(nodes));
     gaps.extend(unreachable::gaps(nodes, ending));
     gaps.extend(remediation.gaps());
-    let mut stale = stale(nodes);
+    let mut stale = stale(nodes, named);
     stale.retain(|row| of_nodes(&row.report));
+    let mut unclean = unclean::unclean(nodes, named);
+    // The quarantine is of the present node, whoever reported last.
+    let is_present = |row: &UncleanRow| row.is_in_quarantine && row.report != Report::NodeDeleted;
+    unclean.retain(|row| of_nodes(&row.report) || is_present(row));
     let mut cut_off = unreachable::unreachable(nodes);
     cut_off.retain(|row| of_nodes(&row.report));
     let existing = nodes.iter().filter(|node| of_nodes(&node.report));
@@ -346,6 +346,7 @@ fn summarize(
             .map(|node| SilentRow { node: node.name.to_owned(), report: node.report.clone() })
             .collect(),
         former_reports: nodes.iter().filter(|node| !of_nodes(&node.report)).count(),
+        unclean,
         stale,
         stale_count: counts.sum(),
         unreachable: cut_off,

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use serde::Deserialize;
 
-use diskvitals_cluster::node_storage::NodeStorageStatus;
+use diskvitals_cluster::node_storage::{NodeStorageStatus, Quarantine};
 
 /// The node's word. Each object is read for itself, so that one that this version cannot read does
 /// not hide the others.
@@ -22,6 +22,8 @@ pub(crate) struct StorageRecord {
     pub status: Option<NodeStorageStatus>,
     /// Why the status cannot be read.
     pub broken: Option<String>,
+    /// Of the controller.
+    pub quarantine: Option<Quarantine>,
 }
 
 impl From<serde_json::Value> for StorageRecord {
@@ -33,7 +35,10 @@ impl From<serde_json::Value> for StorageRecord {
             Ok(status) => (status, None),
             Err(error) => (None, Some(error.to_string())),
         };
-        StorageRecord { name, status, broken }
+        // One of another version is a quarantine all the same.
+        let quarantine = Option::<Quarantine>::deserialize(object["spec"]["quarantine"].take());
+        let quarantine = quarantine.unwrap_or_else(|_| Some(Quarantine::default()));
+        StorageRecord { name, status, broken, quarantine }
     }
 }
 

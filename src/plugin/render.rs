@@ -11,6 +11,7 @@ use crate::view::attachments::{AttachmentRow, State, VolumeView};
 use crate::view::claims::{ClaimRow, StaleRow};
 use crate::view::drives::{DriveRow, ModelRow};
 use crate::view::nodes::Report;
+use crate::view::unclean::{Clean, UncleanRow, VolumeUse, without_paths};
 use diskvitals_cluster::node_storage::{Health, VolumeStatus};
 use diskvitals_terminal::layout::{flag_names, label_value_lines, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control, or_dash};
@@ -97,11 +98,23 @@ const CLAIMS: [Column<ClaimRow>; 12] = [
     column("ACTION", 12, 0, |it, _| plain(&it.action)),
     column("REMARK", 12, 1, |it, _| plain(claim_remark(it))),
     wide_column("VOLUME", |it, _| plain(&it.volume)),
-    wide_column("MESSAGE", |it, screen| plain(screen.local_times(&it.message))),
+    wide_column("MESSAGE", |it, screen| plain(screen.local_times(&claim_message(it)))),
 ];
 
 pub(crate) fn claims(rows: &[ClaimRow], wide: bool, screen: &Screen) -> String {
     shown(&CLAIMS, rows, wide, screen)
+}
+
+fn claim_message(row: &ClaimRow) -> String {
+    let claim = match row.claim.as_str() {
+        "" => String::new(),
+        claim => format!("{}/{claim}", row.namespace),
+    };
+    let volume = VolumeUse { volume: row.volume.clone(), claim, used_by: Vec::new() };
+    match row.is_of_kubernetes {
+        true => without_paths(&row.message, &[volume]),
+        false => row.message.clone(),
+    }
 }
 
 fn claim_remark(row: &ClaimRow) -> String {
@@ -115,18 +128,87 @@ fn claim_remark(row: &ClaimRow) -> String {
     marks.collect::<Vec<_>>().join("; ")
 }
 
-const STALE: [Column<StaleRow>; 7] = [
+const STALE: [Column<StaleRow>; 9] = [
     column("NODE", 12, 0, |it, _| strong(&it.node)),
-    column("VOLUME", 16, 0, |it, _| plain(or_dash(&it.volume))),
-    column("PATH", 24, 2, |it, _| plain(&it.path)),
+    column("CLAIM", 12, 0, |it, _| plain(or_dash(&it.volume.claim))),
+    column("VOLUME", 16, 3, |it, _| plain(or_dash(&it.volume.volume))),
+    // The claim says more than its path.
+    column("PATH", 24, 2, |it, _| plain(if it.volume.claim.is_empty() { &it.path } else { "" })),
     column("ROLE", 0, 4, |it, _| plain(&it.role)),
     column("SINCE", 0, 3, |it, screen| plain(ago(it.since, screen))),
-    column("WHY", 16, 1, |it, _| (marked(&it.reason, &it.report), Tone::Warning)),
+    column("WHY", 16, 1, |it, _| (stale_why(it), Tone::Warning)),
+    wide_column("MOUNT", |it, _| plain(&it.path)),
     wide_column("POD UID", |it, _| plain(&it.pod_uid)),
 ];
 
 pub(crate) fn stale(rows: &[StaleRow], wide: bool, screen: &Screen) -> String {
     shown(&STALE, rows, wide, screen)
+}
+
+fn stale_why(row: &StaleRow) -> String {
+    let volumes = std::slice::from_ref(&row.volume);
+    let why = without_paths(&row.reason, volumes);
+    sentences(&[&why, &used_by(row.volume.used_by.iter()), row.report.mark()])
+}
+
+fn sentences(parts: &[&str]) -> String {
+    let parts: Vec<&str> = parts.iter().copied().filter(|part| !part.is_empty()).collect();
+    parts.join("; ")
+}
+
+fn used_by<'a>(pods: impl Iterator<Item = &'a String>) -> String {
+    let pods: Vec<&str> = pods.map(String::as_str).collect();
+    match pods.as_slice() {
+        [] => String::new(),
+        [one] => format!("{one} uses it too"),
+        several => format!("{} use it too", several.join(", ")),
+    }
+}
+
+const UNCLEAN: [Column<UncleanRow>; 10] = [
+    column("NODE", 12, 0, |it, _| strong(&it.node)),
+    column("STATE", 0, 0, |it, _| toned(unclean_state(it))),
+    column("CLAIM", 12, 0, |it, _| plain(or_dash(&claims_of(it)))),
+    column("POD", 12, 3, |it, _| plain(pod(&it.pod, &it.pod_uid))),
+    column("SINCE", 0, 4, |it, screen| plain(ago(it.since, screen))),
+    column("REASON", 0, 2, |it, _| plain(&it.reason)),
+    column("WHY", 24, 0, |it, _| toned((unclean_why(it), unclean_state(it).1))),
+    wide_column("VOLUME", |it, _| {
+        let volumes = it.volumes.iter().map(|it| it.volume.as_str());
+        plain(volumes.collect::<Vec<_>>().join(", "))
+    }),
+    wide_column("POD UID", |it, _| plain(&it.pod_uid)),
+    wide_column("MESSAGE", |it, _| plain(&it.message)),
+];
+
+/// Nodes in quarantine, or with `AttachmentsClean` not True.
+pub(crate) fn unclean(rows: &[UncleanRow], wide: bool, screen: &Screen) -> String {
+    shown(&UNCLEAN, rows, wide, screen)
+}
+
+fn unclean_state(row: &UncleanRow) -> (&'static str, Tone) {
+    match (row.is_in_quarantine, row.clean) {
+        (true, _) if row.is_second_writer() => ("QUARANTINE", Tone::Critical),
+        (true, _) => ("QUARANTINE", Tone::Warning),
+        (false, Clean::Unknown) => ("UNKNOWN", Tone::Warning),
+        (false, Clean::No | Clean::Yes) => ("NOT CLEAN", Tone::Warning),
+    }
+}
+
+fn claims_of(row: &UncleanRow) -> String {
+    let names = row.volumes.iter().map(|it| first_known(&it.claim, &it.volume));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn unclean_why(row: &UncleanRow) -> String {
+    let why = without_paths(&row.message, &row.volumes);
+    // The row has the claim.
+    let why = match why.split_once(": ") {
+        Some((claim, rest)) if claim == claims_of(row) => rest.to_owned(),
+        _ => why,
+    };
+    let advice = if row.message.is_empty() { "" } else { row.advice };
+    sentences(&[&why, &used_by(row.used_by()), row.report.mark(), advice])
 }
 
 fn marked(text: &str, report: &Report) -> String {
@@ -157,7 +239,7 @@ fn unless_zero(count: u64, tone: Tone) -> Cell {
 
 const ATTACHMENTS: [Column<AttachmentRow>; 7] = [
     column("NODE", 12, 0, |it, _| strong(or_dash(&it.node))),
-    column("POD", 16, 0, |it, _| plain(pod(it))),
+    column("POD", 16, 0, |it, _| plain(pod(&it.pod, &it.pod_uid))),
     column("STATE", 0, 0, |it, _| toned(state(it))),
     column("EVIDENCE", 0, 3, |it, _| plain(or_dash(it.evidence))),
     column("SINCE", 0, 4, |it, screen| plain(ago(it.since, screen))),
@@ -165,8 +247,8 @@ const ATTACHMENTS: [Column<AttachmentRow>; 7] = [
     column("WHY", 16, 1, |it, _| toned((&it.why, state(it).1))),
 ];
 
-fn pod(row: &AttachmentRow) -> String {
-    match (row.pod.as_str(), row.pod_uid.as_str()) {
+fn pod(name: &str, uid: &str) -> String {
+    match (name, uid) {
         ("", "") => "-".to_owned(),
         ("", uid) => format!("uid {uid}"),
         (pod, _) => pod.to_owned(),
@@ -177,6 +259,7 @@ fn state(row: &AttachmentRow) -> (&'static str, Tone) {
     match row.state {
         State::Expected => ("expected", Tone::Plain),
         State::Stale => ("STALE", Tone::Critical),
+        State::Held => ("HELD", Tone::Critical),
         State::Unknown => ("unknown", Tone::Warning),
     }
 }

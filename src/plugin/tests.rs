@@ -2,6 +2,7 @@
 
 pub(crate) mod actions;
 mod retained;
+mod unclean;
 
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use crate::objects::{
 use crate::render::overview::Overview;
 use crate::tests::actions::record;
 use crate::view::actions::{Remediation, actions as action_rows, policy};
-use crate::view::attachments::{self, Subject};
+use crate::view::attachments::{self as attachments_view, Subject};
 use crate::view::claims::{self, Named};
 use crate::view::fence::{fences, reach};
 use crate::view::nodes::nodes;
@@ -45,13 +46,19 @@ pub(crate) fn report(name: &str, more: Value) -> Value {
             "nodeUID": format!("uid-of-{name}"), "reportedAt": "2026-03-01T11:50:00Z", "health": "Good",
             "counts": {"drives": 2}, "driveIDs": ["naa.1", "naa.2"],
             "models": [{"model": "ST4000", "firmware": "SN05", "kind": "HDD", "count": 2}],
-            "conditions": [{"type": "DaemonReachable", "status": "True", "reason": "Answers", "message": "", "lastTransitionTime": "2026-02-01T00:00:00Z"}],
+            "conditions": [{"type": "DaemonReachable", "status": "True", "reason": "Answers", "message": "", "lastTransitionTime": "2026-02-01T00:00:00Z"},
+                attachments("True", "NothingStale", "")],
         },
     });
     for (key, value) in more.as_object().expect("an object") {
         object["status"][key] = value.clone();
     }
     object
+}
+
+/// The condition `AttachmentsClean`.
+pub(crate) fn attachments(status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": "AttachmentsClean", "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-03-01T11:45:00Z"})
 }
 
 pub(crate) fn bad_drive() -> Value {
@@ -65,7 +72,7 @@ pub(crate) fn bad_volume() -> Value {
         "healthConditions": [{"status": "Degraded", "reason": "A", "message": "a"}, {"status": "Inaccessible", "reason": "MediaErrors", "message": "sectors cannot be read"}, {"status": "Inaccessible", "reason": "Milder", "message": "b"}]})
 }
 
-fn stale_mount() -> Value {
+pub(crate) fn stale_mount() -> Value {
     json!({"driver": "csi.diskvitals.io", "handle": "dv-1", "persistentVolume": "pv-1", "podUID": "gone-1",
         "path": "/var/lib/kubelet/pods/gone-1/volumes/kubernetes.io~csi/pv-1/mount", "role": "Pod", "since": "2026-03-01T10:00:00Z", "reason": "no pod has it"})
 }
@@ -94,7 +101,7 @@ pub(crate) fn volume(more: Value) -> VolumeRecord {
     of::<k8s_openapi::api::core::v1::PersistentVolume, _>(object)
 }
 
-fn claim(uid: &str) -> ClaimRecord {
+pub(crate) fn claim(uid: &str) -> ClaimRecord {
     ClaimRecord {
         namespace: "shop".into(),
         name: "data".into(),
@@ -104,7 +111,7 @@ fn claim(uid: &str) -> ClaimRecord {
     }
 }
 
-fn pod(name: &str, node: &str) -> PodRecord {
+pub(crate) fn pod(name: &str, node: &str) -> PodRecord {
     of::<k8s_openapi::api::core::v1::Pod, _>(json!({
         "metadata": {"namespace": "shop", "name": name, "uid": format!("uid-of-{name}")},
         "spec": {"nodeName": node, "containers": [], "volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]},
@@ -112,7 +119,7 @@ fn pod(name: &str, node: &str) -> PodRecord {
     }))
 }
 
-fn named() -> Named {
+pub(crate) fn named() -> Named {
     Named {
         volumes: Ok([("pv-1".to_owned(), volume(json!({})))].into()),
         claims: [(("shop".to_owned(), "data".to_owned()), Ok(Some(claim("claim-1"))))].into(),
@@ -120,7 +127,7 @@ fn named() -> Named {
     }
 }
 
-fn overview(base: &Base, named: &Named) -> Overview {
+pub(crate) fn overview(base: &Base, named: &Named) -> Overview {
     let nothing = Remediation { actions: Ok(Vec::new()), policies: Ok(Vec::new()) };
     overview_with(base, named, &nothing)
 }
@@ -138,7 +145,7 @@ fn overview_of_pods(
     summarize("lab", "https://192.0.2.1:6443", base, &nodes(base), named, remediation, &ending)
 }
 
-fn shown(base: &Base, named: &Named) -> String {
+pub(crate) fn shown(base: &Base, named: &Named) -> String {
     render::overview::screen(
         &overview(base, named),
         false,
@@ -450,7 +457,7 @@ fn storage_that_a_node_does_not_reach_is_shown_with_the_pods_that_do_not_end_the
     assert!(refused.contains("whether pods do not end there is not known"), "{refused}");
 }
 
-fn subject() -> Subject {
+pub(crate) fn subject() -> Subject {
     Subject {
         volume: Ok(volume(json!({}))),
         claim: Ok(Some(claim("claim-1"))),
@@ -462,8 +469,8 @@ fn subject() -> Subject {
     }
 }
 
-fn attached(base: &Base, subject: &Subject) -> String {
-    let view = attachments::view(base, &nodes(base), subject, "/var/lib/kubelet");
+pub(crate) fn attached(base: &Base, subject: &Subject) -> String {
+    let view = attachments_view::view(base, &nodes(base), subject, "/var/lib/kubelet");
     render::attachments(&view, false, &screen(None))
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod drives;
 pub(crate) mod fence;
 pub(crate) mod nodes;
 pub(crate) mod retained;
+pub(crate) mod unclean;
 pub(crate) mod unreachable;
 
 use std::collections::BTreeMap;

@@ -54,6 +54,7 @@ fn an_uninstallation_keeps_the_objects_and_each_list_has_a_limit() {
                 "stale",
                 "unreachableDrivers",
                 "reachedDrivers",
+                "remaining",
                 "conditions",
             ][..],
         ),

@@ -79,7 +79,8 @@ impl Scene {
 fn storage(node: &str, now: &str) -> Value {
     json!({"apiVersion": "diskvitals.io/v1alpha1", "kind": "NodeStorage", "metadata": {"name": node}, "status": {
         "nodeUID": format!("uid-of-{node}"), "reportedAt": now, "health": "Good", "driveIDs": ["naa.9"], "counts": {"drives": 1},
-        "conditions": [{"type": "DaemonReachable", "status": "True", "reason": "Answers", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+        "conditions": [{"type": "DaemonReachable", "status": "True", "reason": "Answers", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"},
+            {"type": "AttachmentsClean", "status": "True", "reason": "NothingStale", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
 }
 
 fn node(name: &str) -> Value {
@@ -113,6 +114,30 @@ fn the_screen_and_its_exit_code_are_of_the_worst_node() {
         (&row["claim"], &row["pods"], &row["status"]),
         (&json!("data"), &json!(["db-0"]), &json!("Inaccessible"))
     );
+}
+
+#[test]
+fn a_quarantine_and_what_holds_it_are_on_every_screen() {
+    let scene = Scene::new();
+    let mut held = storage("node-2", &current_time());
+    held["spec"]["quarantine"] = json!({"id": "q-1", "podUIDs": ["gone-1"]});
+    held["status"]["conditions"][1] = json!({"type": "AttachmentsClean", "status": "False", "reason": "Held", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    held["status"]["remaining"] = json!([{"podUID": "gone-1", "reason": "Held", "persistentVolumes": ["pv-1"], "message": "9151 (sleep) has it open"}]);
+    scene.server.state().objects.insert(STORAGES, vec![storage("node-1", &current_time()), held]);
+    for (arguments, says) in [
+        (
+            &["--exit-code"][..],
+            "CRITICAL  2 nodes: 1 not clean, 1 good; 1 second writer; 1 node in quarantine",
+        ),
+        (&[], "shop/db-0 on node-1 uses it too"),
+        (&["stale"], "9151 (sleep) has it open"),
+        (&["attachments", "data"], "9151 (sleep) has it open"),
+    ] {
+        let output = scene.run(arguments);
+        assert!(text(&output.stdout).contains(says), "{arguments:?}: {output:?}");
+    }
+    assert_eq!(scene.run(&["--exit-code"]).status.code(), Some(2));
+    assert_eq!(scene.json(&["stale"])["unclean"][0]["volumes"][0]["claim"], "shop/data");
 }
 
 #[test]
@@ -195,6 +220,7 @@ fn a_tenant_sees_the_mounts_of_a_claim_and_what_is_missing() {
         "nodestorages: 403",
         "diskvitals-view",
         "volumeattachments: 403",
+        "diskvitals-reader",
     ] {
         assert!(screen.contains(part), "{part}: {screen}");
     }

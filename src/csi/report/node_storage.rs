@@ -9,6 +9,7 @@
 //! start of a pod would be two writes otherwise.
 
 mod fit;
+mod remaining;
 mod unreachable;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,7 @@ use crate::report::condition::ConditionStatus;
 use crate::report::node_snapshot::{
     Drive, Health as SnapshotHealth, Issue, NodeSnapshot, Subject, Volume,
 };
+use crate::report::node_storage::remaining::remaining;
 use crate::report::node_storage::unreachable::{reached_drivers, unreachable_drivers};
 use crate::report::quarantine::QuarantineState;
 use crate::report::{DaemonView, Outage, first_evidence};
@@ -132,6 +134,7 @@ fn unknown_lists() -> NodeStorageStatus {
             volumes: true,
             stale: true,
             unreachable_drivers: false,
+            remaining: false,
         },
         ..NodeStorageStatus::default()
     }
@@ -175,6 +178,7 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
         .collect();
     let of_health =
         |health| number(snapshot.drives.values().filter(|it| it.health == health).count());
+    let (remaining, is_cut) = remaining(snapshot, context);
     let status = NodeStorageStatus {
         machine_id: snapshot.node.machine_id.clone(),
         boot_id: snapshot.node.boot_id.clone(),
@@ -198,7 +202,12 @@ fn from_snapshot(snapshot: &NodeSnapshot, context: &Context<'_>) -> NodeStorageS
         stale,
         unreachable_drivers: Some(unreachable_drivers(snapshot, context)),
         reached_drivers: reached_drivers(snapshot),
-        truncated: Truncated { stale: snapshot.stale.is_none(), ..Truncated::default() },
+        remaining,
+        truncated: Truncated {
+            stale: snapshot.stale.is_none(),
+            remaining: is_cut,
+            ..Truncated::default()
+        },
         ..NodeStorageStatus::default()
     };
     let (observed, clean) = match quarantine_answer(snapshot, context.quarantine) {

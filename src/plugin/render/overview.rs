@@ -1,14 +1,17 @@
 //! The cluster on one screen: nodes by health, drives to replace, claims affected, actions that wait
 //! for a person, nodes that do not report, stale mounts.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
-use crate::render::{actions, ago, claims, drives, gaps, marked, shown, stale};
+use crate::render::{actions, ago, claims, drives, gaps, marked, shown, stale, unclean};
 use crate::view::Gap;
 use crate::view::actions::{ActionRow, PolicyRow, State};
 use crate::view::claims::{ClaimRow, StaleRow};
 use crate::view::drives::DriveRow;
 use crate::view::nodes::{NodeView, Report};
+use crate::view::unclean::{Clean, UncleanRow, clean};
 use crate::view::unreachable::{TerminatingRow, UnreachableRow};
 use diskvitals_cluster::node_storage::Health;
 use diskvitals_terminal::layout::{counted, heading};
@@ -16,6 +19,7 @@ use diskvitals_terminal::screen::{Screen, Tone, escape_control};
 use diskvitals_terminal::table::{Cell, Column, column, plain, strong, toned};
 use diskvitals_terminal::verdict::Verdict;
 
+pub(crate) const UNCLEAN_TITLE: &str = "nodes that are not clean of deleted pods";
 /// Rows of one table, before "and N more".
 const MAX_ROWS: usize = 12;
 
@@ -25,6 +29,8 @@ pub(crate) struct NodeCounts {
     pub suspect: usize,
     pub bad: usize,
     pub unknown: usize,
+    /// Their storage is good, and something of deleted pods is left there, or they are in quarantine.
+    pub unclean: usize,
 }
 
 #[derive(Serialize)]
@@ -54,6 +60,8 @@ pub(crate) struct Overview {
     pub is_remediation_unknown: bool,
     pub silent: Vec<SilentRow>,
     pub former_reports: usize,
+    /// Nodes in quarantine, and what is left on them.
+    pub unclean: Vec<UncleanRow>,
     pub stale: Vec<StaleRow>,
     pub stale_count: u64,
     /// Drivers whose storage a node does not reach, or of which that is not known.
@@ -71,11 +79,12 @@ impl Overview {
         for node in nodes.iter().filter(|node| {
             node.report.is_of_a_node() || matches!(node.report, Report::OtherNode { .. })
         }) {
-            *match node.health {
-                Health::Good => &mut counts.good,
-                Health::Suspect => &mut counts.suspect,
-                Health::Bad => &mut counts.bad,
-                Health::Unknown => &mut counts.unknown,
+            *match (node.health, clean(node)) {
+                (Health::Good, Clean::Yes) => &mut counts.good,
+                (Health::Good, Clean::No) => &mut counts.unclean,
+                (Health::Suspect, _) => &mut counts.suspect,
+                (Health::Bad, _) => &mut counts.bad,
+                (Health::Unknown, _) | (Health::Good, Clean::Unknown) => &mut counts.unknown,
             } += 1;
         }
         counts
@@ -90,6 +99,16 @@ impl Overview {
         self.count_actions(State::Stuck) > 0
             || !self.open_breakers.is_empty()
             || self.unreached() > 0
+            || self.unclean.iter().any(|row| row.clean == Clean::No)
+    }
+
+    fn in_quarantine(&self) -> u64 {
+        let nodes = self.unclean.iter().filter(|row| row.is_in_quarantine);
+        nodes.map(|row| &row.node).collect::<BTreeSet<_>>().len() as u64
+    }
+
+    fn second_writers(&self) -> u64 {
+        self.unclean.iter().filter(|row| row.is_second_writer()).count() as u64
     }
 
     /// Pairs of a node and a driver that it does not reach.
@@ -101,11 +120,12 @@ impl Overview {
     pub(crate) fn verdict(&self) -> Verdict {
         match &self.nodes {
             NodeCounts { bad: 1.., .. } => Verdict::Critical,
-            NodeCounts { suspect: 1.., .. } => Verdict::Warning,
+            _ if self.second_writers() > 0 => Verdict::Critical,
+            NodeCounts { suspect: 1.., .. } | NodeCounts { unclean: 1.., .. } => Verdict::Warning,
             _ if self.waits_for_a_person() => Verdict::Warning,
             NodeCounts { unknown: 1.., .. } | NodeCounts { good: 0, .. } => Verdict::Unknown,
             _ if self.are_nodes_unknown || self.is_remediation_unknown => Verdict::Unknown,
-            _ if !self.silent.is_empty() => Verdict::Unknown,
+            _ if !self.silent.is_empty() || !self.unclean.is_empty() => Verdict::Unknown,
             _ => Verdict::Good,
         }
     }
@@ -157,6 +177,9 @@ pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
     section(&mut text, "nodes that do not report", &view.silent, "-o json", screen, |rows| {
         shown(&SILENT, rows, wide, screen)
     });
+    section(&mut text, UNCLEAN_TITLE, &view.unclean, "stale", screen, |rows| {
+        unclean(rows, wide, screen)
+    });
     section(&mut text, "stale mounts", &view.stale, "stale", screen, |rows| {
         stale(rows, wide, screen)
     });
@@ -171,14 +194,20 @@ pub(crate) fn screen(view: &Overview, wide: bool, screen: &Screen) -> String {
 }
 
 fn head(view: &Overview, screen: &Screen) -> String {
-    let NodeCounts { good, suspect, bad, unknown } = view.nodes;
-    let counts = [(bad, "bad"), (suspect, "suspect"), (unknown, "unknown"), (good, "good")];
+    let NodeCounts { good, suspect, bad, unknown, unclean } = view.nodes;
+    let counts = [
+        (bad, "bad"),
+        (suspect, "suspect"),
+        (unclean, "not clean"),
+        (unknown, "unknown"),
+        (good, "good"),
+    ];
     let counts: Vec<String> = counts
         .iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, word)| format!("{count} {word}"))
         .collect();
-    let all = (good + suspect + bad + unknown) as u64;
+    let all = (good + suspect + bad + unknown + unclean) as u64;
     let at_least = if view.are_nodes_unknown { "at least " } else { "" };
     let (word, tone) = match view.verdict() {
         Verdict::Good => ("GOOD", Tone::Good),
@@ -191,12 +220,14 @@ fn head(view: &Overview, screen: &Screen) -> String {
         false => format!("{at_least}{}: {}", counted(all, "node"), counts.join(", ")),
     }];
     let some = [
+        (view.second_writers(), "second writer", ""),
         (view.drives_to_replace.len() as u64, "drive", " to replace"),
         (view.claims.len() as u64, "claim", " affected"),
         (view.count_actions(State::Stuck), "action", " STUCK"),
         (view.count_actions(State::Waiting), "action", " waiting"),
         (view.count_actions(State::ByHand), "action", " to be done by hand"),
         (view.open_breakers.len() as u64, "breaker", " open"),
+        (view.in_quarantine(), "node", " in quarantine"),
         (view.stale_count, "stale mount", ""),
         (view.unreached(), "driver", " not reached from a node"),
         (view.terminating.len() as u64, "pod", " that does not end"),

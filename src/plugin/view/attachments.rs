@@ -1,14 +1,16 @@
 //! Where a volume is mounted: what follows from pods (*expected*), what nodes say (*stale*), and
 //! what cannot be known.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::objects::{AttachmentRecord, ClaimRecord, PodRecord, VolumeRecord};
 use crate::view::claims::users;
-use crate::view::drives::some;
 use crate::view::fence::{Reach, fences, reach};
-use crate::view::nodes::NodeView;
+use crate::view::nodes::{NodeView, Report};
+use crate::view::unclean::{Clean, VolumeUse, clean, pod_name, remaining, without_paths, word};
 use crate::view::{Base, Gap, Read};
 
 /// One volume, with everything that was read about it.
@@ -32,6 +34,8 @@ pub(crate) struct Subject {
 pub(crate) enum State {
     Expected,
     Stale,
+    /// Of a pod that the node had before it was lost.
+    Held,
     Unknown,
 }
 
@@ -83,6 +87,7 @@ pub(crate) fn view(
     let mut rows = Vec::new();
     pods(subject, volume, kubelet_root, &mut rows, &mut gaps);
     seen(nodes, subject, volume, &mut rows, &mut gaps);
+    held(nodes, subject, &reach, &mut rows);
     attached(subject, &mut rows, &mut gaps);
     silent_nodes(base, nodes, subject, &reach, &rows, &mut gaps);
     let mounted: Vec<&str> =
@@ -254,6 +259,70 @@ fn seen(
     }
 }
 
+/// What nodes in quarantine still have. What they cannot assign to a volume may be this one.
+fn held(nodes: &[NodeView<'_>], subject: &Subject, reach: &Reach, rows: &mut Vec<AttachmentRow>) {
+    let claim = subject.claim.as_ref().ok().and_then(Option::as_ref);
+    let name = VolumeUse {
+        volume: subject.volume_name.clone(),
+        claim: claim.map(|it| format!("{}/{}", it.namespace, it.name)).unwrap_or_default(),
+        used_by: Vec::new(),
+    };
+    for node in nodes {
+        for entry in remaining(node) {
+            let volumes = &entry.persistent_volumes;
+            let is_it = volumes.contains(&subject.volume_name);
+            let is_of_pod = |row: &AttachmentRow| {
+                row.node == node.name && !entry.pod_uid.is_empty() && row.pod_uid == entry.pod_uid
+            };
+            let present = rows.iter_mut().find(|row| is_of_pod(row));
+            let may_be = volumes.is_empty() && (present.is_some() || can_have(reach, node.name));
+            if !is_it && !may_be {
+                continue;
+            }
+            let mark = node.report.mark();
+            let message = without_paths(&entry.message, std::slice::from_ref(&name));
+            let why = match mark {
+                "" if is_it => format!("{}: {message}", entry.reason),
+                "" => format!("{}: {message}; which volumes it has is not known", entry.reason),
+                mark => format!("{}: {message} ({mark}: this was its last word)", entry.reason),
+            };
+            let state = match mark {
+                "" if is_it => State::Held,
+                _ => State::Unknown,
+            };
+            match present {
+                Some(row) => {
+                    (row.state, row.evidence, row.why) = (state, "seen", why);
+                }
+                None => rows.push(AttachmentRow {
+                    node: node.name.to_owned(),
+                    pod: pod_name(entry),
+                    pod_uid: entry.pod_uid.clone(),
+                    path: path_in(&entry.message),
+                    evidence: "seen",
+                    state,
+                    since: node.quarantine.and_then(|it| it.since.as_ref()).map(|time| time.0),
+                    why,
+                }),
+            }
+        }
+    }
+}
+
+/// The first path of a pod's volume.
+fn path_in(message: &str) -> String {
+    let mut words = message.split_whitespace();
+    let path = words.find(|word| word.starts_with('/') && word.contains("/pods/"));
+    path.map(|path| path.trim_end_matches([':', ',', ';']).to_owned()).unwrap_or_default()
+}
+
+fn can_have(reach: &Reach, node: &str) -> bool {
+    match reach {
+        Reach::One(only) => only == node,
+        _ => true,
+    }
+}
+
 /// Attachments of the control plane without a pod.
 fn attached(subject: &Subject, rows: &mut Vec<AttachmentRow>, gaps: &mut Vec<Gap>) {
     let attachments = match &subject.attachments {
@@ -303,13 +372,10 @@ fn silent_nodes(
         return;
     }
     gaps.extend(base.gaps());
-    let can_have = |name: &str| match reach {
-        Reach::One(node) => node == name,
-        _ => true,
-    };
     let on_node = |name: &str| rows.iter().any(|row| row.node == name);
-    let mut silent = Vec::new();
-    for node in nodes.iter().filter(|node| can_have(node.name)) {
+    let mut silent: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for node in nodes.iter().filter(|node| can_have(reach, node.name)) {
+        unclean_gap(node, gaps);
         match node.report.mark() {
             "" => {
                 let is_cut = node.status.is_none_or(|it| it.truncated.stale);
@@ -318,18 +384,41 @@ fn silent_nodes(
                     gaps.push(Gap::new(format!("node {}", node.name), text));
                 }
             }
-            // Each node that is concerned is named; of the others the first few.
             _ if on_node(node.name) || matches!(reach, Reach::One(_)) => gaps.push(Gap::new(
                 format!("node {}", node.name),
                 format!("{}: what is mounted there now is not known", node.report.why()),
             )),
-            _ => silent.push(node.name),
+            _ => silent.entry(node.report.why()).or_default().push(node.name),
         }
     }
-    if !silent.is_empty() {
+    for (why, names) in silent {
         gaps.push(Gap::new(
-            some(&silent),
-            "no current report: whether the volume is still mounted there is not known",
+            names.join(", "),
+            format!("{why}: whether the volume is still mounted there is not known"),
         ));
     }
+}
+
+/// A node that reports, and does not say what it has.
+fn unclean_gap(node: &NodeView<'_>, gaps: &mut Vec<Gap>) {
+    let is_cut = node.status.is_some_and(|it| it.truncated.remaining);
+    let text = match (clean(node), node.quarantine) {
+        (Clean::Yes, _) => return,
+        (Clean::No, Some(_)) if !remaining(node).is_empty() && !is_cut => return,
+        (Clean::No, None) if !is_cut => return,
+        (Clean::No, _) if is_cut => {
+            "the list of what is left of pods is cut: this volume may be in it".to_owned()
+        }
+        (Clean::No, _) => {
+            let (reason, message) = word(node);
+            format!("in quarantine: {reason}: {message}")
+        }
+        // Otherwise it does not report, which is said.
+        (Clean::Unknown, _) if node.report == Report::Current => {
+            let (reason, message) = word(node);
+            format!("{reason}: {message}: whether it has a mount without a pod is not known")
+        }
+        (Clean::Unknown, _) => return,
+    };
+    gaps.push(Gap::new(format!("node {}", node.name), text));
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::objects::{ClaimRecord, PodRecord, VolumeRecord};
 use crate::view::fence::{Reach, reach};
 use crate::view::nodes::{NodeView, Report};
+use crate::view::unclean::{VolumeUse, volume_use};
 use crate::view::{Base, Read, drives};
 use diskvitals_cluster::node_storage::{Health, VolumeEntry, VolumeStatus};
 
@@ -213,7 +214,8 @@ fn drive_names(node: &NodeView<'_>, entry: &VolumeEntry) -> Vec<String> {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct StaleRow {
     pub node: String,
-    pub volume: String,
+    #[serde(flatten)]
+    pub volume: VolumeUse,
     #[serde(rename = "podUID")]
     pub pod_uid: String,
     pub path: String,
@@ -224,16 +226,17 @@ pub(crate) struct StaleRow {
 }
 
 /// Mounts without a pod, by node.
-pub(crate) fn stale(nodes: &[NodeView<'_>]) -> Vec<StaleRow> {
+pub(crate) fn stale(nodes: &[NodeView<'_>], named: &Named) -> Vec<StaleRow> {
     let mut rows = Vec::new();
     for node in nodes {
         let entries = node.status.map(|it| it.stale.as_slice()).unwrap_or_default();
         rows.extend(entries.iter().map(|entry| StaleRow {
             node: node.name.to_owned(),
-            volume: match (entry.persistent_volume.as_str(), entry.handle.as_str()) {
-                ("", handle) => handle.to_owned(),
-                (name, _) => name.to_owned(),
-            },
+            volume: volume_use(
+                named,
+                (&entry.driver, &entry.handle, &entry.persistent_volume),
+                node.name,
+            ),
             pod_uid: entry.pod_uid.clone(),
             path: entry.path.clone(),
             role: entry.role.clone(),

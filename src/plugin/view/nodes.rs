@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::objects::{NodeRecord, PodRecord, StorageRecord};
 use crate::view::Base;
 use diskvitals_cluster::current_report::{MAX_AGE, daemon_reachable, is_about, is_answering};
-use diskvitals_cluster::node_storage::{Health, NodeStorageStatus, WITHDRAWN};
+use diskvitals_cluster::node_storage::{Health, NodeStorageStatus, Quarantine, WITHDRAWN};
 
 /// A reporter's pod that is away for so long does not report, however young its last word is.
 const REPORTER_GRACE: SignedDuration = SignedDuration::from_mins(10);
@@ -86,6 +86,7 @@ pub(crate) struct NodeView<'a> {
     pub report: Report,
     pub health: Health,
     pub status: Option<&'a NodeStorageStatus>,
+    pub quarantine: Option<&'a Quarantine>,
 }
 
 /// All nodes that exist or reported, by name.
@@ -114,7 +115,13 @@ pub(crate) fn nodes(base: &Base) -> Vec<NodeView<'_>> {
         };
         views.insert(
             &record.name,
-            NodeView { name: &record.name, health, report, status: record.status.as_ref() },
+            NodeView {
+                name: &record.name,
+                health,
+                report,
+                status: record.status.as_ref(),
+                quarantine: record.quarantine.as_ref(),
+            },
         );
     }
     for node in existing.into_iter().flat_map(BTreeMap::values) {
@@ -126,6 +133,7 @@ pub(crate) fn nodes(base: &Base) -> Vec<NodeView<'_>> {
             },
             health: Health::Unknown,
             status: None,
+            quarantine: None,
         });
     }
     views.into_values().collect()

@@ -9,8 +9,9 @@ use std::cmp::Reverse;
 use serde::Serialize;
 
 use diskvitals_cluster::node_storage::{
-    Health, MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_REACHED_DRIVERS, MAX_STALE, MAX_STATUS_LEN,
-    MAX_UNREACHABLE_DRIVERS, MAX_VOLUMES, NodeStorageStatus, Truncated, VolumeEntry,
+    Health, MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_REACHED_DRIVERS, MAX_REMAINING, MAX_STALE,
+    MAX_STATUS_LEN, MAX_UNREACHABLE_DRIVERS, MAX_VOLUMES, NodeStorageStatus, Truncated,
+    VolumeEntry,
 };
 use diskvitals_text::echo::truncate;
 
@@ -33,6 +34,7 @@ pub(super) fn fit(mut status: NodeStorageStatus) -> NodeStorageStatus {
     truncated.drives |= cut(&mut status.models, MAX_MODELS);
     truncated.volumes |= cut(&mut status.volumes, MAX_VOLUMES);
     truncated.stale |= cut(&mut status.stale, MAX_STALE);
+    truncated.remaining |= cut(&mut status.remaining, MAX_REMAINING);
     if let Some(drivers) = &mut status.unreachable_drivers {
         drivers.sort_by(|a, b| (a.unknown, &a.driver).cmp(&(b.unknown, &b.driver)));
         truncated.unreachable_drivers |= cut(drivers, MAX_UNREACHABLE_DRIVERS);
@@ -65,17 +67,22 @@ fn drop_entries(full: NodeStorageStatus) -> NodeStorageStatus {
         stale: Vec::new(),
         drive_ids: Vec::new(),
         models: Vec::new(),
+        remaining: Vec::new(),
         // The longest form, for the size.
         truncated: Truncated {
             drives: true,
             volumes: true,
             stale: true,
             unreachable_drivers: true,
+            remaining: true,
         },
         ..full.clone()
     };
     let mut room = Room(MAX_STATUS_LEN.saturating_sub(json_len(&fitted)));
     let (mut drives, mut volumes) = (Admission::new(full.drives), Admission::new(full.volumes));
+    drives.admit(&mut room, |drive| drive.health == Health::Bad);
+    let mut remaining = Admission::new(full.remaining);
+    remaining.admit(&mut room, |_| true);
     for level in [Health::Bad, Health::Suspect, Health::Unknown, Health::Good] {
         let level = level.severity();
         drives.admit(&mut room, |drive| drive.health.severity() >= level);
@@ -91,11 +98,13 @@ fn drop_entries(full: NodeStorageStatus) -> NodeStorageStatus {
         drives: was.drives || drives.lost || ids.lost || models.lost,
         volumes: was.volumes || volumes.lost,
         stale: was.stale || stale.lost,
+        remaining: was.remaining || remaining.lost,
         ..was
     };
     fitted.drives = drives.admitted;
     fitted.volumes = volumes.admitted;
     fitted.stale = stale.admitted;
+    fitted.remaining = remaining.admitted;
     fitted.drive_ids = ids.admitted;
     fitted.models = models.admitted;
     fitted

@@ -9,8 +9,9 @@ use crate::report::node_snapshot::{Severity, StaleMount};
 use crate::report::quarantine::QuarantineAnswer;
 use crate::report::transitions::tests::{at, drive, issue, snapshot};
 use diskvitals_cluster::node_storage::{
-    MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_STALE, MAX_STATUS_LEN, MAX_VOLUMES,
+    MAX_DRIVE_IDS, MAX_DRIVES, MAX_MODELS, MAX_STALE, MAX_STATUS_LEN, MAX_VOLUMES, RemainingEntry,
 };
+use diskvitals_finding::provision::PodRef;
 
 const NONE: &BTreeSet<String> = &BTreeSet::new();
 
@@ -243,6 +244,7 @@ fn a_worst_case_of_long_names_is_within_the_limits_and_keeps_all_bad_drives() {
     assert_eq!(status.drives.len(), MAX_DRIVES);
     assert!(status.drives.iter().all(|drive| drive.health == Health::Bad));
     assert!(status.truncated.drives && status.truncated.volumes && status.truncated.stale);
+    assert!(status.truncated.remaining && !status.remaining.is_empty());
 }
 
 /// Everything at its limit or above, with names of 300 characters.
@@ -278,6 +280,7 @@ fn worst_case() -> NodeStorageStatus {
                 ..VolumeEntry::default()
             })
             .collect(),
+        remaining: (0..40).map(|_| held(&"u".repeat(64), &"\u{1}".repeat(256))).collect(),
         stale: (0..50)
             .map(|number| StaleEntry { path: name("/p", number), ..StaleEntry::default() })
             .collect(),
@@ -380,12 +383,22 @@ fn an_answer_is_part_of_every_status_and_only_its_nonce_and_contents_are_a_chang
     }
 }
 
+fn held(uid: &str, message: &str) -> RemainingEntry {
+    RemainingEntry {
+        pod_uid: uid.into(),
+        reason: "Held".into(),
+        message: message.into(),
+        ..RemainingEntry::default()
+    }
+}
+
 fn answered(reason: CleanReason, boot: &str) -> QuarantineState {
     QuarantineState::Answered(Arc::new(QuarantineAnswer {
         id: "q-1".into(),
         reason,
         message: "why".into(),
         boot_id: boot.into(),
+        remaining: vec![held("gone-1", "7 (sleep) has it open")],
     }))
 }
 
@@ -463,4 +476,51 @@ fn the_answer_to_a_quarantine_is_a_change() {
     let mut after = before.clone();
     after.observed_quarantine = "q-1".into();
     assert!(!says_the_same(&before, &after));
+}
+
+#[test]
+fn what_is_left_of_a_quarantine_has_its_pod_and_volumes_and_stays_until_there_is_another_answer() {
+    let mut node = failing();
+    let pod = PodRef { uid: "gone-1".into(), name: "db-0".into(), namespace: "shop".into() };
+    node.volumes.get_mut("v1").expect("there").pods = vec![pod];
+    let of = |quarantine: &QuarantineState, last: Option<&NodeStorageStatus>| {
+        let context = Context { quarantine, ..context(last, NONE) };
+        storage_status(&view(&node), false, &context).expect("a status")
+    };
+    let answer = answered(CleanReason::Held, "boot");
+    let left = of(&answer, None);
+    let named = RemainingEntry {
+        namespace: "shop".into(),
+        pod: "db-0".into(),
+        persistent_volumes: vec!["pv1".into()],
+        ..held("gone-1", "7 (sleep) has it open")
+    };
+    assert_eq!(left.remaining, [named]);
+    for unanswered in [
+        QuarantineState::NoAnswer("gone".into()),
+        QuarantineState::Unknown,
+        answered(CleanReason::ProvenClean, "boot-2"),
+    ] {
+        assert_eq!(of(&unanswered, Some(&left)).remaining, left.remaining, "{unanswered:?}");
+    }
+    assert_eq!(of(&QuarantineState::Absent, Some(&left)).remaining, []);
+    let mut other = left.clone();
+    other.remaining[0].message = "8 (sleep) has it open".into();
+    assert!(!says_the_same(&left, &other));
+}
+
+#[test]
+fn what_the_list_of_stale_mounts_has_is_not_said_twice() {
+    let mut node = clean();
+    node.stale = Some(vec![StaleMount { path: "/a".into(), ..StaleMount::default() }]);
+    let answer = QuarantineState::Answered(Arc::new(QuarantineAnswer {
+        id: "q-1".into(),
+        reason: CleanReason::StaleAttachments,
+        message: "why".into(),
+        boot_id: "boot".into(),
+        remaining: vec![held("", "/a: no pod has it"), held("", "/b: staged for no pod")],
+    }));
+    let context = Context { quarantine: &answer, ..context(None, NONE) };
+    let status = storage_status(&view(&node), false, &context).expect("a status");
+    assert_eq!(status.remaining, [held("", "/b: staged for no pod")]);
 }

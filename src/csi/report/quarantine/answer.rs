@@ -1,12 +1,16 @@
 //! Whether a node in quarantine is clean, from what the daemon says. Pure.
 //!
-//! In: the quarantine, the daemon's message. Out: one reason, the first of `CleanReason` that holds.
+//! In: the quarantine, the daemon's message. Out: one reason, the first of `CleanReason` that holds, and
+//! what is left of each pod.
 //! A value that only a newer daemon defines, or a pod that the answer lacks, is not clean.
 
 use std::collections::BTreeMap;
 
 use crate::report::node_storage::truncated;
-use diskvitals_cluster::node_storage::{CleanReason, Quarantine};
+use diskvitals_cluster::node_storage::{
+    CleanReason, MAX_MESSAGE_LEN, MAX_REMAINING_VOLUMES, Quarantine, RemainingEntry,
+};
+use diskvitals_text::echo::truncate;
 use diskvitals_wire as wire;
 use diskvitals_wire::pod_cleaning::State;
 
@@ -21,11 +25,12 @@ pub(crate) struct QuarantineAnswer {
     pub message: String,
     /// The boot of the kernel that it is about.
     pub boot_id: String,
+    pub remaining: Vec<RemainingEntry>,
 }
 
 pub(crate) fn answer(quarantine: &Quarantine, cleaning: wire::StaleCleaning) -> QuarantineAnswer {
     let node = cleaning.node.clone().unwrap_or_default();
-    let mut reasons = Vec::new();
+    let (mut reasons, mut remaining) = (Vec::new(), Vec::new());
     let is_same_boot = quarantine.boot_id.is_empty() || quarantine.boot_id == node.boot_id;
     if quarantine.truncated && is_same_boot {
         let why = "the node had more pods than the quarantine lists";
@@ -51,6 +56,7 @@ pub(crate) fn answer(quarantine: &Quarantine, cleaning: wire::StaleCleaning) -> 
             None => (CleanReason::NoAnswer, "diskvitalsd says nothing about it"),
         };
         if reason != CleanReason::ProvenClean {
+            remaining.push((reason, remaining_entry(reason, uid, detail)));
             // Paths below the kubelet's directory name the pod.
             let why = if detail.contains(uid.as_str()) {
                 detail.to_owned()
@@ -67,8 +73,17 @@ pub(crate) fn answer(quarantine: &Quarantine, cleaning: wire::StaleCleaning) -> 
         };
         reasons.push((CleanReason::StaleAttachments, format!("{first}{more}")));
     }
+    remaining.extend(cleaning.left.iter().map(|left| {
+        let reason = CleanReason::StaleAttachments;
+        (reason, remaining_entry(reason, "", left))
+    }));
     // Stable: of equal reasons the first.
     reasons.sort_by_key(|(reason, _)| *reason);
+    remaining.sort_by_key(|(reason, _)| *reason);
+    if !cleaning.unreadable.is_empty() {
+        // Nothing is known of any pod: the condition says so once.
+        remaining.clear();
+    }
     let (reason, message) = match reasons.split_first() {
         None => {
             let pods = quarantine.pod_uids.len();
@@ -77,7 +92,41 @@ pub(crate) fn answer(quarantine: &Quarantine, cleaning: wire::StaleCleaning) -> 
         }
         Some(((reason, why), others)) => (*reason, all_of(why, others)),
     };
-    QuarantineAnswer { id: quarantine.id.clone(), reason, message, boot_id: node.boot_id }
+    QuarantineAnswer {
+        id: quarantine.id.clone(),
+        reason,
+        message,
+        boot_id: node.boot_id,
+        remaining: remaining.into_iter().map(|(_, entry)| entry).collect(),
+    }
+}
+
+fn remaining_entry(reason: CleanReason, uid: &str, detail: &str) -> RemainingEntry {
+    let mut volumes: Vec<String> =
+        detail.split_whitespace().filter_map(|word| volume_of(word, uid)).collect();
+    volumes.sort();
+    volumes.dedup();
+    volumes.truncate(MAX_REMAINING_VOLUMES);
+    RemainingEntry {
+        pod_uid: uid.to_owned(),
+        persistent_volumes: volumes,
+        reason: reason.name().to_owned(),
+        message: truncate(detail, MAX_MESSAGE_LEN),
+        ..RemainingEntry::default()
+    }
+}
+
+/// The PersistentVolume in a path of the kubelet for the pod, or for any if `uid` is empty. What
+/// follows in the path is named by its user.
+fn volume_of(path: &str, uid: &str) -> Option<String> {
+    let is_pod = |part: &str| uid.is_empty() || part == uid;
+    let parts: Vec<&str> = path.trim_end_matches([':', ',', ';']).split('/').collect();
+    let name = (0..parts.len()).find_map(|at| match &parts[at..] {
+        ["pods", pod, "volumes" | "volumeDevices", _, name, ..] if is_pod(pod) => Some(*name),
+        ["volumeDevices", "publish", name, pod, ..] if is_pod(pod) => Some(*name),
+        _ => None,
+    })?;
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// What is left of each pod, as far as it fits.

@@ -98,6 +98,33 @@ fn every_state_that_is_not_clean_has_its_reason_and_the_first_of_several_is_show
 }
 
 #[test]
+fn what_is_left_of_each_pod_is_listed_with_the_volumes_of_its_paths() {
+    let root = "/var/lib/kubelet/pods/a/volumes/kubernetes.io~csi";
+    let of = |detail: &str| {
+        let mut cleaning = cleaning(&[("a", State::Held), ("b", State::Absent)]);
+        cleaning.pods[0].detail = detail.to_owned();
+        cleaning.left = vec!["/var/lib/kubelet/pods/c/volumes/x/pv-3/mount: no pod".to_owned()];
+        answer(&quarantine(&["a", "b"]), cleaning).remaining
+    };
+    let left = of(&format!(
+        "7 (sh) has {root}/pv-2/mount/pods/a/volumes/x/pv-9 open, {root}/pv-1/mount: b"
+    ));
+    assert_eq!(left[0].persistent_volumes, ["pv-1", "pv-2"]);
+    assert_eq!((left[0].pod_uid.as_str(), left[0].reason.as_str()), ("a", "Held"));
+    assert_eq!((left[1].pod_uid.as_str(), left[1].reason.as_str()), ("", "StaleAttachments"));
+    assert_eq!(left[1].persistent_volumes, ["pv-3"]);
+    assert_eq!(left.len(), 2);
+    let block = of("/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv-4/a: by");
+    assert_eq!(block[0].persistent_volumes, ["pv-4"]);
+    // Paths of another pod, and of none.
+    let others = of("812 (/volumes/x/pv-5) runs in its container, /pods/b/volumes/x/pv-6");
+    assert_eq!(others[0].persistent_volumes, Vec::<String>::new());
+    let mut unread = cleaning(&[("a", State::Unreadable)]);
+    unread.unreadable = "EIO".into();
+    assert_eq!(answer(&quarantine(&["a"]), unread).remaining, []);
+}
+
+#[test]
 fn a_cut_list_is_clean_in_another_boot_only() {
     let clean = || cleaning(&[("a", State::Absent)]);
     let cut =
