@@ -64,6 +64,8 @@ pub struct NodeContext {
     pub kubelet_root: HostPath,
     /// The CSI driver of the volumes that this node provides; None until it is reported.
     pub driver: Option<String>,
+    /// The same by configuration.
+    pub configured_driver: Option<String>,
     /// What new volumes of each kind of the pool will be on. A kind is absent while that is not known.
     pub pool: BTreeMap<BackingKind, Stack>,
     /// What the node cannot work without.

@@ -365,6 +365,7 @@ fn node_context(
         configured_kubelet_root: settings.kubelet_root.clone(),
         kubelet_root: graph::kubelet_root(seen.kubelet, settings).clone(),
         driver: seen.provision.map(|provision| provision.driver.clone()),
+        configured_driver: settings.own_driver.clone(),
         pool: pool.stacks,
         system_directories: Vec::new(),
         excluded_mounts: excluded.listed,
