@@ -60,6 +60,14 @@ pub struct StaticEntry {
     pub name: String,
     #[serde(flatten)]
     pub source: StaticSource,
+    /// It is missed on this node although its device was never seen here.
+    #[serde(skip_serializing_if = "is_false")]
+    pub expected: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature.
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The names of the entries that are directories.
@@ -81,13 +89,15 @@ struct RawEntry {
     name: String,
     device: Option<PathBuf>,
     directory: Option<PathBuf>,
+    #[serde(default)]
+    expected: bool,
 }
 
 impl TryFrom<RawEntry> for StaticEntry {
     type Error = String;
 
     fn try_from(raw: RawEntry) -> Result<StaticEntry, String> {
-        let RawEntry { name, device, directory } = raw;
+        let RawEntry { name, device, directory, expected } = raw;
         naming::validate_static_volume(&name).map_err(|why| format!("name: `{name}` {why}"))?;
         let what = match (device, directory) {
             (Some(device), None) => {
@@ -103,7 +113,7 @@ impl TryFrom<RawEntry> for StaticEntry {
             }
             _ => return Err(format!("`{name}` needs either a device or a directory")),
         };
-        Ok(StaticEntry { name, source: what })
+        Ok(StaticEntry { name, source: what, expected })
     }
 }
 
@@ -172,7 +182,7 @@ fn volume_group<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
 /// Finds entries that contradict each other, or `[csi]`.
 pub fn check(entries: &[StaticEntry], csi: &CsiConfig) -> Result<(), InvalidValue> {
     let (mut names, mut paths) = (BTreeSet::new(), BTreeSet::new());
-    for StaticEntry { name, source } in entries {
+    for StaticEntry { name, source, .. } in entries {
         if !names.insert(name) {
             return Err(InvalidValue::new("static.name", format!("`{name}` is used twice")));
         }
@@ -208,17 +218,22 @@ mod tests {
 
     #[test]
     fn static_volumes_are_devices_or_folders_below_an_allowed_root() {
-        let text = "[[static]]\nname = \"fast-1\"\ndevice = \"/dev/disk/by-id/x\"\n[[static]]\nname = \"b\"\ndirectory = \"/srv/b\"\n";
+        let text = "[[static]]\nname = \"fast-1\"\ndevice = \"/dev/disk/by-id/x\"\nexpected = true\n[[static]]\nname = \"b\"\ndirectory = \"/srv/b\"\n";
         let config = read(text).expect("good");
         let device = StaticEntry {
             name: "fast-1".into(),
             source: StaticSource::Device("/dev/disk/by-id/x".into()),
+            expected: true,
         };
         assert_eq!(
             config.statics,
             [
                 device,
-                StaticEntry { name: "b".into(), source: StaticSource::Directory("/srv/b".into()) }
+                StaticEntry {
+                    name: "b".into(),
+                    source: StaticSource::Directory("/srv/b".into()),
+                    expected: false
+                }
             ]
         );
         let written = toml::to_string(&config).expect("serialises");

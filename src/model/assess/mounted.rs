@@ -15,6 +15,7 @@ use crate::volume::{ExpectedMount, MountRole, VolumeFacts};
 use diskvitals_finding::mount::Mount;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{ProvidedVolume, VolumePresence};
 use diskvitals_finding::{Evidence, Verdict, WitnessKind};
 use diskvitals_text::duration::elapsed;
 
@@ -25,9 +26,10 @@ pub(crate) const VANISHED_GRACE: Duration = Duration::from_secs(10);
 const SCAN_GRACE: Duration = Duration::from_secs(5);
 
 /// No scan lists the mount's block device while the filesystem is in use, or the volume was removed
-/// with its drive.
-/// Source: mountinfo's device number against /sys/class/block. BAD, inaccessible. Clears when the
-/// device is listed again or nothing is mounted.
+/// with its drive, or the device or directory of a static volume is not there.
+/// Source: mountinfo's device number against /sys/class/block; the look for a static volume. BAD,
+/// inaccessible. Clears when the device is listed again or nothing is mounted, or the static volume is
+/// there again.
 pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
     let (Context { facts, now, .. }, known) = (input.context, input.known);
     let volume = &known.facts;
@@ -39,7 +41,12 @@ pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
     }
     let scanned = facts.inventory.value().and(facts.inventory.at())?;
     if !volume.device_gone {
-        return Some(Verdict::Clear);
+        return match &volume.provided {
+            Some(provided) if provided.presence != VolumePresence::Present => {
+                static_volume_missing(facts, provided)
+            }
+            _ => Some(Verdict::Clear),
+        };
     }
     let device = volume.device.as_deref().unwrap_or("of unknown name");
     let clears =
@@ -77,6 +84,18 @@ pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
     };
     let message = format!("block device {device} is missing{with} while {used}");
     raised(INACCESSIBLE, message, proof, clears, since)
+}
+
+fn static_volume_missing(facts: &Facts, volume: &ProvidedVolume) -> Option<Verdict> {
+    if let Some(error) = facts.provision.error() {
+        return unknown(error);
+    }
+    let why = volume.error.as_deref().unwrap_or("it is not there");
+    let at = facts.provision.at()?;
+    let proof = vec![evidence(WitnessKind::Other, volume.backing.to_string(), at, why)];
+    let message = format!("static volume {} is missing: {why}", volume.handle);
+    let clears = "its device or directory is there again, or its entry leaves the configuration";
+    raised(INACCESSIBLE, message, proof, clears, None)
 }
 
 /// Nothing is mounted at the staging path that the kubelet's record, or this node's own record of a
