@@ -134,7 +134,8 @@ pub struct ProvidedVolume {
     pub error: Option<String>,
 }
 
-/// Whether the device or directory of a static volume is there. Nobody uses one that is not.
+/// Whether the device or directory of a static volume is there. Nobody uses one that is not. Without an
+/// error it has not been looked for yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumePresence {

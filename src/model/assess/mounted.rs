@@ -90,7 +90,9 @@ fn static_volume_missing(facts: &Facts, volume: &ProvidedVolume) -> Option<Verdi
     if let Some(error) = facts.provision.error() {
         return unknown(error);
     }
-    let why = volume.error.as_deref().unwrap_or("it is not there");
+    let Some(why) = volume.error.as_deref() else {
+        return unknown("it has not been looked for yet");
+    };
     let at = facts.provision.at()?;
     let proof = vec![evidence(WitnessKind::Other, volume.backing.to_string(), at, why)];
     let message = format!("static volume {} is missing: {why}", volume.handle);

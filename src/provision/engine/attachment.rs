@@ -312,10 +312,9 @@ pub(crate) async fn check_unattached<S: StepExecutor>(
         }
         Err(fault @ ProvisionError::Stuck(_)) => return Err(fault),
         Err(fault) => {
-            let was_here = volume.format.seen == volume.static_path();
-            let is_missed = was_here || ctx.settings.is_expected(&volume.handle);
+            let is_expected = ctx.settings.is_expected(&volume.handle);
             volume.presence = match &fault {
-                ProvisionError::Unavailable(_) if !is_missed => VolumePresence::Absent,
+                ProvisionError::Unavailable(_) => volume.presence_without_device(is_expected),
                 _ => VolumePresence::Missing,
             };
             volume.device = None;

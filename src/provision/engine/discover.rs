@@ -159,6 +159,7 @@ pub(crate) fn build_volumes(
         if volume.is_attached() || (volume.format.seen.is_none() && !volume.format.is_empty()) {
             volume.note_seen();
         }
+        volume.presence = volume.presence_without_device(settings.is_expected(&volume.handle));
     }
     volumes
 }

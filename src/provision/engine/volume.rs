@@ -108,7 +108,16 @@ impl Volume {
     }
 
     pub fn from_static(entry: &StaticVolume) -> Volume {
-        Volume::new(&entry.name, entry.kind, static_backing(entry.kind, entry.path.clone()))
+        let backing = static_backing(entry.kind, entry.path.clone());
+        let mut volume = Volume::new(&entry.name, entry.kind, backing);
+        volume.presence = volume.presence_without_device(entry.expected);
+        volume
+    }
+
+    /// Of a static volume whose device or directory is not there, or has not been looked for.
+    pub(crate) fn presence_without_device(&self, is_expected: bool) -> VolumePresence {
+        let was_here = self.format.seen == self.static_path();
+        if was_here || is_expected { VolumePresence::Missing } else { VolumePresence::Absent }
     }
 
     pub(crate) fn with_record(mut self, record: VolumeRecord) -> Volume {

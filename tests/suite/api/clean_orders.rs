@@ -6,7 +6,7 @@ use std::time::Duration;
 use diskvitals_daemon::api::server::cleanup::CleanupBackend;
 use diskvitals_daemon::api::server::{AgentCallers, OrderSettings};
 use diskvitals_finding::path::HostPath;
-use diskvitals_finding::provision::{BackingKind, VolumePresence, ProvidedVolume};
+use diskvitals_finding::provision::{BackingKind, ProvidedVolume, VolumePresence};
 use diskvitals_finding::source::Source;
 use diskvitals_model::clean_order::{HoldKind, PodHold, PodHolds};
 use diskvitals_model::snapshot::Snapshot;

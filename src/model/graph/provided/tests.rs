@@ -250,9 +250,14 @@ fn a_static_volume_that_is_missed_is_bad_until_it_is_there() {
     host.apply(SourceUpdate::Provision(Observation::failed(at(2), "no")), 2);
     own_findings(&mut host, 3);
     assert!(is_active(&host.active, &Subject::Volume(id), Reason::DeviceMissing), "not read");
-    let provided = &mut provision(&mut host).volumes[0];
-    (provided.presence, provided.error) = (VolumePresence::Present, None);
+    // The next run has read its record, and not looked for it yet.
+    provision(&mut host).volumes[0].error = None;
     host.read_provision(4);
+    assert_eq!(own_findings(&mut host, 4), [""; 0]);
+    let missed = Subject::Volume(volume("csi:own/v1"));
+    assert!(is_active(&host.active, &missed, Reason::DeviceMissing), "not looked for");
+    provision(&mut host).volumes[0].presence = VolumePresence::Present;
+    host.read_provision(5);
     assert_eq!(own_findings(&mut host, 5), [""; 0]);
     assert!(host.active.is_empty());
 }
