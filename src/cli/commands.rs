@@ -110,7 +110,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         Command::Volumes { id: None, .. } => {
             let answer = connect().await?.volumes().await?;
             out.show("ListVolumesResponse", &answer, || {
-                render::volumes::table(&answer.volumes, &out.screen)
+                render::volumes::all(&answer, &out.screen)
             })?;
         }
         Command::Volumes { id: Some(id), .. } | Command::Volume { id } => {

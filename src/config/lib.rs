@@ -518,6 +518,8 @@ impl Config {
             admit_mounts: volumes.admit_mounts,
             ignore_types: volumes.ignore_types,
             stage_without_mount: volumes.stage_without_mount,
+            own_driver: Some(self.csi.driver_name.clone()),
+            static_directories: provision::directories(&self.statics),
             runtime_directories: volumes
                 .runtime_directories
                 .iter()

@@ -70,6 +70,12 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+/// The names of the entries that are directories.
+pub(crate) fn directories(entries: &[StaticEntry]) -> Vec<String> {
+    let is_directory = |entry: &&StaticEntry| matches!(entry.source, StaticSource::Directory(_));
+    entries.iter().filter(is_directory).map(|entry| entry.name.clone()).collect()
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StaticSource {

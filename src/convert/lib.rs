@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use crate::node_facts::NodeFacts;
 use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::path::HostPath;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::source::Source;
 use diskvitals_finding::{
@@ -26,7 +27,7 @@ use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, Write
 use diskvitals_model::label;
 use diskvitals_model::node_failure::{self, NodeFailure, NodeFailures};
 use diskvitals_model::snapshot::{
-    Drive, Presence, Snapshot, StoreStatus, UserMounts, Volume, VolumeUsage,
+    Drive, NodeContext, Presence, Snapshot, StoreStatus, UserMounts, Volume, VolumeUsage,
 };
 use diskvitals_model::snapshot_builder::{Change, ChangeKind, ChangedItem};
 use diskvitals_model::source_update::SourceStatus;
@@ -323,6 +324,15 @@ fn transport(transport: Transport) -> wire::Transport {
         Transport::Raid => wire::Transport::Raid,
         Transport::Unknown => wire::Transport::Unknown,
     }
+}
+
+pub fn absent_volumes(context: &NodeContext) -> Vec<wire::AbsentVolume> {
+    let absent = context.absent_volumes.iter();
+    let message = |(handle, path): (&String, &HostPath)| wire::AbsentVolume {
+        handle: handle.clone(),
+        path: path.to_string(),
+    };
+    absent.map(message).collect()
 }
 
 pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {

@@ -230,8 +230,11 @@ pub(crate) fn of_provided(volume: &wire::ProvidedVolume, just_attached: bool) ->
         };
     }
     if volume.problem.is_empty() {
-        let message =
-            "the volume is not staged or published yet and nothing is known against it".into();
+        let message = match volume.absent.as_str() {
+            "" => "the volume is not staged or published yet and nothing is known against it",
+            absent => absent,
+        };
+        let message = limits::truncate_message(message).into_owned();
         return VolumeHealth {
             statuses: Ok(Vec::new()),
             condition: Some(VolumeCondition { abnormal: false, message }),

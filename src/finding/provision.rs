@@ -127,9 +127,24 @@ pub struct ProvidedVolume {
     pub backing: HostPath,
     pub staged: Option<ProvidedAttachment>,
     pub published: Vec<ProvidedAttachment>,
+    #[serde(default)]
+    pub presence: VolumePresence,
     /// Why the volume cannot be used.
     #[serde(alias = "trouble")]
     pub error: Option<String>,
+}
+
+/// Whether the device or directory of a static volume is there. Nobody uses one that is not. Without an
+/// error it has not been looked for yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumePresence {
+    #[default]
+    Present,
+    /// It is not, and was here before, or the configuration expects it here.
+    Missing,
+    /// It is not, and never was: one configuration file serves many nodes.
+    Absent,
 }
 
 /// All provided volumes, and the location of new ones; complete each time.

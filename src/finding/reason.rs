@@ -343,7 +343,7 @@ reasons! {
         "`[space] clear_inodes_percent` of the inodes are free";
     DeviceMissing, Volume, [Bad], [],
         [FollowsDrive, Unmeasured, Disconnects, Unreachable, AccessFails], [],
-        "The block device of this volume is missing while the volume is in use.",
+        "The block device of this volume is missing while the volume is in use, or that of an idle static volume is.",
         "Inaccessible, except for what is cached in memory. Data that had not reached the device is lost.",
         "Reconnect or replace the drive. Unmount the volume before the device returns: it returns under another name.", [],
         "the device is present again, or the volume is unmounted and its drive has returned";

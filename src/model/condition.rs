@@ -145,7 +145,8 @@ pub fn condition(
                 .then(|| "the volume is not healthy".to_owned()),
         );
     }
-    if let Some(problem) = provision_error(facts) {
+    let is_missing = adverse.iter().any(|finding| finding.reason == Reason::DeviceMissing);
+    if let Some(problem) = provision_error(facts).filter(|_| !is_missing) {
         // No finding describes it. Only lost data is worse.
         let worse = adverse.iter().take_while(|finding| finding.status == Status::DataLoss).count();
         causes.insert(worse.min(causes.len()), format!("the volume cannot be used: {problem}"));

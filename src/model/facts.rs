@@ -279,6 +279,12 @@ pub struct HidingMount {
 }
 
 impl KnownVolume {
+    /// Nobody has looked between two runs of the daemon: the mount may have been there meanwhile.
+    fn with_absences_since(mut self, now: Timestamp) -> KnownVolume {
+        self.absences.values_mut().for_each(|absence| absence.since = now);
+        self
+    }
+
     /// The earliest known time of use: its device may not have been scanned before.
     pub(crate) fn in_use_since(&self) -> Timestamp {
         let provided = self.facts.provided.as_ref();
@@ -353,6 +359,15 @@ impl Facts {
 
     pub fn provision(&self) -> Option<&ProvisionState> {
         self.provision.last_known()
+    }
+
+    /// The records of the volumes that this node provides have not been read in this run: why, if the
+    /// volume is one of them.
+    pub(crate) fn unread_record(&self, volume: &VolumeFacts) -> Option<&str> {
+        let own = self.node_context.configured_driver.as_ref();
+        let is_own = volume.driver.is_some() && volume.driver.as_ref() == own;
+        (is_own && self.provision().is_none())
+            .then(|| self.provision.error().unwrap_or("its record has not been read yet"))
     }
 
     /// Drives, mounts and the kubelet's records have each been reported, if only as an error.
@@ -508,7 +523,7 @@ impl Facts {
             let id = known.facts.id.clone();
             let restored = match self.volumes.remove(&id) {
                 Some(KnownVolume { absences, .. }) => KnownVolume { absences, ..known },
-                None => known,
+                None => known.with_absences_since(now),
             };
             self.volumes.insert(id, restored);
         }

@@ -94,8 +94,22 @@ pub struct VolumeSettings {
     /// CSI drivers that answer NodeStageVolume without mounting anything at the staging path: no
     /// mount is expected there.
     pub stage_without_mount: Vec<String>,
+    /// The CSI driver of the volumes that this node provides.
+    pub own_driver: Option<String>,
+    /// Those of them that are directories by configuration, whatever the pool's records say.
+    pub static_directories: Vec<String>,
     /// The container runtime's folders: without their filesystem the node cannot work.
     pub runtime_directories: Vec<HostPath>,
+}
+
+impl VolumeSettings {
+    /// Whether a volume is staged without a mount, as far as it is known without its records.
+    pub(crate) fn stages_without_mount(&self, driver: &str, handle: &str) -> bool {
+        let is = |listed: &String| listed == handle;
+        self.stage_without_mount.iter().any(|listed| listed == driver)
+            || (self.own_driver.as_deref() == Some(driver)
+                && self.static_directories.iter().any(is))
+    }
 }
 
 impl Default for VolumeSettings {
@@ -106,6 +120,8 @@ impl Default for VolumeSettings {
             admit_mounts: Vec::new(),
             ignore_types: Vec::new(),
             stage_without_mount: vec!["hostpath.csi.k8s.io".to_owned()],
+            own_driver: None,
+            static_directories: Vec::new(),
             runtime_directories: vec!["/var/lib/containerd".into(), "/var/lib/containers".into()],
         }
     }

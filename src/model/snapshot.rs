@@ -64,6 +64,10 @@ pub struct NodeContext {
     pub kubelet_root: HostPath,
     /// The CSI driver of the volumes that this node provides; None until it is reported.
     pub driver: Option<String>,
+    /// The same by configuration.
+    pub configured_driver: Option<String>,
+    /// Static volumes that are no volumes of this node: their paths, by their handles.
+    pub absent_volumes: BTreeMap<String, HostPath>,
     /// What new volumes of each kind of the pool will be on. A kind is absent while that is not known.
     pub pool: BTreeMap<BackingKind, Stack>,
     /// What the node cannot work without.

@@ -285,6 +285,22 @@ fn critical_before_warning_before_unknown_before_good() {
 }
 
 #[test]
+fn static_volumes_that_this_node_never_had_are_listed_below_the_table() {
+    let absent = wire::AbsentVolume { handle: "fast-1".into(), path: "/dev/disk/by-id/x".into() };
+    let answer = wire::ListVolumesResponse {
+        volumes: vec![volume(wire::Health::Bad, vec![finding()])],
+        absent: vec![absent],
+        ..wire::ListVolumesResponse::default()
+    };
+    insta::assert_snapshot!(volumes::all(&answer, &screen(Some(80))), @r#"
+    WHERE          HEALTH  USED  SIZE       FS    DEVICE  FINDINGS
+    default/web-0  BAD     40 %  100.0 GiB  ext4  dm-0    NotAccessible
+
+    static volume fast-1: /dev/disk/by-id/x was never on this node
+    "#);
+}
+
+#[test]
 fn tables_fit_the_terminal() {
     let drives = [drive("nvme1n1", wire::Health::Good), drive("nvme0n1", wire::Health::Bad)];
     insta::assert_snapshot!(drives::table(&drives, &screen(None)), @r#"

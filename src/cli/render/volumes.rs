@@ -30,6 +30,17 @@ pub fn table(volumes: &[wire::Volume], screen: &Screen) -> String {
     layout(&COLUMNS, sorted, screen)
 }
 
+/// The table, and the static volumes that are no volumes of this node.
+pub fn all(answer: &wire::ListVolumesResponse, screen: &Screen) -> String {
+    let absent = answer.absent.iter().map(|volume| {
+        let (handle, path) = (escape_control(&volume.handle), escape_control(&volume.path));
+        format!("static volume {handle}: {path} was never on this node\n")
+    });
+    let absent: String = absent.collect();
+    let between = if absent.is_empty() { "" } else { "\n" };
+    format!("{}{between}{absent}", table(&answer.volumes, screen))
+}
+
 /// Worst first; among suspect ones, first those without redundancy left.
 pub fn order(place: &str, volume: &wire::Volume) -> impl Ord + use<> {
     let mut reasons = volume.findings.iter().map(|finding| &finding.reason);

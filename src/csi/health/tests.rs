@@ -212,6 +212,10 @@ fn a_fault_of_an_unused_volume_is_reported_in_both_health_apis() {
     let provided =
         |problem: &str| wire::ProvidedVolume { problem: problem.into(), ..Default::default() };
     assert_eq!(of_provided(&provided(""), false).statuses, Ok(vec![]));
+    let absent = wire::ProvidedVolume { absent: "no such device".into(), ..Default::default() };
+    let absent = of_provided(&absent, false);
+    let condition = VolumeCondition { abnormal: false, message: "no such device".into() };
+    assert_eq!((absent.statuses, absent.condition), (Ok(vec![]), Some(condition)));
     let told = of_provided(&provided("its record cannot be read"), false);
     assert_eq!(
         told.statuses,

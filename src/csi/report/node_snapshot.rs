@@ -227,6 +227,16 @@ impl NodeSnapshot {
         !issue.acknowledged && !maintained
     }
 
+    /// The health of the node, with the states of volumes that no finding of the daemon describes.
+    pub(crate) fn counted_health(&self) -> Health {
+        let mut adverse = self.adverse().into_iter().map(|(_, issue)| issue);
+        match adverse.find(|issue| self.is_counted(issue)).map(|worst| worst.severity) {
+            Some(Severity::Bad) => Health::Bad,
+            Some(Severity::Suspect) if self.health != Health::Bad => Health::Suspect,
+            _ => self.health,
+        }
+    }
+
     /// Ids of the drives and volumes whose first evidence is outstanding; not of drives that sleep.
     pub(crate) fn pending(&self) -> impl Iterator<Item = &String> {
         let drives = self.drives.iter();

@@ -325,9 +325,13 @@ fn attachments_clean(snapshot: &NodeSnapshot) -> CleanCondition {
 }
 
 fn node_health(snapshot: &NodeSnapshot, context: &Context<'_>) -> Health {
-    match context.last {
-        Some(last) if first_evidence::is_awaited(snapshot, context.overdue) => last.health,
-        _ => health(snapshot.health),
+    match (snapshot.counted_health(), context.last) {
+        (SnapshotHealth::Unknown, Some(last))
+            if first_evidence::is_awaited(snapshot, context.overdue) =>
+        {
+            last.health
+        }
+        (counted, _) => health(counted),
     }
 }
 

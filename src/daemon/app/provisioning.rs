@@ -24,7 +24,12 @@ pub fn settings(config: &Config, options: &Options) -> Settings {
             provision::StaticSource::Device(path) => (BackingKind::StaticDevice, path),
             provision::StaticSource::Directory(path) => (BackingKind::StaticDirectory, path),
         };
-        StaticVolume { name: entry.name.clone(), kind, path: HostPath::from(path.as_path()) }
+        StaticVolume {
+            name: entry.name.clone(),
+            kind,
+            path: HostPath::from(path.as_path()),
+            expected: entry.expected,
+        }
     };
     let roots = config.csi.static_roots.iter();
     Settings {
@@ -85,6 +90,7 @@ mod tests {
             name: "a".into(),
             expected: false,
             source: provision::StaticSource::Device("/dev/disk/by-id/a".into()),
+            expected: false,
         }];
         reload(&sender, &config, &options);
         let after = sender.borrow().clone();

@@ -3,7 +3,10 @@
 //! In: requirements with one value each. Out: the name of a node. A zone is no node: a requirement
 //! counts only if its value is the name or the host name of a node.
 
-use crate::model::View;
+use std::collections::HashMap;
+
+use crate::model::{View, Volume};
+use diskvitals_cluster::node_storage::VolumeEntry;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
@@ -52,6 +55,44 @@ impl Pin {
                 Lookup::Many => None,
                 Lookup::None => by_name(value),
             },
+        }
+    }
+}
+
+/// The claims that a node's report is about: those of volumes that are not tied to another node, in
+/// use or not.
+pub(crate) struct ClaimsOfNodes<'v> {
+    view: &'v View,
+    /// Nodes may have volumes with one handle, each with a PersistentVolume of its own.
+    by_handle: HashMap<(&'v str, &'v str), Vec<&'v Volume>>,
+}
+
+impl<'v> ClaimsOfNodes<'v> {
+    pub(crate) fn new(view: &'v View) -> ClaimsOfNodes<'v> {
+        let mut by_handle: HashMap<(&str, &str), Vec<&Volume>> = HashMap::new();
+        for volume in view.volumes.values() {
+            if let Some((driver, handle)) = &volume.csi {
+                by_handle.entry((driver, handle)).or_default().push(volume);
+            }
+        }
+        ClaimsOfNodes { view, by_handle }
+    }
+
+    /// Whether the entry is of such a claim, or of a filesystem of the node itself.
+    pub(crate) fn contain(&self, node: &str, entry: &VolumeEntry) -> bool {
+        if entry.driver.is_empty() && entry.persistent_volume.is_empty() {
+            return true;
+        }
+        let named = self.view.volumes.get(&entry.persistent_volume);
+        let by_handle = self.by_handle.get(&(entry.driver.as_str(), entry.handle.as_str()));
+        let mut volumes = named.into_iter().chain(by_handle.into_iter().flatten().copied());
+        volumes.any(|volume| volume.claim.is_some() && !self.is_elsewhere(node, volume))
+    }
+
+    fn is_elsewhere(&self, node: &str, volume: &Volume) -> bool {
+        match volume.pins.iter().find_map(|pin| pin.node(self.view)) {
+            Some(pinned) => pinned != node,
+            None => volume.pins.iter().any(|pin| pin.ties(self.view)),
         }
     }
 }

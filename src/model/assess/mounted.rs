@@ -15,6 +15,7 @@ use crate::volume::{ExpectedMount, MountRole, VolumeFacts};
 use diskvitals_finding::mount::Mount;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
+use diskvitals_finding::provision::{ProvidedVolume, VolumePresence};
 use diskvitals_finding::{Evidence, Verdict, WitnessKind};
 use diskvitals_text::duration::elapsed;
 
@@ -25,18 +26,27 @@ pub(crate) const VANISHED_GRACE: Duration = Duration::from_secs(10);
 const SCAN_GRACE: Duration = Duration::from_secs(5);
 
 /// No scan lists the mount's block device while the filesystem is in use, or the volume was removed
-/// with its drive.
-/// Source: mountinfo's device number against /sys/class/block. BAD, inaccessible. Clears when the
-/// device is listed again or nothing is mounted.
+/// with its drive, or the device or directory of a static volume is not there.
+/// Source: mountinfo's device number against /sys/class/block; the look for a static volume. BAD,
+/// inaccessible. Clears when the device is listed again or nothing is mounted, or the static volume is
+/// there again.
 pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
     let (Context { facts, now, .. }, known) = (input.context, input.known);
     let volume = &known.facts;
     if let Some(error) = facts.inventory.error().or(facts.mounts.error()) {
         return unknown(error);
     }
+    if let Some(why) = unread_since_restart(facts, known) {
+        return unknown(why);
+    }
     let scanned = facts.inventory.value().and(facts.inventory.at())?;
     if !volume.device_gone {
-        return Some(Verdict::Clear);
+        return match &volume.provided {
+            Some(provided) if provided.presence != VolumePresence::Present => {
+                static_volume_missing(facts, provided)
+            }
+            _ => Some(Verdict::Clear),
+        };
     }
     let device = volume.device.as_deref().unwrap_or("of unknown name");
     let clears =
@@ -76,15 +86,33 @@ pub(crate) fn device_missing(input: &VolumeInput) -> Option<Verdict> {
     raised(INACCESSIBLE, message, proof, clears, since)
 }
 
+fn static_volume_missing(facts: &Facts, volume: &ProvidedVolume) -> Option<Verdict> {
+    if let Some(error) = facts.provision.error() {
+        return unknown(error);
+    }
+    let Some(why) = volume.error.as_deref() else {
+        return unknown("it has not been looked for yet");
+    };
+    let at = facts.provision.at()?;
+    let proof = vec![evidence(WitnessKind::Other, volume.backing.to_string(), at, why)];
+    let message = format!("static volume {} is missing: {why}", volume.handle);
+    let clears = "its device or directory is there again, or its entry leaves the configuration";
+    raised(INACCESSIBLE, message, proof, clears, None)
+}
+
 /// Nothing is mounted at the staging path that the kubelet's record, or this node's own record of a
 /// volume that it provides, names. Sources: vol_data.json, the attachment's record, mountinfo.
 /// Judged only for drivers of which some volume is or was mounted at its staging path: others stage
-/// without a mount, or not at all. SUSPECT, degraded, while a pod's own mount exists (it works
+/// without a mount, or not at all. A volume that this node provides may be a directory: while its
+/// record has not been read, it is unknown whether a mount is to be there. SUSPECT, degraded, while a pod's own mount exists (it works
 /// until it is published again); otherwise BAD, inaccessible. Raised after `not_mounted_after`, or
 /// after ten seconds if it was mounted before. Clears when it is mounted or the record is removed.
 pub(crate) fn staging_not_mounted(input: &VolumeInput) -> Option<Verdict> {
     let (facts, known) = (input.context.facts, input.known);
     let missing: Vec<_> = missing_mounts(known, MountRole::Staging).collect();
+    if let Some(why) = facts.unread_record(&known.facts).filter(|_| !missing.is_empty()) {
+        return unknown(format!("how the volume is staged is not known: {why}"));
+    }
     let was_mounted = |mount: &&ExpectedMount| {
         known.absences.get(&mount.path).is_some_and(|absent| absent.was_mounted)
     };
@@ -110,6 +138,12 @@ pub(crate) fn not_mounted(input: &VolumeInput) -> Option<Verdict> {
     expected_mounts(input, MountRole::Pod, INACCESSIBLE)
 }
 
+/// Only the memory of an earlier run has the volume: the kubelet's records do not, and this node's own
+/// have not been read.
+fn unread_since_restart<'a>(facts: &'a Facts, known: &KnownVolume) -> Option<&'a str> {
+    facts.unread_record(&known.facts).filter(|_| known.facts.provided.is_some())
+}
+
 fn missing_mounts(known: &KnownVolume, role: MountRole) -> impl Iterator<Item = &ExpectedMount> {
     known.facts.missing_mounts.iter().filter(move |mount| mount.role == role)
 }
@@ -117,6 +151,9 @@ fn missing_mounts(known: &KnownVolume, role: MountRole) -> impl Iterator<Item = 
 fn expected_mounts(input: &VolumeInput, role: MountRole, level: Level) -> Option<Verdict> {
     let (Context { facts, policy, now }, known) = (input.context, input.known);
     let driver = known.facts.driver.as_ref()?;
+    if let Some(why) = unread_since_restart(facts, known) {
+        return unknown(why);
+    }
     let missing: Vec<&ExpectedMount> = missing_mounts(known, role).collect();
     let is_own = |mounts: &[&ExpectedMount]| mounts.iter().all(|mount| mount.record.is_none());
     // Mounts that this node has made itself need no record of the kubelet.

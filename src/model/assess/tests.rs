@@ -14,6 +14,7 @@ mod redundancy;
 mod refutation;
 mod removed_drives;
 mod repaired;
+mod restarts;
 mod second_witness;
 mod smart;
 mod sources;

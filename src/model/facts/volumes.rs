@@ -21,7 +21,7 @@ use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::{DriveId, VolumeId};
 use diskvitals_finding::mount::Mount;
 use diskvitals_finding::path::HostPath;
-use diskvitals_finding::provision::BackingKind;
+use diskvitals_finding::provision::{BackingKind, VolumePresence};
 use diskvitals_text::duration::elapsed;
 
 impl Facts {
@@ -57,6 +57,7 @@ impl Facts {
         let is_group_partial = pool.is_group_partial;
         let table = MountTree::new(&mounts.mounts);
         let mut node_context = node_context(seen, settings, pool, &table);
+        node_context.absent_volumes = absent_volumes(seen, &found);
         self.keep_lost_pool(&mut node_context, is_group_partial);
         let system_mounts = system_mounts(&table, &node_context.kubelet_root, settings);
         let shown: Vec<(BTreeMap<HostPath, VisibleMount>, Option<HidingMount>)> = found
@@ -365,12 +366,26 @@ fn node_context(
         configured_kubelet_root: settings.kubelet_root.clone(),
         kubelet_root: graph::kubelet_root(seen.kubelet, settings).clone(),
         driver: seen.provision.map(|provision| provision.driver.clone()),
+        configured_driver: settings.own_driver.clone(),
+        absent_volumes: BTreeMap::new(),
         pool: pool.stacks,
         system_directories: Vec::new(),
         excluded_mounts: excluded.listed,
         user_mounts: excluded.of_users,
         mount_points: table.visible().map(mount_point).collect(),
     }
+}
+
+/// The static volumes of the configuration that are not among those that were found.
+fn absent_volumes(seen: GraphInput<'_>, found: &[VolumeFacts]) -> BTreeMap<String, HostPath> {
+    let is_known = |handle: &String| {
+        let mut own = found.iter().filter(|facts| facts.provided.is_some());
+        own.any(|facts| facts.handle.as_ref() == Some(handle))
+    };
+    let provided = seen.provision.into_iter().flat_map(|provision| &provision.volumes);
+    let absent = provided.filter(|volume| volume.presence == VolumePresence::Absent);
+    let absent = absent.filter(|volume| !is_known(&volume.handle));
+    absent.map(|volume| (volume.handle.clone(), volume.backing.clone())).collect()
 }
 
 /// The directories without which the node cannot work, each with the mount that holds it.

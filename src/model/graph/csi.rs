@@ -60,7 +60,8 @@ impl VolumeBuilder<'_> {
         if let Some(path) = &record.staging {
             // Staging a raw block volume need not mount anything: the driver may only attach the
             // device.
-            let must = !record.block && !self.settings.stage_without_mount.contains(&record.driver);
+            let must = !record.block
+                && !self.settings.stages_without_mount(&record.driver, &record.handle);
             expected.push((expect(path, MountRole::Staging, None), must));
         }
         for publication in &record.publications {

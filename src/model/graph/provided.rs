@@ -15,7 +15,7 @@ use diskvitals_finding::kubelet::PodName;
 use diskvitals_finding::mount::Mount;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::provision::{
-    BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState,
+    BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState, VolumePresence,
 };
 
 impl VolumeBuilder<'_> {
@@ -25,10 +25,13 @@ impl VolumeBuilder<'_> {
         };
         for volume in &provision.volumes {
             let id = VolumeId::csi(&provision.driver, &volume.handle);
-            let mut facts = self
-                .volumes
-                .remove(&id)
-                .unwrap_or_else(|| VolumeFacts { id, ..VolumeFacts::default() });
+            let recorded = self.volumes.remove(&id);
+            if volume.presence == VolumePresence::Absent && recorded.is_none() {
+                // Nothing here has it but the configuration.
+                continue;
+            }
+            let mut facts =
+                recorded.unwrap_or_else(|| VolumeFacts { id, ..VolumeFacts::default() });
             facts.driver = Some(provision.driver.clone());
             facts.handle = Some(volume.handle.clone());
             let shown = self.add_attachments(&mut facts, volume);

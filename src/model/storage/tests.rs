@@ -13,6 +13,7 @@ use crate::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus}
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::provision::{
     AccessMode, BackingKind, ProvidedAttachment, ProvidedVolume, ProvisionState, VolumeAccess,
+    VolumePresence,
 };
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::source::Source;
@@ -45,6 +46,7 @@ pub fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
         backing: "/pool/images/v1.img".into(),
         staged: staged.map(attachment),
         published: published.iter().map(|path| attachment(path)).collect(),
+        presence: VolumePresence::Present,
         error: None,
     };
     for path in staged.iter().chain(published) {

@@ -13,7 +13,7 @@ use crate::rules::filesystem::Filesystem;
 use crate::rules::{access, mkfs, mount};
 use crate::step::{Content, Device, MountedFilesystem, OwnedPath, RootedPath, Step, StepExecutor};
 use diskvitals_finding::path::HostPath;
-use diskvitals_finding::provision::VolumeAccess;
+use diskvitals_finding::provision::{VolumeAccess, VolumePresence};
 
 /// Refuses a path that is not this volume's, before anything is done. Its own mount may be there.
 pub async fn check_target<S: StepExecutor>(
@@ -291,7 +291,8 @@ async fn repeat_interrupted_format<S: StepExecutor>(
     }
 }
 
-/// Checks whether an unattached static volume exists.
+/// Checks whether an unattached static volume exists. One that was never here, and is not expected, is
+/// absent; only a path that certainly does not exist counts as that.
 pub(crate) async fn check_unattached<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &mut Volume,
@@ -306,9 +307,16 @@ pub(crate) async fn check_unattached<S: StepExecutor>(
         Ok(()) => {
             volume.size = volume.device.as_ref().map_or(volume.size, |device| device.size);
             volume.error = None;
+            volume.presence = VolumePresence::Present;
+            formatting::record_seen(ctx, volume).await;
         }
         Err(fault @ ProvisionError::Stuck(_)) => return Err(fault),
         Err(fault) => {
+            let is_expected = ctx.settings.is_expected(&volume.handle);
+            volume.presence = match &fault {
+                ProvisionError::Unavailable(_) => volume.presence_without_device(is_expected),
+                _ => VolumePresence::Missing,
+            };
             volume.device = None;
             volume.error = Some(fault.to_string());
         }

@@ -154,6 +154,13 @@ pub(crate) fn build_volumes(
             }
         }
     }
+    for volume in volumes.values_mut().filter(|volume| volume.is_static()) {
+        // Records of an earlier version do not say that its device was here; that there is one does.
+        if volume.is_attached() || (volume.format.seen.is_none() && !volume.format.is_empty()) {
+            volume.note_seen();
+        }
+        volume.presence = volume.presence_without_device(settings.is_expected(&volume.handle));
+    }
     volumes
 }
 

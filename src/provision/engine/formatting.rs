@@ -219,6 +219,29 @@ async fn new_authorization<S: StepExecutor>(
     Ok(FormatAuthorization { device, since: clock::now() })
 }
 
+/// Records that the device or directory of a static volume is here. A pool that does not take the record
+/// keeps nothing else from being done: it is written again when the volume is looked at next.
+pub(crate) async fn record_seen<S: StepExecutor>(ctx: &StepContext<S>, volume: &mut Volume) {
+    let is_new = volume.note_seen();
+    if !volume.is_seen_unrecorded {
+        return;
+    }
+    match ctx.with_pool_patience(write(ctx, volume)).await {
+        Ok(()) => volume.is_seen_unrecorded = false,
+        Err(error) if is_new => {
+            let error = with_causes(&error);
+            tracing::warn!(
+                volume = volume.handle,
+                error,
+                "that a static volume is here cannot be recorded: if it is gone after a restart, it is not missed"
+            );
+        }
+        Err(error) => {
+            tracing::debug!(volume = volume.handle, %error, "that a static volume is here cannot be recorded")
+        }
+    }
+}
+
 async fn write<S: StepExecutor>(
     ctx: &StepContext<S>,
     volume: &Volume,

@@ -8,7 +8,7 @@
 
 use crate::engine::step_context::{FORMATS_DIR, StepContext};
 use crate::engine::volume::{Backing, RecordProblem, Volume};
-use crate::engine::{attachment, completion};
+use crate::engine::{attachment, completion, formatting};
 use crate::error::ProvisionError;
 use crate::record::Operation;
 use crate::step::StepExecutor;
@@ -213,6 +213,9 @@ async fn reconcile<S: StepExecutor>(
     }
     if !volume.is_attached() {
         return rewrite_outdated(ctx, volume).await;
+    }
+    if volume.is_static() {
+        formatting::record_seen(ctx, volume).await;
     }
     let before = (volume.staged.clone(), volume.published.clone());
     match ctx.find_device(volume).await {

@@ -36,6 +36,11 @@ impl Settings {
     pub fn default_kind(&self) -> BackingKind {
         default_kind(self.directory_configured, self.volume_group.is_some())
     }
+
+    /// Whether the static volume is missed although its device was never here.
+    pub(crate) fn is_expected(&self, name: &str) -> bool {
+        self.static_volumes.iter().any(|entry| entry.name == name && entry.expected)
+    }
 }
 
 /// An entry of `[[static]]`.
@@ -45,4 +50,6 @@ pub struct StaticVolume {
     /// `StaticDevice` or `StaticDirectory`.
     pub kind: BackingKind,
     pub path: HostPath,
+    /// It is missed here although its device was never seen.
+    pub expected: bool,
 }

@@ -273,20 +273,29 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     async fn write_intent(&self, volume: &Volume) -> Result<(), ProvisionError> {
-        let Some(intent) = &volume.intent else {
-            return Ok(());
-        };
-        match self.write_record(INTENTS_DIR, &volume.handle, intent).await {
+        match &volume.intent {
+            Some(intent) => self.write_first_record(INTENTS_DIR, &volume.handle, intent).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a record that may be the first of the pool.
+    async fn write_first_record(
+        &self,
+        folder: &str,
+        handle: &str,
+        record: &impl Serialize,
+    ) -> Result<(), ProvisionError> {
+        match self.write_record(folder, handle, record).await {
             Err(ProvisionError::Unavailable(_)) if !self.settings.directory_configured => {
-                // The first record: a step creates the folder that it writes to, but not the
-                // folder's parent.
+                // A step creates the folder that it writes to, but not the folder's parent.
                 self.run(Step::WriteRecord {
                     folder: self.settings.directory.clone(),
                     name: record::file_name(POOL_TARGET),
                     text: format!("{{ \"version\": {VERSION} }}\n"),
                 })
                 .await?;
-                self.write_record(INTENTS_DIR, &volume.handle, intent).await
+                self.write_record(folder, handle, record).await
             }
             written => written,
         }
@@ -309,12 +318,13 @@ impl<S: StepExecutor> StepContext<S> {
             volume.check_usable()?;
         }
         volume.is_record_outdated = true;
-        let handle = &volume.handle;
+        let handle = volume.handle.clone();
         if volume.is_attached() {
+            volume.note_seen();
             let record = volume.attachments_record();
-            self.write_record(ATTACHMENTS_DIR, handle, &record).await?;
+            self.write_record(ATTACHMENTS_DIR, &handle, &record).await?;
         } else {
-            self.remove_record(ATTACHMENTS_DIR, handle).await?;
+            self.remove_record(ATTACHMENTS_DIR, &handle).await?;
         }
         volume.is_record_outdated = false;
         Ok(())
@@ -373,7 +383,7 @@ impl<S: StepExecutor> StepContext<S> {
         if record.is_empty() {
             return self.remove_record(FORMATS_DIR, handle).await;
         }
-        self.write_record(FORMATS_DIR, handle, record).await
+        self.write_first_record(FORMATS_DIR, handle, record).await
     }
 
     /// The record of a volume in an image.

@@ -9,6 +9,7 @@ mod invariants;
 mod lifecycle;
 mod log;
 mod paths;
+mod presence;
 mod refusals;
 
 use std::sync::Arc;
@@ -48,11 +49,13 @@ pub fn settings() -> Settings {
                 name: "fast".into(),
                 kind: BackingKind::StaticDevice,
                 path: "/dev/disk/by-id/fast".into(),
+                expected: false,
             },
             StaticVolume {
                 name: "scratch".into(),
                 kind: BackingKind::StaticDirectory,
                 path: "/srv/scratch".into(),
+                expected: false,
             },
         ],
         request_timeout: Duration::from_secs(5),

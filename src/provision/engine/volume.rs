@@ -12,7 +12,9 @@ use crate::record::{AttachmentsRecord, Intent, Operation, VERSION, VolumeRecord}
 use crate::rules::access;
 use crate::step::{Device, MountedFilesystem, ScanState};
 use diskvitals_finding::path::HostPath;
-use diskvitals_finding::provision::{BackingKind, ProvidedAttachment, ProvidedVolume};
+use diskvitals_finding::provision::{
+    BackingKind, ProvidedAttachment, ProvidedVolume, VolumePresence,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
@@ -68,6 +70,10 @@ pub struct Volume {
     /// The record of the attachments could not be written: recovery writes it again.
     pub is_record_outdated: bool,
     pub record_problem: Option<RecordProblem>,
+    /// Of a static volume that is not attached, when it was last looked for.
+    pub presence: VolumePresence,
+    /// That its device is here could not be recorded yet.
+    pub is_seen_unrecorded: bool,
     /// The error of the last comparison with the host.
     pub error: Option<String>,
     /// The error of the last failed recovery; it is already logged.
@@ -94,13 +100,24 @@ impl Volume {
             is_reconciled: false,
             is_record_outdated: false,
             record_problem: None,
+            presence: VolumePresence::Present,
+            is_seen_unrecorded: false,
             error: None,
             recovery_error: None,
         }
     }
 
     pub fn from_static(entry: &StaticVolume) -> Volume {
-        Volume::new(&entry.name, entry.kind, static_backing(entry.kind, entry.path.clone()))
+        let backing = static_backing(entry.kind, entry.path.clone());
+        let mut volume = Volume::new(&entry.name, entry.kind, backing);
+        volume.presence = volume.presence_without_device(entry.expected);
+        volume
+    }
+
+    /// Of a static volume whose device or directory is not there, or has not been looked for.
+    pub(crate) fn presence_without_device(&self, is_expected: bool) -> VolumePresence {
+        let was_here = self.format.seen == self.static_path();
+        if was_here || is_expected { VolumePresence::Missing } else { VolumePresence::Absent }
     }
 
     pub(crate) fn with_record(mut self, record: VolumeRecord) -> Volume {
@@ -152,6 +169,18 @@ impl Volume {
             Backing::Device(path) | Backing::Directory(path) => Some(path.clone()),
             Backing::Image(_) | Backing::LogicalVolume { .. } => None,
         }
+    }
+
+    /// Notes that the device or directory of a static volume is here, or was. Returns whether that is
+    /// new.
+    pub(crate) fn note_seen(&mut self) -> bool {
+        let path = self.static_path();
+        let is_new = path.is_some() && self.format.seen != path;
+        if is_new {
+            self.format.seen = path;
+            self.is_seen_unrecorded = true;
+        }
+        is_new
     }
 
     pub(crate) fn attachments_record(&self) -> AttachmentsRecord {
@@ -234,6 +263,7 @@ impl Volume {
             }
         };
         let problem = self.record_problem.as_ref().map(ToString::to_string);
+        let is_idle = problem.is_none() && self.intent.is_none() && !self.is_attached();
         let unfinished = || {
             let intent = self.intent.as_ref()?;
             Some(format!(
@@ -249,6 +279,7 @@ impl Volume {
             backing,
             staged: self.staged.clone(),
             published: self.published.clone(),
+            presence: if is_idle { self.presence } else { VolumePresence::Present },
             error: problem.or_else(|| self.error.clone()).or_else(unfinished),
         }
     }

@@ -1,5 +1,5 @@
-//! The record of what permits the next mkfs on a volume, and of the last mkfs that was permitted by
-//! a person or by reading the whole device.
+//! The record of what permits the next mkfs on a volume, of the last mkfs that was permitted by a
+//! person or by reading the whole device, and of the device of a static volume.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::record::VERSION;
 use crate::step::{DeviceIdentity, ScanState};
+use diskvitals_finding::path::HostPath;
 
 /// An authorization that was not used by then is void.
 const AUTHORIZATION_LIFETIME: SignedDuration = SignedDuration::from_hours(24);
@@ -24,6 +25,9 @@ pub struct FormatRecord {
     pub authorization: Option<FormatAuthorization>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub formatted: Option<PastFormat>,
+    /// The path of a static volume's device or directory that was here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<HostPath>,
     #[serde(flatten)]
     pub unknown_fields: Map<String, Value>,
 }
@@ -59,6 +63,7 @@ impl FormatRecord {
             scan: None,
             authorization: None,
             formatted: None,
+            seen: None,
             unknown_fields: Map::new(),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use diskvitals_daemon::api::server::cleanup::CleanupBackend;
 use diskvitals_daemon::api::server::{AgentCallers, OrderSettings};
 use diskvitals_finding::path::HostPath;
-use diskvitals_finding::provision::{BackingKind, ProvidedVolume};
+use diskvitals_finding::provision::{BackingKind, ProvidedVolume, VolumePresence};
 use diskvitals_finding::source::Source;
 use diskvitals_model::clean_order::{HoldKind, PodHold, PodHolds};
 use diskvitals_model::snapshot::Snapshot;
@@ -34,6 +34,7 @@ fn node() -> Snapshot {
         backing: "/srv/a".into(),
         staged: None,
         published: Vec::new(),
+        presence: VolumePresence::Present,
         error: None,
     }));
     for attachment in node.attachments.values_mut() {

@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::health::HealthStatus;
+use crate::report::condition::storage_condition;
 use crate::report::node_snapshot::{Severity, StaleMount};
 use crate::report::quarantine::QuarantineAnswer;
 use crate::report::transitions::tests::{at, drive, issue, snapshot};
@@ -106,6 +107,29 @@ fn a_failing_drive_is_listed_with_serial_slot_and_reason_and_its_volume_with_its
     assert_eq!(volume.health_conditions[0].status, VolumeStatus::Inaccessible);
     assert_eq!(volume.drive_ids, ["d1"]);
     assert_eq!((status.counts.bad, status.counts.affected), (1, 1));
+}
+
+/// A volume that this node provides and cannot serve has a state, and no finding.
+#[test]
+fn the_object_and_the_condition_never_contradict_each_other() {
+    let healths = [SnapshotHealth::Good, SnapshotHealth::Unknown];
+    let severities = [None, Some(Severity::Suspect), Some(Severity::Bad)];
+    let cases = healths.into_iter().flat_map(|own| severities.map(|severity| (own, severity)));
+    let cases = cases.flat_map(|(own, severity)| [false, true].map(|it| (own, severity, it)));
+    for (own, severity, acknowledged) in cases {
+        let mut snapshot = NodeSnapshot { health: own, ..clean() };
+        snapshot.issues.extend(severity.map(|severity| {
+            let state = issue(Subject::Volume("v1".into()), severity);
+            ("state of v1".to_owned(), Issue { acknowledged, ..state })
+        }));
+        let expected = match storage_condition(&view(&snapshot), false).expect("one").status {
+            ConditionStatus::True => vec![Health::Good],
+            ConditionStatus::False => vec![Health::Suspect, Health::Bad],
+            ConditionStatus::Unknown => vec![Health::Unknown],
+        };
+        let health = status(&snapshot).health;
+        assert!(expected.contains(&health), "{own:?} {severity:?} {acknowledged}: {health:?}");
+    }
 }
 
 #[test]

@@ -106,7 +106,12 @@ impl wire::inventory_server::Inventory for InventoryService {
             |(_, volume)| convert::volume(&snapshot, volume),
             |(id, _)| id.to_string(),
         );
-        Ok(Response::new(wire::ListVolumesResponse { volumes, next_page_token }))
+        let context = &snapshot.node_context;
+        let absent = match request.page_token.is_empty() {
+            true => convert::absent_volumes(context),
+            false => Vec::new(),
+        };
+        Ok(Response::new(wire::ListVolumesResponse { volumes, next_page_token, absent }))
     }
 
     async fn get_volume(

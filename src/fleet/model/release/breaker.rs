@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::model::pin::ClaimsOfNodes;
 use crate::model::release::Now;
 use crate::model::release::budget::ActionSummary;
 use crate::model::{Elapsed, View};
-use diskvitals_cluster::node_storage::{Health, NodeStorageStatus, VolumeStatus};
+use diskvitals_cluster::node_storage::{Health, NodeStorageStatus, VolumeEntry, VolumeStatus};
 
 /// What opens the breaker. The name is the reason of the condition `BreakerOpen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Opener {
     /// More drives went BAD in an hour than the fleet's size explains.
     ManyDrives,
-    /// More than 2 % of the nodes got an affected volume within an hour.
+    /// More than 2 % of the nodes got an affected volume within an hour, in use or not.
     ManyNodes,
     /// One reason appeared on three nodes within 15 minutes, under a version of the daemon that is
     /// younger than a day.
@@ -212,6 +213,7 @@ impl Breaker {
     }
 
     fn note_reports(&mut self, view: &View, now: Elapsed) {
+        let claims = ClaimsOfNodes::new(view);
         for (name, node) in &view.nodes {
             let report = view.reports.get(name);
             let Some(status) = report.and_then(|report| report.current(node)) else {
@@ -220,7 +222,8 @@ impl Breaker {
             };
             let version = status.daemon_version.clone();
             self.versions.entry(version.clone()).or_insert(now);
-            let present = last_report(status);
+            let is_of_node = |volume: &VolumeEntry| claims.contain(name, volume);
+            let present = last_report(status, &is_of_node);
             let last = self.reports.insert(node.uid.clone(), present.clone());
             // The first report of a node says nothing about when its state began.
             let Some(last) = last else { continue };
@@ -382,19 +385,22 @@ fn is_silent(view: &View, name: &str, limits: &BreakerLimits, wall: Timestamp) -
     report.current(node).is_none() || age.is_some_and(|age| age >= limits.silent_after)
 }
 
-fn last_report(status: &NodeStorageStatus) -> LastReport {
+/// A volume that is tied to another node, or that nobody has claimed, counts nowhere.
+fn last_report(
+    status: &NodeStorageStatus,
+    is_of_node: &dyn Fn(&VolumeEntry) -> bool,
+) -> LastReport {
     let bad = || status.drives.iter().filter(|it| it.health == Health::Bad);
-    let of_volumes = status
-        .volumes
-        .iter()
-        .filter(|volume| volume.health == Health::Bad)
-        .flat_map(|volume| &volume.health_conditions)
-        .filter(|condition| {
-            matches!(condition.status, VolumeStatus::Inaccessible | VolumeStatus::DataLoss)
-        });
+    let volumes = || {
+        let bad = status.volumes.iter().filter(|it| it.health == Health::Bad);
+        bad.filter(|volume| is_of_node(volume))
+    };
+    let of_volumes = volumes().flat_map(|volume| &volume.health_conditions).filter(|condition| {
+        matches!(condition.status, VolumeStatus::Inaccessible | VolumeStatus::DataLoss)
+    });
     LastReport {
         bad_drives: bad().map(|drive| drive.id.clone()).collect(),
-        is_affected: status.volumes.iter().any(|it| it.health == Health::Bad),
+        is_affected: volumes().next().is_some(),
         reasons: bad()
             .map(|drive| drive.reason.clone())
             .chain(of_volumes.map(|condition| condition.reason.clone()))

@@ -6,9 +6,10 @@ use crate::fixture::*;
 use crate::source_update::SourceUpdate;
 use crate::storage::tests::pool;
 use crate::volume::{CsiStatus, MountRole, Stack, VolumeFacts};
+use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
-use diskvitals_finding::provision::{BackingKind, ProvisionState};
+use diskvitals_finding::provision::{BackingKind, ProvisionState, VolumePresence};
 use diskvitals_finding::reason::Reason;
 
 const K: &str = "/var/lib/kubelet";
@@ -206,6 +207,59 @@ fn a_folder_is_staged_without_a_mount() {
         (csi_status(&host), known.facts.drive_ids.as_slice()),
         (CsiStatus::Staged, &[DriveId::new("P")][..])
     );
+}
+
+/// A static device that is not there, so far without a user.
+fn without_device(presence: VolumePresence) -> TestHost {
+    let mut host = pool(None, &[]);
+    let provided = &mut provision(&mut host).volumes[0];
+    (provided.kind, provided.backing) = (BackingKind::StaticDevice, "/dev/disk/by-id/x".into());
+    (provided.presence, provided.error) = (presence, Some("no such device".into()));
+    host
+}
+
+fn own_findings(host: &mut TestHost, seconds: i64) -> Vec<String> {
+    let raised = host.raised(seconds).into_iter();
+    raised.filter(|line| line.contains("csi:own/v1")).collect()
+}
+
+const MISSED: &str = "csi:own/v1 DeviceMissing Bad Inaccessible";
+
+#[test]
+fn a_static_volume_that_was_never_here_is_no_volume_of_the_node() {
+    let mut host = without_device(VolumePresence::Absent);
+    read_all_and_provision(&mut host, 0);
+    assert!(!host.facts.volumes.contains_key(&volume("csi:own/v1")));
+    assert_eq!(host.raised(500), [""; 0]);
+    let absent = &host.facts.node_context.absent_volumes;
+    assert_eq!(absent["v1"], "/dev/disk/by-id/x".into());
+    // The kubelet has a record of it here: it is missed.
+    let mut host = host.csi("own", "v1", Some(&staging()), &[]);
+    host.read_kubelet(600);
+    assert_eq!(own_findings(&mut host, 601), [MISSED]);
+    assert!(host.facts.node_context.absent_volumes.is_empty());
+}
+
+#[test]
+fn a_static_volume_that_is_missed_is_bad_until_it_is_there() {
+    let mut host = without_device(VolumePresence::Missing);
+    read_all_and_provision(&mut host, 0);
+    assert_eq!(own_findings(&mut host, 1), [MISSED]);
+    let id = volume("csi:own/v1");
+    assert_eq!(csi_status(&host), CsiStatus::Failed);
+    host.apply(SourceUpdate::Provision(Observation::failed(at(2), "no")), 2);
+    own_findings(&mut host, 3);
+    assert!(is_active(&host.active, &Subject::Volume(id), Reason::DeviceMissing), "not read");
+    // The next run has read its record, and not looked for it yet.
+    provision(&mut host).volumes[0].error = None;
+    host.read_provision(4);
+    assert_eq!(own_findings(&mut host, 4), [""; 0]);
+    let missed = Subject::Volume(volume("csi:own/v1"));
+    assert!(is_active(&host.active, &missed, Reason::DeviceMissing), "not looked for");
+    provision(&mut host).volumes[0].presence = VolumePresence::Present;
+    host.read_provision(5);
+    assert_eq!(own_findings(&mut host, 5), [""; 0]);
+    assert!(host.active.is_empty());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::crash::assert_consistent;
 use super::fake::{DiskContent, InjectedFault, PoolDisk};
-use super::lifecycle::fake_host;
+use super::lifecycle::{fake_host, has_other_records};
 use super::*;
 use crate::step::StepErrorKind;
 
@@ -146,11 +146,8 @@ async fn run_actions(acts: Vec<(Action, Option<(usize, InjectedFault)>)>) {
     }
     daemon.wait_recovered().await;
     daemon.host.with_state(|state| {
-        let is_left = |path: &String| path != "/pool/formats/fast.json";
         assert!(
-            state.mounts.is_empty()
-                && state.images.is_empty()
-                && !state.records.keys().any(is_left),
+            state.mounts.is_empty() && state.images.is_empty() && !has_other_records(state),
             "{:?} {:?} {:?}",
             state.mounts,
             state.images,

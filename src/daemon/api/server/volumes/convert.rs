@@ -4,7 +4,9 @@ use tonic::Status;
 
 use crate::api::status::invalid;
 use diskvitals_convert::{time, wall_time};
-use diskvitals_finding::provision::{AccessMode, BackingKind, ProvidedAttachment, VolumeAccess};
+use diskvitals_finding::provision::{
+    AccessMode, BackingKind, ProvidedAttachment, VolumeAccess, VolumePresence,
+};
 use diskvitals_host::clock;
 use diskvitals_model::cordon;
 use diskvitals_model::snapshot::Snapshot;
@@ -91,6 +93,7 @@ pub(crate) fn volume(view: &VolumeView, driver: &str) -> wire::ProvidedVolume {
     let one = |role, attached| attachment(driver, &provided.handle, role, attached);
     let staged = provided.staged.iter().map(|staged| one(wire::MountRole::Staging, staged));
     let published = provided.published.iter().map(|attached| one(wire::MountRole::Pod, attached));
+    let is_absent = provided.presence == VolumePresence::Absent;
     wire::ProvidedVolume {
         handle: provided.handle.clone(),
         name: view.name.clone(),
@@ -102,7 +105,8 @@ pub(crate) fn volume(view: &VolumeView, driver: &str) -> wire::ProvidedVolume {
         attachments: staged.chain(published).collect(),
         device: provided.device.clone().unwrap_or_default(),
         busy: view.current_activity().unwrap_or_default(),
-        problem: provided.error.clone().unwrap_or_default(),
+        problem: provided.error.clone().filter(|_| !is_absent).unwrap_or_default(),
+        absent: provided.error.clone().filter(|_| is_absent).unwrap_or_default(),
     }
 }
 

@@ -1,9 +1,10 @@
 use super::*;
+use crate::model::pin::Pin;
 use crate::model::release::breaker::{Breaker, BreakerLimits, Open, Opener, Sample};
 use crate::model::release::budget::ActionSummary;
-use crate::model::{Node, Report, View};
+use crate::model::{Claim, Node, Report, View, Volume};
 use diskvitals_cluster::node_storage::{
-    DAEMON_REACHABLE, DriveEntry, NodeStorageStatus, VolumeEntry,
+    DAEMON_REACHABLE, DriveEntry, NodeStorageStatus, VolumeCondition, VolumeEntry, VolumeStatus,
 };
 
 /// A fleet and its breaker, at a time in seconds.
@@ -103,6 +104,36 @@ impl Fleet {
     fn affect(&mut self, node: u32) {
         let volume = VolumeEntry { health: Health::Bad, ..VolumeEntry::default() };
         self.status(node).volumes.push(volume);
+    }
+
+    /// A volume of one handle that every node reports; on these nodes it has a PersistentVolume.
+    fn affect_all(&mut self, pinned: impl IntoIterator<Item = u32>, is_bound: bool) {
+        let (driver, handle) = ("csi.diskvitals.io".to_owned(), "fast-1".to_owned());
+        for node in pinned {
+            let pin = Pin::Label { key: "kubernetes.io/hostname".into(), value: name(node) };
+            let csi = Some((driver.clone(), handle.clone()));
+            let claim = is_bound.then(Claim::default);
+            let volume = Volume { csi, claim, pins: vec![pin] };
+            self.view.volumes.insert(format!("pv-{node}"), volume);
+        }
+        self.view.observe(Duration::from_secs(self.seconds));
+        for node in 0..u32::try_from(self.view.nodes.len()).expect("few") {
+            let condition = VolumeCondition {
+                status: VolumeStatus::Inaccessible,
+                reason: "DeviceMissing".into(),
+                message: String::new(),
+            };
+            let entry = VolumeEntry {
+                driver: driver.clone(),
+                handle: handle.clone(),
+                health: Health::Bad,
+                health_conditions: vec![condition],
+                ..VolumeEntry::default()
+            };
+            let status = self.status(node);
+            status.daemon_version = "2".into();
+            status.volumes.push(entry);
+        }
     }
 
     fn stick(&mut self, name: &str) {
@@ -230,6 +261,31 @@ fn nodes_with_affected_volumes_count_from_three_and_above_two_percent() {
     assert_eq!(large.after(1), None, "2 % of 200");
     large.affect(4);
     assert_eq!(large.after(1), Some(Opener::ManyNodes));
+}
+
+#[test]
+fn a_claim_counts_on_the_node_that_it_is_pinned_to_and_nowhere_else() {
+    let cases: [(&[u32], bool, &str); 4] = [
+        (&[0, 1], true, "two nodes have it"),
+        (&[77, 78, 79], true, "pinned to nodes that do not exist"),
+        (&[], true, "no PersistentVolume"),
+        (&[0, 1, 2], false, "no claim"),
+    ];
+    for (pinned, is_bound, case) in cases {
+        let mut fleet = Fleet::of(10);
+        fleet.affect_all(pinned.iter().copied(), is_bound);
+        assert_eq!(fleet.after(1), None, "{case}");
+    }
+    // No pod has the claims: after a failure they are Pending.
+    let mut fleet = Fleet::of(10);
+    fleet.affect_all([0, 1, 2], true);
+    assert_eq!(fleet.after(1), Some(Opener::NewVersion));
+    let mut fleet = Fleet::of(10);
+    fleet.affect_all([0, 1, 2], true);
+    for node in 0..10 {
+        fleet.status(node).daemon_version = "1".into();
+    }
+    assert_eq!(fleet.after(1), Some(Opener::ManyNodes));
 }
 
 #[test]
