@@ -540,6 +540,7 @@ impl Owner {
             stuck,
             timings: self.facts.timings.clone(),
             kernel_log_lost: self.facts.kernel.lost_records(),
+            kernel_log_losses: self.facts.losses_of_boot(),
             health: None,
             warnings: config_warnings
                 .iter()
