@@ -35,6 +35,8 @@ mod host_daemon;
 mod hostile;
 #[path = "kubernetes/load.rs"]
 mod load;
+#[path = "kubernetes/lost_records.rs"]
+mod lost_records;
 #[path = "kubernetes/nodes.rs"]
 mod nodes;
 #[path = "kubernetes/notify.rs"]

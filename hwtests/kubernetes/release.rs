@@ -8,20 +8,19 @@ use crate::cluster::{SOON, TIME_LIMIT, apply, get, kubectl, pause, until};
 use crate::controller;
 use crate::fixture::{CLASS, Fixture};
 use crate::nodes::{API_ADDRESS, OtherNode};
-use crate::support::Mode;
+use crate::support::{FuseServer, Mode};
 use crate::transcript::Transcript;
 
 const SET: &str = "orders";
-const MEMBERS: usize = 3;
 /// Ten minutes of hold become ten seconds, and so on.
-const TIMING: &str = "hold=10,node-ready=5,daemon-age=5,controller-age=5,round=2,reread=1,ask=5,good=5,lease=6,lease-left=1";
+pub const TIMING: &str = "hold=10,node-ready=5,daemon-age=5,controller-age=5,round=2,reread=1,ask=5,good=5,lease=6,lease-left=1";
 
 /// A member is Ready while it can write to its volume.
-fn database() -> Value {
+fn database(members: usize) -> Value {
     let serve = "while :; do busybox date >>/data/log; busybox sleep 1; done";
     let is_written = "busybox dd if=/dev/zero of=/data/ready bs=1 count=1 conv=fsync";
     let label = ("app.kubernetes.io/instance", SET);
-    let mut set = stateful_set(SET, label, MEMBERS, CLASS, serve);
+    let mut set = stateful_set(SET, label, members, CLASS, serve);
     set["metadata"]["annotations"] = json!({"diskvitals.io/empty-member": "rejoins-any"});
     set["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = json!({
         "exec": {"command": ["/usr/bin/busybox", "sh", "-c", is_written]},
@@ -32,11 +31,11 @@ fn database() -> Value {
     set
 }
 
-fn policy() -> Value {
+fn policy(peers: usize) -> Value {
     json!({
         "apiVersion": "diskvitals.io/v1alpha1", "kind": "StoragePolicy", "metadata": {"name": "databases"},
         "spec": {"mode": "Propose", "hold": "10m", "claims": {"storageClassNames": [CLASS]},
-            "group": {"labelKeys": ["app.kubernetes.io/instance"]}, "minReadyPeers": 2},
+            "group": {"labelKeys": ["app.kubernetes.io/instance"]}, "minReadyPeers": peers},
     })
 }
 
@@ -53,27 +52,120 @@ fn is_ready(pod: &Value) -> bool {
         .is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"))
 }
 
-fn all_ready() -> Option<Vec<Value>> {
+fn all_ready(number: usize) -> Option<Vec<Value>> {
     let pods = members();
-    (pods.len() == MEMBERS && pods.iter().all(is_ready)).then_some(pods)
+    (pods.len() == number && pods.iter().all(is_ready)).then_some(pods)
 }
 
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+pub fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     let value = object.pointer(pointer).and_then(Value::as_str);
     value.unwrap_or_else(|| panic!("{pointer} in {object:#}"))
 }
 
-fn action() -> Option<Value> {
+pub fn action() -> Option<Value> {
     let all = get("storageactions")?["items"].as_array()?.clone();
     assert!(all.len() <= 1, "one action only: {all:#?}");
     all.into_iter().next()
 }
 
 /// Status of a condition of the action.
-fn condition(action: &Value, name: &str) -> Option<String> {
+pub fn condition(action: &Value, name: &str) -> Option<String> {
     let all = action["status"]["conditions"].as_array()?;
     let found = all.iter().find(|it| it["type"] == name)?;
     found["status"].as_str().map(str::to_owned)
+}
+
+/// The member of the database on the node whose drive will die.
+pub struct Member {
+    pub pod: Value,
+    pub claim: Value,
+    pub volume: String,
+}
+
+impl Member {
+    /// Creates the database and its policy; the member on this node.
+    pub fn on(node: &str, members: usize) -> (Vec<Value>, Member) {
+        apply(&[policy(members - 1), database(members)]);
+        let all = until("the members are Ready", TIME_LIMIT, || all_ready(members));
+        let pod = all.iter().find(|pod| text(pod, "/spec/nodeName") == node);
+        let pod = pod.expect("a member on the node").clone();
+        let claim = get(&format!("pvc/data-{}", text(&pod, "/metadata/name"))).expect("its claim");
+        let volume = text(&claim, "/spec/volumeName").to_owned();
+        (all, Member { pod, claim, volume })
+    }
+
+    pub fn name(&self) -> &str {
+        text(&self.pod, "/metadata/name")
+    }
+
+    pub fn claim_name(&self) -> &str {
+        text(&self.claim, "/metadata/name")
+    }
+
+    /// Its drive does not answer, and then is gone.
+    pub fn lose_drive(&self, served: &FuseServer, node: &OtherNode, drive: &str) {
+        served.set(Mode::Gone);
+        until("the member is not Ready", SOON, || {
+            let pod = get(&format!("pod/{}", self.name()))?;
+            (!is_ready(&pod)).then_some(())
+        });
+        node.hide(&[drive]);
+        until("the node reports drive and volume", SOON, || {
+            let status = get(&format!("nodestorage/{}", node.name()))?["status"].clone();
+            let lists = |list: &str, is_it: &dyn Fn(&Value) -> bool| {
+                status[list].as_array().is_some_and(|all| all.iter().any(is_it))
+            };
+            let is_lost = |it: &Value| {
+                let conditions = it["healthConditions"].as_array();
+                it["persistentVolume"] == self.volume.as_str()
+                    && conditions
+                        .is_some_and(|all| all.iter().any(|it| it["status"] == "Inaccessible"))
+            };
+            let is_reported =
+                lists("drives", &|it| it["reason"] == "DriveMissing") && lists("volumes", &is_lost);
+            is_reported.then_some(())
+        });
+    }
+
+    /// Neither claim nor pod is another one or being deleted.
+    pub fn assert_untouched(&self) {
+        for (kind, before) in [("pvc", &self.claim), ("pod", &self.pod)] {
+            let now = get(&format!("{kind}/{}", text(before, "/metadata/name")));
+            let now = now.unwrap_or_else(|| panic!("the {kind} was deleted"));
+            assert_eq!(now["metadata"]["uid"], before["metadata"]["uid"]);
+            assert_eq!(now["metadata"]["deletionTimestamp"], Value::Null);
+        }
+    }
+
+    /// Nor is its volume prepared for that.
+    pub fn assert_unprepared(&self) {
+        self.assert_untouched();
+        let volume = get(&format!("pv/{}", self.volume)).expect("the volume");
+        assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
+    }
+
+    /// A new pod on another node with a new claim; the old volume is kept, and the others were not touched.
+    pub fn assert_replaced(&self, before: &[Value], action: &str) {
+        let after = until("all members are Ready", TIME_LIMIT, || all_ready(before.len()));
+        let replaced = after.iter().find(|pod| text(pod, "/metadata/name") == self.name());
+        let replaced = replaced.expect("the member");
+        assert_ne!(replaced["spec"]["nodeName"], self.pod["spec"]["nodeName"]);
+        let claim = get(&format!("pvc/{}", self.claim_name())).expect("its claim");
+        assert_ne!(claim["metadata"]["uid"], self.claim["metadata"]["uid"]);
+        assert_ne!(text(&claim, "/spec/volumeName"), self.volume);
+        for pod in before.iter().filter(|pod| text(pod, "/metadata/name") != self.name()) {
+            let now = get(&format!("pod/{}", text(pod, "/metadata/name"))).expect("the pod");
+            assert_eq!(now["metadata"]["uid"], pod["metadata"]["uid"]);
+            assert_eq!(now["status"]["containerStatuses"][0]["restartCount"], 0);
+        }
+        let volume = get(&format!("pv/{}", self.volume)).expect("the old volume is kept");
+        assert_eq!(volume["status"]["phase"], "Released");
+        assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+        assert_eq!(
+            volume.pointer("/metadata/annotations/diskvitals.io~1action"),
+            Some(&json!(format!("default/{action}")))
+        );
+    }
 }
 
 #[test]
@@ -96,17 +188,8 @@ fn a_release_moves_a_member_from_a_dead_drive_after_a_persons_approval() {
         "apiServer": {"host": API_ADDRESS}, "report": {"storage": true, "answerChallenges": true}, "fleet": fleet,
         "provisioner": {"extraArgs": ["--capacity-poll-interval=3s"]},
     }));
-    apply(&[policy(), database()]);
-    let before = until("the members are Ready", TIME_LIMIT, all_ready);
     let dying = second.name();
-    let victim = before
-        .iter()
-        .find(|pod| text(pod, "/spec/nodeName") == dying)
-        .expect("a member on the second node");
-    let name = text(victim, "/metadata/name").to_owned();
-    let claim_name = format!("data-{name}");
-    let old_claim = get(&format!("pvc/{claim_name}")).expect("its claim");
-    let old_volume = text(&old_claim, "/spec/volumeName").to_owned();
+    let (before, victim) = Member::on(&dying, 3);
 
     let controller = controller::start(
         &fixture,
@@ -119,43 +202,17 @@ fn a_release_moves_a_member_from_a_dead_drive_after_a_persons_approval() {
     transcript.run("kubectl get pvc -L diskvitals.io/on-dead-drive");
     transcript.run("kubectl get storagepolicies");
 
-    fixture.served(served).set(Mode::Gone);
-    until("the member is not Ready", SOON, || {
-        let pod = get(&format!("pod/{name}"))?;
-        (!is_ready(&pod)).then_some(())
-    });
-    second.hide(&[second_disk.name()]);
-    until("the node reports drive and volume", SOON, || {
-        let status = get(&format!("nodestorage/{dying}"))?["status"].clone();
-        let lists = |list: &str, is_it: &dyn Fn(&Value) -> bool| {
-            status[list].as_array().is_some_and(|all| all.iter().any(is_it))
-        };
-        let is_lost = |it: &Value| {
-            let conditions = it["healthConditions"].as_array();
-            it["persistentVolume"] == old_volume.as_str()
-                && conditions.is_some_and(|all| all.iter().any(|it| it["status"] == "Inaccessible"))
-        };
-        let is_reported =
-            lists("drives", &|it| it["reason"] == "DriveMissing") && lists("volumes", &is_lost);
-        is_reported.then_some(())
-    });
+    victim.lose_drive(fixture.served(served), &second, second_disk.name());
     transcript.note("The drive of node-2 dies: first its answers, then the drive itself is gone.");
     transcript.run("kubectl diskvitals");
     transcript.run("kubectl diskvitals claims");
 
     let proposed = until("an action is proposed", TIME_LIMIT, action);
     let action_name = text(&proposed, "/metadata/name").to_owned();
-    assert_eq!(text(&proposed, "/spec/claim/name"), claim_name);
+    assert_eq!(text(&proposed, "/spec/claim/name"), victim.claim_name());
     // Without an approval nothing happens, however often it is asked.
     pause(std::time::Duration::from_secs(10));
-    let unchanged = get(&format!("pvc/{claim_name}")).expect("the claim");
-    assert_eq!(unchanged["metadata"]["uid"], old_claim["metadata"]["uid"]);
-    assert_eq!(unchanged["metadata"]["deletionTimestamp"], Value::Null);
-    let pod = get(&format!("pod/{name}")).expect("the pod");
-    assert_eq!(pod["metadata"]["uid"], victim["metadata"]["uid"]);
-    assert_eq!(pod["metadata"]["deletionTimestamp"], Value::Null);
-    let volume = get(&format!("pv/{old_volume}")).expect("the volume");
-    assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Delete");
+    victim.assert_unprepared();
     transcript.note("After the hold time there is a proposal, and nothing else happens.");
     transcript.run("kubectl diskvitals actions");
     transcript.run(&format!("kubectl diskvitals actions {action_name}"));
@@ -173,26 +230,7 @@ fn a_release_moves_a_member_from_a_dead_drive_after_a_persons_approval() {
     for step in ["Confirmed", "Prepared", "ClaimDeleted", "PodEvicted", "Replaced"] {
         assert_eq!(condition(&finished, step).as_deref(), Some("True"), "{step}: {finished:#}");
     }
-    let after = until("all members are Ready", TIME_LIMIT, all_ready);
-    let replaced =
-        after.iter().find(|pod| text(pod, "/metadata/name") == name).expect("the member");
-    assert_ne!(text(replaced, "/spec/nodeName"), dying);
-    let claim = get(&format!("pvc/{claim_name}")).expect("its claim");
-    assert_ne!(claim["metadata"]["uid"], old_claim["metadata"]["uid"]);
-    assert_ne!(text(&claim, "/spec/volumeName"), old_volume);
-    // The others were not touched.
-    for pod in before.iter().filter(|pod| text(pod, "/metadata/name") != name) {
-        let now = get(&format!("pod/{}", text(pod, "/metadata/name"))).expect("the pod");
-        assert_eq!(now["metadata"]["uid"], pod["metadata"]["uid"]);
-        assert_eq!(now["status"]["containerStatuses"][0]["restartCount"], 0);
-    }
-    let volume = get(&format!("pv/{old_volume}")).expect("the old volume is kept");
-    assert_eq!(volume["status"]["phase"], "Released");
-    assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], "Retain");
-    assert_eq!(
-        volume.pointer("/metadata/annotations/diskvitals.io~1action"),
-        Some(&json!(format!("default/{action_name}")))
-    );
+    victim.assert_replaced(&before, &action_name);
 
     transcript
         .note("The member runs on another node, with an empty volume; the old volume is kept.");

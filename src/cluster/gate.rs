@@ -201,10 +201,10 @@ gates! {
         "The node has not answered the controller's challenge of this step.",
         "Look at the daemon and the reporter of the node.";
     NotSettled, Confirm, Hold,
-        "The daemon of the node does not know its whole state yet, does not read the inventory or the kernel log, or lost records of the log within the last ten minutes.",
-        "Wait, or look at the daemon's log.";
+        "The daemon of the node does not know its whole state yet, does not read the inventory or the kernel log, or has lost records of the log and not read its counters since.",
+        "Wait, or look at the source that is named, with diskvitals status on the node.";
     OneWitness, Confirm, Hold,
-        "Fewer than two kinds of witness say that the drive has failed: a record of the kernel log, and a scan or probe of now.",
+        "Fewer than two kinds of witness say that the drive has failed: a record of the kernel log, and a scan or probe of now. If the log has lost records of that time: a scan of now, and a counter of errors or a probe.",
         "Look at the evidence on the node: diskvitals explain.";
 }
 

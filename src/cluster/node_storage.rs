@@ -380,7 +380,8 @@ pub struct ChallengeAnswer {
     pub settled: bool,
     /// A scan of the hardware that began after the challenge has succeeded.
     pub inventory: bool,
-    /// The kernel log is read as intended.
+    /// The kernel log is read as intended. Where it has lost records: the error counters, and what
+    /// the drives in question answer, were read after the challenge.
     pub kernel_log: bool,
     /// What could not be read in time, or is not known on this node.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -422,6 +423,17 @@ pub struct AnsweredFinding {
     /// The kinds of sources that see it in this boot and still see it, each once.
     #[cfg_attr(feature = "fleet", schemars(length(max = 16)))]
     pub witnesses: Vec<Witness>,
+    /// The kernel log lost records in this time, and those of the failure may be among them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub records_lost: Option<TimeSpan>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "fleet", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TimeSpan {
+    pub since: Time,
+    pub until: Time,
 }
 
 /// A kind of source that sees a failure independently of the others.

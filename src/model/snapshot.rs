@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::block::Inventory;
 use crate::cause::Cause;
 use crate::drive::{DriveFacts, DriveKind};
+use crate::facts::kernel_log::lost_records::LostRecords;
 use crate::facts::smart::SmartFacts;
 use crate::model_statistics::ModelStatistics;
 use crate::policy::{Exclusion, NodeFailurePolicy};
@@ -187,6 +188,8 @@ pub struct NodeState {
     pub kernel_log_lost: Option<u64>,
     /// When the node as a whole is unfit.
     pub failure_policy: NodeFailurePolicy,
+    /// When that was.
+    pub kernel_log_losses: Vec<LostRecords>,
     /// Worst health over drives and volumes, acknowledged findings not counted.
     pub health: Option<Health>,
     /// Data that could not be read or parsed; newest scan of each source.

@@ -23,6 +23,8 @@ pub struct FreshReadings {
     pub snapshot: Arc<Snapshot>,
     /// A scan of the hardware was asked for, and one that began after the request has succeeded.
     pub inventory: bool,
+    /// The kernel log was asked for, and all of it has been read, or what else counts errors since.
+    pub kernel_log: bool,
     /// What could not be read, or not in time.
     pub missing: Vec<String>,
 }

@@ -537,6 +537,7 @@ impl Owner {
             timings: self.facts.timings.clone(),
             kernel_log_lost: self.facts.kernel.lost_records(),
             failure_policy: rules.policy.node_failure.clone(),
+            kernel_log_losses: self.facts.losses_of_boot(),
             health: None,
             warnings: rules
                 .config_warnings

@@ -187,6 +187,7 @@ fn to_answer(answer: &ChallengeAnswer, asked_at: Elapsed) -> Answer {
         is_settled: answer.settled && !answer.truncated,
         reads_inventory: answer.inventory,
         reads_kernel_log: answer.kernel_log,
+        missing: answer.missing.clone(),
         findings: answer.findings.clone(),
     }
 }

@@ -150,15 +150,27 @@ fn fails_itself(facts: &Facts, subject: &Subject, since: Timestamp) -> bool {
     }
 }
 
-/// A read by our own probe has failed since then, or has not returned.
 pub(super) fn fails_its_probe(facts: &Facts, volume: &VolumeFacts, since: Timestamp) -> bool {
-    let mounts = volume.mounts.iter();
-    let mut probes = mounts.filter_map(|mount| facts.probes.get(&mount.path));
-    probes.any(|probe| match &probe.result {
-        _ if probe.stuck.as_ref().is_some_and(|stuck| stuck.since >= since) => true,
-        Observation::Ok { at, value } => {
-            *at >= since && (value.readdir.is_err() || value.statfs.is_err())
+    failed_probe(facts, volume, since).is_some()
+}
+
+/// A read by our own probe that has failed since then, or has not returned.
+pub(super) fn failed_probe(
+    facts: &Facts,
+    volume: &VolumeFacts,
+    since: Timestamp,
+) -> Option<Evidence> {
+    volume.mounts.iter().find_map(|mount| {
+        let (path, probe) = (&mount.path, facts.probes.get(&mount.path)?);
+        if let Some(stuck) = probe.stuck.as_ref().filter(|stuck| stuck.since >= since) {
+            let text = "it has not returned";
+            return Some(evidence(WitnessKind::Probe, format!("probe {path}"), stuck.since, text));
         }
-        _ => false,
+        let Observation::Ok { at, value } = &probe.result else {
+            return None;
+        };
+        let error = value.readdir.as_ref().err().or(value.statfs.as_ref().err())?;
+        let source = format!("{} {path}", error.operation);
+        (*at >= since).then(|| evidence(WitnessKind::Probe, source, *at, &error.text))
     })
 }

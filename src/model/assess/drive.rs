@@ -1,11 +1,11 @@
 //! Rules about drives, and the verdicts that volumes inherit from them.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use jiff::Timestamp;
 
 use crate::assess::DriveFailure;
+use crate::assess::counters::{changed, failed_probe};
 use crate::assess::errors::log_evidence;
 use crate::assess::input::{Context, DriveInput, VolumeInput};
 use crate::assess::text::{
@@ -13,11 +13,13 @@ use crate::assess::text::{
 };
 use crate::drive::{DriveFacts, Transport};
 use crate::facts::drive_use::{LastUse, MemberSignature};
+use crate::facts::kernel_log::lost_records::NEAR_FAILURE;
 use crate::facts::{Facts, KnownDrive, KnownVolume, drive_use};
 use crate::volume::{Impact, Stack};
 use diskvitals_finding::ids::{DriveId, VolumeId};
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Evidence, Subject, Verdict, WitnessKind};
+use diskvitals_kernel_log::error_history::ErrorTally;
 use diskvitals_kernel_log::event::Class;
 use diskvitals_text::duration::elapsed;
 use diskvitals_text::naming::slot_name;
@@ -43,7 +45,7 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
     let (last_seen, left) = (facts.wall_text(known.last_seen), facts.wall_text(since));
     let text = format!("{name} ({id}) was last seen at {last_seen} and is in no scan since {left}");
     let mut proof = vec![evidence(WitnessKind::Inventory, "/sys/class/block", since, text)];
-    proof.extend(removal_records(facts, known, since));
+    proof.extend(removal_evidence(facts, known, since));
     let clears = "the drive is seen again, under whatever name";
     proof.extend(drive_use::unreleased(known).map(|signature| {
         let text = format!("ID_FS_TYPE={}", signature.fs_type);
@@ -166,7 +168,7 @@ pub(crate) fn offline(input: &DriveInput) -> Option<Verdict> {
             evidence(WitnessKind::Inventory, state_file(&known.facts, name), at, state)
         })
         .collect();
-    proof.extend(removal_records(facts, known, since.unwrap_or(at)));
+    proof.extend(removal_evidence(facts, known, since.unwrap_or(at)));
     let detail = match states.as_slice() {
         [(_, state)] => format!("its state is `{state}`"),
         all => format!(
@@ -181,14 +183,30 @@ pub(crate) fn offline(input: &DriveInput) -> Option<Verdict> {
     raised(INACCESSIBLE, message, proof, clears, since)
 }
 
-/// The records of the kernel log around the time when the kernel took the drive offline.
-fn removal_records(facts: &Facts, known: &KnownDrive, when: Timestamp) -> Vec<Evidence> {
-    let near = Duration::from_secs(120);
-    facts
-        .tally(&Subject::Drive(known.facts.id.clone()), Class::Removed)
-        .filter(|tally| tally.last.time.duration_since(when).unsigned_abs() <= near)
-        .map(log_evidence)
-        .unwrap_or_default()
+/// What else shows that the kernel took the drive offline at that time: records of its log, a counter
+/// of errors, a probe.
+fn removal_evidence(facts: &Facts, known: &KnownDrive, when: Timestamp) -> Vec<Evidence> {
+    let (from, until) = (
+        when.saturating_sub(NEAR_FAILURE).unwrap_or(when),
+        when.saturating_add(NEAR_FAILURE).unwrap_or(when),
+    );
+    // Whoever still uses it causes more records for as long as he does.
+    let is_near = |tally: &&ErrorTally| {
+        let began = tally.episodes.last().copied().unwrap_or(tally.first.time);
+        let mut starts = tally.episodes.iter();
+        starts.any(|start| (from..=until).contains(start))
+            || (began <= until && tally.last.time >= from)
+    };
+    let tally = facts.tally(&Subject::Drive(known.facts.id.clone()), Class::Removed);
+    let mut proof = tally.filter(is_near).map(log_evidence).unwrap_or_default();
+    proof.extend(facts.grown_counter(known, from).map(|(history, name, counter)| {
+        // Without the value: it may grow for as long as something writes.
+        let text = format!("{name} has grown");
+        evidence(WitnessKind::Counter, &history.file, changed(counter), text)
+    }));
+    let mut volumes = known.volumes.iter().filter_map(|id| facts.volumes.get(id));
+    proof.extend(volumes.find_map(|volume| failed_probe(facts, &volume.facts, from)));
+    proof
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

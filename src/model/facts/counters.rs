@@ -17,6 +17,7 @@ use crate::facts::filesystem_homes::HOME;
 use crate::facts::kernel_log::PendingIncident;
 use crate::facts::kernel_log::second_witness::{Answer, may_refute};
 use crate::facts::md_slots::{LOST, digits};
+use crate::facts::readings::Reading;
 use crate::facts::{Facts, KnownVolume, Urgency};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::{Subject, UnknownHealth};
@@ -43,8 +44,8 @@ pub struct Counters {
     read_at: Option<Timestamp>,
     /// An earlier run has read them.
     restored: bool,
-    /// Why the last reading failed.
-    error: Option<String>,
+    /// Why the last reading failed, and when.
+    error: Option<(Timestamp, String)>,
 }
 
 impl Counters {
@@ -79,9 +80,20 @@ impl Counters {
             return None;
         }
         Some(match &self.error {
-            Some(error) => UnknownHealth::failed(format!("error counters: {error}")),
+            Some((_, error)) => UnknownHealth::failed(format!("error counters: {error}")),
             None => UnknownHealth::pending("the kernel's error counters have not been read yet"),
         })
+    }
+
+    /// The reading that began at `since` or later.
+    pub(super) fn read_since(&self, since: Timestamp) -> Reading {
+        match &self.error {
+            _ if self.read_at.is_some_and(|at| at >= since) => Reading::Made,
+            Some((at, error)) if *at >= since => {
+                Reading::Impossible(format!("the error counters could not be read: {error}"))
+            }
+            _ => Reading::Outstanding("the error counters have not been read again".to_owned()),
+        }
     }
 
     /// Returns the growth since the previous reading; None if nothing changed.
@@ -183,9 +195,10 @@ impl Facts {
     ) -> Urgency {
         let (at, readings) = match seen {
             Observation::Ok { at, value } => (at, value),
-            Observation::Failed { error, .. } => {
-                let is_new = self.counters.error.as_ref() != Some(&error);
-                self.counters.error = Some(error);
+            Observation::Failed { at, error } => {
+                let before = self.counters.error.as_ref().map(|(_, error)| error);
+                let is_new = before != Some(&error);
+                self.counters.error = Some((at, error));
                 return match is_new && self.counters.unread_cause().is_some() {
                     true => Urgency::Immediate,
                     false => Urgency::Nothing,

@@ -21,7 +21,7 @@ use crate::drive::{DriveKind, Transport};
 use crate::facts::device_names::DeviceNames;
 use crate::facts::full_reads::BegunRead;
 use crate::facts::kernel_log::lost_records::LostRecords;
-use crate::facts::{Facts, Urgency};
+use crate::facts::{Facts, KnownDrive, Urgency};
 use crate::policy::ErrorPolicy;
 use crate::source_update::{FsErrorNotice, SourceStatus};
 use diskvitals_finding::ids::VolumeId;
@@ -74,6 +74,8 @@ pub struct LogProgress {
     pub gap_until: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_records: Option<LostRecords>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_losses: Vec<LostRecords>,
     /// Incidents about unknown devices.
     pub unattributed: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -189,7 +191,13 @@ impl Facts {
             // The reader did not wait for the store; its later events are newer.
             ours.unattributed = ours.unattributed.max(old.unattributed);
             ours.gap_until = ours.gap_until.max(old.gap_until);
-            ours.lost_records = ours.lost_records.or(old.lost_records);
+            if overlapping {
+                ours.earlier_losses.splice(..0, old.earlier_losses);
+                match ours.lost_records {
+                    Some(_) => ours.earlier_losses.extend(old.lost_records),
+                    None => ours.lost_records = old.lost_records,
+                }
+            }
         }
     }
 
@@ -440,7 +448,8 @@ impl Facts {
 
     fn reset_for_new_boot(&mut self) {
         self.kernel.attached_at.clear();
-        Arc::make_mut(&mut self.kernel.progress).lost_records = None;
+        let progress = Arc::make_mut(&mut self.kernel.progress);
+        (progress.lost_records, progress.earlier_losses) = (None, Vec::new());
         let subjects: Vec<Subject> = self.kernel.errors.keys().cloned().collect();
         for subject in &subjects {
             self.clear_mount_errors(subject);
@@ -448,7 +457,8 @@ impl Facts {
     }
 
     /// Drops histories that no rule still reads: older than the longest quiet period and than
-    /// the window.
+    /// the window. Records of a drive stay while it is gone or offline: they are evidence of that,
+    /// whatever the periods are.
     pub fn forget_errors(&mut self, policy: &ErrorPolicy, now: Timestamp) {
         let keep =
             policy.bad_quiet_after.max(policy.window).max(policy.quiet_after).saturating_mul(2);
@@ -461,13 +471,21 @@ impl Facts {
         if self.kernel.progress.gap_until.is_some_and(|end| end > since) {
             return;
         }
-        let old =
-            |memory: &ErrorHistory| memory.tallies.values().any(|tally| tally.last.time < since);
-        if !self.kernel.errors.values().any(|memory| old(memory)) {
+        let drives = &self.drives;
+        let is_evidence = |subject: &Subject| match subject {
+            Subject::Drive(id) => drives.get(id).is_some_and(KnownDrive::is_unusable),
+            _ => false,
+        };
+        let old = |(subject, memory): (&Subject, &Arc<ErrorHistory>)| {
+            memory.tallies.values().any(|tally| tally.last.time < since) && !is_evidence(subject)
+        };
+        if !self.kernel.errors.iter().any(old) {
             return;
         }
-        for memory in self.kernel.errors.values_mut().filter(|memory| old(memory)) {
-            Arc::make_mut(memory).prune_before(since);
+        for (subject, memory) in &mut self.kernel.errors {
+            if old((subject, memory)) {
+                Arc::make_mut(memory).prune_before(since);
+            }
         }
         self.kernel.errors.retain(|_, memory| !memory.is_empty());
     }

@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 
 use crate::facts::Facts;
+use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
 
@@ -16,6 +17,8 @@ pub enum WantedReading {
     MountTable,
     KubeletRecords,
     Probe(HostPath),
+    /// The kernel log. Where it has lost records: the error counters, and what these drives answer.
+    KernelLog(Vec<DriveId>),
 }
 
 /// A reading that was asked for.
@@ -40,6 +43,7 @@ impl Facts {
                 table_since(self.kubelet.observation(), since, "the kubelet's directory")
             }
             WantedReading::Probe(path) => self.probe_since(path, since),
+            WantedReading::KernelLog(drives) => self.log_since(since, drives),
         }
     }
 
@@ -51,6 +55,21 @@ impl Facts {
                 Reading::Impossible(format!("the hardware could not be scanned: {error}"))
             }
             _ => Reading::Outstanding("the hardware has not been scanned again".to_owned()),
+        }
+    }
+
+    /// The answer to smartctl since then, of a drive that can answer.
+    pub(in crate::facts) fn smart_since(&self, drive: &DriveId, since: Timestamp) -> Reading {
+        // A scan says what there is to say of one that is gone.
+        let is_there = self.drives.get(drive).is_some_and(|known| !known.is_unusable());
+        let smart = self.smart.get(drive).filter(|_| is_there && self.has_answered_smart(drive));
+        let is_made = smart.is_none_or(|smart| {
+            let answered = smart.outcome.as_ref().is_some_and(|(at, _)| *at >= since);
+            answered || smart.stuck.is_some()
+        });
+        match is_made {
+            true => Reading::Made,
+            false => Reading::Outstanding(format!("drive {drive} has not been asked again")),
         }
     }
 

@@ -384,6 +384,7 @@ impl Owner {
                 let _ = reply.send(FreshReadings {
                     snapshot: self.snapshots.borrow().clone(),
                     inventory,
+                    kernel_log: wanted.iter().any(|it| matches!(it, WantedReading::KernelLog(_))),
                     missing: Vec::from_iter(inventory.then_some(text)),
                 });
             }

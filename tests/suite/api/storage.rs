@@ -12,6 +12,7 @@ use diskvitals_finding::severity::Severity;
 use diskvitals_finding::source::Source;
 use diskvitals_finding::{Health, Subject};
 use diskvitals_model::block::DiskStat;
+use diskvitals_model::facts::kernel_log::lost_records::LostRecords;
 use diskvitals_model::snapshot::{NodeContext, Presence, Snapshot, VolumeUsage};
 use diskvitals_model::source_update::{SourceRequest, SourceStatus};
 use diskvitals_wire as wire;
@@ -360,7 +361,10 @@ async fn a_confirmation_reads_again_and_names_what_is_wrong_with_the_volumes_in_
     let volume = snapshot.volumes[&VolumeId::csi("d.example", "a")].clone();
     let drive = volume.facts.drive_ids[0].clone();
     let add = |snapshot: &mut Snapshot, subject, reason, severity| {
-        let finding = finding(subject, reason, severity, now());
+        let mut finding = finding(subject, reason, severity, now());
+        if reason == Reason::OutOfSpace {
+            finding.since = finding.since.checked_sub(jiff::SignedDuration::from_mins(3)).unwrap();
+        }
         snapshot.findings.insert(finding.id.clone(), Arc::new(finding));
     };
     snapshot.findings.clear();
@@ -373,6 +377,8 @@ async fn a_confirmation_reads_again_and_names_what_is_wrong_with_the_volumes_in_
     ] {
         add(&mut snapshot, subject, reason, severity);
     }
+    let lost = LostRecords { from: now(), until: now(), unread_since: None };
+    Arc::make_mut(&mut snapshot.node).kernel_log_losses = vec![lost];
     let (served, client) = served(snapshot).await;
     let answer = client.confirm(about(&["pv-a"], &[])).await.unwrap();
     let seen: Vec<_> = answer
@@ -398,12 +404,14 @@ async fn a_confirmation_reads_again_and_names_what_is_wrong_with_the_volumes_in_
     let evidence = &answer.findings[0].finding.as_ref().unwrap().evidence[0];
     assert_eq!((evidence.witness(), evidence.present), (wire::WitnessKind::KernelLog, true));
     assert!(answer.inventory && !answer.truncated);
-    // The snapshot of this test has no kernel log: that is said, and is no good news.
-    assert!(!answer.kernel_log);
-    assert!(answer.missing.iter().any(|it| it.contains("kernel log")));
+    assert!(answer.kernel_log);
     assert!(answer.missing[0].ends_with("within 45 s"), "{:?}", answer.missing);
+    // Only the drive's failure was within two minutes of a loss.
+    let lost: Vec<_> = answer.findings.iter().map(|it| it.records_lost.is_some()).collect();
+    assert_eq!(lost, [true, false]);
     let asked = served.owner.asked.lock().unwrap().clone();
     assert!(asked.contains(&SourceRequest::Inventory));
+    assert!(asked.contains(&SourceRequest::Counters));
     assert!(asked.contains(&SourceRequest::Smart(vec![drive.clone()])));
     assert!(asked.iter().any(|it| matches!(it, SourceRequest::Probe(_))));
     // Without names, everything that has an adverse finding.

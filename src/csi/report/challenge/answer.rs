@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::report::node_snapshot::timestamp_from_wire;
 use diskvitals_cluster::node_storage::{
     AnsweredFinding, Challenge, ChallengeAnswer, MAX_CHALLENGED, MAX_MESSAGE_LEN, MAX_MISSING,
-    VolumeStatus, Witness,
+    TimeSpan, VolumeStatus, Witness,
 };
 use diskvitals_wire as wire;
 
@@ -72,7 +72,12 @@ fn finding(confirmed: wire::ConfirmedFinding) -> Option<AnsweredFinding> {
     let present = finding.evidence.iter().filter(|evidence| evidence.present);
     let witnesses: BTreeSet<Witness> =
         present.filter_map(|evidence| witness(evidence.witness())).collect();
+    let records_lost = confirmed.records_lost.and_then(|lost| {
+        let [since, until] = [lost.since, lost.until].map(timestamp_from_wire);
+        Some(TimeSpan { since: Time(since?), until: Time(until?) })
+    });
     Some(AnsweredFinding {
+        records_lost,
         status,
         witnesses: witnesses.into_iter().collect(),
         acknowledged: finding.acknowledged.is_some(),

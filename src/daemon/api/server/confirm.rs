@@ -1,7 +1,8 @@
 //! Confirm: what is wrong with some volumes and drives, by readings that are newer than the request.
 //!
 //! In: names of PersistentVolumes, ids of drives. Out: the findings of one snapshot, in which a scan
-//! of the hardware and probes of the mounts in question are contained, or are listed as missing.
+//! of the hardware and probes of the mounts in question are contained, or are listed as missing. Where
+//! the kernel log has lost records, the counters and the drives' own logs are read again too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,10 +17,9 @@ use diskvitals_convert as convert;
 use diskvitals_convert::node_facts::NodeFacts;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::severity::Severity;
-use diskvitals_finding::source::Source;
 use diskvitals_finding::{Finding, Subject};
 use diskvitals_model::snapshot::Snapshot;
-use diskvitals_model::source_update::{SourceRequest, SourceStatus};
+use diskvitals_model::source_update::SourceRequest;
 use diskvitals_text::echo::echo;
 use diskvitals_wire as wire;
 
@@ -39,11 +39,17 @@ pub(crate) async fn confirm(
     let subjects: Vec<Subject> = subjects(&snapshot, request).0.into_iter().collect();
     let (mut requests, _) = refresh_targets(&snapshot, &subjects);
     requests.push(SourceRequest::Inventory);
+    requests.push(SourceRequest::Counters);
+    let drives = subjects.iter().filter_map(|subject| match subject {
+        Subject::Drive(id) => Some(id.clone()),
+        _ => None,
+    });
+    let log = WantedReading::KernelLog(drives.collect());
     let probes = requests.iter().filter_map(|request| match request {
         SourceRequest::Probe(mounts) => Some(mounts.iter().cloned().map(WantedReading::Probe)),
         _ => None,
     });
-    let wanted = std::iter::once(WantedReading::Hardware).chain(probes.flatten()).collect();
+    let wanted = [WantedReading::Hardware, log].into_iter().chain(probes.flatten()).collect();
     drop(snapshot);
     let fresh = handle.read_again(requests, wanted, patience).await?;
     Ok(answer(fresh, node, request))
@@ -124,21 +130,9 @@ fn answer(
     node: &NodeFacts,
     request: &wire::ConfirmRequest,
 ) -> wire::Confirmation {
-    let FreshReadings { snapshot, inventory, mut missing } = fresh;
+    let FreshReadings { snapshot, inventory, kernel_log, mut missing } = fresh;
     let (subjects, unknown) = subjects(&snapshot, request);
     missing.extend(unknown);
-    let log = snapshot.node.sources.get(&Source::KernelLog);
-    let kernel_log = match log.map(|(status, _)| status) {
-        Some(SourceStatus::Active(_)) => true,
-        Some(SourceStatus::Limited(why) | SourceStatus::Down(why) | SourceStatus::Absent(why)) => {
-            missing.push(format!("the kernel log is not completely read: {why}"));
-            false
-        }
-        None => {
-            missing.push("the kernel log has not been read yet".to_owned());
-            false
-        }
-    };
     let mut findings: Vec<_> = snapshot
         .findings
         .values()
@@ -172,11 +166,17 @@ fn confirmed(snapshot: &Snapshot, finding: &Finding) -> wire::ConfirmedFinding {
         }
     };
     let text = |value: Option<&Option<String>>| value.cloned().flatten().unwrap_or_default();
+    let mut losses = snapshot.node.kernel_log_losses.iter();
+    let lost = losses.find(|lost| lost.may_include(finding.since));
     wire::ConfirmedFinding {
         finding: Some(convert::finding(snapshot, finding)),
         driver: text(facts.map(|facts| &facts.driver)),
         handle: text(facts.map(|facts| &facts.handle)),
         persistent_volume: text(facts.map(|facts| &facts.pv)),
         drive_id: drive.map(ToString::to_string).unwrap_or_default(),
+        records_lost: lost.map(|lost| wire::TimeSpan {
+            since: Some(convert::time(lost.from)),
+            until: Some(convert::time(lost.until)),
+        }),
     }
 }

@@ -115,6 +115,7 @@ impl Owner {
             let _ = answer.reply.send(FreshReadings {
                 snapshot: snapshot.clone(),
                 inventory: answer.inventory,
+                kernel_log: answer.kernel_log,
                 missing: answer.missing,
             });
         }

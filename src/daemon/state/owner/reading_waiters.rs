@@ -1,5 +1,5 @@
 //! Requests that wait for readings which are newer than they are: a scan of the hardware, the mount
-//! table, the kubelet's records, and probes of some mounts.
+//! table, the kubelet's records, probes of some mounts, and the kernel log.
 //!
 //! In: requests, the facts. Out: for each request, once its readings are made or its time is over,
 //! what is missing. The owner then publishes and answers from that snapshot.
@@ -34,6 +34,8 @@ pub(crate) struct DueReply {
     pub reply: Reply,
     /// The scan of the hardware has succeeded.
     pub inventory: bool,
+    /// The kernel log is read, or what makes up for its losses.
+    pub kernel_log: bool,
     pub missing: Vec<String>,
 }
 
@@ -64,10 +66,13 @@ impl ReadingWaiters {
         let mut due = Vec::new();
         for waiter in std::mem::take(&mut self.0) {
             let (mut missing, mut waits) = (Vec::new(), !settled);
-            let mut inventory = false;
+            let (mut inventory, mut kernel_log) = (false, false);
             for wanted in &waiter.wanted {
                 match facts.reading_since(wanted, waiter.since) {
-                    Reading::Made => inventory |= *wanted == WantedReading::Hardware,
+                    Reading::Made => {
+                        inventory |= *wanted == WantedReading::Hardware;
+                        kernel_log |= matches!(wanted, WantedReading::KernelLog(_));
+                    }
                     Reading::Impossible(why) => missing.push(why),
                     Reading::Outstanding(what) => {
                         waits = true;
@@ -76,7 +81,7 @@ impl ReadingWaiters {
                 }
             }
             if !waits || waiter.until <= now {
-                due.push(DueReply { reply: waiter.reply, inventory, missing });
+                due.push(DueReply { reply: waiter.reply, inventory, kernel_log, missing });
             } else {
                 self.0.push(waiter);
             }

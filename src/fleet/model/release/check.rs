@@ -15,7 +15,7 @@ use crate::model::release::candidate::{Candidate, Sighting};
 use crate::model::release::evidence::{Answer, Evidence, Reading, former_hash, hash};
 use crate::model::release::{Limits, Now};
 use diskvitals_cluster::gate::{Effect, Gate, Stage};
-use diskvitals_cluster::node_storage::{AnsweredFinding, Witness};
+use diskvitals_cluster::node_storage::{AnsweredFinding, TimeSpan, Witness};
 use diskvitals_cluster::storage_action::{Approval, StorageActionSpec, StorageActionStatus};
 use diskvitals_cluster::storage_policy::{Mode, StoragePolicySpec, StoragePolicyStatus};
 
@@ -249,16 +249,33 @@ fn answered<'a>(candidate: &Candidate, answer: &'a Answer) -> Option<&'a Answere
     })
 }
 
-/// What the answer does not rest on.
-fn unsettled(answer: &Answer) -> Option<&'static str> {
-    match (answer.is_settled, answer.reads_inventory, answer.reads_kernel_log) {
-        (false, _, _) => Some("the daemon has not read everything since its start"),
-        (_, false, _) => Some("the daemon does not read its drives"),
-        (_, _, false) => {
-            Some("the daemon does not read its kernel log, or has just lost records of it")
-        }
-        (true, true, true) => None,
-    }
+/// What the answer does not rest on, and why.
+fn unsettled(answer: &Answer) -> Option<String> {
+    let what = match (answer.is_settled, answer.reads_inventory, answer.reads_kernel_log) {
+        (false, _, _) => "the daemon has not read everything since its start",
+        (_, false, _) => "the daemon does not read its drives",
+        (_, _, false) => "the daemon does not read its kernel log",
+        (true, true, true) => return None,
+    };
+    let parts = std::iter::once(what).chain(answer.missing.iter().map(String::as_str));
+    Some(parts.collect::<Vec<_>>().join("; "))
+}
+
+/// Two kinds of source see the failure: the kernel log, and a scan or probe of now. Where the log has
+/// lost records of that time: a scan of now, and a counter or a probe.
+fn is_proven(finding: &AnsweredFinding) -> bool {
+    let has = |kind| finding.witnesses.contains(&kind);
+    let by_log = has(Witness::KernelLog) && (has(Witness::Inventory) || has(Witness::Probe));
+    let without_log = has(Witness::Inventory) && (has(Witness::Counter) || has(Witness::Probe));
+    by_log || (finding.records_lost.is_some() && without_log)
+}
+
+fn witnesses(finding: &AnsweredFinding) -> String {
+    let kinds: Vec<String> = finding.witnesses.iter().map(|kind| format!("{kind:?}")).collect();
+    let lost = finding.records_lost.as_ref().map(|TimeSpan { since, until }| {
+        format!("; kernel-log has lost records since {:.0}, until {:.0}", since.0, until.0)
+    });
+    format!("witnesses: {}{}", kinds.join(", "), lost.unwrap_or_default())
 }
 
 fn of_report(gate: Gate, case: &Case<'_>, candidate: &Candidate, now: Now) -> Option<String> {
@@ -369,10 +386,7 @@ fn of_action(gate: Gate, case: &Case<'_>, action: &ActionState, now: Now) -> Opt
         Gate::NotSettled => Some(format!("node {}: {}", spec.node.name, unsettled(answer.ok()?)?)),
         Gate::OneWitness => {
             let finding = answered(candidate(case)?, answer.ok()?)?;
-            let has = |kind| finding.witnesses.contains(&kind);
-            let is_proven =
-                has(Witness::KernelLog) && (has(Witness::Inventory) || has(Witness::Probe));
-            (!is_proven).then(|| format!("witnesses: {:?}", finding.witnesses))
+            (!is_proven(finding)).then(|| witnesses(finding))
         }
         _ => None,
     }

@@ -186,6 +186,8 @@ pub(crate) struct Answer {
     pub is_settled: bool,
     pub reads_inventory: bool,
     pub reads_kernel_log: bool,
+    /// What could not be read, each with its source.
+    pub missing: Vec<String>,
     pub findings: Vec<AnsweredFinding>,
 }
 

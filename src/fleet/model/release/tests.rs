@@ -256,6 +256,7 @@ pub(crate) fn answer() -> Answer {
         is_settled: true,
         reads_inventory: true,
         reads_kernel_log: true,
+        missing: Vec::new(),
         findings: vec![AnsweredFinding {
             id: "7".into(),
             reason: "DriveOffline".into(),

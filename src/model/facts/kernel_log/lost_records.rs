@@ -1,7 +1,7 @@
 //! Records that the kernel overwrote before they were read: any user can make it write that fast.
 //!
 //! In: batches that lost records, and the counters that were read since. Out: requests to read what
-//! else counts errors, and the drives about which nothing is known of that time.
+//! else counts errors, the drives about which nothing is known of that time, and the losses of this boot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Counter;
 use crate::facts::Facts;
+use crate::facts::readings::Reading;
+use crate::source_update::SourceStatus;
 use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::source::Source;
 use diskvitals_finding::{Subject, UnknownHealth};
 use diskvitals_text::duration::elapsed;
 
@@ -19,6 +22,10 @@ use diskvitals_text::duration::elapsed;
 pub const LOSS_PERIOD: Duration = Duration::from_secs(10 * 60);
 /// The reader reports a loss within this time, and counters are read within it after a report.
 const DELAY: Duration = Duration::from_secs(15);
+/// Records and errors this near belong to the failure of a drive.
+pub(crate) const NEAR_FAILURE: Duration = Duration::from_secs(120);
+/// Of earlier losses in this boot; the oldest is forgotten first.
+const MAX_EARLIER: usize = 32;
 
 /// Losses less than `LOSS_PERIOD` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +37,13 @@ pub struct LostRecords {
     pub unread_since: Option<Timestamp>,
 }
 
+impl LostRecords {
+    /// Whether records of a failure at that time may be among them.
+    pub fn may_include(&self, failed: Timestamp) -> bool {
+        elapsed(failed, self.from) <= NEAR_FAILURE && elapsed(self.until, failed) <= NEAR_FAILURE
+    }
+}
+
 impl Facts {
     /// The counters are read each time, the drives' own logs once.
     pub(super) fn note_lost_records(&mut self, now: Timestamp) {
@@ -37,6 +51,12 @@ impl Facts {
         let lost = self.lost_records(now);
         self.are_counters_due = true;
         self.is_smart_due |= lost.is_none();
+        if lost.is_none() {
+            let progress = Arc::make_mut(&mut self.kernel.progress);
+            progress.earlier_losses.extend(progress.lost_records.take());
+            let surplus = progress.earlier_losses.len().saturating_sub(MAX_EARLIER);
+            progress.earlier_losses.drain(..surplus);
+        }
         let new = LostRecords {
             from: now.saturating_sub(DELAY).unwrap_or(now),
             until: now,
@@ -61,6 +81,54 @@ impl Facts {
         }
     }
 
+    /// In this boot, oldest first.
+    pub fn losses_of_boot(&self) -> Vec<LostRecords> {
+        let progress = &self.kernel.progress;
+        progress.earlier_losses.iter().chain(&progress.lost_records).copied().collect()
+    }
+
+    /// The log as it was read until `since`; where records were lost, the error counters and the own
+    /// logs of these drives that were read since then.
+    pub(in crate::facts) fn log_since(&self, since: Timestamp, drives: &[DriveId]) -> Reading {
+        let log = self.sources.get(Source::KernelLog);
+        let failing = |why: &str, begun: Option<Timestamp>| {
+            let begun = begun.map(|begun| format!(" since {}", self.wall_text(begun)));
+            let begun = begun.unwrap_or_default();
+            Reading::Impossible(format!("kernel-log is not completely read{begun}: {why}"))
+        };
+        let lost = self.kernel.progress.lost_records;
+        let recent = lost.filter(|lost| elapsed(lost.until, since) < LOSS_PERIOD);
+        let lost = match log.map(|log| (&log.status, log.failing_since)) {
+            None => return Reading::Outstanding("kernel-log has not been read yet".to_owned()),
+            Some((SourceStatus::Down(why) | SourceStatus::Absent(why), begun)) => {
+                return failing(why, begun);
+            }
+            // Only losses limit the log itself. journald's copy has numbers of its own, with which
+            // losses are counted anew.
+            Some((SourceStatus::Limited(why), begun)) => match lost {
+                Some(lost) => lost,
+                None => return failing(why, begun),
+            },
+            Some((SourceStatus::Active(_), _)) => match recent {
+                Some(lost) => lost,
+                None => return Reading::Made,
+            },
+        };
+        let [from, until] = [lost.from, lost.until].map(|time| self.wall_text(time));
+        let why = |what: String| {
+            format!("kernel-log has lost records since {from}, until {until}, and {what}")
+        };
+        let readings = drives.iter().map(|drive| self.smart_since(drive, since));
+        for reading in std::iter::once(self.counters.read_since(since)).chain(readings) {
+            match reading {
+                Reading::Made => {}
+                Reading::Outstanding(what) => return Reading::Outstanding(why(what)),
+                Reading::Impossible(what) => return Reading::Impossible(why(what)),
+            }
+        }
+        Reading::Made
+    }
+
     fn lost_records(&self, now: Timestamp) -> Option<LostRecords> {
         let lost = self.kernel.progress.lost_records;
         lost.filter(|lost| elapsed(lost.until, now) < LOSS_PERIOD)
@@ -77,11 +145,11 @@ impl Facts {
         let present = present.filter(|known| known.missing_since.is_none());
         let ids = present.map(|known| &known.facts.id);
         // A drive without SMART data refuses the question, and counts that as an error.
-        let has_answered = |id: &&DriveId| {
-            let smart = self.smart.get(id);
-            smart.is_some_and(|smart| smart.history.last.is_some())
-        };
-        ids.filter(has_answered).cloned().collect()
+        ids.filter(|id| self.has_answered_smart(id)).cloned().collect()
+    }
+
+    pub(in crate::facts) fn has_answered_smart(&self, drive: &DriveId) -> bool {
+        self.smart.get(drive).is_some_and(|smart| smart.history.last.is_some())
     }
 
     /// Why nothing is known of a drive without SMART data: records about it may have been lost, and

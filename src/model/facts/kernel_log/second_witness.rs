@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::counters::CounterKey;
-use crate::counters::LIBATA_ERRORS;
+use crate::counters::{Counter, CounterHistory, CounterKey, LIBATA_ERRORS};
 use crate::drive::{DriveFacts, Transport};
-use crate::facts::{Facts, Urgency};
+use crate::facts::{Facts, KnownDrive, Urgency};
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::{DriveId, VolumeId};
 use diskvitals_kernel_log::error_history::{ErrorTally, SecondWitness};
@@ -280,6 +279,28 @@ impl Facts {
             ("xfs", name, Class::FsCorruption) => name.starts_with("sick_"),
             _ => false,
         }
+    }
+
+    /// A counter of errors of the drive, or of a filesystem on it, that has moved since then.
+    pub(crate) fn grown_counter(
+        &self,
+        known: &KnownDrive,
+        since: Timestamp,
+    ) -> Option<(&CounterHistory, &str, &Counter)> {
+        let drive = (Subject::Drive(known.facts.id.clone()), Class::Io);
+        let volumes = known.volumes.iter();
+        let volumes = volumes.map(|id| (Subject::Volume(id.clone()), Class::FsError));
+        std::iter::once(drive).chain(volumes).find_map(|(subject, class)| {
+            self.counters.series(subject.clone(), "").find_map(|(series, history)| {
+                let key = (subject.clone(), series.to_owned());
+                let mut counters = history.counters();
+                let (name, counter) = counters.find(|(name, counter)| {
+                    self.counts(&key, name, class)
+                        && counter.last_growth.is_some_and(|at| at >= since)
+                })?;
+                Some((history, name, counter))
+            })
+        })
     }
 
     /// Whether the kernel moves these counters with each error that it logs in these words.

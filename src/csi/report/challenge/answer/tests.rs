@@ -60,6 +60,20 @@ fn only_what_holds_now_is_a_witness_and_each_kind_counts_once() {
 }
 
 #[test]
+fn a_finding_says_when_the_kernel_log_lost_records_that_may_be_of_it() {
+    let time = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+    for (until, expected) in [(time(9), Some((at(5), at(9)))), (None, None)] {
+        let lost = wire::TimeSpan { since: time(5), until };
+        let finding =
+            wire::ConfirmedFinding { records_lost: Some(lost), ..confirmed(1, Vec::new()) };
+        let confirmed = wire::Confirmation { findings: vec![finding], ..Default::default() };
+        let given = answer(&challenge(), confirmed, at(10));
+        let span = given.findings[0].records_lost.as_ref();
+        assert_eq!(span.map(|span| (span.since.0, span.until.0)), expected);
+    }
+}
+
+#[test]
 fn an_answer_is_bounded_and_says_when_it_was_cut() {
     let many = |count: usize, handle: usize| {
         let findings = (0..count).map(|id| wire::ConfirmedFinding {

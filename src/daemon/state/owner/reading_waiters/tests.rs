@@ -2,8 +2,9 @@ use std::time::Duration;
 
 use super::*;
 use diskvitals_finding::observation::Observation;
+use diskvitals_finding::source::Source;
 use diskvitals_model::fixture::*;
-use diskvitals_model::source_update::SourceUpdate;
+use diskvitals_model::source_update::{SourceStatus, SourceUpdate};
 
 fn host() -> TestHost {
     let mut host = TestHost::default()
@@ -70,6 +71,28 @@ async fn when_its_time_is_over_the_answer_says_what_is_missing() {
     assert_eq!(due.len(), 1);
     assert!(due[0].inventory);
     assert_eq!(due[0].missing, ["/data has not been probed again"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_not_read_is_no_log_without_errors() {
+    let mut host = host();
+    let mut waiters = ReadingWaiters::default();
+    let mut ask = |host: &TestHost| {
+        let (reply, _answer) = oneshot::channel();
+        assert!(waiters.add(
+            vec![WantedReading::KernelLog(Vec::new())],
+            at(10),
+            Instant::now(),
+            reply
+        ));
+        let due = waiters.take_due(&host.facts, true, Instant::now());
+        due.into_iter().map(|due| (due.kernel_log, due.missing)).collect::<Vec<_>>()
+    };
+    let unread = "kernel-log has not been read yet".to_owned();
+    assert_eq!(ask(&host), [(false, vec![unread])]);
+    let status = SourceStatus::Active("/dev/kmsg".into());
+    host.apply(SourceUpdate::Source { source: Source::KernelLog, status }, 11);
+    assert_eq!(ask(&host), [(true, Vec::new())]);
 }
 
 #[tokio::test]

@@ -276,9 +276,15 @@ pub(super) fn of_group(gate: Gate, case: &Case<'_>, candidate: &Candidate) -> Op
             let ready = group.peers.iter().filter(|peer| peer.counts()).count();
             let wanted = case.policy.spec.min_ready_peers.max(1);
             (ready < usize::try_from(wanted).unwrap_or(usize::MAX)).then(|| {
+                let others = group.peers.iter().filter(|peer| !peer.counts());
+                let others = others.map(|peer| match peer.is_ready {
+                    true => format!(", {} has drives that are {:?}", peer.name, peer.drives),
+                    false => format!(", {} is not Ready", peer.name),
+                });
                 format!(
-                    "{ready} other members of {} are Ready on good drives, {wanted} are needed",
-                    group.name
+                    "{ready} other members of {} are Ready on good drives, {wanted} are needed{}",
+                    group.name,
+                    others.collect::<String>()
                 )
             })
         }

@@ -5,6 +5,7 @@ use crate::model::release::breaker::{Open, Opener};
 use crate::model::release::budget::{ActionSummary, per_day};
 use crate::model::release::proposal::tally;
 use diskvitals_cluster::gate::{Effect, Stage};
+use diskvitals_cluster::node_storage::TimeSpan;
 use diskvitals_cluster::storage_action::{CONFIRMED, STUCK, StorageActionStatus};
 use diskvitals_cluster::storage_policy::PolicyReason;
 
@@ -178,6 +179,65 @@ fn second_ways_in_which_a_gate_refuses() {
         let gates = cluster.gates();
         assert!(gates.contains(gate), "case {at}, {gate}: {gates:?}");
     }
+}
+
+/// A record that was lost makes the evidence older, not void.
+#[test]
+fn where_records_were_lost_a_counter_or_a_probe_stands_beside_the_scan() {
+    use Witness::{Check, Counter, Inventory, KernelLog, Layer, MountTable, Probe, Smart};
+    for (witnesses, whole, lost) in [
+        (vec![KernelLog, Inventory], true, true),
+        (vec![KernelLog, Probe], true, true),
+        (vec![Inventory, Counter], false, true),
+        (vec![Inventory, Probe], false, true),
+        (vec![Inventory], false, false),
+        (vec![KernelLog], false, false),
+        (vec![KernelLog, Counter], false, false),
+        (vec![Counter, Probe], false, false),
+        (vec![Inventory, MountTable, Layer, Smart, Check], false, false),
+    ] {
+        let gates = |records_lost: Option<TimeSpan>| {
+            let mut cluster = Cluster::approved();
+            let finding = &mut cluster.answer().findings[0];
+            (finding.witnesses, finding.records_lost) = (witnesses.clone(), records_lost);
+            cluster.gates()
+        };
+        let expected = |passes| if passes { Vec::new() } else { vec![Gate::OneWitness] };
+        let span = TimeSpan { since: Time(wall(-90)), until: Time(wall(-30)) };
+        assert_eq!(gates(None), expected(whole), "{witnesses:?}");
+        assert_eq!(gates(Some(span)), expected(lost), "{witnesses:?}");
+    }
+}
+
+#[test]
+fn a_gate_names_the_source_and_since_when_and_until_when_it_was_not_read() {
+    let text = |cluster: &Cluster| cluster.refusals().remove(0).text;
+    let mut cluster = Cluster::approved();
+    cluster.answer().reads_kernel_log = false;
+    cluster.answer().missing = vec!["kernel-log has lost records since A, until B".into()];
+    assert_eq!(
+        text(&cluster),
+        "node a: the daemon does not read its kernel log; kernel-log has lost records since A, until B"
+    );
+    let mut cluster = Cluster::approved();
+    let finding = &mut cluster.answer().findings[0];
+    finding.witnesses = vec![Witness::Inventory];
+    finding.records_lost = Some(TimeSpan { since: Time(wall(-90)), until: Time(wall(-30)) });
+    let [since, until] = [wall(-90), wall(-30)];
+    assert_eq!(
+        text(&cluster),
+        format!(
+            "witnesses: Inventory; kernel-log has lost records since {since:.0}, until {until:.0}"
+        )
+    );
+    let mut cluster = Cluster::approved();
+    cluster.group().peers[0].drives = Health::Unknown;
+    cluster.group().peers[1].is_ready = false;
+    assert!(
+        text(&cluster).ends_with(", db-0 has drives that are Unknown, db-2 is not Ready"),
+        "{}",
+        text(&cluster)
+    );
 }
 
 #[test]
