@@ -162,6 +162,7 @@ commands! {
     }
     "config" => USUAL {
         "diskvitals config": "The settings in force, with all defaults";
+        "diskvitals config -o json": "The same with its files and warnings as fields";
     }
     "reasons" => USUAL {
         "diskvitals reasons": "All reasons";

@@ -195,7 +195,9 @@ fn change(host: &mut TestHost, pool: &mut Pool, kind: u8) {
 
 fn raised(judgements: Vec<Judgement>) -> ActiveFindings {
     let raised = judgements.into_iter().filter_map(|it| match it.verdict {
-        Verdict::Raised(details) => Some(((it.subject, it.reason), (details.severity, details.status))),
+        Verdict::Raised(details) => {
+            Some(((it.subject, it.reason), (details.severity, details.status)))
+        }
         Verdict::Clear | Verdict::Unknown { .. } => None,
     });
     raised.collect()
