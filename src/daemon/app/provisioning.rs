@@ -90,7 +90,6 @@ mod tests {
             name: "a".into(),
             expected: false,
             source: provision::StaticSource::Device("/dev/disk/by-id/a".into()),
-            expected: false,
         }];
         reload(&sender, &config, &options);
         let after = sender.borrow().clone();
