@@ -138,8 +138,10 @@ fn statuses(
             return Err(HealthUnknown("diskvitalsd gives no reason".into()));
         }
     }
-    let status = |finding| status_from_finding(finding, volume);
-    let findings: Vec<HealthStatus> = volume.findings.iter().filter_map(status).collect();
+    let findings = volume.findings.iter().filter_map(status_from_finding);
+    let findings: Vec<HealthStatus> = findings
+        .map(|status| HealthStatus { message: without_paths(&status.message, volume), ..status })
+        .collect();
     let worst = findings.iter().map(|status| status.status).max();
     // The state is added only if it is more severe than every finding.
     let state = status_from_state(volume, condition)
@@ -202,7 +204,7 @@ pub(crate) fn without_paths(message: &str, volume: &wire::Volume) -> String {
 }
 
 /// A finding of severity INFO is not a health status.
-fn status_from_finding(finding: &wire::Finding, volume: &wire::Volume) -> Option<HealthStatus> {
+fn status_from_finding(finding: &wire::Finding) -> Option<HealthStatus> {
     if finding.cleared.is_some() || finding.severity() == wire::Severity::Info {
         return None;
     }
@@ -214,7 +216,7 @@ fn status_from_finding(finding: &wire::Finding, volume: &wire::Volume) -> Option
         | wire::FindingStatus::Information
         | wire::FindingStatus::Unspecified => HealthErrorType::Degraded,
     };
-    Some(HealthStatus::new(status, &finding.reason, &without_paths(&finding.message, volume)))
+    Some(HealthStatus::new(status, &finding.reason, &finding.message))
 }
 
 /// Health of a provided volume that is not in the daemon's snapshot of the node: it is unused, or

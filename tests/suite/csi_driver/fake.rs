@@ -189,7 +189,7 @@ impl Inventory for Service {
         self.answer(|state| {
             let (volumes, next_page_token) =
                 page(state.volumes.values().cloned().collect(), 7, &token);
-            Ok(wire::ListVolumesResponse { volumes, next_page_token })
+            Ok(wire::ListVolumesResponse { volumes, next_page_token, absent: Vec::new() })
         })
         .await
     }
