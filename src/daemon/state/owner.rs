@@ -61,9 +61,10 @@ const USAGE_DELAY_PER_VOLUME: Duration = Duration::from_millis(20);
 /// Updates of a flood are published together. With the reader's own delay and
 /// `MIN_PUBLISH_INTERVAL`, the total stays within a tenth of a second.
 const COALESCE_DELAY: Duration = Duration::from_millis(40);
-/// Maximum number of updates that are applied before any other input is handled.
+/// Updates are applied for so long, and at most so many, before any other input is handled.
+const BATCH_TIME: Duration = Duration::from_millis(250);
 const MAX_BATCH: usize = 1024;
-/// The loop's heartbeat. Each costs an idle processor a wakeup.
+/// The loop's heartbeat when nothing else happens. Each costs an idle processor a wakeup.
 const TICK_INTERVAL: Duration = Duration::from_secs(10);
 /// While changes wait for the disk, or requests for readings.
 const BUSY_TICK_INTERVAL: Duration = Duration::from_secs(1);
@@ -231,6 +232,7 @@ impl Owner {
             let write = self.store_sync.flood_due().map(|due| due.max(busy_tick));
             let awaited = self.is_awaited().then_some(busy_tick);
             let next_tick = write.into_iter().chain(awaited).fold(tick_at, Instant::min);
+            self.heartbeat.0.fetch_add(1, Ordering::Relaxed);
             tokio::select! {
                 () = &mut stop => break,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => self.publish(Vec::new()),
@@ -289,7 +291,6 @@ impl Owner {
 
     fn tick(&mut self) {
         self.follow_clock();
-        self.heartbeat.0.fetch_add(1, Ordering::Relaxed);
         let now = Instant::now();
         if now >= self.assess_at || self.store_sync.is_behind() {
             self.assess_at = self.grid.after(ASSESSMENT_INTERVAL);
@@ -318,8 +319,9 @@ impl Owner {
     fn apply_batch(&mut self, first: SourceUpdate) {
         let (now, rules) = (clock::now(), self.settings.borrow().clone());
         let mut next = Some(first);
+        let begun = Instant::now();
         for _ in 0..MAX_BATCH {
-            let Some(report) = next else { break };
+            let Some(report) = next.take_if(|_| begun.elapsed() < BATCH_TIME) else { break };
             match self.apply(report, &rules, now) {
                 Urgency::Nothing => {}
                 Urgency::UsageOnly => self.publish_by(Instant::now() + self.usage_delay()),
