@@ -320,20 +320,17 @@ impl Owner {
         let (now, rules) = (clock::now(), self.settings.borrow().clone());
         let mut next = Some(first);
         let begun = Instant::now();
-        for _ in 0..MAX_BATCH {
-            let Some(report) = next.take_if(|_| begun.elapsed() < BATCH_TIME) else { break };
+        for count in 1..=MAX_BATCH {
+            let Some(report) = next else { break };
             match self.apply(report, &rules, now) {
                 Urgency::Nothing => {}
                 Urgency::UsageOnly => self.publish_by(Instant::now() + self.usage_delay()),
                 Urgency::Coalesce => self.publish_by(Instant::now() + COALESCE_DELAY),
                 Urgency::Immediate => self.publish_soon(),
             }
-            next = self.reports.try_recv().ok();
-        }
-        // The last update that was taken from the queue when the batch was full.
-        if let Some(report) = next {
-            self.apply(report, &rules, now);
-            self.publish_soon();
+            // What stays in the queue has its turn after other inputs.
+            let is_full = count == MAX_BATCH || begun.elapsed() >= BATCH_TIME;
+            next = if is_full { None } else { self.reports.try_recv().ok() };
         }
         self.send_requests();
     }
