@@ -143,6 +143,22 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::smart::critical_warnings,
     },
     Scenario {
+        name: "check_of_a_disk_live_and_unmounted_has_its_rights_under_the_shipped_unit",
+        breaks: &[drives::CHECKED_DISK],
+        limit: Duration::from_secs(1200),
+        run: lab::checks::under_the_shipped_unit,
+    },
+    Scenario {
+        name: "csi_volumes_of_a_volume_group_have_the_findings_of_their_drive",
+        breaks: &[drives::NVME_POOL],
+        limit: Duration::from_secs(600),
+        run: lab::csi::a_pool_of_logical_volumes,
+    },
+];
+
+/// Run when named, and by `scripts/test full`: minutes each, or the same on another bus or filesystem.
+const LONG: &[Scenario] = &[
+    Scenario {
         name: "smart_a_scsi_disk_that_predicts_its_failure_is_bad",
         breaks: &[],
         limit: Duration::from_secs(150),
@@ -167,22 +183,10 @@ const SCENARIOS: &[Scenario] = &[
         run: lab::restart::a_volume_without_its_device,
     },
     Scenario {
-        name: "check_of_a_disk_live_and_unmounted_has_its_rights_under_the_shipped_unit",
-        breaks: &[drives::CHECKED_DISK],
-        limit: Duration::from_secs(1200),
-        run: lab::checks::under_the_shipped_unit,
-    },
-    Scenario {
         name: "check_in_control_groups_v2_has_all_bounds_and_leaves_no_group",
         breaks: &[drives::CHECKED_A],
         limit: Duration::from_secs(1200),
         run: lab::checks::a_control_group_bounds_each_run,
-    },
-    Scenario {
-        name: "csi_volumes_of_a_volume_group_have_the_findings_of_their_drive",
-        breaks: &[drives::NVME_POOL],
-        limit: Duration::from_secs(600),
-        run: lab::csi::a_pool_of_logical_volumes,
     },
     Scenario {
         name: "a_drive_that_was_slow_once_is_good_after_a_quiet_time",
@@ -190,10 +194,6 @@ const SCENARIOS: &[Scenario] = &[
         limit: Duration::from_secs(150),
         run: lab::quiet_period::slow_drives_become_good,
     },
-];
-
-/// Run when named, and by `scripts/test full`: minutes each, or the same on another bus or filesystem.
-const LONG: &[Scenario] = &[
     Scenario {
         name: "a_sata_disk_that_the_kernel_lets_go_is_missed_until_a_rescan_finds_it",
         breaks: &[drives::SATA_PULLED],

@@ -7,8 +7,11 @@ use crate::fixture::{NAMESPACE, render_chart};
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn every_set_of_values_is_accepted_by_the_api_server() {
     let home = tempfile::tempdir().expect("a folder");
-    let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {NAMESPACE}}}\n");
-    cluster::try_kubectl(&["apply", "-f", "-"], &namespace).expect("the namespace");
+    // Of the chart, and of the claims in which the controller may carry out actions.
+    for name in [NAMESPACE, "shop", "ware-house"] {
+        let namespace = format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n");
+        cluster::try_kubectl(&["apply", "-f", "-"], &namespace).expect("the namespace");
+    }
     let sets: Vec<_> = std::fs::read_dir("helm/diskvitals/ci")
         .expect("the sets of values")
         .flatten()
@@ -24,7 +27,7 @@ fn every_set_of_values_is_accepted_by_the_api_server() {
             .filter(|part| !part.contains("apiVersion: monitoring.coreos.com/"))
             .collect();
         let taken = cluster::try_kubectl(
-            &["-n", NAMESPACE, "apply", "--dry-run=server", "--validate=strict", "-f", "-"],
+            &["apply", "--dry-run=server", "--validate=strict", "-f", "-"],
             &parts.join("\n---\n"),
         );
         let taken = taken.unwrap_or_else(|error| panic!("{}: {error}", set.display()));
