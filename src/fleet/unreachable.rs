@@ -86,7 +86,7 @@ impl UnreachableStorage {
 
     fn begin_round(&mut self, cx: Context<'_>) {
         self.observe(cx);
-        self.announce_beyond();
+        self.announce_beyond(cx.now.wall);
         for (name, order) in &self.decision.taints {
             let uid = cx.view.nodes.get(name).map(|node| node.uid.clone());
             let value = match order {
@@ -135,7 +135,7 @@ impl UnreachableStorage {
             // One that was changed meanwhile is decided anew in the next round.
             Done::Tainted { node, value, wrote } => {
                 if wrote? {
-                    self.announce_taint(&node, value.as_deref());
+                    self.announce_taint(&node, value.as_deref(), cx.now.wall);
                 }
             }
             Done::Listed { node, driver, pods } => self.begin(&node, &driver, &pods, cx),

@@ -1,9 +1,12 @@
 //! What is announced: events, and lines in the log.
 //!
 //! In: decisions and what became of writes. Out: announcements. A driver that is away for too many
-//! nodes is announced when that begins and when it ends.
+//! nodes is announced when that begins and when it ends. Notes name the time: the name of an event
+//! is made of its note, and the same may happen again within the hour.
 
 use std::collections::BTreeSet;
+
+use jiff::Timestamp;
 
 use crate::events::{Announcement, regarding};
 use crate::model::unreachable::eviction::Waiting;
@@ -15,7 +18,8 @@ use diskvitals_kubernetes::event::{Regarding, regarding_node};
 const MAX_NAMES: usize = 5;
 
 impl UnreachableStorage {
-    pub(super) fn announce_beyond(&mut self) {
+    pub(super) fn announce_beyond(&mut self, time: Timestamp) {
+        let at = clock(time);
         let drivers = self.decision.drivers.iter();
         let beyond: BTreeSet<String> = drivers
             .filter(|(_, state)| state.is_beyond())
@@ -36,7 +40,7 @@ impl UnreachableStorage {
                 "the storage of a driver is away for too many nodes: nothing moves"
             );
             let note = format!(
-                "{affected} of the {nodes} nodes with this driver do not reach its storage or are silent ({}), and {reached} prove that they reach it. With more than {limit} of the first, or none of the second, this is the storage and not a node: nothing is tainted or evicted for it",
+                "{at}: {affected} of the {nodes} nodes with this driver do not reach its storage or are silent ({}), and {reached} prove that they reach it. With more than {limit} of the first, or none of the second, this is the storage and not a node: nothing is tainted or evicted for it",
                 names(&state.affected)
             );
             self.announcements.push(Announcement::new(
@@ -48,7 +52,7 @@ impl UnreachableStorage {
         }
         for driver in self.announced.difference(&beyond) {
             tracing::info!(driver, "the storage of a driver is no longer away for too many nodes");
-            let note = "its storage is no longer away for too many nodes".to_owned();
+            let note = format!("{at}: its storage is no longer away for too many nodes");
             let of = driver_of(driver);
             self.announcements.push(Announcement::new(of, "StorageAwayCleared", note, false));
         }
@@ -56,8 +60,8 @@ impl UnreachableStorage {
     }
 
     /// Without a value, the taint was removed.
-    pub(super) fn announce_taint(&mut self, node: &str, value: Option<&str>) {
-        let key = &self.key;
+    pub(super) fn announce_taint(&mut self, node: &str, value: Option<&str>, time: Timestamp) {
+        let (key, at) = (&self.key, clock(time));
         let (reason, note) = match value {
             Some(value) => {
                 tracing::warn!(node, value, "a node that does not reach storage gets no new pods");
@@ -65,7 +69,7 @@ impl UnreachableStorage {
                 (
                     "StorageUnreachable",
                     format!(
-                        "the node does not reach the storage of {}: taint {key}={value}:NoSchedule until it has reached it for some minutes",
+                        "{at}: the node does not reach the storage of {}: taint {key}={value}:NoSchedule until it has reached it for some minutes",
                         drivers.join(", ")
                     ),
                 )
@@ -74,7 +78,7 @@ impl UnreachableStorage {
                 tracing::info!(node, "a node reaches its storage again");
                 (
                     "StorageReachable",
-                    format!("the node reaches its storage again: the taint {key} is removed"),
+                    format!("{at}: the node reaches its storage again: the taint {key} is removed"),
                 )
             }
         };
@@ -144,6 +148,10 @@ impl UnreachableStorage {
 /// As of a Node, the name stands for the uid.
 fn driver_of(driver: &str) -> Regarding {
     regarding("CSIDriver", "", driver, driver)
+}
+
+fn clock(time: Timestamp) -> impl std::fmt::Display {
+    time.strftime("%H:%M:%S UTC")
 }
 
 fn pod_of(eviction: &PodEviction) -> Regarding {

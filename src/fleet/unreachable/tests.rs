@@ -83,6 +83,22 @@ fn a_standby_that_takes_over_knows_how_long_it_has_lasted() {
 }
 
 #[test]
+fn a_second_taint_within_the_hour_is_another_event() {
+    let mut duty = duty();
+    let view = view(&["a"]);
+    let mut notes = BTreeSet::new();
+    for (minute, value) in [(1, Some("d")), (5, None), (9, Some("d")), (14, None)] {
+        let wrote =
+            Done::Tainted { node: "a".into(), value: value.map(Into::into), wrote: Ok(true) };
+        let mut now = at(&view, minute * 60);
+        now.now.wall = wall(i64::try_from(minute).expect("a minute"));
+        duty.finish(wrote, now).expect("written");
+        notes.extend(duty.take_announcements().into_iter().map(|it| it.note));
+    }
+    assert_eq!(notes.len(), 4, "{notes:?}");
+}
+
+#[test]
 fn a_backend_that_is_away_for_all_is_one_statement_when_it_begins_and_one_when_it_ends() {
     let mut duty = duty();
     let away = view(&["a", "b", "c"]);
