@@ -189,6 +189,10 @@ fn pod_and_claim_have_one_event_for_each_worsening_of_their_volume() {
 #[ignore = "in a cluster: scripts/test kubernetes"]
 fn events_follow_volumes_that_come_and_go_while_their_drive_fails() {
     let (mut fixture, drive) = Fixture::with_a_pod(As::Filesystem);
+    // No new volume is placed on a failing drive.
+    apply(&[claim("b", CLASS, "64Mi", As::Filesystem), pod("b", &["b"], As::Filesystem)]);
+    until("the pod runs", TIME_LIMIT, || is_running("b").then_some(()));
+    kubectl(&["delete", "pod/b", "--wait=true"]);
     forget_events();
     fixture.fails(&drive, true);
     let about = |kind: &str, name: &str, reason: &str| {
@@ -200,8 +204,8 @@ fn events_follow_volumes_that_come_and_go_while_their_drive_fails() {
     about("Pod", "a", "DriveFailing");
     about("PersistentVolumeClaim", "a", "DriveFailing");
 
-    // A new volume on the failing drive.
-    apply(&[claim("b", CLASS, "64Mi", As::Filesystem), pod("b", &["b"], As::Filesystem)]);
+    // Another pod begins to use the failing drive.
+    apply(&[pod("b", &["b"], As::Filesystem)]);
     until("the pod runs", TIME_LIMIT, || is_running("b").then_some(()));
     about("Pod", "b", "DriveFailing");
     about("PersistentVolumeClaim", "b", "DriveFailing");

@@ -65,32 +65,7 @@ fn a_claim_of_the_pool_becomes_a_volume_that_shows_its_drives_smart_failure_unti
     until("the findings are cleared", SOON, || is_healed("a"));
     until("also of the node's storage", SOON, || storage_health(DRIVER).is_empty().then_some(()));
     assert_eq!(restarts("a"), Some(0));
-    the_provisioner_cannot_create_volumes_of_other_drivers();
     fixture.end();
-}
-
-/// Without the chart's policy the provisioner's token could create a volume from any directory of
-/// any node.
-fn the_provisioner_cannot_create_volumes_of_other_drivers() {
-    let account = format!("system:serviceaccount:{}:diskvitals-shim", crate::fixture::NAMESPACE);
-    let volume = |source: serde_json::Value| {
-        let mut volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "theirs"},
-            "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}});
-        let spec = volume["spec"].as_object_mut().expect("an object");
-        spec.extend(source.as_object().expect("an object").clone());
-        cluster::try_kubectl(
-            &["--as", &account, "create", "--dry-run=server", "-f", "-"],
-            &volume.to_string(),
-        )
-    };
-    for source in [
-        json!({"hostPath": {"path": "/etc"}}),
-        json!({"csi": {"driver": "another.example.com", "volumeHandle": "1"}}),
-    ] {
-        let refused = volume(source).expect_err("it is refused");
-        assert!(refused.contains("volumes of csi.diskvitals.io alone"), "{refused}");
-    }
-    volume(json!({"csi": {"driver": DRIVER, "volumeHandle": "1"}})).expect("its own it may make");
 }
 
 /// How often the kubelet has called this method of our driver.
