@@ -16,6 +16,12 @@ until_so() {
     until "$@" >/dev/null 2>&1; do [ $SECONDS -lt $end ] || wrong "not within ${patience:-60} s: $what"; sleep 0.2; done
     printf '%2d s  %s\n' $((SECONDS - begin)) "$what"
 }
+# never_so WHAT SECONDS COMMAND…
+never_so() {
+    local what=$1 end=$((SECONDS + $2)); shift 2
+    while [ $SECONDS -lt $end ]; do ! "$@" >/dev/null 2>&1 || wrong "it happened: $what"; sleep 0.5; done
+    printf 'ok    not: %s\n' "$what"
+}
 port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
 etcd=$(port) peer=$(port) api=$(port)

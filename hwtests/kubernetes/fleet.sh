@@ -3,12 +3,6 @@
 # templates of the chart than fleet, `chart_values` more values, `carry_out` the namespaces in which approved actions are carried out, separated by commas.
 duties=${duties:-claims,shared-drives}
 listen=$(port)
-# never_so WHAT SECONDS COMMAND…
-never_so() {
-    local what=$1 end=$((SECONDS + $2)); shift 2
-    while [ $SECONDS -lt $end ]; do ! "$@" >/dev/null 2>&1 || wrong "it happened: $what"; sleep 0.5; done
-    printf 'ok    not: %s\n' "$what"
-}
 # Before 1.37 claims have no health.
 minor=$(kube version -o json | python3 -c 'import json, sys; print(json.load(sys.stdin)["serverVersion"]["minor"].rstrip("+"))')
 keeps_claims() { [ "$minor" -ge 37 ]; }
