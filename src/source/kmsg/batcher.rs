@@ -297,13 +297,11 @@ impl Batcher {
             _ => {}
         }
         if self.medium.contiguous
-            && self
-                .last
-                .max(self.counted_to)
-                .is_some_and(|last| record.seq > last.saturating_add(1))
+            && let Some(last) = self.last.max(self.counted_to)
+            && record.seq > last.saturating_add(1)
+            && !self.is_from_before_start(&record)
         {
-            let expected = self.last.max(self.counted_to).map_or(0, |last| last.saturating_add(1));
-            self.lost = self.lost.saturating_add(record.seq - expected);
+            self.lost = self.lost.saturating_add(record.seq - last - 1);
         }
         self.last = Some(record.seq);
         if record.seq < self.skip_before {
@@ -331,6 +329,14 @@ impl Batcher {
             }
         }
         self.classify(&record, time);
+    }
+
+    /// What is overwritten at the old end of a full ring while it is read for the first time was
+    /// never to be had: a start one moment later would not have seen that it was there.
+    fn is_from_before_start(&self, record: &Record<'_>) -> bool {
+        self.in_backlog
+            && self.resumed_at.is_none()
+            && Duration::from_micros(record.time_us) < self.clock.monotonic
     }
 
     /// The line that was read in pieces is complete, or nothing more of it is there.

@@ -255,10 +255,22 @@ fn the_kernels_clock_is_never_ahead_of_ours() {
 #[test]
 fn a_jump_of_the_sequence_number_is_a_counted_loss() {
     let mut reading = batcher(None);
+    reading.catch_up();
     let batches = read(&mut reading, [noise(1), noise(2), noise(10), noise(11)]);
     assert_eq!((batches[0].cursor.lost, batches[0].cursor.counted_to), (7, Some(11)));
     let more = read(&mut reading, [noise(12), noise(20)]);
     assert_eq!(more[0].cursor.lost, 14);
+}
+
+#[test]
+fn what_a_full_ring_overwrites_while_it_is_read_for_the_first_time_is_not_lost() {
+    let later = |seq: u64| noise(seq).replace(&format!(",{},", seq * 1000), ",1000000001,");
+    let mut first = batcher(None);
+    assert_eq!(read(&mut first, [noise(1), noise(9), noise(10)])[0].cursor.lost, 0);
+    // So long a flood that records from after the start are gone too.
+    assert_eq!(read(&mut first, [later(15)])[0].cursor.lost, 4);
+    let stored = Cursor { boot_id: BOOT.into(), counted_to: Some(1), reread_from: 1, lost: 0 };
+    assert_eq!(read(&mut batcher(Some(&stored)), [noise(1), noise(9)])[0].cursor.lost, 7);
 }
 
 #[test]
