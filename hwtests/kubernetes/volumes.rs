@@ -121,9 +121,10 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
     let mut fixture = Fixture::new();
     let drive = fixture.sata(1, 2048).remove(0);
     fixture.pool_on(&drive.disk);
-    fixture.fails(&drive, true);
     fixture.install(&json!({}));
     apply(&[claim("a", CLASS, "64Mi", As::Filesystem), pod("a", &["a"], As::Filesystem)]);
+    until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
+    fixture.fails(&drive, true);
     let before = until("the volume health of the pod shows the drive failure", TIME_LIMIT, || {
         volume_health("a", 0).filter(|conditions| has(conditions, "Degraded", "DriveFailing"))
     });
