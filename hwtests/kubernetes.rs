@@ -41,6 +41,8 @@ mod lost_records;
 mod nodes;
 #[path = "kubernetes/notify.rs"]
 mod notify;
+#[path = "kubernetes/one_configuration.rs"]
+mod one_configuration;
 #[path = "kubernetes/other_driver.rs"]
 mod other_driver;
 #[path = "kubernetes/release.rs"]
