@@ -178,6 +178,39 @@ fn while_the_daemon_is_away_conditions_stay_as_they_were() {
     fixture.end();
 }
 
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn a_restart_on_a_dead_pool_invents_nothing_about_a_static_directory() {
+    let mut fixture = Fixture::new();
+    let (disk, served) = fixture.failing_disk("pool", 256);
+    fixture.pool_on(&disk);
+    let folder = fixture.path("static").join("kept");
+    std::fs::create_dir(&folder).expect("a folder");
+    fixture
+        .configure(&format!("[[static]]\nname = \"kept\"\ndirectory = \"{}\"\n", folder.display()));
+    fixture.install(&json!({}));
+    let mut objects = given("a", DRIVER, "kept", As::Filesystem);
+    objects.push(pod("a", &["a"], As::Filesystem));
+    apply(&objects);
+    until("the pod runs", TIME_LIMIT, || is_running("a").then_some(()));
+    until("its health is known", SOON, || volume_health("a", 0).is_none().then_some(()));
+
+    fixture.served(served).fault(vec![Fault::reads(0..1 << 40)]);
+    std::fs::write("/proc/sys/vm/drop_caches", "3").expect("nothing is cached");
+    let started = || fixture.ask(&["status"]).ok().map(|status| status["started"].clone());
+    let first = started().expect("its start time");
+    assert!(cluster::output(pkill(), "").status.success());
+    until("another daemon answers", TIME_LIMIT, || started().filter(|time| *time != first));
+    let before = call_count("NodeGetVolumeHealth").expect("it was requested");
+    until("health was requested in some rounds", TIME_LIMIT, || {
+        let conditions = volume_health("a", 0).unwrap_or_default();
+        assert!(conditions.iter().all(|it| it.reason != "NotMounted"), "{conditions:?}");
+        call_count("NodeGetVolumeHealth").filter(|count| *count >= before + 4.0)
+    });
+    fixture.served(served).fault(Vec::new());
+    fixture.end();
+}
+
 fn pkill() -> std::process::Command {
     let mut pkill = cluster::command("/usr/bin/pkill");
     pkill.args(["--signal", "KILL", "--exact", "diskvitalsd"]);
