@@ -88,6 +88,9 @@ impl Facts {
         if volumes.is_empty() && !event.class.is_filesystem_class() {
             volumes = self.volumes_depending_on(names(), event);
         }
+        if names().any(is_software_device) && self.may_be_lost(event.last.time) {
+            volumes.retain(|volume| self.was_there(volume, event.last.time));
+        }
         let (volumes, others): (Vec<Subject>, Vec<Subject>) =
             volumes.into_iter().partition(|volume| {
                 !event.class.is_filesystem_class() || self.may_originate_from(volume, &event.last)
@@ -137,6 +140,20 @@ impl Facts {
         };
         let attached = self.kernel.attached_at.get(name);
         attached.is_some_and(|attached| event.last.time < *attached)
+    }
+
+    /// The names of loops are reused at once, and the record that says when may be lost.
+    fn may_be_lost(&self, at: Timestamp) -> bool {
+        let progress = &self.kernel.progress;
+        let mut losses = progress.earlier_losses.iter().chain(&progress.lost_records);
+        losses.any(|lost| lost.may_include(at))
+    }
+
+    fn was_there(&self, volume: &Subject, at: Timestamp) -> bool {
+        let Subject::Volume(id) = volume else {
+            return true;
+        };
+        self.volumes.get(id).is_some_and(|known| known.first_seen <= at)
     }
 
     fn carries_volume(&self, device: &String) -> bool {

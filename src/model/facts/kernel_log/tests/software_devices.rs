@@ -118,6 +118,21 @@ fn an_error_of_a_former_loop_is_not_of_the_volume_on_the_next_one() {
 }
 
 #[test]
+fn without_the_record_of_a_loops_attachment_an_error_before_its_volume_is_not_the_volumes() {
+    for (is_lost, seen, counted) in [(true, 4, None), (true, 0, Some(1)), (false, 4, Some(1))] {
+        let mut host = TestHost::default().with(software("loop9", "7:9")).uuid("loop9", "u");
+        host = host.mounted("7:9", "/", "/data", "ext4", "/dev/loop9");
+        host.read_all(seen);
+        if is_lost {
+            host.facts.note_lost_records(at(5));
+        }
+        let events = vec![numbered(1, event(Class::Io, "loop9", at(1), &[]))];
+        host.apply(SourceUpdate::KernelLog(batch(events)), 6);
+        assert_eq!(count(&host, &data(), Class::Io), counted, "{is_lost} {seen}");
+    }
+}
+
+#[test]
 fn a_loop_below_an_array_is_a_finding_of_the_loop() {
     let md = Layer::Md { level: Some("raid1".into()) };
     let mut host = TestHost::default()
