@@ -48,15 +48,13 @@ fn a_static_volume_is_missed_where_it_is_expected_and_says_nothing_elsewhere() {
     for node in [NODE, &name] {
         until_shown("a device that it never had is no fault of a node", node, "Good", "True");
     }
-    let (is_good, text) = shell("kubectl diskvitals");
+    let (is_good, text) = shell("kubectl diskvitals --exit-code");
     assert!(is_good, "{text}");
-    let (_, volumes) = shell("kubectl diskvitals explain archive");
-    println!("{volumes}");
 
     fixture.install(&values(json!({&name: OF_SECOND})));
     until_shown("one of its own is missed", &name, "Bad", "False");
     until_shown("the other node is well", NODE, "Good", "True");
-    let (is_good, text) = shell("kubectl diskvitals");
+    let (is_good, text) = shell("kubectl diskvitals --exit-code");
     assert!(!is_good && text.contains(&name), "{text}");
     for (node, has_own) in [(NODE, false), (name.as_str(), true)] {
         let (is_ok, text) = shell(&format!("kubectl diskvitals config {node}"));
