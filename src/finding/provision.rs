@@ -132,6 +132,9 @@ pub struct ProvidedVolume {
     /// Why the volume cannot be used.
     #[serde(alias = "trouble")]
     pub error: Option<String>,
+    /// The error is that the pool's disk does not return a record of it. What pods have is not concerned.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unread: bool,
 }
 
 /// Whether the device or directory of a static volume is there. Nobody uses one that is not. Without an

@@ -45,9 +45,12 @@ pub fn csi_status(known: &KnownVolume, findings: &[&Finding]) -> CsiStatus {
     }
 }
 
-/// Why this node cannot serve a volume that it provides.
+/// Why this node cannot serve a volume that it provides. One that a pod has mounted is served, also if
+/// the pool does not return its record.
 fn provision_error(facts: &VolumeFacts) -> Option<&str> {
-    facts.provided.as_ref()?.error.as_deref()
+    let provided = facts.provided.as_ref()?;
+    let has_pod = facts.mounts.iter().any(|mount| mount.role == MountRole::Pod);
+    provided.error.as_deref().filter(|_| !(provided.is_unread && has_pod))
 }
 
 /// MISSING: its device or drive is gone, or none of its required mounts exists. INOPERATIVE:

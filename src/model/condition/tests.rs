@@ -1,6 +1,9 @@
 use super::*;
+use std::sync::Arc;
+
 use crate::fixture::*;
 use diskvitals_finding::ids::FindingId;
+use diskvitals_finding::provision::{BackingKind, ProvidedVolume, VolumePresence};
 use diskvitals_finding::{Evidence, Subject};
 
 const TARGET: &str = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount";
@@ -81,6 +84,30 @@ fn volume_condition(
 ) -> Option<Condition> {
     let known = known(&["/staging", TARGET]);
     condition(&known.facts, findings, health, statuses(&known, findings), unknown, previous)
+}
+
+#[test]
+fn a_record_that_the_pool_does_not_return_is_no_fault_of_what_a_pod_has_mounted() {
+    let status = |mounts: &[&str], is_unread: bool| {
+        let mut known = known(mounts);
+        Arc::make_mut(&mut known.facts).provided = Some(Box::new(ProvidedVolume {
+            handle: "h".into(),
+            kind: BackingKind::StaticDirectory,
+            size: 0,
+            device: None,
+            backing: "/srv/h".into(),
+            staged: None,
+            published: Vec::new(),
+            presence: VolumePresence::Present,
+            error: Some("its record cannot be read".into()),
+            is_unread,
+        }));
+        all(&known, &[]).0
+    };
+    assert_eq!(status(&["/staging", TARGET], true), CsiStatus::Published);
+    // It cannot be mounted anew, and another error is about what is mounted too.
+    assert_eq!(status(&["/staging"], true), CsiStatus::Failed);
+    assert_eq!(status(&["/staging", TARGET], false), CsiStatus::Failed);
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub fn pool(staged: Option<&str>, published: &[&str]) -> TestHost {
         published: published.iter().map(|path| attachment(path)).collect(),
         presence: VolumePresence::Present,
         error: None,
+        is_unread: false,
     };
     for path in staged.iter().chain(published) {
         host = host.mounted("7:7", "/", path, "ext4", "/dev/loop7");

@@ -36,6 +36,7 @@ fn node() -> Snapshot {
         published: Vec::new(),
         presence: VolumePresence::Present,
         error: None,
+        is_unread: false,
     }));
     for attachment in node.attachments.values_mut() {
         if let Some(orphaned) = &mut Arc::make_mut(attachment).orphaned {
