@@ -201,7 +201,7 @@ fn a_restart_on_a_dead_pool_invents_nothing_about_a_static_directory() {
     let first = started().expect("its start time");
     assert!(cluster::output(pkill(), "").status.success());
     until("another daemon answers", TIME_LIMIT, || started().filter(|time| *time != first));
-    let before = call_count("NodeGetVolumeHealth").expect("it was requested");
+    let before = until("health was requested", TIME_LIMIT, || call_count("NodeGetVolumeHealth"));
     until("health was requested in some rounds", TIME_LIMIT, || {
         let conditions = volume_health("a", 0).unwrap_or_default();
         assert!(conditions.iter().all(|it| it.reason != "NotMounted"), "{conditions:?}");
