@@ -132,7 +132,8 @@ pub struct ProvidedVolume {
     /// Why the volume cannot be used.
     #[serde(alias = "trouble")]
     pub error: Option<String>,
-    /// The error is that the pool's disk does not return a record of it. What pods have is not concerned.
+    /// The error is that the pool's disk does not return a record of it, and it is on another one: what
+    /// pods have mounted is not concerned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unread: bool,
 }

@@ -281,7 +281,7 @@ impl Volume {
             published: self.published.clone(),
             presence: if is_idle { self.presence } else { VolumePresence::Present },
             error: problem.or_else(|| self.error.clone()).or_else(unfinished),
-            is_unread: self.is_unrecorded(),
+            is_unread: self.is_static() && self.is_unrecorded(),
         }
     }
 
