@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use crate::claims::DRIVER;
 use crate::cluster::{NODE, SOON, TIME_LIMIT, get, until};
 use crate::fixture::Fixture;
 use crate::nodes::{API_ADDRESS, OtherNode};
 use crate::transcript::shell;
+use crate::two_nodes::is_registered;
 
 /// Of a disk that no node of the lab has.
 const COMMON: &str =
@@ -64,9 +64,6 @@ fn a_static_volume_is_missed_where_it_is_expected_and_says_nothing_elsewhere() {
 
     fixture.install(&values(json!({})));
     until_shown("it is no longer expected", &name, "Good", "True");
-    until("the driver is there", SOON, || {
-        let drivers = get(&format!("csinode/{name}"))?["spec"]["drivers"].clone();
-        drivers.as_array()?.iter().any(|driver| driver["name"] == DRIVER).then_some(())
-    });
+    until("the driver is there", SOON, || is_registered(&name));
     fixture.end();
 }

@@ -19,7 +19,7 @@ fn reported(node: &str, field: &str) -> Option<Value> {
     Some(storage["status"][field].clone()).filter(|value| !value.is_null() && *value != "")
 }
 
-fn is_registered(node: &str) -> Option<()> {
+pub fn is_registered(node: &str) -> Option<()> {
     let drivers = get(&format!("csinode/{node}"))?["spec"]["drivers"].clone();
     let mut drivers = drivers.as_array()?.iter();
     drivers.any(|driver| driver["name"] == DRIVER).then_some(())
