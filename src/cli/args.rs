@@ -306,6 +306,9 @@ pub enum Command {
     },
     /// Print the versions of this program and of the daemon
     Version,
+    /// Show whether each source of the daemon and each program that it needs works, why not, and what
+    /// to install
+    Doctor,
 }
 
 const FORMAT_AUTHORIZE_HELP: &str = "Permits one mkfs on the device of a volume that this node provides. The daemon formats a device by itself only if it \

@@ -11,7 +11,8 @@ use crate::place::by_name;
 use crate::printer::{Printer, print_text};
 use crate::self_test::{self, SelfTestProgress, SelfTestTracker};
 use crate::{
-    bundle, check, complain, complete, findings, manual, offline, render, report, status, watch,
+    bundle, check, complain, complete, doctor, findings, manual, offline, render, report, status,
+    watch,
 };
 use diskvitals_analyze as analyze;
 use diskvitals_analyze::InputSource;
@@ -50,7 +51,8 @@ fn only_reads(command: &Command) -> bool {
         | Command::Reasons { .. }
         | Command::Report(_)
         | Command::Bundle(_)
-        | Command::Version => true,
+        | Command::Version
+        | Command::Doctor => true,
         Command::SelfTest { .. }
         | Command::Cleanup { .. }
         | Command::Status(_)
@@ -188,6 +190,7 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
             manual::write_pages(dir).map_err(|source| Error::Man { dir: dir.clone(), source })?
         }
         Command::Version => version(&out, args).await?,
+        Command::Doctor => return doctor::run(&out, args).await,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,7 @@ mod check;
 pub mod check_image;
 mod commands;
 mod complete;
+mod doctor;
 mod error;
 mod feed;
 mod findings;

@@ -52,6 +52,11 @@ const SELF_TEST: Exit = pairs! {
     2: "wrong usage";
     130: "interrupted; the drive continues the test";
 };
+const DOCTOR: Exit = pairs! {
+    0: "all that this machine needs works";
+    1: "something does not work or is not known";
+    2: "wrong usage";
+};
 const CLEANUP: Exit = pairs! {
     0: "done or printed";
     1: "refused, or a step failed";
@@ -209,6 +214,10 @@ commands! {
     "version" => USUAL {
         "diskvitals version": "The versions of this program and of the daemon";
         "diskvitals version -o json": "The same as JSON";
+    }
+    "doctor" => DOCTOR {
+        "diskvitals doctor": "Each source and program, with what to install; also without a daemon";
+        "diskvitals doctor -o json": "The same on one line of JSON";
     }
 }
 

@@ -5,6 +5,7 @@ pub mod causes;
 pub mod checkmk;
 pub mod checks;
 pub mod config;
+pub(crate) mod doctor;
 pub mod drives;
 pub mod errors;
 pub mod explain;

@@ -376,7 +376,7 @@ pub(crate) fn monitoring_gaps(node: &wire::Node, screen: &Screen) -> String {
 }
 
 /// The consequence when a source provides nothing.
-fn gap_consequence(source: &str) -> &'static str {
+pub(crate) fn gap_consequence(source: &str) -> &'static str {
     match source {
         "udev" => "added and removed drives are not noticed",
         "mounts" => "mounts and unmounts are not noticed",
