@@ -389,6 +389,24 @@ reasons! {
         "Accessible over the remaining paths; inaccessible when there is none (BAD).",
         "Check the failed path's adapter, cable and switch port.", [],
         "all paths of the device are active";
+    PoolDegraded, Volume, [Suspect], [],
+        [FollowsDrive, Of(Zpool)], [],
+        "A ZFS pool below this volume works without a part of its redundancy.",
+        "Intact on the other members of the pool.",
+        "Find the member: `zpool status -v POOL`. Bring it back (`zpool online`), or replace it (`zpool replace`), this week. If other members have findings, back up first: a resilver reads all of them.", [],
+        "every member that holds data of the pool works again, or the pool has stopped (PoolSuspended, PoolFaulted)";
+    PoolFaulted, Volume, [Bad], [],
+        [FollowsDrive, Of(Zpool), Disconnects, Unreachable, AccessFails], [],
+        "A ZFS pool does not work: it lacks more members than its redundancy covers, or its metadata is damaged.",
+        "Inaccessible. It is not known to be lost: members that come back bring it back.",
+        "Find out why members are missing (power, cables, adapter) and bring them back. Read `zpool status -v POOL` before anything else; do not create the pool again, and write to none of its members.", [],
+        "the pool works again, or is exported";
+    PoolSuspended, Volume, [Bad], [],
+        [FollowsDrive, Of(Zpool), Hang, Unmeasured, Disconnects, Unreachable], [],
+        "ZFS has suspended the pool: too many of its members do not answer, and everything that reads or writes waits.",
+        "What is on disk is not known to be damaged. What programs wrote in the last seconds waits in memory, and is lost at a restart.",
+        "Bring the members back (power, cables, adapter), then run `zpool clear POOL`. Until then start no other `zpool` or `zfs` command: it may hang, and then hangs for every pool.", [],
+        "the pool works again, or is exported";
     MonitoringIncomplete, Source, [Suspect], [],
         [], [],
         "Something that the daemon judges this node by has not been readable, or only in part, for ten minutes.",

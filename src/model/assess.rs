@@ -19,6 +19,7 @@ mod health;
 mod input;
 mod layers;
 mod mounted;
+mod pool;
 mod raid_member;
 mod read_only;
 mod reason_rules;
@@ -307,7 +308,9 @@ impl Evaluator<'_> {
             self.push(&subject, Reason::ProbeTimeout, stalls::layer_probe(self.facts, name, layer));
             let one = std::slice::from_ref(name);
             let thin = self.severity(&subject, Reason::ThinPoolFull);
-            for (reason, verdict) in [
+            let pool =
+                pool::OF_STATE.map(|reason| (reason, pool::of_devices(self.facts, one, reason)));
+            let arrays = [
                 (
                     Reason::RaidDegraded,
                     redundancy::of_devices(
@@ -328,7 +331,8 @@ impl Evaluator<'_> {
                 ),
                 (Reason::ThinPoolFull, layers::thin(self.context, one, thin)),
                 (Reason::PathsDegraded, layers::paths(self.facts, one)),
-            ] {
+            ];
+            for (reason, verdict) in arrays.into_iter().chain(pool) {
                 let carries = carrying.contains(name);
                 self.push(&subject, reason, if carries { Some(Verdict::Clear) } else { verdict });
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::DriveFacts;
-use crate::stack::{BtrfsFs, DmRaid, MdState, Multipath, ThinPool};
+use crate::stack::{BtrfsFs, DmRaid, MdState, Multipath, ThinPool, ZfsPool};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::DriveId;
 
@@ -16,7 +16,7 @@ use diskvitals_finding::ids::DriveId;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     pub drives: Vec<DriveFacts>,
-    /// By kernel name.
+    /// By kernel name. An imported ZFS pool has none: it is `zfs:NAME`, a device over its members.
     pub devices: BTreeMap<String, BlockDevice>,
     /// Mounted btrfs filesystems, from /sys/fs/btrfs.
     pub btrfs: Vec<BtrfsFs>,
@@ -115,11 +115,26 @@ pub enum Layer {
         logical_volume: Option<String>,
     },
     Bcache,
+    /// An imported ZFS pool.
+    ZfsPool {
+        name: String,
+    },
+    /// A block device that a pool provides (`/dev/zd0`); None: udev has not named its dataset.
+    Zvol {
+        dataset: Option<String>,
+    },
     Loop {
         backing_file: Option<String>,
     },
     /// ram, zram, sr, fd, nbd without size, mtdblock…: not a drive, and it has no health.
     Other,
+}
+
+impl Layer {
+    /// Whether it has a state of its own that a worker reads.
+    pub fn has_state(&self) -> bool {
+        matches!(self, Layer::Md { .. } | Layer::Dm { .. } | Layer::ZfsPool { .. })
+    }
 }
 
 impl BlockDevice {
@@ -137,6 +152,7 @@ pub enum LayerState {
     Thin(ThinPool),
     Multipath(Multipath),
     DmRaid(DmRaid),
+    Zfs(ZfsPool),
     /// A dm table of linear targets only (most logical volumes, partitions of multipath devices):
     /// the location of each piece.
     Linear {

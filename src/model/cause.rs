@@ -236,9 +236,20 @@ impl<'a> Grouping<'a> {
             return (layers, false);
         }
         if drives.is_empty() {
-            return (vec![self.volume_origin(volume)], false);
+            return match self.stopped_pool(volume, finding.reason) {
+                Some(pool) => (vec![pool], true),
+                None => (vec![self.volume_origin(volume)], false),
+            };
         }
         (drives.into_iter().map(Origin::Drive).collect(), true)
+    }
+
+    /// The ZFS pool that has stopped below the volume, if that explains why reads or writes of it fail.
+    fn stopped_pool(&self, volume: &Volume, reason: Reason) -> Option<Origin> {
+        let stops = |it: &Reason| it.layer() == Some(LayerKind::Zpool) && it.is_unreachable();
+        let findings = volume.findings.iter().filter_map(|id| self.snapshot.findings.get(id));
+        let stopped = findings.map(|finding| finding.reason).filter(|_| reason.follows_drive());
+        self.layer_origins(volume, stopped.into_iter().find(stops)?).into_iter().next()
     }
 
     /// Whether DriveFailing announces the finding, or the finding announces DriveFailing.
@@ -317,7 +328,7 @@ impl<'a> Grouping<'a> {
     fn device_origin(&self, name: &str) -> Origin {
         match self.stack(name).map(|stack| stack.kind()) {
             Some(LayerKind::Array) => Origin::Array(name.to_owned()),
-            Some(LayerKind::Pool) => Origin::Pool(name.to_owned()),
+            Some(LayerKind::Pool | LayerKind::Zpool) => Origin::Pool(name.to_owned()),
             Some(LayerKind::Paths) | None => Origin::Device(name.to_owned()),
         }
     }

@@ -9,14 +9,15 @@ use diskvitals_finding::Subject;
 use diskvitals_finding::kubelet::PodName;
 use diskvitals_finding::path::HostPath;
 
-/// `VG/LV` of a logical volume, the name below /dev/mapper of another dm device, otherwise the
-/// kernel name.
+/// `VG/LV` of a logical volume, the name below /dev/mapper of another dm device, the name of a ZFS
+/// pool, the dataset of a zvol, otherwise the kernel name.
 pub fn device(inventory: &Inventory, name: &str) -> String {
     match inventory.devices.get(name).map(|device| &device.layer) {
         Some(Layer::Dm { volume_group: Some(group), logical_volume: Some(volume), .. }) => {
             format!("{group}/{volume}")
         }
         Some(Layer::Dm { name: mapped, .. }) if !mapped.is_empty() => mapped.clone(),
+        Some(Layer::ZfsPool { name } | Layer::Zvol { dataset: Some(name) }) => name.clone(),
         _ => name.to_owned(),
     }
 }

@@ -12,6 +12,7 @@ mod md;
 mod multipath;
 mod shortfall;
 mod thin;
+mod zfs;
 
 pub use btrfs::{BtrfsFs, BtrfsMember, PulledMember, ReturnedMember};
 pub use dm_raid::DmRaid;
@@ -19,6 +20,8 @@ pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
 pub(crate) use shortfall::{Left, Place, Shortfall};
 pub use thin::ThinPool;
+pub use zfs::{PoolState, ZfsPool, device_of_dataset, device_of_pool};
+pub(crate) use zfs::{UNKNOWN_LAYOUT, state_file};
 
 use crate::block::{BlockDevice, Inventory, Layer, LayerState};
 use crate::label;
@@ -120,6 +123,7 @@ impl LayerState {
             LayerState::Thin(pool) => Some(pool),
             LayerState::Multipath(multipath) => Some(multipath),
             LayerState::DmRaid(raid) => Some(raid),
+            LayerState::Zfs(pool) => Some(pool),
             LayerState::Linear { .. } | LayerState::Plain => None,
         }
     }
@@ -130,6 +134,7 @@ impl LayerState {
             LayerState::Thin(pool) => Some(pool),
             LayerState::Multipath(multipath) => Some(multipath),
             LayerState::DmRaid(raid) => Some(raid),
+            LayerState::Zfs(pool) => Some(pool),
             LayerState::Linear { .. } | LayerState::Plain => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Hardware: decides when to scan sysfs, and which md and dm devices to read the state of.
+//! Hardware: decides when to scan sysfs, and which md and dm devices and ZFS pools to read the state of.
 //!
 //! In: uevents, requests, a slow timer. Out: `SourceUpdate::Inventory`, `SourceUpdate::Layer`, and
 //! `SourceUpdate::Superblock` for devices of which udev's database has no record, and for ext2 to
@@ -113,8 +113,9 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
 struct HardwareWatch {
     /// False for a recorded tree: it has no events.
     live: bool,
-    /// The md and dm devices of the last scan, whose states are read. None before the first scan.
-    layers: Option<BTreeMap<String, Layer>>,
+    /// The md and dm devices and ZFS pools of the last scan, whose states are read, with the devices
+    /// below them. None before the first scan.
+    layers: Option<BTreeMap<String, (Layer, Vec<String>)>>,
     /// Devices whose state only a new table changes, as read since the last event.
     stable_devices: BTreeSet<String>,
     /// Grows whenever `stable_devices` is cleared.
@@ -294,9 +295,9 @@ impl HardwareWatch {
     /// volumes.
     async fn report_layers_status(&mut self, context: &Context) -> Result<(), SourceError> {
         let status = match self.layers.as_ref().is_none_or(BTreeMap::is_empty) {
-            true => SourceStatus::Absent("no md or device-mapper device".into()),
+            true => SourceStatus::Absent("no md or device-mapper device, no ZFS pool".into()),
             false => SourceStatus::Active(format!(
-                "state of md and device-mapper devices, every {} s",
+                "state of md and device-mapper devices and ZFS pools, every {} s",
                 LAYERS_INTERVAL.as_secs()
             )),
         };
@@ -321,7 +322,9 @@ impl HardwareWatch {
     /// other.
     fn read_layers(&mut self, context: &Arc<Context>) {
         let layers = self.layers.iter().flatten();
-        for (device, layer) in layers.filter(|(device, _)| !self.stable_devices.contains(*device)) {
+        for (device, (layer, _)) in
+            layers.filter(|(device, _)| !self.stable_devices.contains(*device))
+        {
             // The task ends by itself: the job has a time-out, and a late answer ends with its
             // worker.
             self.reading.spawn(read_layer(
@@ -355,14 +358,12 @@ impl HardwareWatch {
     }
 }
 
-fn layers_of(inventory: &Inventory) -> BTreeMap<String, Layer> {
-    let has_state =
-        |device: &&BlockDevice| matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. });
+fn layers_of(inventory: &Inventory) -> BTreeMap<String, (Layer, Vec<String>)> {
     inventory
         .devices
         .values()
-        .filter(has_state)
-        .map(|device| (device.name.clone(), device.layer.clone()))
+        .filter(|device| device.layer.has_state())
+        .map(|device| (device.name.clone(), (device.layer.clone(), device.underlying.clone())))
         .collect()
 }
 

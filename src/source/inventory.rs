@@ -1,6 +1,6 @@
 //! Inventory: the drives of the node and the block devices above them, from sysfs
-//! (/sys/class/block, /sys/class/nvme, /sys/fs/btrfs) and udev's database (/run/udev/data). The
-//! same reader for the live host and for a recorded tree.
+//! (/sys/class/block, /sys/class/nvme, /sys/fs/btrfs), udev's database (/run/udev/data) and, for ZFS
+//! pools, /proc/spl. The same reader for the live host and for a recorded tree.
 //!
 //! In: the host root, patterns of names to admit and to ignore. Out: an `Inventory`. Reads only
 //! attributes whose reading cannot wait for I/O, with one exception (virtio-blk's `serial`, if udev
@@ -17,7 +17,9 @@ mod nvme;
 mod swaps;
 pub(crate) mod sysfs;
 pub mod udev_db;
+mod zfs;
 
+use std::collections::BTreeMap;
 use std::io;
 
 use crate::checks::SNAPSHOT_PREFIX;
@@ -25,7 +27,7 @@ use crate::inventory::drive::DetectedDrive;
 use crate::inventory::sysfs::SysfsReader;
 use diskvitals_host::loops;
 use diskvitals_host::root::HostRoot;
-use diskvitals_model::block::{Inventory, Layer};
+use diskvitals_model::block::{BlockDevice, Inventory, Layer};
 
 pub(crate) const CLASS_BLOCK: &str = "/sys/class/block";
 
@@ -61,8 +63,10 @@ pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inve
             }
         }
     }
-    let devices =
+    let mut devices: BTreeMap<String, BlockDevice> =
         entries.into_iter().map(|entry| (entry.device.name.clone(), entry.device)).collect();
+    let pools = zfs::pools(&reader, &devices);
+    devices.extend(pools.into_iter().map(|pool| (pool.name.clone(), pool)));
     let btrfs = btrfs::read(&reader);
     let swaps = swaps::read(&reader);
     let of_checks = check_entries.into_iter().map(|entry| entry.device.name).collect();

@@ -1,10 +1,12 @@
-//! Layers: the state of md arrays and of device-mapper's thin pools, multipath devices and RAIDs.
+//! Layers: the state of md arrays, of device-mapper's thin pools, multipath devices and RAIDs, and of ZFS
+//! pools.
 //!
 //! In: one device of the inventory. Out: its `LayerState`. Runs in a worker only: md's attributes
 //! take locks that I/O can hold, and so can device-mapper. May not enter: whether a state is bad.
 
 mod md;
 pub mod status;
+mod zfs;
 
 use std::io;
 
@@ -25,6 +27,8 @@ pub enum LayerError {
     },
     #[error("{path}: `{text}` makes no sense")]
     Malformed { path: String, text: String },
+    #[error("{path}: the pool is being imported or exported")]
+    Transitioning { path: String },
     #[error("reading the state of {device}")]
     Status {
         device: String,
@@ -39,10 +43,12 @@ pub enum LayerError {
     },
 }
 
-/// State of the md or dm device with the kernel name `device`. `Plain` for every other layer.
+/// State of the md or dm device with the kernel name `device`, or of a ZFS pool. `Plain` for every other
+/// layer.
 pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, LayerError> {
     match layer {
         Layer::Md { .. } => md::read(root, device).map(LayerState::Md),
+        Layer::ZfsPool { name } => zfs::read(root, name).map(LayerState::Zfs),
         Layer::Dm { .. } => {
             let lines = dm_lines(root, device, DmQuery::Status)?;
             let wrong = |source| LayerError::ParseStatus { device: device.to_owned(), source };

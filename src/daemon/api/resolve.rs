@@ -18,6 +18,7 @@ use diskvitals_finding::source::Source;
 use diskvitals_model::block::{BlockDevice, Layer};
 use diskvitals_model::policy::Exclusion;
 use diskvitals_model::snapshot::{Drive, Presence, Snapshot, Volume};
+use diskvitals_model::stack::device_of_pool;
 use diskvitals_text::echo::echo;
 use diskvitals_text::similar::did_you_mean;
 
@@ -325,6 +326,10 @@ fn subjects_of_matching_devices(snapshot: &Snapshot, query: &str) -> Vec<Subject
             subjects.push(Subject::Drive(drive.clone()));
             continue;
         }
+        if let Layer::ZfsPool { .. } = &device.layer {
+            subjects.push(Subject::Device(device.name.clone()));
+            continue;
+        }
         let is_on = |volume: &Volume| volume.facts.device.as_ref() == Some(&device.name);
         let mut volumes = volume_ids(snapshot, is_on).peekable();
         if volumes.peek().is_none() {
@@ -340,8 +345,12 @@ fn device_matches(device: &BlockDevice, query: &str) -> bool {
     if path.unwrap_or(query) == device.name || has_link(&device.links, query) {
         return true;
     }
-    let Layer::Dm { name, volume_group, logical_volume, .. } = &device.layer else {
-        return false;
+    let (name, volume_group, logical_volume) = match &device.layer {
+        Layer::Dm { name, volume_group, logical_volume, .. } => {
+            (name, volume_group, logical_volume)
+        }
+        Layer::ZfsPool { name } | Layer::Zvol { dataset: Some(name) } => return query == name,
+        _ => return false,
     };
     let lv = volume_group.as_deref().zip(logical_volume.as_deref());
     query == name
@@ -364,7 +373,9 @@ fn volume_matches(volume: &Volume, query: &str) -> bool {
         return true;
     }
     let source = facts.source.as_ref().map(HostPath::as_bytes);
-    if !query.starts_with("/dev/") && source == Some(query.as_bytes()) {
+    // The name of a pool is also that of its root dataset.
+    let is_pool = || facts.device.as_deref() == Some(device_of_pool(query).as_str());
+    if !query.starts_with("/dev/") && source == Some(query.as_bytes()) && !is_pool() {
         return true;
     }
     if !query.starts_with('/') {

@@ -23,6 +23,8 @@ pub enum LayerKind {
     Pool,
     /// All its members lead to the same data.
     Paths,
+    /// A ZFS pool: members that hold copies or parity, filled by the datasets on it.
+    Zpool,
 }
 
 /// The number that is shown with a reason.

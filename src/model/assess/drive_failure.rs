@@ -24,7 +24,12 @@ pub(super) fn is_in_trouble(verdicts: &Verdicts) -> bool {
             Some(Verdict::Clear) => false,
             Some(Verdict::Unknown { .. }) | None => active.is_some(),
         };
-        holds && reason.follows_drive() && reason.layer() != Some(LayerKind::Array)
+        let lacks_members = match reason.layer() {
+            Some(LayerKind::Array) => true,
+            Some(LayerKind::Zpool) => !reason.is_unreachable(),
+            Some(LayerKind::Pool | LayerKind::Paths) | None => false,
+        };
+        holds && reason.follows_drive() && !lacks_members
     })
 }
 

@@ -8,7 +8,7 @@ use crate::assess::space::{fills_up, full_in};
 use crate::assess::text::{
     BAD, INACCESSIBLE, Level, SUSPECT, evidence, join_limited, percent, raised, unknown,
 };
-use crate::block::{Layer, LayerState};
+use crate::block::LayerState;
 use crate::facts::Facts;
 use crate::label;
 use crate::stack::{Multipath, ThinPool};
@@ -75,8 +75,7 @@ pub(super) fn clear_without_layer(facts: &Facts, volume: &VolumeFacts) -> Option
     // A device that the scan lists and whose state has not been read yet may be of this kind.
     let pending = volume.devices.iter().any(|name| {
         let device = inventory.devices.get(name);
-        device.is_some_and(|device| matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. }))
-            && facts.layer_state(name).is_none()
+        device.is_some_and(|device| device.layer.has_state()) && facts.layer_state(name).is_none()
     });
     (!pending && !volume.device_gone).then_some(Verdict::Clear)
 }

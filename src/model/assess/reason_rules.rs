@@ -5,8 +5,8 @@
 
 use crate::assess::input::{DriveInput, VolumeInput};
 use crate::assess::{
-    checks, drive, duplicate, errors, filesystem, layers, merge, mounted, raid_member, read_only,
-    redundancy, space, stalls,
+    checks, drive, duplicate, errors, filesystem, layers, merge, mounted, pool, raid_member,
+    read_only, redundancy, space, stalls,
 };
 use diskvitals_finding::Verdict;
 use diskvitals_finding::reason::Reason;
@@ -92,6 +92,9 @@ fn rule(reason: Reason) -> Rule {
         Reason::RaidDegraded => Rule::Volume(redundancy::raid_degraded),
         Reason::ThinPoolFull => Rule::Volume(layers::thin_pool_full),
         Reason::PathsDegraded => Rule::Volume(layers::paths_degraded),
+        Reason::PoolDegraded => Rule::Volume(pool::degraded),
+        Reason::PoolFaulted => Rule::Volume(pool::faulted),
+        Reason::PoolSuspended => Rule::Volume(pool::suspended),
         Reason::DriveFailing => Rule::Volume(drive::failing),
 
         Reason::MonitoringIncomplete => Rule::Source,

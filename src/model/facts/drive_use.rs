@@ -69,11 +69,11 @@ impl MemberSignature {
         }
     }
 
-    /// While such a member is in use, sysfs shows what holds it.
+    /// While such a member is in use, sysfs or the list of imported pools shows what holds it.
     fn has_holder_in_use(&self) -> bool {
         matches!(
             self.fs_type.as_str(),
-            "linux_raid_member" | "crypto_LUKS" | "LVM2_member" | "bcache"
+            "linux_raid_member" | "crypto_LUKS" | "LVM2_member" | "bcache" | "zfs_member"
         )
     }
 }

@@ -195,11 +195,15 @@ fn set_drive_volumes(
     known.volumes = volumes;
 }
 
-/// Drives that an array, a device-mapper table or a bcache holds (sysfs holders).
+/// Drives that an array, a device-mapper table or a bcache holds (sysfs holders), and members of
+/// imported ZFS pools.
 fn drives_with_holders(inventory: &Inventory) -> BTreeSet<DriveId> {
     let mut held = BTreeSet::new();
     for device in inventory.devices.values() {
-        let is_holder = matches!(device.layer, Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache);
+        let is_holder = matches!(
+            device.layer,
+            Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache | Layer::ZfsPool { .. }
+        );
         // dm-multipath holds its paths and is the drive itself: it alone does not count as use.
         if !is_holder || device.is_multipath() {
             continue;

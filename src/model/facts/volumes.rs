@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::block::Layer;
+use crate::block::{Layer, LayerState};
 use crate::facts::drives::REMOVAL_WINDOW;
 use crate::facts::probes::ProbedMount;
 use crate::facts::{Facts, HidingMount, KnownVolume, MountAbsence};
@@ -233,12 +233,17 @@ impl Facts {
             keep_device_facts(facts, known);
         } else if !lost.is_empty()
             && (vanished
-                || (same_device && self.is_layered(facts) && !self.redundancy_is_intact(facts)))
+                || (same_device
+                    && self.is_layered(facts)
+                    && !self.redundancy_is_intact(facts, &lost)))
         {
+            facts.stack = match self.works_without_known_layout(facts) {
+                true => without_drives(std::mem::take(&mut facts.stack), &lost),
+                false => known.facts.stack.clone(),
+            };
             facts.drive_ids.extend(lost.into_iter().cloned());
             facts.drive_ids.sort();
             facts.drive_ids.dedup();
-            facts.stack = known.facts.stack.clone();
             facts.device = facts.device.take().or_else(|| known.facts.device.clone());
             facts.device_gone |= vanished;
         }
@@ -257,16 +262,39 @@ impl Facts {
             || (self.inventory().is_some() && facts.devices.iter().any(is_layer))
     }
 
+    /// Whether a ZFS pool of unknown layout is below the volume, and works.
+    fn works_without_known_layout(&self, facts: &VolumeFacts) -> bool {
+        facts.devices.iter().any(|name| match self.layer_state(name) {
+            Some(LayerState::Zfs(pool)) => pool.state.works() && !pool.has_layout(),
+            _ => false,
+        })
+    }
+
     /// Whether no redundancy below the volume misses a member: the lost drive has been replaced.
-    fn redundancy_is_intact(&self, facts: &VolumeFacts) -> bool {
+    fn redundancy_is_intact(&self, facts: &VolumeFacts, lost: &[&DriveId]) -> bool {
+        let gone = lost.iter().filter_map(|id| self.drives.get(*id)?.missing_since).max();
         let layers = facts.devices.iter().filter_map(|name| self.layers.get(name));
         let filesystem = self.inventory().and_then(|it| stack::of_volume(it, facts));
         let mut intact = layers
-            .filter_map(|layer| layer.state.value()?.is_intact())
+            .filter_map(|layer| {
+                let state = layer.state.value()?;
+                // A pool lists no member that is missing: only its word of after the loss counts.
+                let is_older = matches!(state, LayerState::Zfs(_)) && layer.state.at() < gone;
+                Some(state.is_intact()? && !is_older)
+            })
             .chain(filesystem.and_then(|(_, stack)| stack.is_intact()))
             .peekable();
         intact.peek().is_some() && intact.all(|intact| intact) && !has_missing_part(&facts.stack)
     }
+}
+
+/// A stack that works without these drives, which were part of it.
+fn without_drives(stack: Stack, lost: &[&DriveId]) -> Stack {
+    let parts = lost.iter().map(|id| Stack::Drive((*id).clone())).collect();
+    let level = stack::UNKNOWN_LAYOUT.to_owned();
+    let mut all: Vec<Stack> = stack.drives().into_iter().cloned().map(Stack::Drive).collect();
+    all.push(Stack::Redundant { level, tolerates: lost.len(), parts });
+    Stack::all_of(all)
 }
 
 /// A mount of a volume that a lookup of its path ends in.

@@ -69,6 +69,10 @@ pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
         return FsKind::Remote;
     }
     let fs_type = mount.fs_type.as_str();
+    // Whoever looks into `.zfs/snapshot` mounts one.
+    if fs_type == "zfs" && mount.source.as_bytes().contains(&b'@') {
+        return FsKind::Transient;
+    }
     if ANONYMOUS.contains(&fs_type) {
         return FsKind::Local;
     }

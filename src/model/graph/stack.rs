@@ -97,6 +97,10 @@ impl<'a> Graph<'a> {
         if mounts::fs_kind(mount) != FsKind::Local || mounts::is_fuse(mount) {
             return None;
         }
+        if mount.fs_type == "zfs" {
+            let dataset = std::str::from_utf8(mount.source.as_bytes()).ok()?;
+            return self.backing_device(&stack::device_of_dataset(dataset));
+        }
         if let Some(member) = self.member_of_mounted_btrfs(mount) {
             return self.backing_device(member);
         }

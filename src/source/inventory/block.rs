@@ -7,6 +7,7 @@ use crate::inventory::classify::is_numbered_name;
 use crate::inventory::formats;
 use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use crate::inventory::udev_db::UdevRecord;
+use crate::inventory::zfs;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_model::block::{BlockDevice, Layer};
 
@@ -115,6 +116,9 @@ fn layer(
     if is_numbered_name(name, "loop") {
         let backing_file = reader.text(&format!("{sysfs}/loop/backing_file"))?;
         return Ok((Layer::Loop { backing_file }, below));
+    }
+    if let Some(zvol) = zfs::zvol(name, udev) {
+        return Ok(zvol);
     }
     // Hardware partitions of an eMMC (boot0, boot1, rpmb, gp0) are separate disks inside the disk's
     // directory.

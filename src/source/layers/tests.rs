@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use diskvitals_model::stack::{MdMember, MdState};
+use diskvitals_model::stack::{MdMember, MdState, PoolState};
 
 fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
     let dir = tempfile::tempdir().unwrap();
@@ -118,4 +118,20 @@ fn a_recorded_device_mapper_status_is_read_and_its_absence_is_an_error() {
     );
     assert!(read(&root, "dm-4", &layer).is_err());
     assert_eq!(read(&root, "sda", &Layer::Disk).unwrap(), LayerState::Plain);
+}
+
+#[test]
+fn a_pool_that_is_being_imported_has_no_state_and_an_unknown_word_is_an_error() {
+    let word = |text: &str| {
+        let (_dir, root) = tree(&[("proc/spl/kstat/zfs/my pool/state", text)]);
+        let layer = Layer::ZfsPool { name: "my pool".into() };
+        read(&root, "zfs:my pool", &layer).map_err(|error| error.to_string())
+    };
+    let Ok(LayerState::Zfs(pool)) = word("SUSPENDED\n") else { panic!("a pool") };
+    assert_eq!(pool.state, PoolState::Suspended);
+    let file = "/proc/spl/kstat/zfs/my pool/state";
+    let importing = format!("{file}: the pool is being imported or exported");
+    assert_eq!(word("TRANSITIONING\n"), Err(importing));
+    assert_eq!(word("FINE\n"), Err(format!("{file}: `FINE` makes no sense")));
+    assert_eq!(word(""), Err(format!("{file}: `` makes no sense")));
 }

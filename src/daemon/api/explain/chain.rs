@@ -139,6 +139,8 @@ fn device_node(
             (kind, format!("{}, {size}", device.name))
         }
         Layer::Bcache => ("bcache", size),
+        Layer::ZfsPool { .. } => ("pool", format!("ZFS, over {} devices", device.underlying.len())),
+        Layer::Zvol { .. } => ("zvol", format!("{}, {size}", device.name)),
         Layer::Loop { backing_file } => (
             "loop",
             format!("{}, {size}", backing_file.as_deref().unwrap_or("no backing file known")),
@@ -188,6 +190,7 @@ fn missing_device_node(
         _ if name.starts_with("dm-") => "dm",
         _ if name.starts_with("loop") => "loop",
         _ if name.starts_with("bcache") => "bcache",
+        _ if name.starts_with("zfs:") => "pool",
         _ => "partition",
     };
     let next = around.volumes_in(snapshot).find_map(|volume| {
@@ -233,7 +236,7 @@ fn filesystem(
     let label = facts.fs_label.iter().map(|label| format!("label {label}"));
     let uuid = facts.fs_uuid.iter().map(|uuid| format!("uuid {uuid}"));
     let mut detail: Vec<String> = label.chain(uuid).collect();
-    if facts.remote || on.is_empty() {
+    if facts.remote || on.is_empty() || kind == "zfs" {
         detail.extend(facts.source.iter().map(|source| format!("from {source}")));
     }
     nodes.push(wire::ChainNode {

@@ -200,7 +200,7 @@ impl Facts {
                 || self
                     .layer_state(name)
                     .and_then(LayerState::stack)
-                    .is_some_and(|it| it.kind() == LayerKind::Array)
+                    .is_some_and(|it| matches!(it.kind(), LayerKind::Array | LayerKind::Zpool))
         };
         let btrfs = self.btrfs_below(volume);
         volume.devices.iter().any(is_array)
