@@ -20,6 +20,7 @@ mod input;
 mod layers;
 mod mounted;
 mod raid_member;
+mod raid_volume;
 mod read_only;
 mod reason_rules;
 mod recorded;
