@@ -131,6 +131,12 @@ reasons! {
         "Intact on the other members of the array. What the drive holds is outdated.",
         "Find out why md took it out: the kernel log (`Disk failure on`), `smartctl -x DEVICE`. Then replace the drive. Add the old one again (`mdadm --re-add`, or `--add` if mdadm refuses that) only if cable or power was at fault and it tests healthy.", [],
         "the array has the drive again or is complete without it, or the drive has no superblock of it any more, or is missing (DriveMissing)";
+    RaidVolumeDegraded, Drive, [Suspect, Bad], [Bad],
+        [Logged(ArrayState)], [PlanReplacement, BringBack],
+        "The RAID controller reports that its array, which the kernel has as this drive, lacks members.",
+        "SUSPECT: intact; the failure of further members loses it. BAD: the array is offline, and its data is inaccessible.",
+        "Look at the members with the controller's tool (`storcli /c0 show`). SUSPECT: replace the one that failed, and watch the rebuild. BAD: bring the members back (power, cables, backplane); do not create the array again, and do not import a foreign configuration before you know which members are current.", [],
+        "the controller logs that the array is optimal (the kernel prints that only with `event_log_level` 0 of megaraid_sas), or a repair is acknowledged (`diskvitals ack --repaired`)";
     MediaErrors, Drive, [Suspect, Bad], [Suspect, Bad],
         [FailsIo, CountsForModel, Hardware, Stays, Logged(Medium), Shows(Uncorrectable)], [Watch, ReplaceNow],
         "The drive reported that it could not read or write part of its medium, or that its hardware failed.",

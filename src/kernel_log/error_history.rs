@@ -120,12 +120,13 @@ impl ErrorHistory {
         self.tallies.values().map(|tally| tally.last.time).max()
     }
 
-    /// Removes tallies whose last record is older than `since`; time alone ends no corruption. True
-    /// when one was removed.
+    /// Removes tallies whose last record is older than `since`; time alone ends no corruption, and repairs
+    /// no array. True when one was removed.
     pub fn prune_before(&mut self, since: Timestamp) -> bool {
         let before = self.tallies.len();
-        self.tallies
-            .retain(|class, tally| *class == Class::FsCorruption || tally.last.time >= since);
+        self.tallies.retain(|class, tally| {
+            matches!(class, Class::FsCorruption | Class::ArrayState) || tally.last.time >= since
+        });
         self.tallies.len() != before
     }
 

@@ -56,6 +56,8 @@ classes! {
     Removed = "removed", Drive;
     /// The block layer reports an error without a record of the cause.
     Io = "io", Drive;
+    /// A RAID controller reports the state of one of its arrays: members are missing, or are there again.
+    ArrayState = "array-state", Drive;
     /// A filesystem or an integrity layer found its own data to be wrong.
     FsCorruption = "fs-corruption", Filesystem;
     /// A filesystem had an error of the underlying device, and continues.
@@ -78,6 +80,7 @@ impl Class {
             Class::Timeout | Class::Transport | Class::Reset | Class::Removed => true,
             Class::Medium
             | Class::Io
+            | Class::ArrayState
             | Class::FsCorruption
             | Class::FsError
             | Class::FsShutdown
@@ -119,6 +122,8 @@ pub enum DeviceName {
     Nvme(String),
     /// A PCI function: `0000:03:00.0`.
     Pci(String),
+    /// An array of a RAID adapter, by the adapter's address and the array's number there: VD 0.
+    RaidArray { pci: String, number: u32 },
     /// A btrfs filesystem by UUID, where the record names no device.
     FilesystemId(String),
     /// The record names no device.
@@ -138,6 +143,7 @@ impl std::fmt::Display for DeviceName {
             DeviceName::Ata { port, device: None } => write!(f, "ata{port}"),
             DeviceName::Ata { port, device: Some(device) } => write!(f, "ata{port}.{device:02}"),
             DeviceName::ScsiHost(host) => write!(f, "host{host}"),
+            DeviceName::RaidArray { pci, number } => write!(f, "{pci} VD {number}"),
             DeviceName::Unnamed => f.write_str("unnamed"),
         }
     }

@@ -280,6 +280,7 @@ impl Incident {
             | Class::Transport
             | Class::Reset
             | Class::Removed
+            | Class::ArrayState
             | Class::FsCorruption => false,
         }
     }

@@ -22,6 +22,7 @@ pub mod fixture;
 mod incident;
 pub mod parsed_record;
 mod pattern;
+pub mod raid_array;
 pub mod record;
 pub mod rollup;
 mod rule;

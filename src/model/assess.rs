@@ -21,6 +21,7 @@ mod layers;
 mod mounted;
 mod pool;
 mod raid_member;
+mod raid_volume;
 mod read_only;
 mod reason_rules;
 mod recorded;

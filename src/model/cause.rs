@@ -358,7 +358,8 @@ impl<'a> Grouping<'a> {
             LoggedErrors::Medium
             | LoggedErrors::Timeout
             | LoggedErrors::Reset
-            | LoggedErrors::Transport => false,
+            | LoggedErrors::Transport
+            | LoggedErrors::ArrayState => false,
         };
         let uuid = self.facts.device_uuid(name).filter(|_| is_about_it)?;
         (self.volumes_of(uuid).take(2).count() < 2).then(|| Origin::Filesystem(uuid.clone()))

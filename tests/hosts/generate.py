@@ -631,7 +631,37 @@ def two_dying_disks():
     host.done()
 
 
+def megaraid_server():
+    """A server with two arrays of a MegaRAID controller, one of which lacks a member: only the kernel log says so. Its disks answer through the controller."""
+    host = Host("megaraid-server")
+    shutil.rmtree("megaraid-server/exec", ignore_errors=True)
+    raid = "/sys/devices/pci0000:00/0000:00:01.0/0000:02:00.0/host0"
+    host.link("/sys/class/scsi_host/host0", f"{raid}/scsi_host/host0")
+    host.pseudo()
+
+    def array(number, name, size, point, kind, uuid):
+        wwn, serial, path = f"600605b00a1b2c3d2a1b2c3d4e5f607{number}", f"00{number}7605f4e3d2c1b2a3d2c1b0ab00506", f"pci-0000:02:00.0-scsi-0:2:{number}:0"
+        host.scsi(raid, f"0:2:{number}:0", name, f"8:{16 * number}", size, "AVAGO", "MR9361-8i", "4.68", "megaraid_sas", wwid=f"naa.{wwn}", serial=serial, rotational=1,
+                  links=[f"disk/by-id/wwn-0x{wwn}", f"disk/by-path/{path}"], busy=(900, 0),
+                  udev=dict(ID_BUS="scsi", ID_MODEL="MR9361-8i", ID_VENDOR="AVAGO", ID_REVISION="4.68", ID_SCSI_SERIAL=serial, ID_SERIAL=f"3{wwn}", ID_SERIAL_SHORT=wwn,
+                            ID_WWN_WITH_EXTENSION=f"0x{wwn}", ID_PATH=path, **fs(kind, uuid)))
+        host.mount(f"8:{16 * number}", "/", point, kind, f"/dev/{name}", probe=(size, 0.5), fstab=f"UUID={uuid}")
+
+    array(0, "sda", 480 * 10**9, "/", "ext4", "ce9a0000-0000-4000-8000-000000000001")
+    array(1, "sdb", 24 * 10**12, "/srv/data", "xfs", "ce9a0000-0000-4000-8000-000000000002")
+    # The controller numbers its disks with gaps. Number 11 is gone.
+    for number in (8, 9, 10, 12, 13, 14):
+        name, wwn, size = f"bus/0.megaraid,{number}", f"5000c500c9a{number:05x}", 8001563222016
+        status, answer = smart_answer("bus/0", "ST8000NM000A-2KE101", f"WSD0A1{number:02}", "SN02", size, wwn, ((5, "Reallocated_Sector_Ct", 0, 100, 10), (197, "Current_Pending_Sector", 0)), 30100 + number, 33)
+        host.file(f"/exec/smartctl/dev/{name}.json", json.dumps(answer, indent=1))
+        host.file(f"/exec/smartctl/dev/{name}.exit", status)
+    host.done()
+    host.file("/dev/kmsg", "\n".join((
+        "6,0,0,-;Linux version 6.18.44", "6,1,900000,-;Run /init as init process",
+        "4,2,81000000,-;megaraid_sas 0000:02:00.0: 4711 (817300000s/0x0001/CRIT) - VD 01/1 is now PARTIALLY DEGRADED")))
+
+
 if __name__ == "__main__":
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays):
+    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server):
         make()

@@ -130,15 +130,25 @@ impl Drop for Daemon {
 
 /// A smartctl that gives the recorded answers of the tree, if it has any.
 pub(super) fn recorded_smartctl(tree: &Path, dir: &Path) -> Option<Smartctl> {
-    let answers = std::fs::read_dir(tree.join("exec/smartctl/dev")).ok()?;
-    let smartctl = Smartctl::new(&dir.join("smartctl")).expect("a smartctl");
-    let beside = dir.join("smartctl/dev");
-    std::fs::create_dir(&beside).expect("a folder");
-    for answer in answers {
-        let answer = answer.expect("entry");
-        std::fs::copy(answer.path(), beside.join(answer.file_name())).expect("copied");
+    let answers = tree.join("exec/smartctl/dev");
+    answers.is_dir().then(|| {
+        let smartctl = Smartctl::new(&dir.join("smartctl")).expect("a smartctl");
+        copy_tree(&answers, &dir.join("smartctl/dev"));
+        smartctl
+    })
+}
+
+/// Disks behind a controller are in folders: `bus/0.megaraid,8.json`.
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("a folder");
+    for entry in std::fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("entry");
+        let copy = to.join(entry.file_name());
+        match entry.path().is_dir() {
+            true => copy_tree(&entry.path(), &copy),
+            false => drop(std::fs::copy(entry.path(), copy).expect("copied")),
+        }
     }
-    Some(smartctl)
 }
 
 /// No event announces the end of changes, so the test polls after a delay.

@@ -10,6 +10,7 @@ pub enum LoggedErrors {
     Timeout,
     Reset,
     Transport,
+    ArrayState,
     Filesystem,
     Corruption,
 }

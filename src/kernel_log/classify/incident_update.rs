@@ -139,6 +139,7 @@ impl IncidentUpdate<'_> {
             | Class::Transport
             | Class::Reset
             | Class::Removed
+            | Class::ArrayState
             | Class::FsShutdown
             | Class::ReadOnly => self.incident.reported.contains(class),
         };
@@ -251,6 +252,7 @@ impl IncidentUpdate<'_> {
                     | Class::Reset
                     | Class::Removed
                     | Class::Io
+                    | Class::ArrayState
                     | Class::FsCorruption
                     | Class::FsError
                     | Class::FsShutdown

@@ -3,7 +3,9 @@
 
 use crate::event::Blame::*;
 use crate::event::Class::*;
+use crate::event::DeviceName;
 use crate::parsed_record::{MatchedText, ParsedRecord, RecordKind};
+use crate::raid_array;
 use crate::rule::RuleAction::*;
 use crate::rule::{DRIVE, RuleFamily, rules};
 use crate::rules::hba::SCSI;
@@ -38,9 +40,9 @@ rules! {
     "mega-reset-failed": MEGARAID,
         "<cannot recover from previous reset failures|failed to do reset>$"
         => Cause(Removed, No), "megaraid/megaraid_sas_base.c megasas_generic_reset(); 2.6.32-6.18";
-    // What the firmware reports of its drives, by its own names for them.
-    "mega-event": MEGARAID, "<dec> ({boot + }<word>/0x<hex>/<DEAD|FATAL|CRIT|WARN>) - "
-        => ParseKind(firmware_event),
+    // What the firmware reports of its arrays and drives, by its own names for them.
+    "mega-event": MEGARAID, "<dec> ({boot + }<word>/0x<hex>/<DEAD|FATAL|CRIT|WARN|info>) - "
+        => Parse(firmware_event),
            "megaraid/megaraid_sas_base.c megasas_decode_evt(); 3.19-6.18";
     "mega-waiting": MEGARAID, "[<blanks><dec>]waiting for <dec> commands to complete"
         => Cause(Transport, No),
@@ -141,9 +143,27 @@ fn adapter_timeout(text: &MatchedText<'_>) -> Option<ParsedRecord> {
 
 /// `1234 (700000000s/0x0002/WARN) - Unexpected sense: PD 05(e0x20/s5) …, Sense: 3/11/00`: the texts
 /// are the firmware's, and no user can choose them.
-fn firmware_event(text: &MatchedText<'_>) -> Option<RecordKind> {
+fn firmware_event(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    if let Some((number, state)) = raid_array::parse(text.after) {
+        let device = match (text.device, number) {
+            (DeviceName::Pci(pci), Some(number)) => {
+                DeviceName::RaidArray { pci: pci.clone(), number }
+            }
+            (adapter, _) => adapter.clone(),
+        };
+        let blame = if state == raid_array::ArrayState::Optimal { No } else { Unclear };
+        // Each record is a new state.
+        return Some(ParsedRecord::new(device, RecordKind::SeparateCause(ArrayState, blame)));
+    }
+    if text.fields.last() == Some(&"info") {
+        return None;
+    }
+    Some(ParsedRecord::from_text(text, event_of_drive(text)))
+}
+
+fn event_of_drive(text: &MatchedText<'_>) -> RecordKind {
     let has = |words: &[&str]| words.iter().any(|word| text.after.contains(word));
-    Some(match () {
+    match () {
         () if has(&[
             "medium error",
             "Predictive failure",
@@ -160,7 +180,7 @@ fn firmware_event(text: &MatchedText<'_>) -> Option<RecordKind> {
         }
         () if has(&["fatal", "Fatal"]) => RecordKind::Cause(Reset, No),
         () => RecordKind::Continuation,
-    })
+    }
 }
 
 /// The drive's sense, under the address of a command. Sense keys 3 and 4 are the drive's.

@@ -104,6 +104,18 @@ fn adapters_and_their_firmware() {
         ),
         (
             "megaraid_sas 0000:01:00.0: 1235 (700000000s/0x0001/CRIT) - VD 00/0 is now DEGRADED",
+            "array-state 0000:01:00.0 VD 0 unclear",
+        ),
+        (
+            "megaraid_sas 0000:01:00.0: 1238 (700000000s/0x0001/info) - VD 02/2 is now OPTIMAL",
+            "array-state 0000:01:00.0 VD 2 no",
+        ),
+        (
+            "megaraid_sas 0000:01:00.0: 1239 (boot + 7s/0x0001/CRIT) - VD 00/1 is now OFFLINE",
+            "array-state 0000:01:00.0 unclear",
+        ),
+        (
+            "megaraid_sas 0000:01:00.0: 1240 (700000000s/0x0002/CRIT) - PD 05(e0x20/s5) is now FAILED",
             "removed 0000:01:00.0 unclear",
         ),
         (

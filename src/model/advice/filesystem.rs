@@ -18,7 +18,8 @@ pub(super) fn action(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         | LoggedErrors::Medium
         | LoggedErrors::Timeout
         | LoggedErrors::Reset
-        | LoggedErrors::Transport => None,
+        | LoggedErrors::Transport
+        | LoggedErrors::ArrayState => None,
     }
 }
 

@@ -6,7 +6,7 @@
 use crate::assess::input::{DriveInput, VolumeInput};
 use crate::assess::{
     checks, drive, duplicate, errors, filesystem, layers, merge, mounted, pool, raid_member,
-    read_only, redundancy, space, stalls,
+    raid_volume, read_only, redundancy, space, stalls,
 };
 use diskvitals_finding::Verdict;
 use diskvitals_finding::reason::Reason;
@@ -63,6 +63,7 @@ fn rule(reason: Reason) -> Rule {
         Reason::DriveOffline => Rule::Drive(drive::offline),
         Reason::DuplicateIdentity => Rule::Drive(duplicate::shares_identity),
         Reason::RaidMemberFailed => Rule::Drive(raid_member::failed),
+        Reason::RaidVolumeDegraded => Rule::Drive(raid_volume::degraded),
         Reason::MediaErrors => Rule::Drive(errors::media_errors),
         Reason::IoErrors => Rule::DriveAndVolume(
             |input| input.smart.blame_link(errors::io_errors(input)),

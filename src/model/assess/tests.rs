@@ -9,6 +9,7 @@ mod layers;
 mod mounted;
 mod properties;
 mod raid_member;
+mod raid_volume;
 mod recorded;
 mod redundancy;
 mod refutation;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::block::{Inventory, Layer};
-use crate::drive::DriveFacts;
+use crate::drive::{DriveFacts, Transport};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_kernel_log::event::DeviceName;
 use diskvitals_text::duration::elapsed;
@@ -162,16 +162,29 @@ fn names_of(drive: &DriveFacts, inventory: &Inventory) -> Vec<DeviceName> {
             .extend(ata_device(drive).map(|device| DeviceName::Ata { port, device: Some(device) }));
     }
     names.extend(drive.location.pci.clone().map(DeviceName::Pci));
+    names.extend(raid_array(drive));
     names
+}
+
+/// megaraid_sas has arrays on the channels from 2, with 128 targets each (MEGASAS_MAX_PD_CHANNELS and
+/// MEGASAS_MAX_DEV_PER_CHANNEL, megaraid_sas.h). Only its records contain such names.
+fn raid_array(drive: &DriveFacts) -> Option<DeviceName> {
+    let pci = drive.location.pci.clone().filter(|_| drive.transport == Transport::Raid)?;
+    let (channel, target) = channel_and_target(drive)?;
+    Some(DeviceName::RaidArray { pci, number: channel.checked_sub(2)? * 128 + target })
 }
 
 /// Behind a port multiplier the link is the SCSI channel; without one the device is the SCSI target
 /// (ata_scsi_scan_host(), drivers/ata/libata-scsi.c).
 fn ata_device(drive: &DriveFacts) -> Option<u32> {
-    let mut fields =
-        drive.location.hctl.as_ref()?.split(':').skip(1).map(|field| field.parse::<u32>().ok());
-    let (channel, target) = (fields.next()??, fields.next()??);
+    let (channel, target) = channel_and_target(drive)?;
     Some(channel + target)
+}
+
+fn channel_and_target(drive: &DriveFacts) -> Option<(u32, u32)> {
+    let mut fields =
+        drive.location.hctl.as_ref()?.split(':').skip(1).map(|field| field.parse::<u16>().ok());
+    Some((fields.next()??.into(), fields.next()??.into()))
 }
 
 #[cfg(test)]

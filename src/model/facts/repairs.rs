@@ -34,6 +34,7 @@ fn classes(subject: &Subject, reason: Reason) -> &'static [Class] {
         (LoggedErrors::Timeout, _) => &[Class::Timeout],
         (LoggedErrors::Reset, _) => &[Class::Reset],
         (LoggedErrors::Transport, _) => &[Class::Transport],
+        (LoggedErrors::ArrayState, _) => &[Class::ArrayState],
         (LoggedErrors::Filesystem, Subject::Volume(_)) => &[Class::FsError],
         (LoggedErrors::Filesystem, Subject::Device(_)) => &[Class::FsError, Class::FsShutdown],
         (LoggedErrors::Filesystem, Subject::Drive(_) | Subject::Source(_))
