@@ -17,7 +17,7 @@ pub use btrfs::{BtrfsFs, BtrfsMember, PulledMember, ReturnedMember};
 pub use dm_raid::DmRaid;
 pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
-pub(crate) use shortfall::{Left, Place, Shortfall};
+pub(crate) use shortfall::{Left, Place, Shortfall, action_text};
 pub use thin::ThinPool;
 
 use crate::block::{BlockDevice, Inventory, Layer, LayerState};
@@ -96,6 +96,11 @@ pub(crate) trait StorageStack {
 
     /// md's word for what runs: `idle`, `check`, `recover`…
     fn action(&self) -> Option<&str> {
+        None
+    }
+
+    /// Of what runs: how much is done, and all of it.
+    fn progress(&self) -> Option<(u64, u64)> {
         None
     }
 
