@@ -235,6 +235,8 @@ pub enum Step {
     /// Finds the mount at a path → `StepOutput::Mounted`.
     FindMount {
         target: RootedPath,
+        /// A folder that it may show.
+        folder: Option<HostPath>,
     },
     /// Finds what the kernel still has of a volume, from its mount table and its list of loop devices
     /// alone: neither the volume nor the pool is accessed → `StepOutput::Remains`.
@@ -450,6 +452,8 @@ pub struct MountedFilesystem {
     pub read_only: bool,
     /// The path within the filesystem.
     pub root: HostPath,
+    /// It shows the folder that was asked for.
+    pub shows_folder: bool,
 }
 
 /// Executes steps, one at a time for each `target` (a volume's handle, or `pool`). Further steps of

@@ -217,9 +217,8 @@ impl StepWorker {
                 pod_holds::holds_of_pods(&self.root, kubelet_root, pod_uids)
                     .map(|found| StepOutput::PodHolds { found })
             }
-            Step::FindMount { target } => {
-                mounts::find_mount(target).map(|mounted| StepOutput::Mounted { mounted })
-            }
+            Step::FindMount { target, folder } => mounts::find_mount(target, folder.as_ref())
+                .map(|mounted| StepOutput::Mounted { mounted }),
             Step::FindRemains { at, image, device } => {
                 remains::find(at.as_ref(), image.as_ref(), device.as_deref())
                     .map(StepOutput::Remains)

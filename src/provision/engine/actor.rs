@@ -207,7 +207,8 @@ impl<S: StepExecutor> Actor<S> {
 
     /// Repeats every action that has not succeeded yet.
     fn retry_pending(&mut self) {
-        if self.records_error.is_some() || self.volume_group_error.is_some() {
+        let is_unread = self.volumes.values().any(|entry| entry.volume.is_unrecorded());
+        if self.records_error.is_some() || self.volume_group_error.is_some() || is_unread {
             self.start_discovery();
         }
         if self.records_error.is_some() {
@@ -351,7 +352,8 @@ impl<S: StepExecutor> Actor<S> {
         }
     }
 
-    /// A volume that is already known is newer than the records that were read.
+    /// A volume that is already known is newer than the records that were read, unless one of its own
+    /// was not.
     fn merge_discovered(&mut self, found: DiscoveredRecords) {
         let group_error = found.logical_volumes.as_ref().err().map(|error| {
             let why = with_causes(error);
@@ -375,11 +377,22 @@ impl<S: StepExecutor> Actor<S> {
         let settings = self.settings();
         for (handle, volume) in discover::build_volumes(&settings, found) {
             let entry = self.entry_of_discovered(volume);
-            if let btree_map::Entry::Vacant(place) = self.volumes.entry(handle) {
-                if let Some(why) = &entry.volume.record_problem {
-                    tracing::error!(volume = entry.volume.handle, %why, "a volume is left alone");
+            match self.volumes.entry(handle) {
+                btree_map::Entry::Vacant(place) => {
+                    if let Some(why) = &entry.volume.record_problem {
+                        tracing::error!(volume = entry.volume.handle, %why, "a volume is left alone");
+                    }
+                    place.insert(entry);
                 }
-                place.insert(entry);
+                btree_map::Entry::Occupied(mut known)
+                    if known.get().volume.is_unrecorded()
+                        && known.get().activity.is_none()
+                        && !entry.volume.is_unrecorded() =>
+                {
+                    tracing::info!(volume = entry.volume.handle, "its records can be read again");
+                    known.insert(entry);
+                }
+                btree_map::Entry::Occupied(_) => {}
             }
         }
         self.records_error = None;

@@ -22,7 +22,7 @@ pub async fn check_target<S: StepExecutor>(
     target: &OwnedPath,
     field: &'static str,
 ) -> Result<(), ProvisionError> {
-    if ctx.find_mount(&target.place, Some(field)).await?.is_some() {
+    if ctx.find_mount(volume, &target.place, Some(field)).await?.is_some() {
         ctx.find_remaining_device(volume).await?;
         return refuse_foreign_mount(ctx, volume, &target.place, field).await;
     }
@@ -83,7 +83,7 @@ pub(crate) async fn refuse_foreign_mount<S: StepExecutor>(
     target: &RootedPath,
     field: &'static str,
 ) -> Result<(), ProvisionError> {
-    match ctx.find_mount(target, Some(field)).await? {
+    match ctx.find_mount(volume, target, Some(field)).await? {
         Some(other) if !volume.matches_mount(&other) => Err(ProvisionError::AlreadyExists(
             format!("{field}: {} is mounted at {} already", other.source, target.path),
         )),
@@ -341,7 +341,7 @@ pub(crate) async fn is_mounted_unrecorded<S: StepExecutor>(
     field: &'static str,
 ) -> Result<bool, ProvisionError> {
     ctx.find_remaining_device(volume).await?;
-    match ctx.find_mount(target, Some(field)).await? {
+    match ctx.find_mount(volume, target, Some(field)).await? {
         None => Ok(false),
         Some(mounted) if volume.matches_mount(&mounted) => Ok(true),
         Some(other) => Err(ProvisionError::FailedPrecondition(foreign_mount(&other, target))),

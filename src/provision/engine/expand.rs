@@ -86,7 +86,7 @@ async fn grow_filesystem<S: StepExecutor>(
         )));
     }
     let place = ctx.rooted_path("volume_path", &at.path)?;
-    let Some(mounted) = ctx.find_mount(&place, None).await? else {
+    let Some(mounted) = ctx.find_mount(volume, &place, None).await? else {
         return Err(ProvisionError::FailedPrecondition(format!(
             "volume {} is no longer mounted at {}",
             volume.handle, at.path

@@ -283,7 +283,7 @@ async fn is_still_attached<S: StepExecutor>(
         return Ok(volume.device.is_some());
     }
     let place = ctx.rooted_path("path", &held.path)?;
-    let Some(mounted) = ctx.find_mount(&place, None).await? else {
+    let Some(mounted) = ctx.find_mount(volume, &place, None).await? else {
         return Ok(false);
     };
     if volume.device.is_some() && !volume.matches_mount(&mounted) {

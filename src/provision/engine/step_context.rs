@@ -171,12 +171,18 @@ impl<S: StepExecutor> StepContext<S> {
         }
     }
 
+    /// The mount at a path, which is perhaps the volume's.
     pub(crate) async fn find_mount(
         &self,
+        volume: &Volume,
         target: &RootedPath,
         field: Option<&'static str>,
     ) -> Result<Option<MountedFilesystem>, ProvisionError> {
-        let step = Step::FindMount { target: target.clone() };
+        let folder = match &volume.backing {
+            Backing::Directory(path) => Some(path.clone()),
+            Backing::Device(_) | Backing::Image(_) | Backing::LogicalVolume { .. } => None,
+        };
+        let step = Step::FindMount { target: target.clone(), folder };
         match self.run_with_output(step, field).await? {
             StepOutput::Mounted { mounted } => Ok(mounted),
             other => Err(unexpected_output(&other)),
@@ -407,8 +413,8 @@ impl<S: StepExecutor> StepContext<S> {
     }
 
     /// Unmounts the volume; a foreign mount stays and is returned. `known` means that a record
-    /// lists the mount: the only evidence for a folder that is the root of its filesystem, and for a
-    /// static device that was removed.
+    /// lists the mount: the only evidence for a folder whose own mount is gone, and for a static
+    /// device that was removed.
     pub async fn unmount(
         &self,
         volume: &Volume,
@@ -422,7 +428,7 @@ impl<S: StepExecutor> StepContext<S> {
                 Backing::Device(_) => volume.device.is_none(),
                 Backing::Image(_) | Backing::LogicalVolume { .. } => false,
             };
-        match self.find_mount(target, field).await? {
+        match self.find_mount(volume, target, field).await? {
             None => Ok(None),
             Some(mounted) if !recorded && !volume.matches_mount(&mounted) => Ok(Some(mounted)),
             Some(_) => {

@@ -196,12 +196,10 @@ impl Volume {
     }
 
     /// Whether a mount shows this volume. A device node is compared by its name, because it is
-    /// bound from a filesystem of device nodes; a folder is compared by its path within its
-    /// filesystem. A mount of a whole filesystem does not identify a folder.
+    /// bound from a filesystem of device nodes.
     pub(crate) fn matches_mount(&self, mounted: &MountedFilesystem) -> bool {
-        if let Backing::Directory(path) = &self.backing {
-            let root = mounted.root.as_bytes();
-            return root.len() > 1 && path.as_bytes().ends_with(root);
+        if let Backing::Directory(_) = &self.backing {
+            return mounted.shows_folder;
         }
         let Some(device) = &self.device else {
             return false;

@@ -171,7 +171,7 @@ impl Step {
             }
             Step::Unmount { target, .. } => format!("unmounting {}", target.path),
             Step::RemoveTarget { target, .. } => format!("removing {}", target.path),
-            Step::FindMount { target } => format!("looking up the mount at {}", target.path),
+            Step::FindMount { target, .. } => format!("looking up the mount at {}", target.path),
             Step::FindRemains { .. } => {
                 "looking for what is left in the mount table and on loop devices".to_owned()
             }

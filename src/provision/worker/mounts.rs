@@ -444,11 +444,17 @@ pub(crate) fn remove_target(
 
 pub(crate) fn find_mount(
     target: &RootedPath,
+    folder: Option<&HostPath>,
 ) -> Result<Option<MountedFilesystem>, StepWorkerError> {
-    let Some(there) = find_mount_point(target)? else {
+    let there = find_mount_point(target)?;
+    let Some(top) = there.as_ref().and_then(MountPoint::top) else {
         return Ok(None);
     };
-    Ok(there.top().map(|top| MountedFilesystem {
+    let shows_folder = match folder {
+        Some(folder) => shows(&mount_table()?, top, folder),
+        None => false,
+    };
+    Ok(Some(MountedFilesystem {
         source: if top.dev.is_anonymous() {
             top.source.to_string()
         } else {
@@ -458,7 +464,22 @@ pub(crate) fn find_mount(
         options: top.options.iter().chain(top.super_options.iter()).cloned().collect(),
         read_only: top.is_read_only() || top.is_super_read_only(),
         root: top.root.clone(),
+        shows_folder,
     }))
+}
+
+/// Whether a mount shows a folder: both are the same path of one filesystem. From the mount table alone,
+/// because the folder's disk may hang. The folder's own filesystem may be a subvolume or a bind mount.
+fn shows(table: &[Mount], mount: &Mount, folder: &HostPath) -> bool {
+    let folder = folder.as_path();
+    let holds = |mount: &&Mount| folder.starts_with(mount.mount_point.as_path());
+    // Of mounts at one place the last one is on top.
+    let holder = table.iter().filter(holds).max_by_key(|mount| mount.mount_point.as_bytes().len());
+    holder.is_some_and(|holder| {
+        let rest = folder.strip_prefix(holder.mount_point.as_path());
+        let in_filesystem = rest.map(|rest| holder.root.as_path().join(rest));
+        holder.dev == mount.dev && in_filesystem.is_ok_and(|path| path == mount.root.as_path())
+    })
 }
 
 pub fn grow(device: &HostPath, at: &RootedPath, fs_type: &str) -> Result<(), StepWorkerError> {

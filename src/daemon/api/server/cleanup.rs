@@ -287,7 +287,7 @@ impl CleanupRun {
         }
         // A separate target: the step that hangs keeps the lock of the other one.
         let target = format!("look at {path}");
-        let find = Step::FindMount { target: self.rooted(path) };
+        let find = Step::FindMount { target: self.rooted(path), folder: None };
         let found = self.backend.execute(&target, find);
         match tokio::time::timeout(UNMOUNT_TIMEOUT, found).await {
             Ok(Ok(StepOutput::Mounted { mounted: None })) => (

@@ -277,9 +277,34 @@ async fn a_record_that_the_disk_does_not_return_is_not_an_unattached_volume() {
     );
     end_pod(&daemon, &handle, "not read").await;
     daemon.host.with_state(|state| assert_eq!(state.records, before));
+    records_return(&daemon, &handle).await;
+    disk_returns(daemon, "read").await;
+}
+
+/// The disk returns them again: within one round they are read.
+async fn records_return(daemon: &Daemon, handle: &str) {
+    daemon.host.with_state(|state| state.unreadable.clear());
+    let mut views = daemon.engine.subscribe();
+    let is_known = |view: &Arc<crate::engine::EngineView>| {
+        view.find(handle).is_ok_and(|seen| seen.provided.error.is_none())
+    };
+    views.wait_for(is_known).await.expect("the engine runs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_on_a_folder_ends_although_a_record_of_it_is_not_read() {
+    let daemon = ready(fake_host()).await;
+    daemon.stage("scratch").await.unwrap();
+    daemon.publish("scratch", "a").await.unwrap();
     let fake = daemon.kill().await;
-    fake.with_state(|state| state.unreadable.clear());
-    disk_returns(ready(fake).await, "read").await;
+    fake.with_state(|state| state.unreadable.insert("/pool/formats/scratch.json".into()));
+    let daemon = ready(fake).await;
+    let publish = daemon.publish("scratch", "b").await;
+    assert!(matches!(publish, Err(ProvisionError::FailedPrecondition(_))), "{publish:?}");
+    end_pod(&daemon, "scratch", "not read").await;
+    records_return(&daemon, "scratch").await;
+    daemon.stage("scratch").await.unwrap();
+    daemon.publish("scratch", "b").await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

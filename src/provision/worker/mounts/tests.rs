@@ -45,5 +45,29 @@ fn only_an_empty_directory_or_file_is_removed_and_an_absent_one_is_no_error() {
     for gone in ["a/empty", "a/empty", "a/file", "a/file", "b/none"] {
         assert_eq!(remove(gone), Ok(()), "{gone}");
     }
-    assert_eq!(find_mount(&place(&dir, "a/full")).unwrap(), None);
+    assert_eq!(find_mount(&place(&dir, "a/full"), None).unwrap(), None);
+}
+
+/// Of a folder and the root of a mount of it elsewhere.
+#[test]
+fn a_mount_shows_a_folder_if_both_are_one_path_of_one_filesystem() {
+    let table = "20 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+                 30 20 8:1 /var/lab/tmp /tmp rw - ext4 /dev/sda1 rw\n\
+                 31 20 0:40 /@data /data rw - btrfs /dev/sdb rw\n\
+                 32 31 8:33 / /data/disk rw - xfs /dev/sdc1 rw\n\
+                 33 32 8:49 / /data/disk rw - xfs /dev/sdd1 rw\n";
+    let shows = |dev: &str, root: &str, folder: &str| {
+        let text = format!("{table}40 20 {dev} {root} /k/target rw - x y rw\n");
+        let table = parse(text.as_bytes()).0;
+        let mount = table.iter().find(|mount| mount.id == 40).expect("it is in the table");
+        shows(&table, mount, &HostPath::from(folder))
+    };
+    assert!(shows("8:1", "/srv/a", "/srv/a"));
+    assert!(shows("8:1", "/var/lab/tmp/a", "/tmp/a"), "below a bind mount");
+    assert!(shows("0:40", "/@data/a", "/data/a"), "in a subvolume");
+    assert!(shows("8:49", "/", "/data/disk"), "a whole filesystem, the one on top");
+    assert!(!shows("8:33", "/", "/data/disk"), "the one below it");
+    assert!(!shows("8:1", "/@data/a", "/data/a"), "another filesystem");
+    assert!(!shows("8:1", "/srv", "/srv/a"), "the folder above");
+    assert!(!shows("8:1", "/srv/ab", "/srv/a"));
 }

@@ -337,7 +337,7 @@ impl HostState {
                 self.targets.remove(&path);
                 Ok(StepOutput::Empty)
             }
-            Step::FindMount { target } => {
+            Step::FindMount { target, folder } => {
                 let mounted = self.mounts.get(&HostState::checked_path(&target)?).map(|mount| {
                     let (source, root) = if mount.block {
                         ("devtmpfs".to_owned(), format!("/{}", mount.source))
@@ -353,6 +353,9 @@ impl HostState {
                         options: Vec::new(),
                         read_only: mount.read_only,
                         root: root.as_str().into(),
+                        shows_folder: folder.is_some_and(|folder| {
+                            folder.as_bytes().ends_with(mount.source.as_bytes())
+                        }),
                     }
                 });
                 Ok(StepOutput::Mounted { mounted })
