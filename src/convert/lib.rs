@@ -403,6 +403,7 @@ pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
             .iter()
             .map(|name| label::device(&snapshot.inventory, name))
             .collect(),
+        redundancy: volume.redundancy.clone(),
     }
 }
 

@@ -354,7 +354,7 @@ reasons! {
         "Reconnect or replace the drive. Unmount the volume before the device returns: it returns under another name.", [],
         "the device is present again, or the volume is unmounted and its drive has returned";
     DriveFailing, Volume, [Suspect, Bad], [],
-        [], [],
+        [OfDrives], [],
         "A drive below this volume has findings that endanger data.",
         "BAD: the state of the drive's data applies to this volume. SUSPECT: redundancy protects it, or the drive itself is only suspect.",
         "BAD: copy the data off before anything else. SUSPECT: without redundancy, make sure that there is a backup of today. Then follow the drive's finding.", [
@@ -377,6 +377,12 @@ reasons! {
         "Intact. The next failure of a drive that holds the copy loses it.",
         "If a rebuild is running, wait and do not pull a drive. If the drive with the last copy has findings of its own, back up first: a rebuild reads all of it. Otherwise replace the missing member today.", [],
         "the array survives the failure of a member again: the missing one is replaced and filled";
+    RedundancyAtRisk, Volume, [Suspect], [],
+        [OfDrives], [],
+        "Members of an array below this volume have findings that endanger data, new or grown within 30 days, and no further one may fail.",
+        "Intact. If these drives fail, the next failure loses it.",
+        "Make sure that there is a backup of today. Replace these drives, one after the other: wait until each rebuild has ended. Where the stack can fill the new drive while the old one stays, let it (`mdadm --replace`, `lvconvert --replace`, `btrfs replace start`).", [],
+        "the drives have no such finding any more, or none is new or has grown for 30 days, or more copies hold the data, or redundancy is lost already (RedundancyLost)";
     RaidDegraded, Volume, [Suspect, Bad], [],
         [FollowsDrive, Of(Array)], [],
         "A RAID array below this volume runs with fewer devices than it should, or does not run.",

@@ -16,7 +16,7 @@ mod duplicate;
 mod errors;
 mod filesystem;
 mod health;
-mod input;
+pub(crate) mod input;
 mod layers;
 mod mounted;
 mod pool;
@@ -26,6 +26,7 @@ mod read_only;
 mod reason_rules;
 mod recorded;
 mod redundancy;
+pub(crate) mod risk;
 mod smart;
 mod sources;
 mod space;
@@ -57,8 +58,14 @@ pub(crate) use text::BAD;
 pub use text::percent;
 pub(crate) use text::{Level, MAX_MESSAGE, join_limited};
 
-/// The level of each active finding.
-pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), Level>;
+/// What rules know of the active findings.
+pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), ActiveFinding>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActiveFinding {
+    pub(crate) level: Level,
+    pub(crate) since: Timestamp,
+}
 
 /// Judges everything, in this order: drives, volumes, devices, removed subjects, sources; each by id.
 pub fn assess(
@@ -69,8 +76,8 @@ pub fn assess(
 ) -> Vec<Judgement> {
     let context = Context { facts, policy, now };
     let mut levels: BTreeMap<&Subject, Vec<(Reason, Level)>> = BTreeMap::new();
-    for ((subject, reason), level) in active {
-        levels.entry(subject).or_default().push((*reason, *level));
+    for ((subject, reason), finding) in active {
+        levels.entry(subject).or_default().push((*reason, finding.level));
     }
     let mut evaluator = Evaluator { context, facts, active, levels, judgements: Vec::new() };
     evaluator.evaluate_drives();
@@ -79,6 +86,7 @@ pub fn assess(
         troubled: evaluator.failing_drives(|reason, severity| {
             endangers_data(reason, severity) || reason.fails_io()
         }),
+        all: evaluator.failing_drives(|_, _| true),
     };
     for (id, known) in &facts.volumes {
         evaluator.evaluate_volume(&Subject::Volume(id.clone()), known, &failing);
@@ -118,10 +126,14 @@ fn merge(one: Option<Verdict>, other: Option<Verdict>) -> Option<Verdict> {
 
 /// The failure of a drive, as far as its volumes inherit it.
 #[derive(Clone, Debug)]
-struct DriveFailure {
+pub(crate) struct DriveFailure {
     reasons: Vec<Reason>,
     level: Level,
     message: String,
+    /// It endangers data, and is new or has grown (`risk::is_recent`).
+    endangers_recently: bool,
+    /// The drive is none of its arrays' members any more, or soon will be none.
+    has_left: bool,
 }
 
 /// Drives with findings, of which volumes are judged.
@@ -131,6 +143,8 @@ struct FailingDrives {
     endangering: BTreeMap<DriveId, DriveFailure>,
     /// The same, and with findings that make reads and writes wait: they explain what a volume has.
     troubled: BTreeMap<DriveId, DriveFailure>,
+    /// With any finding that is not only information.
+    all: BTreeMap<DriveId, DriveFailure>,
 }
 
 fn endangers_data(reason: Reason, severity: Severity) -> bool {
@@ -225,20 +239,9 @@ impl Evaluator<'_> {
         // A verdict of this round counts before older findings: a drive that was missing and is
         // replaced is only INFO.
         let mut decided = BTreeSet::new();
-        let mut add = |id: &DriveId, reason: Reason, level: Level, message: &str| {
-            if level.0 == Severity::Info || !is_relevant(reason, level.0) {
-                return;
-            }
-            let entry = failing.entry(id.clone()).or_insert(DriveFailure {
-                reasons: Vec::new(),
-                level,
-                message: message.to_owned(),
-            });
-            if !entry.reasons.contains(&reason) {
-                entry.reasons.push(reason);
-            }
-            if level > entry.level {
-                (entry.level, entry.message) = (level, message.to_owned());
+        let mut add = |id: &DriveId, reason: Reason, active: ActiveFinding, message: &str| {
+            if active.level.0 > Severity::Info && is_relevant(reason, active.level.0) {
+                risk::add(&mut failing, self.context, id, reason, active, message);
             }
         };
         for judgement in &self.judgements {
@@ -247,19 +250,22 @@ impl Evaluator<'_> {
             };
             match &judgement.verdict {
                 Verdict::Raised(raised) => {
+                    let known = self.active.get(&(judgement.subject.clone(), judgement.reason));
+                    let since = known.map(|known| known.since).or(raised.since);
+                    let since = since.unwrap_or(self.context.now);
                     let level = (raised.severity, raised.status);
-                    add(id, judgement.reason, level, &raised.message);
+                    add(id, judgement.reason, ActiveFinding { level, since }, &raised.message);
                 }
                 Verdict::Clear => {}
                 Verdict::Unknown { .. } => continue,
             }
             decided.insert((id, judgement.reason));
         }
-        for ((subject, reason), level) in self.active {
+        for ((subject, reason), finding) in self.active {
             if let Subject::Drive(id) = subject
                 && !decided.contains(&(id, *reason))
             {
-                add(id, *reason, *level, reason.meaning());
+                add(id, *reason, *finding, reason.meaning());
             }
         }
         failing
@@ -269,31 +275,37 @@ impl Evaluator<'_> {
         let verdict_of = |reason: Reason, failing_drives, has_last_copy| {
             let level = self.level(subject, reason);
             let active = level.map(|(severity, _)| severity);
-            let input =
-                VolumeInput { context: self.context, known, active, has_last_copy, failing_drives };
+            let input = VolumeInput {
+                context: self.context,
+                known,
+                active,
+                has_last_copy,
+                failing_drives,
+                drive_findings: &failing.all,
+            };
             (reason, input.verdict(reason), level)
         };
         let all = Reason::ALL.iter().map(|reason| match reason {
             // Decided when the others are known.
-            Reason::DriveFailing => (*reason, None, None),
+            reason if reason.is_of_drives() => (*reason, None, None),
             reason => verdict_of(*reason, &failing.endangering, false),
         });
         let mut verdicts: drive_failure::Verdicts = all.collect();
-        let failing = match drive_failure::is_in_trouble(&verdicts) {
+        let endangering = match drive_failure::is_in_trouble(&verdicts) {
             true => &failing.troubled,
             false => &failing.endangering,
         };
-        let failing = drive_failure::without_former_members(failing, known);
-        let failing = failing.as_ref();
+        let endangering = drive_failure::without_former_members(endangering, known);
+        let endangering = endangering.as_ref();
         let has_last_copy = verdicts.iter().any(|(reason, verdict, _)| {
             *reason == Reason::RedundancyLost && matches!(verdict, Some(Verdict::Raised(_)))
         });
         for entry in &mut verdicts {
-            if entry.0 == Reason::DriveFailing {
-                *entry = verdict_of(Reason::DriveFailing, failing, has_last_copy);
+            if entry.0.is_of_drives() {
+                *entry = verdict_of(entry.0, endangering, has_last_copy);
             }
         }
-        drive_failure::mark(&mut verdicts, known, failing);
+        drive_failure::mark(&mut verdicts, known, endangering);
         for (reason, verdict, _) in verdicts {
             self.push(subject, reason, verdict);
         }

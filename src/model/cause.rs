@@ -7,7 +7,7 @@
 //! the failure of a drive.
 
 mod describe;
-mod figures;
+pub(crate) mod figures;
 mod hits;
 #[cfg(test)]
 mod tests;
@@ -224,7 +224,7 @@ impl<'a> Grouping<'a> {
         let Some(volume) = self.snapshot.volumes.get(id) else {
             return (vec![Origin::Volume(id.clone())], false);
         };
-        let follows = finding.reason == Reason::DriveFailing || self.follows_drive(volume, finding);
+        let follows = finding.reason.is_of_drives() || self.follows_drive(volume, finding);
         let layers = self.layer_origins(volume, finding.reason);
         let drives = match follows {
             true => self.worst_drives(volume),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::assess::{self, ActiveFindings, assess};
+use crate::assess::{self, ActiveFinding, ActiveFindings, assess};
 use crate::block::{BlockDevice, DiskStat, Inventory, Layer, LayerState};
 use crate::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use crate::facts::{Facts, StoredVolume, Urgency};
@@ -331,7 +331,10 @@ impl TestHost {
             let key = (judgement.subject.clone(), judgement.reason);
             match &judgement.verdict {
                 Verdict::Raised(raised) => {
-                    self.active.insert(key, (raised.severity, raised.status));
+                    let level = (raised.severity, raised.status);
+                    let since = self.active.get(&key).map(|known| known.since);
+                    let since = since.or(raised.since).unwrap_or(at(seconds));
+                    self.active.insert(key, ActiveFinding { level, since });
                 }
                 Verdict::Clear => {
                     self.active.remove(&key);
@@ -397,6 +400,12 @@ pub fn failing_probe(errno: i32) -> MountProbe {
 
 pub fn volume(id: &str) -> VolumeId {
     VolumeId::known(id)
+}
+
+/// A finding that began with the host.
+#[cfg(test)]
+pub(crate) fn active_at(level: assess::Level) -> ActiveFinding {
+    ActiveFinding { level, since: at(0) }
 }
 
 /// Whether a subject and reason are active.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::assess::{ActiveFindings, Level};
+use crate::assess::{ActiveFinding, ActiveFindings, Level};
 use crate::facts::repairs;
 use diskvitals_finding::ids::FindingId;
 use diskvitals_finding::reason::Reason;
@@ -112,9 +112,11 @@ impl Ledger {
         self.active.values().map(|entry| &entry.finding)
     }
 
-    /// The level of each active finding, for the rules.
+    /// The level and the start of each active finding, for the rules.
     pub fn levels(&self) -> ActiveFindings {
-        self.active.iter().map(|(key, entry)| (key.clone(), entry.level())).collect()
+        let active =
+            |entry: &Entry| ActiveFinding { level: entry.level(), since: entry.finding.since };
+        self.active.iter().map(|(key, entry)| (key.clone(), active(entry))).collect()
     }
 
     /// Cleared findings, newest first.

@@ -259,6 +259,8 @@ pub struct Volume {
     pub health: Health,
     pub health_unknown_why: String,
     pub health_unknown_cause: Option<UnknownCause>,
+    /// What may still fail, in one sentence; empty without redundancy, and while it is lost.
+    pub redundancy: String,
     /// None while it has never been known.
     pub condition: Option<Condition>,
     /// Active findings about this volume, worst first.

@@ -18,7 +18,7 @@ pub use btrfs::{BtrfsFs, BtrfsMember, PulledMember, ReturnedMember};
 pub use dm_raid::DmRaid;
 pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
-pub(crate) use shortfall::{Left, Place, Shortfall};
+pub(crate) use shortfall::{Left, Place, Shortfall, action_text};
 pub use thin::ThinPool;
 pub use zfs::{PoolState, ZfsPool, device_of_dataset, device_of_pool};
 pub(crate) use zfs::{UNKNOWN_LAYOUT, state_file};
@@ -99,6 +99,11 @@ pub(crate) trait StorageStack {
 
     /// md's word for what runs: `idle`, `check`, `recover`…
     fn action(&self) -> Option<&str> {
+        None
+    }
+
+    /// Of what runs: how much is done, and all of it.
+    fn progress(&self) -> Option<(u64, u64)> {
         None
     }
 

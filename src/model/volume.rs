@@ -256,6 +256,22 @@ impl Stack {
         }
     }
 
+    /// How many drives have to fail for a loss of data, besides those for which `fails` returns true; in
+    /// the worst case. A drive below two members counts as two. None: no drive's failure loses any.
+    pub(crate) fn margin(&self, fails: &dyn Fn(&DriveId) -> bool) -> Option<usize> {
+        match self {
+            Stack::Nothing => None,
+            Stack::Drive(id) => Some(usize::from(!fails(id))),
+            Stack::All(parts) => parts.iter().filter_map(|part| part.margin(fails)).min(),
+            Stack::Redundant { tolerates, parts, .. } => {
+                let mut margins: Vec<usize> =
+                    parts.iter().filter_map(|part| part.margin(fails)).collect();
+                margins.sort_unstable();
+                Some(margins.get(..=*tolerates)?.iter().sum())
+            }
+        }
+    }
+
     /// The effect on this stack if the drives for which `fails` returns true fail.
     pub(crate) fn impact(&self, fails: &dyn Fn(&DriveId) -> bool) -> Impact {
         match self {

@@ -36,6 +36,11 @@ pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
         text.push_str(&actions);
         text.push('\n');
     }
+    let sentences: BTreeSet<&str> =
+        explanation.volumes.iter().map(|volume| volume.redundancy.as_str()).collect();
+    for sentence in sentences.into_iter().filter(|sentence| !sentence.is_empty()) {
+        text.push_str(&wrapped(&screen.message(&format!("redundancy: {sentence}")), "  ", screen));
+    }
     let ids: BTreeSet<&str> = explanation.chain.iter().map(|node| node.id.as_str()).collect();
     let mut above: BTreeMap<&str, Vec<&wire::ChainNode>> = BTreeMap::new();
     for node in &explanation.chain {

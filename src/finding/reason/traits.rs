@@ -66,6 +66,8 @@ traits! {
     /// Of a volume: what such a failure of a drive below does to it. Corruption is another matter: it
     /// outlasts the drive.
     FollowsDrive = follows_drive;
+    /// Of a volume: a conclusion from findings of the drives below it, which announce it.
+    OfDrives = is_of_drives;
     /// At BAD it means that the drive has failed, and counts against its model. A drive that is missing
     /// may have been pulled; links and heat are not the drive's failures; a worn-out drive has served
     /// its time.
@@ -147,6 +149,7 @@ mod tests {
                     | Trait::Hardware
                     | Trait::Stays => of_drives,
                     Trait::FollowsDrive
+                    | Trait::OfDrives
                     | Trait::Hang
                     | Trait::Disconnects
                     | Trait::Unreachable

@@ -52,6 +52,7 @@ pub fn signals(
         active: None,
         has_last_copy: false,
         failing_drives: &BTreeMap::new(),
+        drive_findings: &BTreeMap::new(),
     };
     add(SignalKind::Corrupted, filesystem::kernel_corrupted(input));
     add(SignalKind::Fault, filesystem::shutdown(input));

@@ -111,7 +111,7 @@ fn signature_owners(known: &KnownDrive) -> String {
 }
 
 /// A drive that the store remembers is not present before a scan has listed it.
-fn clear_if_scanned(facts: &Facts) -> Option<Verdict> {
+pub(super) fn clear_if_scanned(facts: &Facts) -> Option<Verdict> {
     match facts.inventory.error() {
         Some(error) => unknown(error),
         None => facts.inventory.value().map(|_| Verdict::Clear),

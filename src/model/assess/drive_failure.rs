@@ -64,13 +64,12 @@ pub(super) fn mark(
     let is_cause = |id: &DriveId| {
         failing.get(id).is_some_and(|failure| failure.reasons.iter().any(|it| it.fails_io()))
     };
-    if !known.facts.drive_ids.iter().any(is_cause) {
-        return;
-    }
+    let has_cause = known.facts.drive_ids.iter().any(is_cause);
     let mut worst = INFO;
     let mut present = Vec::new();
     for (reason, verdict, active) in verdicts.iter_mut() {
-        if !reason.follows_drive() {
+        let is_of_drives = reason.is_of_drives() && *reason != Reason::DriveFailing;
+        if !is_of_drives && !(has_cause && reason.follows_drive()) {
             continue;
         }
         let level = match verdict {
@@ -85,6 +84,9 @@ pub(super) fn mark(
             worst = (worst.0.max(severity), worst.1.max(status));
             present.push(*reason);
         }
+    }
+    if !has_cause && present.is_empty() {
+        return;
     }
     let failing = verdicts.iter_mut().find(|(reason, ..)| *reason == Reason::DriveFailing);
     if let Some((_, Some(Verdict::Raised(raised)), _)) = failing {

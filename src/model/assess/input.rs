@@ -52,4 +52,6 @@ pub(crate) struct VolumeInput<'a> {
     pub has_last_copy: bool,
     /// Drives with findings that volumes follow.
     pub failing_drives: &'a BTreeMap<DriveId, DriveFailure>,
+    /// All findings of drives that are not only information.
+    pub drive_findings: &'a BTreeMap<DriveId, DriveFailure>,
 }

@@ -6,7 +6,7 @@
 use crate::assess::input::{DriveInput, VolumeInput};
 use crate::assess::{
     checks, drive, duplicate, errors, filesystem, layers, merge, mounted, pool, raid_member,
-    raid_volume, read_only, redundancy, space, stalls,
+    raid_volume, read_only, redundancy, risk, space, stalls,
 };
 use diskvitals_finding::Verdict;
 use diskvitals_finding::reason::Reason;
@@ -90,6 +90,7 @@ fn rule(reason: Reason) -> Rule {
         Reason::OutOfInodes => Rule::Volume(space::out_of_inodes),
         Reason::IoStalled => Rule::Volume(stalls::io_stalled),
         Reason::RedundancyLost => Rule::Volume(redundancy::redundancy_lost),
+        Reason::RedundancyAtRisk => Rule::Volume(risk::redundancy_at_risk),
         Reason::RaidDegraded => Rule::Volume(redundancy::raid_degraded),
         Reason::ThinPoolFull => Rule::Volume(layers::thin_pool_full),
         Reason::PathsDegraded => Rule::Volume(layers::paths_degraded),

@@ -16,6 +16,7 @@ mod refutation;
 mod removed_drives;
 mod repaired;
 mod restarts;
+mod risk;
 mod second_witness;
 mod smart;
 mod sources;

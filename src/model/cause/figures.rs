@@ -48,7 +48,7 @@ pub(super) fn of_finding(snapshot: &Snapshot, finding: &Finding, now: Timestamp)
 }
 
 /// The metrics of a drive, and their unit; counters have none.
-fn metrics(figure: Figure) -> (&'static [Metric], &'static str) {
+pub(crate) fn metrics(figure: Figure) -> (&'static [Metric], &'static str) {
     match figure {
         Figure::Pending => (&[Metric::Pending, Metric::OfflineUncorrectable], ""),
         Figure::Reallocated => (&[Metric::Reallocated, Metric::GrownDefects], ""),

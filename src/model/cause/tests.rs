@@ -189,7 +189,9 @@ fn redundancy_covers_what_is_on_a_failing_member() {
     node.log(Class::Medium, "sda", &[1], 700);
     assert_eq!(
         node.causes(702),
-        ["Bad sda (): MediaErrors > DriveFailing DriveFailing | (/home) (/srv)"]
+        [
+            "Bad sda (): MediaErrors > DriveFailing DriveFailing RedundancyAtRisk RedundancyAtRisk | (/home) (/srv)"
+        ]
     );
 }
 

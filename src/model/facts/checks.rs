@@ -310,10 +310,10 @@ impl Facts {
     ) -> Result<(), StartCheckError> {
         let failing =
             |why: String| Err(StartCheckError::TargetFailing { what: target.name.clone(), why });
-        for ((subject, reason), (severity, _)) in active {
+        for ((subject, reason), finding) in active {
             if let Subject::Drive(drive) = subject
                 && target.drives.contains(drive)
-                && *severity == Severity::Bad
+                && finding.level.0 == Severity::Bad
             {
                 return failing(format!("drive {drive} below it has the finding {reason}"));
             }

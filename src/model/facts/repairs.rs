@@ -22,7 +22,8 @@ pub fn ends(subject: &Subject, reason: Reason) -> bool {
     reason == Reason::FilesystemCorrupted || !classes(subject, reason).is_empty()
 }
 
-fn classes(subject: &Subject, reason: Reason) -> &'static [Class] {
+/// The incidents that such a finding rests on.
+pub(crate) fn classes(subject: &Subject, reason: Reason) -> &'static [Class] {
     let Some(errors) = reason.logged_errors() else {
         return &[];
     };

@@ -6,12 +6,15 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::assess;
+use crate::assess::input::Context;
+use crate::assess::risk::{self, Outlook};
 use crate::condition;
 use crate::facts::{Facts, KnownDrive, KnownVolume};
 use crate::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
 use crate::snapshot_builder::{FindingsBySubject, SnapshotInput};
 use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
 use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
 use diskvitals_finding::{Finding, Health, Subject, UnknownCause, UnknownHealth};
 
 pub(super) fn drives(
@@ -74,6 +77,9 @@ pub(super) fn volumes(
     scene: &SnapshotInput<'_>,
     findings: &FindingsBySubject,
 ) -> BTreeMap<VolumeId, Arc<Volume>> {
+    let context = Context { facts: scene.facts, policy: scene.policy, now: scene.now };
+    let of_drives = risk::drive_findings(context, scene.ledger.active().map(Arc::as_ref));
+    let outlook = Outlook { context, drives: &of_drives };
     let volume = |(id, known): (&VolumeId, &KnownVolume)| {
         let subject = Subject::Volume(id.clone());
         let old = previous.volumes.get(id);
@@ -91,6 +97,11 @@ pub(super) fn volumes(
             unknown,
             old.and_then(|old| old.condition.as_ref()),
         );
+        let is_lost = about.iter().any(|finding| finding.reason == Reason::RedundancyLost);
+        let redundancy = Some(&known.facts).filter(|_| !is_lost);
+        let sentence = redundancy.and_then(|facts| outlook.sentence(facts));
+        let batch = redundancy.and_then(|facts| outlook.batch(facts));
+        let redundancy = sentence.into_iter().chain(batch).collect::<Vec<_>>().join("; ");
         let usage = usage(scene.facts, known, old.map(|old| &old.usage));
         let last_probe = last_probe(scene.facts, known);
         let ids = ids(findings, &subject);
@@ -104,7 +115,7 @@ pub(super) fn volumes(
                 == (statuses.csi, statuses.operational, statuses.usage)
             && old.health_unknown_why == health_unknown_why
             && old.health_unknown_cause == health_unknown_cause
-            && old.condition == condition
+            && (&old.redundancy, &old.condition) == (&redundancy, &condition)
             && old.findings == ids
         {
             return (id.clone(), old.clone());
@@ -118,6 +129,7 @@ pub(super) fn volumes(
             health,
             health_unknown_why,
             health_unknown_cause,
+            redundancy,
             condition,
             findings: ids,
             first_seen: known.first_seen,

@@ -206,6 +206,10 @@ impl StorageStack for MdState {
         self.sync_action.as_deref()
     }
 
+    fn progress(&self) -> Option<(u64, u64)> {
+        self.sync_completed
+    }
+
     fn runs_without(&self, inventory: &Inventory, name: &str, drive: &DriveId) -> Vec<Proof> {
         let Some(array) = inventory.devices.get(name) else {
             return Vec::new();

@@ -124,7 +124,7 @@ impl Left {
 }
 
 /// md's words, which dm-raid has too.
-pub(super) fn action_text(action: Option<&str>) -> String {
+pub(crate) fn action_text(action: Option<&str>) -> String {
     match action.unwrap_or_default() {
         "idle" | "" => String::new(),
         "recover" => "rebuild".to_owned(),

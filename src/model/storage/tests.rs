@@ -82,6 +82,7 @@ pub fn volume(known: &KnownVolume) -> Volume {
         health: Health::Good,
         health_unknown_why: String::new(),
         health_unknown_cause: None,
+        redundancy: String::new(),
         condition: Some(Condition::default()),
         findings: Vec::new(),
         first_seen: known.first_seen,

@@ -147,6 +147,7 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
         health: Health::Good,
         health_unknown_why: String::new(),
         health_unknown_cause: None,
+        redundancy: String::new(),
         condition: Some(Condition::default()),
         findings: Vec::new(),
         first_seen: now(),

@@ -113,6 +113,7 @@ fn volume_on(id: &str, source: &str, mounts: &[&str]) -> Volume {
         health: Health::Good,
         health_unknown_why: String::new(),
         health_unknown_cause: None,
+        redundancy: String::new(),
         condition: None,
         findings: Vec::new(),
         first_seen: jiff::Timestamp::UNIX_EPOCH,

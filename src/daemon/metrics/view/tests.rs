@@ -203,6 +203,7 @@ fn busy_snapshot() -> Snapshot {
             health: if stale.is_some() { Health::Suspect } else { Health::Good },
             health_unknown_why: String::new(),
             health_unknown_cause: None,
+            redundancy: String::new(),
             condition: Some(Condition { abnormal: stale.is_some(), message: String::new() }),
             findings: Vec::new(),
             first_seen: at(0),

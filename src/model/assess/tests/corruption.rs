@@ -110,7 +110,7 @@ fn corrupted(host: &mut TestHost, second: i64) -> Vec<String> {
     let active = host.active.iter();
     active
         .filter(|((_, reason), _)| *reason == Reason::FilesystemCorrupted)
-        .map(|((subject, _), (severity, _))| format!("{subject} {severity:?}"))
+        .map(|((subject, _), finding)| format!("{subject} {:?}", finding.level.0))
         .collect()
 }
 

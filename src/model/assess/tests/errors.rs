@@ -189,7 +189,11 @@ fn redundancy_keeps_the_volume_degraded_and_its_data() {
     log(&mut host, 1, vec![medium(1, 5000), medium(100, 5000)], 100);
     assert_eq!(
         host.raised(100),
-        ["A MediaErrors Bad Degraded", "fs:u DriveFailing Suspect Degraded"]
+        [
+            "A MediaErrors Bad Degraded",
+            "fs:u DriveFailing Suspect Degraded",
+            "fs:u RedundancyAtRisk Suspect Degraded"
+        ]
     );
 }
 

@@ -349,7 +349,7 @@ fn space_is_short_below_the_smaller_limit_and_back_above_either_clearing_one() {
         if let Some(severity) = before {
             host.active.insert(
                 (Subject::Volume(volume("fs:u")), Reason::OutOfSpace),
-                (severity, Status::Degraded),
+                active_at((severity, Status::Degraded)),
             );
         }
         assert_eq!(
@@ -396,7 +396,8 @@ fn a_forecast_clears_when_twice_the_time_is_left_and_not_before() {
     let raise = |per_hour: u64, left: u64| {
         let mut host = filling(left, per_hour);
         let subject = Subject::Volume(volume("fs:u"));
-        host.active.insert((subject, Reason::OutOfSpace), (Severity::Suspect, Status::Degraded));
+        let suspect = active_at((Severity::Suspect, Status::Degraded));
+        host.active.insert((subject, Reason::OutOfSpace), suspect);
         host.raised_for(Reason::OutOfSpace, 48 * HOUR + 1).is_some()
     };
     assert!(raise(1, 20));

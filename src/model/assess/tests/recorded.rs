@@ -230,7 +230,7 @@ fn what_xfs_found_to_be_sick_outlives_the_mount() {
         let active = host.active.iter();
         active
             .filter(|((_, reason), _)| *reason == Reason::FilesystemCorrupted)
-            .map(|((subject, _), (severity, _))| format!("{subject} {severity:?}"))
+            .map(|((subject, _), finding)| format!("{subject} {:?}", finding.level.0))
             .collect::<Vec<_>>()
     };
     assert_eq!(corrupted(&mut host, 21), ["fs:u Bad"]);

@@ -44,7 +44,7 @@ fn a_rebuild_tells_its_progress_and_a_dead_array_is_inaccessible() {
 }
 
 /// An array md0 of so many disks sda, sdb, … on /data.
-fn array(level: &str, disks: usize) -> TestHost {
+pub(super) fn array(level: &str, disks: usize) -> TestHost {
     let names: Vec<String> = names(disks);
     let below: Vec<&str> = names.iter().map(String::as_str).collect();
     let layer = Layer::Md { level: Some(level.into()) };
@@ -62,7 +62,7 @@ fn names(disks: usize) -> Vec<String> {
 }
 
 /// Slots by letter: `+` in sync, `-` empty, `r` being filled.
-fn state(level: &str, slots: &str) -> MdState {
+pub(super) fn state(level: &str, slots: &str) -> MdState {
     let member = |(slot, (letter, name)): (usize, (char, String))| {
         let word = match letter {
             '+' => "in_sync",
@@ -96,7 +96,7 @@ fn found(host: &mut TestHost, md: MdState, second: i64) -> Vec<(Reason, FindingD
         .collect()
 }
 
-fn fail(host: &mut TestHost, device: &str, second: i64) {
+pub(super) fn fail(host: &mut TestHost, device: &str, second: i64) {
     let event = Event {
         seq: second as u64,
         blame: Blame::Yes,

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::assess::ActiveFindings;
+use crate::assess::{ActiveFinding, ActiveFindings};
 use crate::facts::Facts;
 use crate::fixture::*;
 use crate::source_update::SourceUpdate;
@@ -196,7 +196,8 @@ fn change(host: &mut TestHost, pool: &mut Pool, kind: u8) {
 fn raised(judgements: Vec<Judgement>) -> ActiveFindings {
     let raised = judgements.into_iter().filter_map(|it| match it.verdict {
         Verdict::Raised(details) => {
-            Some(((it.subject, it.reason), (details.severity, details.status)))
+            let level = (details.severity, details.status);
+            Some(((it.subject, it.reason), active_at(level)))
         }
         Verdict::Clear | Verdict::Unknown { .. } => None,
     });
@@ -250,12 +251,12 @@ proptest! {
             let last = parts.len() - 1;
             for (part, sources) in parts.into_iter().enumerate() {
                 read(again, pool, sources, seconds);
-                for (key, severity) in raised(again.judge(seconds)) {
+                for (key, ActiveFinding { level, .. }) in raised(again.judge(seconds)) {
                     let is_settling = stays.contains_key(&key);
-                    let is_known = known.get(&key).is_some_and(|known| *known >= severity);
+                    let is_known = known.get(&key).is_some_and(|known| known.level >= level);
                     prop_assert!(
                         is_known || (part < last && is_settling),
-                        "{key:?} {severity:?} at {seconds} s, after {part}; otherwise {known:?}"
+                        "{key:?} {level:?} at {seconds} s, after {part}; otherwise {known:?}"
                     );
                 }
             }

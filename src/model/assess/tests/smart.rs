@@ -32,7 +32,7 @@ fn attribute(id: u8, name: &str, raw: u64) -> Attribute {
     }
 }
 
-fn report(serial: &str, reallocated: u64, pending: u64) -> report::SmartReport {
+pub(super) fn report(serial: &str, reallocated: u64, pending: u64) -> report::SmartReport {
     let attributes = vec![
         attribute(5, "Reallocated_Sector_Ct", reallocated),
         attribute(197, "Current_Pending_Sector", pending),
@@ -71,7 +71,7 @@ fn report_smart(host: &mut TestHost, report: report::SmartReport, second: i64) {
     respond(host, SmartResponse::Report(Box::new(report)), second);
 }
 
-fn failing(serial: &str) -> report::SmartReport {
+pub(super) fn failing(serial: &str) -> report::SmartReport {
     report::SmartReport { passed: Some(false), exit_status: 8, ..report(serial, 0, 0) }
 }
 

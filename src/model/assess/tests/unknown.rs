@@ -118,7 +118,7 @@ fn no_restored_finding_is_cleared_before_settled() {
     let mut host = TestHost::default();
     host.active.insert(
         (Subject::Volume(volume("fs:u")), Reason::ReadOnly),
-        (Severity::Bad, Status::Inaccessible),
+        active_at((Severity::Bad, Status::Inaccessible)),
     );
     host.judge(0);
     assert_eq!(host.active.len(), 1);

@@ -200,7 +200,7 @@ fn one_check_per_filesystem_and_the_queue_is_bounded() {
 fn a_failing_target_is_refused_unless_forced_and_a_forced_check_never_freezes() {
     let mut host = plain();
     host.policy.checks.freeze = Permission::OnDemand;
-    host.active.insert((Subject::Drive(DriveId::new("A")), Reason::MediaErrors), BAD);
+    host.active.insert((Subject::Drive(DriveId::new("A")), Reason::MediaErrors), active_at(BAD));
     assert!(
         matches!(start(&mut host, data(), 10), Err(StartCheckError::TargetFailing { why, .. }) if why.contains("MediaErrors"))
     );
@@ -208,7 +208,7 @@ fn a_failing_target_is_refused_unless_forced_and_a_forced_check_never_freezes() 
         start(&mut host, CheckRequest { force: true, freeze: true, ..data() }, 11).expect("forced");
     assert!(!forced.terms.freeze, "a failing drive's writers are never held");
     let mut stalled = plain();
-    stalled.active.insert((Subject::Volume(volume("fs:u")), Reason::IoStalled), BAD);
+    stalled.active.insert((Subject::Volume(volume("fs:u")), Reason::IoStalled), active_at(BAD));
     assert!(matches!(start(&mut stalled, data(), 10), Err(StartCheckError::TargetFailing { .. })));
 }
 

@@ -57,7 +57,7 @@ fn scheduled_checks_start_when_due_and_never_on_a_failing_target() {
     host.policy.checks.interval = Some(Duration::from_secs(7200));
     host.policy.checks.jitter = Duration::ZERO;
     assert_eq!(due(&mut host, 7000), 0);
-    host.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), BAD);
+    host.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), active_at(BAD));
     assert_eq!(due(&mut host, 7300), 0);
     host.active.clear();
     assert_eq!(due(&mut host, 7300), 1);
@@ -114,7 +114,7 @@ fn a_check_of_a_device_belongs_to_the_volume_mounted_from_it_later() {
 fn a_queued_check_stops_when_its_target_starts_failing() {
     let mut host = plain();
     start(&mut host, data(), 10).expect("begun");
-    host.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), BAD);
+    host.active.insert((Subject::Drive(DriveId::new("A")), Reason::SmartFailing), active_at(BAD));
     assert!(
         wanted(&host, 11)[0]
             .cancellation
