@@ -401,12 +401,24 @@ reasons! {
         "Accessible over the remaining paths; inaccessible when there is none (BAD).",
         "Check the failed path's adapter, cable and switch port.", [],
         "all paths of the device are active";
+    PoolDataErrors, Volume, [Bad], [],
+        [Of(Zpool)], [],
+        "A ZFS pool below this volume has data that no copy could repair.",
+        "Lost in the listed files, or in metadata, of some dataset of the pool. All else is intact.",
+        "`zpool status -v POOL` lists the files. Restore them from a backup; find out what damaged them (drive, memory, cable). Then scrub twice: `zpool scrub POOL`.", [],
+        "`zpool status` counts no data error in the pool";
     PoolDegraded, Volume, [Suspect], [],
         [FollowsDrive, Of(Zpool)], [],
         "A ZFS pool below this volume works without a part of its redundancy.",
         "Intact on the other members of the pool.",
         "Find the member: `zpool status -v POOL`. Bring it back (`zpool online`), or replace it (`zpool replace`), this week. If other members have findings, back up first: a resilver reads all of them.", [],
         "every member that holds data of the pool works again, or the pool has stopped (PoolSuspended, PoolFaulted)";
+    PoolErrors, Drive, [Suspect], [],
+        [Hardware], [LookAtPath],
+        "A ZFS pool has counted errors of this drive: reads or writes failed, or what was read did not have its checksum.",
+        "Intact where the pool has redundancy, which repairs it. What could not be repaired is reported as PoolDataErrors.",
+        "Look at the drive's SMART data, its cable, slot and adapter. Then `zpool clear POOL` and `zpool scrub POOL`: if the errors come back, replace what is at fault. As many errors on all members: memory, adapter or cables.", [],
+        "`zpool status` counts none (`zpool clear`), and none has come for `[errors] quiet_after`";
     PoolFaulted, Volume, [Bad], [],
         [FollowsDrive, Of(Zpool), Disconnects, Unreachable, AccessFails], [],
         "A ZFS pool does not work: it lacks more members than its redundancy covers, or its metadata is damaged.",

@@ -345,7 +345,8 @@ impl Evaluator<'_> {
                 (Reason::ThinPoolFull, layers::thin(self.context, one, thin)),
                 (Reason::PathsDegraded, layers::paths(self.facts, one)),
             ];
-            for (reason, verdict) in arrays.into_iter().chain(pool) {
+            let lost = [(Reason::PoolDataErrors, pool::lost_data(self.facts, one))];
+            for (reason, verdict) in arrays.into_iter().chain(pool).chain(lost) {
                 let carries = carrying.contains(name);
                 self.push(&subject, reason, if carries { Some(Verdict::Clear) } else { verdict });
             }

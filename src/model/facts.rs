@@ -20,6 +20,7 @@ mod md_slots;
 mod models;
 mod mounted_btrfs;
 mod new_mounts;
+pub(crate) mod pool_members;
 pub mod probes;
 pub(crate) mod raid_controllers;
 pub mod readings;

@@ -20,7 +20,10 @@ pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
 pub(crate) use shortfall::{Left, Place, Shortfall, action_text};
 pub use thin::ThinPool;
-pub use zfs::{PoolState, ZfsPool, device_of_dataset, device_of_pool};
+pub use zfs::{
+    PoolScan, PoolState, PoolStatus, ScanState, Vdev, VdevClass, VdevState, ZfsPool,
+    device_of_dataset, device_of_pool,
+};
 pub(crate) use zfs::{UNKNOWN_LAYOUT, state_file};
 
 use crate::block::{BlockDevice, Inventory, Layer, LayerState};

@@ -19,6 +19,7 @@ use crate::events::{self, DeviceEvent};
 use crate::jobs::{Job, JobResult};
 use crate::status_reporter::StatusReporter;
 use crate::worker_job::{JobError, answer, late_answer, run_with_retry};
+use crate::zpool::ZpoolReader;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
@@ -139,6 +140,7 @@ struct HardwareWatch {
     status: SourceStatus,
     status_reporter: StatusReporter,
     layers_reporter: StatusReporter,
+    zpool: Arc<ZpoolReader>,
 }
 
 /// One superblock to read.
@@ -177,6 +179,7 @@ impl HardwareWatch {
             status,
             status_reporter: StatusReporter::new(Source::Udev),
             layers_reporter: StatusReporter::new(Source::Layers),
+            zpool: Arc::new(ZpoolReader::new()),
         }
     }
 
@@ -332,6 +335,7 @@ impl HardwareWatch {
                 device.clone(),
                 layer.clone(),
                 self.generation,
+                self.zpool.clone(),
             ));
         }
     }
@@ -440,7 +444,12 @@ async fn read_layer(
     device: String,
     layer: Layer,
     generation: u32,
+    zpool: Arc<ZpoolReader>,
 ) -> LayerRead {
+    let pool = match &layer {
+        Layer::ZfsPool { name } => Some(name.clone()),
+        _ => None,
+    };
     let timeout = context.settings.borrow().worker_timeout;
     let target = format!("layer {device}");
     let outcome =
@@ -460,6 +469,12 @@ async fn read_layer(
             late_answer(late, layer_state).await
         }
         outcome => answer(outcome, layer_state),
+    };
+    let state = match (state, pool) {
+        (Ok(LayerState::Zfs(read)), Some(pool)) => {
+            Ok(LayerState::Zfs(zpool.complete(&context.root, &pool, read.state).await))
+        }
+        (state, _) => state,
     };
     let is_stable = matches!(state, Ok(LayerState::Plain | LayerState::Linear { .. }));
     report(SourceUpdate::Layer {

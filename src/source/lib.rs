@@ -23,3 +23,4 @@ mod status_reporter;
 pub mod superblock;
 mod worker_job;
 pub mod worker_main;
+mod zpool;

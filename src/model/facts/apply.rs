@@ -204,6 +204,9 @@ impl Facts {
         {
             self.record_slots(&device, md, *at);
         }
+        if let Observation::Ok { value: LayerState::Zfs(pool), .. } = &seen {
+            self.record_pool_members(&device, pool);
+        }
         let known = self.layers.entry(device).or_default();
         if let Observation::Ok { at, value } = &seen
             && let LayerState::DmRaid(DmRaid { sync_action, .. }) = value

@@ -97,7 +97,7 @@ impl Counters {
     }
 
     /// Returns the growth since the previous reading; None if nothing changed.
-    fn record(
+    pub(super) fn record(
         &mut self,
         key: &CounterKey,
         reading: &CounterReading,

@@ -2,6 +2,11 @@
 //! it is found, read and judged like every other layer. Read by `source/layers/zfs.rs`; its members and
 //! zvols by `source/inventory/zfs.rs`.
 
+mod vdev;
+
+pub use vdev::{PoolScan, PoolStatus, ScanState, Vdev, VdevClass, VdevState};
+
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{Inventory, Layer};
@@ -19,6 +24,14 @@ const PREFIX: &str = "zfs:";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ZfsPool {
     pub state: PoolState,
+    /// What `zpool status` said last, and when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<PoolStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_at: Option<Timestamp>,
+    /// Why it has said nothing since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_error: Option<String>,
 }
 
 /// The state that the module gives the pool as a whole (spa_state_to_name(), module/zfs/spa_misc.c). It
@@ -78,7 +91,18 @@ impl PoolState {
 impl ZfsPool {
     /// Whether it is known which of its members hold the same data.
     pub(crate) fn has_layout(&self) -> bool {
-        false
+        self.status.is_some()
+    }
+
+    /// Takes an answer of `zpool status` that was asked for at this time. What is known of the members
+    /// stays when there is none.
+    pub fn take(&mut self, answer: Result<PoolStatus, String>, at: Timestamp) {
+        match answer {
+            Ok(status) => {
+                (self.status, self.status_at, self.status_error) = (Some(status), Some(at), None);
+            }
+            Err(error) => self.status_error = Some(error),
+        }
     }
 }
 
@@ -113,7 +137,8 @@ impl StorageStack for ZfsPool {
     }
 
     fn figure(&self) -> String {
-        format!("ZFS, {}", self.state.word())
+        let layout = self.status.as_ref().map(PoolStatus::layout);
+        format!("{}, {}", layout.as_deref().unwrap_or("ZFS"), self.state.word())
     }
 
     fn members(&self, inventory: &Inventory, name: &str) -> Vec<String> {
@@ -123,6 +148,9 @@ impl StorageStack for ZfsPool {
     }
 
     fn tree(&self, inventory: &Inventory, name: &str, below: Below) -> Option<Stack> {
+        if let Some(status) = &self.status {
+            return Some(status.stack(inventory, pool_of_device(name).unwrap_or(name), below));
+        }
         let members = self.members(inventory, name);
         let parts = members.iter().map(|member| below(member));
         Some(match members.len() {
@@ -138,6 +166,14 @@ impl StorageStack for ZfsPool {
     /// ONLINE says that every member that holds data is there.
     fn is_intact(&self) -> Option<bool> {
         Some(self.state == PoolState::Online)
+    }
+
+    fn tolerates(&self) -> Option<usize> {
+        self.status.as_ref()?.tolerates()
+    }
+
+    fn clear_usage(&mut self) {
+        self.status_at = None;
     }
 }
 

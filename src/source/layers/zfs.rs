@@ -12,7 +12,7 @@ pub fn read(root: &HostRoot, pool: &str) -> Result<ZfsPool, LayerError> {
         Err(source) => return Err(LayerError::Read { path, source }),
     };
     match PoolState::of_word(&text) {
-        Some(state) => Ok(ZfsPool { state }),
+        Some(state) => Ok(ZfsPool { state, ..ZfsPool::default() }),
         None if text == "TRANSITIONING" => Err(LayerError::Transitioning { path }),
         None => Err(LayerError::Malformed { path, text }),
     }

@@ -2,12 +2,12 @@ use super::argument;
 use crate::block::{BlockDevice, Layer, LayerState};
 use crate::fixture::*;
 use crate::source_update::SourceUpdate;
-use crate::stack::{PoolState, ZfsPool};
+use crate::stack::{PoolState, PoolStatus, Vdev, VdevClass, VdevState, ZfsPool};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;
 
 fn state(state: PoolState) -> LayerState {
-    LayerState::Zfs(ZfsPool { state })
+    LayerState::Zfs(ZfsPool { state, ..ZfsPool::default() })
 }
 
 /// A pool over sda1 and sdb1 with two datasets, one of them with a blank in its name.
@@ -132,4 +132,153 @@ fn a_drive_that_a_working_pool_lacks_makes_nothing_inaccessible() {
     // The spare took its place.
     host.layer("zfs:tank", state(PoolState::Online), 20);
     assert_eq!(host.raised(21), ["B DriveMissing Info Information"]);
+}
+
+/// The mirror of sda1 and sdb1, as `zpool status` shows it.
+fn mirrored(word: PoolState, sdb: VdevState, spare: Option<VdevState>) -> ZfsPool {
+    let leaf = |name: &str, state| Vdev {
+        name: format!("/dev/{name}"),
+        state: Some(state),
+        ..Vdev::default()
+    };
+    let mirror = Vdev {
+        name: "mirror-0".into(),
+        state: Some(VdevState::Online),
+        children: vec![leaf("sda1", VdevState::Online), leaf("sdb1", sdb)],
+        ..Vdev::default()
+    };
+    let spare = spare.map(|state| Vdev { class: VdevClass::Spare, ..leaf("sdx", state) });
+    let vdevs = std::iter::once(mirror).chain(spare).collect();
+    let mut pool = ZfsPool { state: word, ..ZfsPool::default() };
+    pool.take(Ok(PoolStatus { vdevs, ..PoolStatus::default() }), at(9));
+    pool
+}
+
+#[test]
+fn a_degraded_pool_says_which_member_fails_and_what_may_still_fail() {
+    let mut host = tank();
+    let mut pool = mirrored(PoolState::Degraded, VdevState::Faulted, None);
+    host.layer("zfs:tank", LayerState::Zfs(pool.clone()), 10);
+    let raised = host.raised_for(Reason::PoolDegraded, 11).unwrap();
+    assert_eq!(
+        raised.message,
+        "ZFS pool tank works without a part of its redundancy (state DEGRADED): sdb in mirror-0 is FAULTED; no redundancy left: the next failure may lose it"
+    );
+    assert_eq!(raised.evidence[1].text, "/dev/sdb1 FAULTED 0 0 0");
+    // The tool does not answer any more: what it has said stays.
+    pool.take(Err("zpool status: timed out".into()), at(20));
+    host.layer("zfs:tank", LayerState::Zfs(pool), 20);
+    assert!(host.raised_for(Reason::PoolDegraded, 21).unwrap().message.contains("sdb in mirror-0"));
+}
+
+#[test]
+fn a_spare_in_use_or_a_lost_member_below_an_online_pool_is_a_finding() {
+    for (sdb, spare, is_raised) in [
+        (VdevState::Online, None, false),
+        (VdevState::Online, Some(VdevState::Available), false),
+        (VdevState::Online, Some(VdevState::Unavail), false),
+        (VdevState::Online, Some(VdevState::InUse), true),
+        (VdevState::Unavail, None, true),
+    ] {
+        let mut host = tank();
+        let pool = mirrored(PoolState::Online, sdb, spare);
+        host.layer("zfs:tank", LayerState::Zfs(pool), 10);
+        let raised = host.raised_for(Reason::PoolDegraded, 11);
+        assert_eq!(raised.is_some(), is_raised, "{sdb:?} {spare:?}");
+    }
+}
+
+#[test]
+fn data_errors_are_lost_data_until_the_tool_counts_none() {
+    let mut host = tank();
+    let mut pool = mirrored(PoolState::Online, VdevState::Online, None);
+    pool.status.as_mut().unwrap().data_errors = 3;
+    host.layer("zfs:tank", LayerState::Zfs(pool), 10);
+    assert_eq!(
+        host.raised(11),
+        ["mnt:/home PoolDataErrors Bad DataLoss", "mnt:/tank PoolDataErrors Bad DataLoss"]
+    );
+    // After a restart, before `zpool` has answered.
+    host.layer("zfs:tank", state(PoolState::Online), 20);
+    assert_eq!((host.raised(21).len(), host.active.len()), (0, 2));
+    let pool = mirrored(PoolState::Online, VdevState::Online, None);
+    host.layer("zfs:tank", LayerState::Zfs(pool), 30);
+    host.raised(31);
+    assert!(host.active.is_empty(), "{:?}", host.active);
+}
+
+#[test]
+fn the_mirror_of_a_pool_covers_a_failing_drive() {
+    let mut host = tank();
+    let pool = mirrored(PoolState::Online, VdevState::Online, None);
+    host.layer("zfs:tank", LayerState::Zfs(pool), 5);
+    host.pull("sdb");
+    host.inventory.devices.get_mut("zfs:tank").unwrap().underlying = vec!["sda1".into()];
+    host.scan(10);
+    let pool = mirrored(PoolState::Degraded, VdevState::Unavail, None);
+    host.layer("zfs:tank", LayerState::Zfs(pool), 11);
+    assert_eq!(
+        host.raised(12),
+        [
+            "B DriveMissing Bad Inaccessible",
+            "mnt:/home DriveFailing Suspect Degraded",
+            "mnt:/home PoolDegraded Suspect Degraded",
+            "mnt:/tank DriveFailing Suspect Degraded",
+            "mnt:/tank PoolDegraded Suspect Degraded",
+        ]
+    );
+}
+
+#[test]
+fn counted_errors_of_a_member_stay_after_an_import_and_end_after_a_quiet_time() {
+    let mut host = tank();
+    let mut pool = mirrored(PoolState::Online, VdevState::Online, None);
+    host.layer("zfs:tank", LayerState::Zfs(pool.clone()), 9);
+    assert_eq!(host.raised(9), [""; 0]);
+    pool.status.as_mut().unwrap().vdevs[0].children[1].checksum_errors = 12;
+    pool.status_at = Some(at(10));
+    host.layer("zfs:tank", LayerState::Zfs(pool.clone()), 10);
+    assert_eq!(host.raised(11), ["B PoolErrors Suspect Degraded"]);
+    let raised = host.raised_for(Reason::PoolErrors, 12).unwrap();
+    assert!(
+        raised.message.ends_with("0 read, 0 write and 12 checksum errors of it in mirror-0"),
+        "{}",
+        raised.message
+    );
+    pool.status.as_mut().unwrap().vdevs[0].children[1].checksum_errors = 0;
+    pool.status_at = Some(at(20));
+    host.layer("zfs:tank", LayerState::Zfs(pool), 20);
+    assert_eq!(host.raised(21), ["B PoolErrors Suspect Degraded"]);
+    let quiet = i64::try_from(host.policy.errors.quiet_after.as_secs()).unwrap();
+    assert_eq!(host.raised(quiet + 30), [""; 0]);
+    assert!(host.active.is_empty(), "{:?}", host.active);
+}
+
+#[test]
+fn as_many_errors_on_all_members_point_elsewhere() {
+    let mut host = tank();
+    let mut pool = mirrored(PoolState::Online, VdevState::Online, None);
+    for (member, count) in pool.status.as_mut().unwrap().vdevs[0].children.iter_mut().zip([9, 11]) {
+        member.checksum_errors = count;
+    }
+    host.layer("zfs:tank", LayerState::Zfs(pool), 10);
+    assert_eq!(host.raised(11), ["A PoolErrors Suspect Degraded", "B PoolErrors Suspect Degraded"]);
+    let raised = host.raised_for(Reason::PoolErrors, 12).unwrap();
+    assert!(raised.message.contains("look at memory, adapter and cables first"));
+}
+
+/// As openebs/zfs-localpv mounts it.
+#[test]
+fn a_claims_dataset_leads_from_its_pod_to_the_drives_of_the_pool() {
+    let target = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv-h/mount";
+    let host = tank().mounted("0:70", "/", target, "zfs", "tank/pvc-1").csi(
+        "zfs.csi.openebs.io",
+        "pvc-1",
+        None,
+        &[("u1", target)],
+    );
+    let volumes = host.volumes();
+    let volume = volumes.iter().find(|it| it.handle.as_deref() == Some("pvc-1")).unwrap();
+    assert_eq!(volume.devices, ["zfs:tank", "sda1", "sdb1", "sda", "sdb"]);
+    assert_eq!((volume.drive_ids.len(), volume.pods.len(), volume.remote), (2, 1, false));
 }

@@ -1,0 +1,72 @@
+//! What ZFS has counted of the members of its pools, for each drive. Kept over restarts: every import
+//! sets the counts to zero, and that is no recovery.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::counters::{CounterDevice, CounterHistory, CounterReading};
+use crate::facts::Facts;
+use crate::stack::{Vdev, ZfsPool};
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::DriveId;
+
+const PREFIX: &str = "zfs ";
+
+/// The name of the series of a member of a pool. `device`: of the pool.
+pub(crate) fn series_of(device: &str, member: &Vdev) -> String {
+    match member.guid {
+        Some(guid) => format!("{PREFIX}{device} {guid}"),
+        None => format!("{PREFIX}{device} {}", member.name),
+    }
+}
+
+impl Facts {
+    pub(super) fn record_pool_members(&mut self, device: &str, pool: &ZfsPool) {
+        let (Some(status), Some(at)) = (&pool.status, pool.status_at) else {
+            return;
+        };
+        let mut readings = Vec::new();
+        for (_, member) in status.members() {
+            if let Some((drive, on)) = self.drive_of_member(member) {
+                let counts = [
+                    ("read", member.read_errors),
+                    ("write", member.write_errors),
+                    ("checksum", member.checksum_errors),
+                ];
+                let reading = CounterReading {
+                    device: CounterDevice::Block(on),
+                    source: "zfs".to_owned(),
+                    file: format!("zpool status, {}", member.name),
+                    values: counts.map(|(name, count)| (name.to_owned(), count)).into(),
+                    details: BTreeMap::new(),
+                };
+                readings.push(((Subject::Drive(drive), series_of(device, member)), reading, at));
+            }
+        }
+        for (key, reading, at) in readings {
+            self.counters.record(&key, &reading, at);
+        }
+    }
+
+    /// With the kernel name of the device that is the member.
+    fn drive_of_member(&self, member: &Vdev) -> Option<(DriveId, String)> {
+        let inventory = self.inventory()?;
+        let device = member.device(inventory)?;
+        let drive = inventory.drives_below(&device.name).into_iter().next()?;
+        Some((drive.clone(), device.name.clone()))
+    }
+
+    pub(crate) fn pool_member_counts(
+        &self,
+        drive: &DriveId,
+    ) -> impl Iterator<Item = (&str, &CounterHistory)> {
+        self.counters.series(Subject::Drive(drive.clone()), PREFIX)
+    }
+
+    /// Whether a member has counts, or had some after this time.
+    pub(crate) fn has_counted(history: &CounterHistory, after: Timestamp) -> bool {
+        let mut counters = history.counters();
+        counters.any(|(_, it)| it.last > 0 || it.last_growth.is_some_and(|at| at > after))
+    }
+}
