@@ -127,7 +127,7 @@ mod tests {
 
         programs
         xfs_repair   absent  not installed: such filesystems cannot be checked; install
-                             xfsprogs
+                            xfsprogs
 
         missing privileges
         not root: raw devices cannot be read
