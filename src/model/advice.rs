@@ -104,13 +104,20 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
     let medium = Medium::of(snapshot, &Subject::Drive(drive.facts.id.clone()));
     let (for_the_data, in_short) = for_the_data(snapshot, drive, action);
     let is_copied_first = in_short == NOTHING_ELSE && action == Action::ReplaceNow;
-    let mut last = findings.iter().filter(|finding| action_of(finding) == action);
+    let is_only = |reason: Reason| {
+        let mut last = findings.iter().filter(|finding| action_of(finding) == action);
+        last.all(|finding| finding.reason == reason)
+    };
     let words = match medium.words(action) {
         Some(words) => words,
         None if is_copied_first => "Save what is on it first, then replace it",
         // md has taken it out and has not said why.
-        None if last.all(|finding| finding.reason == Reason::RaidMemberFailed) => {
+        None if is_only(Reason::RaidMemberFailed) => {
             "Find out why md took it out (kernel log, `smartctl -x`), then replace it"
+        }
+        // It is an array: its members are replaced.
+        None if is_only(Reason::RaidVolumeDegraded) => {
+            "Find the members that it lacks, with the controller's tool (`storcli /c0 show`)"
         }
         None => words(action),
     };
