@@ -661,7 +661,38 @@ def megaraid_server():
         "4,2,81000000,-;megaraid_sas 0000:02:00.0: 4711 (817300000s/0x0001/CRIT) - VD 01/1 is now PARTIALLY DEGRADED")))
 
 
+def lvm_raid_integrity():
+    """A mirror of LVM with integrity below each leg: one of its two disks has unreadable sectors, the other is old."""
+    host = Host("lvm-raid-integrity")
+    shutil.rmtree("lvm-raid-integrity/exec", ignore_errors=True)
+    model, firmware, size = "TOSHIBA MG08ACA16TE", "0102", 16000900661248
+    group = "LVM-Zs8kQ0vYxUoWm1rT2nB3cD4eF5gH6iJ7"
+    well = ((5, "Reallocated_Sector_Ct", 0, 100, 10), (199, "UDMA_CRC_Error_Count", 0))
+    legs = []
+    for number, (name, serial, pending, hours) in enumerate((("sda", "Y0A0A0QBFVN1", 16, 20100), ("sdb", "4160A0MWF57H", 0, 61400))):
+        wwn = f"500003999c{number:06}"
+        disk = host.ata(number + 1, name, f"8:{16 * number}", size, model, serial, firmware, wwn, 1)
+        host.record(f"b8:{16 * number}", [f"disk/by-id/wwn-0x{wwn}"], ID_ATA="1", ID_BUS="ata", ID_MODEL=model.replace(" ", "_"), ID_SERIAL_SHORT=serial,
+                    ID_WWN_WITH_EXTENSION=f"0x{wwn}", ID_FS_TYPE="LVM2_member", ID_FS_USAGE="raid", ID_FS_UUID=f"abcdef-0123-4567-89ab-cdef-0123-00000{number}")
+        status, answer = smart_answer(name, model, serial, firmware, size, wwn, well + ((197, "Current_Pending_Sector", pending),), hours, 35)
+        host.file(f"/exec/smartctl/dev/{name}.json", json.dumps(answer, indent=1))
+        host.file(f"/exec/smartctl/dev/{name}.exit", status)
+        lv = lambda at, volume, bytes, below, status: host.dm(
+            5 * number + at, f"vg--data-{volume}", bytes, f"{group}{number}{at}", below, status, DM_VG_NAME="vg-data", DM_LV_NAME=volume)
+        sectors = 8000 * G // 512
+        meta = lv(0, f"home_rmeta_{number}", 4 * 1024**2, [disk], "0 8192 linear")
+        tags = lv(1, f"home_rimage_{number}_imeta", 64 * G, [disk], f"0 {64 * G // 512} linear")
+        origin = lv(2, f"home_rimage_{number}_iorig", 8000 * G, [disk], f"0 {sectors} linear")
+        image = lv(3, f"home_rimage_{number}", 8000 * G, [tags, origin], f"0 {sectors} integrity {3 if pending else 0} {sectors} -")
+        legs += [meta, image]
+    home = host.dm(10, "vg--data-home", 8000 * G, f"{group}home", legs, f"0 {sectors} raid raid1 2 AA {sectors}/{sectors} idle 0 0 -",
+                   DM_VG_NAME="vg-data", DM_LV_NAME="home", **fs("ext4", "77777777-0000-4000-8000-000000000010"))
+    host.pseudo()
+    host.mount("253:10", "/", "/home", "ext4", "/dev/mapper/vg--data-home", probe=(8000 * G, 0.4), fstab="/dev/vg-data/home")
+    host.done()
+
+
 if __name__ == "__main__":
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server):
+    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server, lvm_raid_integrity):
         make()
