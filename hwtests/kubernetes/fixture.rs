@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::claims::{As, DRIVER, claim, is_registered, is_running, pod};
 use crate::cluster::{self, SOON, TIME_LIMIT, apply, kubectl, try_kubectl, until};
 use crate::fake_disks::{self, FakeDisks};
-use crate::nodes::{OtherNode, hide_from_first_node};
+use crate::nodes::{OtherNode, hide_from_first_node, show_all_on_first_node};
 use crate::programs::built_program;
 use crate::smartctl::Smartctl;
 use crate::support::tools::{mount_device, run};
@@ -349,6 +349,7 @@ impl Fixture {
         }
         wrong.extend(self.try_remove_chart().err());
         fake_disks::end();
+        wrong.extend(show_all_on_first_node().err());
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 

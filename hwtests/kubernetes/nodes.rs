@@ -150,7 +150,12 @@ impl Drop for OtherNode {
     }
 }
 
-/// The first node's sysfs does not list this block device. The fixture's end undoes it.
+/// The first node's sysfs does not list this block device until the fixture's end.
 pub fn hide_from_first_node(device: &str) {
     lab(&["node", "hide", "1", device]);
+}
+
+/// Another scenario may get a loop device of the same name.
+pub(crate) fn show_all_on_first_node() -> Result<(), String> {
+    try_lab(&["node", "show", "1"]).map(drop)
 }

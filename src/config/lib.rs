@@ -344,6 +344,14 @@ impl ConfigError {
         }
     }
 
+    pub fn path(&self) -> &Path {
+        match self {
+            ConfigError::Read { path, .. }
+            | ConfigError::Parse { path, .. }
+            | ConfigError::Value { path, .. } => path,
+        }
+    }
+
     /// The file does not exist: its name is wrong.
     pub fn is_missing(&self) -> bool {
         matches!(self, ConfigError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
@@ -377,6 +385,28 @@ impl InvalidValue {
 /// except the default one (without it, the defaults apply) and those of `overrides`.
 pub fn load(path: Option<&Path>, overrides: &[PathBuf]) -> Result<Config, ConfigError> {
     merged(&read_files(path, overrides)?)
+}
+
+/// As `load`, without the files that are refused, each with its error. One that cannot be read leaves the
+/// defaults.
+pub fn load_without_refused(
+    path: Option<&Path>,
+    overrides: &[PathBuf],
+) -> (Config, Vec<ConfigError>) {
+    let mut refused = Vec::new();
+    let mut files = read_files(path, overrides).unwrap_or_else(|error| {
+        refused.push(error);
+        Vec::new()
+    });
+    loop {
+        match merged(&files) {
+            Ok(config) => return (config, refused),
+            Err(error) => {
+                files.retain(|(path, _)| *path != error.path());
+                refused.push(error);
+            }
+        }
+    }
 }
 
 /// Each with its text.

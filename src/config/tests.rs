@@ -239,6 +239,29 @@ fn what_an_override_sets_takes_precedence_and_the_rest_stays() {
 }
 
 #[test]
+fn a_start_leaves_out_the_files_that_are_refused() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| dir.path().join(name);
+    for (name, text) in [
+        ("base.toml", "[probes]\nintervall = \"30s\"\n"),
+        ("chart.toml", "[csi]\nallow_uids = [65532]\n"),
+        ("label.toml", "[smart]\ntimeout = \"0s\"\n"),
+        ("node.toml", "[probes]\ntimeout = \"7s\"\n"),
+    ] {
+        std::fs::write(path(name), text).expect("written");
+    }
+    let overrides = ["chart.toml", "label.toml", "node.toml"].map(path);
+    let (config, refused) = load_without_refused(Some(&path("base.toml")), &overrides);
+    let good = "[csi]\nallow_uids = [65532]\n[probes]\ntimeout = \"7s\"\n";
+    assert_eq!(config, parse(Path::new("x"), good).expect("good"));
+    let names: Vec<_> = refused.iter().map(|error| error.path().to_owned()).collect();
+    assert_eq!(names, [path("base.toml"), path("label.toml")]);
+
+    let (config, refused) = load_without_refused(Some(&path("missing.toml")), &overrides);
+    assert_eq!((config, refused.len()), (Config::default(), 1));
+}
+
+#[test]
 fn static_volumes_are_merged_by_name_and_those_of_an_override_are_expected() {
     let entry = |name: &str, device: &str, more: &str| {
         format!("[[static]]\nname = \"{name}\"\ndevice = \"/dev/{device}\"\n{more}\n")

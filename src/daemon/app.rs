@@ -54,12 +54,12 @@ pub fn main(options: Options) -> ExitCode {
         return print_man_page();
     }
     let (config, refused) = match options.load_config() {
-        Ok(config) => (config, None),
+        Ok(config) => (config, Vec::new()),
         Err(error) if options.check_config || error.is_missing() => {
             return fail(USAGE, &with_causes(&error));
         }
-        // A node that is not monitored would be worse.
-        Err(error) => (Config::default(), Some(error)),
+        // A node that is not monitored, or whose volumes cannot be mounted, would be worse.
+        Err(_) => options.load_what_is_good(),
     };
     if options.check_config {
         return check_config(&options, &config);

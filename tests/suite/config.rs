@@ -89,6 +89,23 @@ fn a_refused_reload_is_a_warning_with_its_line_until_a_good_file_is_read() {
 }
 
 #[test]
+fn a_daemon_starts_without_a_refused_override_and_says_so() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let over = dir.path().join("node.toml");
+    std::fs::write(&over, "[smart]\npoll = \"20m\"\n").expect("written");
+    let over = format!("--config-override={}", over.display());
+    let daemon = start_with("[drives]\nignore = [\"sdz\"]\n", &[&over]);
+    let text = status_until(&daemon, "it warns", |text| text.contains("warning"));
+    let text = unwrapped(&text);
+    assert!(
+        text.contains("the configuration is refused, the other files are in force: ")
+            && text.contains("node.toml:2: unknown field `poll`"),
+        "{text}"
+    );
+    daemon.stop();
+}
+
+#[test]
 fn a_daemon_starts_with_a_refused_file_and_says_so() {
     let daemon = start("[smart]\ntimeout = \"0s\"\n");
     let text = status_until(&daemon, "it warns", |text| text.contains("warning"));

@@ -96,6 +96,11 @@ impl Options {
     pub(crate) fn load_config(&self) -> Result<Config, ConfigError> {
         diskvitals_config::load(self.config.as_deref(), &self.config_override)
     }
+
+    /// Without the files that are refused.
+    pub(crate) fn load_what_is_good(&self) -> (Config, Vec<ConfigError>) {
+        diskvitals_config::load_without_refused(self.config.as_deref(), &self.config_override)
+    }
 }
 
 /// How long the main loop may stall.

@@ -49,7 +49,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(4500);
 pub(crate) async fn run(
     options: Options,
     config: Config,
-    refused: Option<ConfigError>,
+    refused: Vec<ConfigError>,
     logging: &Logging,
     locked: Result<(), MemoryLockError>,
 ) -> Result<(), RunError> {
@@ -74,8 +74,8 @@ pub(crate) async fn run(
     let mut signals = Signals::new().map_err(RunError::Signal)?;
 
     let mut channels = ReloadChannels::new(&config, &options);
-    if let Some(error) = &refused {
-        channels.refuse_at_start(error);
+    if !refused.is_empty() {
+        channels.refuse_at_start(&refused);
     }
     let facts = node::node_facts(&root, limitations);
     let store_config = store::StoreConfig {
@@ -363,6 +363,6 @@ fn reload(
             let _ = owner_handles.requests.send(SourceRequest::All);
             tracing::info!("the configuration was reloaded");
         }
-        Err(error) => channels.refuse(&error),
+        Err(error) => channels.refuse(&[error]),
     }
 }

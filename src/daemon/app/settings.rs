@@ -1,6 +1,7 @@
 //! Converts the configuration and the options to the settings of each part of the daemon, and
 //! creates the channels that carry them: a reload sends new ones.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,22 +75,33 @@ impl ReloadChannels {
         }
     }
 
-    /// The file was refused at the start: the defaults, with which no storage is changed, are in
-    /// force.
-    pub(crate) fn refuse_at_start(&mut self, error: &ConfigError) {
-        self.fallback = "the defaults are in force";
-        self.in_force.send_modify(|config| config.files.clear());
-        self.refuse(error);
+    /// Files were refused at the start: the others are in force, or the defaults, with which no storage
+    /// is changed.
+    pub(crate) fn refuse_at_start(&mut self, refused: &[ConfigError]) {
+        let is_refused =
+            |file: &String| refused.iter().any(|error| error.path() == Path::new(file));
+        self.in_force.send_modify(|config| config.files.retain(|file| !is_refused(file)));
+        let nothing_is_good = self.in_force.borrow().files.is_empty()
+            || refused.iter().any(|error| matches!(error, ConfigError::Read { .. }));
+        self.fallback = match nothing_is_good {
+            true => "the defaults are in force",
+            false => "the other files are in force",
+        };
+        self.refuse(refused);
     }
 
-    /// The file is refused: `status` says so until a good one is read.
-    pub(crate) fn refuse(&self, error: &ConfigError) {
-        let warning =
-            format!("the configuration is refused, {}: {}", self.fallback, error.in_one_line());
-        tracing::error!(warning, "the configuration is refused");
-        self.in_force.send_modify(|config| config.warnings = vec![warning.clone()]);
+    /// The files are refused: `status` says so until good ones are read.
+    pub(crate) fn refuse(&self, refused: &[ConfigError]) {
+        let warning = |error: &ConfigError| {
+            format!("the configuration is refused, {}: {}", self.fallback, error.in_one_line())
+        };
+        let warnings: Vec<String> = refused.iter().map(warning).collect();
+        for warning in &warnings {
+            tracing::error!(warning, "the configuration is refused");
+        }
+        self.in_force.send_modify(|config| config.warnings.clone_from(&warnings));
         self.assessment.send_modify(|settings| {
-            Arc::make_mut(settings).config_warnings = vec![warning];
+            Arc::make_mut(settings).config_warnings = warnings;
         });
     }
 
