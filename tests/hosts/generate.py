@@ -324,6 +324,64 @@ def lvm_on_md():
     host.done()
 
 
+def zfs_member(pool, guid, vdev):
+    return dict(ID_FS_TYPE="zfs_member", ID_FS_USAGE="filesystem", ID_FS_LABEL=pool, ID_FS_LABEL_ENC=pool, ID_FS_UUID=guid, ID_FS_UUID_ENC=guid, ID_FS_UUID_SUB=vdev, ID_FS_UUID_SUB_ENC=vdev)
+
+
+def zpool_status(pool, guid, state, vdevs, spares, errors=0):
+    """What `zpool status -j --json-int -p -P` of OpenZFS 2.3 prints of one pool."""
+    def vdev(name, guid, state, children=(), **more):
+        kind = name.rsplit("-", 1)[0].rstrip("0123456789") if children else "disk"
+        found = dict(name=name, vdev_type=kind, guid=guid, path=name if not children else None, state=state, read_errors=0, write_errors=0, checksum_errors=0, **more)
+        if children:
+            found["vdevs"] = {child[0]: vdev(*child[:3], *child[3:4], **(child[4] if len(child) > 4 else {})) for child in children}
+        else:
+            found["slow_ios"] = 0
+        return {key: value for key, value in found.items() if value is not None}
+
+    root = dict(name=pool, vdev_type="root", guid=guid, state=state, read_errors=0, write_errors=0, checksum_errors=0, vdevs={it[0]: vdev(*it) for it in vdevs})
+    scan = dict(function="RESILVER", state="FINISHED", start_time=1790000000, end_time=1790040000, to_examine=9 * 1024**4, examined=9 * 1024**4, errors=0)
+    found = dict(name=pool, state=state, pool_guid=guid, txg=4711, spa_version=5000, zpl_version=5, scan_stats=scan, vdevs={pool: root}, error_count=errors)
+    if spares:
+        found["spares"] = {name: dict(name=name, vdev_type="disk", guid=guid, path=name, state=state) for name, guid, state in spares}
+    return json.dumps(dict(output_version=dict(command="zpool status", vers_major=0, vers_minor=1), pools={pool: found}), indent=1)
+
+
+def zfs_nas():
+    """Eight bays with a raidz2 of whole disks: the disk of bay 3 was pulled, and the spare in bay 7 has taken its place. A zvol with ext4."""
+    host = Host("zfs-nas")
+    host.pseudo()
+    root = "6e1f2d3c-1111-4222-8333-444455557777"
+    system = host.ata(1, "sda", "8:0", 240057409536, "INTEL SSDSC2KB240G8", "PHYF1234567890ZFS0", "XCV10132", "55cd2e4150a1b2d4", 0)
+    host.partition(system, "sda1", 1, "8:1", 1048576, 240055312384, [f"disk/by-uuid/{root}"], **fs("ext4", root))
+    host.mount("8:1", "/", "/", "ext4", "/dev/sda1", probe=(240055312384, 0.2), fstab=f"UUID={root}")
+    pool, size = "14802031763550229251", 8001563222016
+    for bay in range(8):
+        name, minor = f"sd{'bcdefghi'[bay]}", 16 * (bay + 1)
+        if bay == 3:
+            continue
+        disk = host.ata(bay + 2, name, f"8:{minor}", size, "WDC WD80EFAX-68KNBN0", f"VAG{bay}R4KL", "81.00A81", f"5000cca0b{bay:07}", 1)
+        # Partition 9 is the reserve that zpool makes.
+        label = zfs_member("tank", pool, f"1104207765200000{bay:04}") if bay < 7 else dict(ID_FS_TYPE="zfs_member", ID_FS_USAGE="filesystem", ID_FS_UUID_SUB="7712000000000000007")
+        host.partition(disk, f"{name}1", 1, f"8:{minor + 1}", 1048576, size - 16 * 1024**2, **label)
+        host.partition(disk, f"{name}9", 9, f"8:{minor + 9}", size - 8 * 1024**2 - 1048576, 8 * 1024**2)
+    members = [(f"/dev/disk/by-id/ata-WDC_WD80EFAX-68KNBN0_VAG{bay}R4KL-part1", int(f"1104207765200000{bay:04}"), "ONLINE") for bay in range(7)]
+    spare = ("/dev/disk/by-id/ata-WDC_WD80EFAX-68KNBN0_VAG7R4KL-part1", 7712000000000000007, "ONLINE")
+    pulled = ("1104207765200000" "0003", 11042077652000000003, "CANT_OPEN", (), dict(not_present=1, was=members[3][0]))
+    members[3] = ("spare-3", 5500000000000000003, "DEGRADED", [pulled, spare])
+    host.file("/exec/zpool/tank.json", zpool_status("tank", int(pool), "DEGRADED", [("raidz2-0", 3300000000000000001, "DEGRADED", members)], [(*spare[:2], "INUSE")]))
+    host.file("/proc/spl/kstat/zfs/arcstats", "9 1 0x01 147 39984 4711 4812")
+    host.file("/proc/spl/kstat/zfs/tank/state", "DEGRADED")
+    host.file("/proc/spl/kstat/zfs/tank/guid", pool)
+    for number, dataset in enumerate(("tank", "tank/home", "tank/media")):
+        host.mount(f"0:{50 + number}", "/", f"/{dataset}", "zfs", dataset, "rw,relatime", "rw,xattr,noacl", probe=(29 * 1024 * G, 0.5))
+    host.mount("0:60", "/", "/tank/home/.zfs/snapshot/daily", "zfs", "tank/home@daily", "ro,relatime", "ro,xattr,noacl", probe=(29 * 1024 * G, 0.5))
+    uuid = "2b9c0f5e-7d1a-4e9a-8a55-0d6f7c1e2a3b"
+    host.virtual("zd0", "230:0", 100 * G, links=["zvol/tank/vm-101-disk-0"], udev=fs("ext4", uuid))
+    host.mount("230:0", "/", "/srv/vm", "ext4", "/dev/zd0", probe=(100 * G, 0.4))
+    host.done()
+
+
 def degraded_arrays():
     """A two-way mirror whose second copy is being made, a raid5 of six with five members, a raid6 without one, and a vendor's system mirror over four bays of which two were ever filled."""
     host = Host("degraded-arrays")
@@ -694,5 +752,5 @@ def lvm_raid_integrity():
 
 if __name__ == "__main__":
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server, lvm_raid_integrity):
+    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server, lvm_raid_integrity, zfs_nas):
         make()
