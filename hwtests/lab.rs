@@ -46,6 +46,8 @@ mod lab {
     pub mod scsi_debug;
     pub mod smart;
     pub mod timeouts;
+    pub mod zfs;
+    pub mod zfs_pools;
 
     /// Between two polls of a state that sends no notification.
     #[expect(
@@ -307,6 +309,36 @@ const LONG: &[Scenario] = &[
         breaks: &[],
         limit: Duration::from_secs(900),
         run: lab::packages::rpm,
+    },
+    Scenario {
+        name: "zfs_a_mirror_that_loses_a_member_is_degraded_until_the_member_is_back",
+        breaks: &[drives::ZFS_PULLED_A, drives::ZFS_PULLED_B],
+        limit: Duration::from_secs(300),
+        run: lab::zfs::member_pulled,
+    },
+    Scenario {
+        name: "zfs_a_member_that_cannot_be_read_is_bad_and_its_pool_is_degraded",
+        breaks: &[drives::ZFS_UNREADABLE_A, drives::ZFS_UNREADABLE_B],
+        limit: Duration::from_secs(300),
+        run: lab::zfs::member_unreadable,
+    },
+    Scenario {
+        name: "zfs_a_suspended_pool_is_bad_and_nothing_waits_for_it",
+        breaks: &[drives::ZFS_SUSPENDED_A, drives::ZFS_SUSPENDED_B],
+        limit: Duration::from_secs(300),
+        run: lab::zfs::suspended,
+    },
+    Scenario {
+        name: "zfs_an_exported_pool_is_no_fault_and_is_recognized_when_imported",
+        breaks: &[drives::ZFS_EXPORTED_A, drives::ZFS_EXPORTED_B],
+        limit: Duration::from_secs(300),
+        run: lab::zfs::exported,
+    },
+    Scenario {
+        name: "zfs_ext4_on_a_volume_of_blocks_has_the_drives_of_the_pool_below_it",
+        breaks: &[drives::ZFS_ZVOL_A, drives::ZFS_ZVOL_B],
+        limit: Duration::from_secs(300),
+        run: lab::zfs::volume_of_blocks,
     },
 ];
 

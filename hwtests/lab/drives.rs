@@ -37,7 +37,7 @@ pub const SIZE_MIB: u64 = 320;
 /// Free root ports and USB ports for drives that return in another slot: root port 9, USB port 4.
 pub const NVME_PORTS: u8 = 12;
 
-/// From here on no drive's.
+/// From here on no drive's; those of pools of ZFS have higher numbers.
 pub const FREE_SCSI_TARGET: u8 = 20;
 
 const fn nvme(node: &'static str, port: u8, serial: &'static str, id: &'static str) -> Drive {
@@ -52,6 +52,11 @@ const fn disk(
     id: &'static str,
 ) -> Drive {
     Drive { node, bus, serial, wwn, id }
+}
+
+/// Members of pools of ZFS: not there at the boot, but added by their scenario.
+const fn member(node: &'static str, number: u8, serial: &'static str, id: &'static str) -> Drive {
+    disk(node, Bus::Scsi(number), serial, number, id)
 }
 
 // A scenario's drives are its own: what one breaks, another must find GOOD.
@@ -103,6 +108,18 @@ pub const SAS_MEDIUM: Drive = disk("mp0", Bus::Sas(0), "MPTS0001", 0x31, "naa.50
 pub const USB_PULLED: Drive = disk("us0", Bus::Usb(1), "USB0001", 0, "QEMU_HARDDISK_USB0001");
 pub const USB_MEDIUM: Drive = disk("us1", Bus::Usb(2), "USB0002", 0, "QEMU_HARDDISK_USB0002");
 
+pub const ZFS_PULLED_A: Drive = member("zp41", 0x41, "ZPOOL41", "naa.5000c50000000041");
+pub const ZFS_PULLED_B: Drive = member("zp42", 0x42, "ZPOOL42", "naa.5000c50000000042");
+pub const ZFS_UNREADABLE_A: Drive = member("zp43", 0x43, "ZPOOL43", "naa.5000c50000000043");
+pub const ZFS_UNREADABLE_B: Drive = member("zp44", 0x44, "ZPOOL44", "naa.5000c50000000044");
+pub const ZFS_SUSPENDED_A: Drive = member("zp47", 0x47, "ZPOOL47", "naa.5000c50000000047");
+pub const ZFS_SUSPENDED_B: Drive = member("zp48", 0x48, "ZPOOL48", "naa.5000c50000000048");
+pub const ZFS_EXPORTED_A: Drive = member("zp54", 0x54, "ZPOOL54", "naa.5000c50000000054");
+pub const ZFS_EXPORTED_B: Drive = member("zp55", 0x55, "ZPOOL55", "naa.5000c50000000055");
+pub const ZFS_ZVOL_A: Drive = member("zp56", 0x56, "ZPOOL56", "naa.5000c50000000056");
+pub const ZFS_ZVOL_B: Drive = member("zp57", 0x57, "ZPOOL57", "naa.5000c50000000057");
+
+/// There at the boot.
 pub const ALL: &[Drive] = &[
     NVME_PULLED,
     NVME_MEDIUM,

@@ -116,6 +116,14 @@ impl Guest {
         self.dir.path().join("share")
     }
 
+    /// A drive that was not there at the boot, empty.
+    pub fn add(&mut self, drive: &Drive) {
+        for node in nodes(self.dir.path(), drive) {
+            self.qmp.run("blockdev-add", node);
+        }
+        self.plug(drive, drive.bus);
+    }
+
     /// The last lines of the console, for when not even the agent answers.
     pub fn console(&self, lines: usize) -> String {
         let text = read(&self.dir.path().join("console.log"));
@@ -217,13 +225,19 @@ fn spawn(built: &Path, dir: &Path, accelerator: &str) -> Child {
         .expect("setpriv (util-linux) is there")
 }
 
-/// Two nodes a drive, so that faults can be put between them while it runs.
 fn backing(qemu: &mut Command, dir: &Path, drive: &Drive) {
+    for node in nodes(dir, drive) {
+        qemu.args(["-blockdev", &node.to_string()]);
+    }
+}
+
+/// Two nodes a drive, so that faults can be put between them while it runs.
+fn nodes(dir: &Path, drive: &Drive) -> [Value; 2] {
     let image = dir.join(format!("{}.img", drive.node));
     std::fs::File::create(&image)
         .and_then(|file| file.set_len(drives::SIZE_MIB << 20))
         .expect("room for a sparse image");
-    let file: Value = json!({ "driver": "file", "node-name": drive.file_node(), "filename": image, "discard": "unmap" });
+    let file = json!({ "driver": "file", "node-name": drive.file_node(), "filename": image, "discard": "unmap" });
     let raw = json!({ "driver": "raw", "node-name": drive.node, "file": drive.file_node() });
-    qemu.args(["-blockdev", &file.to_string(), "-blockdev", &raw.to_string()]);
+    [file, raw]
 }

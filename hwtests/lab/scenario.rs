@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::lab::context::{Context, FIRST_SNAPSHOT};
 use crate::lab::drives::{self, Drive};
 use crate::lab::guest::Guest;
+use crate::lab::zfs_pools;
 use crate::programs::built_program;
 
 pub struct Scenario {
@@ -50,19 +51,27 @@ pub fn main(scenarios: &[Scenario], long: &[Scenario]) -> ExitCode {
             };
         }
     };
+    let zfs = chosen.iter().any(|scenario| scenario.name.starts_with("zfs_"));
+    // Without it the scenarios that need it fail, and the others run.
+    let zfs = zfs.then(|| built_by("build-zfs", &[&built])).and_then(|built| {
+        built.inspect_err(|reason| println!("there is no ZFS for the guest: {reason}")).ok()
+    });
     let rounds = std::env::var("DISKVITALS_LAB_REPEAT")
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(1_u32);
-    let failed = (0..rounds).map(|_| round(&built, &chosen)).sum::<usize>();
+    let failed = (0..rounds).map(|_| round(&built, zfs.as_deref(), &chosen)).sum::<usize>();
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// One boot, all scenarios. Returns how many failed.
-fn round(built: &Path, chosen: &[&Scenario]) -> usize {
+fn round(built: &Path, zfs: Option<&Path>, chosen: &[&Scenario]) -> usize {
     let started = Instant::now();
     let mut guest = Guest::boot(built, &scratch());
     println!("booted with {} in {:.1?}", guest.accelerator, guest.booted_in);
+    if let Some(archive) = zfs {
+        std::fs::copy(archive, guest.share().join(zfs_pools::ARCHIVE)).expect("the shared folder");
+    }
     guest.start_daemon();
     println!("diskvitalsd runs under systemd after {:.1?}", started.elapsed());
     let mut context = Context::new(guest);
@@ -123,7 +132,6 @@ fn scratch() -> PathBuf {
 }
 
 /// The built guest, or why there is none.
-#[expect(clippy::disallowed_methods, reason = "the script that builds the guest")]
 fn prepare() -> Result<PathBuf, String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("not root".to_owned());
@@ -131,17 +139,21 @@ fn prepare() -> Result<PathBuf, String> {
     if !Path::new("/usr/bin/qemu-system-x86_64").exists() {
         return Err("qemu-system-x86 is not installed".to_owned());
     }
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("hwtests/lab/build-guest");
-    let output = Command::new(script)
+    built_by("build-guest", &[])
+}
+
+/// What a script beside this file has built, now or earlier: the last line of its output.
+#[expect(clippy::disallowed_methods, reason = "the scripts that build the guest and ZFS")]
+fn built_by(script: &str, arguments: &[&Path]) -> Result<PathBuf, String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("hwtests/lab").join(script);
+    let output = Command::new(path)
+        .args(arguments)
         .stderr(Stdio::inherit())
         .output()
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| format!("{script}: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        return Err(format!("building the guest: {}", output.status));
+        return Err(format!("{script}: {}", output.status));
     }
-    text.lines()
-        .last()
-        .map(PathBuf::from)
-        .ok_or_else(|| "building the guest printed nothing".to_owned())
+    text.lines().last().map(PathBuf::from).ok_or_else(|| format!("{script} printed nothing"))
 }
