@@ -54,7 +54,7 @@ async fn a_hung_filesystem_is_discovered_and_lazily_unmounted_without_access_to_
     let served = FuseServer::mount(fixture.target("hung").path.as_path(), &backing);
     served.set(Mode::Hang);
     let StepOutput::Mounted { mounted: Some(mounted) } =
-        fixture.twice(Step::FindMount { target: fixture.target("hung") }).await
+        fixture.twice(Step::FindMount { target: fixture.target("hung"), folder: None }).await
     else {
         panic!("nothing is mounted")
     };

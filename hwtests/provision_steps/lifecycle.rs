@@ -43,7 +43,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
         "mounted"
     );
     let StepOutput::Mounted { mounted: Some(mounted) } =
-        fixture.twice(Step::FindMount { target: staged.clone() }).await
+        fixture.twice(Step::FindMount { target: staged.clone(), folder: None }).await
     else {
         panic!("nothing is mounted")
     };
@@ -117,7 +117,7 @@ async fn every_step_of_a_volume_and_its_reversal_is_idempotent() {
         fixture.twice(Step::RemoveTarget { target: fixture.target(place), owner: None }).await;
     }
     assert_eq!(
-        fixture.twice(Step::FindMount { target: staged }).await,
+        fixture.twice(Step::FindMount { target: staged, folder: None }).await,
         StepOutput::Mounted { mounted: None }
     );
     fixture.twice(Step::DetachImage { image: image.clone() }).await;
@@ -298,7 +298,7 @@ async fn records_are_kept_and_a_refused_mount_reports_the_kernels_error() {
     assert_eq!(fixture.refused(step("noatime", "nonsense")).await.0, StepErrorKind::Unsupported);
     assert_eq!(fixture.refused(step("noatime", "xfs")).await.0, StepErrorKind::Other);
     assert_eq!(
-        fixture.twice(Step::FindMount { target: fixture.target("staged") }).await,
+        fixture.twice(Step::FindMount { target: fixture.target("staged"), folder: None }).await,
         StepOutput::Mounted { mounted: None }
     );
     if !["/usr/sbin/lvm", "/sbin/lvm"].iter().any(|lvm| std::path::Path::new(lvm).exists()) {

@@ -57,7 +57,7 @@ async fn symlinks_and_dot_dot_are_refused_by_every_step_that_takes_a_path() {
             },
             Step::Unmount { target: place.clone(), lazy: false },
             Step::RemoveTarget { target: place.clone(), owner: None },
-            Step::FindMount { target: place.clone() },
+            Step::FindMount { target: place.clone(), folder: None },
         ] {
             let (kind, why) = fixture.refused(step.clone()).await;
             assert_eq!(kind, StepErrorKind::InvalidPath, "{step:?}: {why}");

@@ -69,7 +69,7 @@ pub(super) fn mark(
     let mut present = Vec::new();
     for (reason, verdict, active) in verdicts.iter_mut() {
         let is_of_drives = reason.is_of_drives() && *reason != Reason::DriveFailing;
-        if !is_of_drives && !(has_cause && reason.follows_drive()) {
+        if !(is_of_drives || has_cause && reason.follows_drive()) {
             continue;
         }
         let level = match verdict {

@@ -298,13 +298,9 @@ fn label_of(facts: &Facts, device: &str) -> String {
 }
 
 /// The name of a pool as a shell takes it: it may have blanks, and no quotes.
-fn argument(name: &str) -> String {
+pub(super) fn argument(name: &str) -> String {
     match name.contains(' ') {
         true => format!("'{name}'"),
         false => name.to_owned(),
     }
 }
-
-#[cfg(test)]
-#[path = "tests/pool.rs"]
-mod tests;

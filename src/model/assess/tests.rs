@@ -7,6 +7,7 @@ mod errors;
 mod evidence;
 mod layers;
 mod mounted;
+mod pool;
 mod properties;
 mod raid_member;
 mod raid_volume;

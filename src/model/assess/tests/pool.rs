@@ -1,4 +1,4 @@
-use super::argument;
+use crate::assess::pool::argument;
 use crate::block::{BlockDevice, Layer, LayerState};
 use crate::fixture::*;
 use crate::source_update::SourceUpdate;
