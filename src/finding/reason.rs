@@ -405,7 +405,7 @@ reasons! {
         [Of(Zpool)], [],
         "A ZFS pool below this volume has data that no copy could repair.",
         "Lost in the listed files, or in metadata, of some dataset of the pool. All else is intact.",
-        "`zpool status -v POOL` lists the files. Restore them from a backup; find out what damaged them (drive, memory, cable). Then scrub twice: `zpool scrub POOL`.", [],
+        "List the files with `zpool status -v POOL`, and restore them from a backup; find out what damaged them (drive, memory, cable). Then scrub twice: `zpool scrub POOL`.", [],
         "`zpool status` counts no data error in the pool";
     PoolDegraded, Volume, [Suspect], [],
         [FollowsDrive, Of(Zpool)], [],

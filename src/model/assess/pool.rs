@@ -277,7 +277,7 @@ pub(super) fn lost_data(facts: &Facts, devices: &[String]) -> Option<Verdict> {
                         "ZFS pool {pool} has {count} data errors that no copy could repair"
                     ),
                     advice: Some(format!(
-                        "`zpool status -v {command}` lists the files. Restore them from a backup; find out what damaged them (drive, memory, cable). Then scrub twice: `zpool scrub {command}`."
+                        "List the files with `zpool status -v {command}`, and restore them from a backup; find out what damaged them (drive, memory, cable). Then scrub twice: `zpool scrub {command}`."
                     )),
                     clears: None,
                     evidence: vec![evidence(
