@@ -1,6 +1,8 @@
 //! ZFS: a member that is lost or cannot be read, a pool that is suspended, export and import, and a
 //! volume of blocks.
 
+use serde_json::Value;
+
 use crate::lab::context::{BAD, Context, Evidence, Expected, SUSPECT};
 use crate::lab::drives::{self, Drive};
 use crate::lab::faults::Error;
@@ -12,8 +14,8 @@ fn expect(context: &mut Context, subject: &str, reason: &str, severity: &str, sa
     context.expect(&Expected { subject, reason, severity, evidence });
 }
 
-fn refresh(context: &mut Context) {
-    context.guest.ask("refresh").unwrap_or_else(|error| panic!("{error}"));
+fn ask(context: &mut Context, question: &str) -> Value {
+    context.guest.ask(question).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A mirror with a file of 40 MiB, and the id of its volume.
@@ -23,8 +25,7 @@ fn mirror(context: &mut Context, pool: &str, members: [&Drive; 2]) -> String {
     zfs_pools::create(context, pool, &format!("mirror {links}"));
     zfs_pools::write(context, &format!("/{pool}/a"), 40);
     let volume = zfs_pools::volume_at(context, &format!("/{pool}"));
-    let found =
-        context.guest.ask(&format!("volume {volume}")).unwrap_or_else(|error| panic!("{error}"));
+    let found = ask(context, &format!("volume {volume}"));
     assert_eq!(found["health"], "HEALTH_GOOD", "{found:#}");
     let below = found["driveIds"].to_string();
     assert!(members.iter().all(|drive| below.contains(drive.id)), "its drives: {below}");
@@ -39,8 +40,7 @@ pub fn member_pulled(context: &mut Context) {
     expect(context, &volume, "PoolDegraded", SUSPECT, "DEGRADED");
     expect(context, b.id, "DriveMissing", BAD, "");
     context.never_had_finding(&a);
-    let found =
-        context.guest.ask(&format!("volume {volume}")).unwrap_or_else(|error| panic!("{error}"));
+    let found = ask(context, &format!("volume {volume}"));
     assert_eq!(found["health"], "HEALTH_SUSPECT", "it works on one member: {found:#}");
 
     zfs_pools::plug_again(context, &b);
@@ -49,7 +49,7 @@ pub fn member_pulled(context: &mut Context) {
         zfs_pools::part(&b)
     ));
     context.expect_cleared(b.id, "DriveMissing");
-    refresh(context);
+    ask(context, "refresh");
     context.expect_cleared(&volume, "PoolDegraded");
     zfs_pools::destroy(context, "pulled");
 }
@@ -72,7 +72,7 @@ pub fn member_unreadable(context: &mut Context) {
     context.never_had_finding(&b);
     context.guest.heal(&a);
     context.sh("zpool clear unread && zpool wait -t resilver unread");
-    refresh(context);
+    ask(context, "refresh");
     context.expect_cleared(&volume, "PoolDegraded");
     zfs_pools::destroy(context, "unread");
 }
@@ -94,7 +94,7 @@ pub fn suspended(context: &mut Context) {
         "",
         "a process that waits for the suspended pool"
     );
-    let answered = context.guest.ask("status").unwrap_or_else(|error| panic!("{error}"));
+    let answered = ask(context, "status");
     assert_eq!(answered["settled"], true, "{answered:#}");
 
     zfs_pools::plug_again(context, &a);
@@ -111,7 +111,7 @@ pub fn exported(context: &mut Context) {
     context.until("it is exported", |context| {
         context.try_sh("zpool export moved").status.eq(&0).then_some(())
     });
-    refresh(context);
+    ask(context, "refresh");
     let reasons = ["PoolDegraded", "PoolFaulted", "PoolSuspended", "PoolErrors"];
     context.never_raised(&volume, &reasons);
     context.sh("zpool import moved");
@@ -129,11 +129,10 @@ pub fn volume_of_blocks(context: &mut Context) {
     mirror(context, "blocks", [&a, &b]);
     context.sh("zfs create -V 64M blocks/vm-1 && udevadm settle");
     let volume = context.mounted("/dev/zvol/blocks/vm-1", "ext4", AT);
-    let found =
-        context.guest.ask(&format!("volume {volume}")).unwrap_or_else(|error| panic!("{error}"));
+    let found = ask(context, &format!("volume {volume}"));
     let below = found["driveIds"].to_string();
     assert!(below.contains(a.id) && below.contains(b.id), "{found:#}");
-    let shown = context.guest.ask("drives").unwrap_or_else(|error| panic!("{error}"));
+    let shown = ask(context, "drives");
     let none = shown["drives"].as_array().is_some_and(|all| {
         all.iter().all(|one| !one["name"].as_str().is_some_and(|name| name.starts_with("zd")))
     });
@@ -148,7 +147,7 @@ pub fn volume_of_blocks(context: &mut Context) {
         "zpool online blocks {} && zpool wait -t resilver blocks",
         zfs_pools::part(&b)
     ));
-    refresh(context);
+    ask(context, "refresh");
     context.expect_cleared(&volume, "PoolDegraded");
     context.unmount(AT);
     zfs_pools::destroy(context, "blocks");

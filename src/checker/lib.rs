@@ -78,8 +78,8 @@ pub fn command_line(command: &Path, args: &[OsString]) -> String {
         .join(" ")
 }
 
-/// The directories in which distributions install the checkers.
-const SEARCH_PATH: [&str; 6] =
+/// The directories in which distributions install the programs of administrators.
+pub const SEARCH_PATH: [&str; 6] =
     ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 
 /// Why no program was found, and what to change.

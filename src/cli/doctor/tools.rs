@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::doctor::{Item, Kind, State};
+use diskvitals_checker::SEARCH_PATH;
 use diskvitals_finding::source::Source;
 use diskvitals_host::exec::{Exec, ExecError, run};
 use diskvitals_host::root::HostRoot;
@@ -36,8 +37,6 @@ const MAX_DATABASE_HEAD: u64 = 64 * 1024;
 /// Models that are newer have no names for their vendor's attributes.
 const DATABASE_MAX_AGE_DAYS: i32 = 2 * 365;
 
-const SEARCH_PATH: [&str; 6] =
-    ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
 /// A database that `update-smart-drivedb` fetched counts before the package's (smartctl(8), -B).
 const DATABASES: [&str; 4] = [
     "/var/lib/smartmontools/drivedb/drivedb.h",

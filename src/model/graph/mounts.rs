@@ -69,7 +69,7 @@ pub(crate) fn fs_kind(mount: &Mount) -> FsKind {
         return FsKind::Remote;
     }
     let fs_type = mount.fs_type.as_str();
-    // Whoever looks into `.zfs/snapshot` mounts one.
+    // A look into `.zfs/snapshot` mounts one.
     if fs_type == "zfs" && mount.source.as_bytes().contains(&b'@') {
         return FsKind::Transient;
     }
