@@ -277,6 +277,12 @@ reasons! {
         "Depends on the fault: read the notice.",
         "Read the notice and the manufacturer's release notes. Update the firmware if the fault affects this host.", [],
         "the drive has other firmware, or the database no longer lists the fault";
+    SelfTestOverdue, Drive, [Info], [],
+        [Stays], [Watch],
+        "The drive has been tested by itself before, and not for a long time now.",
+        "Not affected. Sectors that nothing reads may have become unreadable without anybody knowing.",
+        "Start a long test (`diskvitals self-test DRIVE long`), and find out why the scheduled ones do not run. If none is wanted: `self_test_overdue_days = 0` in `[smart.limits]`.", [],
+        "a self-test has ended";
     ProbeTimeout, Both, [Suspect, Bad], [Suspect, Bad],
         [FailsIo, FollowsDrive, Hang, Unmeasured, Disconnects, Unreachable], [LookAtPath],
         "A probe of this device or mount was not answered in time: programs that use it are likely to hang too.",

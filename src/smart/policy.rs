@@ -122,6 +122,9 @@ limits! {
     temperature = 0;
     /// The finding is over this many degrees below the limit.
     temperature_clear_below = 5;
+    /// Days of operation without a self-test that ended, on a drive whose log has one: information.
+    /// Our choice: a monthly test that was left out once.
+    self_test_overdue_days = 45;
 }
 
 /// For drives with a matching model and serial (patterns with `*` and `?`; a missing pattern

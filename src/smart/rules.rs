@@ -131,6 +131,9 @@ rules! {
     SelfTestFailed: self_tests::failed
         => "a later extended test has passed: `diskvitals self-test DRIVE long`",
         "smartctl(8), EXIT STATUS bit 7; self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6";
+    SelfTestOverdue: self_tests::overdue
+        => "a self-test has ended (`diskvitals self-test DRIVE long`)",
+        "self-test logs of ACS-4, NVMe Base 2.0 5.16.1.7, SPC-6; the period is ours";
     ReallocatedSectors: counters::reallocated => NEVER,
         "drivedb.h 5; ACS-4, Device Statistics page 03h; SBC-4, READ DEFECT DATA (grown list)";
     // Data corrupted between the drive's cache and its medium.

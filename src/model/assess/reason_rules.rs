@@ -57,6 +57,7 @@ fn rule(reason: Reason) -> Rule {
         | Reason::DriveReadOnly
         | Reason::Overheating
         | Reason::SelfTestFailed
+        | Reason::SelfTestOverdue
         | Reason::FirmwareNotice => Rule::Smart,
 
         Reason::DriveMissing => Rule::Drive(drive::missing),

@@ -1,8 +1,8 @@
-//! The rule about self-tests of the drive.
+//! The rules about self-tests of the drive: what one found, and how long ago the last one was.
 //!
 //! In: the self-test log of one report. Out: a `Symptom`, or none.
 
-use crate::report::{SelfTest, SelfTestOutcome, SmartReport};
+use crate::report::{Body, SelfTest, SelfTestOutcome, SmartReport};
 use crate::rules::text::self_test_line;
 use crate::rules::{RuleInput, Symptom};
 use diskvitals_finding::severity::Severity;
@@ -54,4 +54,45 @@ pub(super) fn failed(case: &RuleInput) -> Option<Symptom> {
         message,
         evidence: failures.iter().take(4).map(|test| self_test_line(test)).collect(),
     })
+}
+
+/// ATA and SCSI log 16 bits of the hours: ACS-4, 9.6 (life timestamp); SPC-6, 7.3.19
+/// (ACCUMULATED POWER ON HOURS). NVMe logs 64 (NVMe Base 2.0, 5.16.1.7).
+const HOURS_WRAP: u64 = 1 << 16;
+/// Tests of the factory, or hours that the drive does not count (some SSDs log 0 or 1, whatever their
+/// age).
+const FIRST_HOURS: u64 = 2;
+
+/// No self-test has ended for `self_test_overdue_days` of operation, or for half as long again as this
+/// drive's tests are usually apart. Information. Only where tests are run: the log has one. Their age is
+/// unknown where the log or the drive's hours were not read. Tests that were aborted are none.
+pub(super) fn overdue(case: &RuleInput) -> Option<Symptom> {
+    let own = case.report.power_on_hours?;
+    let limit = case.limits.self_test_overdue_days.checked_mul(24).filter(|hours| *hours > 0)?;
+    let log = &case.report.self_tests.log;
+    let is_ended = |test: &&SelfTest| {
+        matches!(test.outcome, SelfTestOutcome::Passed | SelfTestOutcome::Failed)
+    };
+    let wraps = !matches!(case.report.body, Body::Nvme(_));
+    let age = |test: &SelfTest| {
+        let age = own.checked_sub(test.hours.filter(|hours| *hours >= FIRST_HOURS)?)?;
+        Some(if wraps { age % HOURS_WRAP } else { age })
+    };
+    let ended: Vec<&SelfTest> = log.iter().filter(is_ended).collect();
+    let newest = ended.first()?;
+    let ages: Vec<u64> = ended.iter().filter_map(|test| age(test)).collect();
+    let hours = age(newest)?;
+    let mut apart: Vec<u64> = ages.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect();
+    apart.sort_unstable();
+    let usual = apart.get(apart.len() / 2).copied().unwrap_or_default();
+    if hours <= limit.max(usual.saturating_add(usual / 2)) {
+        return None;
+    }
+    let message = format!(
+        "No self-test has ended for {hours} hours of operation ({} days); the last one: {}",
+        hours / 24,
+        self_test_line(newest)
+    );
+    let evidence = vec![self_test_line(newest), format!("Power_On_Hours {own}")];
+    Some(Symptom { severity: Severity::Info, message, evidence })
 }

@@ -1,7 +1,9 @@
 //! What one report says, rule by rule.
 
 use crate::fixture::*;
-use crate::report::{Body, InformationalException, Message, SelfTestOutcome, WhenFailed};
+use crate::report::{
+    Body, InformationalException, Message, SelfTest, SelfTestOutcome, SmartReport, WhenFailed,
+};
 use crate::rules::tests::hits;
 use diskvitals_finding::reason::Reason::*;
 use diskvitals_finding::severity::Severity::{Bad, Info, Suspect};
@@ -245,6 +247,49 @@ fn a_short_test_that_passed_outdates_no_failure_of_an_extended_one() {
         hits(&disk().tests(&[short, self_test(false, SelfTestOutcome::Failed)])),
         [(SelfTestFailed, Suspect)]
     );
+}
+
+/// Tests that passed at these hours of operation, the newest first, on a drive at hour `own`.
+fn tested_at(report: SmartReport, own: u64, hours: &[u64]) -> SmartReport {
+    let passed =
+        |hours: &u64| SelfTest { hours: Some(*hours), ..self_test(false, SelfTestOutcome::Passed) };
+    let tests: Vec<SelfTest> = hours.iter().map(passed).collect();
+    SmartReport { power_on_hours: Some(own), ..report.tests(&tests) }
+}
+
+#[test]
+fn a_drive_that_was_tested_before_is_to_be_tested_every_45_days_of_operation() {
+    let day = 24;
+    assert_eq!(hits(&tested_at(disk(), 1_045 * day, &[1_000 * day])), []);
+    assert_eq!(hits(&tested_at(disk(), 1_046 * day, &[1_000 * day])), [(SelfTestOverdue, Info)]);
+    // Where nobody tests, nothing is missed; what the factory tested is no schedule, and a drive that
+    // logs the hour 0 for each test has none of them.
+    assert_eq!(hits(&tested_at(disk(), 9_000 * day, &[])), []);
+    assert_eq!(hits(&tested_at(disk(), 9_000 * day, &[1, 0])), []);
+    // A test each quarter is not overdue before half a quarter more.
+    let quarterly = [1_000, 910, 820].map(|at| at * day);
+    assert_eq!(hits(&tested_at(disk(), 1_130 * day, &quarterly)), []);
+    assert_eq!(hits(&tested_at(disk(), 1_136 * day, &quarterly)), [(SelfTestOverdue, Info)]);
+}
+
+#[test]
+fn the_hours_of_tests_have_16_bits_except_in_nvme() {
+    let (own, lately) = (70_000, 70_000 - 100 - (1 << 16));
+    assert_eq!(hits(&tested_at(disk(), own, &[lately])), []);
+    let nvme = tested_at(nvme(), own, &[lately]);
+    assert_eq!(hits(&nvme), [(SelfTestOverdue, Info)]);
+}
+
+#[test]
+fn a_test_that_was_aborted_or_runs_is_none_that_ended() {
+    let at = |hours, outcome| SelfTest { hours: Some(hours), ..self_test(true, outcome) };
+    let report = |newest| SmartReport {
+        power_on_hours: Some(20_000),
+        ..disk().tests(&[at(19_999, newest), at(10_000, SelfTestOutcome::Passed)])
+    };
+    assert_eq!(hits(&report(SelfTestOutcome::Other)), [(SelfTestOverdue, Info)]);
+    assert_eq!(hits(&report(SelfTestOutcome::Running)), [(SelfTestOverdue, Info)]);
+    assert_eq!(hits(&report(SelfTestOutcome::Passed)), []);
 }
 
 #[test]
