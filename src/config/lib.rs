@@ -10,6 +10,7 @@ mod position;
 pub mod provision;
 
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -24,6 +25,7 @@ use diskvitals_model::policy::space::SpacePolicy;
 use diskvitals_model::policy::{
     ErrorPolicy, NodeFailurePolicy, Policy, ThinPoolPolicy, VolumeSettings,
 };
+use diskvitals_smart::advisory::Advisory;
 use diskvitals_smart::policy::{DEFAULT_SMARTCTL, SmartLimits, SmartOverride, SmartPolicy};
 use diskvitals_text::causes::with_causes;
 use diskvitals_text::setting::seconds;
@@ -267,6 +269,9 @@ pub struct SmartConfig {
     pub limits: SmartLimits,
     #[serde(rename = "override", skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<SmartOverride>,
+    /// Besides the rows of the package.
+    #[serde(rename = "advisory", skip_serializing_if = "Vec::is_empty")]
+    pub advisories: Vec<Advisory>,
 }
 
 impl Default for SmartConfig {
@@ -285,6 +290,7 @@ impl Default for SmartConfig {
             nvme_events: false,
             limits: SmartLimits::default(),
             overrides: Vec::new(),
+            advisories: Vec::new(),
         }
     }
 }
@@ -517,6 +523,16 @@ pub fn check_programs(
     }
 }
 
+/// The advisories of the package, in the format of a configuration file.
+fn package_advisories() -> &'static [Advisory] {
+    static ROWS: LazyLock<Vec<Advisory>> = LazyLock::new(|| {
+        let text = include_str!("../../systemd/advisories.toml");
+        let rows: Result<Config, _> = deserialize(Path::new("advisories.toml"), text);
+        rows.expect("the package's own table, which a test reads").smart.advisories
+    });
+    &ROWS
+}
+
 impl Config {
     /// The part that assessment needs.
     pub fn policy(&self) -> Policy {
@@ -529,6 +545,7 @@ impl Config {
             smart: SmartPolicy {
                 limits: self.smart.limits.clone(),
                 overrides: self.smart.overrides.clone(),
+                advisories: [package_advisories(), &self.smart.advisories].concat(),
             },
             io_stalled_after: self.io.stalled_after,
             forget_missing_after: self.drives.forget_missing_after,

@@ -4,9 +4,11 @@ use toml::{Table, Value};
 
 /// The only list whose entries have names.
 const STATIC: &str = "static";
+/// No other table has this key.
+const ADVISORY: &str = "advisory";
 
-/// Tables key by key, `[[static]]` by name, any other value as a whole. A static volume of `over` is
-/// expected on this node, unless its entry says otherwise.
+/// Tables key by key, `[[static]]` by name, any other value as a whole; rows of `[[smart.advisory]]` are
+/// added. A static volume of `over` is expected on this node, unless its entry says otherwise.
 pub(super) fn merge(table: &mut Table, mut over: Table) {
     let statics = over.remove(STATIC);
     merge_tables(table, over);
@@ -31,6 +33,10 @@ fn merge_tables(table: &mut Table, over: Table) {
             (Some(Value::Table(mut below)), Value::Table(above)) => {
                 merge_tables(&mut below, above);
                 Value::Table(below)
+            }
+            (Some(Value::Array(mut below)), Value::Array(above)) if key == ADVISORY => {
+                below.extend(above);
+                Value::Array(below)
             }
             (_, value) => value,
         };

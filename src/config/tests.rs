@@ -1,5 +1,7 @@
 //! The configuration file: what is refused, and the commented example.
 
+mod advisories;
+
 use super::*;
 use diskvitals_text::causes::with_causes;
 
@@ -162,6 +164,7 @@ fn every_example_is_accepted_when_it_is_uncommented() {
     let config = parse(Path::new("systemd/diskvitals.toml"), &all).expect("all examples");
     assert_eq!(config.checks.interval, Some(Duration::from_secs(7 * 24 * 3600)));
     assert_eq!((config.statics.len(), config.smart.overrides.len()), (2, 1));
+    assert_eq!(config.smart.advisories.len(), 1);
     // Each alone, in its section.
     let (mut section, mut tried) = (String::new(), 0);
     for line in shipped.lines() {

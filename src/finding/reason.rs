@@ -271,12 +271,14 @@ reasons! {
         "Not known to be affected. This drive fails without a warning from SMART.",
         "Nothing, if the drive has no SMART. If SMART is disabled, enable it with `smartctl -s on`. Behind a bridge or a controller another device type may help (`[[smart.override]] device_type`).", [],
         "the drive reports its health";
-    FirmwareNotice, Drive, [Info], [],
+    FirmwareNotice, Drive, [Info, Suspect], [],
         [Stays], [Watch],
-        "The smartmontools database lists known faults in the firmware of this drive.",
+        "Known faults in the firmware of this drive have been published.",
         "Depends on the fault: read the notice.",
-        "Read the notice and the manufacturer's release notes. Update the firmware if the fault affects this host.", [],
-        "the drive has other firmware, or the database no longer lists the fault";
+        "Read the notice and the manufacturer's release notes. Update the firmware if the fault affects this host.", [
+            Suspect [] "Make sure that its data is elsewhere too, then update the firmware before the drive reaches these hours. Drives of one age reach them together.",
+        ],
+        "the drive has other firmware, or the fault is no longer listed";
     SelfTestOverdue, Drive, [Info], [],
         [Stays], [Watch],
         "The drive has been tested by itself before, and not for a long time now.",

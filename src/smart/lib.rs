@@ -10,6 +10,7 @@
 
 #![warn(unreachable_pub)]
 
+pub mod advisory;
 mod carry_forward;
 #[cfg(any(test, feature = "fixtures"))]
 pub mod fixture;

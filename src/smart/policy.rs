@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::advisory::Advisory;
 use diskvitals_finding::reason::Reason;
 use diskvitals_text::pattern;
 use diskvitals_text::setting::{optional_seconds, seconds};
@@ -18,6 +19,7 @@ pub const DEFAULT_SMARTCTL: &str = "/usr/sbin/smartctl";
 pub struct SmartPolicy {
     pub limits: SmartLimits,
     pub overrides: Vec<SmartOverride>,
+    pub advisories: Vec<Advisory>,
 }
 
 /// The SMART policy in force for one drive.

@@ -7,6 +7,7 @@
 //! precedes failure. Information: no action is needed. A missing value is unknown and raises
 //! nothing. Heat, wear and cables are never a failure of the drive.
 
+mod advisories;
 mod attributes;
 mod counters;
 mod self_assessment;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
+use crate::advisory::Advisory;
 use crate::history::{self, Growth, Metric, Series, SmartHistory};
 use crate::policy::{SmartLimits, SmartPolicy};
 use crate::report::{Ata, Attribute, Body, Nvme, Scsi, SmartReport};
@@ -174,6 +176,8 @@ rules! {
     FirmwareNotice: firmware_notice
         => "the drive has other firmware, or the database no longer lists the fault",
         "drivedb.h, warnings";
+    FirmwareNotice: advisories::published => "the drive has other firmware, or the advisory is removed",
+        "systemd/advisories.toml; [[smart.advisory]]";
 }
 
 /// A warning in drivedb.h about firmware with known faults. Information: an admin must read whether
@@ -201,6 +205,7 @@ pub fn evaluate(
         report: &report,
         history,
         limits: &terms.limits,
+        advisories: &policy.advisories,
     };
     let mut causes: Vec<(usize, Reason, Symptom)> = RULES
         .iter()
@@ -306,6 +311,7 @@ struct RuleInput<'a> {
     values: BTreeMap<Metric, u64>,
     history: Option<&'a SmartHistory>,
     limits: &'a SmartLimits,
+    advisories: &'a [Advisory],
 }
 
 impl RuleInput<'_> {
