@@ -383,6 +383,12 @@ reasons! {
         "Intact. If these drives fail, the next failure loses it.",
         "Make sure that there is a backup of today. Replace these drives, one after the other: wait until each rebuild has ended. Where the stack can fill the new drive while the old one stays, let it (`mdadm --replace`, `lvconvert --replace`, `btrfs replace start`).", [],
         "the drives have no such finding any more, or none is new or has grown for 30 days, or more copies hold the data, or redundancy is lost already (RedundancyLost)";
+    ArrayMismatch, Volume, [Suspect], [],
+        [Of(Array)], [],
+        "A check of an array below this volume found places where its parity does not match its data.",
+        "Readable. What is computed from wrong parity after the loss of a member is wrong. Which side is right is not known.",
+        "Look for the cause first: errors of each member, power, cables, memory. Compare the data with a backup. Then check again (`check` to /sys/block/mdN/md/sync_action, `lvchange --syncaction check VG/LV`). Do not begin with `repair`: it takes the data as right.", [],
+        "a later check of the array in one run finds no difference; a restart, which sets the count to 0, does not end it";
     RaidDegraded, Volume, [Suspect, Bad], [],
         [FollowsDrive, Of(Array)], [],
         "A RAID array below this volume runs with fewer devices than it should, or does not run.",

@@ -56,7 +56,7 @@ pub use sources::shown as shown_source;
 #[cfg(test)]
 pub(crate) use text::BAD;
 pub use text::percent;
-pub(crate) use text::{Level, MAX_MESSAGE, join_limited};
+pub(crate) use text::{Level, MAX_MESSAGE, format_span, join_limited};
 
 /// What rules know of the active findings.
 pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), ActiveFinding>;
@@ -343,6 +343,7 @@ impl Evaluator<'_> {
                     ),
                 ),
                 (Reason::ThinPoolFull, layers::thin(self.context, one, thin)),
+                (Reason::ArrayMismatch, redundancy::mismatches(self.facts, one)),
                 (Reason::PathsDegraded, layers::paths(self.facts, one)),
             ];
             let lost = [(Reason::PoolDataErrors, pool::lost_data(self.facts, one))];

@@ -18,7 +18,7 @@ pub use btrfs::{BtrfsFs, BtrfsMember, PulledMember, ReturnedMember};
 pub use dm_raid::DmRaid;
 pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
-pub(crate) use shortfall::{Left, Place, Shortfall, action_text};
+pub(crate) use shortfall::{Left, Place, Shortfall, action_text, progress_text};
 pub use thin::ThinPool;
 pub use zfs::{
     PoolScan, PoolState, PoolStatus, ScanState, Vdev, VdevClass, VdevState, ZfsPool,
@@ -107,6 +107,16 @@ pub(crate) trait StorageStack {
 
     /// Of what runs: how much is done, and all of it.
     fn progress(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Until what runs has ended, at its present speed.
+    fn seconds_left(&self) -> Option<u64> {
+        None
+    }
+
+    /// Sectors that differed at the last check or repair. None: none has ended since it was assembled.
+    fn mismatches(&self) -> Option<u64> {
         None
     }
 

@@ -91,6 +91,7 @@ fn rule(reason: Reason) -> Rule {
         Reason::IoStalled => Rule::Volume(stalls::io_stalled),
         Reason::RedundancyLost => Rule::Volume(redundancy::redundancy_lost),
         Reason::RedundancyAtRisk => Rule::Volume(risk::redundancy_at_risk),
+        Reason::ArrayMismatch => Rule::Volume(redundancy::array_mismatch),
         Reason::RaidDegraded => Rule::Volume(redundancy::raid_degraded),
         Reason::ThinPoolFull => Rule::Volume(layers::thin_pool_full),
         Reason::PathsDegraded => Rule::Volume(layers::paths_degraded),

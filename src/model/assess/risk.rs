@@ -11,12 +11,12 @@ use jiff::{SignedDuration, Timestamp};
 use crate::assess::drive::clear_if_scanned;
 use crate::assess::health::health_unknown;
 use crate::assess::input::{Context, VolumeInput};
-use crate::assess::text::{SUSPECT, evidence, join_limited, percent, raised};
+use crate::assess::text::{SUSPECT, evidence, format_span, join_limited, raised};
 use crate::assess::{ActiveFinding, DriveFailure, endangers_data};
 use crate::cause::figures::metrics;
-use crate::facts::{Facts, KnownDrive, repairs};
+use crate::facts::{KnownDrive, repairs};
 use crate::label;
-use crate::stack::action_text;
+use crate::stack::{action_text, progress_text};
 use crate::volume::{Impact, Stack, VolumeFacts};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
@@ -26,6 +26,8 @@ use diskvitals_finding::{Finding, Subject, UnknownCause, Verdict, WitnessKind};
 /// How long a finding of a drive is new, and the growth of its counters recent. Our choice: a month
 /// contains one check of each array where distributions schedule them.
 const RECENT: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// From when on it is said how long an array has not been read: distributions check each once a month.
+const OLD_CHECK: SignedDuration = SignedDuration::from_hours(45 * 24);
 const YEAR_HOURS: u64 = 8766;
 /// Five years: what manufacturers state as the service life of drives, or warrant them for.
 const DESIGNED_YEARS: u64 = 5;
@@ -178,7 +180,8 @@ impl Outlook<'_> {
         let noted = others.iter().flat_map(|part| part.drives());
         let noted: Vec<String> = noted.filter_map(|id| self.note(id)).collect();
         clauses.extend((!noted.is_empty()).then(|| join_limited(noted)));
-        clauses.extend(running(self.context.facts, volume));
+        let arrays = volume.devices.iter().filter_map(|name| of_array(self.context, name));
+        clauses.extend(arrays);
         Some(clauses.join("; "))
     }
 
@@ -255,14 +258,26 @@ impl Outlook<'_> {
     }
 }
 
-/// `rebuild of md0, 43 % done`.
-fn running(facts: &Facts, volume: &VolumeFacts) -> Option<String> {
-    volume.devices.iter().find_map(|name| {
-        let stack = facts.layer_state(name)?.stack()?;
-        let action = action_text(stack.action().filter(|action| *action != "frozen"));
-        let done = stack.progress().and_then(|(done, all)| percent(done, all));
-        let done = done.map(|done| format!(", {done} % done")).unwrap_or_default();
-        let name = label::device(facts.inventory()?, name);
-        (!action.is_empty()).then(|| format!("{action} of {name}{done}"))
-    })
+/// `rebuild of md0, 43 % done, 3 hours left`, or when it was last read as a whole. A sentence says so;
+/// it is never the reason of a finding.
+fn of_array(context: Context, name: &str) -> Option<String> {
+    let facts = context.facts;
+    let stack = facts.layer_state(name)?.stack()?;
+    let label = label::device(facts.inventory()?, name);
+    let action = action_text(stack.action().filter(|action| *action != "frozen"));
+    if !action.is_empty() {
+        return Some(format!("{action} of {label}{}", progress_text(stack)));
+    }
+    let read = facts.last_read(name);
+    let ended = read.ended?;
+    let age = context.now.duration_since(ended);
+    if age > OLD_CHECK {
+        return Some(format!("{label} has not been read completely for {}", format_span(age)));
+    }
+    let result = match read.differing {
+        Some(0) => ", without a difference".to_owned(),
+        Some(count) => format!(", {count} sectors differed"),
+        None => String::new(),
+    };
+    Some(format!("{label} was last read completely at {}{result}", facts.wall_text(ended)))
 }

@@ -155,12 +155,14 @@ fn parse_raid(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
     {
         return None;
     }
-    words.word()?;
+    let synced = Some(words.used_of_total()?);
     let sync_action = words.word().map(str::to_owned);
     Some(LayerState::DmRaid(DmRaid {
         level,
         health,
         sync_action,
+        synced,
+        mismatches: words.number(),
         status_line: line.trim().to_owned(),
         layout: None,
     }))

@@ -27,6 +27,9 @@ fn a_rebuilding_mirror_reports_members_and_progress() {
         ("sys/block/md0/md/array_state", "active\n"),
         ("sys/block/md0/md/sync_action", "recover\n"),
         ("sys/block/md0/md/sync_completed", "1024 / 4096\n"),
+        ("sys/block/md0/md/sync_speed", "95000\n"),
+        ("sys/block/md0/md/last_sync_action", "recover\n"),
+        ("sys/block/md0/md/mismatch_cnt", "0\n"),
         ("sys/block/md0/md/dev-sdb1/state", "spare\n"),
         ("sys/block/md0/md/dev-sdb1/slot", "1\n"),
         ("sys/block/md0/md/dev-sdb1/errors", "0\n"),
@@ -49,6 +52,9 @@ fn a_rebuilding_mirror_reports_members_and_progress() {
         array_state: "active".into(),
         sync_action: Some("recover".into()),
         sync_completed: Some((1024, 4096)),
+        sync_speed: Some(95000),
+        last_sync_action: Some("recover".into()),
+        mismatch_cnt: Some(0),
         members: vec![member("sdb1", "spare", Some(1), 0), member("sda1", "faulty", None, 7)],
         ..MdState::default()
     };
