@@ -38,10 +38,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::assess::input::{Context, DriveInput, VolumeInput};
+use crate::assess::risk::Outlook;
+use crate::block::LayerState;
 use crate::facts::{Facts, KnownVolume};
 use crate::policy::Policy;
 use diskvitals_finding::ids::DriveId;
-use diskvitals_finding::reason::Reason;
+use diskvitals_finding::reason::{LayerKind, Reason};
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::source::Source;
 use diskvitals_finding::{Evidence, Judgement, Subject, Verdict, WitnessKind};
@@ -346,7 +348,18 @@ impl Evaluator<'_> {
                 (Reason::ArrayMismatch, redundancy::mismatches(self.facts, one)),
                 (Reason::PathsDegraded, layers::paths(self.facts, one)),
             ];
-            let lost = [(Reason::PoolDataErrors, pool::lost_data(self.facts, one))];
+            let is_lost = arrays.iter().any(|(reason, verdict)| {
+                *reason == Reason::RedundancyLost && matches!(verdict, Some(Verdict::Raised(_)))
+            });
+            let outlook = Outlook { context: self.context, drives: &failing.all };
+            let stack = layer.state.last_known().and_then(LayerState::stack);
+            let is_array =
+                stack.is_some_and(|it| matches!(it.kind(), LayerKind::Array | LayerKind::Zpool));
+            let risk = is_array.then(|| risk::of_device(&outlook, name, is_lost)).flatten();
+            let lost = [
+                (Reason::PoolDataErrors, pool::lost_data(self.facts, one)),
+                (Reason::RedundancyAtRisk, risk),
+            ];
             for (reason, verdict) in arrays.into_iter().chain(pool).chain(lost) {
                 let carries = carrying.contains(name);
                 self.push(&subject, reason, if carries { Some(Verdict::Clear) } else { verdict });

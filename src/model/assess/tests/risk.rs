@@ -196,3 +196,15 @@ fn when_an_array_was_last_read_completely_is_in_the_sentence() {
     answer(&mut host, "A", report("A", 0, 9), 90 * DAY);
     assert_eq!(end(&mut host, 90 * DAY), "md0 has not been read completely for 90 days");
 }
+
+#[test]
+fn an_array_without_a_volume_is_at_risk_too() {
+    let mut host = mirror();
+    host.umount("/data");
+    host.read_mounts(5);
+    answer(&mut host, "A", report("A", 0, 8), 10);
+    assert_eq!(
+        host.raised(11),
+        ["A PendingSectors Suspect Degraded", "dev:md0 RedundancyAtRisk Suspect Degraded"]
+    );
+}
