@@ -397,10 +397,16 @@ reasons! {
         "all members are present and in sync, or no further one may fail (RedundancyLost)";
     ThinPoolFull, Volume, [Suspect, Bad], [],
         [Of(Pool)], [],
-        "The thin pool below this volume is full or nearly full: when it is full, writes fail for all its volumes.",
+        "The thin pool or VDO pool below this volume is full or nearly full: when it is full, writes fail for all its volumes.",
         "Data already written is intact. When the pool is full, writes fail for all its volumes, which may corrupt their filesystems.",
         "Extend what is full: data (`lvextend -L +SIZE VG/POOL`) or metadata (`lvextend --poolmetadatasize +SIZE VG/POOL`). Otherwise discard unused blocks (`fstrim`) and delete old snapshots.", [],
         "data and metadata usage is below `[thin_pool] clear_percent`, and the pool accepts writes";
+    CacheFailed, Volume, [Bad], [],
+        [FollowsDrive, Of(Cache)], [],
+        "A cache below this volume (dm-cache, dm-writecache, bcache) does not work.",
+        "What the cache had not written back may be lost; reads and writes may fail.",
+        "Save what can be read. Look at the drive of the cache. Do not detach the cache by force (`lvconvert --uncache --force`, bcache's `detach` or `running`): what only the cache holds is lost then. dm-cache in `needs_check`: deactivate it, then `lvconvert --repair VG/LV`.", [],
+        "the cache works again";
     PathsDegraded, Volume, [Suspect, Bad], [],
         [FollowsDrive, Of(Paths)], [],
         "Some paths to this volume's multipath device have failed.",

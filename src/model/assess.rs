@@ -346,6 +346,7 @@ impl Evaluator<'_> {
                 ),
                 (Reason::ThinPoolFull, layers::thin(self.context, one, thin)),
                 (Reason::ArrayMismatch, redundancy::mismatches(self.facts, one)),
+                (Reason::CacheFailed, layers::caches(self.facts, one)),
                 (Reason::PathsDegraded, layers::paths(self.facts, one)),
             ];
             let is_lost = arrays.iter().any(|(reason, verdict)| {

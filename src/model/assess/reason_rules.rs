@@ -94,6 +94,7 @@ fn rule(reason: Reason) -> Rule {
         Reason::ArrayMismatch => Rule::Volume(redundancy::array_mismatch),
         Reason::RaidDegraded => Rule::Volume(redundancy::raid_degraded),
         Reason::ThinPoolFull => Rule::Volume(layers::thin_pool_full),
+        Reason::CacheFailed => Rule::Volume(layers::cache_failed),
         Reason::PathsDegraded => Rule::Volume(layers::paths_degraded),
         Reason::PoolDataErrors => Rule::Volume(pool::data_errors),
         Reason::PoolDegraded => Rule::Volume(pool::degraded),

@@ -14,7 +14,7 @@ use diskvitals_smart::report::{Body, SmartReport};
 
 const DAY: i64 = 24 * 3600;
 
-fn answer(host: &mut TestHost, drive: &str, report: SmartReport, second: i64) {
+pub(super) fn answer(host: &mut TestHost, drive: &str, report: SmartReport, second: i64) {
     host.apply(
         SourceUpdate::Smart {
             drive: DriveId::new(drive),
