@@ -391,6 +391,12 @@ reasons! {
         "Intact. If these drives fail, the next failure loses it.",
         "Make sure that there is a backup of today. Replace these drives, one after the other: wait until each rebuild has ended. Where the stack can fill the new drive while the old one stays, let it (`mdadm --replace`, `lvconvert --replace`, `btrfs replace start`).", [],
         "the drives have no such finding any more, or none is new or has grown for 30 days, or more copies hold the data, or redundancy is lost already (RedundancyLost)";
+    ArrayMismatch, Volume, [Suspect], [],
+        [Of(Array)], [],
+        "A check of an array below this volume found places where its parity does not match its data.",
+        "Readable. What is computed from wrong parity after the loss of a member is wrong. Which side is right is not known.",
+        "Look for the cause first: errors of each member, power, cables, memory. Compare the data with a backup. Then check again (`check` to /sys/block/mdN/md/sync_action, `lvchange --syncaction check VG/LV`). Do not begin with `repair`: it takes the data as right.", [],
+        "a later check of the array in one run finds no difference; a restart, which sets the count to 0, does not end it";
     RaidDegraded, Volume, [Suspect, Bad], [],
         [FollowsDrive, Of(Array)], [],
         "A RAID array below this volume runs with fewer devices than it should, or does not run.",
@@ -399,10 +405,16 @@ reasons! {
         "all members are present and in sync, or no further one may fail (RedundancyLost)";
     ThinPoolFull, Volume, [Suspect, Bad], [],
         [Of(Pool)], [],
-        "The thin pool below this volume is full or nearly full: when it is full, writes fail for all its volumes.",
+        "The thin pool or VDO pool below this volume is full or nearly full: when it is full, writes fail for all its volumes.",
         "Data already written is intact. When the pool is full, writes fail for all its volumes, which may corrupt their filesystems.",
         "Extend what is full: data (`lvextend -L +SIZE VG/POOL`) or metadata (`lvextend --poolmetadatasize +SIZE VG/POOL`). Otherwise discard unused blocks (`fstrim`) and delete old snapshots.", [],
         "data and metadata usage is below `[thin_pool] clear_percent`, and the pool accepts writes";
+    CacheFailed, Volume, [Bad], [],
+        [FollowsDrive, Of(Cache)], [],
+        "A cache below this volume (dm-cache, dm-writecache, bcache) does not work.",
+        "What the cache had not written back may be lost; reads and writes may fail.",
+        "Save what can be read. Look at the drive of the cache. Do not detach the cache by force (`lvconvert --uncache --force`, bcache's `detach` or `running`): what only the cache holds is lost then. dm-cache in `needs_check`: deactivate it, then `lvconvert --repair VG/LV`.", [],
+        "the cache works again";
     PathsDegraded, Volume, [Suspect, Bad], [],
         [FollowsDrive, Of(Paths)], [],
         "Some paths to this volume's multipath device have failed.",

@@ -38,10 +38,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::assess::input::{Context, DriveInput, VolumeInput};
+use crate::assess::risk::Outlook;
+use crate::block::LayerState;
 use crate::facts::{Facts, KnownVolume};
 use crate::policy::Policy;
 use diskvitals_finding::ids::DriveId;
-use diskvitals_finding::reason::Reason;
+use diskvitals_finding::reason::{LayerKind, Reason};
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::source::Source;
 use diskvitals_finding::{Evidence, Judgement, Subject, Verdict, WitnessKind};
@@ -56,7 +58,7 @@ pub use sources::shown as shown_source;
 #[cfg(test)]
 pub(crate) use text::BAD;
 pub use text::percent;
-pub(crate) use text::{Level, MAX_MESSAGE, join_limited};
+pub(crate) use text::{Level, MAX_MESSAGE, format_span, join_limited};
 
 /// What rules know of the active findings.
 pub(crate) type ActiveFindings = BTreeMap<(Subject, Reason), ActiveFinding>;
@@ -343,9 +345,22 @@ impl Evaluator<'_> {
                     ),
                 ),
                 (Reason::ThinPoolFull, layers::thin(self.context, one, thin)),
+                (Reason::ArrayMismatch, redundancy::mismatches(self.facts, one)),
+                (Reason::CacheFailed, layers::caches(self.facts, one)),
                 (Reason::PathsDegraded, layers::paths(self.facts, one)),
             ];
-            let lost = [(Reason::PoolDataErrors, pool::lost_data(self.facts, one))];
+            let is_lost = arrays.iter().any(|(reason, verdict)| {
+                *reason == Reason::RedundancyLost && matches!(verdict, Some(Verdict::Raised(_)))
+            });
+            let outlook = Outlook { context: self.context, drives: &failing.all };
+            let stack = layer.state.last_known().and_then(LayerState::stack);
+            let is_array =
+                stack.is_some_and(|it| matches!(it.kind(), LayerKind::Array | LayerKind::Zpool));
+            let risk = is_array.then(|| risk::of_device(&outlook, name, is_lost)).flatten();
+            let lost = [
+                (Reason::PoolDataErrors, pool::lost_data(self.facts, one)),
+                (Reason::RedundancyAtRisk, risk),
+            ];
             for (reason, verdict) in arrays.into_iter().chain(pool).chain(lost) {
                 let carries = carrying.contains(name);
                 self.push(&subject, reason, if carries { Some(Verdict::Clear) } else { verdict });

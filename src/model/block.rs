@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::DriveFacts;
-use crate::stack::{BtrfsFs, DmRaid, MdState, Multipath, ThinPool, ZfsPool};
+use crate::stack::{BlockCache, BtrfsFs, DmRaid, MdState, Multipath, ThinPool, ZfsPool};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::DriveId;
 
@@ -133,7 +133,7 @@ pub enum Layer {
 impl Layer {
     /// Whether it has a state of its own that a worker reads.
     pub fn has_state(&self) -> bool {
-        matches!(self, Layer::Md { .. } | Layer::Dm { .. } | Layer::ZfsPool { .. })
+        matches!(self, Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache | Layer::ZfsPool { .. })
     }
 }
 
@@ -153,6 +153,7 @@ pub enum LayerState {
     Multipath(Multipath),
     DmRaid(DmRaid),
     Zfs(ZfsPool),
+    Cache(BlockCache),
     /// A dm table of linear targets only (most logical volumes, partitions of multipath devices):
     /// the location of each piece.
     Linear {

@@ -329,7 +329,7 @@ impl<'a> Grouping<'a> {
         match self.stack(name).map(|stack| stack.kind()) {
             Some(LayerKind::Array) => Origin::Array(name.to_owned()),
             Some(LayerKind::Pool | LayerKind::Zpool) => Origin::Pool(name.to_owned()),
-            Some(LayerKind::Paths) | None => Origin::Device(name.to_owned()),
+            Some(LayerKind::Paths | LayerKind::Cache) | None => Origin::Device(name.to_owned()),
         }
     }
 

@@ -44,6 +44,7 @@ use crate::facts::checks::CheckRecords;
 use crate::facts::counters::Counters;
 use crate::facts::disk_io::DiskIo;
 use crate::facts::drive_use::{LastUse, MemberSignature};
+use crate::facts::full_reads::ArrayRead;
 use crate::facts::identities::Move;
 use crate::facts::kernel_log::KernelFacts;
 use crate::facts::latest::Latest;
@@ -169,6 +170,8 @@ pub struct LayerFacts {
     pub slots_of: Option<Subject>,
     /// When an array of dm-raid was last seen in a check or a repair.
     pub last_check: Option<Timestamp>,
+    /// Of an array that nothing identifies; for others there is a note (`full_reads`).
+    pub last_read: Option<ArrayRead>,
 }
 
 /// The last member in sync of one slot.

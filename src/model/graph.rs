@@ -94,6 +94,12 @@ pub(crate) fn pool_stacks(seen: GraphInput<'_>) -> PoolStacks {
     block_graph(&seen, &table).pool_stacks(provision)
 }
 
+/// How a device depends on its drives, also if it carries no volume.
+pub(crate) fn device_stack(seen: GraphInput<'_>, device: &str) -> Stack {
+    let table = MountTree::new(&seen.mounts.mounts);
+    block_graph(&seen, &table).stack(device)
+}
+
 /// The block graph. Loop devices over our images are resolved to their backing devices, even if
 /// loop devices count as drives in the configuration.
 fn block_graph<'a>(seen: &GraphInput<'a>, table: &'a MountTree<'a>) -> Graph<'a> {

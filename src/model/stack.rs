@@ -3,10 +3,11 @@
 //! In: the state that a source has read. Out: which devices below hold the data, how many of them may
 //! still fail, what it lacks, and how people call it and its state. How severe that is, `assess` decides.
 //!
-//! bcache, crypt and linear tables are none: they need each device below, and have no state. Counters of
-//! bcache are read by `source/counters/bcache.rs`.
+//! crypt and linear tables are none: they need each device below, and have no state. Counters of bcache
+//! are read by `source/counters/bcache.rs`.
 
 mod btrfs;
+mod cache;
 mod dm_raid;
 mod md;
 mod multipath;
@@ -15,10 +16,11 @@ mod thin;
 mod zfs;
 
 pub use btrfs::{BtrfsFs, BtrfsMember, PulledMember, ReturnedMember};
+pub use cache::BlockCache;
 pub use dm_raid::DmRaid;
 pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
-pub(crate) use shortfall::{Left, Place, Shortfall, action_text};
+pub(crate) use shortfall::{Left, Place, Shortfall, action_text, progress_text};
 pub use thin::ThinPool;
 pub use zfs::{
     PoolScan, PoolState, PoolStatus, ScanState, Vdev, VdevClass, VdevState, ZfsPool,
@@ -110,6 +112,16 @@ pub(crate) trait StorageStack {
         None
     }
 
+    /// Until what runs has ended, at its present speed.
+    fn seconds_left(&self) -> Option<u64> {
+        None
+    }
+
+    /// Sectors that differed at the last check or repair. None: none has ended since it was assembled.
+    fn mismatches(&self) -> Option<u64> {
+        None
+    }
+
     /// Bytes or blocks, all and free, if they are of one pool.
     fn space(&self) -> Option<(u64, u64)> {
         None
@@ -132,6 +144,7 @@ impl LayerState {
             LayerState::Multipath(multipath) => Some(multipath),
             LayerState::DmRaid(raid) => Some(raid),
             LayerState::Zfs(pool) => Some(pool),
+            LayerState::Cache(cache) => Some(cache),
             LayerState::Linear { .. } | LayerState::Plain => None,
         }
     }
@@ -143,6 +156,7 @@ impl LayerState {
             LayerState::Multipath(multipath) => Some(multipath),
             LayerState::DmRaid(raid) => Some(raid),
             LayerState::Zfs(pool) => Some(pool),
+            LayerState::Cache(cache) => Some(cache),
             LayerState::Linear { .. } | LayerState::Plain => None,
         }
     }

@@ -1,9 +1,10 @@
-//! Layers: the state of md arrays, of device-mapper's thin pools, multipath devices and RAIDs, and of ZFS
-//! pools.
+//! Layers: the state of md arrays, of device-mapper's pools, multipath devices, RAIDs and caches, of
+//! bcache, and of ZFS pools.
 //!
 //! In: one device of the inventory. Out: its `LayerState`. Runs in a worker only: md's attributes
 //! take locks that I/O can hold, and so can device-mapper. May not enter: whether a state is bad.
 
+mod bcache;
 mod md;
 pub mod status;
 mod zfs;
@@ -43,11 +44,12 @@ pub enum LayerError {
     },
 }
 
-/// State of the md or dm device with the kernel name `device`, or of a ZFS pool. `Plain` for every other
+/// State of the md, dm or bcache device with the kernel name `device`, or of a ZFS pool. `Plain` for every other
 /// layer.
 pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, LayerError> {
     match layer {
         Layer::Md { .. } => md::read(root, device).map(LayerState::Md),
+        Layer::Bcache => bcache::read(root, device).map(LayerState::Cache),
         Layer::ZfsPool { name } => zfs::read(root, name).map(LayerState::Zfs),
         Layer::Dm { .. } => {
             let lines = dm_lines(root, device, DmQuery::Status)?;
@@ -62,6 +64,10 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
             {
                 *layout = status::parse_raid10_layout(&dm_lines(root, device, DmQuery::Table)?);
             }
+            if let LayerState::Cache(cache) = &mut state {
+                let table = dm_lines(root, device, DmQuery::Table)?;
+                cache.devices = status::parse_cache_devices(&table);
+            }
             Ok(state)
         }
         _ => Ok(LayerState::Plain),
@@ -71,7 +77,7 @@ pub fn read(root: &HostRoot, device: &str, layer: &Layer) -> Result<LayerState, 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DmQuery {
     Status,
-    /// Only for linear targets and RAID: a crypt target's table may contain its key.
+    /// Only for linear targets, RAID and caches: a crypt target's table may contain its key.
     Table,
 }
 

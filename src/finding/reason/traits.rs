@@ -24,6 +24,8 @@ pub enum LayerKind {
     Pool,
     /// All its members lead to the same data.
     Paths,
+    /// It holds writes that the drives behind it get later.
+    Cache,
     /// A ZFS pool: members that hold copies or parity, filled by the datasets on it.
     Zpool,
 }

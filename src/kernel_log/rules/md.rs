@@ -25,9 +25,10 @@ rules! {
         "Disk failure on <disk><, disabling device| detected, failing array>"
         => Parse(member_failed),
            "raid1.c, raid10.c raid1_error(), raid5.c raid5_error(), raid0.c; 2.6.32-6.18";
-    "md-check": MD, "<data-check|requested-resync> of RAID array <disk>$"
+    // Since 6.11 in the words of sync_action (md_sync_action_name()).
+    "md-check": MD, "<data-check|requested-resync|check|repair> of RAID array <disk>$"
         => READ_BEGUN, "md.c md_do_sync(): sync_action `check` or `repair`; 2.6.32-6.18";
-    "md-checked": MD, "<disk>: <data-check|requested-resync> done.$"
+    "md-checked": MD, "<disk>: <data-check|requested-resync|check|repair> done.$"
         => READ_DONE, "md.c md_do_sync(): `interrupted.` otherwise; 2.6.32-6.18";
     "md-superblock": MD, "{<disk>: <disk>: }super_written gets error=<dec>{, uptodate=<dec>}$"
         => Parse(superblock), "md.c super_written(); 2.6.32-6.18";

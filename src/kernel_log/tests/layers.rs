@@ -119,6 +119,9 @@ fn the_begin_and_the_end_of_a_read_of_a_whole_device_are_reported() {
         ("md: md0: data-check done.", "md0", None, true),
         ("md: requested-resync of RAID array md127", "md127", None, false),
         ("md: md127: requested-resync done.", "md127", None, true),
+        // Since 6.11.
+        ("md: check of RAID array md0", "md0", None, false),
+        ("md: md0: repair done.", "md0", None, true),
         // dm-raid has no name there.
         ("md: data-check of RAID array mdX", "mdX", None, false),
         ("md: mdX: data-check done.", "mdX", None, true),
@@ -134,6 +137,9 @@ fn the_begin_and_the_end_of_a_read_of_a_whole_device_are_reported() {
     }
     for line in [
         "md: md0: data-check interrupted.",
+        "md: md0: check interrupted.",
+        "md: recover of RAID array md0",
+        "md: md0: recover done.",
         "md: resync of RAID array md0",
         "md: md0: resync done.",
         "BTRFS info (device sda1): scrub: not finished on devid 1 with status: -125",

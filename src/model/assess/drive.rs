@@ -8,6 +8,7 @@ use crate::assess::DriveFailure;
 use crate::assess::counters::{changed, failed_probe};
 use crate::assess::errors::log_evidence;
 use crate::assess::input::{Context, DriveInput, VolumeInput};
+use crate::assess::layers::flush_first;
 use crate::assess::text::{
     BAD, INACCESSIBLE, INFO, Level, SUSPECT, evidence, join_limited, raised, unknown,
 };
@@ -317,7 +318,11 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
         .collect();
     let since = causes.iter().filter_map(|(id, _)| began(id)).min();
     let clears = "no drive below the volume has a finding that endangers data";
-    raised(level, message, proof, clears, since)
+    let mut verdict = raised(level, message, proof, clears, since);
+    if let Some(Verdict::Raised(raised)) = &mut verdict {
+        raised.advice = flush_first(facts, &volume.devices, |id| failing.contains_key(id));
+    }
+    verdict
 }
 
 /// Whether the drive is behind the RAID controller that provides a logical disk of the volume. The

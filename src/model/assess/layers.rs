@@ -1,4 +1,4 @@
-//! Rules about layers with a state of their own: thin pools, multipath; and the worst state of several
+//! Rules about layers with a state of their own: thin pools, multipath, caches; and the worst state of several
 //! layers, for every such rule.
 
 use jiff::Timestamp;
@@ -13,6 +13,7 @@ use crate::facts::Facts;
 use crate::label;
 use crate::stack::{Multipath, ThinPool};
 use crate::volume::VolumeFacts;
+use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Evidence, FindingDetails, Subject, Verdict, WitnessKind};
@@ -29,7 +30,7 @@ pub(super) struct Degradation {
 }
 
 /// The thin pool below the volume is nearly or fully used, in data or in metadata. Source:
-/// dm-thin's status. SUSPECT, degraded, from `suspect_percent`, or when its data will be full within
+/// dm-thin's and VDO's status. SUSPECT, degraded, from `suspect_percent`, or when its data will be full within
 /// `[space] forecast` at the rate of the last days; BAD from `bad_percent` until below
 /// `suspect_percent`; BAD, inaccessible, when the pool is out of space, read-only or failed. Clears
 /// below `clear_percent` in a pool that accepts writes.
@@ -66,6 +67,68 @@ pub(crate) fn paths(facts: &Facts, devices: &[String]) -> Option<Verdict> {
     worst_layer(facts, devices, "all paths are active", |name, at, state| match state {
         LayerState::Multipath(multipath) => Some(failed_paths(facts, name, at, multipath)),
         _ => None,
+    })
+}
+
+/// A cache below the volume does not work, or has lost writes. Source: the status of dm-cache and
+/// dm-writecache, bcache's state. BAD. Clears when it works again.
+pub(crate) fn cache_failed(input: &VolumeInput) -> Option<Verdict> {
+    let (facts, volume) = (input.context.facts, &input.known.facts);
+    caches(facts, &volume.devices).or_else(|| clear_without_layer(facts, volume))
+}
+
+pub(crate) fn caches(facts: &Facts, devices: &[String]) -> Option<Verdict> {
+    worst_layer(facts, devices, "the cache works again", |name, at, state| {
+        let LayerState::Cache(cache) = state else {
+            return None;
+        };
+        let (kind, label) = (&cache.kind, label(facts, name));
+        Some(cache.fault.as_ref().map(|fault| Degradation {
+            level: BAD,
+            message: format!("the {kind} of {label} does not work (`{fault}`)"),
+            advice: None,
+            clears: None,
+            evidence: vec![evidence(
+                WitnessKind::Layer,
+                format!("{kind} of {name}"),
+                at,
+                &cache.status_line,
+            )],
+        }))
+    })
+}
+
+/// What to do first where a cache below the volume has writes that are on no other drive, and one of
+/// these drives holds it: a cache that is detached loses them.
+pub(super) fn flush_first(
+    facts: &Facts,
+    devices: &[String],
+    is_failing: impl Fn(&DriveId) -> bool,
+) -> Option<String> {
+    let inventory = facts.inventory()?;
+    devices.iter().find_map(|name| {
+        let LayerState::Cache(cache) = facts.layer_state(name)? else {
+            return None;
+        };
+        let of_cache = inventory.devices.values().filter(|it| cache.devices.contains(&it.dev));
+        let mut drives = of_cache.flat_map(|it| inventory.drives_below(&it.name));
+        if !cache.is_dirty || !drives.any(&is_failing) {
+            return None;
+        }
+        let label = label(facts, name);
+        let command = match cache.kind.as_str() {
+            "bcache" => format!(
+                " (`writethrough` to /sys/block/{name}/bcache/cache_mode, until `state` there is `clean`)"
+            ),
+            // Its name is not LVM's.
+            _ if !label.contains('/') => String::new(),
+            "dm-writecache" => format!(" (`lvconvert --splitcache {label}`)"),
+            _ => format!(" (`lvchange --cachemode writethrough {label}`)"),
+        };
+        Some(format!(
+            "The {} of {label} holds writes that are on no other drive: have it write them back first{command}, and never detach it by force. Make sure that there is a backup of today. Then follow the drive's finding.",
+            cache.kind
+        ))
     })
 }
 
@@ -157,17 +220,19 @@ fn thin_pool(
         used.map_or_else(|| "an unknown share".to_owned(), |used| format!("{used} %"))
     };
     let (data_share, metadata_share) = (share(data), share(metadata));
-    let used =
-        format!("{data_share} of its data and {metadata_share} of its metadata space are used");
+    let (kind, used) = match pool.is_vdo {
+        true => ("VDO pool", format!("{data_share} of its space are used")),
+        false => (
+            "thin pool",
+            format!("{data_share} of its data and {metadata_share} of its metadata space are used"),
+        ),
+    };
     let label = label(context.facts, name);
     let (level, message) = if matches!(pool.mode.as_str(), "ro" | "out_of_data_space" | "Fail") {
         let mode = &pool.mode;
-        (
-            INACCESSIBLE,
-            format!("thin pool {label} accepts no writes (its mode is `{mode}`): {used}"),
-        )
+        (INACCESSIBLE, format!("{kind} {label} accepts no writes (its mode is `{mode}`): {used}"))
     } else if pool.needs_check {
-        (BAD, format!("thin pool {label} needs a check of its metadata (needs_check): {used}"))
+        (BAD, format!("{kind} {label} needs a check of its metadata (needs_check): {used}"))
     } else {
         let most = data.into_iter().chain(metadata).max()?;
         let reaches = |limit: u8| most >= u64::from(limit);
@@ -187,7 +252,7 @@ fn thin_pool(
             return None;
         };
         let soon = soon.unwrap_or_default();
-        (level, format!("thin pool {label} is filling up: {used}{soon}"))
+        (level, format!("{kind} {label} is filling up: {used}{soon}"))
     };
     let proof =
         vec![evidence(WitnessKind::Layer, format!("dm status of {name}"), at, &pool.status_line)];
@@ -204,6 +269,20 @@ fn thin_pool(
 fn thin_advice(label: &str, pool: &ThinPool, is_data: bool) -> Option<String> {
     // Pools that LVM did not make have no name of its kind.
     let is_lvm = label.contains('/');
+    if pool.is_vdo {
+        return Some(match pool.mode.as_str() {
+            "ro" => "Save what can be read: VDO is read-only because it lost metadata. Then deactivate it and have it rebuilt (`vdoforcerebuild`, lvmvdo(7)), which may lose data, and check the filesystem on it.".to_owned(),
+            _ => {
+                let command = match is_lvm {
+                    true => format!(" (`lvextend -L +SIZE {label}`)"),
+                    false => String::new(),
+                };
+                format!(
+                    "`fstrim` the filesystems on it; overwriting files needs free blocks too. Then give it more space{command}."
+                )
+            }
+        });
+    }
     if pool.needs_check || matches!(pool.mode.as_str(), "ro" | "Fail") {
         return is_lvm.then(|| {
             format!(
@@ -278,7 +357,7 @@ fn the_advice_for_a_thin_pool_names_what_is_full() {
         data_total: 2,
         mode: mode.into(),
         needs_check,
-        status_line: String::new(),
+        ..ThinPool::default()
     };
     for (label, mode, needs_check, is_data, text) in [
         ("vg/pool", "rw", false, true, "`lvextend -L +SIZE vg/pool`"),

@@ -12,7 +12,9 @@ use crate::assess::input::{Context, VolumeInput};
 use crate::assess::layers::{Degradation, clear_without_layer, worst_layer};
 use crate::assess::redundancy::words::Words;
 use crate::assess::text::{BAD, INACCESSIBLE, SUSPECT, evidence, join_limited, unknown};
+use crate::block::LayerState;
 use crate::facts::Facts;
+use crate::redundancy::Array;
 use crate::stack::{self, Left, Place, StorageStack};
 use crate::volume::VolumeFacts;
 use diskvitals_finding::ids::DriveId;
@@ -34,6 +36,58 @@ pub(crate) fn raid_degraded(input: &VolumeInput) -> Option<Verdict> {
 /// is none. Clears when the array survives a failure again.
 pub(crate) fn redundancy_lost(input: &VolumeInput) -> Option<Verdict> {
     of_volume(input, Reason::RedundancyLost)
+}
+
+/// The last check or repair of an array found places where its parity does not match its data. Source:
+/// md's mismatch_cnt (md.rst), dm-raid's status, as noted at the end of the check. SUSPECT: a fault of
+/// drive, memory, bus or power leaves this, or a creation with --assume-clean. Never for mirrors, where a
+/// page that is rewritten while it is being written (swap, mmap) differs. Clears when a later check in one
+/// run finds none; an assembly, which sets the count to 0, clears nothing.
+pub(crate) fn array_mismatch(input: &VolumeInput) -> Option<Verdict> {
+    let (facts, volume) = (input.context.facts, &input.known.facts);
+    mismatches(facts, &volume.devices).or_else(|| clear_without_layer(facts, volume))
+}
+
+pub(super) fn mismatches(facts: &Facts, devices: &[String]) -> Option<Verdict> {
+    let parity = |state: &LayerState| state.stack()?.array().filter(Array::is_parity);
+    let clears = "a later check of the array, in one run, finds no difference";
+    let found = worst_layer(facts, devices, clears, |name, at, state| {
+        parity(state)?;
+        let read = facts.last_read(name);
+        let Some(count) = read.differing.filter(|count| *count > 0) else {
+            return Some(None);
+        };
+        let stack = state.stack()?;
+        let witness = match stack.mismatches() == Some(count) {
+            true => WitnessKind::Layer,
+            false => WitnessKind::Other,
+        };
+        Some(Some(Degradation {
+            level: SUSPECT,
+            message: format!(
+                "the last check of {} found {count} sectors whose data and parity do not match",
+                stack.label(facts.inventory()?, name)
+            ),
+            advice: None,
+            clears: None,
+            evidence: vec![evidence(
+                witness,
+                format!("mismatch_cnt of {name}"),
+                read.ended.unwrap_or(at),
+                count.to_string(),
+            )],
+        }))
+    });
+    let is_unchecked = |name: &&String| {
+        facts.layer_state(name).and_then(parity).is_some()
+            && facts.last_read(name).differing.is_none()
+    };
+    match (&found, devices.iter().find(is_unchecked)) {
+        (None | Some(Verdict::Clear), Some(name)) => {
+            unknown(format!("{name} has not been checked in one run"))
+        }
+        _ => found,
+    }
 }
 
 fn of_volume(input: &VolumeInput, reason: Reason) -> Option<Verdict> {

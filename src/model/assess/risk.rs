@@ -4,19 +4,19 @@
 //! In: how the volume depends on its drives (`Stack`, of any kind of array or pool), and the findings
 //! of the drives. What an array lacks already, `redundancy` says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::assess::drive::clear_if_scanned;
 use crate::assess::health::health_unknown;
 use crate::assess::input::{Context, VolumeInput};
-use crate::assess::text::{SUSPECT, evidence, join_limited, percent, raised};
+use crate::assess::text::{SUSPECT, evidence, format_span, join_limited, raised};
 use crate::assess::{ActiveFinding, DriveFailure, endangers_data};
 use crate::cause::figures::metrics;
-use crate::facts::{Facts, KnownDrive, repairs};
+use crate::facts::{KnownDrive, repairs};
 use crate::label;
-use crate::stack::action_text;
+use crate::stack::{action_text, progress_text};
 use crate::volume::{Impact, Stack, VolumeFacts};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
@@ -26,6 +26,8 @@ use diskvitals_finding::{Finding, Subject, UnknownCause, Verdict, WitnessKind};
 /// How long a finding of a drive is new, and the growth of its counters recent. Our choice: a month
 /// contains one check of each array where distributions schedule them.
 const RECENT: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// From when on it is said how long an array has not been read: distributions check each once a month.
+const OLD_CHECK: SignedDuration = SignedDuration::from_hours(45 * 24);
 const YEAR_HOURS: u64 = 8766;
 /// Five years: what manufacturers state as the service life of drives, or warrant them for.
 const DESIGNED_YEARS: u64 = 5;
@@ -38,27 +40,21 @@ const BATCH_DIGITS: usize = 3;
 /// never raise it. Clears when a member may fail again, when nothing is new or has grown for 30 days,
 /// and while redundancy is lost already: RedundancyLost says that.
 pub(crate) fn redundancy_at_risk(input: &VolumeInput) -> Option<Verdict> {
-    let Context { facts, now, .. } = input.context;
     let volume = &input.known.facts;
     let outlook = Outlook { context: input.context, drives: input.drive_findings };
-    let now_left = volume.stack.margin(&|id| outlook.is_gone(id));
-    let left = volume.stack.margin(&|id| outlook.is_used_up(id));
-    if input.has_last_copy || now_left < Some(2) || left.is_none_or(|left| left > 1) {
-        return clear_if_scanned(facts);
+    outlook.verdict(&volume.stack, &volume.devices, input.has_last_copy)
+}
+
+/// The same of an array or a pool that carries no volume.
+pub(super) fn of_device(outlook: &Outlook, name: &String, has_last_copy: bool) -> Option<Verdict> {
+    let facts = outlook.context.facts;
+    let mut below = facts.inventory()?.drives_below(name).into_iter();
+    match below.any(|id| outlook.is_used_up(id)) {
+        true => {
+            outlook.verdict(&facts.device_stack(name)?, std::slice::from_ref(name), has_last_copy)
+        }
+        false => clear_if_scanned(facts),
     }
-    let sentence = outlook.sentence(volume)?;
-    let used_up: Vec<(&DriveId, &DriveFailure)> = volume
-        .drive_ids
-        .iter()
-        .filter_map(|id| input.drive_findings.get_key_value(id))
-        .filter(|(_, failure)| failure.endangers_recently)
-        .collect();
-    let at = facts.inventory.at().unwrap_or(now);
-    let proof = used_up.iter().take(4).map(|(id, failure)| {
-        evidence(WitnessKind::Other, format!("findings of drive {id}"), at, &failure.message)
-    });
-    let clears = "one more member may fail, or no such finding of the members is new or has grown within 30 days";
-    raised(SUSPECT, sentence, proof.collect(), clears, None)
 }
 
 /// Adds a finding of a drive to those that it has.
@@ -145,10 +141,29 @@ impl Outlook<'_> {
         self.is_gone(id) || self.drives.get(id).is_some_and(|failure| failure.endangers_recently)
     }
 
+    fn verdict(&self, stack: &Stack, devices: &[String], has_last_copy: bool) -> Option<Verdict> {
+        let Context { facts, now, .. } = self.context;
+        let now_left = stack.margin(&|id| self.is_gone(id));
+        let left = stack.margin(&|id| self.is_used_up(id));
+        if has_last_copy || now_left < Some(2) || left.is_none_or(|left| left > 1) {
+            return clear_if_scanned(facts);
+        }
+        let sentence = self.sentence(stack, devices)?;
+        let below: BTreeSet<&DriveId> = stack.drives().into_iter().collect();
+        let failures = below.iter().filter_map(|id| self.drives.get_key_value(*id));
+        let used_up = failures.filter(|(_, failure)| failure.endangers_recently);
+        let at = facts.inventory.at().unwrap_or(now);
+        let proof = used_up.take(4).map(|(id, failure)| {
+            evidence(WitnessKind::Other, format!("findings of drive {id}"), at, &failure.message)
+        });
+        let clears = "one more member may fail, or no such finding of the members is new or has grown within 30 days";
+        raised(SUSPECT, sentence, proof.collect(), clears, None)
+    }
+
     /// What may still fail, which members count no more and why, what is to be known of the others, and
-    /// what runs. None: the volume has no redundancy.
-    pub(crate) fn sentence(&self, volume: &VolumeFacts) -> Option<String> {
-        let weakest = self.weakest(&volume.stack)?;
+    /// what runs. None: there is no redundancy.
+    pub(crate) fn sentence(&self, stack: &Stack, devices: &[String]) -> Option<String> {
+        let weakest = self.weakest(stack)?;
         let Stack::Redundant { level, tolerates, parts } = weakest else {
             return None;
         };
@@ -178,7 +193,8 @@ impl Outlook<'_> {
         let noted = others.iter().flat_map(|part| part.drives());
         let noted: Vec<String> = noted.filter_map(|id| self.note(id)).collect();
         clauses.extend((!noted.is_empty()).then(|| join_limited(noted)));
-        clauses.extend(running(self.context.facts, volume));
+        let arrays = devices.iter().filter_map(|name| of_array(self.context, name));
+        clauses.extend(arrays);
         Some(clauses.join("; "))
     }
 
@@ -255,14 +271,26 @@ impl Outlook<'_> {
     }
 }
 
-/// `rebuild of md0, 43 % done`.
-fn running(facts: &Facts, volume: &VolumeFacts) -> Option<String> {
-    volume.devices.iter().find_map(|name| {
-        let stack = facts.layer_state(name)?.stack()?;
-        let action = action_text(stack.action().filter(|action| *action != "frozen"));
-        let done = stack.progress().and_then(|(done, all)| percent(done, all));
-        let done = done.map(|done| format!(", {done} % done")).unwrap_or_default();
-        let name = label::device(facts.inventory()?, name);
-        (!action.is_empty()).then(|| format!("{action} of {name}{done}"))
-    })
+/// `rebuild of md0, 43 % done, 3 hours left`, or when it was last read as a whole. A sentence says so;
+/// it is never the reason of a finding.
+fn of_array(context: Context, name: &str) -> Option<String> {
+    let facts = context.facts;
+    let stack = facts.layer_state(name)?.stack()?;
+    let label = label::device(facts.inventory()?, name);
+    let action = action_text(stack.action().filter(|action| *action != "frozen"));
+    if !action.is_empty() {
+        return Some(format!("{action} of {label}{}", progress_text(stack)));
+    }
+    let read = facts.last_read(name);
+    let ended = read.ended?;
+    let age = context.now.duration_since(ended);
+    if age > OLD_CHECK {
+        return Some(format!("{label} has not been read completely for {}", format_span(age)));
+    }
+    let result = match read.differing {
+        Some(0) => ", without a difference".to_owned(),
+        Some(count) => format!(", {count} sectors differed"),
+        None => String::new(),
+    };
+    Some(format!("{label} was last read completely at {}{result}", facts.wall_text(ended)))
 }

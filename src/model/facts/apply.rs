@@ -207,6 +207,9 @@ impl Facts {
         if let Observation::Ok { value: LayerState::Zfs(pool), .. } = &seen {
             self.record_pool_members(&device, pool);
         }
+        if let Observation::Ok { at, value } = &seen {
+            self.record_mismatches(&device, value, *at);
+        }
         let known = self.layers.entry(device).or_default();
         if let Observation::Ok { at, value } = &seen
             && let LayerState::DmRaid(DmRaid { sync_action, .. }) = value

@@ -14,6 +14,7 @@ use crate::counters::{
 };
 use crate::facts::btrfs_members::AWAY;
 use crate::facts::filesystem_homes::HOME;
+use crate::facts::full_reads::READ;
 use crate::facts::kernel_log::PendingIncident;
 use crate::facts::kernel_log::second_witness::{Answer, may_refute};
 use crate::facts::md_slots::{LOST, digits};
@@ -289,7 +290,9 @@ impl Facts {
         let (drives, volumes) = (&self.drives, &self.volumes);
         self.counters.histories.retain(|(subject, series), _| match subject {
             _ if series.starts_with(AWAY) || series == HOME => true,
-            Subject::Device(uuid) if series.starts_with(LOST) => arrays.contains(&digits(uuid)),
+            Subject::Device(uuid) if series.starts_with(LOST) || series == READ => {
+                arrays.contains(&digits(uuid))
+            }
             Subject::Drive(id) => drives.contains_key(id),
             Subject::Volume(id) => volumes.contains_key(id),
             Subject::Device(_) | Subject::Source(_) => false,

@@ -1,7 +1,7 @@
 //! Reads of whole devices: md's checks and repairs of an array, scrubs of a btrfs.
 //!
-//! In: their begins and ends in the kernel log. Out: errors that such a read has shown to be over
-//! (`repairs`).
+//! In: their begins and ends in the kernel log, and what an array has counted. Out: errors that such a
+//! read has shown to be over (`repairs`), and when each array was last read and what differed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,11 +10,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{Layer, LayerState};
+use crate::counters::CounterHistory;
 use crate::facts::Facts;
+use diskvitals_finding::Subject;
 use diskvitals_kernel_log::event::FullRead;
 
 /// The one that began first is forgotten first.
 const MAX_BEGUN: usize = 256;
+/// The kind of note.
+pub(super) const READ: &str = "md-read last";
 /// The name of every array of dm-raid in the log (mdname(), drivers/md/md.h).
 const DM_RAID: &str = "mdX";
 
@@ -27,6 +31,17 @@ pub struct BegunRead {
     member: Option<u64>,
     since: Timestamp,
     begins: u32,
+}
+
+/// The last check or repair of an array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArrayRead {
+    /// When one last came to its end.
+    pub ended: Option<Timestamp>,
+    /// Sectors that differed (md.rst, `mismatch_cnt`): in that one, or in a later one without an end.
+    pub differing: Option<u64>,
+    /// It was interrupted, and went on later.
+    is_in_parts: bool,
 }
 
 impl Facts {
@@ -64,6 +79,13 @@ impl Facts {
     /// earlier errors are over. An array's check reads each member in sync; a scrub only what is in
     /// use, so that it proves nothing about single sectors of the medium.
     fn end_full_read(&mut self, read: &FullRead, begun: &BegunRead) {
+        if read.member.is_none()
+            && let Some(array) = self.array_of(&read.device, begun).map(str::to_owned)
+        {
+            let is_in_parts = begun.begins > 1;
+            let differing = self.last_read(&array).differing.filter(|_| is_in_parts);
+            self.record_read(&array, ArrayRead { ended: Some(read.at), differing, is_in_parts });
+        }
         // The records that were lost may have been errors.
         let gap = self.kernel.progress.gap_until;
         if gap.is_some_and(|until| until >= begun.since) {
@@ -76,6 +98,68 @@ impl Facts {
         } else if let Some(array) = self.array_of(&read.device, begun).map(str::to_owned) {
             self.forget_read_array(&array, begun.since);
         }
+    }
+
+    /// What is known of the last check or repair of an array.
+    pub(crate) fn last_read(&self, array: &str) -> ArrayRead {
+        let Some(uuid) = self.array_uuid(array) else {
+            let known = self.layers.get(array).and_then(|known| known.last_read);
+            return known.unwrap_or_default();
+        };
+        let owner = Subject::Device(uuid.to_owned());
+        let note = self.counters.series(owner, READ).next();
+        let detail = |name: &str| note.and_then(|(_, note)| note.details.get(name));
+        let ended: Option<Timestamp> = detail("ended").and_then(|text| text.parse().ok());
+        ArrayRead {
+            ended: ended.map(|wall| self.steady_time(wall)),
+            differing: detail("differing").and_then(|text| text.parse().ok()),
+            is_in_parts: detail("in parts").is_some(),
+        }
+    }
+
+    /// Kept by the array's UUID, across restarts: neither the kernel nor the array keeps it.
+    fn record_read(&mut self, array: &str, read: ArrayRead) {
+        let Some(uuid) = self.array_uuid(array) else {
+            self.layers.entry(array.to_owned()).or_default().last_read = Some(read);
+            return;
+        };
+        let details = [
+            ("ended", read.ended.map(|ended| self.wall_time(ended).to_string())),
+            ("differing", read.differing.map(|count| count.to_string())),
+            ("in parts", read.is_in_parts.then(String::new)),
+        ];
+        let key = (Subject::Device(uuid.to_owned()), READ.to_owned());
+        self.counters.put(key, CounterHistory::note(format!("/sys/block/{array}/md"), details));
+    }
+
+    /// Whatever a check finds counts, also if it does not come to its end. That it found nothing counts
+    /// only of one that has read all in one run: each begin sets the count to 0.
+    pub(super) fn record_mismatches(&mut self, array: &str, state: &LayerState, at: Timestamp) {
+        if let LayerState::Md(md) = state
+            && self.array_of_state(array, md).is_none()
+        {
+            return;
+        }
+        let Some(count) = state.stack().and_then(|stack| stack.mismatches()) else {
+            return;
+        };
+        let known = self.last_read(array);
+        let is_awaited = known.differing.is_none()
+            && !known.is_in_parts
+            && known.ended.is_some_and(|ended| ended <= at)
+            && !self.has_begun_read(array, state);
+        if count > 0 || is_awaited {
+            self.record_read(array, ArrayRead { differing: Some(count), ..known });
+        }
+    }
+
+    fn has_begun_read(&self, array: &str, state: &LayerState) -> bool {
+        let names = match state {
+            LayerState::DmRaid(_) => [Some(DM_RAID), None],
+            _ => [Some(array), self.array_uuid(array)],
+        };
+        let mut begun = self.kernel.progress.begun_reads.iter();
+        begun.any(|read| read.member.is_none() && names.contains(&Some(read.device.as_str())))
     }
 
     /// The array that a record of md is about; None if it is not known.

@@ -96,7 +96,7 @@ impl Facts {
     }
 
     /// The array that has this state. None: another one had this kernel name in the last scan.
-    fn array_of_state(&self, array: &str, md: &MdState) -> Option<Option<Subject>> {
+    pub(super) fn array_of_state(&self, array: &str, md: &MdState) -> Option<Option<Subject>> {
         let inventory = self.inventory.last_known();
         let Some(device) = inventory.and_then(|inventory| inventory.devices.get(array)) else {
             return Some(None);

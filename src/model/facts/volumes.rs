@@ -12,7 +12,7 @@ use crate::facts::probes::ProbedMount;
 use crate::facts::{Facts, HidingMount, KnownVolume, MountAbsence};
 use crate::graph;
 use crate::graph::mounts::MountTree;
-use crate::graph::{GraphInput, PoolStacks};
+use crate::graph::{GraphInput, MountedBtrfs, PoolStacks};
 use crate::policy::VolumeSettings;
 use crate::snapshot::{MountPoint, NodeContext, SystemDirectory};
 use crate::stack;
@@ -25,6 +25,22 @@ use diskvitals_finding::provision::{BackingKind, VolumePresence};
 use diskvitals_text::duration::elapsed;
 
 impl Facts {
+    fn graph_input<'a>(&'a self, btrfs: &'a MountedBtrfs<'a>) -> Option<GraphInput<'a>> {
+        Some(GraphInput {
+            inventory: self.inventory()?,
+            mounts: self.mount_table()?,
+            btrfs,
+            kubelet: self.kubelet_records(),
+            layers: &self.layers,
+            provision: self.provision(),
+        })
+    }
+
+    /// How a device depends on its drives, also if it carries no volume.
+    pub(crate) fn device_stack(&self, device: &str) -> Option<Stack> {
+        Some(graph::device_stack(self.graph_input(&self.mounted_btrfs())?, device))
+    }
+
     /// Rebuilds the volumes from the last good values. No volume counts as removed before both the
     /// devices and the mounts have been read once.
     pub(super) fn update_volumes(&mut self, settings: &VolumeSettings, now: Timestamp) {
@@ -33,18 +49,11 @@ impl Facts {
         }
         self.volumes_revision += 1;
         self.probes.use_restored_mounts();
-        let (Some(inventory), Some(mounts)) = (self.inventory(), self.mount_table()) else {
+        let btrfs = self.mounted_btrfs();
+        let Some(seen) = self.graph_input(&btrfs) else {
             return;
         };
-        let btrfs = self.mounted_btrfs();
-        let seen = GraphInput {
-            inventory,
-            mounts,
-            btrfs: &btrfs,
-            kubelet: self.kubelet_records(),
-            layers: &self.layers,
-            provision: self.provision(),
-        };
+        let mounts = seen.mounts;
         let mut found = graph::volumes(seen, settings);
         for facts in found.iter_mut().filter(|facts| facts.fs_uuid.is_none()) {
             // Only the UUID: the volume's id does not change when udevd starts or its superblock is

@@ -259,8 +259,7 @@ fn the_letters_of_lvm_are_members() {
             level: level.into(),
             health: health.into(),
             sync_action: None,
-            status_line: String::new(),
-            layout: None,
+            ..DmRaid::default()
         };
         let left = state.tolerates();
         assert_eq!(left, expected, "{level} {health}");

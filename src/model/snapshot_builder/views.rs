@@ -99,7 +99,7 @@ pub(super) fn volumes(
         );
         let is_lost = about.iter().any(|finding| finding.reason == Reason::RedundancyLost);
         let redundancy = Some(&known.facts).filter(|_| !is_lost);
-        let sentence = redundancy.and_then(|facts| outlook.sentence(facts));
+        let sentence = redundancy.and_then(|it| outlook.sentence(&it.stack, &it.devices));
         let batch = redundancy.and_then(|facts| outlook.batch(facts));
         let redundancy = sentence.into_iter().chain(batch).collect::<Vec<_>>().join("; ");
         let usage = usage(scene.facts, known, old.map(|old| &old.usage));

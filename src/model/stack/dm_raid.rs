@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::{Inventory, Layer};
 use crate::redundancy::{Array, Member, Scheme};
-use crate::stack::shortfall::action_text;
+use crate::stack::shortfall::{action_text, progress_text};
 use crate::stack::{Below, Left, Place, Shortfall, StorageStack, tree_of_array};
 use crate::volume::Stack;
 use diskvitals_finding::reason::LayerKind;
@@ -18,6 +18,12 @@ pub struct DmRaid {
     /// One character a leg: A alive and in sync, a alive, D dead, - missing.
     pub health: String,
     pub sync_action: Option<String>,
+    /// Sectors in sync, or done of what runs, and all.
+    #[serde(default)]
+    pub synced: Option<(u64, u64)>,
+    /// Sectors that differed at the last check; 0 also without one.
+    #[serde(default)]
+    pub mismatches: Option<u64>,
     pub status_line: String,
     /// md's layout word, of a raid10 whose table was read.
     #[serde(default)]
@@ -136,6 +142,7 @@ impl StorageStack for DmRaid {
             all: self.health.chars().count(),
             left,
             action: action_text(self.action()),
+            progress: progress_text(self),
             is_rebuilding: self.action() == Some("recover") && !to_fill.is_empty(),
             missing: missing.collect(),
             proof: vec![(format!("dm status of {}", place.name), self.status_line.clone())],
@@ -150,7 +157,17 @@ impl StorageStack for DmRaid {
         self.sync_action.as_deref()
     }
 
+    /// Only while something runs: then the ratio is of that.
+    fn progress(&self) -> Option<(u64, u64)> {
+        self.synced.filter(|_| self.action().is_some_and(|action| action != "idle"))
+    }
+
+    fn mismatches(&self) -> Option<u64> {
+        self.mismatches.filter(|_| self.action() == Some("idle"))
+    }
+
     fn clear_usage(&mut self) {
+        self.synced = None;
         self.status_line.clear();
     }
 }

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::assess::{join_limited, percent};
+use crate::assess::join_limited;
 use crate::block::{Inventory, Layer};
 use crate::redundancy::{Array, Member, Scheme};
 use crate::stack::md::members::{FaultyMember, absent_members};
-use crate::stack::shortfall::action_text;
+use crate::stack::shortfall::{action_text, progress_text};
 use crate::stack::{Below, Left, Place, Proof, Shortfall, StorageStack, tree_of_array};
 use crate::volume::Stack;
 use diskvitals_finding::ids::DriveId;
@@ -34,6 +34,15 @@ pub struct MdState {
     pub sync_action: Option<String>,
     /// Sectors done and total during a rebuild or check.
     pub sync_completed: Option<(u64, u64)>,
+    /// KiB/s of what runs, over the last half minute.
+    #[serde(default)]
+    pub sync_speed: Option<u64>,
+    /// What ran last: `check` says nothing of whether it came to its end.
+    #[serde(default)]
+    pub last_sync_action: Option<String>,
+    /// Sectors that differed at the last check or repair. In memory only: 0 after each assembly.
+    #[serde(default)]
+    pub mismatch_cnt: Option<u64>,
     /// The whole array has to be synchronized, or is: after a crash, or after its creation.
     #[serde(default)]
     pub is_resync_due: bool,
@@ -176,7 +185,6 @@ impl StorageStack for MdState {
         }
         let faulty = place.faulty_members(self);
         let missing = array.as_ref().map(|array| place.missing_members(self, array, &faulty));
-        let progress = self.sync_completed.and_then(|(done, all)| percent(done, all));
         let devices_of = |slot: usize| {
             let members = array.as_ref().map(Array::members).unwrap_or_default();
             members.get(slot).map(|member| member.devices.clone()).unwrap_or_default()
@@ -192,7 +200,7 @@ impl StorageStack for MdState {
             left,
             state: self.array_state.clone(),
             action: action_text(self.action()),
-            progress: progress.map(|share| format!(", {share} % done")).unwrap_or_default(),
+            progress: progress_text(self),
             is_rebuilding: self.action() == Some("recover"),
             missing: missing.unwrap_or_default(),
             faulty: faulty.iter().map(|member| member.text.clone()).collect(),
@@ -208,6 +216,17 @@ impl StorageStack for MdState {
 
     fn progress(&self) -> Option<(u64, u64)> {
         self.sync_completed
+    }
+
+    fn seconds_left(&self) -> Option<u64> {
+        let (done, all) = self.sync_completed?;
+        let kibibytes = all.checked_sub(done)? / 2;
+        kibibytes.checked_div(self.sync_speed?)
+    }
+
+    fn mismatches(&self) -> Option<u64> {
+        let was_checked = matches!(self.last_sync_action.as_deref(), Some("check" | "repair"));
+        self.mismatch_cnt.filter(|_| was_checked && self.action() == Some("idle"))
     }
 
     fn runs_without(&self, inventory: &Inventory, name: &str, drive: &DriveId) -> Vec<Proof> {
@@ -237,7 +256,7 @@ impl StorageStack for MdState {
     }
 
     fn clear_usage(&mut self) {
-        self.sync_completed = None;
+        (self.sync_completed, self.sync_speed) = (None, None);
     }
 }
 

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use jiff::SignedDuration;
+
+use crate::assess::{format_span, percent};
 use crate::facts::{Facts, KnownDrive};
 use crate::label;
 use crate::redundancy::Array;
-use crate::stack::Proof;
+use crate::stack::{Proof, StorageStack};
 use crate::volume::VolumeFacts;
 use diskvitals_finding::ids::DriveId;
 
@@ -130,6 +133,15 @@ pub(crate) fn action_text(action: Option<&str>) -> String {
         "recover" => "rebuild".to_owned(),
         action => action.to_owned(),
     }
+}
+
+/// `, 43 % done, 3 hours left`.
+pub(crate) fn progress_text(stack: &dyn StorageStack) -> String {
+    let share = stack.progress().and_then(|(done, all)| percent(done, all));
+    let left = stack.seconds_left().and_then(|left| i64::try_from(left).ok());
+    let share = share.map(|share| format!(", {share} % done"));
+    let left = left.map(|left| format!(", {} left", format_span(SignedDuration::from_secs(left))));
+    share.into_iter().chain(left).collect()
 }
 
 /// Where a stack is.

@@ -1,4 +1,5 @@
-//! dm-thin's pools. Read by `source/layers/status.rs`.
+//! dm-thin's pools, and VDO, which is filled and refuses writes like one. Read by
+//! `source/layers/status.rs`.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,9 @@ pub struct ThinPool {
     /// `rw`, `ro`, `out_of_data_space`, `Fail`.
     pub mode: String,
     pub needs_check: bool,
+    /// It has no metadata space of its own; `mode` is `rw` or `ro`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_vdo: bool,
     pub status_line: String,
 }
 
@@ -30,6 +34,9 @@ impl StorageStack for ThinPool {
             percent(used, total).map_or("unknown".to_owned(), |share| format!("{share} %"))
         };
         let data = share(self.data_used, self.data_total);
+        if self.is_vdo {
+            return format!("VDO, {data}");
+        }
         format!("data {data}, metadata {}", share(self.metadata_used, self.metadata_total))
     }
 

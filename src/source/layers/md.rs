@@ -35,6 +35,9 @@ pub fn read(root: &HostRoot, device: &str) -> Result<MdState, LayerError> {
         sync_action,
         is_resync_due,
         sync_completed: sync_completed(&attributes)?,
+        sync_speed: attributes.count("sync_speed")?,
+        last_sync_action: attributes.text("last_sync_action")?,
+        mismatch_cnt: attributes.count("mismatch_cnt")?,
         members,
     })
 }
@@ -141,6 +144,14 @@ impl MdAttributes<'_> {
         };
         let first = text.split_whitespace().next().unwrap_or("");
         first.parse().map(Some).map_err(|_| self.malformed(name, &text))
+    }
+
+    /// None also for the word that stands there while nothing is counted (`none`).
+    fn count(&self, name: &str) -> Result<Option<u64>, LayerError> {
+        match self.text(name)?.filter(|text| text != "none") {
+            Some(text) => text.parse().map(Some).map_err(|_| self.malformed(name, &text)),
+            None => Ok(None),
+        }
     }
 
     fn malformed(&self, name: &str, text: &str) -> LayerError {

@@ -1,7 +1,8 @@
 //! Parses lines of device-mapper status, `START LENGTH TYPE STATUS`. Pure.
 
+use diskvitals_finding::dev::DevNo;
 use diskvitals_model::block::{Extent, LayerState};
-use diskvitals_model::stack::{DmRaid, Multipath, MultipathPath, ThinPool};
+use diskvitals_model::stack::{BlockCache, DmRaid, Multipath, MultipathPath, ThinPool};
 
 /// Contains the line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -18,6 +19,9 @@ pub fn parse(lines: &str) -> Result<LayerState, StatusParseError> {
             "thin-pool" => parse_thin_pool(words, line),
             "multipath" => parse_multipath(words, line),
             "raid" => parse_raid(words, line),
+            "vdo" => parse_vdo(words, line),
+            "cache" => parse_cache(words, line),
+            "writecache" => parse_writecache(words, line),
             _ => continue,
         };
         return state.ok_or_else(bad);
@@ -110,6 +114,7 @@ fn parse_thin_pool(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
         data_total,
         mode,
         needs_check,
+        is_vdo: false,
         status_line,
     }))
 }
@@ -155,15 +160,88 @@ fn parse_raid(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
     {
         return None;
     }
-    words.word()?;
+    let synced = Some(words.used_of_total()?);
     let sync_action = words.word().map(str::to_owned);
     Some(LayerState::DmRaid(DmRaid {
         level,
         health,
         sync_action,
+        synced,
+        mismatches: words.number(),
         status_line: line.trim().to_owned(),
         layout: None,
     }))
+}
+
+/// `<device> normal|recovering|read-only <recovery> <index> <compression> <used> <total>`, in blocks of
+/// 4 KiB (vdo.rst, "Status").
+fn parse_vdo(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
+    words.word()?;
+    let mode = match words.word()? {
+        "normal" | "recovering" => "rw",
+        "read-only" => "ro",
+        _ => return None,
+    };
+    words.skip(3)?;
+    Some(LayerState::Thin(ThinPool {
+        data_used: words.number()?,
+        data_total: words.number()?,
+        mode: mode.to_owned(),
+        is_vdo: true,
+        status_line: line.trim().to_owned(),
+        ..ThinPool::default()
+    }))
+}
+
+/// `<metadata block size> <used>/<total metadata> <block size> <used>/<total> <read hits> <misses>
+/// <write hits> <misses> <demotions> <promotions> <dirty> … rw|ro needs_check|-`, or only `Fail` or
+/// `Error` (cache_status(), drivers/md/dm-cache-target.c).
+fn parse_cache(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
+    let first = words.word()?;
+    let (dirty, fault) = match first {
+        "Fail" | "Error" => (0, Some(first)),
+        _ => {
+            first.parse::<u64>().ok()?;
+            words.used_of_total()?;
+            words.number()?;
+            words.used_of_total()?;
+            words.skip(6)?;
+            let dirty = words.number()?;
+            (dirty, words.0.rev().take(2).find(|word| matches!(*word, "needs_check" | "ro")))
+        }
+    };
+    Some(cache("dm-cache", dirty, fault.map(str::to_owned), line))
+}
+
+/// `<error> <blocks> <free> <being written back> …` (writecache.rst, "Status"). A block is free once it
+/// was written back.
+fn parse_writecache(mut words: Tokens<'_>, line: &str) -> Option<LayerState> {
+    let error: i64 = words.word()?.parse().ok()?;
+    let (blocks, free) = (words.number()?, words.number()?);
+    let fault = (error != 0).then(|| format!("error {error}"));
+    Some(cache("dm-writecache", blocks.checked_sub(free)?, fault, line))
+}
+
+fn cache(kind: &str, dirty: u64, fault: Option<String>, line: &str) -> LayerState {
+    LayerState::Cache(BlockCache {
+        kind: kind.to_owned(),
+        devices: Vec::new(),
+        is_dirty: dirty > 0,
+        fault,
+        status_line: line.trim().to_owned(),
+    })
+}
+
+/// The devices of a cache, from its table: `cache METADATA CACHE ORIGIN …` (cache.rst), `writecache
+/// p|s ORIGIN CACHE …` (writecache.rst).
+pub(crate) fn parse_cache_devices(table: &str) -> Vec<DevNo> {
+    let words: Vec<&str> = table.split_whitespace().collect();
+    let devices = match words.get(2).copied() {
+        Some("cache") => words.get(3..5),
+        Some("writecache") => words.get(5..6),
+        _ => None,
+    };
+    devices.unwrap_or_default().iter().filter_map(|dev| dev.parse().ok()).collect()
 }
 
 /// md's layout word of a raid10, from its table: `… raid10_copies N … raid10_format near|far|offset …`
@@ -196,7 +274,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use diskvitals_finding::dev::DevNo;
 
     #[test]
     fn thin_pool_usage_is_read() {
@@ -208,9 +285,62 @@ mod tests {
             data_total: 244,
             mode: "out_of_data_space".into(),
             needs_check: true,
+            is_vdo: false,
             status_line: line.into(),
         };
         assert_eq!(parse(line), Ok(LayerState::Thin(pool)));
+    }
+
+    #[test]
+    fn vdo_is_read_as_a_pool() {
+        let pool = |line: &str| match parse(line) {
+            Ok(LayerState::Thin(pool)) if pool.is_vdo => {
+                (pool.mode, pool.data_used, pool.data_total)
+            }
+            other => panic!("{other:?}"),
+        };
+        let line = "0 209715200 vdo 253:4 normal - online online 1029 131072";
+        assert_eq!(pool(line), ("rw".to_owned(), 1029, 131072));
+        let line = "0 209715200 vdo 253:4 read-only - offline online 131072 131072";
+        assert_eq!(pool(line), ("ro".to_owned(), 131072, 131072));
+    }
+
+    #[test]
+    fn a_cache_says_whether_it_has_writes_of_its_own_and_whether_it_works() {
+        for (line, is_dirty, fault) in [
+            (
+                "0 8 cache 8 27/1024 128 83/1024 1 2 3 4 5 6 7 2 metadata2 writeback 2 migration_threshold 2048 smq 0 rw - ",
+                true,
+                None,
+            ),
+            (
+                "0 8 cache 8 27/1024 128 83/1024 1 2 3 4 5 6 0 1 writethrough 2 migration_threshold 2048 smq 0 ro needs_check ",
+                false,
+                Some("needs_check"),
+            ),
+            (
+                "0 8 cache 8 27/1024 128 83/1024 1 2 3 4 5 6 0 1 writethrough 2 migration_threshold 2048 smq 0 ro - ",
+                false,
+                Some("ro"),
+            ),
+            ("0 8 cache Fail", false, Some("Fail")),
+            ("0 8 writecache 0 1024 1000 0 1 2 3", true, None),
+            ("0 8 writecache 0 1024 1024 0", false, None),
+            ("0 8 writecache -5 1024 1024 0", false, Some("error -5")),
+        ] {
+            let Ok(LayerState::Cache(cache)) = parse(line) else { panic!("{line}") };
+            assert_eq!((cache.is_dirty, cache.fault.as_deref()), (is_dirty, fault), "{line}");
+        }
+        let devices = |minors: &[u32]| -> Vec<DevNo> {
+            minors.iter().map(|minor| DevNo::new(253, *minor)).collect()
+        };
+        for (table, minors) in [
+            ("0 8 cache 253:3 253:2 253:4 128 1 writeback smq 0", &[3, 2][..]),
+            ("0 8 writecache s 253:4 253:5 4096 0", &[5]),
+            ("", &[]),
+        ] {
+            assert_eq!(parse_cache_devices(table), devices(minors), "{table}");
+        }
     }
 
     #[test]
@@ -304,6 +434,9 @@ mod tests {
             "0 8 thin-pool 1 19/4096",
             "0 8 multipath 2 0 0 0 1 1 A 0 2 0 8:16 A 0",
             "0 8 raid raid1 2 A 0/1",
+            "0 8 vdo 253:4 normal - online online 1029",
+            "0 8 cache 8 27/1024 128 83/1024 1 2 3",
+            "0 8 writecache 0 8 9 0",
             "x 8 linear",
             "0 8",
         ] {
@@ -313,7 +446,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(kind in "(thin-pool|multipath|raid|linear)", rest in "([0-9AFED/:-]{1,4} ){0,20}", junk in "\\PC{0,80}") {
+        fn no_text_makes_it_panic(kind in "(thin-pool|multipath|raid|linear|vdo|cache|writecache)", rest in "([0-9AFED/:-]{1,4} ){0,20}", junk in "\\PC{0,80}") {
             let _states = (parse(&format!("0 8 {kind} {rest}")), parse(&junk));
         }
     }

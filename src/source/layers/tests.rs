@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::*;
-use diskvitals_model::stack::{MdMember, MdState, PoolState};
+use diskvitals_model::stack::{BlockCache, MdMember, MdState, PoolState};
 
 fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, HostRoot) {
     let dir = tempfile::tempdir().unwrap();
@@ -27,6 +27,9 @@ fn a_rebuilding_mirror_reports_members_and_progress() {
         ("sys/block/md0/md/array_state", "active\n"),
         ("sys/block/md0/md/sync_action", "recover\n"),
         ("sys/block/md0/md/sync_completed", "1024 / 4096\n"),
+        ("sys/block/md0/md/sync_speed", "95000\n"),
+        ("sys/block/md0/md/last_sync_action", "recover\n"),
+        ("sys/block/md0/md/mismatch_cnt", "0\n"),
         ("sys/block/md0/md/dev-sdb1/state", "spare\n"),
         ("sys/block/md0/md/dev-sdb1/slot", "1\n"),
         ("sys/block/md0/md/dev-sdb1/errors", "0\n"),
@@ -49,6 +52,9 @@ fn a_rebuilding_mirror_reports_members_and_progress() {
         array_state: "active".into(),
         sync_action: Some("recover".into()),
         sync_completed: Some((1024, 4096)),
+        sync_speed: Some(95000),
+        last_sync_action: Some("recover".into()),
+        mismatch_cnt: Some(0),
         members: vec![member("sdb1", "spare", Some(1), 0), member("sda1", "faulty", None, 7)],
         ..MdState::default()
     };
@@ -134,4 +140,26 @@ fn a_pool_that_is_being_imported_has_no_state_and_an_unknown_word_is_an_error() 
     assert_eq!(word("TRANSITIONING\n"), Err(importing));
     assert_eq!(word("FINE\n"), Err(format!("{file}: `FINE` makes no sense")));
     assert_eq!(word(""), Err(format!("{file}: `` makes no sense")));
+}
+
+#[test]
+fn a_bcache_says_which_of_its_devices_is_the_cache_and_whether_it_is_dirty() {
+    let (_dir, root) = tree(&[
+        ("sys/block/bcache0/bcache/state", "dirty\n"),
+        ("sys/block/bcache0/slaves/sda/dev", "8:0\n"),
+        ("sys/block/bcache0/slaves/nvme0n1/dev", "259:0\n"),
+        ("sys/class/block/sda/dev", "8:0\n"),
+        ("sys/class/block/nvme0n1/dev", "259:0\n"),
+        ("sys/class/block/nvme0n1/bcache/cache_replacement_policy", "[lru] fifo random\n"),
+        ("sys/block/bcache1/bcache/state", "odd\n"),
+    ]);
+    let expected = BlockCache {
+        kind: "bcache".into(),
+        devices: vec!["259:0".parse().unwrap()],
+        is_dirty: true,
+        fault: None,
+        status_line: "dirty".into(),
+    };
+    assert_eq!(read(&root, "bcache0", &Layer::Bcache).unwrap(), LayerState::Cache(expected));
+    assert!(read(&root, "bcache1", &Layer::Bcache).is_err());
 }

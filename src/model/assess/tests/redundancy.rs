@@ -1,5 +1,6 @@
 //! What is left of an array is judged, not whether something is missing.
 
+use super::repaired::reads;
 use super::{md_state, mirror};
 use crate::block::{Layer, LayerState};
 use crate::facts::{Facts, Urgency};
@@ -460,7 +461,7 @@ fn lvms_raid_is_judged_by_its_letters() {
             health: health.into(),
             sync_action: Some(action.into()),
             status_line: "0 8 raid raid1".into(),
-            layout: None,
+            ..DmRaid::default()
         });
         host.layer("dm-5", state, 10);
         let found = host.raised_for(Reason::RedundancyLost, 11);
@@ -550,4 +551,87 @@ fn what_was_in_the_slots_of_an_array_that_is_gone_is_forgotten() {
     host.inventory.devices.get_mut("sda").unwrap().fs_type = None;
     host.inventory.devices.get_mut("sda").unwrap().fs_usage = None;
     assert_eq!(forget(&mut host, 60), 0);
+}
+
+/// What md shows after `last`, while `action` runs, and whether it is reported.
+fn checked(
+    host: &mut TestHost,
+    level: &str,
+    (last, action, count): (&str, &str, u64),
+    second: i64,
+) -> bool {
+    let md = MdState {
+        sync_action: Some(action.into()),
+        last_sync_action: Some(last.into()),
+        mismatch_cnt: Some(count),
+        ..state(level, "+++")
+    };
+    host.layer("md0", LayerState::Md(md), second);
+    host.judge(second);
+    host.active.keys().any(|(_, reason)| *reason == Reason::ArrayMismatch)
+}
+
+fn raid5() -> TestHost {
+    let mut host = array("raid5", 3);
+    host.inventory.devices.get_mut("md0").unwrap().links =
+        vec!["/dev/disk/by-id/md-uuid-1:2:3:4".into()];
+    host.scan(1);
+    host
+}
+
+#[test]
+fn parity_that_a_check_found_wrong_is_reported_until_a_whole_check_finds_none() {
+    let mut host = raid5();
+    assert!(!checked(&mut host, "raid5", ("resync", "idle", 128), 10), "no check");
+    assert!(!checked(&mut host, "raid5", ("check", "check", 128), 20), "it runs");
+    assert!(checked(&mut host, "raid5", ("check", "idle", 128), 30));
+    let message = host.raised_for(Reason::ArrayMismatch, 30).unwrap().message;
+    assert_eq!(
+        message,
+        "the last check of md0 (raid5) found 128 sectors whose data and parity do not match"
+    );
+    let stored: Vec<_> =
+        host.facts.counters.iter().map(|(key, it)| (key.clone(), (**it).clone())).collect();
+    let mut restarted = raid5();
+    restarted.facts.counters.restore(stored);
+    for mut host in [host, restarted] {
+        assert!(checked(&mut host, "raid5", ("none", "idle", 0), 40), "assembled anew");
+        assert!(checked(&mut host, "raid5", ("check", "check", 0), 50), "a later check");
+        assert!(checked(&mut host, "raid5", ("check", "idle", 0), 60), "which was interrupted");
+        reads(&mut host, "b", 1, &["+md0", "-md0"], 70);
+        assert!(checked(&mut host, "raid5", ("none", "idle", 0), 75), "nothing says what it found");
+        assert!(!checked(&mut host, "raid5", ("check", "idle", 0), 80), "and one that was not");
+    }
+}
+
+#[test]
+fn a_check_in_parts_proves_no_absence() {
+    let mut host = raid5();
+    assert!(checked(&mut host, "raid5", ("check", "idle", 8), 10), "the first part");
+    reads(&mut host, "b", 1, &["+md0", "+md0", "-md0"], 20);
+    assert!(checked(&mut host, "raid5", ("check", "idle", 0), 30), "the last part");
+}
+
+#[test]
+fn mirrors_differ_without_a_fault() {
+    let mut host = array("raid1", 3);
+    assert!(!checked(&mut host, "raid1", ("check", "idle", 128), 10));
+}
+
+#[test]
+fn what_dm_raid_counts_is_reported_too() {
+    let mut host = array("raid5", 3);
+    let raid = |action: &str, mismatches| {
+        LayerState::DmRaid(DmRaid {
+            level: "raid5_ls".into(),
+            health: "AAA".into(),
+            sync_action: Some(action.into()),
+            mismatches: Some(mismatches),
+            ..DmRaid::default()
+        })
+    };
+    host.layer("md0", raid("check", 8), 10);
+    assert_eq!(host.raised_for(Reason::ArrayMismatch, 10), None, "it runs");
+    host.layer("md0", raid("idle", 8), 20);
+    assert!(host.raised_for(Reason::ArrayMismatch, 20).is_some());
 }

@@ -62,7 +62,7 @@ fn apply(
 }
 
 /// Begins (`+md0`) and ends (`-md0`) of reads, one a second.
-fn reads(host: &mut TestHost, boot: &str, seq: u64, marks: &[&str], second: i64) {
+pub(super) fn reads(host: &mut TestHost, boot: &str, seq: u64, marks: &[&str], second: i64) {
     for (mark, number) in marks.iter().zip(0..) {
         let (sign, device) = mark.split_at(1);
         let seq = seq + number as u64 * 10;
@@ -219,8 +219,7 @@ fn a_check_of_the_only_array_of_dm_raid_ends_the_errors_of_the_array() {
             level: "raid1".into(),
             health: health.into(),
             sync_action: Some("idle".into()),
-            status_line: String::new(),
-            layout: None,
+            ..DmRaid::default()
         })
     };
     for (others, health, is_over) in [
@@ -282,8 +281,7 @@ fn a_check_of_dm_raid_ends_the_errors_of_its_drives_in_the_pieces_that_it_read()
             level: "raid1".into(),
             health: health.into(),
             sync_action: Some("idle".into()),
-            status_line: String::new(),
-            layout: None,
+            ..DmRaid::default()
         });
         host.layer("dm-5", raid, 1);
         log(&mut host, 10, &[(Class::Io, "sda", sectors)], &[], 10);
@@ -392,8 +390,7 @@ fn a_check_of_dm_raid_is_of_the_only_array_that_was_seen_in_one() {
             level: "raid1".into(),
             health: "AA".into(),
             sync_action: Some(action.into()),
-            status_line: String::new(),
-            layout: None,
+            ..DmRaid::default()
         })
     };
     for (seen, marks, is_over) in [

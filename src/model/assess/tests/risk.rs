@@ -2,6 +2,7 @@
 
 use super::mirror;
 use super::redundancy::{array, fail, state};
+use super::repaired::reads;
 use super::smart::{failing, report};
 use crate::block::LayerState;
 use crate::fixture::*;
@@ -13,7 +14,7 @@ use diskvitals_smart::report::{Body, SmartReport};
 
 const DAY: i64 = 24 * 3600;
 
-fn answer(host: &mut TestHost, drive: &str, report: SmartReport, second: i64) {
+pub(super) fn answer(host: &mut TestHost, drive: &str, report: SmartReport, second: i64) {
     host.apply(
         SourceUpdate::Smart {
             drive: DriveId::new(drive),
@@ -167,8 +168,43 @@ fn what_runs_is_in_the_sentence() {
     answer(&mut host, "A", report("A", 0, 8), 10);
     let mut md = state("raid1", "++");
     md.sync_action = Some("check".into());
-    md.sync_completed = Some((1, 4));
+    // 3 hours of 100 MiB/s.
+    md.sync_completed = Some((737_280_000, 2_949_120_000));
+    md.sync_speed = Some(102_400);
     host.layer("md0", LayerState::Md(md), 11);
     let message = risk(&mut host, 12).unwrap();
-    assert!(message.ends_with("no other may fail; check of md0, 25 % done"), "{message}");
+    assert!(message.ends_with("; check of md0, 25 % done, 3 hours left"), "{message}");
+}
+
+#[test]
+fn when_an_array_was_last_read_completely_is_in_the_sentence() {
+    let mut host = mirror();
+    answer(&mut host, "A", report("A", 0, 8), 10);
+    reads(&mut host, "b", 1, &["+md0", "-md0"], 20);
+    let end = |host: &mut TestHost, second| {
+        let message = risk(host, second).unwrap();
+        message.rsplit_once("; ").unwrap().1.to_owned()
+    };
+    let last = host.facts.wall_text(at(21));
+    assert_eq!(end(&mut host, 30), format!("md0 was last read completely at {last}"));
+    let mut md = state("raid1", "++");
+    (md.last_sync_action, md.mismatch_cnt) = (Some("check".into()), Some(128));
+    md.sync_action = Some("idle".into());
+    host.layer("md0", LayerState::Md(md), 40);
+    let expected = format!("md0 was last read completely at {last}, 128 sectors differed");
+    assert_eq!(end(&mut host, 40), expected);
+    answer(&mut host, "A", report("A", 0, 9), 90 * DAY);
+    assert_eq!(end(&mut host, 90 * DAY), "md0 has not been read completely for 90 days");
+}
+
+#[test]
+fn an_array_without_a_volume_is_at_risk_too() {
+    let mut host = mirror();
+    host.umount("/data");
+    host.read_mounts(5);
+    answer(&mut host, "A", report("A", 0, 8), 10);
+    assert_eq!(
+        host.raised(11),
+        ["A PendingSectors Suspect Degraded", "dev:md0 RedundancyAtRisk Suspect Degraded"]
+    );
 }
