@@ -137,6 +137,12 @@ reasons! {
         "SUSPECT: intact; the failure of further members loses it. BAD: the array is offline, and its data is inaccessible.",
         "Look at the members with the controller's tool (`storcli /c0 show`). SUSPECT: replace the one that failed, and watch the rebuild. BAD: bring the members back (power, cables, backplane); do not create the array again, and do not import a foreign configuration before you know which members are current.", [],
         "the controller logs that the array is optimal (the kernel prints that only with `event_log_level` 0 of megaraid_sas), or a repair is acknowledged (`diskvitals ack --repaired`)";
+    RaidStateUnknown, Drive, [Info], [],
+        [Stays], [Watch],
+        "Nothing reads whether the arrays of a RAID controller lack members.",
+        "Not known to be affected. An array that lost a member may go unnoticed.",
+        "Install the controller's tool, which `diskvitals doctor` names: storcli or perccli, ssacli, arcconf.", [],
+        "the controller's tool or the kernel log reports the state of every array of it";
     MediaErrors, Drive, [Suspect, Bad], [Suspect, Bad],
         [FailsIo, CountsForModel, Hardware, Stays, Logged(Medium), Shows(Uncorrectable)], [Watch, ReplaceNow],
         "The drive reported that it could not read or write part of its medium, or that its hardware failed.",

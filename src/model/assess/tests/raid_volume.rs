@@ -3,6 +3,10 @@
 use crate::drive::Transport;
 use crate::fixture::*;
 use crate::source_update::SourceUpdate;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::{Subject, UnknownHealth};
 use diskvitals_kernel_log::event::{Batch, Class, Cursor, DeviceName, Event, Line, LineOrigin};
 
 /// Two arrays of one controller.
@@ -62,4 +66,63 @@ fn time_repairs_no_array_and_the_firmwares_word_does() {
     assert_eq!(host.raised(year), ["A RaidVolumeDegraded Suspect Degraded"]);
     log(&mut host, 0, "OPTIMAL", year + 10);
     assert_eq!(host.raised(year + 11), [""; 0]);
+}
+
+/// The same arrays, as the scan finds them.
+fn arrays(driver: &str) -> TestHost {
+    let mut host = controller();
+    for drive in &mut host.inventory.drives {
+        drive.location.array_driver = Some(driver.into());
+    }
+    host.read_all(0);
+    read_nothing(&mut host);
+    host
+}
+
+/// A kernel log, and counters, without an error.
+fn read_nothing(host: &mut TestHost) {
+    let batch = Batch {
+        cursor: Cursor { boot_id: "boot".into(), ..Cursor::default() },
+        events: Vec::new(),
+        name_assignments: Vec::new(),
+        full_reads: Vec::new(),
+        is_backlog: true,
+    };
+    host.apply(SourceUpdate::KernelLog(batch), 1);
+    host.apply(SourceUpdate::Counters(Observation::ok(at(1), Vec::new())), 1);
+}
+
+fn unknown_health(host: &TestHost, drive: &str) -> Option<UnknownHealth> {
+    unknown_at(2, &host.facts, &Subject::Drive(DriveId::new(drive)))
+}
+
+#[test]
+fn an_array_whose_state_nothing_reads_is_unknown_with_one_finding_for_its_controller() {
+    let mut host = arrays("megaraid_sas");
+    let why = UnknownHealth::no_smart("array state not read: install storcli or perccli");
+    assert_eq!(["A", "B"].map(|it| unknown_health(&host, it)), [Some(why.clone()), Some(why)]);
+    assert_eq!(host.raised(2), ["A RaidStateUnknown Info Information"]);
+    let message = host.raised_for(Reason::RaidStateUnknown, 2).unwrap().message;
+    assert_eq!(
+        message,
+        "sda, sdb of the RAID controller at 0000:01:00.0: array state not read: install storcli or perccli"
+    );
+    log(&mut host, 0, "DEGRADED", 10);
+    assert_eq!(unknown_health(&host, "A"), None, "the firmware's word is a state");
+    let raised = ["A RaidVolumeDegraded Suspect Degraded", "B RaidStateUnknown Info Information"];
+    assert_eq!(host.raised(11), raised);
+    log(&mut host, 1, "OPTIMAL", 20);
+    assert_eq!(unknown_health(&host, "B"), None);
+    assert_eq!(host.raised(21), raised[..1]);
+}
+
+#[test]
+fn disks_and_arrays_of_other_adapters_need_no_tool() {
+    for mut host in [arrays("mpt3sas"), controller()] {
+        read_nothing(&mut host);
+        assert_eq!(unknown_health(&host, "A"), None);
+        assert_eq!(host.raised(2), [""; 0]);
+    }
+    assert!(unknown_health(&arrays("smartpqi"), "A").unwrap().why.contains("ssacli"));
+    assert!(unknown_health(&arrays("aacraid"), "A").unwrap().why.contains("arcconf"));
 }
