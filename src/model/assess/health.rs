@@ -79,7 +79,7 @@ fn drive(
             .or_else(|| facts.counters.unread_cause())
             .or_else(|| facts.lost_evidence(&known.facts.id, now))
             .or_else(|| facts.without_evidence(&known.facts.id))
-            .or_else(|| raid_volume::unknown_state(facts, known)),
+            .or_else(|| raid_volume::unknown_state(facts, known, now)),
     }
 }
 
