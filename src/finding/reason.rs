@@ -144,16 +144,16 @@ reasons! {
         "MegaRAID, PERC: install storcli or perccli; `diskvitals doctor` says whether it works. Other controllers: look with their tool (ssacli, arcconf), and acknowledge this.", [],
         "the controller's tool or the kernel log reports the state of every array of it";
     RaidCacheUnprotected, Drive, [Suspect], [],
-        [Stays], [Watch],
+        [], [Watch],
         "The write cache of a RAID controller may lose writes: its battery or capacitor has not been well for a day, write-back is forced without one, or the cache holds data of an array that is gone.",
         "Intact while the power stays on. Writes that the cache holds are lost without power and battery.",
         "Replace the battery or capacitor, or switch forced write-back off. Preserved cache: do not power off and never discard it; bring the members of the array back, then the controller writes it.", [],
         "the controller's tool reports an optimal battery or capacitor, no forced write-back without one, and no preserved cache";
     RaidForeignConfig, Drive, [Info], [],
-        [Stays], [Watch],
+        [], [Watch],
         "A RAID controller sees drives with the configuration of another controller or of an earlier time.",
-        "Either of nobody's interest (a used drive was plugged in), or these are the current members of an array that fell off: then importing or deleting the wrong one destroys data.",
-        "Find out where these drives come from before anything else. Used drives: nothing is urgent. Members that fell off: repair power, cables or backplane first, and have a backup. Neither import nor delete the configuration before you know which members are current.", [],
+        "Not affected if used drives were plugged in. If these are members that fell off an array, importing or deleting the wrong configuration destroys its data.",
+        "Find out where these drives come from. Used drives: nothing is urgent. Members that fell off: make sure that there is a backup, and repair power, cables or backplane. Neither import nor delete the configuration before you know which members are current.", [],
         "the controller's tool lists no foreign drive";
     MediaErrors, Drive, [Suspect, Bad], [Suspect, Bad],
         [FailsIo, CountsForModel, Hardware, Stays, Logged(Medium), Shows(Uncorrectable)], [Watch, ReplaceNow],

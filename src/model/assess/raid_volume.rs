@@ -25,7 +25,8 @@ const RESET_PAUSE: Duration = Duration::from_secs(24 * 3600);
 /// A learn cycle of a battery takes hours.
 const LEARN_CYCLE: Duration = Duration::from_secs(24 * 3600);
 const TOOL: &str = "storcli";
-const SHOW_IT: &str = "shows it, which is not read yet";
+const LOG_CLEARS: &str = "the controller reports that the array is optimal, or a repair of the cause is acknowledged (`diskvitals ack --repaired`)";
+const NOT_READ: &str = "which diskvitals does not read";
 
 /// The report of the array's controller with its time, or why there is none that counts.
 fn controller_report<'a>(
@@ -36,8 +37,10 @@ fn controller_report<'a>(
     let not_read = |why: &str| UnknownHealth::no_smart(format!("array state not read: {why}"));
     match drive.location.array_driver.as_deref()? {
         "megaraid_sas" => {}
-        "hpsa" | "smartpqi" => return Some(Err(not_read(&format!("ssacli or arcconf {SHOW_IT}")))),
-        "aacraid" => return Some(Err(not_read(&format!("arcconf {SHOW_IT}")))),
+        "hpsa" | "smartpqi" => {
+            return Some(Err(not_read(&format!("look with ssacli or arcconf, {NOT_READ}"))));
+        }
+        "aacraid" => return Some(Err(not_read(&format!("look with arcconf, {NOT_READ}")))),
         _ => return None,
     }
     let reports = &facts.raid_controllers.reports;
@@ -164,24 +167,24 @@ pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
     let now = input.context.now;
     let is_logged = input.errors.is_some_and(|errors| errors.get(Class::ArrayState).is_some());
     let was_reported = facts.raid_controllers.reports.answered.is_some();
-    let (state, at, proof, more) =
-        match (logged(facts, input.errors, now), array_report(facts, drive, now)) {
-            (Some(line), _) => {
-                let state = state_in(&line.text).unwrap_or(ArrayState::Degraded);
-                let origin = &line.origin;
-                let proof = evidence(origin.witness(), origin.name(), line.time, &line.text);
-                (state, line.time, proof, String::new())
-            }
-            (None, Some(Ok((at, report, array)))) => {
-                let Some(state) = array.state else {
-                    return unknown(not_understood(array));
-                };
-                let proof = evidence(WitnessKind::Other, TOOL, at, &array.text);
-                (state, at, proof, members(report))
-            }
-            (None, Some(Err(why))) if is_logged || was_reported => return unknown(why.why),
-            (None, _) => return Some(Verdict::Clear),
-        };
+    let logged = logged(facts, input.errors, now);
+    let (state, at, proof, more, clears) = match (logged, array_report(facts, drive, now)) {
+        (Some(line), _) => {
+            let state = state_in(&line.text).unwrap_or(ArrayState::Degraded);
+            let origin = &line.origin;
+            let proof = evidence(origin.witness(), origin.name(), line.time, &line.text);
+            (state, line.time, proof, String::new(), LOG_CLEARS)
+        }
+        (None, Some(Ok((at, report, array)))) => {
+            let Some(state) = array.state else {
+                return unknown(not_understood(array));
+            };
+            let proof = evidence(WitnessKind::Other, TOOL, at, &array.text);
+            (state, at, proof, members(report), "storcli reports that the array is optimal")
+        }
+        (None, Some(Err(why))) if is_logged || was_reported => return unknown(why.why),
+        (None, _) => return Some(Verdict::Clear),
+    };
     let (level, state) = match state {
         ArrayState::Optimal => return Some(Verdict::Clear),
         ArrayState::Offline => (INACCESSIBLE, "offline"),
@@ -189,7 +192,6 @@ pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
     };
     let name = drive_name(input.known);
     let message = format!("the RAID controller reports that {name} is {state}{more}");
-    let clears = "the controller reports that the array is optimal, or a repair of the cause is acknowledged (`diskvitals ack --repaired`)";
     raised(level, message, vec![proof], clears, Some(at))
 }
 
