@@ -272,7 +272,8 @@ pub enum UnknownCause {
     /// The drive has been in standby since it is known, and is not woken. Does not count.
     Asleep,
     /// SMART says nothing about the drive now: there is no smartctl, the last answer is too old, or
-    /// what lies between passes no commands on. The volumes on it are judged by their own evidence.
+    /// what lies between passes no commands on. Of an array: nothing reads its state. The volumes on
+    /// it are judged by their own evidence.
     NoSmart,
 }
 

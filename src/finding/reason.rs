@@ -136,7 +136,25 @@ reasons! {
         "The RAID controller reports that its array, which the kernel has as this drive, lacks members.",
         "SUSPECT: intact; the failure of further members loses it. BAD: the array is offline, and its data is inaccessible.",
         "Look at the members with the controller's tool (`storcli /c0 show`). SUSPECT: replace the one that failed, and watch the rebuild. BAD: bring the members back (power, cables, backplane); do not create the array again, and do not import a foreign configuration before you know which members are current.", [],
-        "the controller logs that the array is optimal (the kernel prints that only with `event_log_level` 0 of megaraid_sas), or a repair is acknowledged (`diskvitals ack --repaired`)";
+        "the controller's tool reports or the kernel logs that the array is optimal (the latter only with `event_log_level` 0 of megaraid_sas), or a repair is acknowledged (`diskvitals ack --repaired`)";
+    RaidStateUnknown, Drive, [Info], [],
+        [Stays], [Watch],
+        "Nothing reads whether the arrays of a RAID controller lack members.",
+        "Not known to be affected. An array that lost a member may go unnoticed.",
+        "MegaRAID, PERC: install storcli or perccli; `diskvitals doctor` says whether it works. Other controllers: look with their tool (ssacli, arcconf), and acknowledge this.", [],
+        "the controller's tool or the kernel log reports the state of every array of it";
+    RaidCacheUnprotected, Drive, [Suspect], [],
+        [], [Watch],
+        "The write cache of a RAID controller may lose writes: its battery or capacitor has not been well for a day, write-back is forced without one, or the cache holds data of an array that is gone.",
+        "Intact while the power stays on. Writes that the cache holds are lost without power and battery.",
+        "Replace the battery or capacitor, or switch forced write-back off. Preserved cache: do not power off and never discard it; bring the members of the array back, then the controller writes it.", [],
+        "the controller's tool reports an optimal battery or capacitor, no forced write-back without one, and no preserved cache";
+    RaidForeignConfig, Drive, [Info], [],
+        [], [Watch],
+        "A RAID controller sees drives with the configuration of another controller or of an earlier time.",
+        "Not affected if used drives were plugged in. If these are members that fell off an array, importing or deleting the wrong configuration destroys its data.",
+        "Find out where these drives come from. Used drives: nothing is urgent. Members that fell off: make sure that there is a backup, and repair power, cables or backplane. Neither import nor delete the configuration before you know which members are current.", [],
+        "the controller's tool lists no foreign drive";
     MediaErrors, Drive, [Suspect, Bad], [Suspect, Bad],
         [FailsIo, CountsForModel, Hardware, Stays, Logged(Medium), Shows(Uncorrectable)], [Watch, ReplaceNow],
         "The drive reported that it could not read or write part of its medium, or that its hardware failed.",

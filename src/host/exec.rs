@@ -119,22 +119,30 @@ impl UnkillableChild {
 /// Runs a program to its end. When the future is dropped, the process group is killed.
 pub async fn run(exec: &Exec) -> Result<Output, ExecError> {
     let checked = exec.program.clone();
-    run_if(exec, move || trusted_file::check_program(&checked)).await
+    run_if(exec, Path::new("/"), move || trusted_file::check_program(&checked)).await
+}
+
+/// The same in this working directory.
+pub async fn run_in(exec: &Exec, directory: &Path) -> Result<Output, ExecError> {
+    let checked = exec.program.clone();
+    run_if(exec, directory, move || trusted_file::check_program(&checked)).await
 }
 
 /// The same for our own binary: it runs already, whoever may change it.
 pub async fn run_own(exec: &Exec) -> Result<Output, ExecError> {
-    run_if(exec, || Ok(())).await
+    run_if(exec, Path::new("/"), || Ok(())).await
 }
 
 async fn run_if(
     exec: &Exec,
+    directory: &Path,
     check: impl FnOnce() -> io::Result<()> + Send + 'static,
 ) -> Result<Output, ExecError> {
     let program = &exec.program;
     let deadline = Instant::now() + exec.timeout;
     let mut command = command(program, &exec.args)?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.current_dir(directory);
     let StartedChild { mut child, mut group } =
         start(program, command, check, exec.timeout).await?;
     let stdin = child.stdin.take();

@@ -157,6 +157,9 @@ pub struct Location {
     /// drive that the kernel lists.
     #[serde(rename = "behind", default, skip_serializing_if = "Option::is_none")]
     pub raid_controller: Option<String>,
+    /// Driver of the RAID controller of which the drive is an array (`megaraid_sas`): a virtual drive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array_driver: Option<String>,
     /// udev's ID_PATH.
     pub path: Option<String>,
     /// Enclosure's id (its logical id or name) and the slot's name or number, from the SES driver's

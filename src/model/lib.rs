@@ -26,6 +26,7 @@ pub mod model_statistics;
 pub mod node_failure;
 pub mod policy;
 pub mod probe;
+pub mod raid_report;
 pub mod redundancy;
 pub mod snapshot;
 pub mod snapshot_builder;

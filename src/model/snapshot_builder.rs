@@ -23,6 +23,7 @@ use crate::policy::Policy;
 use crate::probe::Usage;
 use crate::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
 use diskvitals_finding::ids::{CauseId, DriveId, FindingId, VolumeId};
+use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Finding, Health, Subject};
 use diskvitals_fscheck::Check;
@@ -315,7 +316,20 @@ fn node_health(
         Some(Severity::Suspect) => return Some(Health::Suspect),
         Some(Severity::Info) | None => {}
     }
-    let is_unknown = |drive: &Arc<Drive>| drive.is_adversely_unknown() && !drive.maintenance;
+    let is_unread = |finding: &&Arc<Finding>| finding.reason == Reason::RaidStateUnknown;
+    // One finding is of all arrays of a controller.
+    let is_accepted = |drive: &Drive| {
+        let accepted = findings.values().filter(is_unread).filter(|it| it.acknowledged.is_some());
+        let mut beside = accepted.filter_map(|finding| match &finding.subject {
+            Subject::Drive(id) => Some(&drives.get(id)?.facts.location),
+            _ => None,
+        });
+        let here = &drive.facts.location;
+        here.array_driver.is_some() && beside.any(|location| location.pci == here.pci)
+    };
+    let is_unknown = |drive: &Arc<Drive>| {
+        drive.is_adversely_unknown() && !drive.maintenance && !is_accepted(drive)
+    };
     let unknown = blind
         || drives.values().any(is_unknown)
         || volumes.values().any(|volume| volume.health == Health::Unknown);

@@ -18,6 +18,7 @@ pub mod kubelet;
 pub mod layers;
 pub mod mounts;
 pub mod probe;
+mod program;
 pub mod smart;
 mod status_reporter;
 pub mod superblock;

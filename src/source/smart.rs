@@ -2,12 +2,13 @@
 //! to a RAID controller.
 //!
 //! In: the targets of the owner, requests, a timer. Out: `SourceUpdate::Smart`, `SmartOutput`,
-//! `SmartStuck`, `SelfTest`, `RaidMembers`, `RaidControllers`, `SmartIgnored`. May not enter: the meaning of a
+//! `SmartStuck`, `SelfTest`, `RaidMembers`, `RaidControllers`, `RaidReports`, `SmartIgnored`. May not enter: the meaning of a
 //! response (`smart`).
 //!
 //! `plan` decides when, `dispatch` starts queries, `query` runs one, `kept_output` compresses its output, `tool` checks smartctl itself,
 //! `self_test` starts a self-test, `controllers` finds RAID controllers and their disks,
-//! `raid_members` keeps them up to date, `controller_locks` serializes access to a controller,
+//! `raid_members` keeps them up to date, `storcli` reads the state of their arrays,
+//! `controller_locks` serializes access to a controller,
 //! `nvme_events` makes NVMe controllers announce events, `tasks` holds the running tasks, `backend`
 //! is the interface to the system.
 //!
@@ -26,6 +27,7 @@ mod query;
 mod raid_members;
 mod self_test;
 mod self_test_requests;
+mod storcli;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -49,12 +51,14 @@ use crate::smart::plan::{Plan, QueryState};
 use crate::smart::query::{QueryOutcome, ReadScope};
 use crate::smart::raid_members::RaidMembers;
 use crate::smart::self_test::{SelfTestError, SelfTestStartResult};
+use crate::smart::storcli::{Smartctl, Step, Storcli};
 use crate::smart::tasks::{TASK_LOST, TaskSet};
 use crate::smart::tool::ToolCheck;
 use crate::status_reporter::StatusReporter;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::source::Source;
 use diskvitals_host::clock::now;
+use diskvitals_model::drive::Transport;
 use diskvitals_model::source_update::{SmartTarget, SourceRequest, SourceStatus, SourceUpdate};
 use diskvitals_smart::SelfTestKind;
 
@@ -103,6 +107,7 @@ enum SmartTaskResult {
     /// The unkillable `smartctl --version` has exited.
     StuckCheckExited,
     RaidMembers(raid_members::RaidTaskResult),
+    Storcli(storcli::StorcliResult),
     NvmeEvents(nvme_events::NvmeEventsResult),
 }
 
@@ -126,6 +131,7 @@ struct SmartSource<W> {
     in_flight: usize,
     locks: ControllerLocks,
     raid_members: RaidMembers,
+    storcli: Storcli,
     nvme_events: NvmeEventSetup,
     status_reporter: StatusReporter,
     /// Drives that the configuration excludes; the second set was sent to the owner.
@@ -139,6 +145,7 @@ async fn run_with_backend<W: Backend>(
 ) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let (mut targets, mut settings) = (context.smart_targets.clone(), context.settings.clone());
+    let mut storcli = context.storcli.clone();
     let mut smart = SmartSource::new(context, backend);
     smart.update_targets(&targets.borrow_and_update().clone());
     loop {
@@ -152,6 +159,7 @@ async fn run_with_backend<W: Backend>(
                     smart.raid_members.discover_soon(Instant::now());
                 }
             }
+            changed = storcli.changed() => changed.map_err(|_| SourceError::OwnerGone)?,
             changed = settings.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 settings.mark_unchanged();
@@ -175,7 +183,7 @@ async fn run_with_backend<W: Backend>(
 impl<W: Backend> SmartSource<W> {
     fn new(context: Context, backend: W) -> SmartSource<W> {
         let settings = Arc::new(context.settings.borrow().smart.clone());
-        let at = Instant::now();
+        let (at, is_recorded) = (Instant::now(), context.root.is_recorded());
         SmartSource {
             context,
             backend,
@@ -188,6 +196,7 @@ impl<W: Backend> SmartSource<W> {
             in_flight: 0,
             locks: ControllerLocks::default(),
             raid_members: RaidMembers::new(at),
+            storcli: Storcli::new(is_recorded, at),
             nvme_events: NvmeEventSetup::default(),
             status_reporter: StatusReporter::new(Source::Smart),
             ignored: BTreeSet::new(),
@@ -206,6 +215,17 @@ impl<W: Backend> SmartSource<W> {
         } else {
             self.check_due
         };
+        let request = *self.context.storcli.borrow();
+        match self.storcli.step(request, self.smartctl(), at, now()) {
+            Step::WaitUntil(due) => next = due.map_or(next, |due| next.min(due)),
+            step => {
+                if step == Step::Ask {
+                    self.storcli.start(&self.context, &self.backend, &mut self.tasks);
+                }
+                self.report_status().await?;
+                return Ok(next);
+            }
+        }
         self.start_self_tests(at).await?;
         if self.is_ready() {
             next = next.min(self.start_due(at).unwrap_or(next));
@@ -229,6 +249,21 @@ impl<W: Backend> SmartSource<W> {
         self.report_ignored().await?;
         self.report_status().await?;
         Ok(next)
+    }
+
+    fn smartctl(&self) -> Smartctl {
+        // What hangs at a USB or NVMe drive is beside no RAID controller.
+        let may_be_there =
+            |plan: &&Plan| !matches!(plan.target.transport, Transport::Usb | Transport::Nvme);
+        let mut plans = self.plans.values().filter(may_be_there);
+        match () {
+            () if self.raid_members.is_stuck() => Smartctl::Stuck,
+            () if plans.any(|plan| matches!(plan.state, QueryState::Stuck { .. })) => {
+                Smartctl::Stuck
+            }
+            () if self.in_flight > 0 || self.raid_members.is_enumerating() => Smartctl::Running,
+            () => Smartctl::Idle,
+        }
     }
 
     fn is_ready(&self) -> bool {
@@ -402,6 +437,10 @@ impl<W: Backend> SmartSource<W> {
                     self.context.report(report).await?;
                 }
             }
+            SmartTaskResult::Storcli(ended) => {
+                let report = self.storcli.record(ended, at);
+                self.context.report(report).await?;
+            }
             SmartTaskResult::NvmeEvents(ended) => {
                 self.nvme_events.record_result(ended, &self.settings, at)
             }
@@ -464,8 +503,9 @@ impl<W: Backend> SmartSource<W> {
                     1 => Some("on one of them it hangs and cannot be killed".to_owned()),
                     number => Some(format!("on {number} of them it hangs and cannot be killed")),
                 };
+                let storcli = self.storcli.error.iter().map(|why| format!("storcli: {why}"));
                 let limits: Vec<String> =
-                    stuck.into_iter().chain(self.raid_members.errors()).collect();
+                    stuck.into_iter().chain(self.raid_members.errors()).chain(storcli).collect();
                 match limits.is_empty() {
                     true => SourceStatus::Active(text),
                     false => SourceStatus::Limited(format!("{text}; {}", limits.join("; "))),

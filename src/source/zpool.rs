@@ -18,8 +18,9 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::program;
 use diskvitals_host::clock::now;
-use diskvitals_host::exec::{self, Exec, ExecError, UnkillableChild};
+use diskvitals_host::exec::{Exec, UnkillableChild};
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::stack::{PoolState, PoolStatus, ZfsPool};
 use diskvitals_text::causes::with_causes;
@@ -168,14 +169,12 @@ impl ZpoolReader {
             timeout: TIMEOUT,
             max_output: MAX_OUTPUT,
         };
-        let output = match exec::run(&exec).await {
+        let output = match program::run(&exec, Path::new("/")).await {
             Ok(output) => output,
-            Err(ExecError::Unkillable { child, .. }) => {
-                let waiting = child.waiting_in.clone().unwrap_or_else(|| "the kernel".to_owned());
-                self.known().stuck = Some(child);
-                return Some(Err(format!("zpool status cannot be killed: it waits in {waiting}")));
+            Err(failure) => {
+                self.known().stuck = failure.stuck;
+                return Some(Err(failure.why));
             }
-            Err(error) => return Some(Err(with_causes(&error))),
         };
         let status = ExitStatus::from_raw(output.status);
         if form == Form::Json && status.code() == Some(USAGE) {

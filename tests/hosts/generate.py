@@ -690,7 +690,7 @@ def two_dying_disks():
 
 
 def megaraid_server():
-    """A server with two arrays of a MegaRAID controller, one of which lacks a member: only the kernel log says so. Its disks answer through the controller."""
+    """A server with two arrays of a MegaRAID controller, one of which lacks a member: the kernel log and storcli say so. Its disks answer through the controller."""
     host = Host("megaraid-server")
     shutil.rmtree("megaraid-server/exec", ignore_errors=True)
     raid = "/sys/devices/pci0000:00/0000:00:01.0/0000:02:00.0/host0"
@@ -713,6 +713,17 @@ def megaraid_server():
         status, answer = smart_answer("bus/0", "ST8000NM000A-2KE101", f"WSD0A1{number:02}", "SN02", size, wwn, ((5, "Reallocated_Sector_Ct", 0, 100, 10), (197, "Current_Pending_Sector", 0)), 30100 + number, 33)
         host.file(f"/exec/smartctl/dev/{name}.json", json.dumps(answer, indent=1))
         host.file(f"/exec/smartctl/dev/{name}.exit", status)
+    drives = [{"EID:Slt": f"252:{number - 8}", "DID": number, "State": "Onln", "DG": int(number > 9), "Size": "7.276 TB", "Intf": "SATA", "Med": "HDD"} for number in (8, 9, 10, 12, 13, 14)]
+    host.file("/exec/storcli/show.json", json.dumps({"Controllers": [{
+        "Command Status": {"CLI Version": "007.2807.0000.0000", "Controller": 0, "Status": "Success", "Description": "None"},
+        "Response Data": {
+            "Basics": {"Controller": 0, "Model": "AVAGO MegaRAID SAS 9361-8i", "PCI Address": "00:02:00:00"},
+            "Status": {"Controller Status": "Optimal", "Any Offline VD Cache Preserved": "No", "BBU Status": 0},
+            "HwCfg": {"BBU": "Present"},
+            "VD LIST": [
+                {"DG/VD": "0/0", "TYPE": "RAID1", "State": "Optl", "Access": "RW", "Consist": "Yes", "Cache": "RWBD", "Size": "447.034 GB", "Name": "system"},
+                {"DG/VD": "1/1", "TYPE": "RAID6", "State": "Pdgd", "Access": "RW", "Consist": "Yes", "Cache": "RWBD", "Size": "21.827 TB", "Name": "data"}],
+            "PD LIST": drives, "Cachevault_Info": [{"Model": "CVPM05", "State": "Optimal", "Temp": "28C"}]}}]}, indent=1))
     host.done()
     host.file("/dev/kmsg", "\n".join((
         "6,0,0,-;Linux version 6.18.44", "6,1,900000,-;Run /init as init process",

@@ -177,7 +177,15 @@ pub(super) async fn examine(
             Some(path) if tool.source == Some(Source::Smart) && item.state == State::Works => {
                 items.push(with_version(item, &path).await);
             }
-            _ => items.push(item),
+            Some(_) => items.push(match reported_failure(tool, sources) {
+                Some((state, detail)) => {
+                    let is_odd = state == State::NotUnderstood;
+                    let newer = is_odd.then(|| format!("install a newer {}", tool.package));
+                    Item { state, detail, action: newer.unwrap_or_default(), ..item }
+                }
+                None => item,
+            }),
+            None => items.push(item),
         }
     }
     items.extend(database_item(database.await, now));
@@ -191,6 +199,19 @@ fn is_reported(tool: &Tool, sources: &[wire::SourceState]) -> bool {
         Some(Reported::Limited | Reported::Down) => source == Source::Smart,
         Some(Reported::Unspecified) | None => false,
     }
+}
+
+/// Why the daemon's last run of the program has no answer: its source names the program.
+fn reported_failure(tool: &Tool, sources: &[wire::SourceState]) -> Option<(State, String)> {
+    let source = sources.iter().find(|it| it.name == Source::Smart.name())?;
+    let prefix = format!("{}: ", tool.name);
+    let why = source.detail.split("; ").find_map(|part| part.strip_prefix(&prefix))?;
+    let state = match () {
+        () if why.starts_with("timed out") => State::TimedOut,
+        () if why.starts_with("not understood") => State::NotUnderstood,
+        () => State::Failed,
+    };
+    Some((state, why.to_owned()))
 }
 
 /// Runs it on a thread of its own. None: it did not end in time.
@@ -444,6 +465,23 @@ mod tests {
         assert!(!is_reported(tool_named("xfs_repair"), &states), "which one is missing");
         assert!(!is_reported(tool_named("smartctl"), &[]));
         assert!(is_reported(tool_named("btrfs"), &[source("checks", Reported::Active)]));
+    }
+
+    #[test]
+    fn the_daemon_says_whether_a_controllers_tool_answered() {
+        let of = |detail: &str| {
+            let source = wire::SourceState {
+                name: "smart".into(),
+                detail: detail.into(),
+                ..wire::SourceState::default()
+            };
+            reported_failure(tool_named("storcli"), &[source])
+        };
+        let slow = "smartctl 7.3, 6 drives; storcli: timed out: killed; not asked again for a day";
+        assert_eq!(of(slow), Some((State::TimedOut, "timed out: killed".into())));
+        let odd = of("smartctl 7.3, 1 drive; storcli: not understood: the answer is no JSON");
+        assert_eq!(odd.unwrap().0, State::NotUnderstood);
+        assert_eq!(of("smartctl 7.3, 6 drives"), None);
     }
 
     #[test]

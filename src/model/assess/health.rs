@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use crate::assess::mounted::is_volume_error;
+use crate::assess::raid_volume;
 use crate::assess::smart::{self, Answer};
 use crate::facts::{Facts, KnownDrive, KnownVolume};
 use crate::policy::Policy;
@@ -77,7 +78,8 @@ fn drive(
             .unread_cause()
             .or_else(|| facts.counters.unread_cause())
             .or_else(|| facts.lost_evidence(&known.facts.id, now))
-            .or_else(|| facts.without_evidence(&known.facts.id)),
+            .or_else(|| facts.without_evidence(&known.facts.id))
+            .or_else(|| raid_volume::unknown_state(facts, known, now)),
     }
 }
 

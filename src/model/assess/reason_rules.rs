@@ -65,6 +65,9 @@ fn rule(reason: Reason) -> Rule {
         Reason::DuplicateIdentity => Rule::Drive(duplicate::shares_identity),
         Reason::RaidMemberFailed => Rule::Drive(raid_member::failed),
         Reason::RaidVolumeDegraded => Rule::Drive(raid_volume::degraded),
+        Reason::RaidStateUnknown => Rule::Drive(raid_volume::state_unknown),
+        Reason::RaidCacheUnprotected => Rule::Drive(raid_volume::cache_unprotected),
+        Reason::RaidForeignConfig => Rule::Drive(raid_volume::foreign_configuration),
         Reason::MediaErrors => Rule::Drive(errors::media_errors),
         Reason::IoErrors => Rule::DriveAndVolume(
             |input| input.smart.blame_link(errors::io_errors(input)),

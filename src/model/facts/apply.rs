@@ -168,6 +168,7 @@ impl Facts {
                 }
                 change
             }
+            SourceUpdate::RaidReports(reports) => self.apply_raid_reports(reports),
             SourceUpdate::SmartIgnored(drives) => self.smart.set_ignored(drives),
             SourceUpdate::RaidMembers { controller, drives } => {
                 self.apply_raid_members(controller, drives, now)

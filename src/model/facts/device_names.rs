@@ -170,8 +170,12 @@ fn names_of(drive: &DriveFacts, inventory: &Inventory) -> Vec<DeviceName> {
 /// MEGASAS_MAX_DEV_PER_CHANNEL, megaraid_sas.h). Only its records contain such names.
 fn raid_array(drive: &DriveFacts) -> Option<DeviceName> {
     let pci = drive.location.pci.clone().filter(|_| drive.transport == Transport::Raid)?;
+    Some(DeviceName::RaidArray { pci, number: array_number(drive)? })
+}
+
+pub(crate) fn array_number(drive: &DriveFacts) -> Option<u32> {
     let (channel, target) = channel_and_target(drive)?;
-    Some(DeviceName::RaidArray { pci, number: channel.checked_sub(2)? * 128 + target })
+    Some(channel.checked_sub(2)? * 128 + target)
 }
 
 /// Behind a port multiplier the link is the SCSI channel; without one the device is the SCSI target

@@ -8,10 +8,14 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::drive::{DriveFacts, Transport};
+use crate::facts::latest::Latest;
 use crate::facts::{Facts, Urgency};
+use crate::raid_report::{RaidReport, StorcliRequest};
 use crate::source_update::RaidMemberDrive;
+use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
+use diskvitals_kernel_log::event::Class;
 
 #[derive(Clone, Debug, Default)]
 pub struct RaidControllers {
@@ -21,6 +25,17 @@ pub struct RaidControllers {
     pub(super) ids: BTreeMap<(String, String), DriveId>,
     /// Why a controller did not list its drives at the last query.
     errors: BTreeMap<String, String>,
+    pub(crate) reports: ToolReports,
+}
+
+/// What storcli has reported.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ToolReports {
+    pub(crate) newest: Latest<Vec<RaidReport>>,
+    /// When it last answered.
+    pub(crate) answered: Option<Timestamp>,
+    /// Since when the protection of a write cache is impaired, by the controller's address.
+    pub(crate) impaired_since: BTreeMap<Option<String>, Timestamp>,
 }
 
 impl RaidControllers {
@@ -88,6 +103,36 @@ impl RaidControllers {
 }
 
 impl Facts {
+    /// Whether storcli is to be asked.
+    pub fn storcli_request(&self) -> StorcliRequest {
+        let arrays = self.drives.values().filter(|known| known.missing_since.is_none());
+        let mut request = StorcliRequest::default();
+        for known in arrays.filter(|known| is_megaraid_array(&known.facts)) {
+            request.is_needed = true;
+            let errors = self.errors(&Subject::Drive(known.facts.id.clone()));
+            let reset = errors.and_then(|history| history.get(Class::Reset));
+            request.last_reset = request.last_reset.max(reset.map(|tally| tally.last.time));
+        }
+        request
+    }
+
+    pub(super) fn apply_raid_reports(&mut self, reports: Observation<Vec<RaidReport>>) -> Urgency {
+        let known = &mut self.raid_controllers.reports;
+        if let Observation::Ok { at, value } = &reports {
+            let impaired: Vec<_> = value.iter().filter(|it| it.is_impaired()).collect();
+            let is_impaired = |pci: &Option<String>| impaired.iter().any(|it| it.pci == *pci);
+            known.impaired_since.retain(|pci, _| is_impaired(pci));
+            for report in &impaired {
+                known.impaired_since.entry(report.pci.clone()).or_insert(*at);
+            }
+            known.answered = Some(*at);
+        }
+        // The first "not installed" is news too.
+        let is_first = known.newest.set_answered();
+        let (change, _) = known.newest.replace(reports);
+        if is_first { Urgency::Immediate } else { change }
+    }
+
     pub(super) fn apply_raid_members(
         &mut self,
         controller: String,
@@ -119,6 +164,11 @@ impl Facts {
             .max()
             .unwrap_or(Urgency::Nothing)
     }
+}
+
+/// An array of a controller that storcli knows.
+pub(crate) fn is_megaraid_array(drive: &DriveFacts) -> bool {
+    drive.location.array_driver.as_deref() == Some("megaraid_sas")
 }
 
 fn immediate_if(changed: bool) -> Urgency {

@@ -374,6 +374,40 @@ fn a_filesystem_without_a_size_is_not_measured() {
 }
 
 #[test]
+fn an_array_of_unknown_state_counts_for_the_node_until_that_is_acknowledged() {
+    let mut fixture = BuilderFixture::new();
+    let mut facts = node_facts();
+    let mut array = facts.drives.remove(&drive_id()).unwrap();
+    array.facts.transport = Transport::Raid;
+    array.facts.location.array_driver = Some("aacraid".to_owned());
+    let mut second = array.clone();
+    second.facts.id = DriveId::new("naa.6");
+    facts.drives.insert(drive_id(), array);
+    facts.drives.insert(DriveId::new("naa.6"), second);
+    let (subject, reason) = (Subject::Drive(drive_id()), Reason::RaidStateUnknown);
+    let verdict = Verdict::Raised(FindingDetails {
+        severity: Severity::Info,
+        status: Status::Information,
+        message: "array state not read".to_owned(),
+        evidence: Vec::new(),
+        clears_when: String::new(),
+        advice: None,
+        since: None,
+        of_drive_failure: false,
+    });
+    fixture.ledger.apply(vec![Judgement { subject, reason, verdict }], at(0));
+    fixture.next(&facts, 0);
+    assert_eq!(fixture.last.node.health, Some(Health::Unknown));
+    let id = fixture.last.findings.keys().next().cloned().unwrap();
+    let by = ("uid 0".to_owned(), "no tool for it".to_owned());
+    fixture.ledger.acknowledge(&id, by, SeenLevel::default(), at(1)).unwrap();
+    fixture.next(&facts, 1);
+    assert_eq!(fixture.last.node.health, Some(Health::Good));
+    let drives: Vec<Health> = fixture.last.drives.values().map(|drive| drive.health).collect();
+    assert_eq!(drives, [Health::Unknown; 2], "an acknowledgement is no reading");
+}
+
+#[test]
 fn an_acknowledged_finding_counts_for_its_drive_and_not_for_the_node() {
     let mut fixture = BuilderFixture::new();
     let facts = node_facts();

@@ -11,7 +11,7 @@ use crate::inventory::identity::{self, IdentityCandidate};
 use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_model::block::Layer;
 use diskvitals_model::drive::{
-    DriveDevice, DriveFacts, Location, Transport, WriteCache, model_serial,
+    DriveDevice, DriveFacts, DriveKind, Location, Transport, WriteCache, model_serial,
 };
 
 /// A drive, or one path to it: its facts, still without an id, and the candidates for its id.
@@ -214,6 +214,9 @@ fn physical_drive(
     };
     facts.transport = classify::transport(&properties);
     facts.kind = classify::kind(&properties, facts.transport);
+    // QEMU's megasas has disks of the hypervisor.
+    let is_array = facts.transport == Transport::Raid && facts.kind != DriveKind::Virtual;
+    facts.location.array_driver = proc_name.filter(|_| is_array);
 
     facts.serial = serial(reader, entry, ata.serial, is_scsi, facts.transport)?;
     let wwid = match is_scsi {

@@ -129,6 +129,15 @@ impl RaidMembers {
         }
     }
 
+    pub(crate) fn is_enumerating(&self) -> bool {
+        self.controllers.values().any(|state| state.enumerating)
+    }
+
+    /// Whether a smartctl at a slot cannot be killed.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.controllers.values().any(|state| !state.known.stuck.is_empty())
+    }
+
     /// The device node of a controller.
     pub(crate) fn controller_node(&self, name: &str) -> Option<&HostPath> {
         self.controllers.get(name)?.controller.device.as_ref()

@@ -2,8 +2,14 @@
 
 use crate::drive::Transport;
 use crate::fixture::*;
+use crate::raid_report::{CacheProtection, RaidReport, ReportedArray};
 use crate::source_update::SourceUpdate;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::observation::Observation;
+use diskvitals_finding::reason::Reason;
+use diskvitals_finding::{Subject, UnknownHealth, Verdict};
 use diskvitals_kernel_log::event::{Batch, Class, Cursor, DeviceName, Event, Line, LineOrigin};
+use diskvitals_kernel_log::raid_array::ArrayState;
 
 /// Two arrays of one controller.
 fn controller() -> TestHost {
@@ -56,10 +62,205 @@ fn the_array_that_the_firmware_names_is_degraded_and_no_other() {
 
 #[test]
 fn time_repairs_no_array_and_the_firmwares_word_does() {
-    let mut host = controller();
+    let mut host = arrays("megaraid_sas");
+    report(&mut host, Observation::Unavailable, 2);
     log(&mut host, 0, "DEGRADED", 10);
     let year = 365 * 86_400;
-    assert_eq!(host.raised(year), ["A RaidVolumeDegraded Suspect Degraded"]);
+    let unread = "B RaidStateUnknown Info Information";
+    assert_eq!(host.raised(year), ["A RaidVolumeDegraded Suspect Degraded", unread]);
     log(&mut host, 0, "OPTIMAL", year + 10);
-    assert_eq!(host.raised(year + 11), [""; 0]);
+    assert_eq!(host.raised(year + 11), [unread]);
+}
+
+#[test]
+fn after_a_start_an_old_record_waits_for_the_first_report() {
+    let mut host = arrays("megaraid_sas");
+    log(&mut host, 0, "DEGRADED", 10);
+    assert_eq!(host.raised(11).len(), 1, "a new one does not");
+    let mut host = arrays("megaraid_sas");
+    log(&mut host, 0, "DEGRADED", 10);
+    assert_eq!(host.raised(4 * 3600), [""; 0]);
+    assert_eq!(unknown_health(&host, "A"), None, "at that time it was known");
+    reported(&mut host, |_| (), 4 * 3600 + 1);
+    assert_eq!(host.raised(4 * 3600 + 2), [""; 0]);
+    assert_eq!(host.raised(8 * 3600), ["A RaidStateUnknown Info Information"], "no old record");
+}
+
+/// The same arrays, as the scan finds them.
+fn arrays(driver: &str) -> TestHost {
+    let mut host = controller();
+    for drive in &mut host.inventory.drives {
+        drive.location.array_driver = Some(driver.into());
+    }
+    host.read_all(0);
+    read_nothing(&mut host);
+    host
+}
+
+/// A kernel log, and counters, without an error.
+fn read_nothing(host: &mut TestHost) {
+    let batch = Batch {
+        cursor: Cursor { boot_id: "boot".into(), ..Cursor::default() },
+        events: Vec::new(),
+        name_assignments: Vec::new(),
+        full_reads: Vec::new(),
+        is_backlog: true,
+    };
+    host.apply(SourceUpdate::KernelLog(batch), 1);
+    host.apply(SourceUpdate::Counters(Observation::ok(at(1), Vec::new())), 1);
+}
+
+fn unknown_health(host: &TestHost, drive: &str) -> Option<UnknownHealth> {
+    unknown_at(2, &host.facts, &Subject::Drive(DriveId::new(drive)))
+}
+
+fn report(host: &mut TestHost, reports: Observation<Vec<RaidReport>>, seconds: i64) {
+    host.apply(SourceUpdate::RaidReports(reports), seconds);
+}
+
+/// A report of both arrays.
+fn of(states: [Option<ArrayState>; 2]) -> RaidReport {
+    let array = |(number, state): (u32, Option<ArrayState>)| ReportedArray {
+        number,
+        state,
+        forces_write_back: false,
+        text: format!("0/{number} RAID1"),
+    };
+    let arrays = (0..).zip(states).map(array).collect();
+    RaidReport { pci: Some("0000:01:00.0".into()), arrays, ..RaidReport::default() }
+}
+
+fn reported(host: &mut TestHost, change: impl FnOnce(&mut RaidReport), seconds: i64) {
+    let mut all = of([Some(ArrayState::Optimal); 2]);
+    change(&mut all);
+    report(host, Observation::ok(at(seconds), vec![all]), seconds);
+}
+
+#[test]
+fn an_array_whose_state_nothing_reads_is_unknown_with_one_finding_for_its_controller() {
+    let mut host = arrays("megaraid_sas");
+    let pending = UnknownHealth::pending("array state: its controller is not asked yet");
+    assert_eq!(unknown_health(&host, "A"), Some(pending));
+    assert_eq!(host.raised(2), [""; 0]);
+    report(&mut host, Observation::Unavailable, 2);
+    let why = UnknownHealth::no_smart("array state not read: install storcli or perccli");
+    assert_eq!(["A", "B"].map(|it| unknown_health(&host, it)), [Some(why.clone()), Some(why)]);
+    assert_eq!(host.raised(2), ["A RaidStateUnknown Info Information"]);
+    let message = host.raised_for(Reason::RaidStateUnknown, 2).unwrap().message;
+    assert_eq!(
+        message,
+        "sda, sdb of the RAID controller at 0000:01:00.0: array state not read: install storcli or perccli"
+    );
+    log(&mut host, 0, "DEGRADED", 10);
+    assert_eq!(unknown_health(&host, "A"), None, "the firmware's word is a state");
+    let raised = ["A RaidVolumeDegraded Suspect Degraded", "B RaidStateUnknown Info Information"];
+    assert_eq!(host.raised(11), raised);
+    log(&mut host, 1, "OPTIMAL", 20);
+    assert_eq!(unknown_health(&host, "B"), None);
+    assert_eq!(host.raised(21), raised[..1]);
+}
+
+#[test]
+fn disks_and_arrays_of_other_adapters_need_no_tool() {
+    for mut host in [arrays("mpt3sas"), controller()] {
+        read_nothing(&mut host);
+        assert_eq!(unknown_health(&host, "A"), None);
+        assert_eq!(host.raised(2), [""; 0]);
+    }
+    for (driver, name) in [("smartpqi", "ssacli"), ("aacraid", "arcconf")] {
+        assert!(unknown_health(&arrays(driver), "A").unwrap().why.contains(name));
+    }
+}
+
+#[test]
+fn the_newest_of_the_tools_report_and_the_log_is_the_state() {
+    let mut host = arrays("megaraid_sas");
+    reported(&mut host, |_| (), 10);
+    assert_eq!((unknown_health(&host, "A"), host.raised(11)), (None, Vec::<String>::new()));
+    log(&mut host, 1, "DEGRADED", 20);
+    let degraded = ["B RaidVolumeDegraded Suspect Degraded"];
+    assert_eq!(host.raised(21), degraded);
+    let rebuild = |it: &mut RaidReport| {
+        it.arrays[1].state = Some(ArrayState::Degraded);
+        (it.rebuilding, it.hot_spares) = (vec!["252:3".into()], 1);
+    };
+    reported(&mut host, rebuild, 30);
+    assert_eq!(
+        host.raised_for(Reason::RaidVolumeDegraded, 31).unwrap().message,
+        "the RAID controller reports that drive B (sdb) is degraded; being rebuilt: 252:3; 1 hot spare in the controller"
+    );
+    report(&mut host, Observation::failed(at(40), "timed out"), 40);
+    assert_eq!(host.raised(41), degraded, "no answer clears nothing");
+    let judged = host.judge(30 + 3 * 3600);
+    let of_array = judged.iter().find(|it| it.reason == Reason::RaidVolumeDegraded).unwrap();
+    assert!(matches!(of_array.verdict, Verdict::Unknown { .. }), "it stays");
+    reported(&mut host, |_| (), 12_000);
+    assert_eq!(host.raised(12_001), [""; 0]);
+    reported(&mut host, |it| it.arrays[0].state = Some(ArrayState::Offline), 13_000);
+    assert_eq!(host.raised(13_001), ["A RaidVolumeDegraded Bad Inaccessible"]);
+}
+
+#[test]
+fn a_report_that_is_old_or_of_something_else_is_no_state() {
+    let why = |host: &TestHost, seconds| {
+        let subject = Subject::Drive(DriveId::new("A"));
+        unknown_at(seconds, &host.facts, &subject).map(|it| it.why)
+    };
+    let mut host = arrays("megaraid_sas");
+    reported(&mut host, |_| (), 10);
+    assert_eq!(why(&host, 3 * 3600), None);
+    assert!(why(&host, 10 + 3 * 3600).unwrap().contains("the last answer is from"));
+    report(&mut host, Observation::failed(at(20), "not understood: no JSON"), 20);
+    assert_eq!(why(&host, 21), None, "the last answer still counts");
+    let later = why(&host, 10 + 3 * 3600);
+    assert_eq!(later.as_deref(), Some("array state not read: not understood: no JSON"));
+    let not_listed = "array state not read: storcli does not list it";
+    reported(&mut host, |it| it.pci = Some("0000:02:00.0".into()), 30);
+    assert_eq!(why(&host, 31).as_deref(), Some(not_listed));
+    reported(&mut host, |it| it.pci = None, 40);
+    assert_eq!(why(&host, 41).as_deref(), Some(not_listed));
+    reported(&mut host, |it| drop(it.arrays.remove(0)), 50);
+    assert_eq!(why(&host, 51).as_deref(), Some(not_listed));
+    reported(&mut host, |it| it.arrays[0].state = None, 60);
+    assert_eq!(why(&host, 61).as_deref(), Some("array state not understood: 0/0 RAID1"));
+}
+
+#[test]
+fn a_cache_without_a_battery_is_a_finding_after_a_day_or_when_write_back_is_forced() {
+    let mut host = arrays("megaraid_sas");
+    let impaired = |it: &mut RaidReport| {
+        it.protection = CacheProtection::Impaired("Charging".into());
+        it.arrays[0].forces_write_back = true;
+    };
+    let day = 86_400;
+    reported(&mut host, impaired, 10);
+    reported(&mut host, impaired, day);
+    assert_eq!(host.raised(day), [""; 0], "it may be a learn cycle");
+    reported(&mut host, impaired, day + 10);
+    let unprotected = ["A RaidCacheUnprotected Suspect Degraded"];
+    assert_eq!(host.raised(day + 11), unprotected);
+    reported(&mut host, |_| (), day + 20);
+    assert_eq!(host.raised(day + 21), [""; 0]);
+    reported(&mut host, impaired, day + 30);
+    assert_eq!(host.raised(day + 31), [""; 0]);
+    let absent = |it: &mut RaidReport| it.protection = CacheProtection::Absent;
+    reported(&mut host, absent, day + 40);
+    assert_eq!(host.raised(day + 41), [""; 0], "then it writes through");
+    let forced = |it: &mut RaidReport| {
+        absent(it);
+        it.arrays[1].forces_write_back = true;
+    };
+    reported(&mut host, forced, day + 50);
+    assert_eq!(host.raised(day + 51), unprotected);
+    reported(&mut host, |it| it.has_preserved_cache = true, day + 60);
+    assert_eq!(host.raised(day + 61), unprotected);
+}
+
+#[test]
+fn foreign_drives_are_information_for_the_controller() {
+    let mut host = arrays("megaraid_sas");
+    reported(&mut host, |it| it.foreign = vec!["252:5".into()], 10);
+    assert_eq!(host.raised(11), ["A RaidForeignConfig Info Information"]);
+    reported(&mut host, |_| (), 20);
+    assert_eq!(host.raised(21), [""; 0]);
 }

@@ -370,3 +370,24 @@ async fn the_controller_list_is_reported_at_start_and_when_it_changes() {
     lab.pass(3600).await;
     assert_eq!(controllers(&mut lab), [Vec::<String>::new()]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn storcli_is_tried_where_the_owner_wants_it_and_drives_are_asked_again_after_it() {
+    let mut lab = lab(eight);
+    let answers = |lab: &mut Lab| {
+        let is_its = |report: &SourceUpdate| matches!(report, SourceUpdate::RaidReports(_));
+        lab.reported().into_iter().filter(is_its).collect::<Vec<_>>()
+    };
+    lab.pass(3600).await;
+    assert!(answers(&mut lab).is_empty());
+    lab.storcli.send_modify(|request| request.is_needed = true);
+    lab.pass(10).await;
+    // Its directory cannot be created here.
+    let answers = answers(&mut lab);
+    assert!(matches!(answers[..], [SourceUpdate::RaidReports(Observation::Failed { .. })]));
+    lab.pass(1200).await;
+    let is_query = |report: &SourceUpdate| matches!(report, SourceUpdate::RaidMembers { .. });
+    lab.requests.send(SourceRequest::All).unwrap();
+    lab.pass(100).await;
+    assert!(lab.reported().iter().any(is_query));
+}

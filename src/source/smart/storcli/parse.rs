@@ -1,0 +1,133 @@
+//! The answer of `storcli /cALL show all J nolog`, which perccli gives too: arrays, hot spares, foreign
+//! drives, and what protects the write cache.
+//!
+//! Keys and types differ by version: all are optional but the list of controllers. A word that is not
+//! known makes a state unknown, never optimal.
+
+use serde_json::Value;
+
+use diskvitals_kernel_log::raid_array::ArrayState;
+use diskvitals_model::raid_report::{CacheProtection, RaidReport, ReportedArray};
+
+/// Characters of one value in an answer.
+const MAX_WORD: usize = 80;
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ParseError {
+    #[error("the answer is no JSON")]
+    Json(#[source] serde_json::Error),
+    #[error("the answer has no list of controllers")]
+    NoControllers,
+    #[error("two arrays have one number")]
+    Twice,
+    #[error("the tool refused: {0}")]
+    Refused(String),
+}
+
+pub(super) fn parse(bytes: &[u8]) -> Result<Vec<RaidReport>, ParseError> {
+    let answer: Value = serde_json::from_slice(bytes).map_err(ParseError::Json)?;
+    let controllers = answer["Controllers"].as_array().ok_or(ParseError::NoControllers)?;
+    let (mut reports, mut refusal) = (Vec::new(), None);
+    for controller in controllers {
+        let status = &controller["Command Status"];
+        match status["Status"].as_str() {
+            Some("Success") => reports.push(report(&controller["Response Data"])?),
+            _ => refusal = Some(text(&status["Description"]).unwrap_or_default()),
+        }
+    }
+    match refusal {
+        Some(why) if reports.is_empty() => Err(ParseError::Refused(why)),
+        _ => Ok(reports),
+    }
+}
+
+fn report(data: &Value) -> Result<RaidReport, ParseError> {
+    let arrays: Vec<ReportedArray> = rows(&data["VD LIST"]).filter_map(array).collect();
+    let mut numbers: Vec<u32> = arrays.iter().map(|array| array.number).collect();
+    numbers.sort_unstable();
+    if numbers.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(ParseError::Twice);
+    }
+    let drives = |test: fn(&Value) -> bool| rows(&data["PD LIST"]).filter(move |it| test(it));
+    let slots = |test| drives(test).filter_map(|it| text(&it["EID:Slt"])).collect();
+    Ok(RaidReport {
+        pci: [&data["Basics"]["PCI Address"], &data["PCI Address"]].into_iter().find_map(pci),
+        arrays,
+        hot_spares: drives(|it| is_one_of(&it["State"], &["GHS", "DHS"])).count(),
+        rebuilding: slots(|it| is_one_of(&it["State"], &["Rbld"])),
+        foreign: slots(|it| is_one_of(&it["DG"], &["F"])),
+        protection: protection(data),
+        has_preserved_cache: is_one_of(&data["Status"]["Any Offline VD Cache Preserved"], &["Yes"]),
+    })
+}
+
+/// The number is the firmware's target id, which the kernel has in the SCSI address: 239 is `0:3:111:0`
+/// (MEGASAS_DEV_INDEX, megaraid_sas.h).
+fn array(row: &Value) -> Option<ReportedArray> {
+    let name = text(&row["DG/VD"])?;
+    let number = name.rsplit_once('/')?.1.trim().parse().ok()?;
+    let state = text(&row["State"]).unwrap_or_default();
+    let cache = text(&row["Cache"]).unwrap_or_default();
+    let words = [&row["TYPE"], &row["State"], &row["Cache"], &row["Size"], &row["Name"]];
+    let words: Vec<String> = words.into_iter().filter_map(text).collect();
+    Some(ReportedArray {
+        number,
+        state: array_state(&state),
+        // Always WriteBack.
+        forces_write_back: cache.contains("AWB"),
+        text: format!("{name} {}", words.join(" ")),
+    })
+}
+
+/// The tool's own legend. `Rec`: it is being recovered.
+fn array_state(word: &str) -> Option<ArrayState> {
+    match word {
+        "Optl" => Some(ArrayState::Optimal),
+        "Dgrd" | "Pdgd" | "Rec" => Some(ArrayState::Degraded),
+        "OfLn" => Some(ArrayState::Offline),
+        _ => None,
+    }
+}
+
+/// `BBU Status` is a bit mask that nobody documents: the words of the section count.
+fn protection(data: &Value) -> CacheProtection {
+    let sections = ["Cachevault_Info", "BBU_Info"].into_iter().flat_map(|key| rows(&data[key]));
+    let states: Vec<String> = sections.filter_map(|row| text(&row["State"])).collect();
+    match states.iter().find(|state| *state != "Optimal") {
+        Some(state) => CacheProtection::Impaired(state.clone()),
+        None if !states.is_empty() => CacheProtection::Optimal,
+        None if is_one_of(&data["HwCfg"]["BBU"], &["Absent"]) => CacheProtection::Absent,
+        None => CacheProtection::Unknown,
+    }
+}
+
+/// `00:65:00:00`: domain, bus, device and function.
+fn pci(value: &Value) -> Option<String> {
+    let text = text(value)?;
+    let parts: Vec<u32> =
+        text.split(':').map(|part| u32::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
+    match parts[..] {
+        [domain, bus, device, function] => {
+            Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
+        }
+        _ => None,
+    }
+}
+
+fn rows(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A text or a number: which of them depends on the version.
+fn text(value: &Value) -> Option<String> {
+    let text = match value {
+        Value::String(text) => text.trim().chars().take(MAX_WORD).collect(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    Some(text).filter(|text: &String| !text.is_empty())
+}
+
+fn is_one_of(value: &Value, words: &[&str]) -> bool {
+    text(value).is_some_and(|text| words.contains(&text.as_str()))
+}
