@@ -11,7 +11,7 @@ fn state(state: PoolState) -> LayerState {
 }
 
 /// A pool over sda1 and sdb1 with two datasets, one of them with a blank in its name.
-fn tank() -> TestHost {
+pub(super) fn tank() -> TestHost {
     let partition = |name: &str, dev: &str, disk: &str| {
         device(name, dev, Layer::Partition { number: 1, start_bytes: 1 << 20 }, &[disk])
     };
@@ -135,7 +135,7 @@ fn a_drive_that_a_working_pool_lacks_makes_nothing_inaccessible() {
 }
 
 /// The mirror of sda1 and sdb1, as `zpool status` shows it.
-fn mirrored(word: PoolState, sdb: VdevState, spare: Option<VdevState>) -> ZfsPool {
+pub(super) fn mirrored(word: PoolState, sdb: VdevState, spare: Option<VdevState>) -> ZfsPool {
     let leaf = |name: &str, state| Vdev {
         name: format!("/dev/{name}"),
         state: Some(state),

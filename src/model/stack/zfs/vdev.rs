@@ -141,6 +141,14 @@ impl PoolStatus {
         left.min().flatten()
     }
 
+    /// How many of how many members hold data, the others parity or copies.
+    pub(crate) fn data_share(&self) -> (usize, usize) {
+        self.of_data().fold((0, 0), |(data, all), vdev| {
+            let width = vdev.children.len().max(1);
+            (data + width.saturating_sub(vdev.parity()), all + width)
+        })
+    }
+
     /// `raidz2`, `mirror`: of the vdevs that hold data.
     pub(crate) fn layout(&self) -> String {
         let mut kinds: Vec<&str> = self.of_data().map(Vdev::kind).collect();
