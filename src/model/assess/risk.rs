@@ -16,7 +16,7 @@ use crate::assess::{ActiveFinding, DriveFailure, endangers_data};
 use crate::cause::figures::metrics;
 use crate::facts::{Facts, KnownDrive, repairs};
 use crate::label;
-use crate::stack::action_text;
+use crate::stack::{self, action_text};
 use crate::volume::{Impact, Stack, VolumeFacts};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
@@ -179,6 +179,7 @@ impl Outlook<'_> {
         let noted: Vec<String> = noted.filter_map(|id| self.note(id)).collect();
         clauses.extend((!noted.is_empty()).then(|| join_limited(noted)));
         clauses.extend(running(self.context.facts, volume));
+        clauses.extend(last_scrub(self.context.facts, volume));
         Some(clauses.join("; "))
     }
 
@@ -253,6 +254,22 @@ impl Outlook<'_> {
         }
         (!notes.is_empty()).then(|| format!("{} ({})", self.name(id), notes.join(", ")))
     }
+}
+
+/// `last scrub of tank: 2026-11-28, errors: 2`.
+fn last_scrub(facts: &Facts, volume: &VolumeFacts) -> Option<String> {
+    let device = volume.devices.iter().find(|name| stack::pool_of_device(name).is_some())?;
+    let pool = label::device(facts.inventory()?, device);
+    Some(match facts.last_scrub(device) {
+        None => format!("no scrub of {pool} is known"),
+        Some((ended, errors)) => {
+            let found = match errors {
+                0 => "no errors".to_owned(),
+                count => format!("errors: {count}"),
+            };
+            format!("last scrub of {pool}: {}, {found}", ended.strftime("%F"))
+        }
+    })
 }
 
 /// `rebuild of md0, 43 % done`.

@@ -115,3 +115,22 @@ fn a_layout_that_is_not_known_still_shows_a_pool_without_any_space() {
     assert_eq!(host.raised(11).len(), 2);
     assert!(host.raised_for(Reason::PoolFull, 12).is_some());
 }
+
+#[test]
+fn a_thousand_datasets_of_a_full_pool_have_nothing_but_that() {
+    let mut host = tank();
+    for number in 0..1000 {
+        let (dev, name) = (format!("0:{}", 100 + number), format!("tank/a b/{number}"));
+        host = host.mounted(&dev, "/", &format!("/many/{number}"), "zfs", &name);
+    }
+    host.read_mounts(5);
+    for path in ["/tank".to_owned(), "/home".to_owned()]
+        .into_iter()
+        .chain((0..1000).map(|number| format!("/many/{number}")))
+    {
+        host.probe(&path, healthy_probe(holding(GIB, 0)), 10);
+    }
+    let raised = host.raised(11);
+    assert_eq!(raised.len(), 1002);
+    assert!(raised.iter().all(|line| line.ends_with("PoolFull Bad Degraded")), "{}", raised[0]);
+}
