@@ -457,6 +457,12 @@ reasons! {
         "Intact where the pool has redundancy, which repairs it. What could not be repaired is reported as PoolDataErrors.",
         "Look at the drive's SMART data, its cable, slot and adapter. Then `zpool clear POOL` and `zpool scrub POOL`: if the errors come back, replace what is at fault. As many errors on all members: memory, adapter or cables.", [],
         "`zpool status` counts none (`zpool clear`), and none has come for `[errors] quiet_after`";
+    PoolFull, Volume, [Suspect, Bad], [],
+        [Of(Zpool)], [],
+        "A ZFS pool below this volume has hardly any space left for its datasets.",
+        "Existing data is not affected; writes fail (BAD), or soon will: in every dataset and sparse zvol of the pool.",
+        "`zfs list -r -o space POOL` shows what takes the space. Destroy snapshots first: a deleted file stays in them. Or add a vdev.", [],
+        "its root dataset can write as much as ends OutOfSpace";
     PoolFaulted, Volume, [Bad], [],
         [FollowsDrive, Of(Zpool), Disconnects, Unreachable, AccessFails], [],
         "A ZFS pool does not work: it lacks more members than its redundancy covers, or its metadata is damaged.",

@@ -20,6 +20,7 @@ pub(crate) mod input;
 mod layers;
 mod mounted;
 mod pool;
+mod pool_space;
 mod raid_member;
 mod raid_volume;
 mod read_only;
@@ -38,6 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use crate::assess::input::{Context, DriveInput, VolumeInput};
+use crate::assess::pool_space::PoolRooms;
 use crate::assess::risk::Outlook;
 use crate::block::LayerState;
 use crate::facts::{Facts, KnownVolume};
@@ -90,8 +92,9 @@ pub fn assess(
         }),
         all: evaluator.failing_drives(|_, _| true),
     };
+    let pools = pool_space::of_pools(facts);
     for (id, known) in &facts.volumes {
-        evaluator.evaluate_volume(&Subject::Volume(id.clone()), known, &failing);
+        evaluator.evaluate_volume(&Subject::Volume(id.clone()), known, &failing, &pools);
     }
     evaluator.evaluate_devices(&failing);
     evaluator.evaluate_unclaimed_devices();
@@ -273,7 +276,13 @@ impl Evaluator<'_> {
         failing
     }
 
-    fn evaluate_volume(&mut self, subject: &Subject, known: &KnownVolume, failing: &FailingDrives) {
+    fn evaluate_volume(
+        &mut self,
+        subject: &Subject,
+        known: &KnownVolume,
+        failing: &FailingDrives,
+        pools: &PoolRooms,
+    ) {
         let verdict_of = |reason: Reason, failing_drives, has_last_copy| {
             let level = self.level(subject, reason);
             let active = level.map(|(severity, _)| severity);
@@ -284,6 +293,7 @@ impl Evaluator<'_> {
                 has_last_copy,
                 failing_drives,
                 drive_findings: &failing.all,
+                pools,
             };
             (reason, input.verdict(reason), level)
         };
@@ -308,6 +318,7 @@ impl Evaluator<'_> {
             }
         }
         drive_failure::mark(&mut verdicts, known, endangering);
+        pool_space::answer_for_dataset(&mut verdicts, &known.facts);
         for (reason, verdict, _) in verdicts {
             self.push(subject, reason, verdict);
         }
@@ -346,7 +357,6 @@ impl Evaluator<'_> {
                 ),
                 (Reason::ThinPoolFull, layers::thin(self.context, one, thin)),
                 (Reason::ArrayMismatch, redundancy::mismatches(self.facts, one)),
-                (Reason::CacheFailed, layers::caches(self.facts, one)),
                 (Reason::PathsDegraded, layers::paths(self.facts, one)),
             ];
             let is_lost = arrays.iter().any(|(reason, verdict)| {

@@ -26,7 +26,7 @@ pub use zfs::{
     PoolScan, PoolState, PoolStatus, ScanState, Vdev, VdevClass, VdevState, ZfsPool,
     device_of_dataset, device_of_pool,
 };
-pub(crate) use zfs::{UNKNOWN_LAYOUT, state_file};
+pub(crate) use zfs::{UNKNOWN_LAYOUT, pool_of_device, state_file};
 
 use crate::block::{BlockDevice, Inventory, Layer, LayerState};
 use crate::label;

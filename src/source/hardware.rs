@@ -79,7 +79,11 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 None => (watch.live, watch.without_events) = (false, true),
             },
             request = requests.recv() => match request {
-                Ok(SourceRequest::All | SourceRequest::Inventory) | Err(RecvError::Lagged(_)) => next_scan = Instant::now(),
+                Ok(SourceRequest::All) => {
+                    watch.zpool.make_due();
+                    (next_scan, next_layers) = (Instant::now(), Instant::now());
+                }
+                Ok(SourceRequest::Inventory) | Err(RecvError::Lagged(_)) => next_scan = Instant::now(),
                 Ok(SourceRequest::Superblocks) => watch.read_superblocks(&context),
                 Ok(SourceRequest::ExtSuperblocks(devices)) => watch.read_ext_superblocks(&context, devices),
                 Ok(_) => {}
@@ -460,6 +464,7 @@ async fn read_layer(
     };
     let state = match outcome {
         WorkerOutcome::Stuck { since, waiting_in, late } => {
+            pool.iter().for_each(|pool| zpool.hold(pool));
             let path = HostPath::new(format!("/dev/{device}"));
             let stuck = StuckProbe { since, waiting_in, path };
             report(SourceUpdate::LayerStuck { device: device.clone(), stuck }).await;
@@ -474,7 +479,10 @@ async fn read_layer(
         (Ok(LayerState::Zfs(read)), Some(pool)) => {
             Ok(LayerState::Zfs(zpool.complete(&context.root, &pool, read.state).await))
         }
-        (state, _) => state,
+        (state, pool) => {
+            pool.iter().for_each(|pool| zpool.hold(pool));
+            state
+        }
     };
     let is_stable = matches!(state, Ok(LayerState::Plain | LayerState::Linear { .. }));
     report(SourceUpdate::Layer {

@@ -2,8 +2,8 @@
 //!
 //! In: a pool and the state that the module gives it. Out: its `PoolStatus`. Every `zpool` takes a lock
 //! of the module that serves all pools, and with a suspended pool it waits for ever and cannot be killed
-//! (openzfs/zfs#18446): none is started while a pool is suspended or an earlier one has not ended. One
-//! runs at a time.
+//! (openzfs/zfs#18446): none is started while a pool is suspended, is imported or exported, or an earlier
+//! `zpool` has not ended. One runs at a time; after one that hung, none for an hour.
 
 mod json;
 mod text;
@@ -28,6 +28,9 @@ use diskvitals_text::causes::with_causes;
 const PROGRAMS: [&str; 3] = ["/usr/sbin/zpool", "/sbin/zpool", "/usr/local/sbin/zpool"];
 const TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(300);
+/// After a request by hand.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(30);
+const AFTER_HANG: Duration = Duration::from_secs(3600);
 /// A pool of 200 members has 200 KiB.
 const MAX_OUTPUT: usize = 8 << 20;
 const MAX_VDEVS: usize = 4096;
@@ -59,6 +62,9 @@ enum Form {
 }
 
 pub struct ZpoolReader {
+    /// Where `zpool` may be.
+    programs: Vec<PathBuf>,
+    timeout: Duration,
     one: Semaphore,
     known: Mutex<Known>,
 }
@@ -69,6 +75,10 @@ struct Known {
     /// The form that this `zpool` has; None: JSON has not been tried.
     form: Option<Form>,
     stuck: Option<UnkillableChild>,
+    /// When one hung.
+    hung: Option<Instant>,
+    /// Pools whose state could not be read, with the last attempt: they may be imported or exported now.
+    unread: BTreeMap<String, Instant>,
 }
 
 struct KnownPool {
@@ -80,7 +90,12 @@ struct KnownPool {
 
 impl ZpoolReader {
     pub fn new() -> ZpoolReader {
-        ZpoolReader { one: Semaphore::new(1), known: Mutex::default() }
+        ZpoolReader {
+            programs: PROGRAMS.map(PathBuf::from).to_vec(),
+            timeout: TIMEOUT,
+            one: Semaphore::new(1),
+            known: Mutex::default(),
+        }
     }
 
     /// Adds to the state of a pool what is known of its members, after asking for it if that is due.
@@ -100,10 +115,10 @@ impl ZpoolReader {
         // Never closed, and waits for one time-out at most: a program that hangs makes nothing due.
         if let Ok(_permit) = self.one.acquire().await
             && let Some(form) = self.due(name)
-            && let Some(program) = PROGRAMS.iter().find(|program| Path::new(program).exists())
+            && let Some(program) = self.programs.iter().find(|program| program.exists())
         {
             let begun = now();
-            if let Some(answer) = self.ask(Path::new(program), form, name).await
+            if let Some(answer) = self.ask(program, form, name).await
                 && let Some(known) = self.known().pools.get_mut(name)
             {
                 known.pool.take(answer, begun);
@@ -114,6 +129,18 @@ impl ZpoolReader {
         ZfsPool { state, ..pool.unwrap_or_default() }
     }
 
+    /// The state of the pool could not be read: it holds back `zpool` for the others.
+    pub fn hold(&self, name: &str) {
+        self.known().unread.insert(name.to_owned(), Instant::now());
+    }
+
+    /// Asks for each pool in the next round, if that is not too often.
+    pub fn make_due(&self) {
+        for pool in self.known().pools.values_mut() {
+            pool.asked = pool.asked.filter(|(at, _)| at.elapsed() < SHORTEST_INTERVAL);
+        }
+    }
+
     /// No code panics while it holds the lock.
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
@@ -121,6 +148,7 @@ impl ZpoolReader {
 
     fn note_state(&self, name: &str, state: PoolState) {
         let mut known = self.known();
+        known.unread.remove(name);
         known.pools.retain(|_, pool| pool.state_at.elapsed() < STATE_IS_OLD);
         let entry = known.pools.entry(name.to_owned()).or_insert_with(|| KnownPool {
             pool: ZfsPool::default(),
@@ -137,6 +165,11 @@ impl ZpoolReader {
             return None;
         }
         known.stuck = None;
+        known.unread.retain(|_, at| at.elapsed() < STATE_IS_OLD);
+        let has_hung = known.hung.is_some_and(|at| at.elapsed() < AFTER_HANG);
+        if has_hung || !known.unread.is_empty() {
+            return None;
+        }
         if known.pools.values().any(|it| it.pool.state == PoolState::Suspended) {
             return None;
         }
@@ -166,13 +199,17 @@ impl ZpoolReader {
             program: PathBuf::from(program),
             args: options.iter().map(|it| (*it).to_owned()).chain([name.to_owned()]).collect(),
             stdin: Vec::new(),
-            timeout: TIMEOUT,
+            timeout: self.timeout,
             max_output: MAX_OUTPUT,
         };
         let output = match program::run(&exec, Path::new("/")).await {
             Ok(output) => output,
             Err(failure) => {
-                self.known().stuck = failure.stuck;
+                let mut known = self.known();
+                if failure.has_timed_out {
+                    known.hung = Some(Instant::now());
+                }
+                known.stuck = failure.stuck;
                 return Some(Err(failure.why));
             }
         };
@@ -204,3 +241,6 @@ fn parse(bytes: &[u8], form: Form, name: &str) -> Result<PoolStatus, String> {
         Err(error) => Err(format!("zpool status: {}", with_causes(&error))),
     }
 }
+
+#[cfg(test)]
+mod tests;

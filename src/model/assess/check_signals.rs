@@ -53,6 +53,7 @@ pub fn signals(
         has_last_copy: false,
         failing_drives: &BTreeMap::new(),
         drive_findings: &BTreeMap::new(),
+        pools: &BTreeMap::new(),
     };
     add(SignalKind::Corrupted, filesystem::kernel_corrupted(input));
     add(SignalKind::Fault, filesystem::shutdown(input));

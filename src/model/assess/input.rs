@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use crate::assess::DriveFailure;
+use crate::assess::pool_space::PoolRooms;
 use crate::assess::smart::SmartAssessment;
 use crate::facts::{Facts, KnownDrive, KnownVolume};
 use crate::policy::Policy;
@@ -54,4 +55,5 @@ pub(crate) struct VolumeInput<'a> {
     pub failing_drives: &'a BTreeMap<DriveId, DriveFailure>,
     /// All findings of drives that are not only information.
     pub drive_findings: &'a BTreeMap<DriveId, DriveFailure>,
+    pub pools: &'a PoolRooms<'a>,
 }

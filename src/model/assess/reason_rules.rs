@@ -5,8 +5,8 @@
 
 use crate::assess::input::{DriveInput, VolumeInput};
 use crate::assess::{
-    checks, drive, duplicate, errors, filesystem, layers, merge, mounted, pool, raid_member,
-    raid_volume, read_only, redundancy, risk, space, stalls,
+    checks, drive, duplicate, errors, filesystem, layers, merge, mounted, pool, pool_space,
+    raid_member, raid_volume, read_only, redundancy, risk, space, stalls,
 };
 use diskvitals_finding::Verdict;
 use diskvitals_finding::reason::Reason;
@@ -103,6 +103,7 @@ fn rule(reason: Reason) -> Rule {
         Reason::PoolDataErrors => Rule::Volume(pool::data_errors),
         Reason::PoolDegraded => Rule::Volume(pool::degraded),
         Reason::PoolErrors => Rule::Drive(pool::member_errors),
+        Reason::PoolFull => Rule::Volume(pool_space::full),
         Reason::PoolFaulted => Rule::Volume(pool::faulted),
         Reason::PoolSuspended => Rule::Volume(pool::suspended),
         Reason::DriveFailing => Rule::Volume(drive::failing),

@@ -14,9 +14,9 @@ use crate::assess::input::{Context, VolumeInput};
 use crate::assess::text::{SUSPECT, evidence, format_span, join_limited, raised};
 use crate::assess::{ActiveFinding, DriveFailure, endangers_data};
 use crate::cause::figures::metrics;
-use crate::facts::{KnownDrive, repairs};
+use crate::facts::{Facts, KnownDrive, repairs};
 use crate::label;
-use crate::stack::{action_text, progress_text};
+use crate::stack::{self, action_text, progress_text};
 use crate::volume::{Impact, Stack, VolumeFacts};
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::reason::Reason;
@@ -281,6 +281,9 @@ fn of_array(context: Context, name: &str) -> Option<String> {
     if !action.is_empty() {
         return Some(format!("{action} of {label}{}", progress_text(stack)));
     }
+    if stack::pool_of_device(name).is_some() {
+        return Some(last_scrub(facts, name, &label));
+    }
     let read = facts.last_read(name);
     let ended = read.ended?;
     let age = context.now.duration_since(ended);
@@ -293,4 +296,18 @@ fn of_array(context: Context, name: &str) -> Option<String> {
         None => String::new(),
     };
     Some(format!("{label} was last read completely at {}{result}", facts.wall_text(ended)))
+}
+
+/// `last scrub of tank: 2026-11-28, errors: 2`.
+fn last_scrub(facts: &Facts, device: &str, pool: &str) -> String {
+    match facts.last_scrub(device) {
+        None => format!("no scrub of {pool} is known"),
+        Some((ended, errors)) => {
+            let found = match errors {
+                0 => "no errors".to_owned(),
+                count => format!("errors: {count}"),
+            };
+            format!("last scrub of {pool}: {}, {found}", ended.strftime("%F"))
+        }
+    }
 }

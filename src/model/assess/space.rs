@@ -10,6 +10,7 @@ use crate::facts::Facts;
 use crate::policy::space::SpacePolicy;
 use crate::probe::Usage;
 use crate::space_history::Forecast;
+use crate::volume::VolumeFacts;
 use diskvitals_finding::btrfs_space::{self, Allocatable, BtrfsSpace, Room};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
@@ -27,7 +28,7 @@ use diskvitals_text::size::format_bytes;
 /// btrfs: judged by what it can still allocate (`btrfs_space`), for data or for metadata, of which
 /// less is left. BAD while it has no space for metadata.
 pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
-    let measured = match newest_usage(input)? {
+    let measured = match newest_usage(input.context.facts, &input.known.facts)? {
         Ok(measured) => measured,
         Err(verdict) => return Some(verdict),
     };
@@ -36,31 +37,21 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
     let (total, left) = (space.total, space.left);
     let share = percent(left, total)?;
     let policy = input.context.policy.space.for_volume(&input.known.facts);
-    let enough = policy.raise_bytes.saturating_mul(2);
-    let short = left < policy.short_below(total);
-    let over = !is_below(left, total, policy.clear_percent) || left >= enough;
     let subject = Subject::Volume(input.known.facts.id.clone());
     let soon = fills_up(input.context.facts, &subject, left, at, input.active, &policy)
         .filter(|_| is_below(left, total, policy.forecast_percent));
-    if !short && !space.exhausted && soon.is_none() && (input.active.is_none() || over) {
+    if !space.is_short(input.active, &policy) && !space.exhausted && soon.is_none() {
         return Some(Verdict::Clear);
     }
-    let full = policy.full_below(total);
-    let was_full = input.active == Some(Severity::Bad);
-    let bad =
-        space.exhausted || space.left_soon < full || (was_full && left < full.saturating_mul(2));
+    let bad = space.exhausted || space.is_full(input.active, &policy);
     let share = format_share(left, share);
-    let total_bytes = total;
+    let mut clears = space.clears(&policy);
     let (left, total) = (format_bytes(left), format_bytes(total));
     let of_what = space.of_what;
     let mut message = format!("{left} of {total} ({share}) left{of_what} at {path}");
     if space.exhausted {
         message += &space.exhausted_text(path);
     }
-    let mut clears = format!(
-        "{} are available",
-        format_bytes(enough.min(percent_of(total_bytes, policy.clear_percent)))
-    );
     if space.exhausted {
         clears += " for metadata, in its chunks or for another chunk";
     }
@@ -84,10 +75,11 @@ pub(crate) fn out_of_space(input: &VolumeInput) -> Option<Verdict> {
 /// (`clear_inodes_percent`) as for bytes. Filesystems without a fixed number of inodes report 0 of
 /// 0 and are not judged.
 pub(crate) fn out_of_inodes(input: &VolumeInput) -> Option<Verdict> {
-    let Measured { path, at, usage, .. } = match newest_usage(input)? {
-        Ok(measured) => measured,
-        Err(verdict) => return Some(verdict),
-    };
+    let Measured { path, at, usage, .. } =
+        match newest_usage(input.context.facts, &input.known.facts)? {
+            Ok(measured) => measured,
+            Err(verdict) => return Some(verdict),
+        };
     let (total, left) = (usage.total_inodes, usage.available_inodes);
     let Some(share) = percent(left, total) else {
         return Some(Verdict::Clear);
@@ -142,6 +134,10 @@ fn clearing_forecast(policy: &SpacePolicy) -> SignedDuration {
     SignedDuration::try_from(policy.forecast.saturating_mul(2)).unwrap_or(SignedDuration::MAX)
 }
 
+fn enough(policy: &SpacePolicy) -> u64 {
+    policy.raise_bytes.saturating_mul(2)
+}
+
 fn is_below(left: u64, total: u64, limit_percent: u8) -> bool {
     u128::from(left) * 100 < u128::from(total) * u128::from(limit_percent)
 }
@@ -155,7 +151,7 @@ fn half_of(total: u64, limit_percent: u8) -> u64 {
     (u128::from(total) * u128::from(limit_percent) / 200) as u64
 }
 
-fn statfs_evidence(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
+pub(super) fn statfs_evidence(path: &HostPath, at: Timestamp, usage: &Usage) -> Evidence {
     let text = format!(
         "total_bytes={} available_bytes={} used_bytes={} total_inodes={} available_inodes={} used_inodes={}",
         usage.total_bytes,
@@ -181,9 +177,9 @@ fn btrfs_evidence(path: &HostPath, at: Timestamp, room: &Allocatable) -> Evidenc
 }
 
 /// The space that is judged: that of statfs, or what a btrfs can still allocate.
-struct Space {
-    total: u64,
-    left: u64,
+pub(super) struct Space {
+    pub(super) total: u64,
+    pub(super) left: u64,
     /// With what the next commit of a btrfs frees.
     left_soon: u64,
     /// Of what it is the space, in the message.
@@ -194,18 +190,34 @@ struct Space {
 }
 
 impl Space {
+    pub(super) fn plain(total: u64, left: u64) -> Space {
+        Space { total, left, left_soon: left, of_what: "", exhausted: false, btrfs: None }
+    }
+
+    /// `active`: of the finding.
+    pub(super) fn is_short(&self, active: Option<Severity>, policy: &SpacePolicy) -> bool {
+        let is_over =
+            !is_below(self.left, self.total, policy.clear_percent) || self.left >= enough(policy);
+        self.left < policy.short_below(self.total) || active.is_some() && !is_over
+    }
+
+    /// Writers are about to fail.
+    pub(super) fn is_full(&self, active: Option<Severity>, policy: &SpacePolicy) -> bool {
+        let full = policy.full_below(self.total);
+        let was_full = active == Some(Severity::Bad);
+        self.left_soon < full || (was_full && self.left < full.saturating_mul(2))
+    }
+
+    pub(super) fn clears(&self, policy: &SpacePolicy) -> String {
+        let share = percent_of(self.total, policy.clear_percent);
+        format!("{} are available", format_bytes(enough(policy).min(share)))
+    }
+
     /// Data and metadata of a btrfs are separate; the scarcer of them counts.
     fn of(measured: &Measured<'_>) -> Space {
         let usage = measured.usage;
         let Some(room) = measured.btrfs.and_then(btrfs_space::allocatable) else {
-            return Space {
-                total: usage.total_bytes,
-                left: usage.available_bytes,
-                left_soon: usage.available_bytes,
-                of_what: "",
-                exhausted: false,
-                btrfs: None,
-            };
+            return Space::plain(usage.total_bytes, usage.available_bytes);
         };
         let share = |room: &Room| {
             u128::from(room.left()) * u128::from(u32::MAX) / u128::from(room.total().max(1))
@@ -240,17 +252,19 @@ impl Space {
     }
 }
 
-struct Measured<'a> {
-    path: &'a HostPath,
-    at: Timestamp,
-    usage: &'a Usage,
+pub(super) struct Measured<'a> {
+    pub(super) path: &'a HostPath,
+    pub(super) at: Timestamp,
+    pub(super) usage: &'a Usage,
     btrfs: Option<&'a BtrfsSpace>,
 }
 
 /// The newest good statfs among the volume's mounts. `Err` is a verdict that needs no figures;
 /// `None`: nothing applies yet.
-fn newest_usage<'a>(input: &VolumeInput<'a>) -> Option<Result<Measured<'a>, Verdict>> {
-    let (facts, volume) = (input.context.facts, &input.known.facts);
+pub(super) fn newest_usage<'a>(
+    facts: &'a Facts,
+    volume: &'a VolumeFacts,
+) -> Option<Result<Measured<'a>, Verdict>> {
     if volume.block {
         return None;
     }

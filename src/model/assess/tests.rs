@@ -8,6 +8,7 @@ mod evidence;
 mod layers;
 mod mounted;
 mod pool;
+mod pool_space;
 mod properties;
 mod raid_member;
 mod raid_volume;

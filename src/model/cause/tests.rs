@@ -9,7 +9,7 @@ use crate::ledger::Ledger;
 use crate::snapshot::NodeState;
 use crate::snapshot_builder::{SnapshotBuilder, SnapshotInput};
 use crate::source_update::{SourceStatus, SourceUpdate};
-use crate::stack::{MdState, Multipath, MultipathPath, ThinPool};
+use crate::stack::{MdState, Multipath, MultipathPath, ThinPool, ZfsPool};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::{Acknowledgement, Health, SeenLevel, Status};
 use diskvitals_kernel_log::event::{Batch, Blame, Class, Cursor};
@@ -324,6 +324,36 @@ fn a_full_pool_is_one_cause_with_all_its_mounts() {
         node.causes(6),
         ["Bad vg/pool (data 99 %, metadata 16 %): ThinPoolFull ThinPoolFull >  | /a /b"]
     );
+}
+
+#[test]
+fn a_full_zfs_pool_is_one_cause_and_a_dataset_at_its_quota_another() {
+    let pool = BlockDevice {
+        size_bytes: 0,
+        ..device("zfs:tank", "0:0", Layer::ZfsPool { name: "tank".into() }, &["sda"])
+    };
+    let mut host = TestHost::default().disk("sda", "8:0", "A").with(pool);
+    host = host.mounted("0:50", "/", "/tank", "zfs", "tank");
+    for number in 1..=15 {
+        let (dev, name) = (format!("0:{}", 50 + number), format!("tank/{number:02}"));
+        host = host.mounted(&dev, "/", &format!("/{name}"), "zfs", &name);
+    }
+    let mut node = Node::new(host);
+    node.host.layer("zfs:tank", LayerState::Zfs(ZfsPool::default()), 5);
+    let of = |used: u64, left: u64| healthy_probe(usage(used + left, left));
+    node.host.probe("/tank", of(GIB, GIB / 128), 6);
+    for number in 1..=14 {
+        node.host.probe(&format!("/tank/{number:02}"), of(number * GIB, GIB / 128), 6);
+    }
+    node.host.probe("/tank/15", of(GIB, 0), 6);
+    let causes: Vec<String> = node.snapshot(7).causes.keys().map(ToString::to_string).collect();
+    assert_eq!(causes, ["pool:tank"], "what is left is what its quota leaves");
+    node.host.probe("/tank", of(GIB, 20 * GIB), 8);
+    for number in 1..=14 {
+        node.host.probe(&format!("/tank/{number:02}"), of(number * GIB, 20 * GIB), 8);
+    }
+    let causes: Vec<String> = node.snapshot(9).causes.keys().map(ToString::to_string).collect();
+    assert_eq!(causes, ["mount:mnt:/tank/15"]);
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::facts::full_reads::READ;
 use crate::facts::kernel_log::PendingIncident;
 use crate::facts::kernel_log::second_witness::{Answer, may_refute};
 use crate::facts::md_slots::{LOST, digits};
+use crate::facts::pool_members::SCRUB;
 use crate::facts::readings::Reading;
 use crate::facts::{Facts, KnownVolume, Urgency};
 use diskvitals_finding::observation::Observation;
@@ -289,7 +290,7 @@ impl Facts {
         let arrays = self.known_arrays();
         let (drives, volumes) = (&self.drives, &self.volumes);
         self.counters.histories.retain(|(subject, series), _| match subject {
-            _ if series.starts_with(AWAY) || series == HOME => true,
+            _ if series.starts_with(AWAY) || series == HOME || series == SCRUB => true,
             Subject::Device(uuid) if series.starts_with(LOST) || series == READ => {
                 arrays.contains(&digits(uuid))
             }

@@ -1,6 +1,7 @@
 //! `zpool status -j --json-int -P -p POOL` (OpenZFS 2.3 and later; cmd/zpool/zpool_main.c). GUIDs are
 //! larger than a float holds. Without `--json-int` numbers are text.
 
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::zpool::{MAX_VDEVS, ParseError};
@@ -88,7 +89,9 @@ fn scan(from: &Value) -> Option<PoolScan> {
         "CANCELED" => ScanState::Canceled,
         _ => return None,
     };
-    Some(PoolScan { is_resilver, state, errors: number(from, "errors").unwrap_or(0) })
+    let ended = number(from, "end_time").filter(|seconds| *seconds > 0);
+    let ended = ended.and_then(|seconds| Timestamp::from_second(seconds.try_into().ok()?).ok());
+    Some(PoolScan { is_resilver, state, errors: number(from, "errors").unwrap_or(0), ended })
 }
 
 fn object<'a>(of: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {
@@ -128,7 +131,8 @@ mod tests {
         assert_eq!((sdc.state, sdc.note.as_str()), (Some(VdevState::Unavail), "was /dev/sdc1"));
         assert_eq!((log.class, spare.class), (VdevClass::Log, VdevClass::Spare));
         assert_eq!(spare.state, Some(VdevState::Available));
-        let scan = PoolScan { is_resilver: false, state: ScanState::Finished, errors: 2 };
+        let ended = Timestamp::from_second(1_790_000_000).ok();
+        let scan = PoolScan { is_resilver: false, state: ScanState::Finished, errors: 2, ended };
         assert_eq!((status.data_errors, status.scan), (3, Some(scan)));
     }
 

@@ -1,6 +1,10 @@
 //! `zpool status -P -p -s POOL` as text, of OpenZFS before 2.3 (cmd/zpool/zpool_main.c,
 //! print_status_config()). The caller sets LC_ALL=C.
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
 use crate::zpool::{MAX_VDEVS, ParseError};
 use diskvitals_model::stack::{PoolScan, PoolStatus, ScanState, Vdev, VdevClass, VdevState};
 
@@ -58,7 +62,14 @@ fn scan_of(text: &str, next: Option<&&str>) -> Option<PoolScan> {
     let all = format!("{text} {}", next.map_or("", |line| line));
     let before = all.split(" errors").next().unwrap_or_default();
     let errors = before.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
-    Some(PoolScan { is_resilver, state, errors })
+    let ended = text.rsplit_once(" on ").and_then(|(_, date)| time_of(date.trim()));
+    Some(PoolScan { is_resilver, state, errors, ended })
+}
+
+/// ctime(3): zpool has no TZ, and so this machine's zone.
+fn time_of(text: &str) -> Option<Timestamp> {
+    let local = DateTime::strptime("%a %b %e %H:%M:%S %Y", text).ok()?;
+    Some(local.to_zoned(TimeZone::system()).ok()?.timestamp())
 }
 
 /// Rows are `\t` and two blanks for each level; the pool itself is at level 0, as are the heads of the
@@ -185,7 +196,9 @@ errors: 3 data errors, use '-v' for a list
             ]
         );
         assert_eq!(status.vdevs[0].children[1].children[0].guid, Some(9001));
-        let scan = PoolScan { is_resilver: false, state: ScanState::Finished, errors: 2 };
+        let ended = jiff::civil::date(2026, 11, 28).at(20, 0, 0, 0);
+        let ended = Some(ended.to_zoned(TimeZone::system()).unwrap().timestamp());
+        let scan = PoolScan { is_resilver: false, state: ScanState::Finished, errors: 2, ended };
         assert_eq!((status.data_errors, status.scan), (3, Some(scan)));
     }
 

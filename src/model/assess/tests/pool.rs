@@ -2,7 +2,9 @@ use crate::assess::pool::argument;
 use crate::block::{BlockDevice, Layer, LayerState};
 use crate::fixture::*;
 use crate::source_update::SourceUpdate;
-use crate::stack::{PoolState, PoolStatus, Vdev, VdevClass, VdevState, ZfsPool};
+use crate::stack::{
+    PoolScan, PoolState, PoolStatus, ScanState, Vdev, VdevClass, VdevState, ZfsPool,
+};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;
 
@@ -11,7 +13,7 @@ fn state(state: PoolState) -> LayerState {
 }
 
 /// A pool over sda1 and sdb1 with two datasets, one of them with a blank in its name.
-fn tank() -> TestHost {
+pub(super) fn tank() -> TestHost {
     let partition = |name: &str, dev: &str, disk: &str| {
         device(name, dev, Layer::Partition { number: 1, start_bytes: 1 << 20 }, &[disk])
     };
@@ -135,7 +137,7 @@ fn a_drive_that_a_working_pool_lacks_makes_nothing_inaccessible() {
 }
 
 /// The mirror of sda1 and sdb1, as `zpool status` shows it.
-fn mirrored(word: PoolState, sdb: VdevState, spare: Option<VdevState>) -> ZfsPool {
+pub(super) fn mirrored(word: PoolState, sdb: VdevState, spare: Option<VdevState>) -> ZfsPool {
     let leaf = |name: &str, state| Vdev {
         name: format!("/dev/{name}"),
         state: Some(state),
@@ -281,4 +283,47 @@ fn a_claims_dataset_leads_from_its_pod_to_the_drives_of_the_pool() {
     let volume = volumes.iter().find(|it| it.handle.as_deref() == Some("pvc-1")).unwrap();
     assert_eq!(volume.devices, ["zfs:tank", "sda1", "sdb1", "sda", "sdb"]);
     assert_eq!((volume.drive_ids.len(), volume.pods.len(), volume.remote), (2, 1, false));
+}
+
+#[test]
+fn the_last_scrub_is_remembered_when_a_resilver_follows_and_while_the_pool_is_exported() {
+    let scan = |is_resilver, second| PoolScan {
+        is_resilver,
+        state: ScanState::Finished,
+        errors: 2,
+        ended: Some(at(second)),
+    };
+    let mut host = tank();
+    for name in ["sda1", "sdb1"] {
+        host.inventory.devices.get_mut(name).unwrap().fs_uuid = Some("17002345678901234567".into());
+    }
+    host.scan(1);
+    assert_eq!(host.facts.last_scrub("zfs:tank"), None);
+    let mut pool = mirrored(PoolState::Online, VdevState::Online, None);
+    for (second, scan) in [(10, scan(false, 9)), (20, scan(true, 19))] {
+        pool.status.as_mut().unwrap().scan = Some(scan);
+        host.layer("zfs:tank", LayerState::Zfs(pool.clone()), second);
+        assert_eq!(host.facts.last_scrub("zfs:tank"), Some((at(9), 2)));
+    }
+    let exported = host.inventory.devices.remove("zfs:tank").unwrap();
+    host.scan(30);
+    host.inventory.devices.insert("zfs:tank".into(), exported);
+    host.scan(40);
+    assert_eq!(host.facts.last_scrub("zfs:tank"), Some((at(9), 2)));
+    // Destroyed, and created anew.
+    for name in ["sda1", "sdb1"] {
+        host.inventory.devices.get_mut(name).unwrap().fs_uuid = Some("5".into());
+    }
+    host.scan(50);
+    assert_eq!(host.facts.last_scrub("zfs:tank"), None);
+}
+
+#[test]
+fn slow_requests_of_a_member_are_a_part_of_the_evidence() {
+    let mut host = tank();
+    let mut pool = mirrored(PoolState::Degraded, VdevState::Faulted, None);
+    pool.status.as_mut().unwrap().vdevs[0].children[1].slow_ios = 7;
+    host.layer("zfs:tank", LayerState::Zfs(pool), 10);
+    let raised = host.raised_for(Reason::PoolDegraded, 11).unwrap();
+    assert_eq!(raised.evidence[1].text, "/dev/sdb1 FAULTED 0 0 0 7 slow");
 }

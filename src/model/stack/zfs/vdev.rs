@@ -1,6 +1,7 @@
 //! The members of a ZFS pool, as `zpool status` shows them: which of them hold the same data, and what
 //! each has counted. Read by `source/zpool.rs`.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{BlockDevice, Inventory};
@@ -75,6 +76,9 @@ pub struct PoolScan {
     pub state: ScanState,
     /// Errors that it found and could not repair.
     pub errors: u64,
+    /// By the wall clock.
+    #[serde(default)]
+    pub ended: Option<Timestamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,6 +145,14 @@ impl PoolStatus {
         left.min().flatten()
     }
 
+    /// How many of how many members hold data, the others parity or copies.
+    pub(crate) fn data_share(&self) -> (usize, usize) {
+        self.of_data().fold((0, 0), |(data, all), vdev| {
+            let width = vdev.children.len().max(1);
+            (data + width.saturating_sub(vdev.parity()), all + width)
+        })
+    }
+
     /// `raidz2`, `mirror`: of the vdevs that hold data.
     pub(crate) fn layout(&self) -> String {
         let mut kinds: Vec<&str> = self.of_data().map(Vdev::kind).collect();
@@ -150,6 +162,12 @@ impl PoolStatus {
             [kind] => (*kind).to_owned(),
             _ => "ZFS".to_owned(),
         }
+    }
+
+    /// The last scan, if it is a scrub that has ended.
+    pub(crate) fn finished_scrub(&self) -> Option<&PoolScan> {
+        let scan = self.scan.as_ref();
+        scan.filter(|scan| !scan.is_resilver && scan.state == ScanState::Finished)
     }
 
     /// Members of which the pool should have the data, and has not, with the vdev at the top.
@@ -238,7 +256,11 @@ impl Vdev {
         let state = self.state.map_or("", VdevState::word);
         let counts = [self.read_errors, self.write_errors, self.checksum_errors];
         let counts = counts.map(|count| count.to_string()).join(" ");
-        format!("{} {state} {counts} {}", self.name, self.note).trim_end().to_owned()
+        let slow = match self.slow_ios {
+            0 => String::new(),
+            count => format!(" {count} slow"),
+        };
+        format!("{} {state} {counts}{slow} {}", self.name, self.note).trim_end().to_owned()
     }
 
     pub(crate) fn leaves(&self) -> Vec<&Vdev> {
@@ -386,7 +408,7 @@ mod tests {
         let lacking: Vec<&str> = status.lacking().map(|(_, it)| it.name.as_str()).collect();
         assert_eq!(lacking, ["/dev/sdb"]);
         let state = ScanState::Running;
-        status.scan = Some(PoolScan { is_resilver: true, state, errors: 0 });
+        status.scan = Some(PoolScan { is_resilver: true, state, errors: 0, ended: None });
         assert_eq!((stack(&status).as_str(), status.tolerates()), ("sda", Some(0)));
     }
 
