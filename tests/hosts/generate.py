@@ -383,16 +383,17 @@ def zfs_nas():
 
 
 def degraded_arrays():
-    """A two-way mirror whose second copy is being made, a raid5 of six with five members, a raid6 without one, and a vendor's system mirror over four bays of which two were ever filled."""
+    """A two-way mirror whose second copy is being made, a raid5 of six with five members, a raid6 without one whose last check found wrong parity, and a vendor's system mirror over four bays of which two were ever filled."""
     host = Host("degraded-arrays")
     letters = "abcdefghijkl"
     disks = [host.ata(at + 1, f"sd{letter}", f"8:{16 * at}", 4000787030016, "EXAMPLE HDD 4000", f"TEST{at:04}", "0001", f"5000c500{at + 1:08}", 1) for at, letter in enumerate(letters)]
     size = 3 * 1024 * G
 
-    def array(name, dev, level, slots, members, udev, sync="idle", completed="none", layout="0"):
+    def array(name, dev, level, slots, members, udev, sync="idle", completed="none", layout="0", speed="none", last="idle", mismatch="0"):
         missing = sum(1 for _, state in members if state == "spare") + slots - len(members)
         md = host.virtual(name, dev, size, udev=udev, md__level=level, md__layout=layout, md__raid_disks=str(slots), md__array_state="clean", md__sync_action=sync,
-                          md__sync_completed=completed, md__resync_start="none", md__mismatch_cnt="0", md__degraded=str(missing))
+                          md__sync_completed=completed, md__sync_speed=speed, md__last_sync_action=last, md__resync_start="none", md__mismatch_cnt=mismatch,
+                          md__degraded=str(missing))
         parts = [disk for disk, _ in members]
         host.on(md, *parts)
         for slot, (disk, state) in enumerate(members):
@@ -404,9 +405,9 @@ def degraded_arrays():
 
     uuid = lambda number: fs("ext4", f"0a0b0c0d-0000-4000-8000-{number:012}")
     in_sync = lambda some: [(disk, "in_sync") for disk in some]
-    array("md127", "9:127", "raid1", 2, [(disks[1], "in_sync"), (disks[0], "spare")], uuid(1), sync="recover", completed="146488486 / 1464884864")
+    array("md127", "9:127", "raid1", 2, [(disks[1], "in_sync"), (disks[0], "spare")], uuid(1), sync="recover", completed="146488486 / 1464884864", speed="61037", last="recover")
     array("md0", "9:0", "raid5", 6, in_sync(disks[2:7]), uuid(2), layout="2")
-    array("md1", "9:1", "raid6", 4, in_sync(disks[7:10]), uuid(3), layout="2")
+    array("md1", "9:1", "raid6", 4, in_sync(disks[7:10]), uuid(3), layout="2", last="check", mismatch="256")
     array("md9", "9:9", "raid1", 4, in_sync(disks[10:12]), uuid(4))
     host.pseudo()
     for dev, point in (("9:9", "/"), ("9:127", "/srv/a"), ("9:0", "/srv/b"), ("9:1", "/srv/c")):
