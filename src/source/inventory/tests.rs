@@ -257,6 +257,22 @@ proptest! {
 }
 
 #[test]
+fn only_an_array_has_the_driver_of_its_raid_controller() {
+    let driver = |level: &str, vendor: &str| {
+        let tree = Tree::new();
+        tree.disk(1, "sda", None, Some("S"));
+        let host = "sys/devices/pci0000:00/0000:00:17.0/ata1/host1";
+        tree.file(&format!("{host}/scsi_host/host1/proc_name"), "hpsa\n");
+        tree.file(&format!("{host}/target1:0:0/1:0:0:0/raid_level"), level);
+        tree.file(&format!("{host}/target1:0:0/1:0:0:0/vendor"), vendor);
+        tree.scan().drives[0].location.array_driver.clone()
+    };
+    assert_eq!(driver("RAID 5", "HPE").as_deref(), Some("hpsa"));
+    assert_eq!(driver("N/A", "HPE"), None, "a physical disk");
+    assert_eq!(driver("RAID 5", "QEMU"), None, "a disk of a hypervisor");
+}
+
+#[test]
 fn a_check_snapshot_is_excluded_from_devices() {
     let tree = Tree::new();
     for (name, number, mapped) in
