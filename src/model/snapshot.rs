@@ -16,6 +16,7 @@ use crate::model_statistics::ModelStatistics;
 use crate::policy::{Exclusion, NodeFailurePolicy};
 use crate::probe::Usage;
 use crate::source_update::SourceStatus;
+use crate::stack::ZfsPool;
 use crate::stale::Attachment;
 use crate::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus, VolumeFacts};
 use diskvitals_finding::ids::{CauseId, CheckId, DriveId, FindingId, VolumeId};
@@ -54,6 +55,15 @@ pub struct Snapshot {
     pub history: Arc<Vec<Arc<Finding>>>,
     /// A newer time alone makes no new snapshot for some minutes.
     pub models: Arc<ModelStatistics>,
+    /// The imported ZFS pools whose state is known now, by name.
+    pub zfs_pools: BTreeMap<String, Arc<KnownPool>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownPool {
+    pub pool: ZfsPool,
+    /// When its last scrub ended, by the wall clock.
+    pub last_scrub: Option<Timestamp>,
 }
 
 /// The kubelet's folder and this node's own CSI driver and pool.

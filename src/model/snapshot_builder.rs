@@ -15,13 +15,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::block::LayerState;
 use crate::cause::{self, Cause};
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::model_statistics::ModelStatistics;
 use crate::policy::Policy;
 use crate::probe::Usage;
-use crate::snapshot::{Drive, NodeState, Snapshot, Volume, VolumeUsage};
+use crate::snapshot::{Drive, KnownPool, NodeState, Snapshot, Volume, VolumeUsage};
+use crate::stack;
 use diskvitals_finding::ids::{CauseId, DriveId, FindingId, VolumeId};
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
@@ -141,6 +143,7 @@ impl SnapshotBuilder {
             inventory,
             history: history.clone(),
             models: models(previous, scene.facts),
+            zfs_pools: zfs_pools(previous, scene.facts),
         };
         snapshot.causes = causes(&snapshot, previous, scene.facts, scene.now);
         log.compare(&previous.causes, &snapshot.causes, ChangedItem::Cause, |_, _| true);
@@ -155,6 +158,7 @@ impl SnapshotBuilder {
             && all_shared(&snapshot.findings, &previous.findings)
             && all_shared(&snapshot.causes, &previous.causes)
             && all_shared(checks, &previous.checks)
+            && all_shared(&snapshot.zfs_pools, &previous.zfs_pools)
             && all_shared(&scene.facts.attachments, &previous.attachments)
             && scene.facts.node_context == previous.node_context;
         SnapshotUpdate {
@@ -210,6 +214,22 @@ impl ChangeLog {
         self.revision += 1;
         self.changes.push(Change { revision: self.revision, time: self.time, kind, item });
     }
+}
+
+/// Each shared with the previous snapshot if it is equal.
+fn zfs_pools(previous: &Snapshot, facts: &Facts) -> BTreeMap<String, Arc<KnownPool>> {
+    let known = facts.layers.iter().filter_map(|(device, layer)| {
+        let LayerState::Zfs(pool) = layer.state.value().filter(|_| layer.stuck.is_none())? else {
+            return None;
+        };
+        let name = stack::pool_of_device(device)?;
+        let last_scrub = facts.last_scrub(device).map(|(ended, _)| ended);
+        let same = previous.zfs_pools.get(name);
+        let same = same.filter(|it| it.pool == *pool && it.last_scrub == last_scrub).cloned();
+        let new = || Arc::new(KnownPool { pool: pool.clone(), last_scrub });
+        Some((name.to_owned(), same.unwrap_or_else(new)))
+    });
+    known.collect()
 }
 
 /// Each shared with the previous snapshot if it is equal.

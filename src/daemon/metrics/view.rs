@@ -11,6 +11,7 @@ mod models;
 mod node;
 mod smart;
 mod volumes;
+mod zfs;
 
 #[cfg(test)]
 pub(in crate::metrics) mod tests;
@@ -55,7 +56,8 @@ impl Collector for SnapshotCollector {
         smart::encode(&mut families, &self.snapshot)?;
         volumes::encode(&mut families, &self.snapshot)?;
         findings::encode(&mut families, &self.snapshot)?;
-        models::encode(&mut families, &self.snapshot)
+        models::encode(&mut families, &self.snapshot)?;
+        zfs::encode(&mut families, &self.snapshot)
     }
 }
 

@@ -32,6 +32,11 @@ fn a_pool_reports_the_errors_of_its_devices() {
             "zio pool=tank vdev=/dev/sdc1 error=110 type=1 offset=512 size=4096 flags=1572992",
             "timeout sdc1 unclear 1",
         ),
+        // A flush failed.
+        (
+            "zio pool=tank vdev=/dev/sdc1 error=5 type=5 offset=0 size=0 flags=1049728",
+            "io sdc1 unclear 0",
+        ),
         // Not supported by the device.
         (
             "zio pool=tank vdev=/dev/sdc1 error=95 type=5 offset=0 size=0 flags=1049728",

@@ -98,10 +98,11 @@ pub(crate) fn full(input: &VolumeInput) -> Option<Verdict> {
     let policy = policy.space.for_volume(room.volume);
     let space = Space::plain(room.total, usage.available_bytes);
     let own = match newest_usage(facts, volume) {
-        // Nothing writes to it.
-        Some(Err(Verdict::Clear)) => return Some(Verdict::Clear),
-        Some(Ok(own)) if is_dataset(volume) => Some(own.usage.available_bytes),
-        _ => None,
+        // Nothing writes to it, or what it can write is not known.
+        Some(Err(verdict)) => return Some(verdict),
+        Some(Ok(own)) => is_dataset(volume).then_some(own.usage.available_bytes),
+        None if is_dataset(volume) => return None,
+        None => None,
     };
     let has_own_limit = own.is_some_and(|own| {
         let is_less =

@@ -51,7 +51,7 @@ pub enum PoolState {
 }
 
 impl PoolState {
-    const ALL: [PoolState; 8] = [
+    pub const ALL: [PoolState; 8] = [
         PoolState::Online,
         PoolState::Degraded,
         PoolState::Faulted,

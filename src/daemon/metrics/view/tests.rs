@@ -19,9 +19,10 @@ use diskvitals_model::facts::smart::{SmartFacts, SmartOutcome};
 use diskvitals_model::fixture::{TestHost, at, drive, event, usage, volume};
 use diskvitals_model::model_statistics::ModelStatistics;
 use diskvitals_model::snapshot::{
-    Drive, NodeContext, NodeState, Presence, StoreStatus, Volume, VolumeUsage,
+    Drive, KnownPool, NodeContext, NodeState, Presence, StoreStatus, Volume, VolumeUsage,
 };
 use diskvitals_model::source_update::SourceStatus;
+use diskvitals_model::stack::{PoolState, PoolStatus, Vdev, VdevState, ZfsPool};
 use diskvitals_model::volume::{Condition, CsiStatus, OperationalStatus, Stack, UsageStatus};
 use diskvitals_smart::fixture::{attribute, disk, nvme};
 use diskvitals_smart::history::SmartHistory;
@@ -236,6 +237,25 @@ fn busy_snapshot() -> Snapshot {
         ),
     ] {
         snapshot.findings.insert(finding.id.clone(), Arc::new(finding));
+    }
+    let member = |name: &str, checksum_errors| Vdev {
+        name: name.into(),
+        state: Some(VdevState::Online),
+        checksum_errors,
+        ..Vdev::default()
+    };
+    let vdevs = vec![Vdev {
+        name: "mirror-0".into(),
+        children: vec![member("/dev/sdx1", 0), member("/dev/sdy1", 12)],
+        ..Vdev::default()
+    }];
+    let mut pool = ZfsPool { state: PoolState::Degraded, ..ZfsPool::default() };
+    pool.take(Ok(PoolStatus { vdevs, ..PoolStatus::default() }), at(30));
+    let pool = KnownPool { pool, last_scrub: Some(at(20)) };
+    let suspended = ZfsPool { state: PoolState::Suspended, ..ZfsPool::default() };
+    let suspended = KnownPool { pool: suspended, last_scrub: None };
+    for (name, pool) in [("tank", pool), ("my pool", suspended)] {
+        snapshot.zfs_pools.insert(name.into(), Arc::new(pool));
     }
     snapshot
 }

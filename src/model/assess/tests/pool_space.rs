@@ -107,6 +107,18 @@ fn a_pool_whose_datasets_cannot_be_read_stays_full() {
 }
 
 #[test]
+fn a_dataset_whose_space_cannot_be_read_keeps_what_it_has() {
+    let mut host = with_space(200 * GIB, holding(10 * GIB, 0));
+    assert_eq!(host.raised(11), ["mnt:/home OutOfSpace Bad Degraded"]);
+    host.probe("/tank", healthy_probe(holding(MIB, 0)), 20);
+    host.probe("/home", failing_probe(5), 20);
+    let raised = host.raised(21);
+    assert!(raised.contains(&"mnt:/tank PoolFull Bad Degraded".to_owned()), "{raised:?}");
+    let mut reasons = host.active.keys().map(|(_, reason)| *reason);
+    assert!(reasons.any(|reason| reason == Reason::OutOfSpace), "{:?}", host.active);
+}
+
+#[test]
 fn a_layout_that_is_not_known_still_shows_a_pool_without_any_space() {
     let mut host = tank();
     for path in ["/tank", "/home"] {

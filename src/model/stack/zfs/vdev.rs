@@ -185,7 +185,7 @@ impl PoolStatus {
     }
 
     /// Every member, with the vdev at the top that it belongs to.
-    pub(crate) fn members(&self) -> impl Iterator<Item = (&Vdev, &Vdev)> {
+    pub fn members(&self) -> impl Iterator<Item = (&Vdev, &Vdev)> {
         self.vdevs.iter().flat_map(|top| top.leaves().into_iter().map(move |leaf| (top, leaf)))
     }
 
