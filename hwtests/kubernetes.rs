@@ -63,3 +63,5 @@ mod versions;
 mod volumes;
 #[path = "kubernetes/withdrawal.rs"]
 mod withdrawal;
+#[path = "kubernetes/words.rs"]
+mod words;

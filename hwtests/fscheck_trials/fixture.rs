@@ -1,15 +1,16 @@
 //! Filesystems to check: created, filled, damaged, mounted.
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use diskvitals_fscheck::Filesystem;
-use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::fcntl::OFlag;
+use nix::mount::{MsFlags, mount};
 
 use crate::support::offline::{self, OfflineResult};
-use crate::support::tools::run;
-use crate::support::{Disk, Testbed, corrupt, pause, populate};
+use crate::support::tools::{run, umount};
+use crate::support::{Disk, Testbed, corrupt, populate};
 
 const HELD_BY_OTHERS: Duration = Duration::from_secs(10);
 /// Another seed is tried when a damage has no visible effect.
@@ -81,26 +82,6 @@ impl MountedImage {
         MountedImage::with(testbed, filesystem, image, name, MsFlags::empty())
     }
 
-    /// Mounts an image that was mounted a moment ago. A process that has just copied the mount
-    /// table (unshare(2), of another trial's checker) holds the old mount a little longer, and XFS
-    /// mounts no UUID twice.
-    pub async fn again(
-        testbed: &Testbed,
-        filesystem: Filesystem,
-        image: &Path,
-        name: &str,
-    ) -> nix::Result<MountedImage> {
-        let end = Instant::now() + HELD_BY_OTHERS;
-        loop {
-            match MountedImage::new(testbed, filesystem, image, name) {
-                Err(Errno::EINVAL) if filesystem == Filesystem::Xfs && Instant::now() < end => {
-                    pause(Duration::from_millis(50)).await
-                }
-                other => return other,
-            }
-        }
-    }
-
     pub fn with(
         testbed: &Testbed,
         filesystem: Filesystem,
@@ -120,18 +101,23 @@ impl MountedImage {
         }
     }
 
+    /// Returns when no mount uses the device any more. A process that copied the mount table a
+    /// moment ago (unshare(2), of another trial's checker) keeps a filesystem mounted after its
+    /// unmount: until then its journal is not closed, and ext4 could be mounted a second time.
     pub fn end(self) {
-        if let Err(error) = umount2(&self.at, MntFlags::empty()) {
-            eprintln!(
-                "unmounting {}: {error}; it goes when it is no longer used",
-                self.at.display()
-            );
-            // A busy mount ends with its last user; what cannot be removed now is removed with the
-            // testbed.
-            let _ = umount2(&self.at, MntFlags::MNT_DETACH);
+        umount(&self.at);
+        let end = Instant::now() + HELD_BY_OTHERS;
+        while let Err(error) = claim(&self.disk.device) {
+            assert!(Instant::now() < end, "{} stays mounted: {error}", self.at.display());
+            std::thread::park_timeout(Duration::from_millis(5));
         }
         self.disk.detach();
     }
+}
+
+/// Refused with EBUSY while a mount uses the device (open(2), O_EXCL).
+fn claim(device: &Path) -> std::io::Result<std::fs::File> {
+    std::fs::File::options().read(true).custom_flags(OFlag::O_EXCL.bits()).open(device)
 }
 
 /// A filesystem with one damage that the offline checker finds.

@@ -95,8 +95,7 @@ pub async fn healthy(context: Arc<Context>, filesystem: Filesystem, number: u64)
         move |testbed| fixture::pristine(testbed, filesystem, &name, seed)
     })
     .await;
-    let mounted = MountedImage::again(&context.testbed, filesystem, &image, &name)
-        .await
+    let mounted = MountedImage::new(&context.testbed, filesystem, &image, &name)
         .expect("a healthy filesystem mounts");
     let (live, frozen, written) = under_load(&context, filesystem, &mounted.at, seed).await;
     let after = finish(mounted, filesystem, image).await;
@@ -148,8 +147,7 @@ pub async fn damaged(
         }
         Mountable::Yes => {
             let name = format!("{}-{kind}", filesystem.name());
-            let mounted = MountedImage::again(&context.testbed, filesystem, &image, &name)
-                .await
+            let mounted = MountedImage::new(&context.testbed, filesystem, &image, &name)
                 .map_err(|error| format!("it mounted before, and now not: {error}"))?;
             let (live, frozen, written) = if loaded {
                 under_load(&context, filesystem, &mounted.at, seed).await

@@ -1,6 +1,7 @@
 //! The controller beside the cluster, with the rights that the chart gives it and durations of
 //! seconds (feature `hwtests`): the program in the image has no such switch.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -20,20 +21,25 @@ pub fn start(fixture: &Fixture, timing: &str, arguments: &[&str]) -> HostProgram
 
 /// As its account in the chart. `timing`: DISKVITALS_FLEET_TIMING.
 pub fn program(fixture: &Fixture, timing: &str, arguments: &[&str]) -> Command {
-    let token = kubectl(&["-n", NAMESPACE, "create", "token", "diskvitals-fleet", "--duration=4h"]);
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "lab",
-        "clusters": [{"name": "lab", "cluster": {"server": "https://127.0.0.1:26443", "certificate-authority": cluster::run().join("pki/ca.crt")}}],
-        "users": [{"name": "controller", "user": {"token": token.trim()}}],
-        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": "controller", "namespace": NAMESPACE}}],
-    });
-    let file = fixture.path("controller.kubeconfig");
-    std::fs::write(&file, config.to_string()).expect("its kubeconfig");
     let mut program = command(built_program("diskvitals-fleet"));
     program
         .args(["--log-format", "text", "--lease-namespace", NAMESPACE])
         .args(arguments)
-        .env("KUBECONFIG", &file)
+        .env("KUBECONFIG", kubeconfig(fixture, NAMESPACE, "diskvitals-fleet"))
         .env("DISKVITALS_FLEET_TIMING", timing);
     program
+}
+
+/// A file with which a program is this account.
+pub fn kubeconfig(fixture: &Fixture, namespace: &str, account: &str) -> PathBuf {
+    let token = kubectl(&["-n", namespace, "create", "token", account, "--duration=4h"]);
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "lab",
+        "clusters": [{"name": "lab", "cluster": {"server": "https://127.0.0.1:26443", "certificate-authority": cluster::run().join("pki/ca.crt")}}],
+        "users": [{"name": account, "user": {"token": token.trim()}}],
+        "contexts": [{"name": "lab", "context": {"cluster": "lab", "user": account, "namespace": namespace}}],
+    });
+    let file = fixture.path(&format!("{account}.kubeconfig"));
+    std::fs::write(&file, config.to_string()).expect("its kubeconfig");
+    file
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::claims::IMAGE;
-use crate::cluster::{HostProgram, NODE, TIME_LIMIT, apply, kubectl, pause, until};
+use crate::cluster::{HostProgram, NODE, TIME_LIMIT, apply, get, kubectl, pause, until};
 use crate::controller;
 use crate::fixture::Fixture;
 use crate::nodes::{API_ADDRESS, OtherNode};
@@ -118,7 +118,7 @@ impl Lab {
         kubectl(&["patch", "pv", &victim.volume, "--type=merge", "-p", kept]);
         fixture.served(served).set(Mode::Pass);
         second.show(&[disk.name()]);
-        kubectl(&["delete", "storagepolicy", "databases"]);
+        kubectl(&["delete", "storagepolicy", "databases", "--ignore-not-found"]);
         fixture.end();
         drop(second);
     }
@@ -218,5 +218,32 @@ fn nothing_is_deleted_when_the_drive_is_back_before_the_approval() {
     assert_eq!(ended["status"]["blockedBy"], "FindingGone", "{ended:#}");
     pause(std::time::Duration::from_secs(10));
     lab.victim.assert_unprepared();
+    lab.end();
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn a_proposal_rests_on_the_log_and_is_held_while_its_policy_is_gone() {
+    let lab = Lab::start();
+    lab.victim.lose_drive(lab.fixture.served(lab.served), &lab.second, lab.disk.name());
+    let name = proposed();
+    // The log's records of the failure count, however short `[errors] quiet_after` is: five seconds here.
+    pause(std::time::Duration::from_secs(15));
+    let node = lab.second.name();
+    let report = get(&format!("nodestorage/{node}")).expect("its report")["status"].clone();
+    let findings = report["challenge"]["findings"].as_array().expect("its answer");
+    let lost = findings.iter().find(|finding| finding["reason"] == "DriveMissing");
+    let witnesses = &lost.expect("the drive's")["witnesses"];
+    assert!(witnesses.to_string().contains("KernelLog"), "{report:#}");
+    assert_eq!(action().expect("the action")["status"]["blockedBy"], "NotApproved");
+
+    kubectl(&["delete", "storagepolicy", "databases"]);
+    until("the action says why it is held", TIME_LIMIT, || {
+        let text = waits_for(&action()?);
+        text.contains("policy databases was deleted").then_some(())
+    });
+    let (_, shown) = shell(&format!("kubectl diskvitals actions {name}"));
+    assert!(!shown.contains("no time"), "{shown}");
+    lab.victim.assert_untouched();
     lab.end();
 }

@@ -18,7 +18,9 @@ use diskvitals_host::root::HostRoot;
 
 /// Resolves `path`, which may be a link (by-id), to a block device.
 pub fn resolve(path: &HostPath) -> Result<Device, StepWorkerError> {
-    let node = std::fs::canonicalize(path.as_path()).map_err(io_error("looking for", path))?;
+    // The step's own text names the path.
+    let node = std::fs::canonicalize(path.as_path())
+        .map_err(|error| StepWorkerError::io("resolving it", error))?;
     let data = std::fs::metadata(&node).map_err(io_error("looking at", path))?;
     if !data.file_type().is_block_device() {
         return Err(StepErrorKind::InvalidPath.error(format!("{path} is no block device")));
