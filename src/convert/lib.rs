@@ -206,6 +206,7 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         findings: findings(snapshot, &drive.findings),
         maintenance: drive.maintenance,
         volume_ids: strings(&drive.volumes),
+        member_of: drive.member_of.clone(),
         errors: error_tallies(drive.errors.as_deref()),
         smart: drive.smart.as_deref().map(smart::of_drive),
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::drive::DriveFacts;
+use crate::signature::Signature;
 use crate::stack::{BlockCache, BtrfsFs, DmRaid, MdState, Multipath, ThinPool, ZfsPool};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::DriveId;
@@ -24,6 +25,10 @@ pub struct Inventory {
     /// device stays there: the kernel cannot give up its pages.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub swaps: BTreeMap<String, String>,
+    /// What our own reading of a device found, by kernel name: where udev names no signature, and of
+    /// members that it does not describe. Without an entry, nothing is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub signatures: BTreeMap<String, Vec<Signature>>,
     /// Kernel names of devices that our own filesystem checks have created. They are not among
     /// `devices`.
     #[serde(rename = "of_checks", default, skip_serializing_if = "BTreeSet::is_empty")]

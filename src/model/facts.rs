@@ -202,6 +202,9 @@ pub struct KnownDrive {
     /// Signatures of pools, arrays and swap on it, when it was last present.
     #[serde(default)]
     pub signatures: Vec<MemberSignature>,
+    /// What it belongs to, for people, when it was last present (`membership`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub member_of: Vec<String>,
     /// The UUIDs of what is on it: partitions and filesystems.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub content: BTreeSet<String>,

@@ -446,6 +446,7 @@ pub fn published(name: &str, serial: &str) -> Drive {
         health_unknown_cause: None,
         findings: Vec::new(),
         maintenance: false,
+        member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
         smart: None,

@@ -231,6 +231,8 @@ pub struct Drive {
     /// Active findings about this drive, worst first.
     pub findings: Vec<FindingId>,
     pub maintenance: bool,
+    /// What it belongs to besides volumes, or belonged to, when missing; for people.
+    pub member_of: Vec<String>,
     /// The volumes that it carries (or carried, when missing).
     pub volumes: Vec<VolumeId>,
     /// Its errors in the kernel log.

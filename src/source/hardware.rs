@@ -2,8 +2,11 @@
 //!
 //! In: uevents, requests, a slow timer. Out: `SourceUpdate::Inventory`, `SourceUpdate::Layer`, and
 //! `SourceUpdate::Superblock` for devices of which udev's database has no record, and for ext2 to
-//! ext4 when the owner requests it or udev reports a change; events of NVMe controllers, as a
+//! ext4 when the owner requests it or udev reports a change; in the inventory, signatures that udev
+//! does not name, read once and after each event of their device; events of NVMe controllers, as a
 //! `SourceRequest` to the SMART source. A worker does every reading; an event only triggers it.
+
+mod signatures;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -16,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::context::{Context, SourceError};
 use crate::events::{self, DeviceEvent};
+use crate::hardware::signatures::SignatureReader;
 use crate::jobs::{Job, JobResult};
 use crate::status_reporter::StatusReporter;
 use crate::worker_job::{JobError, answer, late_answer, run_with_retry};
@@ -103,6 +107,13 @@ pub async fn run(context: Context) -> Result<Infallible, SourceError> {
                 };
             }
             Some(read) = watch.reading.join_next(), if !watch.reading.is_empty() => watch.record_read(read),
+            Some(read) = watch.signatures.next() => {
+                if watch.signatures.record(read) {
+                    // A scan reports them.
+                    next_scan = next_scan.min(Instant::now() + RESCAN_DELAY);
+                }
+                watch.signatures.start(&context);
+            }
             Some(read) = watch.superblock_reads.join_next(), if !watch.superblock_reads.is_empty() => {
                 watch.superblock_read(read);
                 watch.start_superblock_reads(&context);
@@ -134,6 +145,7 @@ struct HardwareWatch {
     superblock_queue: VecDeque<SuperblockRead>,
     superblocks_in_flight: BTreeSet<String>,
     superblock_reads: JoinSet<(SuperblockRead, bool)>,
+    signatures: SignatureReader,
     /// Devices of uevents since the last scan: a program that wrote to one, as e2fsck does, has
     /// closed it (udevd's watch on closing after writing).
     changed_devices: BTreeSet<String>,
@@ -177,6 +189,7 @@ impl HardwareWatch {
             superblock_queue: VecDeque::new(),
             superblocks_in_flight: BTreeSet::new(),
             superblock_reads: JoinSet::new(),
+            signatures: SignatureReader::default(),
             changed_devices: BTreeSet::new(),
             unread_ext: BTreeSet::new(),
             rounds: 0,
@@ -202,7 +215,7 @@ impl HardwareWatch {
             JobResult::Inventory(inventory) => Some(inventory),
             _ => None,
         });
-        let (observation, status) = match scanned {
+        let (mut observation, status) = match scanned {
             Ok(inventory) => {
                 let layered = layers_of(&inventory);
                 if self.layers.as_ref() != Some(&layered) {
@@ -230,7 +243,11 @@ impl HardwareWatch {
                 (Observation::failed(begun, &error), SourceStatus::Down(error))
             }
         };
-        if let Some(inventory) = observation.value().filter(|_| !context.root.is_recorded()) {
+        if let Observation::Ok { value: inventory, .. } = &mut observation
+            && !context.root.is_recorded()
+        {
+            self.signatures.complete(inventory, &self.changed_devices);
+            self.signatures.start(context);
             self.without_udev = devices_without_udev(inventory);
             let changed = std::mem::take(&mut self.changed_devices);
             let unread = std::mem::take(&mut self.unread_ext);

@@ -25,6 +25,7 @@ use std::io;
 use crate::checks::SNAPSHOT_PREFIX;
 use crate::inventory::drive::DetectedDrive;
 use crate::inventory::sysfs::SysfsReader;
+use crate::superblock;
 use diskvitals_host::loops;
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::block::{BlockDevice, Inventory, Layer};
@@ -35,6 +36,8 @@ pub(crate) const CLASS_BLOCK: &str = "/sys/class/block";
 pub enum ScanError {
     #[error("reading {CLASS_BLOCK}")]
     ListDevices(#[source] io::Error),
+    #[error("reading the recorded devices")]
+    ReadRecorded(#[source] io::Error),
 }
 
 /// All present drives and block devices. `admit`: names (with `*` and `?`) of loop and other
@@ -70,11 +73,13 @@ pub fn scan(root: &HostRoot, admit: &[String], ignore: &[String]) -> Result<Inve
     let btrfs = btrfs::read(&reader);
     let swaps = swaps::read(&reader);
     let of_checks = check_entries.into_iter().map(|entry| entry.device.name).collect();
+    let signatures = superblock::recorded_signatures(root).map_err(ScanError::ReadRecorded)?;
     Ok(Inventory {
         drives,
         devices,
         btrfs,
         swaps,
+        signatures,
         check_devices: of_checks,
         warnings: reader.into_warnings(),
     })

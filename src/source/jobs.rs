@@ -18,6 +18,7 @@ use diskvitals_finding::path::HostPath;
 use diskvitals_model::block::{Inventory, Layer, LayerState};
 use diskvitals_model::counters::CounterReading;
 use diskvitals_model::probe::MountProbe;
+use diskvitals_model::signature::Signature;
 use diskvitals_model::superblock::Superblock;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,8 @@ pub enum Job {
     Layer { device: String, layer: Layer },
     /// Read the superblock of the filesystem on a device; `only_ext`: of an ext2 to ext4.
     Superblock { device: String, dev: DevNo, only_ext: bool },
+    /// Read every signature on a device of `size` bytes.
+    Signatures { device: String, dev: DevNo, size: u64 },
     /// Read the kubelet's records and the names of the pod log folders.
     Kubelet { kubelet_root: HostPath },
     /// statfs and readdir of the mount `id` of the filesystem `dev` at `path`, in the host's mount
@@ -80,6 +83,7 @@ pub enum JobResult {
     Layer(LayerState),
     /// None: no known filesystem.
     Superblock(Option<Superblock>),
+    Signatures(Vec<Signature>),
     /// None where there is no kubelet folder.
     Kubelet(Option<KubeletRecords>),
     ProbeMount(MountProbe),

@@ -1,9 +1,10 @@
-//! Superblocks: which filesystem is on a block device of which udev's database has no record, and
-//! what ext2 to ext4 record about their errors and checks.
+//! Superblocks: which filesystem is on a block device of which udev's database has no record, what
+//! ext2 to ext4 record about their errors and checks, and the signatures of members.
 //!
-//! In: a device. Out: its `Superblock`. Opens it for reading only, in a worker: a device may not
-//! answer.
+//! In: a device. Out: its `Superblock`, its `Signature`s. Opens it for reading only, in a worker: a
+//! device may not answer.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -11,6 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use diskvitals_finding::dev::DevNo;
 use diskvitals_host::block::dev_no;
 use diskvitals_host::root::HostRoot;
+use diskvitals_model::signature::{self, EDGE_LENGTH, LABEL_COPIES, LABEL_LENGTH, Signature};
 use diskvitals_model::superblock::{
     BTRFS_LENGTH, BTRFS_OFFSET, EXT_LENGTH, EXT_OFFSET, START_LENGTH, Superblock, parse, parse_ext,
 };
@@ -40,6 +42,50 @@ pub fn read(
     dev: DevNo,
     only_ext: bool,
 ) -> Result<Option<Superblock>, SuperblockError> {
+    let (path, file) = open(root, device, dev)?;
+    let superblock = match only_ext {
+        true => read_ext(&file),
+        false => read_from(&file),
+    };
+    superblock.map_err(|source| SuperblockError::Read { path, source })
+}
+
+/// Every signature on a device of `size` bytes.
+pub fn read_signatures(
+    root: &HostRoot,
+    device: &str,
+    dev: DevNo,
+    size: u64,
+) -> Result<Vec<Signature>, SuperblockError> {
+    let (path, file) = open(root, device, dev)?;
+    signatures_from(&file, size).map_err(|source| SuperblockError::Read { path, source })
+}
+
+fn signatures_from(device: &File, size: u64) -> io::Result<Vec<Signature>> {
+    let length = EDGE_LENGTH.min(size) as usize;
+    let start = read_at(device, 0, length)?;
+    let end = read_at(device, size - length as u64, length)?;
+    let fits = |at: &&u64| size.saturating_sub(**at) >= LABEL_LENGTH as u64;
+    let copies = LABEL_COPIES.iter().filter(fits).map(|at| read_at(device, *at, LABEL_LENGTH));
+    Ok(signature::parse(&start, &end, size, &copies.collect::<io::Result<Vec<_>>>()?))
+}
+
+/// A recorded tree has the first bytes of devices in `exec/devices`. Of a host: nothing.
+pub(crate) fn recorded_signatures(root: &HostRoot) -> io::Result<BTreeMap<String, Vec<Signature>>> {
+    let dir = root.at("/exec/devices");
+    if !root.is_recorded() || !dir.is_dir() {
+        return Ok(BTreeMap::new());
+    }
+    let read = |entry: io::Result<std::fs::DirEntry>| {
+        let entry = entry?;
+        let file = File::open(entry.path())?;
+        let found = signatures_from(&file, file.metadata()?.len())?;
+        Ok((entry.file_name().to_string_lossy().into_owned(), found))
+    };
+    std::fs::read_dir(dir)?.map(read).collect()
+}
+
+fn open(root: &HostRoot, device: &str, dev: DevNo) -> Result<(String, File), SuperblockError> {
     // In sysfs, `!` replaces the `/` of a name.
     let path = format!("/dev/{}", device.replace('!', "/"));
     let open = || {
@@ -52,11 +98,7 @@ pub fn read(
     if dev_no(number) != dev {
         return Err(SuperblockError::Replaced { path, dev });
     }
-    let superblock = match only_ext {
-        true => read_ext(&file),
-        false => read_from(&file),
-    };
-    superblock.map_err(|source| SuperblockError::Read { path, source })
+    Ok((path, file))
 }
 
 /// Reads the block that the kernel holds in memory while it is mounted, and nothing else: that
@@ -90,6 +132,28 @@ fn read_at(device: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signatures_at_both_ends_and_copies_of_a_label_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("device");
+        let device = File::create_new(&path).unwrap();
+        let size = (1 << 30) + 8192;
+        device.set_len(size).unwrap();
+        let kinds = || {
+            let found = signatures_from(&File::open(&path).unwrap(), size).unwrap();
+            found.into_iter().map(|it| it.fs_type).collect::<Vec<_>>()
+        };
+        assert!(kinds().is_empty());
+        device.write_all_at(b"LVM2 001", 512 + 24).unwrap();
+        device.write_all_at(b"\x83\x74\x02\x6d", size - 4096 + 60).unwrap();
+        device.write_all_at(b"bluestore block device\n", 1 << 30).unwrap();
+        assert_eq!(kinds(), ["LVM2_member", "ceph_bluestore", "drbd"]);
+        for size in [0, 1, 511, 70_000] {
+            device.set_len(size).unwrap();
+            signatures_from(&File::open(&path).unwrap(), size).unwrap();
+        }
+    }
 
     #[test]
     fn a_device_that_is_too_small_has_no_superblock_and_others_are_read_at_both_places() {

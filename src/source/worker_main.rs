@@ -257,12 +257,16 @@ fn run_job(root: &HostRoot, place: WorkerRole, job: &Job) -> JobResult {
         Job::Layer { device, layer } => {
             layers::read(root, device, layer).map_or_else(failed_result, JobResult::Layer)
         }
-        Job::Superblock { .. } if root.is_recorded() => {
+        Job::Superblock { .. } | Job::Signatures { .. } if root.is_recorded() => {
             JobResult::Failed { error: "a recorded tree has no devices to read".to_owned() }
         }
         Job::Superblock { device, dev, only_ext } => {
             superblock::read(root, device, *dev, *only_ext)
                 .map_or_else(failed_result, JobResult::Superblock)
+        }
+        Job::Signatures { device, dev, size } => {
+            superblock::read_signatures(root, device, *dev, *size)
+                .map_or_else(failed_result, JobResult::Signatures)
         }
         Job::Kubelet { kubelet_root } => {
             kubelet::scan(root, kubelet_root).map_or_else(failed_result, JobResult::Kubelet)

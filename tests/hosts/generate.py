@@ -762,7 +762,135 @@ def lvm_raid_integrity():
     host.done()
 
 
+def nvme_answer(number, model, serial, firmware, size, hours, spare=100, used=5):
+    """What `smartctl -j -x` prints for an NVMe drive."""
+    warning = 1 if spare < 10 else 0
+    status = 8 if warning else 0
+    return status, {
+        "json_format_version": [1, 0], "smartctl": {"version": [7, 4], "exit_status": status, "argv": ["smartctl", "-j", "-x", f"/dev/nvme{number}"]},
+        "device": {"name": f"/dev/nvme{number}", "info_name": f"/dev/nvme{number}", "type": "nvme", "protocol": "NVMe"},
+        "model_name": model, "serial_number": serial, "firmware_version": firmware, "nvme_total_capacity": size, "nvme_number_of_namespaces": 1,
+        "user_capacity": {"blocks": size // 512, "bytes": size}, "logical_block_size": 512, "smart_support": {"available": True, "enabled": True},
+        "smart_status": {"passed": not warning, "nvme": {"value": warning}},
+        "nvme_smart_health_information_log": dict(critical_warning=warning, temperature=38, available_spare=spare, available_spare_threshold=10, percentage_used=used, data_units_read=81000000,
+                                                  data_units_written=910000000, host_reads=4100000000, host_writes=9900000000, controller_busy_time=41000, power_cycles=21, power_on_hours=hours,
+                                                  unsafe_shutdowns=3, media_errors=0, num_err_log_entries=0, warning_temp_time=0, critical_comp_time=0),
+        "temperature": {"current": 38}, "power_on_time": {"hours": hours}, "power_cycle_count": 21,
+    }
+
+
+def osd_label(uuid, role, **entries):
+    """BlueStore's label (bluestore_bdev_label_t)."""
+    text = lambda it: struct.pack("<I", len(it)) + it.encode()
+    body = bytes.fromhex(uuid.replace("-", "")) + bytes(16) + text(role) + struct.pack("<I", len(entries)) + b"".join(text(key) + text(value) for key, value in entries.items())
+    return (b"bluestore block device\n" + uuid.encode() + b"\n" + struct.pack("<BBI", 2, 1, len(body)) + body).ljust(4096, b"\0")
+
+
+def zfs_label(pool, state):
+    """The first label of a member, up to the end of its nvlist: 1 is exported."""
+    text = lambda it: struct.pack(">I", len(it)) + it.encode().ljust((len(it) + 3) // 4 * 4, b"\0")
+    pair = lambda body: struct.pack(">II", len(body) + 8, len(body) + 8) + body
+    name = pair(text("name") + struct.pack(">II", 9, 1) + text(pool))
+    return bytes(16384) + struct.pack(">BBHII", 1, 1, 0, 0, 1) + name + pair(text("state") + struct.pack(">IIQ", 8, 1, state)) + bytes(8)
+
+
+def ceph_node():
+    """A node of Rook: four OSDs on LVM of which an NVMe drive at the end of its life has the DBs, and two on raw block volumes."""
+    host = Host("ceph-node")
+    shutil.rmtree("ceph-node/exec", ignore_errors=True)
+    fsid, size = "9b1f7c52-3d0e-4a86-b7c4-1e5d2f6a8b90", 16000900661248
+
+    def smart(name, answer):
+        host.file(f"/exec/smartctl/dev/{name}.json", json.dumps(answer[1], indent=1))
+        host.file(f"/exec/smartctl/dev/{name}.exit", answer[0])
+
+    system = host.nvme(0, "0000:00:1d.0/0000:05:00.0", "INTEL SSDPE2KX010T8", "BTLJ9050021A1P0CEP", "VDV10131", "259:0", 1000204886016, nguid="01000000-0100-0000-5cd2-e4abcd125152")
+    root = "ce9b0000-0000-4000-8000-000000000001"
+    host.partition(system, "nvme0n1p1", 1, "259:1", 1048576, 1000202788864, [f"disk/by-uuid/{root}"], **fs("ext4", root))
+    smart("nvme0", nvme_answer(0, "INTEL SSDPE2KX010T8", "BTLJ9050021A1P0CEP", "VDV10131", 1000204886016, 26100))
+    host.pseudo()
+    host.mount("259:1", "/", "/", "ext4", "/dev/nvme0n1p1", probe=(1000202788864, 0.3), fstab=f"UUID={root}")
+    dbs = host.nvme(1, "0000:00:1d.1/0000:06:00.0", "SAMSUNG MZQLB1T9HAJR-00007", "S439NA0R500123", "EDA5402Q", "259:2", 1920383410176, eui="00 25 38 4a 01 b2 c3 d4")
+    pv = lambda number: dict(ID_FS_TYPE="LVM2_member", ID_FS_USAGE="raid", ID_FS_UUID=f"ceph00-0123-4567-89ab-cdef-0123-00000{number}")
+    host.record("b259:2", ["disk/by-id/nvme-eui.0025384a01b2c3d4"], ID_MODEL="SAMSUNG_MZQLB1T9HAJR-00007", ID_SERIAL_SHORT="S439NA0R500123", ID_WWN="eui.0025384a01b2c3d4", **pv(9))
+    smart("nvme1", nvme_answer(1, "SAMSUNG MZQLB1T9HAJR-00007", "S439NA0R500123", "EDA5402Q", 1920383410176, 41200, spare=4, used=112))
+    bluestore = dict(ID_FS_TYPE="ceph_bluestore", ID_FS_USAGE="other")
+
+    def disk(number):
+        name, serial, wwn = f"sd{'abcdef'[number]}", f"ZL2B{number}X0C", f"5000c500ce{number:06}"
+        sysfs = host.ata(number + 1, name, f"8:{16 * number}", size, "ST16000NM001G-2KK103", serial, "SN03", wwn, 1)
+        record = lambda **content: host.record(f"b8:{16 * number}", [f"disk/by-id/wwn-0x{wwn}"], ID_ATA="1", ID_BUS="ata", ID_MODEL="ST16000NM001G-2KK103", ID_SERIAL_SHORT=serial,
+                                               ID_WWN_WITH_EXTENSION=f"0x{wwn}", **content)
+        smart(name, smart_answer(name, "ST16000NM001G-2KK103", serial, "SN03", size, wwn, ((5, "Reallocated_Sector_Ct", 0, 100, 10), (197, "Current_Pending_Sector", 0)), 26000 + number, 31))
+        return sysfs, record
+
+    lv = lambda minor, group, volume, bytes, below: host.dm(
+        minor, f"{group.replace('-', '--')}-{volume.replace('-', '--')}", bytes, f"LVM-{group[5:37]:32}{minor:032}", [below], f"0 {bytes // 512} linear", DM_VG_NAME=group, DM_LV_NAME=volume, **bluestore)
+    group = "ceph-5a0c7d1e-db00-4d7b-9a51-6c3e2f1d0b99"
+    for osd in range(4):
+        sysfs, record = disk(osd)
+        record(**pv(osd))
+        uuid = f"0d4f6c1e-8a3b-4f57-9c21-5b6d7e8f9a0{osd}"
+        lv(osd, f"ceph-7e1b2c3d-b10c-4e5f-8a9b-0c1d2e3f4a5{osd}", f"osd-block-{uuid}", size - 4 * 1024**2, sysfs)
+        host.file(f"/exec/devices/dm-{osd}", osd_label(uuid, "main", ceph_fsid=fsid, ready="ready", whoami=str(osd)))
+        lv(osd + 4, group, f"osd-db-3c2d1e0f-db0{osd}-4b5a-8c7d-9e0f1a2b3c4d", 440 * G, dbs)
+        host.file(f"/exec/devices/dm-{osd + 4}", osd_label(uuid, "bluefs db"))
+    kubelet, driver = "/var/lib/kubelet", "local.csi.example.org"
+    block = f"{kubelet}/plugins/kubernetes.io/csi/volumeDevices"
+    for osd in (4, 5):
+        name, pv_name, uid = f"sd{'abcdef'[osd]}", f"pvc-0e5d0e5d-000{osd}-4333-8444-555566667777", f"c3a9b8d7-6e5f-4d3c-8b2a-1f0e9d8c7b0{osd}"
+        disk(osd)[1](**bluestore)
+        host.file(f"/exec/devices/{name}", osd_label(f"1e5f7a2b-9c4d-4068-ad32-6c7e8f9a0b1{osd}", "main", ceph_fsid=fsid, ready="ready", whoami=str(osd)))
+        host.file(f"/var/log/pods/rook-ceph_rook-ceph-osd-{osd}-6d9f7b8c{osd}-x2x9p_{uid}/osd/0.log", "")
+        host.file(f"{block}/{pv_name}/data/vol_data.json", json.dumps(dict(driverName=driver, volumeHandle=f"disk-{name}", specVolID=pv_name, nodeName="node-1", attachmentID=""), separators=(",", ":")))
+        host.file(f"{block}/publish/{pv_name}/{uid}", "")
+        host.file(f"{block}/{pv_name}/dev/{uid}", "")
+        host.symlink(f"{kubelet}/pods/{uid}/volumeDevices/kubernetes.io~csi/{pv_name}", f"{block}/publish/{pv_name}/{uid}")
+        host.mount("0:5", f"/{name}", f"{block}/publish/{pv_name}/{uid}", "devtmpfs", "udev", "rw,nosuid,relatime")
+        host.mount("0:5", f"/{name}", f"{block}/{pv_name}/dev/{uid}", "devtmpfs", "udev", "rw,nosuid,relatime")
+        host.virtual(f"loop{osd - 4}", f"7:{osd - 4}", size, loop__backing_file=f"{block}/{pv_name}/dev/{uid}")
+    host.done()
+
+
+def proxmox():
+    """A host of virtual machines: a mirror with their zvols, one disk of which has unreadable sectors; a disk with two signatures, and one of an exported pool."""
+    host = Host("proxmox")
+    shutil.rmtree("proxmox/exec", ignore_errors=True)
+    host.pseudo()
+    pool, model, size = "9917263545281736451", "SAMSUNG MZ7L31T9HBLT-00A07", 1920383410176
+    members = []
+    for number in range(4):
+        name, serial, wwn = f"sd{'abcd'[number]}", f"S6ESNA0T10{number}", f"5002538f{number + 1:08}"
+        disk = host.ata(number + 1, name, f"8:{16 * number}", size, model, serial, "JXTC304Q", wwn, 0)
+        pending = 24 if number == 1 else 0
+        status, answer = smart_answer(name, model, serial, "JXTC304Q", size, wwn, ((5, "Reallocated_Sector_Ct", 0, 100, 10), (197, "Current_Pending_Sector", pending)), 19800 + number, 30, rotation=0)
+        host.file(f"/exec/smartctl/dev/{name}.json", json.dumps(answer, indent=1))
+        host.file(f"/exec/smartctl/dev/{name}.exit", status)
+        part = lambda index, start, bytes, **content: host.partition(disk, f"{name}{index}", index, f"8:{16 * number + index}", start, bytes, **content)
+        if number < 2:
+            part(1, 17408, 1031168)
+            part(2, 1048576, G, **fs("vfat", f"5A1D-00{number:02}"))
+            part(3, G + 1048576, size - 2 * G, **zfs_member("rpool", pool, f"885500000000000000{number}"))
+            members.append((f"/dev/disk/by-id/ata-{model.replace(' ', '_')}_{serial}-part3", int(f"885500000000000000{number}"), "ONLINE"))
+    old = bytearray(4096)
+    old[:4], old[32:48], old[536:544] = b"XFSB", bytes(range(16)), b"LVM2 001"
+    host.file("/exec/devices/sdc", bytes(old))
+    host.partition(disk, "sdd1", 1, "8:49", 1048576, size - 16 * 1024**2, **zfs_member("backup", "5512340987651234098", "7700000000000000001"))
+    host.file("/exec/devices/sdd1", zfs_label("backup", 1))
+    host.file("/exec/zpool/rpool.json", zpool_status("rpool", int(pool), "ONLINE", [("mirror-0", 3300000000000000077, "ONLINE", members)], []))
+    host.file("/proc/spl/kstat/zfs/arcstats", "9 1 0x01 147 39984 4711 4812")
+    host.file("/proc/spl/kstat/zfs/rpool/state", "ONLINE")
+    host.file("/proc/spl/kstat/zfs/rpool/guid", pool)
+    for number, (dataset, point) in enumerate((("rpool/ROOT/pve-1", "/"), ("rpool", "/rpool"), ("rpool/data", "/rpool/data"))):
+        host.mount(f"0:{50 + number}", "/", point, "zfs", dataset, "rw,relatime", "rw,xattr,noacl", probe=(1700 * G, 0.4))
+    for number, volume in enumerate(("vm-100-disk-0", "vm-100-disk-1", "vm-101-disk-0", "vm-102-cloudinit")):
+        zvol = host.virtual(f"zd{16 * number}", f"230:{16 * number}", 32 * G, links=[f"zvol/rpool/data/{volume}"], udev=dict(ID_PART_TABLE_TYPE="gpt") if number == 0 else {})
+        if number == 0:
+            host.partition(zvol, "zd0p1", 1, "230:1", 1048576, 31 * G, [f"zvol/rpool/data/{volume}-part1"], **fs("ext4", "10000000-0000-4000-8000-000000000100"))
+    host.done()
+
+
 if __name__ == "__main__":
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server, lvm_raid_integrity, zfs_nas):
+    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server, lvm_raid_integrity, zfs_nas, ceph_node, proxmox):
         make()

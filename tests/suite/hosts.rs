@@ -341,6 +341,24 @@ fn the_live_screen_of_two_dying_disks_has_their_figures_at_any_width() {
     }
 }
 
+#[test]
+fn a_ceph_node_and_a_host_of_virtual_machines_read_well_on_one_screen() {
+    for (host, words) in [
+        ("ceph-node", "explain sda"),
+        ("ceph-node", "explain sde"),
+        ("proxmox", "status"),
+        ("ceph-node", "status"),
+    ] {
+        let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts").join(host);
+        let daemon = Daemon::start(&tree);
+        daemon.answer();
+        let text = daemon.on_terminal(120, words);
+        assert!(text.lines().count() <= 24, "{host} {words}:\n{text}");
+        let text = if words == "status" { steady_screen(&text) } else { text };
+        insta::assert_snapshot!(format!("{host} {words}").replace([' ', '-'], "_"), text);
+    }
+}
+
 fn differences(at: &str, expected: &Value, answer: &Value) -> Vec<String> {
     match (expected, answer) {
         (Value::Object(a), Value::Object(b)) => {

@@ -164,9 +164,12 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
             ),
         );
     }
-    for (label, values) in
-        [("devices", &devices), ("links", &drive.links), ("volumes", &drive.volume_ids)]
-    {
+    for (label, values) in [
+        ("devices", &devices),
+        ("links", &drive.links),
+        ("volumes", &drive.volume_ids),
+        ("member of", &drive.member_of),
+    ] {
         lines.extend(labelled(label, values.iter().map(|it| escape_control(it))));
     }
     lines.extend(errors::lines(&drive.errors, screen));

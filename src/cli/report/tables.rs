@@ -95,6 +95,10 @@ fn drive_row(drive: &wire::Drive, answers: &Answers, screen: &Screen, html: &mut
         let serial = [drive.serial.trim(), &drive.firmware].map(str::trim);
         let serial: Vec<&str> = serial.into_iter().filter(|it| !it.is_empty()).collect();
         html.text_in("span", &[("class", "sub")], &serial.join(", firmware "));
+        if !drive.member_of.is_empty() {
+            let members = format!("member of {}", drive.member_of.join(", "));
+            html.text_in("span", &[("class", "sub")], &members);
+        }
     });
     html.element("td", &[("class", "nowrap")], |html| {
         html.text(&bytes(drive.size_bytes));

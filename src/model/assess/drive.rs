@@ -27,11 +27,12 @@ use diskvitals_text::naming::slot_name;
 use diskvitals_text::size::format_bytes;
 
 /// No scan lists the drive now. Source: the inventory (sysfs, udev). INFO when nothing used it
-/// when it was removed, or when all its volumes run complete without it. SUSPECT when only the
-/// signature of a pool, an array or swap was on it: a wiped one may remain. Otherwise BAD,
-/// inaccessible: also with active swap (/proc/swaps), or with writes in the last hour that no volume
-/// explains (/proc/diskstats). Clears when a scan lists the drive again, under any name; without
-/// use also after `forget_missing_after`.
+/// when it was removed, or when all its volumes run complete without it; a ZFS label that says
+/// exported, destroyed, spare or L2ARC is no use. SUSPECT when only the signature of a pool, an array
+/// or swap was on it: a wiped one may remain, and a pulled member keeps a label that says active.
+/// Otherwise BAD, inaccessible: also with active swap (/proc/swaps), or with writes in the last hour
+/// that no volume explains (/proc/diskstats). Clears when a scan lists the drive again, under any
+/// name; without use also after `forget_missing_after`.
 pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
     let (Context { facts, policy, now }, known) = (input.context, input.known);
     let Some(since) = known.missing_since else {
@@ -50,7 +51,7 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
     let clears = "the drive is seen again, under whatever name";
     proof.extend(drive_use::unreleased(known).map(|signature| {
         let text = format!("ID_FS_TYPE={}", signature.fs_type);
-        evidence(WitnessKind::Other, format!("udev, {}", signature.device), since, text)
+        evidence(WitnessKind::Other, format!("signature, {}", signature.device), since, text)
     }));
     let owners = signature_owners(known);
     if !known.in_use && owners.is_empty() {
@@ -94,6 +95,9 @@ pub(crate) fn missing(input: &DriveInput) -> Option<Verdict> {
                     format!("it was written to until {last}; it has the signature of {owners}")
                 }
             }
+        }
+        (None, 0) if !known.member_of.is_empty() => {
+            format!("it was a member of {}", join_limited(&known.member_of))
         }
         (None, 0) => "it was part of an array, a volume group or another mapping".to_owned(),
         (None, _) => format!("it carried {}", join_limited(&known.volumes)),

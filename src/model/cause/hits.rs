@@ -1,11 +1,13 @@
-//! What a cause hits: mount points, pods, PVs and swap on it, under people's names.
+//! What a cause hits: mount points, pods, PVs, OSDs, zvols and swap on it, under people's names.
 
 use std::collections::BTreeSet;
 
 use crate::advice::has_last_copy;
 use crate::assess::shares_controller;
+use crate::block::Layer;
 use crate::cause::{Cause, Grouping, Hit, HitKind, Origin};
 use crate::label;
+use crate::membership;
 use crate::snapshot::{Drive, Volume};
 use crate::stack;
 use crate::volume::Impact;
@@ -25,7 +27,7 @@ impl Grouping<'_> {
             // The cause has this name itself.
             hits.retain(|hit| hit.name != cause.name && format!("pod {}", hit.name) != cause.name);
         }
-        hits.extend(self.swaps(origin));
+        hits.extend(self.unmounted(origin));
         hits.sort_by_cached_key(|hit| {
             let (calm, name) = (hit.reasons.is_empty(), label::sort_key(&hit.name));
             (hit.covered, !hit.last_copy, calm, hit.kind, name, hit.name.clone())
@@ -119,9 +121,25 @@ impl Grouping<'_> {
         }
     }
 
-    fn swaps(&self, origin: &Origin) -> Vec<Hit> {
+    /// Whether an array or a pool below the device may lose the drive together with every drive of it
+    /// that is BAD.
+    fn is_device_covered(&self, id: &DriveId, device: &str) -> bool {
         let inventory = &self.snapshot.inventory;
-        let is_on = |device: &String| match origin {
+        inventory.devices_below(device).into_iter().any(|name| {
+            let drives = inventory.drives_below(name);
+            let is_bad = |it: &&DriveId| {
+                self.snapshot.drives.get(*it).is_some_and(|it| it.health == Health::Bad)
+            };
+            let failing = drives.iter().filter(|it| **it == id || is_bad(it)).count();
+            let tolerates = self.stack(name).and_then(|stack| stack.tolerates());
+            drives.contains(id) && tolerates.is_some_and(|tolerates| failing <= tolerates)
+        })
+    }
+
+    /// Swap, OSDs, and the zvols of which this host mounts nothing: those of virtual machines.
+    fn unmounted(&self, origin: &Origin) -> Vec<Hit> {
+        let inventory = &self.snapshot.inventory;
+        let is_on = |device: &str| match origin {
             Origin::Drive(id) => inventory.drives_below(device).contains(id),
             Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => {
                 inventory.devices_below(device).contains(name.as_str())
@@ -132,15 +150,29 @@ impl Grouping<'_> {
             | Origin::Source(_) => false,
         };
         let swaps = inventory.swaps.keys().filter(|device| is_on(device));
-        swaps
-            .map(|device| Hit {
-                kind: HitKind::Swap,
-                name: label::device(inventory, device),
-                volume: None,
-                covered: false,
-                last_copy: false,
-                reasons: Vec::new(),
-            })
-            .collect()
+        let swaps = swaps.map(|device| (HitKind::Swap, device, label::device(inventory, device)));
+        let osds = inventory.signatures.iter().filter(|(device, _)| is_on(device));
+        let osds = osds.flat_map(|(device, found)| {
+            let labels = found.iter().filter_map(|it| it.osd.as_ref());
+            labels.map(move |it| (HitKind::Device, device, membership::osd_name(inventory, it)))
+        });
+        let volumes = || self.snapshot.volumes.values();
+        let is_mounted =
+            |device: &String| volumes().any(|volume| volume.facts.devices.contains(device));
+        let zvols = inventory.devices.values().filter(|device| {
+            matches!(device.layer, Layer::Zvol { .. })
+                && is_on(&device.name)
+                && !is_mounted(&device.name)
+        });
+        let zvols = zvols.map(|it| (HitKind::Device, &it.name, label::device(inventory, &it.name)));
+        let hit = |(kind, device, name): (HitKind, &String, String)| Hit {
+            kind,
+            name,
+            volume: None,
+            covered: matches!(origin, Origin::Drive(id) if self.is_device_covered(id, device)),
+            last_copy: false,
+            reasons: Vec::new(),
+        };
+        swaps.chain(osds).chain(zvols).map(hit).collect()
     }
 }

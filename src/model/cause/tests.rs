@@ -6,6 +6,7 @@ use super::*;
 use crate::block::{BlockDevice, Layer};
 use crate::fixture::*;
 use crate::ledger::Ledger;
+use crate::signature::{OsdLabel, Signature};
 use crate::snapshot::NodeState;
 use crate::snapshot_builder::{SnapshotBuilder, SnapshotInput};
 use crate::source_update::{SourceStatus, SourceUpdate};
@@ -193,6 +194,41 @@ fn redundancy_covers_what_is_on_a_failing_member() {
             "Bad sda (): MediaErrors > DriveFailing DriveFailing RedundancyAtRisk RedundancyAtRisk | (/home) (/srv)"
         ]
     );
+}
+
+#[test]
+fn osds_and_the_zvols_of_virtual_machines_are_hit_as_far_as_redundancy_covers_them() {
+    let zvol = |dataset: &str| Layer::Zvol { dataset: Some(dataset.into()) };
+    let mut host = mirror()
+        .with(device("zd0", "230:0", zvol("tank/vm-100-disk-0"), &["md0"]))
+        .with(device("zd16", "230:16", zvol("tank/home"), &["sda"]))
+        .uuid("zd16", "z")
+        .mounted("230:16", "/", "/z", "ext4", "/dev/zd16");
+    let osd = |id: &str| OsdLabel {
+        uuid: id.into(),
+        role: "main".into(),
+        id: Some(id.into()),
+        cluster: None,
+    };
+    for (device, id) in [("dm-1", "7"), ("sda", "8")] {
+        let label = Signature { fs_type: "ceph_bluestore".into(), osd: Some(osd(id)), zfs: None };
+        host.inventory.signatures.insert(device.into(), vec![label]);
+    }
+    let mut node = Node::new(host);
+    node.host.layer("md0", md_state(0), 5);
+    node.log(Class::Medium, "sda", &[1], 10);
+    let causes = node.causes(11);
+    let (_, hits) = causes[0].split_once(" | ").unwrap();
+    assert_eq!(hits, "/z osd.8 (/home) (/srv) (osd.7) (tank/vm-100-disk-0)");
+    // With both members BAD, one more may not fail.
+    node.log(Class::Medium, "sdb", &[1], 20);
+    for second in [700, 1400] {
+        node.log(Class::Medium, "sda", &[1], second);
+        node.log(Class::Medium, "sdb", &[1], second);
+    }
+    let causes = node.causes(1401);
+    let (_, hits) = causes[0].split_once(" | ").unwrap();
+    assert!(hits.contains(" osd.7 ") && !hits.contains("(osd.7)"), "{causes:?}");
 }
 
 #[test]

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::Inventory;
 use crate::drive::{DriveFacts, Transport};
-use crate::facts::KnownDrive;
 use crate::facts::disk_io::{DiskIo, RECENT_WRITES};
+use crate::facts::{Facts, KnownDrive};
+use crate::signature::LabelState;
 use diskvitals_kernel_log::device_name::whole_disk;
 use diskvitals_text::duration::elapsed;
 
@@ -36,6 +37,9 @@ pub struct MemberSignature {
     /// ID_FS_UUID_SUB: of the member itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member_uuid: Option<String>,
+    /// What a ZFS label says, where the pool is not imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_state: Option<LabelState>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +80,11 @@ impl MemberSignature {
             "linux_raid_member" | "crypto_LUKS" | "LVM2_member" | "bcache" | "zfs_member"
         )
     }
+
+    /// Its own label says that no pool needs it: it was exported or destroyed, or is a spare or L2ARC.
+    fn is_dispensable(&self) -> bool {
+        self.label_state.is_some_and(|state| state != LabelState::Active)
+    }
 }
 
 /// Signatures of members on the drive, by device. A filesystem of its own is none: unmounted, it is
@@ -90,17 +99,27 @@ pub(super) fn signatures(inventory: &Inventory, drive: &DriveFacts) -> Vec<Membe
                 "zfs_member" | "bcachefs" | "swap" | "LVM2_member" | "drbd" | "ceph_bluestore"
             )
     };
-    devices
-        .filter_map(|device| {
-            let fs_type = device.fs_type.clone()?;
-            is_member(device.fs_usage.as_deref(), &fs_type).then(|| MemberSignature {
+    let mut found = Vec::new();
+    for device in devices {
+        let read = inventory.signatures.get(&device.name).map_or(&[][..], Vec::as_slice);
+        let named = device.fs_type.as_deref();
+        let named = named.filter(|kind| is_member(device.fs_usage.as_deref(), kind));
+        let unnamed = read.iter().filter(|it| it.is_member() && Some(&*it.fs_type) != named);
+        let kinds = named.into_iter().chain(unnamed.map(|it| &*it.fs_type));
+        found.extend(kinds.map(|kind| {
+            MemberSignature {
                 device: device.name.clone(),
-                fs_type,
+                fs_type: kind.to_owned(),
                 uuid: device.fs_uuid.clone(),
                 member_uuid: device.fs_uuid_sub.clone(),
-            })
-        })
-        .collect()
+                label_state: read
+                    .iter()
+                    .find(|it| it.fs_type == kind)
+                    .and_then(|it| Some(it.zfs.as_ref()?.state)),
+            }
+        }));
+    }
+    found
 }
 
 /// What tells the medium of a drive from another one. A UUID that the members of one array or pool
@@ -123,7 +142,9 @@ pub(super) fn contents(inventory: &Inventory, drive: &DriveFacts) -> BTreeSet<St
 /// the drive was removed keeps its signature.
 pub(crate) fn unreleased(known: &KnownDrive) -> impl Iterator<Item = &MemberSignature> {
     let is_released = known.released.is_some();
-    known.signatures.iter().filter(move |signature| !(is_released && signature.has_holder_in_use()))
+    known.signatures.iter().filter(move |signature| {
+        !(is_released && signature.has_holder_in_use() || signature.is_dispensable())
+    })
 }
 
 /// The use of a drive that was just found missing and had no volume, array or mapping.
@@ -148,12 +169,32 @@ pub(super) fn at_removal(
     if portable && signatures.is_empty() {
         return None;
     }
+    // L2ARC is written to all the time.
+    if !signatures.is_empty()
+        && signatures.iter().all(|it| it.label_state == Some(LabelState::L2cache))
+    {
+        return None;
+    }
     let writes =
         drive.devices.iter().filter_map(|device| disk_io.last_write(device.dev, &device.name));
     let (at, line) = writes.max_by_key(|(at, _)| *at)?;
     let explained = released.is_some_and(|released| elapsed(released, at) <= RELEASE_LAG);
     (elapsed(at, now) <= RECENT_WRITES && !explained)
         .then(|| LastUse::Writes { at, line: line.to_owned() })
+}
+
+/// Whether something writes to a drive that has no volume, array, mapping or signature: the raw disk
+/// of a virtual machine, a database on a whole disk.
+pub(crate) fn is_written_raw(facts: &Facts, known: &KnownDrive) -> bool {
+    let is_recent =
+        |at| facts.disk_io.stats().at().is_some_and(|now| elapsed(at, now) <= RECENT_WRITES);
+    let mut devices = known.facts.devices.iter();
+    known.missing_since.is_none()
+        && !known.in_use
+        && known.member_of.is_empty()
+        && devices.any(|it| {
+            facts.disk_io.last_write(it.dev, &it.name).is_some_and(|(at, _)| is_recent(at))
+        })
 }
 
 /// Whether the device is the drive's own, or a partition of it.

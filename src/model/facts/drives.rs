@@ -9,6 +9,7 @@ use crate::block::{Inventory, Layer};
 use crate::drive::DriveFacts;
 use crate::facts::raid_controllers::slot_of;
 use crate::facts::{Facts, KnownDrive, drive_use};
+use crate::membership;
 use diskvitals_finding::ids::{DriveId, VolumeId};
 use diskvitals_text::duration::elapsed;
 
@@ -36,6 +37,7 @@ impl Facts {
         let slots: BTreeMap<(String, String), DriveId> =
             hidden.iter().filter_map(in_slot).collect();
         self.raid_controllers.ids.clone_from(&slots);
+        let members = membership::by_drive(inventory);
         let mut present = BTreeSet::new();
         for facts in inventory.drives.iter().chain(&hidden) {
             present.insert(facts.id.clone());
@@ -64,6 +66,7 @@ impl Facts {
                         volumes: Vec::new(),
                         in_use: false,
                         signatures: Vec::new(),
+                        member_of: Vec::new(),
                         content: BTreeSet::new(),
                         medium_size: 0,
                         released: None,
@@ -76,6 +79,8 @@ impl Facts {
             }
             if let Some(known) = self.drives.get_mut(&facts.id) {
                 known.signatures = drive_use::signatures(inventory, facts);
+                let member_of = members.get(&facts.id).into_iter().flatten();
+                known.member_of = member_of.cloned().collect();
                 // What is put into an empty reader is compared with what was there.
                 if facts.size_bytes > 0 {
                     known.medium_size = facts.size_bytes;
@@ -195,15 +200,15 @@ fn set_drive_volumes(
     known.volumes = volumes;
 }
 
-/// Drives that an array, a device-mapper table or a bcache holds (sysfs holders), and members of
-/// imported ZFS pools.
+/// Drives that an array, a device-mapper table, a bcache or DRBD 9 holds (sysfs holders), and members
+/// of imported ZFS pools.
 fn drives_with_holders(inventory: &Inventory) -> BTreeSet<DriveId> {
     let mut held = BTreeSet::new();
     for device in inventory.devices.values() {
         let is_holder = matches!(
             device.layer,
             Layer::Md { .. } | Layer::Dm { .. } | Layer::Bcache | Layer::ZfsPool { .. }
-        );
+        ) || device.name.starts_with("drbd");
         // dm-multipath holds its paths and is the drive itself: it alone does not count as use.
         if !is_holder || device.is_multipath() {
             continue;

@@ -64,6 +64,7 @@ fn drive() -> KnownDrive {
         volumes: vec![volume_id()],
         in_use: true,
         signatures: Vec::new(),
+        member_of: Vec::new(),
         content: Default::default(),
         medium_size: 0,
         released: None,

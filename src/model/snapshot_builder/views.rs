@@ -9,13 +9,17 @@ use crate::assess;
 use crate::assess::input::Context;
 use crate::assess::risk::{self, Outlook};
 use crate::condition;
-use crate::facts::{Facts, KnownDrive, KnownVolume};
+use crate::facts::{Facts, KnownDrive, KnownVolume, drive_use};
 use crate::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
 use crate::snapshot_builder::{FindingsBySubject, SnapshotInput};
 use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::{Finding, Health, Subject, UnknownCause, UnknownHealth};
+
+/// In place of what a drive belongs to that something writes to.
+const WRITTEN_RAW: &str =
+    "something unknown that writes to it, such as a virtual machine with the whole disk";
 
 pub(super) fn drives(
     previous: &Snapshot,
@@ -36,6 +40,10 @@ pub(super) fn drives(
                 || *name == known.facts.name
                 || devices.any(|device| device.name == *name)
         });
+        let mut member_of = known.member_of.clone();
+        if drive_use::is_written_raw(scene.facts, known) {
+            member_of.push(WRITTEN_RAW.to_owned());
+        }
         let last_seen = known.last_seen;
         if let Some(old) = previous.drives.get(id) {
             let still = presence == Presence::Present || old.last_seen == last_seen;
@@ -47,6 +55,7 @@ pub(super) fn drives(
                 && old.health_unknown_cause == health_unknown_cause
                 && old.findings == ids
                 && old.volumes == known.volumes
+                && old.member_of == member_of
                 && same_arc(old.errors.as_ref(), errors)
                 && same_arc(old.smart.as_ref(), smart)
             {
@@ -63,6 +72,7 @@ pub(super) fn drives(
             health_unknown_cause,
             findings: ids,
             maintenance,
+            member_of,
             volumes: known.volumes.clone(),
             errors: errors.cloned(),
             smart: smart.cloned(),

@@ -9,16 +9,16 @@ use diskvitals_convert as convert;
 use diskvitals_finding::Subject;
 use diskvitals_finding::severity::Severity;
 use diskvitals_model::block::{BlockDevice, Layer};
-use diskvitals_model::label;
 use diskvitals_model::snapshot::{Drive, Presence, Snapshot, Volume};
 use diskvitals_model::volume::MountRole;
+use diskvitals_model::{label, membership};
 use diskvitals_text::size::format_bytes;
 use diskvitals_wire as wire;
 
 pub(super) fn chain(snapshot: &Snapshot, around: &RelatedObjects) -> Vec<wire::ChainNode> {
     let mut nodes = ChainBuilder::default();
     for drive in around.drives_in(snapshot) {
-        nodes.push(drive_node(drive));
+        nodes.push(drive_node(snapshot, drive));
     }
     let mut devices: Vec<&String> = around.devices.iter().collect();
     let mut depths = BTreeMap::new();
@@ -92,13 +92,19 @@ fn device_node_id(snapshot: &Snapshot, around: &RelatedObjects, name: &str) -> S
     drive.map_or_else(|| format!("device:{name}"), |id| format!("drive:{id}"))
 }
 
-fn drive_node(drive: &Drive) -> wire::ChainNode {
+fn drive_node(snapshot: &Snapshot, drive: &Drive) -> wire::ChainNode {
     let facts = &drive.facts;
     let names = [&facts.vendor, &facts.model].into_iter().flatten().cloned();
     let serial = facts.serial.iter().map(|it| format!("serial {it}"));
     let mut detail: Vec<String> = names.chain(serial).collect();
     if let Presence::Missing { .. } = drive.presence {
         detail.push("MISSING".to_owned());
+        detail.extend(drive.member_of.iter().map(|it| format!("was a member of {it}")));
+    } else {
+        // Its partitions and what stands on them have their own.
+        let devices = facts.devices.iter();
+        let devices = devices.filter_map(|it| snapshot.inventory.devices.get(&it.name));
+        detail.extend(devices.flat_map(|it| members_of(snapshot, it)));
     }
     wire::ChainNode {
         id: format!("drive:{}", facts.id),
@@ -147,14 +153,21 @@ fn device_node(
         ),
         Layer::Other => ("disk", size),
     };
+    let mut detail = vec![detail];
+    detail.extend(members_of(snapshot, device));
     wire::ChainNode {
         id: format!("device:{}", device.name),
         kind: kind.to_owned(),
         name: label,
-        detail,
+        detail: detail.join(", "),
         stands_on: node_ids(device.underlying.iter(), ids),
         health: device_health(snapshot, &device.name),
     }
+}
+
+fn members_of(snapshot: &Snapshot, device: &BlockDevice) -> impl Iterator<Item = String> {
+    let names = membership::of_device(&snapshot.inventory, device);
+    names.into_iter().map(|name| format!("member of {name}"))
 }
 
 fn node_ids<'a>(

@@ -339,6 +339,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
         volumes,
         in_use,
         signatures,
+        member_of,
         content,
         medium_size,
         released,
@@ -351,7 +352,7 @@ fn drive_differs(old: &KnownDrive, new: &KnownDrive, times: bool) -> bool {
             != (&new.first_seen, &new.missing_since, &new.abnormal_state_since, &new.in_use)
         || (signatures, content, released, last_use, failed)
             != (&new.signatures, &new.content, &new.released, &new.last_use, &new.failed)
-        || moved != &new.moved
+        || (moved, member_of) != (&new.moved, &new.member_of)
         || (medium_size, volumes) != (&new.medium_size, &new.volumes)
         || facts != &new.facts
 }

@@ -3,8 +3,11 @@
 use super::plain;
 use crate::block::{BlockDevice, DiskStat, Layer};
 use crate::drive::Transport;
+use crate::facts::drive_use;
 use crate::fixture::*;
+use crate::signature::{LabelState, Signature, ZfsLabel};
 use crate::source_update::SourceUpdate;
+use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;
 
@@ -158,4 +161,88 @@ fn a_member_that_was_taken_out_of_its_array_first_is_no_loss() {
     host.inventory.devices.remove("md0");
     host.scan(10);
     assert_eq!(pulled(&mut host, 100), INFO);
+}
+
+/// sdb1 with a ZFS label in this state, and a scan after our own reading of it.
+fn with_label(state: LabelState) -> TestHost {
+    let mut host = with_content(Some("zfs_member"), Some("filesystem"));
+    let zfs = ZfsLabel { pool: Some("tank".into()), state };
+    let signature = Signature { fs_type: "zfs_member".into(), osd: None, zfs: Some(zfs) };
+    host.inventory.signatures.insert("sdb1".into(), vec![signature]);
+    host.scan(5);
+    host
+}
+
+#[test]
+fn the_state_of_a_zfs_label_shows_when_no_pool_needs_the_drive_and_never_that_one_does() {
+    for (state, expected) in [
+        (LabelState::Active, SUSPECT),
+        (LabelState::Exported, INFO),
+        (LabelState::Destroyed, INFO),
+        (LabelState::Spare, INFO),
+        (LabelState::L2cache, INFO),
+    ] {
+        assert_eq!(pulled(&mut with_label(state), 100), expected, "{state:?}");
+    }
+}
+
+#[test]
+fn the_writes_of_l2arc_are_no_loss_and_those_to_an_exported_label_are() {
+    for (state, expected) in [(LabelState::L2cache, INFO), (LabelState::Exported, BAD)] {
+        let mut host = with_label(state);
+        io(&mut host, 0, 100, 10);
+        io(&mut host, 0, 108, 20);
+        assert_eq!(pulled(&mut host, 30), expected, "{state:?}");
+    }
+}
+
+#[test]
+fn a_pulled_member_of_an_imported_pool_is_a_loss_that_names_the_pool() {
+    let pool = Layer::ZfsPool { name: "tank".into() };
+    let mut host = with_label(LabelState::Active).with(device("zfs:tank", "0:0", pool, &["sdb1"]));
+    host.scan(10);
+    assert_eq!(pulled(&mut host, 100), BAD);
+    let finding = host.raised_for(Reason::DriveMissing, 102).unwrap();
+    assert!(finding.message.contains("a member of ZFS pool tank"), "{}", finding.message);
+}
+
+#[test]
+fn a_backing_device_of_drbd_9_is_in_use() {
+    let mut host = with_content(Some("drbd"), Some("raid"));
+    let drbd = device("drbd0", "147:0", Layer::Other, &["sdb1"]);
+    host.inventory.devices.insert("drbd0".into(), drbd);
+    host.scan(10);
+    assert_eq!(pulled(&mut host, 100), BAD);
+}
+
+#[test]
+fn one_of_two_signatures_that_udev_does_not_name_is_a_suspicion() {
+    let mut host = with_content(None, None);
+    let found =
+        ["LVM2_member", "xfs"].map(|kind| Signature { fs_type: kind.into(), osd: None, zfs: None });
+    host.inventory.signatures.insert("sdb1".into(), found.into());
+    host.scan(5);
+    assert_eq!(pulled(&mut host, 100), SUSPECT);
+    let finding = host.raised_for(Reason::DriveMissing, 102).unwrap();
+    assert!(finding.message.contains("the signature of LVM,"), "{}", finding.message);
+}
+
+#[test]
+fn a_disk_that_something_writes_to_and_nothing_here_uses_is_the_raw_disk_of_someone() {
+    let is_written = |host: &TestHost| {
+        let known = &host.facts.drives[&DriveId::new("B")];
+        drive_use::is_written_raw(&host.facts, known)
+    };
+    let mut host = with_content(None, None);
+    io(&mut host, 0, 100, 10);
+    assert!(!is_written(&host), "what was written before is not known");
+    io(&mut host, 0, 108, 20);
+    assert!(is_written(&host));
+    io(&mut host, 800, 108, 3700);
+    assert!(!is_written(&host), "an hour ago");
+    // What has a signature is named by that.
+    let mut member = with_content(Some("ceph_bluestore"), Some("other"));
+    io(&mut member, 0, 100, 10);
+    io(&mut member, 0, 108, 20);
+    assert!(!is_written(&member));
 }
