@@ -135,7 +135,7 @@ impl ZpoolReader {
     }
 
     /// Asks for each pool in the next round, if that is not too often.
-    pub fn make_due(&self) {
+    pub(crate) fn make_due(&self) {
         for pool in self.known().pools.values_mut() {
             pool.asked = pool.asked.filter(|(at, _)| at.elapsed() < SHORTEST_INTERVAL);
         }

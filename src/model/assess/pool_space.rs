@@ -120,7 +120,7 @@ pub(crate) fn full(input: &VolumeInput) -> Option<Verdict> {
     let is_full = space.is_full(input.active, &policy) && is_dataset(volume);
     let proof = vec![statfs_evidence(path, at, usage)];
     let verdict =
-        raised(if is_full { BAD } else { SUSPECT }, message, proof, &space.clears(&policy), None)?;
+        raised(if is_full { BAD } else { SUSPECT }, message, proof, space.clears(&policy), None)?;
     let Verdict::Raised(details) = verdict else {
         return Some(verdict);
     };
