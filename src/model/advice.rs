@@ -237,6 +237,9 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
     };
     let next_step = next_step.unwrap_or_default();
     let in_short = match (exposed.is_empty(), last.is_empty(), covered.is_empty(), action) {
+        (true, true, true, _) if !drive.member_of.is_empty() => {
+            "See first whether what it is a member of has other copies.".to_owned()
+        }
         (true, true, true, _) => "No volume is known to be on it.".to_owned(),
         (true, true, false, _) => "Redundancy covers what is on it.".to_owned(),
         (true, false, ..) => format!("No redundancy is left for {}. {next_step}", named(&last)),

@@ -51,7 +51,7 @@ pub fn read(
 }
 
 /// Every signature on a device of `size` bytes.
-pub fn read_signatures(
+pub(crate) fn read_signatures(
     root: &HostRoot,
     device: &str,
     dev: DevNo,

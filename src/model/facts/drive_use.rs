@@ -175,26 +175,32 @@ pub(super) fn at_removal(
     {
         return None;
     }
+    let (at, line) = unexplained_write(drive, released, disk_io, now)?;
+    Some(LastUse::Writes { at, line: line.to_owned() })
+}
+
+/// The last write of the last hour that no former volume, array or mapping explains.
+fn unexplained_write<'a>(
+    drive: &DriveFacts,
+    released: Option<Timestamp>,
+    disk_io: &'a DiskIo,
+    now: Timestamp,
+) -> Option<(Timestamp, &'a str)> {
     let writes =
         drive.devices.iter().filter_map(|device| disk_io.last_write(device.dev, &device.name));
     let (at, line) = writes.max_by_key(|(at, _)| *at)?;
     let explained = released.is_some_and(|released| elapsed(released, at) <= RELEASE_LAG);
-    (elapsed(at, now) <= RECENT_WRITES && !explained)
-        .then(|| LastUse::Writes { at, line: line.to_owned() })
+    (elapsed(at, now) <= RECENT_WRITES && !explained).then_some((at, line))
 }
 
 /// Whether something writes to a drive that has no volume, array, mapping or signature: the raw disk
 /// of a virtual machine, a database on a whole disk.
 pub(crate) fn is_written_raw(facts: &Facts, known: &KnownDrive) -> bool {
-    let is_recent =
-        |at| facts.disk_io.stats().at().is_some_and(|now| elapsed(at, now) <= RECENT_WRITES);
-    let mut devices = known.facts.devices.iter();
+    let write = |now| unexplained_write(&known.facts, known.released, &facts.disk_io, now);
     known.missing_since.is_none()
         && !known.in_use
         && known.member_of.is_empty()
-        && devices.any(|it| {
-            facts.disk_io.last_write(it.dev, &it.name).is_some_and(|(at, _)| is_recent(at))
-        })
+        && facts.disk_io.stats().at().and_then(write).is_some()
 }
 
 /// Whether the device is the drive's own, or a partition of it.

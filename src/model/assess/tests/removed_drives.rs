@@ -240,6 +240,19 @@ fn a_disk_that_something_writes_to_and_nothing_here_uses_is_the_raw_disk_of_some
     assert!(is_written(&host));
     io(&mut host, 800, 108, 3700);
     assert!(!is_written(&host), "an hour ago");
+    let mut unmounted = with_content(Some("ext4"), Some("filesystem")).uuid("sdb1", "b").mounted(
+        "8:17",
+        "/",
+        "/b",
+        "ext4",
+        "/dev/sdb1",
+    );
+    unmounted.read_all(5);
+    io(&mut unmounted, 0, 100, 10);
+    io(&mut unmounted, 0, 108, 20);
+    unmounted.umount("/b");
+    unmounted.read_mounts(21);
+    assert!(!is_written(&unmounted), "by the filesystem that was mounted");
     // What has a signature is named by that.
     let mut member = with_content(Some("ceph_bluestore"), Some("other"));
     io(&mut member, 0, 100, 10);
