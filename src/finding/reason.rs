@@ -409,18 +409,18 @@ reasons! {
         "Intact. If these drives fail, the next failure loses it.",
         "Make sure that there is a backup of today. Replace these drives, one after the other: wait until each rebuild has ended. Where the stack can fill the new drive while the old one stays, let it (`mdadm --replace`, `lvconvert --replace`, `btrfs replace start`).", [],
         "the drives have no such finding any more, or none is new or has grown for 30 days, or more copies hold the data, or redundancy is lost already (RedundancyLost)";
-    ArrayMismatch, Volume, [Suspect], [],
-        [Of(Array)], [],
-        "A check of an array below this volume found places where its parity does not match its data.",
-        "Readable. What is computed from wrong parity after the loss of a member is wrong. Which side is right is not known.",
-        "Look for the cause first: errors of each member, power, cables, memory. Compare the data with a backup. Then check again (`check` to /sys/block/mdN/md/sync_action, `lvchange --syncaction check VG/LV`). Do not begin with `repair`: it takes the data as right.", [],
-        "a later check of the array in one run finds no difference; a restart, which sets the count to 0, does not end it";
     RaidDegraded, Volume, [Suspect, Bad], [],
         [FollowsDrive, Of(Array)], [],
         "A RAID array below this volume runs with fewer devices than it should, or does not run.",
         "SUSPECT: intact, and it survives the failure of one more device at least. BAD: more members are missing than the array tolerates, or it does not run.",
         "SUSPECT: replace the failed member and watch the rebuild. BAD: find out why members are missing (power, cables, adapter) and bring them back; do not create the array again.", [],
         "all members are present and in sync, or no further one may fail (RedundancyLost)";
+    ArrayMismatch, Volume, [Suspect], [],
+        [Of(Array)], [],
+        "A check of an array below this volume found places where its parity does not match its data.",
+        "Readable. What is computed from wrong parity after the loss of a member is wrong. Which side is right is not known.",
+        "Look for the cause first: errors of each member, power, cables, memory. Compare the data with a backup. Then check again (`check` to /sys/block/mdN/md/sync_action, `lvchange --syncaction check VG/LV`). Do not begin with `repair`: it takes the data as right.", [],
+        "a later check of the array in one run finds no difference; a restart, which sets the count to 0, does not end it";
     ThinPoolFull, Volume, [Suspect, Bad], [],
         [Of(Pool)], [],
         "The thin pool or VDO pool below this volume is full or nearly full: when it is full, writes fail for all its volumes.",
