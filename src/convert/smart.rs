@@ -18,6 +18,8 @@ pub fn of_drive(smart: &SmartFacts) -> wire::Smart {
     wire.detail = detail;
     wire.asked = smart.outcome.as_ref().map(|(at, _)| time(*at));
     wire.answered = last.map(|(at, _)| time(*at));
+    let endurance = smart.history.endurance();
+    wire.wear_days_left = endurance.and_then(|it| u32::try_from(it.days_left).ok());
     wire.values =
         smart.history.series.iter().filter_map(|(metric, series)| value(*metric, series)).collect();
     wire.values.sort_by(|a, b| a.metric.cmp(&b.metric));

@@ -253,11 +253,13 @@ reasons! {
             Bad [Exposed] COPY_AND_REPLACE,
         ],
         "never by itself, because spare blocks are not regained: acknowledge it, or replace the drive";
-    WornOut, Drive, [Suspect], [],
+    WornOut, Drive, [Info, Suspect], [],
         [Wear, Stays, Shows(WearPercent)], [PlanReplacement],
-        "The flash has been written as much as it was designed for, or nearly so.",
+        "The flash has been written as much as it was designed for, or soon will be.",
         "Not affected. Worn flash keeps its data for a shorter time without power.",
-        "Plan the replacement. The drive may work for a long time, but its failure cannot be predicted.", [],
+        "Plan the replacement. The drive may work for a long time, but its failure cannot be predicted.", [
+            Info [] "Find out what writes so much, or plan the replacement. At 100 % the maker's warranty ends, not the drive.",
+        ],
         "never by itself, because wear does not fall: acknowledge it with the date of the planned replacement, or replace the drive";
     DriveReadOnly, Drive, [Bad], [Bad],
         [FailsIo, CountsForModel], [ReplaceNow],

@@ -5,6 +5,7 @@
 //! (`series`), and the values of one report (`metric_values`). Must not contain: judgement of
 //! values (`rules`), clocks.
 
+mod endurance;
 mod metric_values;
 mod series;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::{Body, Identity, InformationalException, SelfTests, SmartReport, WhenFailed};
 
+pub use endurance::Endurance;
 pub use metric_values::metric_values;
 pub(super) use metric_values::{
     attribute_metric, endurance_used, is_solid_state, is_temperature, spare_available,

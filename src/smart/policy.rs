@@ -111,6 +111,9 @@ limits! {
     /// a life of five years one is left. It never makes a drive BAD: NVMe Base 2.0, 5.16.1.3,
     /// Percentage Used: 100 may not indicate a failure.
     wear_suspect_percent = 80;
+    /// The designed life ends within so many days, at the rate of the last 30 days or longer:
+    /// Information, to plan. Our choice: half a year.
+    wear_forecast_days = 180;
     /// Percent of the reserve between a new drive and its manufacturer's threshold that is used up:
     /// SUSPECT. At the threshold the drive itself reports a failure: BAD.
     reserve_suspect_percent = 80;

@@ -163,6 +163,9 @@ rules! {
         "smartctl(8) -A, Old_age; drivedb.h, attributes of wear";
     WornOut: wear::percent_used => WORN,
         "NVMe Base 2.0 5.16.1.3, Percentage Used; ACS-4, Device Statistics page 07h; SBC-4, Solid State Media log page; drivedb.h";
+    WornOut: wear::forecast
+        => "100 % is further away than `[smart.limits] wear_forecast_days`, at the rate then",
+        "as above, and the history of the value";
     Overheating: temperature::nvme_warning => COOL,
         "NVMe Base 2.0 5.16.1.3, Critical Warning bit 1";
     Overheating: temperature::scsi_warning => "the drive no longer reports it",

@@ -62,6 +62,9 @@ pub fn section(drive: &wire::Drive, screen: &Screen) -> String {
         (None, Some(latest)) => format!("{latest} % {what}"),
         (None, None) => String::new(),
     };
+    let days_left = smart.wear_days_left;
+    let days_left =
+        days_left.map(|days| format!("; 100 % in {days} days at its rate")).unwrap_or_default();
     let device = match (&smart.device[..], &smart.device_type[..]) {
         (device, "") => device.to_owned(),
         (device, kind) => format!("{device} as {kind}"),
@@ -78,7 +81,7 @@ pub fn section(drive: &wire::Drive, screen: &Screen) -> String {
                 .collect::<Vec<_>>()
                 .join(", "),
         ),
-        ("wear", percent("wear_percent", smart.wear_percent, "used")),
+        ("wear", percent("wear_percent", smart.wear_percent, "used") + &days_left),
         ("spare", percent("spare_percent", smart.spare_percent, "left")),
     ]
     .map(|(label, text)| (label.to_owned(), text))

@@ -2,29 +2,52 @@
 //!
 //! In: one `RuleInput`. Out: one `Symptom` for each rule, or none. Wear alone is not a failure.
 
-use crate::history::{Metric, endurance_used, spare_available, spare_percent, wear_percent};
+use crate::history::{
+    Endurance, Metric, endurance_used, spare_available, spare_percent, wear_percent,
+};
 use crate::report::WhenFailed;
 use crate::rules::self_assessment::critical_warning;
-use crate::rules::text::{attribute_lines, metric_lines};
+use crate::rules::text::{attribute_lines, duration_text, metric_lines, pluralize};
 use crate::rules::{RuleInput, Symptom, reaches_limit};
 use diskvitals_finding::severity::Severity;
 
 /// The used share of the designed life. SUSPECT from `wear_suspect_percent`, never BAD.
 pub(crate) fn percent_used(case: &RuleInput) -> Option<Symptom> {
     let percent = case.value_from(Metric::WearPercent, case.limits.wear_suspect_percent)?;
-    let mut evidence = metric_lines(case, Metric::WearPercent);
+    let message = format!("{percent} % of the designed life is used");
+    Some(Symptom::suspect(message, wear_lines(case, case.limits.wear_suspect_percent)))
+}
+
+/// 100 % of the designed life is used within `wear_forecast_days`, at the rate so far. Information: it is
+/// the end of what the maker warrants, not of the drive.
+pub(crate) fn forecast(case: &RuleInput) -> Option<Symptom> {
+    let percent = case.value(Metric::WearPercent)?;
+    let Endurance { days_left, grown_percent, period } = case.history?.endurance()?;
+    if percent >= 100 || days_left >= case.limits.wear_forecast_days {
+        return None;
+    }
+    let message = format!(
+        "100 % of the designed life is used in {}, at the rate of the last {} ({grown_percent} % more)",
+        pluralize(days_left, "day", "days"),
+        duration_text(period)
+    );
+    Some(Symptom { severity: Severity::Info, message, evidence: wear_lines(case, 1) })
+}
+
+/// The lines with the used percent, of attributes from this value on.
+fn wear_lines(case: &RuleInput, at_least: u64) -> Vec<String> {
+    let mut lines = metric_lines(case, Metric::WearPercent);
     if let Some(ata) = case.ata() {
-        evidence.extend(attribute_lines(ata, |attribute| {
+        lines.extend(attribute_lines(ata, |attribute| {
             wear_percent(attribute, ata, &case.report.identity)
-                .is_some_and(|used| reaches_limit(used, case.limits.wear_suspect_percent))
+                .is_some_and(|used| reaches_limit(used, at_least))
         }));
-        evidence.extend(
+        lines.extend(
             endurance_used(ata, &case.report.identity)
                 .map(|percent| format!("Endurance used: {percent}%")),
         );
     }
-    let message = format!("{percent} % of the designed life is used");
-    Some(Symptom::suspect(message, evidence))
+    lines
 }
 
 /// A wear attribute at its threshold. SUSPECT. A wear attribute that the manufacturer marks as

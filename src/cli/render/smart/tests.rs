@@ -39,6 +39,7 @@ fn smart_response() -> wire::Smart {
         power_on_hours: Some(29_798),
         power_cycles: Some(120),
         wear_percent: Some(3),
+        wear_days_left: Some(2910),
         values: vec![
             value("crc_errors", 0, 0, None),
             value("pending", 257, 269, Some(7200)),
@@ -101,7 +102,7 @@ fn a_drive_shows_its_values_and_their_changes() {
     self-assessment  passed
     temperature      36 °C
     powered on       29798 h (3.4 years), 120 power cycles
-    wear             3 % used (1 % more than at 2026-02-26 12:00:00, last changed 2026-02-28 12:00:00)
+    wear             3 % used (1 % more than at 2026-02-26 12:00:00, last changed 2026-02-28 12:00:00); 100 % in 2910 days at its rate
     pending          269 (12 more than at 2026-02-26 12:00:00, last changed 2 h ago)
     reallocated      4 (unchanged since 2026-02-26 12:00:00)
     at zero          CRC errors, reported uncorrectable

@@ -17,7 +17,7 @@ use diskvitals_smart::report::{Attribute, Body, Nvme, SmartReport};
 const OUTCOMES: [&str; 6] = ["ok", "asleep", "not_applicable", "failed", "timed_out", "stuck"];
 
 /// Percentages are written as a ratio, the base unit.
-const FAMILIES: [FamilyRow<SmartFacts>; 29] = families! {
+const FAMILIES: [FamilyRow<SmartFacts>; 30] = families! {
     SmartFacts:
     Gauge "diskvitals_smart_outcome":
         "Outcome of the last SMART poll of the drive; absent for drives that are not polled."
@@ -68,6 +68,9 @@ const FAMILIES: [FamilyRow<SmartFacts>; 29] = families! {
         => |it, to| to.value(last(it, Metric::UnsafeShutdowns));
     Gauge "diskvitals_smart_wear_ratio": "Part of the designed life that is used; may pass 1."
         => |it, to| to.value(last(it, Metric::WearPercent).map(ratio));
+    Gauge "diskvitals_smart_endurance_left" in SECONDS:
+        "Until all of the designed life is used, at the rate of the last 30 days or longer."
+        => |it, to| to.value(it.history.endurance().map(|it| it.days_left.saturating_mul(86_400)));
     Gauge "diskvitals_smart_spare_ratio": "Part of the spare blocks that is left."
         => |it, to| to.value(last(it, Metric::SparePercent).map(ratio));
     Counter "diskvitals_smart_power_cycles": "How often the drive was switched on."

@@ -7,9 +7,34 @@ use crate::report::{LoggedError, SmartReport};
 use crate::rules::evaluate;
 use crate::rules::tests::{after, hit_for, recorded};
 use diskvitals_finding::reason::Reason;
-use diskvitals_finding::severity::Severity::{Bad, Suspect};
+use diskvitals_finding::severity::Severity::{Bad, Info, Suspect};
 
 const DAY: i64 = 24;
+
+#[test]
+fn a_designed_life_that_ends_within_180_days_is_information_until_much_of_it_is_used() {
+    let used =
+        |day: i64, percent| (day * 24, nvme().nvme(|log| log.percentage_used = Some(percent)));
+    let at = |rest: &[(i64, SmartReport)], steps: [u8; 4]| {
+        let first = [(0, steps[0]), (10, steps[1]), (20, steps[2]), (30, steps[3])];
+        let first = first.into_iter().map(|(day, percent)| used(day, percent));
+        let readings: Vec<_> = first.chain(rest.iter().cloned()).collect();
+        let hits = after(&readings);
+        hit_for(&hits, Reason::WornOut).map(|hit| (hit.severity, hit.message.clone()))
+    };
+    let ahead = "100 % of the designed life is used in 175 days, at the rate of the last 30 days (6 % more)";
+    assert_eq!(at(&[], [59, 60, 63, 65]), Some((Info, ahead.to_owned())));
+    assert_eq!(at(&[], [50, 52, 55, 56]), None, "220 days");
+    let (severity, message) = at(&[], [76, 77, 79, 82]).expect("worn");
+    assert_eq!(severity, Suspect);
+    assert!(message.starts_with("82 % of the designed life is used; 100 % "), "{message}");
+    assert_eq!(
+        at(&[], [95, 97, 99, 101]),
+        Some((Suspect, "101 % of the designed life is used".to_owned()))
+    );
+    // It is written less: 35 % last longer than 180 days at 6 % in 40 days.
+    assert_eq!(at(&[used(40, 65)], [59, 60, 63, 65]), None);
+}
 
 #[test]
 fn a_few_old_reallocated_sectors_are_suspect_with_their_history() {
