@@ -463,7 +463,7 @@ reasons! {
         [Of(Zpool)], [],
         "A ZFS pool below this volume has hardly any space left for its datasets.",
         "Existing data is not affected; writes fail (BAD), or soon will: in every dataset and sparse zvol of the pool.",
-        "`zfs list -r -o space POOL` shows what takes the space. Destroy snapshots first: a deleted file stays in them. Or add a vdev.", [],
+        "Look what takes the space: `zfs list -r -o space POOL`. Destroy snapshots first: a deleted file stays in them. Or add a vdev.", [],
         "its root dataset can write as much as ends OutOfSpace";
     PoolFaulted, Volume, [Bad], [],
         [FollowsDrive, Of(Zpool), Disconnects, Unreachable, AccessFails], [],
