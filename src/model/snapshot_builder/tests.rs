@@ -449,3 +449,35 @@ fn a_node_whose_drives_or_mounts_cannot_be_listed_is_unknown_and_not_good() {
     fixture.next(&node_facts(), 2);
     assert_eq!(fixture.last.node.health, Some(Health::Good));
 }
+
+/// A loop device has its number before its file.
+#[test]
+fn a_raw_device_that_is_being_set_up_has_no_size() {
+    let usage_at_size = |size_bytes| {
+        let mut facts = node_facts();
+        let device = crate::fixture::device(
+            "loop0",
+            "7:0",
+            crate::block::Layer::Loop { backing_file: None },
+            &[],
+        );
+        let device = crate::block::BlockDevice { size_bytes, ..device };
+        let devices = [("loop0".to_owned(), device)].into();
+        let inventory = Inventory { devices, ..Inventory::default() };
+        facts.inventory = Observation::ok(at(0), Arc::new(inventory)).into();
+        let mut volume = volume();
+        let of_device = VolumeFacts {
+            block: true,
+            device: Some("loop0".to_owned()),
+            mounts: Vec::new(),
+            ..(*volume.facts).clone()
+        };
+        volume.facts = of_device.into();
+        facts.volumes.insert(volume_id(), volume);
+        let mut fixture = BuilderFixture::new();
+        fixture.next(&facts, 0);
+        fixture.last.volumes[&volume_id()].usage.clone()
+    };
+    assert_eq!(usage_at_size(8 << 20), VolumeUsage::Block { size_bytes: 8 << 20 });
+    assert_eq!(usage_at_size(0), VolumeUsage::Unknown);
+}

@@ -224,6 +224,8 @@ fn health(
 fn usage(facts: &Facts, volume: &KnownVolume, before: Option<&VolumeUsage>) -> VolumeUsage {
     if volume.facts.block {
         let device = volume.facts.device.as_ref().and_then(|name| facts.device(name));
+        // A device that is being set up has no size yet.
+        let device = device.filter(|device| device.size_bytes > 0);
         return match (device, before) {
             (Some(device), _) => VolumeUsage::Block { size_bytes: device.size_bytes },
             (None, Some(known @ VolumeUsage::Block { .. })) if facts.inventory().is_none() => {
