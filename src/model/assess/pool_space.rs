@@ -126,7 +126,7 @@ pub(crate) fn full(input: &VolumeInput) -> Option<Verdict> {
     };
     let name = argument(&pool);
     let advice = format!(
-        "`zfs list -r -o space {name}` shows what takes the space: files, snapshots (USEDSNAP), reservations (USEDREFRESERV). Destroy snapshots that nobody needs first: a deleted file stays in them. Or add a vdev like the others."
+        "Look what takes the space (`zfs list -r -o space {name}`): files, snapshots (USEDSNAP), reservations (USEDREFRESERV). Destroy snapshots that nobody needs first: a deleted file stays in them. Or add a vdev like the others."
     );
     Some(Verdict::Raised(FindingDetails { advice: Some(advice), ..details }))
 }
