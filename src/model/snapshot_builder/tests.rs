@@ -476,7 +476,7 @@ fn a_raw_device_that_is_being_set_up_has_no_size() {
         facts.volumes.insert(volume_id(), volume);
         let mut fixture = BuilderFixture::new();
         fixture.next(&facts, 0);
-        fixture.last.volumes[&volume_id()].usage.clone()
+        fixture.last.volumes[&volume_id()].usage
     };
     assert_eq!(usage_at_size(8 << 20), VolumeUsage::Block { size_bytes: 8 << 20 });
     assert_eq!(usage_at_size(0), VolumeUsage::Unknown);
