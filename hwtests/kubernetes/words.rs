@@ -29,6 +29,13 @@ fn with_a_report() -> (Fixture, crate::fake_disks::FakeDisks) {
     (fixture, drive)
 }
 
+/// Also a volume that never had a condition.
+fn until_nothing_is_shown() {
+    until("the pod's volume has no condition", SOON, || {
+        volume_health("a", 0).is_none_or(|left| left.is_empty()).then_some(())
+    });
+}
+
 /// The line of claim `a` on the screen of claims.
 fn line_of_the_claim() -> Option<String> {
     let (_, text) = shell("kubectl diskvitals claims");
@@ -75,22 +82,20 @@ fn a_remount_by_a_person_is_no_act_of_the_kernel() {
     let (_, text) = shell("kubectl diskvitals claims");
     assert!(!text.contains("by the kernel"), "{text}");
     remount(&at, MsFlags::empty());
-    until("nothing is left of it", SOON, || {
-        volume_health("a", 0).is_none_or(|left| left.is_empty()).then_some(())
-    });
+    until_nothing_is_shown();
     fixture.end();
 }
 
 #[test]
 #[ignore = "in a cluster: scripts/test kubernetes"]
-fn a_mount_that_only_the_container_still_has_is_told_as_that() {
+fn a_mount_that_only_the_container_still_has_is_named_as_that() {
     let (fixture, _) = with_a_report();
     umount2(&mount_of_the_pod(), MntFlags::empty()).expect("it is not busy on the node");
     let shown = until("the mount is missed", SOON, || {
         volume_health("a", 0).filter(|all| all.iter().any(|it| it.reason == "NotMounted"))
     });
-    let told = "a container that was running may still have it, one that starts now does not";
-    assert!(shown.iter().any(|it| it.message.contains(told)), "{shown:?}");
+    let expected = "a container that was running may still have it, one that starts now does not";
+    assert!(shown.iter().any(|it| it.message.contains(expected)), "{shown:?}");
     assert_eq!(
         kubectl(&["exec", "a", "--", "/usr/bin/busybox", "cat", "/data/0/hello"]),
         "hello\n"
@@ -98,9 +103,7 @@ fn a_mount_that_only_the_container_still_has_is_told_as_that() {
     kubectl(&["delete", "pod/a", "--wait=true"]);
     apply(&[pod("a", &["a"], As::Filesystem)]);
     until("another pod has it", TIME_LIMIT, || is_running("a").then_some(()));
-    until("nothing is missed", SOON, || {
-        volume_health("a", 0).is_none_or(|left| left.is_empty()).then_some(())
-    });
+    until_nothing_is_shown();
     fixture.end();
 }
 
