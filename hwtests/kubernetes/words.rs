@@ -1,7 +1,7 @@
 //! What a person reads of a volume, and who may read it.
 
 use nix::mount::{MntFlags, MsFlags, umount2};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::claims::{As, claim, is_running, pod, volume_health};
 use crate::cluster::{SOON, TIME_LIMIT, apply, kubectl, until};
@@ -144,6 +144,83 @@ fn the_readers_role_suffices_and_a_refusal_names_it() {
     assert!(text.contains("403") && text.contains("diskvitals-reader"), "{text}");
     kubectl(&["delete", "clusterrolebinding", "words-reader", "words-viewer"]);
     kubectl(&["delete", "serviceaccount", "reader", "viewer", "nobody"]);
+    fixture.fails(&drive, false);
+    fixture.end();
+}
+
+/// Names of claims that begin alike.
+const LONG: &str = "orders-of-customers-database";
+
+/// All texts within.
+fn texts(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(text) => found.push(text.clone()),
+        Value::Array(all) => all.iter().for_each(|it| texts(it, found)),
+        Value::Object(all) => all.values().for_each(|it| texts(it, found)),
+        _ => {}
+    }
+}
+
+/// Whether each name in the text is there as a whole.
+fn has_whole_names(text: &str) -> bool {
+    let is_whole = |rest: &str| {
+        let number = rest.strip_prefix('-').and_then(|rest| rest.get(..2));
+        number.is_some_and(|it| it.parse::<u8>().is_ok())
+    };
+    text.split(&LONG[..4]).skip(1).all(|rest| rest.strip_prefix(&LONG[4..]).is_some_and(is_whole))
+}
+
+#[test]
+#[ignore = "in a cluster: scripts/test kubernetes"]
+fn no_message_and_no_screen_cuts_what_tells_a_name_from_others() {
+    const CLAIMS: usize = 24;
+    let mut fixture = Fixture::new();
+    let drive = fixture.sata(1, 4096).remove(0);
+    fixture.pool_on(&drive.disk);
+    fixture.install(&json!({"report": {"storage": true, "events": true, "conditions": true}}));
+    let mode = As::Filesystem;
+    let names: Vec<String> = (10..10 + CLAIMS).map(|it| format!("{LONG}-{it}")).collect();
+    let mut objects: Vec<Value> =
+        names.iter().map(|name| claim(name, CLASS, "64Mi", mode)).collect();
+    for of_a_pod in names.chunks(8) {
+        let claims: Vec<&str> = of_a_pod.iter().map(String::as_str).collect();
+        objects.push(pod(&of_a_pod[0], &claims, mode));
+    }
+    apply(&objects);
+    for of_a_pod in names.chunks(8) {
+        until("the pod runs", TIME_LIMIT, || is_running(&of_a_pod[0]).then_some(()));
+    }
+    fixture.fails(&drive, true);
+    until("each claim is shown", TIME_LIMIT, || {
+        let (_, text) = shell("kubectl diskvitals claims");
+        (text.matches("DriveFailing").count() >= CLAIMS).then_some(())
+    });
+    let mut messages = Vec::new();
+    for what in ["events", "nodes", "pods", "nodestorages", "csinodes"] {
+        let json = kubectl(&["get", what, "-A", "-o", "json"]);
+        texts(&serde_json::from_str(&json).expect("JSON"), &mut messages);
+    }
+    messages.retain(|text| text.contains(LONG));
+    println!(
+        "{} texts with a name, the longest: {:?}",
+        messages.len(),
+        messages.iter().max_by_key(|it| it.len())
+    );
+    assert!(messages.len() > CLAIMS, "{messages:#?}");
+    for text in messages {
+        assert!(has_whole_names(&text), "{text}");
+    }
+    // On a screen each claim keeps what tells it from the others.
+    for columns in [60, 80, 120] {
+        let line = format!("stty cols {columns}; kubectl diskvitals claims");
+        let (_, text) = shell(&format!("script -qec '{line}' /dev/null"));
+        println!("{text}");
+        for name in &names {
+            let (_, end) = name.rsplit_once('-').expect("a number");
+            let is_its_row = |row: &str| row.contains(&format!("-{end} ")) || row.contains(name);
+            assert!(text.lines().any(is_its_row), "{name} at {columns} columns");
+        }
+    }
     fixture.fails(&drive, false);
     fixture.end();
 }

@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 
+use diskvitals_text::echo::truncate;
+
 /// Maximum number of entries for one volume, or for the storage of one driver.
 pub(crate) const MAX_STATUSES: usize = 16;
 /// Longest reason, in bytes.
@@ -15,7 +17,6 @@ pub(crate) const MAX_REASON_LEN: usize = 256;
 pub(crate) const MAX_MESSAGE_LEN: usize = 1024;
 /// Replaces a reason that has no valid first character.
 const UNSPECIFIED_REASON: &str = "Unspecified";
-const ELLIPSIS: &str = "…";
 
 /// Returns `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?` of at most [`MAX_REASON_LEN`] bytes. Other
 /// characters become `_`.
@@ -35,13 +36,12 @@ pub(crate) fn conform_reason(text: &str) -> Cow<'_, str> {
     Cow::Owned(reason)
 }
 
-/// Cuts the text at a character boundary and then appends `…`.
+/// The text, or the part of it that fits, ended by `…`.
 pub(crate) fn truncate_message(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_MESSAGE_LEN {
         return Cow::Borrowed(text);
     }
-    let end = text.floor_char_boundary(MAX_MESSAGE_LEN - ELLIPSIS.len());
-    Cow::Owned(format!("{}{ELLIPSIS}", &text[..end]))
+    Cow::Owned(truncate(text, MAX_MESSAGE_LEN))
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
             if text.len() <= MAX_MESSAGE_LEN {
                 prop_assert_eq!(cut.as_ref(), text.as_str());
             } else {
-                prop_assert!(cut.len() <= MAX_MESSAGE_LEN && cut.len() > MAX_MESSAGE_LEN - 8);
+                prop_assert!(cut.len() <= MAX_MESSAGE_LEN && cut.len() > MAX_MESSAGE_LEN - 40);
                 prop_assert!(text.starts_with(cut.strip_suffix('…').expect("marked")));
                 prop_assert_eq!(truncate_message(&cut), cut.as_ref());
             }

@@ -297,7 +297,7 @@ mod tests {
         "#);
         insta::assert_snapshot!(table(&COLUMNS, &[ROW], &screen(Some(16))), @r#"
         NAME  MESSAGE
-        sda   a rather …
+        sda   a rather…
         "#);
         insta::assert_snapshot!(table(&MANY, &["sda", "sdb"], &screen(Some(24))), @r#"
         sda  GOOD

@@ -12,7 +12,18 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// The text with escapes, cut to this many columns.
+/// From this many columns on, a cut leaves out a whole word if that costs at most this part of the
+/// limit. In a narrower column a part of a word says more: `SAMSUNG MZV…`.
+const SENTENCE_COLUMNS: usize = 24;
+const WORD_SHARE: usize = 3;
+
+/// From this many columns on, a single word keeps this many columns of its end: names often differ there
+/// (`data-orders-0`, `data-orders-1`).
+const NAME_COLUMNS: usize = 12;
+const NAME_END: usize = 4;
+
+/// The text with escapes, cut to this many columns: behind a word, if one ends near, and within a
+/// name before its end.
 pub fn shortened(text: &str, limit: usize) -> String {
     let most = limit.saturating_mul(CHARS_PER_COLUMN);
     // Escapes lengthen the text: no more of it is needed than fits.
@@ -24,6 +35,20 @@ pub fn shortened(text: &str, limit: usize) -> String {
     if is_whole && columns(&text) <= limit {
         return text;
     }
+    if is_whole && limit >= NAME_COLUMNS && !text.contains(' ') {
+        let mut tail = text.len();
+        for (at, _) in text.char_indices().rev() {
+            if columns(&text[at..]) > NAME_END {
+                break;
+            }
+            tail = at;
+        }
+        return format!("{}{}", cut_end(&text, limit - columns(&text[tail..])), &text[tail..]);
+    }
+    cut_end(&text, limit)
+}
+
+fn cut_end(text: &str, limit: usize) -> String {
     let mut end = 0;
     for (at, c) in text.char_indices() {
         let next = at + c.len_utf8();
@@ -32,7 +57,14 @@ pub fn shortened(text: &str, limit: usize) -> String {
         }
         end = next;
     }
-    format!("{}…", &text[..end])
+    if limit >= SENTENCE_COLUMNS
+        && !text[end..].starts_with(' ')
+        && let Some(space) = text[..end].rfind(' ')
+        && columns(&text[space..end]) <= limit / WORD_SHARE
+    {
+        end = space;
+    }
+    format!("{}…", text[..end].trim_end())
 }
 
 /// A line with our own colors, cut to this many columns.
@@ -76,6 +108,12 @@ mod tests {
             ("e\u{301}e\u{301}e\u{301}", 2, "e\u{301}…"),
             ("🙂🙂", 3, "🙂…"),
             ("a\u{1b}b", 4, "a\\u…"),
+            ("data-orders-database-10", 16, "data-orders…e-10"),
+            ("/var/lib/postgresql/wal", 12, "/var/li…/wal"),
+            ("备份卷备份卷备份卷", 12, "备份卷…份卷"),
+            ("the drive is failing, replace it", 27, "the drive is failing,…"),
+            ("the drive is failing, replace it", 30, "the drive is failing, replace…"),
+            ("the drive is failing", 19, "the drive is faili…"),
         ] {
             assert_eq!(shortened(text, limit), cut);
             assert!(columns(cut) <= limit);

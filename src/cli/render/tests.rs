@@ -567,7 +567,7 @@ fn a_check_shows_its_verdict_first_then_its_runs_and_what_they_found() {
     ");
     insta::assert_snapshot!(checks::table(&[check()], &screen(Some(100))), @"
     CHECK         VERDICT    TARGET           FS    MODE    WHEN      WHY
-    0123456789ab  CORRUPTED  csi:d.example/a  ext4  frozen  58 s ago  Two frozen runs found the same da…
+    0123456789ab  CORRUPTED  csi:d.example/a  ext4  frozen  58 s ago  Two frozen runs found the same…
     ");
 }
 

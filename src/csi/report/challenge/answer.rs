@@ -13,6 +13,7 @@ use diskvitals_cluster::node_storage::{
     AnsweredFinding, Challenge, ChallengeAnswer, MAX_CHALLENGED, MAX_MESSAGE_LEN, MAX_MISSING,
     TimeSpan, VolumeStatus, Witness,
 };
+use diskvitals_text::echo::truncate;
 use diskvitals_wire as wire;
 
 /// Findings are left out beyond this length as JSON, the last first.
@@ -52,7 +53,7 @@ pub(crate) fn answer(
             .missing
             .iter()
             .take(MAX_MISSING)
-            .map(|text| text[..text.floor_char_boundary(MAX_MESSAGE_LEN)].to_owned())
+            .map(|text| truncate(text, MAX_MESSAGE_LEN))
             .collect(),
         truncated: confirmed.truncated || findings.len() < all,
         findings,

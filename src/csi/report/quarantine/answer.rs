@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::report::node_storage::truncated;
 use diskvitals_cluster::node_storage::{
     CleanReason, MAX_MESSAGE_LEN, MAX_REMAINING_VOLUMES, Quarantine, RemainingEntry,
 };
@@ -131,7 +130,7 @@ fn volume_of(path: &str, uid: &str) -> Option<String> {
 
 /// What is left of each pod, as far as it fits.
 fn all_of(first: &str, others: &[(CleanReason, String)]) -> String {
-    let mut message = truncated(first, MAX_REASONS_LEN);
+    let mut message = truncate(first, MAX_REASONS_LEN);
     for (at, (reason, why)) in others.iter().enumerate() {
         let next = format!("; {}: {why}", reason.name());
         if message.len() + next.len() > MAX_REASONS_LEN {

@@ -28,7 +28,7 @@ use diskvitals_model::clean_order::{
 use diskvitals_model::cleanup::CleanupPlan;
 use diskvitals_model::snapshot::Snapshot;
 use diskvitals_model::source_update::SourceRequest;
-use diskvitals_text::echo::echo;
+use diskvitals_text::echo::{echo, truncate};
 use diskvitals_wire as wire;
 
 const MAX_PODS: usize = 64;
@@ -140,7 +140,7 @@ impl CleanOrders {
                 .left
                 .iter()
                 .take(MAX_LEFT)
-                .map(|(path, why)| shortened(&format!("{path}: {why}")))
+                .map(|(path, why)| truncate(&format!("{path}: {why}"), MAX_DETAIL_LEN))
                 .collect(),
         })
     }
@@ -306,9 +306,9 @@ fn pod_to_wire(pod: diskvitals_model::clean_order::PodStatus) -> wire::PodCleani
         PodState::Failed => State::Failed,
         PodState::OrdersOff => State::OrdersOff,
     };
-    wire::PodCleaning { pod_uid: pod.uid, state: state.into(), detail: shortened(&pod.detail) }
-}
-
-fn shortened(text: &str) -> String {
-    text[..text.floor_char_boundary(MAX_DETAIL_LEN)].to_owned()
+    wire::PodCleaning {
+        pod_uid: pod.uid,
+        state: state.into(),
+        detail: truncate(&pod.detail, MAX_DETAIL_LEN),
+    }
 }
