@@ -7,7 +7,7 @@
 //!
 //! `plan` decides when, `dispatch` starts queries, `query` runs one, `kept_output` compresses its output, `tool` checks smartctl itself,
 //! `self_test` starts a self-test, `controllers` finds RAID controllers and their disks,
-//! `raid_members` keeps them up to date, `raid_tools` read the state of their arrays,
+//! `raid_members` keeps them up to date, `raid_tools` reads the state of their arrays,
 //! `controller_locks` serializes access to a controller,
 //! `nvme_events` makes NVMe controllers announce events, `tasks` holds the running tasks, `backend`
 //! is the interface to the system.

@@ -155,8 +155,8 @@ pub(crate) fn state_unknown(input: &DriveInput) -> Option<Verdict> {
 
 /// The newest state of the array, as the controller's firmware logged it or its tool reported it. Sources:
 /// the kernel log (megasas_decode_evt(), megaraid_sas_base.c); the tools of source/smart/raid_tools. SUSPECT
-/// while members are missing or blocks are lost, BAD (inaccessible) when more are missing than it tolerates. Clears when either
-/// reports that the array is optimal, or when a repair is acknowledged: by default the kernel does not
+/// while members are missing or blocks are lost, BAD (inaccessible) when more are missing than it tolerates.
+/// Clears when either reports that the array is optimal, or when a repair is acknowledged: by default the kernel does not
 /// print that, and time repairs no array.
 pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
     let (facts, drive) = (input.context.facts, &input.known.facts);
@@ -186,7 +186,8 @@ pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
                 );
                 return raised(SUSPECT, message, vec![proof], TOOL_CLEARS, Some(at));
             }
-            (state, at, proof, members(report), TOOL_CLEARS)
+            let lost = if array.has_lost_blocks { "; it has lost blocks" } else { "" };
+            (state, at, proof, format!("{lost}{}", members(report)), TOOL_CLEARS)
         }
         (None, Some(Err(why))) if is_logged || was_reported(facts, drive) => {
             return unknown(why.why);

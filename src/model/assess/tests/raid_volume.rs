@@ -239,8 +239,16 @@ fn each_family_has_its_own_tool_and_its_own_name_for_an_array() {
 #[test]
 fn blocks_that_no_member_can_give_are_a_finding_of_a_complete_array() {
     let mut host = arrays("megaraid_sas");
-    reported(&mut host, |it| it.arrays[0].has_lost_blocks = true, 10);
+    let lost = |it: &mut RaidReport| it.arrays[0].has_lost_blocks = true;
+    reported(&mut host, lost, 10);
     assert_eq!(host.raised(11), ["A RaidVolumeDegraded Suspect Degraded"]);
+    let and_degraded = |it: &mut RaidReport| {
+        lost(it);
+        it.arrays[0].state = Some(ArrayState::Degraded);
+    };
+    reported(&mut host, and_degraded, 15);
+    let message = host.raised_for(Reason::RaidVolumeDegraded, 16).unwrap().message;
+    assert!(message.contains("is degraded; it has lost blocks; no hot spare"), "{message}");
     reported(&mut host, |_| (), 20);
     assert_eq!(host.raised(21), [""; 0]);
 }
