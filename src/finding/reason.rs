@@ -133,15 +133,15 @@ reasons! {
         "the array has the drive again or is complete without it, or the drive has no superblock of it any more, or is missing (DriveMissing)";
     RaidVolumeDegraded, Drive, [Suspect, Bad], [Bad],
         [Logged(ArrayState)], [PlanReplacement, BringBack],
-        "The RAID controller reports that its array, which the kernel has as this drive, lacks members.",
-        "SUSPECT: intact; the failure of further members loses it. BAD: the array is offline, and its data is inaccessible.",
-        "Look at the members with the controller's tool (`storcli /c0 show`). SUSPECT: replace the one that failed, and watch the rebuild. BAD: bring the members back (power, cables, backplane); do not create the array again, and do not import a foreign configuration before you know which members are current.", [],
+        "The RAID controller reports that its array, which the kernel has as this drive, lacks members, or has lost blocks.",
+        "SUSPECT: intact, but for blocks that the message calls lost; the failure of further members loses it. BAD: the array is offline, and its data is inaccessible.",
+        "Look at the members with the controller's tool (storcli, ssacli, arcconf). SUSPECT: replace the one that failed, and watch the rebuild; lost blocks: restore the files that cannot be read. BAD: bring the members back (power, cables, backplane); do not create the array again, and do not import a foreign configuration before you know which members are current.", [],
         "the controller's tool reports or the kernel logs that the array is optimal (the latter only with `event_log_level` 0 of megaraid_sas), or a repair is acknowledged (`diskvitals ack --repaired`)";
     RaidStateUnknown, Drive, [Info], [],
         [Stays], [Watch],
         "Nothing reads whether the arrays of a RAID controller lack members.",
         "Not known to be affected. An array that lost a member may go unnoticed.",
-        "MegaRAID, PERC: install storcli or perccli; `diskvitals doctor` says whether it works. Other controllers: look with their tool (ssacli, arcconf), and acknowledge this.", [],
+        "Install the controller's tool, which the message names; `diskvitals doctor` says whether it works. If there is none, or diskvitals does not read it, look with the vendor's tool, and acknowledge this.", [],
         "the controller's tool or the kernel log reports the state of every array of it";
     RaidCacheUnprotected, Drive, [Suspect], [],
         [], [Watch],

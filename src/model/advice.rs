@@ -117,7 +117,7 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         }
         // It is an array: its members are replaced.
         None if is_only(Reason::RaidVolumeDegraded) => {
-            "Find the members that it lacks, with the controller's tool (`storcli /c0 show`)"
+            "Look at its members with the controller's tool (storcli, ssacli, arcconf)"
         }
         None => words(action),
     };

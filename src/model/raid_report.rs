@@ -1,27 +1,63 @@
-//! What storcli or perccli reports of a RAID controller and its arrays.
+//! What a vendor's tool reports of a RAID controller and its arrays.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::drive::DriveFacts;
+use crate::facts::device_names::array_number;
 use diskvitals_kernel_log::raid_array::ArrayState;
 
-/// Whether storcli is to be asked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StorcliRequest {
-    /// There are arrays of a controller that it knows.
-    pub is_needed: bool,
-    /// When the kernel last logged a reset of such a controller.
-    pub last_reset: Option<Timestamp>,
+/// Controllers that one tool knows, or one of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RaidFamily {
+    /// storcli, perccli.
+    MegaRaid,
+    /// ssacli, or arcconf for another vendor's controller.
+    SmartArray,
+    /// arcconf.
+    Adaptec,
 }
+
+impl RaidFamily {
+    pub const ALL: [RaidFamily; 3] =
+        [RaidFamily::MegaRaid, RaidFamily::SmartArray, RaidFamily::Adaptec];
+
+    /// Of the driver of an array's SCSI host.
+    pub(crate) fn of_driver(driver: &str) -> Option<RaidFamily> {
+        match driver {
+            "megaraid_sas" => Some(RaidFamily::MegaRaid),
+            "hpsa" | "smartpqi" => Some(RaidFamily::SmartArray),
+            "aacraid" => Some(RaidFamily::Adaptec),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn tools(self) -> &'static str {
+        match self {
+            RaidFamily::MegaRaid => "storcli or perccli",
+            RaidFamily::SmartArray => "ssacli or arcconf",
+            RaidFamily::Adaptec => "arcconf",
+        }
+    }
+}
+
+/// The families whose arrays are here, and when the kernel last logged a reset of such a controller.
+pub type RaidToolRequests = BTreeMap<RaidFamily, Option<Timestamp>>;
 
 /// One controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RaidReport {
-    /// `0000:02:00.0`.
+    /// `storcli`.
+    pub tool: &'static str,
+    /// `0000:02:00.0`. arcconf has none for older controllers.
     pub pci: Option<String>,
     pub arrays: Vec<ReportedArray>,
     pub hot_spares: usize,
     /// Slots of members that are being rebuilt: `252:3`.
     pub rebuilding: Vec<String>,
+    /// Slots of drives that do not work, with the tool's word: `252:4 (Failed)`.
+    pub failed: Vec<String>,
     /// Slots of drives with a configuration that is not this controller's.
     pub foreign: Vec<String>,
     pub protection: CacheProtection,
@@ -29,22 +65,35 @@ pub struct RaidReport {
     pub has_preserved_cache: bool,
 }
 
-impl RaidReport {
-    pub(crate) fn is_impaired(&self) -> bool {
-        matches!(self.protection, CacheProtection::Impaired(_))
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportedArray {
-    /// The SCSI target: 128 for each channel behind the first one.
-    pub number: u32,
+    pub name: ArrayName,
     /// None: a word that is not known.
     pub state: Option<ArrayState>,
+    /// Blocks that no member can give.
+    pub has_lost_blocks: bool,
     /// Writes are cached even without a working battery.
     pub forces_write_back: bool,
     /// The tool's words.
     pub text: String,
+}
+
+/// What a tool and the kernel both have of an array.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ArrayName {
+    /// The SCSI target, as `array_number` counts it.
+    Target(u32),
+    /// `naa.600508b1…`
+    Wwn(String),
+}
+
+impl ArrayName {
+    pub(crate) fn is_of(&self, drive: &DriveFacts) -> bool {
+        match self {
+            ArrayName::Target(number) => array_number(drive) == Some(*number),
+            ArrayName::Wwn(wwn) => drive.wwn.as_ref() == Some(wwn),
+        }
+    }
 }
 
 /// The battery or capacitor of a controller's write cache.

@@ -9,7 +9,7 @@
 mod tests;
 mod views;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -338,14 +338,16 @@ fn node_health(
     }
     let is_unread = |finding: &&Arc<Finding>| finding.reason == Reason::RaidStateUnknown;
     // One finding is of all arrays of a controller.
-    let is_accepted = |drive: &Drive| {
-        let accepted = findings.values().filter(is_unread).filter(|it| it.acknowledged.is_some());
-        let mut beside = accepted.filter_map(|finding| match &finding.subject {
-            Subject::Drive(id) => Some(&drives.get(id)?.facts.location),
+    let accepted = findings.values().filter(is_unread).filter(|it| it.acknowledged.is_some());
+    let accepted: BTreeSet<&Option<String>> = accepted
+        .filter_map(|finding| match &finding.subject {
+            Subject::Drive(id) => Some(&drives.get(id)?.facts.location.pci),
             _ => None,
-        });
+        })
+        .collect();
+    let is_accepted = |drive: &Drive| {
         let here = &drive.facts.location;
-        here.array_driver.is_some() && beside.any(|location| location.pci == here.pci)
+        here.array_driver.is_some() && accepted.contains(&here.pci)
     };
     let is_unknown = |drive: &Arc<Drive>| {
         drive.is_adversely_unknown() && !drive.maintenance && !is_accepted(drive)

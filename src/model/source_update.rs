@@ -10,7 +10,7 @@ use crate::block::{DiskStat, Inventory, LayerState};
 use crate::counters::CounterReading;
 use crate::drive::{DriveFacts, Transport};
 use crate::probe::{MountProbe, StuckProbe};
-use crate::raid_report::RaidReport;
+use crate::raid_report::{RaidFamily, RaidReport};
 use crate::superblock::Superblock;
 use diskvitals_finding::dev::DevNo;
 use diskvitals_finding::ids::DriveId;
@@ -101,8 +101,11 @@ pub enum SourceUpdate {
     /// The existing RAID controllers, by their names in `RaidMembers`; complete each time. The
     /// drives of a controller that is not listed are removed.
     RaidControllers(Vec<String>),
-    /// What storcli reports of all controllers that it knows. `Unavailable`: it is not installed.
-    RaidReports(Observation<Vec<RaidReport>>),
+    /// What a vendor's tool reports of all controllers that it knows. `Unavailable`: none is installed.
+    RaidReports {
+        family: RaidFamily,
+        reports: Observation<Vec<RaidReport>>,
+    },
     /// Drives that the configuration excludes from SMART (`smart.enabled`, `device_type =
     /// "ignore"`); complete each time. Their former reports no longer hold.
     SmartIgnored(Vec<DriveId>),

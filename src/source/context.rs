@@ -16,7 +16,7 @@ use diskvitals_host::timer_grid::TimerGrid;
 use diskvitals_host::worker_pool::WorkerPool;
 use diskvitals_kernel_log::event::ResumePoint;
 use diskvitals_model::probe::ProbeTarget;
-use diskvitals_model::raid_report::StorcliRequest;
+use diskvitals_model::raid_report::RaidToolRequests;
 use diskvitals_model::source_update::{SmartTarget, SourceRequest, SourceUpdate};
 
 pub type JobWorkers = WorkerPool<Job, JobResult>;
@@ -39,7 +39,7 @@ pub struct Context {
     /// The drives whose SMART data the owner requests.
     pub smart_targets: watch::Receiver<Arc<Vec<SmartTarget>>>,
     /// Whether the owner requests the state of arrays.
-    pub storcli: watch::Receiver<StorcliRequest>,
+    pub raid_tools: watch::Receiver<Arc<RaidToolRequests>>,
     /// The filesystem checks that the owner requests.
     pub checks: watch::Receiver<Arc<Vec<DesiredCheck>>>,
     /// The helper that runs a checker, and the one that holds a filesystem's writers.

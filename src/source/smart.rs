@@ -7,7 +7,7 @@
 //!
 //! `plan` decides when, `dispatch` starts queries, `query` runs one, `kept_output` compresses its output, `tool` checks smartctl itself,
 //! `self_test` starts a self-test, `controllers` finds RAID controllers and their disks,
-//! `raid_members` keeps them up to date, `storcli` reads the state of their arrays,
+//! `raid_members` keeps them up to date, `raid_tools` reads the state of their arrays,
 //! `controller_locks` serializes access to a controller,
 //! `nvme_events` makes NVMe controllers announce events, `tasks` holds the running tasks, `backend`
 //! is the interface to the system.
@@ -25,9 +25,9 @@ mod nvme_events;
 mod plan;
 mod query;
 mod raid_members;
+mod raid_tools;
 mod self_test;
 mod self_test_requests;
-mod storcli;
 mod tasks;
 #[cfg(test)]
 mod tests;
@@ -50,8 +50,8 @@ use crate::smart::nvme_events::NvmeEventSetup;
 use crate::smart::plan::{Plan, QueryState};
 use crate::smart::query::{QueryOutcome, ReadScope};
 use crate::smart::raid_members::RaidMembers;
+use crate::smart::raid_tools::{RaidTools, Smartctl, Step};
 use crate::smart::self_test::{SelfTestError, SelfTestStartResult};
-use crate::smart::storcli::{Smartctl, Step, Storcli};
 use crate::smart::tasks::{TASK_LOST, TaskSet};
 use crate::smart::tool::ToolCheck;
 use crate::status_reporter::StatusReporter;
@@ -107,7 +107,7 @@ enum SmartTaskResult {
     /// The unkillable `smartctl --version` has exited.
     StuckCheckExited,
     RaidMembers(raid_members::RaidTaskResult),
-    Storcli(storcli::StorcliResult),
+    RaidTool(raid_tools::RaidToolResult),
     NvmeEvents(nvme_events::NvmeEventsResult),
 }
 
@@ -131,7 +131,7 @@ struct SmartSource<W> {
     in_flight: usize,
     locks: ControllerLocks,
     raid_members: RaidMembers,
-    storcli: Storcli,
+    raid_tools: RaidTools,
     nvme_events: NvmeEventSetup,
     status_reporter: StatusReporter,
     /// Drives that the configuration excludes; the second set was sent to the owner.
@@ -145,7 +145,7 @@ async fn run_with_backend<W: Backend>(
 ) -> Result<Infallible, SourceError> {
     let mut requests = context.requests.subscribe();
     let (mut targets, mut settings) = (context.smart_targets.clone(), context.settings.clone());
-    let mut storcli = context.storcli.clone();
+    let mut raid_tools = context.raid_tools.clone();
     let mut smart = SmartSource::new(context, backend);
     smart.update_targets(&targets.borrow_and_update().clone());
     loop {
@@ -159,7 +159,7 @@ async fn run_with_backend<W: Backend>(
                     smart.raid_members.discover_soon(Instant::now());
                 }
             }
-            changed = storcli.changed() => changed.map_err(|_| SourceError::OwnerGone)?,
+            changed = raid_tools.changed() => changed.map_err(|_| SourceError::OwnerGone)?,
             changed = settings.changed() => {
                 changed.map_err(|_| SourceError::OwnerGone)?;
                 settings.mark_unchanged();
@@ -196,7 +196,7 @@ impl<W: Backend> SmartSource<W> {
             in_flight: 0,
             locks: ControllerLocks::default(),
             raid_members: RaidMembers::new(at),
-            storcli: Storcli::new(is_recorded, at),
+            raid_tools: RaidTools::new(is_recorded, at),
             nvme_events: NvmeEventSetup::default(),
             status_reporter: StatusReporter::new(Source::Smart),
             ignored: BTreeSet::new(),
@@ -215,12 +215,12 @@ impl<W: Backend> SmartSource<W> {
         } else {
             self.check_due
         };
-        let request = *self.context.storcli.borrow();
-        match self.storcli.step(request, self.smartctl(), at, now()) {
+        let requests = self.context.raid_tools.borrow().clone();
+        match self.raid_tools.step(&requests, self.smartctl(), at, now()) {
             Step::WaitUntil(due) => next = due.map_or(next, |due| next.min(due)),
             step => {
-                if step == Step::Ask {
-                    self.storcli.start(&self.context, &self.backend, &mut self.tasks);
+                if let Step::Ask(family) = step {
+                    self.raid_tools.start(family, &self.context, &self.backend, &mut self.tasks);
                 }
                 self.report_status().await?;
                 return Ok(next);
@@ -437,8 +437,8 @@ impl<W: Backend> SmartSource<W> {
                     self.context.report(report).await?;
                 }
             }
-            SmartTaskResult::Storcli(ended) => {
-                let report = self.storcli.record(ended, at);
+            SmartTaskResult::RaidTool(ended) => {
+                let report = self.raid_tools.record(ended, at);
                 self.context.report(report).await?;
             }
             SmartTaskResult::NvmeEvents(ended) => {
@@ -503,9 +503,8 @@ impl<W: Backend> SmartSource<W> {
                     1 => Some("on one of them it hangs and cannot be killed".to_owned()),
                     number => Some(format!("on {number} of them it hangs and cannot be killed")),
                 };
-                let storcli = self.storcli.error.iter().map(|why| format!("storcli: {why}"));
-                let limits: Vec<String> =
-                    stuck.into_iter().chain(self.raid_members.errors()).chain(storcli).collect();
+                let members = stuck.into_iter().chain(self.raid_members.errors());
+                let limits: Vec<String> = members.chain(self.raid_tools.errors()).collect();
                 match limits.is_empty() {
                     true => SourceStatus::Active(text),
                     false => SourceStatus::Limited(format!("{text}; {}", limits.join("; "))),

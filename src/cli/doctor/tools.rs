@@ -116,12 +116,12 @@ const TOOLS: [Tool; 11] = [
         )
     },
     Tool {
-        places: &["/usr/Arcconf"],
+        places: &["/usr/Arcconf", "/usr/StorMan", "/usr/Adaptec_Event_Monitor"],
         ..tool(
             "arcconf",
             &["arcconf"],
-            |it| it.has_driver(&["aacraid"]),
-            "Adaptec controller",
+            |it| it.has_driver(&["aacraid", "smartpqi"]),
+            "Adaptec or SmartRAID controller",
             "arcconf of Microchip",
         )
     },

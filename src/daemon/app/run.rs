@@ -115,7 +115,7 @@ pub(crate) async fn run(
         settings: channels.sources.subscribe(),
         targets: owner_handles.probe_targets.clone(),
         smart_targets: owner_handles.smart_targets.clone(),
-        storcli: owner_handles.storcli.clone(),
+        raid_tools: owner_handles.raid_tools.clone(),
         checks: owner_handles.checks.clone(),
         checker: Program { program: program.clone(), args: arguments(WorkerRole::Check, &root) },
         freezer: Program {

@@ -43,7 +43,7 @@ use diskvitals_model::assess;
 use diskvitals_model::facts::{Facts, Urgency};
 use diskvitals_model::ledger::{Ledger, Transition, TransitionKind};
 use diskvitals_model::probe::ProbeTarget;
-use diskvitals_model::raid_report::StorcliRequest;
+use diskvitals_model::raid_report::RaidToolRequests;
 use diskvitals_model::snapshot::{NodeState, Snapshot, StoreStatus};
 use diskvitals_model::snapshot_builder::{SnapshotBuilder, SnapshotInput};
 use diskvitals_model::source_update::{
@@ -91,7 +91,7 @@ pub struct OwnerHandles {
     pub requests: broadcast::Sender<SourceRequest>,
     pub probe_targets: watch::Receiver<Arc<Vec<ProbeTarget>>>,
     pub smart_targets: watch::Receiver<Arc<Vec<SmartTarget>>>,
-    pub storcli: watch::Receiver<StorcliRequest>,
+    pub raid_tools: watch::Receiver<Arc<RaidToolRequests>>,
     /// Filesystem checks that have not ended.
     pub checks: watch::Receiver<Arc<Vec<DesiredCheck>>>,
     /// The position at which the kernel log's reader starts.
@@ -124,7 +124,7 @@ pub struct Owner {
     snapshots: watch::Sender<Arc<Snapshot>>,
     probe_targets: watch::Sender<Arc<Vec<ProbeTarget>>>,
     smart_targets: watch::Sender<Arc<Vec<SmartTarget>>>,
-    storcli: watch::Sender<StorcliRequest>,
+    raid_tools: watch::Sender<Arc<RaidToolRequests>>,
     checks: watch::Sender<Arc<Vec<DesiredCheck>>>,
     kernel_log_resume: watch::Sender<ResumePoint>,
     requests: broadcast::Sender<SourceRequest>,
@@ -160,7 +160,7 @@ impl Owner {
         let (command_sender, commands) = mpsc::channel(64);
         let (targets, target_receiver) = watch::channel(Arc::default());
         let (smart_targets, smart_receiver) = watch::channel(Arc::default());
-        let storcli = watch::Sender::default();
+        let raid_tools = watch::Sender::default();
         let (checks, checks_receiver) = watch::channel(Arc::default());
         let (resume, resume_receiver) = watch::channel(ResumePoint::Unknown);
         let requests = broadcast::Sender::new(REQUEST_QUEUE_CAPACITY);
@@ -171,7 +171,7 @@ impl Owner {
             requests: requests.clone(),
             probe_targets: target_receiver,
             smart_targets: smart_receiver,
-            storcli: storcli.subscribe(),
+            raid_tools: raid_tools.subscribe(),
             checks: checks_receiver,
             kernel_log_resume: resume_receiver,
             heartbeat: heartbeat.clone(),
@@ -190,7 +190,7 @@ impl Owner {
             snapshots,
             probe_targets: targets,
             smart_targets,
-            storcli,
+            raid_tools,
             checks,
             kernel_log_resume: resume,
             requests,
@@ -514,8 +514,7 @@ impl Owner {
         transitions.iter().for_each(log_transition);
         send_if_changed(&self.probe_targets, self.facts.probe_targets());
         send_if_changed(&self.smart_targets, smart_targets(&self.facts, &self.ledger));
-        let request = self.facts.storcli_request();
-        self.storcli.send_if_modified(|known| std::mem::replace(known, request) != request);
+        send_if_changed(&self.raid_tools, self.facts.raid_tool_requests());
         send_if_changed(
             &self.checks,
             self.facts.desired_checks(&rules.policy, &self.ledger.levels(), now),

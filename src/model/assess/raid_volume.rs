@@ -9,9 +9,8 @@ use crate::assess::text::{
     INACCESSIBLE, INFO, SUSPECT, drive_name, evidence, join_limited, raised, unknown,
 };
 use crate::drive::DriveFacts;
-use crate::facts::device_names::array_number;
 use crate::facts::{Facts, KnownDrive};
-use crate::raid_report::{CacheProtection, RaidReport, ReportedArray};
+use crate::raid_report::{CacheProtection, RaidFamily, RaidReport, ReportedArray};
 use diskvitals_finding::{Subject, UnknownCause, UnknownHealth, Verdict, WitnessKind};
 use diskvitals_kernel_log::error_history::ErrorHistory;
 use diskvitals_kernel_log::event::{Class, Line};
@@ -24,8 +23,9 @@ const REPORT_VALID: Duration = Duration::from_secs(3 * 3600);
 const RESET_PAUSE: Duration = Duration::from_secs(24 * 3600);
 /// A learn cycle of a battery takes hours.
 const LEARN_CYCLE: Duration = Duration::from_secs(24 * 3600);
-const TOOL: &str = "storcli";
 const LOG_CLEARS: &str = "the controller reports that the array is optimal, or a repair of the cause is acknowledged (`diskvitals ack --repaired`)";
+const TOOL_CLEARS: &str =
+    "the controller's tool reports that the array is optimal and has lost no block";
 const NOT_READ: &str = "which diskvitals does not read";
 
 /// The report of the array's controller with its time, or why there is none that counts.
@@ -35,37 +35,43 @@ fn controller_report<'a>(
     now: Timestamp,
 ) -> Option<Result<(Timestamp, &'a RaidReport), UnknownHealth>> {
     let not_read = |why: &str| UnknownHealth::no_smart(format!("array state not read: {why}"));
-    match drive.location.array_driver.as_deref()? {
-        "megaraid_sas" => {}
-        "hpsa" | "smartpqi" => {
-            return Some(Err(not_read(&format!("look with ssacli or arcconf, {NOT_READ}"))));
-        }
-        "aacraid" => return Some(Err(not_read(&format!("look with arcconf, {NOT_READ}")))),
-        _ => return None,
-    }
-    let reports = &facts.raid_controllers.reports;
-    if !reports.newest.is_answered() {
-        let reset = facts.storcli_request().last_reset.filter(|at| elapsed(*at, now) < RESET_PAUSE);
-        return Some(Err(match reset {
+    let driver = drive.location.array_driver.as_deref()?;
+    let Some(family) = RaidFamily::of_driver(driver) else {
+        let why = format!("look with storcli2 or perccli2, {NOT_READ}");
+        return (driver == "mpi3mr").then(|| Err(not_read(&why)));
+    };
+    let reports = facts.raid_controllers.reports.get(&family);
+    let Some(reports) = reports.filter(|it| it.newest.is_answered()) else {
+        let reset = facts.raid_tool_requests().remove(&family).flatten();
+        return Some(Err(match reset.filter(|at| elapsed(*at, now) < RESET_PAUSE) {
             Some(_) => not_read("the kernel reset its controller, which is asked a day later"),
             None => UnknownHealth::pending("array state: its controller is not asked yet"),
         }));
-    }
+    };
     let is_valid = |at: &Timestamp| elapsed(*at, now) < REPORT_VALID;
     let valid = reports.answered.filter(is_valid).zip(reports.newest.last_known());
     Some(match (valid, reports.newest.error()) {
-        (Some((at, all)), _) => all
-            .iter()
-            .find(|report| report.pci.is_some() && report.pci == drive.location.pci)
-            .map(|report| (at, report))
-            .ok_or_else(|| not_read("storcli does not list it")),
+        (Some((at, all)), _) => {
+            let is_sole = all.len() == 1 && facts.count_of_controllers(family) == 1;
+            let is_its = |report: &&RaidReport| match &report.pci {
+                Some(pci) => drive.location.pci.as_ref() == Some(pci),
+                None => family == RaidFamily::Adaptec && is_sole,
+            };
+            let report = all.iter().find(is_its).map(|report| (at, report));
+            report.ok_or_else(|| not_read(&not_listed(all)))
+        }
         (None, Some(error)) => Err(not_read(error)),
         (None, None) if reports.newest.value().is_some() => {
             let at = reports.newest.at().map(|at| facts.wall_text(at)).unwrap_or_default();
             Err(not_read(&format!("the last answer is from {at}")))
         }
-        (None, None) => Err(not_read("install storcli or perccli")),
+        (None, None) => Err(not_read(&format!("install {}", family.tools()))),
     })
+}
+
+fn not_listed(reports: &[RaidReport]) -> String {
+    let tool = reports.first().map_or("the tool", |report| report.tool);
+    format!("{tool} does not list it")
 }
 
 type ArrayReport<'a> = (Timestamp, &'a RaidReport, &'a ReportedArray);
@@ -76,10 +82,10 @@ fn array_report<'a>(
     now: Timestamp,
 ) -> Option<Result<ArrayReport<'a>, UnknownHealth>> {
     let found = controller_report(facts, drive, now)?.and_then(|(at, report)| {
-        let number = array_number(drive);
-        let array = report.arrays.iter().find(|array| Some(array.number) == number);
+        let array = report.arrays.iter().find(|array| array.name.is_of(drive));
         array.map(|array| (at, report, array)).ok_or_else(|| {
-            UnknownHealth::no_smart("array state not read: storcli does not list it")
+            let why = format!("array state not read: {} does not list it", report.tool);
+            UnknownHealth::no_smart(why)
         })
     });
     Some(found)
@@ -105,28 +111,21 @@ pub(crate) fn unknown_state(
 /// The last state in the log, unless the tool's report is newer. After a start, an old record waits for
 /// the first report: the log seldom says that an array was repaired.
 fn logged<'a>(facts: &Facts, errors: Option<&'a ErrorHistory>, now: Timestamp) -> Option<&'a Line> {
-    let reports = &facts.raid_controllers.reports;
+    // Only megaraid_sas logs states.
+    let reports = facts.raid_controllers.reports.get(&RaidFamily::MegaRaid);
     let line = &errors?.get(Class::ArrayState)?.last;
-    let counts = match reports.answered {
+    let counts = match reports.and_then(|it| it.answered) {
         Some(at) => line.time > at,
-        None => reports.newest.is_answered() || elapsed(line.time, now) < REPORT_VALID,
+        None => {
+            let is_answered = reports.is_some_and(|it| it.newest.is_answered());
+            is_answered || elapsed(line.time, now) < REPORT_VALID
+        }
     };
     counts.then_some(line)
 }
 
 fn not_understood(array: &ReportedArray) -> String {
     format!("array state not understood: {}", array.text)
-}
-
-/// The present arrays of the drive's controller, by id.
-fn arrays_beside<'a>(facts: &'a Facts, known: &KnownDrive) -> impl Iterator<Item = &'a KnownDrive> {
-    let here = known.facts.location.clone();
-    facts.drives.values().filter(move |other| {
-        let there = &other.facts.location;
-        other.missing_since.is_none()
-            && here.array_driver.is_some()
-            && (&there.pci, &there.array_driver) == (&here.pci, &here.array_driver)
-    })
 }
 
 /// Arrays of a controller that nothing reads the state of: one finding for each controller, of its first
@@ -137,7 +136,8 @@ pub(crate) fn state_unknown(input: &DriveInput) -> Option<Verdict> {
         return unknown(unread.why);
     }
     let now = input.context.now;
-    let unread: Vec<(&KnownDrive, UnknownHealth)> = arrays_beside(facts, known)
+    let unread: Vec<(&KnownDrive, UnknownHealth)> = facts
+        .arrays_beside(&known.facts)
         .filter_map(|it| Some((it, unknown_state(facts, it, now)?)))
         .collect();
     if let Some((_, why)) = unread.iter().find(|(_, it)| it.cause == UnknownCause::Pending) {
@@ -154,9 +154,9 @@ pub(crate) fn state_unknown(input: &DriveInput) -> Option<Verdict> {
 }
 
 /// The newest state of the array, as the controller's firmware logged it or its tool reported it. Sources:
-/// the kernel log (megasas_decode_evt(), megaraid_sas_base.c); `storcli /cALL show all`. SUSPECT while
-/// members are missing, BAD (inaccessible) when more are missing than it tolerates. Clears when either
-/// reports that the array is optimal, or when a repair is acknowledged: by default the kernel does not
+/// the kernel log (megasas_decode_evt(), megaraid_sas_base.c); the tools of source/smart/raid_tools. SUSPECT
+/// while members are missing or blocks are lost, BAD (inaccessible) when more are missing than it tolerates.
+/// Clears when either reports that the array is optimal, or when a repair is acknowledged: by default the kernel does not
 /// print that, and time repairs no array.
 pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
     let (facts, drive) = (input.context.facts, &input.known.facts);
@@ -166,7 +166,6 @@ pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
     }
     let now = input.context.now;
     let is_logged = input.errors.is_some_and(|errors| errors.get(Class::ArrayState).is_some());
-    let was_reported = facts.raid_controllers.reports.answered.is_some();
     let logged = logged(facts, input.errors, now);
     let (state, at, proof, more, clears) = match (logged, array_report(facts, drive, now)) {
         (Some(line), _) => {
@@ -179,10 +178,20 @@ pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
             let Some(state) = array.state else {
                 return unknown(not_understood(array));
             };
-            let proof = evidence(WitnessKind::Other, TOOL, at, &array.text);
-            (state, at, proof, members(report), "storcli reports that the array is optimal")
+            let proof = evidence(WitnessKind::Other, report.tool, at, &array.text);
+            if array.has_lost_blocks && state == ArrayState::Optimal {
+                let message = format!(
+                    "the RAID controller reports that {} has blocks that it cannot restore",
+                    drive_name(input.known)
+                );
+                return raised(SUSPECT, message, vec![proof], TOOL_CLEARS, Some(at));
+            }
+            let lost = if array.has_lost_blocks { "; it has lost blocks" } else { "" };
+            (state, at, proof, format!("{lost}{}", members(report)), TOOL_CLEARS)
         }
-        (None, Some(Err(why))) if is_logged || was_reported => return unknown(why.why),
+        (None, Some(Err(why))) if is_logged || was_reported(facts, drive) => {
+            return unknown(why.why);
+        }
         (None, _) => return Some(Verdict::Clear),
     };
     let (level, state) = match state {
@@ -195,18 +204,28 @@ pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
     raised(level, message, vec![proof], clears, Some(at))
 }
 
-/// Rebuilds and hot spares of the controller.
+fn was_reported(facts: &Facts, drive: &DriveFacts) -> bool {
+    let driver = drive.location.array_driver.as_deref();
+    let reports = driver
+        .and_then(RaidFamily::of_driver)
+        .and_then(|family| facts.raid_controllers.reports.get(&family));
+    reports.is_some_and(|it| it.answered.is_some())
+}
+
+/// Failed drives, rebuilds and hot spares of the controller.
 fn members(report: &RaidReport) -> String {
-    let rebuilding = match report.rebuilding.is_empty() {
+    let list = |what: &str, drives: &[String]| match drives.is_empty() {
         true => String::new(),
-        false => format!("; being rebuilt: {}", join_limited(&report.rebuilding)),
+        false => format!("; {what}: {}", join_limited(drives)),
     };
+    let failed = list("not working", &report.failed);
+    let rebuilding = list("being rebuilt", &report.rebuilding);
     let spares = match report.hot_spares {
         0 => "no hot spare".to_owned(),
         1 => "1 hot spare".to_owned(),
         number => format!("{number} hot spares"),
     };
-    format!("{rebuilding}; {spares} in the controller")
+    format!("{failed}{rebuilding}; {spares} in the controller")
 }
 
 /// The report of a controller, for the first of its arrays, which has the findings about it.
@@ -215,7 +234,7 @@ fn for_controller(
     judge: impl FnOnce(Timestamp, &RaidReport) -> Option<Verdict>,
 ) -> Option<Verdict> {
     let (facts, known) = (input.context.facts, input.known);
-    let first = arrays_beside(facts, known).next();
+    let first = facts.arrays_beside(&known.facts).next();
     if first.is_none_or(|first| first.facts.id != known.facts.id) {
         return Some(Verdict::Clear);
     }
@@ -231,7 +250,11 @@ fn for_controller(
 pub(crate) fn cache_unprotected(input: &DriveInput) -> Option<Verdict> {
     let facts = input.context.facts;
     for_controller(input, |at, report| {
-        let since = facts.raid_controllers.reports.impaired_since.get(&report.pci);
+        let reports = facts.raid_controllers.reports.values();
+        let since = reports.filter_map(|it| it.impaired_since.get(&report.pci)).next();
+        if since.is_some() && report.protection == CacheProtection::Unknown {
+            return unknown("the tool did not report the state of the battery or capacitor");
+        }
         let lasting = since.filter(|since| elapsed(**since, at) >= LEARN_CYCLE);
         let mut problems = Vec::new();
         if let (CacheProtection::Impaired(word), Some(since)) = (&report.protection, lasting) {
@@ -250,7 +273,7 @@ pub(crate) fn cache_unprotected(input: &DriveInput) -> Option<Verdict> {
         }
         let problems = problems.join("; ");
         let message = format!("the write cache of {}: {problems}", controller_name(input.known));
-        let proof = vec![evidence(WitnessKind::Other, TOOL, at, &problems)];
+        let proof = vec![evidence(WitnessKind::Other, report.tool, at, &problems)];
         raised(SUSPECT, message, proof, "the controller's tool reports none of it", Some(at))
     })
 }
@@ -264,7 +287,7 @@ pub(crate) fn foreign_configuration(input: &DriveInput) -> Option<Verdict> {
         }
         let slots = join_limited(&report.foreign);
         let message = format!("{} has foreign drives: {slots}", controller_name(input.known));
-        let proof = vec![evidence(WitnessKind::Other, TOOL, at, &slots)];
+        let proof = vec![evidence(WitnessKind::Other, report.tool, at, &slots)];
         raised(INFO, message, proof, "the controller's tool lists no foreign drive", Some(at))
     })
 }

@@ -168,7 +168,9 @@ impl Facts {
                 }
                 change
             }
-            SourceUpdate::RaidReports(reports) => self.apply_raid_reports(reports),
+            SourceUpdate::RaidReports { family, reports } => {
+                self.apply_raid_reports(family, reports)
+            }
             SourceUpdate::SmartIgnored(drives) => self.smart.set_ignored(drives),
             SourceUpdate::RaidMembers { controller, drives } => {
                 self.apply_raid_members(controller, drives, now)

@@ -173,9 +173,15 @@ fn raid_array(drive: &DriveFacts) -> Option<DeviceName> {
     Some(DeviceName::RaidArray { pci, number: array_number(drive)? })
 }
 
+/// aacraid has them on channel 0, each target with the number of its container (CONTAINER_CHANNEL,
+/// CONTAINER_TO_ID, aacraid.h); the addresses of hpsa and smartpqi are the driver's own.
 pub(crate) fn array_number(drive: &DriveFacts) -> Option<u32> {
     let (channel, target) = channel_and_target(drive)?;
-    Some(channel.checked_sub(2)? * 128 + target)
+    match drive.location.array_driver.as_deref() {
+        Some("aacraid") => (channel == 0).then_some(target),
+        Some("hpsa" | "smartpqi") => None,
+        _ => Some(channel.checked_sub(2)? * 128 + target),
+    }
 }
 
 /// Behind a port multiplier the link is the SCSI channel; without one the device is the SCSI target

@@ -137,6 +137,7 @@ impl Facts {
                 set_drive_volumes(removals, id, known, in_use, None, now);
             }
         }
+        self.update_arrays();
         self.update_detached_drives();
     }
 

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 
 use crate::drive::{DriveFacts, Transport};
 use crate::facts::latest::Latest;
-use crate::facts::{Facts, Urgency};
-use crate::raid_report::{RaidReport, StorcliRequest};
+use crate::facts::{Facts, KnownDrive, Urgency};
+use crate::raid_report::{CacheProtection, RaidFamily, RaidReport, RaidToolRequests};
 use crate::source_update::RaidMemberDrive;
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
@@ -25,10 +25,15 @@ pub struct RaidControllers {
     pub(super) ids: BTreeMap<(String, String), DriveId>,
     /// Why a controller did not list its drives at the last query.
     errors: BTreeMap<String, String>,
-    pub(crate) reports: ToolReports,
+    pub(crate) reports: BTreeMap<RaidFamily, ToolReports>,
+    /// The present arrays, by their controller and id.
+    pub(super) arrays: BTreeMap<ControllerKey, Vec<DriveId>>,
 }
 
-/// What storcli has reported.
+/// The driver and the PCI address.
+pub(super) type ControllerKey = (String, Option<String>);
+
+/// What the tool of one family has reported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ToolReports {
     pub(crate) newest: Latest<Vec<RaidReport>>,
@@ -103,27 +108,60 @@ impl RaidControllers {
 }
 
 impl Facts {
-    /// Whether storcli is to be asked.
-    pub fn storcli_request(&self) -> StorcliRequest {
-        let arrays = self.drives.values().filter(|known| known.missing_since.is_none());
-        let mut request = StorcliRequest::default();
-        for known in arrays.filter(|known| is_megaraid_array(&known.facts)) {
-            request.is_needed = true;
-            let errors = self.errors(&Subject::Drive(known.facts.id.clone()));
-            let reset = errors.and_then(|history| history.get(Class::Reset));
-            request.last_reset = request.last_reset.max(reset.map(|tally| tally.last.time));
+    pub(super) fn update_arrays(&mut self) {
+        let mut arrays: BTreeMap<ControllerKey, Vec<DriveId>> = BTreeMap::new();
+        for (id, known) in &self.drives {
+            if let Some(key) = controller_of(&known.facts).filter(|_| known.missing_since.is_none())
+            {
+                arrays.entry(key).or_default().push(id.clone());
+            }
         }
-        request
+        self.raid_controllers.arrays = arrays;
     }
 
-    pub(super) fn apply_raid_reports(&mut self, reports: Observation<Vec<RaidReport>>) -> Urgency {
-        let known = &mut self.raid_controllers.reports;
+    /// The present arrays of the controller of which this drive is an array, by id.
+    pub(crate) fn arrays_beside(&self, drive: &DriveFacts) -> impl Iterator<Item = &KnownDrive> {
+        let ids = controller_of(drive).and_then(|key| self.raid_controllers.arrays.get(&key));
+        ids.into_iter().flatten().filter_map(|id| self.drives.get(id))
+    }
+
+    pub(crate) fn count_of_controllers(&self, family: RaidFamily) -> usize {
+        let arrays = self.raid_controllers.arrays.keys();
+        arrays.filter(|(driver, _)| RaidFamily::of_driver(driver) == Some(family)).count()
+    }
+
+    /// Which tools are to be asked.
+    pub fn raid_tool_requests(&self) -> RaidToolRequests {
+        let mut requests = RaidToolRequests::new();
+        for ((driver, _), arrays) in &self.raid_controllers.arrays {
+            let Some(family) = RaidFamily::of_driver(driver) else { continue };
+            let last_reset = requests.entry(family).or_default();
+            for id in arrays {
+                let errors = self.errors(&Subject::Drive(id.clone()));
+                let reset = errors.and_then(|history| history.get(Class::Reset));
+                *last_reset = (*last_reset).max(reset.map(|tally| tally.last.time));
+            }
+        }
+        requests
+    }
+
+    pub(super) fn apply_raid_reports(
+        &mut self,
+        family: RaidFamily,
+        reports: Observation<Vec<RaidReport>>,
+    ) -> Urgency {
+        let known = self.raid_controllers.reports.entry(family).or_default();
         if let Observation::Ok { at, value } = &reports {
-            let impaired: Vec<_> = value.iter().filter(|it| it.is_impaired()).collect();
-            let is_impaired = |pci: &Option<String>| impaired.iter().any(|it| it.pci == *pci);
-            known.impaired_since.retain(|pci, _| is_impaired(pci));
-            for report in &impaired {
-                known.impaired_since.entry(report.pci.clone()).or_insert(*at);
+            // An answer that does not name the battery's state is no repair of it.
+            let is_well = |it: &RaidReport| {
+                matches!(it.protection, CacheProtection::Optimal | CacheProtection::Absent)
+            };
+            let reported = |pci: &Option<String>| value.iter().find(|it| it.pci == *pci);
+            known.impaired_since.retain(|pci, _| reported(pci).is_some_and(|it| !is_well(it)));
+            for report in value {
+                if let CacheProtection::Impaired(_) = report.protection {
+                    known.impaired_since.entry(report.pci.clone()).or_insert(*at);
+                }
             }
             known.answered = Some(*at);
         }
@@ -166,9 +204,9 @@ impl Facts {
     }
 }
 
-/// An array of a controller that storcli knows.
-pub(crate) fn is_megaraid_array(drive: &DriveFacts) -> bool {
-    drive.location.array_driver.as_deref() == Some("megaraid_sas")
+/// None: it is no array of a RAID controller.
+fn controller_of(drive: &DriveFacts) -> Option<ControllerKey> {
+    Some((drive.location.array_driver.clone()?, drive.location.pci.clone()))
 }
 
 fn immediate_if(changed: bool) -> Urgency {

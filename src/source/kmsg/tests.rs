@@ -142,7 +142,7 @@ impl Host {
                 args: Vec::new(),
             },
             smart_targets: watch::Sender::default().subscribe(),
-            storcli: watch::Sender::default().subscribe(),
+            raid_tools: watch::Sender::default().subscribe(),
             checks: watch::Sender::default().subscribe(),
             checker: diskvitals_host::helper::Program {
                 program: "/nonexistent".into(),

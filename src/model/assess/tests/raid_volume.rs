@@ -2,7 +2,7 @@
 
 use crate::drive::Transport;
 use crate::fixture::*;
-use crate::raid_report::{CacheProtection, RaidReport, ReportedArray};
+use crate::raid_report::{ArrayName, CacheProtection, RaidFamily, RaidReport, ReportedArray};
 use crate::source_update::SourceUpdate;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
@@ -115,19 +115,41 @@ fn unknown_health(host: &TestHost, drive: &str) -> Option<UnknownHealth> {
 }
 
 fn report(host: &mut TestHost, reports: Observation<Vec<RaidReport>>, seconds: i64) {
-    host.apply(SourceUpdate::RaidReports(reports), seconds);
+    report_of(host, RaidFamily::MegaRaid, reports, seconds);
+}
+
+fn report_of(
+    host: &mut TestHost,
+    family: RaidFamily,
+    reports: Observation<Vec<RaidReport>>,
+    seconds: i64,
+) {
+    host.apply(SourceUpdate::RaidReports { family, reports }, seconds);
+}
+
+/// Whether an active finding would stay, because it is not known whether it holds.
+fn is_kept(host: &mut TestHost, reason: Reason, seconds: i64) -> bool {
+    let judged = host.judge(seconds);
+    let mut of_reason = judged.iter().filter(|it| it.reason == reason);
+    of_reason.any(|it| matches!(it.verdict, Verdict::Unknown { .. }))
 }
 
 /// A report of both arrays.
 fn of(states: [Option<ArrayState>; 2]) -> RaidReport {
     let array = |(number, state): (u32, Option<ArrayState>)| ReportedArray {
-        number,
+        name: ArrayName::Target(number),
         state,
+        has_lost_blocks: false,
         forces_write_back: false,
         text: format!("0/{number} RAID1"),
     };
     let arrays = (0..).zip(states).map(array).collect();
-    RaidReport { pci: Some("0000:01:00.0".into()), arrays, ..RaidReport::default() }
+    RaidReport {
+        tool: "storcli",
+        pci: Some("0000:01:00.0".into()),
+        arrays,
+        ..RaidReport::default()
+    }
 }
 
 fn reported(host: &mut TestHost, change: impl FnOnce(&mut RaidReport), seconds: i64) {
@@ -167,9 +189,68 @@ fn disks_and_arrays_of_other_adapters_need_no_tool() {
         assert_eq!(unknown_health(&host, "A"), None);
         assert_eq!(host.raised(2), [""; 0]);
     }
-    for (driver, name) in [("smartpqi", "ssacli"), ("aacraid", "arcconf")] {
-        assert!(unknown_health(&arrays(driver), "A").unwrap().why.contains(name));
+    let why = unknown_health(&arrays("mpi3mr"), "A").unwrap().why;
+    assert!(why.contains("storcli2 or perccli2, which diskvitals does not read"), "{why}");
+}
+
+#[test]
+fn each_family_has_its_own_tool_and_its_own_name_for_an_array() {
+    let wwn = |digit: &str| format!("naa.{}", digit.repeat(32));
+    for (driver, family, tools) in [
+        ("hpsa", RaidFamily::SmartArray, "ssacli or arcconf"),
+        ("smartpqi", RaidFamily::SmartArray, "ssacli or arcconf"),
+        ("aacraid", RaidFamily::Adaptec, "arcconf"),
+    ] {
+        let mut host = arrays(driver);
+        for (drive, digit) in host.inventory.drives.iter_mut().zip(["a", "b"]) {
+            drive.wwn = Some(wwn(digit));
+            drive.location.hctl = drive.location.hctl.take().map(|it| it.replace("0:2:", "0:0:"));
+        }
+        host.read_all(1);
+        report(&mut host, Observation::ok(at(1), vec![of([Some(ArrayState::Optimal); 2])]), 1);
+        assert!(unknown_health(&host, "A").is_some(), "what storcli reports is of others");
+        report_of(&mut host, family, Observation::Unavailable, 1);
+        let why = unknown_health(&host, "A").unwrap().why;
+        assert_eq!(why, format!("array state not read: install {tools}"));
+        let mut all = of([Some(ArrayState::Optimal), Some(ArrayState::Degraded)]);
+        if family == RaidFamily::Adaptec {
+            // Older controllers have neither an address nor identifiers in the answer.
+            all.pci = None;
+        } else {
+            (all.arrays[0].name, all.arrays[1].name) =
+                (ArrayName::Wwn(wwn("a")), ArrayName::Wwn(wwn("b")));
+        }
+        report_of(&mut host, family, Observation::ok(at(2), vec![all.clone()]), 2);
+        assert_eq!((unknown_health(&host, "A"), unknown_health(&host, "B")), (None, None));
+        assert_eq!(host.raised(2), ["B RaidVolumeDegraded Suspect Degraded"], "{driver}");
+        if family == RaidFamily::Adaptec {
+            let two = Observation::ok(at(3), vec![all.clone(), all]);
+            report_of(&mut host, family, two, 3);
+            assert!(unknown_health(&host, "A").is_some(), "which of two it is is not known");
+        } else {
+            all.arrays[1].name = ArrayName::Target(1);
+            report_of(&mut host, family, Observation::ok(at(3), vec![all]), 3);
+            assert!(unknown_health(&host, "B").is_some(), "the driver made up the address");
+        }
+        assert!(is_kept(&mut host, Reason::RaidVolumeDegraded, 3), "it clears nothing");
     }
+}
+
+#[test]
+fn blocks_that_no_member_can_give_are_a_finding_of_a_complete_array() {
+    let mut host = arrays("megaraid_sas");
+    let lost = |it: &mut RaidReport| it.arrays[0].has_lost_blocks = true;
+    reported(&mut host, lost, 10);
+    assert_eq!(host.raised(11), ["A RaidVolumeDegraded Suspect Degraded"]);
+    let and_degraded = |it: &mut RaidReport| {
+        lost(it);
+        it.arrays[0].state = Some(ArrayState::Degraded);
+    };
+    reported(&mut host, and_degraded, 15);
+    let message = host.raised_for(Reason::RaidVolumeDegraded, 16).unwrap().message;
+    assert!(message.contains("is degraded; it has lost blocks; no hot spare"), "{message}");
+    reported(&mut host, |_| (), 20);
+    assert_eq!(host.raised(21), [""; 0]);
 }
 
 #[test]
@@ -183,17 +264,16 @@ fn the_newest_of_the_tools_report_and_the_log_is_the_state() {
     let rebuild = |it: &mut RaidReport| {
         it.arrays[1].state = Some(ArrayState::Degraded);
         (it.rebuilding, it.hot_spares) = (vec!["252:3".into()], 1);
+        it.failed = vec!["252:4 (Failed)".into()];
     };
     reported(&mut host, rebuild, 30);
     assert_eq!(
         host.raised_for(Reason::RaidVolumeDegraded, 31).unwrap().message,
-        "the RAID controller reports that drive B (sdb) is degraded; being rebuilt: 252:3; 1 hot spare in the controller"
+        "the RAID controller reports that drive B (sdb) is degraded; not working: 252:4 (Failed); being rebuilt: 252:3; 1 hot spare in the controller"
     );
     report(&mut host, Observation::failed(at(40), "timed out"), 40);
     assert_eq!(host.raised(41), degraded, "no answer clears nothing");
-    let judged = host.judge(30 + 3 * 3600);
-    let of_array = judged.iter().find(|it| it.reason == Reason::RaidVolumeDegraded).unwrap();
-    assert!(matches!(of_array.verdict, Verdict::Unknown { .. }), "it stays");
+    assert!(is_kept(&mut host, Reason::RaidVolumeDegraded, 30 + 3 * 3600));
     reported(&mut host, |_| (), 12_000);
     assert_eq!(host.raised(12_001), [""; 0]);
     reported(&mut host, |it| it.arrays[0].state = Some(ArrayState::Offline), 13_000);
@@ -239,7 +319,9 @@ fn a_cache_without_a_battery_is_a_finding_after_a_day_or_when_write_back_is_forc
     reported(&mut host, impaired, day + 10);
     let unprotected = ["A RaidCacheUnprotected Suspect Degraded"];
     assert_eq!(host.raised(day + 11), unprotected);
-    reported(&mut host, |_| (), day + 20);
+    reported(&mut host, |_| (), day + 15);
+    assert!(is_kept(&mut host, Reason::RaidCacheUnprotected, day + 16), "it says nothing of it");
+    reported(&mut host, |it| it.protection = CacheProtection::Optimal, day + 20);
     assert_eq!(host.raised(day + 21), [""; 0]);
     reported(&mut host, impaired, day + 30);
     assert_eq!(host.raised(day + 31), [""; 0]);

@@ -1,5 +1,6 @@
 //! Disks behind RAID controllers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -10,6 +11,7 @@ use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::path::HostPath;
 use diskvitals_model::drive::{DriveKind, Transport};
+use diskvitals_model::raid_report::RaidFamily;
 use diskvitals_model::source_update::{
     RaidMemberDrive, SmartTarget, SourceRequest, SourceStatus, SourceUpdate,
 };
@@ -372,19 +374,23 @@ async fn the_controller_list_is_reported_at_start_and_when_it_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn storcli_is_tried_where_the_owner_wants_it_and_drives_are_asked_again_after_it() {
+async fn a_controllers_tool_is_tried_where_the_owner_wants_it_and_drives_are_asked_again_after_it()
+{
     let mut lab = lab(eight);
     let answers = |lab: &mut Lab| {
-        let is_its = |report: &SourceUpdate| matches!(report, SourceUpdate::RaidReports(_));
+        let is_its = |report: &SourceUpdate| matches!(report, SourceUpdate::RaidReports { .. });
         lab.reported().into_iter().filter(is_its).collect::<Vec<_>>()
     };
     lab.pass(3600).await;
     assert!(answers(&mut lab).is_empty());
-    lab.storcli.send_modify(|request| request.is_needed = true);
+    lab.raid_tools.send_replace(Arc::new([(RaidFamily::MegaRaid, None)].into()));
     lab.pass(10).await;
     // Its directory cannot be created here.
     let answers = answers(&mut lab);
-    assert!(matches!(answers[..], [SourceUpdate::RaidReports(Observation::Failed { .. })]));
+    assert!(matches!(
+        answers[..],
+        [SourceUpdate::RaidReports { reports: Observation::Failed { .. }, .. }]
+    ));
     lab.pass(1200).await;
     let is_query = |report: &SourceUpdate| matches!(report, SourceUpdate::RaidMembers { .. });
     lab.requests.send(SourceRequest::All).unwrap();

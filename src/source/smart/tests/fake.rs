@@ -22,7 +22,7 @@ use diskvitals_host::root::HostRoot;
 use diskvitals_host::worker_pool::{WorkerOutcome, WorkerPool, WorkerPoolConfig};
 use diskvitals_kernel_log::event::ResumePoint;
 use diskvitals_model::drive::Transport;
-use diskvitals_model::raid_report::StorcliRequest;
+use diskvitals_model::raid_report::RaidToolRequests;
 use diskvitals_model::source_update::{
     REQUEST_QUEUE_CAPACITY, SmartTarget, SourceRequest, SourceStatus, SourceUpdate,
 };
@@ -253,7 +253,7 @@ pub struct Lab {
     pub reports: mpsc::Receiver<SourceUpdate>,
     pub requests: broadcast::Sender<SourceRequest>,
     targets: watch::Sender<Arc<Vec<SmartTarget>>>,
-    pub storcli: watch::Sender<StorcliRequest>,
+    pub raid_tools: watch::Sender<Arc<RaidToolRequests>>,
     settings: watch::Sender<Arc<SourceSettings>>,
     _task: tokio::task::JoinHandle<()>,
 }
@@ -340,7 +340,7 @@ pub fn lab_of(
         smart,
     }));
     let targets = watch::Sender::new(Arc::new(targets));
-    let storcli = watch::Sender::default();
+    let raid_tools = watch::Sender::default();
     let (sender, reports) = mpsc::channel(1 << 16);
     let requests = broadcast::channel(REQUEST_QUEUE_CAPACITY).0;
     let workers = || {
@@ -364,7 +364,7 @@ pub fn lab_of(
             args: Vec::new(),
         },
         smart_targets: targets.subscribe(),
-        storcli: storcli.subscribe(),
+        raid_tools: raid_tools.subscribe(),
         checks: watch::Sender::default().subscribe(),
         checker: diskvitals_host::helper::Program {
             program: "/nonexistent".into(),
@@ -382,7 +382,7 @@ pub fn lab_of(
         // Ends only with its owner.
         let Err(_gone) = crate::smart::run_with_backend(context, played).await;
     });
-    Lab { backend, reports, requests, targets, storcli, settings, _task: task }
+    Lab { backend, reports, requests, targets, raid_tools, settings, _task: task }
 }
 
 impl Lab {

@@ -107,7 +107,7 @@ pub fn harness_at(
         targets: watch::Sender::default().subscribe(),
         fs_errors: nothing(),
         smart_targets: watch::Sender::default().subscribe(),
-        storcli: watch::Sender::default().subscribe(),
+        raid_tools: watch::Sender::default().subscribe(),
         checks: wanted.subscribe(),
         checker: nothing(),
         freezer: nothing(),

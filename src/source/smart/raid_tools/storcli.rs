@@ -6,23 +6,11 @@
 
 use serde_json::Value;
 
+use crate::smart::raid_tools::words::{self, ParseError, word};
 use diskvitals_kernel_log::raid_array::ArrayState;
-use diskvitals_model::raid_report::{CacheProtection, RaidReport, ReportedArray};
+use diskvitals_model::raid_report::{ArrayName, CacheProtection, RaidReport, ReportedArray};
 
-/// Characters of one value in an answer.
-const MAX_WORD: usize = 80;
-
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ParseError {
-    #[error("the answer is no JSON")]
-    Json(#[source] serde_json::Error),
-    #[error("the answer has no list of controllers")]
-    NoControllers,
-    #[error("two arrays have one number")]
-    Twice,
-    #[error("the tool refused: {0}")]
-    Refused(String),
-}
+pub(super) const NAME: &str = "storcli";
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<RaidReport>, ParseError> {
     let answer: Value = serde_json::from_slice(bytes).map_err(ParseError::Json)?;
@@ -42,19 +30,21 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Vec<RaidReport>, ParseError> {
 }
 
 fn report(data: &Value) -> Result<RaidReport, ParseError> {
-    let arrays: Vec<ReportedArray> = rows(&data["VD LIST"]).filter_map(array).collect();
-    let mut numbers: Vec<u32> = arrays.iter().map(|array| array.number).collect();
-    numbers.sort_unstable();
-    if numbers.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err(ParseError::Twice);
-    }
+    let arrays = words::distinct(rows(&data["VD LIST"]).filter_map(array).collect())?;
     let drives = |test: fn(&Value) -> bool| rows(&data["PD LIST"]).filter(move |it| test(it));
     let slots = |test| drives(test).filter_map(|it| text(&it["EID:Slt"])).collect();
+    let failed = drives(|it| is_one_of(&it["State"], &["Offln", "UBad", "Failed", "Msng"]));
+    let with_state =
+        |it: &Value| Some(format!("{} ({})", text(&it["EID:Slt"])?, text(&it["State"])?));
+    // `00:65:00:00`.
+    let pci = |value: &Value| words::pci(&text(value)?);
     Ok(RaidReport {
+        tool: NAME,
         pci: [&data["Basics"]["PCI Address"], &data["PCI Address"]].into_iter().find_map(pci),
         arrays,
         hot_spares: drives(|it| is_one_of(&it["State"], &["GHS", "DHS"])).count(),
         rebuilding: slots(|it| is_one_of(&it["State"], &["Rbld"])),
+        failed: failed.filter_map(with_state).collect(),
         foreign: slots(|it| is_one_of(&it["DG"], &["F"])),
         protection: protection(data),
         has_preserved_cache: is_one_of(&data["Status"]["Any Offline VD Cache Preserved"], &["Yes"]),
@@ -71,8 +61,9 @@ fn array(row: &Value) -> Option<ReportedArray> {
     let words = [&row["TYPE"], &row["State"], &row["Cache"], &row["Size"], &row["Name"]];
     let words: Vec<String> = words.into_iter().filter_map(text).collect();
     Some(ReportedArray {
-        number,
+        name: ArrayName::Target(number),
         state: array_state(&state),
+        has_lost_blocks: false,
         // Always WriteBack.
         forces_write_back: cache.contains("AWB"),
         text: format!("{name} {}", words.join(" ")),
@@ -101,31 +92,17 @@ fn protection(data: &Value) -> CacheProtection {
     }
 }
 
-/// `00:65:00:00`: domain, bus, device and function.
-fn pci(value: &Value) -> Option<String> {
-    let text = text(value)?;
-    let parts: Vec<u32> =
-        text.split(':').map(|part| u32::from_str_radix(part, 16)).collect::<Result<_, _>>().ok()?;
-    match parts[..] {
-        [domain, bus, device, function] => {
-            Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}"))
-        }
-        _ => None,
-    }
-}
-
 fn rows(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
 /// A text or a number: which of them depends on the version.
 fn text(value: &Value) -> Option<String> {
-    let text = match value {
-        Value::String(text) => text.trim().chars().take(MAX_WORD).collect(),
-        Value::Number(number) => number.to_string(),
-        _ => return None,
-    };
-    Some(text).filter(|text: &String| !text.is_empty())
+    match value {
+        Value::String(text) => word(text),
+        Value::Number(number) => word(&number.to_string()),
+        _ => None,
+    }
 }
 
 fn is_one_of(value: &Value, words: &[&str]) -> bool {
