@@ -107,7 +107,7 @@ pub enum Blame {
 #[serde(rename_all = "snake_case")]
 pub enum DeviceName {
     /// A block device by kernel name: `sda`, `sda1`, `nvme0n1`, `nvme0c0n1`, `dm-3`, `md127`,
-    /// `mmcblk0p2`.
+    /// `mmcblk0p2`. In a record of ZFS also a link below /dev: `disk/by-id/ata-…-part1`.
     Block(String),
     /// A block device by number: `8:16` (dm-multipath), `DEVICE=b8:16`.
     Number(DevNo),
@@ -124,6 +124,8 @@ pub enum DeviceName {
     Pci(String),
     /// An array of a RAID adapter, by the adapter's address and the array's number there: VD 0.
     RaidArray { pci: String, number: u32 },
+    /// A ZFS pool: `tank`.
+    Pool(String),
     /// A btrfs filesystem by UUID, where the record names no device.
     FilesystemId(String),
     /// The record names no device.
@@ -138,6 +140,7 @@ impl std::fmt::Display for DeviceName {
             | DeviceName::Hctl(name)
             | DeviceName::Nvme(name)
             | DeviceName::Pci(name)
+            | DeviceName::Pool(name)
             | DeviceName::FilesystemId(name) => f.write_str(name),
             DeviceName::Number(dev) => write!(f, "{dev}"),
             DeviceName::Ata { port, device: None } => write!(f, "ata{port}"),

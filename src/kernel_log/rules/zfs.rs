@@ -1,7 +1,6 @@
 //! Rules for OpenZFS: errors of a pool's devices, and pools that have stopped. The records contain
 //! the path under which the pool has its device.
 
-use crate::device_name;
 use crate::event::Blame::*;
 use crate::event::Class::*;
 use crate::event::{DeviceName, Operation};
@@ -17,7 +16,7 @@ rules! {
         => Parse(device_error), "os/linux/zfs/vdev_disk.c vdev_disk_error(); 0.7-2.3";
     "zfs-suspended": FILESYSTEM,
         "WARNING: Pool '<file>' has encountered an uncorrectable I/O failure and has been suspended"
-        => Cause(FsShutdown, Unclear),
+        => Parse(suspended_pool),
            "zfs/zio.c zio_suspend(), cmn_err(CE_WARN) of the SPL; 0.6-2.3";
 }
 
@@ -35,6 +34,7 @@ fn device_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     };
     let device = pool_device(path);
     let name = device.to_string();
+    let name = name.rsplit('/').next().unwrap_or_default();
     // What an NVMe drive refuses has the same status as a medium error: see `block-error`. Only these
     // names are those of drives.
     let is_ambiguous = operation == Operation::Write && name.starts_with("nvme")
@@ -59,16 +59,16 @@ fn device_error(text: &MatchedText<'_>) -> Option<ParsedRecord> {
     })
 }
 
-/// `/dev/sdc1` → sdc1; of `/dev/disk/by-id/ata-…-part1` and others the last part.
+/// `/dev/sdc1` → sdc1; a link keeps its path below /dev, which no name of the kernel has:
+/// disk/by-id/ata-…-part1.
 fn pool_device(path: &str) -> DeviceName {
-    if let Some(device) = device_name::parse_block_path(path) {
-        let is_kernel_name = !device.to_string().contains('/');
-        if is_kernel_name {
-            return device;
-        }
+    match path.strip_prefix("/dev/").unwrap_or(path) {
+        "" => DeviceName::Unnamed,
+        name => DeviceName::Block(name.to_owned()),
     }
-    match path.rsplit('/').next() {
-        Some(name) if !name.is_empty() => DeviceName::Block(name.to_owned()),
-        _ => DeviceName::Unnamed,
-    }
+}
+
+fn suspended_pool(text: &MatchedText<'_>) -> Option<ParsedRecord> {
+    let pool = DeviceName::Pool((*text.fields.first()?).to_owned());
+    Some(ParsedRecord::new(pool, RecordKind::Cause(FsShutdown, Unclear)))
 }

@@ -12,16 +12,20 @@ fn a_pool_reports_the_errors_of_its_devices() {
         ),
         (
             "zio pool=tank vdev=/dev/disk/by-id/ata-DISK_0001-part1 error=5 type=2 offset=4096 size=4096 flags=1808aa",
-            "io ata-DISK_0001-part1 unclear 8",
+            "io disk/by-id/ata-DISK_0001-part1 unclear 8",
         ),
         (
             "zio pool=tank vdev=/dev/sdc1 error=61 type=1 offset=512 size=4096 flags=1572992",
             "medium sdc1 yes 1",
         ),
+        (
+            "zio pool=tank vdev=/dev/disk/by-id/ata-DISK_0001-part1 error=61 type=1 offset=512 size=4096 flags=1572992",
+            "medium disk/by-id/ata-DISK_0001-part1 yes 1",
+        ),
         // Not the name of a drive.
         (
             "zio pool=tank vdev=/dev/mapper/luks-1 error=61 type=1 offset=512 size=4096 flags=1572992",
-            "medium luks-1 unclear 1",
+            "medium mapper/luks-1 unclear 1",
         ),
         // A locked NVMe drive refuses writes with the same status.
         (
@@ -50,7 +54,7 @@ fn a_pool_reports_the_errors_of_its_devices() {
         ),
         (
             "WARNING: Pool 'tank' has encountered an uncorrectable I/O failure and has been suspended.",
-            "fs-shutdown unnamed unclear",
+            "fs-shutdown tank unclear",
         ),
         ("WARNING: Pool 'x' is fine", "nothing"),
     ]);

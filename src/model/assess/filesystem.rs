@@ -15,7 +15,7 @@ use crate::assess::text::{
     BAD, DATA_LOSS, INACCESSIBLE, Level, MOUNTINFO, SUSPECT, evidence, join_limited, raised,
     unknown, volume_name,
 };
-use crate::assess::{checks, merge, recorded};
+use crate::assess::{checks, merge, pool, recorded};
 use crate::facts::kernel_log::second_witness::NO_ANSWER_AFTER;
 use crate::facts::{Facts, KnownDrive, KnownVolume};
 use crate::graph::extents::may_contain_sector;
@@ -255,7 +255,11 @@ pub(crate) fn shutdown(input: &VolumeInput) -> Option<Verdict> {
         if let Some(error) = facts.mounts.error() {
             return unknown(error);
         }
-        if tally.is_none_or(|tally| is_accessible_since(facts, volume, tally.last.time)) {
+        // What the log says of a pool, PoolSuspended says from then on, until the pool works again.
+        let is_over = |since: Timestamp| {
+            is_accessible_since(facts, volume, since) || pool::is_read_since(facts, volume, since)
+        };
+        if tally.is_none_or(|tally| is_over(tally.last.time)) {
             return Some(Verdict::Clear);
         }
     }

@@ -13,6 +13,8 @@ use crate::facts::Facts;
 use crate::facts::pool_members::series_of;
 use crate::label;
 use crate::stack::{self, Place, PoolState, PoolStatus, ScanState, Vdev, ZfsPool};
+use crate::volume::VolumeFacts;
+use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::{Verdict, WitnessKind};
 
@@ -52,6 +54,15 @@ pub(super) fn of_devices(facts: &Facts, devices: &[String], reason: Reason) -> O
             Some(is_it.then(|| degradation(facts, name, at, pool, reason)))
         }
         _ => None,
+    })
+}
+
+/// The module has shown the state of a pool below the volume since then.
+pub(super) fn is_read_since(facts: &Facts, volume: &VolumeFacts, since: Timestamp) -> bool {
+    let mut layers = volume.devices.iter().filter_map(|name| facts.layers.get(name));
+    layers.any(|layer| match layer.state.observation() {
+        Observation::Ok { at, value: LayerState::Zfs(_) } => *at > since,
+        _ => false,
     })
 }
 

@@ -14,6 +14,8 @@ use diskvitals_text::duration::elapsed;
 
 /// Maximum number of assignments that are kept of one name.
 const MAX_ASSIGNMENTS: usize = 4;
+/// Beyond it, links of members that are gone are forgotten.
+const MAX_LINKS: usize = 4096;
 /// The log has records of a new device before the first scan that finds it has ended: the kernel
 /// reads its partition table first.
 const SCAN_LAG: Duration = Duration::from_secs(30);
@@ -25,6 +27,9 @@ pub struct DeviceNames {
     /// Names of the devices that filesystem checks create, with the start and end of the last
     /// assignment. These devices exist for a short time, and are few.
     check_devices: BTreeMap<String, (Timestamp, Option<Timestamp>)>,
+    /// Kernel names of members of ZFS pools by udev's links below /dev, also of those that are gone:
+    /// its records name members so. Of links that several devices have, none (by-uuid: the pool's).
+    links: BTreeMap<String, Option<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +44,7 @@ impl DeviceNames {
     /// Updates the names after a scan. `first`: no scan was made before, so the present devices may
     /// have existed for long.
     pub fn update(&mut self, inventory: &Inventory, first: bool, now: Timestamp) {
+        self.update_links(inventory);
         let mut current = BTreeMap::new();
         for drive in &inventory.drives {
             for name in names_of(drive, inventory) {
@@ -69,6 +75,33 @@ impl DeviceNames {
             holders.drain(..surplus);
             // Most names have one assignment, and thousands of them room for four.
             holders.shrink_to_fit();
+        }
+    }
+
+    fn update_links(&mut self, inventory: &Inventory) {
+        let mut current: BTreeMap<String, Option<String>> = BTreeMap::new();
+        let members = inventory.devices.values();
+        for member in members.filter(|it| it.fs_type.as_deref() == Some("zfs_member")) {
+            for link in member.links.iter().filter_map(|link| link.strip_prefix("/dev/")) {
+                current
+                    .entry(link.to_owned())
+                    .and_modify(|device| *device = None)
+                    .or_insert(Some(member.name.clone()));
+            }
+        }
+        if self.links.len() > MAX_LINKS {
+            self.links.clear();
+        }
+        // One that the members of a pool have is of none of them, also when only one is left.
+        current.retain(|link, _| self.links.get(link).is_none_or(Option::is_some));
+        self.links.append(&mut current);
+    }
+
+    /// The kernel name of a member of a pool that a record names by a link.
+    pub(super) fn of_link(&self, name: &DeviceName) -> Option<DeviceName> {
+        match name {
+            DeviceName::Block(link) => self.links.get(link)?.clone().map(DeviceName::Block),
+            _ => None,
         }
     }
 

@@ -5,8 +5,11 @@ use crate::source_update::SourceUpdate;
 use crate::stack::{
     PoolScan, PoolState, PoolStatus, ScanState, Vdev, VdevClass, VdevState, ZfsPool,
 };
+use diskvitals_finding::Subject;
+use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;
+use diskvitals_kernel_log::event::{Batch, Class, Cursor, DeviceName, Event};
 
 fn state(state: PoolState) -> LayerState {
     LayerState::Zfs(ZfsPool { state, ..ZfsPool::default() })
@@ -96,6 +99,74 @@ fn a_state_that_cannot_be_read_clears_nothing() {
     host.apply(SourceUpdate::Layer { device: "zfs:tank".into(), state: failed }, 20);
     assert_eq!(host.raised(21), [""; 0], "nothing is raised anew");
     assert_eq!(host.active.len(), 2, "and nothing clears");
+}
+
+fn logged(host: &mut TestHost, events: Vec<Event>, seconds: i64) {
+    let last = events.iter().map(|event| event.seq).max();
+    let cursor = Cursor { boot_id: "boot".into(), counted_to: last, reread_from: 1, lost: 0 };
+    let (name_assignments, full_reads) = (Vec::new(), Vec::new());
+    let batch = Batch { cursor, events, name_assignments, full_reads, is_backlog: false };
+    host.apply(SourceUpdate::KernelLog(batch), seconds);
+}
+
+#[test]
+fn a_record_of_a_suspended_pool_is_about_all_its_volumes_until_the_module_has_shown_its_state() {
+    let mut host = tank();
+    let record = event(Class::FsShutdown, "", at(5), &[]);
+    let of =
+        |pool: &str, seq| Event { seq, device: DeviceName::Pool(pool.into()), ..record.clone() };
+    logged(&mut host, vec![of("tank", 1), of("other", 2)], 5);
+    let expected =
+        ["mnt:/home", "mnt:/tank"].map(|id| format!("{id} FilesystemShutdown Suspect Degraded"));
+    assert_eq!(host.raised(6), expected);
+    host.layer("zfs:tank", state(PoolState::Suspended), 10);
+    let expected =
+        ["mnt:/home", "mnt:/tank"].map(|id| format!("{id} PoolSuspended Bad Inaccessible"));
+    assert_eq!(host.raised(11), expected, "once");
+    host.layer("zfs:tank", state(PoolState::Online), 20);
+    assert_eq!(host.raised(21), [""; 0]);
+    assert!(host.active.is_empty(), "{:?}", host.active);
+    // Of a pool without volumes its state says everything.
+    for path in ["/tank", "/home", "/home/.zfs/snapshot/a"] {
+        host.umount(path);
+    }
+    host.read_mounts(25);
+    logged(&mut host, vec![of("tank", 3)], 30);
+    host.layer("zfs:tank", state(PoolState::Online), 40);
+    assert_eq!(host.raised(41), [""; 0]);
+}
+
+#[test]
+fn a_member_that_zfs_names_by_a_link_is_the_drive_that_had_the_link() {
+    const LINK: &str = "disk/by-id/ata-A-part1";
+    let mut host = tank();
+    for (member, link) in [("sda1", LINK), ("sdb1", "disk/by-id/ata-B-part1")] {
+        let found = host.inventory.devices.get_mut(member).unwrap();
+        found.fs_type = Some("zfs_member".into());
+        found.links = vec![format!("/dev/{link}"), "/dev/disk/by-uuid/17".into()];
+    }
+    host.scan(2);
+    let a = Subject::Drive(DriveId::new("A"));
+    let counted = |host: &TestHost, class| host.facts.tally(&a, class).map(|tally| tally.incidents);
+    logged(&mut host, vec![Event { seq: 1, ..event(Class::Io, LINK, at(5), &[8]) }], 5);
+    assert_eq!(counted(&host, Class::Io), Some(1));
+    let tally = host.facts.tally(&a, Class::Io).unwrap();
+    assert_eq!(tally.sectors[0].device, "sda1", "as the kernel names it");
+
+    // The block layer has logged this error of a sector of the disk.
+    let medium = Event { seq: 2, ..event(Class::Medium, "sda", at(100), &[2056]) };
+    let repeated = Event { seq: 3, ..event(Class::Medium, LINK, at(101), &[8]) };
+    logged(&mut host, vec![medium, repeated], 101);
+    assert_eq!(counted(&host, Class::Medium), Some(1));
+
+    host.pull("sda");
+    host.inventory.devices.remove("sda1");
+    host.scan(200);
+    logged(&mut host, vec![Event { seq: 4, ..event(Class::Io, LINK, at(201), &[9]) }], 201);
+    assert_eq!(counted(&host, Class::Io), Some(2), "gone, and still the drive that had it");
+    let shared = event(Class::Io, "disk/by-uuid/17", at(300), &[]);
+    logged(&mut host, vec![Event { seq: 5, ..shared }], 300);
+    assert_eq!(host.facts.kernel.progress.unattributed, 1, "the pool's, of no member");
 }
 
 #[test]

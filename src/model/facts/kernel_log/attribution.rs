@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use crate::block::{BlockDevice, Layer, LayerState};
 use crate::facts::{Facts, KnownVolume};
 use crate::graph::extents::may_contain_sector;
-
+use crate::stack::device_of_pool;
 use crate::volume::VolumeFacts;
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
@@ -69,6 +69,7 @@ impl Facts {
         let device = names().find_map(|name| match name {
             DeviceName::Block(name) => inventory.devices.get(name),
             DeviceName::Number(dev) => inventory.devices.values().find(|device| device.dev == *dev),
+            DeviceName::Pool(pool) => inventory.devices.get(&device_of_pool(pool)),
             _ => None,
         });
         let uuid = names().find_map(|name| match name {
@@ -84,7 +85,12 @@ impl Facts {
                 return Attribution::Ignored;
             }
         }
-        let mut volumes = self.volumes_on(device, names(), uuid);
+        let mut volumes = match device {
+            Some(pool) if matches!(pool.layer, Layer::ZfsPool { .. }) => {
+                self.volumes_above(&pool.name)
+            }
+            _ => self.volumes_on(device, names(), uuid),
+        };
         if volumes.is_empty() && !event.class.is_filesystem_class() {
             volumes = self.volumes_depending_on(names(), event);
         }
@@ -125,6 +131,8 @@ impl Facts {
             return Attribution::Deferred;
         }
         match device {
+            // Of a pool without volumes, the module's state says the same, until it works again.
+            Some(pool) if matches!(pool.layer, Layer::ZfsPool { .. }) => Attribution::Ignored,
             Some(device) if !is_unmonitored(device) || self.carries_volume(&device.name) => {
                 Attribution::Subjects(vec![Subject::Device(device.name.clone())])
             }
@@ -191,6 +199,12 @@ impl Facts {
         found.sort();
         found.dedup();
         found
+    }
+
+    /// All volumes that are lost with this device, datasets and what is on zvols.
+    fn volumes_above(&self, device: &String) -> Vec<Subject> {
+        let above = self.volumes.values().filter(|known| known.facts.devices.contains(device));
+        above.map(|known| Subject::Volume(known.facts.id.clone())).collect()
     }
 
     /// Whether an array or a btrfs of several devices is below the volume.

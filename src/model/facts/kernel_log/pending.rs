@@ -2,6 +2,7 @@
 //! each waits until it is recorded, counted as unattributed, or dropped.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -13,6 +14,9 @@ use diskvitals_finding::Subject;
 use diskvitals_kernel_log::error_history::ErrorHistory;
 use diskvitals_kernel_log::event::{Class, DeviceName, Event, Line, LineOrigin};
 use diskvitals_text::duration::elapsed;
+
+/// The block layer prints ten errors in five seconds at most (print_req_error(), block/blk-core.c), ZFS all.
+const REPEAT_LAG: Duration = Duration::from_secs(10);
 
 impl Facts {
     pub(in crate::facts) fn defer(&mut self, pending: PendingIncident) {
@@ -71,12 +75,31 @@ impl Facts {
         since: Timestamp,
         now: Timestamp,
     ) -> Option<Urgency> {
+        let member = self.kernel.names.of_link(&event.device);
+        let is_link = member.is_some();
+        let named = member.map(|device| Event { device, ..event.clone() });
+        let event = named.as_ref().unwrap_or(event);
         match self.attribute(event, since, now) {
+            Attribution::Subjects(subjects)
+                if is_link && self.has_errors_near(&subjects, event) =>
+            {
+                Some(Urgency::Nothing)
+            }
             Attribution::Subjects(subjects) => Some(self.record_event(subjects, event, now)),
             Attribution::Deferred => None,
             Attribution::Unattributed => Some(self.count_unattributed(event)),
             Attribution::Ignored => Some(Urgency::Nothing),
         }
+    }
+
+    /// ZFS repeats what the block layer has logged under the drive's own name.
+    fn has_errors_near(&self, subjects: &[Subject], event: &Event) -> bool {
+        let near = |before: Timestamp, after: Timestamp| elapsed(before, after) <= REPEAT_LAG;
+        let tallies = subjects.iter().filter_map(|subject| self.errors(subject));
+        tallies.flat_map(|history| history.tallies.values()).any(|tally| {
+            let (first, last) = (tally.first.time, tally.last.time);
+            near(event.last.time, first) && near(last, event.first.time)
+        })
     }
 
     /// A counter's growth counts if the log has reported nothing since the previous reading; None:
