@@ -136,6 +136,11 @@ const SELF_TEST_HELP: &str = "Starts a drive's SMART self-test and waits for its
 
 The drive remains usable during the test, at reduced speed. Interrupting this program does not end the test; `diskvitals drive ID` shows the result.";
 
+const REPLACE_HELP: &str = "Shows what is on a drive, where it is, and whether it can be pulled now: \"no\" while something on it has no other sound copy, or a \
+rebuild runs; \"not known\" where a use is not understood. It reads only, and touches no device.
+
+Exit status: 0 the drive can be pulled, 1 no or not known.";
+
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Show the node and its active findings on one screen, worst first
@@ -169,6 +174,13 @@ pub enum Command {
         /// Return as soon as the drive has started the test
         #[arg(long)]
         no_wait: bool,
+    },
+    /// Show whether a drive can be pulled now, and what stands against it; changes nothing
+    #[command(long_about = REPLACE_HELP)]
+    Replace {
+        /// The drive, by any of its names; a serial must be whole
+        #[arg(value_name = "DRIVE")]
+        drive: String,
     },
     /// List all volumes, or show one in full
     Volumes {

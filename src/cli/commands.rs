@@ -42,6 +42,7 @@ fn only_reads(command: &Command) -> bool {
         Command::Status(StatusArgs { watch: false, .. })
         | Command::Drives { .. }
         | Command::Drive { .. }
+        | Command::Replace { .. }
         | Command::Volumes { .. }
         | Command::Volume { .. }
         | Command::Findings(_)
@@ -96,6 +97,11 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         Command::Drive { id, attributes: true, .. } => {
             let answer = connect().await?.drive(id).await?;
             out.show("Drive", &answer, || render::smart::attributes(&answer, &out.screen))?;
+        }
+        Command::Replace { drive } => {
+            let answer = connect().await?.removal(drive).await?;
+            out.show("Removal", &answer, || render::removal::text(&answer, &out.screen))?;
+            return Ok(status_of(answer.answer() != wire::removal::Answer::Yes));
         }
         Command::SelfTest { drive, kind, no_wait } => {
             return self_test(&out, &connect().await?, drive, *kind, *no_wait).await;

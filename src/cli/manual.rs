@@ -52,6 +52,11 @@ const SELF_TEST: Exit = pairs! {
     2: "wrong usage";
     130: "interrupted; the drive continues the test";
 };
+const REPLACE: Exit = pairs! {
+    0: "the drive can be pulled";
+    1: "it cannot, or that is not known; the command failed";
+    2: "wrong usage";
+};
 const DOCTOR: Exit = pairs! {
     0: "all that this machine needs works";
     1: "something does not work or is not known";
@@ -108,6 +113,10 @@ commands! {
     "self-test" => SELF_TEST {
         "diskvitals self-test sda short": "Tests a sample and waits: minutes";
         "diskvitals self-test sda long --no-wait": "Starts a test of the whole medium";
+    }
+    "replace" => REPLACE {
+        "diskvitals replace sda": "What is on the drive, and whether it can be pulled now";
+        "diskvitals replace sda -o json": "The same for a program";
     }
     "volumes" => USUAL {
         "diskvitals volumes": "All filesystems and CSI volumes";

@@ -17,6 +17,7 @@ pub mod kernel_log;
 pub mod live;
 pub mod nagios;
 pub mod reasons;
+pub(crate) mod removal;
 pub mod smart;
 pub mod status;
 pub mod volumes;

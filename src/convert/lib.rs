@@ -26,6 +26,7 @@ use diskvitals_model::cordon::{self, Cordon};
 use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use diskvitals_model::label;
 use diskvitals_model::node_failure::{self, NodeFailure, NodeFailures};
+use diskvitals_model::removal::{CanBePulled, Removal};
 use diskvitals_model::snapshot::{
     Drive, NodeContext, Presence, Snapshot, StoreStatus, UserMounts, Volume, VolumeUsage,
 };
@@ -209,6 +210,23 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         member_of: drive.member_of.clone(),
         errors: error_tallies(drive.errors.as_deref()),
         smart: drive.smart.as_deref().map(smart::of_drive),
+    }
+}
+
+/// Whether the drive can be pulled.
+pub fn removal(snapshot: &Snapshot, of: &Drive, removal: Removal) -> wire::Removal {
+    let answer = |answer| match answer {
+        CanBePulled::Yes => wire::removal::Answer::Yes.into(),
+        CanBePulled::No => wire::removal::Answer::No.into(),
+        CanBePulled::NotKnown => wire::removal::Answer::NotKnown.into(),
+    };
+    let objections = removal.objections.into_iter();
+    wire::Removal {
+        drive: Some(drive(snapshot, of)),
+        answer: answer(removal.answer),
+        objections: objections
+            .map(|(why, text)| wire::removal::Objection { answer: answer(why), text })
+            .collect(),
     }
 }
 

@@ -29,6 +29,7 @@ pub mod policy;
 pub mod probe;
 pub mod raid_report;
 pub mod redundancy;
+pub mod removal;
 pub mod signature;
 pub mod snapshot;
 pub mod snapshot_builder;

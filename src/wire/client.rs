@@ -207,6 +207,12 @@ impl Client {
         self.call(self.inventory().get_drive(request)).await
     }
 
+    /// Whether the drive can be pulled now.
+    pub async fn removal(&self, id: &str) -> Result<crate::Removal, ClientError> {
+        let request = crate::GetRemovalRequest { id: id.to_owned() };
+        self.call(self.inventory().get_removal(request)).await
+    }
+
     pub async fn volume(&self, id: &str) -> Result<crate::Volume, ClientError> {
         let request = crate::GetVolumeRequest { id: id.to_owned(), ..Default::default() };
         self.call(self.inventory().get_volume(request)).await

@@ -150,6 +150,18 @@ pub(crate) fn resolve_drive<'a>(
     single(snapshot, query, found, Subject::Drive, |id| snapshot.drives.get(id).map(AsRef::as_ref))
 }
 
+/// Whether the drive was found by an end of its serial, which may be that of another drive too that
+/// is not known here.
+pub(crate) fn is_end_of_serial(drive: &Drive, query: &str) -> bool {
+    let ends = |serial: &String| {
+        let (serial, end) = (serial.to_ascii_lowercase(), query.to_ascii_lowercase());
+        serial != end && serial.ends_with(&end)
+    };
+    drive.facts.serial.as_ref().is_some_and(ends)
+        && drive.facts.id.as_str() != query
+        && !drive.facts.devices.iter().any(|device| device.name == query)
+}
+
 /// The volume that `query` names, or the only volume on the named drive or device.
 pub(crate) fn resolve_volume<'a>(
     snapshot: &'a Snapshot,

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-use diskvitals_finding::ids::{CheckId, FindingId};
+use diskvitals_finding::ids::{CheckId, DriveId, FindingId};
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::{Finding, SeenLevel};
 use diskvitals_fscheck::Check;
 use diskvitals_model::block::DiskStat;
 use diskvitals_model::facts::checks::{CheckRequest, StartCheckError};
 pub use diskvitals_model::facts::readings::WantedReading;
+use diskvitals_model::removal::Removal;
 use diskvitals_model::snapshot::Snapshot;
 pub use diskvitals_model::snapshot_builder::{Change, ChangeKind, ChangedItem};
 use diskvitals_model::source_update::SourceRequest;
@@ -101,6 +102,11 @@ pub enum Command {
     ReadIo {
         reply: oneshot::Sender<Arc<Vec<DiskStat>>>,
     },
+    /// Whether a drive can be pulled; None: no such drive is known.
+    JudgeRemoval {
+        drive: DriveId,
+        reply: oneshot::Sender<Option<Removal>>,
+    },
     /// Passed on to the sources, and answered when the wanted readings have been made after the
     /// command, or after `patience`. Dropped if too many wait.
     ReadAgain {
@@ -181,6 +187,11 @@ impl Handle {
         let (reply, answer) = oneshot::channel();
         self.send(Command::ReadIo { reply }).await?;
         answer.await.map_err(|_| CommandError::NoCounters)
+    }
+
+    /// Whether a drive can be pulled now; None: no such drive is known.
+    pub(crate) async fn removal(&self, drive: DriveId) -> Result<Option<Removal>, CommandError> {
+        self.ask(|reply| Command::JudgeRemoval { drive, reply }).await
     }
 
     /// The state after the wanted readings.

@@ -201,6 +201,13 @@ impl Inventory for Service {
         Err(Status::unimplemented("not asked"))
     }
 
+    async fn get_removal(
+        &self,
+        _: Request<wire::GetRemovalRequest>,
+    ) -> Result<Response<wire::Removal>, Status> {
+        Err(Status::unimplemented("not asked"))
+    }
+
     async fn get_drive(
         &self,
         _: Request<wire::GetDriveRequest>,

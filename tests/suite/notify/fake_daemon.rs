@@ -268,6 +268,13 @@ impl Inventory for Flood {
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
+    async fn get_removal(
+        &self,
+        _: Request<wire::GetRemovalRequest>,
+    ) -> Result<Response<wire::Removal>, Status> {
+        not_asked()
+    }
+
     async fn get_drive(
         &self,
         _: Request<wire::GetDriveRequest>,

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use crate::api::explain;
 use crate::api::finding_order::rank;
-use crate::api::resolve::{resolve, resolve_drive, resolve_volume};
+use crate::api::resolve::{is_end_of_serial, resolve, resolve_drive, resolve_volume};
 use crate::api::server::ConfigInForce;
 use crate::api::server::caller::{Caller, refuse};
 use crate::api::server::connectivity::read_counters;
@@ -88,6 +88,22 @@ impl wire::inventory_server::Inventory for InventoryService {
         let snapshot = self.handle.snapshot();
         let drive = resolve_drive(&snapshot, id).map_err(unresolved("id"))?;
         Ok(Response::new(convert::drive(&snapshot, drive)))
+    }
+
+    async fn get_removal(
+        &self,
+        request: Request<wire::GetRemovalRequest>,
+    ) -> Result<Response<wire::Removal>, Status> {
+        let id = &request.get_ref().id;
+        required("id", id, MAX_QUERY)?;
+        let snapshot = self.handle.snapshot();
+        let drive = resolve_drive(&snapshot, id).map_err(unresolved("id"))?;
+        if is_end_of_serial(drive, id) {
+            return Err(invalid("id", "is the end of a serial: give the whole serial"));
+        }
+        let removal = self.handle.removal(drive.facts.id.clone()).await?;
+        let removal = removal.ok_or_else(|| not_found("the drive is no longer known"))?;
+        Ok(Response::new(convert::removal(&snapshot, drive, removal)))
     }
 
     async fn list_volumes(

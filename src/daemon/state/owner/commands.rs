@@ -13,6 +13,7 @@ use diskvitals_finding::Finding;
 use diskvitals_finding::reason::Reason;
 use diskvitals_host::clock;
 use diskvitals_model::ledger::{LedgerError, Transition};
+use diskvitals_model::removal::removal;
 use diskvitals_model::source_update::SourceRequest;
 
 /// Time that the answer to an acknowledgement waits for the disk.
@@ -50,6 +51,10 @@ impl Owner {
             Command::Refresh(request) => {
                 // Without sources there is no receiver.
                 let _ = self.requests.send(request);
+            }
+            Command::JudgeRemoval { drive, reply } => {
+                // The client may have disconnected.
+                let _ = reply.send(removal(&self.facts, &self.ledger.levels(), &drive));
             }
             Command::ReadIo { reply } => {
                 self.io_waiters.add(reply, clock::now());
