@@ -323,6 +323,24 @@ const LONG: &[Scenario] = &[
         run: lab::zfs::member_unreadable,
     },
     Scenario {
+        name: "zfs_blocks_with_wrong_checksums_are_counted_until_a_scrub_finds_none",
+        breaks: &[drives::ZFS_CHECKSUM_A, drives::ZFS_CHECKSUM_B],
+        limit: Duration::from_secs(300),
+        run: lab::zfs::checksum_errors,
+    },
+    Scenario {
+        name: "zfs_a_spare_steps_in_for_a_lost_member_and_is_free_again",
+        breaks: &[drives::ZFS_SPARED_A, drives::ZFS_SPARED_B, drives::ZFS_SPARE],
+        limit: Duration::from_secs(300),
+        run: lab::zfs::spare,
+    },
+    Scenario {
+        name: "zfs_a_full_pool_is_one_finding_of_its_volume_until_there_is_space",
+        breaks: &[drives::ZFS_FULL_A, drives::ZFS_FULL_B],
+        limit: Duration::from_secs(300),
+        run: lab::zfs::full,
+    },
+    Scenario {
         name: "zfs_a_suspended_pool_is_bad_and_nothing_waits_for_it",
         breaks: &[drives::ZFS_SUSPENDED_A, drives::ZFS_SUSPENDED_B],
         limit: Duration::from_secs(300),

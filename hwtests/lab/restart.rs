@@ -8,7 +8,8 @@ use crate::lab::context::{BAD, Context, Evidence, Expected};
 use crate::lab::drives;
 use crate::lab::faults::Error;
 
-fn sigkill(context: &mut Context) {
+/// The daemon is killed, and has started again.
+pub(crate) fn sigkill(context: &mut Context) {
     let restarts = context.sh("systemctl show -P NRestarts diskvitalsd");
     context.sh("systemctl kill -s KILL diskvitalsd");
     context.until("systemd has restarted the daemon, and its snapshot is complete", |context| {

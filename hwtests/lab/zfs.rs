@@ -1,11 +1,12 @@
-//! ZFS: a member that is lost or cannot be read, a pool that is suspended, export and import, and a
-//! volume of blocks.
+//! ZFS: a member that is lost, cannot be read or has wrong data, a spare, a pool that is full or
+//! suspended, export and import, and a volume of blocks.
 
 use serde_json::Value;
 
 use crate::lab::context::{BAD, Context, Evidence, Expected, SUSPECT};
 use crate::lab::drives::{self, Drive};
 use crate::lab::faults::Error;
+use crate::lab::restart::sigkill;
 use crate::lab::zfs_pools;
 
 /// Found on the volume, by what the tool or the kernel says of its pool.
@@ -75,6 +76,81 @@ pub fn member_unreadable(context: &mut Context) {
     ask(context, "refresh");
     context.expect_cleared(&volume, "PoolDegraded");
     zfs_pools::destroy(context, "unread");
+}
+
+/// One member returns other data than was written: the pool repairs it, and counts whose it was.
+pub fn checksum_errors(context: &mut Context) {
+    let (a, b) = (drives::ZFS_CHECKSUM_A, drives::ZFS_CHECKSUM_B);
+    let volume = mirror(context, "rotten", [&a, &b]);
+    // Behind the labels at its begin, which have 4 MiB; no record of the kernel is about it.
+    context.sh(&format!(
+        "dd if=/dev/urandom of={} bs=1M seek=8 count=200 conv=notrunc,fsync oflag=direct status=none",
+        zfs_pools::part(&b)
+    ));
+    zfs_pools::scrub(context, "rotten");
+    ask(context, "refresh");
+    expect(context, b.id, "PoolErrors", SUSPECT, "checksum errors of it in mirror-0");
+    sigkill(context);
+    expect(context, b.id, "PoolErrors", SUSPECT, "checksum errors of it in mirror-0");
+    context.never_had_finding(&a);
+    let data = ["PoolDataErrors", "PoolFaulted", "PoolSuspended"];
+    context.never_raised(&volume, &data);
+
+    context.sh("zpool clear rotten && zpool wait -t resilver rotten");
+    zfs_pools::scrub(context, "rotten");
+    ask(context, "refresh");
+    context.expect_cleared(b.id, "PoolErrors");
+    context.never_raised(&volume, &data);
+    zfs_pools::destroy(context, "rotten");
+}
+
+/// A spare in the place of a lost member: all data has its copies, and the pool is not whole before
+/// the member is back.
+pub fn spare(context: &mut Context) {
+    let (a, b, c) = (drives::ZFS_SPARED_A, drives::ZFS_SPARED_B, drives::ZFS_SPARE);
+    zfs_pools::begin(context, &[a, b, c]);
+    let links = format!("mirror {} {} spare {}", a.link(), b.link(), c.link());
+    zfs_pools::create(context, "spared", &links);
+    zfs_pools::write(context, "/spared/a", 40);
+    let volume = zfs_pools::volume_at(context, "/spared");
+    context.guest.unplug(&b);
+    zfs_pools::write(context, "/spared/b", 4);
+    expect(context, &volume, "PoolDegraded", SUSPECT, "DEGRADED");
+    context.sh(&format!(
+        "zpool replace spared {} {} && zpool wait -t resilver spared",
+        zfs_pools::part(&b),
+        c.link()
+    ));
+    ask(context, "refresh");
+    expect(context, &volume, "PoolDegraded", SUSPECT, "is in use");
+    context.never_had_finding(&c);
+
+    zfs_pools::plug_again(context, &b);
+    context.sh(&format!(
+        "zpool online spared {} && zpool wait -t resilver spared",
+        zfs_pools::part(&b)
+    ));
+    context.until("the spare is free again", |context| {
+        ask(context, "refresh");
+        context.active(&volume, "PoolDegraded").is_none().then_some(())
+    });
+    context.expect_cleared(&volume, "PoolDegraded");
+    context.never_had_finding(&a);
+    zfs_pools::destroy(context, "spared");
+}
+
+pub fn full(context: &mut Context) {
+    let (a, b) = (drives::ZFS_FULL_A, drives::ZFS_FULL_B);
+    let volume = mirror(context, "full", [&a, &b]);
+    let filled = context.try_sh("dd if=/dev/urandom of=/full/b bs=1M status=none; zpool sync");
+    assert!(filled.stderr.contains("No space left"), "{filled:?}");
+    expect(context, &volume, "PoolFull", BAD, "");
+    context.never_raised(&volume, &["PoolDegraded", "PoolErrors", "OutOfSpace"]);
+    context.sh("rm /full/b && zpool sync");
+    context.expect_cleared(&volume, "PoolFull");
+    context.never_had_finding(&a);
+    context.never_had_finding(&b);
+    zfs_pools::destroy(context, "full");
 }
 
 /// All members gone: what asks the pool waits for ever, and nothing of ours asks.
