@@ -65,6 +65,8 @@ struct Tool {
     is_for: fn(&Machine) -> bool,
     subject: &'static str,
     package: &'static str,
+    /// Whether its answers are not read, so that to install it changes nothing.
+    is_unread: bool,
     /// What is impossible without it.
     lost: Option<&'static str>,
     /// The source that reports whether the daemon has the program.
@@ -96,7 +98,7 @@ const TOOLS: [Tool; 11] = [
         )
     },
     Tool {
-        places: &["/opt/MegaRAID/storcli2", "/opt/MegaRAID/perccli2"],
+        is_unread: true,
         ..tool(
             "storcli2",
             &["storcli2", "perccli2"],
@@ -137,7 +139,17 @@ const fn tool(
     subject: &'static str,
     package: &'static str,
 ) -> Tool {
-    Tool { name, programs, places: &[], is_for, subject, package, lost: None, source: None }
+    Tool {
+        name,
+        programs,
+        places: &[],
+        is_for,
+        subject,
+        package,
+        is_unread: false,
+        lost: None,
+        source: None,
+    }
 }
 
 const fn checker(
@@ -256,6 +268,11 @@ fn item(tool: &Tool, machine: Option<&Machine>, found: Option<&Option<PathBuf>>)
         (Some(false), _) => {
             missing(State::NotNeeded, format!("there is no {} here", tool.subject), String::new())
         }
+        (Some(true), _) if tool.is_unread => missing(
+            State::NotUnderstood,
+            "not read by diskvitals: its arrays stay UNKNOWN".to_owned(),
+            format!("look with {}", tool.package),
+        ),
         (None, _) => missing(State::Unknown, NO_MACHINE.to_owned(), String::new()),
         (_, None) => missing(State::TimedOut, "its file does not answer".to_owned(), String::new()),
         (_, Some(None)) => {
