@@ -21,6 +21,7 @@ use diskvitals_model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals_model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use diskvitals_model::facts::checks::StartCheckError;
 use diskvitals_model::probe::Usage;
+use diskvitals_model::removal::{CanBePulled, Removal};
 use diskvitals_model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
 use diskvitals_model::source_update::SourceRequest;
 use diskvitals_model::volume::{
@@ -374,6 +375,12 @@ impl Owner {
                     self.change(ChangeKind::Modified, ChangedItem::Finding(found.clone()));
                 }
                 let _ = reply.send(answer.ok_or(CommandError::NoSuchFinding(finding)));
+            }
+            Command::JudgeRemoval { drive, reply } => {
+                let is_known = self.snapshots.borrow().drives.contains_key(&drive);
+                let objections = vec![(CanBePulled::No, "no sound copy of / elsewhere".to_owned())];
+                let _ =
+                    reply.send(is_known.then(|| Removal { answer: CanBePulled::No, objections }));
             }
             Command::Unacknowledge { finding, reply } => {
                 let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));

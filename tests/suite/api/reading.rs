@@ -457,3 +457,21 @@ async fn slots_ends_of_serials_and_bare_names_of_pods_are_names_where_they_are_u
     assert!(error.contains("did you mean"), "{error}");
     assert!(client.drive("bcd").await.is_err());
 }
+
+#[tokio::test]
+async fn whether_a_drive_can_be_pulled_is_answered_for_a_whole_serial_only() {
+    let mut snapshot = snapshot(0);
+    let drive = super::fixture::drive("sdx", "WD-WX61A79ABCD");
+    snapshot.drives.insert(drive.facts.id.clone(), Arc::new(drive));
+    let served = Served::start(snapshot).await;
+    let client = served.client().await;
+    for name in ["sdx", "WD-WX61A79ABCD", "/dev/sdx"] {
+        let answer = client.removal(name).await.expect(name);
+        assert_eq!(answer.drive.as_ref().expect("the drive").name, "sdx");
+        assert_eq!(answer.answer(), wire::removal::Answer::No);
+        assert_eq!(answer.objections[0].text, "no sound copy of / elsewhere");
+    }
+    let error = client.removal("79ABCD").await.expect_err("an end").to_string();
+    assert!(error.contains("give the whole serial"), "{error}");
+    assert!(client.removal("sdq").await.is_err());
+}

@@ -143,8 +143,7 @@ Command completed successfully.""#;
     assert_eq!(pci, ["0000:01:00.0", "0000:02:00.0"]);
 }
 
-/// The form of HPE Smart Storage Administrator's user guide ("Viewing the controller configuration"),
-/// with the fields of hpssacli 2 to ssacli 6.
+/// Our own text, in the form that users publish of hpssacli 2 to ssacli 6; not from a controller of ours.
 const SSACLI: &str = "
 HPE Smart Array P408i-a SR Gen10 in Slot 0 (Embedded)
    Bus Interface: PCI
@@ -273,7 +272,7 @@ fn what_ssacli_leaves_out_or_says_otherwise_is_unknown() {
     );
 }
 
-/// The form of the ARCCONF Command Line Utility user's guides: Adaptec, for aacraid.
+/// Our own text, in the form that users publish for aacraid; not from a controller of ours.
 const ARCCONF: &str = "Controllers found: 1
 ----------------------------------------------------------------------
 Controller information
@@ -351,7 +350,7 @@ fn arcconf_reports_containers_by_their_numbers() {
     assert_eq!(arcconf::parse(ARCCONF.as_bytes()).unwrap(), [expected]);
 }
 
-/// The same guide for controllers of smartpqi.
+/// As above, for controllers of smartpqi.
 #[test]
 fn arcconf_reports_newer_arrays_by_their_identifiers() {
     let text = "Controllers found: 1
