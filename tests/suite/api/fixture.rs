@@ -380,7 +380,7 @@ impl Owner {
                 let is_known = self.snapshots.borrow().drives.contains_key(&drive);
                 let objections = vec![(CanBePulled::No, "no sound copy of / elsewhere".to_owned())];
                 let _ =
-                    reply.send(is_known.then(|| Removal { answer: CanBePulled::No, objections }));
+                    reply.send(is_known.then_some(Removal { answer: CanBePulled::No, objections }));
             }
             Command::Unacknowledge { finding, reply } => {
                 let _ = reply.send(Err(CommandError::NotAcknowledged(finding)));
