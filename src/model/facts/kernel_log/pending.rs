@@ -15,7 +15,8 @@ use diskvitals_kernel_log::error_history::ErrorHistory;
 use diskvitals_kernel_log::event::{Class, DeviceName, Event, Line, LineOrigin};
 use diskvitals_text::duration::elapsed;
 
-/// The block layer prints ten errors in five seconds at most (print_req_error(), block/blk-core.c), ZFS all.
+/// Between the record of the block layer and that of ZFS. The block layer leaves out records of a storm, ZFS
+/// prints all.
 const REPEAT_LAG: Duration = Duration::from_secs(10);
 
 impl Facts {
