@@ -323,7 +323,7 @@ const LONG: &[Scenario] = &[
         run: lab::zfs::member_unreadable,
     },
     Scenario {
-        name: "zfs_blocks_with_wrong_checksums_are_counted_until_a_scrub_finds_none",
+        name: "zfs_blocks_with_wrong_checksums_are_counted_and_repaired",
         breaks: &[drives::ZFS_CHECKSUM_A, drives::ZFS_CHECKSUM_B],
         limit: Duration::from_secs(300),
         run: lab::zfs::checksum_errors,
