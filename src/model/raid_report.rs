@@ -8,6 +8,32 @@ use crate::drive::DriveFacts;
 use crate::facts::device_names::array_number;
 use diskvitals_kernel_log::raid_array::ArrayState;
 
+/// A vendor's tool, and where it is installed.
+#[derive(Clone, Copy, Debug)]
+pub struct RaidTool {
+    pub name: &'static str,
+    /// Names of the program, the best first.
+    pub programs: &'static [&'static str],
+    /// Directories that no search path has.
+    pub places: &'static [&'static str],
+}
+
+pub const STORCLI: RaidTool = RaidTool {
+    name: "storcli",
+    programs: &["storcli64", "storcli", "perccli64", "perccli"],
+    places: &["/opt/MegaRAID/storcli", "/opt/MegaRAID/perccli"],
+};
+pub const SSACLI: RaidTool = RaidTool {
+    name: "ssacli",
+    programs: &["ssacli", "hpssacli", "hpacucli"],
+    places: &["/opt/smartstorageadmin/ssacli/bin"],
+};
+pub const ARCCONF: RaidTool = RaidTool {
+    name: "arcconf",
+    programs: &["arcconf"],
+    places: &["/usr/Arcconf", "/usr/StorMan", "/usr/Adaptec_Event_Monitor"],
+};
+
 /// Controllers that one tool knows, or one of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RaidFamily {

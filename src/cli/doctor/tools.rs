@@ -21,6 +21,7 @@ use diskvitals_checker::SEARCH_PATH;
 use diskvitals_finding::source::Source;
 use diskvitals_host::exec::{Exec, ExecError, run};
 use diskvitals_host::root::HostRoot;
+use diskvitals_model::raid_report::{ARCCONF, SSACLI, STORCLI};
 use diskvitals_smart::parse::{self, ParseError};
 use diskvitals_text::causes::with_causes;
 use diskvitals_wire as wire;
@@ -88,10 +89,10 @@ const TOOLS: [Tool; 11] = [
     },
     tool("zpool", &["zpool"], |it| it.has_zfs, "ZFS", "zfsutils-linux"),
     Tool {
-        places: &["/opt/MegaRAID/storcli", "/opt/MegaRAID/perccli"],
+        places: STORCLI.places,
         ..tool(
-            "storcli",
-            &["storcli64", "storcli", "perccli64", "perccli"],
+            STORCLI.name,
+            STORCLI.programs,
             |it| it.has_driver(&["megaraid_sas"]),
             "MegaRAID or PERC controller",
             "storcli of Broadcom or perccli of Dell (never MegaCli: it stops newer controllers)",
@@ -108,20 +109,20 @@ const TOOLS: [Tool; 11] = [
         )
     },
     Tool {
-        places: &["/opt/smartstorageadmin/ssacli/bin"],
+        places: SSACLI.places,
         ..tool(
-            "ssacli",
-            &["ssacli", "hpssacli", "hpacucli"],
+            SSACLI.name,
+            SSACLI.programs,
             |it| it.has_driver(&["hpsa", "smartpqi", "cciss"]),
             "Smart Array controller",
             "ssacli of HPE, or arcconf for another vendor's controller",
         )
     },
     Tool {
-        places: &["/usr/Arcconf", "/usr/StorMan", "/usr/Adaptec_Event_Monitor"],
+        places: ARCCONF.places,
         ..tool(
-            "arcconf",
-            &["arcconf"],
+            ARCCONF.name,
+            ARCCONF.programs,
             |it| it.has_driver(&["aacraid", "smartpqi"]),
             "Adaptec or SmartRAID controller",
             "arcconf of Microchip",

@@ -33,7 +33,9 @@ use diskvitals_finding::observation::Observation;
 use diskvitals_host::clock::now;
 use diskvitals_host::exec::{Exec, UnkillableChild};
 use diskvitals_host::root::HostRoot;
-use diskvitals_model::raid_report::{RaidFamily, RaidReport, RaidToolRequests};
+use diskvitals_model::raid_report::{
+    ARCCONF, RaidFamily, RaidReport, RaidTool, RaidToolRequests, SSACLI, STORCLI,
+};
 use diskvitals_model::source_update::SourceUpdate;
 use diskvitals_text::causes::with_causes;
 use diskvitals_text::duration::elapsed;
@@ -52,11 +54,8 @@ const MAX_OUTPUT: usize = 8 << 20;
 const MAX_CONTROLLERS: u32 = 8;
 
 struct Tool {
-    name: &'static str,
+    names: RaidTool,
     families: &'static [RaidFamily],
-    programs: &'static [&'static str],
-    /// Beside `SEARCH_PATH`.
-    places: &'static [&'static str],
     /// `N` is the number of a controller.
     arguments: &'static [&'static str],
     parse: fn(&[u8]) -> Result<Vec<RaidReport>, ParseError>,
@@ -69,10 +68,8 @@ struct Tool {
 /// Of two tools for one controller the first that is installed and answers.
 const TOOLS: [Tool; 3] = [
     Tool {
-        name: storcli::NAME,
+        names: STORCLI,
         families: &[RaidFamily::MegaRaid],
-        programs: &["storcli64", "storcli", "perccli64", "perccli"],
-        places: &["/opt/MegaRAID/storcli", "/opt/MegaRAID/perccli"],
         // Without `nolog` it writes a log into its working directory.
         arguments: &["/cALL", "show", "all", "J", "nolog"],
         parse: storcli::parse,
@@ -80,20 +77,16 @@ const TOOLS: [Tool; 3] = [
         recorded: "/exec/storcli/show.json",
     },
     Tool {
-        name: ssacli::NAME,
+        names: SSACLI,
         families: &[RaidFamily::SmartArray],
-        programs: &["ssacli", "hpssacli", "hpacucli"],
-        places: &["/opt/smartstorageadmin/ssacli/bin"],
         arguments: &["ctrl", "all", "show", "config", "detail"],
         parse: ssacli::parse,
         count: |_| 1,
         recorded: "/exec/ssacli/config.txt",
     },
     Tool {
-        name: arcconf::NAME,
+        names: ARCCONF,
         families: &[RaidFamily::SmartArray, RaidFamily::Adaptec],
-        programs: &["arcconf"],
-        places: &["/usr/Arcconf", "/usr/StorMan", "/usr/Adaptec_Event_Monitor"],
         arguments: &["GETCONFIG", "N", "AL"],
         parse: arcconf::parse,
         count: arcconf::count,
@@ -290,13 +283,15 @@ fn recorded(tool: &Tool, root: &HostRoot) -> Answer {
     match root.read(tool.recorded) {
         Ok(bytes) => understand(tool, &bytes),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Answer::NotInstalled,
-        Err(error) => Answer::Failed(tool.name, format!("reading {}: {error}", tool.recorded)),
+        Err(error) => {
+            Answer::Failed(tool.names.name, format!("reading {}: {error}", tool.recorded))
+        }
     }
 }
 
 async fn find<W: Backend>(tool: &Tool, backend: &W) -> Option<PathBuf> {
-    for name in tool.programs {
-        for place in tool.places.iter().chain(&SEARCH_PATH) {
+    for name in tool.names.programs {
+        for place in tool.names.places.iter().chain(&SEARCH_PATH) {
             let path = Path::new(place).join(name);
             if backend.file_stamp(path.clone()).await.is_some() {
                 return Some(path);
@@ -308,7 +303,7 @@ async fn find<W: Backend>(tool: &Tool, backend: &W) -> Option<PathBuf> {
 
 /// Asks each controller in turn, if the tool has to be asked so.
 async fn run(tool: &Tool, program: PathBuf, directory: &Path, timeout: Duration) -> Answer {
-    let failed = |why: String| Answer::Failed(tool.name, why);
+    let failed = |why: String| Answer::Failed(tool.names.name, why);
     let (mut reports, mut controllers, mut number) = (Vec::new(), 1, 1);
     while number <= controllers {
         // What an earlier run left there goes.
@@ -337,7 +332,7 @@ async fn run(tool: &Tool, program: PathBuf, directory: &Path, timeout: Duration)
             }
             Ok(output) => output.stdout,
             Err(Failure { why, stuck, has_timed_out: true }) => {
-                return Answer::TimedOut(tool.name, why, stuck);
+                return Answer::TimedOut(tool.names.name, why, stuck);
             }
             Err(Failure { why, .. }) => return failed(why),
         };
@@ -354,6 +349,8 @@ async fn run(tool: &Tool, program: PathBuf, directory: &Path, timeout: Duration)
 fn understand(tool: &Tool, bytes: &[u8]) -> Answer {
     match (tool.parse)(bytes) {
         Ok(reports) => Answer::Reports(reports),
-        Err(error) => Answer::Failed(tool.name, format!("not understood: {}", with_causes(&error))),
+        Err(error) => {
+            Answer::Failed(tool.names.name, format!("not understood: {}", with_causes(&error)))
+        }
     }
 }

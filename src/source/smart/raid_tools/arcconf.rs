@@ -5,9 +5,10 @@
 
 use crate::smart::raid_tools::words::{self, Block, ParseError, pair, word};
 use diskvitals_kernel_log::raid_array::ArrayState;
-use diskvitals_model::raid_report::{ArrayName, CacheProtection, RaidReport, ReportedArray};
+use diskvitals_model::raid_report::{
+    ARCCONF, ArrayName, CacheProtection, RaidReport, ReportedArray,
+};
 
-pub(super) const NAME: &str = "arcconf";
 const FOUND: &str = "Controllers found: ";
 const END: &str = "Command completed successfully";
 const PCI: &str = "PCI Address (Domain:Bus:Device:Function)";
@@ -92,7 +93,7 @@ impl<'a> Controller<'a> {
         let in_state =
             |test: fn(&str) -> bool| self.physical.iter().filter(move |it| test(it.get("State")));
         Ok(RaidReport {
-            tool: NAME,
+            tool: ARCCONF.name,
             pci: words::pci(self.itself.get(PCI)),
             arrays: words::distinct(arrays)?,
             hot_spares: in_state(|it| it.contains("Hot Spare") || it.contains("Hot-Spare")).count(),

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 
 use crate::smart::raid_tools::words::{self, Block, ParseError, pair, word};
 use diskvitals_kernel_log::raid_array::ArrayState;
-use diskvitals_model::raid_report::{ArrayName, CacheProtection, RaidReport, ReportedArray};
+use diskvitals_model::raid_report::{
+    ArrayName, CacheProtection, RaidReport, ReportedArray, SSACLI,
+};
 
-pub(super) const NAME: &str = "ssacli";
 const PCI: &str = "PCI Address (Domain:Bus:Device.Function)";
 
 #[derive(Default)]
@@ -98,7 +99,7 @@ impl<'a> Controller<'a> {
         let progress = self.logical.iter().filter_map(progress);
         let rebuilding = with(&["Rebuilding"]).filter_map(|it| word(it.name));
         Ok(RaidReport {
-            tool: NAME,
+            tool: SSACLI.name,
             pci: words::pci(self.itself.get(PCI)),
             arrays: words::distinct(arrays)?,
             hot_spares: spares.len(),

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::smart::raid_tools::words::{self, ParseError, word};
 use diskvitals_kernel_log::raid_array::ArrayState;
-use diskvitals_model::raid_report::{ArrayName, CacheProtection, RaidReport, ReportedArray};
-
-pub(super) const NAME: &str = "storcli";
+use diskvitals_model::raid_report::{
+    ArrayName, CacheProtection, RaidReport, ReportedArray, STORCLI,
+};
 
 pub(super) fn parse(bytes: &[u8]) -> Result<Vec<RaidReport>, ParseError> {
     let answer: Value = serde_json::from_slice(bytes).map_err(ParseError::Json)?;
@@ -39,7 +39,7 @@ fn report(data: &Value) -> Result<RaidReport, ParseError> {
     // `00:65:00:00`.
     let pci = |value: &Value| words::pci(&text(value)?);
     Ok(RaidReport {
-        tool: NAME,
+        tool: STORCLI.name,
         pci: [&data["Basics"]["PCI Address"], &data["PCI Address"]].into_iter().find_map(pci),
         arrays,
         hot_spares: drives(|it| is_one_of(&it["State"], &["GHS", "DHS"])).count(),

@@ -121,7 +121,10 @@ async fn the_tool_runs_in_an_empty_private_directory_and_is_killed_when_it_hangs
     assert!(matches!(&got, Answer::Reports(reports) if reports.is_empty()), "{got:?}");
     for tool in &TOOLS {
         let got = answer(tool, "sleep 1000", Duration::from_millis(100)).await;
-        assert!(matches!(&got, Answer::TimedOut(name, _, None) if *name == tool.name), "{got:?}");
+        assert!(
+            matches!(&got, Answer::TimedOut(name, _, None) if *name == tool.names.name),
+            "{got:?}"
+        );
         for bad in ["echo '{\"Controllers\":[{'", "echo Contrôleur introuvable", "exit 3", "yes"] {
             let got = answer(tool, &format!("{bad} | head -c 9000000"), TIMEOUT).await;
             assert!(
