@@ -61,11 +61,13 @@ struct Tool {
     queries: &'static [Query],
     /// How far a rebuild is, where the answers do not say that.
     progress: Option<Query>,
-    /// Of one answer to each query, and that about rebuilds.
-    parse: fn(&[Vec<u8>]) -> Result<Vec<RaidReport>, ParseError>,
+    parse: Parse,
     /// How many controllers the first answer says that there are, if each is asked by its number.
     count: fn(&[u8]) -> usize,
 }
+
+/// Of one answer to each query, and that about rebuilds.
+type Parse = fn(&[Vec<u8>]) -> Result<Vec<RaidReport>, ParseError>;
 
 struct Query {
     /// `N` is the number of a controller.
