@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::assess::drive::clear_if_scanned;
 use crate::assess::health::health_unknown;
 use crate::assess::input::{Context, VolumeInput};
-use crate::assess::text::{SUSPECT, evidence, format_span, join_limited, raised};
+use crate::assess::text::{SUSPECT, evidence, format_span, join_limited, raised, unknown};
 use crate::assess::{ActiveFinding, DriveFailure, endangers_data};
 use crate::cause::figures::metrics;
 use crate::facts::{Facts, KnownDrive, repairs};
@@ -143,6 +143,9 @@ impl Outlook<'_> {
 
     fn verdict(&self, stack: &Stack, devices: &[String], has_last_copy: bool) -> Option<Verdict> {
         let Context { facts, now, .. } = self.context;
+        if stack.is_undetermined() {
+            return unknown("which members hold the same data is not known");
+        }
         let now_left = stack.margin(&|id| self.is_gone(id));
         let left = stack.margin(&|id| self.is_used_up(id));
         if has_last_copy || now_left < Some(2) || left.is_none_or(|left| left > 1) {
@@ -225,7 +228,7 @@ impl Outlook<'_> {
     /// The redundancy that the fewest failures use up.
     fn weakest<'s>(&self, stack: &'s Stack) -> Option<&'s Stack> {
         match stack {
-            Stack::Nothing | Stack::Drive(_) => None,
+            Stack::Nothing | Stack::Drive(_) | Stack::Undetermined { .. } => None,
             Stack::Redundant { .. } => Some(stack),
             Stack::All(parts) => {
                 let margin = |part: &Stack| part.margin(&|id| self.is_used_up(id));

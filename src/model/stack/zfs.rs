@@ -155,11 +155,7 @@ impl StorageStack for ZfsPool {
         let parts = members.iter().map(|member| below(member));
         Some(match members.len() {
             0 | 1 => Stack::all_of(parts.collect()),
-            _ => Stack::Redundant {
-                level: UNKNOWN_LAYOUT.to_owned(),
-                tolerates: 0,
-                parts: parts.collect(),
-            },
+            _ => Stack::Undetermined { level: UNKNOWN_LAYOUT.to_owned(), parts: parts.collect() },
         })
     }
 
