@@ -498,11 +498,12 @@ impl Owner {
         let settled = self.snapshots.borrow().settled
             || (self.facts.settled() && !assess::is_first_look_outstanding(&self.facts))
             || Instant::now() >= self.settle_by;
+        let node = self.node_state(&rules, now);
         let scene = SnapshotInput {
             facts: &self.facts,
-            ledger: &self.ledger,
+            ledger: &mut self.ledger,
             policy: &rules.policy,
-            node: self.node_state(&rules, now),
+            node,
             settled,
             now,
         };
