@@ -22,6 +22,7 @@ use diskvitals_host::clock;
 use diskvitals_kernel_log::error_history::{ErrorHistory, FailedSector};
 use diskvitals_kernel_log::event::Line;
 use diskvitals_model::advice::{self, Action, Advice};
+use diskvitals_model::assess::scrub::LastScrub;
 use diskvitals_model::cordon::{self, Cordon};
 use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use diskvitals_model::label;
@@ -423,6 +424,16 @@ pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
             .map(|name| label::device(&snapshot.inventory, name))
             .collect(),
         redundancy: volume.redundancy.clone(),
+        scrubs: volume.scrubs.iter().map(last_scrub).collect(),
+    }
+}
+
+fn last_scrub(scrub: &LastScrub) -> wire::LastScrub {
+    wire::LastScrub {
+        name: scrub.name.clone(),
+        kind: scrub.kind.word().to_owned(),
+        ended: scrub.ended.map(time),
+        found: scrub.found,
     }
 }
 

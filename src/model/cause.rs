@@ -330,7 +330,9 @@ impl<'a> Grouping<'a> {
         match self.stack(name).map(|stack| stack.kind()) {
             Some(LayerKind::Array) => Origin::Array(name.to_owned()),
             Some(LayerKind::Pool | LayerKind::Zpool) => Origin::Pool(name.to_owned()),
-            Some(LayerKind::Paths | LayerKind::Cache) | None => Origin::Device(name.to_owned()),
+            Some(LayerKind::Paths | LayerKind::Cache | LayerKind::Scrubbed) | None => {
+                Origin::Device(name.to_owned())
+            }
         }
     }
 
@@ -381,7 +383,10 @@ impl<'a> Grouping<'a> {
         let names = volume.facts.devices.iter();
         let of_kind: Vec<(&String, &dyn StorageStack)> = names
             .filter_map(|name| Some((name, self.stack(name)?)))
-            .filter(|(_, stack)| stack.kind() == kind)
+            .filter(|(_, stack)| match kind {
+                LayerKind::Scrubbed => stack.is_scrubbed(),
+                _ => stack.kind() == kind,
+            })
             .collect();
         let bad: Vec<_> = of_kind.iter().filter(|(_, stack)| stack.is_bad()).collect();
         let shown = match bad.is_empty() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::assess::scrub::LastScrub;
 use crate::block::Inventory;
 use crate::cause::Cause;
 use crate::drive::{DriveFacts, DriveKind};
@@ -273,6 +274,8 @@ pub struct Volume {
     pub health_unknown_cause: Option<UnknownCause>,
     /// What may still fail, in one sentence; empty without redundancy, and while it is lost.
     pub redundancy: String,
+    /// Of the arrays with redundancy and pools below it, and of its btrfs.
+    pub scrubs: Vec<LastScrub>,
     /// None while it has never been known.
     pub condition: Option<Condition>,
     /// Active findings about this volume, worst first.

@@ -223,7 +223,7 @@ fn zfs_pools(previous: &Snapshot, facts: &Facts) -> BTreeMap<String, Arc<KnownPo
             return None;
         };
         let name = stack::pool_of_device(device)?;
-        let last_scrub = facts.last_scrub(device).map(|(ended, _)| ended);
+        let last_scrub = facts.last_pass(device).ended.map(|ended| facts.wall_time(ended));
         let same = previous.zfs_pools.get(name);
         let same = same.filter(|it| it.pool == *pool && it.last_scrub == last_scrub).cloned();
         let new = || Arc::new(KnownPool { pool: pool.clone(), last_scrub });

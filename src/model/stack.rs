@@ -122,6 +122,11 @@ pub(crate) trait StorageStack {
         None
     }
 
+    /// Whether a check or a scrub of it compares copies, parity or checksums.
+    fn is_scrubbed(&self) -> bool {
+        self.array().is_some_and(|array| array.members().len() > 1)
+    }
+
     /// Bytes or blocks, all and free, if they are of one pool.
     fn space(&self) -> Option<(u64, u64)> {
         None

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::assess;
 use crate::assess::input::Context;
 use crate::assess::risk::{self, Outlook};
+use crate::assess::scrub;
 use crate::condition;
 use crate::facts::{Facts, KnownDrive, KnownVolume, drive_use};
 use crate::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
@@ -112,6 +113,7 @@ pub(super) fn volumes(
         let sentence = redundancy.and_then(|it| outlook.sentence(&it.stack, &it.devices));
         let batch = redundancy.and_then(|facts| outlook.batch(facts));
         let redundancy = sentence.into_iter().chain(batch).collect::<Vec<_>>().join("; ");
+        let scrubs = scrub::last_scrubs(scene.facts, &known.facts);
         let usage = usage(scene.facts, known, old.map(|old| &old.usage));
         let last_probe = last_probe(scene.facts, known);
         let ids = ids(findings, &subject);
@@ -126,6 +128,7 @@ pub(super) fn volumes(
             && old.health_unknown_why == health_unknown_why
             && old.health_unknown_cause == health_unknown_cause
             && (&old.redundancy, &old.condition) == (&redundancy, &condition)
+            && old.scrubs == scrubs
             && old.findings == ids
         {
             return (id.clone(), old.clone());
@@ -140,6 +143,7 @@ pub(super) fn volumes(
             health_unknown_why,
             health_unknown_cause,
             redundancy,
+            scrubs,
             condition,
             findings: ids,
             first_seen: known.first_seen,

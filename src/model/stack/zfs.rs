@@ -136,6 +136,10 @@ impl StorageStack for ZfsPool {
         "ZFS".to_owned()
     }
 
+    fn is_scrubbed(&self) -> bool {
+        true
+    }
+
     fn figure(&self) -> String {
         let layout = self.status.as_ref().map(PoolStatus::layout);
         format!("{}, {}", layout.as_deref().unwrap_or("ZFS"), self.state.word())

@@ -150,6 +150,7 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
         health_unknown_why: String::new(),
         health_unknown_cause: None,
         redundancy: String::new(),
+        scrubs: Vec::new(),
         condition: Some(Condition::default()),
         findings: Vec::new(),
         first_seen: now(),
