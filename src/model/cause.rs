@@ -290,6 +290,14 @@ impl<'a> Grouping<'a> {
 
     /// Those of the failing drives below the volume that are as bad as the worst of them.
     fn worst_drives(&self, volume: &Volume) -> Vec<DriveId> {
+        let failing = self.failing_drives(volume);
+        let worst = failing.iter().map(|(severity, _)| *severity).max();
+        let failing = failing.into_iter().filter(|(severity, _)| Some(*severity) == worst);
+        failing.map(|(_, id)| id.clone()).collect()
+    }
+
+    /// The drives below the volume that have adverse findings, with the worst severity of each.
+    pub(crate) fn failing_drives(&self, volume: &Volume) -> Vec<(Severity, &'a DriveId)> {
         let of_volume = || {
             let ids = volume.facts.drive_ids.iter();
             ids.filter_map(|id| Some(&self.snapshot.drives.get(id)?.facts))
@@ -298,17 +306,14 @@ impl<'a> Grouping<'a> {
             volume.facts.drive_ids.contains(id) || shares_controller(&drive.facts, of_volume())
         };
         let drives = self.snapshot.drives.iter();
-        let failing: Vec<(Severity, &DriveId)> = drives
+        drives
             .filter(|(_, drive)| !drive.findings.is_empty())
             .filter(|(id, drive)| below(id, drive))
             .filter_map(|(id, _)| {
                 let worst = self.own_findings(id).map(|finding| finding.severity).max();
                 Some((worst?, id))
             })
-            .collect();
-        let worst = failing.iter().map(|(severity, _)| *severity).max();
-        let failing = failing.into_iter().filter(|(severity, _)| Some(*severity) == worst);
-        failing.map(|(_, id)| id.clone()).collect()
+            .collect()
     }
 
     /// The drives that md has taken out of these arrays.

@@ -21,6 +21,7 @@ use crate::label;
 use crate::policy::Policy;
 use crate::snapshot::{Drive, Presence, Snapshot, Volume};
 use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
+use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Finding, Status, Subject};
 use diskvitals_text::duration::elapsed;
 
@@ -138,7 +139,10 @@ impl Rules<'_> {
             None => return false,
         };
         if layers.is_empty() {
-            return volume.is_some_and(|it| is_consequence && self.lacks_no_other_drive(it));
+            return volume.is_some_and(|volume| match self.grouping.failing_drives(volume) {
+                failing if failing.is_empty() => self.are_followers_explained(finding),
+                failing => is_consequence && self.is_of_maintained(&failing),
+            });
         }
         layers.iter().all(|layer| {
             let device = layer.device().map(|name| Subject::Device(name.to_owned()));
@@ -156,16 +160,22 @@ impl Rules<'_> {
         self.snapshot.drives.get(drive).is_some_and(|it| it.maintenance)
     }
 
-    /// All failing drives of the volume are under maintenance, and there is one.
-    fn lacks_no_other_drive(&self, volume: &Volume) -> bool {
-        let is_of_volume = |id: &DriveId, drive: &Drive| {
-            volume.facts.drive_ids.contains(id) || drive.volumes.contains(&volume.facts.id)
-        };
-        let fails =
-            |id: &DriveId| self.grouping.own_findings(id).any(|it| it.acknowledged.is_none());
-        let drives = self.snapshot.drives.iter();
-        let mut failing = drives.filter(|(id, it)| is_of_volume(id, it) && fails(id)).peekable();
-        failing.peek().is_some() && failing.all(|(_, drive)| drive.maintenance)
+    /// Of the failing drives at least one is under maintenance, and the others, if any, are
+    /// acknowledged.
+    fn is_of_maintained(&self, failing: &[(Severity, &DriveId)]) -> bool {
+        let (ours, others): (Vec<&DriveId>, Vec<&DriveId>) =
+            failing.iter().map(|(_, id)| *id).partition(|id| self.is_maintained(id));
+        let is_set_aside =
+            |id: &DriveId| self.grouping.own_findings(id).all(|it| it.acknowledged.is_some());
+        !ours.is_empty() && others.into_iter().all(is_set_aside)
+    }
+
+    /// The drives are good again, and what followed from them is left.
+    fn are_followers_explained(&self, finding: &Finding) -> bool {
+        let findings = self.snapshot.findings.values();
+        let followers = findings.filter(|it| it.follows.as_ref() == Some(&finding.id));
+        let mut followers = followers.peekable();
+        followers.peek().is_some() && followers.all(|it| may_be_explained(it) && self.explain(it))
     }
 
     /// Each member without current data is on a drive under maintenance: it is being filled there, or

@@ -7,7 +7,6 @@ use crate::snapshot_builder::{SnapshotBuilder, SnapshotInput};
 use crate::stack::MdState;
 use diskvitals_finding::Health;
 use diskvitals_finding::reason::Reason;
-use diskvitals_finding::severity::Severity;
 
 /// A mirror md0 of sda and sdb with a filesystem on it; sdc has another one.
 struct Node {
