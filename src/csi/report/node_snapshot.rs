@@ -316,7 +316,7 @@ impl Issue {
             Subject::Drive(_) | Subject::Device(_) | Subject::Source { .. } => None,
         }
         .map_or_else(
-            || finding.message.clone(),
+            || health::without_kubelet_paths(&finding.message),
             |volume| health::without_paths(&finding.message, volume),
         );
         let cleared = finding.cleared.as_ref().and_then(|cleared| {

@@ -201,6 +201,10 @@ fn each_change_of_a_finding_is_a_transition() {
     let done = with_cleared(quiet.clone(), "0a", &issue(drive("d1"), Severity::Bad), NOW);
     let note = "drive sda: cleared, the condition is over. It was: it says that it fails";
     assert_eq!(lines(Some(&bad), &done), [one("node", StorageTransitionKind::Cleared, note)]);
+    // Its message of before named the pod that has gone since.
+    let unnamed = Issue { message: "at a pod's path".into(), ..issue(drive("d1"), Severity::Bad) };
+    let done_unnamed = with_cleared(quiet.clone(), "0a", &unnamed, NOW);
+    assert_eq!(lines(Some(&bad), &done_unnamed), lines(Some(&bad), &done));
     assert_eq!(lines(Some(&done), &done), []);
     // It appeared and ended between two snapshots.
     assert_eq!(
