@@ -108,6 +108,7 @@ impl SnapshotBuilder {
             volumes,
             findings,
             causes: BTreeMap::new(),
+            maintenance: scene.facts.maintenance.clone(),
             checks: checks.clone(),
             attachments: scene.facts.attachments.clone(),
             node_context: scene.facts.node_context.clone(),
@@ -116,7 +117,8 @@ impl SnapshotBuilder {
             models: models(previous, scene.facts),
             zfs_pools: zfs_pools(previous, scene.facts),
         };
-        if scene.ledger.mark_maintained(&maintenance::explained(&snapshot)) {
+        if scene.ledger.mark_maintained(&maintenance::explained(&snapshot, scene.facts, scene.now))
+        {
             snapshot.findings = active_findings(scene.ledger);
         }
         let health = node_health(&snapshot, sources_incomplete(scene.facts));
@@ -160,6 +162,7 @@ impl SnapshotBuilder {
             && all_shared(checks, &previous.checks)
             && all_shared(&snapshot.zfs_pools, &previous.zfs_pools)
             && all_shared(&scene.facts.attachments, &previous.attachments)
+            && scene.facts.maintenance == previous.maintenance
             && scene.facts.node_context == previous.node_context;
         SnapshotUpdate {
             snapshot: if same { previous.clone() } else { Arc::new(snapshot) },

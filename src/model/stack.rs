@@ -97,6 +97,11 @@ pub(crate) trait StorageStack {
         }
     }
 
+    /// How many of its members lack current data. None: that is not known.
+    fn lacking(&self) -> Option<usize> {
+        Some(self.array()?.members().iter().filter(|member| !member.in_sync).count())
+    }
+
     /// What it lacks. None: nothing, or it has no redundancy.
     fn shortfall(&self, _: Place) -> Option<Shortfall> {
         None

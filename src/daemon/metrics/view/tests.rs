@@ -49,6 +49,7 @@ fn present_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> 
         health_unknown_cause: None,
         findings: Vec::new(),
         maintenance: false,
+        maintenance_order: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
