@@ -200,7 +200,22 @@ pub(crate) fn without_paths(message: &str, volume: &wire::Volume) -> String {
         };
         message = message.replace(&mount.path, &what);
     }
-    message
+    without_kubelet_paths(&message)
+}
+
+/// The same for a mount that the volume no longer has: with its pod, the name is gone.
+pub(crate) fn without_kubelet_paths(message: &str) -> String {
+    let shortened = |word: &str| {
+        let path = word.trim_end_matches([',', ';', ':', '.', ')']);
+        let is_pods = path.contains("/pods/") && path.contains("/volumes/kubernetes.io~");
+        let what = match path.starts_with('/') {
+            true if path.ends_with("/globalmount") => "the staging path",
+            true if is_pods && path.ends_with("/mount") => "a pod's path",
+            _ => return word.to_owned(),
+        };
+        format!("{what}{}", &word[path.len()..])
+    };
+    message.split(' ').map(shortened).collect::<Vec<_>>().join(" ")
 }
 
 /// A finding of severity INFO is not a health status.

@@ -193,6 +193,8 @@ struct VolumesAbove {
     /// Others hold the data, without any redundancy.
     last: Vec<String>,
     covered: Vec<String>,
+    /// Whether redundancy keeps them is not known.
+    unknown: Vec<String>,
     /// Of the first array without redundancy.
     next_step: Option<String>,
 }
@@ -210,6 +212,7 @@ fn volumes_of(snapshot: &Snapshot, drive: &Drive) -> VolumesAbove {
         let lost = redundancy_lost(snapshot, volume);
         match (stack.impact(&fails), lost) {
             (Impact::Exposed, _) => above.exposed.push(name),
+            (Impact::Unknown, _) => above.unknown.push(name),
             // The stack lists members that carry data: the array has lost the drive already.
             (Impact::None, _) if !stack.has_redundancy() => {}
             (Impact::None | Impact::Covered, Some(lost)) => {
@@ -229,7 +232,7 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
         let ask = "It is behind a RAID controller: ask that for the array's redundancy before you pull it.";
         return (ask.to_owned(), ask.to_owned());
     }
-    let VolumesAbove { exposed, last, covered, next_step } = volumes_of(snapshot, drive);
+    let VolumesAbove { exposed, last, covered, unknown, next_step } = volumes_of(snapshot, drive);
     let them = if exposed.len() == 1 { "it" } else { "them" };
     let first = match action {
         Action::ReplaceNow => format!("save {them} first"),
@@ -238,6 +241,10 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
     };
     let next_step = next_step.unwrap_or_default();
     let in_short = match (exposed.is_empty(), last.is_empty(), covered.is_empty(), action) {
+        (true, true, ..) if !unknown.is_empty() => {
+            "Whether redundancy covers what is on it is not known: make sure that there is a backup."
+                .to_owned()
+        }
         (true, true, true, _) if !drive.member_of.is_empty() => {
             "See first whether what it is a member of has other copies.".to_owned()
         }
@@ -262,6 +269,9 @@ fn for_the_data(snapshot: &Snapshot, drive: &Drive, action: Action) -> (String, 
     }
     if !covered.is_empty() {
         parts.push(format!("redundancy covers {}", named(&covered)));
+    }
+    if !unknown.is_empty() {
+        parts.push(format!("whether redundancy covers {} is not known", named(&unknown)));
     }
     let sentence = match parts.is_empty() {
         true => in_short.clone(),

@@ -112,8 +112,9 @@ impl Judge<'_> {
             match self.impact(&volume.stack) {
                 Some(Impact::Exposed) => self.no(no_copy(&name)),
                 Some(Impact::Covered | Impact::None) => {}
+                Some(Impact::Unknown) => self.not_known(dependence_unknown(&name)),
                 None if volume.stack == Stack::Nothing && volume.drive_ids.contains(self.drive) => {
-                    self.not_known(format!("how {name} depends on it is not known"));
+                    self.not_known(dependence_unknown(&name));
                 }
                 None => {}
             }
@@ -123,8 +124,10 @@ impl Judge<'_> {
             let stack = fs.tree(inventory, "", &mut below).unwrap_or_default();
             let Some(impact) = self.impact(&stack) else { continue };
             let name = format!("btrfs {}", fs.label.as_ref().unwrap_or(&fs.uuid));
-            if impact == Impact::Exposed {
-                self.no(no_copy(&name));
+            match impact {
+                Impact::Exposed => self.no(no_copy(&name)),
+                Impact::Unknown => self.not_known(dependence_unknown(&name)),
+                Impact::Covered | Impact::None => {}
             }
             self.running(&name, fs);
         }
@@ -191,8 +194,10 @@ impl Judge<'_> {
             self.running(&name, stack);
         }
         let stack = self.facts.device_stack(&device.name).unwrap_or_default();
-        if self.impact(&stack) == Some(Impact::Exposed) {
-            self.exposed(device, &name);
+        match self.impact(&stack) {
+            Some(Impact::Exposed) => self.exposed(device, &name),
+            Some(Impact::Unknown) => self.not_known(dependence_unknown(&name)),
+            _ => {}
         }
     }
 
@@ -250,6 +255,10 @@ impl Judge<'_> {
             self.not_known(format!("what {name} holds is not known"));
         }
     }
+}
+
+fn dependence_unknown(name: &str) -> String {
+    format!("how {name} depends on it is not known")
 }
 
 fn no_copy(name: &str) -> String {

@@ -270,8 +270,9 @@ fn unknown_health_cause(snapshot: &Snapshot, id: &DriveId) -> Option<String> {
     Some(format!("how drive {} is, is not known: {}", name(drive), drive.health_unknown_why))
 }
 
-/// An unknown state of the needed drives: unknown health, or a drive that does not respond and that
-/// redundancy could not replace in addition to the known losses.
+/// An unknown state of the needed drives: unknown health, a drive that does not respond and that
+/// redundancy could not replace in addition to the known losses, or losses of which it is not known
+/// whether redundancy covers them.
 fn uncertainty(snapshot: &Snapshot, stack: &Stack, drives: &[&DriveId]) -> Option<String> {
     let fails = |id: &DriveId| {
         loss_cause(snapshot, id).is_some() || unresponsive_cause(snapshot, id).is_some()
@@ -281,7 +282,12 @@ fn uncertainty(snapshot: &Snapshot, stack: &Stack, drives: &[&DriveId]) -> Optio
     };
     let is_silent =
         || is_exposed(stack, drives, &fails).then(|| first(unresponsive_cause)).flatten();
-    first(unknown_health_cause).or_else(is_silent)
+    let is_undecided = || {
+        let why = first(loss_cause).or_else(|| first(unresponsive_cause))?;
+        let undecided = stack.impact(&fails) == Impact::Unknown;
+        undecided.then(|| format!("whether redundancy covers it is not known: {why}"))
+    };
+    first(unknown_health_cause).or_else(is_silent).or_else(is_undecided)
 }
 
 /// Also for volumes of which only the names of the drives are known.

@@ -189,6 +189,11 @@ pub enum Stack {
         tolerates: usize,
         parts: Vec<Stack>,
     },
+    /// Which parts hold the same data is not known: it survives the loss of some of them, or of none.
+    Undetermined {
+        level: String,
+        parts: Vec<Stack>,
+    },
 }
 
 /// The effect that the loss or failure of some drives has on a stack.
@@ -198,6 +203,8 @@ pub(crate) enum Impact {
     None,
     /// Redundancy still covers it.
     Covered,
+    /// Whether redundancy covers it is not known.
+    Unknown,
     /// It depends on a failing drive.
     Exposed,
 }
@@ -230,9 +237,9 @@ impl Stack {
         match self {
             Stack::Nothing => {}
             Stack::Drive(id) => into.push(id),
-            Stack::All(parts) | Stack::Redundant { parts, .. } => {
-                parts.iter().for_each(|part| part.collect(into))
-            }
+            Stack::All(parts)
+            | Stack::Redundant { parts, .. }
+            | Stack::Undetermined { parts, .. } => parts.iter().for_each(|part| part.collect(into)),
         }
     }
 
@@ -240,7 +247,9 @@ impl Stack {
     pub(crate) fn least_tolerance(&self) -> Option<usize> {
         match self {
             Stack::Nothing | Stack::Drive(_) => None,
-            Stack::All(parts) => parts.iter().filter_map(Stack::least_tolerance).min(),
+            Stack::All(parts) | Stack::Undetermined { parts, .. } => {
+                parts.iter().filter_map(Stack::least_tolerance).min()
+            }
             Stack::Redundant { tolerates, parts, .. } => {
                 let below = parts.iter().filter_map(Stack::least_tolerance);
                 below.chain([*tolerates]).min()
@@ -248,11 +257,22 @@ impl Stack {
         }
     }
 
+    /// Also where it may have some.
     pub(crate) fn has_redundancy(&self) -> bool {
         match self {
             Stack::Nothing | Stack::Drive(_) => false,
             Stack::All(parts) => parts.iter().any(Stack::has_redundancy),
-            Stack::Redundant { .. } => true,
+            Stack::Redundant { .. } | Stack::Undetermined { .. } => true,
+        }
+    }
+
+    pub(crate) fn is_undetermined(&self) -> bool {
+        match self {
+            Stack::Nothing | Stack::Drive(_) => false,
+            Stack::All(parts) | Stack::Redundant { parts, .. } => {
+                parts.iter().any(Stack::is_undetermined)
+            }
+            Stack::Undetermined { .. } => true,
         }
     }
 
@@ -262,7 +282,10 @@ impl Stack {
         match self {
             Stack::Nothing => None,
             Stack::Drive(id) => Some(usize::from(!fails(id))),
-            Stack::All(parts) => parts.iter().filter_map(|part| part.margin(fails)).min(),
+            // In the worst case each part holds something that no other holds.
+            Stack::All(parts) | Stack::Undetermined { parts, .. } => {
+                parts.iter().filter_map(|part| part.margin(fails)).min()
+            }
             Stack::Redundant { tolerates, parts, .. } => {
                 let mut margins: Vec<usize> =
                     parts.iter().filter_map(|part| part.margin(fails)).collect();
@@ -283,13 +306,26 @@ impl Stack {
             }
             Stack::Redundant { tolerates, parts, .. } => {
                 let impacts: Vec<Impact> = parts.iter().map(|part| part.impact(fails)).collect();
-                let exposed = impacts.iter().filter(|impact| **impact == Impact::Exposed).count();
-                if exposed > *tolerates {
+                let at_least =
+                    |impact| impacts.iter().filter(|it| **it >= impact).count() > *tolerates;
+                if at_least(Impact::Exposed) {
                     Impact::Exposed
+                } else if at_least(Impact::Unknown) {
+                    Impact::Unknown
                 } else if impacts.iter().any(|impact| *impact != Impact::None) {
                     Impact::Covered
                 } else {
                     Impact::None
+                }
+            }
+            Stack::Undetermined { parts, .. } => {
+                let impacts = || parts.iter().map(|part| part.impact(fails));
+                if impacts().all(|impact| impact == Impact::Exposed) {
+                    Impact::Exposed
+                } else if impacts().any(|impact| impact >= Impact::Unknown) {
+                    Impact::Unknown
+                } else {
+                    impacts().max().unwrap_or(Impact::None)
                 }
             }
         }

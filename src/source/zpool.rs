@@ -86,6 +86,8 @@ struct KnownPool {
     state_at: Instant,
     /// When, and in which state of the pool, `zpool` was asked.
     asked: Option<(Instant, PoolState)>,
+    /// Somebody asked for it by hand since.
+    is_wanted: bool,
 }
 
 impl ZpoolReader {
@@ -134,11 +136,9 @@ impl ZpoolReader {
         self.known().unread.insert(name.to_owned(), Instant::now());
     }
 
-    /// Asks for each pool in the next round, if that is not too often.
+    /// Asks for each pool in the next round in which that is not too often.
     pub(crate) fn make_due(&self) {
-        for pool in self.known().pools.values_mut() {
-            pool.asked = pool.asked.filter(|(at, _)| at.elapsed() < SHORTEST_INTERVAL);
-        }
+        self.known().pools.values_mut().for_each(|pool| pool.is_wanted = true);
     }
 
     /// No code panics while it holds the lock.
@@ -154,6 +154,7 @@ impl ZpoolReader {
             pool: ZfsPool::default(),
             state_at: Instant::now(),
             asked: None,
+            is_wanted: false,
         });
         (entry.pool.state, entry.state_at) = (state, Instant::now());
     }
@@ -176,11 +177,13 @@ impl ZpoolReader {
         let form = known.form.unwrap_or(Form::Json);
         let entry = known.pools.get_mut(name)?;
         let state = entry.pool.state;
-        let is_current = |(at, of): &(Instant, PoolState)| *of == state && at.elapsed() < INTERVAL;
+        let interval = if entry.is_wanted { SHORTEST_INTERVAL } else { INTERVAL };
+        let is_current = |(at, of): &(Instant, PoolState)| *of == state && at.elapsed() < interval;
         if entry.asked.as_ref().is_some_and(is_current) {
             return None;
         }
         entry.asked = Some((Instant::now(), state));
+        entry.is_wanted = false;
         Some(form)
     }
 

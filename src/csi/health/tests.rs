@@ -248,8 +248,8 @@ fn a_remote_volume_unreachable_from_one_node_is_degraded_for_the_controller() {
 
 #[test]
 fn messages_name_the_pod_and_not_the_paths_of_the_kubelet() {
-    let (staging, pod) =
-        ("/var/lib/kubelet/plugins/x/globalmount", "/var/lib/kubelet/pods/u/mount");
+    let staging = "/var/lib/kubelet/plugins/x/globalmount";
+    let pod = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount";
     let mount = |path: &str, role: wire::MountRole, pod_uid: &str| wire::VolumeMount {
         path: path.into(),
         role: role.into(),
@@ -281,5 +281,11 @@ fn messages_name_the_pod_and_not_the_paths_of_the_kubelet() {
     assert_eq!(
         statuses[0].message,
         "nothing is mounted at the path of pod db/a; the staging path and /srv are"
+    );
+    // The pod has gone, and its mount with it.
+    let message = format!("it was at {pod}, {staging}: of /srv/mount");
+    assert_eq!(
+        without_paths(&message, &wire::Volume::default()),
+        "it was at a pod's path, the staging path: of /srv/mount"
     );
 }

@@ -385,11 +385,13 @@ impl TransitionDetector<'_> {
             let key = self.key(id, issue);
             self.emit(&self.announcement(key, id, issue, kind, note), transitions);
         }
+        // The names of before: what has ended may have no pod any more.
+        let was = self.before.and_then(|before| before.issues.get(id)).unwrap_or(issue);
         let note = format!(
             "{}: cleared, {}. It was: {}",
             self.display_name(&issue.subject),
             cleared.why,
-            issue.text()
+            was.text()
         );
         let (key, kind) = (format!("{id} cleared"), StorageTransitionKind::Cleared);
         self.emit(&self.announcement(key, id, issue, kind, note), transitions);

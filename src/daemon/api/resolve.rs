@@ -47,6 +47,8 @@ fn list(candidates: &[String]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Resolved {
     Subject(Subject),
+    /// The only drive known here whose serial ends like this; one that is not known may too.
+    EndOfSerial(DriveId),
     Pod(Vec<VolumeId>),
 }
 
@@ -54,6 +56,7 @@ impl Resolved {
     pub(crate) fn subjects(&self) -> Vec<Subject> {
         match self {
             Resolved::Subject(subject) => vec![subject.clone()],
+            Resolved::EndOfSerial(drive) => vec![Subject::Drive(drive.clone())],
             Resolved::Pod(volumes) => volumes.iter().cloned().map(Subject::Volume).collect(),
         }
     }
@@ -148,18 +151,6 @@ pub(crate) fn resolve_drive<'a>(
         }
     }
     single(snapshot, query, found, Subject::Drive, |id| snapshot.drives.get(id).map(AsRef::as_ref))
-}
-
-/// Whether the drive was found by an end of its serial, which may be that of another drive too that
-/// is not known here.
-pub(crate) fn is_end_of_serial(drive: &Drive, query: &str) -> bool {
-    let ends = |serial: &String| {
-        let (serial, end) = (serial.to_ascii_lowercase(), query.to_ascii_lowercase());
-        serial != end && serial.ends_with(&end)
-    };
-    drive.facts.serial.as_ref().is_some_and(ends)
-        && drive.facts.id.as_str() != query
-        && !drive.facts.devices.iter().any(|device| device.name == query)
 }
 
 /// The volume that `query` names, or the only volume on the named drive or device.

@@ -30,6 +30,7 @@ fn of_drive(snapshot: &Snapshot, drive: &Drive) -> Cover {
     match (volumes.exposed.is_empty(), volumes.last.is_empty()) {
         (false, _) => Cover::Exposed,
         (true, false) => Cover::Covered,
+        (true, true) if !volumes.unknown.is_empty() => Cover::Unknown,
         (true, true) if !volumes.covered.is_empty() => Cover::Covered,
         (true, true) => Cover::Unknown,
     }
@@ -54,7 +55,7 @@ fn of_volume(snapshot: &Snapshot, volume: &Volume) -> Cover {
         Impact::Exposed => Cover::Exposed,
         Impact::Covered if has_last_copy(snapshot, volume) => Cover::Last,
         Impact::Covered => Cover::Covered,
-        Impact::None => Cover::Unknown,
+        Impact::None | Impact::Unknown => Cover::Unknown,
     }
 }
 

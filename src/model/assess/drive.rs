@@ -301,6 +301,11 @@ pub(crate) fn failing(input: &VolumeInput) -> Option<Verdict> {
         Impact::Exposed => {
             format!("the volume is on {names}, more than its redundancy ({cover}) covers")
         }
+        Impact::Unknown => {
+            format!(
+                "drives of the volume: {names}; whether redundancy ({cover}) covers them is not known"
+            )
+        }
         _ if uncovered => format!("drives of the volume: {names}"),
         // The stack of before the loss is kept while the array lacks the drive.
         _ if input.has_last_copy || volume.stack.least_tolerance() == Some(0) => {
@@ -351,9 +356,11 @@ fn redundancy_levels(stack: &Stack) -> Vec<&str> {
     match stack {
         Stack::Nothing | Stack::Drive(_) => Vec::new(),
         Stack::All(parts) => parts.iter().flat_map(redundancy_levels).collect(),
-        Stack::Redundant { level, parts, .. } => std::iter::once(level.as_str())
-            .chain(parts.iter().flat_map(redundancy_levels))
-            .collect(),
+        Stack::Redundant { level, parts, .. } | Stack::Undetermined { level, parts } => {
+            std::iter::once(level.as_str())
+                .chain(parts.iter().flat_map(redundancy_levels))
+                .collect()
+        }
     }
 }
 

@@ -324,14 +324,28 @@ fn is_accessible_since(facts: &Facts, volume: &VolumeFacts, time: Timestamp) -> 
 /// the volume and have no redundant copy. SUSPECT. BAD when a sector fails again, from
 /// `bad_sectors` distinct sectors or `bad_episodes` episodes within `window`; also DATA_LOSS if the
 /// drive itself reported them unreadable: no other copy exists. Clears after `quiet_after` (BAD:
-/// `bad_quiet_after`).
+/// `bad_quiet_after`). Unknown while it is not known whether a copy of these sectors exists.
 pub(crate) fn io_errors(input: &VolumeInput) -> Option<Verdict> {
     let facts = &input.known.facts;
     let device = facts.device.as_deref().unwrap_or("its device");
     let subject = Subject::Volume(input.known.facts.id.clone());
     let own = own_sources(|class| tally(input, class), &subject, device);
-    let underlying = facts.drive_ids.iter().flat_map(|id| drive_error_sources(input, id));
-    worst_source(input.context, own.chain(underlying))
+    let below = |impact: Impact| {
+        let is_hit = move |id: &&DriveId| facts.stack.impact(&|drive| drive == *id) == impact;
+        let hit = facts.drive_ids.iter().filter(is_hit);
+        hit.flat_map(|id| drive_error_sources(input, id))
+    };
+    let exposed = below(Impact::Exposed).map(|mut source| {
+        source.what.push_str(", and there is no other copy");
+        source
+    });
+    let verdict = worst_source(input.context, own.chain(exposed));
+    match (&verdict, worst_source(input.context, below(Impact::Unknown))) {
+        (Some(Verdict::Clear), Some(Verdict::Raised(raised))) => {
+            unknown(format!("whether there is another copy is not known: {}", raised.message))
+        }
+        _ => verdict,
+    }
 }
 
 /// Errors of the device that has the filesystem.
@@ -410,13 +424,11 @@ impl ErrorSource<'_> {
     }
 }
 
-/// The errors of a drive's failing sectors that are in the volume, if the volume depends on this
-/// drive alone.
+/// The errors of a drive's failing sectors that are in the volume.
 fn drive_error_sources<'a>(input: &VolumeInput<'a>, id: &DriveId) -> Vec<ErrorSource<'a>> {
     let (Context { facts, policy, .. }, known) = (input.context, input.known);
-    let exposed = known.facts.stack.impact(&|drive| drive == id) == Impact::Exposed;
     let errors = facts.errors(&Subject::Drive(id.clone()));
-    let (true, Some(inventory), Some(errors)) = (exposed, facts.inventory(), errors) else {
+    let (Some(inventory), Some(errors)) = (facts.inventory(), errors) else {
         return Vec::new();
     };
     let source = |class: Class| {
@@ -442,9 +454,7 @@ fn drive_error_sources<'a>(input: &VolumeInput<'a>, id: &DriveId) -> Vec<ErrorSo
             sectors,
             confirmed_medium: class == Class::Medium
                 && drive.is_some_and(|drive| is_confirmed_by_drive(drive, tally)),
-            what: format!(
-                "sectors of drive {id} in the volume failed ({names}), and there is no other copy"
-            ),
+            what: format!("sectors of drive {id} in the volume failed ({names})"),
         })
     };
     [Class::Medium, Class::Io].into_iter().filter_map(source).collect()

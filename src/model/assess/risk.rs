@@ -12,7 +12,8 @@ use crate::assess::drive::clear_if_scanned;
 use crate::assess::health::health_unknown;
 use crate::assess::input::{Context, VolumeInput};
 use crate::assess::raid_volume;
-use crate::assess::text::{SUSPECT, evidence, format_span, join_limited, raised};
+use crate::assess::scrub::ScrubKind;
+use crate::assess::text::{SUSPECT, evidence, format_span, join_limited, raised, unknown};
 use crate::assess::{ActiveFinding, DriveFailure, endangers_data};
 use crate::cause::figures::metrics;
 use crate::facts::{Facts, KnownDrive, repairs};
@@ -144,6 +145,9 @@ impl Outlook<'_> {
 
     fn verdict(&self, stack: &Stack, devices: &[String], has_last_copy: bool) -> Option<Verdict> {
         let Context { facts, now, .. } = self.context;
+        if stack.is_undetermined() {
+            return unknown("which members hold the same data is not known");
+        }
         let now_left = stack.margin(&|id| self.is_gone(id));
         let left = stack.margin(&|id| self.is_used_up(id));
         if has_last_copy || now_left < Some(2) || left.is_none_or(|left| left > 1) {
@@ -228,7 +232,7 @@ impl Outlook<'_> {
     /// The redundancy that the fewest failures use up.
     fn weakest<'s>(&self, stack: &'s Stack) -> Option<&'s Stack> {
         match stack {
-            Stack::Nothing | Stack::Drive(_) => None,
+            Stack::Nothing | Stack::Drive(_) | Stack::Undetermined { .. } => None,
             Stack::Redundant { .. } => Some(stack),
             Stack::All(parts) => {
                 let margin = |part: &Stack| part.margin(&|id| self.is_used_up(id));
@@ -287,30 +291,22 @@ fn of_array(context: Context, name: &str) -> Option<String> {
     if stack::pool_of_device(name).is_some() {
         return Some(last_scrub(facts, name, &label));
     }
-    let read = facts.last_read(name);
-    let ended = read.ended?;
+    let pass = facts.last_pass(name);
+    let ended = pass.ended?;
     let age = context.now.duration_since(ended);
     if age > OLD_CHECK {
         return Some(format!("{label} has not been read completely for {}", format_span(age)));
     }
-    let result = match read.differing {
-        Some(0) => ", without a difference".to_owned(),
-        Some(count) => format!(", {count} sectors differed"),
-        None => String::new(),
-    };
+    let result = ScrubKind::Check.result(pass.found);
     Some(format!("{label} was last read completely at {}{result}", facts.wall_text(ended)))
 }
 
 /// `last scrub of tank: 2026-11-28, errors: 2`.
 fn last_scrub(facts: &Facts, device: &str, pool: &str) -> String {
-    match facts.last_scrub(device) {
-        None => format!("no scrub of {pool} is known"),
-        Some((ended, errors)) => {
-            let found = match errors {
-                0 => "no errors".to_owned(),
-                count => format!("errors: {count}"),
-            };
-            format!("last scrub of {pool}: {}, {found}", ended.strftime("%F"))
-        }
-    }
+    let pass = facts.last_pass(device);
+    let Some(ended) = pass.ended else {
+        return format!("no scrub of {pool} is known");
+    };
+    let found = ScrubKind::Scrub.result(pass.found);
+    format!("last scrub of {pool}: {}{found}", facts.wall_time(ended).strftime("%F"))
 }

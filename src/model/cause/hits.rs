@@ -114,7 +114,7 @@ impl Grouping<'_> {
             other == id || self.snapshot.drives.get(other).is_some_and(|it| is_bad(it))
         };
         match volume.facts.stack.impact(&fails) {
-            Impact::Exposed => false,
+            Impact::Exposed | Impact::Unknown => false,
             Impact::Covered => true,
             // The stack lists only members that carry data: an array has lost the drive already.
             Impact::None => volume.facts.stack.has_redundancy() && volume.health != Health::Bad,

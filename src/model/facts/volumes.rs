@@ -382,7 +382,7 @@ fn has_missing_part(stack: &Stack) -> bool {
     match stack {
         Stack::Nothing | Stack::Drive(_) => false,
         Stack::All(parts) => parts.iter().any(has_missing_part),
-        Stack::Redundant { parts, .. } => {
+        Stack::Redundant { parts, .. } | Stack::Undetermined { parts, .. } => {
             parts.iter().any(|part| *part == Stack::Nothing || has_missing_part(part))
         }
     }

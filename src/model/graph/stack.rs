@@ -331,7 +331,7 @@ fn bounded(stack: Stack) -> Stack {
 fn count(stack: &Stack) -> usize {
     match stack {
         Stack::Nothing | Stack::Drive(_) => 1,
-        Stack::All(parts) | Stack::Redundant { parts, .. } => {
+        Stack::All(parts) | Stack::Redundant { parts, .. } | Stack::Undetermined { parts, .. } => {
             1 + parts.iter().map(count).sum::<usize>()
         }
     }

@@ -179,9 +179,13 @@ impl StorageStack for BtrfsFs {
 
     fn tree(&self, _: &Inventory, _: &str, below: Below) -> Option<Stack> {
         let parts: Vec<Stack> = self.devices.iter().map(|name| below(name)).collect();
-        Some(match self.profiles().into_iter().map(tolerance).min().unwrap_or(0) {
-            0 => Stack::all_of(parts),
-            _ => Stack::Redundant {
+        Some(match self.profiles().into_iter().map(tolerance).min() {
+            None if parts.len() > 1 => Stack::Undetermined {
+                level: "btrfs whose profiles are not known".to_owned(),
+                parts,
+            },
+            None | Some(0) => Stack::all_of(parts),
+            Some(_) => Stack::Redundant {
                 level: format!("btrfs {}", self.joined_profiles()),
                 tolerates: self.tolerates().unwrap_or(0),
                 parts,
@@ -240,6 +244,10 @@ impl StorageStack for BtrfsFs {
 
     fn is_intact(&self) -> Option<bool> {
         Some(self.without_copy() == 0)
+    }
+
+    fn lacking(&self) -> Option<usize> {
+        Some(self.without_copy())
     }
 }
 

@@ -67,11 +67,17 @@ impl StorageStack for DmRaid {
                 mapped(inventory, name).is_some_and(|it| leg_of(it, "_mimage_").is_some())
             });
             let parts: Vec<Stack> = legs.values().map(|names| stack(names)).collect();
-            let (level, tolerates) = match is_mirror {
-                true => ("mirror", parts.len().saturating_sub(1)),
-                false => ("RAID of a level not known yet", 1),
-            };
-            return Some(Stack::Redundant { level: format!("{level} {name}"), tolerates, parts });
+            return Some(match is_mirror {
+                true => Stack::Redundant {
+                    level: format!("mirror {name}"),
+                    tolerates: parts.len().saturating_sub(1),
+                    parts,
+                },
+                false => Stack::Undetermined {
+                    level: format!("array {name} whose level is not known"),
+                    parts,
+                },
+            });
         }
         let Some(array) = self.array() else {
             let device = inventory.devices.get(name)?;

@@ -97,7 +97,14 @@ impl StorageStack for MdState {
         let mut parts =
             |names: &[String]| -> Vec<Stack> { names.iter().map(|name| below(name)).collect() };
         let Some(array) = md.array() else {
-            return Some(Stack::all_of(parts(&device.underlying)));
+            let parts = parts(&device.underlying);
+            return Some(match md.level.is_empty() && parts.len() > 1 {
+                true => Stack::Undetermined {
+                    level: format!("array {name} whose level is not known"),
+                    parts,
+                },
+                false => Stack::all_of(parts),
+            });
         };
         // Which slot a device is in is not known.
         if !has_members {

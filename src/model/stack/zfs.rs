@@ -136,6 +136,10 @@ impl StorageStack for ZfsPool {
         "ZFS".to_owned()
     }
 
+    fn is_scrubbed(&self) -> bool {
+        true
+    }
+
     fn figure(&self) -> String {
         let layout = self.status.as_ref().map(PoolStatus::layout);
         format!("{}, {}", layout.as_deref().unwrap_or("ZFS"), self.state.word())
@@ -155,11 +159,7 @@ impl StorageStack for ZfsPool {
         let parts = members.iter().map(|member| below(member));
         Some(match members.len() {
             0 | 1 => Stack::all_of(parts.collect()),
-            _ => Stack::Redundant {
-                level: UNKNOWN_LAYOUT.to_owned(),
-                tolerates: 0,
-                parts: parts.collect(),
-            },
+            _ => Stack::Undetermined { level: UNKNOWN_LAYOUT.to_owned(), parts: parts.collect() },
         })
     }
 
@@ -170,6 +170,10 @@ impl StorageStack for ZfsPool {
 
     fn tolerates(&self) -> Option<usize> {
         self.status.as_ref()?.tolerates()
+    }
+
+    fn lacking(&self) -> Option<usize> {
+        Some(self.status.as_ref()?.lacking().count())
     }
 
     fn clear_usage(&mut self) {

@@ -123,7 +123,7 @@ async fn a_pool_that_is_imported_or_suspended_holds_back_zpool_for_the_others() 
 }
 
 #[tokio::test]
-async fn a_request_by_hand_makes_it_due_after_half_a_minute() {
+async fn a_request_by_hand_makes_it_due_once_half_a_minute_has_passed() {
     let lab = Lab::new("answer >&2; exit 1");
     for seconds in [0, 29, 2, 1] {
         pass(Duration::from_secs(seconds)).await;
@@ -131,6 +131,12 @@ async fn a_request_by_hand_makes_it_due_after_half_a_minute() {
         lab.ask("tank").await;
     }
     assert_eq!(lab.started().len(), 2);
+    // The last request came too early, and is put off.
+    for (seconds, started) in [(28, 2), (1, 3), (60, 3)] {
+        pass(Duration::from_secs(seconds)).await;
+        lab.ask("tank").await;
+        assert_eq!(lab.started().len(), started);
+    }
 }
 
 #[tokio::test]

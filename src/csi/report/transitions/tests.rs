@@ -19,6 +19,7 @@ pub(crate) fn issue(about: Subject, level: Severity) -> Issue {
         since: Some(at(NOW)),
         count: 1,
         acknowledged: false,
+        maintained: false,
         cleared: None,
         is_follower: false,
     }
@@ -53,6 +54,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
         health,
         why: String::new(),
         maintenance: false,
+        maintenance_until: None,
         is_pending: false,
         is_asleep: false,
         has_smart_data: true,
@@ -199,6 +201,10 @@ fn each_change_of_a_finding_is_a_transition() {
     let done = with_cleared(quiet.clone(), "0a", &issue(drive("d1"), Severity::Bad), NOW);
     let note = "drive sda: cleared, the condition is over. It was: it says that it fails";
     assert_eq!(lines(Some(&bad), &done), [one("node", StorageTransitionKind::Cleared, note)]);
+    // Its message of before named the pod that has gone since.
+    let unnamed = Issue { message: "at a pod's path".into(), ..issue(drive("d1"), Severity::Bad) };
+    let done_unnamed = with_cleared(quiet.clone(), "0a", &unnamed, NOW);
+    assert_eq!(lines(Some(&bad), &done_unnamed), lines(Some(&bad), &done));
     assert_eq!(lines(Some(&done), &done), []);
     // It appeared and ended between two snapshots.
     assert_eq!(

@@ -17,14 +17,15 @@ const MIN_SERIAL_END: usize = 4;
 pub(super) fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, ResolveError> {
     let drives = drives(snapshot, query);
     let pods = pods(snapshot, query);
-    match (drives.len(), pods.len()) {
-        (0, 0) => Err(unknown(snapshot, query)),
-        (1, 0) => {
-            Ok(Resolved::Subject(Subject::Drive(drives.into_iter().next().unwrap_or_default())))
+    match (drives.first_key_value(), drives.len(), pods.len()) {
+        (_, 0, 0) => Err(unknown(snapshot, query)),
+        (Some((drive, Named::Wholly)), 1, 0) => {
+            Ok(Resolved::Subject(Subject::Drive(drive.clone())))
         }
-        (0, 1) => Ok(Resolved::Pod(pods.into_values().next().unwrap_or_default())),
+        (Some((drive, Named::ByEndOfSerial)), 1, 0) => Ok(Resolved::EndOfSerial(drive.clone())),
+        (_, 0, 1) => Ok(Resolved::Pod(pods.into_values().next().unwrap_or_default())),
         _ => {
-            let drives = drives.into_iter().map(Subject::Drive);
+            let drives = drives.into_keys().map(Subject::Drive);
             let drives = drives.map(|drive| describe(snapshot, &drive));
             let pods = pods.into_keys().map(|(namespace, name)| format!("pod {namespace}/{name}"));
             Err(ResolveError::Ambiguous {
@@ -35,19 +36,32 @@ pub(super) fn resolve(snapshot: &Snapshot, query: &str) -> Result<Resolved, Reso
     }
 }
 
-fn drives(snapshot: &Snapshot, query: &str) -> BTreeSet<DriveId> {
+/// How a drive is named.
+enum Named {
+    /// By its slot, or its serial in other letters.
+    Wholly,
+    ByEndOfSerial,
+}
+
+fn drives(snapshot: &Snapshot, query: &str) -> BTreeMap<DriveId, Named> {
     let slot = slot(query);
     let end = query.to_ascii_lowercase();
-    let matches = |drive: &Drive| {
+    let named = |drive: &Drive| {
         let serial = drive.facts.serial.as_ref().map(|it| it.to_ascii_lowercase());
-        let by_serial = end.len() >= MIN_SERIAL_END && serial.is_some_and(|it| it.ends_with(&end));
         let by_slot = slot.is_some()
             && drive.presence == Presence::Present
             && drive.facts.location.slot.as_deref().map(bare_slot) == slot;
-        by_serial || by_slot
+        match serial {
+            _ if by_slot => Some(Named::Wholly),
+            Some(serial) if serial == end => Some(Named::Wholly),
+            Some(serial) if end.len() >= MIN_SERIAL_END && serial.ends_with(&end) => {
+                Some(Named::ByEndOfSerial)
+            }
+            _ => None,
+        }
     };
-    let drives = snapshot.drives.values().filter(|drive| matches(drive));
-    drives.map(|drive| drive.facts.id.clone()).collect()
+    let drives = snapshot.drives.values();
+    drives.filter_map(|drive| Some((drive.facts.id.clone(), named(drive)?))).collect()
 }
 
 /// `5` of `slot 05` and `Slot:5`.

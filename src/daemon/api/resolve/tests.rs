@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use diskvitals_finding::Health;
+use diskvitals_model::fixture::published;
 use diskvitals_model::snapshot::{MountPoint, NodeContext, VolumeUsage};
 use diskvitals_model::volume::{
     CsiStatus, MountRole, OperationalStatus, UsageStatus, VolumeFacts, VolumeMount,
@@ -114,10 +115,30 @@ fn volume_on(id: &str, source: &str, mounts: &[&str]) -> Volume {
         health_unknown_why: String::new(),
         health_unknown_cause: None,
         redundancy: String::new(),
+        scrubs: Vec::new(),
         condition: None,
         findings: Vec::new(),
         first_seen: jiff::Timestamp::UNIX_EPOCH,
         last_probe: None,
         errors: None,
+    }
+}
+
+/// A drive that is not known here may end so too: what touches a drive needs its whole name.
+#[test]
+fn the_end_of_a_serial_says_that_it_is_one() {
+    let mut snapshot = Snapshot::default();
+    let drive = published("sda", "ZX10ABCD");
+    let id = drive.facts.id.clone();
+    snapshot.drives.insert(id.clone(), Arc::new(drive));
+    let wholly = Ok(Resolved::Subject(Subject::Drive(id.clone())));
+    for (query, expected) in [
+        ("abcd", Ok(Resolved::EndOfSerial(id.clone()))),
+        ("zx10abcd", wholly.clone()),
+        ("ZX10ABCD", wholly.clone()),
+        ("sda", wholly),
+    ] {
+        assert_eq!(resolve(&snapshot, query), expected, "{query}");
+        assert_eq!(resolve_drive(&snapshot, query).unwrap().facts.id, id, "{query}");
     }
 }

@@ -11,7 +11,7 @@ use tonic::{Request, Response, Status};
 
 use crate::api::explain;
 use crate::api::finding_order::rank;
-use crate::api::resolve::{is_end_of_serial, resolve, resolve_drive, resolve_volume};
+use crate::api::resolve::{Resolved, resolve, resolve_drive, resolve_volume};
 use crate::api::server::ConfigInForce;
 use crate::api::server::caller::{Caller, refuse};
 use crate::api::server::connectivity::read_counters;
@@ -98,7 +98,7 @@ impl wire::inventory_server::Inventory for InventoryService {
         required("id", id, MAX_QUERY)?;
         let snapshot = self.handle.snapshot();
         let drive = resolve_drive(&snapshot, id).map_err(unresolved("id"))?;
-        if is_end_of_serial(drive, id) {
+        if let Ok(Resolved::EndOfSerial(_)) = resolve(&snapshot, id) {
             return Err(invalid("id", "is the end of a serial: give the whole serial"));
         }
         let removal = self.handle.removal(drive.facts.id.clone()).await?;

@@ -15,6 +15,7 @@ use diskvitals_finding::timing::Timing;
 use diskvitals_finding::{Acknowledgement, Finding, Status, Subject};
 use diskvitals_kernel_log::error_history::ErrorHistory as Errors;
 use diskvitals_kernel_log::event::Class;
+use diskvitals_model::assess::scrub::{LastScrub, ScrubKind};
 use diskvitals_model::facts::smart::{SmartFacts, SmartOutcome};
 use diskvitals_model::fixture::{TestHost, at, drive, event, usage, volume};
 use diskvitals_model::model_statistics::ModelStatistics;
@@ -48,6 +49,7 @@ fn present_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> 
         health_unknown_cause: None,
         findings: Vec::new(),
         maintenance: false,
+        maintenance_order: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
@@ -86,6 +88,7 @@ fn finding(
         clears_when: String::new(),
         advice: None,
         acknowledged: None,
+        maintained: false,
         cleared: None,
         follows: None,
     }
@@ -206,6 +209,12 @@ fn busy_snapshot() -> Snapshot {
             health_unknown_why: String::new(),
             health_unknown_cause: None,
             redundancy: String::new(),
+            scrubs: vec![LastScrub {
+                name: "md0".into(),
+                kind: ScrubKind::Check,
+                ended: Some(at(10)),
+                found: Some(0),
+            }],
             condition: Some(Condition { abnormal: stale.is_some(), message: String::new() }),
             findings: Vec::new(),
             first_seen: at(0),
@@ -228,7 +237,10 @@ fn busy_snapshot() -> Snapshot {
     for finding in [
         finding("a", drive("WORN"), Reason::PendingSectors, Severity::Bad, Status::Degraded),
         known,
-        finding("c", drive("FLASH"), Reason::WornOut, Severity::Suspect, Status::Degraded),
+        Finding {
+            maintained: true,
+            ..finding("c", drive("FLASH"), Reason::WornOut, Severity::Suspect, Status::Degraded)
+        },
         finding(
             "d",
             Subject::Device("md0".into()),

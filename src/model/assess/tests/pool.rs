@@ -5,10 +5,11 @@ use crate::source_update::SourceUpdate;
 use crate::stack::{
     PoolScan, PoolState, PoolStatus, ScanState, Vdev, VdevClass, VdevState, ZfsPool,
 };
-use diskvitals_finding::Subject;
-use diskvitals_finding::ids::DriveId;
+use diskvitals_finding::ids::{DriveId, VolumeId};
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;
+use diskvitals_finding::severity::Severity;
+use diskvitals_finding::{Subject, Verdict};
 use diskvitals_kernel_log::event::{Batch, Class, Cursor, DeviceName, Event};
 
 fn state(state: PoolState) -> LayerState {
@@ -369,24 +370,28 @@ fn the_last_scrub_is_remembered_when_a_resilver_follows_and_while_the_pool_is_ex
         host.inventory.devices.get_mut(name).unwrap().fs_uuid = Some("17002345678901234567".into());
     }
     host.scan(1);
-    assert_eq!(host.facts.last_scrub("zfs:tank"), None);
+    let last = |host: &TestHost| {
+        let pass = host.facts.last_pass("zfs:tank");
+        pass.ended.zip(pass.found)
+    };
+    assert_eq!(last(&host), None);
     let mut pool = mirrored(PoolState::Online, VdevState::Online, None);
     for (second, scan) in [(10, scan(false, 9)), (20, scan(true, 19))] {
         pool.status.as_mut().unwrap().scan = Some(scan);
         host.layer("zfs:tank", LayerState::Zfs(pool.clone()), second);
-        assert_eq!(host.facts.last_scrub("zfs:tank"), Some((at(9), 2)));
+        assert_eq!(last(&host), Some((at(9), 2)));
     }
     let exported = host.inventory.devices.remove("zfs:tank").unwrap();
     host.scan(30);
     host.inventory.devices.insert("zfs:tank".into(), exported);
     host.scan(40);
-    assert_eq!(host.facts.last_scrub("zfs:tank"), Some((at(9), 2)));
+    assert_eq!(last(&host), Some((at(9), 2)));
     // Destroyed, and created anew.
     for name in ["sda1", "sdb1"] {
         host.inventory.devices.get_mut(name).unwrap().fs_uuid = Some("5".into());
     }
     host.scan(50);
-    assert_eq!(host.facts.last_scrub("zfs:tank"), None);
+    assert_eq!(last(&host), None);
 }
 
 #[test]
@@ -397,4 +402,44 @@ fn slow_requests_of_a_member_are_a_part_of_the_evidence() {
     host.layer("zfs:tank", LayerState::Zfs(pool), 10);
     let raised = host.raised_for(Reason::PoolDegraded, 11).unwrap();
     assert_eq!(raised.evidence[1].text, "/dev/sdb1 FAULTED 0 0 0 7 slow");
+}
+
+/// It may hold the only copy, or one of several: neither is claimed.
+#[test]
+fn while_the_layout_is_not_known_a_failing_member_costs_no_data_and_is_not_covered() {
+    let mut host = tank();
+    let failed = |seq, sector| Event { seq, ..event(Class::Medium, "sda1", at(5), &[sector]) };
+    logged(&mut host, (1..=6).map(|seq| failed(seq, seq * 8)).collect(), 5);
+    let volume = Subject::Volume(VolumeId::known("mnt:/tank"));
+    let raised = |host: &mut TestHost, second| -> Vec<(Reason, Severity, String)> {
+        let of_volume = host.judge(second).into_iter().filter(|it| it.subject == volume);
+        let of_volume = of_volume.filter_map(|it| match it.verdict {
+            Verdict::Raised(raised) => Some((it.reason, raised.severity, raised.message)),
+            _ => None,
+        });
+        of_volume.collect()
+    };
+    let found = raised(&mut host, 6);
+    let [(Reason::DriveFailing, Severity::Suspect, message)] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert!(message.contains("covers them is not known"), "{message}");
+
+    let vdev = |name: &str| Vdev {
+        name: format!("/dev/{name}"),
+        state: Some(VdevState::Online),
+        ..Vdev::default()
+    };
+    let stripe = vec![vdev("sda1"), vdev("sdb1")];
+    let status = PoolStatus { vdevs: stripe, ..PoolStatus::default() };
+    let pool = ZfsPool { status: Some(status), ..ZfsPool::default() };
+    host.layer("zfs:tank", LayerState::Zfs(pool), 7);
+    host.scan(7);
+    let found = raised(&mut host, 8);
+    let reasons: Vec<_> = found.iter().map(|(reason, severity, _)| (*reason, *severity)).collect();
+    assert_eq!(
+        reasons,
+        [(Reason::IoErrors, Severity::Bad), (Reason::DriveFailing, Severity::Bad)],
+        "{found:?}"
+    );
 }

@@ -340,6 +340,7 @@ mod tests {
             Stack::Redundant { level, tolerates, parts } => {
                 format!("{level} {tolerates} [{}]", all(parts))
             }
+            Stack::Undetermined { level, parts } => format!("{level} ? [{}]", all(parts)),
         }
     }
 
