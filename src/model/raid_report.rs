@@ -23,6 +23,11 @@ pub const STORCLI: RaidTool = RaidTool {
     programs: &["storcli64", "storcli", "perccli64", "perccli"],
     places: &["/opt/MegaRAID/storcli", "/opt/MegaRAID/perccli"],
 };
+pub const STORCLI2: RaidTool = RaidTool {
+    name: "storcli2",
+    programs: &["storcli2", "perccli2"],
+    places: &["/opt/MegaRAID/storcli2", "/opt/MegaRAID/perccli2"],
+};
 pub const SSACLI: RaidTool = RaidTool {
     name: "ssacli",
     programs: &["ssacli", "hpssacli", "hpacucli"],
@@ -39,6 +44,8 @@ pub const ARCCONF: RaidTool = RaidTool {
 pub enum RaidFamily {
     /// storcli, perccli.
     MegaRaid,
+    /// storcli2, perccli2: MegaRAID 96xx, PERC 12.
+    Mpi3mr,
     /// ssacli, or arcconf for another vendor's controller.
     SmartArray,
     /// arcconf.
@@ -46,13 +53,14 @@ pub enum RaidFamily {
 }
 
 impl RaidFamily {
-    pub const ALL: [RaidFamily; 3] =
-        [RaidFamily::MegaRaid, RaidFamily::SmartArray, RaidFamily::Adaptec];
+    pub const ALL: [RaidFamily; 4] =
+        [RaidFamily::MegaRaid, RaidFamily::Mpi3mr, RaidFamily::SmartArray, RaidFamily::Adaptec];
 
     /// Of the driver of an array's SCSI host.
     pub(crate) fn of_driver(driver: &str) -> Option<RaidFamily> {
         match driver {
             "megaraid_sas" => Some(RaidFamily::MegaRaid),
+            "mpi3mr" => Some(RaidFamily::Mpi3mr),
             "hpsa" | "smartpqi" => Some(RaidFamily::SmartArray),
             "aacraid" => Some(RaidFamily::Adaptec),
             _ => None,
@@ -62,6 +70,7 @@ impl RaidFamily {
     pub(crate) fn tools(self) -> &'static str {
         match self {
             RaidFamily::MegaRaid => "storcli or perccli",
+            RaidFamily::Mpi3mr => "storcli2 or perccli2",
             RaidFamily::SmartArray => "ssacli or arcconf",
             RaidFamily::Adaptec => "arcconf",
         }

@@ -731,6 +731,106 @@ def megaraid_server():
         "4,2,81000000,-;megaraid_sas 0000:02:00.0: 4711 (817300000s/0x0001/CRIT) - VD 01/1 is now PARTIALLY DEGRADED")))
 
 
+def smart_array():
+    """A server with two arrays of a Smart Array. One member of the second has failed, the spare is being filled, and the battery of the cache is dead; ssacli says so."""
+    host = Host("smart-array")
+    shutil.rmtree("smart-array/exec", ignore_errors=True)
+    raid, path = "/sys/devices/pci0000:5b/0000:5b:00.0/0000:5c:00.0/host0", "pci-0000:5c:00.0-scsi-0:1:0"
+    host.link("/sys/class/scsi_host/host0", f"{raid}/scsi_host/host0")
+    host.pseudo()
+    logical, uuid = [], "5a5a0000-0000-4000-8000-00000000000"
+    for number, name, size, level, point, kind in ((0, "sda", 480 * 10**9, "RAID-1(1+0)", "/", "ext4"), (1, "sdb", 7200 * 10**9, "RAID-6", "/srv/data", "xfs")):
+        wwn, dev = f"600508b1001c0000000000000000000{number + 1}", f"8:{16 * number}"
+        host.scsi(raid, f"0:1:0:{number}", name, dev, size, "HPE", "LOGICAL VOLUME", "5.32", "smartpqi", wwid=f"naa.{wwn}", serial=f"PWXYZ0ARH0{number}", rotational=1, busy=(700, 0),
+                  links=[f"disk/by-id/wwn-0x{wwn}", f"disk/by-path/{path}:{number}"],
+                  udev=dict(ID_BUS="scsi", ID_MODEL="LOGICAL_VOLUME", ID_VENDOR="HPE", ID_REVISION="5.32", ID_SCSI_SERIAL=f"PWXYZ0ARH0{number}", ID_SERIAL=f"3{wwn}", ID_SERIAL_SHORT=wwn,
+                            ID_WWN_WITH_EXTENSION=f"0x{wwn}", ID_PATH=f"{path}:{number}", **fs(kind, f"{uuid}{number}")))
+        host.file(f"{raid}/target0:1:0/0:1:0:{number}/raid_level", level)
+        host.mount(dev, "/", point, kind, f"/dev/{name}", probe=(size, 0.4), fstab=f"UUID={uuid}{number}")
+        logical.append(wwn.upper())
+    drive = lambda place, status, kind="Data Drive": f"""
+      physicaldrive {place}
+         Port: {place[:2]}
+         Box: 1
+         Bay: {place[-1]}
+         Status: {status}
+         Drive Type: {kind}
+         Interface Type: SAS
+         Size: 2.4 TB
+         Drive exposed to OS: False"""
+    volume = lambda number, size, level, status: f"""
+      Logical Drive: {number}
+         Size: {size}
+         Fault Tolerance: {level}
+         Status: {status}
+         Unrecoverable Media Errors: None
+         MultiDomain Status: OK
+         Caching:  Enabled
+         Unique Identifier: {logical[number - 1]}
+         Disk Name: /dev/sd{"ab"[number - 1]}
+         Drive Type: Data
+         LD Acceleration Method: Controller Cache
+"""
+    array = lambda letter, status: f"""
+   Array: {letter}
+      Interface Type: SAS
+      Unused Space: 0 MB (0.00%)
+      Status: {status}
+      Array Type: Data
+"""
+    host.file("/exec/ssacli/config.txt", "\n".join((
+        "", "HPE Smart Array P408i-a SR Gen10 in Slot 0 (Embedded)", "   Bus Interface: PCI", "   Slot: 0", "   RAID 6 Status: Enabled", "   Controller Status: OK", "   Firmware Version: 5.32",
+        "   Cache Status: Temporarily Disabled", "   Drive Write Cache: Disabled", "   No-Battery Write Cache: Disabled", "   Cache Backup Power Source: Batteries", "   Battery/Capacitor Count: 1",
+        "   Battery/Capacitor Status: Failed (Replace Batteries)", "   Driver Name: smartpqi", "   PCI Address (Domain:Bus:Device.Function): 0000:5C:00.0", "",
+        array("A", "OK"), volume(1, "447.10 GB", "1", "OK"), drive("1I:1:1", "OK"), drive("1I:1:2", "OK"),
+        array("B", "Failed Physical Drive"), volume(2, "6.55 TB", "6", "Recovering, 54.28% complete"),
+        *(drive(place, "OK") for place in ("1I:1:3", "1I:1:4", "2I:1:5", "2I:1:6")), drive("2I:1:7", "Failed"), drive("2I:1:8", "Rebuilding", "Spare Drive"), "")))
+    host.done()
+
+
+def adaptec():
+    """A server with two arrays of an Adaptec controller. The second lacks a member and is being rebuilt onto another; write-back is forced without a battery. arcconf says so."""
+    host = Host("adaptec")
+    shutil.rmtree("adaptec/exec", ignore_errors=True)
+    raid, path = "/sys/devices/pci0000:00/0000:00:03.0/0000:07:00.0/host0", "pci-0000:07:00.0-scsi-0:0"
+    host.link("/sys/class/scsi_host/host0", f"{raid}/scsi_host/host0")
+    host.pseudo()
+    uuid = "ada90000-0000-4000-8000-00000000000"
+    for number, name, size, title, point, kind in ((0, "sda", 240 * 10**9, "system", "/", "ext4"), (1, "sdb", 2 * 10**12, "data", "/srv/data", "xfs")):
+        serial, dev = f"2B3D4F5{number}", f"8:{16 * number}"
+        host.scsi(raid, f"0:0:{number}:0", name, dev, size, "Adaptec", title, "V1.0", "aacraid", serial=serial, rotational=1, busy=(500, 0), links=[f"disk/by-path/{path}:{number}:0"],
+                  udev=dict(ID_BUS="scsi", ID_MODEL=title, ID_VENDOR="Adaptec", ID_REVISION="V1.0", ID_SCSI_SERIAL=serial, ID_SERIAL=f"SAdaptec_{title}_{serial}", ID_SERIAL_SHORT=serial,
+                            ID_PATH=f"{path}:{number}:0", **fs(kind, f"{uuid}{number}")))
+        host.mount(dev, "/", point, kind, f"/dev/{name}", probe=(size, 0.4), fstab=f"UUID={uuid}{number}")
+    row = lambda indent, key, value: f"{' ' * indent}{key:<{41 - indent}}: {value}"
+    title = lambda text: ["-" * 70, text, "-" * 70]
+    part = lambda text: ["   " + "-" * 56, f"   {text}", "   " + "-" * 56]
+    place = lambda slot: f"(Controller:1,Enclosure:0,Slot:{slot})"
+
+    def device(number, name, level, status, size, segments):
+        rows = (("Logical device name", name), ("RAID level", level), ("Status of logical device", status), ("Size", size), ("Stripe-unit size", "256 KB"), ("Write-cache setting", "Enabled"),
+                ("Write-cache status", "On"), ("Partitioned", "Yes"), ("Protected by Hot-Spare", "No"), ("Failed stripes", "No"))
+        return [f"Logical device number {number}", *(row(3, *it) for it in rows), *part("Logical device segment information"), *(row(3, *it) for it in segments), ""]
+
+    def disk(number, state):
+        rows = (("State", state), ("Supported", "Yes"), ("Reported Location", f"Enclosure 0, Slot {number}"), ("Serial number", f"WD-EXAMPLE{number:02}"), ("S.M.A.R.T.", "No"), ("S.M.A.R.T. warnings", 0))
+        return [f"      Device #{number}", "         Device is a Hard drive", *(row(9, *it) for it in rows)]
+
+    host.file("/exec/arcconf/getconfig.txt", "\n".join((
+        "Controllers found: 1", *title("Controller information"), *(row(3, *it) for it in (("Controller Status", "Optimal"), ("Controller Model", "Adaptec 6405"), ("Defunct disk drive count", 1),
+        ("Logical devices/Failed/Degraded", "2/0/1"))), *part("Controller ZMM Information"), row(3, "Status", "ZMM not installed"), "", *title("Logical device information"),
+        *device(0, "system", 1, "Optimal", "228878 MB", (("Segment 0", f"Present {place(0)}      WD-EXAMPLE00"), ("Segment 1", f"Present {place(1)}      WD-EXAMPLE01"))),
+        *device(1, "data", 10, "Degraded", "1906678 MB", (
+            ("Group 0, Segment 0", f"Present {place(2)}      WD-EXAMPLE02"), ("Group 0, Segment 1", f"Rebuilding {place(3)}      WD-EXAMPLE03"),
+            ("Group 1, Segment 0", f"Present {place(4)}      WD-EXAMPLE04"), ("Group 1, Segment 1", "Missing"))),
+        *title("Physical Device information"), *(line for number, state in enumerate(("Online", "Online", "Online", "Rebuilding", "Online", "Failed")) for line in disk(number, state)),
+        "", "Command completed successfully.")))
+    host.file("/exec/arcconf/getstatus.txt", "\n".join((
+        "Controllers found: 1", "Logical device Task:", *(row(3, *it) for it in (("Logical device", 1), ("Task ID", 102), ("Current operation", "Rebuild"), ("Status", "In Progress"),
+        ("Priority", "High"), ("Percentage complete", 36))), "", "", "Command completed successfully.")))
+    host.done()
+
+
 def lvm_raid_integrity():
     """A mirror of LVM with integrity below each leg: one of its two disks has unreadable sectors, the other is old."""
     host = Host("lvm-raid-integrity")
@@ -892,5 +992,5 @@ def proxmox():
 
 if __name__ == "__main__":
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
-    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server, lvm_raid_integrity, zfs_nas, ceph_node, proxmox):
+    for make in (nvme_laptop, sas_12_bay, lvm_on_md, multipath, usb, vm_virtio, kubernetes_node, no_udevd, two_dying_disks, degraded_arrays, megaraid_server, smart_array, adaptec, lvm_raid_integrity, zfs_nas, ceph_node, proxmox):
         make()

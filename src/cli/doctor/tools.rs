@@ -21,7 +21,7 @@ use diskvitals_checker::SEARCH_PATH;
 use diskvitals_finding::source::Source;
 use diskvitals_host::exec::{Exec, ExecError, run};
 use diskvitals_host::root::HostRoot;
-use diskvitals_model::raid_report::{ARCCONF, SSACLI, STORCLI};
+use diskvitals_model::raid_report::{ARCCONF, SSACLI, STORCLI, STORCLI2};
 use diskvitals_smart::parse::{self, ParseError};
 use diskvitals_text::causes::with_causes;
 use diskvitals_wire as wire;
@@ -66,8 +66,6 @@ struct Tool {
     is_for: fn(&Machine) -> bool,
     subject: &'static str,
     package: &'static str,
-    /// Whether its answers are not read, so that to install it changes nothing.
-    is_unread: bool,
     /// What is impossible without it.
     lost: Option<&'static str>,
     /// The source that reports whether the daemon has the program.
@@ -99,10 +97,10 @@ const TOOLS: [Tool; 11] = [
         )
     },
     Tool {
-        is_unread: true,
+        places: STORCLI2.places,
         ..tool(
-            "storcli2",
-            &["storcli2", "perccli2"],
+            STORCLI2.name,
+            STORCLI2.programs,
             |it| it.has_driver(&["mpi3mr"]),
             "MegaRAID 96xx or PERC 12 controller",
             "storcli2 of Broadcom or perccli2 of Dell",
@@ -140,17 +138,7 @@ const fn tool(
     subject: &'static str,
     package: &'static str,
 ) -> Tool {
-    Tool {
-        name,
-        programs,
-        places: &[],
-        is_for,
-        subject,
-        package,
-        is_unread: false,
-        lost: None,
-        source: None,
-    }
+    Tool { name, programs, places: &[], is_for, subject, package, lost: None, source: None }
 }
 
 const fn checker(
@@ -269,11 +257,6 @@ fn item(tool: &Tool, machine: Option<&Machine>, found: Option<&Option<PathBuf>>)
         (Some(false), _) => {
             missing(State::NotNeeded, format!("there is no {} here", tool.subject), String::new())
         }
-        (Some(true), _) if tool.is_unread => missing(
-            State::NotUnderstood,
-            "not read by diskvitals: its arrays stay UNKNOWN".to_owned(),
-            format!("look with {}", tool.package),
-        ),
         (None, _) => missing(State::Unknown, NO_MACHINE.to_owned(), String::new()),
         (_, None) => missing(State::TimedOut, "its file does not answer".to_owned(), String::new()),
         (_, Some(None)) => {

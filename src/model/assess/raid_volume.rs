@@ -29,7 +29,6 @@ const LEARN_CYCLE: Duration = Duration::from_secs(24 * 3600);
 const LOG_CLEARS: &str = "the controller reports that the array is optimal, or a repair of the cause is acknowledged (`diskvitals ack --repaired`)";
 const TOOL_CLEARS: &str =
     "the controller's tool reports that the array is optimal and has lost no block";
-const NOT_READ: &str = "which diskvitals does not read";
 
 /// The report of the array's controller with its time, or why there is none that counts.
 fn controller_report<'a>(
@@ -39,10 +38,7 @@ fn controller_report<'a>(
 ) -> Option<Result<(Timestamp, &'a RaidReport), UnknownHealth>> {
     let not_read = |why: &str| UnknownHealth::no_smart(format!("array state not read: {why}"));
     let driver = drive.location.array_driver.as_deref()?;
-    let Some(family) = RaidFamily::of_driver(driver) else {
-        let why = format!("look with storcli2 or perccli2, {NOT_READ}");
-        return (driver == "mpi3mr").then(|| Err(not_read(&why)));
-    };
+    let family = RaidFamily::of_driver(driver)?;
     let reports = facts.raid_controllers.reports.get(&family);
     let Some(reports) = reports.filter(|it| it.newest.is_answered()) else {
         let reset = facts.raid_tool_requests().remove(&family).flatten();

@@ -5,12 +5,13 @@
 //! smartctl runs; none for a day after one did not answer in time or the kernel reset the controller.
 //! MegaCli is never run: it stops the firmware of newer controllers.
 //!
-//! How far a rebuild is costs a second query, while one runs. `storcli`, `ssacli` and `arcconf` understand
-//! the answers.
+//! How far a rebuild is costs a further query, while one runs. `storcli`, `storcli2`, `ssacli` and `arcconf`
+//! understand the answers.
 
 mod arcconf;
 mod ssacli;
 mod storcli;
+mod storcli2;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -35,7 +36,7 @@ use diskvitals_host::clock::now;
 use diskvitals_host::exec::{Exec, UnkillableChild};
 use diskvitals_host::root::HostRoot;
 use diskvitals_model::raid_report::{
-    ARCCONF, RaidFamily, RaidReport, RaidTool, RaidToolRequests, SSACLI, STORCLI,
+    ARCCONF, RaidFamily, RaidReport, RaidTool, RaidToolRequests, SSACLI, STORCLI, STORCLI2,
 };
 use diskvitals_model::source_update::SourceUpdate;
 use diskvitals_text::causes::with_causes;
@@ -57,14 +58,16 @@ const MAX_CONTROLLERS: usize = 8;
 struct Tool {
     names: RaidTool,
     families: &'static [RaidFamily],
-    query: Query,
-    /// How far a rebuild is, where the first answer does not say that.
+    queries: &'static [Query],
+    /// How far a rebuild is, where the answers do not say that.
     progress: Option<Query>,
-    /// Of the first answer, and that about rebuilds.
-    parse: fn(&[u8], Option<&[u8]>) -> Result<Vec<RaidReport>, ParseError>,
-    /// How many controllers an answer says that there are, if each is asked by its number.
+    parse: Parse,
+    /// How many controllers the first answer says that there are, if each is asked by its number.
     count: fn(&[u8]) -> usize,
 }
+
+/// Of one answer to each query, and that about rebuilds.
+type Parse = fn(&[Vec<u8>]) -> Result<Vec<RaidReport>, ParseError>;
 
 struct Query {
     /// `N` is the number of a controller.
@@ -74,45 +77,63 @@ struct Query {
 }
 
 /// Of two tools for one controller the first that is installed and answers.
-const TOOLS: [Tool; 3] = [
+const TOOLS: [Tool; 4] = [
     Tool {
         names: STORCLI,
         families: &[RaidFamily::MegaRaid],
         // Without `nolog` it writes a log into its working directory.
-        query: Query {
+        queries: &[Query {
             arguments: &["/cALL", "show", "all", "J", "nolog"],
             recorded: "/exec/storcli/show.json",
-        },
+        }],
         progress: Some(Query {
             arguments: &["/cALL/eALL/sALL", "show", "rebuild", "J", "nolog"],
             recorded: "/exec/storcli/rebuild.json",
         }),
-        parse: storcli::parse,
+        parse: |it| storcli::parse(&it[0], it.get(1).map(Vec::as_slice)),
+        count: |_| 1,
+    },
+    Tool {
+        names: STORCLI2,
+        families: &[RaidFamily::Mpi3mr],
+        // Only the second has what the kernel has of an array too.
+        queries: &[
+            Query {
+                arguments: &["/call", "show", "all", "nolog", "J"],
+                recorded: "/exec/storcli2/show.json",
+            },
+            Query {
+                arguments: &["/call/vall", "show", "all", "nolog", "J"],
+                recorded: "/exec/storcli2/arrays.json",
+            },
+        ],
+        progress: None,
+        parse: |it| storcli2::parse(&it[0], &it[1]),
         count: |_| 1,
     },
     Tool {
         names: SSACLI,
         families: &[RaidFamily::SmartArray],
-        query: Query {
+        queries: &[Query {
             arguments: &["ctrl", "all", "show", "config", "detail"],
             recorded: "/exec/ssacli/config.txt",
-        },
+        }],
         progress: None,
-        parse: |answer, _| ssacli::parse(answer),
+        parse: |it| ssacli::parse(&it[0]),
         count: |_| 1,
     },
     Tool {
         names: ARCCONF,
         families: &[RaidFamily::SmartArray, RaidFamily::Adaptec],
-        query: Query {
+        queries: &[Query {
             arguments: &["GETCONFIG", "N", "AL"],
             recorded: "/exec/arcconf/getconfig.txt",
-        },
+        }],
         progress: Some(Query {
             arguments: &["GETSTATUS", "N"],
             recorded: "/exec/arcconf/getstatus.txt",
         }),
-        parse: arcconf::parse,
+        parse: |it| arcconf::parse(&it[0], it.get(1).map(Vec::as_slice)),
         count: arcconf::count,
     },
 ];
@@ -128,11 +149,11 @@ pub struct RaidToolResult {
 enum Answer {
     NotInstalled,
     Reports(Vec<RaidReport>),
-    Failed(Failed),
+    Failed(ToolFailure),
 }
 
 #[derive(Debug)]
-struct Failed {
+struct ToolFailure {
     tool: &'static str,
     failure: Failure,
     /// What it reported before: only how far rebuilds are is not known.
@@ -247,7 +268,7 @@ impl RaidTools {
         // Below /run, which no disk can block.
         let directory = context.freeze_intents.with_file_name("raid-tool");
         tasks.spawn(
-            result(Answer::Failed(Failed::new("the controller's tool", TASK_LOST.to_owned()))),
+            result(Answer::Failed(ToolFailure::new("the controller's tool", TASK_LOST.to_owned()))),
             async move { result(ask(family, &backend, &root, &directory).await) },
         );
     }
@@ -263,7 +284,7 @@ impl RaidTools {
                 Observation::Unavailable
             }
             Answer::Reports(reports) => Observation::ok(begun, reports),
-            Answer::Failed(Failed { tool, failure, known }) => {
+            Answer::Failed(ToolFailure { tool, failure, known }) => {
                 let why = match failure.has_timed_out {
                     true => {
                         self.set_due(family, at + PAUSE);
@@ -287,10 +308,10 @@ impl RaidTools {
     }
 }
 
-impl Failed {
-    fn new(tool: &'static str, why: String) -> Failed {
+impl ToolFailure {
+    fn new(tool: &'static str, why: String) -> ToolFailure {
         let failure = Failure { why, has_timed_out: false, stuck: None };
-        Failed { tool, failure, known: None }
+        ToolFailure { tool, failure, known: None }
     }
 }
 
@@ -310,7 +331,10 @@ async fn ask<W: Backend>(
     let mut answer = Answer::NotInstalled;
     for tool in TOOLS.iter().filter(|tool| tool.families.contains(&family)) {
         let origin = match root.is_recorded() {
-            true => Some(Origin::Recorded(root)).filter(|_| root.at(tool.query.recorded).exists()),
+            true => {
+                let is_recorded = root.at(tool.queries[0].recorded).exists();
+                is_recorded.then_some(Origin::Recorded(root))
+            }
             false => find(tool, backend).await.map(|path| Origin::Program {
                 path,
                 directory,
@@ -344,26 +368,27 @@ async fn find<W: Backend>(tool: &Tool, backend: &W) -> Option<PathBuf> {
 
 /// Asks each controller in turn, if the tool has to be asked so; then for the progress of rebuilds.
 async fn run(tool: &Tool, origin: &Origin<'_>) -> Answer {
-    let mut answers: Vec<(Vec<u8>, Vec<RaidReport>)> = Vec::new();
-    let mut controllers = 1;
-    while answers.len() < controllers {
-        let first = tool.query.run(tool, origin, answers.len() + 1).await;
-        let read = first.and_then(|it| Ok((understand(tool, &it, None)?, it)));
-        match read {
-            Ok((reports, first)) => {
-                controllers = (tool.count)(&first).min(MAX_CONTROLLERS);
-                answers.push((first, reports));
+    let mut controllers: Vec<(Vec<Vec<u8>>, Vec<RaidReport>)> = Vec::new();
+    let mut count = 1;
+    while controllers.len() < count {
+        match ask_controller(tool, origin, controllers.len() + 1).await {
+            Ok((answers, reports)) => {
+                count = (tool.count)(&answers[0]).min(MAX_CONTROLLERS);
+                controllers.push((answers, reports));
             }
             Err(failed) => return Answer::Failed(failed),
         }
     }
     let mut failed = None;
-    for (number, (first, reports)) in (1..).zip(&mut answers) {
+    for (number, (answers, reports)) in (1..).zip(&mut controllers) {
         let Some(progress) = tool.progress.as_ref().filter(|_| lacks_progress(reports)) else {
             continue;
         };
-        let second = progress.run(tool, origin, number).await;
-        match second.and_then(|second| understand(tool, first, Some(&second))) {
+        let complete = progress.run(tool, origin, number).await.and_then(|answer| {
+            answers.push(answer);
+            understand(tool, answers)
+        });
+        match complete {
             Ok(complete) => *reports = complete,
             Err(why) => {
                 failed = Some(why);
@@ -371,11 +396,25 @@ async fn run(tool: &Tool, origin: &Origin<'_>) -> Answer {
             }
         }
     }
-    let reports = answers.into_iter().flat_map(|(_, reports)| reports).collect();
+    let reports = controllers.into_iter().flat_map(|(_, reports)| reports).collect();
     match failed {
-        Some(failed) => Answer::Failed(Failed { known: Some(reports), ..failed }),
+        Some(failed) => Answer::Failed(ToolFailure { known: Some(reports), ..failed }),
         None => Answer::Reports(reports),
     }
+}
+
+/// The answers, and what they report.
+async fn ask_controller(
+    tool: &Tool,
+    origin: &Origin<'_>,
+    number: usize,
+) -> Result<(Vec<Vec<u8>>, Vec<RaidReport>), ToolFailure> {
+    let mut answers = Vec::new();
+    for query in tool.queries {
+        answers.push(query.run(tool, origin, number).await?);
+    }
+    let reports = understand(tool, &answers)?;
+    Ok((answers, reports))
 }
 
 fn lacks_progress(reports: &[RaidReport]) -> bool {
@@ -389,8 +428,8 @@ impl Query {
         tool: &Tool,
         origin: &Origin<'_>,
         number: usize,
-    ) -> Result<Vec<u8>, Failed> {
-        let failed = |why| Failed::new(tool.names.name, why);
+    ) -> Result<Vec<u8>, ToolFailure> {
+        let failed = |why| ToolFailure::new(tool.names.name, why);
         let (path, directory, timeout) = match origin {
             Origin::Recorded(root) => {
                 let answer = root.read(self.recorded);
@@ -422,17 +461,13 @@ impl Query {
                 Err(failed(format!("not understood: more than {MAX_OUTPUT} bytes")))
             }
             Ok(output) => Ok(output.stdout),
-            Err(failure) => Err(Failed { tool: tool.names.name, failure, known: None }),
+            Err(failure) => Err(ToolFailure { tool: tool.names.name, failure, known: None }),
         }
     }
 }
 
-fn understand(
-    tool: &Tool,
-    first: &[u8],
-    rebuilds: Option<&[u8]>,
-) -> Result<Vec<RaidReport>, Failed> {
-    (tool.parse)(first, rebuilds).map_err(|error| {
-        Failed::new(tool.names.name, format!("not understood: {}", with_causes(&error)))
+fn understand(tool: &Tool, answers: &[Vec<u8>]) -> Result<Vec<RaidReport>, ToolFailure> {
+    (tool.parse)(answers).map_err(|error| {
+        ToolFailure::new(tool.names.name, format!("not understood: {}", with_causes(&error)))
     })
 }

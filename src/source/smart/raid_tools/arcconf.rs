@@ -152,11 +152,15 @@ impl<'a> Controller<'a> {
         let words = block.words(&["RAID level", "Size"]);
         let number = word(block.name).unwrap_or_default();
         let caches_anyway = self.itself.get("No-Battery Write Cache") == "Enabled";
+        // Otherwise it is `On when protected by battery/ZMM`.
+        let is_unconditional = block.get("Write-cache setting") == "Enabled"
+            && block.get("Write-cache status") == "On";
         Some(ReportedArray {
             name,
             state: array_state(status),
             has_lost_blocks: block.get("Failed stripes") == "Yes",
-            forces_write_back: caches_anyway && block.get("Caching") == "Enabled",
+            forces_write_back: is_unconditional
+                || caches_anyway && block.get("Caching") == "Enabled",
             rebuild: rebuild(block, status, tasks),
             text: format!(
                 "logical device {number} RAID {words} {}",
@@ -230,11 +234,12 @@ fn rebuild(block: &Block<'_>, status: &str, tasks: &[Block<'_>]) -> Option<Rebui
             && task.get("Status") == "In Progress"
     });
     let done = running.next().and_then(|task| task.get("Percentage complete").parse().ok());
-    let percent = words::percent(status).or(done.filter(|percent| *percent <= 100));
+    let in_status = status.split_once("Rebuild").and_then(|(_, rest)| words::percent(rest));
+    let percent = in_status.or(done.filter(|percent| *percent <= 100));
     Some(Rebuild { onto, percent, seconds_left: None })
 }
 
-/// The members in this state, of a RAID 10 as `Group 0, Segment 1`.
+/// The members in this state: `Segment 0`, of a RAID 10 `Group 0, Segment 1`.
 fn segments<'a>(
     block: &Block<'a>,
     state: &'static str,
