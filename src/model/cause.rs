@@ -59,7 +59,7 @@ pub struct Cause {
     pub serial: String,
     /// The worst of its findings that count; of all, if none counts.
     pub severity: Severity,
-    /// False if all its findings are acknowledged, or the drive is under maintenance.
+    /// False if all its findings are acknowledged, or explained by maintenance.
     pub counted: bool,
     pub since: Timestamp,
     /// Findings of the cause itself, worst first.
@@ -83,6 +83,7 @@ pub struct CauseFinding {
     pub reason: Reason,
     pub severity: Severity,
     pub acknowledged: bool,
+    pub maintained: bool,
     /// The number behind the finding: `24`, `97 %`, `61 °C`; empty if it has none.
     pub figure: String,
     /// By how much its counter has grown within a day of the last reading; 0: not, or not known.
@@ -158,7 +159,7 @@ impl Cause {
 
 /// What a finding comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Origin {
+pub(crate) enum Origin {
     Drive(DriveId),
     /// Kernel name.
     Array(String),
@@ -170,6 +171,20 @@ enum Origin {
     Filesystem(String),
     Volume(VolumeId),
     Source(Source),
+}
+
+impl Origin {
+    /// Its kernel name, if it is a device above the drives.
+    pub(crate) fn device(&self) -> Option<&str> {
+        match self {
+            Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => Some(name),
+            Origin::Drive(_)
+            | Origin::MultiDevice(_)
+            | Origin::Filesystem(_)
+            | Origin::Volume(_)
+            | Origin::Source(_) => None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -202,15 +217,15 @@ pub fn group(snapshot: &Snapshot, facts: &Facts, now: Timestamp) -> BTreeMap<Cau
     causes.collect()
 }
 
-struct Grouping<'a> {
-    snapshot: &'a Snapshot,
-    facts: &'a Facts,
-    now: Timestamp,
+pub(crate) struct Grouping<'a> {
+    pub snapshot: &'a Snapshot,
+    pub facts: &'a Facts,
+    pub now: Timestamp,
 }
 
 impl<'a> Grouping<'a> {
     /// The origins of a finding, and whether it is a consequence there.
-    fn origins(&self, finding: &Finding) -> (Vec<Origin>, bool) {
+    pub(crate) fn origins(&self, finding: &Finding) -> (Vec<Origin>, bool) {
         let id = match &finding.subject {
             Subject::Drive(id) => return (vec![Origin::Drive(id.clone())], false),
             Subject::Device(name) => {
@@ -263,7 +278,7 @@ impl<'a> Grouping<'a> {
     }
 
     /// The adverse findings of a drive.
-    fn own_findings(&self, drive: &DriveId) -> impl Iterator<Item = &'a Finding> {
+    pub(crate) fn own_findings(&self, drive: &DriveId) -> impl Iterator<Item = &'a Finding> {
         let findings = &self.snapshot.findings;
         let drive = self.snapshot.drives.get(drive);
         drive
@@ -275,6 +290,14 @@ impl<'a> Grouping<'a> {
 
     /// Those of the failing drives below the volume that are as bad as the worst of them.
     fn worst_drives(&self, volume: &Volume) -> Vec<DriveId> {
+        let failing = self.failing_drives(volume);
+        let worst = failing.iter().map(|(severity, _)| *severity).max();
+        let failing = failing.into_iter().filter(|(severity, _)| Some(*severity) == worst);
+        failing.map(|(_, id)| id.clone()).collect()
+    }
+
+    /// The drives below the volume that have adverse findings, with the worst severity of each.
+    pub(crate) fn failing_drives(&self, volume: &Volume) -> Vec<(Severity, &'a DriveId)> {
         let of_volume = || {
             let ids = volume.facts.drive_ids.iter();
             ids.filter_map(|id| Some(&self.snapshot.drives.get(id)?.facts))
@@ -283,17 +306,14 @@ impl<'a> Grouping<'a> {
             volume.facts.drive_ids.contains(id) || shares_controller(&drive.facts, of_volume())
         };
         let drives = self.snapshot.drives.iter();
-        let failing: Vec<(Severity, &DriveId)> = drives
+        drives
             .filter(|(_, drive)| !drive.findings.is_empty())
             .filter(|(id, drive)| below(id, drive))
             .filter_map(|(id, _)| {
                 let worst = self.own_findings(id).map(|finding| finding.severity).max();
                 Some((worst?, id))
             })
-            .collect();
-        let worst = failing.iter().map(|(severity, _)| *severity).max();
-        let failing = failing.into_iter().filter(|(severity, _)| Some(*severity) == worst);
-        failing.map(|(_, id)| id.clone()).collect()
+            .collect()
     }
 
     /// The drives that md has taken out of these arrays.
@@ -323,6 +343,14 @@ impl<'a> Grouping<'a> {
 
     fn stack(&self, name: &str) -> Option<&'a dyn StorageStack> {
         self.layer_state(name)?.stack()
+    }
+
+    /// None: it is none, or its state is not known.
+    pub(crate) fn stack_of(&self, origin: &Origin) -> Option<&'a dyn StorageStack> {
+        match origin {
+            Origin::MultiDevice(uuid) => stack::of_uuid(&self.snapshot.inventory, uuid),
+            other => self.stack(other.device()?),
+        }
     }
 
     fn device_origin(&self, name: &str) -> Origin {
@@ -369,7 +397,7 @@ impl<'a> Grouping<'a> {
 
     /// The arrays, pools and multipath devices below the volume that a finding of this reason is
     /// about: those in a bad state; without one, the state was read earlier, and all of the kind.
-    fn layer_origins(&self, volume: &Volume, reason: Reason) -> Vec<Origin> {
+    pub(crate) fn layer_origins(&self, volume: &Volume, reason: Reason) -> Vec<Origin> {
         let Some(kind) = reason.layer() else {
             return Vec::new();
         };
@@ -405,11 +433,9 @@ impl<'a> Grouping<'a> {
                     .then_with(|| a.id.cmp(&b.id))
             });
         }
-        let is_maintained = |finding: &Finding| matches!(&finding.subject, Subject::Drive(id) if self.snapshot.drives.get(id).is_some_and(|drive| drive.maintenance));
         let all = || own.iter().chain(&consequences);
-        let counts =
-            |finding: &&&Finding| finding.acknowledged.is_none() && !is_maintained(finding);
-        let counted = all().filter(counts).map(|finding| finding.severity).max();
+        let counted = all().filter(|finding| !finding.is_set_aside());
+        let counted = counted.map(|finding| finding.severity).max();
         let any = all().map(|finding| finding.severity).max();
         let first = own.first().or(consequences.first());
         let entries = |findings: &[&Finding]| -> Vec<CauseFinding> {
@@ -454,6 +480,7 @@ impl<'a> Grouping<'a> {
             reason: finding.reason,
             severity: finding.severity,
             acknowledged: finding.acknowledged.is_some(),
+            maintained: finding.maintained,
             figure,
             grown_today,
         }

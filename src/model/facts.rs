@@ -55,6 +55,7 @@ use crate::facts::smart::{SmartFacts, SmartReadings};
 use crate::facts::sources::SourceStates;
 use crate::facts::space::SpaceHistories;
 use crate::facts::superblocks::Superblocks;
+use crate::maintenance::MaintenanceOrders;
 use crate::model_statistics::ModelStatistics;
 use crate::policy::VolumeSettings;
 use crate::probe::{ProbePace, ProbeTarget, StuckProbe};
@@ -110,6 +111,8 @@ pub struct Facts {
     pub raid_controllers: RaidControllers,
     /// Filesystem checks, including those that have ended. Kept in the store.
     pub checks: CheckRecords,
+    /// What people have put under maintenance. Kept in the store.
+    pub maintenance: Arc<MaintenanceOrders>,
     /// Drives that are present, and drives that were removed.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// The drives that the store knows, until they are compared with those that were found before.

@@ -13,6 +13,7 @@ use crate::cause::Cause;
 use crate::drive::{DriveFacts, DriveKind};
 use crate::facts::kernel_log::lost_records::LostRecords;
 use crate::facts::smart::SmartFacts;
+use crate::maintenance::{MaintenanceOrder, MaintenanceOrders};
 use crate::model_statistics::ModelStatistics;
 use crate::policy::{Exclusion, NodeFailurePolicy};
 use crate::probe::Usage;
@@ -45,6 +46,8 @@ pub struct Snapshot {
     pub findings: BTreeMap<FindingId, Arc<Finding>>,
     /// The active findings by what they come from.
     pub causes: BTreeMap<CauseId, Arc<Cause>>,
+    /// What people have put under maintenance.
+    pub maintenance: Arc<MaintenanceOrders>,
     /// Filesystem checks, running and stored.
     pub checks: BTreeMap<CheckId, Arc<Check>>,
     /// Where CSI volumes are staged and published, by path.
@@ -232,6 +235,8 @@ pub struct Drive {
     /// Active findings about this drive, worst first.
     pub findings: Vec<FindingId>,
     pub maintenance: bool,
+    /// None: it is not under maintenance, or by the configuration, without an end.
+    pub maintenance_order: Option<Arc<MaintenanceOrder>>,
     /// What it belongs to besides volumes, or belonged to, when missing; for people.
     pub member_of: Vec<String>,
     /// The volumes that it carries (or carried, when missing).

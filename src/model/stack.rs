@@ -20,7 +20,7 @@ pub use cache::BlockCache;
 pub use dm_raid::DmRaid;
 pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
-pub(crate) use shortfall::{Left, Place, Shortfall, action_text, progress_text};
+pub(crate) use shortfall::{Left, Place, Shortfall, action_text, progress_text, progress_words};
 pub use thin::ThinPool;
 pub use zfs::{
     PoolScan, PoolState, PoolStatus, ScanState, Vdev, VdevClass, VdevState, ZfsPool,
@@ -95,6 +95,11 @@ pub(crate) trait StorageStack {
             Some(array) => array.is_short(),
             None => self.is_intact() == Some(false),
         }
+    }
+
+    /// How many of its members lack current data. None: that is not known.
+    fn lacking(&self) -> Option<usize> {
+        Some(self.array()?.members().iter().filter(|member| !member.in_sync).count())
     }
 
     /// What it lacks. None: nothing, or it has no redundancy.

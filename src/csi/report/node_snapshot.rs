@@ -65,6 +65,8 @@ pub(crate) struct Issue {
     /// Grows each time that the finding is raised or worsens.
     pub count: u64,
     pub acknowledged: bool,
+    /// Maintenance explains it.
+    pub maintained: bool,
     pub cleared: Option<Cleared>,
     /// Another issue of the same volume announces the common cause.
     pub is_follower: bool,
@@ -87,6 +89,8 @@ pub(crate) struct Drive {
     /// It is pending because it has been in standby since it is known: that does not count.
     pub is_asleep: bool,
     pub maintenance: bool,
+    /// None: it is not under maintenance, or without an end.
+    pub maintenance_until: Option<Timestamp>,
     /// Whether the daemon has SMART data of the drive.
     pub has_smart_data: bool,
     pub identity: DriveIdentity,
@@ -221,16 +225,10 @@ impl NodeSnapshot {
         adverse
     }
 
-    /// Whether the issue counts: it is not acknowledged, and not about a drive under maintenance.
-    pub(crate) fn is_counted(&self, issue: &Issue) -> bool {
-        let maintained = matches!(&issue.subject, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
-        !issue.acknowledged && !maintained
-    }
-
     /// The health of the node, with the states of volumes that no finding of the daemon describes.
     pub(crate) fn counted_health(&self) -> Health {
         let mut adverse = self.adverse().into_iter().map(|(_, issue)| issue);
-        match adverse.find(|issue| self.is_counted(issue)).map(|worst| worst.severity) {
+        match adverse.find(|issue| issue.is_counted()).map(|worst| worst.severity) {
             Some(Severity::Bad) => Health::Bad,
             Some(Severity::Suspect) if self.health != Health::Bad => Health::Suspect,
             _ => self.health,
@@ -284,6 +282,10 @@ fn without_drive_name<'a>(message: &'a str, id: &str) -> &'a str {
 }
 
 impl Issue {
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.acknowledged && !self.maintained
+    }
+
     /// The message for use after the subject's name. The daemon's messages about a drive begin with
     /// its id and kernel name.
     pub(crate) fn text(&self) -> &str {
@@ -329,6 +331,7 @@ impl Issue {
             since: timestamp_from_wire(finding.since),
             count: finding.count,
             acknowledged: finding.acknowledged.is_some(),
+            maintained: finding.maintained(),
             cleared,
             is_follower: !finding.follows.is_empty(),
         };
@@ -365,6 +368,7 @@ impl Issue {
             since: None,
             count: 0,
             acknowledged: false,
+            maintained: false,
             cleared: None,
             is_follower: false,
         };
@@ -388,6 +392,7 @@ impl Drive {
         };
         let (health, why) = (health_from_wire(drive.health()), drive.health_unknown_why.clone());
         let is_asleep = drive.health_unknown_cause() == wire::UnknownCause::Asleep;
+        let order = drive.maintenance_order.as_ref();
         let answered = drive.smart.as_ref().is_some_and(|smart| smart.answered.is_some());
         Drive {
             name,
@@ -396,6 +401,7 @@ impl Drive {
             is_pending: is_asleep || drive.health_unknown_cause() == wire::UnknownCause::Pending,
             is_asleep,
             maintenance: drive.maintenance,
+            maintenance_until: timestamp_from_wire(order.and_then(|it| it.until)),
             has_smart_data: answered,
             identity: DriveIdentity::from_wire(drive),
         }

@@ -42,6 +42,7 @@ use diskvitals_kernel_log::event::{Cursor, ResumePoint};
 use diskvitals_model::assess;
 use diskvitals_model::facts::{Facts, Urgency};
 use diskvitals_model::ledger::{Ledger, Transition, TransitionKind};
+use diskvitals_model::maintenance;
 use diskvitals_model::probe::ProbeTarget;
 use diskvitals_model::raid_report::RaidToolRequests;
 use diskvitals_model::snapshot::{NodeState, Snapshot, StoreStatus};
@@ -434,6 +435,11 @@ impl Owner {
         self.facts.smart.restore(contents.smart);
         self.facts.space.restore(contents.space);
         self.facts.checks.restore(contents.checks);
+        // What has begun since the start is newer.
+        let orders = Arc::make_mut(&mut self.facts.maintenance);
+        for (target, order) in contents.maintenance {
+            orders.entry(target).or_insert(order);
+        }
         let settings = self.settings.borrow().clone();
         self.facts.identify_again(&settings.volumes, clock::now());
         // Device numbers and mounts are valid for one boot.
@@ -465,6 +471,10 @@ impl Owner {
         let (now, rules) = (clock::now(), self.settings.borrow().clone());
         self.facts.wall_offset = clock::offset();
         self.facts.booted = Some(clock::booted());
+        for (target, order) in maintenance::take_ended(&mut self.facts.maintenance, now) {
+            let thing = maintenance::name(&self.snapshots.borrow(), &target);
+            tracing::info!(thing, note = order.note, "maintenance has ended");
+        }
         let active = self.ledger.levels();
         let judgements = assess::assess(&self.facts, &active, &rules.policy, now);
         let previous = self.snapshots.borrow().clone();
@@ -498,11 +508,12 @@ impl Owner {
         let settled = self.snapshots.borrow().settled
             || (self.facts.settled() && !assess::is_first_look_outstanding(&self.facts))
             || Instant::now() >= self.settle_by;
+        let node = self.node_state(&rules, now);
         let scene = SnapshotInput {
             facts: &self.facts,
-            ledger: &self.ledger,
+            ledger: &mut self.ledger,
             policy: &rules.policy,
-            node: self.node_state(&rules, now),
+            node,
             settled,
             now,
         };

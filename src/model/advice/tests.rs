@@ -14,7 +14,7 @@ fn snapshot(mut host: TestHost) -> Snapshot {
     host.read_all(0);
     let input = SnapshotInput {
         facts: &host.facts,
-        ledger: &Ledger::default(),
+        ledger: &mut Ledger::default(),
         policy: &host.policy,
         node: NodeState::default(),
         settled: true,
@@ -39,6 +39,7 @@ fn finding(subject: Subject, reason: Reason, severity: Severity) -> Finding {
         clears_when: String::new(),
         advice: None,
         acknowledged: None,
+        maintained: false,
         cleared: None,
         follows: None,
     }

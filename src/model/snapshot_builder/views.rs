@@ -11,6 +11,7 @@ use crate::assess::risk::{self, Outlook};
 use crate::assess::scrub;
 use crate::condition;
 use crate::facts::{Facts, KnownDrive, KnownVolume, drive_use};
+use crate::maintenance;
 use crate::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
 use crate::snapshot_builder::{FindingsBySubject, SnapshotInput};
 use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
@@ -35,12 +36,10 @@ pub(super) fn drives(
         let ids = ids(findings, &subject);
         let errors = scene.facts.kernel.errors.get(&subject);
         let smart = scene.facts.smart.get(id);
-        let maintenance = scene.policy.maintenance.iter().any(|name| {
-            let mut devices = known.facts.devices.iter();
-            *name == id.as_str()
-                || *name == known.facts.name
-                || devices.any(|device| device.name == *name)
-        });
+        let is_configured = maintenance::is_configured(scene.policy, &known.facts);
+        let order = maintenance::order_of(&scene.facts.maintenance, &known.facts);
+        let order = order.filter(|_| !is_configured);
+        let maintenance = is_configured || order.is_some();
         let mut member_of = known.member_of.clone();
         if drive_use::is_written_raw(scene.facts, known) {
             member_of.push(WRITTEN_RAW.to_owned());
@@ -55,6 +54,7 @@ pub(super) fn drives(
                 && old.health_unknown_why == health_unknown_why
                 && old.health_unknown_cause == health_unknown_cause
                 && old.findings == ids
+                && old.maintenance_order.as_ref() == order
                 && old.volumes == known.volumes
                 && old.member_of == member_of
                 && same_arc(old.errors.as_ref(), errors)
@@ -73,6 +73,7 @@ pub(super) fn drives(
             health_unknown_cause,
             findings: ids,
             maintenance,
+            maintenance_order: order.cloned(),
             member_of,
             volumes: known.volumes.clone(),
             errors: errors.cloned(),

@@ -172,6 +172,10 @@ impl StorageStack for ZfsPool {
         self.status.as_ref()?.tolerates()
     }
 
+    fn lacking(&self) -> Option<usize> {
+        Some(self.status.as_ref()?.lacking().count())
+    }
+
     fn clear_usage(&mut self) {
         self.status_at = None;
     }

@@ -19,6 +19,7 @@ pub(crate) fn issue(about: Subject, level: Severity) -> Issue {
         since: Some(at(NOW)),
         count: 1,
         acknowledged: false,
+        maintained: false,
         cleared: None,
         is_follower: false,
     }
@@ -53,6 +54,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
         health,
         why: String::new(),
         maintenance: false,
+        maintenance_until: None,
         is_pending: false,
         is_asleep: false,
         has_smart_data: true,

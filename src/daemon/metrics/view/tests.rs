@@ -49,6 +49,7 @@ fn present_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> 
         health_unknown_cause: None,
         findings: Vec::new(),
         maintenance: false,
+        maintenance_order: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
@@ -87,6 +88,7 @@ fn finding(
         clears_when: String::new(),
         advice: None,
         acknowledged: None,
+        maintained: false,
         cleared: None,
         follows: None,
     }
@@ -235,7 +237,10 @@ fn busy_snapshot() -> Snapshot {
     for finding in [
         finding("a", drive("WORN"), Reason::PendingSectors, Severity::Bad, Status::Degraded),
         known,
-        finding("c", drive("FLASH"), Reason::WornOut, Severity::Suspect, Status::Degraded),
+        Finding {
+            maintained: true,
+            ..finding("c", drive("FLASH"), Reason::WornOut, Severity::Suspect, Status::Degraded)
+        },
         finding(
             "d",
             Subject::Device("md0".into()),
