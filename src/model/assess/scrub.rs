@@ -201,7 +201,8 @@ impl Scrubbed {
             Some(ended) => Some(ended),
             None => self.pass.watched_since.and_then(|since| {
                 let since = facts.kernel.quiet_since(since)?;
-                Some(self.pass.ended.map_or(since, |ended| since.max(ended)))
+                let unknown = facts.kernel.progress.unknown_pass_end;
+                [unknown, self.pass.ended].into_iter().flatten().chain([since]).max()
             }),
         };
         let Some(since) = since else {

@@ -45,7 +45,7 @@ impl Facts {
                 let begun = reads.remove(at);
                 self.end_full_read(read, &begun);
             }
-            None if read.is_done => {}
+            None if read.is_done => self.note_unknown_end(read),
             Some(at) => reads[at].begins += 1,
             None => {
                 if reads.len() >= MAX_BEGUN {
@@ -74,6 +74,9 @@ impl Facts {
             let ended = Some(read.at);
             self.record_pass(&array, WholePass { ended, found, is_in_parts, ..known });
         }
+        if self.array_of(&read.device, begun).is_none() {
+            self.note_unknown_end(read);
+        }
         // The records that were lost may have been errors.
         let gap = self.kernel.progress.gap_until;
         if gap.is_some_and(|until| until >= begun.since) {
@@ -86,6 +89,13 @@ impl Facts {
             }
         } else if let Some(array) = self.array_of(&read.device, begun).map(str::to_owned) {
             self.forget_read_array(&array, begun.since);
+        }
+    }
+
+    /// It may have been a whole pass over any array.
+    fn note_unknown_end(&mut self, read: &FullRead) {
+        if read.member.is_none() {
+            Arc::make_mut(&mut self.kernel.progress).unknown_pass_end = Some(read.at);
         }
     }
 

@@ -80,6 +80,9 @@ pub struct LogProgress {
     pub unattributed: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub begun_reads: Vec<BegunRead>,
+    /// The last end of a pass over an array of which the begin, or which array it was, is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_pass_end: Option<Timestamp>,
     pub last_unattributed: Option<Line>,
 }
 

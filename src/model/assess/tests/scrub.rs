@@ -70,6 +70,16 @@ fn a_gap_of_the_log_may_have_had_the_end_of_a_check() {
 }
 
 #[test]
+fn the_end_of_a_check_that_cannot_be_attributed_may_be_of_any_array() {
+    for marks in [&["-md0"][..], &["+mdX", "-mdX"]] {
+        let mut host = mirror();
+        reads(&mut host, "b", 1, marks, 30 * DAY);
+        assert_eq!(message(&mut host, 75 * DAY), None, "{marks:?}");
+        assert!(message(&mut host, 76 * DAY).is_some(), "{marks:?}");
+    }
+}
+
+#[test]
 fn what_has_no_redundancy_needs_no_check() {
     let mut host = array("raid0", 2);
     host.layer("md0", LayerState::Md(state("raid0", "++")), 2);
