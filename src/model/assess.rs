@@ -18,6 +18,7 @@ mod filesystem;
 mod health;
 pub(crate) mod input;
 mod layers;
+mod member_fitness;
 mod mounted;
 mod pool;
 mod pool_space;

@@ -49,6 +49,10 @@ pub struct DriveFacts {
     /// `connecting`, `deleting`, `dead`; nvme core.c). It is not the worst of several paths: each
     /// device below has its own state.
     pub state: Option<String>,
+    /// How long the kernel waits for a command before it aborts it and resets the drive, in seconds
+    /// (`device/timeout`, drivers/scsi/sd.c); the shortest of several paths. Only SCSI has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_timeout: Option<u64>,
     /// True while the device is runtime-suspended (`power/runtime_status`): a query would wake it.
     pub asleep: bool,
 }

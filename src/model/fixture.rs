@@ -80,6 +80,7 @@ pub fn drive(name: &str, dev: &str, serial: &str) -> DriveFacts {
         write_cache: None,
         location: Location::default(),
         state: Some("running".into()),
+        command_timeout: Some(30),
         asleep: false,
     }
 }

@@ -5,8 +5,8 @@
 
 use crate::assess::input::{DriveInput, VolumeInput};
 use crate::assess::{
-    checks, drive, duplicate, errors, filesystem, layers, merge, mounted, pool, pool_space,
-    raid_member, raid_volume, read_only, redundancy, risk, space, stalls,
+    checks, drive, duplicate, errors, filesystem, layers, member_fitness, merge, mounted, pool,
+    pool_space, raid_member, raid_volume, read_only, redundancy, risk, space, stalls,
 };
 use diskvitals_finding::Verdict;
 use diskvitals_finding::reason::Reason;
@@ -76,6 +76,8 @@ fn rule(reason: Reason) -> Rule {
         Reason::IoTimeouts => Rule::Drive(|input| input.smart.blame_link(errors::timeouts(input))),
         Reason::ControllerResets => Rule::Drive(errors::resets),
         Reason::LinkErrors => Rule::Drive(errors::link_errors),
+        Reason::TimeoutMismatch => Rule::Drive(member_fitness::timeout_mismatch),
+        Reason::SmrInArray => Rule::Drive(member_fitness::smr_in_array),
         Reason::SmartUnavailable => Rule::Drive(|input| input.smart.unavailable()),
         Reason::ProbeTimeout => {
             Rule::DriveAndVolume(|input| input.smart.timed_out(), stalls::volume_probe)

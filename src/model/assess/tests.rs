@@ -6,6 +6,7 @@ mod counters;
 mod errors;
 mod evidence;
 mod layers;
+mod member_fitness;
 mod mounted;
 mod pool;
 mod pool_space;

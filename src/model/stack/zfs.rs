@@ -168,6 +168,10 @@ impl StorageStack for ZfsPool {
         self.status.as_ref()?.tolerates()
     }
 
+    fn is_hard_on_smr(&self) -> bool {
+        true
+    }
+
     fn clear_usage(&mut self) {
         self.status_at = None;
     }

@@ -58,6 +58,7 @@ fn merge_path(mut drive: DriveFacts, path: DriveFacts) -> DriveFacts {
     if drive.state.as_deref() != Some("running") && path.state.is_some() {
         drive.state = path.state;
     }
+    drive.command_timeout = drive.command_timeout.into_iter().chain(path.command_timeout).min();
     drive.asleep &= path.asleep;
     drive.devices.extend(path.devices);
     drive.links.extend(path.links);
@@ -231,6 +232,10 @@ fn physical_drive(
     facts.wwn = number.as_ref().and_then(Wwid::number);
 
     facts.state = if is_scsi { attribute("state")? } else { None };
+    facts.command_timeout = match is_scsi {
+        true => reader.number(&format!("{sysfs}/device/timeout"))?,
+        false => None,
+    };
     facts.asleep = is_scsi && attribute("power/runtime_status")?.as_deref() == Some("suspended");
     facts.location.hctl.clone_from(&hctl);
     facts.location.ata_port = classify::ata_port(sysfs);
