@@ -81,6 +81,8 @@ pub fn drive(name: &str, dev: &str, serial: &str) -> DriveFacts {
         location: Location::default(),
         state: Some("running".into()),
         command_timeout: Some(30),
+        lowered_link_speed: None,
+        flash: None,
         asleep: false,
     }
 }

@@ -550,15 +550,17 @@ def kubernetes_node():
 
 
 def no_udevd():
-    """A machine on which udevd never ran: sysfs alone, with a SATA disk, an eMMC and a virtio disk."""
+    """A machine on which udevd never ran: sysfs alone, with a SATA disk whose link was slowed down, a worn eMMC and a virtio disk."""
     host = Host("no-udevd", udev=False)
     disk = host.ata(3, "sda", "8:0", 4000787030016, "ST4000DM004-2CV104", "ZFN0ABCD", "0001", "5000c500b6c7d8e9", 1)
     host.partition(disk, "sda1", 1, "8:1", 1048576, 4000784416768)
+    for key, value in dict(sata_spd="1.5 Gbps", sata_spd_limit="1.5 Gbps", hw_sata_spd_limit="<unknown>").items():
+        host.file(f"/sys/class/ata_link/link3/{key}", value)
     card = "/sys/devices/platform/soc/fe330000.mmc/mmc_host/mmc0/mmc0:0001"
     sysfs = f"{card}/block/mmcblk0"
     host.block(sysfs, "179:0", 31268536320, busy=(2000, 0))
     host.link(f"{sysfs}/device", card)
-    for key, value in dict(name="DG4032", serial="0x3f2a1b0c", fwrev="0x3000000000000000", type="MMC", manfid="0x000045").items():
+    for key, value in dict(name="DG4032", serial="0x3f2a1b0c", fwrev="0x3000000000000000", type="MMC", manfid="0x000045", life_time="0x0b 0x02", pre_eol_info="0x01").items():
         host.file(f"{card}/{key}", value)
     host.partition(sysfs, "mmcblk0p1", 1, "179:1", 1048576, 31267487744)
     boot = f"{sysfs}/mmcblk0boot0"
