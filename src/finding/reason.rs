@@ -192,6 +192,12 @@ reasons! {
         "Not affected: checksums detect damaged transfers, which are repeated. A transfer that failed for good is reported as IoErrors.",
         "Reseat or replace the cable, the backplane slot or the adapter. The drive's medium is not affected.", [],
         "no such error was logged for `[errors] quiet_after` or a repair is acknowledged (`diskvitals ack --repaired`), and the drive's own count has not grown for `[smart.limits] growth_window`";
+    LinkDowngraded, Drive, [Suspect], [],
+        [Hardware], [ReseatCable],
+        "The kernel has lowered the speed of the drive's SATA link after errors.",
+        "Not affected: the link works at the lower speed.",
+        "Reseat or replace the cable, or use another port. The limit stays until the drive is attached anew or the host boots. The drive's medium is not affected.", [],
+        "the limit is gone, because the drive was attached anew or the host was booted";
     SmartFailing, Drive, [Info, Bad], [Bad],
         [CountsForModel], [ReplaceNow],
         "The drive itself reports that it is failing, or that its data is not reliable.",
@@ -305,6 +311,20 @@ reasons! {
         "Not affected. Sectors that nothing reads may have become unreadable without anybody knowing.",
         "Start a long test (`diskvitals self-test DRIVE long`), and find out why the scheduled ones do not run. If none is wanted: `self_test_overdue_days = 0` in `[smart.limits]`.", [],
         "a self-test has ended";
+    TimeoutMismatch, Drive, [Info], [],
+        [Stays], [Watch],
+        "The drive may try to read a weak sector for longer than the kernel waits for it, and is a member of an array or pool with redundancy.",
+        "Not affected. One weak sector may take the whole drive out of its array, instead of being rewritten from another copy.",
+        "While other copies exist, let the drive give up first: `smartctl -l scterc,70,70 DEVICE`. If it cannot, let the kernel wait longer: `echo 180 > /sys/block/NAME/device/timeout`. Both are lost at boot: repeat them there, in a udev rule for example.", [
+            Info [Exposed] "Let the kernel wait longer: `echo 180 > /sys/block/NAME/device/timeout`. That is lost at boot: repeat it there, in a udev rule for example. Do not shorten the drive's own attempts: this host has no other copy of some of its data.",
+        ],
+        "the drive gives up well before the kernel (SCT ERC), the kernel waits more than 30 s, or the drive is in no array or pool with redundancy";
+    SmrInArray, Drive, [Info], [],
+        [Stays], [Watch],
+        "A drive whose tracks overlap (drive-managed SMR) is a member of an array with parity or of a ZFS pool.",
+        "Not affected. A rebuild or resilver onto the drive may take days, or fail.",
+        "Nothing is urgent. Replace it with a drive without SMR (CMR) when you replace it, and use none as a spare. Until then, keep a backup, and do not take a slow drive in a rebuild for a failing one.", [],
+        "the drive is in no array with parity and in no ZFS pool";
     ProbeTimeout, Both, [Suspect, Bad], [Suspect, Bad],
         [FailsIo, FollowsDrive, Hang, Unmeasured, Disconnects, Unreachable], [LookAtPath],
         "A probe of this device or mount was not answered in time: programs that use it are likely to hang too.",

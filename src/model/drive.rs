@@ -49,6 +49,17 @@ pub struct DriveFacts {
     /// `connecting`, `deleting`, `dead`; nvme core.c). It is not the worst of several paths: each
     /// device below has its own state.
     pub state: Option<String>,
+    /// How long the kernel waits for a command before it aborts it and resets the drive, in seconds
+    /// (`device/timeout`, drivers/scsi/sd.c); the shortest of several paths. Only SCSI has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_timeout: Option<u64>,
+    /// The speed to which the kernel has limited the SATA link after errors, below what the port allows
+    /// (`3.0 Gbps`; sata_down_spd_limit(), drivers/ata/libata-core.c).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lowered_link_speed: Option<String>,
+    /// The wear that an eMMC reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<FlashHealth>,
     /// True while the device is runtime-suspended (`power/runtime_status`): a query would wake it.
     pub asleep: bool,
 }
@@ -59,6 +70,35 @@ impl DriveFacts {
         let devices = self.devices.iter().map(|device| &device.state);
         let mut states = devices.chain([&self.state]).flatten();
         states.any(|state| !matches!(state.trim(), "running" | "live" | ""))
+    }
+}
+
+/// An eMMC's health report (JESD84-B51, EXT_CSD bytes 267 to 269). The kernel reads it when it
+/// initializes the card and not again (mmc_decode_ext_csd(), drivers/mmc/core/mmc.c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlashHealth {
+    /// Of two types of memory: tenths of the designed life, the one in use included; 11: exceeded;
+    /// 0: not defined.
+    pub life_time: [u8; 2],
+    /// 1: normal; 2: 80 % of the reserved blocks are used; 3: 90 %, urgent; 0: not defined.
+    pub pre_eol_info: u8,
+}
+
+impl FlashHealth {
+    /// At least so much of the designed life is used, of the type with more wear.
+    pub fn used_percent(&self) -> Option<u64> {
+        let codes = self.life_time.into_iter().filter(|code| (1..=11).contains(code));
+        codes.max().map(|code| u64::from(code - 1) * 10)
+    }
+
+    /// At least so many of the reserved blocks are used.
+    pub(crate) fn reserve_used_percent(&self) -> Option<u64> {
+        match self.pre_eol_info {
+            1 => Some(0),
+            2 => Some(80),
+            3 => Some(90),
+            _ => None,
+        }
     }
 }
 

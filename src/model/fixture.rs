@@ -80,6 +80,9 @@ pub fn drive(name: &str, dev: &str, serial: &str) -> DriveFacts {
         write_cache: None,
         location: Location::default(),
         state: Some("running".into()),
+        command_timeout: Some(30),
+        lowered_link_speed: None,
+        flash: None,
         asleep: false,
     }
 }

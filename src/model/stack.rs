@@ -78,6 +78,12 @@ pub(crate) trait StorageStack {
         None
     }
 
+    /// Whether drive-managed SMR does not suit its members: it rewrites parity in place, or does not fill
+    /// a new member in the order of its sectors.
+    fn is_hard_on_smr(&self) -> bool {
+        self.array().is_some_and(|array| array.is_parity())
+    }
+
     /// How many further members may fail, in the worst case. None: it has no redundancy, or some of
     /// its data has no copy left.
     fn tolerates(&self) -> Option<usize> {

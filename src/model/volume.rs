@@ -243,6 +243,17 @@ impl Stack {
         }
     }
 
+    /// The redundancy that the drive is a part of, or what may be one.
+    pub(crate) fn redundancy_of(&self, drive: &DriveId) -> Option<&Stack> {
+        match self {
+            Stack::Nothing | Stack::Drive(_) => None,
+            Stack::All(parts) => parts.iter().find_map(|part| part.redundancy_of(drive)),
+            Stack::Redundant { .. } | Stack::Undetermined { .. } => {
+                self.drives().contains(&drive).then_some(self)
+            }
+        }
+    }
+
     /// How many parts of its weakest redundancy may fail; None without any.
     pub(crate) fn least_tolerance(&self) -> Option<usize> {
         match self {

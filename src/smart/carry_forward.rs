@@ -13,8 +13,8 @@
 mod tests;
 
 use crate::report::{
-    Ata, Attribute, Body, ErrorCounter, Identity, Message, Nvme, Scsi, SelfTest, SelfTestOutcome,
-    SelfTests, SmartReport, WhenFailed,
+    Ata, Attribute, Body, ErrorCounter, ErrorRecovery, Identity, Message, Nvme, Scsi, SelfTest,
+    SelfTestOutcome, SelfTests, SmartReport, WhenFailed,
 };
 
 /// Carries several fields of `$now` forward.
@@ -36,6 +36,10 @@ impl SmartReport {
         {
             return;
         }
+        // A limit of error recovery is forgotten when power is lost.
+        let own_limit = error_recovery(&self.body);
+        let has_kept_power =
+            self.power_cycles.is_some() && self.power_cycles == before.power_cycles;
         self.carry_messages(before);
         self.carry_overall_health(before);
         carry_fields!(
@@ -56,6 +60,9 @@ impl SmartReport {
             (Body::Scsi(now), Body::Scsi(before)) => now.carry_forward(before),
             (now @ Body::None, before) => now.clone_from(before),
             (Body::Ata(_) | Body::Nvme(_) | Body::Scsi(_), _) => {}
+        }
+        if let (Body::Ata(now), false) = (&mut self.body, has_kept_power) {
+            now.error_recovery = own_limit;
         }
     }
 
@@ -111,6 +118,13 @@ impl SmartReport {
 /// None: the report has no body.
 fn protocol(body: &Body) -> Option<std::mem::Discriminant<Body>> {
     (*body != Body::None).then(|| std::mem::discriminant(body))
+}
+
+fn error_recovery(body: &Body) -> Option<ErrorRecovery> {
+    match body {
+        Body::Ata(ata) => ata.error_recovery,
+        _ => None,
+    }
 }
 
 fn carry<T: Clone>(now: &mut Option<T>, before: &Option<T>) {
@@ -203,7 +217,15 @@ impl Ata {
             .filter(|then| !self.statistics.iter().any(|now| now.page == then.page));
         let missing: Vec<_> = missing.cloned().collect();
         self.statistics.extend(missing);
-        carry_fields!(self, before, endurance_used, spare_available, spare_threshold);
+        carry_fields!(
+            self,
+            before,
+            endurance_used,
+            spare_available,
+            spare_threshold,
+            error_recovery,
+            zoned
+        );
     }
 }
 

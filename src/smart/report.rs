@@ -93,6 +93,21 @@ pub struct Ata {
     /// The remaining percent of spare blocks, and the vendor's threshold, from the same sources.
     pub spare_available: Option<u8>,
     pub spare_threshold: Option<u8>,
+    pub error_recovery: Option<ErrorRecovery>,
+    /// What IDENTIFY DEVICE says of zones (ACS-4, word 69): `host_aware`, `device_managed`. Most
+    /// drives with drive-managed SMR say nothing.
+    pub zoned: Option<String>,
+}
+
+/// SCT Error Recovery Control (ACS-4): how long the drive tries to read or write a sector
+/// before it reports an error. Most drives forget a setting when they lose power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorRecovery {
+    /// The drive has no such limit.
+    Unsupported,
+    Off,
+    Deciseconds(u16),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -278,6 +293,17 @@ impl SmartReport {
     /// (smartctl(8), EXIT STATUS).
     pub fn overall_passed(&self) -> Option<bool> {
         self.passed.or((self.exit_status & 8 != 0).then_some(false))
+    }
+
+    /// What says that the drive itself decides where its overlapping (shingled) tracks are rewritten.
+    pub fn drive_managed_smr(&self) -> Option<String> {
+        let family = self.identity.family.as_ref().filter(|family| family.ends_with("(SMR)"));
+        match &self.body {
+            Body::Ata(Ata { zoned: Some(zoned), .. }) if zoned == "device_managed" => {
+                Some("Zoned Device: Device managed zones".to_owned())
+            }
+            _ => family.map(|family| format!("Model Family: {family}")),
+        }
     }
 
     /// Whether logs were read, and nothing that says how the drive is.

@@ -79,7 +79,7 @@ class Host:
             self.link(f"{above}/slaves/{device.rsplit('/', 1)[1]}", device)
             self.link(f"{device}/holders/{above.rsplit('/', 1)[1]}", above)
 
-    def scsi(self, place, hctl, name, dev, size, vendor, model, rev, proc_name, wwid=None, serial=None, state="running", runtime="active", pg89=None, **block):
+    def scsi(self, place, hctl, name, dev, size, vendor, model, rev, proc_name, wwid=None, serial=None, state="running", runtime="active", pg89=None, timeout=None, **block):
         """A SCSI disk; `place` is the folder of its host or what is between it and the target."""
         device = f"{place}/target{hctl.rsplit(':', 1)[0]}/{hctl}"
         sysfs = f"{device}/block/{name}"
@@ -88,6 +88,8 @@ class Host:
         attributes = dict(vendor=f"{vendor:8}", model=f"{model:16}", rev=rev, state=state, **{"power/runtime_status": runtime})
         if wwid:
             attributes["wwid"] = wwid
+        if timeout:
+            attributes["timeout"] = timeout
         for key, value in attributes.items():
             self.file(f"{device}/{key}", value)
         if serial:
@@ -548,15 +550,17 @@ def kubernetes_node():
 
 
 def no_udevd():
-    """A machine on which udevd never ran: sysfs alone, with a SATA disk, an eMMC and a virtio disk."""
+    """A machine on which udevd never ran: sysfs alone, with a SATA disk whose link was slowed down, a worn eMMC and a virtio disk."""
     host = Host("no-udevd", udev=False)
     disk = host.ata(3, "sda", "8:0", 4000787030016, "ST4000DM004-2CV104", "ZFN0ABCD", "0001", "5000c500b6c7d8e9", 1)
     host.partition(disk, "sda1", 1, "8:1", 1048576, 4000784416768)
+    for key, value in dict(sata_spd="1.5 Gbps", sata_spd_limit="1.5 Gbps", hw_sata_spd_limit="<unknown>").items():
+        host.file(f"/sys/class/ata_link/link3/{key}", value)
     card = "/sys/devices/platform/soc/fe330000.mmc/mmc_host/mmc0/mmc0:0001"
     sysfs = f"{card}/block/mmcblk0"
     host.block(sysfs, "179:0", 31268536320, busy=(2000, 0))
     host.link(f"{sysfs}/device", card)
-    for key, value in dict(name="DG4032", serial="0x3f2a1b0c", fwrev="0x3000000000000000", type="MMC", manfid="0x000045").items():
+    for key, value in dict(name="DG4032", serial="0x3f2a1b0c", fwrev="0x3000000000000000", type="MMC", manfid="0x000045", life_time="0x0b 0x02", pre_eol_info="0x01").items():
         host.file(f"{card}/{key}", value)
     host.partition(sysfs, "mmcblk0p1", 1, "179:1", 1048576, 31267487744)
     boot = f"{sysfs}/mmcblk0boot0"
@@ -832,7 +836,7 @@ def adaptec():
 
 
 def lvm_raid_integrity():
-    """A mirror of LVM with integrity below each leg: one of its two disks has unreadable sectors, the other is old."""
+    """A mirror of LVM with integrity below each leg: one of its two disks has unreadable sectors, the other is old and its error recovery has no limit."""
     host = Host("lvm-raid-integrity")
     shutil.rmtree("lvm-raid-integrity/exec", ignore_errors=True)
     model, firmware, size = "TOSHIBA MG08ACA16TE", "0102", 16000900661248
@@ -841,10 +845,12 @@ def lvm_raid_integrity():
     legs = []
     for number, (name, serial, pending, hours) in enumerate((("sda", "Y0A0A0QBFVN1", 16, 20100), ("sdb", "4160A0MWF57H", 0, 61400))):
         wwn = f"500003999c{number:06}"
-        disk = host.ata(number + 1, name, f"8:{16 * number}", size, model, serial, firmware, wwn, 1)
+        disk = host.ata(number + 1, name, f"8:{16 * number}", size, model, serial, firmware, wwn, 1, timeout=30)
         host.record(f"b8:{16 * number}", [f"disk/by-id/wwn-0x{wwn}"], ID_ATA="1", ID_BUS="ata", ID_MODEL=model.replace(" ", "_"), ID_SERIAL_SHORT=serial,
                     ID_WWN_WITH_EXTENSION=f"0x{wwn}", ID_FS_TYPE="LVM2_member", ID_FS_USAGE="raid", ID_FS_UUID=f"abcdef-0123-4567-89ab-cdef-0123-00000{number}")
         status, answer = smart_answer(name, model, serial, firmware, size, wwn, well + ((197, "Current_Pending_Sector", pending),), hours, 35)
+        timer = {"enabled": True, "deciseconds": 70} if pending else {"enabled": False}
+        answer.update(ata_sct_capabilities={"value": 61, "error_recovery_control_supported": True}, ata_sct_erc={"read": timer, "write": timer})
         host.file(f"/exec/smartctl/dev/{name}.json", json.dumps(answer, indent=1))
         host.file(f"/exec/smartctl/dev/{name}.exit", status)
         lv = lambda at, volume, bytes, below, status: host.dm(

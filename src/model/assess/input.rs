@@ -13,6 +13,7 @@ use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::severity::Severity;
 use diskvitals_kernel_log::error_history::ErrorHistory;
+use diskvitals_smart::policy::DriveSmartPolicy;
 
 /// The input of every rule.
 #[derive(Clone, Copy)]
@@ -40,6 +41,14 @@ impl<'a> DriveInput<'a> {
             errors: facts.errors(&Subject::Drive(known.facts.id.clone())),
             smart: SmartAssessment::new(facts, known, &context.policy.smart),
         }
+    }
+}
+
+impl DriveInput<'_> {
+    /// The limits and exceptions that apply to this drive.
+    pub(crate) fn smart_policy(&self) -> DriveSmartPolicy {
+        let drive = &self.known.facts;
+        self.context.policy.smart.for_drive(drive.model.as_deref(), drive.serial.as_deref())
     }
 }
 

@@ -5,8 +5,9 @@
 
 use crate::assess::input::{DriveInput, VolumeInput};
 use crate::assess::{
-    checks, drive, duplicate, errors, filesystem, layers, merge, mounted, pool, pool_space,
-    raid_member, raid_volume, read_only, redundancy, risk, scrub, space, stalls,
+    checks, drive, duplicate, errors, filesystem, flash, layers, link, member_fitness, merge,
+    mounted, pool, pool_space, raid_member, raid_volume, read_only, redundancy, risk, scrub, space,
+    stalls,
 };
 use diskvitals_finding::Verdict;
 use diskvitals_finding::reason::Reason;
@@ -52,14 +53,14 @@ fn rule(reason: Reason) -> Rule {
         | Reason::SmartAttributeSuspect
         | Reason::ReallocatedSectors
         | Reason::PendingSectors
-        | Reason::SpareLow
-        | Reason::WornOut
         | Reason::DriveReadOnly
         | Reason::Overheating
         | Reason::SelfTestFailed
         | Reason::SelfTestOverdue
         | Reason::FirmwareNotice => Rule::Smart,
 
+        Reason::SpareLow => Rule::Drive(flash::spare_low),
+        Reason::WornOut => Rule::Drive(flash::worn_out),
         Reason::DriveMissing => Rule::Drive(drive::missing),
         Reason::DriveOffline => Rule::Drive(drive::offline),
         Reason::DuplicateIdentity => Rule::Drive(duplicate::shares_identity),
@@ -76,6 +77,9 @@ fn rule(reason: Reason) -> Rule {
         Reason::IoTimeouts => Rule::Drive(|input| input.smart.blame_link(errors::timeouts(input))),
         Reason::ControllerResets => Rule::Drive(errors::resets),
         Reason::LinkErrors => Rule::Drive(errors::link_errors),
+        Reason::TimeoutMismatch => Rule::Drive(member_fitness::timeout_mismatch),
+        Reason::SmrInArray => Rule::Drive(member_fitness::smr_in_array),
+        Reason::LinkDowngraded => Rule::Drive(link::downgraded),
         Reason::SmartUnavailable => Rule::Drive(|input| input.smart.unavailable()),
         Reason::ProbeTimeout => {
             Rule::DriveAndVolume(|input| input.smart.timed_out(), stalls::volume_probe)

@@ -76,6 +76,18 @@ impl<'a> SmartAssessment<'a> {
         SmartAssessment::Asked { facts, known, smart, hits, ignores_self_tests, outdated }
     }
 
+    /// The last report, or why it may no longer be true. None: there is none, or it is not to count.
+    pub(crate) fn report(&self) -> Option<Result<(Timestamp, &SmartReport), &str>> {
+        let SmartAssessment::Asked { smart, outdated, .. } = self else {
+            return None;
+        };
+        let (at, report) = smart.history.last.as_ref()?;
+        Some(match outdated {
+            None => Ok((*at, report)),
+            Some(why) => Err(why),
+        })
+    }
+
     /// The verdict of the last report on one reason; None if SMART has no rule for it.
     pub(crate) fn verdict(&self, reason: Reason) -> Option<Verdict> {
         if !RULES.iter().any(|rule| rule.reason == reason) {
@@ -210,7 +222,7 @@ fn raise(
     raised((hit.severity, hit.status), message, proof, clears, None)
 }
 
-fn source(report: &SmartReport) -> String {
+pub(crate) fn source(report: &SmartReport) -> String {
     let [major, minor] = report.smartctl;
     format!("smartctl {major}.{minor} of {}", report.identity.device)
 }

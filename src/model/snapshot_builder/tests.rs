@@ -52,6 +52,9 @@ fn drive() -> KnownDrive {
         write_cache: None,
         location: Location::default(),
         state: None,
+        command_timeout: None,
+        lowered_link_speed: None,
+        flash: None,
         asleep: false,
     };
     let (first_seen, last_seen) = (at(0), at(0));

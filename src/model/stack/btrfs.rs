@@ -193,6 +193,11 @@ impl StorageStack for BtrfsFs {
         })
     }
 
+    fn is_hard_on_smr(&self) -> bool {
+        let is_parity = |it: &str| matches!(&*it.to_ascii_lowercase(), "raid5" | "raid6");
+        self.profiles().into_iter().any(is_parity)
+    }
+
     /// The weakest profile defines how many members it may lose (btrfs(5), PROFILES), minus those that
     /// are no copy already.
     fn tolerates(&self) -> Option<usize> {

@@ -176,6 +176,10 @@ impl StorageStack for ZfsPool {
         Some(self.status.as_ref()?.lacking().count())
     }
 
+    fn is_hard_on_smr(&self) -> bool {
+        true
+    }
+
     fn clear_usage(&mut self) {
         self.status_at = None;
     }

@@ -6,8 +6,8 @@ use crate::fixture::*;
 use crate::history::{Metric, SmartHistory};
 use crate::policy::SmartPolicy;
 use crate::report::{
-    Ata, Body, InformationalException, LoggedError, Message, SelfTestOutcome, SmartReport,
-    WhenFailed,
+    Ata, Body, ErrorRecovery, InformationalException, LoggedError, Message, SelfTestOutcome,
+    SmartReport, WhenFailed,
 };
 use crate::rules::evaluate;
 use diskvitals_finding::reason::Reason;
@@ -375,6 +375,21 @@ fn nothing_is_carried_forward_from_another_drive_or_protocol() {
     assert_eq!(*memory.last.unwrap().1, another);
     let as_scsi = SmartReport { body: sas().body, identity: disk().identity, ..disk() };
     assert_eq!(carried_forward(as_scsi.clone(), &faulty_drives().remove(0)), as_scsi);
+}
+
+#[test]
+fn a_limit_of_error_recovery_does_not_outlast_a_loss_of_power() {
+    let of = |limit: Option<ErrorRecovery>, cycles: Option<u64>| {
+        let mut report = disk().ata(|ata| ata.error_recovery = limit);
+        report.power_cycles = cycles;
+        report
+    };
+    let limit = Some(ErrorRecovery::Deciseconds(70));
+    for (cycles, kept) in [(Some(12), limit), (Some(13), None), (None, None)] {
+        let report = carried_forward(of(None, cycles), &of(limit, Some(12)));
+        let Body::Ata(ata) = report.body else { panic!("no ATA drive") };
+        assert_eq!(ata.error_recovery, kept, "{cycles:?}");
+    }
 }
 
 #[test]

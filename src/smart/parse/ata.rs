@@ -2,7 +2,7 @@
 
 use crate::parse::Verdict;
 use crate::parse::fields::{Field, endurance_used, is_all_ones};
-use crate::report::{Ata, Attribute, LoggedError, Statistic, WhenFailed};
+use crate::report::{Ata, Attribute, ErrorRecovery, LoggedError, Statistic, WhenFailed};
 
 /// A drive has at most 30 attributes.
 const MAX_ATTRIBUTES: usize = 64;
@@ -109,7 +109,24 @@ fn read(root: Field<'_>) -> Ata {
         endurance_used: endurance_used(root),
         spare_threshold: spare.get("threshold_percent").as_unsigned(),
         spare_available: spare.get("current_percent").as_unsigned(),
+        error_recovery: error_recovery(root),
+        zoned: root.get("zoned_device").get("capabilities").as_text(),
     }
+}
+
+/// The longer of both limits. The timers are printed by `-x` only, and not while another SCT command
+/// runs; the capability (word 206) is not printed of a drive without SCT.
+fn error_recovery(root: Field<'_>) -> Option<ErrorRecovery> {
+    let supported = root.get("ata_sct_capabilities").get("error_recovery_control_supported");
+    if supported.as_bool() == Some(false) {
+        return Some(ErrorRecovery::Unsupported);
+    }
+    let timers = ["read", "write"].map(|timer| root.get("ata_sct_erc").get(timer));
+    if timers.iter().any(|timer| timer.get("enabled").as_bool() == Some(false)) {
+        return Some(ErrorRecovery::Off);
+    }
+    let limits = timers.iter().filter_map(|timer| timer.get("deciseconds").as_unsigned());
+    limits.max().map(ErrorRecovery::Deciseconds)
 }
 
 fn attribute(row: Field<'_>) -> Option<Attribute> {

@@ -11,7 +11,7 @@ use crate::inventory::identity::{self, IdentityCandidate};
 use crate::inventory::sysfs::{DeviceRemoved, SysfsReader};
 use diskvitals_model::block::Layer;
 use diskvitals_model::drive::{
-    DriveDevice, DriveFacts, DriveKind, Location, Transport, WriteCache, model_serial,
+    DriveDevice, DriveFacts, DriveKind, FlashHealth, Location, Transport, WriteCache, model_serial,
 };
 
 /// A drive, or one path to it: its facts, still without an id, and the candidates for its id.
@@ -58,6 +58,7 @@ fn merge_path(mut drive: DriveFacts, path: DriveFacts) -> DriveFacts {
     if drive.state.as_deref() != Some("running") && path.state.is_some() {
         drive.state = path.state;
     }
+    drive.command_timeout = drive.command_timeout.into_iter().chain(path.command_timeout).min();
     drive.asleep &= path.asleep;
     drive.devices.extend(path.devices);
     drive.links.extend(path.links);
@@ -230,10 +231,26 @@ fn physical_drive(
     let number = wwid.clone().filter(|wwid| wwid.number().is_some()).or(udev_wwn);
     facts.wwn = number.as_ref().and_then(Wwid::number);
 
+    if facts.transport == Transport::Mmc {
+        let life_time = attribute("life_time")?.and_then(|text| formats::parse_codes(&text));
+        let pre_eol_info = attribute("pre_eol_info")?.and_then(|text| formats::parse_codes(&text));
+        facts.flash = match (life_time, pre_eol_info) {
+            (Some(life_time), Some([pre_eol_info])) => {
+                Some(FlashHealth { life_time, pre_eol_info })
+            }
+            _ => None,
+        };
+    }
     facts.state = if is_scsi { attribute("state")? } else { None };
+    facts.command_timeout = match is_scsi {
+        true => reader.number(&format!("{sysfs}/device/timeout"))?,
+        false => None,
+    };
     facts.asleep = is_scsi && attribute("power/runtime_status")?.as_deref() == Some("suspended");
     facts.location.hctl.clone_from(&hctl);
     facts.location.ata_port = classify::ata_port(sysfs);
+    facts.lowered_link_speed =
+        facts.location.ata_port.map(|port| lowered_speed(reader, port)).transpose()?.flatten();
     facts.location.sas_address = sas_address(reader, sysfs)?;
     (facts.location.enclosure, facts.location.slot) = enclosure(reader, sysfs)?;
     facts.devices[0].state.clone_from(&facts.state);
@@ -402,6 +419,19 @@ fn scsi_host(sysfs: &str) -> Option<String> {
         dir = parent(dir);
     }
     None
+}
+
+/// The limit of a SATA link, if it is below that of its port. Both are in kernel memory
+/// (drivers/ata/libata-transport.c); the kernel sets them equal for each newly attached disk
+/// (ata_dev_init()). A port without a limit has `<unknown>`.
+fn lowered_speed(reader: &SysfsReader<'_>, port: u32) -> Result<Option<String>, DeviceRemoved> {
+    let read = |name: &str| reader.text(&format!("/sys/class/ata_link/link{port}/{name}"));
+    let (limit, of_port) = (read("sata_spd_limit")?, read("hw_sata_spd_limit")?);
+    Ok(limit.zip(of_port).and_then(|(limit, of_port)| {
+        let speed = formats::parse_sata_speed(&limit)?;
+        let is_lower = formats::parse_sata_speed(&of_port).is_none_or(|of_port| speed < of_port);
+        is_lower.then_some(limit)
+    }))
 }
 
 /// The address of the SAS end device above (scsi_transport_sas), or of the device itself if the

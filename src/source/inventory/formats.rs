@@ -155,6 +155,19 @@ pub fn matches_any(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| matches_pattern(pattern, name))
 }
 
+/// `6.0 Gbps` as 60. None for `<unknown>` (sata_spd_string(), drivers/ata/libata-core.c).
+pub(crate) fn parse_sata_speed(text: &str) -> Option<u32> {
+    let (whole, tenths) = text.strip_suffix(" Gbps")?.split_once('.')?;
+    Some(whole.parse::<u32>().ok()? * 10 + tenths.parse::<u32>().ok()?)
+}
+
+/// An eMMC's codes in hexadecimal, with or without `0x` (`0x02 0x01`).
+pub(crate) fn parse_codes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let code = |word: &str| u8::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok();
+    let codes: Option<Vec<u8>> = text.split_whitespace().map(code).collect();
+    codes?.try_into().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -197,6 +210,21 @@ mod tests {
         assert_eq!(parse_vpd_serial(b"\x00\x80\x00\x08        "), None);
         assert_eq!(parse_vpd_serial(b"\x00\x83\x00\x01x"), None);
         assert_eq!(parse_vpd_serial(b""), None);
+    }
+
+    #[test]
+    fn a_speed_of_sata_is_in_tenths() {
+        let speeds = ["1.5 Gbps", "3.0 Gbps", "6.0 Gbps", "<unknown>"].map(parse_sata_speed);
+        assert_eq!(speeds, [Some(15), Some(30), Some(60), None]);
+    }
+
+    #[test]
+    fn codes_of_an_emmc_are_hexadecimal_with_or_without_a_prefix() {
+        assert_eq!(parse_codes("0x02 0x0b"), Some([2, 11]));
+        assert_eq!(parse_codes("02 0b"), Some([2, 11]));
+        assert_eq!(parse_codes("0x01"), Some([1]));
+        assert_eq!(parse_codes::<2>("0x01"), None);
+        assert_eq!(parse_codes::<1>("urgent"), None);
     }
 
     #[test]

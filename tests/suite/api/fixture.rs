@@ -70,6 +70,7 @@ pub fn drive(name: &str, serial: &str) -> Drive {
         location: Location::default(),
         state: Some("running".into()),
         asleep: false,
+        ..DriveFacts::default()
     };
     Drive {
         facts,

@@ -11,7 +11,7 @@ use diskvitals_kernel_log::event::Class;
 use diskvitals_model::drive::{DriveKind, Transport};
 use diskvitals_model::snapshot::{Drive, Presence, Snapshot};
 
-const FAMILIES: [FamilyRow<Drive>; 6] = families! {
+const FAMILIES: [FamilyRow<Drive>; 8] = families! {
     Drive:
     Gauge "diskvitals_drive_info": "What a drive is; device is its kernel name now: always 1."
         => info;
@@ -23,6 +23,12 @@ const FAMILIES: [FamilyRow<Drive>; 6] = families! {
         => |it, to| to.value(it.maintenance);
     Gauge "diskvitals_drive_size" in BYTES: "Its size, over all namespaces."
         => |it, to| to.value(it.facts.size_bytes);
+    Gauge "diskvitals_drive_command_timeout" in SECONDS:
+        "After so long without an answer the kernel resets the drive (SCSI and SATA)."
+        => |it, to| to.value(it.facts.command_timeout);
+    Gauge "diskvitals_flash_wear_ratio":
+        "At least so much of the designed life was used at boot, in tenths (eMMC)."
+        => |it, to| to.value(flash_wear(it));
     Counter "diskvitals_io_errors":
         "Incidents in the kernel log, by class; restarts at 0 after a long time without incidents."
         => |it, to| errors(&it.errors, |class| !class.is_filesystem_class(), to);
@@ -48,6 +54,10 @@ fn info(drive: &Drive, to: &mut Samples<'_, '_>) -> fmt::Result {
         ("enclosure", known(&facts.location.enclosure)),
         ("slot", known(&facts.location.slot)),
     ])
+}
+
+fn flash_wear(drive: &Drive) -> Option<f64> {
+    Some(drive.facts.flash.as_ref()?.used_percent()? as f64 / 100.0)
 }
 
 /// All classes have a series, so that the first incident is an increase.

@@ -12,12 +12,12 @@ use diskvitals_exposition::families::{Families, FamilyRow, Samples};
 use diskvitals_model::facts::smart::{SmartFacts, SmartOutcome};
 use diskvitals_model::snapshot::{Presence, Snapshot};
 use diskvitals_smart::history::Metric;
-use diskvitals_smart::report::{Attribute, Body, Nvme, SmartReport};
+use diskvitals_smart::report::{Ata, Attribute, Body, ErrorRecovery, Nvme, SmartReport};
 
 const OUTCOMES: [&str; 6] = ["ok", "asleep", "not_applicable", "failed", "timed_out", "stuck"];
 
 /// Percentages are written as a ratio, the base unit.
-const FAMILIES: [FamilyRow<SmartFacts>; 30] = families! {
+const FAMILIES: [FamilyRow<SmartFacts>; 31] = families! {
     SmartFacts:
     Gauge "diskvitals_smart_outcome":
         "Outcome of the last SMART poll of the drive; absent for drives that are not polled."
@@ -82,6 +82,9 @@ const FAMILIES: [FamilyRow<SmartFacts>; 30] = families! {
         => |it, to| to.value(nvme(it).and_then(|it| it.data_units_written).map(data_units));
     Counter "diskvitals_smart_read" in BYTES: "Read by the host (NVMe)."
         => |it, to| to.value(nvme(it).and_then(|it| it.data_units_read).map(data_units));
+    Gauge "diskvitals_smart_error_recovery" in SECONDS:
+        "How long it tries to read or write a sector (SCT ERC); 0: without limit (ATA)."
+        => |it, to| to.value(error_recovery(it));
     Gauge "diskvitals_smart_critical_warning": "The bits of the critical warning (NVMe)."
         => |it, to| to.value(nvme(it).and_then(|it| it.critical_warning).map(u64::from));
     Gauge "diskvitals_smart_spare_threshold_ratio":
@@ -107,6 +110,16 @@ fn report(smart: &SmartFacts) -> Option<&SmartReport> {
 fn nvme(smart: &SmartFacts) -> Option<&Nvme> {
     match &report(smart)?.body {
         Body::Nvme(nvme) => Some(nvme),
+        _ => None,
+    }
+}
+
+fn error_recovery(smart: &SmartFacts) -> Option<f64> {
+    match &report(smart)?.body {
+        Body::Ata(Ata { error_recovery: Some(ErrorRecovery::Deciseconds(limit)), .. }) => {
+            Some(f64::from(*limit) / 10.0)
+        }
+        Body::Ata(Ata { error_recovery: Some(ErrorRecovery::Off), .. }) => Some(0.0),
         _ => None,
     }
 }

@@ -55,7 +55,7 @@ pub(super) fn report(serial: &str, reallocated: u64, pending: u64) -> report::Sm
     }
 }
 
-fn respond(host: &mut TestHost, answer: SmartResponse, second: i64) {
+pub(super) fn respond(host: &mut TestHost, answer: SmartResponse, second: i64) {
     host.apply(
         SourceUpdate::Smart {
             drive: DriveId::new("A"),

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::parse::version;
+use crate::report::ErrorRecovery::{Deciseconds, Off, Unsupported};
 
 fn message(version: [u32; 2], exit_status: u8, text: &str, severity: &str) -> Value {
     document(
@@ -49,6 +50,26 @@ fn a_drive_that_could_not_be_asked_has_not_said_that_it_has_no_smart() {
 fn a_failed_command_is_ignored_when_health_is_reported() {
     let report = parse_report(&ata([7, 3], 4, json!({"smart_status": {"passed": true}})));
     assert_eq!((report.exit_status, report.passed), (4, Some(true)));
+}
+
+#[test]
+fn error_recovery_is_off_unsupported_limited_or_unknown() {
+    let timer = |enabled: bool, limit: Value| json!({"enabled": enabled, "deciseconds": limit});
+    let supported = |it: bool| json!({"value": 61, "error_recovery_control_supported": it});
+    let timers = |read: Value, write: Value| json!({"ata_sct_capabilities": supported(true), "ata_sct_erc": {"read": read, "write": write}});
+    let read = |mut more: Value| {
+        more["smart_status"] = json!({"passed": true});
+        parse_ata(&ata([7, 3], 0, more)).error_recovery
+    };
+    for (document, expected) in [
+        (timers(timer(true, json!(70)), timer(true, json!(100))), Some(Deciseconds(100))),
+        (timers(json!({"enabled": false}), timer(true, json!(70))), Some(Off)),
+        (json!({"ata_sct_capabilities": supported(false)}), Some(Unsupported)),
+        (json!({"ata_sct_capabilities": supported(true)}), None),
+        (json!({}), None),
+    ] {
+        assert_eq!(read(document.clone()), expected, "{document}");
+    }
 }
 
 #[test]
