@@ -16,6 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::block::LayerState;
+use crate::care::CareTask;
 use crate::cause::{self, Cause};
 use crate::facts::Facts;
 use crate::ledger::Ledger;
@@ -68,6 +69,7 @@ pub struct SnapshotInput<'a> {
     pub facts: &'a Facts,
     pub ledger: &'a Ledger,
     pub policy: &'a Policy,
+    pub care: &'a BTreeMap<DriveId, Vec<CareTask>>,
     /// The builder sets `health`.
     pub node: NodeState,
     pub settled: bool,

@@ -182,6 +182,7 @@ impl BuilderFixture {
             facts,
             ledger,
             policy,
+            care: &BTreeMap::new(),
             node: NodeState::default(),
             settled: self.settled,
             now: at(second),
