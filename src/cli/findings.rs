@@ -185,9 +185,7 @@ pub(super) fn obstacle(
     named: &BTreeSet<&str>,
     all: &[wire::Finding],
 ) -> Option<String> {
-    let counts = |of: &wire::Finding| {
-        of.cleared.is_none() && of.acknowledged.is_none() && of.severity() > wire::Severity::Info
-    };
+    let counts = |of: &wire::Finding| of.is_counted() && of.severity() > wire::Severity::Info;
     let others = volume.drive_ids.iter().filter(|id| !named.contains(id.as_str()));
     let failing = others.filter(|id| {
         all.iter().any(|other| {

@@ -18,6 +18,7 @@ pub fn cause(snapshot: &Snapshot, cause: &Cause) -> wire::Cause {
         acknowledged: finding.acknowledged,
         figure: finding.figure.clone(),
         grown_today: finding.grown_today,
+        maintained: finding.maintained.then_some(true),
     };
     wire::Cause {
         id: cause.id.to_string(),

@@ -596,6 +596,7 @@ pub fn finding(snapshot: &Snapshot, finding: &Finding) -> wire::Finding {
         }),
         follows: finding.follows.as_ref().map(ToString::to_string).unwrap_or_default(),
         action: advice::for_finding(snapshot, finding),
+        maintained: finding.maintained.then_some(true),
     }
 }
 

@@ -181,6 +181,10 @@ pub struct Finding {
     #[serde(skip)]
     pub advice: Option<String>,
     pub acknowledged: Option<Acknowledgement>,
+    /// Maintenance explains it (`model::maintenance`): it is shown and does not count. Not stored: it
+    /// is judged anew.
+    #[serde(skip)]
+    pub maintained: bool,
     pub cleared: Option<Clearance>,
     /// The finding of the same volume that announces their common cause, the failure of a drive.
     /// Notifications, events and `watch` follow that one only.
@@ -205,9 +209,15 @@ impl Finding {
         self.advice.as_deref().unwrap_or(self.reason.action_at(self.severity))
     }
 
-    /// It counts in `status` and in alerts: active, adverse and not acknowledged.
+    /// It counts in `status` and in alerts: active, adverse, not acknowledged and not explained by
+    /// maintenance.
     pub fn is_counted(&self) -> bool {
-        self.is_active() && self.acknowledged.is_none() && self.severity > Severity::Info
+        self.is_active() && !self.is_set_aside() && self.severity > Severity::Info
+    }
+
+    /// A person has acknowledged it, or maintenance explains it.
+    pub fn is_set_aside(&self) -> bool {
+        self.acknowledged.is_some() || self.maintained
     }
 }
 

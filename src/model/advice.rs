@@ -115,10 +115,11 @@ pub fn advise(snapshot: &Snapshot, drive: &Drive) -> Option<Advice> {
         None if is_only(Reason::RaidMemberFailed) => {
             "Find out why md took it out (kernel log, `smartctl -x`), then replace it"
         }
-        // It is an array: its members are replaced.
-        None if is_only(Reason::RaidVolumeDegraded) => {
-            "Look at its members with the controller's tool (storcli, ssacli, arcconf)"
-        }
+        // It is an array: its members are replaced, unless its rebuild runs.
+        None if is_only(Reason::RaidVolumeDegraded) => match &strongest.advice {
+            Some(advice) => advice.trim_end_matches('.'),
+            None => "Look at its members with the controller's tool (storcli, ssacli, arcconf)",
+        },
         None => words(action),
     };
     let mut sentence = format!("{words}: {}", strongest.message);

@@ -59,7 +59,7 @@ pub struct Cause {
     pub serial: String,
     /// The worst of its findings that count; of all, if none counts.
     pub severity: Severity,
-    /// False if all its findings are acknowledged, or the drive is under maintenance.
+    /// False if all its findings are acknowledged, or explained by maintenance.
     pub counted: bool,
     pub since: Timestamp,
     /// Findings of the cause itself, worst first.
@@ -83,6 +83,7 @@ pub struct CauseFinding {
     pub reason: Reason,
     pub severity: Severity,
     pub acknowledged: bool,
+    pub maintained: bool,
     /// The number behind the finding: `24`, `97 %`, `61 °C`; empty if it has none.
     pub figure: String,
     /// By how much its counter has grown within a day of the last reading; 0: not, or not known.
@@ -400,11 +401,9 @@ impl<'a> Grouping<'a> {
                     .then_with(|| a.id.cmp(&b.id))
             });
         }
-        let is_maintained = |finding: &Finding| matches!(&finding.subject, Subject::Drive(id) if self.snapshot.drives.get(id).is_some_and(|drive| drive.maintenance));
         let all = || own.iter().chain(&consequences);
-        let counts =
-            |finding: &&&Finding| finding.acknowledged.is_none() && !is_maintained(finding);
-        let counted = all().filter(counts).map(|finding| finding.severity).max();
+        let counted = all().filter(|finding| !finding.is_set_aside());
+        let counted = counted.map(|finding| finding.severity).max();
         let any = all().map(|finding| finding.severity).max();
         let first = own.first().or(consequences.first());
         let entries = |findings: &[&Finding]| -> Vec<CauseFinding> {
@@ -449,6 +448,7 @@ impl<'a> Grouping<'a> {
             reason: finding.reason,
             severity: finding.severity,
             acknowledged: finding.acknowledged.is_some(),
+            maintained: finding.maintained,
             figure,
             grown_today,
         }

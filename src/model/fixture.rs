@@ -480,6 +480,7 @@ pub fn add_finding(snapshot: &mut Snapshot, subject: Subject, reason: Reason) {
         clears_when: String::new(),
         advice: None,
         acknowledged: None,
+        maintained: false,
         cleared: None,
         follows: None,
     };

@@ -168,6 +168,19 @@ impl Ledger {
         }
     }
 
+    /// Marks the findings that maintenance explains, and no others. Returns whether a mark has changed.
+    pub fn mark_maintained(&mut self, explained: &BTreeSet<FindingId>) -> bool {
+        let mut has_changed = false;
+        for entry in self.active.values_mut() {
+            let maintained = explained.contains(&entry.finding.id);
+            if entry.finding.maintained != maintained {
+                Arc::make_mut(&mut entry.finding).maintained = maintained;
+                has_changed = true;
+            }
+        }
+        has_changed
+    }
+
     /// Ends the findings about removed subjects.
     pub fn clear_subjects(
         &mut self,
@@ -353,6 +366,7 @@ impl Ledger {
             clears_when: raised.clears_when,
             advice: raised.advice,
             acknowledged: None,
+            maintained: false,
             cleared: None,
             follows,
         };

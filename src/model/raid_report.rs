@@ -80,8 +80,6 @@ pub struct RaidReport {
     pub pci: Option<String>,
     pub arrays: Vec<ReportedArray>,
     pub hot_spares: usize,
-    /// Slots of members that are being rebuilt: `252:3`.
-    pub rebuilding: Vec<String>,
     /// Slots of drives that do not work, with the tool's word: `252:4 (Failed)`.
     pub failed: Vec<String>,
     /// Slots of drives with a configuration that is not this controller's.
@@ -100,8 +98,21 @@ pub struct ReportedArray {
     pub has_lost_blocks: bool,
     /// Writes are cached even without a working battery.
     pub forces_write_back: bool,
+    /// None: the tool reports none.
+    pub rebuild: Option<Rebuild>,
     /// The tool's words.
     pub text: String,
+}
+
+/// Members that are being filled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rebuild {
+    /// Their slots: `252:3`. Empty: the tool does not name them.
+    pub onto: Vec<String>,
+    /// How much is done; of several members the least.
+    pub percent: Option<u64>,
+    /// Of several members the longest.
+    pub seconds_left: Option<u64>,
 }
 
 /// What a tool and the kernel both have of an array.

@@ -20,6 +20,7 @@ use crate::care::CareTask;
 use crate::cause::{self, Cause};
 use crate::facts::Facts;
 use crate::ledger::Ledger;
+use crate::maintenance;
 use crate::model_statistics::ModelStatistics;
 use crate::policy::Policy;
 use crate::probe::Usage;
@@ -67,7 +68,8 @@ pub enum ChangedItem {
 /// The input of a snapshot.
 pub struct SnapshotInput<'a> {
     pub facts: &'a Facts,
-    pub ledger: &'a Ledger,
+    /// The builder marks what maintenance explains.
+    pub ledger: &'a mut Ledger,
     pub policy: &'a Policy,
     pub care: &'a BTreeMap<DriveId, Vec<CareTask>>,
     /// The builder sets `health`.
@@ -93,27 +95,43 @@ pub struct SnapshotUpdate {
 
 impl SnapshotBuilder {
     pub fn build(&mut self, previous: &Arc<Snapshot>, scene: SnapshotInput<'_>) -> SnapshotUpdate {
-        let findings: BTreeMap<FindingId, Arc<Finding>> =
-            scene.ledger.active().map(|finding| (finding.id.clone(), finding.clone())).collect();
+        let findings = active_findings(scene.ledger);
         let by_subject = by_subject(&findings);
         let drives = views::drives(previous, &scene, &by_subject);
         let volumes = views::volumes(previous, &scene, &by_subject);
         let inventory = scene.facts.shared_inventory().unwrap_or(&previous.inventory).clone();
-        let mut node = NodeState { health: None, ..scene.node };
-        node.health = node_health(
-            scene.settled,
-            sources_incomplete(scene.facts),
-            &findings,
-            &drives,
-            &volumes,
-        );
-        let node = if node == *previous.node { previous.node.clone() } else { Arc::new(node) };
+        let checks = scene.facts.checks.all();
+        // What maintenance explains, the node's health and causes need the rest of the snapshot.
+        let mut snapshot = Snapshot {
+            revision: previous.revision,
+            settled: scene.settled,
+            node: previous.node.clone(),
+            drives,
+            volumes,
+            findings,
+            causes: BTreeMap::new(),
+            checks: checks.clone(),
+            attachments: scene.facts.attachments.clone(),
+            node_context: scene.facts.node_context.clone(),
+            inventory,
+            history: scene.ledger.history().clone(),
+            models: models(previous, scene.facts),
+            zfs_pools: zfs_pools(previous, scene.facts),
+        };
+        if scene.ledger.mark_maintained(&maintenance::explained(&snapshot)) {
+            snapshot.findings = active_findings(scene.ledger);
+        }
+        let health = node_health(&snapshot, sources_incomplete(scene.facts));
+        let node = NodeState { health, ..scene.node };
+        if node != *previous.node {
+            snapshot.node = Arc::new(node);
+        }
 
         let mut log =
             ChangeLog { revision: previous.revision, time: scene.now, changes: Vec::new() };
-        log.compare(&previous.drives, &drives, ChangedItem::Drive, views::drive_changed);
+        log.compare(&previous.drives, &snapshot.drives, ChangedItem::Drive, views::drive_changed);
         let (told, now) = (&mut self.published_usage, scene.now);
-        log.compare(&previous.volumes, &volumes, ChangedItem::Volume, |old, new| {
+        log.compare(&previous.volumes, &snapshot.volumes, ChangedItem::Volume, |old, new| {
             views::volume_changed(old, new) || usage_change_due(told, new, now)
         });
         self.record_published_usage(&log.changes, scene.now);
@@ -123,30 +141,12 @@ impl SnapshotBuilder {
         };
         log.compare(
             &previous.findings,
-            &findings,
+            &snapshot.findings,
             |finding| ChangedItem::Finding(last(&finding)),
             views::finding_changed,
         );
 
-        let checks = scene.facts.checks.all();
         log.compare(&previous.checks, checks, ChangedItem::Check, |old, new| old != new);
-        // Causes need the rest of the snapshot.
-        let mut snapshot = Snapshot {
-            revision: log.revision,
-            settled: scene.settled,
-            node,
-            drives,
-            volumes,
-            findings,
-            causes: BTreeMap::new(),
-            checks: checks.clone(),
-            attachments: scene.facts.attachments.clone(),
-            node_context: scene.facts.node_context.clone(),
-            inventory,
-            history: history.clone(),
-            models: models(previous, scene.facts),
-            zfs_pools: zfs_pools(previous, scene.facts),
-        };
         snapshot.causes = causes(&snapshot, previous, scene.facts, scene.now);
         log.compare(&previous.causes, &snapshot.causes, ChangedItem::Cause, |_, _| true);
         snapshot.revision = log.revision;
@@ -265,6 +265,10 @@ fn models(previous: &Snapshot, facts: &Facts) -> Arc<ModelStatistics> {
     }
 }
 
+fn active_findings(ledger: &Ledger) -> BTreeMap<FindingId, Arc<Finding>> {
+    ledger.active().map(|finding| (finding.id.clone(), finding.clone())).collect()
+}
+
 type FindingsBySubject = BTreeMap<Subject, Vec<Arc<Finding>>>;
 
 /// Worst first; equal ones by reason, then age.
@@ -318,19 +322,12 @@ fn sources_incomplete(facts: &Facts) -> bool {
         || facts.kubelet.error().is_some()
 }
 
-/// Acknowledged findings, and those about drives under maintenance, do not count. Bad before
-/// suspect before unknown before good. `blind`: some objects may not even be listed.
-fn node_health(
-    settled: bool,
-    blind: bool,
-    findings: &BTreeMap<FindingId, Arc<Finding>>,
-    drives: &BTreeMap<DriveId, Arc<Drive>>,
-    volumes: &BTreeMap<VolumeId, Arc<Volume>>,
-) -> Option<Health> {
-    let maintained = |subject: &Subject| matches!(subject, Subject::Drive(id) if drives.get(id).is_some_and(|drive| drive.maintenance));
+/// Bad before suspect before unknown before good. `blind`: some objects may not even be listed.
+fn node_health(snapshot: &Snapshot, blind: bool) -> Option<Health> {
+    let Snapshot { findings, drives, volumes, settled, .. } = snapshot;
     match findings
         .values()
-        .filter(|finding| finding.is_counted() && !maintained(&finding.subject))
+        .filter(|finding| finding.is_counted())
         .map(|finding| finding.severity)
         .max()
     {

@@ -20,7 +20,7 @@ pub use cache::BlockCache;
 pub use dm_raid::DmRaid;
 pub use md::{MdMember, MdState};
 pub use multipath::{Multipath, MultipathPath};
-pub(crate) use shortfall::{Left, Place, Shortfall, action_text, progress_text};
+pub(crate) use shortfall::{Left, Place, Shortfall, action_text, progress_text, progress_words};
 pub use thin::ThinPool;
 pub use zfs::{
     PoolScan, PoolState, PoolStatus, ScanState, Vdev, VdevClass, VdevState, ZfsPool,

@@ -6,6 +6,7 @@ use diskvitals_host::exec::{self, Exec, ExecError, Output, UnkillableChild};
 use diskvitals_text::causes::with_causes;
 
 /// Why there is no output.
+#[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) why: String,
     pub(crate) has_timed_out: bool,

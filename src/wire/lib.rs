@@ -14,6 +14,13 @@ mod generated {
 
 pub use generated::*;
 
+impl Finding {
+    /// It is active, nobody has acknowledged it, and maintenance does not explain it.
+    pub fn is_counted(&self) -> bool {
+        self.cleared.is_none() && self.acknowledged.is_none() && !self.maintained()
+    }
+}
+
 /// The descriptor set, for reflection and for canonical JSON.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/diskvitals.bin"));
 

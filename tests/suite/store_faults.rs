@@ -53,6 +53,7 @@ fn finding(number: i64) -> Finding {
             time: at(2),
             note: "bought a disk".to_owned(),
         }),
+        maintained: false,
         cleared: None,
         follows: None,
     }

@@ -148,6 +148,7 @@ async fn store_findings(state: &Path, count: usize) -> anyhow::Result<()> {
             count: 1,
             clears_when: reason.clears().to_owned(),
             acknowledged: None,
+            maintained: false,
             cleared: Some(Clearance {
                 time: since + SignedDuration::from_hours(1),
                 why: "the drive reports 0".to_owned(),

@@ -26,7 +26,7 @@ pub fn output(view: &StatusView) -> String {
     for drive in view.drives {
         // The kernel's name may be another drive's after a reboot.
         text.push_str(&line(
-            state(drive.health, &drive.findings, drive.maintenance),
+            state(drive.health, &drive.findings),
             &format!("diskvitals drive {}", drive.id),
             &metrics(&figures::of_drive(drive)),
             &drive_text(drive),
@@ -35,7 +35,7 @@ pub fn output(view: &StatusView) -> String {
     let names = figures::volume_names(view.volumes);
     for (name, volume) in names.iter().zip(view.volumes) {
         text.push_str(&line(
-            state(volume.health, &volume.findings, false),
+            state(volume.health, &volume.findings),
             &format!("diskvitals volume {name}"),
             &metrics(&figures::of_volume(volume)),
             &volume_text(volume),
@@ -58,17 +58,17 @@ fn line(state: u8, item: &str, metrics: &[String], text: &str) -> String {
 }
 
 /// Acknowledged findings and maintenance do not count; what is unknown is unknown.
-fn state(health: i32, findings: &[wire::Finding], maintenance: bool) -> u8 {
+fn state(health: i32, findings: &[wire::Finding]) -> u8 {
     let adverse = |severity: wire::Severity| {
-        let mut counted = findings.iter().filter(|it| it.acknowledged.is_none());
-        !maintenance && counted.any(|it| it.severity() == severity)
+        let mut counted = findings.iter().filter(|it| it.is_counted());
+        counted.any(|it| it.severity() == severity)
     };
     match wire::Health::try_from(health) {
         Ok(wire::Health::Good) => 0,
         Ok(wire::Health::Bad | wire::Health::Suspect) if adverse(wire::Severity::Bad) => 2,
         Ok(wire::Health::Bad | wire::Health::Suspect) if adverse(wire::Severity::Suspect) => 1,
-        // All its findings are acknowledged.
-        Ok(wire::Health::Bad | wire::Health::Suspect) if maintenance || !findings.is_empty() => 0,
+        // None of its findings counts.
+        Ok(wire::Health::Bad | wire::Health::Suspect) if !findings.is_empty() => 0,
         _ => 3,
     }
 }

@@ -94,9 +94,7 @@ fn actions(explanation: &wire::Explanation, screen: &Screen) -> String {
         let has_advice = !explanation.advice.is_empty();
         let follows = !finding.follows.is_empty()
             || finding.reason.parse() == Ok(Reason::DriveFailing) && has_advice;
-        let is_counted = finding.cleared.is_none()
-            && finding.acknowledged.is_none()
-            && finding.severity() > wire::Severity::Info;
+        let is_counted = finding.is_counted() && finding.severity() > wire::Severity::Info;
         let action = findings::action(finding);
         if !is_counted || follows || is_of_drive && has_advice || action.is_empty() {
             continue;

@@ -27,8 +27,8 @@ pub struct StatusView<'a> {
 }
 
 /// Critical before warning before unknown before good. The daemon's own verdict covers drives and
-/// volumes; findings about other block devices are added here. Acknowledged findings and drives
-/// under maintenance do not count.
+/// volumes; findings about other block devices are added here. Acknowledged findings and those
+/// that maintenance explains do not count.
 pub fn verdict(view: &StatusView) -> Verdict {
     let node = match view.node.health() {
         wire::Health::Good if view.node.settled => Verdict::Good,
@@ -36,23 +36,13 @@ pub fn verdict(view: &StatusView) -> Verdict {
         wire::Health::Bad => Verdict::Critical,
         _ => Verdict::Unknown,
     };
-    let worst =
-        view.findings.iter().filter(|finding| is_counted(finding, view)).map(
-            |finding| match finding.severity() {
-                wire::Severity::Bad => Verdict::Critical,
-                wire::Severity::Suspect => Verdict::Warning,
-                _ => Verdict::Good,
-            },
-        );
-    worst.fold(node, Ord::max)
-}
-
-fn is_counted(finding: &wire::Finding, view: &StatusView) -> bool {
-    let maintained = finding.subject.as_ref().is_some_and(|subject| {
-        subject.kind() == wire::SubjectKind::Drive
-            && view.drives.iter().any(|drive| drive.maintenance && drive.id == subject.id)
+    let counted = view.findings.iter().filter(|finding| finding.is_counted());
+    let worst = counted.map(|finding| match finding.severity() {
+        wire::Severity::Bad => Verdict::Critical,
+        wire::Severity::Suspect => Verdict::Warning,
+        _ => Verdict::Good,
     });
-    finding.acknowledged.is_none() && finding.cleared.is_none() && !maintained
+    worst.fold(node, Ord::max)
 }
 
 pub fn screen(view: &StatusView, screen: &Screen) -> String {
@@ -93,7 +83,7 @@ fn verdict_line(view: &StatusView, screen: &Screen) -> String {
 
 /// `6 drives, 9 volumes, 6 causes (18 findings)`.
 pub fn summary(view: &StatusView) -> String {
-    let active = view.findings.iter().filter(|finding| is_counted(finding, view)).count();
+    let active = view.findings.iter().filter(|finding| finding.is_counted()).count();
     let aside = view.findings.len() - active;
     let mut words = vec![
         counted(view.drives.len() as u64, "drive"),

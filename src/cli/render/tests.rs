@@ -30,6 +30,7 @@ fn finding() -> wire::Finding {
         cleared: None,
         follows: String::new(),
         action: String::new(),
+        maintained: None,
     }
 }
 

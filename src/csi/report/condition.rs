@@ -53,11 +53,8 @@ pub(crate) fn storage_condition(view: &DaemonView, in_grace: bool) -> Option<Sto
 
 fn from_snapshot(snapshot: &NodeSnapshot) -> StorageCondition {
     let adverse = snapshot.adverse();
-    let counted: Vec<&Issue> = adverse
-        .iter()
-        .map(|(_, issue)| *issue)
-        .filter(|issue| snapshot.is_counted(issue))
-        .collect();
+    let counted: Vec<&Issue> =
+        adverse.iter().map(|(_, issue)| *issue).filter(|issue| issue.is_counted()).collect();
     if let Some(worst) = counted.first() {
         let number = |level| counted.iter().filter(|issue| issue.severity == level).count();
         let numbers = [(number(Severity::Bad), "bad"), (number(Severity::Suspect), "suspect")];

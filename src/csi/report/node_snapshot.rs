@@ -65,6 +65,8 @@ pub(crate) struct Issue {
     /// Grows each time that the finding is raised or worsens.
     pub count: u64,
     pub acknowledged: bool,
+    /// Maintenance explains it.
+    pub maintained: bool,
     pub cleared: Option<Cleared>,
     /// Another issue of the same volume announces the common cause.
     pub is_follower: bool,
@@ -221,16 +223,10 @@ impl NodeSnapshot {
         adverse
     }
 
-    /// Whether the issue counts: it is not acknowledged, and not about a drive under maintenance.
-    pub(crate) fn is_counted(&self, issue: &Issue) -> bool {
-        let maintained = matches!(&issue.subject, Subject::Drive(id) if self.drives.get(id).is_some_and(|drive| drive.maintenance));
-        !issue.acknowledged && !maintained
-    }
-
     /// The health of the node, with the states of volumes that no finding of the daemon describes.
     pub(crate) fn counted_health(&self) -> Health {
         let mut adverse = self.adverse().into_iter().map(|(_, issue)| issue);
-        match adverse.find(|issue| self.is_counted(issue)).map(|worst| worst.severity) {
+        match adverse.find(|issue| issue.is_counted()).map(|worst| worst.severity) {
             Some(Severity::Bad) => Health::Bad,
             Some(Severity::Suspect) if self.health != Health::Bad => Health::Suspect,
             _ => self.health,
@@ -284,6 +280,10 @@ fn without_drive_name<'a>(message: &'a str, id: &str) -> &'a str {
 }
 
 impl Issue {
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.acknowledged && !self.maintained
+    }
+
     /// The message for use after the subject's name. The daemon's messages about a drive begin with
     /// its id and kernel name.
     pub(crate) fn text(&self) -> &str {
@@ -329,6 +329,7 @@ impl Issue {
             since: timestamp_from_wire(finding.since),
             count: finding.count,
             acknowledged: finding.acknowledged.is_some(),
+            maintained: finding.maintained(),
             cleared,
             is_follower: !finding.follows.is_empty(),
         };
@@ -365,6 +366,7 @@ impl Issue {
             since: None,
             count: 0,
             acknowledged: false,
+            maintained: false,
             cleared: None,
             is_follower: false,
         };

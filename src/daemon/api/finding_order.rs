@@ -90,6 +90,7 @@ mod tests {
             clears_when: String::new(),
             advice: None,
             acknowledged: None,
+            maintained: false,
             cleared: None,
             follows: None,
         };

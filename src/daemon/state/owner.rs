@@ -516,12 +516,13 @@ impl Owner {
         let settled = self.snapshots.borrow().settled
             || (self.facts.settled() && !assess::is_first_look_outstanding(&self.facts))
             || Instant::now() >= self.settle_by;
+        let node = self.node_state(&rules, now);
         let scene = SnapshotInput {
             facts: &self.facts,
-            ledger: &self.ledger,
+            ledger: &mut self.ledger,
             policy: &rules.policy,
             care: &self.care,
-            node: self.node_state(&rules, now),
+            node,
             settled,
             now,
         };

@@ -16,7 +16,7 @@ fn snapshot(mut host: TestHost) -> Snapshot {
     host.read_all(0);
     let input = SnapshotInput {
         facts: &host.facts,
-        ledger: &Ledger::default(),
+        ledger: &mut Ledger::default(),
         policy: &host.policy,
         care: &BTreeMap::new(),
         node: NodeState::default(),
@@ -42,6 +42,7 @@ fn finding(subject: Subject, reason: Reason, severity: Severity) -> Finding {
         clears_when: String::new(),
         advice: None,
         acknowledged: None,
+        maintained: false,
         cleared: None,
         follows: None,
     }

@@ -144,9 +144,10 @@ pub(super) fn clear_without_layer(facts: &Facts, volume: &VolumeFacts) -> Option
 }
 
 impl Degradation {
-    pub(super) fn raise(self, clears: &str) -> Option<Verdict> {
+    /// `since`: when it began, if that is known.
+    pub(super) fn raise(self, clears: &str, since: Option<Timestamp>) -> Option<Verdict> {
         let clears = self.clears.as_deref().unwrap_or(clears);
-        let verdict = raised(self.level, self.message, self.evidence, clears, None)?;
+        let verdict = raised(self.level, self.message, self.evidence, clears, since)?;
         let Verdict::Raised(details) = verdict else {
             return Some(verdict);
         };
@@ -192,7 +193,7 @@ pub(super) fn worst_layer(
         }
     }
     match (worst, why) {
-        (Some(worst), _) => worst.raise(clears),
+        (Some(worst), _) => worst.raise(clears, None),
         (None, Some(why)) => unknown(why),
         (None, None) => applies.then_some(Verdict::Clear),
     }

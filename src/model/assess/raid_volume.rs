@@ -4,13 +4,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::assess::input::DriveInput;
+use crate::assess::input::{Context, DriveInput};
+use crate::assess::layers::Degradation;
 use crate::assess::text::{
     INACCESSIBLE, INFO, SUSPECT, drive_name, evidence, join_limited, raised, unknown,
+    wait_until_ended,
 };
 use crate::drive::DriveFacts;
 use crate::facts::{Facts, KnownDrive};
-use crate::raid_report::{CacheProtection, RaidFamily, RaidReport, ReportedArray};
+use crate::raid_report::{CacheProtection, RaidFamily, RaidReport, Rebuild, ReportedArray};
+use crate::stack::progress_words;
 use diskvitals_finding::{Subject, UnknownCause, UnknownHealth, Verdict, WitnessKind};
 use diskvitals_kernel_log::error_history::ErrorHistory;
 use diskvitals_kernel_log::event::{Class, Line};
@@ -167,12 +170,13 @@ pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
     let now = input.context.now;
     let is_logged = input.errors.is_some_and(|errors| errors.get(Class::ArrayState).is_some());
     let logged = logged(facts, input.errors, now);
+    let name = || drive_name(input.known);
     let (state, at, proof, more, clears) = match (logged, array_report(facts, drive, now)) {
         (Some(line), _) => {
             let state = state_in(&line.text).unwrap_or(ArrayState::Degraded);
             let origin = &line.origin;
             let proof = evidence(origin.witness(), origin.name(), line.time, &line.text);
-            (state, line.time, proof, String::new(), LOG_CLEARS)
+            (state, line.time, proof, More::default(), LOG_CLEARS)
         }
         (None, Some(Ok((at, report, array)))) => {
             let Some(state) = array.state else {
@@ -182,12 +186,11 @@ pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
             if array.has_lost_blocks && state == ArrayState::Optimal {
                 let message = format!(
                     "the RAID controller reports that {} has blocks that it cannot restore",
-                    drive_name(input.known)
+                    name()
                 );
                 return raised(SUSPECT, message, vec![proof], TOOL_CLEARS, Some(at));
             }
-            let lost = if array.has_lost_blocks { "; it has lost blocks" } else { "" };
-            (state, at, proof, format!("{lost}{}", members(report)), TOOL_CLEARS)
+            (state, at, proof, more(report, array, drive), TOOL_CLEARS)
         }
         (None, Some(Err(why))) if is_logged || was_reported(facts, drive) => {
             return unknown(why.why);
@@ -199,9 +202,14 @@ pub(crate) fn degraded(input: &DriveInput) -> Option<Verdict> {
         ArrayState::Offline => (INACCESSIBLE, "offline"),
         ArrayState::Degraded => (SUSPECT, "degraded"),
     };
-    let name = drive_name(input.known);
-    let message = format!("the RAID controller reports that {name} is {state}{more}");
-    raised(level, message, vec![proof], clears, Some(at))
+    let degradation = Degradation {
+        level,
+        message: format!("the RAID controller reports that {} is {state}{}", name(), more.words),
+        advice: more.advice.filter(|_| level == SUSPECT),
+        clears: None,
+        evidence: vec![proof],
+    };
+    degradation.raise(clears, Some(at))
 }
 
 fn was_reported(facts: &Facts, drive: &DriveFacts) -> bool {
@@ -212,20 +220,54 @@ fn was_reported(facts: &Facts, drive: &DriveFacts) -> bool {
     reports.is_some_and(|it| it.answered.is_some())
 }
 
-/// Failed drives, rebuilds and hot spares of the controller.
-fn members(report: &RaidReport) -> String {
-    let list = |what: &str, drives: &[String]| match drives.is_empty() {
+/// What a tool adds to the state of an array.
+#[derive(Default)]
+struct More {
+    words: String,
+    advice: Option<String>,
+}
+
+/// A rebuild of the array; failed drives and hot spares of its controller.
+fn more(report: &RaidReport, array: &ReportedArray, drive: &DriveFacts) -> More {
+    let lost = if array.has_lost_blocks { "; it has lost blocks" } else { "" };
+    let rebuild = array.rebuild.as_ref().map(|it| format!("; {}", rebuild_text("", it)));
+    let failed = match report.failed.is_empty() {
         true => String::new(),
-        false => format!("; {what}: {}", join_limited(drives)),
+        false => format!("; not working: {}", join_limited(&report.failed)),
     };
-    let failed = list("not working", &report.failed);
-    let rebuilding = list("being rebuilt", &report.rebuilding);
     let spares = match report.hot_spares {
         0 => "no hot spare".to_owned(),
         1 => "1 hot spare".to_owned(),
         number => format!("{number} hot spares"),
     };
-    format!("{failed}{rebuilding}; {spares} in the controller")
+    let rebuild_words = rebuild.unwrap_or_default();
+    let is_rebuilding = array.rebuild.is_some() && !array.has_lost_blocks;
+    More {
+        words: format!("{lost}{rebuild_words}{failed}; {spares} in the controller"),
+        advice: is_rebuilding
+            .then(|| wait_until_ended(&format!("{} is being rebuilt", drive.name))),
+    }
+}
+
+/// `rebuild onto 252:3, 43 % done, 3 hours left`, as the tool reported it.
+fn rebuild_text(of: &str, rebuild: &Rebuild) -> String {
+    let onto = match rebuild.onto.is_empty() {
+        true => String::new(),
+        false => format!(" onto {}", join_limited(&rebuild.onto)),
+    };
+    format!("rebuild{of}{onto}{}", progress_words(rebuild.percent, rebuild.seconds_left))
+}
+
+/// `rebuild of sda onto 252:3, 43 % done, 3 hours left`; None where the newest state of the array is not
+/// the tool's.
+pub(super) fn rebuild_of(context: Context, known: &KnownDrive) -> Option<String> {
+    let Context { facts, now, .. } = context;
+    let errors = facts.errors(&Subject::Drive(known.facts.id.clone()));
+    if logged(facts, errors, now).is_some() {
+        return None;
+    }
+    let (_, _, array) = array_report(facts, &known.facts, now)?.ok()?;
+    Some(rebuild_text(&format!(" of {}", known.facts.name), array.rebuild.as_ref()?))
 }
 
 /// The report of a controller, for the first of its arrays, which has the findings about it.

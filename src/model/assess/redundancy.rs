@@ -96,7 +96,7 @@ fn of_volume(input: &VolumeInput, reason: Reason) -> Option<Verdict> {
     let view = View { context, facts, failing: input.failing_drives };
     let of_arrays = || of_devices(context, input.failing_drives, &volume.devices, reason);
     match view.filesystem(volume) {
-        Some(Ok(loss)) if loss.reason == reason => loss.degradation.raise(clears(reason)),
+        Some(Ok(loss)) if loss.reason == reason => loss.degradation.raise(clears(reason), None),
         Some(Ok(_)) => of_arrays().or(Some(Verdict::Clear)),
         Some(Err(verdict)) => of_arrays().or(Some(verdict)),
         None => of_arrays().or_else(|| clear_without_layer(facts, volume)),

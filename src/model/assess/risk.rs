@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::assess::drive::clear_if_scanned;
 use crate::assess::health::health_unknown;
 use crate::assess::input::{Context, VolumeInput};
+use crate::assess::raid_volume;
 use crate::assess::text::{SUSPECT, evidence, format_span, join_limited, raised, unknown};
 use crate::assess::{ActiveFinding, DriveFailure, endangers_data};
 use crate::cause::figures::metrics;
@@ -164,11 +165,13 @@ impl Outlook<'_> {
     }
 
     /// What may still fail, which members count no more and why, what is to be known of the others, and
-    /// what runs. None: there is no redundancy.
+    /// what runs. None: there is no redundancy but that of a RAID controller, which rebuilds nothing.
     pub(crate) fn sentence(&self, stack: &Stack, devices: &[String]) -> Option<String> {
-        let weakest = self.weakest(stack)?;
-        let Stack::Redundant { level, tolerates, parts } = weakest else {
-            return None;
+        let below = stack.drives().into_iter().filter_map(|id| self.known(id));
+        let rebuilds = below.filter_map(|known| raid_volume::rebuild_of(self.context, known));
+        let rebuilds: Vec<String> = rebuilds.collect();
+        let Some(Stack::Redundant { level, tolerates, parts }) = self.weakest(stack) else {
+            return (!rebuilds.is_empty()).then(|| rebuilds.join("; "));
         };
         let is_lost = |part: &&Stack| part.impact(&|id| self.is_used_up(id)) == Impact::Exposed;
         let (lost, others): (Vec<&Stack>, Vec<&Stack>) = parts.iter().partition(is_lost);
@@ -197,7 +200,7 @@ impl Outlook<'_> {
         let noted: Vec<String> = noted.filter_map(|id| self.note(id)).collect();
         clauses.extend((!noted.is_empty()).then(|| join_limited(noted)));
         let arrays = devices.iter().filter_map(|name| of_array(self.context, name));
-        clauses.extend(arrays);
+        clauses.extend(arrays.chain(rebuilds));
         Some(clauses.join("; "))
     }
 

@@ -43,6 +43,11 @@ pub(crate) fn raised(
     }))
 }
 
+/// The advice while something runs that ends without help.
+pub(crate) fn wait_until_ended(what: &str) -> String {
+    format!("{what}: wait until that has ended, and do not pull any of its drives.")
+}
+
 pub(crate) fn unknown(why: impl AsRef<str>) -> Option<Verdict> {
     Some(Verdict::Unknown { why: truncate(why.as_ref(), MAX_MESSAGE) })
 }

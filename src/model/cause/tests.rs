@@ -79,7 +79,7 @@ impl Node {
         self.ledger.clear_subjects(|subject| facts.is_removed(subject), at(second));
         let input = SnapshotInput {
             facts,
-            ledger: &self.ledger,
+            ledger: &mut self.ledger,
             policy: &self.host.policy,
             care: &BTreeMap::new(),
             node: NodeState::default(),
@@ -526,6 +526,7 @@ fn finding(subject: Subject, reason: Reason, severity: Severity, second: i64) ->
         clears_when: String::new(),
         advice: None,
         acknowledged: None,
+        maintained: false,
         cleared: None,
         follows: None,
     }

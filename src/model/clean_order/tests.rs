@@ -325,6 +325,7 @@ fn a_mount_that_does_not_respond_is_hung_also_while_the_kubelet_has_its_record()
         clears_when: String::new(),
         advice: None,
         acknowledged: None,
+        maintained: false,
         cleared: None,
         follows: None,
     };

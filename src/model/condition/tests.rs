@@ -29,6 +29,7 @@ fn finding(reason: Reason, severity: Severity, status: Status, message: &str) ->
         clears_when: String::new(),
         advice: None,
         acknowledged: None,
+        maintained: false,
         cleared: None,
         follows: None,
     }

@@ -177,7 +177,7 @@ impl BuilderFixture {
     }
 
     fn next(&mut self, facts: &Facts, second: i64) -> Vec<(u64, ChangeKind, &'static str)> {
-        let (ledger, policy) = (&self.ledger, &self.policy);
+        let (ledger, policy) = (&mut self.ledger, &self.policy);
         let scene = SnapshotInput {
             facts,
             ledger,

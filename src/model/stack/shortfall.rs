@@ -138,8 +138,13 @@ pub(crate) fn action_text(action: Option<&str>) -> String {
 /// `, 43 % done, 3 hours left`.
 pub(crate) fn progress_text(stack: &dyn StorageStack) -> String {
     let share = stack.progress().and_then(|(done, all)| percent(done, all));
-    let left = stack.seconds_left().and_then(|left| i64::try_from(left).ok());
+    progress_words(share, stack.seconds_left())
+}
+
+/// `share`: percent.
+pub(crate) fn progress_words(share: Option<u64>, seconds_left: Option<u64>) -> String {
     let share = share.map(|share| format!(", {share} % done"));
+    let left = seconds_left.and_then(|left| i64::try_from(left).ok());
     let left = left.map(|left| format!(", {} left", format_span(SignedDuration::from_secs(left))));
     share.into_iter().chain(left).collect()
 }

@@ -5,7 +5,8 @@
 //! smartctl runs; none for a day after one did not answer in time or the kernel reset the controller.
 //! MegaCli is never run: it stops the firmware of newer controllers.
 //!
-//! `storcli`, `ssacli` and `arcconf` understand the answers.
+//! How far a rebuild is costs a second query, while one runs. `storcli`, `ssacli` and `arcconf` understand
+//! the answers.
 
 mod arcconf;
 mod ssacli;
@@ -51,16 +52,23 @@ const RETRY: Duration = Duration::from_secs(600);
 /// A controller with 200 drives has 200 KiB.
 const MAX_OUTPUT: usize = 8 << 20;
 /// Of one tool that is asked for each controller.
-const MAX_CONTROLLERS: u32 = 8;
+const MAX_CONTROLLERS: usize = 8;
 
 struct Tool {
     names: RaidTool,
     families: &'static [RaidFamily],
+    query: Query,
+    /// How far a rebuild is, where the first answer does not say that.
+    progress: Option<Query>,
+    /// Of the first answer, and that about rebuilds.
+    parse: fn(&[u8], Option<&[u8]>) -> Result<Vec<RaidReport>, ParseError>,
+    /// How many controllers an answer says that there are, if each is asked by its number.
+    count: fn(&[u8]) -> usize,
+}
+
+struct Query {
     /// `N` is the number of a controller.
     arguments: &'static [&'static str],
-    parse: fn(&[u8]) -> Result<Vec<RaidReport>, ParseError>,
-    /// How many controllers an answer says that there are, if each is asked by its number.
-    count: fn(&[u8]) -> u32,
     /// Its answer in a recorded host.
     recorded: &'static str,
 }
@@ -71,26 +79,41 @@ const TOOLS: [Tool; 3] = [
         names: STORCLI,
         families: &[RaidFamily::MegaRaid],
         // Without `nolog` it writes a log into its working directory.
-        arguments: &["/cALL", "show", "all", "J", "nolog"],
+        query: Query {
+            arguments: &["/cALL", "show", "all", "J", "nolog"],
+            recorded: "/exec/storcli/show.json",
+        },
+        progress: Some(Query {
+            arguments: &["/cALL/eALL/sALL", "show", "rebuild", "J", "nolog"],
+            recorded: "/exec/storcli/rebuild.json",
+        }),
         parse: storcli::parse,
         count: |_| 1,
-        recorded: "/exec/storcli/show.json",
     },
     Tool {
         names: SSACLI,
         families: &[RaidFamily::SmartArray],
-        arguments: &["ctrl", "all", "show", "config", "detail"],
-        parse: ssacli::parse,
+        query: Query {
+            arguments: &["ctrl", "all", "show", "config", "detail"],
+            recorded: "/exec/ssacli/config.txt",
+        },
+        progress: None,
+        parse: |answer, _| ssacli::parse(answer),
         count: |_| 1,
-        recorded: "/exec/ssacli/config.txt",
     },
     Tool {
         names: ARCCONF,
         families: &[RaidFamily::SmartArray, RaidFamily::Adaptec],
-        arguments: &["GETCONFIG", "N", "AL"],
+        query: Query {
+            arguments: &["GETCONFIG", "N", "AL"],
+            recorded: "/exec/arcconf/getconfig.txt",
+        },
+        progress: Some(Query {
+            arguments: &["GETSTATUS", "N"],
+            recorded: "/exec/arcconf/getstatus.txt",
+        }),
         parse: arcconf::parse,
         count: arcconf::count,
-        recorded: "/exec/arcconf/getconfig.txt",
     },
 ];
 
@@ -105,10 +128,15 @@ pub struct RaidToolResult {
 enum Answer {
     NotInstalled,
     Reports(Vec<RaidReport>),
-    /// The tool, and why.
-    Failed(&'static str, String),
-    /// It did not end in time. With a process, it cannot be killed.
-    TimedOut(&'static str, String, Option<UnkillableChild>),
+    Failed(Failed),
+}
+
+#[derive(Debug)]
+struct Failed {
+    tool: &'static str,
+    failure: Failure,
+    /// What it reported before: only how far rebuilds are is not known.
+    known: Option<Vec<RaidReport>>,
 }
 
 /// What the loop of the source does next.
@@ -219,7 +247,7 @@ impl RaidTools {
         // Below /run, which no disk can block.
         let directory = context.freeze_intents.with_file_name("raid-tool");
         tasks.spawn(
-            result(Answer::Failed("the controller's tool", TASK_LOST.to_owned())),
+            result(Answer::Failed(Failed::new("the controller's tool", TASK_LOST.to_owned()))),
             async move { result(ask(family, &backend, &root, &directory).await) },
         );
     }
@@ -228,11 +256,6 @@ impl RaidTools {
         let RaidToolResult { family, begun, answer } = result;
         self.running = false;
         let mut error = None;
-        let mut failed = |tool: &'static str, why: String| {
-            tracing::warn!(tool, why, "a RAID controller's tool has no answer");
-            error = Some((tool, why.clone()));
-            Observation::failed(begun, why)
-        };
         let reports = match answer {
             Answer::NotInstalled => {
                 // Nothing is started to see whether it is.
@@ -240,11 +263,21 @@ impl RaidTools {
                 Observation::Unavailable
             }
             Answer::Reports(reports) => Observation::ok(begun, reports),
-            Answer::Failed(tool, why) => failed(tool, why),
-            Answer::TimedOut(tool, why, stuck) => {
-                self.set_due(family, at + PAUSE);
-                self.stuck = stuck;
-                failed(tool, format!("timed out: {why}; not asked again for a day"))
+            Answer::Failed(Failed { tool, failure, known }) => {
+                let why = match failure.has_timed_out {
+                    true => {
+                        self.set_due(family, at + PAUSE);
+                        format!("timed out: {}; not asked again for a day", failure.why)
+                    }
+                    false => failure.why,
+                };
+                self.stuck = failure.stuck;
+                tracing::warn!(tool, why, "a RAID controller's tool has no answer");
+                error = Some((tool, why.clone()));
+                match known {
+                    Some(reports) => Observation::ok(begun, reports),
+                    None => Observation::failed(begun, why),
+                }
             }
         };
         if let Some(schedule) = self.schedules.get_mut(&family) {
@@ -252,6 +285,19 @@ impl RaidTools {
         }
         SourceUpdate::RaidReports { family, reports }
     }
+}
+
+impl Failed {
+    fn new(tool: &'static str, why: String) -> Failed {
+        let failure = Failure { why, has_timed_out: false, stuck: None };
+        Failed { tool, failure, known: None }
+    }
+}
+
+/// What is asked.
+enum Origin<'a> {
+    Program { path: PathBuf, directory: &'a Path, timeout: Duration },
+    Recorded(&'a HostRoot),
 }
 
 /// The first answer of a tool that is installed. After one that did not end no other is run.
@@ -263,30 +309,25 @@ async fn ask<W: Backend>(
 ) -> Answer {
     let mut answer = Answer::NotInstalled;
     for tool in TOOLS.iter().filter(|tool| tool.families.contains(&family)) {
-        let next = match root.is_recorded() {
-            true => recorded(tool, root),
-            false => match find(tool, backend).await {
-                Some(path) => run(tool, path, directory, TIMEOUT).await,
-                None => Answer::NotInstalled,
-            },
+        let origin = match root.is_recorded() {
+            true => Some(Origin::Recorded(root)).filter(|_| root.at(tool.query.recorded).exists()),
+            false => find(tool, backend).await.map(|path| Origin::Program {
+                path,
+                directory,
+                timeout: TIMEOUT,
+            }),
         };
-        match next {
+        let Some(origin) = origin else { continue };
+        let next = run(tool, &origin).await;
+        match &next {
             Answer::NotInstalled => {}
-            Answer::Failed(..) => answer = next,
-            Answer::Reports(_) | Answer::TimedOut(..) => return next,
+            Answer::Failed(failed) if !failed.failure.has_timed_out && failed.known.is_none() => {
+                answer = next;
+            }
+            Answer::Reports(_) | Answer::Failed(_) => return next,
         }
     }
     answer
-}
-
-fn recorded(tool: &Tool, root: &HostRoot) -> Answer {
-    match root.read(tool.recorded) {
-        Ok(bytes) => understand(tool, &bytes),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Answer::NotInstalled,
-        Err(error) => {
-            Answer::Failed(tool.names.name, format!("reading {}: {error}", tool.recorded))
-        }
-    }
 }
 
 async fn find<W: Backend>(tool: &Tool, backend: &W) -> Option<PathBuf> {
@@ -301,56 +342,97 @@ async fn find<W: Backend>(tool: &Tool, backend: &W) -> Option<PathBuf> {
     None
 }
 
-/// Asks each controller in turn, if the tool has to be asked so.
-async fn run(tool: &Tool, program: PathBuf, directory: &Path, timeout: Duration) -> Answer {
-    let failed = |why: String| Answer::Failed(tool.names.name, why);
-    let (mut reports, mut controllers, mut number) = (Vec::new(), 1, 1);
-    while number <= controllers {
+/// Asks each controller in turn, if the tool has to be asked so; then for the progress of rebuilds.
+async fn run(tool: &Tool, origin: &Origin<'_>) -> Answer {
+    let mut answers: Vec<(Vec<u8>, Vec<RaidReport>)> = Vec::new();
+    let mut controllers = 1;
+    while answers.len() < controllers {
+        let first = tool.query.run(tool, origin, answers.len() + 1).await;
+        let read = first.and_then(|it| Ok((understand(tool, &it, None)?, it)));
+        match read {
+            Ok((reports, first)) => {
+                controllers = (tool.count)(&first).min(MAX_CONTROLLERS);
+                answers.push((first, reports));
+            }
+            Err(failed) => return Answer::Failed(failed),
+        }
+    }
+    let mut failed = None;
+    for (number, (first, reports)) in (1..).zip(&mut answers) {
+        let Some(progress) = tool.progress.as_ref().filter(|_| lacks_progress(reports)) else {
+            continue;
+        };
+        let second = progress.run(tool, origin, number).await;
+        match second.and_then(|second| understand(tool, first, Some(&second))) {
+            Ok(complete) => *reports = complete,
+            Err(why) => {
+                failed = Some(why);
+                break;
+            }
+        }
+    }
+    let reports = answers.into_iter().flat_map(|(_, reports)| reports).collect();
+    match failed {
+        Some(failed) => Answer::Failed(Failed { known: Some(reports), ..failed }),
+        None => Answer::Reports(reports),
+    }
+}
+
+fn lacks_progress(reports: &[RaidReport]) -> bool {
+    let mut arrays = reports.iter().flat_map(|report| &report.arrays);
+    arrays.any(|array| array.rebuild.as_ref().is_some_and(|it| it.percent.is_none()))
+}
+
+impl Query {
+    async fn run(
+        &self,
+        tool: &Tool,
+        origin: &Origin<'_>,
+        number: usize,
+    ) -> Result<Vec<u8>, Failed> {
+        let failed = |why| Failed::new(tool.names.name, why);
+        let (path, directory, timeout) = match origin {
+            Origin::Recorded(root) => {
+                let answer = root.read(self.recorded);
+                return answer
+                    .map_err(|error| failed(format!("reading {}: {error}", self.recorded)));
+            }
+            Origin::Program { path, directory, timeout } => (path, directory, timeout),
+        };
         // What an earlier run left there goes.
         let emptied = match std::fs::remove_dir_all(directory) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             _ => std::fs::DirBuilder::new().mode(0o700).create(directory),
         };
-        if let Err(error) = emptied {
-            return failed(format!("creating {}: {error}", directory.display()));
-        }
+        emptied.map_err(|error| failed(format!("creating {}: {error}", directory.display())))?;
         let argument = |text: &&str| match *text {
             "N" => number.to_string(),
             text => text.to_owned(),
         };
         let exec = Exec {
-            program: program.clone(),
-            args: tool.arguments.iter().map(argument).collect(),
+            program: path.clone(),
+            args: self.arguments.iter().map(argument).collect(),
             stdin: Vec::new(),
-            timeout,
+            timeout: *timeout,
             max_output: MAX_OUTPUT,
         };
         // The status says the same as the answer, or there is no answer.
-        let output = match program::run(&exec, directory).await {
+        match program::run(&exec, directory).await {
             Ok(output) if output.truncated => {
-                return failed(format!("not understood: more than {MAX_OUTPUT} bytes"));
+                Err(failed(format!("not understood: more than {MAX_OUTPUT} bytes")))
             }
-            Ok(output) => output.stdout,
-            Err(Failure { why, stuck, has_timed_out: true }) => {
-                return Answer::TimedOut(tool.names.name, why, stuck);
-            }
-            Err(Failure { why, .. }) => return failed(why),
-        };
-        match understand(tool, &output) {
-            Answer::Reports(more) => reports.extend(more),
-            other => return other,
+            Ok(output) => Ok(output.stdout),
+            Err(failure) => Err(Failed { tool: tool.names.name, failure, known: None }),
         }
-        controllers = (tool.count)(&output).min(MAX_CONTROLLERS);
-        number += 1;
     }
-    Answer::Reports(reports)
 }
 
-fn understand(tool: &Tool, bytes: &[u8]) -> Answer {
-    match (tool.parse)(bytes) {
-        Ok(reports) => Answer::Reports(reports),
-        Err(error) => {
-            Answer::Failed(tool.names.name, format!("not understood: {}", with_causes(&error)))
-        }
-    }
+fn understand(
+    tool: &Tool,
+    first: &[u8],
+    rebuilds: Option<&[u8]>,
+) -> Result<Vec<RaidReport>, Failed> {
+    (tool.parse)(first, rebuilds).map_err(|error| {
+        Failed::new(tool.names.name, format!("not understood: {}", with_causes(&error)))
+    })
 }

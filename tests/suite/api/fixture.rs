@@ -179,6 +179,7 @@ pub fn finding(subject: Subject, reason: Reason, severity: Severity, since: Time
         clears_when: "it is not so".into(),
         advice: None,
         acknowledged: None,
+        maintained: false,
         cleared: None,
         follows: None,
     }

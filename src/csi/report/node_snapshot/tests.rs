@@ -203,8 +203,7 @@ fn a_state_is_an_issue_beside_milder_findings_and_an_acknowledged_finding_hides_
         state(&mut volume);
         let findings = self::findings(volume.findings.clone());
         let snapshot = snapshot(&Objects { findings, ..of_volume(volume) });
-        let counted =
-            snapshot.adverse().into_iter().filter(|(_, issue)| snapshot.is_counted(issue));
+        let counted = snapshot.adverse().into_iter().filter(|(_, issue)| issue.is_counted());
         counted.map(|(_, issue)| issue.reason.clone()).collect::<Vec<String>>()
     };
     let failed: fn(&mut wire::Volume) = |volume| volume.csi_status = wire::CsiStatus::Failed.into();

@@ -19,6 +19,7 @@ pub(crate) fn issue(about: Subject, level: Severity) -> Issue {
         since: Some(at(NOW)),
         count: 1,
         acknowledged: false,
+        maintained: false,
         cleared: None,
         is_follower: false,
     }

@@ -10,38 +10,29 @@ use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Finding, Status, Subject};
 use diskvitals_model::snapshot::Snapshot;
 
-/// A finding, and whether it counts.
-type Row = (Arc<Finding>, bool);
-
-const FAMILIES: [FamilyRow<Row>; 3] = families! {
-    Row:
+const FAMILIES: [FamilyRow<Arc<Finding>>; 3] = families! {
+    Arc<Finding>:
     Gauge "diskvitals_finding_active": "What is known against a drive, volume or device: always 1."
-        => |(it, _), to| to.info(&[("status", status(it.status))]);
+        => |it, to| to.info(&[("status", status(it.status))]);
     Gauge "diskvitals_finding_info":
         "How bad a finding is, and whether it counts (not acknowledged, no maintenance): always 1."
-        => |(it, counts), to| to.info(&[
+        => |it, to| to.info(&[
             ("kind", subject_kind(&it.subject)), ("severity", severity(it.severity)),
-            ("counts", if *counts { "true" } else { "false" }),
+            ("counts", if it.is_counted() { "true" } else { "false" }),
         ]);
     Gauge "diskvitals_finding_since_timestamp" in SECONDS: "Since when it is so, since the epoch."
-        => |(it, _), to| to.value(second(it.since));
+        => |it, to| to.value(second(it.since));
 };
 
 pub(super) fn encode(families: &mut Families<'_>, snapshot: &Snapshot) -> fmt::Result {
     let findings = snapshot.findings.values();
-    let findings: Vec<(String, Row)> = findings
-        .map(|it| (it.subject.to_string(), (it.clone(), is_counted(it, snapshot))))
-        .collect();
+    let findings: Vec<(String, Arc<Finding>)> =
+        findings.map(|it| (it.subject.to_string(), it.clone())).collect();
     let findings: Vec<_> = findings
         .iter()
-        .map(|(of, row)| ([("subject", of.as_str()), ("reason", row.0.reason.name())], row))
+        .map(|(of, it)| ([("subject", of.as_str()), ("reason", it.reason.name())], it))
         .collect();
     families.encode(&FAMILIES, &findings)
-}
-
-fn is_counted(finding: &Finding, snapshot: &Snapshot) -> bool {
-    let maintained = matches!(&finding.subject, Subject::Drive(id) if snapshot.drives.get(id).is_some_and(|drive| drive.maintenance));
-    finding.is_counted() && !maintained
 }
 
 fn subject_kind(subject: &Subject) -> &'static str {

@@ -86,6 +86,7 @@ fn finding(
         clears_when: String::new(),
         advice: None,
         acknowledged: None,
+        maintained: false,
         cleared: None,
         follows: None,
     }
@@ -228,7 +229,10 @@ fn busy_snapshot() -> Snapshot {
     for finding in [
         finding("a", drive("WORN"), Reason::PendingSectors, Severity::Bad, Status::Degraded),
         known,
-        finding("c", drive("FLASH"), Reason::WornOut, Severity::Suspect, Status::Degraded),
+        Finding {
+            maintained: true,
+            ..finding("c", drive("FLASH"), Reason::WornOut, Severity::Suspect, Status::Degraded)
+        },
         finding(
             "d",
             Subject::Device("md0".into()),

@@ -386,6 +386,8 @@ fn difference(old: &Arc<Finding>, new: &Arc<Finding>) -> Difference {
         // Not stored.
         advice: _,
         acknowledged,
+        // Not stored.
+        maintained: _,
         cleared,
         follows,
     } = &**old;

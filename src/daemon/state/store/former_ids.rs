@@ -148,6 +148,7 @@ mod tests {
                 time: at(3),
                 note: "seen".to_owned(),
             }),
+            maintained: false,
             cleared: None,
             follows: None,
         }

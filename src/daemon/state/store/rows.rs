@@ -185,6 +185,7 @@ fn finding(row: &Row<'_>, rebase: &Rebase) -> rusqlite::Result<Finding> {
         clears_when: row.get("clears_when")?,
         advice: None,
         acknowledged,
+        maintained: false,
         cleared,
         follows: row.get::<_, Option<String>>("follows")?.map(FindingId::known),
     })

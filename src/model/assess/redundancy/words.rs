@@ -2,7 +2,7 @@
 //!
 //! In: what it lacks. Out: the message and the advice of its finding.
 
-use crate::assess::text::join_limited;
+use crate::assess::text::{join_limited, wait_until_ended};
 use crate::stack::{Left, Shortfall};
 use diskvitals_finding::reason::NO_REDUNDANCY;
 
@@ -130,7 +130,7 @@ impl Words<'_> {
             }
             false => return None,
         };
-        Some(format!("{what}: wait until that has ended, and do not pull any of its drives."))
+        Some(wait_until_ended(&what))
     }
 
     fn one(&self) -> &'static str {

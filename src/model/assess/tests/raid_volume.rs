@@ -1,9 +1,17 @@
 //! Arrays of RAID controllers.
 
+use std::collections::BTreeMap;
+
+use crate::assess::input::Context;
+use crate::assess::risk::Outlook;
 use crate::drive::Transport;
 use crate::fixture::*;
-use crate::raid_report::{ArrayName, CacheProtection, RaidFamily, RaidReport, ReportedArray};
+use crate::policy::Policy;
+use crate::raid_report::{
+    ArrayName, CacheProtection, RaidFamily, RaidReport, Rebuild, ReportedArray,
+};
 use crate::source_update::SourceUpdate;
+use crate::volume::Stack;
 use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::observation::Observation;
 use diskvitals_finding::reason::Reason;
@@ -141,6 +149,7 @@ fn of(states: [Option<ArrayState>; 2]) -> RaidReport {
         state,
         has_lost_blocks: false,
         forces_write_back: false,
+        rebuild: None,
         text: format!("0/{number} RAID1"),
     };
     let arrays = (0..).zip(states).map(array).collect();
@@ -253,6 +262,54 @@ fn blocks_that_no_member_can_give_are_a_finding_of_a_complete_array() {
     assert_eq!(host.raised(21), [""; 0]);
 }
 
+fn running() -> Rebuild {
+    Rebuild { onto: vec!["252:3".into()], percent: Some(43), seconds_left: Some(3 * 3600) }
+}
+
+/// What is said of what may still fail and of what runs, of a volume on sdb.
+fn sentence(host: &TestHost, seconds: i64) -> Option<String> {
+    let (policy, drives) = (Policy::default(), BTreeMap::new());
+    let context = Context { facts: &host.facts, policy: &policy, now: at(seconds) };
+    let stack = Stack::Drive(DriveId::new("B"));
+    Outlook { context, drives: &drives }.sentence(&stack, &["sdb".into()])
+}
+
+#[test]
+fn a_volume_on_an_array_that_rebuilds_says_so_unless_the_log_is_newer() {
+    let mut host = arrays("megaraid_sas");
+    let rebuild = |it: &mut RaidReport| {
+        it.arrays[1].state = Some(ArrayState::Degraded);
+        it.arrays[1].rebuild = Some(running());
+    };
+    reported(&mut host, |_| (), 10);
+    assert_eq!(sentence(&host, 11), None);
+    reported(&mut host, rebuild, 20);
+    let text = "rebuild of sdb onto 252:3, 43 % done, 3 hours left";
+    assert_eq!(sentence(&host, 21).as_deref(), Some(text));
+    log(&mut host, 1, "OPTIMAL", 30);
+    assert_eq!(sentence(&host, 31), None);
+    reported(&mut host, |it| it.arrays[1].rebuild = Some(Rebuild::default()), 40);
+    assert_eq!(sentence(&host, 41).as_deref(), Some("rebuild of sdb"), "the tool knows no more");
+    assert_eq!(sentence(&host, 40 + 3 * 3600), None, "that was long ago");
+}
+
+#[test]
+fn an_array_that_is_offline_or_has_lost_blocks_does_not_only_wait_for_its_rebuild() {
+    let mut host = arrays("megaraid_sas");
+    for (state, has_lost_blocks, seconds) in
+        [(ArrayState::Offline, false, 10), (ArrayState::Degraded, true, 20)]
+    {
+        let rebuild = |it: &mut RaidReport| {
+            it.arrays[1].rebuild = Some(running());
+            (it.arrays[1].state, it.arrays[1].has_lost_blocks) = (Some(state), has_lost_blocks);
+        };
+        reported(&mut host, rebuild, seconds);
+        let raised = host.raised_for(Reason::RaidVolumeDegraded, seconds + 1).unwrap();
+        assert!(raised.message.contains("; rebuild onto 252:3, 43 % done"), "{}", raised.message);
+        assert_eq!(raised.advice, None);
+    }
+}
+
 #[test]
 fn the_newest_of_the_tools_report_and_the_log_is_the_state() {
     let mut host = arrays("megaraid_sas");
@@ -263,14 +320,18 @@ fn the_newest_of_the_tools_report_and_the_log_is_the_state() {
     assert_eq!(host.raised(21), degraded);
     let rebuild = |it: &mut RaidReport| {
         it.arrays[1].state = Some(ArrayState::Degraded);
-        (it.rebuilding, it.hot_spares) = (vec!["252:3".into()], 1);
-        it.failed = vec!["252:4 (Failed)".into()];
+        it.arrays[1].rebuild = Some(running());
+        (it.failed, it.hot_spares) = (vec!["252:4 (Failed)".into()], 1);
     };
     reported(&mut host, rebuild, 30);
+    let raised = host.raised_for(Reason::RaidVolumeDegraded, 31).unwrap();
     assert_eq!(
-        host.raised_for(Reason::RaidVolumeDegraded, 31).unwrap().message,
-        "the RAID controller reports that drive B (sdb) is degraded; not working: 252:4 (Failed); being rebuilt: 252:3; 1 hot spare in the controller"
+        raised.message,
+        "the RAID controller reports that drive B (sdb) is degraded; rebuild onto 252:3, 43 % done, 3 hours left; not working: 252:4 (Failed); 1 hot spare in the controller"
     );
+    let wait =
+        "sdb is being rebuilt: wait until that has ended, and do not pull any of its drives.";
+    assert_eq!(raised.advice.as_deref(), Some(wait));
     report(&mut host, Observation::failed(at(40), "timed out"), 40);
     assert_eq!(host.raised(41), degraded, "no answer clears nothing");
     assert!(is_kept(&mut host, Reason::RaidVolumeDegraded, 30 + 3 * 3600));

@@ -37,6 +37,13 @@ pub(super) fn word(text: &str) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
+/// Of `Recovering, 54.28% complete` and `Degraded, Rebuilding ( Rebuild : 38 % )`.
+pub(super) fn percent(text: &str) -> Option<u64> {
+    let before = text.split_once('%')?.0.trim();
+    let number = before.rsplit([' ', ',', '(']).next()?;
+    number.split('.').next()?.parse().ok().filter(|percent| *percent <= 100)
+}
+
 /// `KEY: VALUE` of ssacli, `KEY   : VALUE` of arcconf. Keys may contain colons:
 /// `PCI Address (Domain:Bus:Device.Function): 0000:04:00.0`.
 pub(super) fn pair(line: &str) -> Option<(&str, &str)> {
@@ -87,6 +94,10 @@ impl<'a> Block<'a> {
     /// Empty, if there is none.
     pub(super) fn get(&self, key: &str) -> &'a str {
         self.fields.get(key).copied().unwrap_or_default()
+    }
+
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.fields.iter().map(|(key, value)| (*key, *value))
     }
 
     pub(super) fn words(&self, keys: &[&str]) -> String {
