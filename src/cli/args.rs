@@ -150,6 +150,28 @@ rebuild runs; \"not known\" where a use is not understood. It reads only, and to
 
 Exit status: 0 the drive can be pulled, 1 no or not known.";
 
+/// How long maintenance lasts from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaintenanceLength {
+    End,
+    For(Duration),
+}
+
+fn maintenance_length(text: &str) -> Result<MaintenanceLength, String> {
+    match text {
+        "end" => Ok(MaintenanceLength::End),
+        text => {
+            duration::parse(text).map(MaintenanceLength::For).map_err(|error| error.to_string())
+        }
+    }
+}
+
+const MAINTENANCE_HELP: &str = "Lists what is under maintenance, or puts a thing under maintenance for a time.
+
+Until it ends, the findings of the thing, and what follows from its absence alone, are shown and do not count: not in the exit status of `status`, not in \
+alerts, the node condition and mails. Lost data, a volume that becomes inaccessible, and the failure of anything else count as always. It ends by itself, also \
+over a restart; what is left then is announced. The same command again sets a new end.";
+
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Show the node and its active findings on one screen, worst first
@@ -250,6 +272,26 @@ pub enum Command {
         /// Withdraw those of a thing without a question
         #[arg(short, long)]
         yes: bool,
+    },
+    /// List what is under maintenance, or put a thing under maintenance for a time (root)
+    #[command(long_about = MAINTENANCE_HELP)]
+    Maintenance {
+        /// `node`, an enclosure, or a drive, array, pool or volume by any of its names; without it, list
+        /// what is under maintenance
+        #[arg(value_name = "ID", requires = "length")]
+        id: Option<String>,
+        /// For how long (30min, 2h, 3d; at most 30d), or `end` to end it now
+        #[arg(value_name = "DURATION|end", value_parser = maintenance_length)]
+        length: Option<MaintenanceLength>,
+        /// What is done
+        #[arg(
+            long,
+            value_name = "TEXT",
+            requires = "id",
+            default_value = "",
+            hide_default_value = true
+        )]
+        note: String,
     },
     /// Check the filesystem of a volume, mount point, device or image (root, except for readable
     /// image files)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::args::status::StatusArgs;
-use crate::args::{Analyze, Args, CheckArgs, Command, TestKind};
+use crate::args::{Analyze, Args, CheckArgs, Command, MaintenanceLength, TestKind};
 use crate::error::Error;
 use crate::place::by_name;
 use crate::printer::{Printer, print_text};
@@ -49,6 +49,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Findings(_)
         | Command::Explain { .. }
         | Command::Checks { .. }
+        | Command::Maintenance { id: None, .. }
         | Command::Config
         | Command::Reasons { .. }
         | Command::Report(_)
@@ -61,6 +62,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Watch(_)
         | Command::Ack { .. }
         | Command::Unack { .. }
+        | Command::Maintenance { .. }
         | Command::FormatAuthorize { .. }
         | Command::Check(_)
         | Command::Refresh { .. }
@@ -158,6 +160,21 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         }
         Command::Unack { finding, yes } => {
             return findings::unacknowledge(&out, &connect().await?, finding, *yes).await;
+        }
+        Command::Maintenance { id: Some(id), length: Some(length), note } => {
+            let length = match length {
+                MaintenanceLength::End => None,
+                MaintenanceLength::For(length) => Some(*length),
+            };
+            let answer = connect().await?.maintain(id, length, note).await?;
+            out.show("Maintenance", &answer, || match length {
+                Some(_) => render::maintenance::one(&answer, &out.screen),
+                None => render::maintenance::ended(&answer),
+            })?;
+        }
+        Command::Maintenance { .. } => {
+            let node = connect().await?.node().await?;
+            out.show("Node", &node, || render::maintenance::list(&node.maintenance, &out.screen))?;
         }
         Command::FormatAuthorize { volume: Some(volume), revoke } => {
             let answer = connect().await?.authorize_format(volume, *revoke).await?;

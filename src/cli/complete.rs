@@ -194,7 +194,7 @@ fn kind(command: &str, argument: &str) -> Option<Kind> {
         ("findings", "id") => Kind::Finding { acknowledged: None },
         ("drive" | "drives", "id") | (_, "drive") => Kind::Drive,
         ("volume" | "volumes", "id") | ("check", "target") | (_, "volume") => Kind::Volume,
-        ("explain" | "refresh", "id") => Kind::Thing,
+        ("explain" | "refresh" | "maintenance", "id") => Kind::Thing,
         ("checks", "what") | ("check", "cancel") => Kind::Check,
         (_, "reason") => Kind::Reason,
         _ => return None,

@@ -156,6 +156,12 @@ commands! {
         "diskvitals unack 1f3a": "One finding, by the begin of its id";
         "diskvitals unack sda": "All acknowledged findings of a drive, after a question";
     }
+    "maintenance" => USUAL {
+        "diskvitals maintenance sda 2h --note \"swapping the cable\"":
+            "For two hours, what the drive's absence causes does not count";
+        "diskvitals maintenance sda end": "Ends it before its time";
+        "diskvitals maintenance": "Lists what is under maintenance";
+    }
     "check" => CHECK {
         "diskvitals check /srv/db": "Checks a mounted filesystem without writing to it";
         "diskvitals check --image disk.img": "Checks a file, without a daemon";

@@ -16,6 +16,7 @@ pub mod formatting;
 pub mod fsck;
 pub mod kernel_log;
 pub mod live;
+pub(crate) mod maintenance;
 pub mod nagios;
 pub mod reasons;
 pub(crate) mod removal;

@@ -21,6 +21,9 @@ pub fn severity(finding: &wire::Finding) -> (&'static str, Tone) {
     if finding.acknowledged.is_some() {
         return ("acked", Tone::Faint);
     }
+    if finding.maintained() {
+        return ("maintenance", Tone::Faint);
+    }
     severity_word(finding.severity())
 }
 

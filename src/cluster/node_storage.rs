@@ -561,6 +561,9 @@ pub struct DriveEntry {
     /// The drive is under maintenance: its findings are shown and do not count.
     #[serde(skip_serializing_if = "is_false")]
     pub maintenance: bool,
+    /// When the maintenance ends; absent if it is by the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maintenance_until: Option<Time>,
 }
 
 /// A volume that is not healthy.

@@ -151,6 +151,8 @@ pub struct VolumesConfig {
     /// Maximum time for a mount that the kubelet's records require to appear.
     #[serde(with = "seconds")]
     pub not_mounted_after: Duration,
+    /// Days without a check or a scrub that ended; 0: never too many.
+    pub scrub_overdue_days: u32,
 }
 
 impl Default for VolumesConfig {
@@ -167,6 +169,7 @@ impl Default for VolumesConfig {
                 .map(|directory| directory.as_path().to_owned())
                 .collect(),
             not_mounted_after: Policy::default().not_mounted_after,
+            scrub_overdue_days: Policy::default().scrub_overdue_days,
         }
     }
 }
@@ -557,6 +560,7 @@ impl Config {
             forget_missing_after: self.drives.forget_missing_after,
             offline_after: self.drives.offline_after,
             not_mounted_after: self.volumes.not_mounted_after,
+            scrub_overdue_days: self.volumes.scrub_overdue_days,
             smart_answer_valid: Policy::answer_valid(self.smart.interval),
             maintenance: self.drives.maintenance.clone(),
         }

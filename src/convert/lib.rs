@@ -22,10 +22,12 @@ use diskvitals_host::clock;
 use diskvitals_kernel_log::error_history::{ErrorHistory, FailedSector};
 use diskvitals_kernel_log::event::Line;
 use diskvitals_model::advice::{self, Action, Advice};
+use diskvitals_model::assess::scrub::LastScrub;
 use diskvitals_model::care::{CareState, CareTask};
 use diskvitals_model::cordon::{self, Cordon};
 use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use diskvitals_model::label;
+use diskvitals_model::maintenance::{self, MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::node_failure::{self, NodeFailure, NodeFailures};
 use diskvitals_model::removal::{CanBePulled, Removal};
 use diskvitals_model::snapshot::{
@@ -96,6 +98,40 @@ pub fn node(snapshot: &Snapshot, facts: &NodeFacts) -> wire::Node {
         pool_cordons: cordon::all(snapshot).map(|cordon| pool_cordon(&cordon)).collect(),
         node_failures: Some(node_failures(node_failure::assess(snapshot))),
         user_mounts: snapshot.node_context.user_mounts.iter().map(user_mounts).collect(),
+        maintenance: all_maintenance(snapshot),
+    }
+}
+
+/// By people, then by the configuration.
+fn all_maintenance(snapshot: &Snapshot) -> Vec<wire::Maintenance> {
+    let ordered = snapshot.maintenance.iter();
+    let ordered = ordered.map(|(target, order)| maintenance(snapshot, target, order));
+    let drives = snapshot.drives.values();
+    let configured = drives.filter(|it| it.maintenance && it.maintenance_order.is_none());
+    let configured = configured.map(|drive| wire::Maintenance {
+        name: label::drive(drive),
+        subject: Some(subject(snapshot, &Subject::Drive(drive.facts.id.clone()))),
+        by: "the configuration".to_owned(),
+        ..wire::Maintenance::default()
+    });
+    ordered.chain(configured).collect()
+}
+
+pub fn maintenance(
+    snapshot: &Snapshot,
+    target: &MaintenanceTarget,
+    order: &MaintenanceOrder,
+) -> wire::Maintenance {
+    wire::Maintenance {
+        name: maintenance::name(snapshot, target),
+        subject: match target {
+            MaintenanceTarget::Subject(it) => Some(subject(snapshot, it)),
+            MaintenanceTarget::Node | MaintenanceTarget::Enclosure(_) => None,
+        },
+        by: order.by.clone(),
+        note: order.note.clone(),
+        since: Some(time(order.since)),
+        until: Some(time(order.until())),
     }
 }
 
@@ -210,6 +246,10 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         maintenance: drive.maintenance,
         volume_ids: strings(&drive.volumes),
         member_of: drive.member_of.clone(),
+        maintenance_order: drive.maintenance_order.as_deref().map(|order| {
+            let target = MaintenanceTarget::Subject(Subject::Drive(facts.id.clone()));
+            maintenance(snapshot, &target, order)
+        }),
         errors: error_tallies(drive.errors.as_deref()),
         smart: drive.smart.as_deref().map(smart::of_drive),
         care: drive.care.iter().map(care_task).collect(),
@@ -446,6 +486,16 @@ pub fn volume(snapshot: &Snapshot, volume: &Volume) -> wire::Volume {
             .map(|name| label::device(&snapshot.inventory, name))
             .collect(),
         redundancy: volume.redundancy.clone(),
+        scrubs: volume.scrubs.iter().map(last_scrub).collect(),
+    }
+}
+
+fn last_scrub(scrub: &LastScrub) -> wire::LastScrub {
+    wire::LastScrub {
+        name: scrub.name.clone(),
+        kind: scrub.kind.word().to_owned(),
+        ended: scrub.ended.map(time),
+        found: scrub.found,
     }
 }
 

@@ -423,6 +423,12 @@ reasons! {
         "Readable. What is computed from wrong parity after the loss of a member is wrong. Which side is right is not known.",
         "Look for the cause first: errors of each member, power, cables, memory. Compare the data with a backup. Then check again (`check` to /sys/block/mdN/md/sync_action, `lvchange --syncaction check VG/LV`). Do not begin with `repair`: it takes the data as right.", [],
         "a later check of the array in one run finds no difference; a restart, which sets the count to 0, does not end it";
+    ScrubOverdue, Volume, [Info], [],
+        [Of(Scrubbed)], [],
+        "No check of an array below this volume, or no scrub of its ZFS pool or btrfs, has ended for a long time.",
+        "Not affected. What nothing reads may have become unreadable without anybody knowing: a rebuild finds it when it needs it.",
+        "Start one (`check` to /sys/block/mdN/md/sync_action, `lvchange --syncaction check VG/LV`, `zpool scrub POOL`, `btrfs scrub start MOUNT`), and find out why the scheduled ones do not run. If none is wanted: `scrub_overdue_days = 0` in `[volumes]`.", [],
+        "a whole check or scrub has ended";
     ThinPoolFull, Volume, [Suspect, Bad], [],
         [Of(Pool)], [],
         "The thin pool or VDO pool below this volume is full or nearly full: when it is full, writes fail for all its volumes.",

@@ -28,6 +28,7 @@ mod reason_rules;
 mod recorded;
 mod redundancy;
 pub(crate) mod risk;
+pub mod scrub;
 mod smart;
 mod sources;
 mod space;
@@ -366,6 +367,7 @@ impl Evaluator<'_> {
                 (Reason::ThinPoolFull, layers::thin(self.context, one, thin)),
                 (Reason::ArrayMismatch, redundancy::mismatches(self.facts, one)),
                 (Reason::PathsDegraded, layers::paths(self.facts, one)),
+                (Reason::ScrubOverdue, scrub::of_devices(self.context, one)),
             ];
             let is_lost = arrays.iter().any(|(reason, verdict)| {
                 *reason == Reason::RedundancyLost && matches!(verdict, Some(Verdict::Raised(_)))

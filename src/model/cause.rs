@@ -159,7 +159,7 @@ impl Cause {
 
 /// What a finding comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Origin {
+pub(crate) enum Origin {
     Drive(DriveId),
     /// Kernel name.
     Array(String),
@@ -171,6 +171,20 @@ enum Origin {
     Filesystem(String),
     Volume(VolumeId),
     Source(Source),
+}
+
+impl Origin {
+    /// Its kernel name, if it is a device above the drives.
+    pub(crate) fn device(&self) -> Option<&str> {
+        match self {
+            Origin::Array(name) | Origin::Pool(name) | Origin::Device(name) => Some(name),
+            Origin::Drive(_)
+            | Origin::MultiDevice(_)
+            | Origin::Filesystem(_)
+            | Origin::Volume(_)
+            | Origin::Source(_) => None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -203,15 +217,15 @@ pub fn group(snapshot: &Snapshot, facts: &Facts, now: Timestamp) -> BTreeMap<Cau
     causes.collect()
 }
 
-struct Grouping<'a> {
-    snapshot: &'a Snapshot,
-    facts: &'a Facts,
-    now: Timestamp,
+pub(crate) struct Grouping<'a> {
+    pub snapshot: &'a Snapshot,
+    pub facts: &'a Facts,
+    pub now: Timestamp,
 }
 
 impl<'a> Grouping<'a> {
     /// The origins of a finding, and whether it is a consequence there.
-    fn origins(&self, finding: &Finding) -> (Vec<Origin>, bool) {
+    pub(crate) fn origins(&self, finding: &Finding) -> (Vec<Origin>, bool) {
         let id = match &finding.subject {
             Subject::Drive(id) => return (vec![Origin::Drive(id.clone())], false),
             Subject::Device(name) => {
@@ -264,7 +278,7 @@ impl<'a> Grouping<'a> {
     }
 
     /// The adverse findings of a drive.
-    fn own_findings(&self, drive: &DriveId) -> impl Iterator<Item = &'a Finding> {
+    pub(crate) fn own_findings(&self, drive: &DriveId) -> impl Iterator<Item = &'a Finding> {
         let findings = &self.snapshot.findings;
         let drive = self.snapshot.drives.get(drive);
         drive
@@ -276,6 +290,14 @@ impl<'a> Grouping<'a> {
 
     /// Those of the failing drives below the volume that are as bad as the worst of them.
     fn worst_drives(&self, volume: &Volume) -> Vec<DriveId> {
+        let failing = self.failing_drives(volume);
+        let worst = failing.iter().map(|(severity, _)| *severity).max();
+        let failing = failing.into_iter().filter(|(severity, _)| Some(*severity) == worst);
+        failing.map(|(_, id)| id.clone()).collect()
+    }
+
+    /// The drives below the volume that have adverse findings, with the worst severity of each.
+    pub(crate) fn failing_drives(&self, volume: &Volume) -> Vec<(Severity, &'a DriveId)> {
         let of_volume = || {
             let ids = volume.facts.drive_ids.iter();
             ids.filter_map(|id| Some(&self.snapshot.drives.get(id)?.facts))
@@ -284,17 +306,14 @@ impl<'a> Grouping<'a> {
             volume.facts.drive_ids.contains(id) || shares_controller(&drive.facts, of_volume())
         };
         let drives = self.snapshot.drives.iter();
-        let failing: Vec<(Severity, &DriveId)> = drives
+        drives
             .filter(|(_, drive)| !drive.findings.is_empty())
             .filter(|(id, drive)| below(id, drive))
             .filter_map(|(id, _)| {
                 let worst = self.own_findings(id).map(|finding| finding.severity).max();
                 Some((worst?, id))
             })
-            .collect();
-        let worst = failing.iter().map(|(severity, _)| *severity).max();
-        let failing = failing.into_iter().filter(|(severity, _)| Some(*severity) == worst);
-        failing.map(|(_, id)| id.clone()).collect()
+            .collect()
     }
 
     /// The drives that md has taken out of these arrays.
@@ -326,11 +345,21 @@ impl<'a> Grouping<'a> {
         self.layer_state(name)?.stack()
     }
 
+    /// None: it is none, or its state is not known.
+    pub(crate) fn stack_of(&self, origin: &Origin) -> Option<&'a dyn StorageStack> {
+        match origin {
+            Origin::MultiDevice(uuid) => stack::of_uuid(&self.snapshot.inventory, uuid),
+            other => self.stack(other.device()?),
+        }
+    }
+
     fn device_origin(&self, name: &str) -> Origin {
         match self.stack(name).map(|stack| stack.kind()) {
             Some(LayerKind::Array) => Origin::Array(name.to_owned()),
             Some(LayerKind::Pool | LayerKind::Zpool) => Origin::Pool(name.to_owned()),
-            Some(LayerKind::Paths | LayerKind::Cache) | None => Origin::Device(name.to_owned()),
+            Some(LayerKind::Paths | LayerKind::Cache | LayerKind::Scrubbed) | None => {
+                Origin::Device(name.to_owned())
+            }
         }
     }
 
@@ -368,7 +397,7 @@ impl<'a> Grouping<'a> {
 
     /// The arrays, pools and multipath devices below the volume that a finding of this reason is
     /// about: those in a bad state; without one, the state was read earlier, and all of the kind.
-    fn layer_origins(&self, volume: &Volume, reason: Reason) -> Vec<Origin> {
+    pub(crate) fn layer_origins(&self, volume: &Volume, reason: Reason) -> Vec<Origin> {
         let Some(kind) = reason.layer() else {
             return Vec::new();
         };
@@ -381,7 +410,10 @@ impl<'a> Grouping<'a> {
         let names = volume.facts.devices.iter();
         let of_kind: Vec<(&String, &dyn StorageStack)> = names
             .filter_map(|name| Some((name, self.stack(name)?)))
-            .filter(|(_, stack)| stack.kind() == kind)
+            .filter(|(_, stack)| match kind {
+                LayerKind::Scrubbed => stack.is_scrubbed(),
+                _ => stack.kind() == kind,
+            })
             .collect();
         let bad: Vec<_> = of_kind.iter().filter(|(_, stack)| stack.is_bad()).collect();
         let shown = match bad.is_empty() {

@@ -15,6 +15,7 @@ pub mod former_ids;
 pub mod full_reads;
 pub mod identities;
 pub mod kernel_log;
+pub(crate) mod last_pass;
 pub mod latest;
 mod md_slots;
 mod models;
@@ -44,9 +45,9 @@ use crate::facts::checks::CheckRecords;
 use crate::facts::counters::Counters;
 use crate::facts::disk_io::DiskIo;
 use crate::facts::drive_use::{LastUse, MemberSignature};
-use crate::facts::full_reads::ArrayRead;
 use crate::facts::identities::Move;
 use crate::facts::kernel_log::KernelFacts;
+use crate::facts::last_pass::{PassRecord, WholePass};
 use crate::facts::latest::Latest;
 use crate::facts::probes::{ProbedMount, Probes};
 use crate::facts::raid_controllers::RaidControllers;
@@ -54,6 +55,7 @@ use crate::facts::smart::{SmartFacts, SmartReadings};
 use crate::facts::sources::SourceStates;
 use crate::facts::space::SpaceHistories;
 use crate::facts::superblocks::Superblocks;
+use crate::maintenance::MaintenanceOrders;
 use crate::model_statistics::ModelStatistics;
 use crate::policy::VolumeSettings;
 use crate::probe::{ProbePace, ProbeTarget, StuckProbe};
@@ -102,11 +104,15 @@ pub struct Facts {
     /// The kernel's error counters. Kept in the store.
     pub counters: Counters,
     pub sources: SourceStates,
+    /// What ZFS and btrfs-progs keep of the last scrub, by what it is of.
+    pub pass_records: BTreeMap<Subject, PassRecord>,
     /// SMART readings and their history. Kept in the store.
     pub smart: SmartReadings,
     pub raid_controllers: RaidControllers,
     /// Filesystem checks, including those that have ended. Kept in the store.
     pub checks: CheckRecords,
+    /// What people have put under maintenance. Kept in the store.
+    pub maintenance: Arc<MaintenanceOrders>,
     /// Drives that are present, and drives that were removed.
     pub drives: BTreeMap<DriveId, KnownDrive>,
     /// The drives that the store knows, until they are compared with those that were found before.
@@ -170,8 +176,8 @@ pub struct LayerFacts {
     pub slots_of: Option<Subject>,
     /// When an array of dm-raid was last seen in a check or a repair.
     pub last_check: Option<Timestamp>,
-    /// Of an array that nothing identifies; for others there is a note (`full_reads`).
-    pub last_read: Option<ArrayRead>,
+    /// Of an array that nothing identifies; for others there is a note (`last_pass`).
+    pub last_pass: Option<WholePass>,
 }
 
 /// The last member in sync of one slot.

@@ -446,6 +446,7 @@ pub fn published(name: &str, serial: &str) -> Drive {
         health_unknown_cause: None,
         findings: Vec::new(),
         maintenance: false,
+        maintenance_order: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,

@@ -46,6 +46,9 @@ pub struct Policy {
     /// seconds.
     #[serde(with = "seconds")]
     pub not_mounted_after: Duration,
+    /// Days without a check or a scrub of an array, a pool or a btrfs that ended; 0: never too many. Our
+    /// choice: a monthly one that was left out once.
+    pub scrub_overdue_days: u32,
     /// A drive's answer to smartctl counts for this long while the drive is awake.
     #[serde(with = "seconds")]
     pub smart_answer_valid: Duration,
@@ -74,6 +77,7 @@ impl Default for Policy {
             forget_missing_after: Duration::from_secs(30 * 24 * 3600),
             offline_after: Duration::from_secs(60),
             not_mounted_after: Duration::from_secs(120),
+            scrub_overdue_days: 45,
             smart_answer_valid: MIN_ANSWER_VALID,
             maintenance: Vec::new(),
         }

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::assess::scrub::LastScrub;
 use crate::block::Inventory;
 use crate::care::CareTask;
 use crate::cause::Cause;
 use crate::drive::{DriveFacts, DriveKind};
 use crate::facts::kernel_log::lost_records::LostRecords;
 use crate::facts::smart::SmartFacts;
+use crate::maintenance::{MaintenanceOrder, MaintenanceOrders};
 use crate::model_statistics::ModelStatistics;
 use crate::policy::{Exclusion, NodeFailurePolicy};
 use crate::probe::Usage;
@@ -45,6 +47,8 @@ pub struct Snapshot {
     pub findings: BTreeMap<FindingId, Arc<Finding>>,
     /// The active findings by what they come from.
     pub causes: BTreeMap<CauseId, Arc<Cause>>,
+    /// What people have put under maintenance.
+    pub maintenance: Arc<MaintenanceOrders>,
     /// Filesystem checks, running and stored.
     pub checks: BTreeMap<CheckId, Arc<Check>>,
     /// Where CSI volumes are staged and published, by path.
@@ -232,6 +236,8 @@ pub struct Drive {
     /// Active findings about this drive, worst first.
     pub findings: Vec<FindingId>,
     pub maintenance: bool,
+    /// None: it is not under maintenance, or by the configuration, without an end.
+    pub maintenance_order: Option<Arc<MaintenanceOrder>>,
     /// What it belongs to besides volumes, or belonged to, when missing; for people.
     pub member_of: Vec<String>,
     /// The volumes that it carries (or carried, when missing).
@@ -276,6 +282,8 @@ pub struct Volume {
     pub health_unknown_cause: Option<UnknownCause>,
     /// What may still fail, in one sentence; empty without redundancy, and while it is lost.
     pub redundancy: String,
+    /// Of the arrays with redundancy and pools below it, and of its btrfs.
+    pub scrubs: Vec<LastScrub>,
     /// None while it has never been known.
     pub condition: Option<Condition>,
     /// Active findings about this volume, worst first.

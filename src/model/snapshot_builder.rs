@@ -110,6 +110,7 @@ impl SnapshotBuilder {
             volumes,
             findings,
             causes: BTreeMap::new(),
+            maintenance: scene.facts.maintenance.clone(),
             checks: checks.clone(),
             attachments: scene.facts.attachments.clone(),
             node_context: scene.facts.node_context.clone(),
@@ -118,7 +119,8 @@ impl SnapshotBuilder {
             models: models(previous, scene.facts),
             zfs_pools: zfs_pools(previous, scene.facts),
         };
-        if scene.ledger.mark_maintained(&maintenance::explained(&snapshot)) {
+        if scene.ledger.mark_maintained(&maintenance::explained(&snapshot, scene.facts, scene.now))
+        {
             snapshot.findings = active_findings(scene.ledger);
         }
         let health = node_health(&snapshot, sources_incomplete(scene.facts));
@@ -162,6 +164,7 @@ impl SnapshotBuilder {
             && all_shared(checks, &previous.checks)
             && all_shared(&snapshot.zfs_pools, &previous.zfs_pools)
             && all_shared(&scene.facts.attachments, &previous.attachments)
+            && scene.facts.maintenance == previous.maintenance
             && scene.facts.node_context == previous.node_context;
         SnapshotUpdate {
             snapshot: if same { previous.clone() } else { Arc::new(snapshot) },
@@ -225,7 +228,7 @@ fn zfs_pools(previous: &Snapshot, facts: &Facts) -> BTreeMap<String, Arc<KnownPo
             return None;
         };
         let name = stack::pool_of_device(device)?;
-        let last_scrub = facts.last_scrub(device).map(|(ended, _)| ended);
+        let last_scrub = facts.last_pass(device).ended.map(|ended| facts.wall_time(ended));
         let same = previous.zfs_pools.get(name);
         let same = same.filter(|it| it.pool == *pool && it.last_scrub == last_scrub).cloned();
         let new = || Arc::new(KnownPool { pool: pool.clone(), last_scrub });

@@ -97,6 +97,11 @@ pub(crate) trait StorageStack {
         }
     }
 
+    /// How many of its members lack current data. None: that is not known.
+    fn lacking(&self) -> Option<usize> {
+        Some(self.array()?.members().iter().filter(|member| !member.in_sync).count())
+    }
+
     /// What it lacks. None: nothing, or it has no redundancy.
     fn shortfall(&self, _: Place) -> Option<Shortfall> {
         None
@@ -120,6 +125,11 @@ pub(crate) trait StorageStack {
     /// Sectors that differed at the last check or repair. None: none has ended since it was assembled.
     fn mismatches(&self) -> Option<u64> {
         None
+    }
+
+    /// Whether a check or a scrub of it compares copies, parity or checksums.
+    fn is_scrubbed(&self) -> bool {
+        self.array().is_some_and(|array| array.members().len() > 1)
     }
 
     /// Bytes or blocks, all and free, if they are of one pool.

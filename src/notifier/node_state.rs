@@ -42,10 +42,12 @@ pub(crate) struct ObservedCause {
     /// As [`Transition::Present`].
     pub item: Item,
     pub subject: String,
-    /// Not acknowledged, and not under maintenance.
+    /// Not acknowledged, and not explained by maintenance.
     pub counted: bool,
     pub acknowledged: bool,
-    /// The worst `wire::FindingStatus` of its BAD findings that nobody has acknowledged; 0: none.
+    /// Maintenance explains one of its findings.
+    pub maintained: bool,
+    /// The worst `wire::FindingStatus` of its BAD findings that count; 0: none.
     pub status: i32,
     pub findings: Vec<ObservedFinding>,
 }
@@ -55,6 +57,7 @@ pub(crate) struct ObservedFinding {
     pub id: String,
     /// Reason and subject: the same if the daemon gives it another id.
     pub key: String,
+    /// Information while maintenance explains it: what is left at the end is new.
     pub severity: Level,
     pub acknowledged: bool,
 }
@@ -63,7 +66,7 @@ pub(crate) struct ObservedFinding {
 pub(crate) struct ClearedFinding {
     pub item: Item,
     pub cleared: Cleared,
-    /// Another finding of the volume announces it.
+    /// Another finding of the volume announces it, or maintenance explains it.
     pub follows: bool,
 }
 
@@ -276,10 +279,9 @@ fn observed_cause(cause: &wire::Cause, objects: &Objects, origins: &Origins<'_>)
         counted: cause.counted,
         acknowledged: !cause.findings.is_empty()
             && cause.findings.iter().all(|finding| finding.acknowledged),
+        maintained: members().any(|finding| finding.maintained()),
         status: known()
-            .filter(|finding| {
-                finding.severity() == wire::Severity::Bad && finding.acknowledged.is_none()
-            })
+            .filter(|finding| finding.severity() == wire::Severity::Bad && finding.is_counted())
             .map(|finding| finding.status)
             .max()
             .unwrap_or_default(),
@@ -288,7 +290,10 @@ fn observed_cause(cause: &wire::Cause, objects: &Objects, origins: &Origins<'_>)
             .map(|finding| ObservedFinding {
                 id: finding.finding_id.clone(),
                 key: key(&finding.reason, finding.subject.as_ref()),
-                severity: level(finding.severity()),
+                severity: match finding.maintained() {
+                    true => Level::Info,
+                    false => level(finding.severity()),
+                },
                 acknowledged: finding.acknowledged,
             })
             .collect(),
@@ -380,7 +385,8 @@ fn cleared_finding(finding: &wire::Finding, origins: &Origins<'_>) -> Option<Cle
         good: false,
         user_made: origins.is_user_made(subject, [finding.reason.as_str()]),
     };
-    Some(ClearedFinding { item, cleared, follows: !finding.follows.is_empty() })
+    let follows = !finding.follows.is_empty() || finding.maintained();
+    Some(ClearedFinding { item, cleared, follows })
 }
 
 #[cfg(test)]

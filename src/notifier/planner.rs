@@ -73,6 +73,12 @@ struct KnownCause {
     subject: String,
     counted: bool,
     acknowledged: bool,
+    /// It did not count, because of maintenance.
+    #[serde(default)]
+    maintained: bool,
+    /// How often it counted again after that.
+    #[serde(default)]
+    maintenances: u32,
     /// The worst so far, as in `ObservedCause`; none in a file of an earlier version.
     #[serde(default)]
     status: Option<i32>,

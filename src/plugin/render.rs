@@ -40,11 +40,14 @@ fn status(status: VolumeStatus, health: Health) -> (&'static str, Tone) {
 
 /// `just now`, `3 min ago`, a local time; `-` without one.
 pub(crate) fn ago(time: Option<Timestamp>, screen: &Screen) -> String {
-    let wire = time.map(|time| prost_types::Timestamp { seconds: time.as_second(), nanos: 0 });
-    match wire {
+    match time.map(wire_time) {
         None => "-".to_owned(),
         Some(wire) => screen.ago(Some(&wire)),
     }
+}
+
+fn wire_time(time: Timestamp) -> prost_types::Timestamp {
+    prost_types::Timestamp { seconds: time.as_second(), nanos: 0 }
 }
 
 pub(crate) fn shown<T>(columns: &[Column<T>], rows: &[T], wide: bool, screen: &Screen) -> String {
@@ -62,7 +65,7 @@ const DRIVES: [Column<DriveRow>; 12] = [
     column("MODEL", 12, 4, |it, _| plain(it.model.trim())),
     column("REASON", 12, 2, |it, _| toned((&it.reason, health(it.health).1))),
     column("SINCE", 0, 3, |it, screen| plain(ago(it.since, screen))),
-    column("REMARK", 12, 1, |it, _| plain(drive_remark(it))),
+    column("REMARK", 12, 1, |it, screen| plain(drive_remark(it, screen))),
     wide_column("NAME", |it, _| plain(&it.name)),
     wide_column("ENCLOSURE", |it, _| plain(&it.enclosure)),
     wide_column("ID", |it, _| plain(&it.id)),
@@ -77,10 +80,14 @@ pub(crate) fn first_known<'a>(name: &'a str, other: &'a str) -> &'a str {
     if name.is_empty() { other } else { name }
 }
 
-fn drive_remark(row: &DriveRow) -> String {
+fn drive_remark(row: &DriveRow, screen: &Screen) -> String {
+    let maintenance = match row.maintenance_until {
+        Some(until) => format!("maintenance until {}", screen.date_time(Some(&wire_time(until)))),
+        None => "maintenance".to_owned(),
+    };
     flag_names(&[
         (row.acknowledged, "acknowledged"),
-        (row.maintenance, "maintenance"),
+        (row.maintenance, &maintenance),
         (!row.report.mark().is_empty(), row.report.mark()),
     ])
 }

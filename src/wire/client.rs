@@ -345,6 +345,26 @@ impl Client {
         self.call(self.admin().acknowledge_finding(request)).await
     }
 
+    /// `length`: None ends it.
+    pub async fn maintain(
+        &self,
+        thing: &str,
+        length: Option<std::time::Duration>,
+        note: &str,
+    ) -> Result<crate::Maintenance, ClientError> {
+        let query = thing.to_owned();
+        let Some(length) = length else {
+            let request = crate::EndMaintenanceRequest { query };
+            return self.call(self.admin().end_maintenance(request)).await;
+        };
+        // A length that is too long for the message is too long for the daemon.
+        let length = prost_types::Duration::try_from(length)
+            .unwrap_or(prost_types::Duration { seconds: i64::MAX, nanos: 0 });
+        let request =
+            crate::StartMaintenanceRequest { query, length: Some(length), note: note.to_owned() };
+        self.call(self.admin().start_maintenance(request)).await
+    }
+
     pub async fn authorize_format(
         &self,
         handle: &str,

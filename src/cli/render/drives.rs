@@ -1,6 +1,6 @@
 //! Drives: a table, worst first, and one drive in full.
 
-use crate::render::{errors, findings, smart};
+use crate::render::{errors, findings, maintenance, smart};
 use crate::words::{enum_label, health};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{flag_names, heading, label_value_lines, labelled};
@@ -21,7 +21,7 @@ const COLUMNS: [Column<wire::Drive>; 13] = [
     column("WEAR", 0, 0, |it, _| plain(smart::wear(it))),
     column("HOURS", 0, 0, |it, _| plain(smart::power_on_hours(it))),
     column("VOLUMES", 0, 6, |it, _| plain(it.volume_ids.len())),
-    column("BASIS", 12, 2, |it, _| (basis(it), health(it.health).1)),
+    column("BASIS", 12, 2, |it, screen| (basis(it, screen), health(it.health).1)),
     column("ID", 20, 7, |it, _| plain(&it.id)),
 ];
 
@@ -56,11 +56,17 @@ fn slot(drive: &wire::Drive) -> &str {
     drive.location.as_ref().map_or("", |it| slot_name(&it.slot))
 }
 
-fn basis(drive: &wire::Drive) -> String {
+/// `maintenance until …`, if it is under it.
+fn maintenance(drive: &wire::Drive, screen: &Screen) -> Option<String> {
+    let end = drive.maintenance_order.as_ref().map(|it| maintenance::end(it, screen));
+    drive.maintenance.then(|| format!("maintenance{}", end.unwrap_or_default()))
+}
+
+fn basis(drive: &wire::Drive, screen: &Screen) -> String {
     let reasons = drive.findings.iter().map(|finding| finding.reason.as_str());
-    let maintenance = drive.maintenance.then_some("(maintenance)");
+    let maintenance = maintenance(drive, screen).map(|it| format!("({it})"));
     let basis = Some(drive.health_basis.as_str()).filter(|it| !it.is_empty());
-    basis.into_iter().chain(reasons).chain(maintenance).collect::<Vec<_>>().join(", ")
+    basis.into_iter().chain(reasons).chain(maintenance.as_deref()).collect::<Vec<_>>().join(", ")
 }
 
 pub fn kind(drive: &wire::Drive) -> String {
@@ -92,12 +98,11 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
             format!("enclosure {}, slot {slot}", or_dash(enclosure))
         }
     };
-    let maintenance = "under maintenance: its findings do not count";
-    let flags = [
-        (drive.removable, "removable"),
-        (drive.asleep, "asleep"),
-        (drive.maintenance, maintenance),
-    ];
+    let flags = [(drive.removable, "removable"), (drive.asleep, "asleep")];
+    let maintenance = maintenance(drive, screen).map(|it| match &drive.maintenance_order {
+        Some(order) => format!("{it} by {}: {}", order.by, order.note),
+        None => format!("{it} by the configuration"),
+    });
     let devices: Vec<String> = drive.devices.iter().map(device).collect();
     let mut text = heading(&format!("drive {}", escape_control(&drive.id)), screen);
     let mut lines = vec![
@@ -145,6 +150,12 @@ pub fn one(drive: &wire::Drive, screen: &Screen) -> String {
         ("write cache", escape_control(&drive.write_cache)),
         ("kernel state", escape_control(&drive.state)),
         ("remarks", flag_names(&flags)),
+        (
+            "under",
+            maintenance
+                .map(|it| format!("{}; its findings do not count", escape_control(&it)))
+                .unwrap_or_default(),
+        ),
         ("slot", escape_control(&slot)),
         ("pci", escape_control(&location.pci)),
         ("sas address", escape_control(&location.sas_address)),

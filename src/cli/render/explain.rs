@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::render::status::{unknown_by_reason, unknown_count};
-use crate::render::{checks, findings};
+use crate::render::{checks, findings, maintenance};
 use crate::words::{health, severity};
 use diskvitals_finding::reason::Reason;
 use diskvitals_terminal::layout::{Part, wrapped, wrapped_parts};
@@ -35,6 +35,9 @@ pub fn tree(explanation: &wire::Explanation, screen: &Screen) -> String {
     if !actions.is_empty() {
         text.push_str(&actions);
         text.push('\n');
+    }
+    for order in explanation.drives.iter().filter_map(|it| it.maintenance_order.as_ref()) {
+        text.push_str(&maintenance::one(order, screen));
     }
     let sentences: BTreeSet<&str> =
         explanation.volumes.iter().map(|volume| volume.redundancy.as_str()).collect();

@@ -89,10 +89,10 @@ pub(crate) fn message_about(
 /// order is kept, which is the daemon's.
 pub(crate) fn sort_lowest_first(findings: &mut [wire::Finding]) {
     findings.sort_by_key(|finding| {
-        let group = match (&finding.cleared, &finding.acknowledged) {
+        let group = match (&finding.cleared, finding.is_counted()) {
             (Some(_), _) => 2,
-            (None, Some(_)) => 1,
-            (None, None) => 0,
+            (None, false) => 1,
+            (None, true) => 0,
         };
         let layer = match finding.subject.as_ref().map(|subject| subject.kind()) {
             Some(wire::SubjectKind::Drive) => 0,

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 
-use crate::render::{causes, drives, findings, volumes};
+use crate::render::{causes, drives, findings, maintenance, volumes};
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{counted, heading, wrapped};
 use diskvitals_terminal::screen::{Screen, Tone, escape_control};
@@ -49,6 +49,10 @@ pub fn screen(view: &StatusView, screen: &Screen) -> String {
     let mut text = head(view, screen);
     text.push_str(&problems(view, screen));
     text.push_str(&cordons(view.node, screen));
+    if !view.node.maintenance.is_empty() {
+        text.push('\n');
+        text.push_str(&maintenance::list(&view.node.maintenance, screen));
+    }
     text.push_str(&monitoring_gaps(view.node, screen));
     if view.findings.is_empty() {
         text.push_str(&brief("drives", view.drives, drives::table, screen));

@@ -4,19 +4,21 @@ use crate::render::drives::rank;
 use crate::render::{errors, findings};
 use crate::words::{enum_label, health, used_share};
 use diskvitals_finding::reason::Reason;
+use diskvitals_model::assess::scrub::ScrubKind;
 use diskvitals_model::label;
 use diskvitals_terminal::layout::{flag_names, heading, label_value_lines, labelled};
 use diskvitals_terminal::screen::{Screen, bytes, escape_control, or_dash};
 use diskvitals_terminal::table::{Column, column, plain, strong, table as layout, toned};
 use diskvitals_wire as wire;
 
-const COLUMNS: [Column<wire::Volume>; 8] = [
+const COLUMNS: [Column<wire::Volume>; 9] = [
     column("WHERE", 24, 0, |it, _| strong(place(it))),
     column("HEALTH", 0, 0, |it, _| toned(health(it.health))),
     column("USED", 0, 2, |it, _| plain(used(it))),
     column("SIZE", 0, 3, |it, _| plain(size(it))),
     column("FS", 0, 5, |it, _| plain(kind(it))),
     column("DEVICE", 12, 4, |it, _| plain(device_word(it))),
+    column("SCRUBBED", 0, 7, |it, screen| plain(oldest_scrub(it, screen))),
     column("FINDINGS", 12, 1, |it, _| (reasons(it), health(it.health).1)),
     column("ID", 20, 6, |it, _| plain(&it.id)),
 ];
@@ -105,6 +107,29 @@ fn device_word(volume: &wire::Volume) -> &str {
     }
 }
 
+/// The day of the one that is longest ago; empty where nothing is scrubbed.
+fn oldest_scrub(volume: &wire::Volume, screen: &Screen) -> String {
+    match volume.scrubs.iter().min_by_key(|it| it.ended.map(|ended| ended.seconds)) {
+        None => String::new(),
+        Some(oldest) => day(oldest, screen).unwrap_or_else(|| "?".to_owned()),
+    }
+}
+
+fn day(scrub: &wire::LastScrub, screen: &Screen) -> Option<String> {
+    let ended = scrub.ended.as_ref()?;
+    Some(screen.date_time(Some(ended)).chars().take(10).collect())
+}
+
+/// `check of md0 2026-11-01, without a difference`, `no scrub of tank known`.
+pub fn scrub(scrub: &wire::LastScrub, screen: &Screen) -> String {
+    let (kind, name) = (escape_control(&scrub.kind), escape_control(&scrub.name));
+    let Some(day) = day(scrub, screen) else {
+        return format!("no {kind} of {name} known");
+    };
+    let of = if kind == "check" { ScrubKind::Check } else { ScrubKind::Scrub };
+    format!("{kind} of {name} {day}{}", of.result(scrub.found))
+}
+
 fn reasons(volume: &wire::Volume) -> String {
     let reasons = volume.findings.iter().map(|finding| finding.reason.as_str());
     reasons.collect::<Vec<_>>().join(", ")
@@ -176,6 +201,10 @@ pub fn one(volume: &wire::Volume, screen: &Screen) -> String {
                     )
                 })
                 .unwrap_or_default(),
+        ),
+        (
+            "last scrub",
+            volume.scrubs.iter().map(|it| scrub(it, screen)).collect::<Vec<_>>().join("; "),
         ),
         ("last probe", volume.last_probe.map(|time| screen.ago(Some(&time))).unwrap_or_default()),
         ("first seen", screen.ago(volume.first_seen.as_ref())),

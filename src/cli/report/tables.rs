@@ -259,7 +259,12 @@ fn volume_row(place: &str, volume: &wire::Volume, screen: &Screen, html: &mut Ht
         "" if volume.remote => "remote",
         name => or_dash(name),
     };
-    html.text_in("td", &[], device);
+    html.element("td", &[], |html| {
+        html.text(device);
+        let scrubs = volume.scrubs.iter().map(|it| render_volumes::scrub(it, screen));
+        let scrubs: Vec<String> = scrubs.collect();
+        html.text_in("span", &[("class", "sub")], &scrubs.join("; "));
+    });
 }
 
 pub(super) fn checks(answers: &Answers, screen: &Screen, html: &mut Html) {

@@ -89,6 +89,8 @@ pub(crate) struct Drive {
     /// It is pending because it has been in standby since it is known: that does not count.
     pub is_asleep: bool,
     pub maintenance: bool,
+    /// None: it is not under maintenance, or without an end.
+    pub maintenance_until: Option<Timestamp>,
     /// Whether the daemon has SMART data of the drive.
     pub has_smart_data: bool,
     pub identity: DriveIdentity,
@@ -390,6 +392,7 @@ impl Drive {
         };
         let (health, why) = (health_from_wire(drive.health()), drive.health_unknown_why.clone());
         let is_asleep = drive.health_unknown_cause() == wire::UnknownCause::Asleep;
+        let order = drive.maintenance_order.as_ref();
         let answered = drive.smart.as_ref().is_some_and(|smart| smart.answered.is_some());
         Drive {
             name,
@@ -398,6 +401,7 @@ impl Drive {
             is_pending: is_asleep || drive.health_unknown_cause() == wire::UnknownCause::Pending,
             is_asleep,
             maintenance: drive.maintenance,
+            maintenance_until: timestamp_from_wire(order.and_then(|it| it.until)),
             has_smart_data: answered,
             identity: DriveIdentity::from_wire(drive),
         }

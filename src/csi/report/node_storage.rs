@@ -368,6 +368,7 @@ fn drive_entry(id: &str, drive: &Drive, worst: Option<&Issue>) -> DriveEntry {
         since: worst.and_then(|issue| issue.since).map(Time),
         acknowledged: worst.is_some_and(|issue| issue.acknowledged),
         maintenance: drive.maintenance,
+        maintenance_until: drive.maintenance_until.map(Time),
     }
 }
 

@@ -10,7 +10,7 @@ use diskvitals_model::snapshot::Snapshot;
 /// Sort key of a finding in a list. Its last part, the id, makes it unique.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FindingRank {
-    /// Active before acknowledged before cleared.
+    /// What counts before what is set aside before cleared.
     pub group: u8,
     /// Less for worse ones; among equally severe ones, less for those that lead.
     pub severity: u8,
@@ -32,10 +32,10 @@ impl FindingRank {
 }
 
 pub(crate) fn rank(snapshot: &Snapshot, finding: &Finding) -> FindingRank {
-    let group = match (&finding.cleared, &finding.acknowledged) {
-        (Some(_), _) => 2,
-        (None, Some(_)) => 1,
-        (None, None) => 0,
+    let group = match (finding.is_active(), finding.is_set_aside()) {
+        (false, _) => 2,
+        (true, true) => 1,
+        (true, false) => 0,
     };
     FindingRank {
         group,

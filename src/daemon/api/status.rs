@@ -14,7 +14,7 @@ use diskvitals_text::causes::with_causes;
 
 /// Longest id or query in a request, in bytes.
 pub(crate) const MAX_QUERY: usize = 4096;
-/// Longest note of an acknowledgement, in bytes.
+/// Longest note of a person, in bytes.
 pub(crate) const MAX_NOTE: usize = 1024;
 
 pub(crate) fn invalid(field: &str, what: impl std::fmt::Display) -> Status {
@@ -81,16 +81,15 @@ pub(crate) fn unresolved(field: &str) -> impl Fn(ResolveError) -> Status {
 impl From<CommandError> for Status {
     fn from(error: CommandError) -> Status {
         use CommandError::{
-            CheckRefused, NoCounters, NoSuchCheck, NoSuchFinding, NotAcknowledged, NotOfErrors,
-            NotStored, Stopping, TooManyWaiters, Worsened,
+            CheckRefused, NoCounters, NoSuchCheck, NoSuchFinding, NotAcknowledged,
+            NotInMaintenance, NotOfErrors, NotStored, Stopping, TooManyWaiters, Worsened,
         };
         let code = match error {
             NoSuchFinding(_) | NoSuchCheck(_) => Code::NotFound,
             CheckRefused(StartCheckError::VolumeGone(_)) => Code::NotFound,
             CheckRefused(StartCheckError::QueueFull(_)) => Code::ResourceExhausted,
-            CheckRefused(_) | NotAcknowledged(_) | NotOfErrors(..) | Worsened(_) => {
-                Code::FailedPrecondition
-            }
+            CheckRefused(_) | NotAcknowledged(_) | NotInMaintenance(_) | NotOfErrors(..)
+            | Worsened(_) => Code::FailedPrecondition,
             // Changes that are not stored are not made: the caller may retry when the store works.
             NotStored(_) | NoCounters => Code::Unavailable,
             TooManyWaiters => Code::ResourceExhausted,

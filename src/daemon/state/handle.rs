@@ -13,6 +13,7 @@ use diskvitals_fscheck::Check;
 use diskvitals_model::block::DiskStat;
 use diskvitals_model::facts::checks::{CheckRequest, StartCheckError};
 pub use diskvitals_model::facts::readings::WantedReading;
+use diskvitals_model::maintenance::{MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::removal::Removal;
 use diskvitals_model::snapshot::Snapshot;
 pub use diskvitals_model::snapshot_builder::{Change, ChangeKind, ChangedItem};
@@ -58,7 +59,9 @@ pub enum CommandError {
         "{1} (finding `{0}`) does not rest on errors of the past, which a repair would end: acknowledge it without --repaired"
     )]
     NotOfErrors(FindingId, Reason),
-    #[error("the acknowledgement could not be stored: {0}")]
+    #[error("{0} is not under maintenance by a command")]
+    NotInMaintenance(String),
+    #[error("the change could not be stored: {0}")]
     NotStored(String),
     #[error(transparent)]
     CheckRefused(#[from] StartCheckError),
@@ -91,6 +94,18 @@ pub enum Command {
     Unacknowledge {
         finding: FindingId,
         reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>,
+    },
+    /// Begins anew if it has begun. Answered as an acknowledgement.
+    StartMaintenance {
+        target: MaintenanceTarget,
+        by: String,
+        note: String,
+        length: Duration,
+        reply: oneshot::Sender<Result<Arc<MaintenanceOrder>, CommandError>>,
+    },
+    EndMaintenance {
+        target: MaintenanceTarget,
+        reply: oneshot::Sender<Result<Arc<MaintenanceOrder>, CommandError>>,
     },
     Subscribe {
         resume: Option<u64>,
@@ -170,6 +185,23 @@ impl Handle {
 
     pub async fn unacknowledge(&self, finding: FindingId) -> Result<Arc<Finding>, CommandError> {
         self.ask(|reply| Command::Unacknowledge { finding, reply }).await?
+    }
+
+    pub(crate) async fn start_maintenance(
+        &self,
+        target: MaintenanceTarget,
+        by: String,
+        note: String,
+        length: Duration,
+    ) -> Result<Arc<MaintenanceOrder>, CommandError> {
+        self.ask(|reply| Command::StartMaintenance { target, by, note, length, reply }).await?
+    }
+
+    pub(crate) async fn end_maintenance(
+        &self,
+        target: MaintenanceTarget,
+    ) -> Result<Arc<MaintenanceOrder>, CommandError> {
+        self.ask(|reply| Command::EndMaintenance { target, reply }).await?
     }
 
     /// Starts after revision `resume` if the owner still has all changes since; otherwise with a

@@ -43,6 +43,7 @@ use diskvitals_model::assess;
 use diskvitals_model::care::{self, CareTask};
 use diskvitals_model::facts::{Facts, Urgency};
 use diskvitals_model::ledger::{Ledger, Transition, TransitionKind};
+use diskvitals_model::maintenance;
 use diskvitals_model::probe::ProbeTarget;
 use diskvitals_model::raid_report::RaidToolRequests;
 use diskvitals_model::snapshot::{NodeState, Snapshot, StoreStatus};
@@ -452,6 +453,11 @@ impl Owner {
         self.facts.smart.restore(contents.smart);
         self.facts.space.restore(contents.space);
         self.facts.checks.restore(contents.checks);
+        // What has begun since the start is newer.
+        let orders = Arc::make_mut(&mut self.facts.maintenance);
+        for (target, order) in contents.maintenance {
+            orders.entry(target).or_insert(order);
+        }
         let settings = self.settings.borrow().clone();
         self.facts.identify_again(&settings.volumes, clock::now());
         // Device numbers and mounts are valid for one boot.
@@ -483,6 +489,10 @@ impl Owner {
         let (now, rules) = (clock::now(), self.settings.borrow().clone());
         self.facts.wall_offset = clock::offset();
         self.facts.booted = Some(clock::booted());
+        for (target, order) in maintenance::take_ended(&mut self.facts.maintenance, now) {
+            let thing = maintenance::name(&self.snapshots.borrow(), &target);
+            tracing::info!(thing, note = order.note, "maintenance has ended");
+        }
         let active = self.ledger.levels();
         let judgements = assess::assess(&self.facts, &active, &rules.policy, now);
         let previous = self.snapshots.borrow().clone();

@@ -30,6 +30,7 @@ use diskvitals_fscheck::Check;
 use diskvitals_kernel_log::error_history::ErrorHistory;
 use diskvitals_model::facts::kernel_log::LogProgress;
 use diskvitals_model::facts::{KnownDrive, StoredVolume};
+use diskvitals_model::maintenance::{MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::snapshot::StoreStatus;
 use diskvitals_model::space_history::SpaceHistory;
 
@@ -74,6 +75,7 @@ pub struct StoreContents {
     pub space: Vec<(Subject, SpaceHistory)>,
     pub volumes: Vec<StoredVolume>,
     pub checks: Vec<(CheckId, Check)>,
+    pub maintenance: Vec<(MaintenanceTarget, Arc<MaintenanceOrder>)>,
     /// The boot in which the volumes existed.
     pub boot: Option<String>,
     /// The wall clock was stepped while no daemon ran, or was wrong before or is now.
@@ -112,6 +114,7 @@ pub struct WriteBatch {
     pub volumes: RowChanges<VolumeId, StoredVolume>,
     /// Filesystem checks, written when they begin and end.
     pub checks: RowChanges<CheckId, Arc<Check>>,
+    pub maintenance: RowChanges<MaintenanceTarget, Arc<MaintenanceOrder>>,
     /// The current boot; set when everything is written.
     pub boot: Option<String>,
     /// The batch contains everything: rows that it does not name are deleted.
@@ -151,6 +154,7 @@ impl WriteBatch {
             space,
             volumes,
             checks,
+            maintenance,
             boot,
             is_complete,
         } = self;
@@ -158,6 +162,7 @@ impl WriteBatch {
             && (drives.is_empty() && findings.is_empty() && errors.is_empty() && progress.is_none())
             && (counters.is_empty() && smart.is_empty() && volumes.is_empty())
             && (space.is_empty() && checks.is_empty() && boot.is_none())
+            && maintenance.is_empty()
     }
 }
 

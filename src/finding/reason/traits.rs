@@ -28,6 +28,8 @@ pub enum LayerKind {
     Cache,
     /// A ZFS pool: members that hold copies or parity, filled by the datasets on it.
     Zpool,
+    /// An array, a pool or a btrfs: a check or a scrub compares its copies, parity or checksums.
+    Scrubbed,
 }
 
 /// The number that is shown with a reason.

@@ -27,7 +27,8 @@ pub(super) fn is_in_trouble(verdicts: &Verdicts) -> bool {
         let lacks_members = match reason.layer() {
             Some(LayerKind::Array) => true,
             Some(LayerKind::Zpool) => !reason.is_unreachable(),
-            Some(LayerKind::Pool | LayerKind::Paths | LayerKind::Cache) | None => false,
+            Some(LayerKind::Pool | LayerKind::Paths | LayerKind::Cache | LayerKind::Scrubbed)
+            | None => false,
         };
         holds && reason.follows_drive() && !lacks_members
     })

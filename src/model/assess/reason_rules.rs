@@ -6,7 +6,7 @@
 use crate::assess::input::{DriveInput, VolumeInput};
 use crate::assess::{
     checks, drive, duplicate, errors, filesystem, layers, merge, mounted, pool, pool_space,
-    raid_member, raid_volume, read_only, redundancy, risk, space, stalls,
+    raid_member, raid_volume, read_only, redundancy, risk, scrub, space, stalls,
 };
 use diskvitals_finding::Verdict;
 use diskvitals_finding::reason::Reason;
@@ -97,6 +97,7 @@ fn rule(reason: Reason) -> Rule {
         Reason::RedundancyAtRisk => Rule::Volume(risk::redundancy_at_risk),
         Reason::ArrayMismatch => Rule::Volume(redundancy::array_mismatch),
         Reason::RaidDegraded => Rule::Volume(redundancy::raid_degraded),
+        Reason::ScrubOverdue => Rule::Volume(scrub::overdue),
         Reason::ThinPoolFull => Rule::Volume(layers::thin_pool_full),
         Reason::CacheFailed => Rule::Volume(layers::cache_failed),
         Reason::PathsDegraded => Rule::Volume(layers::paths_degraded),

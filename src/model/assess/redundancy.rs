@@ -53,8 +53,8 @@ pub(super) fn mismatches(facts: &Facts, devices: &[String]) -> Option<Verdict> {
     let clears = "a later check of the array, in one run, finds no difference";
     let found = worst_layer(facts, devices, clears, |name, at, state| {
         parity(state)?;
-        let read = facts.last_read(name);
-        let Some(count) = read.differing.filter(|count| *count > 0) else {
+        let pass = facts.last_pass(name);
+        let Some(count) = pass.found.filter(|count| *count > 0) else {
             return Some(None);
         };
         let stack = state.stack()?;
@@ -73,14 +73,13 @@ pub(super) fn mismatches(facts: &Facts, devices: &[String]) -> Option<Verdict> {
             evidence: vec![evidence(
                 witness,
                 format!("mismatch_cnt of {name}"),
-                read.ended.unwrap_or(at),
+                pass.ended.unwrap_or(at),
                 count.to_string(),
             )],
         }))
     });
     let is_unchecked = |name: &&String| {
-        facts.layer_state(name).and_then(parity).is_some()
-            && facts.last_read(name).differing.is_none()
+        facts.layer_state(name).and_then(parity).is_some() && facts.last_pass(name).found.is_none()
     };
     match (&found, devices.iter().find(is_unchecked)) {
         (None | Some(Verdict::Clear), Some(name)) => {

@@ -12,6 +12,7 @@ use crate::assess::drive::clear_if_scanned;
 use crate::assess::health::health_unknown;
 use crate::assess::input::{Context, VolumeInput};
 use crate::assess::raid_volume;
+use crate::assess::scrub::ScrubKind;
 use crate::assess::text::{SUSPECT, evidence, format_span, join_limited, raised, unknown};
 use crate::assess::{ActiveFinding, DriveFailure, endangers_data};
 use crate::cause::figures::metrics;
@@ -290,30 +291,22 @@ fn of_array(context: Context, name: &str) -> Option<String> {
     if stack::pool_of_device(name).is_some() {
         return Some(last_scrub(facts, name, &label));
     }
-    let read = facts.last_read(name);
-    let ended = read.ended?;
+    let pass = facts.last_pass(name);
+    let ended = pass.ended?;
     let age = context.now.duration_since(ended);
     if age > OLD_CHECK {
         return Some(format!("{label} has not been read completely for {}", format_span(age)));
     }
-    let result = match read.differing {
-        Some(0) => ", without a difference".to_owned(),
-        Some(count) => format!(", {count} sectors differed"),
-        None => String::new(),
-    };
+    let result = ScrubKind::Check.result(pass.found);
     Some(format!("{label} was last read completely at {}{result}", facts.wall_text(ended)))
 }
 
 /// `last scrub of tank: 2026-11-28, errors: 2`.
 fn last_scrub(facts: &Facts, device: &str, pool: &str) -> String {
-    match facts.last_scrub(device) {
-        None => format!("no scrub of {pool} is known"),
-        Some((ended, errors)) => {
-            let found = match errors {
-                0 => "no errors".to_owned(),
-                count => format!("errors: {count}"),
-            };
-            format!("last scrub of {pool}: {}, {found}", ended.strftime("%F"))
-        }
-    }
+    let pass = facts.last_pass(device);
+    let Some(ended) = pass.ended else {
+        return format!("no scrub of {pool} is known");
+    };
+    let found = ScrubKind::Scrub.result(pass.found);
+    format!("last scrub of {pool}: {}{found}", facts.wall_time(ended).strftime("%F"))
 }

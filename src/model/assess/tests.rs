@@ -19,6 +19,7 @@ mod removed_drives;
 mod repaired;
 mod restarts;
 mod risk;
+mod scrub;
 mod second_witness;
 mod smart;
 mod sources;

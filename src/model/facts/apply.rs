@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::block::LayerState;
+use crate::block::{Inventory, LayerState};
 use crate::facts::smart::SelfTestStart;
 use crate::facts::{Facts, Urgency};
 use crate::policy::VolumeSettings;
@@ -46,7 +46,8 @@ impl Facts {
                 let seen = seen.map(|mut new| {
                     self.identify(&mut new, now);
                     self.note_btrfs_members(&mut new, now);
-                    known.filter(|known| **known == new).unwrap_or_else(|| Arc::new(new))
+                    let same = known.clone().filter(|known| **known == new);
+                    same.unwrap_or_else(|| Arc::new(new))
                 });
                 let (change, good) = self.inventory.replace(seen);
                 if let (true, Some(inventory)) = (good, self.inventory.value()) {
@@ -59,7 +60,7 @@ impl Facts {
                     // `update_drives` reads the recent removals, so it runs before
                     // `update_volumes`.
                     self.update_drives(now);
-                    self.forget_layers();
+                    self.forget_layers(known.as_deref());
                     self.forget_partial_scrubs();
                     self.forget_superblocks();
                     self.update_volumes(settings, now);
@@ -215,6 +216,9 @@ impl Facts {
         }
         if let Observation::Ok { at, value } = &seen {
             self.record_mismatches(&device, value, *at);
+            if value.stack().is_some_and(|stack| stack.is_scrubbed()) {
+                self.watch_passes(&device, *at);
+            }
         }
         let known = self.layers.entry(device).or_default();
         if let Observation::Ok { at, value } = &seen
@@ -246,7 +250,11 @@ impl Facts {
         if answered { Urgency::Immediate } else { change }
     }
 
-    fn forget_layers(&mut self) {
+    /// `before`: the scan before the last one.
+    fn forget_layers(&mut self, before: Option<&Inventory>) {
+        if let Some(before) = before {
+            self.end_watch_of_removed(before);
+        }
         let Some(inventory) = self.inventory.value() else {
             return;
         };

@@ -14,11 +14,10 @@ use crate::counters::{
 };
 use crate::facts::btrfs_members::AWAY;
 use crate::facts::filesystem_homes::HOME;
-use crate::facts::full_reads::READ;
 use crate::facts::kernel_log::PendingIncident;
 use crate::facts::kernel_log::second_witness::{Answer, may_refute};
+use crate::facts::last_pass::{LAST_PASS, from_former, merged};
 use crate::facts::md_slots::{LOST, digits};
-use crate::facts::pool_members::SCRUB;
 use crate::facts::readings::Reading;
 use crate::facts::{Facts, KnownVolume, Urgency};
 use diskvitals_finding::observation::Observation;
@@ -62,6 +61,12 @@ impl Counters {
         let of_one_owner =
             |name: &str| matches!(name, "ext4" | "xfs") || name.contains(char::is_whitespace);
         for (key, history) in remembered {
+            let (key, history) = from_former(key, history);
+            if key.1 == LAST_PASS {
+                let note = merged(history, self.get(&key));
+                self.histories.insert(key, Arc::new(note));
+                continue;
+            }
             // What was found before the store was read may be a copy.
             if key.1 == HOME {
                 self.histories.insert(key, Arc::new(history));
@@ -85,6 +90,10 @@ impl Counters {
             Some((_, error)) => UnknownHealth::failed(format!("error counters: {error}")),
             None => UnknownHealth::pending("the kernel's error counters have not been read yet"),
         })
+    }
+
+    pub(super) fn read_at(&self) -> Option<Timestamp> {
+        self.read_at
     }
 
     /// The reading that began at `since` or later.
@@ -261,6 +270,7 @@ impl Facts {
         if change == Urgency::Immediate {
             self.record_scrubs();
         }
+        self.record_btrfs_passes(&readings, at);
         self.counters.note_presence(read.iter().map(|answer| &answer.key), at);
         change.max(self.compare_with_log(&read, before, at))
     }
@@ -290,10 +300,8 @@ impl Facts {
         let arrays = self.known_arrays();
         let (drives, volumes) = (&self.drives, &self.volumes);
         self.counters.histories.retain(|(subject, series), _| match subject {
-            _ if series.starts_with(AWAY) || series == HOME || series == SCRUB => true,
-            Subject::Device(uuid) if series.starts_with(LOST) || series == READ => {
-                arrays.contains(&digits(uuid))
-            }
+            _ if series.starts_with(AWAY) || series == HOME || series == LAST_PASS => true,
+            Subject::Device(uuid) if series.starts_with(LOST) => arrays.contains(&digits(uuid)),
             Subject::Drive(id) => drives.contains_key(id),
             Subject::Volume(id) => volumes.contains_key(id),
             Subject::Device(_) | Subject::Source(_) => false,

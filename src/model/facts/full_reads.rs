@@ -1,7 +1,7 @@
 //! Reads of whole devices: md's checks and repairs of an array, scrubs of a btrfs.
 //!
 //! In: their begins and ends in the kernel log, and what an array has counted. Out: errors that such a
-//! read has shown to be over (`repairs`), and when each array was last read and what differed.
+//! read has shown to be over (`repairs`), and the last pass over each array (`last_pass`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,15 +10,12 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::block::{Layer, LayerState};
-use crate::counters::CounterHistory;
 use crate::facts::Facts;
-use diskvitals_finding::Subject;
+use crate::facts::last_pass::WholePass;
 use diskvitals_kernel_log::event::FullRead;
 
 /// The one that began first is forgotten first.
 const MAX_BEGUN: usize = 256;
-/// The kind of note.
-pub(super) const READ: &str = "md-read last";
 /// The name of every array of dm-raid in the log (mdname(), drivers/md/md.h).
 const DM_RAID: &str = "mdX";
 
@@ -31,17 +28,6 @@ pub struct BegunRead {
     member: Option<u64>,
     since: Timestamp,
     begins: u32,
-}
-
-/// The last check or repair of an array.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ArrayRead {
-    /// When one last came to its end.
-    pub ended: Option<Timestamp>,
-    /// Sectors that differed (md.rst, `mismatch_cnt`): in that one, or in a later one without an end.
-    pub differing: Option<u64>,
-    /// It was interrupted, and went on later.
-    is_in_parts: bool,
 }
 
 impl Facts {
@@ -83,8 +69,10 @@ impl Facts {
             && let Some(array) = self.array_of(&read.device, begun).map(str::to_owned)
         {
             let is_in_parts = begun.begins > 1;
-            let differing = self.last_read(&array).differing.filter(|_| is_in_parts);
-            self.record_read(&array, ArrayRead { ended: Some(read.at), differing, is_in_parts });
+            let known = self.last_pass(&array);
+            let found = known.found.filter(|_| is_in_parts);
+            let ended = Some(read.at);
+            self.record_pass(&array, WholePass { ended, found, is_in_parts, ..known });
         }
         // The records that were lost may have been errors.
         let gap = self.kernel.progress.gap_until;
@@ -92,44 +80,13 @@ impl Facts {
             return;
         }
         if read.member.is_some() {
-            if let Some(since) = self.scrub_of_all_members(read, begun.since) {
+            if let Some((uuid, since)) = self.scrub_of_all_members(read, begun.since) {
+                self.record_btrfs_end(&uuid, read.at);
                 self.forget_scrubbed(&read.device, since);
             }
         } else if let Some(array) = self.array_of(&read.device, begun).map(str::to_owned) {
             self.forget_read_array(&array, begun.since);
         }
-    }
-
-    /// What is known of the last check or repair of an array.
-    pub(crate) fn last_read(&self, array: &str) -> ArrayRead {
-        let Some(uuid) = self.array_uuid(array) else {
-            let known = self.layers.get(array).and_then(|known| known.last_read);
-            return known.unwrap_or_default();
-        };
-        let owner = Subject::Device(uuid.to_owned());
-        let note = self.counters.series(owner, READ).next();
-        let detail = |name: &str| note.and_then(|(_, note)| note.details.get(name));
-        let ended: Option<Timestamp> = detail("ended").and_then(|text| text.parse().ok());
-        ArrayRead {
-            ended: ended.map(|wall| self.steady_time(wall)),
-            differing: detail("differing").and_then(|text| text.parse().ok()),
-            is_in_parts: detail("in parts").is_some(),
-        }
-    }
-
-    /// Kept by the array's UUID, across restarts: neither the kernel nor the array keeps it.
-    fn record_read(&mut self, array: &str, read: ArrayRead) {
-        let Some(uuid) = self.array_uuid(array) else {
-            self.layers.entry(array.to_owned()).or_default().last_read = Some(read);
-            return;
-        };
-        let details = [
-            ("ended", read.ended.map(|ended| self.wall_time(ended).to_string())),
-            ("differing", read.differing.map(|count| count.to_string())),
-            ("in parts", read.is_in_parts.then(String::new)),
-        ];
-        let key = (Subject::Device(uuid.to_owned()), READ.to_owned());
-        self.counters.put(key, CounterHistory::note(format!("/sys/block/{array}/md"), details));
     }
 
     /// Whatever a check finds counts, also if it does not come to its end. That it found nothing counts
@@ -143,13 +100,13 @@ impl Facts {
         let Some(count) = state.stack().and_then(|stack| stack.mismatches()) else {
             return;
         };
-        let known = self.last_read(array);
-        let is_awaited = known.differing.is_none()
+        let known = self.last_pass(array);
+        let is_awaited = known.found.is_none()
             && !known.is_in_parts
             && known.ended.is_some_and(|ended| ended <= at)
             && !self.has_begun_read(array, state);
         if count > 0 || is_awaited {
-            self.record_read(array, ArrayRead { differing: Some(count), ..known });
+            self.record_pass(array, WholePass { found: Some(count), ..known });
         }
     }
 
@@ -195,8 +152,12 @@ impl Facts {
         }
     }
 
-    /// Since when every member of the btrfs has been read, if this was the last one.
-    fn scrub_of_all_members(&mut self, read: &FullRead, since: Timestamp) -> Option<Timestamp> {
+    /// The UUID of the btrfs, and since when every member of it has been read, if this was the last one.
+    fn scrub_of_all_members(
+        &mut self,
+        read: &FullRead,
+        since: Timestamp,
+    ) -> Option<(String, Timestamp)> {
         let inventory = self.inventory()?;
         let btrfs = inventory.btrfs_of(&read.device)?;
         let (uuid, members) = (btrfs.uuid.clone(), btrfs.member_ids.clone());
@@ -207,7 +168,7 @@ impl Facts {
         let starts: Vec<Timestamp> = starts.collect::<Option<_>>()?;
         let since = starts.into_iter().min()?;
         self.kernel.scrubs.remove(&uuid);
-        Some(since)
+        Some((uuid, since))
     }
 
     /// Scrubs of some members of a btrfs that is no longer mounted.

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
+use crate::block::BlockDevice;
 use crate::counters::CounterHistory;
 use crate::facts::{Facts, SlotHistory};
 use crate::stack::MdState;
@@ -117,8 +118,11 @@ impl Facts {
     }
 
     pub(super) fn array_uuid(&self, array: &str) -> Option<&str> {
-        let device = self.inventory.last_known()?.devices.get(array)?;
-        let mut links = device.links.iter();
-        links.find_map(|link| link.strip_prefix(UUID_LINK))
+        uuid_of(self.inventory.last_known()?.devices.get(array)?)
     }
+}
+
+pub(super) fn uuid_of(array: &BlockDevice) -> Option<&str> {
+    let mut links = array.links.iter();
+    links.find_map(|link| link.strip_prefix(UUID_LINK))
 }

@@ -1,22 +1,17 @@
 //! What ZFS has counted of the members of its pools, for each drive. Kept over restarts: every import
-//! sets the counts to zero, and that is no recovery. Of each pool, the last scrub: ZFS keeps only the last
-//! scan, and a resilver is one too.
+//! sets the counts to zero, and that is no recovery.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use crate::counters::{CounterDevice, CounterHistory, CounterReading, recorded_time};
+use crate::counters::{CounterDevice, CounterHistory, CounterReading};
 use crate::facts::Facts;
-use crate::stack::{PoolScan, PoolStatus, Vdev, ZfsPool, state_file};
+use crate::stack::{Vdev, ZfsPool};
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::DriveId;
 
 const PREFIX: &str = "zfs ";
-/// The note of a pool's last scrub.
-pub(super) const SCRUB: &str = "zfs-scrub";
-/// Above this number, only those of imported pools are kept.
-const MAX_SCRUBS: usize = 256;
 
 /// The name of the series of a member of a pool. `device`: of the pool.
 pub(crate) fn series_of(device: &str, member: &Vdev) -> String {
@@ -31,7 +26,7 @@ impl Facts {
         let (Some(status), Some(at)) = (&pool.status, pool.status_at) else {
             return;
         };
-        self.record_scrub(device, status);
+        self.record_pool_pass(device, status, at);
         let mut readings = Vec::new();
         for (_, member) in status.members() {
             if let Some((drive, on)) = self.drive_of_member(member) {
@@ -53,43 +48,6 @@ impl Facts {
         for (key, reading, at) in readings {
             self.counters.record(&key, &reading, at);
         }
-    }
-
-    fn record_scrub(&mut self, device: &str, status: &PoolStatus) {
-        let Some(PoolScan { errors, ended: Some(ended), .. }) = status.finished_scrub() else {
-            return;
-        };
-        let details = [
-            ("ended", Some(ended.as_second().to_string())),
-            ("errors", Some(errors.to_string())),
-            ("pool", self.pool_guid(device).map(str::to_owned)),
-        ];
-        let note = CounterHistory::note(state_file(device), details);
-        self.counters.put((Subject::Device(device.to_owned()), SCRUB.to_owned()), note);
-        let layers = &self.layers;
-        self.counters.limit_notes(
-            SCRUB,
-            MAX_SCRUBS,
-            |(subject, _)| matches!(subject, Subject::Device(name) if layers.contains_key(name)),
-        );
-    }
-
-    /// As the labels of its members have it. A pool that was created anew may have the same name.
-    fn pool_guid(&self, device: &str) -> Option<&str> {
-        let devices = &self.inventory()?.devices;
-        let mut members = devices.get(device)?.underlying.iter();
-        members.find_map(|name| devices.get(name)?.fs_uuid.as_deref())
-    }
-
-    /// When the last scrub of the pool ended, by the wall clock, and the errors that it left.
-    pub(crate) fn last_scrub(&self, device: &str) -> Option<(Timestamp, u64)> {
-        let (_, note) = self.counters.series(Subject::Device(device.to_owned()), SCRUB).next()?;
-        let both = note.details.get("pool").zip(self.pool_guid(device));
-        if both.is_some_and(|(noted, now)| noted != now) {
-            return None;
-        }
-        let errors = note.details.get("errors")?.parse().ok()?;
-        Some((recorded_time(&note.details, "ended")?, errors))
     }
 
     /// With the kernel name of the device that is the member.

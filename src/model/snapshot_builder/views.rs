@@ -8,8 +8,10 @@ use jiff::Timestamp;
 use crate::assess;
 use crate::assess::input::Context;
 use crate::assess::risk::{self, Outlook};
+use crate::assess::scrub;
 use crate::condition;
 use crate::facts::{Facts, KnownDrive, KnownVolume, drive_use};
+use crate::maintenance;
 use crate::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
 use crate::snapshot_builder::{FindingsBySubject, SnapshotInput};
 use diskvitals_finding::ids::{DriveId, FindingId, VolumeId};
@@ -34,12 +36,10 @@ pub(super) fn drives(
         let ids = ids(findings, &subject);
         let errors = scene.facts.kernel.errors.get(&subject);
         let smart = scene.facts.smart.get(id);
-        let maintenance = scene.policy.maintenance.iter().any(|name| {
-            let mut devices = known.facts.devices.iter();
-            *name == id.as_str()
-                || *name == known.facts.name
-                || devices.any(|device| device.name == *name)
-        });
+        let is_configured = maintenance::is_configured(scene.policy, &known.facts);
+        let order = maintenance::order_of(&scene.facts.maintenance, &known.facts);
+        let order = order.filter(|_| !is_configured);
+        let maintenance = is_configured || order.is_some();
         let mut member_of = known.member_of.clone();
         if drive_use::is_written_raw(scene.facts, known) {
             member_of.push(WRITTEN_RAW.to_owned());
@@ -55,6 +55,7 @@ pub(super) fn drives(
                 && old.health_unknown_why == health_unknown_why
                 && old.health_unknown_cause == health_unknown_cause
                 && old.findings == ids
+                && old.maintenance_order.as_ref() == order
                 && old.volumes == known.volumes
                 && old.member_of == member_of
                 && old.care == care
@@ -74,6 +75,7 @@ pub(super) fn drives(
             health_unknown_cause,
             findings: ids,
             maintenance,
+            maintenance_order: order.cloned(),
             member_of,
             volumes: known.volumes.clone(),
             errors: errors.cloned(),
@@ -115,6 +117,7 @@ pub(super) fn volumes(
         let sentence = redundancy.and_then(|it| outlook.sentence(&it.stack, &it.devices));
         let batch = redundancy.and_then(|facts| outlook.batch(facts));
         let redundancy = sentence.into_iter().chain(batch).collect::<Vec<_>>().join("; ");
+        let scrubs = scrub::last_scrubs(scene.facts, &known.facts);
         let usage = usage(scene.facts, known, old.map(|old| &old.usage));
         let last_probe = last_probe(scene.facts, known);
         let ids = ids(findings, &subject);
@@ -129,6 +132,7 @@ pub(super) fn volumes(
             && old.health_unknown_why == health_unknown_why
             && old.health_unknown_cause == health_unknown_cause
             && (&old.redundancy, &old.condition) == (&redundancy, &condition)
+            && old.scrubs == scrubs
             && old.findings == ids
         {
             return (id.clone(), old.clone());
@@ -143,6 +147,7 @@ pub(super) fn volumes(
             health_unknown_why,
             health_unknown_cause,
             redundancy,
+            scrubs,
             condition,
             findings: ids,
             first_seen: known.first_seen,

@@ -245,6 +245,10 @@ impl StorageStack for BtrfsFs {
     fn is_intact(&self) -> Option<bool> {
         Some(self.without_copy() == 0)
     }
+
+    fn lacking(&self) -> Option<usize> {
+        Some(self.without_copy())
+    }
 }
 
 impl<'a> Place<'a> {

@@ -136,6 +136,10 @@ impl StorageStack for ZfsPool {
         "ZFS".to_owned()
     }
 
+    fn is_scrubbed(&self) -> bool {
+        true
+    }
+
     fn figure(&self) -> String {
         let layout = self.status.as_ref().map(PoolStatus::layout);
         format!("{}, {}", layout.as_deref().unwrap_or("ZFS"), self.state.word())
@@ -166,6 +170,10 @@ impl StorageStack for ZfsPool {
 
     fn tolerates(&self) -> Option<usize> {
         self.status.as_ref()?.tolerates()
+    }
+
+    fn lacking(&self) -> Option<usize> {
+        Some(self.status.as_ref()?.lacking().count())
     }
 
     fn clear_usage(&mut self) {

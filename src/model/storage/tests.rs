@@ -83,6 +83,7 @@ pub fn volume(known: &KnownVolume) -> Volume {
         health_unknown_why: String::new(),
         health_unknown_cause: None,
         redundancy: String::new(),
+        scrubs: Vec::new(),
         condition: Some(Condition::default()),
         findings: Vec::new(),
         first_seen: known.first_seen,

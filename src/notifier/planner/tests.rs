@@ -39,6 +39,7 @@ fn cause(name: &str, severity: Level, findings: &[&str]) -> ObservedCause {
         subject: name.to_owned(),
         counted: true,
         acknowledged: false,
+        maintained: false,
         status: 0,
         findings: findings
             .iter()
@@ -160,6 +161,36 @@ fn each_transition_of_a_cause_is_one_message() {
     assert_eq!(lines(&made), ["Changes BAD: cleared sda"]);
     assert_eq!(made[0].title, "[cleared] node7: sda (slot 03) is good again: a cleared");
     assert_eq!(lines(&run.observe(&over, 70)), [""; 0]);
+}
+
+#[test]
+fn what_is_left_at_the_end_of_maintenance_is_announced_once() {
+    let mut run = Run::calm(settings());
+    let old = cause("sda", Level::Bad, &["a"]);
+    assert_eq!(lines(&run.observe(&state(vec![old.clone()]), 10)), ["Changes BAD: raised sda"]);
+    let maintained = |mut cause: ObservedCause| {
+        (cause.counted, cause.maintained) = (false, true);
+        cause.findings.iter_mut().for_each(|finding| finding.severity = Level::Info);
+        cause
+    };
+    // Worse than before, and another one: nothing is said.
+    let (worse, new) =
+        (cause("sda", Level::Bad, &["a", "b"]), cause("sdb", Level::Suspect, &["c"]));
+    let during = state(vec![maintained(worse.clone()), maintained(new.clone())]);
+    for second in [20, 30] {
+        assert_eq!(lines(&run.observe(&during, second)), [""; 0]);
+        run.restart();
+    }
+    let after = state(vec![worse, new.clone()]);
+    let made = run.observe(&after, 40);
+    assert_eq!(lines(&made), ["Changes BAD: worse sda, raised sdb"]);
+    assert_eq!(lines(&run.observe(&after, 50)), [""; 0]);
+    // The same as before, twice.
+    for second in [60, 80] {
+        assert_eq!(lines(&run.observe(&state(vec![maintained(new.clone())]), second)), [""; 0]);
+        let left = run.observe(&state(vec![new.clone()]), second + 10);
+        assert_eq!(lines(&left), ["Changes SUSPECT: still there sdb"]);
+    }
 }
 
 #[test]

@@ -213,19 +213,24 @@ impl PlannerState {
                 let noted = cause.acknowledged && before.is_some_and(|known| !known.acknowledged);
                 (noted && was_announced).then_some(Transition::Acknowledged)
             }
-            Some(known) if known.announced => is_worse(known, cause).then_some(Transition::Worse),
+            Some(known) if known.announced && is_worse(known, cause) => Some(Transition::Worse),
+            // What is left at the end of maintenance.
+            Some(known) if known.announced => known.maintained.then_some(Transition::Present),
             _ => Some(Transition::Raised),
         };
         let bad_ids = || {
             let bad = cause.findings.iter().filter(|finding| finding.severity == Level::Bad);
             bad.map(|finding| finding.id.as_str()).collect::<Vec<_>>().join(" ")
         };
+        let maintenances = before.map_or(0, |known| known.maintenances)
+            + u32::from(transition == Some(Transition::Present));
         if let Some(transition) = transition {
             let bad = cause.item.severity == Level::Bad;
             changes.push(Change {
                 key: match transition {
                     Transition::Raised => format!("{key} raised"),
                     Transition::Acknowledged => format!("{key} acknowledged {}", bad_ids()),
+                    Transition::Present => format!("{key} after maintenance {maintenances}"),
                     _ => {
                         let (severity, status) = (cause.item.severity, cause.status);
                         format!("{key} worse {severity:?} {status} {}", bad_ids())
@@ -234,7 +239,7 @@ impl PlannerState {
                 item: item(transition),
                 urgent: match transition {
                     Transition::Raised => bad || !returned,
-                    Transition::Worse => bad,
+                    Transition::Worse | Transition::Present => bad,
                     _ => false,
                 },
                 thread: None,
@@ -247,13 +252,18 @@ impl PlannerState {
                 .iter()
                 .map(|finding| (finding.id.clone(), (finding.key.clone(), finding.severity))),
         );
-        let starts = matches!(transition, Some(Transition::Raised | Transition::Worse));
+        let starts = matches!(
+            transition,
+            Some(Transition::Raised | Transition::Worse | Transition::Present)
+        );
         let wait = settings.reminder_wait(0);
         let known = KnownCause {
             item: Item { evidence: Vec::new(), ..item(Transition::Present) },
             subject: cause.subject.clone(),
             counted: cause.counted,
             acknowledged: cause.acknowledged,
+            maintained: cause.maintained && !cause.counted,
+            maintenances,
             status: before.and_then(|known| known.status).max(Some(cause.status)),
             announced: was_announced || starts,
             thread: before.and_then(|known| known.thread.clone()),

@@ -24,6 +24,7 @@ pub(crate) struct DriveRow {
     pub since: Option<Timestamp>,
     pub acknowledged: bool,
     pub maintenance: bool,
+    pub maintenance_until: Option<Timestamp>,
     pub report: Report,
 }
 
@@ -56,6 +57,7 @@ pub(crate) fn drives(nodes: &[NodeView<'_>], all: bool) -> Vec<DriveRow> {
             since: drive.since.as_ref().map(|time| time.0),
             acknowledged: drive.acknowledged,
             maintenance: drive.maintenance,
+            maintenance_until: drive.maintenance_until.as_ref().map(|time| time.0),
             report: node.report.clone(),
         });
         rows.extend(listed);
@@ -84,6 +86,7 @@ pub(crate) fn drives(nodes: &[NodeView<'_>], all: bool) -> Vec<DriveRow> {
             since: None,
             acknowledged: false,
             maintenance: false,
+            maintenance_until: None,
             report: node.report.clone(),
         }));
     }

@@ -65,6 +65,11 @@ async fn a_user_other_than_root_may_read_and_not_change() {
         (refused.status.code(), text(&refused.stderr).as_str()),
         (Some(1), "diskvitals: uid 65534 may not acknowledge findings\n")
     );
+    let refused = as_nobody(&served.socket(), &["maintenance", "node", "1h", "--note", "x"]).await;
+    assert_eq!(
+        text(&refused.stderr),
+        "diskvitals: uid 65534 may not put things under maintenance\n"
+    );
     // On the agent socket anyone may connect, the configured users may call, and the configuration
     // may change.
     let refused = as_nobody(&served.agent_socket(), &["drives"]).await;

@@ -20,6 +20,7 @@ use diskvitals_finding::{Acknowledgement, Evidence, Finding, Health, Status, Sub
 use diskvitals_model::block::{BlockDevice, DiskStat, Inventory, Layer};
 use diskvitals_model::drive::{DriveDevice, DriveFacts, DriveKind, Location, Transport};
 use diskvitals_model::facts::checks::StartCheckError;
+use diskvitals_model::maintenance::MaintenanceOrder;
 use diskvitals_model::probe::Usage;
 use diskvitals_model::removal::{CanBePulled, Removal};
 use diskvitals_model::snapshot::{Drive, Presence, Snapshot, Volume, VolumeUsage};
@@ -80,6 +81,7 @@ pub fn drive(name: &str, serial: &str) -> Drive {
         health_unknown_cause: None,
         findings: Vec::new(),
         maintenance: false,
+        maintenance_order: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
@@ -150,6 +152,7 @@ pub fn volume(handle: &str, device: &str, drive: &DriveId) -> Volume {
         health_unknown_why: String::new(),
         health_unknown_cause: None,
         redundancy: String::new(),
+        scrubs: Vec::new(),
         condition: Some(Condition::default()),
         findings: Vec::new(),
         first_seen: now(),
@@ -376,6 +379,14 @@ impl Owner {
                     self.change(ChangeKind::Modified, ChangedItem::Finding(found.clone()));
                 }
                 let _ = reply.send(answer.ok_or(CommandError::NoSuchFinding(finding)));
+            }
+            Command::StartMaintenance { target: _, by, note, length, reply } => {
+                let order = MaintenanceOrder { by, note, since: now(), seconds: length.as_secs() };
+                let _ = reply.send(Ok(Arc::new(order)));
+            }
+            Command::EndMaintenance { target, reply } => {
+                let name = format!("{target:?}");
+                let _ = reply.send(Err(CommandError::NotInMaintenance(name)));
             }
             Command::JudgeRemoval { drive, reply } => {
                 let is_known = self.snapshots.borrow().drives.contains_key(&drive);

@@ -336,6 +336,37 @@ fn a_killed_daemon_restores_its_state_and_does_not_poll_early() {
 }
 
 #[test]
+fn maintenance_outlives_a_kill_and_ends_by_itself() {
+    let (host, daemon, finding) = Host::with_pending_sectors(OFTEN);
+    assert!(finding["maintained"].is_null(), "{finding:#}");
+    let is_maintained = |daemon: &super::host::Daemon| {
+        daemon.finding("sda", "PendingSectors").map(|finding| finding["maintained"] == true)
+    };
+    let order = daemon.ask(&["maintenance", "sda", "1h", "--note", "swapping the cable"]);
+    let order = order.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((&order["name"], &order["note"]), (&"sda".into(), &"swapping the cable".into()));
+    assert_eq!(is_maintained(&daemon), Some(true));
+    for command in [&["status"][..], &["maintenance"], &["drives"], &["drive", "sda"]] {
+        let text = daemon.text(command);
+        assert!(text.to_lowercase().contains("maintenance") && text.contains(" until "), "{text}");
+    }
+    daemon.kill();
+    let daemon = host.started();
+    assert_eq!(is_maintained(&daemon), Some(true));
+    assert!(daemon.text(&["explain", "sda"]).contains("swapping the cable"));
+
+    daemon
+        .ask(&["maintenance", "sda", "1s", "--note", "done"])
+        .unwrap_or_else(|error| panic!("{error}"));
+    daemon.until("it counts again", |daemon| is_maintained(daemon) == Some(false));
+    assert_eq!(daemon.text(&["maintenance"]), "nothing is under maintenance\n");
+    let refused = daemon.ask(&["maintenance", "sda", "end"]).expect_err("there is none");
+    assert!(refused.contains("sda is not under maintenance by a command"), "{refused}");
+    let refused = daemon.ask(&["maintenance", "sda", "31d", "--note", "x"]).expect_err("too long");
+    assert!(refused.contains("length: is a second to 30 days"), "{refused}");
+}
+
+#[test]
 fn an_acknowledgement_survives_further_polls() {
     let host = Host::new(OFTEN);
     host.smartctl

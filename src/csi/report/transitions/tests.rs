@@ -54,6 +54,7 @@ pub(crate) fn snapshot(issues: &[(&str, Issue)]) -> NodeSnapshot {
         health,
         why: String::new(),
         maintenance: false,
+        maintenance_until: None,
         is_pending: false,
         is_asleep: false,
         has_smart_data: true,

@@ -115,6 +115,7 @@ fn volume_on(id: &str, source: &str, mounts: &[&str]) -> Volume {
         health_unknown_why: String::new(),
         health_unknown_cause: None,
         redundancy: String::new(),
+        scrubs: Vec::new(),
         condition: None,
         findings: Vec::new(),
         first_seen: jiff::Timestamp::UNIX_EPOCH,

@@ -1,5 +1,7 @@
-//! The Admin service: acknowledgements, refreshes, self-tests, clean-ups and authorizations to format,
+//! The Admin service: acknowledgements, maintenance, refreshes, self-tests, clean-ups and authorizations to format,
 //! for uid 0 only.
+
+use std::time::Duration;
 
 use tonic::{Request, Response, Status};
 
@@ -15,12 +17,18 @@ use diskvitals_convert as convert;
 use diskvitals_finding::Subject;
 use diskvitals_finding::ids::FindingId;
 use diskvitals_finding::path::HostPath;
+use diskvitals_model::block::Layer;
+use diskvitals_model::maintenance::MaintenanceTarget;
 use diskvitals_model::snapshot::Snapshot;
 use diskvitals_model::source_update::SourceRequest as RefreshTarget;
 use diskvitals_provision::engine::{Engine, VolumeView};
 use diskvitals_provision::error::ProvisionError;
 use diskvitals_smart::SelfTestKind;
 use diskvitals_wire as wire;
+
+const MIN_MAINTENANCE: Duration = Duration::from_secs(1);
+/// Longer than a person remembers it.
+const MAX_MAINTENANCE: Duration = Duration::from_secs(30 * 24 * 3600);
 
 pub(crate) struct AdminService {
     handle: Handle,
@@ -91,6 +99,37 @@ impl wire::admin_server::Admin for AdminService {
         let finding = self.handle.unacknowledge(FindingId::known(id)).await?;
         let snapshot = self.handle.snapshot();
         Ok(Response::new(convert::finding(&snapshot, &finding)))
+    }
+
+    async fn start_maintenance(
+        &self,
+        request: Request<wire::StartMaintenanceRequest>,
+    ) -> Result<Response<wire::Maintenance>, Status> {
+        let uid = authorize_change(&request, "put things under maintenance")?;
+        let wire::StartMaintenanceRequest { query, length, note } = request.into_inner();
+        required("query", &query, MAX_QUERY)?;
+        required("note", &note, MAX_NOTE)?;
+        let length = Duration::try_from(length.unwrap_or_default());
+        let length = length.ok().filter(|it| (MIN_MAINTENANCE..=MAX_MAINTENANCE).contains(it));
+        let length = length.ok_or_else(|| invalid("length", "is a second to 30 days"))?;
+        let target = maintenance_target(&self.handle.snapshot(), &query)?;
+        let by = format!("uid {uid} (root)");
+        let order = self.handle.start_maintenance(target.clone(), by, note, length).await?;
+        let snapshot = self.handle.snapshot();
+        Ok(Response::new(convert::maintenance(&snapshot, &target, &order)))
+    }
+
+    async fn end_maintenance(
+        &self,
+        request: Request<wire::EndMaintenanceRequest>,
+    ) -> Result<Response<wire::Maintenance>, Status> {
+        authorize_change(&request, "end maintenance")?;
+        let query = request.into_inner().query;
+        required("query", &query, MAX_QUERY)?;
+        let target = maintenance_target(&self.handle.snapshot(), &query)?;
+        let order = self.handle.end_maintenance(target.clone()).await?;
+        let snapshot = self.handle.snapshot();
+        Ok(Response::new(convert::maintenance(&snapshot, &target, &order)))
     }
 
     async fn refresh(
@@ -182,6 +221,30 @@ impl wire::admin_server::Admin for AdminService {
             failed_precondition("this daemon unmounts nothing: it reads a recorded tree")
         })?;
         cleaner.run(&self.handle, &request).await.map(Response::new)
+    }
+}
+
+/// `node`, an enclosure with or without that word, or one thing. An array is meant by its name, not the
+/// volume on it.
+fn maintenance_target(snapshot: &Snapshot, query: &str) -> Result<MaintenanceTarget, Status> {
+    if query == "node" {
+        return Ok(MaintenanceTarget::Node);
+    }
+    let enclosure = query.strip_prefix("enclosure ").unwrap_or(query);
+    let mut drives = snapshot.drives.values();
+    if drives.any(|it| it.facts.location.enclosure.as_deref() == Some(enclosure)) {
+        return Ok(MaintenanceTarget::Enclosure(enclosure.to_owned()));
+    }
+    let name = query.strip_prefix("/dev/").unwrap_or(query);
+    let device = snapshot.inventory.devices.get(name);
+    if device.is_some_and(|device| matches!(device.layer, Layer::Md { .. })) {
+        return Ok(MaintenanceTarget::Subject(Subject::Device(name.to_owned())));
+    }
+    let named = resolve(snapshot, query).map_err(unresolved("query"))?;
+    match named.subjects().as_slice() {
+        [Subject::Source(_)] => Err(invalid("query", "names a source of the daemon")),
+        [subject] => Ok(MaintenanceTarget::Subject(subject.clone())),
+        _ => Err(invalid("query", "names several volumes: give one of them")),
     }
 }
 

@@ -15,6 +15,7 @@ use diskvitals_finding::timing::Timing;
 use diskvitals_finding::{Acknowledgement, Finding, Status, Subject};
 use diskvitals_kernel_log::error_history::ErrorHistory as Errors;
 use diskvitals_kernel_log::event::Class;
+use diskvitals_model::assess::scrub::{LastScrub, ScrubKind};
 use diskvitals_model::facts::smart::{SmartFacts, SmartOutcome};
 use diskvitals_model::fixture::{TestHost, at, drive, event, usage, volume};
 use diskvitals_model::model_statistics::ModelStatistics;
@@ -48,10 +49,12 @@ fn present_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> 
         health_unknown_cause: None,
         findings: Vec::new(),
         maintenance: false,
+        maintenance_order: None,
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
         smart: smart.map(Arc::new),
+        care: Vec::new(),
     }
 }
 
@@ -207,6 +210,12 @@ fn busy_snapshot() -> Snapshot {
             health_unknown_why: String::new(),
             health_unknown_cause: None,
             redundancy: String::new(),
+            scrubs: vec![LastScrub {
+                name: "md0".into(),
+                kind: ScrubKind::Check,
+                ended: Some(at(10)),
+                found: Some(0),
+            }],
             condition: Some(Condition { abnormal: stale.is_some(), message: String::new() }),
             findings: Vec::new(),
             first_seen: at(0),

@@ -15,7 +15,7 @@ use diskvitals_model::volume::VolumeFacts;
 
 const VERDICTS: [&str; 5] = ["clean", "suspected", "corrupted", "inconclusive", "failed"];
 
-const FAMILIES: [FamilyRow<Volume>; 13] = families! {
+const FAMILIES: [FamilyRow<Volume>; 14] = families! {
     Volume:
     Gauge "diskvitals_volume_info":
         "What a volume is to Kubernetes, one series for each pod that has it: always 1."
@@ -49,6 +49,12 @@ const FAMILIES: [FamilyRow<Volume>; 13] = families! {
     Gauge "diskvitals_volume_last_probe_timestamp" in SECONDS:
         "When a probe of it last came back, since the epoch."
         => |it, to| to.value(it.last_probe.map(second));
+    Gauge "diskvitals_volume_last_scrub_timestamp" in SECONDS:
+        "When the last known check or scrub of an array, pool or btrfs below it ended, since the epoch."
+        => |it, to| it.scrubs.iter().try_for_each(|scrub| {
+            let of = [("of", scrub.name.as_str()), ("kind", scrub.kind.word())];
+            to.labeled(&of, scrub.ended.map(second))
+        });
     Counter "diskvitals_volume_errors":
         "Incidents in the kernel log about the volume's filesystem and its own device, by class."
         => |it, to| errors(&it.errors, |_| true, to);

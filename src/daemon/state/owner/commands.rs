@@ -13,10 +13,11 @@ use diskvitals_finding::Finding;
 use diskvitals_finding::reason::Reason;
 use diskvitals_host::clock;
 use diskvitals_model::ledger::{LedgerError, Transition};
+use diskvitals_model::maintenance::{self, MaintenanceOrder};
 use diskvitals_model::removal::removal;
 use diskvitals_model::source_update::SourceRequest;
 
-/// Time that the answer to an acknowledgement waits for the disk.
+/// Time that the answer to a person's change waits for the disk.
 const WRITE_ACK_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Owner {
@@ -37,11 +38,32 @@ impl Owner {
                         self.facts.forget_repaired(&subject, reason);
                     }
                 }
-                self.reply_when_stored(result, reply);
+                self.reply_to_transition(result, reply);
             }
             Command::Unacknowledge { finding, reply } => {
                 let result = self.ledger.unacknowledge(&finding);
-                self.reply_when_stored(result, reply);
+                self.reply_to_transition(result, reply);
+            }
+            Command::StartMaintenance { target, by, note, length, reply } => {
+                let (since, seconds) = (clock::now(), length.as_secs());
+                let order = Arc::new(MaintenanceOrder { by, note, since, seconds });
+                let thing = maintenance::name(&self.snapshots.borrow(), &target);
+                tracing::info!(thing, seconds, note = order.note, "maintenance begins");
+                Arc::make_mut(&mut self.facts.maintenance).insert(target, order.clone());
+                self.reply_when_stored(order, reply);
+            }
+            Command::EndMaintenance { target, reply } => {
+                let thing = maintenance::name(&self.snapshots.borrow(), &target);
+                match Arc::make_mut(&mut self.facts.maintenance).remove(&target) {
+                    Some(order) => {
+                        tracing::info!(thing, "maintenance is ended by a command");
+                        self.reply_when_stored(order, reply);
+                    }
+                    None => {
+                        // The client may have disconnected.
+                        let _ = reply.send(Err(CommandError::NotInMaintenance(thing)));
+                    }
+                }
             }
             Command::Subscribe { resume, reply } => {
                 let subscription = self.change_stream.subscribe(resume, &self.snapshots.borrow());
@@ -126,34 +148,41 @@ impl Owner {
         }
     }
 
-    /// Publishes at once; a separate task answers when the change is on disk. While history is
-    /// known to be in memory only, answers at once.
-    fn reply_when_stored(
+    fn reply_to_transition(
         &mut self,
         result: Result<Transition, LedgerError>,
         reply: oneshot::Sender<Result<Arc<Finding>, CommandError>>,
     ) {
-        let transition = match result {
-            Ok(transition) => transition,
+        match result {
+            Ok(transition) => {
+                log_transition(&transition);
+                self.reply_when_stored(transition.finding, reply);
+            }
             Err(error) => {
                 // The client may have disconnected.
                 let _ = reply.send(Err(error.into()));
-                return;
             }
-        };
-        let finding = transition.finding.clone();
-        log_transition(&transition);
+        }
+    }
+
+    /// Publishes at once; a separate task answers when the change is on disk. While history is
+    /// known to be in memory only, answers at once.
+    fn reply_when_stored<T: Send + Sync + 'static>(
+        &mut self,
+        changed: Arc<T>,
+        reply: oneshot::Sender<Result<Arc<T>, CommandError>>,
+    ) {
         if self.store_sync.is_in_memory() {
             self.publish(Vec::new());
             // The client may have disconnected.
-            let _ = reply.send(Ok(finding));
+            let _ = reply.send(Ok(changed));
             return;
         }
         let (stored, answer) = oneshot::channel();
         self.publish(vec![stored]);
         tokio::spawn(async move {
             let result = match timeout(WRITE_ACK_TIMEOUT, answer).await {
-                Ok(Ok(Ok(()))) => Ok(finding),
+                Ok(Ok(Ok(()))) => Ok(changed),
                 Ok(Ok(Err(why))) => {
                     Err(CommandError::NotStored(format!("{why} (it holds in memory)")))
                 }

@@ -15,6 +15,7 @@ use diskvitals_kernel_log::error_history::ErrorHistory;
 use diskvitals_model::facts::kernel_log::{KernelFacts, LogProgress};
 use diskvitals_model::facts::{Facts, KnownDrive, StoredVolume};
 use diskvitals_model::ledger::Ledger;
+use diskvitals_model::maintenance::MaintenanceOrders;
 use diskvitals_model::snapshot::StoreStatus;
 
 /// Interval of writing when something was last seen, in one transaction. After a crash these times are
@@ -51,6 +52,7 @@ pub(crate) struct StoreSync {
     space: BTreeMap<Subject, Arc<diskvitals_model::space_history::SpaceHistory>>,
     volumes: BTreeMap<VolumeId, StoredVolume>,
     checks: BTreeMap<CheckId, Arc<Check>>,
+    maintenance: MaintenanceOrders,
     /// The revision up to which the store has the volumes.
     volumes_revision: Option<u64>,
     /// The boot for which volumes are stored.
@@ -82,6 +84,7 @@ impl StoreSync {
             space: BTreeMap::new(),
             volumes: BTreeMap::new(),
             checks: BTreeMap::new(),
+            maintenance: MaintenanceOrders::new(),
             volumes_revision: None,
             boot: None,
             timestamps_written_at: Instant::now(),
@@ -169,6 +172,7 @@ impl StoreSync {
             self.space.clear();
             self.volumes.clear();
             self.checks.clear();
+            self.maintenance.clear();
             self.volumes_revision = None;
         }
         let mut write = WriteBatch {
@@ -181,6 +185,7 @@ impl StoreSync {
                 !histories || Arc::ptr_eq(old, new)
             }),
             checks: diff_rows(&mut self.checks, facts.checks.all().iter(), is_check_unchanged),
+            maintenance: diff_rows(&mut self.maintenance, facts.maintenance.iter(), PartialEq::eq),
             ..WriteBatch::default()
         };
         let smart = facts.smart.iter().map(|(id, smart)| (id, &smart.history));

@@ -17,6 +17,7 @@ use diskvitals_finding::observation::Observation;
 use diskvitals_finding::{Finding, SeenLevel};
 use diskvitals_kernel_log::event::Batch;
 use diskvitals_model::block::{Inventory, LayerState};
+use diskvitals_model::maintenance::{MaintenanceOrder, MaintenanceTarget};
 use diskvitals_model::stack::MdState;
 
 /// A mirror of `disks` members that lacks `degraded` of them.
@@ -228,6 +229,58 @@ async fn an_acknowledgement_is_answered_when_it_is_on_disk() {
         owner.handles.handle.unacknowledge(FindingId::known("x")).await,
         Err(CommandError::NoSuchFinding(_))
     ));
+}
+
+fn md0() -> MaintenanceTarget {
+    MaintenanceTarget::Subject(Subject::Device("md0".to_owned()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn maintenance_is_answered_when_it_is_on_disk_and_ends_by_itself_over_a_restart() {
+    let owner = harness();
+    owner.open(StoreContents::default()).await;
+    owner.degrade("md0", 4).await;
+    owner.one().await;
+    owner.take_ops();
+    let handle = owner.handles.handle.clone();
+    let mut answer = tokio::spawn(async move {
+        let (by, note) = ("uid 0".to_owned(), "cable".to_owned());
+        handle.start_maintenance(md0(), by, note, Duration::from_secs(3600)).await
+    });
+    owner.until(|snapshot| only(snapshot).maintained).await;
+    assert!(timeout(Duration::from_secs(1), &mut answer).await.is_err(), "not before it is stored");
+    let writes = owner.take_ops().into_iter();
+    let stored: Vec<_> = writes.flat_map(|write| write.maintenance.upserted).collect();
+    assert_eq!(stored, [(md0(), answer.await.unwrap().unwrap())]);
+
+    let restarted = async |order: MaintenanceOrder| {
+        let owner = harness();
+        let maintenance = vec![(md0(), Arc::new(order))];
+        owner.open(StoreContents { maintenance, ..StoreContents::default() }).await;
+        owner.degrade("md0", 4).await;
+        let maintained = owner.one().await.maintained;
+        (maintained, owner.handles.handle.snapshot().maintenance.len())
+    };
+    let order = (*stored[0].1).clone();
+    assert_eq!(restarted(order.clone()).await, (true, 1));
+    let since = clock::now() - SignedDuration::from_secs(3600);
+    assert_eq!(restarted(MaintenanceOrder { since, ..order }).await, (false, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn maintenance_is_ended_by_a_command_once() {
+    let owner = harness();
+    owner.in_memory().await;
+    owner.degrade("md0", 4).await;
+    owner.one().await;
+    let handle = &owner.handles.handle;
+    let length = Duration::from_secs(3600);
+    handle.start_maintenance(md0(), String::new(), String::new(), length).await.unwrap();
+    assert!(owner.one().await.maintained);
+    handle.end_maintenance(md0()).await.unwrap();
+    assert!(!owner.one().await.maintained);
+    let again = handle.end_maintenance(md0()).await;
+    assert!(matches!(again, Err(CommandError::NotInMaintenance(_))), "{again:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -19,6 +19,7 @@ const SMART: &str = "smart";
 const SPACE: &str = "space";
 const VOLUMES: &str = "volumes";
 const CHECKS: &str = "checks";
+const MAINTENANCE: &str = "maintenance";
 const BOOT: &str = "boot";
 const PROGRESS: &str = "kernel_log";
 const LAST_WRITE: &str = "last_write";
@@ -61,6 +62,7 @@ pub(crate) fn load(
     loaded.smart = load_topic(connection, SMART, rebase)?;
     loaded.space = load_topic(connection, SPACE, rebase)?;
     loaded.checks = load_topic(connection, CHECKS, rebase)?;
+    loaded.maintenance = load_topic(connection, MAINTENANCE, rebase)?;
     Ok(())
 }
 
@@ -72,6 +74,7 @@ pub(crate) fn apply(transaction: &Transaction<'_>, write: &WriteBatch) -> rusqli
     topics.apply(SPACE, &write.space)?;
     topics.apply(VOLUMES, &write.volumes)?;
     topics.apply(CHECKS, &write.checks)?;
+    topics.apply(MAINTENANCE, &write.maintenance)?;
     if let Some(boot) = &write.boot {
         put_meta(transaction, BOOT, boot)?;
     }
@@ -181,6 +184,7 @@ mod tests {
     use diskvitals_model::counters::{CounterDevice, CounterHistory as Counters, CounterReading};
     use diskvitals_model::facts::kernel_log::LogProgress;
     use diskvitals_model::fixture::{at, event};
+    use diskvitals_model::maintenance::{MaintenanceOrder, MaintenanceTarget};
     use diskvitals_model::space_history::SpaceHistory;
 
     fn write_and_reload(connection: &mut Connection, write: &WriteBatch) -> StoreContents {
@@ -240,6 +244,9 @@ mod tests {
         };
         let mut space = SpaceHistory::default();
         space.record(at(1), 100, 40);
+        let target = MaintenanceTarget::Subject(drive());
+        let (by, note) = ("uid 0 (root)".to_owned(), "2027-01-15T08:00:00Z".to_owned());
+        let order = Arc::new(MaintenanceOrder { by, note, since: at(9000), seconds: 7200 });
         let write = WriteBatch {
             errors: put(vec![
                 (drive(), Arc::new(memory.clone())),
@@ -249,6 +256,7 @@ mod tests {
             counters: put(vec![((drive(), "scsi".into()), Arc::new(counters.clone()))]),
             smart: put(vec![(DriveId::new("A"), Arc::default())]),
             space: put(vec![(volume(), Arc::new(space.clone()))]),
+            maintenance: put(vec![(target.clone(), order.clone())]),
             ..WriteBatch::default()
         };
         write_and_reload(&mut connection, &write);
@@ -260,6 +268,8 @@ mod tests {
         );
         assert_eq!(loaded.smart, vec![(DriveId::new("A"), Default::default())]);
         assert_eq!(loaded.space, vec![(volume(), space)]);
+        // Its end is later than now.
+        assert_eq!(loaded.maintenance, vec![(target, order)]);
         let less = WriteBatch {
             errors: gone(volume()),
             counters: gone((drive(), "scsi".into())),

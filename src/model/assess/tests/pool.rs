@@ -370,24 +370,28 @@ fn the_last_scrub_is_remembered_when_a_resilver_follows_and_while_the_pool_is_ex
         host.inventory.devices.get_mut(name).unwrap().fs_uuid = Some("17002345678901234567".into());
     }
     host.scan(1);
-    assert_eq!(host.facts.last_scrub("zfs:tank"), None);
+    let last = |host: &TestHost| {
+        let pass = host.facts.last_pass("zfs:tank");
+        pass.ended.zip(pass.found)
+    };
+    assert_eq!(last(&host), None);
     let mut pool = mirrored(PoolState::Online, VdevState::Online, None);
     for (second, scan) in [(10, scan(false, 9)), (20, scan(true, 19))] {
         pool.status.as_mut().unwrap().scan = Some(scan);
         host.layer("zfs:tank", LayerState::Zfs(pool.clone()), second);
-        assert_eq!(host.facts.last_scrub("zfs:tank"), Some((at(9), 2)));
+        assert_eq!(last(&host), Some((at(9), 2)));
     }
     let exported = host.inventory.devices.remove("zfs:tank").unwrap();
     host.scan(30);
     host.inventory.devices.insert("zfs:tank".into(), exported);
     host.scan(40);
-    assert_eq!(host.facts.last_scrub("zfs:tank"), Some((at(9), 2)));
+    assert_eq!(last(&host), Some((at(9), 2)));
     // Destroyed, and created anew.
     for name in ["sda1", "sdb1"] {
         host.inventory.devices.get_mut(name).unwrap().fs_uuid = Some("5".into());
     }
     host.scan(50);
-    assert_eq!(host.facts.last_scrub("zfs:tank"), None);
+    assert_eq!(last(&host), None);
 }
 
 #[test]

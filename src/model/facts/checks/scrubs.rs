@@ -11,10 +11,13 @@ use diskvitals_finding::ids::CheckId;
 use diskvitals_fscheck::Check;
 
 impl Facts {
-    /// The UUID of the volume's btrfs, if the record of its last scrub decides about a finding.
+    /// The UUID of the volume's btrfs, if the record of its last scrub decides about a finding, or has not
+    /// been read for long.
     pub fn awaited_scrub(&self, known: &KnownVolume) -> Option<String> {
         let fs = self.btrfs_below(&known.facts)?;
-        let is_awaited = !fs.returned.is_empty() || self.unscrubbed_checks(known).next().is_some();
+        let is_awaited = !fs.returned.is_empty()
+            || self.unscrubbed_checks(known).next().is_some()
+            || self.is_btrfs_record_due(fs);
         is_awaited.then(|| fs.uuid.clone())
     }
 
