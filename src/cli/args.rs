@@ -136,6 +136,15 @@ const SELF_TEST_HELP: &str = "Starts a drive's SMART self-test and waits for its
 
 The drive remains usable during the test, at reduced speed. Interrupting this program does not end the test; `diskvitals drive ID` shows the result.";
 
+const CARE_HELP: &str = "Shows the self-tests that the daemon starts by a schedule: when one last came to its end, whoever started it, when the next is due, and \
+what holds one back that is due.
+
+`care = \"standard\"` at the top of /etc/diskvitals/diskvitals.toml is the schedule for all drives: a short test each week, a long one each month, begun between 22:00 and \
+06:00. [[schedule]] has others. No test starts on a drive that sleeps, is behind USB or a RAID controller, or has a finding that is BAD or endangers data and is new; \
+nor beside another test, a rebuild or a scrub in the same array or on the same controller.
+
+Exit status: 0 shown, 1 failed.";
+
 const REPLACE_HELP: &str = "Shows what is on a drive, where it is, and whether it can be pulled now: \"no\" while something on it has no other sound copy, or a \
 rebuild runs; \"not known\" where a use is not understood. It reads only, and touches no device.
 
@@ -196,6 +205,13 @@ pub enum Command {
         /// Return as soon as the drive has started the test
         #[arg(long)]
         no_wait: bool,
+    },
+    /// Show the self-tests that the daemon starts by a schedule: the last, the next, what holds one back
+    #[command(long_about = CARE_HELP)]
+    Care {
+        /// Only this drive, by any of its names
+        #[arg(value_name = "DRIVE")]
+        drive: Option<String>,
     },
     /// Show whether a drive can be pulled now, and what stands against it; changes nothing
     #[command(long_about = REPLACE_HELP)]

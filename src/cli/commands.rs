@@ -43,6 +43,7 @@ fn only_reads(command: &Command) -> bool {
         | Command::Drives { .. }
         | Command::Drive { .. }
         | Command::Replace { .. }
+        | Command::Care { .. }
         | Command::Volumes { .. }
         | Command::Volume { .. }
         | Command::Findings(_)
@@ -99,6 +100,19 @@ async fn run_command(args: &Args) -> Result<ExitCode, Error> {
         Command::Drive { id, attributes: true, .. } => {
             let answer = connect().await?.drive(id).await?;
             out.show("Drive", &answer, || render::smart::attributes(&answer, &out.screen))?;
+        }
+        Command::Care { drive } => {
+            let client = connect().await?;
+            let answer = match drive {
+                Some(drive) => {
+                    let drive = by_name(&client, drive, async |id| client.drive(id).await).await?;
+                    wire::ListDrivesResponse { drives: vec![drive], ..Default::default() }
+                }
+                None => client.drives().await?,
+            };
+            out.show("ListDrivesResponse", &answer, || {
+                render::care::table(&answer.drives, &out.screen)
+            })?;
         }
         Command::Replace { drive } => {
             let answer = connect().await?.removal(drive).await?;

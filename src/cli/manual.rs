@@ -114,6 +114,9 @@ commands! {
         "diskvitals self-test sda short": "Tests a sample and waits: minutes";
         "diskvitals self-test sda long --no-wait": "Starts a test of the whole medium";
     }
+    "care" => USUAL {
+        "diskvitals care": "The schedule of all drives, and what is held back";
+    }
     "replace" => REPLACE {
         "diskvitals replace sda": "What is on the drive, and whether it can be pulled now";
         "diskvitals replace sda -o json": "The same for a program";

@@ -1,6 +1,7 @@
 //! Answers as text for people. Each function is pure: wire messages and a `Screen` in, text out.
 
 pub mod attachments;
+pub(crate) mod care;
 pub mod causes;
 pub mod checkmk;
 pub mod checks;

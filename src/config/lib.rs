@@ -21,6 +21,7 @@ use diskvitals_finding::path::HostPath;
 use diskvitals_fscheck::policy::CheckPolicy;
 use diskvitals_host::listen_address::Address;
 use diskvitals_host::trusted_file::read_text;
+use diskvitals_model::care::settings::{Care, CareSettings, TaskSchedule};
 use diskvitals_model::policy::space::SpacePolicy;
 use diskvitals_model::policy::{
     ErrorPolicy, NodeFailurePolicy, Policy, ThinPoolPolicy, VolumeSettings,
@@ -36,6 +37,8 @@ pub const DEFAULT_FILE: &str = "/etc/diskvitals/diskvitals.toml";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// Care that the daemon takes without a `[[schedule]]`.
+    pub care: Care,
     pub log: LogConfig,
     pub drives: DrivesConfig,
     pub volumes: VolumesConfig,
@@ -58,6 +61,8 @@ pub struct Config {
     pub csi: CsiConfig,
     pub cleanup: CleanupConfig,
     pub pool: PoolConfig,
+    #[serde(rename = "schedule", skip_serializing_if = "Vec::is_empty")]
+    pub schedules: Vec<TaskSchedule>,
     #[serde(rename = "static", skip_serializing_if = "Vec::is_empty")]
     pub statics: Vec<StaticEntry>,
 }
@@ -545,6 +550,7 @@ impl Config {
             node_failure: self.storage_failed.clone(),
             errors: self.errors.clone(),
             checks: self.checks.clone(),
+            care: CareSettings { care: self.care, schedules: self.schedules.clone() },
             smart: SmartPolicy {
                 limits: self.smart.limits.clone(),
                 overrides: self.smart.overrides.clone(),

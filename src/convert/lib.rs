@@ -23,6 +23,7 @@ use diskvitals_kernel_log::error_history::{ErrorHistory, FailedSector};
 use diskvitals_kernel_log::event::Line;
 use diskvitals_model::advice::{self, Action, Advice};
 use diskvitals_model::assess::scrub::LastScrub;
+use diskvitals_model::care::{CareState, CareTask};
 use diskvitals_model::cordon::{self, Cordon};
 use diskvitals_model::drive::{DriveDevice, DriveKind, Location, Transport, WriteCache};
 use diskvitals_model::label;
@@ -37,6 +38,7 @@ use diskvitals_model::source_update::SourceStatus;
 use diskvitals_model::volume::{
     CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount,
 };
+use diskvitals_smart::SelfTestKind;
 use diskvitals_wire as wire;
 use diskvitals_wire::API_REVISION;
 
@@ -250,6 +252,27 @@ pub fn drive(snapshot: &Snapshot, drive: &Drive) -> wire::Drive {
         }),
         errors: error_tallies(drive.errors.as_deref()),
         smart: drive.smart.as_deref().map(smart::of_drive),
+        care: drive.care.iter().map(care_task).collect(),
+    }
+}
+
+fn care_task(task: &CareTask) -> wire::CareTask {
+    use wire::care_task::State;
+    let (state, why) = match &task.state {
+        CareState::Waits => (State::Waiting, ""),
+        CareState::Held { why } => (State::Held, why.as_str()),
+        CareState::Runs | CareState::Starts => (State::Running, ""),
+    };
+    let kind = match task.kind {
+        SelfTestKind::Short => wire::SelfTestKind::Short,
+        SelfTestKind::Long => wire::SelfTestKind::Long,
+    };
+    wire::CareTask {
+        kind: kind.into(),
+        ended: task.ended.map(time),
+        due: Some(time(task.due)),
+        state: state.into(),
+        why: why.to_owned(),
     }
 }
 

@@ -145,6 +145,14 @@ pub(crate) struct DriveFailure {
     has_left: bool,
 }
 
+impl DriveFailure {
+    /// Its reasons, if it is BAD, or endangers data and is new or has grown.
+    pub(crate) fn alarming(&self) -> Option<String> {
+        let is_alarming = self.level.0 == Severity::Bad || self.endangers_recently;
+        is_alarming.then(|| text::join_limited(&self.reasons))
+    }
+}
+
 /// Drives with findings, of which volumes are judged.
 struct FailingDrives {
     /// With findings that endanger data now. Wear, heat and other hints for planning do not: volumes

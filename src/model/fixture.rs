@@ -454,6 +454,7 @@ pub fn published(name: &str, serial: &str) -> Drive {
         volumes: Vec::new(),
         errors: None,
         smart: None,
+        care: Vec::new(),
     }
 }
 

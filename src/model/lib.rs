@@ -9,6 +9,7 @@
 pub mod advice;
 pub mod assess;
 pub mod block;
+pub mod care;
 pub mod cause;
 pub mod clean_order;
 pub mod cleanup;

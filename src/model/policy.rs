@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::care::settings::CareSettings;
 use crate::policy::space::SpacePolicy;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::severity::Severity;
@@ -27,6 +28,7 @@ pub struct Policy {
     pub errors: ErrorPolicy,
     pub smart: SmartPolicy,
     pub checks: CheckPolicy,
+    pub care: CareSettings,
     /// I/O in flight without any completion for this long is a stall. Longer than a disk's own
     /// error recovery and a controller reset (SCSI's default command time-out is 30 s;
     /// drivers/scsi/sd.h, SD_TIMEOUT).
@@ -70,6 +72,7 @@ impl Default for Policy {
             errors: ErrorPolicy::default(),
             smart: SmartPolicy::default(),
             checks: CheckPolicy::default(),
+            care: CareSettings::default(),
             io_stalled_after: Duration::from_secs(60),
             forget_missing_after: Duration::from_secs(30 * 24 * 3600),
             offline_after: Duration::from_secs(60),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::assess::scrub::LastScrub;
 use crate::block::Inventory;
+use crate::care::CareTask;
 use crate::cause::Cause;
 use crate::drive::{DriveFacts, DriveKind};
 use crate::facts::kernel_log::lost_records::LostRecords;
@@ -245,6 +246,8 @@ pub struct Drive {
     pub errors: Option<Arc<ErrorHistory>>,
     /// Its SMART readings; None where it is never queried.
     pub smart: Option<Arc<SmartFacts>>,
+    /// What a schedule does to it.
+    pub care: Vec<CareTask>,
 }
 
 impl Drive {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::block::LayerState;
+use crate::care::CareTask;
 use crate::cause::{self, Cause};
 use crate::facts::Facts;
 use crate::ledger::Ledger;
@@ -25,7 +26,7 @@ use crate::policy::Policy;
 use crate::probe::Usage;
 use crate::snapshot::{Drive, KnownPool, NodeState, Snapshot, Volume, VolumeUsage};
 use crate::stack;
-use diskvitals_finding::ids::{CauseId, FindingId, VolumeId};
+use diskvitals_finding::ids::{CauseId, DriveId, FindingId, VolumeId};
 use diskvitals_finding::reason::Reason;
 use diskvitals_finding::severity::Severity;
 use diskvitals_finding::{Finding, Health, Subject};
@@ -70,6 +71,7 @@ pub struct SnapshotInput<'a> {
     /// The builder marks what maintenance explains.
     pub ledger: &'a mut Ledger,
     pub policy: &'a Policy,
+    pub care: &'a BTreeMap<DriveId, Vec<CareTask>>,
     /// The builder sets `health`.
     pub node: NodeState,
     pub settled: bool,

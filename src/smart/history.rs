@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::SelfTestKind;
 use crate::report::{Body, Identity, InformationalException, SelfTests, SmartReport, WhenFailed};
 
 pub use endurance::Endurance;
@@ -86,7 +87,20 @@ pub struct SmartHistory {
     pub last: Option<(Timestamp, Box<SmartReport>)>,
     /// The time since when every query has found the drive in standby.
     pub asleep_since: Option<Timestamp>,
+    /// The last self-test of each kind that was started by a schedule.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub started: BTreeMap<SelfTestKind, StartedTest>,
     pub series: BTreeMap<Metric, Series>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartedTest {
+    pub at: Timestamp,
+    /// How many in a row have not come to their end, this one included.
+    pub attempts: u32,
+    /// Why it did not begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// The changes of one value: the first reading, each change, the last reading. Between two points,
@@ -174,6 +188,7 @@ impl SmartHistory {
         }
         self.has_changed(new)
             || self.asleep_since != new.asleep_since
+            || self.started != new.started
             || identity(self) != identity(new)
     }
 
@@ -212,6 +227,7 @@ impl SmartHistory {
             }
         }
         self.asleep_since = newer.asleep_since;
+        self.started.extend(newer.started);
         if let Some((at, mut last)) = newer.last {
             if let Some((_, older)) = &self.last {
                 last.carry_forward(older);

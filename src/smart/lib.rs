@@ -75,8 +75,8 @@ impl SmartOutput {
     }
 }
 
-/// The kind of a self-test that an admin may start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The kind of a self-test that an admin or a schedule may start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SelfTestKind {
     Short,

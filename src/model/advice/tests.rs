@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use std::sync::Arc;
 
 use super::*;
@@ -16,6 +18,7 @@ fn snapshot(mut host: TestHost) -> Snapshot {
         facts: &host.facts,
         ledger: &mut Ledger::default(),
         policy: &host.policy,
+        care: &BTreeMap::new(),
         node: NodeState::default(),
         settled: true,
         now: at(1),

@@ -81,6 +81,7 @@ impl Node {
             facts,
             ledger: &mut self.ledger,
             policy: &self.host.policy,
+            care: &BTreeMap::new(),
             node: NodeState::default(),
             settled: true,
             now: at(second),

@@ -155,6 +155,9 @@ impl Facts {
             SourceUpdate::SmartStuck { drive, stuck } => self.apply_smart_stuck(&drive, stuck),
             SourceUpdate::SelfTest { drive, kind, at, result } => {
                 self.smart_of_known(&drive).map_or(Urgency::Nothing, |smart| {
+                    if let Err(why) = &result {
+                        smart.note_refused(kind, at, why);
+                    }
                     smart.self_test = Some(SelfTestStart { kind, at, result });
                     Urgency::Immediate
                 })

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::drive::{DriveFacts, DriveKind, Transport};
 use crate::facts::{Facts, KnownDrive, Urgency};
@@ -16,7 +16,11 @@ use diskvitals_finding::ids::DriveId;
 use diskvitals_finding::path::HostPath;
 use diskvitals_finding::source::Source;
 use diskvitals_smart::history::SmartHistory;
+use diskvitals_smart::history::StartedTest;
 use diskvitals_smart::{SelfTestKind, SmartOutput, SmartResponse};
+
+/// A start waits for a query that runs.
+const ANSWERED_WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Clone, Debug, Default)]
 pub struct SmartReadings {
@@ -190,9 +194,23 @@ impl SmartFacts {
     }
 }
 
+impl SmartFacts {
+    /// A test did not begin; a schedule may have asked for it.
+    pub(super) fn note_refused(&mut self, kind: SelfTestKind, at: Timestamp, why: &str) {
+        let is_this = |started: &StartedTest| {
+            started.refused.is_none() && at.duration_since(started.at) < ANSWERED_WITHIN
+        };
+        if self.history.started.get(&kind).is_some_and(is_this)
+            && let Some(started) = Arc::make_mut(&mut self.history).started.get_mut(&kind)
+        {
+            started.refused = Some(why.to_owned());
+        }
+    }
+}
+
 impl Facts {
     /// The readings of a drive that is still in the list of drives.
-    pub(super) fn smart_of_known(&mut self, drive: &DriveId) -> Option<&mut SmartFacts> {
+    pub(crate) fn smart_of_known(&mut self, drive: &DriveId) -> Option<&mut SmartFacts> {
         self.drives
             .contains_key(drive)
             .then(|| Arc::make_mut(self.smart.drives.entry(drive.clone()).or_default()))

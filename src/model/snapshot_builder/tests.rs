@@ -185,6 +185,7 @@ impl BuilderFixture {
             facts,
             ledger,
             policy,
+            care: &BTreeMap::new(),
             node: NodeState::default(),
             settled: self.settled,
             now: at(second),

@@ -44,6 +44,7 @@ pub(super) fn drives(
         if drive_use::is_written_raw(scene.facts, known) {
             member_of.push(WRITTEN_RAW.to_owned());
         }
+        let care = scene.care.get(id).cloned().unwrap_or_default();
         let last_seen = known.last_seen;
         if let Some(old) = previous.drives.get(id) {
             let still = presence == Presence::Present || old.last_seen == last_seen;
@@ -57,6 +58,7 @@ pub(super) fn drives(
                 && old.maintenance_order.as_ref() == order
                 && old.volumes == known.volumes
                 && old.member_of == member_of
+                && old.care == care
                 && same_arc(old.errors.as_ref(), errors)
                 && same_arc(old.smart.as_ref(), smart)
             {
@@ -78,6 +80,7 @@ pub(super) fn drives(
             volumes: known.volumes.clone(),
             errors: errors.cloned(),
             smart: smart.cloned(),
+            care,
         };
         (id.clone(), Arc::new(drive))
     };

@@ -63,6 +63,13 @@ const HOURS_WRAP: u64 = 1 << 16;
 /// age).
 const FIRST_HOURS: u64 = 2;
 
+/// Hours of operation since a test of the log. None where the log or the drive does not count them.
+pub fn hours_since(report: &SmartReport, test: &SelfTest) -> Option<u64> {
+    let own = report.power_on_hours?;
+    let age = own.checked_sub(test.hours.filter(|hours| *hours >= FIRST_HOURS)?)?;
+    Some(if matches!(report.body, Body::Nvme(_)) { age } else { age % HOURS_WRAP })
+}
+
 /// No self-test has ended for `self_test_overdue_days` of operation, or for half as long again as this
 /// drive's tests are usually apart. Information. Only where tests are run: the log has one. Their age is
 /// unknown where the log or the drive's hours were not read. Tests that were aborted are none.
@@ -73,11 +80,7 @@ pub(super) fn overdue(case: &RuleInput) -> Option<Symptom> {
     let is_ended = |test: &&SelfTest| {
         matches!(test.outcome, SelfTestOutcome::Passed | SelfTestOutcome::Failed)
     };
-    let wraps = !matches!(case.report.body, Body::Nvme(_));
-    let age = |test: &SelfTest| {
-        let age = own.checked_sub(test.hours.filter(|hours| *hours >= FIRST_HOURS)?)?;
-        Some(if wraps { age % HOURS_WRAP } else { age })
-    };
+    let age = |test: &SelfTest| hours_since(case.report, test);
     let ended: Vec<&SelfTest> = log.iter().filter(is_ended).collect();
     let newest = ended.first()?;
     let ages: Vec<u64> = ended.iter().filter_map(|test| age(test)).collect();

@@ -86,6 +86,7 @@ pub fn drive(name: &str, serial: &str) -> Drive {
         member_of: Vec::new(),
         volumes: Vec::new(),
         errors: None,
+        care: Vec::new(),
         smart: None,
     }
 }

@@ -71,3 +71,46 @@ fn a_device_that_is_no_drive_is_not_tested() {
     assert!(daemon.ask(&["self-test", "sdq", "short"]).is_err());
     assert!(daemon.ask(&["self-test", "sda", "thorough"]).is_err());
 }
+
+/// The drive's log says when a test is due, so that neither a restart nor somebody else's test makes two.
+#[test]
+fn a_schedule_starts_a_test_that_is_due_once_also_over_a_kill() {
+    let host = Host::new(OFTEN);
+    host.smartctl.set_self_test_response("/dev/sda", &self_test_response(true)).expect("written");
+    let old = SelfTest { extended: true, passed: true, hours: 9_000, lba: None };
+    host.smartctl
+        .set_response("/dev/sda", &Ata { self_tests: vec![old], ..sata() }.response())
+        .expect("written");
+    host.configure_also(
+        "[[schedule]]\ntasks = [\"short-self-test\"]\ndrives = [\"sda\"]\nevery = \"7d\"\njitter = \"0s\"",
+    );
+    let daemon = host.started();
+    let starts = || host.smartctl.count_calls("/dev/sda", "-t short");
+    daemon.until("the test begins", |_| (starts() == 1).then_some(()));
+    let shown = daemon.until("the schedule shows it", |daemon| {
+        let shown = daemon.text(&["care"]);
+        shown.contains("runs now").then_some(shown)
+    });
+    assert!(shown.contains("sda") && shown.contains("short self-test"), "{shown}");
+    assert!(!shown.contains("nvme0n1"), "{shown}");
+    // It writes what it has started before a crash can lose it, and the drive says that it runs.
+    host.smartctl
+        .set_response("/dev/sda", &Ata { running: Some(40), ..sata() }.response())
+        .expect("written");
+    daemon.until("it reads that", |daemon| {
+        let drive = daemon.drive("sda")?;
+        (drive["smart"]["selfTests"]["runningRemainingPercent"] == 40).then_some(())
+    });
+    daemon.kill();
+    let daemon = host.started();
+    daemon.until("it still runs", |daemon| daemon.text(&["care"]).contains("runs now").then_some(()));
+    let passed = SelfTest { extended: false, passed: true, hours: 20_000, lba: None };
+    host.smartctl
+        .set_response("/dev/sda", &Ata { self_tests: vec![passed], ..sata() }.response())
+        .expect("written");
+    daemon.until("the next one is in a week", |daemon| {
+        let care = daemon.drive("sda")?["care"][0].clone();
+        (care["state"] == "STATE_WAITING" && care["ended"].is_string()).then_some(())
+    });
+    assert_eq!(starts(), 1);
+}

@@ -54,6 +54,7 @@ fn present_drive(name: &str, dev: &str, id: &str, smart: Option<SmartFacts>) -> 
         volumes: Vec::new(),
         errors: None,
         smart: smart.map(Arc::new),
+        care: Vec::new(),
     }
 }
 

@@ -1,0 +1,408 @@
+//! Self-tests of drives that the daemon starts by a schedule.
+//!
+//! In: the facts, the active findings, the time. Out: which tests start now, and what each of the others
+//! waits for. The drives' own logs say what has run, whoever started it: smartd's tests count. Kept in the
+//! store is only which test the daemon started last (`SmartHistory::started`). Pure.
+
+pub mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::assess::input::Context;
+use crate::assess::risk;
+use crate::care::settings::TaskSchedule;
+use crate::drive::Transport;
+use crate::facts::smart::{SmartFacts, SmartOutcome};
+use crate::facts::{Facts, KnownDrive};
+use crate::label;
+use crate::policy::Policy;
+use crate::stack::{StorageStack, action_text};
+use diskvitals_finding::Finding;
+use diskvitals_finding::ids::DriveId;
+use diskvitals_fscheck::schedule::{Schedule, next_due};
+use diskvitals_smart::SelfTestKind;
+use diskvitals_smart::history::StartedTest;
+use diskvitals_smart::report::{SelfTest, SelfTestOutcome, SmartReport};
+use diskvitals_smart::rules::self_tests::hours_since;
+
+/// After a test that was aborted.
+const RETRY: SignedDuration = SignedDuration::from_hours(1);
+/// In one period.
+const MAX_ATTEMPTS: u32 = 3;
+/// After a start that was refused.
+const AFTER_REFUSAL: SignedDuration = SignedDuration::from_hours(24);
+/// The log's times are hours of operation; the counter that they are compared with ticks each hour too.
+const LOG_PRECISION: SignedDuration = SignedDuration::from_hours(2);
+
+/// One kind of test of one drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CareTask {
+    pub kind: SelfTestKind,
+    /// When one last came to its end, by the drive's log.
+    pub ended: Option<Timestamp>,
+    pub due: Timestamp,
+    pub state: CareState,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CareState {
+    /// It is not due.
+    Waits,
+    /// It is due, or was, and is not started.
+    Held {
+        why: String,
+    },
+    /// A test of this kind runs, or of any kind where the drive does not say which.
+    Runs,
+    Starts,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CarePlan {
+    pub tasks: BTreeMap<DriveId, Vec<CareTask>>,
+    pub starts: Vec<(DriveId, SelfTestKind)>,
+}
+
+/// `active`: the active findings.
+pub fn plan<'a>(
+    facts: &Facts,
+    policy: &Policy,
+    active: impl Iterator<Item = &'a Finding>,
+    zone: &TimeZone,
+    now: Timestamp,
+) -> CarePlan {
+    if policy.care.is_off() {
+        return CarePlan::default();
+    }
+    let context = Context { facts, policy, now };
+    let failing = risk::drive_findings(context, active);
+    let obstacles = failing.iter().filter_map(|(id, failure)| Some((id, failure.alarming()?)));
+    let planner = Planner {
+        facts,
+        policy,
+        zone,
+        now,
+        findings: obstacles.collect(),
+        groups: Groups::of(facts),
+    };
+    planner.plan()
+}
+
+struct Planner<'a> {
+    facts: &'a Facts,
+    policy: &'a Policy,
+    zone: &'a TimeZone,
+    now: Timestamp,
+    /// Reasons of findings with which no test starts.
+    findings: BTreeMap<&'a DriveId, String>,
+    groups: Groups<'a>,
+}
+
+/// A test that is due, with nothing of its own drive against it but the hours.
+struct Due<'a> {
+    drive: &'a DriveId,
+    at: usize,
+    due: Timestamp,
+    is_long: bool,
+    closed: Option<String>,
+}
+
+impl<'a> Planner<'a> {
+    fn plan(&self) -> CarePlan {
+        let mut plan = CarePlan::default();
+        let mut queue: Vec<Due> = Vec::new();
+        // What may not start beside anything else, and why.
+        let mut busy = Busy::new();
+        for (id, known) in &self.facts.drives {
+            if known.missing_since.is_some() {
+                continue;
+            }
+            let Some(smart) = self.facts.smart.get(id) else { continue };
+            if self.is_running(smart) {
+                self.groups.occupy(&mut busy, id, &format!("a self-test runs on {}", name(known)));
+            }
+            let tasks = self.tasks_of(known, smart);
+            queue.extend(tasks.iter().enumerate().filter_map(|(at, (task, closed))| {
+                let closed = closed.clone();
+                let is_long = task.kind == SelfTestKind::Long;
+                let due = Due { drive: id, at, due: task.due, is_long, closed };
+                (task.state == CareState::Starts).then_some(due)
+            }));
+            if !tasks.is_empty() {
+                let tasks = tasks.into_iter().map(|(task, _)| task).collect();
+                plan.tasks.insert(id.clone(), tasks);
+            }
+        }
+        // One that waits keeps its place: no later one goes before it for ever.
+        queue.sort_by_key(|due| (due.due, !due.is_long));
+        for due in queue {
+            let Some(task) = plan.tasks.get_mut(due.drive).and_then(|all| all.get_mut(due.at))
+            else {
+                continue;
+            };
+            let held = self.groups.conflict(&busy, due.drive).or(due.closed);
+            let name = self.facts.drives.get(due.drive).map_or("", name);
+            self.groups.occupy(&mut busy, due.drive, &format!("that of {name} is first"));
+            match held {
+                Some(why) => task.state = CareState::Held { why },
+                None => plan.starts.push((due.drive.clone(), task.kind)),
+            }
+        }
+        plan
+    }
+
+    /// Each with the reason why these are not its hours.
+    fn tasks_of(&self, known: &KnownDrive, smart: &SmartFacts) -> Vec<(CareTask, Option<String>)> {
+        let Some((read, report)) = &smart.history.last else { return Vec::new() };
+        let tests = &report.self_tests;
+        if !tests.log_read && tests.short_minutes.is_none() && tests.long_minutes.is_none() {
+            return Vec::new();
+        }
+        let devices = known.facts.devices.iter().map(|device| device.name.as_str());
+        let names: Vec<&str> =
+            devices.chain([known.facts.name.as_str(), known.facts.id.as_str()]).collect();
+        let kinds = [SelfTestKind::Short, SelfTestKind::Long].into_iter();
+        let task = |kind: SelfTestKind| {
+            let schedule = self.policy.care.schedule(kind, &names)?;
+            let ended = last_ended(report, *read, kind);
+            let started = smart.history.started.get(&kind);
+            let (due, refusal) = self.due(&schedule, known, (report, *read), ended, started, kind);
+            let is_due = due <= self.now;
+            let state = match self.obstacle(known, smart) {
+                _ if self.is_running(smart) => CareState::Runs,
+                _ if let Some(why) = refusal.filter(|_| !is_due) => CareState::Held { why },
+                Some(why) if is_due => CareState::Held { why },
+                _ if is_due => CareState::Starts,
+                _ => CareState::Waits,
+            };
+            let closed = self.closed(&schedule, due);
+            Some((CareTask { kind, ended, due, state }, closed))
+        };
+        kinds.filter_map(task).collect()
+    }
+
+    /// When it is due, and why the last start was refused.
+    fn due(
+        &self,
+        schedule: &TaskSchedule,
+        known: &KnownDrive,
+        (report, read): (&SmartReport, Timestamp),
+        ended: Option<Timestamp>,
+        started: Option<&StartedTest>,
+        kind: SelfTestKind,
+    ) -> (Timestamp, Option<String>) {
+        let id = known.facts.id.as_str();
+        let after = |time: Timestamp, wait| time.checked_add(wait).unwrap_or(Timestamp::MAX);
+        let Some(when) = &schedule.when else { return (Timestamp::MAX, None) };
+        let next = |last: Timestamp, jitter| {
+            let next = next_due(when, self.facts.wall_time(last), id, jitter, self.zone);
+            self.facts.steady_time(next)
+        };
+        let newer = started.filter(|started| ended.is_none_or(|ended| ended < started.at));
+        match (newer, ended) {
+            (Some(StartedTest { at, refused: Some(why), .. }), _) => {
+                (after(*at, AFTER_REFUSAL), Some(why.clone()))
+            }
+            (Some(started), _)
+                if started.attempts < MAX_ATTEMPTS
+                    && was_aborted(report, read, started.at, kind) =>
+            {
+                (after(started.at, RETRY), None)
+            }
+            (Some(started), _) => (next(started.at, schedule.jitter), None),
+            (None, Some(ended)) => (next(ended, schedule.jitter), None),
+            // The first ones are spread over a whole period.
+            (None, None) => match when {
+                Schedule::Every(period) => {
+                    let first = next(known.first_seen, *period);
+                    (first.checked_sub(*period).unwrap_or(first), None)
+                }
+                Schedule::At(_) => (next(known.first_seen, schedule.jitter), None),
+            },
+        }
+    }
+
+    fn closed(&self, schedule: &TaskSchedule, due: Timestamp) -> Option<String> {
+        let window = schedule.window?;
+        let is_late = schedule.ignore_window_after.is_some_and(|wait| {
+            Duration::try_from(self.now.duration_since(due)).is_ok_and(|late| late >= wait)
+        });
+        let is_open = window.is_open(self.facts.wall_time(self.now), self.zone);
+        (!is_open && !is_late).then(|| format!("it starts only at {window}"))
+    }
+
+    /// What of the drive itself is against any test.
+    fn obstacle(&self, known: &KnownDrive, smart: &SmartFacts) -> Option<String> {
+        let location = &known.facts.location;
+        let words = |text: &str| Some(text.to_owned());
+        if location.raid_controller.is_some() || location.array_driver.is_some() {
+            return words("the RAID controller reads its drives itself (patrol read)");
+        }
+        if known.facts.transport == Transport::Usb {
+            return words("it is behind a USB bridge");
+        }
+        if let Some(reasons) = self.findings.get(&known.facts.id) {
+            return Some(format!("it has {reasons}"));
+        }
+        match &smart.outcome {
+            Some((_, SmartOutcome::Report)) if smart.stuck.is_none() => {}
+            Some((_, SmartOutcome::Standby { .. })) => return words("it sleeps, and is not woken"),
+            _ => return words("its SMART data has not been read"),
+        }
+        if known.facts.asleep {
+            return words("it sleeps, and is not woken");
+        }
+        (!self.facts.settled()).then(|| "not all has been read since the start".to_owned())
+    }
+
+    /// Also between the start and the first reading after it.
+    fn is_running(&self, smart: &SmartFacts) -> bool {
+        let Some((read, report)) = &smart.history.last else { return false };
+        let is_current = matches!(smart.outcome, Some((_, SmartOutcome::Report)));
+        let has_begun = |started: &StartedTest| {
+            let since = self.now.duration_since(started.at);
+            started.refused.is_none() && started.at >= *read && since < AFTER_REFUSAL
+        };
+        is_current
+            && (report.self_tests.running.is_some()
+                || smart.history.started.values().any(has_begun))
+    }
+}
+
+fn name(known: &KnownDrive) -> &str {
+    match known.facts.name.as_str() {
+        "" => known.facts.id.as_str(),
+        name => name,
+    }
+}
+
+/// A test that reads all is one of the part too.
+fn counts_as(test: &SelfTest, kind: SelfTestKind) -> bool {
+    test.extended || kind == SelfTestKind::Short
+}
+
+/// None too where the log does not say when.
+fn last_ended(report: &SmartReport, read: Timestamp, kind: SelfTestKind) -> Option<Timestamp> {
+    let is_ended = |test: &&SelfTest| {
+        matches!(test.outcome, SelfTestOutcome::Passed | SelfTestOutcome::Failed)
+            && counts_as(test, kind)
+    };
+    let newest = report.self_tests.log.iter().find(is_ended)?;
+    hours_ago(report, read, newest)
+}
+
+fn hours_ago(report: &SmartReport, read: Timestamp, test: &SelfTest) -> Option<Timestamp> {
+    let hours = i64::try_from(hours_since(report, test)?).ok()?;
+    read.checked_sub(SignedDuration::try_from_hours(hours)?).ok()
+}
+
+/// The newest test of the kind is one that was started then, and did not come to its end.
+fn was_aborted(report: &SmartReport, read: Timestamp, at: Timestamp, kind: SelfTestKind) -> bool {
+    let is_long = kind == SelfTestKind::Long;
+    let newest = report.self_tests.log.iter().find(|test| test.extended == is_long);
+    newest.is_some_and(|test| {
+        test.outcome == SelfTestOutcome::Other
+            && hours_ago(report, read, test).is_some_and(|then| then + LOG_PRECISION >= at)
+    })
+}
+
+/// Of the drives of an array, and of those on a controller, one is tested at a time.
+struct Groups<'a> {
+    /// By drive: names of arrays, pools and controllers.
+    of_drive: BTreeMap<&'a DriveId, BTreeSet<String>>,
+    /// What an array does besides, or that this is not known.
+    working: Busy,
+}
+
+/// Why nothing starts, by group.
+type Busy = BTreeMap<String, String>;
+
+impl<'a> Groups<'a> {
+    fn of(facts: &'a Facts) -> Groups<'a> {
+        let mut groups = Groups { of_drive: BTreeMap::new(), working: BTreeMap::new() };
+        let mut on_controller: BTreeMap<&str, Vec<&DriveId>> = BTreeMap::new();
+        for (id, known) in facts.drives.iter().filter(|(_, it)| it.missing_since.is_none()) {
+            groups.of_drive.entry(id).or_default().insert(format!("drive {id}"));
+            if let Some(pci) = &known.facts.location.pci {
+                on_controller.entry(pci).or_default().push(id);
+            }
+        }
+        for (pci, drives) in on_controller {
+            groups.add(format!("controller {pci}"), drives.into_iter());
+        }
+        let Some(inventory) = facts.inventory() else { return groups };
+        for device in inventory.devices.values().filter(|it| it.layer.has_state()) {
+            let group = label::device(inventory, &device.name);
+            let layer = facts.layers.get(&device.name);
+            let state = layer.filter(|it| it.stuck.is_none()).and_then(|it| it.state.value());
+            let does = match state {
+                Some(state) => state.stack().and_then(working),
+                None => Some("its state is not known".to_owned()),
+            };
+            if let Some(does) = does {
+                groups.working.insert(group.clone(), format!("{group}: {does}"));
+            }
+            groups.add(group, inventory.drives_below(&device.name).into_iter());
+        }
+        for fs in inventory.btrfs.iter().filter(|fs| fs.devices.len() > 1) {
+            let group = format!("btrfs {}", fs.label.as_ref().unwrap_or(&fs.uuid));
+            if let Some(does) = working(fs) {
+                groups.working.insert(group.clone(), format!("{group}: {does}"));
+            }
+            let drives = fs.devices.iter().flat_map(|name| inventory.drives_below(name));
+            groups.add(group, drives);
+        }
+        groups
+    }
+
+    fn add(&mut self, group: String, drives: impl Iterator<Item = &'a DriveId>) {
+        for id in drives {
+            self.of_drive.entry(id).or_default().insert(group.clone());
+        }
+    }
+
+    fn conflict(&self, busy: &Busy, drive: &DriveId) -> Option<String> {
+        let groups = self.of_drive.get(drive)?;
+        let of = |known: &Busy| groups.iter().find_map(|group| known.get(group).cloned());
+        of(&self.working).or_else(|| of(busy))
+    }
+
+    fn occupy(&self, busy: &mut Busy, drive: &DriveId, why: &str) {
+        for group in self.of_drive.get(drive).into_iter().flatten() {
+            busy.entry(group.clone()).or_insert_with(|| why.to_owned());
+        }
+    }
+}
+
+/// `check runs`; None: nothing.
+fn working(stack: &dyn StorageStack) -> Option<String> {
+    let action = stack.action().filter(|it| !matches!(*it, "idle" | "frozen" | "none" | ""))?;
+    Some(format!("{} runs", action_text(Some(action))))
+}
+
+impl Facts {
+    /// Before the command is given.
+    pub fn note_test_started(&mut self, drive: &DriveId, kind: SelfTestKind, at: Timestamp) {
+        if let Some(smart) = self.smart_of_known(drive) {
+            let history = std::sync::Arc::make_mut(&mut smart.history);
+            let (ended, before) = match &history.last {
+                Some((read, report)) => {
+                    (last_ended(report, *read, kind), history.started.get(&kind))
+                }
+                None => (None, None),
+            };
+            let again = before.filter(|before| {
+                ended.is_none_or(|ended| ended < before.at)
+                    && at.duration_since(before.at) < AFTER_REFUSAL
+            });
+            let attempts = again.map_or(0, |before| before.attempts).saturating_add(1);
+            history.started.insert(kind, StartedTest { at, attempts, refused: None });
+        }
+    }
+}
