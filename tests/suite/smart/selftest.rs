@@ -103,7 +103,8 @@ fn a_schedule_starts_a_test_that_is_due_once_also_over_a_kill() {
     });
     daemon.kill();
     let daemon = host.started();
-    daemon.until("it still runs", |daemon| daemon.text(&["care"]).contains("runs now").then_some(()));
+    daemon
+        .until("it still runs", |daemon| daemon.text(&["care"]).contains("runs now").then_some(()));
     let passed = SelfTest { extended: false, passed: true, hours: 20_000, lba: None };
     host.smartctl
         .set_response("/dev/sda", &Ata { self_tests: vec![passed], ..sata() }.response())
