@@ -116,6 +116,7 @@ commands! {
     }
     "care" => USUAL {
         "diskvitals care": "The schedule of all drives, and what is held back";
+        "diskvitals care sda -o json": "One drive in full, for a program";
     }
     "replace" => REPLACE {
         "diskvitals replace sda": "What is on the drive, and whether it can be pulled now";
