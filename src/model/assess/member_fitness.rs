@@ -2,6 +2,7 @@
 //! an error, and how it writes.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use jiff::Timestamp;
 
@@ -29,8 +30,8 @@ pub(crate) fn timeout_mismatch(input: &DriveInput) -> Option<Verdict> {
         return Some(Verdict::Clear);
     }
     let (at, report) = match last_report(input, Reason::TimeoutMismatch) {
-        Ok(last) => last,
-        Err(verdict) => return verdict,
+        ControlFlow::Continue(last) => last,
+        ControlFlow::Break(verdict) => return verdict,
     };
     let (timeout, scanned) = (drive.command_timeout?, input.context.facts.inventory.at()?);
     let Body::Ata(Ata { error_recovery, .. }) = &report.body else {
@@ -53,8 +54,8 @@ pub(crate) fn timeout_mismatch(input: &DriveInput) -> Option<Verdict> {
         }
     };
     let arrays = match redundancy(input, |_| true) {
-        Ok(arrays) => arrays,
-        Err(verdict) => return verdict,
+        ControlFlow::Continue(arrays) => arrays,
+        ControlFlow::Break(verdict) => return verdict,
     };
     let message = format!(
         "{} may try to read a weak sector {tries}, and the kernel resets it after {timeout} s: {arrays} may lose it then",
@@ -76,15 +77,15 @@ pub(crate) fn timeout_mismatch(input: &DriveInput) -> Option<Verdict> {
 /// INFO. Clears when the drive is in no such array or pool.
 pub(crate) fn smr_in_array(input: &DriveInput) -> Option<Verdict> {
     let (at, report) = match last_report(input, Reason::SmrInArray) {
-        Ok(last) => last,
-        Err(verdict) => return verdict,
+        ControlFlow::Continue(last) => last,
+        ControlFlow::Break(verdict) => return verdict,
     };
     let Some(line) = report.drive_managed_smr() else {
         return Some(Verdict::Clear);
     };
     let arrays = match redundancy(input, |stack| stack.is_hard_on_smr()) {
-        Ok(arrays) => arrays,
-        Err(verdict) => return verdict,
+        ControlFlow::Continue(arrays) => arrays,
+        ControlFlow::Break(verdict) => return verdict,
     };
     let message = format!(
         "{} has drive-managed SMR: a rebuild or resilver of {arrays} onto it may take days, or fail",
@@ -98,15 +99,15 @@ pub(crate) fn smr_in_array(input: &DriveInput) -> Option<Verdict> {
 fn last_report<'a>(
     input: &'a DriveInput,
     reason: Reason,
-) -> Result<(Timestamp, &'a SmartReport), Option<Verdict>> {
+) -> ControlFlow<Option<Verdict>, (Timestamp, &'a SmartReport)> {
     let is_missing = input.known.missing_since.is_some();
     if is_missing || input.smart_policy().ignore_reasons.contains(&reason) {
-        return Err(Some(Verdict::Clear));
+        return ControlFlow::Break(Some(Verdict::Clear));
     }
     match input.smart.report() {
-        Some(Ok(last)) => Ok(last),
-        Some(Err(why)) => Err(unknown(why)),
-        None => Err(None),
+        Some(Ok(last)) => ControlFlow::Continue(last),
+        Some(Err(why)) => ControlFlow::Break(unknown(why)),
+        None => ControlFlow::Break(None),
     }
 }
 
@@ -115,12 +116,12 @@ fn last_report<'a>(
 fn redundancy(
     input: &DriveInput,
     is_of_kind: fn(&dyn StorageStack) -> bool,
-) -> Result<String, Option<Verdict>> {
+) -> ControlFlow<Option<Verdict>, String> {
     let (facts, id) = (input.context.facts, &input.known.facts.id);
     if let Some(error) = facts.inventory.error() {
-        return Err(unknown(error));
+        return ControlFlow::Break(unknown(error));
     }
-    let inventory = facts.inventory.value().ok_or(None)?;
+    let Some(inventory) = facts.inventory.value() else { return ControlFlow::Break(None) };
     let mut below = |name: &str| facts.device_stack(name).unwrap_or_default();
     let mut levels = BTreeSet::new();
     let mut undecided = None;
@@ -146,8 +147,8 @@ fn redundancy(
     }
     inventory.btrfs.iter().for_each(|fs| add(&fs.uuid, fs));
     match (levels.is_empty(), undecided.or(unread)) {
-        (false, _) => Ok(join_limited(levels)),
-        (true, Some(why)) => Err(unknown(why)),
-        (true, None) => Err(Some(Verdict::Clear)),
+        (false, _) => ControlFlow::Continue(join_limited(levels)),
+        (true, Some(why)) => ControlFlow::Break(unknown(why)),
+        (true, None) => ControlFlow::Break(Some(Verdict::Clear)),
     }
 }

@@ -163,7 +163,8 @@ fn btrfs() -> TestHost {
 
 /// A reading of the record: of each member the end and the errors, or nothing of them.
 fn record(host: &mut TestHost, members: [Option<(i64, u64)>; 2], second: i64) {
-    let reading = |(name, (id, end)): (&str, (&str, &Option<(i64, u64)>))| {
+    let reading = |(index, end): (usize, &Option<(i64, u64)>)| {
+        let (name, id) = [("sda", "1"), ("sdb", "2")][index];
         let values = end.iter().flat_map(|(end, errors)| {
             let end = at(*end).as_second().unsigned_abs();
             [("ended".to_owned(), end), ("errors".to_owned(), *errors)]
@@ -176,8 +177,7 @@ fn record(host: &mut TestHost, members: [Option<(i64, u64)>; 2], second: i64) {
             details: [("devid".to_owned(), id.to_owned())].into(),
         }
     };
-    let members = ["sda", "sdb"].into_iter().zip(["1", "2"].into_iter().zip(&members));
-    let readings = members.map(reading).collect();
+    let readings = members.iter().enumerate().map(reading).collect();
     host.apply(SourceUpdate::Counters(Observation::ok(at(second), readings)), second);
 }
 
