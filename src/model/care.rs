@@ -146,9 +146,9 @@ impl<'a> Planner<'a> {
             else {
                 continue;
             };
-            let held = self.groups.conflict(&busy, due.drive).or(due.closed);
+            let held = due.closed.or_else(|| self.groups.conflict(&busy, due.drive));
             let name = self.facts.drives.get(due.drive).map_or("", name);
-            self.groups.occupy(&mut busy, due.drive, &format!("that of {name} is first"));
+            self.groups.occupy(&mut busy, due.drive, &format!("a test of {name} is due first"));
             match held {
                 Some(why) => task.state = CareState::Held { why },
                 None => plan.starts.push((due.drive.clone(), task.kind)),

@@ -210,7 +210,7 @@ fn what_holds_a_test_back_is_said() {
     };
     let a = DriveId::new("A");
     assert!(
-        held(&read(), night)[0].ends_with("is first"),
+        held(&read(), night)[0].ends_with("is due first"),
         "one of both kinds: {:?}",
         held(&read(), night)
     );
