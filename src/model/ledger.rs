@@ -169,7 +169,7 @@ impl Ledger {
     }
 
     /// Marks the findings that maintenance explains, and no others. Returns whether a mark has changed.
-    pub fn mark_maintained(&mut self, explained: &BTreeSet<FindingId>) -> bool {
+    pub(crate) fn mark_maintained(&mut self, explained: &BTreeSet<FindingId>) -> bool {
         let mut has_changed = false;
         for entry in self.active.values_mut() {
             let maintained = explained.contains(&entry.finding.id);

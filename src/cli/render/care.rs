@@ -18,7 +18,7 @@ const COLUMNS: [Column<Row>; 5] = [
     column("WAITS FOR", 24, 0, |it, screen| state(&it.task, screen)),
 ];
 
-const NOTHING: &str = "no drive has a schedule: `care = \"standard\"` in /etc/diskvitals/diskvitals.toml starts a short self-test each week and a long one each month\n";
+const NOTHING: &str = "no self-test is scheduled: `care = \"standard\"` in /etc/diskvitals/diskvitals.toml starts a short one each week and a long one each month, on drives that report self-tests\n";
 
 /// The most overdue first.
 pub(crate) fn table(drives: &[wire::Drive], screen: &Screen) -> String {

@@ -140,7 +140,7 @@ impl From<TaskSchedule> for ScheduleTable {
 }
 
 impl CareSettings {
-    pub fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         self.care == Care::Off && self.schedules.is_empty()
     }
 
