@@ -38,7 +38,6 @@ use diskvitals_model::source_update::SourceStatus;
 use diskvitals_model::volume::{
     CsiStatus, ExpectedMount, MountRole, OperationalStatus, PodUse, UsageStatus, VolumeMount,
 };
-use diskvitals_smart::SelfTestKind;
 use diskvitals_wire as wire;
 use diskvitals_wire::API_REVISION;
 
@@ -263,12 +262,8 @@ fn care_task(task: &CareTask) -> wire::CareTask {
         CareState::Held { why } => (State::Held, why.as_str()),
         CareState::Runs | CareState::Starts => (State::Running, ""),
     };
-    let kind = match task.kind {
-        SelfTestKind::Short => wire::SelfTestKind::Short,
-        SelfTestKind::Long => wire::SelfTestKind::Long,
-    };
     wire::CareTask {
-        kind: kind.into(),
+        kind: smart::self_test_kind(task.kind).into(),
         ended: task.ended.map(time),
         due: Some(time(task.due)),
         state: state.into(),

@@ -172,14 +172,22 @@ fn self_test(test: &SelfTest) -> wire::SelfTest {
     }
 }
 
-fn requested(start: &SelfTestStart) -> wire::SelfTestRequest {
-    let kind = match start.kind {
+pub(crate) fn self_test_kind(kind: SelfTestKind) -> wire::SelfTestKind {
+    match kind {
         SelfTestKind::Short => wire::SelfTestKind::Short,
         SelfTestKind::Long => wire::SelfTestKind::Long,
-    };
+    }
+}
+
+fn requested(start: &SelfTestStart) -> wire::SelfTestRequest {
     let (started, text) = match &start.result {
         Ok(text) => (true, text.clone()),
         Err(why) => (false, why.clone()),
     };
-    wire::SelfTestRequest { kind: kind.into(), time: Some(time(start.at)), started, text }
+    wire::SelfTestRequest {
+        kind: self_test_kind(start.kind).into(),
+        time: Some(time(start.at)),
+        started,
+        text,
+    }
 }
